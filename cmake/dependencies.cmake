@@ -1,0 +1,12 @@
+# Third-party libraries; docs/architecture.md gives each one's reason.
+find_package(Threads REQUIRED)
+find_package(dnnl CONFIG REQUIRED)     # GEMM with prepacked weights
+find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # SHA-256
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)     # SIMD with run-time dispatch
+pkg_check_modules(lmdb REQUIRED IMPORTED_TARGET lmdb)      # the chunk store
+pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)  # checksums
+
+add_library(blend_dependencies INTERFACE)
+target_link_libraries(blend_dependencies INTERFACE
+  DNNL::dnnl OpenSSL::Crypto PkgConfig::hwy PkgConfig::lmdb PkgConfig::xxhash)

@@ -1,0 +1,13 @@
+# blend_warnings(target): the warnings and sanitizers every target of ours is built with.
+function(blend_warnings target)
+  target_compile_options(${target} PRIVATE -Wall -Wextra -Wpedantic -Wshadow
+    $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor -Woverloaded-virtual>
+    $<$<BOOL:${BLEND_WERROR}>:-Werror>)
+  if(BLEND_SANITIZE)
+    string(REPLACE ";" "," sanitizers "${BLEND_SANITIZE}")
+    target_compile_options(${target} PRIVATE -fsanitize=${sanitizers} -fno-sanitize-recover=all
+      -fno-omit-frame-pointer -g)
+    # PUBLIC: whoever links the static library needs the run-time too.
+    target_link_options(${target} PUBLIC -fsanitize=${sanitizers})
+  endif()
+endfunction()

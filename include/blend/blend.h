@@ -1,0 +1,529 @@
+/*
+ * blend.h - the C ABI of libblend.
+ *
+ * libblend keeps the KV caches of text chunks in a store, fuses the caches of any chunks in any
+ * order, and recomputes only the rows whose K and V deviate most, so that a prompt made of
+ * retrieved chunks gets its first token several times sooner than by full prefill, with the same
+ * answer (CacheBlend, Yao et al., EuroSys '25; the storage follows AttentionStore, Gao et al.,
+ * ATC '24).
+ *
+ * THE MODEL OF THIS API
+ *   context -> model, store -> precompute (chunk -> store) -> fuse (segments -> fusion) -> generate.
+ *   The context owns the compute threads. A model is immutable once open. A store is a directory
+ *   that several processes may share. A fusion is one prompt's fused KV cache and the logits of
+ *   its last row.
+ *
+ * RULES THAT HOLD EVERYWHERE
+ *   Return values   int32_t: BLEND_OK (0), a positive BLEND_* for "done, and this too", or a
+ *                   negative BLEND_E_*. New codes may be added; treat an unknown negative value as
+ *                   an error.
+ *   Errors          The trailing `blend_error **err` may be NULL. On failure *err receives an
+ *                   object that the caller owns (blend_error_free) and may read on any thread. On
+ *                   success *err is set to NULL. There is no thread-local last error.
+ *   Threads         A function that takes `const blend_x *` may run concurrently with any other
+ *                   such function on the same handle. `blend_x *` needs exclusive use, closing
+ *                   included: no other call on the handle may be running or come later.
+ *   Lifetime        Handles may be closed in any order: what a fusion needs of its model, or a
+ *                   model of its context, stays alive until the last user is closed. Every close
+ *                   and free accepts NULL.
+ *   Structs         Options and info structs begin with `struct_size`. Call the matching
+ *                   *_init(ptr, sizeof *ptr) first, then set fields. The library reads the members
+ *                   it knows, refuses a struct smaller than its first release, and accepts a larger
+ *                   one only if the unknown tail is zero. Fields are only ever appended.
+ *   Callbacks       Run on the thread that made the call unless said otherwise. A non-zero return
+ *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
+ *                   gives the value back. A callback must not throw and must not close the handle
+ *                   it was called for.
+ *   Tensors         "[a, b, c]" is row-major, last index fastest. "Row" is a token's place in the
+ *                   prompt. Times are nanoseconds of a monotonic clock, sizes are bytes.
+ *   Host            The library never prints, exits, aborts, changes signal handlers or the
+ *                   locale, and has no global state except the registry of open LMDB environments
+ *                   that LMDB itself demands (one per process, device and inode).
+ */
+#ifndef BLEND_BLEND_H
+#define BLEND_BLEND_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define BLEND_API __attribute__((visibility("default")))
+#else
+#define BLEND_API
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- Codes ------------------------------------------------------------------------------- */
+
+#define BLEND_OK 0
+#define BLEND_EXISTS 1  /* blend_precompute: the chunk was in the store already */
+#define BLEND_STOPPED 2 /* blend_generate: ended by a stop token, not by max_tokens */
+
+#define BLEND_E_INVALID_ARGUMENT (-10) /* an argument is null, out of range or contradictory */
+#define BLEND_E_INVALID_STRUCT (-11)   /* struct_size too small, or unknown members set */
+#define BLEND_E_BUFFER_TOO_SMALL (-12) /* the size that is needed was written to the size output */
+#define BLEND_E_CONTEXT_LENGTH (-14)   /* the prompt or the generation outgrows the context */
+#define BLEND_E_NOT_FOUND (-20)        /* no such file, chunk or token */
+#define BLEND_E_FORMAT (-22)           /* a file is not what it claims to be, or is truncated */
+#define BLEND_E_UNSUPPORTED (-24)      /* a well-formed file asks for what libblend does not do */
+#define BLEND_E_MISMATCH (-26)         /* a chunk or store of another model, dtype or version */
+#define BLEND_E_CORRUPT (-28)          /* stored bytes fail their checksum */
+#define BLEND_E_IO (-30)               /* the system refused; blend_error_detail() is the errno */
+#define BLEND_E_FULL (-32)             /* the store's quota or the disk is exhausted */
+#define BLEND_E_READ_ONLY (-34)        /* a write was asked of a store opened read-only */
+#define BLEND_E_OUT_OF_MEMORY (-40)
+#define BLEND_E_CANCELLED (-42) /* blend_cancel_request() was called */
+#define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
+#define BLEND_E_FORKED (-46)    /* the store was opened before fork(); open it in the child */
+#define BLEND_E_NUMERIC (-48)   /* NaN or infinity in the weights, activations or KV */
+#define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
+
+/* ---- Version ----------------------------------------------------------------------------- */
+
+/* "major.minor.patch" of the library that is loaded (not of this header). Never freed. */
+BLEND_API const char *blend_version(void);
+
+/* ---- Errors ------------------------------------------------------------------------------ */
+
+typedef struct blend_error blend_error;
+
+/* The BLEND_E_* code; BLEND_OK when `error` is NULL. */
+BLEND_API int32_t blend_error_code(const blend_error *error);
+/* One sentence that names the thing and the way out, UTF-8; "" when `error` is NULL. Valid until
+ * blend_error_free. */
+BLEND_API const char *blend_error_message(const blend_error *error);
+/* The errno, the callback's value, or 0; see the codes. */
+BLEND_API int64_t blend_error_detail(const blend_error *error);
+BLEND_API void blend_error_free(blend_error *error);
+/* "BLEND_E_NOT_FOUND" for -20; "BLEND_E_?" for a value this library does not know. Never freed. */
+BLEND_API const char *blend_code_name(int32_t code);
+
+/* ---- Cancellation ------------------------------------------------------------------------ */
+
+/* A flag that any thread, or a signal handler, may raise to stop a call that was given it. One
+ * token may serve several calls. It must outlive them. */
+typedef struct blend_cancel blend_cancel;
+
+BLEND_API int32_t blend_cancel_create(blend_cancel **out, blend_error **err);
+/* Raises the flag. Async-signal-safe, any thread. Calls that hold it return BLEND_E_CANCELLED
+ * within about one layer's compute time. */
+BLEND_API void blend_cancel_request(const blend_cancel *cancel);
+/* Lowers the flag, so that the token may be used again. */
+BLEND_API void blend_cancel_reset(const blend_cancel *cancel);
+BLEND_API void blend_cancel_free(blend_cancel *cancel);
+
+/* ---- Callbacks --------------------------------------------------------------------------- */
+
+/* Progress of long work: `done` of `total` units (layers, chunks or bytes, as the call says). */
+typedef int32_t (*blend_progress_fn)(void *user, uint64_t done, uint64_t total);
+
+/* Something worth a log line that is not the current call's error: damage found in a store and
+ * treated as a miss, a write-back that failed. `code` is a BLEND_E_*. Called from any thread,
+ * several at once; the return value is ignored. Must not call back into the library. */
+typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message);
+
+/* ---- Context ----------------------------------------------------------------------------- */
+
+/* Owns the compute threads. Concurrent calls on one context share them fairly; one context per
+ * process is the usual choice. */
+typedef struct blend_ctx blend_ctx;
+
+typedef struct blend_ctx_options {
+  uint32_t struct_size;
+  uint32_t n_threads; /* compute threads, the calling one included; 0 = the CPUs this process may
+                         run on (sched_getaffinity). At most 1024. */
+  blend_event_fn on_event; /* NULL: events are only counted (blend_store_stat) */
+  void *event_user;
+} blend_ctx_options;
+
+BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t struct_size);
+
+/* Starts the threads. `options` may be NULL for the defaults.
+ * Errors: INVALID_ARGUMENT, INVALID_STRUCT, OUT_OF_MEMORY. */
+BLEND_API int32_t blend_ctx_create(blend_ctx **out, const blend_ctx_options *options,
+                                   blend_error **err);
+BLEND_API void blend_ctx_close(blend_ctx *ctx);
+
+/* ---- Model and tokenizer ----------------------------------------------------------------- */
+
+/* Weights, tokenizer and description of one model. Immutable; all functions may run concurrently. */
+typedef struct blend_model blend_model;
+
+typedef struct blend_model_options {
+  uint32_t struct_size;
+  uint32_t max_context; /* rows a fusion may have; 0 = what the model was trained for */
+  blend_progress_fn progress; /* bytes of weights read */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_model_options;
+
+BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t struct_size);
+
+/* Opens a GGUF file (v2 or v3, architecture `llama`, F32/F16/BF16, tokenizer `llama`). The file is
+ * mapped, every offset and shape in it is checked, and the weights are packed for this machine.
+ * Errors: NOT_FOUND, IO, FORMAT (names the offset or tensor), UNSUPPORTED (names what was met),
+ * NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_model_open(blend_model **out, const blend_ctx *ctx, const char *path,
+                                   const blend_model_options *options, blend_error **err);
+BLEND_API void blend_model_close(blend_model *model);
+
+typedef struct blend_model_info {
+  uint32_t struct_size;
+  uint32_t n_layers;
+  uint32_t d_model;    /* width of the residual stream */
+  uint32_t n_heads;    /* query heads */
+  uint32_t n_kv_heads; /* key/value heads; query heads h*g .. h*g+g-1 share KV head h (GQA) */
+  uint32_t head_dim;
+  uint32_t d_ff;       /* width of the feed-forward layer */
+  uint32_t n_vocab;
+  uint32_t context_length; /* rows a fusion may have */
+  int32_t bos_token;       /* -1: none */
+  int32_t eos_token;       /* -1: none */
+  uint32_t add_bos;        /* 1: the model expects BOS at the start of a prompt */
+  double rope_theta;
+  uint64_t n_parameters;
+  uint64_t weight_bytes;       /* memory the packed weights take */
+  uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
+  const char *architecture;    /* "llama"; valid while the model is open */
+  const char *name;            /* general.name or "" */
+  const char *weight_dtype;    /* "f32", "f16" or "bf16": the file's matrices */
+  uint8_t fingerprint[32];     /* SHA-256 over weights, tokenizer and hyperparameters */
+} blend_model_info;
+
+BLEND_API int32_t blend_model_info_init(blend_model_info *info, size_t struct_size);
+BLEND_API int32_t blend_model_get_info(const blend_model *model, blend_model_info *info,
+                                       blend_error **err);
+
+#define BLEND_TOKENIZE_BOS 1u     /* put the BOS token in front, if the model has one */
+#define BLEND_TOKENIZE_SPECIAL 2u /* recognise special tokens such as "</s>" in the text; without
+                                     it they are plain text (safe for untrusted input) */
+#define BLEND_TOKENIZE_RAW 4u     /* do not add the space that SentencePiece puts before a text */
+
+/* Tokens of a UTF-8 text (invalid bytes become byte tokens). Writes up to `capacity` ids and the
+ * full count to *n_tokens. Errors: BUFFER_TOO_SMALL (call again with *n_tokens), INVALID_ARGUMENT. */
+BLEND_API int32_t blend_tokenize(const blend_model *model, const char *text, size_t text_bytes,
+                                 uint32_t flags, int32_t *tokens, size_t capacity, size_t *n_tokens,
+                                 blend_error **err);
+
+/* Text of tokens: bytes, not NUL-terminated, possibly cut inside a UTF-8 sequence; the space that
+ * SentencePiece put before the first token is dropped unless BLEND_TOKENIZE_RAW. Control tokens
+ * give nothing unless BLEND_TOKENIZE_SPECIAL. Errors: BUFFER_TOO_SMALL (needs *n_bytes),
+ * INVALID_ARGUMENT (a token outside the vocabulary). */
+BLEND_API int32_t blend_detokenize(const blend_model *model, const int32_t *tokens, size_t n_tokens,
+                                   uint32_t flags, char *text, size_t capacity, size_t *n_bytes,
+                                   blend_error **err);
+
+/* ---- Chunk store ------------------------------------------------------------------------- */
+
+/* K (before RoPE) and V of every layer of each chunk, on LMDB. Several processes and threads may
+ * use one directory at once (never on a network file system). After fork() the child must open the
+ * store anew: calls on the inherited handle give BLEND_E_FORKED. */
+typedef struct blend_store blend_store;
+
+#define BLEND_KV_AUTO 0u /* bf16 for a bf16 model, otherwise f16 */
+#define BLEND_KV_F32 1u
+#define BLEND_KV_F16 2u
+#define BLEND_KV_BF16 3u
+
+#define BLEND_STORE_READ_ONLY 1u
+#define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
+
+typedef struct blend_store_options {
+  uint32_t struct_size;
+  uint32_t flags;       /* BLEND_STORE_* */
+  uint32_t kv_dtype;    /* BLEND_KV_*: what new chunks are stored as; part of a chunk's id */
+  uint32_t reserved0;   /* 0 */
+  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it gives BLEND_E_FULL */
+  uint64_t queue_bytes; /* background writes in flight; default 256 MiB. A full queue slows the
+                           writer down, nothing is dropped */
+} blend_store_options;
+
+BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
+
+/* Opens or creates the directory `path`. Errors: NOT_FOUND, IO, FORMAT (not a store), MISMATCH
+ * (another format version), CORRUPT, INVALID_ARGUMENT. */
+BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
+                                   const blend_store_options *options, blend_error **err);
+/* Waits until the background writes are on disk, then closes. */
+BLEND_API void blend_store_close(blend_store *store);
+
+/* Waits until every background write so far is on disk. Returns the first error that one of them
+ * met since the last flush (also sent as an event). */
+BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
+
+typedef struct blend_chunk_id {
+  uint8_t bytes[32]; /* SHA-256 over model fingerprint, KV dtype, chunk prefix, tenant, token ids */
+} blend_chunk_id;
+
+/* 64 lower-case hexadecimal digits and a NUL into `hex` (65 bytes). */
+BLEND_API void blend_chunk_id_to_hex(const blend_chunk_id *id, char *hex);
+/* Errors: INVALID_ARGUMENT (not 64 hexadecimal digits). */
+BLEND_API int32_t blend_chunk_id_from_hex(blend_chunk_id *id, const char *hex, blend_error **err);
+
+typedef struct blend_chunk_info {
+  uint32_t struct_size;
+  uint32_t n_tokens;
+  uint32_t n_prefix_tokens; /* of the chunk prefix it was prefilled after */
+  uint32_t kv_dtype;        /* BLEND_KV_F32, _F16 or _BF16 */
+  uint32_t n_layers;
+  uint32_t kv_dim; /* n_kv_heads * head_dim */
+  uint64_t bytes;  /* of K and V */
+  int64_t created_unix_s;
+  blend_chunk_id id;
+  uint8_t fingerprint[32]; /* of the model */
+} blend_chunk_info;
+
+BLEND_API int32_t blend_chunk_info_init(blend_chunk_info *info, size_t struct_size);
+
+/* `info` and `problem` are valid during the call only. `problem` is NULL for a sound chunk. */
+typedef int32_t (*blend_chunk_fn)(void *user, const blend_chunk_info *info, const char *problem);
+
+/* Calls `fn` for every chunk, in the order of their ids. `verify` non-zero also reads every byte
+ * and checks it; a damaged chunk is reported with a sentence in `problem` and stays in the store.
+ * Returns BLEND_E_CORRUPT after the last chunk if any was damaged. */
+BLEND_API int32_t blend_store_list(const blend_store *store, int32_t verify, blend_chunk_fn fn,
+                                   void *user, blend_error **err);
+/* Errors: NOT_FOUND, READ_ONLY, IO. */
+BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk_id *id,
+                                     blend_error **err);
+
+typedef struct blend_store_stat {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  uint64_t n_chunks;
+  uint64_t n_tokens;
+  uint64_t bytes;      /* of K and V */
+  uint64_t file_bytes; /* of the data file on disk */
+  uint64_t quota_bytes;
+  uint64_t hits;         /* since this process opened it, as the next four */
+  uint64_t misses;
+  uint64_t damaged;      /* reads that failed their check and became misses */
+  uint64_t written;      /* chunks */
+  uint64_t write_errors; /* of background writes */
+} blend_store_stat;
+
+BLEND_API int32_t blend_store_stat_init(blend_store_stat *stat, size_t struct_size);
+BLEND_API int32_t blend_store_get_stat(const blend_store *store, blend_store_stat *stat,
+                                       blend_error **err);
+
+/* ---- Precompute -------------------------------------------------------------------------- */
+
+typedef struct blend_precompute_options {
+  uint32_t struct_size;
+  uint32_t reserved0;
+  const int32_t *prefix; /* chunk prefix: prefilled before the chunk, not stored; part of the id */
+  size_t n_prefix;
+  const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
+  blend_progress_fn progress; /* layers */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_precompute_options;
+
+BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *options,
+                                                size_t struct_size);
+
+/* Prefills one chunk by itself and stores its K (before RoPE) and V (CacheBlend section 4;
+ * AttentionStore section 3.4.1 for the order of K and RoPE). When it returns BLEND_OK the chunk is
+ * on disk; BLEND_EXISTS: it was there already, nothing was computed. `id` may be NULL.
+ * tokens: [n_tokens]. Errors: INVALID_ARGUMENT (no tokens, or one outside the vocabulary),
+ * CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *store,
+                                   const int32_t *tokens, size_t n_tokens,
+                                   const blend_precompute_options *options, blend_chunk_id *id,
+                                   blend_error **err);
+
+/* ---- Fuse -------------------------------------------------------------------------------- */
+
+/* One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate
+ * and close; the getters may run concurrently with each other. */
+typedef struct blend_fusion blend_fusion;
+
+#define BLEND_SEGMENT_PREFIX 1u   /* reused exactly: system prompt; must come first */
+#define BLEND_SEGMENT_CHUNK 2u    /* stored by itself, reused anywhere */
+#define BLEND_SEGMENT_TEXT 3u     /* new text: always computed, never stored */
+#define BLEND_SEGMENT_QUESTION 4u /* always computed; must come last */
+
+typedef struct blend_segment {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t kind;        /* BLEND_SEGMENT_* */
+  const int32_t *tokens;    /* [n_tokens]; may be NULL for a CHUNK given by id */
+  size_t n_tokens;
+  const blend_chunk_id *id; /* CHUNK only; NULL: found by its tokens. With tokens as well, the
+                               stored token ids must be equal */
+} blend_segment;
+
+BLEND_API int32_t blend_segment_init(blend_segment *segment, size_t struct_size);
+
+#define BLEND_POLICY_FULL 1u  /* full prefill: nothing reused; the reference */
+#define BLEND_POLICY_REUSE 2u /* stored rows as they are (PromptCache); wrong where chunks refer to
+                                 each other; the lower bound */
+#define BLEND_POLICY_HKVD 3u  /* recompute the rows of highest KV deviation (CacheBlend 4.2-4.3) */
+
+#define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
+#define BLEND_METRIC_K 2u  /* the same of K */
+#define BLEND_METRIC_KV 3u /* their sum */
+
+#define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
+#define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
+#define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
+
+typedef struct blend_fuse_options {
+  uint32_t struct_size;
+  uint32_t policy;      /* BLEND_POLICY_*; default HKVD */
+  uint32_t metric;      /* BLEND_METRIC_*; default V */
+  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; default 1 */
+  double ratio;         /* recomputed share of the reused rows, 0 .. 1; default 0.15. The question,
+                           new text and misses computed inline come on top */
+  uint32_t on_miss;     /* BLEND_MISS_*; default PRECOMPUTE */
+  uint32_t reserve_tokens; /* rows kept free behind the prompt for decode; default 256, less where
+                              the model's context ends sooner */
+  const int32_t *chunk_prefix; /* as given to blend_precompute for these chunks */
+  size_t n_chunk_prefix;
+  const char *tenant;
+  blend_progress_fn progress; /* layers */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_fuse_options;
+
+BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t struct_size);
+
+/* Fuses `segments` (prompt order) into one KV cache and computes the logits of the last row.
+ * Layers are loaded ahead of the compute by a reader thread. Row i attends to exactly the rows
+ * j <= i, so ratio 1 equals full prefill to rounding. A chunk whose chunk prefix is exactly what
+ * precedes it in the prompt is reused without loss and never recomputed. `store` may be NULL with
+ * BLEND_POLICY_FULL or BLEND_MISS_COMPUTE. Damaged chunks are misses (and an event).
+ * Errors: INVALID_ARGUMENT (names the segment), CONTEXT_LENGTH, NOT_FOUND, MISMATCH (a chunk id of
+ * another model or with other tokens), IO, NUMERIC, OUT_OF_MEMORY, CANCELLED, CALLBACK, FORKED. */
+BLEND_API int32_t blend_fuse(blend_fusion **out, const blend_model *model, const blend_store *store,
+                             const blend_segment *segments, size_t n_segments,
+                             const blend_fuse_options *options, blend_error **err);
+BLEND_API void blend_fusion_close(blend_fusion *fusion);
+
+#define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
+
+typedef struct blend_fusion_info {
+  uint32_t struct_size;
+  uint32_t flags; /* BLEND_FUSION_* */
+  uint32_t policy;
+  uint32_t metric;
+  uint32_t check_layer;
+  uint32_t n_layers;
+  double ratio;              /* as asked */
+  uint64_t n_rows;           /* of the prompt */
+  uint64_t n_rows_exact;     /* reused without loss */
+  uint64_t n_rows_reused;    /* rows of CHUNK segments found or precomputed, exact ones included */
+  uint64_t n_rows_selected;  /* recomputed by the policy, all layers */
+  uint64_t n_rows_always;    /* question, new text, misses computed inline */
+  uint64_t n_segments;
+  uint64_t n_hits;           /* PREFIX and CHUNK segments found */
+  uint64_t n_misses;
+  uint64_t bytes_loaded;     /* from the store */
+  uint64_t ttft_ns;          /* the whole call: from entry to the logits of the last row */
+  uint64_t plan_ns;          /* ids, look-up, token comparison */
+  uint64_t miss_ns;          /* prefill of missing chunks */
+  uint64_t load_ns;          /* reader thread busy: reading, checking, gathering; overlaps compute */
+  uint64_t wait_ns;          /* compute waited for the reader */
+  uint64_t place_ns;         /* stored rows decoded, rotated and scattered */
+  uint64_t select_ns;        /* deviation and top-k */
+  uint64_t compute_ns;       /* layers and logits, without the three before */
+} blend_fusion_info;
+
+BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
+BLEND_API int32_t blend_fusion_get_info(const blend_fusion *fusion, blend_fusion_info *info,
+                                        blend_error **err);
+
+/* Times are since the start of the fuse; load_begin_ns == load_end_ns == 0: nothing was loaded. */
+typedef struct blend_layer_info {
+  uint32_t struct_size;
+  uint32_t layer;
+  uint64_t rows_kv;      /* rows whose K, V were computed at this layer */
+  uint64_t rows_full;    /* rows that also went through attention and the feed-forward layer */
+  uint64_t rows_placed;  /* stored rows placed */
+  uint64_t bytes_loaded;
+  uint64_t load_begin_ns;
+  uint64_t load_end_ns;
+  uint64_t compute_begin_ns; /* includes wait and place */
+  uint64_t compute_end_ns;
+  uint64_t wait_ns;
+  uint64_t place_ns;
+} blend_layer_info;
+
+BLEND_API int32_t blend_layer_info_init(blend_layer_info *info, size_t struct_size);
+BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t layer,
+                                         blend_layer_info *info, blend_error **err);
+
+#define BLEND_SOURCE_NONE 0u       /* TEXT and QUESTION */
+#define BLEND_SOURCE_STORE 1u      /* hit */
+#define BLEND_SOURCE_PRECOMPUTED 2u /* miss, prefilled by itself, fused */
+#define BLEND_SOURCE_COMPUTED 3u   /* miss, computed inline (or policy FULL) */
+
+typedef struct blend_segment_info {
+  uint32_t struct_size;
+  uint32_t kind;   /* BLEND_SEGMENT_* */
+  uint32_t source; /* BLEND_SOURCE_* */
+  uint32_t exact;  /* 1: reused without loss */
+  uint64_t first_row;
+  uint64_t n_rows;
+  uint64_t n_rows_selected;
+  blend_chunk_id id; /* zero for TEXT and QUESTION, and under BLEND_POLICY_FULL */
+} blend_segment_info;
+
+BLEND_API int32_t blend_segment_info_init(blend_segment_info *info, size_t struct_size);
+BLEND_API int32_t blend_fusion_get_segment(const blend_fusion *fusion, size_t segment,
+                                           blend_segment_info *info, blend_error **err);
+
+/* Rows the policy selected, ascending; [*n]. Valid while the fusion is open. */
+BLEND_API int32_t blend_fusion_selected(const blend_fusion *fusion, const uint32_t **rows,
+                                        size_t *n, blend_error **err);
+/* Deviation of every prompt row at the check layer, [*n_rows]; 0 where it was not measured
+ * (exact rows, new text, policies that do not measure). Valid while the fusion is open. */
+BLEND_API int32_t blend_fusion_deviation(const blend_fusion *fusion, const float **deviation,
+                                         size_t *n_rows, blend_error **err);
+/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate or close. */
+BLEND_API int32_t blend_fusion_logits(const blend_fusion *fusion, const float **logits,
+                                      size_t *n_vocab, blend_error **err);
+
+/* ---- Decode and generate ----------------------------------------------------------------- */
+
+/* Appends tokens [n_tokens] to the fusion's cache and computes the logits of the last of them.
+ * `cancel` may be NULL; a cancelled or failed call leaves the fusion as it was before.
+ * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH (more rows than reserve_tokens left), NUMERIC,
+ * CANCELLED. */
+BLEND_API int32_t blend_decode(blend_fusion *fusion, const int32_t *tokens, size_t n_tokens,
+                               const blend_cancel *cancel, blend_error **err);
+
+typedef struct blend_generate_options {
+  uint32_t struct_size;
+  uint32_t max_tokens;  /* default 128; fewer if the reserved rows end sooner */
+  float temperature;    /* 0 (default): greedy, ties to the lowest id */
+  float top_p;          /* 1 (default): off */
+  uint32_t top_k;       /* 0 (default): off */
+  uint32_t ignore_eos;  /* 1: generate past EOS */
+  uint64_t seed;        /* of the sampler; same seed, same tokens */
+  const int32_t *stop_tokens; /* besides EOS */
+  size_t n_stop_tokens;
+  const blend_cancel *cancel;
+} blend_generate_options;
+
+BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, size_t struct_size);
+
+/* A token and the text it completes: whole UTF-8 sequences, NUL-terminated (text_bytes does not
+ * count the NUL); "" while a sequence is incomplete. Valid during the call only. */
+typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, size_t text_bytes);
+
+/* Generates from the fusion's logits, one callback a token, and appends what it generates to the
+ * cache, so that a later call continues. The stop token is not reported. `fn` may be NULL.
+ * `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's end) or BLEND_STOPPED.
+ * Errors: CANCELLED, CALLBACK, NUMERIC, INVALID_ARGUMENT. */
+BLEND_API int32_t blend_generate(blend_fusion *fusion, const blend_generate_options *options,
+                                 blend_token_fn fn, void *user, size_t *n_generated,
+                                 blend_error **err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLEND_BLEND_H */

@@ -1,0 +1,140 @@
+// Backend: memory, weights, GEMM and the fused kernels of one kind of device.
+//
+// The engine and the fusion are written against this interface and never touch device memory.
+// Operations are ordered as they were issued; results are visible to the host after download(),
+// deviation() or encode_kv() returns. Row positions equal cache slots: slot i of a KV cache holds
+// the row at position i of the prompt, so "row i attends to key j iff pos(j) <= pos(i)" is "slots
+// 0..pos(i)".
+//
+// Thread-safe: several fuses may issue operations on one backend at once, each on its own tensors
+// and caches.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "base/half.h"
+#include "base/status.h"
+#include "base/thread_pool.h"
+#include "model/config.h"
+#include "model/model_source.h"
+
+namespace blend {
+
+// Device memory, freed with the object.
+class DeviceBuffer {
+ public:
+  virtual ~DeviceBuffer() = default;
+  virtual void* data() const = 0;
+};
+
+// A view of activations: row-major, contiguous, of the backend's activation type. Shapes are given
+// as [rows, cols] where tensors are passed.
+struct Tensor {
+  void* data = nullptr;
+  int64_t rows = 0;
+  int64_t cols = 0;
+  int64_t elem_bytes = 4;
+
+  Tensor slice(int64_t first, int64_t n) const {
+    return {static_cast<std::byte*>(data) + first * cols * elem_bytes, n, cols, elem_bytes};
+  }
+};
+
+// A weight in the backend's own form: packed matrix, lookup table, or vector. Immutable.
+class Weight {
+ public:
+  virtual ~Weight() = default;
+  virtual size_t bytes() const = 0;  // memory it owns (0 where it refers to the mapped file)
+};
+
+// cos/sin of every position up to a limit. Immutable.
+class RopeTable {
+ public:
+  virtual ~RopeTable() = default;
+  virtual uint32_t n_positions() const = 0;
+};
+
+// The K (rotated) and V of one prompt, all layers, in a layout private to the backend. Concurrent
+// calls may touch different layers.
+class KvCache {
+ public:
+  virtual ~KvCache() = default;
+  virtual uint32_t capacity() const = 0;  // slots
+};
+
+// A run of consecutive stored rows, in host memory; K before RoPE.
+struct StoredRun {
+  const std::byte* k = nullptr;  // [n_rows, kv_dim] of dtype
+  const std::byte* v = nullptr;  // [n_rows, kv_dim] of dtype
+  DType dtype = DType::f16;
+  uint32_t n_rows = 0;
+  uint32_t first = 0;  // place(): slot of the first row; deviation(): row of the fresh tensor
+};
+
+enum class DeviationMetric : uint32_t { v = 1, k = 2, kv = 3 };  // = BLEND_METRIC_*
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual const char* name() const = 0;
+  virtual int64_t activation_bytes() const = 0;  // per element
+
+  // ---- Memory
+  virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;
+  virtual Status download(const Tensor& src, float* dst) = 0;  // dst: host [rows, cols]
+
+  // ---- Weights. NUMERIC names the tensor that holds a NaN or infinity.
+  // The parts are stacked along their rows: [sum of rows, cols].
+  virtual Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) = 0;
+  virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table) = 0;
+  virtual Result<std::unique_ptr<Weight>> load_vector(const TensorView& vector) = 0;
+
+  // ---- Rows
+  // out[i] = table[tokens[i]]; tokens: host [out.rows], checked by the caller.
+  virtual Status embed(const Weight& table, const int32_t* tokens, Tensor out) = 0;
+  // dst[i] = src[rows[i]]; rows: host, ascending; src and dst may share memory.
+  virtual Status gather(Tensor src, const uint32_t* rows, Tensor dst) = 0;
+  // out = x / rms(x) * weight (Zhang & Sennrich 2019); x, out: [rows, d].
+  virtual Status rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) = 0;
+  // y = x W^T, or y += x W^T; x: [rows, in], W: [out, in], y: [rows, out].
+  virtual Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;
+  // out = silu(gate) * up; gate_up: [rows, 2 * d_ff] = gate | up; out: [rows, d_ff].
+  virtual Status swiglu(Tensor gate_up, Tensor out) = 0;
+
+  // ---- Attention
+  virtual Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
+                                                       uint32_t n_positions) = 0;
+  virtual Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
+                                                         uint32_t capacity) = 0;
+  // Rotates q in place; q: [rows, n_heads * head_dim]; pos: host [rows].
+  virtual Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) = 0;
+  // Puts fresh K (rotated on the way) and V into slots pos[i]; kv: [rows, 2 * kv_dim] = K | V.
+  virtual Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
+                          const uint32_t* pos) = 0;
+  // Decodes stored rows, rotates K to its slot, scatters both. Rows with skip[slot] != 0 are left
+  // alone; skip: host [capacity] or null.
+  virtual Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
+                       std::span<const StoredRun> runs, const uint8_t* skip) = 0;
+  // out[i] = softmax(q[i] K^T / sqrt(head_dim)) V over slots 0..pos[i], per head (GQA).
+  // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
+  virtual Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                           Tensor out) = 0;
+
+  // ---- Fusion (CacheBlend 4.2: deviation of row i = sum over kv_dim of (fresh - stored)^2)
+  // out: host [kv.rows]; only the rows of runs are written. kv: [rows, 2 * kv_dim], K before RoPE.
+  virtual Status deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
+                           float* out) = 0;
+  // Indices of the k largest scores, ascending; ties go to the lower index. NaN counts as largest.
+  virtual Status top_k(std::span<const float> scores, size_t k, uint32_t* out) = 0;
+  // Splits and rounds fresh K | V to storage: k, v: host [rows, kv_dim] of dtype. NUMERIC when a
+  // value is not finite in dtype.
+  virtual Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) = 0;
+};
+
+// The CPU backend on `pool`, which must outlive it. Never fails on supported hosts but for memory.
+Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool);
+
+}  // namespace blend

@@ -1,0 +1,84 @@
+#include "base/hash.h"
+
+#include <openssl/evp.h>
+#include <xxhash.h>
+
+#include <bit>
+#include <cstdlib>
+#include <new>
+
+namespace blend {
+
+struct Sha256Hasher::Impl {
+  EVP_MD_CTX* context = EVP_MD_CTX_new();
+  ~Impl() { EVP_MD_CTX_free(context); }
+};
+
+Sha256Hasher::Sha256Hasher() : impl_(std::make_unique<Impl>()) {
+  // Fails only without memory (or with a broken provider set-up): both end as OUT_OF_MEMORY at the
+  // ABI's catch barrier.
+  if (impl_->context == nullptr || EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) != 1) {
+    throw std::bad_alloc();
+  }
+}
+Sha256Hasher::~Sha256Hasher() = default;
+
+Sha256Hasher& Sha256Hasher::field(const void* data, size_t bytes) {
+  field(static_cast<uint64_t>(bytes));
+  if (bytes > 0 && EVP_DigestUpdate(impl_->context, data, bytes) != 1) throw std::bad_alloc();
+  return *this;
+}
+
+Sha256Hasher& Sha256Hasher::field(uint64_t number) {
+  std::array<uint8_t, 8> little_endian;
+  for (size_t i = 0; i < 8; ++i) little_endian[i] = static_cast<uint8_t>(number >> (8 * i));
+  if (EVP_DigestUpdate(impl_->context, little_endian.data(), 8) != 1) throw std::bad_alloc();
+  return *this;
+}
+
+Sha256 Sha256Hasher::finish() {
+  Sha256 digest{};
+  unsigned int bytes = 0;
+  if (EVP_DigestFinal_ex(impl_->context, digest.data(), &bytes) != 1) throw std::bad_alloc();
+  return digest;
+}
+
+std::string to_hex(std::span<const uint8_t> bytes) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string hex;
+  hex.reserve(bytes.size() * 2);
+  for (const uint8_t b : bytes) {
+    hex.push_back(kDigits[b >> 4]);
+    hex.push_back(kDigits[b & 15]);
+  }
+  return hex;
+}
+
+Result<Sha256> sha256_from_hex(std::string_view hex) {
+  const auto bad = [&] {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "a chunk id is 64 hexadecimal digits; '%.*s' is not",
+                      static_cast<int>(hex.size() < 80 ? hex.size() : 80), hex.data());
+  };
+  Sha256 digest{};
+  if (hex.size() != 2 * digest.size()) return bad();
+  for (size_t i = 0; i < hex.size(); ++i) {
+    const char c = hex[i];
+    int value = 0;
+    if (c >= '0' && c <= '9') {
+      value = c - '0';
+    } else if (c >= 'a' && c <= 'f') {
+      value = c - 'a' + 10;
+    } else if (c >= 'A' && c <= 'F') {
+      value = c - 'A' + 10;
+    } else {
+      return bad();
+    }
+    digest[i / 2] = static_cast<uint8_t>(digest[i / 2] << 4 | value);
+  }
+  return digest;
+}
+
+uint64_t checksum64(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
+
+}  // namespace blend

@@ -1,0 +1,43 @@
+// Hashes: SHA-256 (OpenSSL) where an adversary may choose the input, XXH3 (xxHash) for damage.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/status.h"
+
+namespace blend {
+
+using Sha256 = std::array<uint8_t, 32>;
+
+// Incremental SHA-256. Not thread-safe. Every field is hashed with its length in front, so that no
+// two sequences of fields give the same byte stream.
+class Sha256Hasher {
+ public:
+  Sha256Hasher();
+  ~Sha256Hasher();
+  Sha256Hasher(const Sha256Hasher&) = delete;
+  Sha256Hasher& operator=(const Sha256Hasher&) = delete;
+
+  Sha256Hasher& field(const void* data, size_t bytes);
+  Sha256Hasher& field(std::string_view text) { return field(text.data(), text.size()); }
+  Sha256Hasher& field(uint64_t number);  // hashed little-endian
+  Sha256 finish();                       // once, last
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+std::string to_hex(std::span<const uint8_t> bytes);
+Result<Sha256> sha256_from_hex(std::string_view hex);
+
+// XXH3-64 of a block of memory.
+uint64_t checksum64(const void* data, size_t bytes);
+
+}  // namespace blend

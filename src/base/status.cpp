@@ -1,0 +1,42 @@
+#include "base/status.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <cstring>
+
+namespace blend {
+namespace {
+
+std::string format_v(const char* format, va_list args) {
+  va_list copy;
+  va_copy(copy, args);
+  const int n = std::vsnprintf(nullptr, 0, format, copy);
+  va_end(copy);
+  if (n < 0) return format;
+  std::string text(static_cast<size_t>(n), '\0');
+  std::vsnprintf(text.data(), text.size() + 1, format, args);
+  return text;
+}
+
+}  // namespace
+
+Status make_error(int32_t code, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  std::string text = format_v(format, args);
+  va_end(args);
+  return {code, std::move(text)};
+}
+
+Status make_errno(int32_t code, int saved_errno, const char* format, ...) {
+  va_list args;
+  va_start(args, format);
+  std::string text = format_v(format, args);
+  va_end(args);
+  char buffer[256] = {};
+  // GNU strerror_r returns the text and may leave the buffer alone.
+  text += std::string(": ") + strerror_r(saved_errno, buffer, sizeof buffer);
+  return {code, std::move(text), saved_errno};
+}
+
+}  // namespace blend

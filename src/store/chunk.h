@@ -1,0 +1,71 @@
+// What a stored chunk is: identity, description, and the bytes of its K and V.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/half.h"
+#include "base/hash.h"
+#include "base/status.h"
+
+namespace blend {
+
+// K (before RoPE) and V of a chunk form one stream [layer][K|V][token][kv_head][dim].
+struct ChunkShape {
+  uint32_t n_layers = 0;
+  uint32_t n_tokens = 0;
+  uint32_t kv_dim = 0;  // n_kv_heads * head_dim
+  DType dtype = DType::f16;
+
+  // Bytes of K (or V) of one layer.
+  size_t plane_bytes() const {
+    return static_cast<size_t>(n_tokens) * kv_dim * static_cast<size_t>(dtype_size(dtype));
+  }
+  size_t layer_bytes() const { return 2 * plane_bytes(); }
+  size_t total_bytes() const { return n_layers * layer_bytes(); }
+  bool operator==(const ChunkShape&) const = default;
+};
+
+struct ChunkMeta {
+  Sha256 id{};
+  Sha256 fingerprint{};  // of the model
+  ChunkShape shape;
+  uint32_t n_prefix_tokens = 0;
+  int64_t created_unix_s = 0;
+  std::vector<int32_t> tokens;  // [n_tokens]: compared on every hit
+};
+
+// SHA-256 over the length-prefixed fields in this order; collisions made on purpose are the threat.
+Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
+                std::string_view tenant, std::span<const int32_t> tokens);
+
+// A whole chunk in memory. Immutable once shared.
+struct ChunkRecord {
+  ChunkMeta meta;
+  AlignedBuffer data;  // [layer][K|V][token][kv_dim] of shape.dtype
+
+  std::byte* k(uint32_t layer) const { return data.data() + layer * meta.shape.layer_bytes(); }
+  std::byte* v(uint32_t layer) const { return k(layer) + meta.shape.plane_bytes(); }
+};
+
+// Where the layers of one chunk are read from: a store's snapshot or a record in memory. Used by
+// one thread at a time; may move between threads.
+class ChunkSource {
+ public:
+  virtual ~ChunkSource() = default;
+  virtual const ChunkMeta& meta() const = 0;
+  // Says that `layer` will be read soon; must not block.
+  virtual void prefetch(uint32_t layer) = 0;
+  // Copies [K|V][token][kv_dim] of one layer to `out` (layer_bytes()), verified against its
+  // checksum. CORRUPT when it fails: the bytes in `out` are then meaningless.
+  virtual Status read_layer(uint32_t layer, std::byte* out) = 0;
+};
+
+// A source over a record; prefetch does nothing and reads cannot fail.
+std::unique_ptr<ChunkSource> make_memory_source(std::shared_ptr<const ChunkRecord> record);
+
+}  // namespace blend
