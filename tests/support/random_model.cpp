@@ -1,0 +1,206 @@
+#include "support/random_model.h"
+
+#include <cmath>
+#include <cstdio>
+#include <set>
+#include <stdexcept>
+
+namespace blend::test {
+namespace {
+
+uint64_t tensor_seed(uint64_t seed, const std::string& name) {
+  uint64_t h = 0xcbf29ce484222325u ^ seed;  // FNV-1a: weights do not depend on the tensors' order
+  for (const char c : name) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return h;
+}
+
+void append_value(std::string& out, float f, DType dtype) {
+  if (dtype == DType::f32) {
+    out += gguf_bytes(f);
+    return;
+  }
+  const uint16_t h = dtype == DType::f16 ? f32_to_f16(f) : f32_to_bf16(f);
+  out.push_back(static_cast<char>(h & 255));
+  out.push_back(static_cast<char>(h >> 8));
+}
+
+uint32_t ggml_type(DType dtype) {
+  return dtype == DType::f32 ? kGgmlF32 : dtype == DType::f16 ? kGgmlF16 : kGgmlBF16;
+}
+
+std::vector<std::string> characters(uint32_t n_pieces) {
+  std::vector<std::string> chars = {"\xe2\x96\x81"};
+  for (char c = 'a'; c <= 'z'; ++c) chars.emplace_back(1, c);
+  for (const char* c : {".", ",", "\xc3\xa9"}) chars.emplace_back(c);
+  if (n_pieces >= 120) {
+    for (char c = 'A'; c <= 'Z'; ++c) chars.emplace_back(1, c);
+    for (char c = '0'; c <= '9'; ++c) chars.emplace_back(1, c);
+    for (const char* c : {"?", "!", "'", "\n"}) chars.emplace_back(c);
+  }
+  return chars;
+}
+
+// Best first; every one is the concatenation of two earlier pieces or characters.
+std::vector<std::string> merges(uint32_t n) {
+  static const char* const kCommon[] = {"\xe2\x96\x81t",
+                                        "he",
+                                        "\xe2\x96\x81"
+                                        "a",
+                                        "in",
+                                        "\xe2\x96\x81the",
+                                        "re",
+                                        "er",
+                                        "\xe2\x96\x81s",
+                                        "on",
+                                        "nd",
+                                        "\xe2\x96\x81w",
+                                        "ou",
+                                        "\xe2\x96\x81"
+                                        "b",
+                                        "it",
+                                        "at",
+                                        "en",
+                                        "ed",
+                                        "\xe2\x96\x81m",
+                                        "\xe2\x96\x81\xe2\x96\x81",
+                                        "\xe2\x96\x81to",
+                                        "\xe2\x96\x81"
+                                        "and",
+                                        "ing",
+                                        "an",
+                                        "es",
+                                        "is",
+                                        "or",
+                                        "ar",
+                                        "al",
+                                        "ll",
+                                        "st",
+                                        "ay",
+                                        "\xe2\x96\x81was",
+                                        "\xe2\x96\x81he",
+                                        "om",
+                                        "le"};
+  std::vector<std::string> list;
+  std::set<std::string> seen;
+  const auto add = [&](const std::string& s) {
+    if (list.size() < n && seen.insert(s).second) list.push_back(s);
+  };
+  for (const char* m : kCommon) add(m);
+  for (char a = 'a'; a <= 'z'; ++a) {
+    for (char b = 'a'; b <= 'z'; ++b) add({a, b});
+  }
+  for (char a = 'a'; a <= 'z'; ++a) add(std::string("\xe2\x96\x81") + a);
+  // Far more than any test asks for: pairs of pairs and longer.
+  for (size_t i = 0; list.size() < n; ++i) add(list[i / 26] + static_cast<char>('a' + i % 26));
+  return list;
+}
+
+}  // namespace
+
+RandomVocab random_vocab(uint32_t n_vocab) {
+  if (n_vocab < 300) throw std::invalid_argument("a random vocabulary has at least 300 tokens");
+  RandomVocab v;
+  const auto add = [&](const std::string& token, float score, int32_t type) {
+    v.tokens.push_back(token);
+    v.scores.push_back(score);
+    v.types.push_back(type);
+  };
+  add("<unk>", 0, 2);
+  add("<s>", 0, 3);
+  add("</s>", 0, 3);
+  for (unsigned b = 0; b < 256; ++b) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", b);
+    add(name, 0, 6);
+  }
+  const uint32_t n_pieces = n_vocab - 259;
+  const std::vector<std::string> chars = characters(n_pieces);
+  float score = 0;
+  for (const std::string& m : merges(n_pieces - static_cast<uint32_t>(chars.size()))) {
+    add(m, score--, 1);
+  }
+  for (const std::string& c : chars) add(c, score--, 1);
+  return v;
+}
+
+GgufWriter random_model(const RandomModelSpec& spec) {
+  GgufWriter w;
+  w.string("general.architecture", "llama").string("general.name", "random");
+  w.u32("llama.block_count", spec.n_layers).u32("llama.embedding_length", spec.d_model);
+  w.u32("llama.feed_forward_length", spec.d_ff).u32("llama.context_length", spec.context);
+  w.u32("llama.attention.head_count", spec.n_heads);
+  w.u32("llama.attention.head_count_kv", spec.n_kv_heads);
+  w.u32("llama.attention.key_length", spec.head_dim);
+  w.u32("llama.attention.value_length", spec.head_dim);
+  w.f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  const uint32_t rotary_dim = spec.rotary_dim == 0 ? spec.head_dim : spec.rotary_dim;
+  w.u32("llama.rope.dimension_count", rotary_dim);
+  w.f32("llama.rope.freq_base", static_cast<float>(spec.rope_theta));
+
+  const RandomVocab vocab = random_vocab(spec.n_vocab);
+  w.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", vocab.tokens);
+  w.f32s("tokenizer.ggml.scores", vocab.scores).i32s("tokenizer.ggml.token_type", vocab.types);
+  w.u32("tokenizer.ggml.unknown_token_id", 0).u32("tokenizer.ggml.bos_token_id", 1);
+  w.u32("tokenizer.ggml.eos_token_id", 2);
+
+  const auto add = [&](const std::string& name, DType dtype, std::vector<uint64_t> dims,
+                       double mean, double deviation) {
+    uint64_t n = 1;
+    for (const uint64_t d : dims) n *= d;
+    const uint64_t seed = tensor_seed(spec.seed, name);
+    w.tensor(name, ggml_type(dtype), dims, n * static_cast<uint64_t>(dtype_size(dtype)), [=]() {
+      SplitMix rng(seed);
+      std::string data;
+      data.reserve(n * static_cast<uint64_t>(dtype_size(dtype)));
+      for (uint64_t i = 0; i < n; ++i) {
+        // In two statements, so that no compiler contracts them to an FMA.
+        const double z = deviation * rng.normal();
+        append_value(data, static_cast<float>(mean + z), dtype);
+      }
+      return data;
+    });
+  };
+  // x: [d_model] of unit size, W: [out, in]: each output has the standard deviation `gain`.
+  const auto matrix = [&](const std::string& name, uint64_t in, uint64_t out, double gain) {
+    add(name, spec.dtype, {in, out}, 0, gain / std::sqrt(static_cast<double>(in)));
+  };
+  const uint64_t d = spec.d_model;
+  const uint64_t q_dim = uint64_t{spec.n_heads} * spec.head_dim;
+  const uint64_t kv_dim = uint64_t{spec.n_kv_heads} * spec.head_dim;
+
+  // Tied, the embedding must also make logits: smaller, and the layers speak louder.
+  add("token_embd.weight", spec.dtype, {d, spec.n_vocab}, 0,
+      spec.tied ? 2.5 / std::sqrt(static_cast<double>(d)) : 1);
+  if (spec.rope_freq_factors) {
+    const uint32_t half = rotary_dim / 2;
+    std::string data;
+    for (uint32_t i = 0; i < half; ++i) {
+      // As Llama 3.1: high frequencies stay, low ones are slowed, up to 8 times.
+      const float factor =
+          i * 2 < half ? 1.0f : 1.0f + 7.0f * static_cast<float>(i + 1) / static_cast<float>(half);
+      data += gguf_bytes(factor);
+    }
+    w.tensor("rope_freqs.weight", kGgmlF32, {half}, data);
+  }
+  for (uint32_t l = 0; l < spec.n_layers; ++l) {
+    const std::string blk = "blk." + std::to_string(l) + ".";
+    add(blk + "attn_norm.weight", DType::f32, {d}, 1, 0.1);
+    matrix(blk + "attn_q.weight", d, q_dim, 1.4);
+    matrix(blk + "attn_k.weight", d, kv_dim, 1.4);
+    matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
+    matrix(blk + "attn_output.weight", q_dim, d, 1);
+    add(blk + "ffn_norm.weight", DType::f32, {d}, 1, 0.1);
+    matrix(blk + "ffn_gate.weight", d, spec.d_ff, 1);
+    matrix(blk + "ffn_up.weight", d, spec.d_ff, 1);
+    matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);
+  }
+  add("output_norm.weight", DType::f32, {d}, 1, 0.1);
+  if (!spec.tied) matrix("output.weight", d, spec.n_vocab, 2.5);
+  return w;
+}
+
+std::string write_random_model(const RandomModelSpec& spec, const std::string& path) {
+  return random_model(spec).write(path);
+}
+
+}  // namespace blend::test
