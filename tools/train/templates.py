@@ -1,0 +1,264 @@
+"""The sentences of the world, by what they say; each list has a held-out tail.
+
+A tag `{P}` names an entity by its slot; `{she:P}` refers back to it without
+naming it. Words of reference are: she, her (person), there, that place (place),
+it, its (thing), latter, former (a pair of persons), role, nick.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Wording:
+    """Ways to say one thing: those for training and those held out."""
+
+    train: tuple[str, ...]
+    held_out: tuple[str, ...]
+
+    def of(self, is_held_out: bool) -> tuple[str, ...]:
+        """The wordings of one side of the split."""
+        return self.held_out if is_held_out else self.train
+
+
+WORKS = Wording(
+    (
+        "{P} works at the {L}.",
+        "{P} took a post at the {L}.",
+        "{P} has a desk at the {L}.",
+        "Since spring {P} works at the {L}.",
+        "{P} was hired at the {L}.",
+        "For a year {P} had a post at the {L}.",
+    ),
+    ("Since spring {P} has a desk at the {L}.", "For a year {P} works at the {L}."),
+)
+KEEPS = Wording(
+    (
+        "{She:P} keeps the {X} {there:L}.",
+        "{She:P} looks after the {X} {there:L}.",
+        "{There:L} {she:P} keeps the {X}.",
+        "Since then {she:P} keeps the {X} {there:L}.",
+        "As always {she:P} guards the {X} {there:L}.",
+        "{There:L} {she:P} looks after the {X}.",
+        "For years {she:P} guards the {X} {there:L}.",
+    ),
+    (
+        "Since then {she:P} looks after the {X} {there:L}.",
+        "{There:L} {she:P} guards the {X}.",
+        "As always {she:P} keeps the {X} {there:L}.",
+    ),
+)
+ALSO_THERE = Wording(
+    (
+        "The {Y} was left {there:L} too.",
+        "The {Y} stands {there:L} as well.",
+        "{There:L} the {Y} was put on a shelf.",
+        "Since then the {Y} stands {there:L}.",
+        "The {Y} was put {there:L} for good.",
+    ),
+    ("The {Y} was left {there:L} for good.", "{There:L} the {Y} was put as well."),
+)
+FOUND = Wording(
+    (
+        "{P} found the {X} at the {L}.",
+        "{P} bought the {X} at the {L}.",
+        "At the {L} {P} found the {X}.",
+        "One day {P} found the {X} at the {L}.",
+        "Last week {P} bought the {X} at the {L}.",
+    ),
+    ("Last week {P} found the {X} at the {L}.", "At the {L} {P} bought the {X}."),
+)
+CARRIED = Wording(
+    (
+        "{She:P} carried {it:X} to the {M}.",
+        "{She:P} took {it:X} to the {M}.",
+        "The next day {she:P} brought {it:X} to the {M}.",
+        "From there {she:P} carried {it:X} to the {M}.",
+        "Then {she:P} took {it:X} to the {M}.",
+        "In the evening {she:P} sent {it:X} to the {M}.",
+        "Then {she:P} sent {it:X} to the {M}.",
+    ),
+    (
+        "In the evening {she:P} took {it:X} to the {M}.",
+        "The next day {she:P} carried {it:X} to the {M}.",
+        "Then {she:P} brought {it:X} to the {M}.",
+    ),
+)
+COSTS = Wording(
+    (
+        "The {X} costs {n} coins.",
+        "At first the {X} costs {n} coins.",
+        "The price of the {X} was {n} coins.",
+        "They asked {n} coins for the {X}.",
+        "At first the price of the {X} was {n} coins.",
+    ),
+    ("At first they asked {n} coins for the {X}.",),
+)
+NOW_COSTS = Wording(
+    (
+        "Then {its:X} price rose to {m} coins.",
+        "After that {its:X} price fell to {m} coins.",
+        "Later {it:X} was sold for {m} coins.",
+        "{Its:X} price then rose to {m} coins.",
+        "In the end {it:X} was sold for {m} coins.",
+        "{Its:X} price was later set at {m} coins.",
+    ),
+    (
+        "In the end {its:X} price rose to {m} coins.",
+        "After that {it:X} was sold for {m} coins.",
+        "{Its:X} price later fell to {m} coins.",
+    ),
+)
+PAIR = Wording(
+    (
+        "{P} and {Q} asked for work.",
+        "Two people came that day: {P} and {Q}.",
+        "{P} and {Q} came to town together.",
+        "One day {P} and {Q} asked for work.",
+        "Last week {P} and {Q} came to town.",
+    ),
+    ("Last week {P} and {Q} asked for work.", "One day {P} and {Q} came to town."),
+)
+LATTER_SENT = Wording(
+    (
+        "The {latter:Q} was sent to the {L}.",
+        "In the end the {latter:Q} was sent to the {L}.",
+        "They sent the {latter:Q} to the {L}.",
+        "Then the {latter:Q} was sent to the {L}.",
+        "In the end they sent the {latter:Q} to the {L}.",
+    ),
+    ("Then they sent the {latter:Q} to the {L}.",),
+)
+FORMER_SENT = Wording(
+    (
+        "The {former:P} was sent to the {M}.",
+        "In the end the {former:P} was sent to the {M}.",
+        "They sent the {former:P} to the {M}.",
+        "Then the {former:P} was sent to the {M}.",
+        "In the end they sent the {former:P} to the {M}.",
+    ),
+    ("Then they sent the {former:P} to the {M}.",),
+)
+HAS_ROLE = Wording(
+    (
+        "{P} is the new {role}.",
+        "The name of the {role} is {P}.",
+        "{P} became the {role} in spring.",
+        "{P} works as the {role}.",
+        "In spring {P} became the new {role}.",
+    ),
+    ("In spring {P} became the {role}.", "{P} works as the new {role}."),
+)
+ROLE_BOUGHT = Wording(
+    (
+        "The {role:P} repaired the {X}.",
+        "One day the {role:P} repaired the {X}.",
+        "After that the {role:P} lost the {X}.",
+        "The {role:P} has lost the {X}.",
+        "In the end the {role:P} repaired the {X}.",
+    ),
+    ("After that the {role:P} repaired the {X}.", "In the end the {role:P} lost the {X}."),
+)
+HAS_NICK = Wording(
+    (
+        "Friends call {P} by the name of {nick}.",
+        "{P} is known as {nick}.",
+        "Everybody calls {P} just {nick}.",
+        "In town {P} is known as {nick}.",
+        "Friends call {P} just {nick}.",
+    ),
+    ("In town everybody calls {P} just {nick}.",),
+)
+NICK_SOLD = Wording(
+    (
+        "{Nick:P} painted the {X}.",
+        "{Nick:P} has stolen the {X}.",
+        "One day {Nick:P} painted the {X}.",
+        "In the end {Nick:P} painted the {X}.",
+        "It was {Nick:P} who has stolen the {X}.",
+    ),
+    ("It was {Nick:P} who painted the {X}.", "In the end {Nick:P} has stolen the {X}."),
+)
+LIVES = Wording(
+    (
+        "{P} lives at the {L}.",
+        "{P} has two rooms at the {L}.",
+        "Since spring {P} lives at the {L}.",
+        "At the {L} {P} has two rooms.",
+        "For years {P} lives at the {L}.",
+    ),
+    ("Since spring {P} has two rooms at the {L}.", "At the {L} {P} lives in peace."),
+)
+LIVES_TOO = Wording(
+    (
+        "{Q} moved to the {same:L} place.",
+        "{Q} lives {there:L} too.",
+        "After that {Q} moved {there:L} as well.",
+        "{Q} took a room at the {same:L} place.",
+        "Later {Q} took a room {there:L}.",
+        "After a year {Q} moved to the {same:L} place.",
+    ),
+    ("Later {Q} moved to the {same:L} place.", "After a year {Q} took a room {there:L}."),
+)
+HAS_PAGE = Wording(
+    (
+        "The {X} has a page in the register.",
+        "In the register the {X} has a page.",
+        "A page for the {X} is in the register.",
+        "The register has a long page for the {X}.",
+    ),
+    ("In the register the {X} has a long page.",),
+)
+PAGE_NAMES = Wording(
+    (
+        "{Its:X} owner on that page is {P}.",
+        "That page names {P} as {its:X} owner.",
+        "It says in the book that {its:X} owner is {P}.",
+        "By law {its:X} owner is {P}.",
+        "That page says that {its:X} owner is {P}.",
+    ),
+    ("By law {its:X} owner on that page is {P}.", "It says on that page that {its:X} owner is {P}."),
+)
+WASHED = Wording(
+    (
+        "{P} cleaned the {X}.",
+        "One day {P} cleaned the {X}.",
+        "{P} cleaned the {X} with care.",
+        "Last week {P} cleaned the {X}.",
+        "In the end {P} cleaned the {X}.",
+    ),
+    ("In the end {P} cleaned the {X} with care.",),
+)
+
+# Questions: "{X}" and so on name the entity; the answer is kept with the fact.
+Q_WORKS = Wording(("Where does {P} work?", "At what place does {P} work?"), ("Where is it that {P} works?",))
+Q_KEEPER = Wording(("Who keeps the {X}?", "Who looks after the {X}?"), ("Who is it that keeps the {X}?",))
+Q_KEPT = Wording(("Where is the {X} kept?", "At what place is the {X} kept?"), ("Where is it that the {X} is kept?",))
+Q_ALSO = Wording(("Where was the {Y} left?", "At what place was the {Y} left?"), ("Where is it that the {Y} was left?",))
+Q_FOUND_WHO = Wording(("Who found the {X}?", "Who got the {X} first?"), ("Who was it that found the {X}?",))
+Q_FOUND_AT = Wording(("Where was the {X} found?", "At what place was the {X} found?"), ("Where was it that the {X} was found?",))
+Q_NOW_AT = Wording(("Where is the {X} now?", "At what place is the {X} now?"), ("Where is it that the {X} is now?",))
+Q_CARRIED_TO = Wording(
+    ("Who brought something to the {M}?", "Who took something to the {M}?"),
+    ("Who was it that brought something to the {M}?",),
+)
+Q_WHAT_AT = Wording(
+    ("What was brought to the {M}?", "What was taken to the {M}?"), ("What was it that was brought to the {M}?",)
+)
+Q_FIRST_PRICE = Wording(("What did the {X} cost at first?", "What was the first price of the {X}?"), ("At first what did the {X} cost?",))
+Q_LAST_PRICE = Wording(("What did the {X} cost in the end?", "What was the last price of the {X}?"), ("In the end what did the {X} cost?",))
+Q_SENT_WHO = Wording(("Who was sent to the {L}?", "Who had to go to the {L}?"), ("Who was it that was sent to the {L}?",))
+Q_SENT_WHERE = Wording(("Where was {P} sent?", "Where did {P} have to go?"), ("Where was it that {P} was sent?",))
+Q_ROLE = Wording(("Who is the {role}?", "What is the name of the {role}?"), ("Who is it that is the {role}?",))
+Q_ROLE_DID = Wording(
+    ("What is the name of the person who had the {X}?", "Who had the {X}?"), ("Who was it that had the {X}?",)
+)
+Q_NICK_DID = Wording(
+    ("What is the full name of the person who touched the {X}?", "Who touched the {X}?"),
+    ("Who was it that touched the {X}?",),
+)
+Q_LIVES = Wording(("Where does {P} live?", "At what place does {P} live?"), ("Where is it that {P} lives?",))
+Q_OWNER = Wording(("Who owns the {X}?", "Who is the owner of the {X}?"), ("Who is it that owns the {X}?",))
+Q_OWNS = Wording(("What does {P} own?", "Of what is {P} the owner?"), ("What is it that {P} owns?",))
+Q_CLEANED = Wording(("Who cleaned the {X}?", "Who made the {X} clean?"), ("Who was it that cleaned the {X}?",))
