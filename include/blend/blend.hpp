@@ -1,0 +1,533 @@
+// blend.hpp - C++17 over blend.h: header-only, RAII, exceptions instead of codes.
+//
+// Everything is in namespace `blendpp`, so that it cannot meet names that the library or its
+// bindings use. A handle closes itself; handles may go out of scope in any order (blend.h,
+// "Lifetime"). Option and info structs derive from the C structs and are initialised on
+// construction, so every member documented in blend.h is there under the same name.
+//
+//   blendpp::Context ctx;
+//   blendpp::Model model(ctx, "model.gguf");
+//   blendpp::Store store(ctx, "store");
+//   blendpp::Prompt prompt;
+//   prompt.chunk(model.tokenize("...")).question(model.tokenize("Question: ...\nAnswer:"));
+//   blendpp::Fusion fusion(model, &store, prompt);
+//   fusion.generate({}, [](int32_t, std::string_view text) { std::cout << text; return true; });
+//
+// Threads: as in blend.h. A const member function may run concurrently with any other on the same
+// object; the others need exclusive use.
+//
+// Errors: a failed call throws blendpp::Error. An exception that leaves a callback never crosses
+// the C boundary: it stops the call and is thrown again from it, unchanged. A progress callback
+// that returns false stops the call with an Error of code BLEND_E_CALLBACK.
+#ifndef BLEND_BLEND_HPP
+#define BLEND_BLEND_HPP
+
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "blend/blend.h"
+
+namespace blendpp {
+
+using Tokens = std::vector<int32_t>;
+// Return true to go on, false to stop the call.
+using ProgressFn = std::function<bool(uint64_t done, uint64_t total)>;
+using TokenFn = std::function<bool(int32_t token, std::string_view text)>;
+using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
+// From any thread, several at once; what it throws is dropped, there is nobody to give it to.
+using EventFn = std::function<void(int32_t code, const char* message)>;
+
+// What a failed call throws. Immutable.
+class Error : public std::runtime_error {
+ public:
+  Error(int32_t code, int64_t detail, const std::string& message)
+      : std::runtime_error(message), code_(code), detail_(detail) {}
+  int32_t code() const noexcept { return code_; }      // BLEND_E_*
+  int64_t detail() const noexcept { return detail_; }  // the errno, a callback's value, or 0
+  const char* name() const noexcept { return blend_code_name(code_); }
+
+ private:
+  int32_t code_;
+  int64_t detail_;
+};
+
+// A view of memory that a handle owns; see the function that returns it for how long it is valid.
+template <typename T>
+class Span {
+ public:
+  Span(T* data, size_t size) noexcept : data_(data), size_(size) {}
+  T* data() const noexcept { return data_; }
+  size_t size() const noexcept { return size_; }
+  bool empty() const noexcept { return size_ == 0; }
+  T* begin() const noexcept { return data_; }
+  T* end() const noexcept { return data_ + size_; }
+  T& operator[](size_t i) const noexcept { return data_[i]; }
+
+ private:
+  T* data_;
+  size_t size_;
+};
+
+namespace detail {
+
+// The error output of one call.
+class Outcome {
+ public:
+  Outcome() = default;
+  Outcome(const Outcome&) = delete;
+  Outcome& operator=(const Outcome&) = delete;
+  ~Outcome() { blend_error_free(error_); }
+
+  blend_error** out() noexcept { return &error_; }
+  // What a callback of the call has thrown.
+  std::exception_ptr thrown;
+
+  // Rethrows the callback's exception, throws on an error code, or gives the code back.
+  int32_t check(int32_t code) const {
+    if (thrown) std::rethrow_exception(thrown);
+    if (code >= 0) return code;
+    if (error_ == nullptr) throw Error(code, 0, blend_code_name(code));
+    throw Error(code, blend_error_detail(error_), blend_error_message(error_));
+  }
+
+ private:
+  blend_error* error_ = nullptr;
+};
+
+inline void check(int32_t code) {
+  if (code < 0) throw Error(code, 0, blend_code_name(code));
+}
+
+// A callback and where its exception goes: what `user` points at during a call.
+template <typename Fn>
+struct Guarded {
+  const Fn& fn;
+  Outcome& outcome;
+
+  template <typename... Args>
+  int32_t call(Args&&... args) noexcept {
+    try {
+      return fn(std::forward<Args>(args)...) ? 0 : 1;
+    } catch (...) {
+      outcome.thrown = std::current_exception();
+      return 1;
+    }
+  }
+};
+
+inline int32_t on_progress(void* user, uint64_t done, uint64_t total) noexcept {
+  return static_cast<Guarded<ProgressFn>*>(user)->call(done, total);
+}
+
+inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* problem) noexcept {
+  return static_cast<Guarded<ChunkFn>*>(user)->call(*info, problem);
+}
+
+inline int32_t on_event(void* user, int32_t code, const char* message) noexcept {
+  try {
+    (*static_cast<const EventFn*>(user))(code, message);
+  } catch (...) {  // NOLINT(bugprone-empty-catch): see EventFn
+  }
+  return 0;
+}
+
+// Options with the callback of one call put in.
+template <typename Options>
+Options with_progress(const Options& options, const ProgressFn& fn, Guarded<ProgressFn>& guarded) {
+  Options copy = options;
+  if (fn) {
+    copy.progress = &on_progress;
+    copy.progress_user = &guarded;
+  }
+  return copy;
+}
+
+// Closes a handle and keeps the event callback until then: background writes of a store, or a
+// context kept alive by its models, may still send events while the handle closes.
+template <typename T, void (*Close)(T*)>
+struct Closer {
+  std::shared_ptr<const EventFn> events;
+  void operator()(T* handle) const noexcept { Close(handle); }
+};
+
+template <typename T, void (*Close)(T*)>
+using Handle = std::unique_ptr<T, Closer<T, Close>>;
+
+// A C struct that is initialised on construction.
+template <typename C, int32_t (*Init)(C*, size_t)>
+struct Initialised : C {
+  Initialised() : C{} { check(Init(this, sizeof(C))); }
+};
+
+}  // namespace detail
+
+using ModelInfo = detail::Initialised<blend_model_info, blend_model_info_init>;
+using StoreStat = detail::Initialised<blend_store_stat, blend_store_stat_init>;
+using FusionInfo = detail::Initialised<blend_fusion_info, blend_fusion_info_init>;
+using LayerInfo = detail::Initialised<blend_layer_info, blend_layer_info_init>;
+using SegmentInfo = detail::Initialised<blend_segment_info, blend_segment_info_init>;
+
+using StoreOptions = detail::Initialised<blend_store_options, blend_store_options_init>;
+using GenerateOptions = detail::Initialised<blend_generate_options, blend_generate_options_init>;
+
+// The functions below take the place of the C callback members, which stay null.
+struct ContextOptions : detail::Initialised<blend_ctx_options, blend_ctx_options_init> {
+  EventFn events;
+};
+struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
+  ProgressFn on_progress;
+};
+struct PrecomputeOptions
+    : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
+  ProgressFn on_progress;
+};
+struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
+  ProgressFn on_progress;
+};
+
+// A flag that stops the calls it was given to (the `cancel` member of their options). Every
+// function is thread-safe; request() is async-signal-safe too.
+class CancelToken {
+ public:
+  CancelToken() {
+    detail::Outcome outcome;
+    blend_cancel* raw = nullptr;
+    outcome.check(blend_cancel_create(&raw, outcome.out()));
+    handle_.reset(raw);
+  }
+  void request() const noexcept { blend_cancel_request(handle_.get()); }
+  void reset() const noexcept { blend_cancel_reset(handle_.get()); }
+  const blend_cancel* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<blend_cancel, blend_cancel_free> handle_;
+};
+
+// Owns the compute threads. Thread-safe.
+class Context {
+ public:
+  explicit Context(const ContextOptions& options = ContextOptions()) {
+    blend_ctx_options copy = options;
+    std::shared_ptr<const EventFn> events;
+    if (options.events) {
+      events = std::make_shared<const EventFn>(options.events);
+      copy.on_event = &detail::on_event;
+      copy.event_user = const_cast<EventFn*>(events.get());
+    }
+    detail::Outcome outcome;
+    blend_ctx* raw = nullptr;
+    outcome.check(blend_ctx_create(&raw, &copy, outcome.out()));
+    handle_ = {raw, {std::move(events)}};
+  }
+  const blend_ctx* get() const noexcept { return handle_.get(); }
+  const std::shared_ptr<const EventFn>& events() const noexcept {
+    return handle_.get_deleter().events;
+  }
+
+ private:
+  detail::Handle<blend_ctx, blend_ctx_close> handle_;
+};
+
+// A chunk's identity, comparable and printable.
+struct ChunkId : blend_chunk_id {
+  ChunkId() : blend_chunk_id{} {}
+  ChunkId(const blend_chunk_id& id) : blend_chunk_id(id) {}  // NOLINT: the same thing
+  // Throws INVALID_ARGUMENT unless `hex` is 64 hexadecimal digits.
+  static ChunkId from_hex(const std::string& hex) {
+    detail::Outcome outcome;
+    ChunkId id;
+    outcome.check(blend_chunk_id_from_hex(&id, hex.c_str(), outcome.out()));
+    return id;
+  }
+  std::string hex() const {
+    char text[65] = {};
+    blend_chunk_id_to_hex(this, text);
+    return text;
+  }
+  friend bool operator==(const ChunkId& a, const ChunkId& b) noexcept {
+    for (size_t i = 0; i < sizeof a.bytes; ++i) {
+      if (a.bytes[i] != b.bytes[i]) return false;
+    }
+    return true;
+  }
+  friend bool operator!=(const ChunkId& a, const ChunkId& b) noexcept { return !(a == b); }
+};
+
+// A directory of stored chunks. Thread-safe.
+class Store {
+ public:
+  Store(const Context& ctx, const std::string& path, const StoreOptions& options = StoreOptions()) {
+    detail::Outcome outcome;
+    blend_store* raw = nullptr;
+    outcome.check(blend_store_open(&raw, ctx.get(), path.c_str(), &options, outcome.out()));
+    handle_ = {raw, {ctx.events()}};
+  }
+  // Waits until every background write so far is on disk.
+  void flush() const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_flush(get(), outcome.out()));
+  }
+  // `problem` is null for a sound chunk. Throws CORRUPT after the last chunk if any was damaged.
+  void list(bool verify, const ChunkFn& fn) const {
+    detail::Outcome outcome;
+    detail::Guarded<ChunkFn> guarded{fn, outcome};
+    outcome.check(
+        blend_store_list(get(), verify ? 1 : 0, &detail::on_chunk, &guarded, outcome.out()));
+  }
+  void remove(const ChunkId& id) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_remove(get(), &id, outcome.out()));
+  }
+  StoreStat stat() const {
+    detail::Outcome outcome;
+    StoreStat stat;
+    outcome.check(blend_store_get_stat(get(), &stat, outcome.out()));
+    return stat;
+  }
+  const blend_store* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<blend_store, blend_store_close> handle_;
+};
+
+struct Precomputed {
+  ChunkId id;
+  bool existed = false;  // it was in the store already: nothing was computed
+};
+
+// Weights, tokenizer and description of one model. Immutable, thread-safe.
+class Model {
+ public:
+  Model(const Context& ctx, const std::string& path, const ModelOptions& options = ModelOptions()) {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const ModelOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    blend_model* raw = nullptr;
+    outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
+    handle_ = {raw, {ctx.events()}};
+  }
+  // The strings in it are valid while the model is open.
+  ModelInfo info() const {
+    detail::Outcome outcome;
+    ModelInfo info;
+    outcome.check(blend_model_get_info(get(), &info, outcome.out()));
+    return info;
+  }
+  // `flags` are BLEND_TOKENIZE_*.
+  Tokens tokenize(std::string_view text, uint32_t flags = 0) const {
+    detail::Outcome outcome;
+    // One token a byte, BOS and the leading space: enough at the first try, nearly always.
+    Tokens tokens(text.size() + 2);
+    size_t n = 0;
+    int32_t code = blend_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
+                                  tokens.size(), &n, outcome.out());
+    if (code == BLEND_E_BUFFER_TOO_SMALL) {
+      detail::Outcome again;
+      tokens.resize(n);
+      again.check(blend_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
+                                 tokens.size(), &n, again.out()));
+      code = BLEND_OK;
+    }
+    outcome.check(code);
+    tokens.resize(n);
+    return tokens;
+  }
+  std::string detokenize(const Tokens& tokens, uint32_t flags = 0) const {
+    detail::Outcome outcome;
+    std::string text(tokens.size() * 8 + 16, '\0');
+    size_t n = 0;
+    int32_t code = blend_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
+                                    text.size(), &n, outcome.out());
+    if (code == BLEND_E_BUFFER_TOO_SMALL) {
+      detail::Outcome again;
+      text.resize(n);
+      again.check(blend_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
+                                   text.size(), &n, again.out()));
+      code = BLEND_OK;
+    }
+    outcome.check(code);
+    text.resize(n);
+    return text;
+  }
+  // Prefills one chunk by itself and stores it; on disk when it returns.
+  Precomputed precompute(const Store& store, const Tokens& tokens,
+                         const PrecomputeOptions& options = PrecomputeOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const PrecomputeOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    Precomputed result;
+    const int32_t code = outcome.check(blend_precompute(
+        get(), store.get(), tokens.data(), tokens.size(), &copy, &result.id, outcome.out()));
+    result.existed = code == BLEND_EXISTS;
+    return result;
+  }
+  const blend_model* get() const noexcept { return handle_.get(); }
+  const std::shared_ptr<const EventFn>& events() const noexcept {
+    return handle_.get_deleter().events;
+  }
+
+ private:
+  detail::Handle<blend_model, blend_model_close> handle_;
+};
+
+// The segments of one prompt, in order. Owns the tokens. Not thread-safe.
+class Prompt {
+ public:
+  Prompt& prefix(Tokens tokens) { return add(BLEND_SEGMENT_PREFIX, std::move(tokens)); }
+  Prompt& chunk(Tokens tokens) { return add(BLEND_SEGMENT_CHUNK, std::move(tokens)); }
+  Prompt& chunk(const ChunkId& id) {
+    add(BLEND_SEGMENT_CHUNK, {});
+    parts_.back().id = id;
+    parts_.back().by_id = true;
+    return *this;
+  }
+  Prompt& text(Tokens tokens) { return add(BLEND_SEGMENT_TEXT, std::move(tokens)); }
+  Prompt& question(Tokens tokens) { return add(BLEND_SEGMENT_QUESTION, std::move(tokens)); }
+
+  size_t size() const noexcept { return parts_.size(); }
+  // Of the segments that were given as tokens.
+  size_t n_tokens() const noexcept {
+    size_t n = 0;
+    for (const Part& part : parts_) n += part.tokens.size();
+    return n;
+  }
+  // Valid until the prompt changes.
+  std::vector<blend_segment> segments() const {
+    std::vector<blend_segment> out(parts_.size());
+    for (size_t i = 0; i < out.size(); ++i) {
+      const Part& part = parts_[i];
+      detail::check(blend_segment_init(&out[i], sizeof out[i]));
+      out[i].kind = part.kind;
+      out[i].tokens = part.by_id ? nullptr : part.tokens.data();
+      out[i].n_tokens = part.tokens.size();
+      out[i].id = part.by_id ? &part.id : nullptr;
+    }
+    return out;
+  }
+
+ private:
+  struct Part {
+    uint32_t kind = 0;
+    bool by_id = false;
+    Tokens tokens;
+    ChunkId id;
+  };
+  Prompt& add(uint32_t kind, Tokens tokens) {
+    parts_.emplace_back();
+    parts_.back().kind = kind;
+    parts_.back().tokens = std::move(tokens);
+    return *this;
+  }
+  std::vector<Part> parts_;
+};
+
+struct Generated {
+  size_t n_tokens = 0;
+  bool by_stop_token = false;  // ended by EOS or a stop token
+  bool by_callback = false;    // ended because the callback returned false
+};
+
+// One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate
+// and destruction; the const functions may run concurrently with each other.
+class Fusion {
+ public:
+  // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
+  Fusion(const Model& model, const Store* store, const Prompt& prompt,
+         const FuseOptions& options = FuseOptions()) {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    const std::vector<blend_segment> segments = prompt.segments();
+    blend_fusion* raw = nullptr;
+    outcome.check(blend_fuse(&raw, model.get(), store == nullptr ? nullptr : store->get(),
+                             segments.data(), segments.size(), &copy, outcome.out()));
+    handle_ = {raw, {model.events()}};
+  }
+  FusionInfo info() const {
+    detail::Outcome outcome;
+    FusionInfo info;
+    outcome.check(blend_fusion_get_info(get(), &info, outcome.out()));
+    return info;
+  }
+  LayerInfo layer(uint32_t layer) const {
+    detail::Outcome outcome;
+    LayerInfo info;
+    outcome.check(blend_fusion_get_layer(get(), layer, &info, outcome.out()));
+    return info;
+  }
+  SegmentInfo segment(size_t segment) const {
+    detail::Outcome outcome;
+    SegmentInfo info;
+    outcome.check(blend_fusion_get_segment(get(), segment, &info, outcome.out()));
+    return info;
+  }
+  // Valid while the fusion is open.
+  Span<const uint32_t> selected() const {
+    detail::Outcome outcome;
+    const uint32_t* rows = nullptr;
+    size_t n = 0;
+    outcome.check(blend_fusion_selected(get(), &rows, &n, outcome.out()));
+    return {rows, n};
+  }
+  // Valid while the fusion is open.
+  Span<const float> deviation() const {
+    detail::Outcome outcome;
+    const float* values = nullptr;
+    size_t n = 0;
+    outcome.check(blend_fusion_deviation(get(), &values, &n, outcome.out()));
+    return {values, n};
+  }
+  // Of the last row; valid until the next decode, generate or destruction.
+  Span<const float> logits() const {
+    detail::Outcome outcome;
+    const float* values = nullptr;
+    size_t n = 0;
+    outcome.check(blend_fusion_logits(get(), &values, &n, outcome.out()));
+    return {values, n};
+  }
+  // `cancel` may be null.
+  void decode(const Tokens& tokens, const blend_cancel* cancel = nullptr) {
+    detail::Outcome outcome;
+    outcome.check(blend_decode(handle_.get(), tokens.data(), tokens.size(), cancel, outcome.out()));
+  }
+  // `fn` may be empty. That it returns false ends the generation and is no error.
+  Generated generate(const GenerateOptions& options, const TokenFn& fn) {
+    detail::Outcome outcome;
+    Stream stream{fn, outcome, false};
+    Generated result;
+    const int32_t code = blend_generate(handle_.get(), &options, fn ? &on_token : nullptr, &stream,
+                                        &result.n_tokens, outcome.out());
+    result.by_callback = stream.stopped && code == BLEND_E_CALLBACK && !outcome.thrown;
+    result.by_stop_token = code == BLEND_STOPPED;
+    if (!result.by_callback) outcome.check(code);
+    return result;
+  }
+  const blend_fusion* get() const noexcept { return handle_.get(); }
+
+ private:
+  struct Stream {
+    const TokenFn& fn;
+    detail::Outcome& outcome;
+    bool stopped;
+  };
+  static int32_t on_token(void* user, int32_t token, const char* text, size_t bytes) noexcept {
+    auto* stream = static_cast<Stream*>(user);
+    detail::Guarded<TokenFn> guarded{stream->fn, stream->outcome};
+    const int32_t stop = guarded.call(token, std::string_view(text, bytes));
+    stream->stopped = stop != 0;
+    return stop;
+  }
+  detail::Handle<blend_fusion, blend_fusion_close> handle_;
+};
+
+}  // namespace blendpp
+
+#endif  // BLEND_BLEND_HPP

@@ -1,0 +1,267 @@
+// blend ask: documents + question -> streamed answer, then what it took.
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "compare.h"
+#include "corpus.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "report.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+constexpr std::string_view kPlaceholder = "{question}";
+
+struct Options {
+  CommonOptions common;
+  std::string model;
+  StoreOptions store;
+  CorpusOptions corpus;
+  std::string question;
+  std::string question_template = "Question: {question}\\nAnswer:";
+  std::string policy = "hkvd";
+  std::string metric = "v";
+  double ratio = 0;  // these two: set from the library's defaults
+  uint32_t check_layer = 0;
+  std::string on_miss = "precompute";
+  uint32_t max_tokens = 128;
+  float temperature = 0;
+  float top_p = 1;
+  uint32_t top_k = 0;
+  uint64_t seed = 0;
+  bool compare = false;
+  bool layers = false;
+  bool quiet = false;
+};
+
+const std::vector<std::pair<std::string, uint32_t>> kPolicies = {
+    {"hkvd", BLEND_POLICY_HKVD}, {"reuse", BLEND_POLICY_REUSE}, {"full", BLEND_POLICY_FULL}};
+const std::vector<std::pair<std::string, uint32_t>> kMetrics = {
+    {"v", BLEND_METRIC_V}, {"k", BLEND_METRIC_K}, {"kv", BLEND_METRIC_KV}};
+const std::vector<std::pair<std::string, uint32_t>> kOnMiss = {
+    {"precompute", BLEND_MISS_PRECOMPUTE},
+    {"compute", BLEND_MISS_COMPUTE},
+    {"fail", BLEND_MISS_FAIL}};
+
+std::vector<std::string> names_of(const std::vector<std::pair<std::string, uint32_t>>& values) {
+  std::vector<std::string> names;
+  for (const auto& value : values) names.push_back(value.first);
+  return names;
+}
+
+uint32_t value_of(const std::vector<std::pair<std::string, uint32_t>>& values,
+                  const std::string& name) {
+  for (const auto& value : values) {
+    if (value.first == name) return value.second;
+  }
+  throw CommandError(kExitUsage, "'" + name + "' is not one of the choices");
+}
+
+// The template with the question put in; "\n" and "\t" as a shell hands them on become one byte.
+std::string question_text(const std::string& question_template, const std::string& question) {
+  std::string text;
+  for (size_t i = 0; i < question_template.size(); ++i) {
+    if (question_template.compare(i, kPlaceholder.size(), kPlaceholder) == 0) {
+      text += question;
+      i += kPlaceholder.size() - 1;
+    } else if (question_template.compare(i, 2, "\\n") == 0) {
+      text += '\n';
+      ++i;
+    } else if (question_template.compare(i, 2, "\\t") == 0) {
+      text += '\t';
+      ++i;
+    } else {
+      text += question_template[i];
+    }
+  }
+  return text;
+}
+
+blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
+                            const Options& options) {
+  blendpp::Prompt prompt;
+  if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
+  for (const Chunk& chunk : corpus.chunks) prompt.chunk(chunk.tokens);
+  prompt.question(model.tokenize(question_text(options.question_template, options.question)));
+  return prompt;
+}
+
+void check_length(const blendpp::Model& model, const Corpus& corpus,
+                  const blendpp::Prompt& prompt) {
+  const size_t limit = model.info().context_length;
+  // One row at least for the answer.
+  if (prompt.n_tokens() + 1 <= limit) return;
+  size_t n_in_chunks = 0;
+  for (const Chunk& chunk : corpus.chunks) n_in_chunks += chunk.tokens.size();
+  throw CommandError(
+      kExitError,
+      format("the prompt has %zu tokens (%zu of them in %zu chunks), %zu too many for the model's "
+             "context of %zu with room for an answer: give fewer or shorter documents",
+             prompt.n_tokens(), n_in_chunks, corpus.chunks.size(), prompt.n_tokens() + 1 - limit,
+             limit));
+}
+
+blendpp::FuseOptions fuse_options(const Options& options, const Corpus& corpus,
+                                  const blendpp::Prompt& prompt, size_t context_length) {
+  blendpp::FuseOptions fuse;
+  fuse.policy = value_of(kPolicies, options.policy);
+  fuse.metric = value_of(kMetrics, options.metric);
+  fuse.on_miss = value_of(kOnMiss, options.on_miss);
+  fuse.ratio = options.ratio;
+  fuse.check_layer = options.check_layer;
+  fuse.reserve_tokens = static_cast<uint32_t>(
+      std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
+  fuse.chunk_prefix = corpus.chunk_prefix.data();
+  fuse.n_chunk_prefix = corpus.chunk_prefix.size();
+  fuse.tenant = options.corpus.tenant.c_str();
+  fuse.cancel = interrupt_token();
+  return fuse;
+}
+
+struct Answer {
+  std::string text;
+  blendpp::Generated generated;
+};
+
+Answer generate(blendpp::Fusion& fusion, const Options& options) {
+  blendpp::GenerateOptions generate;
+  generate.max_tokens = options.max_tokens;
+  generate.temperature = options.temperature;
+  generate.top_p = options.top_p;
+  generate.top_k = options.top_k;
+  generate.seed = options.seed;
+  generate.cancel = interrupt_token();
+  Answer answer;
+  answer.generated = fusion.generate(generate, [&](int32_t, std::string_view text) {
+    answer.text += text;
+    if (!options.common.json) std::cout << text << std::flush;
+    return true;
+  });
+  return answer;
+}
+
+void run(const Options& options) {
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Model model = open_model(ctx, options.model);
+  const Corpus corpus = make_corpus(model, options.corpus);
+  const blendpp::Prompt prompt = make_prompt(model, corpus, options);
+  check_length(model, corpus, prompt);
+  const blendpp::Store store = open_store(ctx, options.store);
+
+  blendpp::FuseOptions fuse = fuse_options(options, corpus, prompt, model.info().context_length);
+  Answer answer;
+  const FusionReport report = [&] {
+    blendpp::Fusion fusion = [&] {
+      ProgressBar bar("Fusing");
+      fuse.on_progress = bar.callback();
+      return blendpp::Fusion(model, &store, prompt, fuse);
+    }();
+    fuse.on_progress = nullptr;  // its bar is gone
+    FusionReport made = report_of(fusion);
+    answer = generate(fusion, options);
+    return made;
+  }();
+
+  // What the fuse stored in the background is on disk before the comparison loads it.
+  store.flush();
+  Comparison comparison;
+  if (options.compare) {
+    ProgressBar bar("Comparing");
+    comparison = compare(model, store, prompt, fuse, fuse.reserve_tokens);
+  }
+
+  if (options.common.json) {
+    nlohmann::json out = {{"answer", answer.text},
+                          {"n_generated", answer.generated.n_tokens},
+                          {"stopped", answer.generated.by_stop_token},
+                          {"fusion", report_json(report)}};
+    if (options.compare) out["compare"] = comparison_json(comparison);
+    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    return;
+  }
+  std::cout << '\n';
+  if (options.quiet) return;
+  std::cout << '\n' << summary_text(report);
+  if (options.layers) std::cout << '\n' << layers_text(report);
+  if (options.compare) std::cout << '\n' << comparison_text(comparison);
+}
+
+void add_fuse_options(CLI::App& command, Options& options) {
+  const blendpp::FuseOptions defaults;
+  options.ratio = defaults.ratio;
+  options.check_layer = defaults.check_layer;
+  command.add_option("--policy", options.policy, "hkvd, reuse or full")
+      ->check(CLI::IsMember(names_of(kPolicies)))
+      ->capture_default_str();
+  command.add_option("--metric", options.metric, "Deviation of v, k or kv")
+      ->check(CLI::IsMember(names_of(kMetrics)))
+      ->capture_default_str();
+  command.add_option("--ratio", options.ratio, "Share of the reused rows that is recomputed")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command
+      .add_option("--on-miss", options.on_miss,
+                  "A chunk that is not stored: precompute (and store) it, compute it inline, or "
+                  "fail")
+      ->check(CLI::IsMember(names_of(kOnMiss)))
+      ->capture_default_str();
+}
+
+void add_answer_options(CLI::App& command, Options& options) {
+  command.add_option("--max-tokens", options.max_tokens, "Most tokens of the answer")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command.add_option("--temperature", options.temperature, "0: greedy")
+      ->check(CLI::Range(0.0, 100.0))
+      ->capture_default_str();
+  command.add_option("--top-p", options.top_p, "1: off")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command.add_option("--top-k", options.top_k, "0: off")->capture_default_str();
+  command.add_option("--seed", options.seed, "Of the sampler")->capture_default_str();
+}
+
+}  // namespace
+
+void register_ask(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand("ask", "Answer a question from documents");
+  add_model_path(*command, options->model);
+  add_store_options(*command, options->store);
+  add_corpus_options(*command, options->corpus, false);
+  command->add_option("--question", options->question, "The question")
+      ->required()
+      ->type_name("TEXT");
+  command
+      ->add_option("--question-template", options->question_template,
+                   "How the question is put; {question} stands for it, \\n for a new line")
+      ->check([](const std::string& text) -> std::string {
+        if (text.find(kPlaceholder) != std::string::npos) return {};
+        return "must contain {question}";
+      })
+      ->type_name("TEXT")
+      ->capture_default_str();
+  add_fuse_options(*command, *options);
+  add_answer_options(*command, *options);
+  command->add_flag("--compare", options->compare,
+                    "Also answer by full prefill and by full reuse: KL, agreement, speed-up");
+  command->add_flag("--layers", options->layers, "Show loading and computing layer by layer");
+  command->add_flag("--quiet", options->quiet, "Print nothing but the answer");
+  add_common_options(*command, options->common);
+  command->footer(
+      "The prompt is BOS and the system text, the chunks in document order, the question. The\n"
+      "answer is streamed to stdout, then a table of what it took; with --json one object instead."
+      "\n\nExample:\n"
+      "  blend ask --model model.gguf --store ./store --docs ./handbook \\\n"
+      "            --question \"Who signs the invoices?\" --compare --layers");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace blend_cli

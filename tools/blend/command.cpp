@@ -1,0 +1,91 @@
+#include "command.h"
+
+#include <unordered_map>
+
+#include "interrupt.h"
+#include "progress.h"
+
+namespace blend_cli {
+
+int exit_code_of(int32_t code) {
+  switch (code) {
+    case BLEND_E_INVALID_ARGUMENT:
+      return kExitUsage;
+    case BLEND_E_NOT_FOUND:
+      return kExitNotFound;
+    case BLEND_E_FORMAT:
+    case BLEND_E_CORRUPT:
+      return kExitDamaged;
+    case BLEND_E_CANCELLED:
+      return kExitCancelled;
+    default:
+      return kExitError;
+  }
+}
+
+void add_common_options(CLI::App& app, CommonOptions& options) {
+  app.add_flag("--json", options.json, "Print one JSON object on stdout instead of text");
+  app.add_option("--threads", options.threads, "Compute threads; 0 = the CPUs of this process")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+}
+
+blendpp::Context make_context(const CommonOptions& options) {
+  blendpp::ContextOptions context;
+  context.n_threads = options.threads;
+  context.events = [](int32_t code, const char* message) {
+    print_note(std::string(message) + " (" + blend_code_name(code) + ")");
+  };
+  return blendpp::Context(context);
+}
+
+void add_store_path(CLI::App& app, StoreOptions& options) {
+  app.add_option("--store", options.path, "Directory of the chunk store")
+      ->required()
+      ->type_name("DIR");
+}
+
+void add_store_options(CLI::App& app, StoreOptions& options) {
+  add_store_path(app, options);
+  app.add_option("--kv-dtype", options.kv_dtype,
+                 "What new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, f16 "
+                 "or bf16. Part of a chunk's id")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
+      ->capture_default_str();
+  app.add_option("--quota", options.quota_bytes,
+                 "Bytes of chunks the store may hold, e.g. 8GiB; default 16 GiB")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
+}
+
+blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options) {
+  static const std::unordered_map<std::string, uint32_t> kDtypes = {{"auto", BLEND_KV_AUTO},
+                                                                    {"f32", BLEND_KV_F32},
+                                                                    {"f16", BLEND_KV_F16},
+                                                                    {"bf16", BLEND_KV_BF16}};
+  blendpp::StoreOptions store;
+  store.kv_dtype = kDtypes.at(options.kv_dtype);
+  if (options.quota_bytes != 0) store.quota_bytes = options.quota_bytes;
+  return blendpp::Store(ctx, options.path, store);
+}
+
+blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
+                                   bool read_only) {
+  blendpp::StoreOptions store;
+  store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
+  return blendpp::Store(ctx, path, store);
+}
+
+void add_model_path(CLI::App& app, std::string& path) {
+  app.add_option("--model", path, "GGUF file of the model")->required()->type_name("FILE");
+}
+
+blendpp::Model open_model(const blendpp::Context& ctx, const std::string& path) {
+  ProgressBar bar("Reading the model");
+  blendpp::ModelOptions options;
+  options.on_progress = bar.callback();
+  options.cancel = interrupt_token();
+  return blendpp::Model(ctx, path, options);
+}
+
+}  // namespace blend_cli

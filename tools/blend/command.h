@@ -1,0 +1,73 @@
+// What the subcommands share: options, exit codes, and how a command is registered.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+
+namespace blend_cli {
+
+// Exit codes, documented in docs/cli.md; scripts may rely on them.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitError = 1;        // the work failed
+inline constexpr int kExitUsage = 2;        // the command line asks for something impossible
+inline constexpr int kExitNotFound = 3;     // no such model, store, document or chunk
+inline constexpr int kExitDamaged = 4;      // a model file or stored bytes are damaged
+inline constexpr int kExitCancelled = 130;  // Ctrl-C, as shells have it
+
+// The exit code for a BLEND_E_* code.
+int exit_code_of(int32_t code);
+
+// A failure of the command itself rather than of the library.
+class CommandError : public std::runtime_error {
+ public:
+  CommandError(int exit_code, const std::string& message)
+      : std::runtime_error(message), exit_code_(exit_code) {}
+  int exit_code() const { return exit_code_; }
+
+ private:
+  int exit_code_;
+};
+
+// What every subcommand takes.
+struct CommonOptions {
+  bool json = false;
+  uint32_t threads = 0;
+};
+void add_common_options(CLI::App& app, CommonOptions& options);
+
+// A context with the asked threads, its events sent to stderr.
+blendpp::Context make_context(const CommonOptions& options);
+
+// The store and how chunks are put into it.
+struct StoreOptions {
+  std::string path;
+  std::string kv_dtype = "auto";
+  uint64_t quota_bytes = 0;  // 0: the library's default
+};
+void add_store_path(CLI::App& app, StoreOptions& options);
+void add_store_options(CLI::App& app, StoreOptions& options);
+blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options);
+// For looking only: fails when there is none rather than making one.
+blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
+                                   bool read_only);
+
+void add_model_path(CLI::App& app, std::string& path);
+blendpp::Model open_model(const blendpp::Context& ctx, const std::string& path);
+
+// Each adds its subcommand to `app`. The callback throws on failure and sets nothing otherwise.
+void register_precompute(CLI::App& app);
+void register_ask(CLI::App& app);
+void register_store_ls(CLI::App& store);
+void register_store_stat(CLI::App& store);
+void register_store_verify(CLI::App& store);
+void register_store_rm(CLI::App& store);
+void register_model_info(CLI::App& model);
+
+}  // namespace blend_cli

@@ -1,0 +1,113 @@
+// blend precompute: documents -> chunks -> the store.
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "corpus.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string model;
+  StoreOptions store;
+  CorpusOptions corpus;
+};
+
+struct Item {
+  blendpp::Tokens tokens;
+  std::string document;
+  bool is_prefix = false;
+};
+
+// The prefix first, as it stands in a prompt.
+std::vector<Item> items_of(const Corpus& corpus) {
+  std::vector<Item> items;
+  if (!corpus.prefix.empty()) items.push_back({corpus.prefix, "(prefix)", true});
+  for (const Chunk& chunk : corpus.chunks) {
+    items.push_back({chunk.tokens, corpus.documents[chunk.document].path, false});
+  }
+  return items;
+}
+
+void run(const Options& options) {
+  const auto begin = std::chrono::steady_clock::now();
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Model model = open_model(ctx, options.model);
+  const Corpus corpus = make_corpus(model, options.corpus);
+  const blendpp::Store store = open_store(ctx, options.store);
+  const std::vector<Item> items = items_of(corpus);
+
+  ProgressBar bar("Precomputing");
+  nlohmann::json chunks = nlohmann::json::array();
+  size_t n_tokens = 0;
+  size_t n_new = 0;
+  for (size_t i = 0; i < items.size(); ++i) {
+    throw_if_interrupted();
+    const Item& item = items[i];
+    blendpp::PrecomputeOptions precompute;
+    // A prefix has nothing before it; that is why it is reused exactly.
+    if (!item.is_prefix) {
+      precompute.prefix = corpus.chunk_prefix.data();
+      precompute.n_prefix = corpus.chunk_prefix.size();
+    }
+    precompute.tenant = options.corpus.tenant.c_str();
+    precompute.cancel = interrupt_token();
+    precompute.on_progress = [&](uint64_t done, uint64_t total) {
+      bar.update(i * total + done, items.size() * total);
+      return true;
+    };
+    const blendpp::Precomputed result = model.precompute(store, item.tokens, precompute);
+    n_tokens += item.tokens.size();
+    n_new += result.existed ? 0 : 1;
+    if (options.common.json) {
+      chunks.push_back({{"id", result.id.hex()},
+                        {"existed", result.existed},
+                        {"n_tokens", item.tokens.size()},
+                        {"document", item.document},
+                        {"prefix", item.is_prefix}});
+    } else {
+      std::cout << format("%s  %-7s  %5zu tokens  %s", result.id.hex().c_str(),
+                          result.existed ? "existed" : "stored", item.tokens.size(),
+                          item.document.c_str())
+                << std::endl;
+    }
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
+  if (options.common.json) {
+    const nlohmann::json out = {{"chunks", std::move(chunks)},
+                                {"n_stored", n_new},
+                                {"n_existed", items.size() - n_new},
+                                {"n_tokens", n_tokens},
+                                {"seconds", seconds.count()}};
+    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  } else {
+    std::cout << format("%zu stored, %zu existed; %zu tokens in %.2f s\n", n_new,
+                        items.size() - n_new, n_tokens, seconds.count());
+  }
+}
+
+}  // namespace
+
+void register_precompute(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("precompute", "Prefill the chunks of documents and store their KV caches");
+  add_model_path(*command, options->model);
+  add_store_options(*command, options->store);
+  add_corpus_options(*command, options->corpus, true);
+  add_common_options(*command, options->common);
+  command->footer(
+      "Prints each chunk's id, and whether the store had it. What `blend ask` puts before the\n"
+      "chunks (BOS and the system text) is stored too.\n\n"
+      "Example:\n"
+      "  blend precompute --model model.gguf --store ./store --docs ./handbook notes.md");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,207 @@
+#include "report.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+constexpr size_t kTimelineWidth = 56;
+
+std::string metric_text(uint32_t metric) {
+  switch (metric) {
+    case BLEND_METRIC_K:
+      return "k";
+    case BLEND_METRIC_KV:
+      return "kv";
+    default:
+      return "v";
+  }
+}
+
+std::string kind_text(uint32_t kind) {
+  switch (kind) {
+    case BLEND_SEGMENT_PREFIX:
+      return "prefix";
+    case BLEND_SEGMENT_CHUNK:
+      return "chunk";
+    case BLEND_SEGMENT_TEXT:
+      return "text";
+    default:
+      return "question";
+  }
+}
+
+std::string source_text(uint32_t source) {
+  switch (source) {
+    case BLEND_SOURCE_STORE:
+      return "store";
+    case BLEND_SOURCE_PRECOMPUTED:
+      return "precomputed";
+    case BLEND_SOURCE_COMPUTED:
+      return "computed";
+    default:
+      return "none";
+  }
+}
+
+// Loading and computing of one layer on a line as wide as the whole fuse.
+std::string timeline(const blendpp::LayerInfo& layer, uint64_t total_ns) {
+  std::string line(kTimelineWidth, ' ');
+  const auto mark = [&](uint64_t begin, uint64_t end, char c) {
+    if (end <= begin || total_ns == 0) return;
+    const auto column = [&](uint64_t ns) {
+      return static_cast<size_t>(static_cast<double>(ns) / static_cast<double>(total_ns) *
+                                 kTimelineWidth);
+    };
+    const size_t first = std::min(column(begin), kTimelineWidth - 1);
+    const size_t last = std::clamp(column(end), first + 1, kTimelineWidth);
+    for (size_t i = first; i < last; ++i) line[i] = line[i] == ' ' ? c : '*';
+  };
+  mark(layer.load_begin_ns, layer.load_end_ns, '=');
+  mark(layer.compute_begin_ns, layer.compute_end_ns, '#');
+  return "|" + line + "|";
+}
+
+std::string interval_text(uint64_t begin, uint64_t end) {
+  if (begin == 0 && end == 0) return "-";
+  return format("%.2f-%.2f", static_cast<double>(begin) / 1e6, static_cast<double>(end) / 1e6);
+}
+
+}  // namespace
+
+std::string policy_text(uint32_t policy) {
+  switch (policy) {
+    case BLEND_POLICY_FULL:
+      return "full";
+    case BLEND_POLICY_REUSE:
+      return "reuse";
+    default:
+      return "hkvd";
+  }
+}
+
+FusionReport report_of(const blendpp::Fusion& fusion) {
+  FusionReport report;
+  report.info = fusion.info();
+  for (uint32_t i = 0; i < report.info.n_layers; ++i) report.layers.push_back(fusion.layer(i));
+  for (size_t i = 0; i < report.info.n_segments; ++i) {
+    report.segments.push_back(fusion.segment(i));
+  }
+  return report;
+}
+
+std::string summary_text(const FusionReport& report) {
+  const blendpp::FusionInfo& info = report.info;
+  const auto share = [&](uint64_t ns) {
+    return share_text(static_cast<double>(ns), static_cast<double>(info.ttft_ns));
+  };
+  Table times({"time to first token", ms_text(info.ttft_ns), "", ""});
+  times.add(
+      {"  plan", ms_text(info.plan_ns), share(info.plan_ns), "ids, look-up, token comparison"});
+  times.add({"  miss", ms_text(info.miss_ns), share(info.miss_ns), "prefill of missing chunks"});
+  times.add({"  wait", ms_text(info.wait_ns), share(info.wait_ns), "for the reader thread"});
+  times.add(
+      {"  place", ms_text(info.place_ns), share(info.place_ns), "stored rows into the cache"});
+  times.add({"  select", ms_text(info.select_ns), share(info.select_ns), "deviation and top-k"});
+  times.add({"  compute", ms_text(info.compute_ns), share(info.compute_ns), "layers and logits"});
+  times.add({"  load", ms_text(info.load_ns), share(info.load_ns),
+             "reader thread, beside all of the above"});
+
+  const uint64_t recomputed = info.n_rows_selected + info.n_rows_always;
+  Table facts({"policy", info.policy == BLEND_POLICY_HKVD
+                             ? format("hkvd, ratio %.3g, metric %s, check layer %u", info.ratio,
+                                      metric_text(info.metric).c_str(), info.check_layer)
+                             : policy_text(info.policy)});
+  const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
+  facts.add({"segments", format("%llu: %llu hits, %llu misses", n(info.n_segments), n(info.n_hits),
+                                n(info.n_misses))});
+  facts.add({"rows", format("%llu: %llu exact, %llu reused, %llu always computed", n(info.n_rows),
+                            n(info.n_rows_exact), n(info.n_rows_reused), n(info.n_rows_always))});
+  facts.add(
+      {"rows recomputed",
+       format(
+           "%llu selected, %llu in all (%s of the prompt)", n(info.n_rows_selected), n(recomputed),
+           share_text(static_cast<double>(recomputed), static_cast<double>(info.n_rows)).c_str())});
+  facts.add({"loaded from the store", bytes_text(info.bytes_loaded)});
+  std::string text = times.str() + '\n' + facts.str();
+  if ((info.flags & BLEND_FUSION_UNCALIBRATED) != 0) {
+    text += "The ratio is not calibrated for this model; --compare shows what it costs.\n";
+  }
+  return text;
+}
+
+std::string layers_text(const FusionReport& report) {
+  uint64_t end = 1;
+  for (const blendpp::LayerInfo& layer : report.layers) {
+    end = std::max({end, layer.load_end_ns, layer.compute_end_ns});
+  }
+  Table table({"layer", "K,V rows", "full rows", "placed", "loaded", "load ms", "compute ms",
+               "wait ms", "place ms", format("0 .. %s", ms_text(end).c_str())});
+  for (const blendpp::LayerInfo& layer : report.layers) {
+    table.add({std::to_string(layer.layer), std::to_string(layer.rows_kv),
+               std::to_string(layer.rows_full), std::to_string(layer.rows_placed),
+               bytes_text(layer.bytes_loaded),
+               interval_text(layer.load_begin_ns, layer.load_end_ns),
+               interval_text(layer.compute_begin_ns, layer.compute_end_ns),
+               format("%.2f", static_cast<double>(layer.wait_ns) / 1e6),
+               format("%.2f", static_cast<double>(layer.place_ns) / 1e6), timeline(layer, end)});
+  }
+  return table.str() + "= loading   # computing (wait and place included)   * both\n";
+}
+
+nlohmann::json report_json(const FusionReport& report) {
+  const blendpp::FusionInfo& info = report.info;
+  nlohmann::json out = {{"policy", policy_text(info.policy)},
+                        {"metric", metric_text(info.metric)},
+                        {"check_layer", info.check_layer},
+                        {"ratio", info.ratio},
+                        {"calibrated", (info.flags & BLEND_FUSION_UNCALIBRATED) == 0},
+                        {"n_layers", info.n_layers},
+                        {"n_rows", info.n_rows},
+                        {"n_rows_exact", info.n_rows_exact},
+                        {"n_rows_reused", info.n_rows_reused},
+                        {"n_rows_selected", info.n_rows_selected},
+                        {"n_rows_always", info.n_rows_always},
+                        {"n_segments", info.n_segments},
+                        {"n_hits", info.n_hits},
+                        {"n_misses", info.n_misses},
+                        {"bytes_loaded", info.bytes_loaded},
+                        {"ttft_ns", info.ttft_ns},
+                        {"plan_ns", info.plan_ns},
+                        {"miss_ns", info.miss_ns},
+                        {"load_ns", info.load_ns},
+                        {"wait_ns", info.wait_ns},
+                        {"place_ns", info.place_ns},
+                        {"select_ns", info.select_ns},
+                        {"compute_ns", info.compute_ns}};
+  out["layers"] = nlohmann::json::array();
+  for (const blendpp::LayerInfo& layer : report.layers) {
+    out["layers"].push_back({{"layer", layer.layer},
+                             {"rows_kv", layer.rows_kv},
+                             {"rows_full", layer.rows_full},
+                             {"rows_placed", layer.rows_placed},
+                             {"bytes_loaded", layer.bytes_loaded},
+                             {"load_begin_ns", layer.load_begin_ns},
+                             {"load_end_ns", layer.load_end_ns},
+                             {"compute_begin_ns", layer.compute_begin_ns},
+                             {"compute_end_ns", layer.compute_end_ns},
+                             {"wait_ns", layer.wait_ns},
+                             {"place_ns", layer.place_ns}});
+  }
+  out["segments"] = nlohmann::json::array();
+  for (const blendpp::SegmentInfo& segment : report.segments) {
+    out["segments"].push_back({{"kind", kind_text(segment.kind)},
+                               {"source", source_text(segment.source)},
+                               {"exact", segment.exact != 0},
+                               {"first_row", segment.first_row},
+                               {"n_rows", segment.n_rows},
+                               {"n_rows_selected", segment.n_rows_selected},
+                               {"id", blendpp::ChunkId(segment.id).hex()}});
+  }
+  return out;
+}
+
+}  // namespace blend_cli

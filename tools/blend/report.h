@@ -1,0 +1,28 @@
+// Report: what a fuse did, as tables and as JSON.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+
+namespace blend_cli {
+
+// What is kept of a fusion once it is closed.
+struct FusionReport {
+  blendpp::FusionInfo info;
+  std::vector<blendpp::LayerInfo> layers;
+  std::vector<blendpp::SegmentInfo> segments;
+};
+FusionReport report_of(const blendpp::Fusion& fusion);
+
+std::string policy_text(uint32_t policy);
+
+// TTFT and its parts, hits and misses, rows.
+std::string summary_text(const FusionReport& report);
+// A row a layer, and a timeline that shows loading ahead of computing.
+std::string layers_text(const FusionReport& report);
+nlohmann::json report_json(const FusionReport& report);
+
+}  // namespace blend_cli

@@ -1,0 +1,103 @@
+// blend store rm: removes chunks.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+constexpr size_t kIdDigits = 64;
+constexpr size_t kLeastDigits = 6;
+
+struct Options {
+  CommonOptions common;
+  StoreOptions store;
+  std::vector<std::string> ids;
+  bool all = false;
+  bool yes = false;
+};
+
+std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store) {
+  std::vector<blendpp::ChunkId> ids;
+  store.list(false, [&](const blend_chunk_info& info, const char*) {
+    ids.emplace_back(info.id);
+    return true;
+  });
+  return ids;
+}
+
+// The chunk whose id begins with `digits`.
+blendpp::ChunkId resolve(const std::vector<blendpp::ChunkId>& ids, const std::string& digits) {
+  const blendpp::ChunkId* found = nullptr;
+  for (const blendpp::ChunkId& id : ids) {
+    if (id.hex().rfind(digits, 0) != 0) continue;
+    if (found != nullptr) {
+      throw CommandError(kExitUsage, "more than one chunk begins with '" + digits +
+                                         "': give more digits of the id");
+    }
+    found = &id;
+  }
+  if (found == nullptr) {
+    throw CommandError(kExitNotFound,
+                       "no chunk begins with '" + digits + "'; `blend store ls` lists the ids");
+  }
+  return *found;
+}
+
+void run(const Options& options) {
+  if (options.all == !options.ids.empty()) {
+    throw CommandError(kExitUsage, "give the ids of the chunks to remove, or --all");
+  }
+  if (options.all && !options.yes) {
+    throw CommandError(kExitUsage, "--all removes every chunk of '" + options.store.path +
+                                       "': add --yes to mean it");
+  }
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
+  const std::vector<blendpp::ChunkId> present = all_ids(store);
+  std::vector<blendpp::ChunkId> doomed;
+  if (options.all) {
+    doomed = present;
+  } else {
+    // All are resolved before any is removed, so that a mistyped id removes nothing.
+    for (const std::string& digits : options.ids) doomed.push_back(resolve(present, digits));
+  }
+  nlohmann::json removed = nlohmann::json::array();
+  for (const blendpp::ChunkId& id : doomed) {
+    store.remove(id);
+    removed.push_back(id.hex());
+    if (!options.common.json) std::cout << "removed " << id.hex() << '\n';
+  }
+  if (options.common.json) {
+    std::cout << nlohmann::json{{"removed", std::move(removed)}}.dump(2) << '\n';
+  } else {
+    std::cout << format("%zu chunks removed\n", doomed.size());
+  }
+}
+
+}  // namespace
+
+void register_store_rm(CLI::App& store) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = store.add_subcommand("rm", "Remove chunks by id, or all of them");
+  command->add_option("ids", options->ids, "Ids, or their first 6 or more hexadecimal digits")
+      ->check([](const std::string& text) -> std::string {
+        const bool hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
+        if (hex && text.size() >= kLeastDigits && text.size() <= kIdDigits) return {};
+        return "'" + text + "' is not 6 to 64 lower-case hexadecimal digits";
+      })
+      ->type_name("ID ...");
+  add_store_path(*command, options->store);
+  command->add_flag("--all", options->all, "Remove every chunk; needs --yes");
+  command->add_flag("--yes", options->yes, "Confirms --all");
+  add_common_options(*command, options->common);
+  command->footer(
+      "Example:\n"
+      "  blend store rm 3f6c0a91 --store ./store\n"
+      "  blend store rm --all --yes --store ./store");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,28 @@
+// Text tables and human-readable quantities.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace blend_cli {
+
+// Columns as wide as their widest cell. Cells that begin with a digit, '-' or '+' stand right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string str() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
+std::string bytes_text(uint64_t bytes);             // "1.50 MiB"
+std::string ms_text(uint64_t ns);                   // "12.34 ms"
+std::string share_text(double part, double whole);  // "15.0 %"
+std::string time_text(int64_t unix_s);              // "2026-01-31 12:00:00" UTC
+std::string hex_text(const uint8_t* bytes, size_t n);
+
+}  // namespace blend_cli
