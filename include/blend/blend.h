@@ -420,7 +420,7 @@ typedef struct blend_fusion_info {
   uint64_t n_segments;
   uint64_t n_hits;           /* PREFIX and CHUNK segments found */
   uint64_t n_misses;
-  uint64_t bytes_loaded;     /* from the store */
+  uint64_t bytes_loaded;     /* K and V staged, from the store or (misses) from memory */
   uint64_t ttft_ns;          /* the whole call: from entry to the logits of the last row */
   uint64_t plan_ns;          /* ids, look-up, token comparison */
   uint64_t miss_ns;          /* prefill of missing chunks */
@@ -515,7 +515,9 @@ BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, s
 typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, size_t text_bytes);
 
 /* Generates from the fusion's logits, one callback a token, and appends what it generates to the
- * cache, so that a later call continues. The stop token is not reported. `fn` may be NULL.
+ * cache, so that a later call continues. The stop token is not reported. A token is reported before
+ * it is appended: the one at which a callback stopped the call, or a cancel caught it, is counted
+ * but not appended. `fn` may be NULL.
  * `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's end) or BLEND_STOPPED.
  * Errors: CANCELLED, CALLBACK, NUMERIC, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_generate(blend_fusion *fusion, const blend_generate_options *options,

@@ -110,7 +110,8 @@ class Backend {
   virtual Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
                                                          uint32_t capacity) = 0;
   // Rotates q in place; q: [rows, n_heads * head_dim]; pos: host [rows].
-  virtual Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) = 0;
+  virtual Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim,
+                        Tensor q) = 0;
   // Puts fresh K (rotated on the way) and V into slots pos[i]; kv: [rows, 2 * kv_dim] = K | V.
   virtual Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                           const uint32_t* pos) = 0;

@@ -42,7 +42,7 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
   Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool is_ok() const { return value_.has_value(); }
@@ -66,8 +66,8 @@ Status make_errno(int32_t code, int saved_errno, const char* format, ...)
 
 }  // namespace blend
 
-#define BLEND_RETURN_IF_ERROR(expr)                        \
-  do {                                                     \
+#define BLEND_RETURN_IF_ERROR(expr)                                                           \
+  do {                                                                                        \
     if (::blend::Status blend_status_ = (expr); !blend_status_.is_ok()) return blend_status_; \
   } while (false)
 

@@ -108,7 +108,8 @@ void ThreadPool::worker_main(uint32_t thread) {
     }
     if (epoch_.load(std::memory_order_acquire) == seen) {
       std::unique_lock lock(sleep_mutex_);
-      wake_.wait(lock, [&] { return stop_.load() || epoch_.load(std::memory_order_acquire) != seen; });
+      wake_.wait(lock,
+                 [&] { return stop_.load() || epoch_.load(std::memory_order_acquire) != seen; });
     }
     if (stop_.load()) return;
     ++seen;

@@ -53,7 +53,7 @@ class ThreadPool {
   size_t n_ = 0;
   size_t grain_ = 1;
   std::atomic<size_t> next_{0};
-  std::atomic<uint32_t> running_{0};   // workers that have not finished the region
+  std::atomic<uint32_t> running_{0};  // workers that have not finished the region
   std::atomic<uint64_t> epoch_{0};
   std::atomic<bool> stop_{false};
   std::mutex sleep_mutex_;

@@ -1,0 +1,52 @@
+// Forward: one Transformer layer in the two halves that fusion needs, and the logits.
+//
+//   compute_kv    x -> K | V of the rows, before RoPE
+//   ...the caller puts K, V into the cache: fresh, stored, or some of each...
+//   finish_layer  x -> Q, attention over the cache, output projection, feed-forward; x in place
+//
+// Full prefill, decode, precompute and fusion are all loops over these two; which rows take part in
+// which half is the only difference between them.
+#pragma once
+
+#include <memory>
+
+#include "engine/model.h"
+
+namespace blend {
+
+// Owns the scratch of one call; not thread-safe. The model must outlive it.
+class Forward {
+ public:
+  static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows);
+
+  // x: [rows, d_model] for up to max_rows rows.
+  Tensor x(uint32_t rows) const { return view(*x_, rows, model_.config().d_model); }
+  // kv: [rows, 2 * kv_dim] for up to max_rows rows.
+  Tensor kv(uint32_t rows) const { return view(*kv_, rows, 2 * model_.config().kv_dim()); }
+
+  Status embed(const int32_t* tokens, Tensor x);
+  Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
+  // pos: host [x.rows], ascending. Row i sees the slots 0 .. pos[i].
+  Status finish_layer(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+                      const uint32_t* pos, const Watch& watch);
+  // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
+  Status logits(Tensor x, float* logits);
+
+ private:
+  explicit Forward(const Model& model) : model_(model) {}
+  Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
+    return {buffer.data(), rows, cols, model_.backend().activation_bytes()};
+  }
+
+  const Model& model_;
+  uint32_t block_ = 0;                    // rows that pass through the wide scratch at once
+  std::unique_ptr<DeviceBuffer> x_;       // [max_rows, d_model]
+  std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, 2 * kv_dim]
+  std::unique_ptr<DeviceBuffer> normed_;  // [block, d_model]
+  std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
+  std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff]
+  std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]
+  std::unique_ptr<DeviceBuffer> logits_;  // [1, n_vocab]
+};
+
+}  // namespace blend

@@ -1,0 +1,67 @@
+#include "engine/precompute.h"
+
+#include <ctime>
+#include <numeric>
+
+#include "engine/forward.h"
+
+namespace blend {
+
+ChunkMeta describe_chunk(const Model& model, DType dtype, std::span<const int32_t> prefix,
+                         std::string_view tenant, std::span<const int32_t> tokens) {
+  const ModelConfig& c = model.config();
+  ChunkMeta meta;
+  meta.id = chunk_id(model.fingerprint(), dtype, prefix, tenant, tokens);
+  meta.fingerprint = model.fingerprint();
+  meta.shape = {c.n_layers, static_cast<uint32_t>(tokens.size()), c.kv_dim(), dtype};
+  meta.n_prefix_tokens = static_cast<uint32_t>(prefix.size());
+  meta.created_unix_s = std::time(nullptr);
+  meta.tokens.assign(tokens.begin(), tokens.end());
+  return meta;
+}
+
+Result<std::shared_ptr<const ChunkRecord>> precompute_chunk(const Model& model,
+                                                            std::span<const int32_t> prefix,
+                                                            ChunkMeta meta, const Watch& watch) {
+  const ModelConfig& c = model.config();
+  if (prefix.size() + meta.tokens.size() > model.context_length()) {
+    return make_error(BLEND_E_CONTEXT_LENGTH,
+                      "the chunk has %zu tokens after a chunk prefix of %zu; the model's context "
+                      "is %u",
+                      meta.tokens.size(), prefix.size(), model.context_length());
+  }
+  Backend& b = model.backend();
+  const auto n_prefix = static_cast<uint32_t>(prefix.size());
+  const auto rows = static_cast<uint32_t>(n_prefix + meta.tokens.size());
+
+  auto record = std::make_shared<ChunkRecord>();
+  BLEND_ASSIGN(record->data, AlignedBuffer::allocate(meta.shape.total_bytes()));
+  BLEND_ASSIGN(auto forward, Forward::create(model, rows));
+  BLEND_ASSIGN(auto rope, model.rope(rows));
+  // A cache of one layer would do; the layers are short-lived and the interface stays one.
+  BLEND_ASSIGN(auto cache, b.make_kv_cache(c, rows));
+
+  std::vector<int32_t> tokens(prefix.begin(), prefix.end());
+  tokens.insert(tokens.end(), meta.tokens.begin(), meta.tokens.end());
+  std::vector<uint32_t> pos(rows);
+  std::iota(pos.begin(), pos.end(), 0u);
+  record->meta = std::move(meta);
+
+  const Tensor x = forward->x(rows);
+  const Tensor kv = forward->kv(rows);
+  BLEND_RETURN_IF_ERROR(forward->embed(tokens.data(), x));
+  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
+    BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
+    BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
+    BLEND_RETURN_IF_ERROR(b.encode_kv(kv.slice(n_prefix, rows - n_prefix), record->meta.shape.dtype,
+                                      record->k(layer), record->v(layer))
+                              .with_context("layer " + std::to_string(layer)));
+    if (layer + 1 == c.n_layers) break;  // nothing reads the last layer's output
+    BLEND_RETURN_IF_ERROR(b.write_kv(*cache, layer, *rope, kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *rope, x, pos.data(), watch));
+  }
+  BLEND_RETURN_IF_ERROR(watch.report(c.n_layers, c.n_layers));
+  return std::shared_ptr<const ChunkRecord>(std::move(record));
+}
+
+}  // namespace blend

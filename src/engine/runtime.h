@@ -1,0 +1,30 @@
+// Runtime: what a context owns: the compute threads, the backend on them, the event sink.
+#pragma once
+
+#include <memory>
+
+#include "backend/backend.h"
+#include "base/cancel.h"
+#include "base/thread_pool.h"
+
+namespace blend {
+
+// Immutable; safe for concurrent use. Shared by everything opened on the context, so that handles
+// may be closed in any order.
+class Runtime {
+ public:
+  static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events);
+
+  ThreadPool& pool() const { return *pool_; }
+  Backend& backend() const { return *backend_; }
+  const EventSink& events() const { return events_; }
+
+ private:
+  Runtime() = default;
+  // Destroyed in reverse: the backend goes before its threads.
+  EventSink events_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Backend> backend_;
+};
+
+}  // namespace blend

@@ -1,0 +1,72 @@
+#include "engine/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace blend {
+
+Result<Sampler> Sampler::create(const SamplerOptions& options) {
+  // Written so that NaN fails too.
+  if (!(options.temperature >= 0.0f) || std::isinf(options.temperature)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "temperature %g must be 0 (greedy) or positive",
+                      static_cast<double>(options.temperature));
+  }
+  if (!(options.top_p > 0.0f && options.top_p <= 1.0f)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "top_p %g must be in (0, 1]; 1 turns it off",
+                      static_cast<double>(options.top_p));
+  }
+  return Sampler(options);
+}
+
+// splitmix64 (Steele, Lea, Flood 2014): std distributions differ between standard libraries.
+double Sampler::uniform() {
+  state_ += 0x9e3779b97f4a7c15ull;
+  uint64_t z = state_;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+  z ^= z >> 31;
+  return static_cast<double>(z >> 11) * 0x1p-53;
+}
+
+int32_t Sampler::sample(std::span<const float> logits) {
+  if (options_.temperature == 0.0f) {
+    return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  }
+  candidates_.clear();
+  for (size_t i = 0; i < logits.size(); ++i) {
+    candidates_.emplace_back(logits[i], static_cast<int32_t>(i));
+  }
+  const auto better = [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  };
+  size_t keep = candidates_.size();
+  if (options_.top_k > 0 && options_.top_k < keep) keep = options_.top_k;
+  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep),
+                    candidates_.end(), better);
+  candidates_.resize(keep);
+
+  const double top = candidates_.front().first;
+  const auto weight = [&](float logit) {
+    return std::exp((static_cast<double>(logit) - top) / options_.temperature);
+  };
+  double total = 0.0;
+  for (const auto& c : candidates_) total += weight(c.first);
+  if (options_.top_p < 1.0f) {
+    // The smallest set of most likely tokens whose probability reaches top_p.
+    double sum = 0.0;
+    size_t n = 0;
+    while (n < candidates_.size() && sum < options_.top_p * total) {
+      sum += weight(candidates_[n++].first);
+    }
+    candidates_.resize(n);
+    total = sum;
+  }
+  double target = uniform() * total;
+  for (const auto& c : candidates_) {
+    target -= weight(c.first);
+    if (target < 0.0) return c.second;
+  }
+  return candidates_.back().second;  // rounding left a sliver
+}
+
+}  // namespace blend

@@ -1,0 +1,64 @@
+#include "engine/sequence.h"
+
+#include <numeric>
+
+namespace blend {
+
+Result<std::unique_ptr<Sequence>> Sequence::create(std::shared_ptr<const Model> model,
+                                                   uint32_t capacity) {
+  std::unique_ptr<Sequence> s(new Sequence());
+  s->model_ = std::move(model);
+  BLEND_ASSIGN(s->cache_, s->model_->backend().make_kv_cache(s->model_->config(), capacity));
+  BLEND_ASSIGN(s->rope_, s->model_->rope(capacity));
+  return s;
+}
+
+void Sequence::set_filled(uint32_t n_rows, std::vector<float> logits) {
+  n_rows_ = n_rows;
+  logits_ = std::move(logits);
+}
+
+Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
+  if (tokens.size() > capacity() - n_rows_) {
+    return make_error(BLEND_E_CONTEXT_LENGTH,
+                      "%zu more tokens do not fit: %u of %u rows are used; fuse with more "
+                      "reserve_tokens",
+                      tokens.size(), n_rows_, capacity());
+  }
+  if (tokens.empty()) return Status::ok();
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  const uint32_t n_layers = model_->config().n_layers;
+  Backend& b = model_->backend();
+
+  std::unique_ptr<Forward> own;
+  if (rows > 1) {
+    BLEND_ASSIGN(own, Forward::create(*model_, rows));
+  } else if (step_ == nullptr) {
+    BLEND_ASSIGN(step_, Forward::create(*model_, 1));
+  }
+  Forward& forward = rows > 1 ? *own : *step_;
+
+  std::vector<uint32_t> pos(rows);
+  std::iota(pos.begin(), pos.end(), n_rows_);
+  Tensor x = forward.x(rows);
+  const Tensor kv = forward.kv(rows);
+  BLEND_RETURN_IF_ERROR(forward.embed(tokens.data(), x));
+  for (uint32_t layer = 0; layer < n_layers; ++layer) {
+    BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
+    BLEND_RETURN_IF_ERROR(forward.compute_kv(layer, x, kv, watch));
+    BLEND_RETURN_IF_ERROR(b.write_kv(*cache_, layer, *rope_, kv, pos.data()));
+    const uint32_t* row_pos = pos.data();
+    if (layer + 1 == n_layers) {  // only the last row's output is read
+      x = x.slice(rows - 1, 1);
+      row_pos += rows - 1;
+    }
+    BLEND_RETURN_IF_ERROR(forward.finish_layer(layer, *cache_, *rope_, x, row_pos, watch));
+  }
+  std::vector<float> fresh(model_->config().n_vocab);
+  BLEND_RETURN_IF_ERROR(forward.logits(x, fresh.data()));
+  logits_ = std::move(fresh);
+  n_rows_ += rows;
+  return Status::ok();
+}
+
+}  // namespace blend
