@@ -1,0 +1,35 @@
+// Fuse: segments -> one KV cache and the logits of the last row (CacheBlend, sections 4 and 5).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/sequence.h"
+#include "fusion/options.h"
+#include "store/chunk_store.h"
+
+namespace blend {
+
+// What came of a fuse; the public info structs are its account.
+struct Fused {
+  std::unique_ptr<Sequence> sequence;
+  blend_fusion_info info{};
+  std::vector<blend_layer_info> layers;      // [n_layers]
+  std::vector<blend_segment_info> segments;  // [n_segments]
+  std::vector<uint32_t> selected;            // rows, ascending
+  std::vector<float> deviation;              // [n_rows]
+};
+
+// The chunk store as one fuse uses it; `store` may be null where the options allow it.
+struct StoreAccess {
+  ChunkStore* store = nullptr;
+  bool read_only = false;
+  DType kv_dtype = DType::f16;
+};
+
+// Safe for concurrent use on one model and store.
+Result<Fused> fuse(std::shared_ptr<const Model> model, const StoreAccess& store,
+                   const std::vector<Segment>& segments, const FuseOptions& options,
+                   const Watch& watch);
+
+}  // namespace blend

@@ -1,0 +1,121 @@
+#include "fusion/layer_loader.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+namespace blend {
+namespace {
+
+constexpr size_t kSlotAlignment = 64;  // every chunk's planes start on a cache line
+
+// How far ahead of the reader the kernel is told to fetch pages.
+constexpr uint32_t kPrefetchLayers = 4;
+
+}  // namespace
+
+LayerLoader::LayerLoader(std::vector<Item> items, uint32_t n_layers, uint32_t depth,
+                         const Stopwatch& clock)
+    : items_(std::move(items)), n_layers_(n_layers), depth_(depth), clock_(clock) {}
+
+Result<std::unique_ptr<LayerLoader>> LayerLoader::start(std::vector<Item> items, uint32_t n_layers,
+                                                        uint32_t depth, const Stopwatch& clock) {
+  std::unique_ptr<LayerLoader> l(new LayerLoader(std::move(items), n_layers, depth, clock));
+  l->first_layer_ = n_layers;
+  size_t slot_bytes = 0;
+  for (const Item& item : l->items_) {
+    l->first_layer_ = std::min(l->first_layer_, item.first_layer);
+    l->offsets_.push_back(slot_bytes);
+    const size_t bytes = item.source->meta().shape.layer_bytes();
+    slot_bytes += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
+  }
+  l->next_staged_ = l->next_released_ = l->first_layer_;
+  l->staged_.resize(depth);
+  for (uint32_t i = 0; i < depth; ++i) {
+    BLEND_ASSIGN(AlignedBuffer slot, AlignedBuffer::allocate(slot_bytes));
+    l->slots_.push_back(std::move(slot));
+  }
+  try {
+    l->reader_ = std::thread([p = l.get()] { p->reader_main(); });
+  } catch (const std::system_error& e) {
+    return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the reader thread: %s", e.what());
+  }
+  return l;
+}
+
+LayerLoader::~LayerLoader() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (reader_.joinable()) reader_.join();
+}
+
+Result<const StagedLayer*> LayerLoader::acquire(uint32_t layer) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return next_staged_ > layer || !error_.is_ok(); });
+  // Layers staged before a failure are sound, but the fuse cannot be finished with them.
+  if (!error_.is_ok()) return error_;
+  return &staged_[layer % depth_];
+}
+
+void LayerLoader::release(uint32_t layer) {
+  {
+    std::lock_guard lock(mutex_);
+    next_released_ = layer + 1;
+  }
+  changed_.notify_all();
+}
+
+Status LayerLoader::read_layer(uint32_t layer, StagedLayer& staged, std::byte* slot,
+                               size_t& failed) {
+  staged.chunks.assign(items_.size(), nullptr);
+  staged.bytes = 0;
+  staged.load_begin_ns = clock_.now_ns();
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    if (layer < item.first_layer) continue;
+    if (layer + kPrefetchLayers < n_layers_) item.source->prefetch(layer + kPrefetchLayers);
+    failed = i;
+    BLEND_RETURN_IF_ERROR(item.source->read_layer(layer, slot + offsets_[i]));
+    staged.chunks[i] = slot + offsets_[i];
+    staged.bytes += item.source->meta().shape.layer_bytes();
+  }
+  staged.load_end_ns = clock_.now_ns();
+  return Status::ok();
+}
+
+void LayerLoader::reader_main() {
+  for (const Item& item : items_) {
+    const uint32_t end = std::min(n_layers_, item.first_layer + kPrefetchLayers);
+    for (uint32_t layer = item.first_layer; layer < end; ++layer) item.source->prefetch(layer);
+  }
+  for (uint32_t layer = first_layer_; layer < n_layers_; ++layer) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return stop_ || layer < next_released_ + depth_; });
+      if (stop_) return;
+    }
+    size_t failed = 0;
+    Status status;
+    try {
+      status = read_layer(layer, staged_[layer % depth_], slots_[layer % depth_].data(), failed);
+    } catch (const std::bad_alloc&) {
+      status = {BLEND_E_OUT_OF_MEMORY, "the reader thread ran out of memory"};
+    }
+    {
+      std::lock_guard lock(mutex_);
+      if (status.is_ok()) {
+        next_staged_ = layer + 1;
+      } else {
+        failed_item_ = failed;
+        error_ = status;
+      }
+    }
+    changed_.notify_all();
+    if (!status.is_ok()) return;
+  }
+}
+
+}  // namespace blend

@@ -1,0 +1,74 @@
+// LayerLoader: the reader thread that brings stored layers into memory ahead of the compute.
+//
+// A ring of `depth` slots holds the staged layers: while layer l is computed, layers l+1 .. l+depth
+// are read, checked and gathered (AttentionStore 3.2.1, layer-wise pre-loading; CacheBlend 5,
+// loading pipelined with recompute). The compute thread takes layers in order and gives each back.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "base/buffer.h"
+#include "fusion/clock.h"
+#include "store/chunk.h"
+
+namespace blend {
+
+// One layer of every loaded chunk, ready to be placed.
+struct StagedLayer {
+  std::vector<const std::byte*> chunks;  // [n_chunks]: K | V planes; null where not loaded
+  uint64_t load_begin_ns = 0;
+  uint64_t load_end_ns = 0;
+  uint64_t bytes = 0;
+};
+
+// acquire/release: one thread. The reader thread lives from start() to destruction, and is the only
+// one that touches the sources.
+class LayerLoader {
+ public:
+  struct Item {
+    ChunkSource* source = nullptr;
+    uint32_t first_layer = 0;  // layers before it are not needed of this chunk
+  };
+  // Reads layers first .. n_layers-1, where first is the least first_layer.
+  static Result<std::unique_ptr<LayerLoader>> start(std::vector<Item> items, uint32_t n_layers,
+                                                    uint32_t depth, const Stopwatch& clock);
+  ~LayerLoader();
+  LayerLoader(const LayerLoader&) = delete;
+  LayerLoader& operator=(const LayerLoader&) = delete;
+
+  // Blocks until `layer` is staged. Layers must be taken in order and released before `depth` more
+  // are taken. On failure failed_item() says whose read it was.
+  Result<const StagedLayer*> acquire(uint32_t layer);
+  void release(uint32_t layer);
+  size_t failed_item() const { return failed_item_; }
+
+ private:
+  LayerLoader(std::vector<Item> items, uint32_t n_layers, uint32_t depth, const Stopwatch& clock);
+  void reader_main();
+  Status read_layer(uint32_t layer, StagedLayer& staged, std::byte* slot, size_t& failed);
+
+  const std::vector<Item> items_;
+  const uint32_t n_layers_;
+  const uint32_t depth_;
+  const Stopwatch& clock_;
+  uint32_t first_layer_ = 0;
+  std::vector<size_t> offsets_;       // of each item inside a slot
+  std::vector<AlignedBuffer> slots_;  // [depth]
+  std::vector<StagedLayer> staged_;   // [depth]
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  uint32_t next_staged_ = 0;    // layers below are staged; guarded by mutex_
+  uint32_t next_released_ = 0;  // layers below are free again; guarded by mutex_
+  bool stop_ = false;           // guarded by mutex_
+  Status error_;                // guarded by mutex_
+  size_t failed_item_ = 0;      // written before error_
+  std::thread reader_;
+};
+
+}  // namespace blend

@@ -1,0 +1,239 @@
+#include "fusion/plan.h"
+
+#include <algorithm>
+
+#include "engine/precompute.h"
+#include "fusion/clock.h"
+
+namespace blend {
+namespace {
+
+const char* kind_name(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::prefix:
+      return "prefix";
+    case SegmentKind::chunk:
+      return "chunk";
+    case SegmentKind::text:
+      return "text";
+    case SegmentKind::question:
+      return "question";
+  }
+  return "unknown";
+}
+
+std::string segment_name(size_t index, SegmentKind kind) {
+  return "segment " + std::to_string(index) + " (" + kind_name(kind) + ")";
+}
+
+// Prefixes first, at most one question, last; nothing empty that is looked up by its tokens.
+Status check_order(const std::vector<Segment>& segments) {
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    const std::string name = segment_name(i, s.kind);
+    if (s.kind == SegmentKind::prefix && i > 0 && segments[i - 1].kind != SegmentKind::prefix) {
+      return {BLEND_E_INVALID_ARGUMENT,
+              name + ": prefix segments must come before all others; make it a text or a chunk"};
+    }
+    if (s.kind == SegmentKind::question && i + 1 != segments.size()) {
+      return {BLEND_E_INVALID_ARGUMENT, name + ": the question must be the last segment"};
+    }
+    const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
+    if (looked_up && s.tokens.has_value() && s.tokens->empty()) {
+      return {BLEND_E_INVALID_ARGUMENT, name + ": it has no tokens; leave it out"};
+    }
+    if (!s.tokens.has_value() && !(s.kind == SegmentKind::chunk && s.id.has_value())) {
+      return {BLEND_E_INVALID_ARGUMENT,
+              name + ": tokens are missing (only a chunk may be given by its id alone)"};
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+std::span<const int32_t> Planner::prefix_of(const Plan& plan, const PlannedSegment& s) const {
+  if (s.kind == SegmentKind::prefix) return std::span(plan.tokens).first(s.first_row);
+  return options_.chunk_prefix;
+}
+
+bool Planner::is_exact(const Plan& plan, const PlannedSegment& s) const {
+  const ChunkMeta& meta = s.chunk->meta();
+  if (meta.n_prefix_tokens != s.first_row) return false;
+  if (s.first_row == 0) return true;
+  // The id binds the chunk prefix: equal ids mean that it was prefilled after these very tokens.
+  return meta.id == chunk_id(meta.fingerprint, meta.shape.dtype,
+                             std::span(plan.tokens).first(s.first_row), options_.tenant,
+                             meta.tokens);
+}
+
+Result<bool> Planner::open_stored(Plan& plan, const Sha256& id, const std::vector<int32_t>* tokens,
+                                  bool tokens_made_id, PlannedSegment& s) {
+  if (store_ == nullptr) return false;
+  if (plan.snapshot == nullptr) {
+    BLEND_ASSIGN(plan.snapshot, store_->snapshot());
+  }
+  auto opened = plan.snapshot->open(id);
+  if (!opened.is_ok()) {
+    const int32_t code = opened.status().code();
+    if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT) return false;
+    return opened.status();
+  }
+  const ChunkMeta& meta = (*opened)->meta();
+  if (meta.fingerprint != model_.fingerprint()) {
+    return make_error(BLEND_E_MISMATCH,
+                      "chunk %s was made by another model (fingerprint %s, not %s)",
+                      to_hex(id).c_str(), to_hex(meta.fingerprint).substr(0, 16).c_str(),
+                      to_hex(model_.fingerprint()).substr(0, 16).c_str());
+  }
+  const ModelConfig& c = model_.config();
+  const bool same_tokens = tokens == nullptr || meta.tokens == *tokens;
+  if (meta.shape.n_layers != c.n_layers || meta.shape.kv_dim != c.kv_dim() ||
+      meta.tokens.size() != meta.shape.n_tokens || (tokens_made_id && !same_tokens)) {
+    // The same model cannot have written that.
+    store_->report_damage(
+        id, make_error(BLEND_E_CORRUPT, "chunk %s does not fit its own id", to_hex(id).c_str()));
+    return false;
+  }
+  if (!same_tokens) {
+    return make_error(BLEND_E_MISMATCH, "chunk %s holds other tokens than the segment gives",
+                      to_hex(id).c_str());
+  }
+  s.id = id;
+  s.chunk = std::move(*opened);
+  s.source = Source::store;
+  return true;
+}
+
+Status Planner::resolve(const Segment& segment, size_t index, Plan& plan, bool& missing) {
+  const std::string name = segment_name(index, segment.kind);
+  if (segment.tokens.has_value()) {
+    BLEND_RETURN_IF_ERROR(model_.check_tokens(*segment.tokens, name));
+  }
+  PlannedSegment s;
+  s.kind = segment.kind;
+  s.first_row = plan.n_rows();
+  missing = false;
+  std::vector<int32_t> tokens = segment.tokens.value_or(std::vector<int32_t>{});
+  const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
+  const bool wanted = options_.policy != Policy::full || !segment.tokens.has_value();
+  if (looked_up && wanted) {
+    Sha256 id = segment.id.value_or(Sha256{});
+    if (!segment.id.has_value()) {
+      id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(plan, s), options_.tenant, tokens);
+    }
+    auto hit = open_stored(plan, id, segment.tokens ? &*segment.tokens : nullptr,
+                           !segment.id.has_value(), s);
+    if (!hit.is_ok()) return hit.status().with_context(name);
+    if (*hit) {
+      if (!segment.tokens.has_value()) tokens = s.chunk->meta().tokens;
+      ++plan.n_hits;
+    } else if (!segment.tokens.has_value()) {
+      return make_error(BLEND_E_NOT_FOUND,
+                        "%s: chunk %s is not in the store; give its tokens as well, so that it can "
+                        "be computed",
+                        name.c_str(), to_hex(id).c_str());
+    } else {
+      missing = true;
+      ++plan.n_misses;
+    }
+  }
+  if (looked_up && options_.policy == Policy::full) {
+    // Ids were only needed for the tokens.
+    s.chunk.reset();
+    s.id = {};
+    s.source = Source::computed;
+    plan.n_hits = 0;
+  }
+  s.n_rows = static_cast<uint32_t>(tokens.size());
+  if (tokens.size() > model_.context_length() - plan.tokens.size()) {
+    return make_error(BLEND_E_CONTEXT_LENGTH,
+                      "%s: the prompt grows to %zu tokens or more; the model's context is %u",
+                      name.c_str(), plan.tokens.size() + tokens.size(), model_.context_length());
+  }
+  if (s.reused()) s.exact = is_exact(plan, s);
+  plan.tokens.insert(plan.tokens.end(), tokens.begin(), tokens.end());
+  plan.segments.push_back(std::move(s));
+  return Status::ok();
+}
+
+Status Planner::precompute(size_t index, Plan& plan, const Watch& watch) {
+  PlannedSegment& s = plan.segments[index];
+  const std::span<const int32_t> tokens = std::span(plan.tokens).subspan(s.first_row, s.n_rows);
+  const std::span<const int32_t> prefix = prefix_of(plan, s);
+  ChunkMeta meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant, tokens);
+  s.id = meta.id;
+  std::shared_ptr<const ChunkRecord> record;
+  for (const auto& done : computed_) {
+    if (done->meta.id == meta.id) record = done;
+  }
+  if (record == nullptr) {
+    const Watch cancel_only{watch.cancel, {}};
+    BLEND_ASSIGN(record, precompute_chunk(model_, prefix, std::move(meta), cancel_only));
+    computed_.push_back(record);
+    if (store_ != nullptr && write_back_) {
+      // A store that cannot take it is not this prompt's problem.
+      const Status queued = store_->put_async(record);
+      if (!queued.is_ok() && model_.runtime().events()) {
+        model_.runtime().events()(queued.code(), queued.message());
+      }
+    }
+  }
+  s.chunk = make_memory_source(std::move(record));
+  s.source = Source::precomputed;
+  s.exact = is_exact(plan, s);
+  return Status::ok();
+}
+
+Status Planner::resolve_miss(size_t index, Plan& plan, const Watch& watch) {
+  PlannedSegment& s = plan.segments[index];
+  const std::string name = segment_name(index, s.kind);
+  switch (options_.on_miss) {
+    case OnMiss::fail:
+      return {BLEND_E_NOT_FOUND,
+              name + ": not in the store; precompute it, or choose another on_miss"};
+    case OnMiss::compute:
+      s.chunk.reset();
+      s.exact = false;
+      s.source = Source::computed;
+      return Status::ok();
+    case OnMiss::precompute:
+      return precompute(index, plan, watch).with_context(name);
+  }
+  return {BLEND_E_INTERNAL, "unknown on_miss"};
+}
+
+Result<Plan> Planner::build(const std::vector<Segment>& segments, const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(check_order(segments));
+  BLEND_RETURN_IF_ERROR(model_.check_tokens(options_.chunk_prefix, "chunk_prefix"));
+  Plan plan;
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    bool miss = false;
+    BLEND_RETURN_IF_ERROR(resolve(segments[i], i, plan, miss));
+    if (miss) missing.push_back(i);
+  }
+  if (plan.n_rows() == 0) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "the prompt has no tokens: give at least one segment "
+                  "that is not empty"};
+  }
+  const Stopwatch clock;
+  for (const size_t i : missing) BLEND_RETURN_IF_ERROR(resolve_miss(i, plan, watch));
+  plan.miss_ns = clock.now_ns();
+  return plan;
+}
+
+Status Planner::replace_damaged(Plan& plan, size_t index, const Status& damage,
+                                const Watch& watch) {
+  PlannedSegment& s = plan.segments[index];
+  if (store_ != nullptr) store_->report_damage(s.id, damage);
+  --plan.n_hits;
+  ++plan.n_misses;
+  const Stopwatch clock;
+  BLEND_RETURN_IF_ERROR(resolve_miss(index, plan, watch));
+  plan.miss_ns += clock.now_ns();
+  return Status::ok();
+}
+
+}  // namespace blend

@@ -1,0 +1,88 @@
+// Plan: a prompt resolved against the store, before anything of it is computed.
+//
+// It knows for every segment where its rows stand, whether its K and V are stored, and whether they
+// are exact: a chunk whose chunk prefix is precisely what precedes it in the prompt has the very
+// K and V that full prefill would give (the first chunk of a prompt, a system prompt).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/cancel.h"
+#include "engine/model.h"
+#include "fusion/options.h"
+#include "store/chunk_store.h"
+
+namespace blend {
+
+enum class Source : uint32_t {
+  none = BLEND_SOURCE_NONE,
+  store = BLEND_SOURCE_STORE,
+  precomputed = BLEND_SOURCE_PRECOMPUTED,
+  computed = BLEND_SOURCE_COMPUTED,
+};
+
+struct PlannedSegment {
+  SegmentKind kind = SegmentKind::text;
+  Source source = Source::none;
+  bool exact = false;  // stored rows equal what full prefill computes
+  uint32_t first_row = 0;
+  uint32_t n_rows = 0;
+  Sha256 id{};
+  std::unique_ptr<ChunkSource> chunk;  // null: the rows are computed
+
+  bool reused() const { return chunk != nullptr; }
+};
+
+struct Plan {
+  std::unique_ptr<StoreSnapshot> snapshot;  // the segments' sources point into it
+  std::vector<int32_t> tokens;              // [n_rows]
+  std::vector<PlannedSegment> segments;
+  uint64_t n_hits = 0;
+  uint64_t n_misses = 0;
+  uint64_t miss_ns = 0;  // spent on the prefill of missing chunks
+
+  uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
+};
+
+// Builds plans. One per fuse; not thread-safe.
+class Planner {
+ public:
+  // `store` may be null where nothing needs it. `kv_dtype`: what missing chunks are stored as.
+  Planner(const Model& model, ChunkStore* store, bool write_back, DType kv_dtype,
+          const FuseOptions& options)
+      : model_(model),
+        store_(store),
+        write_back_(write_back),
+        kv_dtype_(kv_dtype),
+        options_(options) {}
+
+  // Checks the segments, looks every chunk up, prefills what is missing (if asked to). Errors name
+  // the segment.
+  Result<Plan> build(const std::vector<Segment>& segments, const Watch& watch);
+
+  // The chunk behind plan.segments[index] turned out damaged while it was read: puts a fresh
+  // prefill (or the decision to compute its rows) in its place.
+  Status replace_damaged(Plan& plan, size_t index, const Status& damage, const Watch& watch);
+
+ private:
+  // Finds the segment's tokens and, if it is stored, its source. `missing` is set when it is not.
+  Status resolve(const Segment& segment, size_t index, Plan& plan, bool& missing);
+  // Opens chunk `id`; false: a miss. `tokens`: what the stored ones must equal, or null.
+  Result<bool> open_stored(Plan& plan, const Sha256& id, const std::vector<int32_t>* tokens,
+                           bool tokens_made_id, PlannedSegment& s);
+  Status resolve_miss(size_t index, Plan& plan, const Watch& watch);
+  Status precompute(size_t index, Plan& plan, const Watch& watch);
+  // The chunk prefix that the segment is prefilled after.
+  std::span<const int32_t> prefix_of(const Plan& plan, const PlannedSegment& s) const;
+  bool is_exact(const Plan& plan, const PlannedSegment& s) const;
+
+  const Model& model_;
+  ChunkStore* store_;
+  bool write_back_;
+  DType kv_dtype_;
+  const FuseOptions& options_;
+  std::vector<std::shared_ptr<const ChunkRecord>> computed_;  // a chunk may stand twice in a prompt
+};
+
+}  // namespace blend
