@@ -19,9 +19,9 @@ struct RopeParams {
   RopeLayout layout = RopeLayout::interleaved;
   uint32_t rotary_dim = 0;  // elements of a head that rotate; <= head_dim, even
   double theta = 10000.0;
-  double linear_scale = 1.0;         // positions are divided by it
-  std::vector<float> freq_factors;   // [rotary_dim/2] or empty: frequencies are divided by them
-                                     // (Llama 3.1 `rope_freqs.weight`)
+  double linear_scale = 1.0;        // positions are divided by it
+  std::vector<float> freq_factors;  // [rotary_dim/2] or empty: frequencies are divided by them
+                                    // (Llama 3.1 `rope_freqs.weight`)
 };
 
 struct ModelConfig {

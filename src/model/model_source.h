@@ -20,9 +20,9 @@ namespace blend {
 
 // A tensor in mapped memory; checked to lie inside the file. Valid while its ModelSource lives.
 struct TensorView {
-  std::string name;                // as in the file, for messages
+  std::string name;  // as in the file, for messages
   DType dtype = DType::f32;
-  std::vector<int64_t> shape;      // row-major: [rows, cols] for matrices, [n] for vectors
+  std::vector<int64_t> shape;       // row-major: [rows, cols] for matrices, [n] for vectors
   const std::byte* data = nullptr;  // maybe unaligned to the element
 
   int64_t elements() const {
@@ -30,7 +30,9 @@ struct TensorView {
     for (const int64_t s : shape) n *= s;
     return n;
   }
-  size_t bytes() const { return static_cast<size_t>(elements()) * static_cast<size_t>(dtype_size(dtype)); }
+  size_t bytes() const {
+    return static_cast<size_t>(elements()) * static_cast<size_t>(dtype_size(dtype));
+  }
 };
 
 // What a tensor is for; `layer` is 0 for the first three.

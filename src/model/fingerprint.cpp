@@ -1,0 +1,88 @@
+#include "model/fingerprint.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <new>
+
+namespace blend {
+namespace {
+
+// 128 MiB: every thread of a large machine has work, and a cancel is seen within about 0.1 s.
+constexpr size_t kBatch = 16;
+
+struct Block {
+  const std::byte* data;
+  size_t bytes;
+};
+
+}  // namespace
+
+void hash_config(const ModelConfig& c, Sha256Hasher& hasher) {
+  hasher.field("blend model 1").field(c.architecture);
+  for (const uint32_t n : {c.n_layers, c.d_model, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff,
+                           c.n_vocab, c.rope.rotary_dim}) {
+    hasher.field(uint64_t{n});
+  }
+  hasher.field(uint64_t{std::bit_cast<uint32_t>(c.rms_eps)});
+  hasher.field(static_cast<uint64_t>(c.rope.layout));
+  hasher.field(std::bit_cast<uint64_t>(c.rope.theta));
+  hasher.field(std::bit_cast<uint64_t>(c.rope.linear_scale));
+  hasher.field(static_cast<uint64_t>(c.rope.freq_factors.size()));
+  for (const float f : c.rope.freq_factors) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
+  hasher.field(static_cast<uint64_t>(c.weight_dtype));
+}
+
+Status hash_tensors(std::span<const TensorView> tensors, const ModelSource::ParallelRun& parallel,
+                    const Watch& watch, Sha256Hasher& hasher) {
+  std::vector<Block> blocks;
+  uint64_t total = 0;
+  for (const TensorView& t : tensors) {
+    for (size_t at = 0; at < t.bytes(); at += kFingerprintBlock) {
+      blocks.push_back({t.data + at, std::min(kFingerprintBlock, t.bytes() - at)});
+    }
+    total += t.bytes();
+  }
+
+  std::vector<Sha256> digests(blocks.size());
+  uint64_t done = 0;
+  BLEND_RETURN_IF_ERROR(watch.report(0, total));
+  for (size_t first = 0; first < blocks.size(); first += kBatch) {
+    const size_t n = std::min(kBatch, blocks.size() - first);
+    std::atomic<bool> out_of_memory{false};
+    const auto task = [&](size_t i) {
+      try {  // runs on threads that must not see an exception
+        Sha256Hasher block_hasher;
+        block_hasher.field(blocks[first + i].data, blocks[first + i].bytes);
+        digests[first + i] = block_hasher.finish();
+      } catch (const std::bad_alloc&) {
+        out_of_memory = true;
+      }
+    };
+    if (parallel) {
+      parallel(n, task);
+    } else {
+      for (size_t i = 0; i < n; ++i) task(i);
+    }
+    if (out_of_memory) {
+      return make_error(BLEND_E_OUT_OF_MEMORY, "no memory for hashing the model's weights");
+    }
+    for (size_t i = 0; i < n; ++i) done += blocks[first + i].bytes;
+    BLEND_RETURN_IF_ERROR(watch.report(done, total));
+  }
+
+  size_t next = 0;
+  hasher.field(static_cast<uint64_t>(tensors.size()));
+  for (const TensorView& t : tensors) {
+    hasher.field(t.name).field(static_cast<uint64_t>(t.dtype));
+    hasher.field(static_cast<uint64_t>(t.shape.size()));
+    for (const int64_t s : t.shape) hasher.field(static_cast<uint64_t>(s));
+    for (size_t at = 0; at < t.bytes(); at += kFingerprintBlock) {
+      hasher.field(digests[next].data(), digests[next].size());
+      ++next;
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace blend

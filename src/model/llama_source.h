@@ -1,0 +1,28 @@
+// A GGUF file of architecture `llama` as a ModelSource.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+
+#include "model/gguf_reader.h"
+#include "model/model_source.h"
+#include "model/spm_tokenizer.h"
+
+namespace blend {
+
+// A source over `file`, which must stay as it is while `owner` lives; the source keeps a share of
+// it. FORMAT, UNSUPPORTED and OUT_OF_MEMORY as blend_model_open.
+Result<std::unique_ptr<ModelSource>> open_llama_gguf(std::span<const std::byte> file,
+                                                     std::shared_ptr<const void> owner);
+
+// Frequencies are divided by scaling factors; smaller ones would make angles overflow.
+inline constexpr double kMinRopeFactor = 1e-6;
+
+// The steps of it, one a file. Hyperparameters; n_vocab is the tokenizer's and freq_factors and
+// weight_dtype are the tensors', so they are left alone here.
+Result<ModelConfig> read_llama_config(const GgufReader& gguf);
+// The tokenizer of the keys `tokenizer.ggml.*`.
+Result<std::unique_ptr<SpmTokenizer>> read_spm_tokenizer(const GgufReader& gguf);
+
+}  // namespace blend

@@ -1,0 +1,84 @@
+// SpmTokenizer: SentencePiece-style BPE with byte fallback (GGUF `tokenizer.ggml.model` = "llama").
+//
+// Kudo & Richardson 2018; the treatment of spaces, special tokens and missing keys is llama.cpp's,
+// so that both give the same ids for the same file. Three differences, all for untrusted input:
+// control, unknown and byte tokens are never built by merging (SentencePiece does not either, so
+// plain text can never become a control token), invalid UTF-8 becomes one byte token a byte, and a
+// score that is NaN counts as the lowest.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/hash.h"
+#include "model/tokenizer.h"
+
+namespace blend {
+
+// The numbers are GGUF's `tokenizer.ggml.token_type`; others count as normal for decoding and are
+// never produced.
+enum class TokenType : int32_t {
+  normal = 1,
+  unknown = 2,
+  control = 3,
+  user_defined = 4,
+  unused = 5,
+  byte = 6,
+};
+
+struct SpmVocab {
+  std::vector<std::string> tokens;
+  std::vector<float> scores;   // [tokens]
+  std::vector<int32_t> types;  // [tokens], TokenType; empty: guessed from the texts
+  int32_t bos = -1;            // -1: none
+  int32_t eos = -1;
+  int32_t unk = -1;
+  std::vector<int32_t> stop;  // besides eos
+  bool add_bos = true;
+  bool add_space_prefix = true;
+};
+
+// Immutable; safe for concurrent use.
+class SpmTokenizer final : public Tokenizer {
+ public:
+  // FORMAT names what does not fit: lengths that differ, an id outside the vocabulary.
+  static Result<std::unique_ptr<SpmTokenizer>> create(SpmVocab vocab);
+
+  uint32_t n_vocab() const override { return static_cast<uint32_t>(vocab_.tokens.size()); }
+  int32_t bos() const override { return vocab_.bos; }
+  int32_t eos() const override { return vocab_.eos; }
+  bool add_bos() const override { return vocab_.add_bos; }
+  bool is_stop(int32_t token) const override;
+  std::vector<int32_t> encode(std::string_view text, uint32_t flags) const override;
+  std::string piece(int32_t token, uint32_t flags) const override;
+  Result<std::string> decode(std::span<const int32_t> tokens, uint32_t flags) const override;
+
+  // Everything that encode and decode depend on.
+  void hash(Sha256Hasher& hasher) const;
+
+ private:
+  explicit SpmTokenizer(SpmVocab vocab) : vocab_(std::move(vocab)) {}
+  TokenType type(int32_t token) const {
+    return static_cast<TokenType>(vocab_.types[static_cast<size_t>(token)]);
+  }
+  void guess_types();
+  void index();
+  int32_t find(std::string_view piece) const;
+  struct Fragment;
+  std::vector<Fragment> split_special(std::string_view text, bool all) const;
+  void encode_plain(std::string_view text, bool space_prefix, std::vector<int32_t>& out) const;
+  void emit(std::string_view symbol, std::vector<int32_t>& out) const;
+
+  SpmVocab vocab_;
+  std::unordered_map<std::string_view, int32_t> pieces_;  // into vocab_.tokens
+  size_t longest_piece_ = 0;
+  std::array<int32_t, 256> bytes_{};  // byte tokens, -1: none
+  std::vector<int32_t> special_;      // control, unknown and user-defined; longest text first
+};
+
+}  // namespace blend
