@@ -1,27 +1,23 @@
-// UTF-8: where characters end (RFC 3629).
+// Utf8Stream: whole UTF-8 out of bytes that come in pieces cut anywhere.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace blend {
 
-// Bytes of the character that `text` (not empty) begins with: 1 to 4; 1 where it begins with a byte
-// that starts no valid sequence (overlong forms, surrogates and cut sequences are invalid).
-constexpr size_t utf8_length(std::string_view text) {
-  const auto at = [&](size_t i) -> uint32_t { return static_cast<uint8_t>(text[i]); };
-  const uint32_t lead = at(0);
-  const size_t n = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
-  if (n == 1 || n > text.size()) return 1;
-  // The second byte's range excludes overlong forms, surrogates and what lies past U+10FFFF.
-  const uint32_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-  const uint32_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-  if (at(1) < low || at(1) > high) return 1;
-  for (size_t i = 2; i < n; ++i) {
-    if ((at(i) & 0xc0) != 0x80) return 1;
-  }
-  return n;
-}
+// Holds an incomplete sequence back until the rest of it comes. Bytes that are not UTF-8 become
+// U+FFFD, one for each maximal subpart (Unicode 3.9), so that what comes out is always valid.
+// Not thread-safe.
+class Utf8Stream {
+ public:
+  // The characters that `bytes` completes.
+  std::string push(std::string_view bytes);
+  // At the end: U+FFFD if a sequence was left incomplete.
+  std::string finish();
+
+ private:
+  std::string pending_;  // at most 3 bytes between calls
+};
 
 }  // namespace blend

@@ -7,7 +7,7 @@
 #include <limits>
 #include <queue>
 
-#include "base/utf8.h"
+#include "model/utf8.h"
 
 namespace blend {
 namespace {
