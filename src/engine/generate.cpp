@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/utf8.h"
+#include "base/utf8_stream.h"
 
 namespace blend {
 

@@ -1,4 +1,4 @@
-#include "base/utf8.h"
+#include "base/utf8_stream.h"
 
 #include <cstddef>
 #include <cstdint>
