@@ -1,27 +1,22 @@
-// UTF-8: where characters end (RFC 3629).
+// Utf8Stream: bytes in, whole valid UTF-8 sequences out.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
+#include <string>
 #include <string_view>
 
 namespace blend {
 
-// Bytes of the character that `text` (not empty) begins with: 1 to 4; 1 where it begins with a byte
-// that starts no valid sequence (overlong forms, surrogates and cut sequences are invalid).
-constexpr size_t utf8_length(std::string_view text) {
-  const auto at = [&](size_t i) -> uint32_t { return static_cast<uint8_t>(text[i]); };
-  const uint32_t lead = at(0);
-  const size_t n = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
-  if (n == 1 || n > text.size()) return 1;
-  // The second byte's range excludes overlong forms, surrogates and what lies past U+10FFFF.
-  const uint32_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
-  const uint32_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
-  if (at(1) < low || at(1) > high) return 1;
-  for (size_t i = 2; i < n; ++i) {
-    if ((at(i) & 0xc0) != 0x80) return 1;
-  }
-  return n;
-}
+// Tokens may end inside a UTF-8 sequence; hosts want text they can show at once. Not thread-safe.
+class Utf8Stream {
+ public:
+  // Adds bytes and returns the complete sequences so far. Bytes that can no longer become a
+  // sequence are replaced by U+FFFD, one per maximal invalid prefix (Unicode 3.9, table 3-7).
+  std::string push(std::string_view bytes);
+  // What is left at the end: "" or one U+FFFD.
+  std::string finish();
+
+ private:
+  std::string pending_;  // a proper prefix of one sequence: at most 3 bytes
+};
 
 }  // namespace blend
