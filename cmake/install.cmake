@@ -1,0 +1,33 @@
+# install, find_package(blend) and pkg-config.
+include(CMakePackageConfigHelpers)
+
+install(TARGETS blend EXPORT blendTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
+    NAMELINK_COMPONENT development)
+install(FILES include/blend/blend.h include/blend/blend.hpp
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+
+if(TARGET blend_cli)
+  # The installed command finds the library beside it, wherever the prefix is moved.
+  file(RELATIVE_PATH libdir_from_bindir ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+  set_target_properties(blend_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${libdir_from_bindir}")
+  install(TARGETS blend_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+endif()
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/blend)
+install(EXPORT blendTargets NAMESPACE blend:: DESTINATION ${package_dir} COMPONENT development)
+configure_package_config_file(cmake/blendConfig.cmake.in ${PROJECT_BINARY_DIR}/blendConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+# Before 1.0 a new minor version may change the API.
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/blendConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/blendConfig.cmake ${PROJECT_BINARY_DIR}/blendConfigVersion.cmake
+  DESTINATION ${package_dir} COMPONENT development)
+
+# The paths follow blend.pc, so that a prefix may be moved.
+file(RELATIVE_PATH prefix_from_pc
+  ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+configure_file(cmake/blend.pc.in ${PROJECT_BINARY_DIR}/blend.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/blend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
+  COMPONENT development)
