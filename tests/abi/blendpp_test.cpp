@@ -1,0 +1,178 @@
+// blend.hpp against the library: handles, errors, and exceptions that meet the C boundary.
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "blend/blend.hpp"
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace {
+
+struct Surprise : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+class BlendppTest : public ::testing::Test {
+ protected:
+  blendpp::Prompt prompt() const {
+    blendpp::Prompt prompt;
+    prompt.prefix({1})
+        .chunk(model.tokenize("one two three four"))
+        .chunk(model.tokenize("five six seven eight"))
+        .question(model.tokenize("and then"));
+    return prompt;
+  }
+
+  blend::test::TempDir dir;
+  std::string model_path =
+      blend::test::write_random_model(blend::test::RandomModelSpec{}, dir.file("model.gguf"));
+  blendpp::Context ctx;
+  blendpp::Model model{ctx, model_path};
+  blendpp::Store store{ctx, dir.file("store")};
+};
+
+static_assert(!std::is_copy_constructible_v<blendpp::Context>);
+static_assert(!std::is_copy_constructible_v<blendpp::Model>);
+static_assert(!std::is_copy_constructible_v<blendpp::Store>);
+static_assert(!std::is_copy_constructible_v<blendpp::Fusion>);
+static_assert(!std::is_copy_constructible_v<blendpp::CancelToken>);
+static_assert(std::is_nothrow_move_constructible_v<blendpp::Fusion>);
+static_assert(std::is_nothrow_move_assignable_v<blendpp::Store>);
+
+TEST_F(BlendppTest, PrecomputesFusesAndGenerates) {
+  const blendpp::Tokens chunk = model.tokenize("one two three four");
+  const blendpp::Precomputed first = model.precompute(store, chunk);
+  const blendpp::Precomputed again = model.precompute(store, chunk);
+  EXPECT_FALSE(first.existed);
+  EXPECT_TRUE(again.existed);
+  EXPECT_EQ(first.id, again.id);
+  EXPECT_EQ(blendpp::ChunkId::from_hex(first.id.hex()), first.id);
+
+  blendpp::Fusion fusion(model, &store, prompt());
+  EXPECT_EQ(fusion.info().n_rows, prompt().n_tokens());
+  EXPECT_EQ(fusion.info().n_hits, 1u);
+  EXPECT_EQ(fusion.logits().size(), model.info().n_vocab);
+  EXPECT_EQ(fusion.segment(1).source, BLEND_SOURCE_STORE);
+  EXPECT_EQ(fusion.layer(0).layer, 0u);
+  EXPECT_EQ(fusion.deviation().size(), prompt().n_tokens());
+  EXPECT_EQ(fusion.selected().size(), fusion.info().n_rows_selected);
+
+  blendpp::GenerateOptions options;
+  options.max_tokens = 5;
+  options.ignore_eos = 1;
+  size_t calls = 0;
+  const blendpp::Generated generated =
+      fusion.generate(options, [&](int32_t, std::string_view) { return ++calls > 0; });
+  EXPECT_EQ(generated.n_tokens, 5u);
+  EXPECT_EQ(calls, 5u);
+  EXPECT_FALSE(generated.by_callback);
+}
+
+TEST_F(BlendppTest, TextSurvivesTokenizeAndDetokenize) {
+  const std::string text = "a quick \xC3\xA9t\xC3\xA9";
+  EXPECT_EQ(model.detokenize(model.tokenize(text)), text);
+}
+
+TEST_F(BlendppTest, ErrorsCarryCodeAndSentence) {
+  try {
+    const blendpp::Model missing(ctx, dir.file("absent.gguf"));
+    FAIL() << "a model that is not there was opened";
+  } catch (const blendpp::Error& error) {
+    EXPECT_EQ(error.code(), BLEND_E_NOT_FOUND);
+    EXPECT_STREQ(error.name(), "BLEND_E_NOT_FOUND");
+    EXPECT_NE(std::string(error.what()).find("absent.gguf"), std::string::npos) << error.what();
+  }
+}
+
+TEST_F(BlendppTest, ExceptionOfAProgressCallbackComesBackFromTheCall) {
+  blendpp::FuseOptions options;
+  options.on_progress = [](uint64_t, uint64_t) -> bool { throw Surprise("from progress"); };
+  try {
+    const blendpp::Fusion fusion(model, &store, prompt(), options);
+    FAIL() << "the exception was lost";
+  } catch (const Surprise& surprise) {
+    EXPECT_STREQ(surprise.what(), "from progress");
+  }
+}
+
+TEST_F(BlendppTest, ExceptionOfAListCallbackComesBackFromTheCall) {
+  (void)model.precompute(store, model.tokenize("one two"));
+  EXPECT_THROW(
+      store.list(false,
+                 [](const blend_chunk_info&, const char*) -> bool { throw Surprise("list"); }),
+      Surprise);
+}
+
+TEST_F(BlendppTest, ExceptionOfATokenCallbackComesBackAndTheFusionGoesOn) {
+  blendpp::Fusion fusion(model, &store, prompt());
+  blendpp::GenerateOptions options;
+  options.max_tokens = 4;
+  options.ignore_eos = 1;
+  EXPECT_THROW(
+      fusion.generate(options, [](int32_t, std::string_view) -> bool { throw Surprise("token"); }),
+      Surprise);
+  EXPECT_EQ(fusion.generate(options, nullptr).n_tokens, 4u);
+}
+
+TEST_F(BlendppTest, ProgressThatReturnsFalseStopsTheCall) {
+  blendpp::FuseOptions options;
+  options.on_progress = [](uint64_t, uint64_t) { return false; };
+  try {
+    const blendpp::Fusion fusion(model, &store, prompt(), options);
+    FAIL() << "the call went on";
+  } catch (const blendpp::Error& error) {
+    EXPECT_EQ(error.code(), BLEND_E_CALLBACK);
+    EXPECT_EQ(error.detail(), 1);
+  }
+}
+
+TEST_F(BlendppTest, TokenCallbackThatReturnsFalseEndsTheGeneration) {
+  blendpp::Fusion fusion(model, &store, prompt());
+  blendpp::GenerateOptions options;
+  options.ignore_eos = 1;
+  size_t calls = 0;
+  const blendpp::Generated generated =
+      fusion.generate(options, [&](int32_t, std::string_view) { return ++calls < 3; });
+  EXPECT_TRUE(generated.by_callback);
+  EXPECT_EQ(calls, 3u);
+}
+
+TEST_F(BlendppTest, CancelTokenStopsAndMayBeUsedAgain) {
+  const blendpp::CancelToken token;
+  blendpp::FuseOptions options;
+  options.cancel = token.get();
+  token.request();
+  try {
+    const blendpp::Fusion fusion(model, &store, prompt(), options);
+    FAIL() << "a cancelled call went on";
+  } catch (const blendpp::Error& error) {
+    EXPECT_EQ(error.code(), BLEND_E_CANCELLED);
+  }
+  token.reset();
+  EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).info().n_segments, 4u);
+}
+
+TEST_F(BlendppTest, HandlesMayGoInAnyOrder) {
+  auto events = [](int32_t, const char*) {};
+  blendpp::ContextOptions with_events;
+  with_events.events = events;
+  auto own_ctx = std::make_unique<blendpp::Context>(with_events);
+  auto own_store = std::make_unique<blendpp::Store>(*own_ctx, dir.file("other"));
+  auto own_model = std::make_unique<blendpp::Model>(*own_ctx, model_path);
+  blendpp::Fusion fusion(*own_model, own_store.get(), prompt());
+  own_ctx.reset();
+  own_store.reset();
+  own_model.reset();
+  blendpp::GenerateOptions options;
+  options.max_tokens = 3;
+  options.ignore_eos = 1;
+  EXPECT_EQ(fusion.generate(options, nullptr).n_tokens, 3u);
+  blendpp::Fusion moved = std::move(fusion);
+  EXPECT_EQ(moved.info().n_segments, 4u);
+}
+
+}  // namespace

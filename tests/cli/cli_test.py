@@ -1,0 +1,337 @@
+"""The blend command, end to end, on a small random model.
+
+    python3 cli_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+ARGS = argparse.Namespace()
+
+TEXT = "the cat sat on the mat\n\nthe dog ran to the park\n\na bird sang in the old tree\n"
+# Small, as the random model's vocabulary has few words: a chunk holds a paragraph.
+CHUNK = ["--chunk-tokens", "24"]
+
+
+class CliTest(unittest.TestCase):
+    def setUp(self):
+        self.temp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temp.cleanup)
+        self.dir = Path(self.temp.name)
+        self.model = self.dir / "model.gguf"
+        subprocess.run([ARGS.make_model, self.model], check=True)
+        self.docs = self.dir / "docs"
+        self.docs.mkdir()
+        (self.docs / "a.txt").write_text(TEXT)
+        self.store = self.dir / "store"
+        self.place = ["--model", self.model, "--store", self.store]
+
+    def blend(self, *args, code=0):
+        """Runs blend and checks the exit code; stdout and stderr as text."""
+        # The empty directory: nothing is found by luck, nothing is left behind.
+        cwd = self.dir / "cwd"
+        cwd.mkdir(exist_ok=True)
+        run = subprocess.run(
+            [ARGS.blend, *map(str, args)], capture_output=True, text=True, cwd=cwd, timeout=120
+        )
+        self.assertEqual(run.returncode, code, f"{args}\n{run.stdout}\n{run.stderr}")
+        self.assertEqual(list(cwd.iterdir()), [])
+        if code != 0:
+            self.assertNotIn("terminate called", run.stderr)
+            self.assertTrue(run.stderr.strip(), "a failure without a sentence")
+        return run
+
+    def json(self, *args, code=0):
+        return json.loads(self.blend(*args, "--json", code=code).stdout)
+
+    def ask(self, *args, code=0, docs=True):
+        where = ["--docs", self.docs, *CHUNK] if docs else []
+        return self.json(
+            "ask", *self.place, *where, "--question", "who sat", "--max-tokens", "8", *args,
+            code=code,
+        )
+
+    def precompute(self, *args):
+        return self.json("precompute", *self.place, "--docs", self.docs, *CHUNK, *args)
+
+    # ---- The main job
+
+    def test_precompute_then_ask_hits_the_store(self):
+        first = self.precompute()
+        self.assertGreaterEqual(len(first["chunks"]), 3)
+        self.assertEqual(first["n_existed"], 0)
+        again = self.precompute()
+        self.assertEqual(again["n_stored"], 0)
+        ids = [chunk["id"] for chunk in first["chunks"]]
+        self.assertEqual([chunk["id"] for chunk in again["chunks"]], ids)
+        fusion = self.ask()["fusion"]
+        self.assertEqual(fusion["n_misses"], 0)
+        self.assertEqual(fusion["n_hits"], len(ids))
+        self.assertGreater(fusion["bytes_loaded"], 0)
+        chunks = [s for s in fusion["segments"] if s["kind"] == "chunk"]
+        self.assertEqual([s["id"] for s in chunks], [c["id"] for c in first["chunks"] if not c["prefix"]])
+        self.assertTrue(all(s["source"] == "store" for s in chunks))
+
+    def test_ask_from_nothing_and_the_second_run_hits(self):
+        first = self.ask()
+        self.assertGreater(first["fusion"]["n_misses"], 0)
+        second = self.ask()
+        self.assertEqual(second["fusion"]["n_misses"], 0)
+        self.assertGreater(second["fusion"]["n_hits"], 0)
+        self.assertEqual(first["answer"], second["answer"])
+
+    def test_ratio_one_answers_as_full_prefill(self):
+        options = ["--kv-dtype", "f32"]
+        full = self.ask("--policy", "full", *options)
+        one = self.ask("--ratio", "1", *options)
+        self.assertEqual(full["answer"], one["answer"])
+        self.assertEqual(full["fusion"]["n_hits"], 0)
+
+    def test_ratio_is_the_share_of_rows(self):
+        fusion = self.ask("--ratio", "0.25")["fusion"]
+        movable = fusion["n_rows_reused"] - fusion["n_rows_exact"]
+        self.assertLessEqual(fusion["n_rows_selected"], fusion["n_rows_reused"])
+        self.assertAlmostEqual(fusion["n_rows_selected"] / max(movable, 1), 0.25, delta=0.1)
+
+    def test_compare(self):
+        out = self.ask("--compare", "--kv-dtype", "f32")
+        rows = {row["policy"]: row for row in out["compare"]}
+        self.assertEqual(set(rows), {"full", "reuse", "hkvd"})
+        self.assertEqual(rows["full"]["kl_first"], 0)
+        self.assertGreater(rows["reuse"]["kl_first"], 0)
+        for row in rows.values():
+            self.assertGreater(row["ttft_ns"], 0)
+            self.assertLessEqual(row["n_agree"], row["n_places"])
+        exact = self.ask("--compare", "--kv-dtype", "f32", "--ratio", "1")
+        row = [r for r in exact["compare"] if r["policy"] == "hkvd"][0]
+        self.assertLess(row["kl_mean"], 1e-6)
+        self.assertTrue(row["same_answer"])
+
+    def test_layers_and_tables_in_text(self):
+        self.precompute()
+        run = self.blend(
+            "ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who sat",
+            "--max-tokens", "4", "--layers", "--compare",
+        )
+        for word in ("time to first token", "hits", "compute ms", "load ms", "speed-up", "= loading"):
+            self.assertIn(word, run.stdout)
+        self.assertEqual(run.stderr, "")  # no bar: stderr is not a terminal
+        quiet = self.blend(
+            "ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who sat",
+            "--max-tokens", "4", "--quiet",
+        )
+        self.assertNotIn("time to first token", quiet.stdout)
+        self.assertTrue(run.stdout.startswith(quiet.stdout.rstrip("\n")))
+
+    def test_system_text_is_an_exact_prefix(self):
+        fusion = self.ask("--system", "be kind")["fusion"]
+        self.assertEqual(fusion["segments"][0]["kind"], "prefix")
+        self.assertTrue(fusion["segments"][0]["exact"])
+        self.assertGreater(fusion["segments"][0]["n_rows"], 1)
+
+    def test_ids_depend_on_prefix_tenant_and_dtype_but_not_on_neighbours(self):
+        def ids(*args):
+            return [c["id"] for c in self.precompute(*args)["chunks"] if not c["prefix"]]
+
+        plain = ids()
+        for other in (["--chunk-prefix", "bos"], ["--chunk-prefix", "text:so "],
+                      ["--tenant", "t"], ["--kv-dtype", "f32"]):
+            self.assertFalse(set(plain) & set(ids(*other)), other)
+        (self.docs / "0.md").write_text("a new text in front\n")
+        self.assertEqual(ids()[1:], plain)
+
+    def test_chunk_prefix_must_match_to_hit(self):
+        self.precompute("--chunk-prefix", "bos")
+        fail = self.ask("--chunk-prefix", "bos", "--on-miss", "fail")
+        self.assertEqual(fail["fusion"]["n_misses"], 0)
+
+    def test_documents_below_a_directory_in_order(self):
+        (self.docs / "sub").mkdir()
+        (self.docs / "sub" / "z.md").write_text("the end\n")
+        (self.docs / "b.txt").write_text("\ufeffin the middle\r\n")
+        (self.docs / "ignored.pdf").write_text("not text")
+        names = [Path(c["document"]).name for c in self.precompute()["chunks"] if not c["prefix"]]
+        self.assertEqual(sorted(set(names), key=names.index), ["a.txt", "b.txt", "z.md"])
+
+    # ---- store and model
+
+    def test_store_ls_stat_rm(self):
+        made = [c["id"] for c in self.precompute()["chunks"]]
+        at = ["--store", self.store]
+        listed = self.json("store", "ls", *at)["chunks"]
+        self.assertEqual([c["id"] for c in listed], sorted(made))
+        stat = self.json("store", "stat", *at)
+        self.assertEqual(stat["n_chunks"], len(made))
+        self.assertEqual(stat["bytes"], sum(c["bytes"] for c in listed))
+        self.assertIn(made[0], self.blend("store", "ls", *at).stdout)
+        self.assertIn("chunks", self.blend("store", "stat", *at).stdout)
+
+        self.assertEqual(self.json("store", "rm", made[0][:12], *at)["removed"], [made[0]])
+        self.assertEqual(self.json("store", "stat", *at)["n_chunks"], len(made) - 1)
+        self.blend("store", "rm", made[0], *at, code=3)
+        # A wrong id among right ones removes nothing.
+        self.blend("store", "rm", made[1], made[0], *at, code=3)
+        self.blend("store", "rm", "--all", *at, code=2)
+        self.assertEqual(self.json("store", "stat", *at)["n_chunks"], len(made) - 1)
+        self.json("store", "rm", "--all", "--yes", *at)
+        self.assertEqual(self.json("store", "stat", *at)["n_chunks"], 0)
+
+    def test_verify_finds_flipped_bytes(self):
+        made = self.precompute()["chunks"]
+        at = ["--store", self.store]
+        self.assertEqual(self.json("store", "verify", *at)["n_sound"], len(made))
+        self.damage()
+        run = self.blend("store", "verify", *at, "--json", code=4)
+        out = json.loads(run.stdout)
+        self.assertGreaterEqual(out["n_damaged"], 1)
+        self.assertTrue(out["damaged"][0]["problem"])
+        # A damaged chunk is a miss, not a wrong answer.
+        answer = self.ask("--policy", "hkvd", "--ratio", "1", "--on-miss", "compute")
+        self.assertEqual(answer["answer"], self.ask("--policy", "full")["answer"])
+        self.assertGreater(answer["fusion"]["n_misses"], 0)
+
+    def damage(self):
+        """Flips bits in the middle of every sizable run of the data file's chunk bytes."""
+        data = self.store / "data.mdb"
+        if not data.exists():
+            data = max((p for p in self.store.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+        page = 4096
+        with open(data, "r+b") as file:
+            size = os.fstat(file.fileno()).st_size
+            # Overflow pages hold the chunks' bytes: a header of 16 bytes with flag 4, then data.
+            position = 2 * page
+            while position + page <= size:
+                file.seek(position)
+                head = file.read(16)
+                flags = int.from_bytes(head[10:12], "little")
+                pages = int.from_bytes(head[12:16], "little") if flags & 4 else 1
+                if flags & 4 and pages > 1:
+                    file.seek(position + 16 + 1000)
+                    byte = file.read(1)
+                    file.seek(-1, os.SEEK_CUR)
+                    file.write(bytes([byte[0] ^ 0x40]))
+                position += max(pages, 1) * page
+
+    def test_model_info(self):
+        info = self.json("model", "info", "--model", self.model)
+        self.assertEqual(info["architecture"], "llama")
+        self.assertEqual(len(info["fingerprint"]), 64)
+        self.assertIn("llama", self.blend("model", "info", "--model", self.model).stdout)
+
+    # ---- What bad input gets
+
+    def test_missing_things_are_not_found(self):
+        absent = self.dir / "absent"
+        run = self.blend("model", "info", "--model", absent, code=3)
+        self.assertIn("absent", run.stderr)
+        self.blend("ask", "--model", absent, "--store", self.store, "--question", "x", code=3)
+        self.blend("precompute", *self.place, "--docs", absent, code=3)
+        for command in ("ls", "stat", "verify"):
+            self.blend("store", command, "--store", absent, code=3)
+        self.assertFalse(absent.exists())
+        self.ask_text("--on-miss", "fail", code=3)
+
+    def ask_text(self, *args, code):
+        return self.blend(
+            "ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "q", *args, code=code
+        )
+
+    def test_garbage_models_are_damaged(self):
+        garbage = self.dir / "garbage.gguf"
+        whole = self.model.read_bytes()
+        for content in (b"", b"GGUF", b"not a model at all" * 100, whole[: len(whole) // 2]):
+            garbage.write_bytes(content)
+            run = self.blend("model", "info", "--model", garbage, code=4)
+            self.assertIn("garbage.gguf", run.stderr)
+
+    def test_usage(self):
+        self.ask_text("--ratio", "1.5", code=2)
+        self.ask_text("--ratio", "nan", code=2)
+        self.ask_text("--policy", "guess", code=2)
+        self.ask_text("--check-layer", "99", code=2)
+        self.ask_text("--question-template", "no place", code=2)
+        self.ask_text("--chunk-prefix", "eos", code=2)
+        self.ask_text("--no-such-option", code=2)
+        self.blend(code=2)
+        self.blend("store", code=2)
+        self.blend("store", "rm", "xyz", "--store", self.store, code=2)
+        self.blend("ask", *self.place, code=2)  # no question
+
+    def test_empty_documents(self):
+        for path in self.docs.iterdir():
+            path.write_text(" \n\n\t\n")
+        self.assertIn("no text", self.ask_text(code=3).stderr)
+
+    def test_too_long_a_prompt_says_by_how_much(self):
+        (self.docs / "a.txt").write_text(TEXT * 40)
+        run = self.ask_text(code=1)
+        self.assertRegex(run.stderr, r"the prompt has \d+ tokens .* \d+ too many .* context of 512")
+
+    def test_a_full_store_says_so(self):
+        run = self.blend(
+            "precompute", *self.place, "--docs", self.docs, *CHUNK, "--quota", "1KiB", code=1
+        )
+        self.assertIn("BLEND_E_FULL", run.stderr)
+
+    def test_not_a_store(self):
+        self.store.write_text("a file")
+        run = subprocess.run(
+            [ARGS.blend, "store", "ls", "--store", self.store], capture_output=True, text=True
+        )
+        self.assertIn(run.returncode, (1, 3, 4))
+        self.assertIn(str(self.store), run.stderr)
+
+    def test_help_has_examples(self):
+        for command in (["precompute"], ["ask"], ["store", "ls"], ["store", "stat"],
+                        ["store", "verify"], ["store", "rm"], ["model", "info"]):
+            text = self.blend(*command, "--help").stdout
+            self.assertIn("Example:", text)
+            self.assertIn("blend " + " ".join(command), text)
+        self.assertRegex(self.blend("--version").stdout, r"^\d+\.\d+\.\d+\n$")
+
+    # ---- Ctrl-C
+
+    def test_ctrl_c_cancels_and_leaves_the_store_sound(self):
+        # More work than anyone waits for: every paragraph is a chunk of its own.
+        words = ["red", "green", "blue", "old", "new", "big", "tiny", "kind"]
+        paragraphs = [f"{a} {b} {c} {d}" for a in words for b in words for c in words for d in words]
+        (self.docs / "a.txt").write_text("\n\n".join(paragraphs))
+        process = subprocess.Popen(
+            [ARGS.blend, "precompute", *self.place, "--docs", self.docs, "--chunk-tokens", "12"],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )
+        try:
+            self.assertIn("stored", process.stdout.readline())  # it is at work
+            time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, 130, error)
+        self.assertIn("BLEND_E_CANCELLED", error)
+        out = self.json("store", "verify", "--store", self.store)
+        self.assertEqual(out["n_damaged"], 0)
+        self.assertGreater(out["n_sound"], 0)
+        self.assertLess(out["n_sound"], len(paragraphs))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--make-model", required=True)
+    options, rest = parser.parse_known_args()
+    ARGS.blend = os.path.abspath(options.blend)
+    ARGS.make_model = os.path.abspath(options.make_model)
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+# Tests of what stands on the C ABI: the header, the library's surface, the command, the install.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+# ---- blend.h compiles alone: C99 and C11 in the compilers found, C++17; and blend.hpp as C++17.
+set(strict -pedantic -pedantic-errors -Wall -Wextra -Werror -fsyntax-only
+    -I${PROJECT_SOURCE_DIR}/include)
+function(blend_header_test name compiler standard source)
+  add_test(NAME abi.${name} COMMAND ${compiler} -std=${standard} ${strict}
+           ${CMAKE_CURRENT_LIST_DIR}/${source})
+  set_tests_properties(abi.${name} PROPERTIES LABELS abi)
+endfunction()
+blend_header_test(header_c99 ${CMAKE_C_COMPILER} c99 abi/header_c.c)
+blend_header_test(header_cxx17 ${CMAKE_CXX_COMPILER} c++17 abi/header_hpp.cpp)
+blend_header_test(layout ${CMAKE_C_COMPILER} c11 abi/layout_test.c)
+add_test(NAME abi.header_c_as_cxx17 COMMAND ${CMAKE_CXX_COMPILER} -x c++ -std=c++17 ${strict}
+         ${CMAKE_CURRENT_LIST_DIR}/abi/header_c.c)
+set_tests_properties(abi.header_c_as_cxx17 PROPERTIES LABELS abi)
+find_program(BLEND_CLANG clang)
+find_program(BLEND_CLANGXX clang++)
+if(BLEND_CLANG AND BLEND_CLANGXX)
+  blend_header_test(header_c11_clang ${BLEND_CLANG} c11 abi/header_c.c)
+  blend_header_test(header_cxx17_clang ${BLEND_CLANGXX} c++17 abi/header_hpp.cpp)
+endif()
+
+# ---- The library's surface.
+add_test(NAME abi.exported_symbols COMMAND ${Python3_EXECUTABLE}
+         ${CMAKE_CURRENT_LIST_DIR}/abi/exported_symbols.py ${CMAKE_NM} $<TARGET_FILE:blend>
+         ${PROJECT_SOURCE_DIR}/include/blend/blend.h)
+set_tests_properties(abi.exported_symbols PROPERTIES LABELS abi)
+if(NOT BLEND_SANITIZE)
+  # The baseline needs the types of the entry points, whatever the build type.
+  target_compile_options(blend PRIVATE -g)
+  add_test(NAME abi.baseline COMMAND ${CMAKE_CURRENT_LIST_DIR}/abi/compare_abi.sh
+           $<TARGET_FILE:blend> ${PROJECT_SOURCE_DIR}/include
+           ${CMAKE_CURRENT_LIST_DIR}/abi/baseline-${CMAKE_SYSTEM_PROCESSOR}.xml)
+  set_tests_properties(abi.baseline PROPERTIES LABELS abi SKIP_RETURN_CODE 77)
+endif()
+blend_test(blendpp_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/abi/blendpp_test.cpp
+           LIBS blend::blend LABELS abi)
+
+# ---- The command.
+if(BLEND_BUILD_TOOLS)
+  find_package(nlohmann_json CONFIG REQUIRED)
+  blend_test(cli_unit_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/cli/chunker_test.cpp
+             ${PROJECT_SOURCE_DIR}/tools/blend/chunker.cpp LABELS cli)
+  target_include_directories(cli_unit_test PRIVATE ${PROJECT_SOURCE_DIR}/tools/blend)
+
+  add_executable(make_random_model ${CMAKE_CURRENT_LIST_DIR}/cli/make_random_model.cpp)
+  target_link_libraries(make_random_model PRIVATE blend_test_support)
+  blend_warnings(make_random_model)
+  add_test(NAME cli.end_to_end COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/cli_test.py --blend $<TARGET_FILE:blend_cli>
+           --make-model $<TARGET_FILE:make_random_model>)
+  set_tests_properties(cli.end_to_end PROPERTIES LABELS cli TIMEOUT 600)
+endif()
+
+# ---- The installed package. A sanitized library cannot be loaded by an ordinary program.
+if(NOT BLEND_SANITIZE AND BLEND_BUILD_TOOLS)
+  add_test(NAME install.package COMMAND ${CMAKE_CURRENT_LIST_DIR}/install/install_test.sh
+           ${CMAKE_COMMAND} ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR}/examples/c
+           ${CMAKE_C_COMPILER} $<TARGET_FILE:make_random_model>)
+  set_tests_properties(install.package PROPERTIES LABELS install TIMEOUT 300)
+endif()
+if(BLEND_BUILD_EXAMPLES AND BLEND_BUILD_TOOLS)
+  add_test(NAME examples.quickstart_c COMMAND ${CMAKE_CURRENT_LIST_DIR}/install/run_quickstart.sh
+           $<TARGET_FILE:quickstart_c> $<TARGET_FILE:make_random_model>)
+  set_tests_properties(examples.quickstart_c PROPERTIES LABELS examples)
+endif()
