@@ -1,0 +1,55 @@
+// The catch barrier: every entry point's body runs inside guarded(), which turns a Status into a
+// code and an owned error, and stops every C++ exception.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <new>
+#include <string>
+
+#include "base/status.h"
+#include "blend/blend.h"
+
+struct blend_error {
+  int32_t code = BLEND_OK;
+  int64_t detail = 0;
+  std::string message;
+};
+
+namespace blend::capi {
+
+// Never fails: without memory it hands out a static error that blend_error_free leaves alone.
+blend_error* make_blend_error(const Status& status) noexcept;
+
+// Sets *err (if wanted) and returns the code.
+int32_t fail(const Status& status, blend_error** err) noexcept;
+
+// `body` returns Result<int32_t> or Status; a Status that is OK gives BLEND_OK.
+template <typename Body>
+int32_t guarded(blend_error** err, Body&& body) noexcept {
+  if (err != nullptr) *err = nullptr;
+  try {
+    auto result = body();
+    if constexpr (std::is_same_v<decltype(result), Status>) {
+      return result.is_ok() ? result.code() : fail(result, err);
+    } else {
+      return result.is_ok() ? *result : fail(result.status(), err);
+    }
+  } catch (const std::bad_alloc&) {
+    return fail({BLEND_E_OUT_OF_MEMORY, "out of memory"}, err);
+  } catch (const std::exception& e) {
+    return fail({BLEND_E_INTERNAL, e.what()}, err);
+  } catch (...) {
+    return fail({BLEND_E_INTERNAL, "an unknown exception reached the C ABI"}, err);
+  }
+}
+
+inline Status null_argument(const char* name) {
+  return make_error(BLEND_E_INVALID_ARGUMENT, "%s must not be NULL", name);
+}
+
+}  // namespace blend::capi
+
+// In a body: a null pointer names itself.
+#define BLEND_REQUIRE(pointer) \
+  if ((pointer) == nullptr) return ::blend::capi::null_argument(#pointer)

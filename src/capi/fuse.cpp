@@ -1,0 +1,143 @@
+#include "fusion/fuse.h"
+
+#include <cstring>
+
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+
+using blend::Result;
+using blend::Segment;
+using blend::Status;
+
+namespace {
+
+blend_segment default_segment() {
+  blend_segment s{};
+  s.struct_size = sizeof s;
+  s.kind = BLEND_SEGMENT_TEXT;
+  return s;
+}
+
+blend_fuse_options default_options() {
+  const blend::FuseOptions defaults;
+  blend_fuse_options o{};
+  o.struct_size = sizeof o;
+  o.policy = static_cast<uint32_t>(defaults.policy);
+  o.metric = static_cast<uint32_t>(defaults.metric);
+  o.check_layer = defaults.check_layer;
+  o.ratio = defaults.ratio;
+  o.on_miss = static_cast<uint32_t>(defaults.on_miss);
+  o.reserve_tokens = defaults.reserve_tokens;
+  return o;
+}
+
+Status check_choice(const char* name, uint32_t value, uint32_t last) {
+  if (value >= 1 && value <= last) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %u is not one of 1 .. %u", name, value,
+                           last);
+}
+
+Result<blend::FuseOptions> read_options(const blend_fuse_options& o) {
+  BLEND_RETURN_IF_ERROR(check_choice("policy", o.policy, BLEND_POLICY_HKVD));
+  BLEND_RETURN_IF_ERROR(check_choice("metric", o.metric, BLEND_METRIC_KV));
+  BLEND_RETURN_IF_ERROR(check_choice("on_miss", o.on_miss, BLEND_MISS_FAIL));
+  if (o.n_chunk_prefix > 0) BLEND_REQUIRE(o.chunk_prefix);
+  blend::FuseOptions out;
+  out.policy = static_cast<blend::Policy>(o.policy);
+  out.metric = static_cast<blend::DeviationMetric>(o.metric);
+  out.check_layer = o.check_layer;
+  out.ratio = o.ratio;
+  out.on_miss = static_cast<blend::OnMiss>(o.on_miss);
+  out.reserve_tokens = o.reserve_tokens;
+  if (o.n_chunk_prefix > 0)
+    out.chunk_prefix.assign(o.chunk_prefix, o.chunk_prefix + o.n_chunk_prefix);
+  if (o.tenant != nullptr) out.tenant = o.tenant;
+  return out;
+}
+
+Result<Segment> read_segment(const blend_segment& in) {
+  BLEND_RETURN_IF_ERROR(check_choice("kind", in.kind, BLEND_SEGMENT_QUESTION));
+  Segment out;
+  out.kind = static_cast<blend::SegmentKind>(in.kind);
+  if (in.n_tokens > 0 && in.tokens == nullptr) return blend::capi::null_argument("tokens");
+  // No tokens at all and an id: known by its id. Otherwise an empty list is a list.
+  if (in.n_tokens > 0 || in.id == nullptr) {
+    out.tokens.emplace(in.tokens, in.tokens + in.n_tokens);
+  }
+  if (in.id != nullptr) {
+    if (in.kind != BLEND_SEGMENT_CHUNK) {
+      return Status{BLEND_E_INVALID_ARGUMENT, "only a chunk segment may have an id"};
+    }
+    out.id.emplace();
+    std::memcpy(out.id->data(), in.id->bytes, out.id->size());
+  }
+  return out;
+}
+
+// The array's stride is the struct_size of the host's header, which may be newer than ours.
+Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n) {
+  std::vector<Segment> out;
+  const auto* at = reinterpret_cast<const unsigned char*>(segments);
+  for (size_t i = 0; i < n; ++i) {
+    const auto* in = reinterpret_cast<const blend_segment*>(at);
+    const std::string name = "segment " + std::to_string(i);
+    if (in->struct_size != segments->struct_size) {
+      return Status{BLEND_E_INVALID_STRUCT,
+                    name +
+                        ": struct_size differs from the first segment's; call "
+                        "blend_segment_init on each"};
+    }
+    blend_segment copy = default_segment();
+    if (Status s = blend::capi::read_struct(in, copy); !s.is_ok()) return s.with_context(name);
+    auto segment = read_segment(copy);
+    if (!segment.is_ok()) return segment.status().with_context(name);
+    out.push_back(std::move(*segment));
+    at += segments->struct_size;
+  }
+  return out;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t blend_segment_init(blend_segment* segment, size_t struct_size) {
+  return blend::capi::init_struct(segment, struct_size, default_segment());
+}
+
+int32_t blend_fuse_options_init(blend_fuse_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_options());
+}
+
+int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_store* store,
+                   const blend_segment* segments, size_t n_segments,
+                   const blend_fuse_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(model);
+    if (n_segments > 0) BLEND_REQUIRE(segments);
+    blend_fuse_options o = default_options();
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    BLEND_ASSIGN(const blend::FuseOptions fuse_options, read_options(o));
+    BLEND_ASSIGN(const std::vector<Segment> list, read_segments(segments, n_segments));
+
+    blend::StoreAccess access;
+    if (store != nullptr) {
+      access.store = store->store.get();
+      access.read_only = store->read_only;
+      access.kv_dtype = blend::capi::resolve_kv_dtype(*store, *model->model);
+    }
+    auto handle = std::make_unique<blend_fusion>();
+    BLEND_ASSIGN(handle->fused,
+                 blend::fuse(model->model, access, list, fuse_options,
+                             blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void blend_fusion_close(blend_fusion* fusion) { delete fusion; }
+
+}  // extern "C"

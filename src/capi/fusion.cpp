@@ -1,0 +1,155 @@
+// What a fusion answers: its account, its logits, and the text that follows.
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+#include "engine/generate.h"
+
+using blend::Result;
+using blend::Status;
+
+namespace {
+
+blend_generate_options default_options() {
+  const blend::GenerateOptions defaults;
+  blend_generate_options o{};
+  o.struct_size = sizeof o;
+  o.max_tokens = defaults.max_tokens;
+  o.temperature = defaults.sampler.temperature;
+  o.top_p = defaults.sampler.top_p;
+  o.top_k = defaults.sampler.top_k;
+  return o;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t blend_fusion_info_init(blend_fusion_info* info, size_t struct_size) {
+  blend_fusion_info zero{};
+  return blend::capi::init_struct(info, struct_size, zero);
+}
+
+int32_t blend_fusion_get_info(const blend_fusion* fusion, blend_fusion_info* info,
+                              blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    return blend::capi::write_struct(info, fusion->fused.info);
+  });
+}
+
+int32_t blend_layer_info_init(blend_layer_info* info, size_t struct_size) {
+  blend_layer_info zero{};
+  return blend::capi::init_struct(info, struct_size, zero);
+}
+
+int32_t blend_fusion_get_layer(const blend_fusion* fusion, uint32_t layer, blend_layer_info* info,
+                               blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    if (layer >= fusion->fused.layers.size()) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "layer %u: the model has %zu", layer,
+                               fusion->fused.layers.size());
+    }
+    return blend::capi::write_struct(info, fusion->fused.layers[layer]);
+  });
+}
+
+int32_t blend_segment_info_init(blend_segment_info* info, size_t struct_size) {
+  blend_segment_info zero{};
+  return blend::capi::init_struct(info, struct_size, zero);
+}
+
+int32_t blend_fusion_get_segment(const blend_fusion* fusion, size_t segment,
+                                 blend_segment_info* info, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    if (segment >= fusion->fused.segments.size()) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "segment %zu: the prompt has %zu", segment,
+                               fusion->fused.segments.size());
+    }
+    return blend::capi::write_struct(info, fusion->fused.segments[segment]);
+  });
+}
+
+int32_t blend_fusion_selected(const blend_fusion* fusion, const uint32_t** rows, size_t* n,
+                              blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    BLEND_REQUIRE(rows);
+    BLEND_REQUIRE(n);
+    *rows = fusion->fused.selected.data();
+    *n = fusion->fused.selected.size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_fusion_deviation(const blend_fusion* fusion, const float** deviation, size_t* n_rows,
+                               blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    BLEND_REQUIRE(deviation);
+    BLEND_REQUIRE(n_rows);
+    *deviation = fusion->fused.deviation.data();
+    *n_rows = fusion->fused.deviation.size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_fusion_logits(const blend_fusion* fusion, const float** logits, size_t* n_vocab,
+                            blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    BLEND_REQUIRE(logits);
+    BLEND_REQUIRE(n_vocab);
+    *logits = fusion->fused.sequence->logits().data();
+    *n_vocab = fusion->fused.sequence->logits().size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_tokens,
+                     const blend_cancel* cancel, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    if (n_tokens > 0) BLEND_REQUIRE(tokens);
+    blend::Sequence& sequence = *fusion->fused.sequence;
+    const std::span<const int32_t> ids(tokens, n_tokens);
+    BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_decode"));
+    return sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr));
+  });
+}
+
+int32_t blend_generate_options_init(blend_generate_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_options());
+}
+
+int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* options,
+                       blend_token_fn fn, void* user, size_t* n_generated, blend_error** err) {
+  if (n_generated != nullptr) *n_generated = 0;
+  return blend::capi::guarded(err, [&]() -> Result<int32_t> {
+    BLEND_REQUIRE(fusion);
+    blend_generate_options o = default_options();
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    if (o.n_stop_tokens > 0) BLEND_REQUIRE(o.stop_tokens);
+    blend::GenerateOptions g;
+    g.max_tokens = o.max_tokens;
+    g.ignore_eos = o.ignore_eos != 0;
+    if (o.n_stop_tokens > 0) g.stop_tokens.assign(o.stop_tokens, o.stop_tokens + o.n_stop_tokens);
+    g.sampler = {o.temperature, o.top_p, o.top_k, o.seed};
+    blend::TokenFn report;
+    if (fn != nullptr) {
+      report = [fn, user](int32_t token, const std::string& text) {
+        return fn(user, token, text.c_str(), text.size());
+      };
+    }
+    blend::Generated generated;
+    const Status status =
+        blend::generate(*fusion->fused.sequence, g, report,
+                        blend::capi::make_watch(o.cancel, nullptr, nullptr), generated);
+    if (n_generated != nullptr) *n_generated = generated.n_tokens;
+    BLEND_RETURN_IF_ERROR(status);
+    return int32_t{generated.stopped ? BLEND_STOPPED : BLEND_OK};
+  });
+}
+
+}  // extern "C"

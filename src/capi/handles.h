@@ -1,0 +1,55 @@
+// The handles: each a shell around shared ownership, so that closing in any order is safe: what a
+// child still needs of its parent lives on inside the child.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "base/cancel.h"
+#include "blend/blend.h"
+#include "engine/model.h"
+#include "engine/runtime.h"
+#include "fusion/fuse.h"
+#include "store/chunk_store.h"
+
+struct blend_cancel {
+  blend::CancelToken token;
+};
+
+struct blend_ctx {
+  std::shared_ptr<blend::Runtime> runtime;
+};
+
+struct blend_model {
+  std::shared_ptr<const blend::Model> model;
+};
+
+struct blend_store {
+  std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
+  std::shared_ptr<blend::ChunkStore> store;
+  uint32_t kv_dtype = BLEND_KV_AUTO;
+  bool read_only = false;
+};
+
+struct blend_fusion {
+  blend::Fused fused;
+};
+
+namespace blend::capi {
+
+inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, void* user) {
+  Watch watch;
+  if (cancel != nullptr) watch.cancel = &cancel->token;
+  if (progress != nullptr) {
+    watch.progress = [progress, user](uint64_t done, uint64_t total) {
+      return progress(user, done, total);
+    };
+  }
+  return watch;
+}
+
+// BLEND_KV_* of a store resolved for a model.
+DType resolve_kv_dtype(const blend_store& store, const Model& model);
+uint32_t kv_dtype_code(DType dtype);
+
+}  // namespace blend::capi

@@ -1,0 +1,136 @@
+#include <algorithm>
+#include <cstring>
+
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+
+using blend::Status;
+
+namespace {
+
+blend_model_options default_options() {
+  blend_model_options o{};
+  o.struct_size = sizeof o;
+  return o;
+}
+
+constexpr uint32_t kTokenizeFlags =
+    BLEND_TOKENIZE_BOS | BLEND_TOKENIZE_SPECIAL | BLEND_TOKENIZE_RAW;
+
+Status check_flags(uint32_t flags) {
+  if ((flags & ~kTokenizeFlags) == 0) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_TOKENIZE_ bits",
+                           flags);
+}
+
+// The protocol of every output buffer: the full count always, the content only if it all fits.
+template <typename T>
+Status copy_out(const T* data, size_t n, T* out, size_t capacity, size_t* n_out, const char* unit) {
+  *n_out = n;
+  if (n > capacity) {
+    return blend::make_error(BLEND_E_BUFFER_TOO_SMALL, "the buffer holds %zu %s, %zu are needed",
+                             capacity, unit, n);
+  }
+  if (n > 0) std::memcpy(out, data, n * sizeof(T));
+  return Status::ok();
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t blend_model_options_init(blend_model_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_options());
+}
+
+int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* path,
+                         const blend_model_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(ctx);
+    BLEND_REQUIRE(path);
+    blend_model_options o = default_options();
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    auto handle = std::make_unique<blend_model>();
+    auto loaded =
+        blend::Model::load(ctx->runtime, path, o.max_context,
+                           blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
+    if (!loaded.is_ok()) return loaded.status().with_context("model '" + std::string(path) + "'");
+    handle->model = std::move(*loaded);
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void blend_model_close(blend_model* model) { delete model; }
+
+int32_t blend_model_info_init(blend_model_info* info, size_t struct_size) {
+  blend_model_info zero{};
+  return blend::capi::init_struct(info, struct_size, zero);
+}
+
+int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(model);
+    const blend::Model& m = *model->model;
+    const blend::ModelConfig& c = m.config();
+    blend_model_info i{};
+    i.n_layers = c.n_layers;
+    i.d_model = c.d_model;
+    i.n_heads = c.n_heads;
+    i.n_kv_heads = c.n_kv_heads;
+    i.head_dim = c.head_dim;
+    i.d_ff = c.d_ff;
+    i.n_vocab = c.n_vocab;
+    i.context_length = m.context_length();
+    i.bos_token = m.tokenizer().bos();
+    i.eos_token = m.tokenizer().eos();
+    i.add_bos = m.tokenizer().add_bos() ? 1 : 0;
+    i.rope_theta = c.rope.theta;
+    i.n_parameters = m.n_parameters();
+    i.weight_bytes = m.weight_bytes();
+    i.kv_bytes_per_token = uint64_t{2} * c.n_layers * c.kv_dim() *
+                           static_cast<uint64_t>(m.backend().activation_bytes());
+    i.architecture = c.architecture.c_str();
+    i.name = c.name.c_str();
+    i.weight_dtype = blend::dtype_name(c.weight_dtype);
+    std::memcpy(i.fingerprint, m.fingerprint().data(), m.fingerprint().size());
+    return blend::capi::write_struct(info, i);
+  });
+}
+
+int32_t blend_tokenize(const blend_model* model, const char* text, size_t text_bytes,
+                       uint32_t flags, int32_t* tokens, size_t capacity, size_t* n_tokens,
+                       blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(n_tokens);
+    *n_tokens = 0;
+    BLEND_REQUIRE(model);
+    if (text_bytes > 0) BLEND_REQUIRE(text);
+    if (capacity > 0) BLEND_REQUIRE(tokens);
+    BLEND_RETURN_IF_ERROR(check_flags(flags));
+    const std::vector<int32_t> ids = model->model->tokenizer().encode({text, text_bytes}, flags);
+    return copy_out(ids.data(), ids.size(), tokens, capacity, n_tokens, "tokens");
+  });
+}
+
+int32_t blend_detokenize(const blend_model* model, const int32_t* tokens, size_t n_tokens,
+                         uint32_t flags, char* text, size_t capacity, size_t* n_bytes,
+                         blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(n_bytes);
+    *n_bytes = 0;
+    BLEND_REQUIRE(model);
+    if (n_tokens > 0) BLEND_REQUIRE(tokens);
+    if (capacity > 0) BLEND_REQUIRE(text);
+    BLEND_RETURN_IF_ERROR(check_flags(flags));
+    const std::span<const int32_t> ids(tokens, n_tokens);
+    BLEND_RETURN_IF_ERROR(model->model->check_tokens(ids, "blend_detokenize"));
+    BLEND_ASSIGN(const std::string decoded, model->model->tokenizer().decode(ids, flags));
+    return copy_out(decoded.data(), decoded.size(), text, capacity, n_bytes, "bytes");
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,174 @@
+#include <cstring>
+
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+
+using blend::DType;
+using blend::Status;
+
+namespace blend::capi {
+
+DType resolve_kv_dtype(const blend_store& store, const Model& model) {
+  switch (store.kv_dtype) {
+    case BLEND_KV_F32:
+      return DType::f32;
+    case BLEND_KV_F16:
+      return DType::f16;
+    case BLEND_KV_BF16:
+      return DType::bf16;
+    default:
+      return model.config().weight_dtype == DType::bf16 ? DType::bf16 : DType::f16;
+  }
+}
+
+uint32_t kv_dtype_code(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return BLEND_KV_F32;
+    case DType::f16:
+      return BLEND_KV_F16;
+    case DType::bf16:
+      return BLEND_KV_BF16;
+  }
+  return BLEND_KV_AUTO;
+}
+
+}  // namespace blend::capi
+
+namespace {
+
+constexpr uint32_t kStoreFlags = BLEND_STORE_READ_ONLY | BLEND_STORE_NO_CREATE;
+
+blend_store_options default_options() {
+  const blend::StoreOptions defaults;
+  blend_store_options o{};
+  o.struct_size = sizeof o;
+  o.kv_dtype = BLEND_KV_AUTO;
+  o.quota_bytes = defaults.quota_bytes;
+  o.queue_bytes = defaults.queue_bytes;
+  return o;
+}
+
+blend_chunk_info describe(const blend::ChunkMeta& meta) {
+  blend_chunk_info i{};
+  i.struct_size = sizeof i;
+  i.n_tokens = meta.shape.n_tokens;
+  i.n_prefix_tokens = meta.n_prefix_tokens;
+  i.kv_dtype = blend::capi::kv_dtype_code(meta.shape.dtype);
+  i.n_layers = meta.shape.n_layers;
+  i.kv_dim = meta.shape.kv_dim;
+  i.bytes = meta.shape.total_bytes();
+  i.created_unix_s = meta.created_unix_s;
+  std::memcpy(i.id.bytes, meta.id.data(), meta.id.size());
+  std::memcpy(i.fingerprint, meta.fingerprint.data(), meta.fingerprint.size());
+  return i;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t blend_store_options_init(blend_store_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_options());
+}
+
+int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* path,
+                         const blend_store_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(ctx);
+    BLEND_REQUIRE(path);
+    blend_store_options o = default_options();
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    if ((o.flags & ~kStoreFlags) != 0) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_STORE_ bits",
+                               o.flags);
+    }
+    if (o.kv_dtype > BLEND_KV_BF16) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_KV_ value",
+                               o.kv_dtype);
+    }
+    if (o.quota_bytes == 0) {
+      return {BLEND_E_INVALID_ARGUMENT, "quota_bytes must not be 0; the default is 16 GiB"};
+    }
+    blend::StoreOptions s;
+    s.quota_bytes = o.quota_bytes;
+    s.queue_bytes = o.queue_bytes;
+    s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
+    s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
+    auto handle = std::make_unique<blend_store>();
+    auto opened = blend::open_lmdb_store(path, s, ctx->runtime->events());
+    if (!opened.is_ok()) return opened.status().with_context("store '" + std::string(path) + "'");
+    handle->runtime = ctx->runtime;
+    handle->store = std::move(*opened);
+    handle->kv_dtype = o.kv_dtype;
+    handle->read_only = s.read_only;
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void blend_store_close(blend_store* store) { delete store; }
+
+int32_t blend_store_flush(const blend_store* store, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    return store->store->flush();
+  });
+}
+
+int32_t blend_chunk_info_init(blend_chunk_info* info, size_t struct_size) {
+  blend_chunk_info zero{};
+  return blend::capi::init_struct(info, struct_size, zero);
+}
+
+int32_t blend_store_list(const blend_store* store, int32_t verify, blend_chunk_fn fn, void* user,
+                         blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_REQUIRE(fn);
+    return store->store->for_each(
+        verify != 0, [&](const blend::ChunkMeta& meta, const std::string& problem) {
+          const blend_chunk_info info = describe(meta);
+          return fn(user, &info, problem.empty() ? nullptr : problem.c_str());
+        });
+  });
+}
+
+int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_REQUIRE(id);
+    blend::Sha256 digest;
+    std::memcpy(digest.data(), id->bytes, digest.size());
+    return store->store->remove(digest);
+  });
+}
+
+int32_t blend_store_stat_init(blend_store_stat* stat, size_t struct_size) {
+  blend_store_stat zero{};
+  return blend::capi::init_struct(stat, struct_size, zero);
+}
+
+int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
+    blend_store_stat out{};
+    out.n_chunks = s.n_chunks;
+    out.n_tokens = s.n_tokens;
+    out.bytes = s.bytes;
+    out.file_bytes = s.file_bytes;
+    out.quota_bytes = s.quota_bytes;
+    out.hits = s.hits;
+    out.misses = s.misses;
+    out.damaged = s.damaged;
+    out.written = s.written;
+    out.write_errors = s.write_errors;
+    return blend::capi::write_struct(stat, out);
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,45 @@
+// EngineTest: a small random model, loaded, for tests of the engine and the fusion.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <vector>
+
+#include "engine/model.h"
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+
+class EngineTest : public ::testing::Test {
+ protected:
+  void SetUp() override { model_ = load({}); }
+
+  std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2) {
+    auto runtime = Runtime::create(n_threads, [this](int32_t code, const std::string& message) {
+      events_.push_back(std::to_string(code) + " " + message);
+    });
+    EXPECT_TRUE(runtime.is_ok()) << runtime.status().message();
+    auto model =
+        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), 0, Watch{});
+    EXPECT_TRUE(model.is_ok()) << model.status().message();
+    return model.is_ok() ? *model : nullptr;
+  }
+
+  // Token ids that are ordinary text, different for each seed.
+  std::vector<int32_t> tokens(size_t n, uint64_t seed) const {
+    SplitMix random(seed);
+    std::vector<int32_t> out;
+    for (size_t i = 0; i < n; ++i) {
+      out.push_back(static_cast<int32_t>(259 + random.below(model_->config().n_vocab - 259)));
+    }
+    return out;
+  }
+
+  TempDir dir_;
+  std::vector<std::string> events_;
+  std::shared_ptr<const Model> model_;
+};
+
+}  // namespace blend::test

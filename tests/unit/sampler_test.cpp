@@ -1,0 +1,81 @@
+#include "engine/sampler.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+namespace blend {
+namespace {
+
+Sampler make(const SamplerOptions& options) {
+  auto s = Sampler::create(options);
+  EXPECT_TRUE(s.is_ok()) << s.status().message();
+  return *s;
+}
+
+// How often each token came in n draws.
+std::vector<double> frequencies(const SamplerOptions& options, const std::vector<float>& logits,
+                                int n) {
+  Sampler s = make(options);
+  std::vector<double> f(logits.size());
+  for (int i = 0; i < n; ++i) f[static_cast<size_t>(s.sample(logits))] += 1.0 / n;
+  return f;
+}
+
+TEST(Sampler, GreedyTakesTheLargestAndTheLowestIdOfTies) {
+  Sampler s = make({});
+  EXPECT_EQ(s.sample(std::vector<float>{0.0f, 3.0f, 1.0f, 3.0f}), 1);
+}
+
+TEST(Sampler, FollowsTheSoftmaxAtItsTemperature) {
+  const std::vector<float> logits{1.0f, 0.0f, -1.0f, 2.0f};
+  const float temperature = 0.7f;
+  double total = 0.0;
+  for (const float l : logits) total += std::exp(l / temperature);
+  const std::vector<double> f = frequencies({temperature, 1.0f, 0, 5}, logits, 200000);
+  for (size_t i = 0; i < logits.size(); ++i) {
+    EXPECT_NEAR(f[i], std::exp(logits[i] / temperature) / total, 0.005) << i;
+  }
+}
+
+TEST(Sampler, TopKAndTopPCutTheTail) {
+  const std::vector<float> logits{0.0f, 2.0f, 1.0f, -1.0f};  // p = .087 .644 .237 .032
+  const std::vector<double> k = frequencies({1.0f, 1.0f, 2, 5}, logits, 20000);
+  EXPECT_EQ(k[0], 0.0);
+  EXPECT_EQ(k[3], 0.0);
+  EXPECT_NEAR(k[1] / k[2], std::exp(1.0), 0.15);
+  const std::vector<double> p = frequencies({1.0f, 0.6f, 0, 5}, logits, 1000);
+  EXPECT_NEAR(p[1], 1.0, 1e-9);
+  const std::vector<double> p2 = frequencies({1.0f, 0.7f, 0, 5}, logits, 1000);
+  EXPECT_GT(p2[2], 0.0);
+  EXPECT_EQ(p2[0], 0.0);
+}
+
+TEST(Sampler, TheSameSeedGivesTheSameTokens) {
+  const std::vector<float> logits{0.1f, 0.2f, 0.3f, 0.4f, 0.5f};
+  Sampler a = make({1.0f, 1.0f, 0, 42});
+  Sampler b = make({1.0f, 1.0f, 0, 42});
+  Sampler c = make({1.0f, 1.0f, 0, 43});
+  bool differs = false;
+  for (int i = 0; i < 100; ++i) {
+    const int32_t token = a.sample(logits);
+    EXPECT_EQ(token, b.sample(logits));
+    differs |= token != c.sample(logits);
+  }
+  EXPECT_TRUE(differs);
+}
+
+TEST(Sampler, RefusesOptionsThatMeanNothing) {
+  for (const float t :
+       {-1.0f, std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    EXPECT_EQ(Sampler::create({t, 1.0f, 0, 0}).status().code(), BLEND_E_INVALID_ARGUMENT);
+  }
+  for (const float p : {0.0f, 1.5f, std::numeric_limits<float>::quiet_NaN()}) {
+    EXPECT_EQ(Sampler::create({1.0f, p, 0, 0}).status().code(), BLEND_E_INVALID_ARGUMENT);
+  }
+}
+
+}  // namespace
+}  // namespace blend

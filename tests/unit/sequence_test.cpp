@@ -1,0 +1,130 @@
+#include "engine/sequence.h"
+
+#include <cmath>
+
+#include "engine/generate.h"
+#include "support/engine_fixture.h"
+
+namespace blend {
+namespace {
+
+using test::EngineTest;
+
+class SequenceTest : public EngineTest {
+ protected:
+  std::unique_ptr<Sequence> make(uint32_t capacity) {
+    auto s = Sequence::create(model_, capacity);
+    EXPECT_TRUE(s.is_ok()) << s.status().message();
+    return std::move(*s);
+  }
+};
+
+float max_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  float most = 0.0f;
+  for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+  return most;
+}
+
+TEST_F(SequenceTest, TokenByTokenEqualsOneGo) {
+  const std::vector<int32_t> prompt = tokens(37, 1);
+  auto whole = make(64);
+  ASSERT_TRUE(whole->append(prompt, {}).is_ok());
+  auto steps = make(64);
+  for (const int32_t t : prompt) ASSERT_TRUE(steps->append({&t, 1}, {}).is_ok());
+  EXPECT_EQ(whole->n_rows(), 37u);
+  EXPECT_EQ(steps->n_rows(), 37u);
+  EXPECT_LT(max_difference(whole->logits(), steps->logits()), 1e-4f);
+}
+
+// More rows than pass through the wide scratch at once (512).
+TEST_F(SequenceTest, LongPromptsPassInBlocks) {
+  test::RandomModelSpec spec;
+  spec.context = 1400;
+  model_ = load(spec);
+  const std::vector<int32_t> prompt = tokens(1301, 2);
+  auto whole = make(1400);
+  ASSERT_TRUE(whole->append(prompt, {}).is_ok());
+  auto parts = make(1400);
+  for (size_t at = 0; at < prompt.size(); at += 100) {
+    const auto part = std::span(prompt).subspan(at, std::min<size_t>(100, prompt.size() - at));
+    ASSERT_TRUE(parts->append(part, {}).is_ok());
+  }
+  EXPECT_LT(max_difference(whole->logits(), parts->logits()), 1e-4f);
+}
+
+TEST_F(SequenceTest, AFailedAppendLeavesItAsItWas) {
+  auto s = make(20);
+  ASSERT_TRUE(s->append(tokens(10, 3), {}).is_ok());
+  const std::vector<float> before = s->logits();
+  EXPECT_EQ(s->append(tokens(11, 4), {}).code(), BLEND_E_CONTEXT_LENGTH);
+  CancelToken cancel;
+  cancel.request();
+  Watch watch;
+  watch.cancel = &cancel;
+  EXPECT_EQ(s->append(tokens(5, 5), watch).code(), BLEND_E_CANCELLED);
+  // Cancelled in the middle: slots behind the end are dirty, which must not show.
+  watch = {};
+  watch.progress = [](uint64_t done, uint64_t) { return done == 2 ? 7 : 0; };
+  const Status stopped = s->append(tokens(5, 6), watch);
+  EXPECT_EQ(stopped.code(), BLEND_E_CALLBACK);
+  EXPECT_EQ(stopped.detail(), 7);
+  EXPECT_EQ(s->n_rows(), 10u);
+  EXPECT_EQ(s->logits(), before);
+  auto fresh = make(20);
+  ASSERT_TRUE(fresh->append(tokens(10, 3), {}).is_ok());
+  ASSERT_TRUE(fresh->append(tokens(3, 7), {}).is_ok());
+  ASSERT_TRUE(s->append(tokens(3, 7), {}).is_ok());
+  EXPECT_EQ(s->logits(), fresh->logits());
+}
+
+TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
+  auto by_hand = make(64);
+  ASSERT_TRUE(by_hand->append(tokens(9, 8), {}).is_ok());
+  std::vector<int32_t> expected;
+  for (int i = 0; i < 12; ++i) {
+    const auto& l = by_hand->logits();
+    expected.push_back(static_cast<int32_t>(std::max_element(l.begin(), l.end()) - l.begin()));
+    ASSERT_TRUE(by_hand->append({&expected.back(), 1}, {}).is_ok());
+  }
+  auto s = make(64);
+  ASSERT_TRUE(s->append(tokens(9, 8), {}).is_ok());
+  std::vector<int32_t> got;
+  GenerateOptions options;
+  options.ignore_eos = true;
+  Generated generated;
+  for (const uint32_t n : {5u, 7u}) {
+    options.max_tokens = n;
+    const auto collect = [&](int32_t token, const std::string&) {
+      got.push_back(token);
+      return 0;
+    };
+    ASSERT_TRUE(generate(*s, options, collect, {}, generated).is_ok());
+    EXPECT_EQ(generated.n_tokens, n);
+    EXPECT_FALSE(generated.stopped);
+  }
+  EXPECT_EQ(got, expected);
+
+  // A stop token ends it and is not reported.
+  auto again = make(64);
+  ASSERT_TRUE(again->append(tokens(9, 8), {}).is_ok());
+  options.max_tokens = 64;
+  options.stop_tokens = {expected[3]};
+  ASSERT_TRUE(generate(*again, options, {}, {}, generated).is_ok());
+  EXPECT_TRUE(generated.stopped);
+  EXPECT_LE(generated.n_tokens, 3u);
+}
+
+TEST_F(SequenceTest, GenerationEndsWhereTheCacheEnds) {
+  auto s = make(12);
+  ASSERT_TRUE(s->append(tokens(9, 8), {}).is_ok());
+  GenerateOptions options;
+  options.ignore_eos = true;
+  Generated generated;
+  ASSERT_TRUE(generate(*s, options, {}, {}, generated).is_ok());
+  EXPECT_EQ(generated.n_tokens, 3u);
+  EXPECT_EQ(s->n_rows(), 12u);
+}
+
+}  // namespace
+}  // namespace blend
