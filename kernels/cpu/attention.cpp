@@ -1,0 +1,318 @@
+#include "cpu/attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/attention.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+
+#ifndef BLEND_KERNELS_ATTENTION_ONCE  // what all targets share
+#define BLEND_KERNELS_ATTENTION_ONCE
+namespace blend::kernels {
+
+// Keys of a tile: K and V of 256 keys and 64..128 elements (128-256 KiB) stay in L2 while the
+// panels of a block go over them.
+inline constexpr size_t kTile = 256;
+// Query vectors that go through a tile together; their scores (12 KiB) stay in L1.
+inline constexpr size_t kPanel = 12;
+// Query vectors of a block: how often a tile is used before the next one is read.
+inline constexpr size_t kBlockVectors = 96;
+
+}  // namespace blend::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+
+// Register blocks: as many sums as the target has registers for, the operands besides.
+#if HWY_TARGET == HWY_SCALAR
+constexpr size_t kLanes = 1;
+#else
+constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
+#endif
+constexpr size_t kManyRegisters = kLanes == 16;                  // 32 of them
+constexpr size_t kScoreVectors = kLanes >= 8 ? 2 : 16 / kLanes;  // of keys
+constexpr size_t kScoreRows = kManyRegisters ? 12 : kLanes == 8 ? 6 : 2;
+constexpr size_t kKeyStep = kScoreVectors * kLanes;                 // 16 or 32 keys
+constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elements of V
+constexpr size_t kSumRows = kLanes >= 8 ? 6 : 2;
+
+// exp(x) for x <= 0 to about 1 ulp; 0 below -87, where f32's normal range ends. NaN stays NaN,
+// which Highway's own Exp turns into 0: a poisoned score must not vanish.
+HWY_INLINE V exp_nonpositive(D d, V x) {
+  const hn::Rebind<int32_t, D> di;
+  const auto q = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504089f)));
+  const auto qf = hn::ConvertTo(d, q);
+  auto r = hn::MulAdd(qf, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts
+  r = hn::MulAdd(qf, hn::Set(d, 2.12194440e-4f), r);
+  // Taylor to the 7th power: |r| <= ln(2)/2, the rest is below 6e-9.
+  auto p = hn::MulAdd(r, hn::Set(d, 1.0f / 5040), hn::Set(d, 1.0f / 720));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 24));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 6));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(q, hn::Set(di, 127))));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
+}
+
+// s[i][j] = q[i] . k[j] for kRows vectors and n_keys keys, rounded up to kKeyStep.
+template <size_t kRows>
+HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim, const float* HWY_RESTRICT k,
+                       size_t n_keys, float* HWY_RESTRICT s) {
+  const D d;
+  for (size_t j = 0; j < n_keys; j += kKeyStep) {
+    const float* block[kScoreVectors];
+    V sum[kRows][kScoreVectors];
+    BLEND_UNROLL
+    for (size_t v = 0; v < kScoreVectors; ++v) {
+      const size_t key = j + v * kLanes;
+      block[v] = k + key / kKeyBlock * kKeyBlock * head_dim + key % kKeyBlock;
+      BLEND_UNROLL
+      for (size_t i = 0; i < kRows; ++i) sum[i][v] = hn::Zero(d);
+    }
+    for (size_t e = 0; e < head_dim; ++e) {
+      V keys[kScoreVectors];
+      BLEND_UNROLL
+      for (size_t v = 0; v < kScoreVectors; ++v) keys[v] = hn::Load(d, block[v] + e * kKeyBlock);
+      BLEND_UNROLL
+      for (size_t i = 0; i < kRows; ++i) {
+        const V qe = hn::Set(d, q[i * head_dim + e]);
+        BLEND_UNROLL
+        for (size_t v = 0; v < kScoreVectors; ++v) sum[i][v] = hn::MulAdd(qe, keys[v], sum[i][v]);
+      }
+    }
+    BLEND_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      BLEND_UNROLL
+      for (size_t v = 0; v < kScoreVectors; ++v) {
+        hn::Store(sum[i][v], d, s + i * kTile + j + v * kLanes);
+      }
+    }
+  }
+}
+
+// o[i] = o[i] * alpha[i] + sum over keys of p[i][key] * v[key], kColumns vectors of elements wide.
+template <size_t kRows, size_t kColumns>
+HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys, const float* HWY_RESTRICT v,
+                      size_t v_stride, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
+  const D d;
+  V sum[kRows][kColumns];
+  BLEND_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    const V a = hn::Set(d, alpha[i]);
+    BLEND_UNROLL
+    for (size_t c = 0; c < kColumns; ++c) {
+      sum[i][c] = hn::Mul(a, hn::Load(d, o + i * v_stride + c * kLanes));
+    }
+  }
+  for (size_t j = 0; j < n_keys; ++j) {
+    V row[kColumns];
+    BLEND_UNROLL
+    for (size_t c = 0; c < kColumns; ++c) row[c] = hn::Load(d, v + j * v_stride + c * kLanes);
+    BLEND_UNROLL
+    for (size_t i = 0; i < kRows; ++i) {
+      const V pj = hn::Set(d, p[i * kTile + j]);
+      BLEND_UNROLL
+      for (size_t c = 0; c < kColumns; ++c) sum[i][c] = hn::MulAdd(pj, row[c], sum[i][c]);
+    }
+  }
+  BLEND_UNROLL
+  for (size_t i = 0; i < kRows; ++i) {
+    BLEND_UNROLL
+    for (size_t c = 0; c < kColumns; ++c) {
+      hn::Store(sum[i][c], d, o + i * v_stride + c * kLanes);
+    }
+  }
+}
+
+template <size_t kRows>
+void weigh_all_columns(const float* p, size_t n_keys, const float* v, size_t v_stride,
+                       const float* alpha, float* o) {
+  size_t e = 0;
+  for (; e + kSumVectors * kLanes <= v_stride; e += kSumVectors * kLanes) {
+    weigh<kRows, kSumVectors>(p, n_keys, v + e, v_stride, alpha, o + e);
+  }
+  if constexpr (kSumVectors * kLanes > 16) {  // the padding is to 16 elements
+    for (; e < v_stride; e += 16)
+      weigh<kRows, 16 / kLanes>(p, n_keys, v + e, v_stride, alpha, o + e);
+  }
+}
+
+HWY_INLINE void panel_scores(const float* q, size_t n, size_t head_dim, const float* k,
+                             size_t n_keys, float* s) {
+  size_t i = 0;
+  for (; i + kScoreRows <= n; i += kScoreRows) {
+    scores<kScoreRows>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  }
+  if constexpr (kScoreRows > 4) {
+    for (; i + 4 <= n; i += 4) scores<4>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  }
+  for (; i + 2 <= n; i += 2) scores<2>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  for (; i < n; ++i) scores<1>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+}
+
+HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const float* v,
+                            size_t v_stride, const float* alpha, float* o) {
+  size_t i = 0;
+  for (; i + kSumRows <= n; i += kSumRows) {
+    weigh_all_columns<kSumRows>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+  }
+  if constexpr (kSumRows > 4) {
+    for (; i + 4 <= n; i += 4) {
+      weigh_all_columns<4>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+    }
+  }
+  for (; i + 2 <= n; i += 2) {
+    weigh_all_columns<2>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+  }
+  for (; i < n; ++i) {
+    weigh_all_columns<1>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+  }
+}
+
+// Scores -> exp(score - maximum so far); alpha tells by how much earlier tiles shrink.
+struct Softmax {
+  float* largest;  // [vectors] so far
+  float* sum;      // [vectors] so far
+};
+
+HWY_INLINE void panel_softmax(float* s, size_t n, const size_t* visible, size_t n_keys,
+                              Softmax state, float* alpha) {
+  const D d;
+  const size_t padded = round_up(n_keys, kKeyStep);
+  const float kInf = std::numeric_limits<float>::infinity();
+  HWY_ALIGN float largest[16];
+  for (size_t i = 0; i < n; ++i) {
+    float* row = s + i * kTile;
+    for (size_t j = visible[i]; j < padded; ++j) row[j] = -kInf;
+    V m = hn::Load(d, row);
+    for (size_t j = kLanes; j < padded; j += kLanes) m = hn::Max(m, hn::Load(d, row + j));
+    largest[i] = std::max(state.largest[i], hn::GetLane(hn::MaxOfLanes(d, m)));
+    alpha[i] = state.largest[i] - largest[i];
+  }
+  for (size_t i = 0; i < n; i += kLanes) {
+    hn::Store(exp_nonpositive(d, hn::Load(d, alpha + i)), d, alpha + i);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    float* row = s + i * kTile;
+    const V m = hn::Set(d, largest[i]);
+    V sum = hn::Zero(d);
+    for (size_t j = 0; j < padded; j += kLanes) {
+      const V p = exp_nonpositive(d, hn::Sub(hn::Load(d, row + j), m));
+      hn::Store(p, d, row + j);
+      sum = hn::Add(sum, p);
+    }
+    state.largest[i] = largest[i];
+    state.sum[i] = state.sum[i] * alpha[i] + hn::GetLane(hn::SumOfLanes(d, sum));
+  }
+}
+
+void Attention(const AttentionBlock& b, float* scratch) {
+  const size_t n = b.n_rows * b.group;  // query vectors, row by row
+  const size_t padded = round_up(n, 16);
+  float* s = scratch;                 // [kPanel][kTile]
+  float* alpha = s + kPanel * kTile;  // [16]
+  float* largest = alpha + 16;        // [n]
+  float* sum = largest + padded;      // [n]
+  float* o = sum + padded;            // [n][v_stride]
+  float* q = o + n * b.v_stride;      // [n][head_dim]
+
+  for (size_t i = 0; i < n; ++i) {
+    const float* from = b.q + i / b.group * b.q_stride + i % b.group * b.head_dim;
+    for (size_t e = 0; e < b.head_dim; ++e) q[i * b.head_dim + e] = from[e] * b.scale;
+    largest[i] = -std::numeric_limits<float>::infinity();
+    sum[i] = 0;
+  }
+  std::fill(o, o + n * b.v_stride, 0.0f);
+  std::fill(alpha, alpha + 16, 0.0f);
+
+  const size_t end = static_cast<size_t>(b.pos[b.n_rows - 1]) + 1;
+  size_t first_row = 0;  // that still sees keys of the tile
+  for (size_t tile = 0; tile < end; tile += kTile) {
+    while (b.pos[first_row] < tile) ++first_row;
+    for (size_t i = first_row * b.group; i < n; i += kPanel) {
+      const size_t vectors = std::min(kPanel, n - i);
+      size_t visible[kPanel];  // keys of the tile that each vector sees
+      for (size_t j = 0; j < vectors; ++j) {
+        visible[j] = std::min(kTile, b.pos[(i + j) / b.group] + 1 - tile);
+      }
+      const size_t n_keys = visible[vectors - 1];
+      panel_scores(q + i * b.head_dim, vectors, b.head_dim, b.k + tile * b.head_dim, n_keys, s);
+      panel_softmax(s, vectors, visible, n_keys, {largest + i, sum + i}, alpha);
+      panel_weigh(s, vectors, n_keys, b.v + tile * b.v_stride, b.v_stride, alpha,
+                  o + i * b.v_stride);
+    }
+  }
+
+  for (size_t i = 0; i < n; ++i) {
+    float* to = b.out + i / b.group * b.out_stride + i % b.group * b.head_dim;
+    const float inverse = 1.0f / sum[i];
+    for (size_t e = 0; e < b.head_dim; ++e) to[e] = o[i * b.v_stride + e] * inverse;
+  }
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace blend::kernels {
+
+HWY_EXPORT(Attention);
+
+size_t attention_rows_per_block(size_t group) {
+  return std::max<size_t>(1, kBlockVectors / std::max<size_t>(1, group));
+}
+
+size_t attention_scratch_floats(size_t n_rows, size_t group, size_t head_dim) {
+  const size_t n = n_rows * group;
+  return round_up(
+      kPanel * kTile + 16 + 2 * round_up(n, 16) + n * (round_up(head_dim, 16) + head_dim), 16);
+}
+
+void attention(const AttentionBlock& block, float* scratch) {
+  if (block.n_rows != 0) HWY_DYNAMIC_DISPATCH(Attention)(block, scratch);
+}
+
+void attention_ref(const AttentionBlock& b) {
+  std::vector<double> p, o(b.head_dim);
+  for (size_t i = 0; i < b.n_rows * b.group; ++i) {
+    const float* q = b.q + i / b.group * b.q_stride + i % b.group * b.head_dim;
+    const size_t n = static_cast<size_t>(b.pos[i / b.group]) + 1;
+    p.assign(n, 0);
+    double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+    for (size_t j = 0; j < n; ++j) {
+      const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      for (size_t e = 0; e < b.head_dim; ++e) {
+        p[j] += static_cast<double>(q[e]) * static_cast<double>(k[e * kKeyBlock]);
+      }
+      p[j] *= static_cast<double>(b.scale);
+      largest = std::max(largest, p[j]);
+    }
+    std::fill(o.begin(), o.end(), 0.0);
+    for (size_t j = 0; j < n; ++j) {
+      const double w = std::exp(p[j] - largest);
+      sum += w;
+      for (size_t e = 0; e < b.head_dim; ++e) {
+        o[e] += w * static_cast<double>(b.v[j * b.v_stride + e]);
+      }
+    }
+    float* to = b.out + i / b.group * b.out_stride + i % b.group * b.head_dim;
+    for (size_t e = 0; e < b.head_dim; ++e) to[e] = static_cast<float>(o[e] / sum);
+  }
+}
+
+}  // namespace blend::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,104 @@
+// Vector forms of base/half.h, the same bit for bit: f16/bf16/f32 -> f32 and back.
+//
+// Included once per SIMD target; see any kernel.
+#if defined(BLEND_KERNELS_HALF_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef BLEND_KERNELS_HALF_INL_H
+#undef BLEND_KERNELS_HALF_INL_H
+#else
+#define BLEND_KERNELS_HALF_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// Loads Lanes(d) elements of type kType at any alignment.
+template <DType kType, class D>
+HWY_INLINE hn::Vec<D> load_f32(D d, const std::byte* p) {
+  if constexpr (kType == DType::f32) {
+    return hn::LoadU(d, reinterpret_cast<const float*>(p));
+  } else {
+    const hn::Rebind<uint16_t, D> d16;
+    const hn::Rebind<uint32_t, D> d32;
+    const auto raw = hn::LoadU(d16, reinterpret_cast<const uint16_t*>(p));
+    if constexpr (kType == DType::bf16) {
+      return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, raw)));
+    } else {
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // F16C
+      const hn::Rebind<hwy::float16_t, D> df16;
+      return hn::PromoteTo(d, hn::BitCast(df16, raw));
+#else
+      const hn::Rebind<int32_t, D> di;
+      const auto h = hn::BitCast(di, hn::PromoteTo(d32, raw));
+      const auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(di, 0x8000)));
+      const auto mag = hn::And(h, hn::Set(di, 0x7fff));
+      const auto shifted = hn::ShiftLeft<13>(mag);
+      const auto normal = hn::Add(shifted, hn::Set(di, 112 << 23));
+      const auto special = hn::Or(shifted, hn::Set(di, 0x7f800000));
+      const auto subnormal = hn::BitCast(di, hn::Mul(hn::ConvertTo(d, mag), hn::Set(d, 0x1p-24f)));
+      auto bits = hn::IfThenElse(hn::Gt(mag, hn::Set(di, 0x7bff)), special, normal);
+      bits = hn::IfThenElse(hn::Lt(mag, hn::Set(di, 0x400)), subnormal, bits);
+      return hn::BitCast(d, hn::Or(bits, sign));
+#endif
+    }
+  }
+}
+
+template <DType kType>
+HWY_INLINE float load_f32_scalar(const std::byte* p) {
+  if constexpr (kType == DType::f32) {
+    float f;
+    std::memcpy(&f, p, sizeof f);
+    return f;
+  } else {
+    uint16_t h;
+    std::memcpy(&h, p, sizeof h);
+    return kType == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h);
+  }
+}
+
+// Rounds to f16 or bf16, to nearest even. The low 16 bits of each lane hold the result.
+template <DType kType, class D>
+HWY_INLINE hn::Vec<hn::Rebind<int32_t, D>> round_to_16(D d, hn::Vec<D> v) {
+  const hn::Rebind<int32_t, D> di;
+  const auto u = hn::BitCast(di, v);
+  const auto one = hn::Set(di, 1);
+  if constexpr (kType == DType::bf16) {
+    const hn::Rebind<uint32_t, D> du;
+    const auto uu = hn::BitCast(du, v);
+    const auto lsb = hn::And(hn::ShiftRight<16>(uu), hn::Set(du, 1));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(uu, hn::Set(du, 0x7fff)), lsb));
+    const auto nan = hn::Or(hn::ShiftRight<16>(uu), hn::Set(du, 0x40));
+    const auto mag = hn::And(u, hn::Set(di, 0x7fffffff));
+    const auto is_nan = hn::Gt(mag, hn::Set(di, 0x7f800000));
+    return hn::IfThenElse(is_nan, hn::BitCast(di, nan), hn::BitCast(di, rounded));
+  } else {
+    const auto sign = hn::And(hn::ShiftRight<16>(u), hn::Set(di, 0x8000));
+    const auto mag = hn::And(u, hn::Set(di, 0x7fffffff));
+    const auto lsb = hn::And(hn::ShiftRight<13>(mag), one);
+    // Wraps for results that are subnormal; those lanes are replaced below.
+    const auto normal = hn::ShiftRight<13>(
+        hn::Add(hn::Add(hn::Sub(mag, hn::Set(di, 0x38000000)), hn::Set(di, 0xfff)), lsb));
+    const auto shifted = hn::Add(hn::BitCast(d, mag), hn::Set(d, 0.5f));
+    const auto subnormal = hn::Sub(hn::BitCast(di, shifted), hn::Set(di, 0x3f000000));
+    const auto nan =
+        hn::Or(hn::Set(di, 0x7e00), hn::And(hn::ShiftRight<13>(mag), hn::Set(di, 0x3ff)));
+    auto bits = hn::IfThenElse(hn::Lt(mag, hn::Set(di, 0x38800000)), subnormal, normal);
+    bits = hn::IfThenElse(hn::Gt(mag, hn::Set(di, 0x477fefff)), hn::Set(di, 0x7c00), bits);
+    bits = hn::IfThenElse(hn::Gt(mag, hn::Set(di, 0x7f800000)), nan, bits);
+    return hn::Or(bits, sign);
+  }
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard

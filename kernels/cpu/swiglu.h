@@ -1,0 +1,12 @@
+// SwiGLU (Shazeer 2020): the feed-forward layer's gate.
+#pragma once
+
+#include <cstddef>
+
+namespace blend::kernels {
+
+// out = gate / (1 + exp(-gate)) * up; all [n]; out may be gate or up.
+void swiglu(const float* gate, const float* up, size_t n, float* out);
+void swiglu_ref(const float* gate, const float* up, size_t n, float* out);
+
+}  // namespace blend::kernels

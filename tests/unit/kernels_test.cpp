@@ -1,0 +1,314 @@
+// The SIMD kernels against their scalar references, on every target that was compiled and that this
+// machine runs, the scalar one included.
+#include <gtest/gtest.h>
+#include <hwy/targets.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/buffer.h"
+#include "base/half.h"
+#include "cpu/attention.h"
+#include "cpu/convert.h"
+#include "cpu/deviation.h"
+#include "cpu/rms_norm.h"
+#include "cpu/rope.h"
+#include "cpu/scatter_k.h"
+#include "cpu/simd.h"
+#include "cpu/swiglu.h"
+#include "cpu/top_k.h"
+
+namespace blend::kernels {
+namespace {
+
+std::vector<int64_t> machine_targets() {
+  std::vector<int64_t> targets;
+  for (int64_t all = hwy::SupportedTargets() & HWY_ATTAINABLE_TARGETS; all != 0; all &= all - 1) {
+    targets.push_back(all & -all);
+  }
+  return targets;
+}
+
+// The chosen target is the process's: tests of this program run one after another.
+class Kernels : public testing::TestWithParam<int64_t> {
+ protected:
+  void SetUp() override {
+    hwy::SetSupportedTargetsForTest(GetParam());
+    hwy::GetChosenTarget().Update(GetParam());
+  }
+  void TearDown() override {
+    hwy::SetSupportedTargetsForTest(0);
+    hwy::GetChosenTarget().DeInit();
+  }
+
+  std::vector<float> normal(size_t n, float scale = 1.0f) {
+    std::normal_distribution<float> dist(0.0f, scale);
+    std::vector<float> v(n);
+    for (float& x : v) x = dist(rng_);
+    return v;
+  }
+  size_t number(size_t low, size_t high) {
+    return std::uniform_int_distribution<size_t>(low, high)(rng_);
+  }
+
+  std::mt19937 rng_{7};
+};
+
+void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  double largest = 0;
+  for (const float w : want) largest = std::max(largest, std::abs(static_cast<double>(w)));
+  for (size_t i = 0; i < got.size(); ++i) {
+    ASSERT_NEAR(got[i], want[i], tolerance * (largest + 1e-30)) << "element " << i;
+  }
+}
+
+TEST_P(Kernels, DecodesEveryHalf) {
+  std::vector<uint16_t> all(65536 + 1);
+  for (size_t i = 0; i < 65536; ++i) all[i + 1] = static_cast<uint16_t>(i);
+  // From an odd address too: tensors in files are where the format puts them.
+  std::vector<std::byte> odd(65536 * 2 + 1);
+  std::memcpy(odd.data() + 1, all.data() + 1, 65536 * 2);
+  for (const DType dtype : {DType::f16, DType::bf16}) {
+    for (const std::byte* src : {reinterpret_cast<const std::byte*>(all.data() + 1),
+                                 static_cast<const std::byte*>(odd.data() + 1)}) {
+      std::vector<float> got(65536), want(65536);
+      decode(src, dtype, 65536, got.data());
+      decode_ref(src, dtype, 65536, want.data());
+      for (size_t i = 0; i < 65536; ++i) {
+        if (std::isnan(want[i])) {
+          ASSERT_TRUE(std::isnan(got[i])) << dtype_name(dtype) << " " << i;
+        } else {
+          ASSERT_EQ(std::bit_cast<uint32_t>(got[i]), std::bit_cast<uint32_t>(want[i]))
+              << dtype_name(dtype) << " " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, EncodesBitForBit) {
+  std::vector<float> values;
+  for (int i = 0; i < 65536; ++i) {  // every half, the midpoints to the next, and their neighbours
+    for (const bool f16 : {true, false}) {
+      const uint16_t h = static_cast<uint16_t>(i);
+      const float v = f16 ? f16_to_f32(h) : bf16_to_f32(h);
+      if (!std::isfinite(v)) continue;
+      const uint32_t half_step = f16 ? 0x1000u : 0x8000u;
+      for (const uint32_t delta : {0u, half_step - 1, half_step, half_step + 1}) {
+        values.push_back(std::bit_cast<float>(std::bit_cast<uint32_t>(v) + delta));
+      }
+    }
+  }
+  for (int i = 0; i < 50000; ++i)
+    values.push_back(std::bit_cast<float>(static_cast<uint32_t>(rng_())));
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    const size_t size = static_cast<size_t>(dtype_size(dtype));
+    std::vector<std::byte> got(values.size() * size), want(values.size() * size);
+    (void)encode(values.data(), values.size(), dtype, got.data());
+    (void)encode_ref(values.data(), values.size(), dtype, want.data());
+    for (size_t i = 0; i < values.size(); ++i) {
+      ASSERT_EQ(std::memcmp(got.data() + i * size, want.data() + i * size, size), 0)
+          << dtype_name(dtype) << " of " << values[i];
+    }
+  }
+}
+
+TEST_P(Kernels, EncodeSeesWhatIsNotFinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    for (size_t n = 1; n <= 70; ++n) {
+      std::vector<float> v = normal(n);
+      std::vector<std::byte> out(n * 4);
+      ASSERT_TRUE(encode(v.data(), n, dtype, out.data()));
+      const size_t bad = number(0, n - 1);
+      for (const float x : {inf, -inf, std::nanf(""), 65520.0f, 3.4e38f}) {
+        v[bad] = x;
+        EXPECT_EQ(encode(v.data(), n, dtype, out.data()),
+                  encode_ref(v.data(), n, dtype, out.data()))
+            << dtype_name(dtype) << " " << x << " at " << bad << " of " << n;
+        EXPECT_EQ(find_not_finite(v.data(), n), std::isfinite(x) ? n : bad);
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, RmsNorm) {
+  for (size_t d = 1; d < 300; d += 7) {
+    const auto x = normal(d, 3.0f), w = normal(d);
+    std::vector<float> got(d), want(d);
+    rms_norm(x.data(), w.data(), 1e-5f, d, got.data());
+    rms_norm_ref(x.data(), w.data(), 1e-5f, d, want.data());
+    expect_close(got, want, 1e-6);
+  }
+}
+
+TEST_P(Kernels, Swiglu) {
+  for (size_t n : {1, 3, 16, 17, 100, 5000}) {
+    auto gate = normal(n, 20.0f);
+    const auto up = normal(n);
+    gate[0] = -1000.0f;
+    gate[n / 2] = 1000.0f;
+    std::vector<float> got(n), want(n);
+    swiglu(gate.data(), up.data(), n, got.data());
+    swiglu_ref(gate.data(), up.data(), n, want.data());
+    for (size_t i = 0; i < n; ++i) {
+      ASSERT_NEAR(got[i], want[i], 1e-6 * std::abs(want[i]) + 1e-30) << gate[i];
+    }
+    gate[n - 1] = std::nanf("");
+    swiglu(gate.data(), up.data(), n, got.data());
+    EXPECT_TRUE(std::isnan(got[n - 1]));
+  }
+}
+
+TEST_P(Kernels, Rope) {
+  for (int round = 0; round < 60; ++round) {
+    RopeRow row;
+    row.n_heads = number(1, 5);
+    row.head_dim = 2 * number(1, 64);
+    row.rotary_dim = 2 * number(1, row.head_dim / 2);
+    row.pairs = round % 2 == 0 ? RopePairs::adjacent : RopePairs::halves;
+    const auto cos = normal(row.rotary_dim / 2), sin = normal(row.rotary_dim / 2);
+    row.cos = cos.data();
+    row.sin = sin.data();
+    auto got = normal(row.n_heads * row.head_dim);
+    auto want = got;
+    rope(row, got.data());
+    rope_ref(row, want.data());
+    expect_close(got, want, 1e-6);
+  }
+}
+
+TEST_P(Kernels, SquaredDistance) {
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    for (size_t n = 1; n < 150; ++n) {
+      const auto fresh = normal(n), other = normal(n);
+      std::vector<std::byte> stored(n * 4);
+      ASSERT_TRUE(encode_ref(other.data(), n, dtype, stored.data()));
+      const float want = squared_distance_ref(fresh.data(), stored.data(), dtype, n);
+      EXPECT_NEAR(squared_distance(fresh.data(), stored.data(), dtype, n), want, 2e-6f * want);
+    }
+  }
+}
+
+TEST_P(Kernels, ScatterK) {
+  for (int round = 0; round < 60; ++round) {
+    const KvLayout layout{number(1, 3), 2 * number(1, 40), 96};
+    const size_t kv_dim = layout.n_kv_heads * layout.head_dim, stride = kv_dim + number(0, 3);
+    // A run that covers whole blocks, or scattered slots, or a full block in another order.
+    std::vector<uint32_t> slots;
+    const uint32_t first = static_cast<uint32_t>(number(0, 40));
+    for (uint32_t s = first; s < first + number(1, 50); ++s) {
+      if (round % 3 != 1 || number(0, 1) == 0) slots.push_back(s);
+    }
+    if (round % 3 == 2) {
+      slots.resize(16);
+      for (uint32_t i = 0; i < 16; ++i) slots[i] = 16 + i;
+      std::swap(slots[3], slots[7]);
+    }
+    const auto rows = normal(slots.size() * stride);
+    std::vector<float> got(layout.k_floats(), -1.0f), want = got;
+    scatter_k(rows.data(), stride, slots.data(), slots.size(), layout, got.data());
+    scatter_k_ref(rows.data(), stride, slots.data(), slots.size(), layout, want.data());
+    ASSERT_EQ(got, want);
+  }
+}
+
+struct AttentionCase {
+  size_t rows, group, head_dim, slots;
+};
+
+TEST_P(Kernels, Attention) {
+  std::vector<AttentionCase> cases = {{1, 1, 8, 32},    {1, 4, 64, 1024}, {7, 4, 64, 544},
+                                      {24, 4, 64, 768}, {5, 8, 128, 288}, {96, 1, 10, 320},
+                                      {3, 2, 80, 512},  {9, 3, 2, 544},   {13, 1, 126, 256}};
+  for (int round = 0; round < 25; ++round) {
+    cases.push_back({number(1, 40), number(1, 8), 2 * number(1, 64), 32 * number(1, 20)});
+  }
+  for (const AttentionCase& a : cases) {
+    const size_t v_stride = round_up(a.head_dim, 16), cols = a.group * a.head_dim;
+    std::vector<uint32_t> pos(a.rows);
+    for (uint32_t& p : pos) p = static_cast<uint32_t>(number(0, a.slots - 1));
+    if (a.rows > 2) pos[0] = 0;
+    std::sort(pos.begin(), pos.end());
+    auto q = normal(a.rows * cols, 2.0f);
+    auto keys = AlignedBuffer::allocate(a.slots * a.head_dim * 4);
+    auto values = AlignedBuffer::allocate(a.slots * v_stride * 4);
+    auto scratch =
+        AlignedBuffer::allocate(attention_scratch_floats(a.rows, a.group, a.head_dim) * 4);
+    float *k = keys->as<float>(), *v = values->as<float>();
+    // Poison what no row may see, and the padding: a leak of any kind shows as NaN.
+    for (size_t s = 0; s < a.slots; ++s) {
+      const bool seen = s <= pos.back();
+      for (size_t e = 0; e < a.head_dim; ++e) {
+        k[s / 16 * 16 * a.head_dim + e * 16 + s % 16] = seen ? normal(1)[0] : std::nanf("");
+      }
+      for (size_t e = 0; e < v_stride; ++e) {
+        v[s * v_stride + e] = seen && e < a.head_dim ? normal(1)[0] : std::nanf("");
+      }
+    }
+    AttentionBlock block{
+        q.data(),   cols,       nullptr,
+        cols,       pos.data(), a.rows,
+        a.group,    k,          v,
+        a.head_dim, v_stride,   static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim)))};
+    std::vector<float> want(q.size());
+    block.out = want.data();
+    attention_ref(block);
+    block.out = q.data();  // in place
+    attention(block, scratch->as<float>());
+    SCOPED_TRACE(testing::Message() << a.rows << " rows, group " << a.group << ", head_dim "
+                                    << a.head_dim << ", slots " << a.slots);
+    ASSERT_NO_FATAL_FAILURE(expect_close(q, want, 3e-6));
+  }
+}
+
+TEST_P(Kernels, AttentionKeepsPoison) {
+  // A NaN in a key that a row sees must reach the row's output: it may not vanish in the softmax.
+  const size_t head_dim = 16, slots = 64;
+  auto keys = AlignedBuffer::allocate(slots * head_dim * 4);
+  auto values = AlignedBuffer::allocate(slots * head_dim * 4);
+  auto scratch = AlignedBuffer::allocate(attention_scratch_floats(2, 1, head_dim) * 4);
+  std::fill_n(keys->as<float>(), slots * head_dim, 0.5f);
+  std::fill_n(values->as<float>(), slots * head_dim, 1.0f);
+  keys->as<float>()[2 * 16 * head_dim + 3] = std::nanf("");  // slot 35
+  std::vector<float> q(2 * head_dim, 1.0f), out(2 * head_dim);
+  const std::vector<uint32_t> pos = {34, 35};
+  const AttentionBlock block{
+      q.data(), head_dim,          out.data(),          head_dim, pos.data(), 2,
+      1,        keys->as<float>(), values->as<float>(), head_dim, head_dim,   0.25f};
+  attention(block, scratch->as<float>());
+  EXPECT_FLOAT_EQ(out[0], 1.0f);
+  EXPECT_TRUE(std::isnan(out[head_dim]));
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, Kernels, testing::ValuesIn(machine_targets()),
+                         [](const auto& param) { return hwy::TargetName(param.param); });
+
+TEST(TopK, AgreesWithReference) {
+  std::mt19937 rng(3);
+  for (int round = 0; round < 300; ++round) {
+    const size_t n = std::uniform_int_distribution<size_t>(1, 60)(rng);
+    const size_t k = std::uniform_int_distribution<size_t>(0, n)(rng);
+    std::vector<float> scores(n);
+    for (float& s : scores) {  // few distinct values: many ties
+      const int pick = std::uniform_int_distribution<int>(0, 8)(rng);
+      s = pick == 8   ? std::nanf("")
+          : pick == 7 ? -0.0f
+          : pick == 6 ? INFINITY
+                      : static_cast<float>(pick - 3);
+    }
+    std::vector<uint64_t> keys(n);
+    std::vector<uint32_t> got(k), want(k);
+    top_k(scores.data(), n, k, keys.data(), got.data());
+    top_k_ref(scores.data(), n, k, want.data());
+    ASSERT_EQ(got, want);
+  }
+}
+
+}  // namespace
+}  // namespace blend::kernels
