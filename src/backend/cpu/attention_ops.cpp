@@ -1,0 +1,214 @@
+// RoPE, the KV cache and attention.
+#include <cmath>
+#include <cstring>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/grain.h"
+#include "backend/cpu/kv_cache.h"
+#include "backend/cpu/rope_table.h"
+#include "cpu/attention.h"
+#include "cpu/convert.h"
+#include "cpu/scatter_k.h"
+
+namespace blend::cpu {
+namespace {
+
+using kernels::kKeyBlock;
+
+Status outside(const char* op, uint32_t slot, uint32_t limit) {
+  return make_error(BLEND_E_INTERNAL, "%s: slot %u of %u", op, slot, limit);
+}
+
+// Rows of one key block on their way into the cache: K is rotated in scratch, then transposed.
+class KeyBlockWriter {
+ public:
+  static size_t scratch_floats(size_t kv_dim) { return kKeyBlock * stride(kv_dim); }
+
+  KeyBlockWriter(const CpuKvCache& cache, uint32_t layer, const CpuRopeTable& rope, float* scratch)
+      : layout_(cache.layout()),
+        rope_(rope),
+        k_(cache.k(layer)),
+        v_(cache.v(layer)),
+        kv_dim_(cache.kv_dim()),
+        scratch_(scratch) {}
+
+  // k, v: [kv_dim] of dtype.
+  void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot) {
+    float* const row = scratch_ + n_ * stride(kv_dim_);
+    kernels::decode(k, dtype, kv_dim_, row);
+    kernels::rope(rope_.row(slot, layout_.n_kv_heads, layout_.head_dim), row);
+    const size_t head_bytes = layout_.head_dim * static_cast<size_t>(dtype_size(dtype));
+    for (size_t h = 0; h < layout_.n_kv_heads; ++h) {
+      kernels::decode(v + h * head_bytes, dtype, layout_.head_dim, v_ + layout_.v_offset(h, slot));
+    }
+    slots_[n_++] = slot;
+    if (n_ == kKeyBlock) flush();
+  }
+  void flush() {
+    kernels::scatter_k(scratch_, stride(kv_dim_), slots_, n_, layout_, k_);
+    n_ = 0;
+  }
+
+ private:
+  // Off powers of two, so that sixteen rows do not fight for one set of the cache.
+  static size_t stride(size_t kv_dim) { return kv_dim + 16; }
+
+  const kernels::KvLayout& layout_;
+  const CpuRopeTable& rope_;
+  float* const k_;
+  float* const v_;
+  const size_t kv_dim_;
+  float* const scratch_;
+  uint32_t slots_[kKeyBlock] = {};
+  size_t n_ = 0;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<RopeTable>> CpuBackend::make_rope(const RopeParams& params,
+                                                         uint32_t n_positions) {
+  BLEND_ASSIGN(std::shared_ptr<RopeTable> table, CpuRopeTable::create(pool_, params, n_positions));
+  return table;
+}
+
+Result<std::unique_ptr<KvCache>> CpuBackend::make_kv_cache(const ModelConfig& config,
+                                                           uint32_t capacity) {
+  BLEND_ASSIGN(std::unique_ptr<KvCache> cache, CpuKvCache::create(config, capacity));
+  return cache;
+}
+
+Status CpuBackend::rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) {
+  const auto& table = static_cast<const CpuRopeTable&>(rope);
+  const size_t cols = static_cast<size_t>(q.cols), rows = static_cast<size_t>(q.rows);
+  for (size_t i = 0; i < rows; ++i) {
+    if (pos[i] >= table.n_positions()) return outside("rope_q", pos[i], table.n_positions());
+  }
+  float* const data = static_cast<float*>(q.data);
+  pool_.parallel_for(rows, row_grain(cols), [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      kernels::rope(table.row(pos[i], cols / head_dim, head_dim), data + i * cols);
+    }
+  });
+  return Status::ok();
+}
+
+Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
+                            const uint32_t* pos) {
+  const auto& c = static_cast<const CpuKvCache&>(cache);
+  const auto& table = static_cast<const CpuRopeTable&>(rope);
+  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim();
+  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  for (size_t i = 0; i < rows; ++i) {
+    if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
+  }
+  const size_t per_thread = KeyBlockWriter::scratch_floats(kv_dim);
+  BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
+  // A piece begins with the first row of a key block, so that threads share no cache line of K.
+  const auto aligned = [&](size_t i) {
+    while (i > 0 && i < rows && pos[i] / kKeyBlock == pos[i - 1] / kKeyBlock) ++i;
+    return i;
+  };
+  const std::byte* const data = static_cast<const std::byte*>(kv.data);
+  const size_t half_bytes = kv_dim * sizeof(float);
+  const size_t grain = std::max(4 * kKeyBlock, row_grain(2 * kv_dim));
+  pool_.parallel_for(rows, grain, [&](size_t begin, size_t end, uint32_t thread) {
+    KeyBlockWriter writer(c, layer, table,
+                          reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
+    const size_t last = aligned(end);
+    for (size_t i = aligned(begin); i < last; ++i) {
+      if (i > 0 && pos[i] / kKeyBlock != pos[i - 1] / kKeyBlock) writer.flush();
+      const std::byte* k = data + i * 2 * half_bytes;
+      writer.add(k, k + half_bytes, DType::f32, pos[i]);
+    }
+    writer.flush();
+  });
+  return Status::ok();
+}
+
+Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
+                         std::span<const StoredRun> runs, const uint8_t* skip) {
+  const auto& c = static_cast<const CpuKvCache&>(cache);
+  const auto& table = static_cast<const CpuRopeTable&>(rope);
+  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  // The work is counted in key blocks, so that each is transposed in one piece.
+  const auto blocks = [](const StoredRun& run) {
+    if (run.n_rows == 0) return size_t{0};
+    return (run.first + run.n_rows - 1) / kKeyBlock - run.first / kKeyBlock + 1;
+  };
+  size_t n_blocks = 0;
+  for (const StoredRun& run : runs) {
+    if (run.first > limit || run.n_rows > limit - run.first) {
+      return outside("place", run.first + run.n_rows, limit);
+    }
+    n_blocks += blocks(run);
+  }
+  const size_t per_thread = KeyBlockWriter::scratch_floats(c.kv_dim());
+  BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
+  pool_.parallel_for(n_blocks, 4, [&](size_t begin, size_t end, uint32_t thread) {
+    KeyBlockWriter writer(c, layer, table,
+                          reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
+    size_t run_begin = 0;
+    for (const StoredRun& run : runs) {
+      const size_t run_end = run_begin + blocks(run);
+      const size_t row_bytes = c.kv_dim() * static_cast<size_t>(dtype_size(run.dtype));
+      for (; begin < end && begin < run_end; ++begin) {
+        const size_t block = run.first / kKeyBlock + (begin - run_begin);
+        const size_t first = std::max<size_t>(run.first, block * kKeyBlock);
+        const size_t last = std::min<size_t>(run.first + run.n_rows, (block + 1) * kKeyBlock);
+        for (size_t slot = first; slot < last; ++slot) {
+          if (skip != nullptr && skip[slot] != 0) continue;
+          const size_t offset = (slot - run.first) * row_bytes;
+          writer.add(run.k + offset, run.v + offset, run.dtype, static_cast<uint32_t>(slot));
+        }
+        writer.flush();
+      }
+      run_begin = run_end;
+    }
+  });
+  return Status::ok();
+}
+
+Status CpuBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                             Tensor out) {
+  const auto& c = static_cast<const CpuKvCache&>(cache);
+  const kernels::KvLayout& layout = c.layout();
+  const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
+  if (rows == 0) return Status::ok();
+  if (pos[rows - 1] >= c.capacity()) return outside("attention", pos[rows - 1], c.capacity());
+  const size_t n_kv_heads = layout.n_kv_heads, head_dim = layout.head_dim;
+  const size_t group = cols / (n_kv_heads * head_dim);
+  const size_t block_rows = std::min(rows, kernels::attention_rows_per_block(group));
+  const size_t n_blocks = (rows + block_rows - 1) / block_rows;
+  const size_t per_thread = kernels::attention_scratch_floats(block_rows, group, head_dim);
+  BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
+
+  kernels::AttentionBlock shape;
+  shape.q_stride = shape.out_stride = cols;
+  shape.group = group;
+  shape.head_dim = head_dim;
+  shape.v_stride = layout.v_stride();
+  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  const size_t n_tasks = n_kv_heads * n_blocks;
+  const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(cols) *
+                       static_cast<double>(pos[rows - 1] + 1);
+  constexpr double kWorthSharing = 5e5;
+  const size_t grain = flops < kWorthSharing ? n_tasks : 1;
+  pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t task = begin; task < end; ++task) {
+      // The last rows see the most keys; they go first, so that threads finish together.
+      const size_t first = (n_blocks - 1 - task / n_kv_heads) * block_rows;
+      const size_t head = task % n_kv_heads;
+      kernels::AttentionBlock block = shape;
+      block.n_rows = std::min(block_rows, rows - first);
+      block.pos = pos + first;
+      block.q = static_cast<const float*>(q.data) + first * cols + head * group * head_dim;
+      block.out = static_cast<float*>(out.data) + first * cols + head * group * head_dim;
+      block.k = c.k(layer) + layout.k_offset(head, 0);
+      block.v = c.v(layer) + layout.v_offset(head, 0);
+      kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
+    }
+  });
+  return Status::ok();
+}
+
+}  // namespace blend::cpu

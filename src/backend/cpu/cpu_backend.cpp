@@ -1,0 +1,171 @@
+// Memory, weights and the row-wise operations; attention_ops.cpp and fusion_ops.cpp have the rest.
+#include "backend/cpu/cpu_backend.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "backend/cpu/first_error.h"
+#include "backend/cpu/grain.h"
+#include "backend/cpu/memory.h"
+#include "backend/cpu/weights.h"
+#include "cpu/convert.h"
+#include "cpu/rms_norm.h"
+#include "cpu/swiglu.h"
+
+namespace blend::cpu {
+namespace {
+
+class CpuBuffer final : public DeviceBuffer {
+ public:
+  explicit CpuBuffer(AlignedBuffer buffer) : buffer_(std::move(buffer)) {}
+  void* data() const override { return buffer_.data(); }
+
+ private:
+  AlignedBuffer buffer_;
+};
+
+// Checks `tensor` for NaN and infinity, in pieces that fit the first-level cache.
+Status check_finite(ThreadPool& pool, const TensorView& tensor) {
+  constexpr size_t kPiece = 2048;  // elements
+  const size_t n = static_cast<size_t>(tensor.elements());
+  const size_t size = static_cast<size_t>(dtype_size(tensor.dtype));
+  FirstError error;
+  pool.parallel_for((n + kPiece - 1) / kPiece, 64, [&](size_t begin, size_t end, uint32_t) {
+    float values[kPiece];
+    for (size_t piece = begin; piece < end && !error.failed(); ++piece) {
+      const size_t first = piece * kPiece, count = std::min(kPiece, n - first);
+      kernels::decode(tensor.data + first * size, tensor.dtype, count, values);
+      const size_t bad = kernels::find_not_finite(values, count);
+      if (bad != count) error.set(not_finite(tensor, first + bad, values[bad]));
+    }
+  });
+  return error.failed() ? error.take() : Status::ok();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceBuffer>> CpuBackend::allocate(size_t bytes) {
+  BLEND_ASSIGN(AlignedBuffer buffer, allocate_tensor(bytes));
+  return std::unique_ptr<DeviceBuffer>(new CpuBuffer(std::move(buffer)));
+}
+
+Status CpuBackend::download(const Tensor& src, float* dst) {
+  if (src.rows == 0) return Status::ok();
+  std::memcpy(dst, src.data, static_cast<size_t>(src.rows * src.cols) * sizeof(float));
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Weight>> CpuBackend::load_matrix(std::span<const TensorView* const> parts) {
+  BLEND_ASSIGN(std::unique_ptr<Weight> packed, gemm_.pack(parts));
+  return packed;
+}
+
+Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table) {
+  if (table.shape.size() != 2) {
+    return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
+  }
+  BLEND_RETURN_IF_ERROR(check_finite(pool_, table));
+  return std::unique_ptr<Weight>(new CpuTable(table));
+}
+
+Result<std::unique_ptr<Weight>> CpuBackend::load_vector(const TensorView& vector) {
+  BLEND_RETURN_IF_ERROR(check_finite(pool_, vector));
+  const size_t n = static_cast<size_t>(vector.elements());
+  BLEND_ASSIGN(AlignedBuffer data, AlignedBuffer::allocate(n * sizeof(float)));
+  kernels::decode(vector.data, vector.dtype, n, data.as<float>());
+  return std::unique_ptr<Weight>(new CpuVector(std::move(data), vector.elements()));
+}
+
+Status CpuBackend::embed(const Weight& table, const int32_t* tokens, Tensor out) {
+  const auto& t = static_cast<const CpuTable&>(table);
+  if (t.cols() != out.cols) {
+    return make_error(BLEND_E_INTERNAL, "embed: %lld columns of a table of %lld",
+                      static_cast<long long>(out.cols), static_cast<long long>(t.cols()));
+  }
+  float* const to = static_cast<float*>(out.data);
+  const size_t cols = static_cast<size_t>(out.cols);
+  pool_.parallel_for(static_cast<size_t>(out.rows), row_grain(cols),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       for (size_t i = begin; i < end; ++i) {
+                         kernels::decode(t.row(tokens[i]), t.dtype(), cols, to + i * cols);
+                       }
+                     });
+  return Status::ok();
+}
+
+Status CpuBackend::gather(Tensor src, const uint32_t* rows, Tensor dst) {
+  const size_t cols = static_cast<size_t>(src.cols), n = static_cast<size_t>(dst.rows);
+  const float* const from = static_cast<const float*>(src.data);
+  float* const to = static_cast<float*>(dst.data);
+  const auto copy = [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      std::memmove(to + i * cols, from + rows[i] * cols, cols * sizeof(float));
+    }
+  };
+  const bool apart = to + n * cols <= from || from + static_cast<size_t>(src.rows) * cols <= to;
+  // In shared memory a row may only be overwritten once it has been read: ascending order, alone.
+  if (apart) {
+    pool_.parallel_for(n, row_grain(cols), copy);
+  } else {
+    copy(0, n, 0);
+  }
+  return Status::ok();
+}
+
+Status CpuBackend::rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) {
+  const auto& w = static_cast<const CpuVector&>(weight);
+  if (w.size() != x.cols) return make_error(BLEND_E_INTERNAL, "rms_norm: weight of another size");
+  const float* const from = static_cast<const float*>(x.data);
+  float* const to = static_cast<float*>(out.data);
+  const size_t cols = static_cast<size_t>(x.cols);
+  pool_.parallel_for(static_cast<size_t>(x.rows), row_grain(cols),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       for (size_t i = begin; i < end; ++i) {
+                         kernels::rms_norm(from + i * cols, w.data(), eps, cols, to + i * cols);
+                       }
+                     });
+  return Status::ok();
+}
+
+Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
+  const auto& packed = static_cast<const PackedMatrix&>(w);
+  if (x.cols != packed.in() || y.cols != packed.out() || x.rows != y.rows) {
+    return make_error(BLEND_E_INTERNAL, "matmul: [%lld, %lld] x [%lld, %lld]^T into [%lld, %lld]",
+                      static_cast<long long>(x.rows), static_cast<long long>(x.cols),
+                      static_cast<long long>(packed.out()), static_cast<long long>(packed.in()),
+                      static_cast<long long>(y.rows), static_cast<long long>(y.cols));
+  }
+  return gemm_.run(packed, static_cast<const float*>(x.data), x.rows, static_cast<float*>(y.data),
+                   accumulate);
+}
+
+Status CpuBackend::swiglu(Tensor gate_up, Tensor out) {
+  const size_t d_ff = static_cast<size_t>(out.cols);
+  const float* const from = static_cast<const float*>(gate_up.data);
+  float* const to = static_cast<float*>(out.data);
+  pool_.parallel_for(static_cast<size_t>(out.rows), row_grain(2 * d_ff),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       for (size_t i = begin; i < end; ++i) {
+                         const float* gate = from + i * 2 * d_ff;
+                         kernels::swiglu(gate, gate + d_ff, d_ff, to + i * d_ff);
+                       }
+                     });
+  return Status::ok();
+}
+
+}  // namespace blend::cpu
+
+namespace blend {
+
+Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool) {
+  try {
+    return std::unique_ptr<Backend>(new cpu::CpuBackend(pool));
+  } catch (const dnnl::error& e) {
+    return make_error(BLEND_E_INTERNAL, "the GEMM library does not start: %s", e.what());
+  } catch (const std::bad_alloc&) {
+    return make_error(BLEND_E_OUT_OF_MEMORY, "out of memory for the CPU backend");
+  }
+}
+
+}  // namespace blend

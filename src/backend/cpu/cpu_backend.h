@@ -1,0 +1,56 @@
+// CpuBackend: the Backend on a ThreadPool, with the kernels of kernels/cpu and the GEMM of oneDNN.
+#pragma once
+
+#include "backend/backend.h"
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/scratch.h"
+
+namespace blend::cpu {
+
+// Thread-safe: an operation keeps its state on its stack and in scratch that it borrows; operations
+// of concurrent callers take turns on the pool. Activations are f32. Operations are done when they
+// return.
+class CpuBackend final : public Backend {
+ public:
+  explicit CpuBackend(ThreadPool& pool) : pool_(pool), gemm_(pool, scratch_) {}
+
+  const char* name() const override { return "cpu"; }
+  int64_t activation_bytes() const override { return sizeof(float); }
+
+  Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
+  Status download(const Tensor& src, float* dst) override;
+
+  Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
+  Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
+  Result<std::unique_ptr<Weight>> load_vector(const TensorView& vector) override;
+
+  Status embed(const Weight& table, const int32_t* tokens, Tensor out) override;
+  Status gather(Tensor src, const uint32_t* rows, Tensor dst) override;
+  Status rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) override;
+  Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) override;
+  Status swiglu(Tensor gate_up, Tensor out) override;
+
+  Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
+                                               uint32_t n_positions) override;
+  Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
+                                                 uint32_t capacity) override;
+  Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) override;
+  Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
+                  const uint32_t* pos) override;
+  Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
+               std::span<const StoredRun> runs, const uint8_t* skip) override;
+  Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                   Tensor out) override;
+
+  Status deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
+                   float* out) override;
+  Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;
+  Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override;
+
+ private:
+  ThreadPool& pool_;
+  ScratchPool scratch_;
+  Gemm gemm_;
+};
+
+}  // namespace blend::cpu

@@ -1,0 +1,30 @@
+// FirstError: the first failure of a parallel region.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include "base/status.h"
+
+namespace blend::cpu {
+
+// Thread-safe; take() once the region has ended.
+class FirstError {
+ public:
+  void set(Status status) {
+    if (status.is_ok()) return;
+    std::lock_guard lock(mutex_);
+    if (status_.is_ok()) status_ = std::move(status);
+    failed_.store(true, std::memory_order_relaxed);
+  }
+  bool failed() const { return failed_.load(std::memory_order_relaxed); }
+  Status take() { return std::move(status_); }
+
+ private:
+  std::mutex mutex_;
+  std::atomic<bool> failed_{false};
+  Status status_;
+};
+
+}  // namespace blend::cpu

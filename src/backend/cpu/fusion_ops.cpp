@@ -1,0 +1,77 @@
+// What the fusion asks of a backend besides attention.
+#include <atomic>
+#include <limits>
+
+#include "backend/cpu/cpu_backend.h"
+#include "backend/cpu/grain.h"
+#include "cpu/convert.h"
+#include "cpu/deviation.h"
+#include "cpu/top_k.h"
+
+namespace blend::cpu {
+
+Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
+                             float* out) {
+  const size_t kv_dim = static_cast<size_t>(kv.cols) / 2;
+  const bool with_k = metric != DeviationMetric::v, with_v = metric != DeviationMetric::k;
+  const float* const data = static_cast<const float*>(kv.data);
+  for (const StoredRun& run : runs) {
+    if (static_cast<int64_t>(run.first) + run.n_rows > kv.rows) {
+      return make_error(BLEND_E_INTERNAL, "deviation: rows %u..%u of %lld", run.first,
+                        run.first + run.n_rows, static_cast<long long>(kv.rows));
+    }
+    const size_t row_bytes = kv_dim * static_cast<size_t>(dtype_size(run.dtype));
+    pool_.parallel_for(run.n_rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t) {
+      for (size_t i = begin; i < end; ++i) {
+        const float* fresh = data + (run.first + i) * 2 * kv_dim;
+        float sum = 0;
+        if (with_k) {
+          sum += kernels::squared_distance(fresh, run.k + i * row_bytes, run.dtype, kv_dim);
+        }
+        if (with_v) {
+          sum +=
+              kernels::squared_distance(fresh + kv_dim, run.v + i * row_bytes, run.dtype, kv_dim);
+        }
+        out[run.first + i] = sum;
+      }
+    });
+  }
+  return Status::ok();
+}
+
+Status CpuBackend::top_k(std::span<const float> scores, size_t k, uint32_t* out) {
+  if (k > scores.size() || scores.size() > std::numeric_limits<uint32_t>::max()) {
+    return make_error(BLEND_E_INTERNAL, "top_k: %zu of %zu scores", k, scores.size());
+  }
+  if (k == 0) return Status::ok();
+  BLEND_ASSIGN(auto scratch, scratch_.take(scores.size() * sizeof(uint64_t)));
+  kernels::top_k(scores.data(), scores.size(), k, reinterpret_cast<uint64_t*>(scratch.data()), out);
+  return Status::ok();
+}
+
+Status CpuBackend::encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) {
+  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = static_cast<size_t>(kv.cols) / 2;
+  const size_t row_bytes = kv_dim * static_cast<size_t>(dtype_size(dtype));
+  const float* const data = static_cast<const float*>(kv.data);
+  std::atomic<size_t> first_bad{rows};
+  pool_.parallel_for(rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      const float* row = data + i * 2 * kv_dim;
+      const bool k_finite = kernels::encode(row, kv_dim, dtype, k + i * row_bytes);
+      const bool v_finite = kernels::encode(row + kv_dim, kv_dim, dtype, v + i * row_bytes);
+      if (k_finite && v_finite) continue;
+      size_t seen = first_bad.load();
+      while (i < seen && !first_bad.compare_exchange_weak(seen, i)) {
+      }
+    }
+  });
+  if (const size_t bad = first_bad.load(); bad != rows) {
+    return make_error(BLEND_E_NUMERIC,
+                      "K or V of row %zu is not finite in %s: the model's activations overflow%s",
+                      bad, dtype_name(dtype),
+                      dtype == DType::f16 ? "; store its KV as bf16 or f32" : "");
+  }
+  return Status::ok();
+}
+
+}  // namespace blend::cpu

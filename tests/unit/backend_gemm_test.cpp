@@ -1,0 +1,130 @@
+// The CPU GEMM by itself: both packings, the tile plan, and what it leaves of OpenMP's state.
+#include <gtest/gtest.h>
+#include <omp.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <thread>
+
+#include "backend/cpu/gemm.h"
+#include "unit/backend_ops_test.h"
+
+namespace blend::cpu {
+namespace {
+
+using test::make_stored;
+
+size_t threads_of_process() {
+  size_t n = 0;
+  for ([[maybe_unused]] const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
+    ++n;
+  return n;
+}
+
+class GemmTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pool = ThreadPool::create(3);
+    ASSERT_TRUE(pool.is_ok());
+    pool_ = std::move(pool.value());
+    gemm_ = std::make_unique<Gemm>(*pool_, scratch_);
+  }
+  std::vector<float> normal(size_t n) {
+    std::normal_distribution<float> dist;
+    std::vector<float> v(n);
+    for (float& x : v) x = dist(rng_);
+    return v;
+  }
+
+  std::mt19937 rng_{5};
+  std::unique_ptr<ThreadPool> pool_;
+  ScratchPool scratch_;
+  std::unique_ptr<Gemm> gemm_;
+};
+
+TEST_F(GemmTest, LargeShapesInBothPackings) {
+  // Large enough for tiles in both directions with remainders.
+  const int64_t k = 150, n = 1100;
+  const auto w = make_stored("w", normal(static_cast<size_t>(n * k)), {n, k}, DType::bf16);
+  const TensorView* part = &w->view;
+  for (const auto packing : {Gemm::Packing::best, Gemm::Packing::rows}) {
+    auto packed = gemm_->pack({&part, 1}, packing);
+    ASSERT_TRUE(packed.is_ok()) << packed.status().message();
+    EXPECT_GE((*packed)->bytes(), static_cast<size_t>(n * k) * 4);
+    for (const int64_t m : {1, 2, 9, 200, 519, 520}) {
+      const auto x = normal(static_cast<size_t>(m * k)), y0 = normal(static_cast<size_t>(m * n));
+      for (const bool accumulate : {false, true}) {
+        auto y = y0;
+        ASSERT_TRUE(gemm_->run(**packed, x.data(), m, y.data(), accumulate).is_ok());
+        for (int64_t i = 0; i<m; i += m> 9 ? 13 : 1) {
+          for (int64_t j = 0; j < n; j += 7) {
+            double want =
+                accumulate ? static_cast<double>(y0[static_cast<size_t>(i * n + j)]) : 0.0;
+            for (int64_t e = 0; e < k; ++e) {
+              want += static_cast<double>(x[static_cast<size_t>(i * k + e)]) *
+                      static_cast<double>(w->values[static_cast<size_t>(j * k + e)]);
+            }
+            ASSERT_NEAR(y[static_cast<size_t>(i * n + j)], want, 2e-4)
+                << m << ": " << i << ", " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, LeavesOpenMpAlone) {
+  const int64_t k = 256, n = 512, m = 64;
+  const auto w = make_stored("w", normal(static_cast<size_t>(n * k)), {n, k}, DType::f32);
+  const TensorView* part = &w->view;
+  const int before = omp_get_max_threads();
+  omp_set_num_threads(7);  // as a host with OMP_NUM_THREADS=7
+  const size_t threads = threads_of_process();
+  auto packed = gemm_->pack({&part, 1});
+  ASSERT_TRUE(packed.is_ok());
+  const auto x = normal(static_cast<size_t>(m * k));
+  std::vector<float> y(static_cast<size_t>(m * n));
+  for (int64_t rows = 1; rows <= m; ++rows) {
+    ASSERT_TRUE(gemm_->run(**packed, x.data(), rows, y.data(), rows % 2 == 0).is_ok());
+  }
+  EXPECT_EQ(omp_get_max_threads(), 7);
+  EXPECT_EQ(threads_of_process(), threads) << "OpenMP started threads of its own";
+  omp_set_num_threads(before);
+}
+
+TEST_F(GemmTest, ManyShapesStayCorrect) {
+  // More shapes than primitives are kept, each twice.
+  const int64_t k = 8, n = 8;
+  const auto w = make_stored("w", std::vector<float>(64, 0.5f), {n, k}, DType::f32);
+  const TensorView* part = &w->view;
+  auto packed = gemm_->pack({&part, 1});
+  ASSERT_TRUE(packed.is_ok());
+  const std::vector<float> x(600 * 8, 1.0f);
+  for (int round = 0; round < 2; ++round) {
+    for (int64_t m = 1; m <= 600; ++m) {
+      std::vector<float> y(static_cast<size_t>(m * n), -1.0f);
+      ASSERT_TRUE(gemm_->run(**packed, x.data(), m, y.data(), false).is_ok());
+      ASSERT_EQ(y, std::vector<float>(y.size(), 4.0f)) << m;
+    }
+  }
+}
+
+TEST(TilePlan, CoversEveryShape) {
+  for (const int64_t m : {1, 7, 64, 77, 255, 256, 257, 512, 3072, 3137}) {
+    for (const int64_t n : {1, 63, 64, 65, 576, 2048, 8192, 128256}) {
+      for (const uint32_t threads : {1u, 2u, 8u, 64u}) {
+        const TilePlan p = plan_tiles(m, n, 2048, threads);
+        ASSERT_EQ(p.columns % kPanelColumns, 0);
+        ASSERT_GE(p.row_tiles * p.rows, m);
+        ASSERT_LT((p.row_tiles - 1) * p.rows, m);
+        ASSERT_GE(p.column_tiles * p.columns, n);
+        ASSERT_LT((p.column_tiles - 1) * p.columns, n);
+        ASSERT_LE(p.rows, 256);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace blend::cpu

@@ -1,0 +1,62 @@
+// The operations of a Backend against plain loops in double precision, written once for every
+// backend: instantiate BackendOps with a factory.
+//
+//   INSTANTIATE_TEST_SUITE_P(Cpu, BackendOps, testing::Values(BackendCase{"cpu2", 2, make}), ...);
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "backend/backend.h"
+
+namespace blend::test {
+
+struct BackendCase {
+  std::string name;
+  uint32_t n_threads = 1;
+  // Relative to the largest element of a result; f32 backends 1e-5.
+  double tolerance = 1e-5;
+  std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)> make;
+  // Host -> device tensor memory; the Backend interface has only download().
+  std::function<void(const std::vector<float>&, void*)> upload;
+};
+
+class BackendOps : public testing::TestWithParam<BackendCase> {
+ protected:
+  // A tensor and the memory it views.
+  struct Owned {
+    std::unique_ptr<DeviceBuffer> buffer;
+    Tensor tensor;
+  };
+
+  void SetUp() override;
+
+  size_t number(size_t low, size_t high);
+  std::vector<float> normal(size_t n, float scale = 1.0f);
+  Owned make_tensor(const std::vector<float>& values, int64_t rows, int64_t cols);
+  Owned make_empty(int64_t rows, int64_t cols);
+  std::vector<float> host(const Tensor& t);
+  // n distinct positions below limit, ascending.
+  std::vector<uint32_t> positions(size_t n, size_t limit);
+  void expect_close(const std::vector<float>& got, const std::vector<double>& want);
+
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<Backend> backend_;
+  std::mt19937 rng_{11};
+};
+
+// A weight as a model file would hold it: encoded values, and what they decode to.
+struct StoredTensor {
+  TensorView view;
+  std::vector<std::byte> bytes;
+  std::vector<float> values;
+};
+std::unique_ptr<StoredTensor> make_stored(const std::string& name, std::vector<float> values,
+                                          std::vector<int64_t> shape, DType dtype);
+
+}  // namespace blend::test
