@@ -1,0 +1,312 @@
+// GGUF `llama` files as ModelSources: what is read, what is refused and how it is named.
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+
+#include "model/llama_source.h"
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace blend {
+namespace {
+
+using test::GgufWriter;
+using test::random_model;
+using test::RandomModelSpec;
+
+RandomModelSpec small() {
+  RandomModelSpec s;
+  s.n_layers = 2;
+  s.d_model = 16;
+  s.n_heads = 4;
+  s.n_kv_heads = 2;
+  s.head_dim = 4;
+  s.d_ff = 24;
+  s.n_vocab = 300;
+  return s;
+}
+
+Result<std::unique_ptr<ModelSource>> open_bytes(const std::string& bytes) {
+  auto copy = std::make_shared<const std::vector<char>>(bytes.begin(), bytes.end());
+  return open_llama_gguf(std::as_bytes(std::span(*copy)), copy);
+}
+
+void expect_error(const GgufWriter& w, int32_t code, const std::string& part) {
+  const auto source = open_bytes(w.bytes());
+  ASSERT_FALSE(source.is_ok()) << part;
+  EXPECT_EQ(source.status().code(), code) << source.status().message();
+  EXPECT_NE(source.status().message().find(part), std::string::npos) << source.status().message();
+}
+
+TEST(LlamaSource, ReadsWhatTheFileSays) {
+  RandomModelSpec s = small();
+  s.rotary_dim = 2;
+  s.rope_theta = 500000;
+  s.context = 777;
+  const auto source = open_bytes(random_model(s).bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  const ModelConfig& c = (*source.value()).config();
+  EXPECT_EQ(c.architecture, "llama");
+  EXPECT_EQ(c.name, "random");
+  EXPECT_EQ(c.n_layers, 2u);
+  EXPECT_EQ(c.d_model, 16u);
+  EXPECT_EQ(c.n_heads, 4u);
+  EXPECT_EQ(c.n_kv_heads, 2u);
+  EXPECT_EQ(c.head_dim, 4u);
+  EXPECT_EQ(c.d_ff, 24u);
+  EXPECT_EQ(c.n_vocab, 300u);
+  EXPECT_EQ(c.context_length, 777u);
+  EXPECT_EQ(c.rms_eps, 1e-5f);
+  EXPECT_EQ(c.rope.layout, RopeLayout::interleaved);
+  EXPECT_EQ(c.rope.rotary_dim, 2u);
+  EXPECT_EQ(c.rope.theta, 500000.0);
+  EXPECT_EQ(c.rope.linear_scale, 1.0);
+  EXPECT_TRUE(c.rope.freq_factors.empty());
+}
+
+TEST(LlamaSource, DefaultsOfAbsentKeys) {
+  GgufWriter w = random_model(small());
+  w.erase_key("llama.attention.key_length").erase_key("llama.attention.value_length");
+  w.erase_key("llama.rope.dimension_count").erase_key("llama.rope.freq_base");
+  w.erase_key("general.name");
+  auto source = open_bytes(w.bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  EXPECT_EQ((*source)->config().head_dim, 4u);
+  EXPECT_EQ((*source)->config().rope.rotary_dim, 4u);
+  EXPECT_EQ((*source)->config().rope.theta, 10000.0);
+  EXPECT_EQ((*source)->config().name, "");
+
+  RandomModelSpec mha = small();
+  mha.n_kv_heads = mha.n_heads;
+  source = open_bytes(random_model(mha).erase_key("llama.attention.head_count_kv").bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  EXPECT_EQ((*source)->config().n_kv_heads, 4u);
+}
+
+// Every role gives the tensor of its name, row-major, with the bytes that were written.
+TEST(LlamaSource, TensorsByRole) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    RandomModelSpec s = small();
+    s.dtype = dtype;
+    const std::string bytes = random_model(s).bytes();
+    const auto opened = open_bytes(bytes);
+    ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+    const ModelSource& source = *opened.value();
+    EXPECT_EQ(source.config().weight_dtype, dtype);
+    const auto expect = [&](TensorRole role, uint32_t layer, const std::string& name,
+                            std::vector<int64_t> shape) {
+      const TensorView& t = source.tensor(role, layer);
+      EXPECT_EQ(t.name, name);
+      EXPECT_EQ(t.shape, shape) << name;
+      EXPECT_EQ(t.dtype, shape.size() == 1 ? DType::f32 : dtype) << name;
+      // The writer's seed is the tensor's name: writing it alone gives the same bytes.
+      EXPECT_NE(bytes.find(std::string(reinterpret_cast<const char*>(t.data), t.bytes())),
+                std::string::npos);
+    };
+    expect(TensorRole::embedding, 0, "token_embd.weight", {300, 16});
+    expect(TensorRole::output_norm, 0, "output_norm.weight", {16});
+    expect(TensorRole::output, 0, "output.weight", {300, 16});
+    for (uint32_t l = 0; l < 2; ++l) {
+      const std::string blk = "blk." + std::to_string(l) + ".";
+      expect(TensorRole::attn_norm, l, blk + "attn_norm.weight", {16});
+      expect(TensorRole::attn_q, l, blk + "attn_q.weight", {16, 16});
+      expect(TensorRole::attn_k, l, blk + "attn_k.weight", {8, 16});
+      expect(TensorRole::attn_v, l, blk + "attn_v.weight", {8, 16});
+      expect(TensorRole::attn_out, l, blk + "attn_output.weight", {16, 16});
+      expect(TensorRole::ffn_norm, l, blk + "ffn_norm.weight", {16});
+      expect(TensorRole::ffn_gate, l, blk + "ffn_gate.weight", {24, 16});
+      expect(TensorRole::ffn_up, l, blk + "ffn_up.weight", {24, 16});
+      expect(TensorRole::ffn_down, l, blk + "ffn_down.weight", {16, 24});
+    }
+    EXPECT_EQ(source.n_parameters(),
+              300u * 16 * 2 + 16 + 2 * (16 + 16 * 16 * 2 + 2 * 8 * 16 + 16 + 3 * 24 * 16));
+  }
+}
+
+// The data pointer itself, with values that say where they are.
+TEST(LlamaSource, DataIsWhereTheFilePutIt) {
+  GgufWriter w = random_model(small());
+  std::string data;
+  for (int i = 0; i < 24 * 16; ++i) data += test::gguf_bytes(static_cast<float>(i));
+  w.tensor("blk.1.ffn_down.weight", test::kGgmlF32, {24, 16}, data);
+  const auto source = open_bytes(w.bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  const TensorView& t = source.value()->tensor(TensorRole::ffn_down, 1);
+  EXPECT_EQ(std::memcmp(t.data, data.data(), data.size()), 0);
+}
+
+TEST(LlamaSource, TiedEmbeddings) {
+  RandomModelSpec s = small();
+  s.tied = true;
+  const auto source = open_bytes(random_model(s).bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  EXPECT_EQ(&source.value()->tensor(TensorRole::output, 0),
+            &source.value()->tensor(TensorRole::embedding, 0));
+  EXPECT_EQ(source.value()->n_parameters(),
+            300u * 16 + 16 + 2 * (16 + 16 * 16 * 2 + 2 * 8 * 16 + 16 + 3 * 24 * 16));
+}
+
+TEST(LlamaSource, RopeVariants) {
+  RandomModelSpec s = small();
+  s.rope_freq_factors = true;
+  auto source = open_bytes(random_model(s).bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  EXPECT_EQ((*source)->config().rope.freq_factors.size(), 2u);
+  EXPECT_EQ((*source)->config().rope.freq_factors[1], 8.0f);
+
+  const auto scale_of = [](GgufWriter w) -> double {
+    const auto opened = open_bytes(w.bytes());
+    EXPECT_TRUE(opened.is_ok()) << opened.status().message();
+    return opened.is_ok() ? opened.value()->config().rope.linear_scale : 0;
+  };
+  const GgufWriter base = random_model(small());
+  const char* const type = "llama.rope.scaling.type";
+  const char* const factor = "llama.rope.scaling.factor";
+  EXPECT_EQ(scale_of(GgufWriter(base).string(type, "linear").f32(factor, 4)), 4.0);
+  EXPECT_EQ(scale_of(GgufWriter(base).string(type, "none").f32(factor, 4)), 1.0);
+  EXPECT_EQ(scale_of(GgufWriter(base).f32(factor, 4)), 4.0);
+  EXPECT_EQ(scale_of(GgufWriter(base).f32("llama.rope.scale_linear", 2)), 2.0);
+  EXPECT_EQ(scale_of(GgufWriter(base).f32("llama.rope.scale_linear", 0)), 1.0);
+  expect_error(GgufWriter(base).string(type, "yarn").f32(factor, 4), BLEND_E_UNSUPPORTED, "yarn");
+  expect_error(GgufWriter(base).string(type, "longrope"), BLEND_E_UNSUPPORTED, "longrope");
+  expect_error(GgufWriter(base).f32(factor, -1), BLEND_E_FORMAT, factor);
+  expect_error(GgufWriter(base).f32(factor, std::numeric_limits<float>::infinity()), BLEND_E_FORMAT,
+               factor);
+
+  const auto factors = [&](const std::vector<float>& values) {
+    std::string data;
+    for (const float v : values) data += test::gguf_bytes(v);
+    return GgufWriter(base).tensor("rope_freqs.weight", test::kGgmlF32, {values.size()}, data);
+  };
+  expect_error(factors({1}), BLEND_E_FORMAT, "rope_freqs.weight");
+  expect_error(factors({1, 0}), BLEND_E_FORMAT, "rope_freqs.weight");
+  expect_error(factors({1, -2}), BLEND_E_FORMAT, "rope_freqs.weight");
+  expect_error(factors({1, std::nanf("")}), BLEND_E_FORMAT, "rope_freqs.weight");
+}
+
+TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
+  const GgufWriter base = random_model(small());
+  const auto with = [&] { return GgufWriter(base); };
+  expect_error(with().string("general.architecture", "qwen2"), BLEND_E_UNSUPPORTED, "qwen2");
+  expect_error(with().u32("llama.expert_count", 8), BLEND_E_UNSUPPORTED, "llama.expert_count");
+  EXPECT_TRUE(open_bytes(with().u32("llama.expert_count", 0).bytes()).is_ok());
+  expect_error(with().string("tokenizer.ggml.model", "gpt2"), BLEND_E_UNSUPPORTED, "gpt2");
+  expect_error(with().u32("llama.attention.value_length", 8), BLEND_E_UNSUPPORTED, "value_length");
+  expect_error(with().i32s("llama.attention.head_count_kv", {2, 2}), BLEND_E_UNSUPPORTED,
+               "head_count_kv");
+  expect_error(with().u32("llama.attention.sliding_window", 100), BLEND_E_UNSUPPORTED, "window");
+  EXPECT_TRUE(open_bytes(with().u32("llama.attention.sliding_window", 512).bytes()).is_ok());
+  expect_error(with().boolean("llama.attention.causal", false), BLEND_E_UNSUPPORTED, "causal");
+  expect_error(with().f32("llama.logit_scale", 2), BLEND_E_UNSUPPORTED, "llama.logit_scale");
+  const std::string vector(64, '\0');
+  for (const char* name : {"blk.0.attn_q.bias", "blk.1.ffn_gate_inp.weight", "output.bias",
+                           "blk.0.attn_q_norm.weight", "blk.2.attn_norm.weight"}) {
+    expect_error(with().tensor(name, test::kGgmlF32, {16}, vector), BLEND_E_UNSUPPORTED, name);
+  }
+  EXPECT_TRUE(
+      open_bytes(with().tensor("blk.0.attn_rot_embd.weight", 0, {16}, vector).bytes()).is_ok());
+  // Named by the type and the tensor. 256 is Q4_K's block.
+  RandomModelSpec wide = small();
+  wide.d_model = 256;
+  wide.head_dim = 64;
+  expect_error(random_model(wide).tensor("blk.1.attn_v.weight", test::kGgmlQ4_K, {256, 128},
+                                         std::string(128 * 144, '\0')),
+               BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q4_K");
+  expect_error(with().tensor("output.weight", 99, {16, 300}, vector), BLEND_E_UNSUPPORTED,
+               "type 99");
+}
+
+TEST(LlamaSource, NamesMissingAndSenselessHyperparameters) {
+  const GgufWriter base = random_model(small());
+  for (const char* key :
+       {"general.architecture", "llama.block_count", "llama.embedding_length",
+        "llama.feed_forward_length", "llama.context_length", "llama.attention.head_count",
+        "llama.attention.layer_norm_rms_epsilon", "tokenizer.ggml.model", "tokenizer.ggml.tokens",
+        "tokenizer.ggml.scores"}) {
+    expect_error(GgufWriter(base).erase_key(key), BLEND_E_FORMAT, key);
+  }
+  for (const char* key :
+       {"llama.block_count", "llama.embedding_length", "llama.feed_forward_length",
+        "llama.context_length", "llama.attention.head_count", "llama.attention.head_count_kv",
+        "llama.attention.key_length", "llama.rope.dimension_count"}) {
+    expect_error(GgufWriter(base).u32(key, 0), BLEND_E_FORMAT, key);
+    expect_error(GgufWriter(base).u32(key, ~0u), BLEND_E_FORMAT, key);
+    expect_error(GgufWriter(base).i32(key, -1), BLEND_E_FORMAT, key);
+    expect_error(GgufWriter(base).string(key, "4"), BLEND_E_FORMAT, key);
+  }
+  expect_error(GgufWriter(base).u32("llama.context_length", (16u << 20) + 1), BLEND_E_FORMAT,
+               "llama.context_length");
+  expect_error(GgufWriter(base).u32("llama.attention.head_count_kv", 3), BLEND_E_FORMAT,
+               "head_count_kv");
+  expect_error(GgufWriter(base).u32("llama.rope.dimension_count", 3), BLEND_E_FORMAT, "even");
+  expect_error(GgufWriter(base).u32("llama.rope.dimension_count", 6), BLEND_E_FORMAT, "at most");
+  for (const float bad : {0.0f, -1.0f, std::nanf(""), std::numeric_limits<float>::infinity()}) {
+    expect_error(GgufWriter(base).f32("llama.rope.freq_base", bad), BLEND_E_FORMAT, "freq_base");
+    expect_error(GgufWriter(base).f32("llama.attention.layer_norm_rms_epsilon", bad),
+                 BLEND_E_FORMAT, "epsilon");
+  }
+}
+
+TEST(LlamaSource, ChecksEveryTensor) {
+  const GgufWriter base = random_model(small());
+  std::vector<std::string> names = {"token_embd.weight", "output_norm.weight"};
+  for (const char* part : {"attn_norm", "attn_q", "attn_k", "attn_v", "attn_output", "ffn_norm",
+                           "ffn_gate", "ffn_up", "ffn_down"}) {
+    for (const char* layer : {"blk.0.", "blk.1."})
+      names.push_back(std::string(layer) + part + ".weight");
+  }
+  for (const std::string& name : names) {
+    expect_error(GgufWriter(base).erase_tensor(name), BLEND_E_FORMAT, "'" + name + "' is missing");
+    expect_error(GgufWriter(base).tensor(name, test::kGgmlF32, {16, 3}, std::string(192, '\0')),
+                 BLEND_E_FORMAT, "'" + name + "' has the shape [3, 16]");
+  }
+  expect_error(GgufWriter(base).tensor("output.weight", 0, {16, 3}, std::string(192, '\0')),
+               BLEND_E_FORMAT, "output.weight");
+  // Transposed: same size, other shape.
+  expect_error(
+      GgufWriter(base).tensor("blk.0.ffn_up.weight", 0, {24, 16}, std::string(24 * 16 * 4, '\0')),
+      BLEND_E_FORMAT, "[16, 24]");
+}
+
+TEST(OpenModelSource, GoesByContentAndNamesTheFile) {
+  const test::TempDir dir;
+  const std::string path = test::write_random_model(small(), dir.file("model.bin"));
+  EXPECT_TRUE(open_model_source(path).is_ok());
+  const auto expect = [](const std::string& p, int32_t code, const std::string& part) {
+    const auto source = open_model_source(p);
+    ASSERT_FALSE(source.is_ok());
+    EXPECT_EQ(source.status().code(), code);
+    EXPECT_NE(source.status().message().find(p), std::string::npos) << source.status().message();
+    EXPECT_NE(source.status().message().find(part), std::string::npos) << source.status().message();
+  };
+  test::write_file(dir.file("empty.gguf"), "");
+  expect(dir.file("empty.gguf"), BLEND_E_FORMAT, "empty");
+  test::write_file(dir.file("other.gguf"), "PK\3\4 and so on");
+  expect(dir.file("other.gguf"), BLEND_E_FORMAT, "convert");
+  test::write_file(dir.file("cut.gguf"), random_model(small()).bytes().substr(0, 20000));
+  expect(dir.file("cut.gguf"), BLEND_E_FORMAT, "truncated");
+  expect(dir.file("absent.gguf"), BLEND_E_NOT_FOUND, "cannot open");
+  expect(dir.path(), BLEND_E_IO, "directory");
+}
+
+TEST(OpenModelSource, RealWeights) {
+  const std::string path = std::string(BLEND_SHARED_DIR) + "/models/stories260K.gguf";
+  if (!std::filesystem::exists(path)) GTEST_SKIP() << "there is no " << path;
+  const auto opened = open_model_source(path);
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  const ModelConfig& c = opened.value()->config();
+  EXPECT_EQ(c.n_layers, 5u);
+  EXPECT_EQ(c.d_model, 64u);
+  EXPECT_EQ(c.n_heads, 8u);
+  EXPECT_EQ(c.n_kv_heads, 4u);
+  EXPECT_EQ(c.n_vocab, 512u);
+  EXPECT_EQ(c.context_length, 512u);
+  EXPECT_EQ(opened.value()->n_parameters(), 260032u);
+}
+
+}  // namespace
+}  // namespace blend
