@@ -1,0 +1,173 @@
+// What does our GEMM reach beside oneDNN alone with its own OpenMP threads?
+//
+//   gemm [--threads N] [--json FILE]
+//
+// One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
+// 135M. "ours" is the backend's GEMM on a ThreadPool; "oneDNN" one matmul primitive with weights it
+// packed as it liked, on as many OpenMP threads. GB/s is ours, of weights read, which is what
+// bounds few rows. The two alternate, so that a busy machine is unfair to neither.
+#include "backend/cpu/gemm.h"
+
+#include <omp.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <oneapi/dnnl/dnnl.hpp>
+#include <string>
+#include <vector>
+
+namespace {
+
+using namespace blend;
+using Clock = std::chrono::steady_clock;
+using dnnl::memory;
+
+constexpr double kSecondsPerCell = 0.4;
+
+double seconds(const auto& fn) {
+  const auto begin = Clock::now();
+  fn();
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+double median(std::vector<double> v) {
+  std::nth_element(v.begin(), v.begin() + static_cast<int64_t>(v.size() / 2), v.end());
+  return v[v.size() / 2];
+}
+
+[[noreturn]] void fail(const Status& status) {
+  std::fprintf(stderr, "gemm: %s\n", status.message().c_str());
+  std::exit(1);
+}
+
+// One shape's oneDNN primitive, created and run under its own threads.
+class Library {
+ public:
+  Library(int64_t m, int64_t k, int64_t n, float* x, float* w, float* y)
+      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    const auto f32 = memory::data_type::f32;
+    const dnnl::matmul::desc desc({{m, k}, f32, memory::dims{k, 1}},
+                                  {{k, n}, f32, memory::format_tag::any},
+                                  {{m, n}, f32, memory::dims{n, 1}});
+    const dnnl::matmul::primitive_desc pd(desc, engine_);
+    matmul_ = dnnl::matmul(pd);
+    memory plain({{k, n}, f32, memory::dims{1, k}}, engine_, w);
+    memory packed(pd.weights_desc(), engine_);
+    dnnl::reorder(plain, packed).execute(stream_, plain, packed);
+    stream_.wait();
+    args_ = {{DNNL_ARG_SRC, memory(pd.src_desc(), engine_, x)},
+             {DNNL_ARG_WEIGHTS, packed},
+             {DNNL_ARG_DST, memory(pd.dst_desc(), engine_, y)}};
+  }
+  void run() {
+    matmul_.execute(stream_, args_);
+    stream_.wait();
+  }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul matmul_;
+  std::unordered_map<int, memory> args_;
+};
+
+struct Cell {
+  int64_t m, k, n;
+  double ours, library;  // GFLOP/s
+};
+
+Cell measure(cpu::Gemm& gemm, int64_t m, int64_t k, int64_t n, AlignedBuffer& w,
+             const cpu::PackedMatrix& packed) {
+  auto x = AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4);
+  auto y = AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4);
+  if (!x.is_ok()) fail(x.status());
+  if (!y.is_ok()) fail(y.status());
+  std::fill_n(x->as<float>(), m * k, 0.25f);
+  Library library(m, k, n, x->as<float>(), w.as<float>(), y->as<float>());
+  const auto ours = [&] {
+    if (Status s = gemm.run(packed, x->as<float>(), m, y->as<float>(), false); !s.is_ok()) fail(s);
+  };
+  std::vector<double> t_ours, t_library;
+  const double once = seconds(ours);
+  seconds([&] { library.run(); });
+  // In turns of some calls each: the libraries' threads spin for a while after a call, and would
+  // take the cores from each other.
+  const int calls = std::clamp(static_cast<int>(0.05 / std::max(once, 1e-6)), 1, 200);
+  const auto begin = Clock::now();
+  do {
+    for (int turn = 0; turn < 2; ++turn) {
+      auto& times = turn == 0 ? t_ours : t_library;
+      for (int i = 0; i <= calls; ++i) {
+        const double s = turn == 0 ? seconds(ours) : seconds([&] { library.run(); });
+        if (i != 0) times.push_back(s);
+      }
+    }
+  } while (std::chrono::duration<double>(Clock::now() - begin).count() < 2 * kSecondsPerCell);
+  const double flops =
+      2e-9 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+  return {m, k, n, flops / median(t_ours), flops / median(t_library)};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  uint32_t threads = 0;
+  const char* json = nullptr;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
+      threads = static_cast<uint32_t>(std::atoi(argv[++i]));
+    } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
+      json = argv[++i];
+    } else {
+      std::fprintf(stderr, "usage: gemm [--threads N] [--json FILE]\n");
+      return 2;
+    }
+  }
+  auto pool = ThreadPool::create(threads);
+  if (!pool.is_ok()) fail(pool.status());
+  threads = (*pool)->n_threads();
+  omp_set_num_threads(static_cast<int>(threads));
+  cpu::ScratchPool scratch;
+  cpu::Gemm gemm(**pool, scratch);
+
+  std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s\n", threads, "k", "n", "m",
+              "ours", "oneDNN", "ratio", "GB/s");
+  std::vector<Cell> cells;
+  const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 1536}};
+  for (const auto& [k, n] : shapes) {
+    auto w = AlignedBuffer::allocate(static_cast<size_t>(k * n) * 4);
+    if (!w.is_ok()) fail(w.status());
+    for (int64_t i = 0; i < k * n; ++i) w->as<float>()[i] = static_cast<float>(i % 7) * 0.1f - 0.3f;
+    const TensorView view{"w", DType::f32, {n, k}, w->data()};
+    const TensorView* part = &view;
+    auto packed = gemm.pack({&part, 1});
+    if (!packed.is_ok()) fail(packed.status());
+    for (const int64_t m : {1, 8, 77, 512, 3072}) {
+      cells.push_back(measure(gemm, m, k, n, *w, **packed));
+      const Cell& c = cells.back();
+      std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f\n", static_cast<long long>(k),
+                  static_cast<long long>(n), static_cast<long long>(m), c.ours, c.library,
+                  c.ours / c.library, c.ours / (2.0 * static_cast<double>(m)) * 4.0);
+      std::fflush(stdout);
+    }
+  }
+  if (json == nullptr) return 0;
+  std::FILE* file = std::fopen(json, "w");
+  if (file == nullptr) {
+    std::fprintf(stderr, "gemm: cannot write %s: %s\n", json, std::strerror(errno));
+    return 1;
+  }
+  std::fprintf(file, "{\"threads\": %u, \"cells\": [", threads);
+  for (const Cell& c : cells) {
+    std::fprintf(file,
+                 "%s\n  {\"m\": %lld, \"k\": %lld, \"n\": %lld, \"gflops\": %.2f, "
+                 "\"onednn_gflops\": %.2f}",
+                 &c == cells.data() ? "" : ",", static_cast<long long>(c.m),
+                 static_cast<long long>(c.k), static_cast<long long>(c.n), c.ours, c.library);
+  }
+  std::fprintf(file, "\n]}\n");
+  return std::fclose(file) == 0 ? 0 : 1;
+}
