@@ -1,0 +1,76 @@
+// ReferenceModel: the Transformer of the paper in float64 and plain loops: slow, obvious, and the
+// judge of everything fast. It shares nothing with the library but the reader of weight files.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/model_source.h"
+
+namespace blend::test {
+
+// K (before RoPE) and V of consecutive rows, every layer.
+struct ReferenceKv {
+  size_t n_rows = 0;
+  std::vector<std::vector<double>> k;  // [n_layers][n_rows * kv_dim]
+  std::vector<std::vector<double>> v;  // [n_layers][n_rows * kv_dim]
+};
+
+struct ReferencePrefill {
+  std::vector<std::vector<double>> logits;  // [n_rows][n_vocab]
+  ReferenceKv kv;
+};
+
+// Immutable; safe for concurrent use.
+class ReferenceModel {
+ public:
+  // Throws std::runtime_error: a test without its model has nothing to say.
+  explicit ReferenceModel(const std::string& path);
+
+  const ModelConfig& config() const { return config_; }
+  size_t kv_dim() const { return config_.kv_dim(); }
+
+  // Full prefill: row i at position i attends to rows 0..i.
+  ReferencePrefill prefill(const std::vector<int32_t>& tokens) const;
+
+  // What the store should hold for a chunk that was prefilled after `prefix`: the chunk's rows,
+  // rounded to `dtype`.
+  ReferenceKv chunk(const std::vector<int32_t>& tokens, const std::vector<int32_t>& prefix,
+                    DType dtype) const;
+
+  // ---- The pieces of a layer, for reference_fusion.cpp.
+  std::vector<double> embed(int32_t token) const;  // [d_model]
+  // K and V of one row from its residual stream x: appended to k and v, [kv_dim] each.
+  void project_kv(uint32_t layer, const std::vector<double>& x, std::vector<double>& k,
+                  std::vector<double>& v) const;
+  // Attention over the first pos + 1 rows of k and v (K before RoPE; row j is at position j), then
+  // the feed-forward layer; x is updated. k, v: [rows * kv_dim].
+  void attend_and_feed(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
+                       const std::vector<double>& v, std::vector<double>& x) const;
+  // Every row of k turned to its position; [rows * kv_dim].
+  std::vector<double> rotate_rows(const std::vector<double>& k) const;
+  std::vector<double> logits(const std::vector<double>& x) const;  // [n_vocab]
+
+ private:
+  using Matrix = std::vector<double>;
+  struct Layer {
+    Matrix attn_norm, q, k, v, out, ffn_norm, gate, up, down;
+  };
+
+  std::vector<double> norm(const std::vector<double>& x, const Matrix& weight) const;
+  // Turns the heads of one row by the angle of `pos`.
+  void rotate(double* row, uint32_t n_heads, size_t pos) const;
+
+  ModelConfig config_;
+  Matrix embedding_, output_norm_, output_;
+  std::vector<Layer> layers_;
+};
+
+// `x` as it would come back from a store of `dtype`.
+double round_to(double x, DType dtype);
+
+// Log-softmax.
+std::vector<double> log_probabilities(const std::vector<double>& logits);
+
+}  // namespace blend::test

@@ -1,0 +1,49 @@
+// The fusion rule of the paper (sections 4.2 and 4.3) as a float64 reference: what blend_fuse must
+// compute, row by row.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "support/reference.h"
+
+namespace blend::test {
+
+struct ReferenceSegment {
+  uint32_t kind = BLEND_SEGMENT_TEXT;
+  std::vector<int32_t> tokens;
+  bool computed = false;  // a PREFIX or CHUNK that is missing and computed inline (MISS_COMPUTE)
+};
+
+struct ReferenceFuseOptions {
+  uint32_t policy = BLEND_POLICY_HKVD;
+  uint32_t metric = BLEND_METRIC_V;
+  uint32_t check_layer = 1;
+  double ratio = 0.15;
+  DType kv_dtype = DType::f32;
+  std::vector<int32_t> chunk_prefix;
+  // Recompute these rows instead of the top ones: for comparing the rest of the computation where
+  // two deviations are too close for f32 to order.
+  std::optional<std::vector<uint32_t>> forced_selection;
+};
+
+struct ReferenceFusion {
+  std::vector<double> logits;      // [n_vocab], of the last row
+  std::vector<double> deviation;   // [n_rows]; 0 where it was not measured
+  std::vector<uint32_t> selected;  // ascending
+  std::vector<uint8_t> exact;      // [n_segments]
+  size_t n_rows = 0, n_exact = 0, n_reused = 0, n_always = 0;
+  size_t budget = 0;
+  ReferenceKv kv;  // the fused cache: K before RoPE
+};
+
+ReferenceFusion reference_fuse(const ReferenceModel& model,
+                               const std::vector<ReferenceSegment>& segments,
+                               const ReferenceFuseOptions& options);
+
+// Appends tokens to the fused cache; `fusion.logits` become those of the last one.
+void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
+                      const std::vector<int32_t>& tokens);
+
+}  // namespace blend::test
