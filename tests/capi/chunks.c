@@ -1,0 +1,298 @@
+/* The store through the ABI: ids, other models, tenants, read-only, quota. */
+#include <stdio.h>
+#include <string.h>
+
+#include "fixture.h"
+
+void chunks_by_id(const fixture* f) {
+  world w;
+  int32_t tokens[40], other[10];
+  blend_chunk_id id, again, unknown, parsed;
+  blend_segment by_id[3], by_tokens[3];
+  blend_fusion *a = NULL, *b = NULL;
+  blend_segment_info info;
+  blend_fuse_options o = fuse_options();
+  char hex[65];
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 40, 3);
+  fill_tokens(other, 10, 99);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 10, NULL, NULL, &err));
+  CHECK_OK(blend_precompute(w.model, w.store, tokens + 10, 20, NULL, &id, &err));
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens + 10, 20, NULL, &again, &err));
+  CHECK(memcmp(&id, &again, sizeof id) == 0);
+
+  by_tokens[0] = by_id[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 10);
+  by_tokens[1] = segment(BLEND_SEGMENT_CHUNK, tokens + 10, 20);
+  by_tokens[2] = by_id[2] = segment(BLEND_SEGMENT_QUESTION, tokens + 30, 10);
+  by_id[1] = segment(BLEND_SEGMENT_CHUNK, NULL, 0);
+  by_id[1].id = &id;
+  o.on_miss = BLEND_MISS_FAIL;
+  CHECK_OK(blend_fuse(&a, w.model, w.store, by_tokens, 3, &o, &err));
+  CHECK_OK(blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  CHECK(same_logits(a, b));
+  CHECK(blend_segment_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK_OK(blend_fusion_get_segment(a, 1, &info, &err));
+  CHECK(memcmp(&info.id, &id, sizeof id) == 0);
+  CHECK_OK(blend_fusion_get_segment(b, 1, &info, &err));
+  CHECK(info.n_rows == 20 && info.first_row == 10 && info.source == BLEND_SOURCE_STORE);
+  blend_fusion_close(b);
+  b = NULL;
+
+  /* Both: the stored tokens must be equal. */
+  by_id[1] = segment(BLEND_SEGMENT_CHUNK, tokens + 10, 20);
+  by_id[1].id = &id;
+  CHECK_OK(blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  CHECK(same_logits(a, b));
+  blend_fusion_close(b);
+  b = NULL;
+  by_id[1].n_tokens = 19;
+  CHECK_CODE(BLEND_E_MISMATCH, blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  by_id[1].tokens = other;
+  by_id[1].n_tokens = 10;
+  o.on_miss = BLEND_MISS_PRECOMPUTE;
+  CHECK_CODE(BLEND_E_MISMATCH, blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  tokens[29] += 1; /* one token differs, the last */
+  by_id[1] = by_tokens[1];
+  by_id[1].id = &id;
+  CHECK_CODE(BLEND_E_MISMATCH, blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  tokens[29] -= 1;
+
+  /* An id alone that is nowhere cannot be precomputed either. */
+  memset(&unknown, 0x5A, sizeof unknown);
+  by_id[1] = segment(BLEND_SEGMENT_CHUNK, NULL, 0);
+  by_id[1].id = &unknown;
+  CHECK_SAYS(BLEND_E_NOT_FOUND, "5a5a", blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  o.on_miss = BLEND_MISS_COMPUTE;
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
+  CHECK(b == NULL);
+  blend_fusion_close(a);
+
+  blend_chunk_id_to_hex(&id, hex);
+  CHECK(strlen(hex) == 64 && strspn(hex, "0123456789abcdef") == 64);
+  CHECK_OK(blend_chunk_id_from_hex(&parsed, hex, &err));
+  CHECK(memcmp(&id, &parsed, sizeof id) == 0);
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_chunk_id_from_hex(&parsed, hex + 1, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_chunk_id_from_hex(&parsed, "", &err));
+  hex[10] = 'g';
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_chunk_id_from_hex(&parsed, hex, &err));
+  close_world(&w);
+}
+
+/* Two models share a store: the same tokens are two chunks, and an id of one is refused by the
+ * other. */
+void chunks_of_another_model(const fixture* f) {
+  world w;
+  blend_model* other;
+  int32_t tokens[20];
+  blend_chunk_id id, other_id;
+  blend_segment s[2];
+  blend_fusion* fusion = NULL;
+  blend_fuse_options o = fuse_options();
+  REQUIRE(open_world(f, &w));
+  other = open_model(w.ctx, f->other_model);
+  REQUIRE(other != NULL);
+  fill_tokens(tokens, 20, 3);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, &id, &err));
+  CHECK_OK(blend_precompute(other, w.store, tokens, 12, NULL, &other_id, &err)); /* not EXISTS */
+  CHECK(memcmp(&id, &other_id, sizeof id) != 0);
+  s[0] = segment(BLEND_SEGMENT_CHUNK, NULL, 0);
+  s[0].id = &other_id;
+  s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
+  CHECK_CODE(BLEND_E_MISMATCH, blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  CHECK(fusion == NULL);
+  CHECK_OK(blend_fuse(&fusion, other, w.store, s, 2, &o, &err));
+  blend_fusion_close(fusion);
+  blend_model_close(other);
+  close_world(&w);
+}
+
+typedef struct seen {
+  int n;
+  int sorted;
+  uint64_t n_tokens;
+  blend_chunk_id last;
+} seen;
+
+static int32_t look(void* user, const blend_chunk_info* info, const char* problem) {
+  seen* s = (seen*)user;
+  if (s->n > 0 && memcmp(&s->last, &info->id, sizeof s->last) >= 0) s->sorted = 0;
+  s->last = info->id;
+  s->n_tokens += info->n_tokens;
+  s->n += 1;
+  CHECK(problem == NULL);
+  CHECK(info->n_layers == 4 && info->kv_dtype == BLEND_KV_F32);
+  CHECK(info->bytes == (uint64_t)info->n_layers * 2 * info->n_tokens * info->kv_dim * 4);
+  return 0;
+}
+
+static int32_t refuse(void* user, const blend_chunk_info* info, const char* problem) {
+  (void)user;
+  (void)info;
+  (void)problem;
+  return -321;
+}
+
+void chunks_list_and_remove(const fixture* f) {
+  world w;
+  int32_t tokens[64];
+  blend_chunk_id ids[5];
+  blend_store_stat stat;
+  blend_model_info info;
+  seen s;
+  int i, verify;
+  REQUIRE(open_world(f, &w));
+  for (i = 0; i < 5; ++i) {
+    fill_tokens(tokens, 64, 10 * i);
+    CHECK_OK(blend_precompute(w.model, w.store, tokens, (size_t)(10 + i), NULL, &ids[i], &err));
+  }
+  for (verify = 0; verify < 2; ++verify) {
+    memset(&s, 0, sizeof s);
+    s.sorted = 1;
+    CHECK_OK(blend_store_list(w.store, verify, look, &s, &err));
+    CHECK(s.n == 5 && s.sorted && s.n_tokens == 60);
+  }
+  {
+    blend_error* err = NULL;
+    CHECK(blend_store_list(w.store, 0, refuse, NULL, &err) == BLEND_E_CALLBACK);
+    CHECK(blend_error_detail(err) == -321);
+    blend_error_free(err);
+  }
+  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
+  CHECK(blend_model_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK_OK(blend_model_get_info(w.model, &info, &err));
+  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK(stat.n_chunks == 5 && stat.n_tokens == 60 && stat.written == 5);
+  CHECK(stat.bytes == (uint64_t)info.n_layers * 2 * 60 * info.n_kv_heads * info.head_dim * 4);
+  CHECK_OK(blend_store_remove(w.store, &ids[2], &err));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &ids[2], &err));
+  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK(stat.n_chunks == 4 && stat.n_tokens == 48);
+  fill_tokens(tokens, 64, 20);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, &err)); /* not EXISTS */
+  close_world(&w);
+}
+
+/* What goes into an id: the tenant and the chunk prefix never share. */
+void chunks_tenants(const fixture* f) {
+  world w;
+  int32_t tokens[30];
+  blend_chunk_id plain, empty, alice, bob, prefixed;
+  blend_precompute_options p;
+  blend_segment s[2];
+  blend_fusion* fusion = NULL;
+  blend_fuse_options o = fuse_options();
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 30, 3);
+  CHECK(blend_precompute_options_init(&p, sizeof p) == BLEND_OK);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &plain, &err));
+  p.tenant = "";
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 12, &p, &empty, &err));
+  p.tenant = "alice";
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &alice, &err));
+  p.tenant = "bob";
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &bob, &err));
+  p.tenant = NULL;
+  p.prefix = tokens + 20;
+  p.n_prefix = 4;
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &prefixed, &err));
+  CHECK(memcmp(&plain, &empty, sizeof plain) == 0);
+  CHECK(memcmp(&plain, &alice, sizeof plain) != 0);
+  CHECK(memcmp(&alice, &bob, sizeof plain) != 0);
+  CHECK(memcmp(&plain, &prefixed, sizeof plain) != 0);
+
+  s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 12);
+  s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
+  o.on_miss = BLEND_MISS_FAIL;
+  o.tenant = "carol";
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  o.tenant = "bob";
+  CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  blend_fusion_close(fusion);
+  fusion = NULL;
+  o.chunk_prefix = tokens + 20;
+  o.n_chunk_prefix = 4;
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  o.tenant = NULL;
+  CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  blend_fusion_close(fusion);
+  close_world(&w);
+}
+
+void chunks_read_only(const fixture* f) {
+  world w;
+  int32_t tokens[40];
+  blend_store_options options;
+  blend_chunk_id id;
+  blend_segment s[3];
+  blend_fusion *hit = NULL, *before = NULL;
+  blend_fuse_options o = fuse_options();
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 40, 3);
+  s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 12);
+  s[1] = segment(BLEND_SEGMENT_CHUNK, tokens + 5, 12);
+  s[2] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
+  CHECK_OK(blend_fuse(&before, w.model, w.store, s, 3, &o, &err));
+  CHECK_OK(blend_precompute(w.model, w.store, tokens + 20, 6, NULL, &id, &err));
+  blend_store_close(w.store);
+
+  w.store = NULL;
+  CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
+  options.kv_dtype = BLEND_KV_F32;
+  options.flags = BLEND_STORE_READ_ONLY;
+  CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "store"), &options, &err));
+  REQUIRE(w.store != NULL);
+  o.on_miss = BLEND_MISS_FAIL;
+  CHECK_OK(blend_fuse(&hit, w.model, w.store, s, 3, &o, &err));
+  CHECK(same_logits(before, hit));
+  CHECK_CODE(BLEND_E_READ_ONLY,
+             blend_precompute(w.model, w.store, tokens + 22, 6, NULL, NULL, &err));
+  CHECK_CODE(BLEND_E_READ_ONLY, blend_store_remove(w.store, &id, &err));
+  blend_fusion_close(hit);
+  blend_fusion_close(before);
+  close_world(&w);
+}
+
+/* A full store refuses a precompute; a fuse that misses still answers. */
+void chunks_quota(const fixture* f) {
+  blend_ctx* ctx = open_ctx();
+  blend_model* model = NULL;
+  blend_store* store = NULL;
+  blend_store_options options;
+  blend_store_stat stat;
+  blend_fusion *fusion = NULL, *inside = NULL;
+  blend_segment s[3];
+  blend_fuse_options o = fuse_options();
+  int32_t tokens[200];
+  int32_t code;
+  REQUIRE(ctx != NULL);
+  model = open_model(ctx, f->model);
+  REQUIRE(model != NULL);
+  fill_tokens(tokens, 200, 3);
+  CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
+  options.kv_dtype = BLEND_KV_F32;
+  options.quota_bytes = 64 * 1024; /* a token takes 1 KiB here: 4 layers, K and V, 32 floats */
+  CHECK_OK(blend_store_open(&store, ctx, path_in(f, "small"), &options, &err));
+  REQUIRE(store != NULL);
+  CHECK_OK(blend_precompute(model, store, tokens, 40, NULL, NULL, &err));
+  CHECK_CODE(BLEND_E_FULL, blend_precompute(model, store, tokens + 1, 40, NULL, NULL, &err));
+  s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 40);
+  s[1] = segment(BLEND_SEGMENT_CHUNK, tokens + 1, 40);
+  s[2] = segment(BLEND_SEGMENT_QUESTION, tokens + 50, 8);
+  CHECK_OK(blend_fuse(&fusion, model, store, s, 3, &o, &err));
+  code = blend_store_flush(store, NULL);
+  CHECK(code == BLEND_E_FULL);
+  CHECK(blend_store_flush(store, NULL) == BLEND_OK); /* told once */
+  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
+  CHECK_OK(blend_store_get_stat(store, &stat, &err));
+  CHECK(stat.n_chunks == 1 && stat.write_errors == 1 && stat.quota_bytes == 64 * 1024);
+  blend_store_close(store);
+
+  store = open_store(f, ctx, "large");
+  CHECK_OK(blend_fuse(&inside, model, store, s, 3, &o, &err));
+  CHECK(same_logits(fusion, inside));
+  blend_fusion_close(inside);
+  blend_fusion_close(fusion);
+  blend_store_close(store);
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+}

@@ -1,0 +1,159 @@
+/* Handles closed in any order, many times, and across fork(). */
+#define _POSIX_C_SOURCE 200809L
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "fixture.h"
+
+enum { CTX, MODEL, STORE, FUSION };
+
+static void close_one(int which, world* w, blend_fusion* fusion) {
+  if (which == CTX) blend_ctx_close(w->ctx);
+  if (which == MODEL) blend_model_close(w->model);
+  if (which == STORE) blend_store_close(w->store);
+  if (which == FUSION) blend_fusion_close(fusion);
+}
+
+/* Uses what is still open. */
+static void use(const int* closed, world* w, blend_fusion* fusion) {
+  const int32_t tokens[2] = {7, 8};
+  blend_model_info info;
+  blend_store_stat stat;
+  if (!closed[MODEL]) {
+    CHECK(blend_model_info_init(&info, sizeof info) == BLEND_OK);
+    CHECK_OK(blend_model_get_info(w->model, &info, &err));
+    CHECK(strcmp(info.architecture, "llama") == 0);
+  }
+  if (!closed[STORE]) {
+    CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
+    CHECK_OK(blend_store_get_stat(w->store, &stat, &err));
+    CHECK_OK(blend_store_flush(w->store, &err));
+  }
+  if (!closed[FUSION]) CHECK_OK(blend_decode(fusion, tokens, 2, NULL, &err));
+  if (!closed[MODEL] && !closed[STORE]) {
+    const blend_segment s = segment(BLEND_SEGMENT_QUESTION, tokens, 2);
+    blend_fusion* another = NULL;
+    blend_fuse_options o = fuse_options();
+    CHECK_OK(blend_fuse(&another, w->model, w->store, &s, 1, &o, &err));
+    blend_fusion_close(another);
+  }
+}
+
+void lifetime_any_order(const fixture* f) {
+  int order, i, j, k;
+  for (order = 0; order < 24; ++order) {
+    int left[4] = {CTX, MODEL, STORE, FUSION};
+    int closed[4] = {0, 0, 0, 0};
+    world w;
+    int32_t tokens[30];
+    blend_segment s[3];
+    blend_fusion* fusion = NULL;
+    blend_fuse_options o = fuse_options();
+    REQUIRE(open_world(f, &w));
+    fill_tokens(tokens, 30, order);
+    s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 10);
+    s[1] = segment(BLEND_SEGMENT_CHUNK, tokens + 8, 10);
+    s[2] = segment(BLEND_SEGMENT_QUESTION, tokens + 20, 10);
+    CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
+    REQUIRE(fusion != NULL);
+    for (i = 4, k = order; i > 0; k /= i, --i) {
+      const int pick = k % i;
+      close_one(left[pick], &w, fusion);
+      closed[left[pick]] = 1;
+      for (j = pick; j + 1 < i; ++j) left[j] = left[j + 1];
+      use(closed, &w, fusion);
+    }
+  }
+}
+
+static int count_entries(const char* dir) {
+  DIR* d = opendir(dir);
+  int n = 0;
+  if (d == NULL) return -1;
+  while (readdir(d) != NULL) ++n;
+  closedir(d);
+  return n;
+}
+
+/* Nothing may pile up: neither descriptors nor threads; the sanitizer builds watch the memory. */
+void lifetime_many_times(const fixture* f) {
+  int i, fds = 0, threads = 0;
+  for (i = 0; i < 1000; ++i) {
+    blend_ctx* ctx = open_ctx();
+    blend_model* model;
+    REQUIRE(ctx != NULL);
+    if (i == 10) { /* past whatever is made once */
+      fds = count_entries("/proc/self/fd");
+      threads = count_entries("/proc/self/task");
+    }
+    if (i % 10 == 0) {
+      const int32_t tokens[3] = {1, 2, 3};
+      blend_store* store = open_store(f, ctx, "many");
+      blend_fusion* fusion;
+      model = open_model(ctx, f->model);
+      REQUIRE(model != NULL && store != NULL);
+      fusion = fuse_question(model, tokens, 3, 4);
+      blend_fusion_close(fusion);
+      blend_store_close(store);
+    } else {
+      model = open_model(ctx, f->model);
+    }
+    blend_model_close(model);
+    blend_ctx_close(ctx);
+  }
+  {
+    blend_ctx* ctx = open_ctx();
+    CHECK(count_entries("/proc/self/fd") == fds);
+    CHECK(count_entries("/proc/self/task") == threads);
+    blend_ctx_close(ctx);
+  }
+}
+
+/* In the child, every use of the inherited store says so and nothing hangs; the parent goes on. */
+void lifetime_fork(const fixture* f) {
+  world w;
+  int32_t tokens[30];
+  blend_segment s[2];
+  blend_fusion *fusion = NULL, *after = NULL;
+  blend_fuse_options o = fuse_options();
+  blend_chunk_id id;
+  pid_t child;
+  int status = 0;
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 30, 3);
+  s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 12);
+  s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, &id, &err));
+  CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  child = fork();
+  if (child == 0) {
+    blend_store_stat stat;
+    blend_fusion* mine = NULL;
+    int bad = 0;
+    alarm(30); /* a hang ends as a signal */
+    blend_store_stat_init(&stat, sizeof stat);
+    if (blend_store_get_stat(w.store, &stat, NULL) != BLEND_E_FORKED) bad |= 1;
+    if (blend_fuse(&mine, w.model, w.store, s, 2, &o, NULL) != BLEND_E_FORKED) bad |= 2;
+    if (blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, NULL) != BLEND_E_FORKED)
+      bad |= 4;
+    if (blend_store_flush(w.store, NULL) != BLEND_E_FORKED) bad |= 8;
+    if (blend_store_remove(w.store, &id, NULL) != BLEND_E_FORKED) bad |= 16;
+    blend_store_close(w.store); /* must neither hang nor touch the parent's store */
+    _exit(bad);
+  }
+  REQUIRE(child > 0);
+  CHECK(waitpid(child, &status, 0) == child);
+  CHECK(WIFEXITED(status));
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
+    capi_fail(__FILE__, __LINE__, "in the child, these were not FORKED: %d", WEXITSTATUS(status));
+  }
+  o.on_miss = BLEND_MISS_FAIL;
+  CHECK_OK(blend_fuse(&after, w.model, w.store, s, 2, &o, &err));
+  CHECK(same_logits(fusion, after));
+  blend_fusion_close(after);
+  blend_fusion_close(fusion);
+  close_world(&w);
+}

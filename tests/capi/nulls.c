@@ -1,0 +1,199 @@
+/* NULL wherever a pointer goes: a code and a sentence, or nothing at all where the header promises
+ * that NULL is accepted. */
+#include <string.h>
+
+#include "fixture.h"
+
+#define INVALID BLEND_E_INVALID_ARGUMENT
+
+void nulls_context(const fixture* f) {
+  blend_ctx* ctx = NULL;
+  (void)f;
+  CHECK_CODE(INVALID, blend_ctx_create(NULL, NULL, &err));
+  CHECK(blend_ctx_create(NULL, NULL, NULL) == INVALID);
+  CHECK(blend_ctx_options_init(NULL, sizeof(blend_ctx_options)) == INVALID);
+  CHECK_OK(blend_ctx_create(&ctx, NULL, &err)); /* no options: the defaults */
+  blend_ctx_close(ctx);
+  blend_ctx_close(NULL);
+
+  CHECK_CODE(INVALID, blend_cancel_create(NULL, &err));
+  blend_cancel_request(NULL);
+  blend_cancel_reset(NULL);
+  blend_cancel_free(NULL);
+
+  CHECK(blend_error_code(NULL) == BLEND_OK);
+  CHECK(strcmp(blend_error_message(NULL), "") == 0);
+  CHECK(blend_error_detail(NULL) == 0);
+  blend_error_free(NULL);
+}
+
+void nulls_model(const fixture* f) {
+  blend_ctx* ctx = open_ctx();
+  blend_model* model = NULL;
+  blend_model_info info;
+  int32_t tokens[8] = {5};
+  char text[8];
+  size_t n = 0;
+  REQUIRE(ctx != NULL);
+  CHECK_CODE(INVALID, blend_model_open(NULL, ctx, f->model, NULL, &err));
+  CHECK_CODE(INVALID, blend_model_open(&model, NULL, f->model, NULL, &err));
+  CHECK_CODE(INVALID, blend_model_open(&model, ctx, NULL, NULL, &err));
+  CHECK(model == NULL);
+  CHECK(blend_model_open(&model, ctx, NULL, NULL, NULL) == INVALID);
+  blend_model_close(NULL);
+  model = open_model(ctx, f->model);
+  REQUIRE(model != NULL);
+
+  CHECK(blend_model_options_init(NULL, sizeof(blend_model_options)) == INVALID);
+  CHECK(blend_model_info_init(NULL, sizeof(blend_model_info)) == INVALID);
+  CHECK(blend_model_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_model_get_info(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_model_get_info(model, NULL, &err));
+
+  CHECK_CODE(INVALID, blend_tokenize(NULL, "a", 1, 0, tokens, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_tokenize(model, NULL, 1, 0, tokens, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_tokenize(model, "a", 1, 0, NULL, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_tokenize(model, "a", 1, 0, tokens, 8, NULL, &err));
+  CHECK_OK(blend_tokenize(model, NULL, 0, 0, NULL, 0, &n, &err)); /* an empty text */
+  CHECK(n == 0);
+
+  CHECK_CODE(INVALID, blend_detokenize(NULL, tokens, 1, 0, text, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_detokenize(model, NULL, 1, 0, text, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_detokenize(model, tokens, 1, 0, NULL, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_detokenize(model, tokens, 1, 0, text, 8, NULL, &err));
+  CHECK_OK(blend_detokenize(model, NULL, 0, 0, NULL, 0, &n, &err));
+  CHECK(n == 0);
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+}
+
+static int32_t visit(void* user, const blend_chunk_info* info, const char* problem) {
+  (void)user;
+  (void)info;
+  (void)problem;
+  return 0;
+}
+
+void nulls_store(const fixture* f) {
+  world w;
+  blend_store* store = NULL;
+  blend_store_stat stat;
+  blend_chunk_id id;
+  char hex[65];
+  int32_t tokens[4] = {5, 6, 7, 8};
+  REQUIRE(open_world(f, &w));
+  memset(&id, 0, sizeof id);
+
+  CHECK(blend_store_options_init(NULL, sizeof(blend_store_options)) == INVALID);
+  CHECK_CODE(INVALID, blend_store_open(NULL, w.ctx, path_in(f, "s"), NULL, &err));
+  CHECK_CODE(INVALID, blend_store_open(&store, NULL, path_in(f, "s"), NULL, &err));
+  CHECK_CODE(INVALID, blend_store_open(&store, w.ctx, NULL, NULL, &err));
+  CHECK(store == NULL);
+  blend_store_close(NULL);
+  CHECK_CODE(INVALID, blend_store_flush(NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list(NULL, 0, visit, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list(w.store, 0, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_remove(NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_store_remove(w.store, NULL, &err));
+  CHECK(blend_store_stat_init(NULL, sizeof stat) == INVALID);
+  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_store_get_stat(NULL, &stat, &err));
+  CHECK_CODE(INVALID, blend_store_get_stat(w.store, NULL, &err));
+  CHECK(blend_chunk_info_init(NULL, sizeof(blend_chunk_info)) == INVALID);
+
+  blend_chunk_id_to_hex(NULL, hex);
+  blend_chunk_id_to_hex(&id, NULL);
+  blend_chunk_id_to_hex(&id, hex);
+  CHECK(strlen(hex) == 64);
+  CHECK_CODE(INVALID, blend_chunk_id_from_hex(NULL, hex, &err));
+  CHECK_CODE(INVALID, blend_chunk_id_from_hex(&id, NULL, &err));
+
+  CHECK(blend_precompute_options_init(NULL, sizeof(blend_precompute_options)) == INVALID);
+  CHECK_CODE(INVALID, blend_precompute(NULL, w.store, tokens, 4, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_precompute(w.model, NULL, tokens, 4, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_precompute(w.model, w.store, NULL, 4, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_precompute(w.model, w.store, NULL, 0, NULL, &id, &err));
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 4, NULL, NULL, &err)); /* id may be NULL */
+  close_world(&w);
+}
+
+void nulls_fusion(const fixture* f) {
+  world w;
+  blend_fusion* fusion = NULL;
+  blend_fusion_info info;
+  blend_layer_info layer;
+  blend_segment_info seg_info;
+  blend_segment s;
+  int32_t tokens[4] = {5, 6, 7, 8};
+  const uint32_t* rows = NULL;
+  const float* values = NULL;
+  size_t n = 0;
+  REQUIRE(open_world(f, &w));
+
+  CHECK(blend_segment_init(NULL, sizeof s) == INVALID);
+  CHECK(blend_fuse_options_init(NULL, sizeof(blend_fuse_options)) == INVALID);
+  s = segment(BLEND_SEGMENT_QUESTION, tokens, 4);
+  CHECK_CODE(INVALID, blend_fuse(NULL, w.model, w.store, &s, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fuse(&fusion, NULL, w.store, &s, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fuse(&fusion, w.model, w.store, NULL, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fuse(&fusion, w.model, w.store, NULL, 0, NULL, &err));
+  CHECK(fusion == NULL);
+  blend_fusion_close(NULL);
+  CHECK_OK(blend_fuse(&fusion, w.model, w.store, &s, 1, NULL, &err)); /* the default options */
+  REQUIRE(fusion != NULL);
+
+  CHECK(blend_fusion_info_init(NULL, sizeof info) == INVALID);
+  CHECK(blend_layer_info_init(NULL, sizeof layer) == INVALID);
+  CHECK(blend_segment_info_init(NULL, sizeof seg_info) == INVALID);
+  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
+  CHECK(blend_segment_info_init(&seg_info, sizeof seg_info) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_fusion_get_info(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_info(fusion, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_layer(NULL, 0, &layer, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_layer(fusion, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_layer(fusion, 4, &layer, &err)); /* of 4 layers */
+  CHECK_CODE(INVALID, blend_fusion_get_segment(NULL, 0, &seg_info, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_segment(fusion, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_segment(fusion, 1, &seg_info, &err)); /* of 1 */
+  CHECK_CODE(INVALID, blend_fusion_selected(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_selected(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_selected(fusion, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_deviation(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_deviation(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_deviation(fusion, &values, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_logits(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_logits(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_logits(fusion, &values, NULL, &err));
+
+  CHECK_CODE(INVALID, blend_decode(NULL, tokens, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_decode(fusion, NULL, 1, NULL, &err));
+  CHECK(blend_generate_options_init(NULL, sizeof(blend_generate_options)) == INVALID);
+  CHECK_CODE(INVALID, blend_generate(NULL, NULL, NULL, NULL, &n, &err));
+  {
+    /* Neither options, callback nor count. */
+    blend_error* err = NULL;
+    const int32_t code = blend_generate(fusion, NULL, NULL, NULL, NULL, &err);
+    CHECK(code == BLEND_OK || code == BLEND_STOPPED);
+    CHECK(err == NULL);
+  }
+  blend_fusion_close(fusion);
+  close_world(&w);
+}
+
+void version_and_codes(const fixture* f) {
+  const char* v = blend_version();
+  int dots = 0;
+  (void)f;
+  REQUIRE(v != NULL);
+  for (; *v != '\0'; ++v) {
+    CHECK(*v == '.' || (*v >= '0' && *v <= '9'));
+    dots += *v == '.';
+  }
+  CHECK(dots == 2);
+  CHECK(strcmp(blend_code_name(BLEND_OK), "BLEND_OK") == 0);
+  CHECK(strcmp(blend_code_name(BLEND_EXISTS), "BLEND_EXISTS") == 0);
+  CHECK(strcmp(blend_code_name(BLEND_E_NOT_FOUND), "BLEND_E_NOT_FOUND") == 0);
+  CHECK(strcmp(blend_code_name(BLEND_E_INTERNAL), "BLEND_E_INTERNAL") == 0);
+  CHECK(strcmp(blend_code_name(-9999), "BLEND_E_?") == 0);
+}

@@ -1,0 +1,195 @@
+/* struct_size: what older and newer hosts may pass. */
+#include <string.h>
+
+#include "fixture.h"
+
+typedef int32_t (*init_fn)(void*, size_t);
+
+/* One init function: writes its own bytes only, clears what it does not know, refuses too little.
+ */
+static void check_init(const char* name, init_fn init, size_t size) {
+  unsigned char buffer[1024];
+  uint32_t told;
+  size_t i;
+  memset(buffer, 0xAA, sizeof buffer);
+  if (init(buffer, size) != BLEND_OK) capi_fail(__FILE__, __LINE__, "%s refuses its size", name);
+  memcpy(&told, buffer, sizeof told);
+  if (told != size) capi_fail(__FILE__, __LINE__, "%s: struct_size is %u", name, (unsigned)told);
+  for (i = size; i < sizeof buffer; ++i) {
+    if (buffer[i] != 0xAA) {
+      capi_fail(__FILE__, __LINE__, "%s wrote past its struct", name);
+      break;
+    }
+  }
+  /* A host built with a later header: 32 members of ours to come. */
+  memset(buffer, 0xAA, sizeof buffer);
+  if (init(buffer, size + 32) != BLEND_OK) {
+    capi_fail(__FILE__, __LINE__, "%s refuses a larger struct", name);
+  }
+  memcpy(&told, buffer, sizeof told);
+  if (told != size + 32) capi_fail(__FILE__, __LINE__, "%s: larger struct_size", name);
+  for (i = size; i < size + 32; ++i) {
+    if (buffer[i] != 0) {
+      capi_fail(__FILE__, __LINE__, "%s leaves the tail uncleared", name);
+      break;
+    }
+  }
+  if (buffer[size + 32] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote past a larger one", name);
+  /* Too small: nothing may be written. */
+  memset(buffer, 0xAA, sizeof buffer);
+  if (init(buffer, size - 1) != BLEND_E_INVALID_STRUCT ||
+      init(buffer, 4) != BLEND_E_INVALID_STRUCT || init(buffer, 0) != BLEND_E_INVALID_STRUCT) {
+    capi_fail(__FILE__, __LINE__, "%s accepts a struct that is too small", name);
+  }
+  if (buffer[0] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote to a refused struct", name);
+}
+
+/* Typed thunks: calling through a cast function pointer would be undefined. */
+#define STRUCTS(X)                                                                            \
+  X(blend_ctx_options)                                                                        \
+  X(blend_model_options)                                                                      \
+  X(blend_model_info) X(blend_store_options) X(blend_chunk_info) X(blend_store_stat)          \
+      X(blend_precompute_options) X(blend_segment) X(blend_fuse_options) X(blend_fusion_info) \
+          X(blend_layer_info) X(blend_segment_info) X(blend_generate_options)
+#define THUNK(type) \
+  static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }
+STRUCTS(THUNK)
+
+void structs_init(const fixture* f) {
+  (void)f;
+#define RUN(type) check_init(#type, init_##type, sizeof(type));
+  STRUCTS(RUN)
+}
+
+/* Calls `call` with a struct that is too small, larger with a zero tail, and larger with a tail
+ * that asks for something unknown. `clean` undoes a success. */
+#define CHECK_SIZES(type, call, clean)               \
+  do {                                               \
+    struct {                                         \
+      type o;                                        \
+      unsigned char tail[32];                        \
+    } later;                                         \
+    type* o = &later.o;                              \
+    memset(&later, 0, sizeof later);                 \
+    CHECK(type##_init(o, sizeof *o) == BLEND_OK);    \
+    o->struct_size = (uint32_t)sizeof *o - 1;        \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);        \
+    o->struct_size = 0;                              \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);        \
+    CHECK(type##_init(o, sizeof later) == BLEND_OK); \
+    later.tail[31] = 1;                              \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);        \
+    later.tail[31] = 0;                              \
+    CHECK_OK(call);                                  \
+    clean;                                           \
+  } while (0)
+
+/* Infos are written, not read: a larger one gets zeros where this library knows nothing. */
+#define CHECK_INFO(type, call)                              \
+  do {                                                      \
+    struct {                                                \
+      type o;                                               \
+      unsigned char tail[32];                               \
+    } later;                                                \
+    type* o = &later.o;                                     \
+    int i_;                                                 \
+    memset(&later, 0xAA, sizeof later);                     \
+    o->struct_size = (uint32_t)sizeof *o - 1;               \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
+    o->struct_size = 0;                                     \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
+    o->struct_size = (uint32_t)sizeof *o;                   \
+    CHECK_OK(call);                                         \
+    CHECK(later.tail[0] == 0xAA);                           \
+    o->struct_size = (uint32_t)sizeof later;                \
+    CHECK_OK(call);                                         \
+    CHECK(o->struct_size == sizeof later);                  \
+    for (i_ = 0; i_ < 32; ++i_) CHECK(later.tail[i_] == 0); \
+  } while (0)
+
+void structs_size(const fixture* f) {
+  world w;
+  blend_ctx* ctx = NULL;
+  blend_model* model = NULL;
+  blend_store* store = NULL;
+  blend_fusion* fusion = NULL;
+  int32_t tokens[12], more[12];
+  blend_segment s;
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 12, 3);
+  fill_tokens(more, 12, 8);
+  s = segment(BLEND_SEGMENT_QUESTION, tokens, 12);
+
+  CHECK_SIZES(blend_ctx_options, blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
+  CHECK_SIZES(blend_model_options, blend_model_open(&model, w.ctx, f->model, o, &err),
+              blend_model_close(model));
+  CHECK_INFO(blend_model_info, blend_model_get_info(w.model, o, &err));
+  CHECK_SIZES(blend_store_options, blend_store_open(&store, w.ctx, path_in(f, "s2"), o, &err),
+              blend_store_close(store));
+  CHECK_SIZES(blend_precompute_options, blend_precompute(w.model, w.store, more, 12, o, NULL, &err),
+              (void)0);
+  CHECK_SIZES(blend_fuse_options, blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
+  REQUIRE(fusion != NULL);
+  CHECK_INFO(blend_store_stat, blend_store_get_stat(w.store, o, &err));
+  CHECK_INFO(blend_fusion_info, blend_fusion_get_info(fusion, o, &err));
+  CHECK_INFO(blend_layer_info, blend_fusion_get_layer(fusion, 0, o, &err));
+  CHECK_INFO(blend_segment_info, blend_fusion_get_segment(fusion, 0, o, &err));
+  {
+    struct {
+      blend_generate_options o;
+      unsigned char tail[32];
+    } later;
+    memset(&later, 0, sizeof later);
+    CHECK(blend_generate_options_init(&later.o, sizeof later) == BLEND_OK);
+    later.tail[0] = 1;
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_generate(fusion, &later.o, NULL, NULL, NULL, &err));
+    later.o.struct_size = 8;
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_generate(fusion, &later.o, NULL, NULL, NULL, &err));
+  }
+  blend_fusion_close(fusion);
+  close_world(&w);
+}
+
+/* An array of segments from a host with a larger struct: the stride is struct_size. */
+void structs_segments_of_a_later_release(const fixture* f) {
+  struct later {
+    blend_segment s;
+    uint64_t unknown[2];
+  } later[2];
+  blend_segment plain[2];
+  world w;
+  blend_fusion *a = NULL, *b = NULL;
+  blend_fuse_options o = fuse_options();
+  int32_t tokens[20];
+  int i;
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 20, 3);
+  for (i = 0; i < 2; ++i) {
+    plain[i] = segment(i == 0 ? BLEND_SEGMENT_TEXT : BLEND_SEGMENT_QUESTION, tokens + 10 * i, 10);
+    CHECK(blend_segment_init(&later[i].s, sizeof later[i]) == BLEND_OK);
+    later[i].s.kind = plain[i].kind;
+    later[i].s.tokens = plain[i].tokens;
+    later[i].s.n_tokens = plain[i].n_tokens;
+  }
+  o.policy = BLEND_POLICY_FULL;
+  CHECK_OK(blend_fuse(&a, w.model, w.store, plain, 2, &o, &err));
+  CHECK_OK(blend_fuse(&b, w.model, w.store, &later[0].s, 2, &o, &err));
+  CHECK(same_logits(a, b));
+  blend_fusion_close(a);
+  blend_fusion_close(b);
+  a = NULL;
+  later[1].unknown[1] = 1;
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_fuse(&a, w.model, w.store, &later[0].s, 2, &o, &err));
+  later[1].unknown[1] = 0;
+  plain[1].struct_size = 8;
+  {
+    blend_error* err = NULL;
+    const int32_t code = blend_fuse(&a, w.model, w.store, plain, 2, &o, &err);
+    CHECK(code == BLEND_E_INVALID_STRUCT || code == BLEND_E_INVALID_ARGUMENT);
+    blend_error_free(err);
+  }
+  plain[0].struct_size = plain[1].struct_size = 8;
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_fuse(&a, w.model, w.store, plain, 2, &o, &err));
+  CHECK(a == NULL);
+  close_world(&w);
+}

@@ -1,0 +1,52 @@
+# The library through its C ABI against the float64 reference, and the ABI's own rules.
+find_package(nlohmann_json REQUIRED)  # the golden files
+
+set(BLEND_CONFORMANCE_DIR ${CMAKE_CURRENT_LIST_DIR}/conformance)
+get_filename_component(BLEND_SHARED_DIR ${CMAKE_SOURCE_DIR}/../shared ABSOLUTE)
+
+# What the programs below share. They judge the shared library, so they link it and not its parts;
+# blend_test_support brings the reader of weight files that the reference uses.
+add_library(blend_conformance_support STATIC
+  ${BLEND_CONFORMANCE_DIR}/abi.cpp
+  ${BLEND_CONFORMANCE_DIR}/expect.cpp
+  ${BLEND_CONFORMANCE_DIR}/golden_file.cpp
+  ${BLEND_CONFORMANCE_DIR}/own_golden.cpp
+  ${BLEND_CONFORMANCE_DIR}/random_prompt.cpp)
+target_link_libraries(blend_conformance_support PUBLIC blend blend_test_support GTest::gtest
+                      PRIVATE nlohmann_json::nlohmann_json)
+target_compile_definitions(blend_conformance_support PUBLIC
+  BLEND_TEST_SOURCE_DIR="${CMAKE_CURRENT_LIST_DIR}" BLEND_SHARED_DIR="${BLEND_SHARED_DIR}")
+blend_warnings(blend_conformance_support)
+
+function(blend_conformance_test name)
+  add_executable(${name} ${ARGN})
+  target_link_libraries(${name} PRIVATE blend_conformance_support GTest::gtest_main)
+  blend_warnings(${name})
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS conformance)
+endfunction()
+
+blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
+blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)
+blend_conformance_test(threads_test ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)
+blend_conformance_test(text_test ${BLEND_CONFORMANCE_DIR}/text_test.cpp)
+
+add_executable(generate_golden ${BLEND_CONFORMANCE_DIR}/generate_golden.cpp)
+target_link_libraries(generate_golden PRIVATE blend_conformance_support)
+blend_warnings(generate_golden)
+
+# The ABI as C99 sees it. main.cpp only starts the C functions and writes the model files.
+set(BLEND_CAPI_DIR ${CMAKE_CURRENT_LIST_DIR}/capi)
+add_executable(capi_test
+  ${BLEND_CAPI_DIR}/main.cpp
+  ${BLEND_CAPI_DIR}/fixture.c
+  ${BLEND_CAPI_DIR}/arguments.c
+  ${BLEND_CAPI_DIR}/chunks.c
+  ${BLEND_CAPI_DIR}/damage.c
+  ${BLEND_CAPI_DIR}/generate.c
+  ${BLEND_CAPI_DIR}/lifetime.c
+  ${BLEND_CAPI_DIR}/nulls.c
+  ${BLEND_CAPI_DIR}/stop.c
+  ${BLEND_CAPI_DIR}/structs.c)
+target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest GTest::gtest_main)
+blend_warnings(capi_test)
+gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS capi)

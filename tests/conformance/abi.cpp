@@ -1,0 +1,207 @@
+#include "conformance/abi.h"
+
+#include <cmath>
+#include <limits>
+
+namespace blend::test {
+
+Outcome outcome(int32_t code, blend_error* error) {
+  Outcome o{code, blend_error_detail(error), blend_error_message(error)};
+  if (code < 0) {
+    EXPECT_NE(error, nullptr) << "a failure without an error object: " << blend_code_name(code);
+    EXPECT_EQ(blend_error_code(error), code);
+    EXPECT_FALSE(o.message.empty()) << blend_code_name(code);
+  } else {
+    EXPECT_EQ(error, nullptr);
+  }
+  blend_error_free(error);
+  return o;
+}
+
+namespace {
+// Some calls cannot fail in a sound program; when one does, the test says so and goes on.
+void must(int32_t code, blend_error* error, const char* call) {
+  const Outcome o = outcome(code, error);
+  EXPECT_GE(o.code, 0) << call << ": " << blend_code_name(o.code) << ": " << o.message;
+}
+}  // namespace
+
+int32_t EventCount::on_event(void* user, int32_t code, const char* message) {
+  auto* self = static_cast<EventCount*>(user);
+  EXPECT_NE(message, nullptr);
+  self->last_code = code;
+  ++self->n;
+  return 0;
+}
+
+Ctx make_ctx(uint32_t n_threads, EventCount* events) {
+  blend_ctx_options options;
+  EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+  options.n_threads = n_threads;
+  if (events != nullptr) {
+    options.on_event = &EventCount::on_event;
+    options.event_user = events;
+  }
+  blend_ctx* ctx = nullptr;
+  blend_error* error = nullptr;
+  must(blend_ctx_create(&ctx, &options, &error), error, "blend_ctx_create");
+  return Ctx(ctx);
+}
+
+Model open_model(const Ctx& ctx, const std::string& path) {
+  blend_model* model = nullptr;
+  blend_error* error = nullptr;
+  must(blend_model_open(&model, ctx.get(), path.c_str(), nullptr, &error), error,
+       "blend_model_open");
+  return Model(model);
+}
+
+Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype) {
+  blend_store_options options;
+  EXPECT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
+  options.kv_dtype = kv_dtype;
+  options.quota_bytes = 256u << 20;
+  blend_store* store = nullptr;
+  blend_error* error = nullptr;
+  must(blend_store_open(&store, ctx.get(), path.c_str(), &options, &error), error,
+       "blend_store_open");
+  return Store(store);
+}
+
+Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
+  std::vector<blend_segment> segments(prompt.size());
+  for (size_t i = 0; i < prompt.size(); ++i) {
+    EXPECT_EQ(blend_segment_init(&segments[i], sizeof segments[i]), BLEND_OK);
+    segments[i].kind = prompt[i].kind;
+    segments[i].tokens = prompt[i].tokens.data();
+    segments[i].n_tokens = prompt[i].tokens.size();
+  }
+  blend_fuse_options options;
+  EXPECT_EQ(blend_fuse_options_init(&options, sizeof options), BLEND_OK);
+  options.policy = how.policy;
+  options.metric = how.metric;
+  options.check_layer = how.check_layer;
+  options.ratio = how.ratio;
+  options.on_miss = how.on_miss;
+  options.reserve_tokens = how.reserve_tokens;
+  options.chunk_prefix = how.chunk_prefix.data();
+  options.n_chunk_prefix = how.chunk_prefix.size();
+  blend_fusion* fusion = nullptr;
+  blend_error* error = nullptr;
+  const int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(),
+                                  segments.size(), &options, &error);
+  return {outcome(code, error), Fusion(fusion)};
+}
+
+Fusion fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
+  Fused f = try_fuse(model, store, prompt, how);
+  EXPECT_EQ(f.outcome.code, BLEND_OK)
+      << blend_code_name(f.outcome.code) << ": " << f.outcome.message;
+  return std::move(f.fusion);
+}
+
+int32_t precompute(const Model& model, const Store& store, const std::vector<int32_t>& tokens,
+                   const std::vector<int32_t>& prefix, blend_chunk_id* id) {
+  blend_precompute_options options;
+  EXPECT_EQ(blend_precompute_options_init(&options, sizeof options), BLEND_OK);
+  options.prefix = prefix.data();
+  options.n_prefix = prefix.size();
+  blend_error* error = nullptr;
+  const int32_t code = blend_precompute(model.get(), store.get(), tokens.data(), tokens.size(),
+                                        &options, id, &error);
+  must(code, error, "blend_precompute");
+  return code;
+}
+
+void precompute_all(const Model& model, const Store& store, const Prompt& prompt,
+                    const std::vector<int32_t>& chunk_prefix) {
+  std::vector<int32_t> before;
+  for (const ReferenceSegment& s : prompt) {
+    if (s.kind == BLEND_SEGMENT_PREFIX) precompute(model, store, s.tokens, before);
+    if (s.kind == BLEND_SEGMENT_CHUNK) precompute(model, store, s.tokens, chunk_prefix);
+    before.insert(before.end(), s.tokens.begin(), s.tokens.end());
+  }
+}
+
+std::vector<float> logits(const Fusion& fusion) {
+  if (!fusion) return {};
+  const float* data = nullptr;
+  size_t n = 0;
+  blend_error* error = nullptr;
+  must(blend_fusion_logits(fusion.get(), &data, &n, &error), error, "blend_fusion_logits");
+  return {data, data + n};
+}
+
+std::vector<float> deviation(const Fusion& fusion) {
+  if (!fusion) return {};
+  const float* data = nullptr;
+  size_t n = 0;
+  blend_error* error = nullptr;
+  must(blend_fusion_deviation(fusion.get(), &data, &n, &error), error, "blend_fusion_deviation");
+  return {data, data + n};
+}
+
+std::vector<uint32_t> selected(const Fusion& fusion) {
+  if (!fusion) return {};
+  const uint32_t* rows = nullptr;
+  size_t n = 0;
+  blend_error* error = nullptr;
+  must(blend_fusion_selected(fusion.get(), &rows, &n, &error), error, "blend_fusion_selected");
+  return {rows, rows + n};
+}
+
+blend_fusion_info info(const Fusion& fusion) {
+  blend_fusion_info i;
+  EXPECT_EQ(blend_fusion_info_init(&i, sizeof i), BLEND_OK);
+  blend_error* error = nullptr;
+  must(blend_fusion_get_info(fusion.get(), &i, &error), error, "blend_fusion_get_info");
+  return i;
+}
+
+blend_segment_info segment_info(const Fusion& fusion, size_t segment) {
+  blend_segment_info i;
+  EXPECT_EQ(blend_segment_info_init(&i, sizeof i), BLEND_OK);
+  blend_error* error = nullptr;
+  must(blend_fusion_get_segment(fusion.get(), segment, &i, &error), error,
+       "blend_fusion_get_segment");
+  return i;
+}
+
+blend_layer_info layer_info(const Fusion& fusion, uint32_t layer) {
+  blend_layer_info i;
+  EXPECT_EQ(blend_layer_info_init(&i, sizeof i), BLEND_OK);
+  blend_error* error = nullptr;
+  must(blend_fusion_get_layer(fusion.get(), layer, &i, &error), error, "blend_fusion_get_layer");
+  return i;
+}
+
+void decode(const Fusion& fusion, const std::vector<int32_t>& tokens) {
+  blend_error* error = nullptr;
+  must(blend_decode(fusion.get(), tokens.data(), tokens.size(), nullptr, &error), error,
+       "blend_decode");
+}
+
+std::vector<int32_t> flatten(const Prompt& prompt) {
+  std::vector<int32_t> tokens;
+  for (const auto& s : prompt) tokens.insert(tokens.end(), s.tokens.begin(), s.tokens.end());
+  return tokens;
+}
+
+double max_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
+  double most = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const double d = std::abs(static_cast<double>(a[i]) - b[i]);
+    if (!std::isfinite(d)) return std::numeric_limits<double>::infinity();
+    most = std::max(most, d);
+  }
+  return most;
+}
+
+double max_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  return max_difference(a, widen(b));
+}
+
+std::vector<double> widen(const std::vector<float>& a) { return {a.begin(), a.end()}; }
+
+}  // namespace blend::test

@@ -1,0 +1,91 @@
+// The C ABI as the conformance tests use it: owned handles and one call that fuses a prompt.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "blend/blend.h"
+#include "support/reference_fusion.h"
+
+namespace blend::test {
+
+template <auto Close>
+struct CloseWith {
+  template <typename T>
+  void operator()(T* handle) const {
+    Close(handle);
+  }
+};
+using Ctx = std::unique_ptr<blend_ctx, CloseWith<blend_ctx_close>>;
+using Model = std::unique_ptr<blend_model, CloseWith<blend_model_close>>;
+using Store = std::unique_ptr<blend_store, CloseWith<blend_store_close>>;
+using Fusion = std::unique_ptr<blend_fusion, CloseWith<blend_fusion_close>>;
+using Cancel = std::unique_ptr<blend_cancel, CloseWith<blend_cancel_free>>;
+
+// What a call said: its code, and the error object's content.
+struct Outcome {
+  int32_t code = BLEND_OK;
+  int64_t detail = 0;
+  std::string message;
+};
+// Takes the error object; the call's code and the object's must agree.
+Outcome outcome(int32_t code, blend_error* error);
+
+// Counts the events of a context; may be called from several threads.
+struct EventCount {
+  std::atomic<int> n{0};
+  std::atomic<int32_t> last_code{0};
+  static int32_t on_event(void* user, int32_t code, const char* message);
+};
+
+Ctx make_ctx(uint32_t n_threads = 2, EventCount* events = nullptr);
+Model open_model(const Ctx& ctx, const std::string& path);
+Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_KV_F32);
+
+struct FuseCase {
+  uint32_t policy = BLEND_POLICY_HKVD;
+  uint32_t metric = BLEND_METRIC_V;
+  uint32_t check_layer = 1;
+  double ratio = 0.15;
+  uint32_t on_miss = BLEND_MISS_PRECOMPUTE;
+  uint32_t reserve_tokens = 64;
+  std::vector<int32_t> chunk_prefix = {};
+};
+
+using Prompt = std::vector<ReferenceSegment>;
+
+struct Fused {
+  Outcome outcome;
+  Fusion fusion;
+};
+Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how);
+// The same, with a test failure when it does not succeed.
+Fusion fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how);
+
+// Stores a chunk and waits for it; a test failure when that fails. Returns the call's code.
+int32_t precompute(const Model& model, const Store& store, const std::vector<int32_t>& tokens,
+                   const std::vector<int32_t>& prefix = {}, blend_chunk_id* id = nullptr);
+// Stores the PREFIX (each after those before it) and CHUNK segments of a prompt.
+void precompute_all(const Model& model, const Store& store, const Prompt& prompt,
+                    const std::vector<int32_t>& chunk_prefix);
+
+std::vector<float> logits(const Fusion& fusion);
+std::vector<float> deviation(const Fusion& fusion);
+std::vector<uint32_t> selected(const Fusion& fusion);
+blend_fusion_info info(const Fusion& fusion);
+blend_segment_info segment_info(const Fusion& fusion, size_t segment);
+blend_layer_info layer_info(const Fusion& fusion, uint32_t layer);
+void decode(const Fusion& fusion, const std::vector<int32_t>& tokens);
+
+// All tokens of a prompt in order.
+std::vector<int32_t> flatten(const Prompt& prompt);
+// max |a - b|; infinite when a value is not finite or the sizes differ.
+double max_difference(const std::vector<float>& a, const std::vector<double>& b);
+double max_difference(const std::vector<float>& a, const std::vector<float>& b);
+std::vector<double> widen(const std::vector<float>& a);
+
+}  // namespace blend::test
