@@ -1,0 +1,87 @@
+// LmdbSnapshot: a read transaction of the store, and the chunk sources that read from it.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "base/cancel.h"
+#include "store/chunk_store.h"
+#include "store/lmdb_env.h"
+#include "store/manifest.h"
+#include "store/write_back.h"
+
+namespace blend {
+
+// What a store's object shares with its snapshots. Thread-safe.
+struct StoreCommon {
+  std::shared_ptr<LmdbEnv> env;
+  EventSink events;
+  std::atomic<uint64_t> hits{0}, misses{0}, damaged{0}, written{0}, write_errors{0};
+
+  void event(int32_t code, const std::string& message) const {
+    if (events) events(code, message);
+  }
+  // Counts a damaged chunk and tells the event sink.
+  void damage(const Status& status) {
+    damaged.fetch_add(1, std::memory_order_relaxed);
+    event(status.code(), status.message());
+  }
+};
+
+// Key of a piece: id, then its number big-endian, so that LMDB keeps a chunk's pieces in order.
+struct PieceKey {
+  std::array<uint8_t, 36> bytes;
+  PieceKey(const Sha256& id, uint32_t piece);
+  MDB_val val() { return {bytes.size(), bytes.data()}; }
+};
+inline MDB_val id_val(const Sha256& id) { return {id.size(), const_cast<uint8_t*>(id.data())}; }
+
+// Reads the layers of one chunk. Several sources of one transaction may be used by different
+// threads: look-ups take turns, the bytes are copied and checked outside the lock.
+class LmdbSource final : public ChunkSource {
+ public:
+  // `txn`, `view` and `mutex` must outlive it.
+  LmdbSource(const Txn& txn, const MapView& view, std::mutex& mutex, Manifest manifest);
+
+  const ChunkMeta& meta() const override { return manifest_.meta; }
+  void prefetch(uint32_t layer) override;
+  Status read_layer(uint32_t layer, std::byte* out) override;
+  // A piece behind the last one, which nothing would ever read.
+  Status check_no_more_pieces();
+
+ private:
+  // The bytes of a piece in the map, with the length that it must have.
+  Result<std::span<const std::byte>> piece(uint32_t number);
+
+  const Txn& txn_;
+  const MapView& view_;
+  std::mutex& mutex_;
+  const Manifest manifest_;
+  std::vector<const std::byte*> pieces_;  // found so far
+};
+
+class LmdbSnapshot final : public StoreSnapshot {
+ public:
+  // `pending`: what the write-back queue held before the transaction began.
+  LmdbSnapshot(std::shared_ptr<StoreCommon> common, Txn txn, MapView view, RecordMap pending)
+      : common_(std::move(common)),
+        pending_(std::move(pending)),
+        txn_(std::move(txn)),
+        view_(view) {}
+
+  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override;
+
+ private:
+  const std::shared_ptr<StoreCommon> common_;
+  const RecordMap pending_;
+  const Txn txn_;
+  const MapView view_;
+  std::mutex mutex_;  // LMDB's transaction, used by open() and the sources
+};
+
+// NOT_FOUND, or as decode_manifest().
+Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256& id);
+
+}  // namespace blend

@@ -1,0 +1,232 @@
+#include "store/manifest.h"
+
+#include <algorithm>
+
+#include "store/wire.h"
+
+namespace blend {
+namespace {
+
+constexpr uint32_t kManifestMagic = 0x4d4b4c42;  // "BLKM"
+constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
+constexpr uint64_t kMaxStreamBytes = 1ull << 46;  // keeps every product below in 64 bits
+constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 4 + 8 + 4 + 4;
+constexpr size_t kExtentBytes = 3 * 8;
+constexpr size_t kChecksumBytes = 8;
+
+void seal(ByteWriter& out) { out.put<uint64_t>(checksum64(out.view().data(), out.view().size())); }
+
+bool sealed(std::span<const std::byte> bytes) {
+  if (bytes.size() < kChecksumBytes) return false;
+  ByteReader tail(bytes.last(kChecksumBytes));
+  return tail.get<uint64_t>() == checksum64(bytes.data(), bytes.size() - kChecksumBytes);
+}
+
+bool shape_is_sane(const ChunkShape& s) {
+  if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
+  if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
+  if (s.n_tokens > (1u << 30)) return false;
+  uint64_t total = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
+  for (const uint64_t factor : {s.n_layers, s.n_tokens, s.kv_dim}) {
+    if (__builtin_mul_overflow(total, factor, &total)) return false;
+  }
+  return total <= kMaxStreamBytes;
+}
+
+Status corrupt(const Sha256& id, const char* what) {
+  return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
+                    to_hex(id).c_str(), what);
+}
+
+constexpr uint64_t round_to_pages(uint64_t value_bytes) {
+  return (value_bytes + 16 + 4095) / 4096 * 4096;
+}
+
+}  // namespace
+
+uint64_t Manifest::footprint() const {
+  const uint64_t stream = stream_bytes();
+  const uint64_t manifest_bytes =
+      kFixedBytes + meta.tokens.size() * 4 + layers.size() * kExtentBytes + kChecksumBytes;
+  return stream / kPieceBytes * round_to_pages(kPieceBytes) +
+         (stream % kPieceBytes != 0 ? round_to_pages(stream % kPieceBytes) : 0) +
+         round_to_pages(manifest_bytes);
+}
+
+Status check_record(const ChunkRecord& record) {
+  const ChunkShape& s = record.meta.shape;
+  if (!shape_is_sane(s)) {
+    return make_error(
+        BLEND_E_INVALID_ARGUMENT,
+        "a chunk of %u layers, %u tokens and kv_dim %u cannot be stored: each must be "
+        "at least 1 and the whole at most 64 TiB",
+        s.n_layers, s.n_tokens, s.kv_dim);
+  }
+  if (record.meta.tokens.size() != s.n_tokens) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu token ids for %u tokens",
+                      to_hex(record.meta.id).c_str(), record.meta.tokens.size(), s.n_tokens);
+  }
+  if (record.data.bytes() != s.total_bytes()) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu bytes of K and V instead of %zu",
+                      to_hex(record.meta.id).c_str(), record.data.bytes(), s.total_bytes());
+  }
+  return Status::ok();
+}
+
+Manifest describe(const ChunkRecord& record) {
+  Manifest m;
+  m.meta = record.meta;
+  const size_t layer_bytes = record.meta.shape.layer_bytes();
+  m.layers.reserve(record.meta.shape.n_layers);
+  for (uint32_t layer = 0; layer < record.meta.shape.n_layers; ++layer) {
+    m.layers.push_back(
+        {layer * layer_bytes, layer_bytes, checksum64(record.k(layer), layer_bytes)});
+  }
+  return m;
+}
+
+std::string encode_manifest(const Manifest& m) {
+  const ChunkMeta& meta = m.meta;
+  ByteWriter out;
+  out.reserve(kFixedBytes + meta.tokens.size() * 4 + m.layers.size() * kExtentBytes +
+              kChecksumBytes);
+  out.put<uint32_t>(kManifestMagic);
+  out.put<uint16_t>(kStoreFormatVersion);
+  out.put<uint8_t>(static_cast<uint8_t>(m.codec));
+  out.put<uint8_t>(static_cast<uint8_t>(meta.shape.dtype));
+  out.bytes(meta.id.data(), meta.id.size());
+  out.bytes(meta.fingerprint.data(), meta.fingerprint.size());
+  out.put<uint32_t>(meta.shape.n_layers);
+  out.put<uint32_t>(meta.shape.n_tokens);
+  out.put<uint32_t>(meta.shape.kv_dim);
+  out.put<uint32_t>(meta.n_prefix_tokens);
+  out.put<int64_t>(meta.created_unix_s);
+  out.put<uint32_t>(kPieceBytes);
+  out.put<uint32_t>(0);  // flags, none yet
+  for (const int32_t token : meta.tokens) out.put<int32_t>(token);
+  for (const LayerExtent& e : m.layers) {
+    out.put<uint64_t>(e.offset);
+    out.put<uint64_t>(e.length);
+    out.put<uint64_t>(e.checksum);
+  }
+  seal(out);
+  return out.take();
+}
+
+Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256& id) {
+  if (!sealed(bytes)) return corrupt(id, "its checksum does not match");
+  // A manifest with a right checksum may still be hostile or of another build: check every field.
+  ByteReader in(bytes.first(bytes.size() - kChecksumBytes));
+  if (in.get<uint32_t>() != kManifestMagic) return corrupt(id, "its magic number is wrong");
+  const auto version = in.get<uint16_t>();
+  const auto codec = in.get<uint8_t>();
+  const auto dtype = in.get<uint8_t>();
+  if (version != kStoreFormatVersion || codec != static_cast<uint8_t>(Codec::none)) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "chunk %s is of record version %u and codec %u; this build reads version %u "
+                      "and codec 0: use the build that wrote it, or remove the chunk",
+                      to_hex(id).c_str(), version, codec, kStoreFormatVersion);
+  }
+  Manifest m;
+  m.codec = static_cast<Codec>(codec);
+  ChunkMeta& meta = m.meta;
+  in.bytes(meta.id.data(), meta.id.size());
+  in.bytes(meta.fingerprint.data(), meta.fingerprint.size());
+  meta.shape.n_layers = in.get<uint32_t>();
+  meta.shape.n_tokens = in.get<uint32_t>();
+  meta.shape.kv_dim = in.get<uint32_t>();
+  meta.shape.dtype = static_cast<DType>(dtype);
+  meta.n_prefix_tokens = in.get<uint32_t>();
+  meta.created_unix_s = in.get<int64_t>();
+  const auto piece_bytes = in.get<uint32_t>();
+  const auto flags = in.get<uint32_t>();
+  if (!in.ok()) return corrupt(id, "it is too short");
+  if (meta.id != id) return corrupt(id, "it describes another chunk");
+  if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
+  if (piece_bytes != kPieceBytes || flags != 0) return corrupt(id, "its flags are unknown");
+  // Compared before anything is allocated by these counts.
+  if (in.remaining() !=
+      uint64_t{meta.shape.n_tokens} * 4 + uint64_t{meta.shape.n_layers} * kExtentBytes) {
+    return corrupt(id, "its length does not fit its shape");
+  }
+  meta.tokens.resize(meta.shape.n_tokens);
+  for (int32_t& token : meta.tokens) token = in.get<int32_t>();
+  m.layers.resize(meta.shape.n_layers);
+  const uint64_t layer_bytes = meta.shape.layer_bytes();
+  for (uint32_t layer = 0; layer < meta.shape.n_layers; ++layer) {
+    LayerExtent& e = m.layers[layer];
+    e.offset = in.get<uint64_t>();
+    e.length = in.get<uint64_t>();
+    e.checksum = in.get<uint64_t>();
+    // Codec none: every layer is as long as its shape says, one after the other.
+    if (e.offset != layer * layer_bytes || e.length != layer_bytes) {
+      return corrupt(id, "its layers do not fit its shape");
+    }
+  }
+  if (!in.ok()) return corrupt(id, "it is too short");
+  return m;
+}
+
+std::string encode_format() {
+  ByteWriter out;
+  out.bytes(kFormatMagic, sizeof kFormatMagic);
+  out.put<uint32_t>(kStoreFormatVersion);
+  out.put<uint32_t>(kPieceBytes);
+  seal(out);
+  return out.take();
+}
+
+Status check_format(std::span<const std::byte> bytes) {
+  ByteReader in(bytes);
+  char magic[sizeof kFormatMagic] = {};
+  in.bytes(magic, sizeof magic);
+  const auto version = in.get<uint32_t>();
+  if (!in.ok() || !std::equal(magic, magic + sizeof magic, kFormatMagic)) {
+    return {BLEND_E_FORMAT, "its format record is not one of libblend"};
+  }
+  // The checksum comes before the version, so that a flipped bit is not taken for a new release.
+  if (!sealed(bytes)) return {BLEND_E_CORRUPT, "its format record fails its checksum"};
+  if (version != kStoreFormatVersion) {
+    return make_error(BLEND_E_MISMATCH,
+                      "it has store format version %u and this build reads version %u: use the "
+                      "release that wrote it, or another directory",
+                      version, kStoreFormatVersion);
+  }
+  if (in.get<uint32_t>() != kPieceBytes) {
+    return {BLEND_E_MISMATCH, "it is cut into pieces of another size"};
+  }
+  return Status::ok();
+}
+
+void StoreCounters::add(const Manifest& m) {
+  n_chunks += 1;
+  n_tokens += m.meta.shape.n_tokens;
+  kv_bytes += m.meta.shape.total_bytes();
+  footprint += m.footprint();
+}
+
+void StoreCounters::subtract(const Manifest& m) {
+  n_chunks -= 1;
+  n_tokens -= m.meta.shape.n_tokens;
+  kv_bytes -= m.meta.shape.total_bytes();
+  footprint -= m.footprint();
+}
+
+std::string encode_counters(const StoreCounters& c) {
+  ByteWriter out;
+  for (const uint64_t n : {c.n_chunks, c.n_tokens, c.kv_bytes, c.footprint}) out.put<uint64_t>(n);
+  seal(out);
+  return out.take();
+}
+
+Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
+  if (bytes.size() != 4 * 8 + kChecksumBytes || !sealed(bytes)) {
+    return Status{BLEND_E_CORRUPT, "the store's counters fail their checksum"};
+  }
+  ByteReader in(bytes);
+  StoreCounters c;
+  for (uint64_t* n : {&c.n_chunks, &c.n_tokens, &c.kv_bytes, &c.footprint}) *n = in.get<uint64_t>();
+  return c;
+}
+
+}  // namespace blend

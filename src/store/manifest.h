@@ -1,0 +1,75 @@
+// Manifest: the record in the `meta` database that describes one stored chunk (FORMAT.md), and the
+// two records of the `info` database.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/status.h"
+#include "store/chunk.h"
+
+namespace blend {
+
+inline constexpr uint32_t kStoreFormatVersion = 1;
+
+// A value of this size and LMDB's 16-byte page header fill 256 pages exactly. Values of one size
+// keep LMDB's search for contiguous free pages short: with values as long as layers or chunks the
+// cost of a put grew a hundredfold as the store aged.
+inline constexpr uint32_t kPieceBytes = (1u << 20) - 16;
+
+enum class Codec : uint8_t { none = 0 };
+
+// Where a layer lies in the chunk's stream, as stored (after the codec).
+struct LayerExtent {
+  uint64_t offset = 0;
+  uint64_t length = 0;
+  uint64_t checksum = 0;  // XXH3-64 of the stored bytes
+};
+
+struct Manifest {
+  ChunkMeta meta;
+  Codec codec = Codec::none;
+  std::vector<LayerExtent> layers;  // [n_layers]
+
+  uint64_t stream_bytes() const {
+    return layers.empty() ? 0 : layers.back().offset + layers.back().length;
+  }
+  uint32_t n_pieces() const {
+    return static_cast<uint32_t>((stream_bytes() + kPieceBytes - 1) / kPieceBytes);
+  }
+  // What the chunk takes on disk, page headers and rounding included: what the quota counts.
+  uint64_t footprint() const;
+};
+
+// Refuses a record whose parts contradict each other (INVALID_ARGUMENT).
+Status check_record(const ChunkRecord& record);
+// Describes a record that check_record() accepted; hashes every layer.
+Manifest describe(const ChunkRecord& record);
+
+std::string encode_manifest(const Manifest& manifest);
+// CORRUPT: the bytes fail their checksum or contradict themselves or `id`; UNSUPPORTED: a codec or
+// version that this build does not know.
+Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256& id);
+
+// `info` / "format"
+std::string encode_format();
+// FORMAT (not a store), MISMATCH (another version), CORRUPT.
+Status check_format(std::span<const std::byte> bytes);
+
+// `info` / "counters": kept in the transaction of every put and remove, so that stat is O(1).
+struct StoreCounters {
+  uint64_t n_chunks = 0;
+  uint64_t n_tokens = 0;
+  uint64_t kv_bytes = 0;   // of K and V before any codec
+  uint64_t footprint = 0;  // sum of Manifest::footprint()
+
+  void add(const Manifest& m);
+  void subtract(const Manifest& m);
+  bool operator==(const StoreCounters&) const = default;
+};
+std::string encode_counters(const StoreCounters& counters);
+Result<StoreCounters> decode_counters(std::span<const std::byte> bytes);
+
+}  // namespace blend

@@ -1,0 +1,187 @@
+#include "store/store_path.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "store/lmdb_check.h"
+
+namespace blend {
+namespace {
+
+// Closes on every way out. Never used on LMDB's lock file: closing any descriptor of that one drops
+// the process's locks.
+class Fd {
+ public:
+  explicit Fd(int fd) : fd_(fd) {}
+  ~Fd() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+Status sync_directory(const std::string& path) {
+  const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot open '%s'", path.c_str());
+  // Some file systems cannot sync a directory and say EINVAL; there is no more to be done there.
+  if (fsync(fd.get()) != 0 && errno != EINVAL) {
+    return make_errno(BLEND_E_IO, errno, "cannot sync '%s'", path.c_str());
+  }
+  return Status::ok();
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t end = path.find_last_not_of('/');
+  if (end == std::string::npos) return "/";
+  const size_t slash = path.rfind('/', end);
+  if (slash == std::string::npos) return ".";
+  const size_t last = path.find_last_not_of('/', slash);
+  return last == std::string::npos ? "/" : path.substr(0, last + 1);
+}
+
+// mkdir -p, top down, each new entry made durable in its parent.
+Status make_directories(const std::string& path) {
+  for (size_t at = 1; at <= path.size(); ++at) {
+    if (at != path.size() && path[at] != '/') continue;
+    if (path[at - 1] == '/') continue;
+    const std::string part = path.substr(0, at);
+    if (mkdir(part.c_str(), 0777) == 0) {
+      BLEND_RETURN_IF_ERROR(sync_directory(parent_of(part)));
+      continue;
+    }
+    const int error = errno;
+    struct stat st {};
+    if (stat(part.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
+    if (error == EEXIST || error == ENOTDIR) {
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "'%s' is not a directory: give a directory for the store", part.c_str());
+    }
+    return make_errno(BLEND_E_IO, error, "cannot create the directory '%s'", part.c_str());
+  }
+  return Status::ok();
+}
+
+// LMDB needs one machine's page cache and its locks: two hosts on one file destroy it.
+const char* network_file_system(const std::string& path) {
+  struct statfs fs {};
+  if (statfs(path.c_str(), &fs) != 0) return nullptr;
+  switch (static_cast<uint32_t>(fs.f_type)) {
+    case 0x6969:
+      return "NFS";
+    case 0x517B:
+    case 0xFF534D42:
+    case 0xFE534D42:
+      return "SMB/CIFS";
+    case 0x5346414F:
+    case 0x6B414653:
+      return "AFS";
+    case 0x73757245:
+      return "Coda";
+    case 0x0BD00BD0:
+      return "Lustre";
+    case 0x00C36400:
+      return "Ceph";
+    case 0x01161970:
+      return "GFS2";
+    case 0x7461636F:
+      return "OCFS2";
+    case 0x47504653:
+      return "GPFS";
+    case 0x01021997:
+      return "9P";
+    default:
+      return nullptr;
+  }
+}
+
+Status judge_directory(const std::string& path) {
+  if (const char* name = network_file_system(path); name != nullptr) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "'%s' is on a network file system (%s), where LMDB loses data: use a local "
+                      "directory",
+                      path.c_str(), name);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<StoreDirectory> prepare_store_directory(const std::string& path, bool create) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return Status{BLEND_E_INVALID_ARGUMENT, "the path of a store is empty or holds a NUL"};
+  }
+  struct stat st {};
+  if (stat(path.c_str(), &st) != 0) {
+    const int error = errno;
+    if (error == ENOTDIR) {
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "a part of '%s' is not a directory: give a directory for the store",
+                        path.c_str());
+    }
+    if (error != ENOENT) return make_errno(BLEND_E_IO, error, "cannot open '%s'", path.c_str());
+    if (!create) {
+      return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': the directory is missing",
+                        path.c_str());
+    }
+    BLEND_RETURN_IF_ERROR(make_directories(path));
+  } else if (!S_ISDIR(st.st_mode)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is a file: give a directory for the store",
+                      path.c_str());
+  }
+  BLEND_RETURN_IF_ERROR(judge_directory(path));
+
+  StoreDirectory directory;
+  directory.data_path = path + "/" + kDataFile;
+  const char* data = directory.data_path.c_str();
+  int raw = open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (raw < 0 && errno == ENOENT) {
+    if (!create) {
+      return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': it has no %s", path.c_str(),
+                        kDataFile);
+    }
+    raw = open(data, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (raw >= 0) {
+      const Fd made(raw);
+      BLEND_RETURN_IF_ERROR(sync_directory(path));
+      raw = open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    }
+  }
+  const Fd fd(raw);
+  if (fd.get() < 0 || fstat(fd.get(), &st) != 0) {
+    return make_errno(BLEND_E_IO, errno, "cannot open '%s'", data);
+  }
+  if (!S_ISREG(st.st_mode)) {
+    return make_error(BLEND_E_FORMAT, "'%s' is not a store: its %s is no regular file",
+                      path.c_str(), kDataFile);
+  }
+  directory.identity = {static_cast<uint64_t>(st.st_dev), static_cast<uint64_t>(st.st_ino)};
+  if (st.st_size == 0) {
+    if (create) return directory;
+    return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': its %s is empty", path.c_str(),
+                      kDataFile);
+  }
+  // Another process may be writing the first pages just now: give it a moment before judging.
+  for (int attempt = 0;; ++attempt) {
+    auto page_size = check_lmdb_header(fd.get());
+    if (page_size.is_ok()) {
+      directory.page_size = page_size.value();
+      return directory;
+    }
+    if (attempt == 2 || fstat(fd.get(), &st) != 0 || st.st_size >= 2 * 4096) {
+      return page_size.status().with_context("'" + path + "' is not a usable store");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace blend

@@ -1,0 +1,125 @@
+#include "store/write_back.h"
+
+#include <exception>
+#include <system_error>
+
+namespace blend {
+
+WriteBack::WriteBack(uint64_t queue_bytes, Write write, OnError on_error)
+    : queue_bytes_(queue_bytes), write_(std::move(write)), on_error_(std::move(on_error)) {}
+
+WriteBack::~WriteBack() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  work_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
+  const Sha256 id = record->meta.id;
+  const uint64_t size = size_of(*record);
+  std::unique_lock lock(mutex_);
+  if (!thread_.joinable()) {
+    try {
+      thread_ = std::thread([this] { run(); });
+    } catch (const std::system_error& e) {
+      return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the write-back thread: %s", e.what());
+    }
+  }
+  space_.wait(lock, [&] {
+    // Read anew at every wake: the record it would replace may have left meanwhile.
+    const auto old = queued_.find(id);
+    const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
+    return others == 0 || (size <= queue_bytes_ && others <= queue_bytes_ - size);
+  });
+  if (const auto old = queued_.find(id); old != queued_.end()) {
+    bytes_ += size - size_of(*old->second);
+    old->second = std::move(record);
+    return Status::ok();
+  }
+  queued_.emplace(id, std::move(record));
+  order_.push_back(id);
+  bytes_ += size;
+  ++pushed_;
+  work_.notify_one();
+  return Status::ok();
+}
+
+void WriteBack::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    work_.wait(lock, [&] { return stop_ || !order_.empty(); });
+    if (order_.empty()) return;
+    const auto next = queued_.find(order_.front());
+    order_.pop_front();
+    if (next != queued_.end()) {
+      in_flight_ = std::move(next->second);
+      queued_.erase(next);
+      const std::shared_ptr<const ChunkRecord> record = in_flight_;
+      lock.unlock();
+      Status status;
+      try {
+        status = write_(*record);
+      } catch (const std::exception& e) {
+        status = {BLEND_E_OUT_OF_MEMORY, std::string("write-back: ") + e.what()};
+      }
+      if (!status.is_ok()) on_error_(status);
+      lock.lock();
+      if (!status.is_ok() && first_error_.is_ok()) first_error_ = status;
+      bytes_ -= size_of(*record);
+      in_flight_.reset();
+    }
+    ++done_;
+    space_.notify_all();
+  }
+}
+
+Status WriteBack::flush() {
+  std::unique_lock lock(mutex_);
+  space_.wait(lock, [this, target = pushed_] { return done_ >= target; });
+  return std::exchange(first_error_, Status::ok());
+}
+
+void WriteBack::drain() {
+  std::unique_lock lock(mutex_);
+  space_.wait(lock, [this, target = pushed_] { return done_ >= target; });
+}
+
+std::shared_ptr<const ChunkRecord> WriteBack::find(const Sha256& id) const {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = queued_.find(id); it != queued_.end()) return it->second;
+  if (in_flight_ != nullptr && in_flight_->meta.id == id) return in_flight_;
+  return nullptr;
+}
+
+RecordMap WriteBack::pending() const {
+  const std::lock_guard lock(mutex_);
+  RecordMap all = queued_;
+  if (in_flight_ != nullptr) all.emplace(in_flight_->meta.id, in_flight_);
+  return all;
+}
+
+bool WriteBack::cancel(const Sha256& id) {
+  std::unique_lock lock(mutex_);
+  bool dropped = false;
+  if (const auto it = queued_.find(id); it != queued_.end()) {
+    bytes_ -= size_of(*it->second);
+    queued_.erase(it);
+    dropped = true;
+    space_.notify_all();
+  }
+  // Only the write under way now: a newer one of the same id was pushed after this call.
+  if (in_flight_ != nullptr && in_flight_->meta.id == id) {
+    space_.wait(lock, [this, target = done_ + 1] { return done_ >= target; });
+  }
+  return dropped;
+}
+
+uint64_t WriteBack::bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace blend
