@@ -1,0 +1,5 @@
+add_executable(store_crash ${CMAKE_CURRENT_LIST_DIR}/store_crash.cpp)
+target_link_libraries(store_crash PRIVATE blend_core blend_test_support GTest::gtest)
+blend_warnings(store_crash)
+add_test(NAME store_crash COMMAND store_crash)
+set_tests_properties(store_crash PROPERTIES TIMEOUT 300 LABELS crash)

@@ -1,0 +1,89 @@
+// Chunks made of a seed, and whether a store gives them back byte for byte.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "store/chunk_store.h"
+
+namespace blend::test {
+
+inline std::shared_ptr<ChunkRecord> make_record(uint32_t seed,
+                                                ChunkShape shape = {2, 8, 16, DType::f16}) {
+  auto r = std::make_shared<ChunkRecord>();
+  std::mt19937_64 rng(seed);
+  r->meta.shape = shape;
+  r->meta.fingerprint.fill(0x5a);
+  r->meta.n_prefix_tokens = seed % 3;
+  r->meta.created_unix_s = 1'700'000'000 + seed;
+  for (uint32_t i = 0; i < shape.n_tokens; ++i) {
+    r->meta.tokens.push_back(static_cast<int32_t>(rng() % 32000));
+  }
+  r->meta.tokens[0] = static_cast<int32_t>(seed);
+  r->meta.id = chunk_id(r->meta.fingerprint, shape.dtype, {}, "", r->meta.tokens);
+  r->data = std::move(AlignedBuffer::allocate(shape.total_bytes()).value());
+  for (size_t at = 0; at < r->data.bytes(); at += 8) {
+    const uint64_t word = rng();
+    std::memcpy(r->data.data() + at, &word, std::min<size_t>(8, r->data.bytes() - at));
+  }
+  return r;
+}
+
+// OK if `source` gives exactly `want`; the source's error; INTERNAL for wrong bytes, which no
+// damage may ever cause.
+inline Status compare(ChunkSource& source, const ChunkRecord& want) {
+  const ChunkMeta& m = source.meta();
+  if (m.id != want.meta.id || m.fingerprint != want.meta.fingerprint ||
+      !(m.shape == want.meta.shape) || m.n_prefix_tokens != want.meta.n_prefix_tokens ||
+      m.created_unix_s != want.meta.created_unix_s || m.tokens != want.meta.tokens) {
+    return {BLEND_E_INTERNAL, "another description"};
+  }
+  std::vector<std::byte> layer(m.shape.layer_bytes());
+  for (uint32_t l = 0; l < m.shape.n_layers; ++l) {
+    source.prefetch(l);
+    BLEND_RETURN_IF_ERROR(source.read_layer(l, layer.data()));
+    if (std::memcmp(layer.data(), want.k(l), layer.size()) != 0) {
+      return {BLEND_E_INTERNAL, "wrong bytes"};
+    }
+  }
+  return Status::ok();
+}
+
+inline Status compare(ChunkStore& store, const ChunkRecord& want) {
+  BLEND_ASSIGN(const auto snapshot, store.snapshot());
+  BLEND_ASSIGN(const auto source, snapshot->open(want.meta.id));
+  return compare(*source, want);
+}
+
+// The value of a Result that the test relies on.
+template <typename T>
+T take(Result<T> result) {
+  EXPECT_TRUE(result.is_ok()) << result.status().message();
+  return std::move(result.value());
+}
+
+inline std::shared_ptr<ChunkStore> open_store(const std::string& path, StoreOptions options = {},
+                                              EventSink events = {}) {
+  auto store = open_lmdb_store(path, options, std::move(events));
+  EXPECT_TRUE(store.is_ok()) << store.status().message();
+  return store.is_ok() ? store.value() : nullptr;
+}
+
+#define EXPECT_OK(expr)                                                       \
+  do {                                                                        \
+    const ::blend::Status expect_ok_ = (expr);                                \
+    EXPECT_TRUE(expect_ok_.is_ok()) << #expr << ": " << expect_ok_.message(); \
+  } while (false)
+#define EXPECT_CODE(want, expr)                                     \
+  do {                                                              \
+    const ::blend::Status expect_code_ = (expr);                    \
+    EXPECT_EQ(want, expect_code_.code()) << expect_code_.message(); \
+    EXPECT_FALSE(expect_code_.message().empty());                   \
+  } while (false)
+
+}  // namespace blend::test
