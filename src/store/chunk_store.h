@@ -53,9 +53,9 @@ class ChunkStore {
   virtual Status put_async(std::shared_ptr<const ChunkRecord> record) = 0;
   virtual Status flush() = 0;
   virtual Status remove(const Sha256& id) = 0;  // NOT_FOUND
-  // In the order of ids. verify: reads and checks every byte; `problem` is empty for a sound chunk.
-  // A non-zero return of fn stops with CALLBACK and the value as detail. CORRUPT at the end if any
-  // chunk was damaged and verify was set.
+  // In the order of ids, after waiting for the write-back queue. verify: reads and checks every
+  // byte; `problem` is empty for a sound chunk. A non-zero return of fn stops with CALLBACK and the
+  // value as detail. CORRUPT at the end if any chunk was damaged and verify was set.
   using Visit = std::function<int32_t(const ChunkMeta& meta, const std::string& problem)>;
   virtual Status for_each(bool verify, const Visit& fn) = 0;
   virtual Result<StoreStat> stat() = 0;
