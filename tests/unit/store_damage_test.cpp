@@ -179,7 +179,7 @@ TEST(StoreDamage, AFlipAnywhereNeverGivesWrongBytes) {
       for (size_t i = 0; i < 160; i += 1) offsets.push_back(page + i);
     } else if (tree) {
       for (size_t i = 0; i < 32; ++i) offsets.push_back(page + i);
-      for (size_t i = 40; i < 4096; i += 211) offsets.push_back(page + i);
+      for (size_t i = 40; i < 4096; i += 397) offsets.push_back(page + i);
     } else if (flags == 4) {
       for (size_t i = 0; i < 18; ++i) offsets.push_back(page + i);
     } else if (page / 4096 % 29 == 0) {  // K and V

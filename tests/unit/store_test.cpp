@@ -173,7 +173,7 @@ TEST(Store, SnapshotKeepsWhatIsRemovedOrReplaced) {
   EXPECT_OK(compare(*store, *other));
 }
 
-TEST(Store, SnapshotOutlivesNothingButMayMoveBetweenThreads) {
+TEST(Store, SnapshotMayMoveBetweenThreads) {
   TempDir dir;
   auto store = open_store(dir.path());
   const auto a = make_record(1);
