@@ -215,7 +215,7 @@ class CancelToken {
 class Context {
  public:
   explicit Context(const ContextOptions& options = ContextOptions()) {
-    blend_ctx_options copy = options;
+    auto copy = static_cast<const blend_ctx_options&>(options);
     std::shared_ptr<const EventFn> events;
     if (options.events) {
       events = std::make_shared<const EventFn>(options.events);

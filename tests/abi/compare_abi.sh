@@ -12,20 +12,20 @@ dump=$(mktemp)
 trap 'rm -f "$dump"' EXIT
 # --no-corpus-path and the rest: nothing of the machine it was made on goes into the file.
 abidw --headers-dir "$include" --drop-private-types --no-corpus-path --no-comp-dir-path \
-  --no-show-locs --exported-interfaces-only --out-file "$dump" "$library"
+  --no-show-locs --no-elf-needed --exported-interfaces-only --out-file "$dump" "$library"
+sed -i "s#path='[^']*/src/#path='src/#" "$dump"
 if ! grep -q "<function-decl" "$dump"; then
   echo "skipped: $library has no debug information"
   exit 77
 fi
 if [ "${4:-}" = --update ]; then
-  cp "$dump" "$baseline"
+  cat "$dump" >"$baseline"
   echo "wrote $baseline"
   exit 0
 fi
-# Bits 4 and 8: an ABI change, an incompatible one. Additions alone are fine until they are released.
+# New functions are no difference: they break nobody.
 code=0
-abidiff --no-added-syms --headers-dir1 "$include" --headers-dir2 "$include" "$baseline" "$dump" ||
-  code=$?
+abidiff --no-added-syms --harmless "$baseline" "$dump" || code=$?
 if [ $code -ne 0 ]; then
   echo "the ABI differs from $baseline. If that is meant (before the first release, or appended"
   echo "members), run: tests/abi/compare_abi.sh $library $include $baseline --update"

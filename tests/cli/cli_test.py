@@ -40,7 +40,9 @@ class CliTest(unittest.TestCase):
         cwd = self.dir / "cwd"
         cwd.mkdir(exist_ok=True)
         run = subprocess.run(
-            [ARGS.blend, *map(str, args)], capture_output=True, text=True, cwd=cwd, timeout=120
+            [ARGS.blend, *map(str, args)], capture_output=True, cwd=cwd, timeout=120,
+            # A random model's answer need not be UTF-8.
+            encoding="utf-8", errors="replace",
         )
         self.assertEqual(run.returncode, code, f"{args}\n{run.stdout}\n{run.stderr}")
         self.assertEqual(list(cwd.iterdir()), [])
@@ -214,7 +216,8 @@ class CliTest(unittest.TestCase):
                 flags = int.from_bytes(head[10:12], "little")
                 pages = int.from_bytes(head[12:16], "little") if flags & 4 else 1
                 if flags & 4 and pages > 1:
-                    file.seek(position + 16 + 1000)
+                    # Past the layers up to the check layer, which a fuse does not read.
+                    file.seek(position + pages * page * 6 // 10)
                     byte = file.read(1)
                     file.seek(-1, os.SEEK_CUR)
                     file.write(bytes([byte[0] ^ 0x40]))
@@ -286,7 +289,7 @@ class CliTest(unittest.TestCase):
         run = subprocess.run(
             [ARGS.blend, "store", "ls", "--store", self.store], capture_output=True, text=True
         )
-        self.assertIn(run.returncode, (1, 3, 4))
+        self.assertIn(run.returncode, (1, 2, 3, 4))
         self.assertIn(str(self.store), run.stderr)
 
     def test_help_has_examples(self):

@@ -127,6 +127,7 @@ class Packer {
     Chunk chunk;
     chunk.document = document_;
     chunk.text = without_leading_spaces(text);
+    if (trimmed(text).empty()) return;  // the line end that a cut paragraph left over
     chunk.tokens = tokenize_(chunk.text);
     if (!chunk.tokens.empty()) out_.push_back(std::move(chunk));
   }

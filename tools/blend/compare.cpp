@@ -76,15 +76,16 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
   blendpp::FuseOptions full_options = options;
   full_options.policy = BLEND_POLICY_FULL;
   const Run full = answer(model, store, prompt, full_options, max_tokens, nullptr);
-  const std::string full_text = model.detokenize(full.answer);
+  const Run full_again = answer(model, store, prompt, full_options, 0, nullptr);
+  const uint64_t full_ns = std::min(full.ttft_ns, full_again.ttft_ns);
 
   Comparison comparison;
   Comparison::Row reference;
   reference.policy = "full";
-  reference.ttft_ns = full.ttft_ns;
+  reference.ttft_ns = full_ns;
   reference.speedup = 1;
   reference.n_agree = reference.n_places = full.logits.size();
-  reference.answer = full_text;
+  reference.answer = model.detokenize(full.answer);
   reference.same_answer = true;
   comparison.rows.push_back(reference);
 
@@ -99,7 +100,7 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
     row.policy = policy_text(policy);
     row.ttft_ns = std::min(own.ttft_ns, led.ttft_ns);
     row.speedup =
-        row.ttft_ns == 0 ? 0 : static_cast<double>(full.ttft_ns) / static_cast<double>(row.ttft_ns);
+        row.ttft_ns == 0 ? 0 : static_cast<double>(full_ns) / static_cast<double>(row.ttft_ns);
     row.n_places = std::min(full.logits.size(), led.logits.size());
     for (size_t i = 0; i < row.n_places; ++i) {
       row.kl_mean +=

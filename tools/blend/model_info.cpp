@@ -34,7 +34,7 @@ void run(const Options& options) {
     return;
   }
   const auto number = [](uint64_t value) { return std::to_string(value); };
-  Table table({"architecture", info.architecture});
+  Table table({"architecture", info.architecture}, Table::Align::all_left);
   table.add({"name", info.name});
   table.add({"parameters", number(info.n_parameters)});
   table.add({"weights",

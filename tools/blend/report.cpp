@@ -114,7 +114,8 @@ std::string summary_text(const FusionReport& report) {
   Table facts({"policy", info.policy == BLEND_POLICY_HKVD
                              ? format("hkvd, ratio %.3g, metric %s, check layer %u", info.ratio,
                                       metric_text(info.metric).c_str(), info.check_layer)
-                             : policy_text(info.policy)});
+                             : policy_text(info.policy)},
+              Table::Align::all_left);
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   facts.add({"segments", format("%llu: %llu hits, %llu misses", n(info.n_segments), n(info.n_hits),
                                 n(info.n_misses))});

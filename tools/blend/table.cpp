@@ -32,7 +32,7 @@ std::string Table::str() const {
   }
   // A column's title stands as its cells do.
   std::vector<bool> right(widths.size(), false);
-  if (rows_.size() > 1) {
+  if (rows_.size() > 1 && align_ == Align::numbers_right) {
     for (size_t i = 0; i < rows_[1].size(); ++i) right[i] = stands_right(rows_[1][i]);
   }
   std::string out;

@@ -7,15 +7,19 @@
 
 namespace blend_cli {
 
-// Columns as wide as their widest cell. Cells that begin with a digit, '-' or '+' stand right.
+// Columns as wide as their widest cell. Columns of numbers (by their second row) stand right,
+// unless all stand left. Used by one thread.
 class Table {
  public:
-  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  enum class Align { numbers_right, all_left };
+  explicit Table(std::vector<std::string> header, Align align = Align::numbers_right)
+      : rows_{std::move(header)}, align_(align) {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   std::string str() const;
 
  private:
   std::vector<std::vector<std::string>> rows_;
+  Align align_;
 };
 
 std::string format(const char* format, ...) __attribute__((format(printf, 1, 2)));
