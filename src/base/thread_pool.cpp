@@ -63,6 +63,8 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
     return;
   }
   std::lock_guard region(region_);
+  // Restored below: the caller may be inside a task of another context's pool.
+  const ThreadPool* const outer = current_pool;
   current_pool = this;
   task_ = &task;
   n_ = n;
@@ -86,7 +88,7 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
     }
   }
   task_ = nullptr;
-  current_pool = nullptr;
+  current_pool = outer;
 }
 
 void ThreadPool::run_pieces(uint32_t thread) {

@@ -33,7 +33,8 @@ class ThreadPool {
 
   uint32_t n_threads() const { return static_cast<uint32_t>(workers_.size()) + 1; }
 
-  // Calls task(begin, end, thread) over [0, n) in pieces of `grain`, dynamically scheduled;
+  // Calls task(begin, end, thread) over [0, n) in pieces of `grain`, dynamically scheduled (in one
+  // piece where there is one thread, or the call is nested: do not size scratch by the grain);
   // `thread` < n_threads() names the executing thread's slot within the region. Tasks must not
   // throw.
   using Task = std::function<void(size_t begin, size_t end, uint32_t thread)>;

@@ -65,6 +65,19 @@ TEST_P(ThreadPoolTest, NestedRegionsRunInline) {
   EXPECT_EQ(elsewhere, 0);
 }
 
+// Two contexts in one process: a task of one may wait for a region of the other.
+TEST_P(ThreadPoolTest, ATaskMayUseAnotherPoolAndThenItsOwn) {
+  const auto pool = make_pool(GetParam());
+  const auto other = make_pool(2);
+  std::atomic<size_t> total{0};
+  pool->parallel_for(4, 1, [&](size_t first, size_t last, uint32_t) {
+    other->parallel_for(10, 1, [&](size_t begin, size_t end, uint32_t) { total += end - begin; });
+    pool->parallel_for(last - first, 1,
+                       [&](size_t begin, size_t end, uint32_t) { total += 100 * (end - begin); });
+  });
+  EXPECT_GE(total, 410u);
+}
+
 TEST_P(ThreadPoolTest, SeveralCallersAtOnce) {
   const auto pool = make_pool(GetParam());
   std::atomic<int> running{0};
