@@ -38,10 +38,11 @@ class PackedMatrix final : public Weight {
   AlignedBuffer data_;
 };
 
-// How a product of m rows and n columns is cut. Measured on 2 cores of AVX-512 (bench/gemm): at
-// k = 2048, n = 8192, m = 512 tiles of 256 x 512 reach 483 GFLOP/s, 64 x 512 473, 64 x 8192 426,
-// 512 x 8192 over both cores 494; at m = 1 slices of 512 columns 32 GFLOP/s (64 GB/s), all columns
-// on one core 25. So tiles are 256 x 512, made smaller only to give every thread two.
+// How a product of m rows and n columns is cut. Measured on 2 quiet cores with AVX-512, f32, k =
+// 2048, n = 8192: at m = 512, tiles of 256 x 512 reach 483 GFLOP/s, 256 x all columns 494, 64 x 512
+// 473, 64 x all 426; at m = 3072, 256 x 512 495; at m = 77, 80 x 512 427, 40 x all 367; at m = 1, 1
+// x 512 32 (64 GB/s of weights), all columns on one core 25. So tiles are 256 x 512, made smaller
+// only to give every thread two.
 struct TilePlan {
   int64_t rows = 0;     // of a tile; the last may have fewer
   int64_t columns = 0;  // of a tile, a multiple of kPanelColumns; the last may have fewer
