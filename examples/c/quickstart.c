@@ -28,10 +28,11 @@ struct text {
 };
 
 /* Every call that can fail reports the same way; -1 tells main to clean up. */
-static int failed(const char* what, int32_t code, blend_error* error) {
+static int failed(const char* what, int32_t code, blend_error** error) {
   if (code >= 0) return 0;
-  fprintf(stderr, "%s: %s (%s)\n", what, blend_error_message(error), blend_code_name(code));
-  blend_error_free(error);
+  fprintf(stderr, "%s: %s (%s)\n", what, blend_error_message(*error), blend_code_name(code));
+  blend_error_free(*error);
+  *error = NULL;
   return -1;
 }
 
@@ -40,7 +41,7 @@ static int tokenize(const blend_model* model, const char* string, uint32_t flags
   blend_error* error = NULL;
   int32_t code = blend_tokenize(model, string, strlen(string), flags, out->tokens, MAX_TOKENS,
                                 &out->n, &error);
-  return failed("tokenize", code, error);
+  return failed("tokenize", code, &error);
 }
 
 static int32_t print_token(void* user, int32_t token, const char* text, size_t text_bytes) {
@@ -59,7 +60,7 @@ static int precompute(const blend_model* model, const blend_store* store,
     blend_chunk_id id;
     char hex[65];
     int32_t code = blend_precompute(model, store, chunks[i].tokens, chunks[i].n, NULL, &id, &error);
-    if (failed("precompute", code, error)) return -1;
+    if (failed("precompute", code, &error)) return -1;
     blend_chunk_id_to_hex(&id, hex);
     printf("%.16s %s\n", hex, code == BLEND_EXISTS ? "was there" : "stored");
   }
@@ -88,7 +89,7 @@ static int fuse(const blend_model* model, const blend_store* store, const struct
   blend_fuse_options_init(&options, sizeof options);
   options.ratio = 0.15; /* of the reused rows, those whose K and V deviate most */
   options.reserve_tokens = 64;
-  return failed("fuse", blend_fuse(fusion, model, store, segments, n, &options, &error), error);
+  return failed("fuse", blend_fuse(fusion, model, store, segments, n, &options, &error), &error);
 }
 
 static int answer(blend_fusion* fusion) {
@@ -98,10 +99,10 @@ static int answer(blend_fusion* fusion) {
 
   blend_generate_options_init(&options, sizeof options);
   options.max_tokens = 64;
-  if (failed("generate", blend_generate(fusion, &options, print_token, NULL, NULL, &error), error))
+  if (failed("generate", blend_generate(fusion, &options, print_token, NULL, NULL, &error), &error))
     return -1;
   blend_fusion_info_init(&info, sizeof info);
-  if (failed("info", blend_fusion_get_info(fusion, &info, &error), error)) return -1;
+  if (failed("info", blend_fusion_get_info(fusion, &info, &error), &error)) return -1;
   printf("\n\nfirst token after %.2f ms: %" PRIu64 " rows, %" PRIu64 " from the store, %" PRIu64
          " of them recomputed\n",
          (double)info.ttft_ns / 1e6, info.n_rows, info.n_rows_reused, info.n_rows_selected);
@@ -121,9 +122,9 @@ int main(int argc, char** argv) {
     fprintf(stderr, "usage: %s MODEL.gguf STORE_DIR [QUESTION]\n", argv[0]);
     return 2;
   }
-  if (failed("context", blend_ctx_create(&ctx, NULL, &error), error)) goto done;
-  if (failed("model", blend_model_open(&model, ctx, argv[1], NULL, &error), error)) goto done;
-  if (failed("store", blend_store_open(&store, ctx, argv[2], NULL, &error), error)) goto done;
+  if (failed("context", blend_ctx_create(&ctx, NULL, &error), &error)) goto done;
+  if (failed("model", blend_model_open(&model, ctx, argv[1], NULL, &error), &error)) goto done;
+  if (failed("store", blend_store_open(&store, ctx, argv[2], NULL, &error), &error)) goto done;
 
   /* Each text by itself: a chunk's tokens must not depend on what stands before it. */
   if (tokenize(model, "", BLEND_TOKENIZE_BOS, &bos)) goto done;
