@@ -362,6 +362,27 @@ TEST(StoreProcesses, TwoWritersTakeTurns) {
   EXPECT_EQ(80u, store->stat()->n_chunks);
 }
 
+TEST(StoreProcesses, ClosingOneOfTwoObjectsKeepsTheLocksOfTheOther) {
+  // A second environment in this process would drop the file locks when it closes: a process that
+  // opens the store then takes itself for the first one, clears the readers and reuses their pages.
+  TempDir dir;
+  auto one = open_store(dir.path());
+  const auto a = make_record(1, {2, 500, 256, DType::f16});
+  EXPECT_OK(one->put(*a));
+  open_store(dir.path()).reset();
+  auto snapshot = take(one->snapshot());
+  EXPECT_EQ(0, in_child([&] {
+              auto own = open_lmdb_store(dir.path(), {}, {});
+              if (!own.is_ok() || !(*own)->remove(a->meta.id).is_ok()) return 1;
+              for (uint32_t i = 10; i < 20; ++i) {
+                if (!(*own)->put(*make_record(i, {2, 500, 256, DType::f16})).is_ok()) return 2;
+              }
+              own.value().reset();
+              return 0;
+            }));
+  EXPECT_OK(compare(*take(snapshot->open(a->meta.id)), *a));
+}
+
 TEST(StoreProcesses, ADeadReaderDoesNotHoldPages) {
   // A reader that died with a snapshot would keep every freed page from being used again.
   TempDir dir;
