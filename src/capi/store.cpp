@@ -4,7 +4,6 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 
-using blend::DType;
 using blend::Status;
 
 namespace blend::capi {

@@ -335,7 +335,7 @@ void account_totals(const Plan& plan, const FuseOptions& options, uint64_t plan_
 
 }  // namespace
 
-Result<Fused> fuse(std::shared_ptr<const Model> model, const StoreAccess& store,
+Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
                    const std::vector<Segment>& segments, const FuseOptions& options,
                    const Watch& watch) {
   const Stopwatch clock;

@@ -28,7 +28,7 @@ struct StoreAccess {
 };
 
 // Safe for concurrent use on one model and store.
-Result<Fused> fuse(std::shared_ptr<const Model> model, const StoreAccess& store,
+Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
                    const std::vector<Segment>& segments, const FuseOptions& options,
                    const Watch& watch);
 

@@ -252,7 +252,7 @@ Status LmdbEnv::check_pages() {
     int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
     if (rc != 0) return lmdb_error(rc, "begin");
     bool stale = false;
-    const Status checked = check_lmdb_pages(data_fd(), page_size_, mdb_txn_id(txn), &stale);
+    Status checked = check_lmdb_pages(data_fd(), page_size_, mdb_txn_id(txn), &stale);
     mdb_txn_abort(txn);
     if (!checked.is_ok() || !stale) return checked;
   }
