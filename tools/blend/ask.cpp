@@ -3,6 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "command.h"
 #include "compare.h"
 #include "corpus.h"
@@ -14,15 +15,13 @@
 namespace blend_cli {
 namespace {
 
-constexpr std::string_view kPlaceholder = "{question}";
-
 struct Options {
   CommonOptions common;
   std::string model;
   StoreOptions store;
   CorpusOptions corpus;
   std::string question;
-  std::string question_template = "Question: {question}\\nAnswer:";
+  std::string question_template = kDefaultQuestionTemplate;
   std::string policy = "hkvd";
   std::string metric = "v";
   double ratio = 0;  // these two: set from the library's defaults
@@ -38,48 +37,9 @@ struct Options {
   bool quiet = false;
 };
 
-const std::vector<std::pair<std::string, uint32_t>> kPolicies = {
-    {"hkvd", BLEND_POLICY_HKVD}, {"reuse", BLEND_POLICY_REUSE}, {"full", BLEND_POLICY_FULL}};
-const std::vector<std::pair<std::string, uint32_t>> kMetrics = {
-    {"v", BLEND_METRIC_V}, {"k", BLEND_METRIC_K}, {"kv", BLEND_METRIC_KV}};
-const std::vector<std::pair<std::string, uint32_t>> kOnMiss = {
-    {"precompute", BLEND_MISS_PRECOMPUTE},
-    {"compute", BLEND_MISS_COMPUTE},
-    {"fail", BLEND_MISS_FAIL}};
-
-std::vector<std::string> names_of(const std::vector<std::pair<std::string, uint32_t>>& values) {
-  std::vector<std::string> names;
-  for (const auto& value : values) names.push_back(value.first);
-  return names;
-}
-
-uint32_t value_of(const std::vector<std::pair<std::string, uint32_t>>& values,
-                  const std::string& name) {
-  for (const auto& value : values) {
-    if (value.first == name) return value.second;
-  }
-  throw CommandError(kExitUsage, "'" + name + "' is not one of the choices");
-}
-
-// The template with the question put in; "\n" and "\t" as a shell hands them on become one byte.
-std::string question_text(const std::string& question_template, const std::string& question) {
-  std::string text;
-  for (size_t i = 0; i < question_template.size(); ++i) {
-    if (question_template.compare(i, kPlaceholder.size(), kPlaceholder) == 0) {
-      text += question;
-      i += kPlaceholder.size() - 1;
-    } else if (question_template.compare(i, 2, "\\n") == 0) {
-      text += '\n';
-      ++i;
-    } else if (question_template.compare(i, 2, "\\t") == 0) {
-      text += '\t';
-      ++i;
-    } else {
-      text += question_template[i];
-    }
-  }
-  return text;
-}
+const Choices kOnMiss = {{"precompute", BLEND_MISS_PRECOMPUTE},
+                         {"compute", BLEND_MISS_COMPUTE},
+                         {"fail", BLEND_MISS_FAIL}};
 
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
                             const Options& options) {
@@ -108,8 +68,8 @@ void check_length(const blendpp::Model& model, const Corpus& corpus,
 blendpp::FuseOptions fuse_options(const Options& options, const Corpus& corpus,
                                   const blendpp::Prompt& prompt, size_t context_length) {
   blendpp::FuseOptions fuse;
-  fuse.policy = value_of(kPolicies, options.policy);
-  fuse.metric = value_of(kMetrics, options.metric);
+  fuse.policy = value_of(policy_choices(), options.policy);
+  fuse.metric = value_of(metric_choices(), options.metric);
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
   fuse.ratio = options.ratio;
   fuse.check_layer = options.check_layer;
@@ -195,10 +155,10 @@ void add_fuse_options(CLI::App& command, Options& options) {
   options.ratio = defaults.ratio;
   options.check_layer = defaults.check_layer;
   command.add_option("--policy", options.policy, "hkvd, reuse or full")
-      ->check(CLI::IsMember(names_of(kPolicies)))
+      ->check(CLI::IsMember(names_of(policy_choices())))
       ->capture_default_str();
   command.add_option("--metric", options.metric, "Deviation of v, k or kv")
-      ->check(CLI::IsMember(names_of(kMetrics)))
+      ->check(CLI::IsMember(names_of(metric_choices())))
       ->capture_default_str();
   command.add_option("--ratio", options.ratio, "Share of the reused rows that is recomputed")
       ->check(CLI::Range(0.0, 1.0))
@@ -242,10 +202,7 @@ void register_ask(CLI::App& app) {
   command
       ->add_option("--question-template", options->question_template,
                    "How the question is put; {question} stands for it, \\n for a new line")
-      ->check([](const std::string& text) -> std::string {
-        if (text.find(kPlaceholder) != std::string::npos) return {};
-        return "must contain {question}";
-      })
+      ->check(check_question_template)
       ->type_name("TEXT")
       ->capture_default_str();
   add_fuse_options(*command, *options);

@@ -64,6 +64,7 @@ blendpp::Model open_model(const blendpp::Context& ctx, const std::string& path);
 // Each adds its subcommand to `app`. The callback throws on failure and sets nothing otherwise.
 void register_precompute(CLI::App& app);
 void register_ask(CLI::App& app);
+void register_eval(CLI::App& app);
 void register_store_ls(CLI::App& store);
 void register_store_stat(CLI::App& store);
 void register_store_verify(CLI::App& store);

@@ -20,6 +20,7 @@ void register_all(CLI::App& app) {
       "  blend ask --model model.gguf --store ./store --docs ./documents --question \"Who ...?\"");
   register_precompute(app);
   register_ask(app);
+  register_eval(app);
   CLI::App* store = app.add_subcommand("store", "Look after a chunk store");
   store->require_subcommand(1);
   register_store_ls(*store);
@@ -59,4 +60,6 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace blend_cli
 
+// What can still throw (a failed allocation while reporting) may as well end the process.
+// NOLINTNEXTLINE(bugprone-exception-escape)
 int main(int argc, char** argv) { return blend_cli::run(argc, argv); }

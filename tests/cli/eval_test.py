@@ -1,0 +1,384 @@
+"""blend eval, end to end, on a small random model.
+
+    python3 eval_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from html.parser import HTMLParser
+from pathlib import Path
+
+ARGS = argparse.Namespace()
+
+CHUNKS = ["the cat sat on the mat\n", "the dog ran to the park\n", "a bird sang in the old tree\n",
+          "he saw <b>her</b> & said \"so\"\n", "it was there and then he went on\n"]
+# No closing tag in HTML.
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+def records(n=4):
+    """Questions over the chunks, each with its own choice and order of them."""
+    return [
+        {
+            "chunks": [CHUNKS[(i * 2 + k) % len(CHUNKS)] for k in range(3 + i % 2)],
+            "question": f"who sat {'so ' * i}there <{i}>?",
+            "answers": ["nobody"],
+        }
+        for i in range(n)
+    ]
+
+
+class Checker(HTMLParser):
+    """Every tag is closed, in order, and nothing is fetched from anywhere."""
+
+    def __init__(self):
+        super().__init__()
+        self.open = []
+        self.problems = []
+        self.tags = {}
+        self.text = []
+
+    def handle_starttag(self, tag, attrs):
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags[tag] = self.tags.get(tag, 0) + 1
+        names = [name for name, _ in attrs]
+        if len(names) != len(set(names)):
+            self.problems.append(f"attribute twice in {tag}")
+        for name, value in attrs:
+            if name in ("src", "href", "xlink:href", "data", "srcset") or "url(" in (value or ""):
+                self.problems.append(f"{tag} {name}={value}")
+            if "nan" in (value or "").split() or "inf" in (value or "").split():
+                self.problems.append(f"{tag} {name}={value}")
+
+    def handle_endtag(self, tag):
+        if not self.open or self.open.pop() != tag:
+            self.problems.append(f"</{tag}> at {self.getpos()}")
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+class EvalTest(unittest.TestCase):
+    def setUp(self):
+        self.temp = tempfile.TemporaryDirectory()
+        self.addCleanup(self.temp.cleanup)
+        self.dir = Path(self.temp.name)
+        self.model = self.dir / "model.gguf"
+        subprocess.run([ARGS.make_model, self.model], check=True)
+        self.data = self.dir / "data.jsonl"
+        self.write(records())
+        self.cwd = self.dir / "cwd"
+        self.cwd.mkdir()
+        # Where the store goes that nobody asked to keep.
+        self.tmp = self.dir / "tmp"
+        self.tmp.mkdir()
+        self.env = {**os.environ, "TMPDIR": str(self.tmp)}
+
+    def write(self, rows):
+        self.data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def command(self, *args):
+        return [ARGS.blend, "eval", "--model", str(self.model), "--data", str(self.data),
+                "--max-tokens", "6", *map(str, args)]
+
+    def run_eval(self, *args, code=0):
+        run = subprocess.run(self.command(*args), capture_output=True, text=True, cwd=self.cwd,
+                             env=self.env, timeout=300)
+        self.assertEqual(run.returncode, code, f"{args}\n{run.stdout}\n{run.stderr}")
+        self.assertEqual(list(self.tmp.iterdir()), [], "the temporary store stays behind")
+        self.assertEqual(list(self.cwd.iterdir()), [])
+        if code != 0:
+            self.assertNotIn("terminate called", run.stderr)
+            self.assertTrue(run.stderr.strip(), "a failure without a sentence")
+        return run
+
+    def json(self, *args):
+        run = self.run_eval(*args, "--json", "-")
+        self.assertIn("KL mean", run.stderr)  # the table
+        return json.loads(run.stdout)
+
+    def only(self, out, **wanted):
+        found = [c for c in out["configs"] if all(c.get(k) == v for k, v in wanted.items())]
+        self.assertEqual(len(found), 1, wanted)
+        return found[0]
+
+    # ---- The figures
+
+    def test_the_whole(self):
+        out = self.json("--metrics", "v,k", "--ratios", "0.2,1", "--chunk-prefixes", "none,bos",
+                        "--kv-dtype", "f32", "--repeats", "2")
+        self.assertEqual(out["format"], "blend-eval-1")
+        self.assertEqual(len(out["configs"]), 1 + 2 * (1 + 2 * 2))
+        self.assertEqual(out["data"]["n_questions"], 4)
+        self.assertEqual(len(out["questions"]), 4)
+        self.assertEqual(out["skipped"], [])
+        self.assertEqual(len(out["model"]["fingerprint"]), 64)
+
+        # Full prefill, run again, is itself.
+        full = self.only(out, policy="full")
+        self.assertEqual((full["kl_mean"], full["kl_p95"]), (0, 0))
+        self.assertEqual((full["top1_agreement"], full["answer_agreement"]), (1, 1))
+        self.assertEqual(full["flops_relative"], 1)
+        self.assertEqual(full["rows_of_all"], 1)
+
+        for prefix in ("none", "bos"):
+            reuse = self.only(out, policy="reuse", chunk_prefix=prefix)
+            self.assertGreater(reuse["kl_mean"], 1e-4)
+            self.assertEqual(reuse["rows_of_reused"], 0)
+            for metric in ("v", "k"):
+                one = self.only(out, metric=metric, ratio=1, chunk_prefix=prefix)
+                self.assertLess(one["kl_p95"], 1e-8)
+                self.assertEqual((one["top1_agreement"], one["answer_agreement"]), (1, 1))
+                # Everything but what is exact: BOS, and after BOS the first chunk.
+                self.assertGreater(one["rows_of_all"], 0.9 if prefix == "none" else 0.4)
+                some = self.only(out, metric=metric, ratio=0.2, chunk_prefix=prefix)
+                self.assertLess(some["kl_mean"], reuse["kl_mean"])
+                self.assertAlmostEqual(some["rows_of_reused"], 0.2, delta=0.04)
+                self.assertLess(reuse["flops_relative"], some["flops_relative"])
+                self.assertLess(some["flops_relative"], one["flops_relative"])
+                self.assertLess(one["flops_relative"], 1)
+
+    def test_the_summary_is_of_the_records(self):
+        out = self.json("--ratios", "0.1,0.4")
+        # Answers as full prefill gives them make exact match mean something.
+        rows = records()
+        for row, question in zip(rows, out["questions"]):
+            row["answers"] = ["nobody", question["full"]["answer"]]
+        self.write(rows)
+        out = self.json("--ratios", "0.1,0.4")
+        self.assertEqual(out["full"]["exact_match"], 1)
+        self.assertEqual(out["full"]["exact_match_ci95"], [1, 1])
+        self.assertEqual(out["full"]["f1"], 1)
+        full_ttft = statistics.median(q["full"]["ttft_ns"] for q in out["questions"])
+        full_flops = sum(q["full"]["flops"] for q in out["questions"])
+        for i, config in enumerate(out["configs"]):
+            mine = [q["configs"][i] for q in out["questions"]]
+
+            def mean(key):
+                return statistics.fmean(o[key] for o in mine)
+
+            self.assertAlmostEqual(config["exact_match"], mean("exact_match"))
+            self.assertAlmostEqual(config["f1"], mean("f1"))
+            self.assertAlmostEqual(config["kl_mean"], mean("kl"))
+            self.assertAlmostEqual(config["kl_median"], statistics.median(o["kl"] for o in mine))
+            self.assertAlmostEqual(config["top1_agreement"], mean("top1_agrees"))
+            self.assertAlmostEqual(config["answer_agreement"], mean("same_answer"))
+            self.assertEqual(config["n_misses"], 0)  # a warm store
+            low, high = config["exact_match_ci95"]
+            self.assertTrue(low <= config["exact_match"] <= high)
+            low, high = config["kl_mean_ci95"]
+            self.assertTrue(low <= config["kl_mean"] <= high)
+            self.assertAlmostEqual(
+                config["ttft_ms_median"], statistics.median(o["ttft_ns"] for o in mine) / 1e6)
+            self.assertAlmostEqual(config["ttft_relative"],
+                                   config["ttft_ms_median"] * 1e6 / full_ttft)
+            self.assertAlmostEqual(config["flops_relative"],
+                                   sum(o["flops"] for o in mine) / full_flops)
+            n_all = sum(o["n_rows"] for o in mine)
+            computed = sum(o["n_rows_selected"] + o["n_rows_always"] for o in mine)
+            self.assertAlmostEqual(config["rows_of_all"], computed / n_all)
+            for question, outcome in zip(out["questions"], mine):
+                self.assertEqual(outcome["same_answer"],
+                                 outcome["answer"] == question["full"]["answer"])
+                self.assertGreater(outcome["ttft_ns"], 0)
+        reuse = self.only(out, policy="reuse")
+        for config in out["configs"]:
+            if config["policy"] == "hkvd" and reuse["exact_match"] < 1:
+                lost = 1 - reuse["exact_match"]
+                self.assertAlmostEqual(
+                    config["recovered"], (config["exact_match"] - reuse["exact_match"]) / lost)
+            else:
+                self.assertIsNone(config["recovered"])
+
+    def test_runs_repeat(self):
+        self.write(records(12))  # of a few values every seed draws the same interval
+
+        def figures(*args):
+            out = self.json("--ratios", "0.2", *args)
+            return [(q["line"], [(o["answer"], o["kl"]) for o in q["configs"]])
+                    for q in out["questions"]], out["configs"][2]["kl_mean_ci95"]
+
+        self.assertEqual(figures("--seed", "5"), figures("--seed", "5"))
+        self.assertNotEqual(figures("--seed", "5")[1], figures("--seed", "6")[1])
+        one = figures("--shuffle-chunks", "1")
+        self.assertEqual(one, figures("--shuffle-chunks", "1"))
+        self.assertNotEqual(one, figures())
+
+    def test_both_shapes_of_a_record_are_one(self):
+        self.write([{"chunks": ["T\nthe cat sat\n", "U\nso he went\n"], "question": "who",
+                     "answers": ["x"]}])
+        plain = self.json("--policies", "reuse")["questions"]
+        self.data.write_text(json.dumps([
+            {"ctxs": [{"title": "T", "text": "the cat sat"}, {"title": "U", "text": "so he went"}],
+             "question": "who", "answers": "x", "id": 7}], indent=1))
+        other = self.json("--policies", "reuse")["questions"]
+        for a, b in zip(plain, other):
+            self.assertEqual(a["configs"][0]["kl"], b["configs"][0]["kl"])
+            self.assertEqual(a["configs"][0]["n_rows"], b["configs"][0]["n_rows"])
+
+    def test_limit_system_and_prefix_text(self):
+        out = self.json("--limit", "2", "--system", "be kind", "--chunk-prefixes",
+                        "text:so, it was,none", "--ratios", "0.2")
+        self.assertEqual(out["data"]["n_questions"], 2)
+        self.assertEqual({c.get("chunk_prefix") for c in out["configs"]},
+                         {None, "text:so, it was", "none"})
+        self.assertIn("'text:so, it was,none'", out["command"])
+
+    def test_the_answer_stops(self):
+        whole = self.json("--policies", "full", "--answer-stop", "")["questions"]
+        answer = next(q["full"]["answer"] for q in whole if len(q["full"]["answer"]) > 2)
+        stop = answer[1]
+        cut = self.json("--policies", "full", "--answer-stop", stop)["questions"]
+        for question in cut:
+            self.assertNotIn(stop, question["full"]["answer"])
+
+    def test_a_store_is_kept_when_asked_for(self):
+        store = self.dir / "store"
+        self.run_eval("--store", store, "--ratios", "0.2")
+        stat = subprocess.run([ARGS.blend, "store", "stat", "--store", store, "--json"],
+                              capture_output=True, text=True, check=True)
+        # BOS and the five chunks.
+        self.assertEqual(json.loads(stat.stdout)["n_chunks"], 1 + len(CHUNKS))
+
+    def test_prompts_too_long_are_skipped_and_listed(self):
+        rows = records(2)
+        rows[0]["chunks"] = ["the cat sat on the mat " * 20 + "\n"] * 12
+        self.write(rows)
+        out = self.json("--ratios", "0.2")
+        self.assertEqual([s["line"] for s in out["skipped"]], [1])
+        self.assertIn("512", out["skipped"][0]["reason"])
+        self.assertEqual([q["line"] for q in out["questions"]], [2])
+        self.write(rows[:1])
+        self.assertIn("no question fits", self.run_eval(code=1).stderr)
+
+    # ---- The outputs
+
+    def test_the_table(self):
+        run = self.run_eval("--ratios", "0.2")
+        for word in ("policy", "EM % [95 % CI]", "KL mean", "top-1 %", "FLOPs %", "TTFT ms",
+                     "speed-up", "hkvd v", "reuse", "4 questions"):
+            self.assertIn(word, run.stdout)
+        self.assertEqual(run.stderr, "")  # no bar: stderr is not a terminal
+
+    def page(self, *args):
+        path = self.dir / "report.html"
+        self.run_eval("--html", path, *args)
+        text = path.read_text(encoding="utf-8")
+        checker = Checker()
+        checker.feed(text)
+        checker.close()
+        self.assertEqual(checker.problems, [])
+        self.assertEqual(checker.open, [])
+        for word in ("http", "@import", "<script"):
+            self.assertNotIn(word, text)
+        path.unlink()
+        return checker, text
+
+    def test_the_report_is_well_formed_and_whole(self):
+        checker, text = self.page("--metrics", "v,kv", "--ratios", "0.1,0.3",
+                                  "--chunk-prefixes", "none,bos")
+        self.assertGreaterEqual(text.count('class="chart"'), 4)
+        self.assertEqual(text.count('class="rows"'), 3)
+        self.assertIn("tok pick", text)
+        self.assertIn("class=\"full\"", text)
+        plain = "".join(checker.text)
+        self.assertIn("there <0>?", plain)  # the question, as it was written
+        self.assertIn("he saw <b>her</b> & said \"so\"", plain)
+        self.assertNotIn("<b>her", text)
+        self.assertEqual(checker.tags["table"], 2)
+
+    def test_the_report_of_little(self):
+        self.page("--policies", "full")
+        self.page("--policies", "reuse", "--limit", "1")
+        self.page("--policies", "hkvd", "--ratios", "1", "--limit", "1")
+        self.page("--ratios", "0", "--limit", "1")
+
+    def test_the_json_file_is_the_printed_one(self):
+        path = self.dir / "out.json"
+        run = self.run_eval("--ratios", "0.2", "--json", path)
+        self.assertIn("hkvd v", run.stdout)
+        self.assertEqual(set(json.loads(path.read_text())), set(self.json("--ratios", "0.2")))
+
+    # ---- What bad input gets
+
+    def test_bad_data(self):
+        with self.data.open("a") as file:
+            file.write('{"chunks": ["a"], "question": "q"}\n')
+        run = self.run_eval(code=4)
+        self.assertIn(f"{self.data}:5: no \"answers\"", run.stderr)
+        self.data.write_text("")
+        self.run_eval(code=3)
+        self.data.unlink()
+        self.assertIn(str(self.data), self.run_eval(code=3).stderr)
+
+    def test_usage(self):
+        for args in (["--ratios", "1.5"], ["--ratios", "nan"], ["--ratios", "0.1,x"],
+                     ["--policies", "guess"], ["--metrics", "q"], ["--chunk-prefixes", "eos"],
+                     ["--check-layer", "99"], ["--check-layer", "0"],
+                     ["--question-template", "no place"], ["--repeats", "0"],
+                     ["--max-tokens", "0"], ["--no-such-option"]):
+            self.run_eval(*args, code=2)
+
+    def test_missing_model(self):
+        self.model.unlink()
+        self.assertIn("model.gguf", self.run_eval(code=3).stderr)
+
+    def test_outputs_that_cannot_be_written_fail_at_once(self):
+        for option in ("--json", "--html"):
+            begin = time.monotonic()
+            run = self.run_eval(option, self.dir / "absent" / "out", "--repeats", "1000", code=1)
+            self.assertIn("absent", run.stderr)
+            self.assertLess(time.monotonic() - begin, 60)
+            self.run_eval(option, self.dir, code=1)
+
+    def test_ctrl_c_leaves_nothing_behind(self):
+        report = self.dir / "report.html"
+        report.write_text("an older one")
+        process = subprocess.Popen(
+            self.command("--repeats", "1000", "--html", report, "--json", self.dir / "o.json"),
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.env, cwd=self.cwd)
+        try:
+            deadline = time.monotonic() + 60
+            while not any(self.tmp.iterdir()) and time.monotonic() < deadline:
+                time.sleep(0.01)  # until it has made its store: it is at work
+            time.sleep(0.05)
+            process.send_signal(signal.SIGINT)
+            _, error = process.communicate(timeout=60)
+        finally:
+            process.kill()
+        self.assertEqual(process.returncode, 130, error)
+        self.assertEqual(list(self.tmp.iterdir()), [])
+        self.assertEqual(report.read_text(), "an older one")
+        self.assertEqual({p.name for p in self.dir.iterdir()},
+                         {"model.gguf", "data.jsonl", "cwd", "tmp", "report.html"})
+
+    def test_help_has_an_example(self):
+        text = self.run_eval("--help").stdout
+        self.assertIn("Example:", text)
+        self.assertIn("blend eval", text)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--make-model", required=True)
+    options, rest = parser.parse_known_args()
+    ARGS.blend = os.path.abspath(options.blend)
+    ARGS.make_model = os.path.abspath(options.make_model)
+    unittest.main(argv=[sys.argv[0], *rest])
+
+
+if __name__ == "__main__":
+    main()

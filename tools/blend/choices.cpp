@@ -1,0 +1,75 @@
+#include "choices.h"
+
+#include <string_view>
+
+#include "blend/blend.h"
+#include "command.h"
+
+namespace blend_cli {
+namespace {
+
+constexpr std::string_view kPlaceholder = "{question}";
+
+}  // namespace
+
+const Choices& policy_choices() {
+  static const Choices kPolicies = {
+      {"hkvd", BLEND_POLICY_HKVD}, {"reuse", BLEND_POLICY_REUSE}, {"full", BLEND_POLICY_FULL}};
+  return kPolicies;
+}
+
+const Choices& metric_choices() {
+  static const Choices kMetrics = {
+      {"v", BLEND_METRIC_V}, {"k", BLEND_METRIC_K}, {"kv", BLEND_METRIC_KV}};
+  return kMetrics;
+}
+
+std::vector<std::string> names_of(const Choices& choices) {
+  std::vector<std::string> names;
+  for (const auto& choice : choices) names.push_back(choice.first);
+  return names;
+}
+
+uint32_t value_of(const Choices& choices, const std::string& name) {
+  for (const auto& choice : choices) {
+    if (choice.first == name) return choice.second;
+  }
+  throw CommandError(kExitUsage, "'" + name + "' is not one of the choices");
+}
+
+std::string name_of(const Choices& choices, uint32_t value) {
+  for (const auto& choice : choices) {
+    if (choice.second == value) return choice.first;
+  }
+  return "?";
+}
+
+std::string unescaped(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const bool newline = text.compare(i, 2, "\\n") == 0;
+    const bool tab = text.compare(i, 2, "\\t") == 0;
+    out += newline ? '\n' : tab ? '\t' : text[i];
+    if (newline || tab) ++i;
+  }
+  return out;
+}
+
+std::string question_text(const std::string& question_template, const std::string& question) {
+  // The template's escapes, never the question's: it may hold a backslash of its own.
+  std::string text;
+  size_t begin = 0;
+  for (size_t at = question_template.find(kPlaceholder); at != std::string::npos;
+       at = question_template.find(kPlaceholder, begin)) {
+    text += unescaped(question_template.substr(begin, at - begin)) + question;
+    begin = at + kPlaceholder.size();
+  }
+  return text + unescaped(question_template.substr(begin));
+}
+
+std::string check_question_template(const std::string& question_template) {
+  if (question_template.find(kPlaceholder) != std::string::npos) return {};
+  return "must contain {question}";
+}
+
+}  // namespace blend_cli

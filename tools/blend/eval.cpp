@@ -1,0 +1,249 @@
+// blend eval: questions over chunks -> how well each policy keeps full prefill's answers.
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "choices.h"
+#include "command.h"
+#include "eval_dataset.h"
+#include "eval_html.h"
+#include "eval_options.h"
+#include "eval_output.h"
+#include "eval_run.h"
+#include "eval_summary.h"
+
+namespace blend_cli {
+namespace {
+
+// A store that nobody keeps is emptied when it has grown to this.
+constexpr uint64_t kTrimBytes = uint64_t{2} << 30;
+
+struct Options {
+  CommonOptions common;  // its json is not used: --json takes a file here
+  std::string model;
+  StoreOptions store;
+  std::string data;
+  size_t limit = 0;
+  std::vector<std::string> policies = {"full", "reuse", "hkvd"};
+  std::vector<std::string> metrics = {"v"};
+  std::vector<double> ratios = {0.05, 0.15, 0.3};
+  std::vector<std::string> chunk_prefixes = {"none"};
+  uint32_t check_layer = 1;
+  uint32_t max_tokens = 32;
+  std::string question_template = kDefaultQuestionTemplate;
+  std::string answer_stop = "\\n";
+  std::string system;
+  std::optional<uint64_t> shuffle_seed;
+  uint64_t seed = 0;
+  size_t repeats = 1;
+  std::string json;
+  std::string html;
+};
+
+// The command as it was given, for the files.
+std::string command_of(const CLI::App& command) {
+  std::vector<std::string> arguments = {"blend", command.get_name()};
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    std::string value;
+    for (const std::string& part : option->results()) {
+      if (!value.empty()) value += ',';
+      value += part;
+    }
+    arguments.insert(arguments.end(), {option->get_name(), value});
+  }
+  return shell_command(arguments);
+}
+
+EvalPlan plan_of(const Options& options) {
+  EvalPlan plan;
+  plan.prompt.question_template = options.question_template;
+  plan.prompt.answer_stop = unescaped(options.answer_stop);
+  plan.prompt.system = options.system;
+  plan.prompt.max_tokens = options.max_tokens;
+  std::vector<std::string> prefixes;
+  for (const std::string& list : options.chunk_prefixes) {
+    for (std::string& prefix : split_chunk_prefixes(list)) prefixes.push_back(std::move(prefix));
+  }
+  plan.configs = make_configs(options.policies, options.metrics, options.ratios, prefixes,
+                              options.check_layer);
+  plan.repeats = options.repeats;
+  plan.showcase = showcase_of(plan.configs);
+  plan.trim_bytes = options.store.path.empty() ? kTrimBytes : 0;
+  return plan;
+}
+
+EvalContext context_of(const Options& options, const CLI::App& command,
+                       const blendpp::Model& model) {
+  EvalContext context;
+  context.model_path = options.model;
+  context.data_path = options.data;
+  context.command = command_of(command);
+  context.kv_dtype = options.store.kv_dtype;
+  context.seed = options.seed;
+  context.limit = options.limit;
+  context.shuffled = options.shuffle_seed.has_value();
+  context.shuffle_seed = options.shuffle_seed.value_or(0);
+  context.threads = options.common.threads;
+  context.model = model.info();
+  context.model_name = context.model.name;
+  return context;
+}
+
+void run(const Options& options, const CLI::App& command) {
+  const EvalPlan plan = plan_of(options);
+  std::vector<Record> records = read_dataset(options.data, options.limit);
+  if (options.shuffle_seed) {
+    for (size_t i = 0; i < records.size(); ++i)
+      shuffle_chunks(records[i], *options.shuffle_seed, i);
+  }
+  const bool json_on_stdout = options.json == "-";
+  std::optional<OutputFile> json_file;
+  if (!options.json.empty() && !json_on_stdout) json_file.emplace(options.json);
+  std::optional<OutputFile> html_file;
+  if (!options.html.empty()) html_file.emplace(options.html);
+
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Model model = open_model(ctx, options.model);
+  // Declared before the store: removed when that is closed.
+  std::optional<TempDirectory> temporary;
+  StoreOptions place = options.store;
+  if (place.path.empty()) place.path = temporary.emplace().path();
+  const blendpp::Store store = open_store(ctx, place);
+
+  const EvalResult result = run_eval(model, store, records, plan);
+  const EvalSummary summary = summarise(plan, result, options.seed);
+  const EvalContext context = context_of(options, command, model);
+
+  (json_on_stdout ? std::cerr : std::cout) << summary_table(summary, result);
+  if (!options.json.empty()) {
+    // Answers may be cut inside a UTF-8 sequence.
+    const std::string text =
+        eval_json(context, plan, records, result, summary)
+            .dump(json_on_stdout ? 2 : 1, ' ', false, nlohmann::json::error_handler_t::replace) +
+        '\n';
+    if (json_on_stdout) {
+      std::cout << text;
+    } else {
+      json_file->commit(text);
+    }
+  }
+  if (html_file) {
+    html_file->commit(eval_html(context, plan, records, result, summary, [&](int32_t token) {
+      return model.detokenize({token}, BLEND_TOKENIZE_RAW | BLEND_TOKENIZE_SPECIAL);
+    }));
+  }
+}
+
+void add_what_is_compared(CLI::App& command, Options& options) {
+  command.add_option("--policies", options.policies, "Any of full, reuse, hkvd")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names_of(policy_choices())))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--ratios", options.ratios, "Recomputed shares of the reused rows, for hkvd")
+      ->delimiter(',')
+      ->check([](const std::string& text) -> std::string {
+        double ratio = NAN;
+        const bool number = CLI::detail::lexical_cast(text, ratio);
+        return number && ratio >= 0 && ratio <= 1 ? "" : "'" + text + "' is not in 0 .. 1";
+      })
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--metrics", options.metrics, "Deviations of v, k or kv, for hkvd")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names_of(metric_choices())))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--chunk-prefixes", options.chunk_prefixes,
+                  "What chunks are prefilled after: any of none, bos, text:...")
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+}
+
+void add_prompt(CLI::App& command, Options& options) {
+  command.add_option("--system", options.system, "System text: stands first and is reused exactly")
+      ->type_name("TEXT");
+  command
+      .add_option("--question-template", options.question_template,
+                  "How the question is put; {question} stands for it, \\n for a new line")
+      ->check(check_question_template)
+      ->type_name("TEXT")
+      ->capture_default_str();
+  command
+      .add_option("--answer-stop", options.answer_stop,
+                  "The answer ends before this text, EOS or --max-tokens; '' for none")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  command.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void register_eval(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command =
+      app.add_subcommand("eval", "Measure what fusing costs in quality, over a set of questions");
+  add_model_path(*command, options->model);
+  command
+      ->add_option("--data", options->data,
+                   "Questions: JSON lines or one array of {\"chunks\" or \"ctxs\", \"question\", "
+                   "\"answers\"}")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--limit", options->limit, "Take the first N questions; 0: all")
+      ->type_name("N");
+  command
+      ->add_option("--shuffle-chunks", options->shuffle_seed,
+                   "Put each question's chunks in an order drawn with this seed")
+      ->type_name("SEED");
+  add_what_is_compared(*command, *options);
+  add_prompt(*command, *options);
+  command
+      ->add_option("--store", options->store.path,
+                   "Directory of the chunk store; default: a temporary one, removed at the end")
+      ->type_name("DIR");
+  command
+      ->add_option("--kv-dtype", options->store.kv_dtype,
+                   "What new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, "
+                   "f16 or bf16")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
+      ->capture_default_str();
+  command
+      ->add_option("--repeats", options->repeats,
+                   "Runs of each configuration and question; their median is the TTFT")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the confidence intervals")
+      ->capture_default_str();
+  command
+      ->add_option("--json", options->json,
+                   "Write every figure, a record a question included; - for stdout (the table then "
+                   "goes to stderr)")
+      ->type_name("FILE");
+  command->add_option("--html", options->html, "Write a report with pictures, one file")
+      ->type_name("FILE");
+  command
+      ->add_option("--threads", options->common.threads,
+                   "Compute threads; 0 = the CPUs of this process")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->footer(
+      "Full prefill is always run: it is the reference. The prompt is BOS and the system text, "
+      "the\n"
+      "chunks in the order of the record, the question; each is tokenized on its own.\n\n"
+      "Example:\n"
+      "  blend eval --model model.gguf --data questions.jsonl --metrics v,k \\\n"
+      "             --ratios 0.05,0.15,0.3 --chunk-prefixes none,bos \\\n"
+      "             --json result.json --html result.html");
+  command->callback([options, command] { run(*options, *command); });
+}
+
+}  // namespace blend_cli

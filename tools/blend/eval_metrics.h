@@ -1,0 +1,36 @@
+// Metrics of answers, and the statistics that a table of them needs. Pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace blend_cli {
+
+// As SQuAD's scorer has it (Rajpurkar et al., 2016): lower case, then ASCII punctuation and the
+// articles a, an, the removed, then white space folded. Lower case covers ASCII, Latin-1, Greek and
+// Cyrillic letters.
+std::string normalised_answer(std::string_view text);
+
+// Equal to one of the answers, both normalised.
+bool exact_match(std::string_view prediction, const std::vector<std::string>& answers);
+// The best F1 over the answers of the words that prediction and answer share; 1 when both are empty
+// after normalisation, 0 when only one is.
+double token_f1(std::string_view prediction, const std::vector<std::string>& answers);
+
+// These give 0 for no values.
+double mean(const std::vector<double>& values);
+// Linear between the two nearest order statistics; q in [0, 1].
+double quantile(std::vector<double> values, double q);
+
+struct Interval {
+  double low = 0;
+  double high = 0;
+};
+// 95 % confidence interval of the mean: percentile bootstrap (Efron, 1979) of 2000 resamples. The
+// same values and seed give the same interval on every platform.
+Interval bootstrap_mean(const std::vector<double>& values, uint64_t seed);
+
+}  // namespace blend_cli

@@ -1,0 +1,112 @@
+#include "eval_options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "choices.h"
+#include "command.h"
+
+namespace blend_cli {
+namespace {
+
+constexpr std::string_view kText = "text:";
+
+// Length of the item that `list` begins with when that is one of the fixed words.
+size_t word_at(std::string_view list) {
+  for (const std::string_view word : {std::string_view("none"), std::string_view("bos")}) {
+    const bool ends =
+        list.size() == word.size() || (list.size() > word.size() && list[word.size()] == ',');
+    if (list.substr(0, word.size()) == word && ends) return word.size();
+  }
+  return 0;
+}
+
+bool begins_item(std::string_view list) {
+  return word_at(list) != 0 || list.substr(0, kText.size()) == kText;
+}
+
+template <typename T>
+std::vector<T> without_duplicates(const std::vector<T>& values) {
+  std::vector<T> out;
+  for (const T& value : values) {
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<std::string> split_chunk_prefixes(std::string_view list) {
+  std::vector<std::string> items;
+  while (true) {
+    size_t end = word_at(list);
+    if (end == 0) {
+      if (list.substr(0, kText.size()) != kText) {
+        throw CommandError(kExitUsage, "--chunk-prefixes: '" + std::string(list) +
+                                           "' must begin with none, bos or text:...");
+      }
+      end = kText.size();
+      while (end < list.size() && !(list[end] == ',' && begins_item(list.substr(end + 1)))) ++end;
+    }
+    items.emplace_back(list.substr(0, end));
+    if (end == list.size()) return items;
+    list.remove_prefix(end + 1);
+  }
+}
+
+std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
+                                     const std::vector<std::string>& metrics,
+                                     const std::vector<double>& ratios,
+                                     const std::vector<std::string>& chunk_prefixes,
+                                     uint32_t check_layer) {
+  const auto asked = [&](const char* policy) {
+    return std::find(policies.begin(), policies.end(), policy) != policies.end();
+  };
+  std::vector<double> sorted = ratios;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<EvalConfig> configs;
+  if (asked("full")) configs.push_back({BLEND_POLICY_FULL, 0, 1, check_layer, ""});
+  for (const std::string& prefix : without_duplicates(chunk_prefixes)) {
+    if (asked("reuse")) configs.push_back({BLEND_POLICY_REUSE, 0, 0, check_layer, prefix});
+    if (!asked("hkvd")) continue;
+    for (const std::string& metric : without_duplicates(metrics)) {
+      for (const double ratio : without_duplicates(sorted)) {
+        configs.push_back(
+            {BLEND_POLICY_HKVD, value_of(metric_choices(), metric), ratio, check_layer, prefix});
+      }
+    }
+  }
+  return configs;
+}
+
+size_t showcase_of(const std::vector<EvalConfig>& configs) {
+  constexpr double kUsual = 0.15;
+  size_t best = configs.size();
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (configs[i].policy != BLEND_POLICY_HKVD) continue;
+    if (best == configs.size() ||
+        std::abs(configs[i].ratio - kUsual) < std::abs(configs[best].ratio - kUsual)) {
+      best = i;
+    }
+  }
+  return best;
+}
+
+std::string shell_command(const std::vector<std::string>& arguments) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+  std::string out;
+  for (const std::string& argument : arguments) {
+    if (!out.empty()) out += ' ';
+    if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
+      out += argument;
+      continue;
+    }
+    out += '\'';
+    for (const char c : argument) out += c == '\'' ? "'\\''" : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,70 @@
+// Summary: what the questions of a run say about each configuration, as a table and as JSON.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "eval_metrics.h"
+#include "eval_run.h"
+
+namespace blend_cli {
+
+struct Summary {
+  EvalConfig config;
+  size_t n = 0;
+  double exact_match = 0;  // this and the next: shares, 0 .. 1
+  Interval exact_match_ci;
+  double f1 = 0;
+  Interval f1_ci;
+  double kl_mean = 0;  // nats
+  Interval kl_ci;      // of the mean
+  double kl_median = 0;
+  double kl_p95 = 0;
+  double top1_agreement = 0;    // likeliest first token as full prefill's
+  double answer_agreement = 0;  // whole answer as full prefill's
+  double rows_of_reused = 0;    // selected rows / rows of reused chunks
+  double rows_of_all = 0;       // rows computed behind the check layer / rows of the prompts
+  double flops_relative = 0;    // operations / full prefill's
+  double ttft_ms_median = 0;
+  double ttft_relative = 0;  // median TTFT / full prefill's median TTFT
+  bool has_recovered = false;
+  double recovered =
+      0;  // share of the exact match that full reuse loses; not set when it loses none
+  uint64_t n_misses = 0;
+};
+
+// Full prefill, the reference, first; then one a configuration, in their order, without `full`
+// unless it was run again.
+struct EvalSummary {
+  Summary full;
+  std::vector<Summary> configs;
+};
+EvalSummary summarise(const EvalPlan& plan, const EvalResult& result, uint64_t seed);
+
+// What the table and the files say about where the figures come from.
+struct EvalContext {
+  std::string model_path;
+  std::string data_path;
+  std::string command;   // as it may be repeated
+  std::string kv_dtype;  // as asked
+  uint64_t seed = 0;
+  size_t limit = 0;
+  bool shuffled = false;
+  uint64_t shuffle_seed = 0;
+  uint32_t threads = 0;  // 0: the CPUs of the process
+  blendpp::ModelInfo model;
+  std::string model_name;  // model.name, which ends with the model
+};
+
+std::string summary_table(const EvalSummary& summary, const EvalResult& result);
+// Everything, a record a question included.
+nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
+                         const std::vector<Record>& records, const EvalResult& result,
+                         const EvalSummary& summary);
+
+// "0.0123", "1.2e-05", "0": three digits that say something.
+std::string kl_text(double kl);
+
+}  // namespace blend_cli
