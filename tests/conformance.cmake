@@ -50,3 +50,10 @@ add_executable(capi_test
 target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest GTest::gtest_main)
 blend_warnings(capi_test)
 gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS capi)
+
+# Failing allocations. The program defines malloc itself, which the sanitizers do too.
+if(NOT BLEND_SANITIZE)
+  set(BLEND_FAULT_DIR ${CMAKE_CURRENT_LIST_DIR}/fault)
+  blend_conformance_test(out_of_memory_test ${BLEND_FAULT_DIR}/out_of_memory_test.cpp
+                         ${BLEND_FAULT_DIR}/failing_malloc.cpp)
+endif()

@@ -247,6 +247,18 @@ void chunks_read_only(const fixture* f) {
   CHECK_CODE(BLEND_E_READ_ONLY,
              blend_precompute(w.model, w.store, tokens + 22, 6, NULL, NULL, &err));
   CHECK_CODE(BLEND_E_READ_ONLY, blend_store_remove(w.store, &id, &err));
+  /* A miss is computed all the same; it is just not kept. */
+  {
+    blend_fusion* miss = NULL;
+    o.on_miss = BLEND_MISS_PRECOMPUTE;
+    s[1] = segment(BLEND_SEGMENT_CHUNK, tokens + 7, 12);
+    CHECK_OK(blend_fuse(&miss, w.model, w.store, s, 3, &o, &err));
+    CHECK_OK(blend_store_flush(w.store, &err));
+    blend_fusion_close(miss);
+    o.on_miss = BLEND_MISS_FAIL;
+    miss = NULL;
+    CHECK_CODE(BLEND_E_NOT_FOUND, blend_fuse(&miss, w.model, w.store, s, 3, &o, &err));
+  }
   blend_fusion_close(hit);
   blend_fusion_close(before);
   close_world(&w);

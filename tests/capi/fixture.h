@@ -91,6 +91,7 @@ int open_world(const fixture* f, world* w);
 void close_world(world* w);
 
 /* ---- The tests: X(function) for main.cpp. */
+/* clang-format off */
 #define CAPI_TESTS(X)                    \
   X(nulls_context)                       \
   X(nulls_model)                         \
@@ -127,9 +128,13 @@ void close_world(world* w);
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)
+/* clang-format on */
+/* What the library does not do yet. */
+#define CAPI_TESTS_PENDING(X) X(generate_in_parts)
 
 #define CAPI_DECLARE(name) void name(const fixture* f);
 CAPI_TESTS(CAPI_DECLARE)
+CAPI_TESTS_PENDING(CAPI_DECLARE)
 
 #ifdef __cplusplus
 }

@@ -152,6 +152,34 @@ void generate_stops(const fixture* f) {
   blend_ctx_close(ctx);
 }
 
+/* Where max_tokens falls between two bytes of a character, the next call completes it. */
+void generate_in_parts(const fixture* f) {
+  static const int32_t kBos = CHAIN_BOS;
+  uint32_t first;
+  blend_ctx* ctx = open_ctx();
+  blend_model* model = NULL;
+  REQUIRE(ctx != NULL);
+  model = open_model(ctx, f->chain_model);
+  REQUIRE(model != NULL);
+  for (first = 1; first < 7; ++first) {
+    blend_generate_options o = options(first);
+    blend_fusion* fusion = fuse_question(model, &kBos, 1, 50);
+    heard h;
+    size_t n = 0;
+    REQUIRE(fusion != NULL);
+    deaf(&h);
+    CHECK_CODE(BLEND_OK, blend_generate(fusion, &o, hear, &h, &n, &err));
+    o.max_tokens = 50;
+    CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err));
+    if (strcmp(h.all, "\xF0\x9F\x98\x80\x61\xC3\xA9") != 0) {
+      capi_fail(__FILE__, __LINE__, "cut after %u tokens the text is '%s'", (unsigned)first, h.all);
+    }
+    blend_fusion_close(fusion);
+  }
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+}
+
 /* A callback that stops at a token: counted, not appended; the next call says it again. */
 void generate_resumes(const fixture* f) {
   static const int32_t kBos = CHAIN_BOS;

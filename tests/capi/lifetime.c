@@ -112,6 +112,12 @@ void lifetime_many_times(const fixture* f) {
   }
 }
 
+static int32_t count_chunks(void* user, const blend_chunk_info* info, const char* problem) {
+  (void)info;
+  if (problem == NULL) *(int*)user += 1;
+  return 0;
+}
+
 /* In the child, every use of the inherited store says so and nothing hangs; the parent goes on. */
 void lifetime_fork(const fixture* f) {
   world w;
@@ -121,7 +127,7 @@ void lifetime_fork(const fixture* f) {
   blend_fuse_options o = fuse_options();
   blend_chunk_id id;
   pid_t child;
-  int status = 0;
+  int status = 0, n_chunks = 0;
   REQUIRE(open_world(f, &w));
   fill_tokens(tokens, 30, 3);
   s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 12);
@@ -132,6 +138,9 @@ void lifetime_fork(const fixture* f) {
   if (child == 0) {
     blend_store_stat stat;
     blend_fusion* mine = NULL;
+    blend_ctx* ctx = NULL;
+    blend_store* store = NULL;
+    blend_store_options options;
     int bad = 0;
     alarm(30); /* a hang ends as a signal */
     blend_store_stat_init(&stat, sizeof stat);
@@ -141,14 +150,25 @@ void lifetime_fork(const fixture* f) {
       bad |= 4;
     if (blend_store_flush(w.store, NULL) != BLEND_E_FORKED) bad |= 8;
     if (blend_store_remove(w.store, &id, NULL) != BLEND_E_FORKED) bad |= 16;
+    if (blend_store_list(w.store, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED) bad |= 32;
     blend_store_close(w.store); /* must neither hang nor touch the parent's store */
+    /* The way out that the header names: open it anew. */
+    blend_store_options_init(&options, sizeof options);
+    options.kv_dtype = BLEND_KV_F32;
+    if (blend_ctx_create(&ctx, NULL, NULL) != BLEND_OK ||
+        blend_store_open(&store, ctx, path_in(f, "store"), &options, NULL) != BLEND_OK ||
+        blend_store_list(store, 1, count_chunks, &n_chunks, NULL) != BLEND_OK || n_chunks != 1) {
+      bad |= 64;
+    }
+    blend_store_close(store);
+    blend_ctx_close(ctx);
     _exit(bad);
   }
   REQUIRE(child > 0);
   CHECK(waitpid(child, &status, 0) == child);
   CHECK(WIFEXITED(status));
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
-    capi_fail(__FILE__, __LINE__, "in the child, these were not FORKED: %d", WEXITSTATUS(status));
+    capi_fail(__FILE__, __LINE__, "in the child, these failed (bits): %d", WEXITSTATUS(status));
   }
   o.on_miss = BLEND_MISS_FAIL;
   CHECK_OK(blend_fuse(&after, w.model, w.store, s, 2, &o, &err));

@@ -45,12 +45,22 @@ static void check_init(const char* name, init_fn init, size_t size) {
 }
 
 /* Typed thunks: calling through a cast function pointer would be undefined. */
-#define STRUCTS(X)                                                                            \
-  X(blend_ctx_options)                                                                        \
-  X(blend_model_options)                                                                      \
-  X(blend_model_info) X(blend_store_options) X(blend_chunk_info) X(blend_store_stat)          \
-      X(blend_precompute_options) X(blend_segment) X(blend_fuse_options) X(blend_fusion_info) \
-          X(blend_layer_info) X(blend_segment_info) X(blend_generate_options)
+/* clang-format off */
+#define STRUCTS(X)            \
+  X(blend_ctx_options)        \
+  X(blend_model_options)      \
+  X(blend_model_info)         \
+  X(blend_store_options)      \
+  X(blend_chunk_info)         \
+  X(blend_store_stat)         \
+  X(blend_precompute_options) \
+  X(blend_segment)            \
+  X(blend_fuse_options)       \
+  X(blend_fusion_info)        \
+  X(blend_layer_info)         \
+  X(blend_segment_info)       \
+  X(blend_generate_options)
+/* clang-format on */
 #define THUNK(type) \
   static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }
 STRUCTS(THUNK)
