@@ -7,11 +7,14 @@ if(BLEND_BUILD_TOOLS)
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval_metrics_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval_options_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval_rows_test.cpp
-    ${eval_tools}/choices.cpp ${eval_tools}/compare.cpp ${eval_tools}/interrupt.cpp
-    ${eval_tools}/report.cpp ${eval_tools}/table.cpp ${eval_tools}/eval_dataset.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/cli/eval_run_test.cpp
+    ${eval_tools}/choices.cpp ${eval_tools}/chunker.cpp ${eval_tools}/command.cpp
+    ${eval_tools}/compare.cpp ${eval_tools}/corpus.cpp ${eval_tools}/documents.cpp
+    ${eval_tools}/interrupt.cpp ${eval_tools}/progress.cpp ${eval_tools}/report.cpp
+    ${eval_tools}/table.cpp ${eval_tools}/eval_dataset.cpp
     ${eval_tools}/eval_html_chart.cpp ${eval_tools}/eval_html_rows.cpp
     ${eval_tools}/eval_html_text.cpp ${eval_tools}/eval_metrics.cpp
-    ${eval_tools}/eval_options.cpp ${eval_tools}/eval_rows.cpp
+    ${eval_tools}/eval_options.cpp ${eval_tools}/eval_rows.cpp ${eval_tools}/eval_run.cpp
     LIBS blend::blend LABELS cli)
   target_include_directories(eval_unit_test PRIVATE ${eval_tools})
 

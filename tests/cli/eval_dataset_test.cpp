@@ -50,6 +50,16 @@ TEST(EvalDataset, ReadsThePublicShape) {
   EXPECT_EQ(records[0].answers, (Texts{"a", "b", "c"}));
 }
 
+TEST(EvalDataset, ReadsTheGroup) {
+  const std::string text =
+      R"({"chunks":["a"],"question":"q","answers":["x"],"hops":2,"kind":"pair","list":[]})";
+  EXPECT_EQ(parse_dataset(text, "d", 0, "hops")[0].group, "2");
+  EXPECT_EQ(parse_dataset(text, "d", 0, "kind")[0].group, "pair");
+  EXPECT_EQ(parse_dataset(text, "d", 0)[0].group, "");
+  EXPECT_THROW(parse_dataset(text, "d", 0, "other"), CommandError);
+  EXPECT_THROW(parse_dataset(text, "d", 0, "list"), CommandError);
+}
+
 TEST(EvalDataset, TakesTheFirstRecords) {
   const std::string text = std::string(kGood) + "\n" + kGood + "\n" + kGood;
   EXPECT_EQ(parse_dataset(text, "d", 2).size(), 2u);

@@ -96,6 +96,21 @@ TEST_F(EvalRowsTrace, AgreesWithTheLibrarysAccount) {
   }
 }
 
+TEST_F(EvalRowsTrace, TheLastRowIsComputedWhateverItBelongsTo) {
+  prompt_ = blendpp::Prompt();
+  prompt_.chunk(model_.tokenize("the cat sat")).chunk(model_.tokenize("the dog ran"));
+  for (const uint32_t policy : {BLEND_POLICY_REUSE, BLEND_POLICY_HKVD}) {
+    const blendpp::Fusion fusion = fuse(policy, 0.2, 1, {}, BLEND_MISS_PRECOMPUTE);
+    const RowTrace trace = trace_of(fusion);
+    for (uint32_t layer = 0; layer < 5; ++layer) {
+      EXPECT_EQ(trace.layers[layer].kv.size(), fusion.layer(layer).rows_kv);
+      EXPECT_EQ(trace.layers[layer].full.size(), fusion.layer(layer).rows_full);
+      ASSERT_FALSE(trace.layers[layer].full.empty());
+      EXPECT_EQ(trace.layers[layer].full.back() + 1, trace.n_rows);
+    }
+  }
+}
+
 TEST_F(EvalRowsTrace, TheRowsAreThoseOfTheSegments) {
   const blendpp::Fusion fusion = fuse(BLEND_POLICY_HKVD, 0.2, 1, {}, BLEND_MISS_PRECOMPUTE);
   const RowTrace trace = trace_of(fusion);

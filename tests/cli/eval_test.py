@@ -31,6 +31,7 @@ def records(n=4):
             "chunks": [CHUNKS[(i * 2 + k) % len(CHUNKS)] for k in range(3 + i % 2)],
             "question": f"who sat {'so ' * i}there <{i}>?",
             "answers": ["nobody"],
+            "hops": i % 2 + 1,
         }
         for i in range(n)
     ]
@@ -133,6 +134,10 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(full["flops_relative"], 1)
         self.assertEqual(full["rows_of_all"], 1)
 
+        # A chunk prefilled after BOS is another chunk.
+        self.assertNotEqual(*[self.only(out, policy="reuse", chunk_prefix=p)["kl_mean"]
+                              for p in ("none", "bos")])
+        self.assertEqual({c["n_misses"] for c in out["configs"][1:]}, {0})
         for prefix in ("none", "bos"):
             reuse = self.only(out, policy="reuse", chunk_prefix=prefix)
             self.assertGreater(reuse["kl_mean"], 1e-4)
@@ -156,8 +161,18 @@ class EvalTest(unittest.TestCase):
         rows = records()
         for row, question in zip(rows, out["questions"]):
             row["answers"] = ["nobody", question["full"]["answer"]]
+            if row["hops"] == 1:  # where every answer is right, so that reuse loses a part
+                row["answers"] += [o["answer"] for o in question["configs"]]
+            row["answers"].append(question["configs"][3]["answer"])  # hkvd at 0.4 is right
         self.write(rows)
-        out = self.json("--ratios", "0.1,0.4")
+        out = self.json("--ratios", "0.1,0.4", "--group-by", "hops")
+        self.assertEqual([(g["name"], g["n"], g["full"]) for g in out["groups"]],
+                         [("1", 2, 1), ("2", 2, 1)])
+        for i, config in enumerate(out["configs"]):
+            easy, hard = (g["configs"][i] for g in out["groups"])
+            self.assertEqual(easy, 1)
+            self.assertAlmostEqual((easy + hard) / 2, config["exact_match"])
+        self.assertGreater(self.only(out, policy="reuse")["exact_match"], 0)
         self.assertEqual(out["full"]["exact_match"], 1)
         self.assertEqual(out["full"]["exact_match_ci95"], [1, 1])
         self.assertEqual(out["full"]["f1"], 1)
@@ -194,6 +209,8 @@ class EvalTest(unittest.TestCase):
                                  outcome["answer"] == question["full"]["answer"])
                 self.assertGreater(outcome["ttft_ns"], 0)
         reuse = self.only(out, policy="reuse")
+        self.assertLess(reuse["exact_match"], 1)
+        self.assertEqual(self.only(out, ratio=0.4)["recovered"], 1)
         for config in out["configs"]:
             if config["policy"] == "hkvd" and reuse["exact_match"] < 1:
                 lost = 1 - reuse["exact_match"]
@@ -288,7 +305,7 @@ class EvalTest(unittest.TestCase):
 
     def test_the_report_is_well_formed_and_whole(self):
         checker, text = self.page("--metrics", "v,kv", "--ratios", "0.1,0.3",
-                                  "--chunk-prefixes", "none,bos")
+                                  "--chunk-prefixes", "none,bos", "--group-by", "hops")
         self.assertGreaterEqual(text.count('class="chart"'), 4)
         self.assertEqual(text.count('class="rows"'), 3)
         self.assertIn("tok pick", text)
@@ -297,7 +314,7 @@ class EvalTest(unittest.TestCase):
         self.assertIn("there <0>?", plain)  # the question, as it was written
         self.assertIn("he saw <b>her</b> & said \"so\"", plain)
         self.assertNotIn("<b>her", text)
-        self.assertEqual(checker.tags["table"], 2)
+        self.assertEqual(checker.tags["table"], 3)
 
     def test_the_report_of_little(self):
         self.page("--policies", "full")
@@ -318,6 +335,8 @@ class EvalTest(unittest.TestCase):
             file.write('{"chunks": ["a"], "question": "q"}\n')
         run = self.run_eval(code=4)
         self.assertIn(f"{self.data}:5: no \"answers\"", run.stderr)
+        self.write(records())
+        self.assertIn(f"{self.data}:1: no \"kind\"", self.run_eval("--group-by", "kind", code=4).stderr)
         self.data.write_text("")
         self.run_eval(code=3)
         self.data.unlink()

@@ -25,6 +25,7 @@ struct Options {
   StoreOptions store;
   std::string data;
   size_t limit = 0;
+  std::string group_by;
   std::vector<std::string> policies = {"full", "reuse", "hkvd"};
   std::vector<std::string> metrics = {"v"};
   std::vector<double> ratios = {0.05, 0.15, 0.3};
@@ -83,6 +84,7 @@ EvalContext context_of(const Options& options, const CLI::App& command,
   context.kv_dtype = options.store.kv_dtype;
   context.seed = options.seed;
   context.limit = options.limit;
+  context.group_by = options.group_by;
   context.shuffled = options.shuffle_seed.has_value();
   context.shuffle_seed = options.shuffle_seed.value_or(0);
   context.threads = options.common.threads;
@@ -93,7 +95,7 @@ EvalContext context_of(const Options& options, const CLI::App& command,
 
 void run(const Options& options, const CLI::App& command) {
   const EvalPlan plan = plan_of(options);
-  std::vector<Record> records = read_dataset(options.data, options.limit);
+  std::vector<Record> records = read_dataset(options.data, options.limit, options.group_by);
   if (options.shuffle_seed) {
     for (size_t i = 0; i < records.size(); ++i)
       shuffle_chunks(records[i], *options.shuffle_seed, i);
@@ -113,10 +115,10 @@ void run(const Options& options, const CLI::App& command) {
   const blendpp::Store store = open_store(ctx, place);
 
   const EvalResult result = run_eval(model, store, records, plan);
-  const EvalSummary summary = summarise(plan, result, options.seed);
+  const EvalSummary summary = summarise(plan, records, result, options.seed);
   const EvalContext context = context_of(options, command, model);
 
-  (json_on_stdout ? std::cerr : std::cout) << summary_table(summary, result);
+  (json_on_stdout ? std::cerr : std::cout) << summary_table(context, summary, result);
   if (!options.json.empty()) {
     // Answers may be cut inside a UTF-8 sequence.
     const std::string text =
@@ -200,6 +202,10 @@ void register_eval(CLI::App& app) {
       ->type_name("FILE");
   command->add_option("--limit", options->limit, "Take the first N questions; 0: all")
       ->type_name("N");
+  command
+      ->add_option("--group-by", options->group_by,
+                   "Also exact match by what the records have under this key, e.g. hops")
+      ->type_name("KEY");
   command
       ->add_option("--shuffle-chunks", options->shuffle_seed,
                    "Put each question's chunks in an order drawn with this seed")

@@ -79,7 +79,15 @@ void append_answers(const json& value, const Place& place, bool outermost,
   out.push_back(text_of(value, place, "an answer"));
 }
 
-Record record_of(const json& value, const Place& place) {
+std::string group_of(const json& record, const std::string& key, const Place& place) {
+  const json* value = member(record, key.c_str());
+  if (value == nullptr) bad(place, "no \"" + key + "\" in the record, which --group-by asks for");
+  if (value->is_string()) return value->get<std::string>();
+  if (value->is_number() || value->is_boolean()) return value->dump();
+  bad(place, "\"" + key + "\" must be a string or a number, as --group-by asks for it");
+}
+
+Record record_of(const json& value, const Place& place, const std::string& group_key) {
   if (!value.is_object()) {
     bad(place, "a record must be an object, not " + std::string(value.type_name()));
   }
@@ -95,6 +103,7 @@ Record record_of(const json& value, const Place& place) {
   if (answers == nullptr) bad(place, "no \"answers\" in the record");
   append_answers(*answers, place, true, record.answers);
   if (record.answers.empty()) bad(place, "\"answers\" is an empty list");
+  if (!group_key.empty()) record.group = group_of(value, group_key, place);
   return record;
 }
 
@@ -154,7 +163,8 @@ std::vector<size_t> element_lines(std::string_view text) {
 
 }  // namespace
 
-std::vector<Record> parse_dataset(std::string_view text, const std::string& name, size_t limit) {
+std::vector<Record> parse_dataset(std::string_view text, const std::string& name, size_t limit,
+                                  const std::string& group_key) {
   constexpr std::string_view kBlank = " \t\r\n";
   if (text.substr(0, 3) == "\xEF\xBB\xBF") text.remove_prefix(3);
   const size_t first = text.find_first_not_of(kBlank);
@@ -164,7 +174,7 @@ std::vector<Record> parse_dataset(std::string_view text, const std::string& name
     const json array = parse_json(text, name, 1);
     const std::vector<size_t> lines = element_lines(text);
     for (size_t i = 0; i < array.size() && !full(); ++i) {
-      records.push_back(record_of(array[i], {name, lines.at(i)}));
+      records.push_back(record_of(array[i], {name, lines.at(i)}, group_key));
     }
   } else {
     size_t line = 0;
@@ -174,7 +184,7 @@ std::vector<Record> parse_dataset(std::string_view text, const std::string& name
       begin = end + 1;
       ++line;
       if (row.find_first_not_of(kBlank) == std::string_view::npos) continue;
-      records.push_back(record_of(parse_json(row, name, line), {name, line}));
+      records.push_back(record_of(parse_json(row, name, line), {name, line}, group_key));
     }
   }
   if (records.empty()) {
@@ -185,7 +195,8 @@ std::vector<Record> parse_dataset(std::string_view text, const std::string& name
   return records;
 }
 
-std::vector<Record> read_dataset(const std::string& path, size_t limit) {
+std::vector<Record> read_dataset(const std::string& path, size_t limit,
+                                 const std::string& group_key) {
   std::ifstream file(path, std::ios::binary);
   if (!file.is_open()) {
     const int error = errno;
@@ -196,7 +207,7 @@ std::vector<Record> read_dataset(const std::string& path, size_t limit) {
   if (file.bad() || (text.empty() && file.fail() && !file.eof())) {
     throw CommandError(kExitError, "cannot read the data '" + path + "'");
   }
-  return parse_dataset(text, path, limit);
+  return parse_dataset(text, path, limit, group_key);
 }
 
 void shuffle_chunks(Record& record, uint64_t seed, size_t place) {

@@ -66,8 +66,8 @@ class Page {
     return "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
            "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n<title>" +
            html_text("blend eval: " + title()) + "</title>\n<style>" + kEvalStyle +
-           "</style>\n</head>\n<body>\n" + heading() + tiles() + charts() + table() + prompts() +
-           differences() + method() + "</body>\n</html>\n";
+           "</style>\n</head>\n<body>\n" + heading() + tiles() + charts() + table() + groups() +
+           prompts() + differences() + method() + "</body>\n</html>\n";
   }
 
  private:
@@ -281,6 +281,29 @@ class Page {
     }
     return "<h2>All figures</h2>\n<div class=\"scroll\"><table><thead>" + element("tr", head) +
            "</thead><tbody>" + body + "</tbody></table></div>\n";
+  }
+
+  std::string groups() const {
+    if (summary_.groups.empty()) return {};
+    std::string head = element("th", "Policy", "w");
+    std::string body = element("td", "full", "w nb");
+    for (const EvalSummary::Group& group : summary_.groups) {
+      head += element("th", html_text(group.name) + format("<br>%zu questions", group.n));
+      body += element("td", percent(group.full), "nb");
+    }
+    body = element("tr", body);
+    for (size_t i = 0; i < summary_.configs.size(); ++i) {
+      const EvalConfig& config = summary_.configs[i].config;
+      if (config.policy == BLEND_POLICY_FULL) continue;
+      std::string row = element("td", html_text(long_name(config, several_prefixes_)), "w nb");
+      for (const EvalSummary::Group& group : summary_.groups) {
+        row += element("td", percent(group.configs[i]), "nb");
+      }
+      body += element("tr", row) + "\n";
+    }
+    return "<h2>Exact match, %, by " + html_text(context_.group_by) +
+           "</h2>\n<div class=\"scroll\"><table><thead>" + element("tr", head) + "</thead><tbody>" +
+           body + "</tbody></table></div>\n";
   }
 
   // The telling ones first: that is what a reader wants to see.

@@ -214,8 +214,6 @@ std::string chart_svg(const Chart& chart) {
   for (const ChartReference& reference : chart.references) {
     const double at = y.at(reference.y);
     out += line(kLeft, at, kWidth - kRight, at, "r");
-    // Under the line where there is no room above it.
-    out += text_at(kWidth - kRight, at < kTop + 14 ? at + 14 : at - 7, "t e", reference.name);
   }
   size_t with_bars = 0;
   const auto barred = [](const ChartSeries& series) {
@@ -228,6 +226,12 @@ std::string chart_svg(const Chart& chart) {
     const double middle = (static_cast<double>(with_bars) - 1) / 2;
     const double shift = barred(series) ? kDodge * (static_cast<double>(place++) - middle) : 0.0;
     out += series_svg(series, shift, x, y);
+  }
+  // Above the bars that they meet.
+  for (const ChartReference& reference : chart.references) {
+    const double at = y.at(reference.y);
+    // Under the line where there is no room above it.
+    out += text_at(kWidth - kRight, at < kTop + 14 ? at + 14 : at - 7, "t e o", reference.name);
   }
   return out + "</svg>";
 }

@@ -37,7 +37,7 @@ th.w,td.w{text-align:left}td.nb{white-space:nowrap}
 svg{display:block}svg.chart,svg.rows{width:100%;height:auto}
 svg text{fill:var(--fg);font:12px system-ui,-apple-system,"Segoe UI",Roboto,"Liberation Sans",sans-serif}
 svg .t{fill:var(--soft)}svg .l{fill:var(--soft);font-size:12.5px}svg .h{font-size:14px;font-weight:600}
-svg .e{text-anchor:end}svg text.m{text-anchor:middle}
+svg .e{text-anchor:end}svg text.o{paint-order:stroke;stroke:var(--card);stroke-width:4px}svg text.m{text-anchor:middle}
 svg .g{stroke:var(--line);stroke-width:1}svg .a{stroke:var(--soft);stroke-width:1}
 svg .r{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:2 4}
 svg .s{fill:none;stroke-width:2}svg .b{stroke-width:1.3;opacity:.75}

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "table.h"
@@ -80,6 +81,31 @@ void set_recovered(EvalSummary& summary) {
   }
 }
 
+std::vector<EvalSummary::Group> groups_of(const std::vector<Record>& records,
+                                          const EvalResult& result, size_t n_configs) {
+  std::map<std::string, EvalSummary::Group> groups;
+  for (const QuestionResult& question : result.questions) {
+    const std::string& name = records[question.record].group;
+    if (name.empty()) continue;
+    EvalSummary::Group& group = groups[name];
+    group.name = name;
+    group.configs.resize(n_configs);
+    ++group.n;
+    group.full += question.full.exact_match ? 1 : 0;
+    for (size_t i = 0; i < n_configs; ++i) {
+      group.configs[i] += question.outcomes[i].exact_match ? 1 : 0;
+    }
+  }
+  std::vector<EvalSummary::Group> out;
+  for (auto& [name, group] : groups) {
+    const auto n = static_cast<double>(group.n);
+    group.full /= n;
+    for (double& match : group.configs) match /= n;
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
 std::string percent(double share_of_one) { return format("%.1f", 100.0 * share_of_one); }
 
 void add_row(Table& table, const Summary& s) {
@@ -93,6 +119,29 @@ void add_row(Table& table, const Summary& s) {
              percent(s.answer_agreement), full ? "-" : percent(s.rows_of_reused),
              percent(s.rows_of_all), percent(s.flops_relative), format("%.2f", s.ttft_ms_median),
              s.ttft_relative > 0 ? format("%.2fx", 1.0 / s.ttft_relative) : "-"});
+}
+
+std::string groups_table(const EvalContext& context, const EvalSummary& summary) {
+  std::vector<std::string> header = {"EM % by " + context.group_by, "chunk prefix", "ratio"};
+  std::vector<std::string> full = {"full", "-", "-"};
+  for (const EvalSummary::Group& group : summary.groups) {
+    header.push_back(format("%s (%zu)", group.name.c_str(), group.n));
+    full.push_back(percent(group.full));
+  }
+  Table table(header);
+  table.add(full);
+  for (size_t i = 0; i < summary.configs.size(); ++i) {
+    const EvalConfig& config = summary.configs[i].config;
+    if (config.policy == BLEND_POLICY_FULL) continue;
+    std::vector<std::string> row = {
+        config_name(config), config.chunk_prefix,
+        config.policy == BLEND_POLICY_HKVD ? format("%g", config.ratio) : "-"};
+    for (const EvalSummary::Group& group : summary.groups) {
+      row.push_back(percent(group.configs[i]));
+    }
+    table.add(row);
+  }
+  return table.str();
 }
 
 nlohmann::json interval_json(const Interval& interval) { return {interval.low, interval.high}; }
@@ -152,7 +201,8 @@ nlohmann::json outcome_json(const Outcome& o) {
 
 }  // namespace
 
-EvalSummary summarise(const EvalPlan& plan, const EvalResult& result, uint64_t seed) {
+EvalSummary summarise(const EvalPlan& plan, const std::vector<Record>& records,
+                      const EvalResult& result, uint64_t seed) {
   EvalSummary summary;
   Outcomes full;
   for (const QuestionResult& question : result.questions) full.push_back(&question.full);
@@ -168,6 +218,7 @@ EvalSummary summarise(const EvalPlan& plan, const EvalResult& result, uint64_t s
     summary.configs.push_back(summary_of(plan.configs[i], outcomes, full, seed));
   }
   set_recovered(summary);
+  summary.groups = groups_of(records, result, plan.configs.size());
   return summary;
 }
 
@@ -176,7 +227,8 @@ std::string kl_text(double kl) {
   return format(kl >= 0.001 && kl < 1000 ? "%.4f" : "%.1e", kl);
 }
 
-std::string summary_table(const EvalSummary& summary, const EvalResult& result) {
+std::string summary_table(const EvalContext& context, const EvalSummary& summary,
+                          const EvalResult& result) {
   Table table({"policy", "chunk prefix", "ratio", "EM % [95 % CI]", "F1 %", "recovered %",
                "KL mean", "KL median", "KL p95", "top-1 %", "same answer %", "rows % reused",
                "rows % all", "FLOPs %", "TTFT ms", "speed-up"});
@@ -185,6 +237,7 @@ std::string summary_table(const EvalSummary& summary, const EvalResult& result) 
   if (!again) add_row(table, summary.full);
   for (const Summary& s : summary.configs) add_row(table, s);
   std::string text = table.str();
+  if (!summary.groups.empty()) text += '\n' + groups_table(context, summary);
   text += format("\n%zu questions", result.questions.size());
   if (!result.skipped.empty()) {
     text += format(", %zu skipped (longer than the model's context)", result.skipped.size());
@@ -225,6 +278,16 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
   out["full"] = summary_json(summary.full);
   out["configs"] = nlohmann::json::array();
   for (const Summary& s : summary.configs) out["configs"].push_back(summary_json(s));
+
+  out["groups"] = nlohmann::json::array();
+  for (const EvalSummary::Group& group : summary.groups) {
+    // "configs" in the order of "configs" above.
+    out["groups"].push_back({{"key", context.group_by},
+                             {"name", group.name},
+                             {"n", group.n},
+                             {"full", group.full},
+                             {"configs", group.configs}});
+  }
 
   out["questions"] = nlohmann::json::array();
   for (const QuestionResult& question : result.questions) {

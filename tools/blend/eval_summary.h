@@ -38,10 +38,19 @@ struct Summary {
 // Full prefill, the reference, first; then one a configuration, in their order, without `full`
 // unless it was run again.
 struct EvalSummary {
+  // Exact match of the questions whose records say the same under --group-by.
+  struct Group {
+    std::string name;
+    size_t n = 0;
+    double full = 0;
+    std::vector<double> configs;
+  };
   Summary full;
   std::vector<Summary> configs;
+  std::vector<Group> groups;  // by name; empty unless asked for
 };
-EvalSummary summarise(const EvalPlan& plan, const EvalResult& result, uint64_t seed);
+EvalSummary summarise(const EvalPlan& plan, const std::vector<Record>& records,
+                      const EvalResult& result, uint64_t seed);
 
 // What the table and the files say about where the figures come from.
 struct EvalContext {
@@ -51,6 +60,7 @@ struct EvalContext {
   std::string kv_dtype;  // as asked
   uint64_t seed = 0;
   size_t limit = 0;
+  std::string group_by;
   bool shuffled = false;
   uint64_t shuffle_seed = 0;
   uint32_t threads = 0;  // 0: the CPUs of the process
@@ -58,7 +68,8 @@ struct EvalContext {
   std::string model_name;  // model.name, which ends with the model
 };
 
-std::string summary_table(const EvalSummary& summary, const EvalResult& result);
+std::string summary_table(const EvalContext& context, const EvalSummary& summary,
+                          const EvalResult& result);
 // Everything, a record a question included.
 nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                          const std::vector<Record>& records, const EvalResult& result,
