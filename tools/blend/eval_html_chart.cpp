@@ -158,6 +158,24 @@ std::string grid(const Chart& chart, const Axis& x, const Axis& y) {
   return out;
 }
 
+// The pixel in the middle of the widest gap between points: where a label meets no bar.
+double widest_gap(const Chart& chart, const Axis& x) {
+  std::vector<double> places = {x.from, x.to};
+  for (const ChartSeries& series : chart.series) {
+    for (const ChartPoint& point : series.points) places.push_back(x.at(point.x));
+  }
+  std::sort(places.begin(), places.end());
+  double best = 0;
+  double middle = (x.from + x.to) / 2;
+  for (size_t i = 1; i < places.size(); ++i) {
+    const double gap = places[i] - places[i - 1];
+    if (gap <= best) continue;
+    best = gap;
+    middle = (places[i] + places[i - 1]) / 2;
+  }
+  return middle;
+}
+
 std::string series_svg(const ChartSeries& series, double shift, const Axis& x, const Axis& y) {
   std::string bars;
   std::string markers;
@@ -227,11 +245,11 @@ std::string chart_svg(const Chart& chart) {
     const double shift = barred(series) ? kDodge * (static_cast<double>(place++) - middle) : 0.0;
     out += series_svg(series, shift, x, y);
   }
-  // Above the bars that they meet.
   for (const ChartReference& reference : chart.references) {
     const double at = y.at(reference.y);
     // Under the line where there is no room above it.
-    out += text_at(kWidth - kRight, at < kTop + 14 ? at + 14 : at - 7, "t e o", reference.name);
+    out +=
+        text_at(widest_gap(chart, x), at < kTop + 14 ? at + 14 : at - 7, "t m o", reference.name);
   }
   return out + "</svg>";
 }
