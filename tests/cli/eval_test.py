@@ -328,6 +328,32 @@ class EvalTest(unittest.TestCase):
         self.assertIn("hkvd v", run.stdout)
         self.assertEqual(set(json.loads(path.read_text())), set(self.json("--ratios", "0.2")))
 
+    def test_results_become_a_markdown_table(self):
+        script = Path(__file__).resolve().parents[2] / "tools" / "blend" / "eval_markdown.py"
+
+        def table(*paths):
+            return subprocess.run([sys.executable, "-B", script, *paths], capture_output=True,
+                                  text=True)
+
+        paths = [self.dir / f"{i}.json" for i in range(3)]
+        for path, limit, ratio in zip(paths, (1, 3, 3), (0.2, 0.2, 0.3)):
+            self.run_eval("--limit", limit, "--ratios", ratio, "--json", path)
+        run = table(*paths[:2])
+        self.assertEqual(run.returncode, 0, run.stderr)
+        rows = [line.split(" | ") for line in run.stdout.splitlines()]
+        self.assertEqual(len(rows), 2 + 3)  # full, reuse, hkvd
+        one, three = (json.loads(p.read_text())["configs"][1]["top1_agreement"] for p in paths[:2])
+        self.assertEqual(rows[3][8], f"{100 * (one + 3 * three) / 4:.1f}")  # by their questions
+        self.assertEqual(table(paths[0]).returncode, 0)
+        self.assertIn("not of the same", table(*paths[1:]).stderr)
+        self.assertIn("not a result", table(self.write_text("x.json", "{}")).stderr)
+        self.assertIn("cannot read", table(self.write_text("x.json", "{")).stderr)
+
+    def write_text(self, name, text):
+        path = self.dir / name
+        path.write_text(text)
+        return path
+
     # ---- What bad input gets
 
     def test_bad_data(self):
