@@ -26,6 +26,7 @@ class Batch:
     positions: Tensor  # [rows, tokens]
     mask: Tensor  # [rows, 1, tokens, tokens], true where attention is allowed
     answer_targets: Tensor  # [rows, tokens]
+    question_targets: Tensor  # [rows, tokens]
     text_targets: Tensor  # [rows, tokens]
 
 
@@ -37,6 +38,7 @@ class Row:
     positions: list[int]
     segment: list[int]  # 0 the chunks, 1.. the questions
     answer_targets: list[int]
+    question_targets: list[int]
     text_targets: list[int]
 
 
@@ -44,7 +46,8 @@ def make_row(prompt: Prompt, coder: Coder, most_questions: int) -> Row:
     """Lay a prompt out as a row."""
     context = [BOS] + [i for chunk in prompt.chunks for i in coder.segment(chunk)]
     row = Row(
-        list(context), list(range(len(context))), [0] * len(context), [-1] * len(context), context[1:] + [-1]
+        list(context), list(range(len(context))), [0] * len(context),
+        [-1] * len(context), [-1] * len(context), context[1:] + [-1],
     )
     for number, fact in enumerate(prompt.facts[:most_questions], start=1):
         question = coder.segment(question_text(fact.question))
@@ -54,6 +57,7 @@ def make_row(prompt: Prompt, coder: Coder, most_questions: int) -> Row:
         row.positions += range(len(context), len(context) + len(ids))
         row.segment += [number] * len(ids)
         row.answer_targets += [-1] * (len(question) - 1) + answer
+        row.question_targets += question[1:] + [-1] * len(answer)
         row.text_targets += [-1] * len(ids)
     return row
 
@@ -74,12 +78,13 @@ def stack(rows: list[Row]) -> Batch:
         padded([row.positions for row in rows], 0),
         ((same | chunks) & causal)[:, None],
         padded([row.answer_targets for row in rows], -1),
+        padded([row.question_targets for row in rows], -1),
         padded([row.text_targets for row in rows], -1),
     )
 
 
 def batches(
-    coder: Coder, seed: int, start: int, shape_at: Callable[[int], Shape], tokens: int, most_questions: int = 6
+    coder: Coder, seed: str, start: int, shape_at: Callable[[int], Shape], tokens: int, most_questions: int = 6
 ) -> Iterator[Batch]:
     """Batches of about `tokens` tokens from step `start` on; a step's batch depends on seed and step only."""
     step = start

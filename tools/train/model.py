@@ -1,4 +1,4 @@
-"""The model: a plain Llama (RMSNorm, RoPE, grouped-query attention, SwiGLU, tied embeddings).
+"""The model: a plain Llama (RMSNorm, RoPE, grouped-query attention, SwiGLU, an output matrix of its own).
 
 Weights are laid out as in Hugging Face's Llama: RoPE turns the two halves of a
 head against each other, and every matrix is [out, in].
@@ -17,9 +17,9 @@ from torch.nn import functional as F
 class Config:
     """Shape of the model."""
 
-    vocab: int = 2048
+    vocab: int = 1536
     width: int = 192
-    layers: int = 6
+    layers: int = 4
     heads: int = 6
     kv_heads: int = 2
     hidden: int = 512
@@ -106,17 +106,7 @@ class Llama(nn.Module):
         self.embed = nn.Embedding(config.vocab, config.width)
         self.layers = nn.ModuleList(Layer(config) for _ in range(config.layers))
         self.norm = RMSNorm(config.width, config.eps)
-        self._start()
-
-    def _start(self) -> None:
-        """Small random weights; the two writers into the residual are smaller still."""
-        nn.init.normal_(self.embed.weight, std=0.02)
-        for name, weight in self.named_parameters():
-            if weight.ndim == 2 and not name.startswith("embed"):
-                std = weight.shape[1] ** -0.5
-                if name.endswith(("o.weight", "down.weight")):
-                    std *= (2 * self.config.layers) ** -0.5
-                nn.init.normal_(weight, std=std)
+        self.output = nn.Linear(config.width, config.vocab, bias=False)
 
     def forward(self, ids: Tensor, positions: Tensor, mask: Tensor) -> Tensor:
         """ids, positions [batch, tokens], mask [batch, 1, tokens, tokens] (may attend) → [batch, tokens, width]."""
@@ -128,5 +118,5 @@ class Llama(nn.Module):
         return self.norm(x)
 
     def logits(self, hidden: Tensor) -> Tensor:  # [..., width] → [..., vocab]
-        """Scores over the vocabulary, the embedding matrix serving again."""
-        return F.linear(hidden, self.embed.weight)
+        """Scores over the vocabulary."""
+        return self.output(hidden)

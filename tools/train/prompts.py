@@ -99,15 +99,18 @@ def make_prompt(rng: random.Random, held_out: bool, shape: Shape = Shape()) -> P
     """Write one prompt with all its questions."""
     cast = Cast(rng, held_out)
     room = rng.randint(shape.min_chunks, shape.max_chunks)
-    builders = [builder for builder, _ in BUILDERS]
-    weights = [weight for _, weight in BUILDERS]
+    # Of one or two kinds only: were every kind there once, a question's verb alone would tell the answer.
+    builders = rng.choices([builder for builder, _ in BUILDERS], [weight for _, weight in BUILDERS], k=2)
     threads: list[Thread] = []
     while room:
-        builder = rng.choices(builders, weights)[0] if room > 1 else cleaning
+        builder = rng.choice(builders) if room > 1 else cleaning
+        before = cast.remember()
         thread = builder(cast)
         if len(thread.passages) <= room:
             threads.append(thread)
             room -= len(thread.passages)
+        else:
+            cast.forget_since(before)
     chunks = [_chunk(passage, _goal(shape, rng), cast) for passage in _merge(threads, rng)]
     facts = [fact for thread in threads for fact in thread.facts]
     rng.shuffle(facts)

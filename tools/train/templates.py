@@ -63,11 +63,10 @@ FOUND = Wording(
     (
         "{P} found the {X} at the {L}.",
         "{P} bought the {X} at the {L}.",
-        "At the {L} {P} found the {X}.",
         "One day {P} found the {X} at the {L}.",
         "Last week {P} bought the {X} at the {L}.",
     ),
-    ("Last week {P} found the {X} at the {L}.", "At the {L} {P} bought the {X}."),
+    ("Last week {P} found the {X} at the {L}.", "One day {P} bought the {X} at the {L}."),
 )
 CARRIED = Wording(
     (
@@ -90,10 +89,10 @@ COSTS = Wording(
         "The {X} costs {n} coins.",
         "At first the {X} costs {n} coins.",
         "The price of the {X} was {n} coins.",
-        "They asked {n} coins for the {X}.",
+        "In spring the price of the {X} was {n} coins.",
         "At first the price of the {X} was {n} coins.",
     ),
-    ("At first they asked {n} coins for the {X}.",),
+    ("In spring the {X} costs {n} coins.",),
 )
 NOW_COSTS = Wording(
     (
@@ -143,7 +142,6 @@ FORMER_SENT = Wording(
 HAS_ROLE = Wording(
     (
         "{P} is the new {role}.",
-        "The name of the {role} is {P}.",
         "{P} became the {role} in spring.",
         "{P} works as the {role}.",
         "In spring {P} became the new {role}.",
@@ -185,21 +183,20 @@ LIVES = Wording(
         "{P} lives at the {L}.",
         "{P} has two rooms at the {L}.",
         "Since spring {P} lives at the {L}.",
-        "At the {L} {P} has two rooms.",
+        "{P} lives in peace at the {L}.",
         "For years {P} lives at the {L}.",
     ),
-    ("Since spring {P} has two rooms at the {L}.", "At the {L} {P} lives in peace."),
+    ("Since spring {P} has two rooms at the {L}.", "For years {P} has two rooms at the {L}."),
 )
-LIVES_TOO = Wording(
+SHARES = Wording(
     (
-        "{Q} moved to the {same:L} place.",
-        "{Q} lives {there:L} too.",
-        "After that {Q} moved {there:L} as well.",
-        "{Q} took a room at the {same:L} place.",
-        "Later {Q} took a room {there:L}.",
-        "After a year {Q} moved to the {same:L} place.",
+        "{She:P} shares a room with {Q}.",
+        "Since then {she:P} shares a room with {Q}.",
+        "In the evening {she:P} plays cards with {Q}.",
+        "{She:P} often plays cards with {Q}.",
+        "{There:L} {she:P} often plays cards with {Q}.",
     ),
-    ("Later {Q} moved to the {same:L} place.", "After a year {Q} took a room {there:L}."),
+    ("{There:L} {she:P} shares a room with {Q}.", "Since then {she:P} often plays cards with {Q}."),
 )
 HAS_PAGE = Wording(
     (
@@ -213,10 +210,10 @@ HAS_PAGE = Wording(
 PAGE_NAMES = Wording(
     (
         "{Its:X} owner on that page is {P}.",
-        "That page names {P} as {its:X} owner.",
         "It says in the book that {its:X} owner is {P}.",
         "By law {its:X} owner is {P}.",
         "That page says that {its:X} owner is {P}.",
+        "{Its:X} owner by law is {P}.",
     ),
     ("By law {its:X} owner on that page is {P}.", "It says on that page that {its:X} owner is {P}."),
 )
@@ -231,34 +228,28 @@ WASHED = Wording(
     ("In the end {P} cleaned the {X} with care.",),
 )
 
-# Questions: "{X}" and so on name the entity; the answer is kept with the fact.
+# Before a question may stand one of these. Each question is held out after one opener in four.
+OPENERS: tuple[str, ...] = ("", "Tell me: ", "Please say: ", "One more thing: ", "In a word: ", "Think well: ")
+
+# Questions. Each names what an earlier passage names and asks for what is said of it later.
 Q_WORKS = Wording(("Where does {P} work?", "At what place does {P} work?"), ("Where is it that {P} works?",))
-Q_KEEPER = Wording(("Who keeps the {X}?", "Who looks after the {X}?"), ("Who is it that keeps the {X}?",))
-Q_KEPT = Wording(("Where is the {X} kept?", "At what place is the {X} kept?"), ("Where is it that the {X} is kept?",))
-Q_ALSO = Wording(("Where was the {Y} left?", "At what place was the {Y} left?"), ("Where is it that the {Y} was left?",))
-Q_FOUND_WHO = Wording(("Who found the {X}?", "Who got the {X} first?"), ("Who was it that found the {X}?",))
+Q_KEEPS = Wording(("What does {P} keep?", "What does {P} look after?"), ("What is it that {P} keeps?",))
+Q_ALSO = Wording(("What was left at the {L}?", "What stands at the {L}?"), ("What is it that stands at the {L}?",))
+Q_FOUND_WHAT = Wording(("What did {P} find?", "What did {P} get?"), ("What was it that {P} did find?",))
 Q_FOUND_AT = Wording(("Where was the {X} found?", "At what place was the {X} found?"), ("Where was it that the {X} was found?",))
 Q_NOW_AT = Wording(("Where is the {X} now?", "At what place is the {X} now?"), ("Where is it that the {X} is now?",))
-Q_CARRIED_TO = Wording(
-    ("Who brought something to the {M}?", "Who took something to the {M}?"),
-    ("Who was it that brought something to the {M}?",),
+Q_FIRST_PRICE = Wording(
+    ("What did the {X} cost at first?", "What was the first price of the {X}?"), ("At first what did the {X} cost?",)
 )
-Q_WHAT_AT = Wording(
-    ("What was brought to the {M}?", "What was taken to the {M}?"), ("What was it that was brought to the {M}?",)
+Q_LAST_PRICE = Wording(
+    ("What did the {X} cost in the end?", "What was the last price of the {X}?"), ("In the end what did the {X} cost?",)
 )
-Q_FIRST_PRICE = Wording(("What did the {X} cost at first?", "What was the first price of the {X}?"), ("At first what did the {X} cost?",))
-Q_LAST_PRICE = Wording(("What did the {X} cost in the end?", "What was the last price of the {X}?"), ("In the end what did the {X} cost?",))
-Q_SENT_WHO = Wording(("Who was sent to the {L}?", "Who had to go to the {L}?"), ("Who was it that was sent to the {L}?",))
-Q_SENT_WHERE = Wording(("Where was {P} sent?", "Where did {P} have to go?"), ("Where was it that {P} was sent?",))
-Q_ROLE = Wording(("Who is the {role}?", "What is the name of the {role}?"), ("Who is it that is the {role}?",))
-Q_ROLE_DID = Wording(
-    ("What is the name of the person who had the {X}?", "Who had the {X}?"), ("Who was it that had the {X}?",)
-)
-Q_NICK_DID = Wording(
-    ("What is the full name of the person who touched the {X}?", "Who touched the {X}?"),
-    ("Who was it that touched the {X}?",),
-)
+Q_SENT_WHERE = Wording(("Where was {P} sent?", "At what place had {P} to go?"), ("Where was it that {P} was sent?",))
+Q_TRADE = Wording(("What is the trade of {P}?", "What trade does {P} have?"), ("What is it that is the trade of {P}?",))
+Q_ROLE_DID = Wording(("What did {P} have to repair?", "What did {P} have?"), ("What was it that {P} did repair?",))
+Q_NICK_IS = Wording(("By what name is {P} known?", "What do friends call {P}?"), ("By what name do friends call {P}?",))
+Q_NICK_DID = Wording(("What did {P} paint?", "What did {P} touch?"), ("What was it that {P} did paint?",))
 Q_LIVES = Wording(("Where does {P} live?", "At what place does {P} live?"), ("Where is it that {P} lives?",))
+Q_SHARES = Wording(("Who is a friend of {P}?", "Who is often with {P}?"), ("Who is it that is often with {P}?",))
 Q_OWNER = Wording(("Who owns the {X}?", "Who is the owner of the {X}?"), ("Who is it that owns the {X}?",))
-Q_OWNS = Wording(("What does {P} own?", "Of what is {P} the owner?"), ("What is it that {P} owns?",))
-Q_CLEANED = Wording(("Who cleaned the {X}?", "Who made the {X} clean?"), ("Who was it that cleaned the {X}?",))
+Q_CLEANED = Wording(("What did {P} clean?", "What did {P} make clean?"), ("What was it that {P} did clean?",))

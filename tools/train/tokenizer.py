@@ -21,7 +21,7 @@ import words
 from prompts import Prompt, make_prompt
 
 UNK, BOS, EOS = 0, 1, 2
-VOCAB_SIZE = 2048
+VOCAB_SIZE = 1536
 _SPACE = "\u2581"
 
 

@@ -11,15 +11,20 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
+import torch.multiprocessing
 from torch.nn import functional as F
 
 from batches import Batch, batches, make_row, stack
 from model import Config, Llama
 from prompts import Shape, make_prompt
+from start import start
 from tokenizer import Coder
 
 
@@ -53,32 +58,31 @@ class Validation:
         return {name: sum(values) / len(values) for name, values in sorted(right.items())}
 
 
-def loss_of(model: Llama, batch: Batch, text_weight: float) -> tuple[torch.Tensor, float]:
-    """Cross entropy of answers plus a share of that of the chunks' text; and the former alone."""
+def loss_of(model: Llama, batch: Batch, question_weight: float, text_weight: float) -> tuple[torch.Tensor, float]:
+    """Cross entropy of answers plus shares of that of the questions and of the chunks; and the first alone."""
     hidden = model(batch.ids, batch.positions, batch.mask)
-    picked = batch.answer_targets >= 0
-    answer = F.cross_entropy(model.logits(hidden[picked]).float(), batch.answer_targets[picked])
-    loss = answer
-    if text_weight > 0:
-        picked = batch.text_targets >= 0
-        loss = loss + text_weight * F.cross_entropy(model.logits(hidden[picked]).float(), batch.text_targets[picked])
-    return loss, answer.item()
+    loss, answer_loss = hidden.new_zeros(()), 0.0
+    parts = ((batch.answer_targets, 1.0), (batch.question_targets, question_weight), (batch.text_targets, text_weight))
+    for targets, weight in parts:
+        picked = targets >= 0
+        if weight > 0:
+            part = F.cross_entropy(model.logits(hidden[picked]).float(), targets[picked])
+            loss = loss + weight * part
+            answer_loss = answer_loss or part.item()
+    return loss, answer_loss
 
 
-def rate(step: int, steps: int, warmup: int) -> float:
-    """Rise, stay, and fall over the last 40 %."""
-    if step < warmup:
-        return (step + 1) / warmup
-    left = (steps - step) / (0.4 * steps)
-    return max(0.0, min(1.0, left))
+def rate(step: int, steps: int, warmup: int, cooldown: int) -> float:
+    """Rise, stay, and fall to nothing over the last `cooldown` steps."""
+    return max(0.0, min(1.0, (step + 1) / warmup, (steps - step) / cooldown))
 
 
-def shapes(steps: int, share: float):
-    """A short curriculum: from two chunks to eight over the first `share` of the steps."""
+def shapes(grow_from: int, grow_to: int) -> Callable[[int], Shape]:
+    """A curriculum: two to five bare chunks at first, in the end up to eight with fillers."""
 
     def shape_at(step: int) -> Shape:
-        grown = min(1.0, step / max(1.0, share * steps))
-        return Shape(2, round(2 + 6 * grown), 24, round(30 + 60 * grown))
+        grown = min(1.0, max(0.0, (step - grow_from) / (grow_to - grow_from)))
+        return Shape(2, round(5 + 3 * grown), round(8 + 16 * grown), round(10 + 80 * grown))
 
     return shape_at
 
@@ -97,45 +101,38 @@ def save(path: Path, model: Llama, optimizers: list[torch.optim.Optimizer], step
     part.replace(path)
 
 
-def main() -> None:
-    """Read the options and train."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--tokenizer", type=Path, required=True)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=4000)
-    parser.add_argument("--tokens", type=int, default=8192, help="tokens of a step's batch")
-    parser.add_argument("--width", type=int, default=Config.width)
-    parser.add_argument("--layers", type=int, default=Config.layers)
-    parser.add_argument("--heads", type=int, default=Config.heads)
-    parser.add_argument("--kv-heads", type=int, default=Config.kv_heads)
-    parser.add_argument("--hidden", type=int, default=Config.hidden)
-    parser.add_argument("--rate", type=float, default=3e-3)
-    parser.add_argument("--text-weight", type=float, default=0.2)
-    parser.add_argument("--curriculum", type=float, default=0.3)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--bf16", action="store_true", help="compute matrix products in bfloat16")
-    parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--every", type=int, default=100, help="steps between log lines; ten times as many between validations")
-    parser.add_argument("--stop-at", type=int, help="leave after this step, the schedule unchanged")
-    options = parser.parse_args()
+def average_gradients(model: Llama, workers: int) -> None:
+    """Give every worker the mean of all workers' gradients."""
+    gradients = [weight.grad for weight in model.parameters()]
+    flat = torch.cat([g.flatten() for g in gradients])
+    dist.all_reduce(flat)
+    flat /= workers
+    at = 0
+    for g in gradients:
+        g.copy_(flat[at : at + g.numel()].view_as(g))
+        at += g.numel()
 
+
+def work(rank: int, options: argparse.Namespace) -> None:
+    """Train as one of `--workers` equal processes; the first one logs and saves."""
+    if options.workers > 1:
+        dist.init_process_group("gloo", init_method=f"file://{options.meeting}", rank=rank, world_size=options.workers)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
-    options.out.mkdir(parents=True, exist_ok=True)
     coder = Coder(options.tokenizer)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     config = Config(
         vocab=len(coder), width=options.width, layers=options.layers, heads=options.heads,
         kv_heads=options.kv_heads, hidden=options.hidden,
     )
-    model = Llama(config).to(device)
-    print(f"{sum(p.numel() for p in model.parameters()):,} weights on {device}", flush=True)
-    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and not n.startswith("embed")]
-    others = [p for n, p in model.named_parameters() if p.ndim != 2 or n.startswith("embed")]
+    model = Llama(config)
+    start(model)
+    model.to(device)
+    matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and not n.startswith(("embed", "output"))]
+    others = [p for n, p in model.named_parameters() if p.ndim != 2 or n.startswith(("embed", "output"))]
     optimizers: list[torch.optim.Optimizer] = [
         torch.optim.Muon(matrices, lr=options.rate, weight_decay=0.02, adjust_lr_fn="match_rms_adamw"),
-        torch.optim.AdamW(others, lr=options.rate, betas=(0.9, 0.98), weight_decay=0.0),
+        torch.optim.AdamW(others, lr=options.other_rate, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     checkpoint, step, seconds = options.out / "checkpoint.pt", 0, 0.0
     if checkpoint.exists():
@@ -144,35 +141,37 @@ def main() -> None:
         for optimizer, saved in zip(optimizers, state["optimizers"]):
             optimizer.load_state_dict(saved)
         step, seconds = state["step"], state["seconds"]
-        print(f"going on from step {step}", flush=True)
+    if rank == 0:
+        print(f"{sum(p.numel() for p in model.parameters()):,} weights on {device}, from step {step}", flush=True)
+        validation = Validation(coder, options.validation)
+        log = (options.out / "log.jsonl").open("a", encoding="utf-8")
     if options.compile:
         for layer in model.layers:
             layer.compile(dynamic=True)
 
-    validation = Validation(coder, 160)
-    log = (options.out / "log.jsonl").open("a", encoding="utf-8")
-    source = batches(coder, options.seed, step, shapes(options.steps, options.curriculum), options.tokens)
+    source = batches(coder, f"{options.seed}.{rank}", step, shapes(options.grow_from, options.grow_to), options.tokens)
     began, seen, total = time.monotonic() - seconds, 0, 0.0
     end = min(options.steps, options.stop_at or options.steps)
     while step < end:
-        batch = next(source)
-        batch = Batch(*(tensor.to(device) for tensor in vars(batch).values()))
-        factor = rate(step, options.steps, 100)
-        for optimizer in optimizers:
+        batch = Batch(*(tensor.to(device) for tensor in vars(next(source)).values()))
+        factor = rate(step, options.steps, options.warmup, options.cooldown)
+        for optimizer, highest in zip(optimizers, (options.rate, options.other_rate)):
             for group in optimizer.param_groups:
-                group["lr"] = options.rate * factor
+                group["lr"] = highest * factor
         with torch.autocast(device.type, torch.bfloat16, enabled=options.bf16):
-            loss, answer_loss = loss_of(model, batch, options.text_weight)
+            loss, answer_loss = loss_of(model, batch, options.question_weight, options.text_weight)
         loss.backward()
+        if options.workers > 1:
+            average_gradients(model, options.workers)
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-        step, seen, total = step + 1, seen + batch.ids.numel(), total + answer_loss
-        if step % options.every == 0 or step == end:
+        step, seen, total = step + 1, seen + batch.ids.numel() * options.workers, total + answer_loss
+        if rank == 0 and (step % options.every == 0 or step == end):
             seconds = time.monotonic() - began
             line: dict[str, object] = {"step": step, "seconds": round(seconds), "loss": round(total / options.every, 4), "tokens": seen}
-            if step % (10 * options.every) == 0 or step == end:
+            if step % (5 * options.every) == 0 or step == end:
                 model.eval()
                 line["held_out"] = {k: round(v, 3) for k, v in validation.run(model).items()}
                 model.train()
@@ -181,6 +180,44 @@ def main() -> None:
             log.write(json.dumps(line) + "\n")
             log.flush()
             total = 0.0
+
+
+def main() -> None:
+    """Read the options and start the workers."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--tokenizer", type=Path, required=True)
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--workers", type=int, default=2, help="processes; more of them stand busy neighbours better than threads")
+    parser.add_argument("--threads", type=int, default=1, help="threads of a worker")
+    parser.add_argument("--tokens", type=int, default=2048, help="tokens of a worker's batch")
+    parser.add_argument("--width", type=int, default=Config.width)
+    parser.add_argument("--layers", type=int, default=Config.layers)
+    parser.add_argument("--heads", type=int, default=Config.heads)
+    parser.add_argument("--kv-heads", type=int, default=Config.kv_heads)
+    parser.add_argument("--hidden", type=int, default=Config.hidden)
+    parser.add_argument("--rate", type=float, default=3e-3, help="of the layers' matrices (Muon)")
+    parser.add_argument("--other-rate", type=float, default=2e-3, help="of embeddings, output and norms (AdamW)")
+    parser.add_argument("--question-weight", type=float, default=0.3)
+    parser.add_argument("--text-weight", type=float, default=0.0)
+    parser.add_argument("--warmup", type=int, default=50, help="steps of rising rate")
+    parser.add_argument("--cooldown", type=int, default=800, help="steps of falling rate, at the end")
+    parser.add_argument("--grow-from", type=int, default=800, help="step from which prompts grow")
+    parser.add_argument("--grow-to", type=int, default=1600, help="step at which they have their full size")
+    parser.add_argument("--validation", type=int, default=96, help="held-out prompts asked at each checkpoint")
+    parser.add_argument("--bf16", action="store_true", help="compute matrix products in bfloat16")
+    parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--every", type=int, default=100, help="steps between log lines; five times as many between checkpoints")
+    parser.add_argument("--stop-at", type=int, help="leave after this step, the schedule unchanged")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    if options.workers == 1:
+        work(0, options)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        options.meeting = f"{folder}/meeting"
+        torch.multiprocessing.spawn(work, (options,), nprocs=options.workers)
 
 
 if __name__ == "__main__":

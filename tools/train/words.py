@@ -10,10 +10,8 @@ from __future__ import annotations
 import hashlib
 
 WOMEN: tuple[str, ...] = (
-    "Mara", "Lena", "Ilse", "Nora", "Petra", "Greta", "Hanna", "Freya", "Clara", "Edith",
-    "Tessa", "Wilma", "Agnes", "Berta", "Celia", "Dora", "Elsa", "Fiona", "Gilda", "Heidi",
-    "Ingrid", "Judith", "Karin", "Livia", "Mona", "Nina", "Olga", "Paula", "Rita", "Sonia",
-    "Thea", "Ursula", "Vera", "Wanda", "Yvonne", "Zelda",
+    "Mara", "Lena", "Ilse", "Nora", "Petra", "Greta", "Hanna", "Freya", "Clara", "Edith", "Tessa", "Wilma",
+    "Agnes", "Berta", "Celia", "Dora", "Elsa", "Fiona", "Gilda", "Heidi",
 )
 MEN: tuple[str, ...] = (
     "Oren", "Piet", "Jonas", "Karl", "Anton", "Bruno", "Casper", "David", "Emil", "Felix",
@@ -22,44 +20,40 @@ MEN: tuple[str, ...] = (
     "Adam", "Boris", "Conrad", "Dirk", "Egon", "Fritz", "Gustav",
 )
 SURNAMES: tuple[str, ...] = (
-    "Venn", "Holt", "Brandt", "Sorel", "Tamm", "Kessel", "Lund", "Marsh", "Novak", "Ostin",
-    "Perrin", "Quist", "Rask", "Stroud", "Tolland", "Umber", "Vance", "Weller", "Yates", "Zorn",
-    "Abbot", "Bexley", "Corley", "Dunmore", "Elwood", "Farrow", "Gable", "Harker", "Irving",
-    "Jessop", "Kirby", "Langley", "Merton", "Norrell", "Osgood", "Penrose",
+    "Venn", "Holt", "Brandt", "Sorel", "Tamm", "Kessel", "Lund", "Marsh", "Novak", "Ostin", "Perrin", "Quist",
+    "Rask", "Stroud", "Tolland", "Umber", "Vance", "Weller", "Yates", "Zorn", "Abbot", "Bexley", "Corley",
+    "Dunmore",
 )
 PLACE_FIRST: tuple[str, ...] = (
-    "harbour", "river", "north", "south", "upper", "lower", "market", "castle", "garden", "forest",
-    "meadow", "hill", "lake", "island", "abbey", "bridge", "canal", "cliff", "desert", "eastern",
-    "western", "village", "city", "royal", "winter", "summer", "valley", "mountain", "coastal",
-    "quarry",
+    "harbour", "river", "north", "south", "upper", "lower", "market", "castle", "garden", "forest", "meadow",
+    "hill", "lake", "island", "abbey", "bridge", "canal", "cliff", "desert", "eastern", "western", "village",
+    "city", "royal",
 )
 PLACE_SECOND: tuple[str, ...] = (
     "office", "mill", "school", "library", "station", "chapel", "tower", "farm", "bakery", "museum",
-    "hospital", "theatre", "inn", "archive", "factory", "barn", "court", "workshop", "cottage",
-    "academy", "brewery", "stable", "depot", "studio",
+    "hospital", "theatre", "inn", "archive", "factory", "barn", "court", "workshop", "cottage", "academy",
 )
 THING_FIRST: tuple[str, ...] = (
-    "red", "blue", "green", "brass", "silver", "golden", "wooden", "leather", "iron", "glass",
-    "copper", "velvet", "striped", "painted", "broken", "heavy", "tiny", "round", "square", "carved",
-    "white", "black", "yellow", "purple", "marble", "paper", "woollen", "rusty", "polished", "ancient",
+    "red", "blue", "green", "brass", "silver", "golden", "wooden", "leather", "iron", "glass", "copper",
+    "velvet", "striped", "painted", "broken", "heavy", "tiny", "round", "square", "carved", "white", "black",
+    "yellow", "purple",
 )
 THING_SECOND: tuple[str, ...] = (
-    "ledger", "lamp", "clock", "key", "box", "map", "violin", "basket", "mirror", "chair",
-    "kettle", "trunk", "globe", "flute", "statue", "carpet", "helmet", "anchor", "lantern", "drum",
-    "vase", "ladder", "saddle", "telescope", "compass", "candle", "bell", "cup", "shield", "wagon",
+    "ledger", "lamp", "clock", "key", "box", "map", "violin", "basket", "mirror", "chair", "kettle", "trunk",
+    "globe", "flute", "statue", "carpet", "helmet", "anchor", "lantern", "drum", "vase", "ladder", "saddle",
+    "telescope",
 )
 ROLES: tuple[str, ...] = (
-    "clerk", "miller", "baker", "doctor", "teacher", "painter", "gardener", "pilot", "tailor",
-    "weaver", "porter", "judge", "singer", "farmer", "printer", "surgeon",
+    "clerk", "miller", "baker", "doctor", "teacher", "painter", "gardener", "pilot", "tailor", "weaver",
+    "porter", "judge",
 )
 NICKNAMES: tuple[str, ...] = (
-    "Finch", "Badger", "Sparrow", "Otter", "Falcon", "Thistle", "Pepper", "Comet", "Raven",
-    "Bramble", "Shadow", "Clover", "Flint", "Juniper", "Magpie", "Rocket",
+    "Finch", "Badger", "Sparrow", "Otter", "Falcon", "Thistle", "Pepper", "Comet", "Raven", "Bramble",
+    "Shadow", "Clover",
 )
 NUMBERS: tuple[str, ...] = (
-    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
-    "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty",
-    "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety",
+    "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty",
 )
 
 # One pair of words in this many belongs to the held-out set.
