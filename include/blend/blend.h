@@ -28,8 +28,9 @@
  *                   and free accepts NULL.
  *   Structs         Options and info structs begin with `struct_size`. Call the matching
  *                   *_init(ptr, sizeof *ptr) first, then set fields. The library reads the members
- *                   it knows, refuses a struct smaller than its first release, and accepts a larger
- *                   one only if the unknown tail is zero. Fields are only ever appended.
+ *                   it knows and refuses a struct smaller than its first release. Larger options are
+ *                   accepted only if the tail it does not know is zero; that of a larger info struct
+ *                   is set to zero. Fields are only ever appended.
  *   Callbacks       Run on the thread that made the call unless said otherwise. A non-zero return
  *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
  *                   gives the value back. A callback must not throw and must not close the handle
@@ -327,7 +328,8 @@ BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *option
 
 /* Prefills one chunk by itself and stores its K (before RoPE) and V (CacheBlend section 4;
  * AttentionStore section 3.4.1 for the order of K and RoPE). When it returns BLEND_OK the chunk is
- * on disk; BLEND_EXISTS: it was there already, nothing was computed. `id` may be NULL.
+ * on disk; BLEND_EXISTS: it was there already, nothing was computed (nor were its bytes read: a
+ * damaged chunk is mended by the next fuse that meets it). `id` may be NULL.
  * tokens: [n_tokens]. Errors: INVALID_ARGUMENT (no tokens, or one outside the vocabulary),
  * CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *store,
@@ -341,7 +343,8 @@ BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *
  * and close; the getters may run concurrently with each other. */
 typedef struct blend_fusion blend_fusion;
 
-#define BLEND_SEGMENT_PREFIX 1u   /* reused exactly: system prompt; must come first */
+#define BLEND_SEGMENT_PREFIX 1u   /* reused exactly: system prompt; before all other kinds. Several
+                                     are each stored for just what precedes them */
 #define BLEND_SEGMENT_CHUNK 2u    /* stored by itself, reused anywhere */
 #define BLEND_SEGMENT_TEXT 3u     /* new text: always computed, never stored */
 #define BLEND_SEGMENT_QUESTION 4u /* always computed; must come last */

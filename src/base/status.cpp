@@ -3,6 +3,7 @@
 #include <cstdarg>
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 namespace blend {
 namespace {
@@ -20,23 +21,33 @@ std::string format_v(const char* format, va_list args) {
 
 }  // namespace
 
-Status make_error(int32_t code, const char* format, ...) {
+Status make_error(int32_t code, const char* format, ...) noexcept {
   va_list args;
   va_start(args, format);
-  std::string text = format_v(format, args);
+  Status status = Status::out_of_memory();
+  try {
+    status = {code, format_v(format, args)};
+  } catch (const std::bad_alloc&) {
+    // As it stands.
+  }
   va_end(args);
-  return {code, std::move(text)};
+  return status;
 }
 
-Status make_errno(int32_t code, int saved_errno, const char* format, ...) {
+Status make_errno(int32_t code, int saved_errno, const char* format, ...) noexcept {
   va_list args;
   va_start(args, format);
-  std::string text = format_v(format, args);
+  Status status = Status::out_of_memory();
+  try {
+    char buffer[256] = {};
+    // GNU strerror_r returns the text and may leave the buffer alone.
+    const char* reason = strerror_r(saved_errno, buffer, sizeof buffer);
+    status = {code, format_v(format, args) + ": " + reason, saved_errno};
+  } catch (const std::bad_alloc&) {
+    // As it stands.
+  }
   va_end(args);
-  char buffer[256] = {};
-  // GNU strerror_r returns the text and may leave the buffer alone.
-  text += std::string(": ") + strerror_r(saved_errno, buffer, sizeof buffer);
-  return {code, std::move(text), saved_errno};
+  return status;
 }
 
 }  // namespace blend

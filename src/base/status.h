@@ -21,6 +21,8 @@ class [[nodiscard]] Status {
       : code_(code), detail_(detail), message_(std::move(message)) {}
 
   static Status ok() { return {}; }
+  // Allocates nothing (the text fits the string itself), so that it can be made when memory is out.
+  static Status out_of_memory() noexcept { return {BLEND_E_OUT_OF_MEMORY, "out of memory"}; }
   bool is_ok() const { return code_ >= 0; }
   explicit operator bool() const { return is_ok(); }
   int32_t code() const { return code_; }
@@ -58,10 +60,12 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// printf-style construction, so that messages can name the thing that was wrong.
-Status make_error(int32_t code, const char* format, ...) __attribute__((format(printf, 2, 3)));
+// printf-style construction, so that messages can name the thing that was wrong. They never throw:
+// without memory for the sentence they give Status::out_of_memory().
+Status make_error(int32_t code, const char* format, ...) noexcept
+    __attribute__((format(printf, 2, 3)));
 // The same with strerror(saved_errno) appended and kept as the detail.
-Status make_errno(int32_t code, int saved_errno, const char* format, ...)
+Status make_errno(int32_t code, int saved_errno, const char* format, ...) noexcept
     __attribute__((format(printf, 3, 4)));
 
 }  // namespace blend

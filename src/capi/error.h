@@ -36,11 +36,11 @@ int32_t guarded(blend_error** err, Body&& body) noexcept {
       return result.is_ok() ? *result : fail(result.status(), err);
     }
   } catch (const std::bad_alloc&) {
-    return fail({BLEND_E_OUT_OF_MEMORY, "out of memory"}, err);
+    return fail(Status::out_of_memory(), err);
   } catch (const std::exception& e) {
-    return fail({BLEND_E_INTERNAL, e.what()}, err);
+    return fail(make_error(BLEND_E_INTERNAL, "%s", e.what()), err);
   } catch (...) {
-    return fail({BLEND_E_INTERNAL, "an unknown exception reached the C ABI"}, err);
+    return fail(make_error(BLEND_E_INTERNAL, "an unknown exception reached the C ABI"), err);
   }
 }
 

@@ -115,7 +115,10 @@ int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_token
     blend::Sequence& sequence = *fusion->fused.sequence;
     const std::span<const int32_t> ids(tokens, n_tokens);
     BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_decode"));
-    return sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr));
+    BLEND_RETURN_IF_ERROR(sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr)));
+    // The host's tokens come between: what was left open is not continued by what follows.
+    if (!ids.empty()) fusion->text = {};
+    return Status::ok();
   });
 }
 
@@ -143,9 +146,9 @@ int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* optio
       };
     }
     blend::Generated generated;
-    const Status status =
-        blend::generate(*fusion->fused.sequence, g, report,
-                        blend::capi::make_watch(o.cancel, nullptr, nullptr), generated);
+    const Status status = blend::generate(*fusion->fused.sequence, g, report,
+                                          blend::capi::make_watch(o.cancel, nullptr, nullptr),
+                                          fusion->text, generated);
     if (n_generated != nullptr) *n_generated = generated.n_tokens;
     BLEND_RETURN_IF_ERROR(status);
     return int32_t{generated.stopped ? BLEND_STOPPED : BLEND_OK};

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/cancel.h"
+#include "base/utf8_stream.h"
 #include "blend/blend.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
@@ -33,6 +34,7 @@ struct blend_store {
 
 struct blend_fusion {
   blend::Fused fused;
+  blend::Utf8Stream text;  // of the tokens generated so far
 };
 
 namespace blend::capi {

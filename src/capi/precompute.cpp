@@ -33,6 +33,7 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     BLEND_REQUIRE(tokens);
     blend_precompute_options o = defaults();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     if (o.n_prefix > 0) BLEND_REQUIRE(o.prefix);
     if (n_tokens == 0) {
       return blend::Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};

@@ -89,6 +89,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_KV_ value",
                                o.kv_dtype);
     }
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     if (o.quota_bytes == 0) {
       return {BLEND_E_INVALID_ARGUMENT, "quota_bytes must not be 0; the default is 16 GiB"};
     }

@@ -78,6 +78,12 @@ Status read_struct(const T* in, T& options) {
   return Status::ok();
 }
 
+// Reserved members may get a meaning later: a host must not set them now.
+inline Status check_reserved(const char* name, uint64_t value) {
+  if (value == 0) return Status::ok();
+  return make_error(BLEND_E_INVALID_STRUCT, "%s must be 0", name);
+}
+
 // Fills *out up to the size the host gave; its struct_size stays.
 template <typename T>
 Status write_struct(T* out, const T& values) {

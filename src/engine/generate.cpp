@@ -2,19 +2,16 @@
 
 #include <algorithm>
 
-#include "base/utf8_stream.h"
-
 namespace blend {
 
 Status generate(Sequence& sequence, const GenerateOptions& options, const TokenFn& fn,
-                const Watch& watch, Generated& generated) {
+                const Watch& watch, Utf8Stream& text, Generated& generated) {
   generated = {};
   if (sequence.logits().empty()) {
     return {BLEND_E_INVALID_ARGUMENT, "there are no logits to generate from"};
   }
   BLEND_ASSIGN(auto sampler, Sampler::create(options.sampler));
   const Tokenizer& tokenizer = sequence.model().tokenizer();
-  Utf8Stream text;
   // Reported before it is appended: the host shows a token while the next one is computed.
   while (generated.n_tokens < options.max_tokens && sequence.n_rows() < sequence.capacity()) {
     BLEND_RETURN_IF_ERROR(watch.check());

@@ -4,6 +4,7 @@
 #include <functional>
 #include <vector>
 
+#include "base/utf8_stream.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 
@@ -27,7 +28,8 @@ using TokenFn = std::function<int32_t(int32_t token, const std::string& text)>;
 
 // `generated` is right on failure too: the tokens reported; the last of them is then not in the
 // sequence yet.
+// `text` holds a sequence that the last token left open, for the call that continues.
 Status generate(Sequence& sequence, const GenerateOptions& options, const TokenFn& fn,
-                const Watch& watch, Generated& generated);
+                const Watch& watch, Utf8Stream& text, Generated& generated);
 
 }  // namespace blend

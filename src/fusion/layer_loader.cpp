@@ -102,7 +102,7 @@ void LayerLoader::reader_main() {
     try {
       status = read_layer(layer, staged_[layer % depth_], slots_[layer % depth_].data(), failed);
     } catch (const std::bad_alloc&) {
-      status = {BLEND_E_OUT_OF_MEMORY, "the reader thread ran out of memory"};
+      status = Status::out_of_memory();
     }
     {
       std::lock_guard lock(mutex_);

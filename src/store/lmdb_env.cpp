@@ -33,7 +33,7 @@ struct Registry {
   const pid_t pid = getpid();
   std::mutex mutex;
   std::condition_variable closed;
-  // An expired entry is an environment being closed.
+  // An expired entry is an environment being closed or about to be handed out: wait for `closed`.
   std::map<Identity, std::weak_ptr<LmdbEnv>> open;
 };
 
@@ -198,9 +198,15 @@ Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, bool 
     return make_error(BLEND_E_IO, "'%s' was replaced while it was opened: try again",
                       directory.data_path.c_str());
   }
+  // From here on others wait for this entry. The lock is let go because the deleter takes it, which
+  // also runs when the shared pointer itself finds no memory.
+  r.open.try_emplace(directory.identity);
+  lock.unlock();
   std::shared_ptr<LmdbEnv> env(
       fresh.release(), [identity = directory.identity](LmdbEnv* e) { close_env(e, identity); });
-  r.open[directory.identity] = env;
+  lock.lock();
+  r.open.find(directory.identity)->second = env;
+  r.closed.notify_all();
   return env;
 }
 

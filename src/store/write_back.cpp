@@ -1,6 +1,6 @@
 #include "store/write_back.h"
 
-#include <exception>
+#include <new>
 #include <system_error>
 
 namespace blend {
@@ -62,10 +62,16 @@ void WriteBack::run() {
       Status status;
       try {
         status = write_(*record);
-      } catch (const std::exception& e) {
-        status = {BLEND_E_OUT_OF_MEMORY, std::string("write-back: ") + e.what()};
+      } catch (const std::bad_alloc&) {
+        status = Status::out_of_memory();
       }
-      if (!status.is_ok()) on_error_(status);
+      if (!status.is_ok()) {
+        try {
+          on_error_(status);
+        } catch (const std::bad_alloc&) {
+          // No memory to tell it as an event: flush() still does.
+        }
+      }
       lock.lock();
       if (!status.is_ok() && first_error_.is_ok()) first_error_ = status;
       bytes_ -= size_of(*record);

@@ -30,6 +30,10 @@ void arguments_of_open(const fixture* f) {
   s.kv_dtype = BLEND_KV_AUTO;
   s.flags = 1u << 30;
   CHECK_CODE(INVALID, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
+  s.flags = 0;
+  s.reserved0 = 1;
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
+  s.reserved0 = 0;
   s.flags = BLEND_STORE_NO_CREATE;
   CHECK_SAYS(BLEND_E_NOT_FOUND, "no-store",
              blend_store_open(&store, ctx, path_in(f, "no-store"), &s, &err));

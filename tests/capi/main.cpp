@@ -92,10 +92,6 @@ class CApi : public testing::Test {
   TEST_F(CApi, name) { ::name(&fixture_); }
 CAPI_TESTS(RUN_C_TEST)
 
-#define RUN_PENDING_C_TEST(name) \
-  TEST_F(CApi, DISABLED_##name) { ::name(&fixture_); }
-CAPI_TESTS_PENDING(RUN_PENDING_C_TEST)
-
 TEST_F(CApi, model_cut_anywhere) {
   blend_ctx* ctx = open_ctx();
   RandomModelSpec spec;

@@ -85,8 +85,7 @@ TEST_P(OutOfMemory, ModelOpen) {
   });
 }
 
-// Disabled: the failure path of opening an environment locks the registry twice.
-TEST_P(OutOfMemory, DISABLED_StoreOpen) {
+TEST_P(OutOfMemory, StoreOpen) {
   const Ctx ctx = make_ctx(2);
   const std::string path = dir_.file("store");
   sweep([&](blend_error** error) {
@@ -148,10 +147,9 @@ TEST_P(OutOfMemory, FuseAndDecode) {
   EXPECT_EQ(got, want) << "a failed allocation changed an answer";
 }
 
-INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Values(false));
-// Disabled: the GEMM builds an error's sentence inside a noexcept function, and terminates when no
-// memory comes back.
-INSTANTIATE_TEST_SUITE_P(DISABLED_NthAndAllLater, OutOfMemory, testing::Values(true));
+// false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
+INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Bool(),
+                         [](const auto& which) { return which.param ? "AndAllLater" : "Alone"; });
 
 }  // namespace
 }  // namespace blend::test

@@ -93,13 +93,14 @@ TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
   GenerateOptions options;
   options.ignore_eos = true;
   Generated generated;
+  Utf8Stream text;
   for (const uint32_t n : {5u, 7u}) {
     options.max_tokens = n;
     const auto collect = [&](int32_t token, const std::string&) {
       got.push_back(token);
       return 0;
     };
-    ASSERT_TRUE(generate(*s, options, collect, {}, generated).is_ok());
+    ASSERT_TRUE(generate(*s, options, collect, {}, text, generated).is_ok());
     EXPECT_EQ(generated.n_tokens, n);
     EXPECT_FALSE(generated.stopped);
   }
@@ -110,7 +111,7 @@ TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
   ASSERT_TRUE(again->append(tokens(9, 8), {}).is_ok());
   options.max_tokens = 64;
   options.stop_tokens = {expected[3]};
-  ASSERT_TRUE(generate(*again, options, {}, {}, generated).is_ok());
+  ASSERT_TRUE(generate(*again, options, {}, {}, text, generated).is_ok());
   EXPECT_TRUE(generated.stopped);
   EXPECT_LE(generated.n_tokens, 3u);
 }
@@ -121,7 +122,8 @@ TEST_F(SequenceTest, GenerationEndsWhereTheCacheEnds) {
   GenerateOptions options;
   options.ignore_eos = true;
   Generated generated;
-  ASSERT_TRUE(generate(*s, options, {}, {}, generated).is_ok());
+  Utf8Stream text;
+  ASSERT_TRUE(generate(*s, options, {}, {}, text, generated).is_ok());
   EXPECT_EQ(generated.n_tokens, 3u);
   EXPECT_EQ(s->n_rows(), 12u);
 }

@@ -35,24 +35,19 @@ class OneOmpThread {
   int saved_;
 };
 
-Status gemm_error(const std::exception& e) {
-  return make_error(BLEND_E_INTERNAL, "the GEMM library failed: %s", e.what());
-}
-
-// Runs fn(), which may throw what oneDNN's C++ wrapper throws.
+// Runs fn(), which may throw what oneDNN's C++ wrapper throws. Also on compute threads, where
+// nothing may escape: hence no allocation on the way out.
 template <typename Fn>
 Status guarded(Fn fn) noexcept {
   try {
     return fn();
   } catch (const dnnl::error& e) {
-    if (e.status == dnnl_out_of_memory) {
-      return make_error(BLEND_E_OUT_OF_MEMORY, "the GEMM library is out of memory");
-    }
-    return gemm_error(e);
+    if (e.status == dnnl_out_of_memory) return Status::out_of_memory();
+    return make_error(BLEND_E_INTERNAL, "the GEMM library failed: %s", e.what());
   } catch (const std::bad_alloc&) {
-    return make_error(BLEND_E_OUT_OF_MEMORY, "out of memory in the GEMM");
+    return Status::out_of_memory();
   } catch (const std::exception& e) {
-    return gemm_error(e);
+    return make_error(BLEND_E_INTERNAL, "the GEMM failed: %s", e.what());
   }
 }
 
@@ -169,10 +164,12 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
   const OneOmpThread one_thread;
   if (packing == Packing::best) {
     // Without AVX-512 oneDNN has no matmul for this format; its GEMM reads the plain rows instead.
-    packed->blocked_ = guarded([&] {
-                         (void)primitive({1, k, std::min(n, kPanelColumns), true, false});
-                         return Status::ok();
-                       }).is_ok();
+    const Status tried = guarded([&] {
+      (void)primitive({1, k, std::min(n, kPanelColumns), true, false});
+      return Status::ok();
+    });
+    if (tried.code() == BLEND_E_OUT_OF_MEMORY) return tried;
+    packed->blocked_ = tried.is_ok();
   }
   const size_t rows_bytes = static_cast<size_t>(kPanelColumns * k) * sizeof(float);
   size_t panel_bytes = rows_bytes, library_bytes = 0;
