@@ -50,7 +50,7 @@ std::string chart_svg(const Chart& chart);
 // The short line with a marker that stands before a series' name in a legend.
 std::string legend_key_svg(const ChartSeries& series);
 
-// Round steps that cover [low, high] with about `n` ticks: 1, 2 or 5 times a power of ten.
-std::vector<double> axis_ticks(double low, double high, size_t n);
+// Round steps that cover [low, high] with about `count` ticks: 1, 2 or 5 times a power of ten.
+std::vector<double> axis_ticks(double low, double high, size_t count);
 
 }  // namespace blend_cli

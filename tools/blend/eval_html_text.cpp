@@ -40,7 +40,9 @@ std::string html_text(std::string_view text) {
   for (size_t i = 0; i < text.size();) {
     const size_t n = sequence_at(text, i);
     const char c = text[i];
-    if (n == 0) {
+    const bool control =
+        n == 1 && c != '\n' && c != '\t' && (byte_at(text, i) < 0x20u || c == 0x7F);
+    if (n == 0 || control) {
       out += kReplacement;
     } else if (n > 1) {
       out += text.substr(i, n);
@@ -54,8 +56,6 @@ std::string html_text(std::string_view text) {
       out += "&quot;";
     } else if (c == '\'') {
       out += "&#39;";
-    } else if ((byte_at(text, i) < 0x20u && c != '\n' && c != '\t') || c == 0x7F) {
-      out += kReplacement;
     } else {
       out += c;
     }
