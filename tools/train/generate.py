@@ -55,9 +55,11 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--min-chunks", type=int, default=MIN_CHUNKS)
     parser.add_argument("--max-chunks", type=int, default=MAX_CHUNKS)
+    parser.add_argument("--min-tokens", type=int, default=Shape.min_tokens, help="tokens of a chunk, nearly")
+    parser.add_argument("--max-tokens", type=int, default=Shape.max_tokens)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    shape = Shape(options.min_chunks, options.max_chunks)
+    shape = Shape(options.min_chunks, options.max_chunks, options.min_tokens, options.max_tokens)
     with options.out.open("w", encoding="utf-8") as out:
         for line in make_records(options.count, options.seed, options.split, shape):
             out.write(json.dumps(line, ensure_ascii=False) + "\n")

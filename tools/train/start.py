@@ -17,6 +17,8 @@ from model import Llama
 _SHARED = 0.5  # size of the direction that all embeddings share, so that position alone can be attended to
 _LOOK_BACK = (5.0, 4.5, 3.9, 3.2)  # sizes of the four fastest RoPE pairs in the head that looks back
 _WRITE = 2.5  # gain of what that head writes
+_NEARBY = (3.2, 3.2, 3.2)  # sizes of the RoPE pairs 3, 4, 5 in the head that gathers the last few tokens
+_GATHER = 4.0  # gain of what that head writes
 _MATCH = 2.0  # gain of the head that looks for it
 
 
@@ -35,6 +37,7 @@ def start(model: Llama) -> None:
     model.embed.weight += _SHARED * shared
     _look_back(model, shared)
     _match(model)
+    _gather(model, shared)
 
 
 def _pairs(at: Tensor, sizes: Tensor, turn: float, c_head: int, theta: float) -> Tensor:
@@ -73,3 +76,24 @@ def _match(model: Llama) -> None:
     for head in (0, 1):
         layer.q.weight[head * c.head : (head + 1) * c.head] *= 0.3
         layer.q.weight[head * c.head + slow] = _MATCH * values
+
+
+def _gather(model: Llama, shared: Tensor) -> None:
+    """Layer 0, key head 1 gathers the last few tokens; key head 1 of layers 1 and 2 matches rows by what was gathered."""
+    c, first = model.config, model.layers[0]
+    group, rows = c.heads // c.kv_heads, slice(c.head, 2 * c.head)
+    reader = shared / (c.width * _SHARED / (1 + _SHARED**2) ** 0.5)
+    near = _pairs(torch.arange(3, 6), torch.tensor(_NEARBY), 0.0, c.head, c.theta)
+    first.k.weight[rows] += torch.outer(near, reader)
+    written, _ = torch.linalg.qr(torch.randn(c.width, c.head))
+    for head in range(group, 2 * group):
+        first.q.weight[head * c.head : (head + 1) * c.head] += torch.outer(near, reader)
+        first.o.weight[:, head * c.head : (head + 1) * c.head] = _GATHER / group * written
+    slow = torch.cat((torch.arange(c.head // 4, c.head // 2), torch.arange(3 * c.head // 4, c.head)))
+    read = written[:, : len(slow)].T
+    for layer in (model.layers[1], model.layers[2]):
+        layer.k.weight[rows] *= 0.3
+        layer.k.weight[c.head + slow] = read
+        for head in (group, group + 1):
+            layer.q.weight[head * c.head : (head + 1) * c.head] *= 0.3
+            layer.q.weight[head * c.head + slow] = read

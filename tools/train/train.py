@@ -77,12 +77,13 @@ def rate(step: int, steps: int, warmup: int, cooldown: int) -> float:
     return max(0.0, min(1.0, (step + 1) / warmup, (steps - step) / cooldown))
 
 
-def shapes(grow_from: int, grow_to: int) -> Callable[[int], Shape]:
-    """A curriculum: two to five bare chunks at first, in the end up to eight with fillers."""
+def shapes(many_from: int, grow_from: int, grow_to: int) -> Callable[[int], Shape]:
+    """A curriculum: two to five bare chunks, then three to eight, which then gain fillers."""
 
     def shape_at(step: int) -> Shape:
         grown = min(1.0, max(0.0, (step - grow_from) / (grow_to - grow_from)))
-        return Shape(2, round(5 + 3 * grown), round(8 + 16 * grown), round(10 + 80 * grown))
+        fewest, most = (2, 5) if step < many_from else (3, 8) if grown < 1 else (2, 8)
+        return Shape(fewest, most, round(8 + 16 * grown), round(10 + 80 * grown))
 
     return shape_at
 
@@ -149,7 +150,7 @@ def work(rank: int, options: argparse.Namespace) -> None:
         for layer in model.layers:
             layer.compile(dynamic=True)
 
-    source = batches(coder, f"{options.seed}.{rank}", step, shapes(options.grow_from, options.grow_to), options.tokens)
+    source = batches(coder, f"{options.seed}.{rank}", step, shapes(options.many_from, options.grow_from, options.grow_to), options.tokens)
     began, seen, total = time.monotonic() - seconds, 0, 0.0
     end = min(options.steps, options.stop_at or options.steps)
     while step < end:
@@ -188,7 +189,7 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=4500)
     parser.add_argument("--workers", type=int, default=2, help="processes; more of them stand busy neighbours better than threads")
     parser.add_argument("--threads", type=int, default=1, help="threads of a worker")
     parser.add_argument("--tokens", type=int, default=2048, help="tokens of a worker's batch")
@@ -202,9 +203,10 @@ def main() -> None:
     parser.add_argument("--question-weight", type=float, default=0.3)
     parser.add_argument("--text-weight", type=float, default=0.0)
     parser.add_argument("--warmup", type=int, default=50, help="steps of rising rate")
-    parser.add_argument("--cooldown", type=int, default=800, help="steps of falling rate, at the end")
-    parser.add_argument("--grow-from", type=int, default=800, help="step from which prompts grow")
-    parser.add_argument("--grow-to", type=int, default=1600, help="step at which they have their full size")
+    parser.add_argument("--cooldown", type=int, default=1200, help="steps of falling rate, at the end")
+    parser.add_argument("--many-from", type=int, default=0, help="step from which prompts have up to eight chunks")
+    parser.add_argument("--grow-from", type=int, default=2000, help="step from which chunks gain fillers")
+    parser.add_argument("--grow-to", type=int, default=3000, help="step at which they have their full size")
     parser.add_argument("--validation", type=int, default=96, help="held-out prompts asked at each checkpoint")
     parser.add_argument("--bf16", action="store_true", help="compute matrix products in bfloat16")
     parser.add_argument("--compile", action="store_true")
