@@ -40,10 +40,8 @@ blend_test(blendpp_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/abi/blendpp_test.cpp
 
 # ---- The command.
 if(BLEND_BUILD_TOOLS)
-  find_package(nlohmann_json CONFIG REQUIRED)
   blend_test(cli_unit_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/cli/chunker_test.cpp
-             ${PROJECT_SOURCE_DIR}/tools/blend/chunker.cpp LABELS cli)
-  target_include_directories(cli_unit_test PRIVATE ${PROJECT_SOURCE_DIR}/tools/blend)
+             LIBS blend_tools LABELS cli)
 
   add_executable(make_random_model ${CMAKE_CURRENT_LIST_DIR}/cli/make_random_model.cpp)
   target_link_libraries(make_random_model PRIVATE blend_test_support)
