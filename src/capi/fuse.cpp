@@ -38,11 +38,12 @@ Status check_choice(const char* name, uint32_t value, uint32_t last) {
                            last);
 }
 
-Result<blend::FuseOptions> read_options(const blend_fuse_options& o) {
+Result<blend::FuseOptions> read_options(const blend_fuse_options& o, const blend::Model& model) {
   BLEND_RETURN_IF_ERROR(check_choice("policy", o.policy, BLEND_POLICY_HKVD));
   BLEND_RETURN_IF_ERROR(check_choice("metric", o.metric, BLEND_METRIC_KV));
   BLEND_RETURN_IF_ERROR(check_choice("on_miss", o.on_miss, BLEND_MISS_FAIL));
   if (o.n_chunk_prefix > 0) BLEND_REQUIRE(o.chunk_prefix);
+  BLEND_RETURN_IF_ERROR(model.check_length(o.n_chunk_prefix, "chunk_prefix"));
   blend::FuseOptions out;
   out.policy = static_cast<blend::Policy>(o.policy);
   out.metric = static_cast<blend::DeviationMetric>(o.metric);
@@ -56,11 +57,12 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o) {
   return out;
 }
 
-Result<Segment> read_segment(const blend_segment& in) {
+Result<Segment> read_segment(const blend_segment& in, const blend::Model& model) {
   BLEND_RETURN_IF_ERROR(check_choice("kind", in.kind, BLEND_SEGMENT_QUESTION));
   Segment out;
   out.kind = static_cast<blend::SegmentKind>(in.kind);
   if (in.n_tokens > 0 && in.tokens == nullptr) return blend::capi::null_argument("tokens");
+  BLEND_RETURN_IF_ERROR(model.check_length(in.n_tokens, "tokens"));
   // No tokens at all and an id: known by its id. Otherwise an empty list is a list.
   if (in.n_tokens > 0 || in.id == nullptr) {
     out.tokens.emplace(in.tokens, in.tokens + in.n_tokens);
@@ -76,7 +78,8 @@ Result<Segment> read_segment(const blend_segment& in) {
 }
 
 // The array's stride is the struct_size of the host's header, which may be newer than ours.
-Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n) {
+Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
+                                           const blend::Model& model) {
   std::vector<Segment> out;
   const auto* at = reinterpret_cast<const unsigned char*>(segments);
   for (size_t i = 0; i < n; ++i) {
@@ -90,7 +93,7 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
     }
     blend_segment copy = default_segment();
     if (Status s = blend::capi::read_struct(in, copy); !s.is_ok()) return s.with_context(name);
-    auto segment = read_segment(copy);
+    auto segment = read_segment(copy, model);
     if (!segment.is_ok()) return segment.status().with_context(name);
     out.push_back(std::move(*segment));
     at += segments->struct_size;
@@ -120,8 +123,9 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     if (n_segments > 0) BLEND_REQUIRE(segments);
     blend_fuse_options o = default_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_ASSIGN(const blend::FuseOptions fuse_options, read_options(o));
-    BLEND_ASSIGN(const std::vector<Segment> list, read_segments(segments, n_segments));
+    BLEND_ASSIGN(const blend::FuseOptions fuse_options, read_options(o, *model->model));
+    BLEND_ASSIGN(const std::vector<Segment> list,
+                 read_segments(segments, n_segments, *model->model));
 
     blend::StoreAccess access;
     if (store != nullptr) {

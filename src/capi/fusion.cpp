@@ -114,6 +114,7 @@ int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_token
     if (n_tokens > 0) BLEND_REQUIRE(tokens);
     blend::Sequence& sequence = *fusion->fused.sequence;
     const std::span<const int32_t> ids(tokens, n_tokens);
+    BLEND_RETURN_IF_ERROR(sequence.model().check_length(n_tokens, "blend_decode"));
     BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_decode"));
     BLEND_RETURN_IF_ERROR(sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr)));
     // The host's tokens come between: what was left open is not continued by what follows.

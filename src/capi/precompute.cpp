@@ -41,6 +41,8 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     const blend::Model& m = *model->model;
     const std::span<const int32_t> chunk(tokens, n_tokens);
     const std::span<const int32_t> prefix(o.prefix, o.n_prefix);
+    BLEND_RETURN_IF_ERROR(m.check_length(n_tokens, "chunk"));
+    BLEND_RETURN_IF_ERROR(m.check_length(o.n_prefix, "prefix"));
     BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
     BLEND_RETURN_IF_ERROR(m.check_tokens(prefix, "prefix"));
 

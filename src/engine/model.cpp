@@ -76,6 +76,12 @@ Result<std::shared_ptr<const RopeTable>> Model::rope(uint32_t n_positions) const
   return rope_;
 }
 
+Status Model::check_length(size_t n, const std::string& what) const {
+  if (n <= context_length_) return Status::ok();
+  return make_error(BLEND_E_CONTEXT_LENGTH, "%s: %zu tokens; the model's context is %u",
+                    what.c_str(), n, context_length_);
+}
+
 Status Model::check_tokens(std::span<const int32_t> tokens, const std::string& what) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= config().n_vocab) {

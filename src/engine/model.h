@@ -49,7 +49,10 @@ class Model {
   // A table that covers at least n_positions. Tables are shared and grow by doubling.
   Result<std::shared_ptr<const RopeTable>> rope(uint32_t n_positions) const;
 
-  // INVALID_ARGUMENT names the first token outside the vocabulary; `what` is its owner.
+  // CONTEXT_LENGTH when `n` tokens cannot fit in any prompt. Asked before the tokens are read: a
+  // length that is nonsense must not be followed. `what` is their owner.
+  Status check_length(size_t n, const std::string& what) const;
+  // INVALID_ARGUMENT names the first token outside the vocabulary.
   Status check_tokens(std::span<const int32_t> tokens, const std::string& what) const;
 
  private:
