@@ -1,0 +1,71 @@
+// Profile: what calibration found out about a model, and the file it is kept in.
+//
+// A profile belongs to one model (by its fingerprint) and says after what chunks are to be
+// prefilled, how deviation is measured and where, which share of the rows must be recomputed, what
+// that costs in quality as measured, and how the rows that are not recomputed are corrected.
+// PROFILE.md beside this file describes the bytes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/status.h"
+#include "profile/drift_maps.h"
+
+namespace blend {
+
+// One line of the measured table: fusing against full prefill, over all measured prompts.
+struct Measurement {
+  uint32_t prefix = 0;     // index into Profile::prefixes
+  uint32_t metric = 0;     // BLEND_METRIC_*
+  bool corrected = false;  // with the drift correction
+  double ratio = 0;
+  double kl_mean = 0;  // KL(full || fused) of the next-token distribution, nats
+  double kl_p95 = 0;
+  double top1 = 0;  // share of positions whose likeliest token is full prefill's
+  uint64_t n_positions = 0;
+};
+
+// A plain value.
+struct Profile {
+  Sha256 fingerprint{};  // of the model
+  uint32_t n_layers = 0;
+  uint32_t kv_dim = 0;
+  DType kv_dtype = DType::f16;                  // what chunks were stored as while measuring
+  std::vector<std::vector<int32_t>> prefixes;   // that were measured
+  std::vector<Measurement> table;
+
+  // What was chosen.
+  uint32_t prefix = 0;  // index
+  uint32_t metric = 0;  // BLEND_METRIC_*
+  uint32_t check_layer = 1;
+  bool corrected = false;  // whether `drift` is to be applied
+  bool trusted = false;    // whether a measured ratio satisfied the limits
+  double ratio = 1;        // the least that did; 1 when none did
+  double max_kl = 0;       // the limits
+  double min_top1 = 0;
+  uint64_t n_fitted = 0;    // prompts
+  uint64_t n_measured = 0;  // prompts
+  DriftMaps drift;          // for prefixes[prefix]; empty: none
+
+  const std::vector<int32_t>& chunk_prefix() const { return prefixes[prefix]; }
+};
+
+// The least ratio of one kind of fusing from which on every measured one keeps the limits, or -1.
+double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, uint32_t metric,
+                           bool corrected, double max_kl, double min_top1);
+
+// The file's bytes, checksum included.
+std::string encode_profile(const Profile& profile);
+// Trusts nothing: FORMAT for what is no profile or is cut off, MISMATCH for another format version,
+// CORRUPT when the checksum fails, FORMAT again for contents that contradict themselves.
+Result<Profile> decode_profile(std::span<const std::byte> bytes);
+
+// Writes beside `path` and renames, so that the file is old or new, never half. IO names the file.
+Status write_profile(const Profile& profile, const std::string& path);
+Result<Profile> read_profile(const std::string& path);
+
+}  // namespace blend

@@ -1,0 +1,224 @@
+#include "profile/profile.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace blend {
+namespace {
+
+using test::SplitMix;
+using test::TempDir;
+
+Profile example(uint32_t rank) {
+  SplitMix rng(11);
+  Profile p;
+  for (uint8_t& b : p.fingerprint) b = static_cast<uint8_t>(rng.next());
+  p.n_layers = 5;
+  p.kv_dim = 4;
+  p.kv_dtype = DType::bf16;
+  p.prefixes = {{}, {1}, {1, 300, 7}};
+  for (uint32_t i = 0; i < 6; ++i) {
+    p.table.push_back({i % 3, 1 + i % 3, i % 2 == 1, 0.05 * i, 0.01 * i, 0.02 * i, 0.9, 100 + i});
+  }
+  p.prefix = 2;
+  p.metric = BLEND_METRIC_K;
+  p.check_layer = 2;
+  p.corrected = p.trusted = true;
+  p.ratio = 0.05;
+  p.max_kl = 0.02;
+  p.min_top1 = 0.95;
+  p.n_fitted = 33;
+  p.n_measured = 34;
+  DriftMaps& d = p.drift;
+  d.inputs = {true, true};
+  d.kv_dim = p.kv_dim;
+  d.first_layer = 3;
+  d.n_maps = 2;
+  d.rank = rank;
+  d.explained_k = {0.5f, 0.25f};
+  d.explained_v = {0.125f, 0.75f};
+  d.data.resize(d.n_maps * d.layer_bytes());
+  for (std::byte& b : d.data) b = static_cast<std::byte>(rng.next());
+  return p;
+}
+
+std::span<const std::byte> view(const std::string& bytes) {
+  return std::as_bytes(std::span(bytes.data(), bytes.size()));
+}
+
+// Puts the checksum right again, as an enemy would.
+void seal(std::string& bytes) {
+  const uint64_t sum = checksum64(bytes.data(), bytes.size() - 8);
+  std::memcpy(bytes.data() + bytes.size() - 8, &sum, 8);
+}
+
+TEST(ProfileFile, RoundTripKeepsEverything) {
+  const TempDir dir;
+  for (const uint32_t rank : {0u, 3u}) {
+    const Profile p = example(rank);
+    ASSERT_TRUE(write_profile(p, dir.file("p.profile")).is_ok());
+    Result<Profile> q = read_profile(dir.file("p.profile"));
+    ASSERT_TRUE(q.is_ok()) << q.status().message();
+    EXPECT_EQ(q->fingerprint, p.fingerprint);
+    EXPECT_EQ(q->n_layers, p.n_layers);
+    EXPECT_EQ(q->kv_dim, p.kv_dim);
+    EXPECT_EQ(q->kv_dtype, p.kv_dtype);
+    EXPECT_EQ(q->prefixes, p.prefixes);
+    EXPECT_EQ(q->chunk_prefix(), p.chunk_prefix());
+    EXPECT_EQ(q->metric, p.metric);
+    EXPECT_EQ(q->check_layer, p.check_layer);
+    EXPECT_EQ(q->corrected, p.corrected);
+    EXPECT_EQ(q->trusted, p.trusted);
+    EXPECT_EQ(q->ratio, p.ratio);
+    EXPECT_EQ(q->max_kl, p.max_kl);
+    EXPECT_EQ(q->min_top1, p.min_top1);
+    EXPECT_EQ(q->n_fitted, p.n_fitted);
+    EXPECT_EQ(q->n_measured, p.n_measured);
+    ASSERT_EQ(q->table.size(), p.table.size());
+    for (size_t i = 0; i < p.table.size(); ++i) {
+      EXPECT_EQ(q->table[i].prefix, p.table[i].prefix);
+      EXPECT_EQ(q->table[i].metric, p.table[i].metric);
+      EXPECT_EQ(q->table[i].corrected, p.table[i].corrected);
+      EXPECT_EQ(q->table[i].ratio, p.table[i].ratio);
+      EXPECT_EQ(q->table[i].kl_mean, p.table[i].kl_mean);
+      EXPECT_EQ(q->table[i].kl_p95, p.table[i].kl_p95);
+      EXPECT_EQ(q->table[i].top1, p.table[i].top1);
+      EXPECT_EQ(q->table[i].n_positions, p.table[i].n_positions);
+    }
+    EXPECT_EQ(q->drift.inputs, p.drift.inputs);
+    EXPECT_EQ(q->drift.rank, p.drift.rank);
+    EXPECT_EQ(q->drift.dtype, p.drift.dtype);
+    EXPECT_EQ(q->drift.first_layer, p.drift.first_layer);
+    EXPECT_EQ(q->drift.n_maps, p.drift.n_maps);
+    EXPECT_EQ(q->drift.explained_k, p.drift.explained_k);
+    EXPECT_EQ(q->drift.explained_v, p.drift.explained_v);
+    EXPECT_EQ(q->drift.data, p.drift.data);
+  }
+}
+
+TEST(ProfileFile, WithoutMaps) {
+  Profile p = example(0);
+  p.drift = {};
+  p.corrected = false;
+  Result<Profile> q = decode_profile(view(encode_profile(p)));
+  ASSERT_TRUE(q.is_ok()) << q.status().message();
+  EXPECT_TRUE(q->drift.empty());
+}
+
+TEST(ProfileFile, EveryFlippedByteIsFound) {
+  const std::string sound = encode_profile(example(3));
+  for (size_t i = 0; i < sound.size(); ++i) {
+    std::string bad = sound;
+    bad[i] = static_cast<char>(bad[i] ^ 0x41);
+    const Status status = decode_profile(view(bad)).status();
+    const bool named = status.code() == BLEND_E_FORMAT || status.code() == BLEND_E_MISMATCH ||
+                       status.code() == BLEND_E_CORRUPT;
+    ASSERT_TRUE(named) << "byte " << i << ": " << status.code();
+    ASSERT_FALSE(status.message().empty());
+  }
+}
+
+TEST(ProfileFile, EveryTruncationIsFormat) {
+  const std::string sound = encode_profile(example(3));
+  for (size_t n = 0; n < sound.size(); ++n) {
+    ASSERT_EQ(decode_profile(view(sound.substr(0, n))).status().code(), BLEND_E_FORMAT) << n;
+  }
+  EXPECT_EQ(decode_profile(view(sound + "x")).status().code(), BLEND_E_FORMAT);
+}
+
+// With the checksum made right, every four bytes in turn are set to values that hurt: the reader
+// must refuse or give a profile whose parts agree, and never read past the end (ASan looks on).
+TEST(ProfileFile, HostileFieldsAreRefusedOrHarmless) {
+  size_t refused = 0;
+  for (const uint32_t rank : {0u, 3u}) {
+    const std::string sound = encode_profile(example(rank));
+    for (size_t at = 8; at + 12 <= sound.size(); ++at) {
+      for (const uint32_t value : {0u, 1u, 2u, 0x7fffffffu, 0xffffffffu, 0x01000000u}) {
+        std::string bad = sound;
+        std::memcpy(bad.data() + at, &value, 4);
+        seal(bad);
+        Result<Profile> p = decode_profile(view(bad));
+        if (!p.is_ok()) {
+          ++refused;
+          continue;
+        }
+        ASSERT_LT(p->prefix, p->prefixes.size());
+        ASSERT_LT(p->check_layer, p->n_layers);
+        ASSERT_TRUE(p->ratio >= 0 && p->ratio <= 1);
+        for (const Measurement& m : p->table) {
+          ASSERT_LT(m.prefix, p->prefixes.size());
+          ASSERT_TRUE(m.kl_mean >= 0);
+        }
+        if (p->drift.empty()) continue;
+        ASSERT_EQ(p->drift.data.size(), p->drift.n_maps * p->drift.layer_bytes());
+        ASSERT_EQ(p->drift.explained_k.size(), p->drift.n_maps);
+        ASSERT_EQ(p->drift.first_layer + p->drift.n_maps, p->n_layers);
+      }
+    }
+  }
+  EXPECT_GT(refused, 500u);
+}
+
+TEST(ProfileFile, OtherVersionOtherFileAndNoFile) {
+  const TempDir dir;
+  std::string bytes = encode_profile(example(0));
+  bytes[8] = 2;
+  seal(bytes);
+  EXPECT_EQ(decode_profile(view(bytes)).status().code(), BLEND_E_MISMATCH);
+  EXPECT_EQ(read_profile(dir.file("none")).status().code(), BLEND_E_NOT_FOUND);
+  std::ofstream(dir.file("text")) << "not a profile at all, but long enough to be one";
+  const Status status = read_profile(dir.file("text")).status();
+  EXPECT_EQ(status.code(), BLEND_E_FORMAT);
+  EXPECT_NE(status.message().find("text"), std::string::npos) << "the file is named";
+}
+
+TEST(ProfileFile, WriteReplacesAndLeavesNothingElse) {
+  const TempDir dir;
+  Profile p = example(0);
+  ASSERT_TRUE(write_profile(p, dir.file("p")).is_ok());
+  p.ratio = 0.5;
+  ASSERT_TRUE(write_profile(p, dir.file("p")).is_ok());
+  EXPECT_EQ(read_profile(dir.file("p"))->ratio, 0.5);
+  size_t n = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(dir.path())) {
+    (void)entry;
+    ++n;
+  }
+  EXPECT_EQ(n, 1u);
+  EXPECT_EQ(write_profile(p, dir.file("no/such/directory")).code(), BLEND_E_IO);
+  EXPECT_EQ(read_profile(dir.file("p"))->ratio, 0.5);
+}
+
+TEST(LeastTrustedRatio, IsWhereEveryGreaterOnePasses) {
+  const auto line = [](double ratio, double kl, double top1, bool corrected = false) {
+    Measurement m;
+    m.metric = BLEND_METRIC_V;
+    m.corrected = corrected;
+    m.ratio = ratio;
+    m.kl_mean = kl;
+    m.top1 = top1;
+    return m;
+  };
+  const auto least = [](const std::vector<Measurement>& table, bool corrected = false) {
+    return least_trusted_ratio(table, 0, BLEND_METRIC_V, corrected, 0.02, 0.95);
+  };
+  EXPECT_EQ(least({line(0, .5, 1), line(.1, .03, 1), line(.2, .01, 1), line(.3, .001, 1)}), 0.2);
+  EXPECT_EQ(least({line(0, .001, 1), line(.3, .001, 1)}), 0);
+  EXPECT_EQ(least({line(.3, .001, .9)}), -1) << "top-1 counts too";
+  EXPECT_EQ(least({}), -1);
+  EXPECT_EQ(least({line(.1, .02, .95)}), 0.1) << "the limits themselves pass";
+  EXPECT_EQ(least({line(.1, .01, 1), line(.2, .03, 1), line(.3, .01, 1)}), 0.3)
+      << "0.1 passed by luck";
+  EXPECT_EQ(least({line(.1, .01, 1, true), line(.3, .01, 1)}), 0.3);
+  EXPECT_EQ(least({line(.1, .01, 1, true), line(.3, .01, 1)}, true), 0.1);
+}
+
+}  // namespace
+}  // namespace blend
