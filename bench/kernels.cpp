@@ -47,7 +47,7 @@ struct Bed {
     stored.resize(size_t{kSlots} * kKvDim * 2 * 2);
     must(backend->encode_kv(kv, DType::f16, stored.data(), stored.data() + stored.size() / 2));
     run = {stored.data(), stored.data() + stored.size() / 2, DType::f16, kSlots, 0};
-    must(backend->place(*cache, 0, *rope, {&run, 1}, nullptr));
+    must(backend->place(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
   }
 
   Tensor tensor(int64_t rows, int64_t cols) {
@@ -100,7 +100,7 @@ BENCHMARK(attention)
 
 void place(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
-  for (auto _ : state) must(bed.backend->place(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr));
+  for (auto _ : state) must(bed.backend->place(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr, nullptr));
   rate(state, "GB/s", static_cast<double>(bed.stored.size()));  // of stored bytes
 }
 BENCHMARK(place)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();

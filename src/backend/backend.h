@@ -76,6 +76,23 @@ struct StoredRun {
 
 enum class DeviationMetric : uint32_t { v = 1, k = 2, kv = 3 };  // = BLEND_METRIC_*
 
+// What a row gives to the drift maps (profile/drift_maps.h) besides its deviation vector.
+struct DriftInputs {
+  bool fresh = false;     // K | V of the row as computed at the check layer
+  bool constant = false;  // 1
+  bool operator==(const DriftInputs&) const = default;
+
+  // Of a row: [fresh - stored: 2 kv_dim][fresh: 2 kv_dim, or nothing][1, or nothing].
+  size_t size(size_t kv_dim) const { return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u); }
+};
+
+// What place() adds to stored rows, K before it is rotated (the drift correction).
+struct Correction {
+  static constexpr uint32_t kNone = UINT32_MAX;
+  Tensor kv;                      // [rows, 2 * kv_dim] = K | V
+  const uint32_t* row = nullptr;  // host [capacity]: the row of kv for a slot, or kNone
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -115,10 +132,11 @@ class Backend {
   // Puts fresh K (rotated on the way) and V into slots pos[i]; kv: [rows, 2 * kv_dim] = K | V.
   virtual Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                           const uint32_t* pos) = 0;
-  // Decodes stored rows, rotates K to its slot, scatters both. Rows with skip[slot] != 0 are left
-  // alone; skip: host [capacity] or null.
+  // Decodes stored rows, adds what `correction` (may be null) has for them, rotates K to its slot,
+  // scatters both. Rows with skip[slot] != 0 are left alone; skip: host [capacity] or null.
   virtual Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
-                       std::span<const StoredRun> runs, const uint8_t* skip) = 0;
+                       std::span<const StoredRun> runs, const uint8_t* skip,
+                       const Correction* correction) = 0;
   // out[i] = softmax(q[i] K^T / sqrt(head_dim)) V over slots 0..pos[i], per head (GQA).
   // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
   virtual Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
@@ -128,6 +146,10 @@ class Backend {
   // out: host [kv.rows]; only the rows of runs are written. kv: [rows, 2 * kv_dim], K before RoPE.
   virtual Status deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
                            float* out) = 0;
+  // The drift maps' inputs of the same rows: out: [kv.rows, inputs.size(kv_dim)]; only the rows of
+  // runs are written.
+  virtual Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                              Tensor out) = 0;
   // Indices of the k largest scores, ascending; ties go to the lower index. NaN counts as largest.
   virtual Status top_k(std::span<const float> scores, size_t k, uint32_t* out) = 0;
   // Splits and rounds fresh K | V to storage: k, v: host [rows, kv_dim] of dtype. NUMERIC when a

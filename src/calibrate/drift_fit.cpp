@@ -101,8 +101,9 @@ void DriftFit::flush() {
 Result<DriftMaps> DriftFit::solve(double ridge, uint32_t rank, const Watch& watch) {
   flush();
   if (n_rows_ == 0) {
-    return Status{BLEND_E_INVALID_ARGUMENT,
-                  "no reused row to fit the drift correction on: give prompts of two chunks or more"};
+    return Status{
+        BLEND_E_INVALID_ARGUMENT,
+        "no reused row to fit the drift correction on: give prompts of two chunks or more"};
   }
   DriftMaps maps;
   maps.inputs = inputs_;
@@ -145,8 +146,8 @@ Result<DriftMaps> DriftFit::solve(double ridge, uint32_t rank, const Watch& watc
       const std::vector<double> in =
           multiply(pool_, a, n_in_, n_out_, transposed(basis, maps.rank, n_out_), maps.rank);
       a = multiply(pool_, in, n_in_, maps.rank, basis, n_out_);
-      solved.push_back(transposed(basis, maps.rank, n_out_));   // [n_out, rank]
-      solved.push_back(transposed(in, n_in_, maps.rank));       // [rank, n_in]
+      solved.push_back(transposed(basis, maps.rank, n_out_));  // [n_out, rank]
+      solved.push_back(transposed(in, n_in_, maps.rank));      // [rank, n_in]
     } else {
       solved.push_back(transposed(a, n_in_, n_out_));  // [n_out, n_in]
     }

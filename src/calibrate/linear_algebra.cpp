@@ -49,25 +49,26 @@ double dot(const double* a, const double* b, size_t n) {
 
 void add_product(ThreadPool& pool, const double* x, size_t n, const double* y, size_t m,
                  size_t rows, double* out) {
-  pool.parallel_for(n, std::max<size_t>(1, 65536 / (m + 1)), [&](size_t begin, size_t end, uint32_t) {
-    for (size_t a = begin; a < end; ++a) {
-      double* const sum = out + a * m;
-      size_t r = 0;
-      // Four rows at once: a row of `out` is read and written a quarter as often.
-      for (; r + 4 <= rows; r += 4) {
-        const double x0 = x[r * n + a], x1 = x[(r + 1) * n + a];
-        const double x2 = x[(r + 2) * n + a], x3 = x[(r + 3) * n + a];
-        const double* const y0 = y + r * m;
-        for (size_t b = 0; b < m; ++b) {
-          sum[b] += (x0 * y0[b] + x1 * y0[m + b]) + (x2 * y0[2 * m + b] + x3 * y0[3 * m + b]);
+  pool.parallel_for(
+      n, std::max<size_t>(1, 65536 / (m + 1)), [&](size_t begin, size_t end, uint32_t) {
+        for (size_t a = begin; a < end; ++a) {
+          double* const sum = out + a * m;
+          size_t r = 0;
+          // Four rows at once: a row of `out` is read and written a quarter as often.
+          for (; r + 4 <= rows; r += 4) {
+            const double x0 = x[r * n + a], x1 = x[(r + 1) * n + a];
+            const double x2 = x[(r + 2) * n + a], x3 = x[(r + 3) * n + a];
+            const double* const y0 = y + r * m;
+            for (size_t b = 0; b < m; ++b) {
+              sum[b] += (x0 * y0[b] + x1 * y0[m + b]) + (x2 * y0[2 * m + b] + x3 * y0[3 * m + b]);
+            }
+          }
+          for (; r < rows; ++r) {
+            const double x0 = x[r * n + a];
+            for (size_t b = 0; b < m; ++b) sum[b] += x0 * y[r * m + b];
+          }
         }
-      }
-      for (; r < rows; ++r) {
-        const double x0 = x[r * n + a];
-        for (size_t b = 0; b < m; ++b) sum[b] += x0 * y[r * m + b];
-      }
-    }
-  });
+      });
 }
 
 Status cholesky(ThreadPool& pool, std::span<double> a, size_t n) {

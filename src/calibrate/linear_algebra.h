@@ -20,8 +20,8 @@ double dot(const double* a, const double* b, size_t n);
 void add_product(ThreadPool& pool, const double* x, size_t n, const double* y, size_t m,
                  size_t rows, double* out);
 
-// A = L L^T of a symmetric positive definite matrix, of which the lower triangle is read and becomes
-// L. NUMERIC when a pivot is not positive.
+// A = L L^T of a symmetric positive definite matrix, of which the lower triangle is read and
+// becomes L. NUMERIC when a pivot is not positive.
 Status cholesky(ThreadPool& pool, std::span<double> a, size_t n);
 // Solves L L^T X = B in place; l: [n, n], b: [n, m].
 void cholesky_solve(ThreadPool& pool, std::span<const double> l, size_t n, std::span<double> b,

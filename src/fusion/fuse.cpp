@@ -226,7 +226,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     // At the check layer computed_ still covers the candidates: their fresh K, V stay.
     const uint64_t begin = clock_.now_ns();
     const std::vector<StoredRun> runs = staged_runs(*staged);
-    BLEND_RETURN_IF_ERROR(b.place(cache, layer, rope, runs, computed_.data()));
+    BLEND_RETURN_IF_ERROR(b.place(cache, layer, rope, runs, computed_.data(), nullptr));
     for (const StoredRun& run : runs) {
       const auto first = computed_.begin() + run.first;
       account.rows_placed += static_cast<uint64_t>(std::count(first, first + run.n_rows, 0));

@@ -22,7 +22,8 @@ class Drift {
   size_t bytes() const { return bytes_; }  // of memory
 
   // out = x A_l: what is added to the stored K | V at `layer`, a layer behind the check layer.
-  // x: [rows, n_in]; low: [rows, rank()] of scratch, unused when that is 0; out: [rows, 2 * kv_dim].
+  // x: [rows, n_in]; low: [rows, rank()] of scratch, unused when that is 0; out: [rows, 2 *
+  // kv_dim].
   Status apply(uint32_t layer, Tensor x, Tensor low, Tensor out) const;
 
  private:

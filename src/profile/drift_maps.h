@@ -12,21 +12,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "backend/backend.h"
 #include "base/half.h"
 #include "model/model_source.h"
 
 namespace blend {
-
-struct DriftInputs {
-  bool fresh = false;     // K | V of the row as computed at the check layer, besides its deviation
-  bool constant = false;  // 1
-  bool operator==(const DriftInputs&) const = default;
-
-  // Of a row: [fresh - stored: 2 kv_dim][fresh: 2 kv_dim, or nothing][1, or nothing].
-  size_t size(size_t kv_dim) const {
-    return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u);
-  }
-};
 
 // The maps as a profile holds them. A plain value; empty() says that there are none.
 struct DriftMaps {

@@ -85,7 +85,8 @@ Status get_description(ByteReader& in, Profile& p) {
   if (dtype > static_cast<uint32_t>(DType::bf16)) return contradiction("KV type");
   p.kv_dtype = static_cast<DType>(dtype);
   const auto n_prefixes = in.get<uint32_t>();
-  if (n_prefixes == 0 || n_prefixes > in.remaining() / 4) return contradiction("number of prefixes");
+  if (n_prefixes == 0 || n_prefixes > in.remaining() / 4)
+    return contradiction("number of prefixes");
   for (uint32_t i = 0; i < n_prefixes; ++i) {
     const auto n = in.get<uint32_t>();
     if (n > in.remaining() / 4) return contradiction("chunk prefix");
@@ -241,9 +242,10 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
   const auto length = header.get<uint64_t>();
   if (!header.ok()) return Status{BLEND_E_FORMAT, "the profile is cut off"};
   if (version != kVersion) {
-    return make_error(BLEND_E_MISMATCH,
-                      "it is a profile of format version %u, this library reads %u; calibrate again",
-                      version, kVersion);
+    return make_error(
+        BLEND_E_MISMATCH,
+        "it is a profile of format version %u, this library reads %u; calibrate again", version,
+        kVersion);
   }
   if (length != bytes.size() || length < kHeaderBytes + kChecksumBytes) {
     return make_error(BLEND_E_FORMAT, "the profile has %zu bytes instead of %llu: it is cut off",

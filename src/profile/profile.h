@@ -34,8 +34,8 @@ struct Profile {
   Sha256 fingerprint{};  // of the model
   uint32_t n_layers = 0;
   uint32_t kv_dim = 0;
-  DType kv_dtype = DType::f16;                  // what chunks were stored as while measuring
-  std::vector<std::vector<int32_t>> prefixes;   // that were measured
+  DType kv_dtype = DType::f16;                 // what chunks were stored as while measuring
+  std::vector<std::vector<int32_t>> prefixes;  // that were measured
   std::vector<Measurement> table;
 
   // What was chosen.

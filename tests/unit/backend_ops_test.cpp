@@ -321,6 +321,17 @@ TEST_P(BackendOps, RopeCacheAttention) {
     // are then written fresh, with other rows that replace placed ones.
     std::vector<uint8_t> skip(ref.capacity, 0);
     for (uint8_t& s : skip) s = number(0, 4) == 0 ? 1 : 0;
+    // Every other round some of the placed rows are corrected on the way, rows in any order.
+    const size_t n_corrected = number(1, ref.capacity);
+    const auto drift = normal(n_corrected * 2 * kv_dim, 0.3f);
+    std::vector<uint32_t> drift_row(ref.capacity, Correction::kNone);
+    for (uint32_t& row : drift_row) {
+      if (number(0, 2) > 0) row = static_cast<uint32_t>(number(0, n_corrected - 1));
+    }
+    Owned tdrift =
+        make_tensor(drift, static_cast<int64_t>(n_corrected), static_cast<int64_t>(2 * kv_dim));
+    const Correction correction{tdrift.tensor, drift_row.data()};
+    const bool corrects = round % 2 == 1;
     std::vector<std::unique_ptr<StoredTensor>> stored;
     std::vector<StoredRun> runs;
     for (uint32_t first = 0; first < ref.capacity;) {
@@ -329,9 +340,19 @@ TEST_P(BackendOps, RopeCacheAttention) {
       auto k = make_stored("k", normal(n * kv_dim), {}, dtype);
       auto v = make_stored("v", normal(n * kv_dim), {}, dtype);
       for (uint32_t i = 0; i < n; ++i) {
-        if (skip[first + i] == 0) {
-          ref.put(first + i, k->values.data() + i * kv_dim, v->values.data() + i * kv_dim);
+        if (skip[first + i] != 0) continue;
+        std::vector<float> k_row(k->values.begin() + static_cast<int64_t>(i * kv_dim),
+                                 k->values.begin() + static_cast<int64_t>((i + 1) * kv_dim));
+        std::vector<float> v_row(v->values.begin() + static_cast<int64_t>(i * kv_dim),
+                                 v->values.begin() + static_cast<int64_t>((i + 1) * kv_dim));
+        if (corrects && drift_row[first + i] != Correction::kNone) {
+          const float* add = drift.data() + drift_row[first + i] * 2 * kv_dim;
+          for (size_t e = 0; e < kv_dim; ++e) {
+            k_row[e] += add[e];
+            v_row[e] += add[kv_dim + e];
+          }
         }
+        ref.put(first + i, k_row.data(), v_row.data());
       }
       runs.push_back({k->bytes.data(), v->bytes.data(), dtype, n, first});
       stored.push_back(std::move(k));
@@ -345,13 +366,17 @@ TEST_P(BackendOps, RopeCacheAttention) {
     const auto kv = normal(fresh.size() * 2 * kv_dim);
     Owned tkv =
         make_tensor(kv, static_cast<int64_t>(fresh.size()), static_cast<int64_t>(2 * kv_dim));
+    const auto place = [&] {
+      return backend_->place(**cache, layer, **rope, runs, skip.data(),
+                             corrects ? &correction : nullptr);
+    };
     if (round % 4 < 2) {  // place must leave skipped slots alone, whatever the order
-      ASSERT_TRUE(backend_->place(**cache, layer, **rope, runs, skip.data()).is_ok());
+      ASSERT_TRUE(place().is_ok());
       ASSERT_TRUE(backend_->write_kv(**cache, layer, **rope, tkv.tensor, fresh.data()).is_ok());
     } else {
       for (const uint32_t s : fresh) skip[s] = 1;
       ASSERT_TRUE(backend_->write_kv(**cache, layer, **rope, tkv.tensor, fresh.data()).is_ok());
-      ASSERT_TRUE(backend_->place(**cache, layer, **rope, runs, skip.data()).is_ok());
+      ASSERT_TRUE(place().is_ok());
     }
     for (size_t i = 0; i < fresh.size(); ++i) {
       const float* row = kv.data() + i * 2 * kv_dim;
@@ -450,6 +475,48 @@ TEST_P(BackendOps, Deviation) {
   }
 }
 
+TEST_P(BackendOps, DriftInputs) {
+  for (int round = 0; round < 24; ++round) {
+    const size_t rows = number(1, 70), kv_dim = number(1, 200);
+    const DriftInputs inputs{round % 2 == 1, round % 4 >= 2};
+    const size_t n_in = inputs.size(kv_dim);
+    ASSERT_EQ(n_in, 2 * kv_dim * (1 + round % 2) + (round % 4 >= 2 ? 1 : 0));
+    const auto kv = normal(rows * 2 * kv_dim);
+    std::vector<double> want(rows * n_in, -1.0);  // rows of no run keep what they hold
+    std::vector<std::unique_ptr<StoredTensor>> stored;
+    std::vector<StoredRun> runs;
+    for (size_t first = number(0, 3); first < rows;) {
+      const size_t n = std::min(rows - first, number(1, 30));
+      const DType dtype = kDTypes[number(0, 2)];
+      auto k = make_stored("k", normal(n * kv_dim), {}, dtype);
+      auto v = make_stored("v", normal(n * kv_dim), {}, dtype);
+      for (size_t i = 0; i < n; ++i) {
+        const float* fresh = kv.data() + (first + i) * 2 * kv_dim;
+        double* at = want.data() + (first + i) * n_in;
+        for (size_t e = 0; e < kv_dim; ++e) {
+          at[e] = static_cast<double>(fresh[e] - k->values[i * kv_dim + e]);
+          at[kv_dim + e] = static_cast<double>(fresh[kv_dim + e] - v->values[i * kv_dim + e]);
+        }
+        if (inputs.fresh) std::copy(fresh, fresh + 2 * kv_dim, at + 2 * kv_dim);
+        if (inputs.constant) at[n_in - 1] = 1;
+      }
+      runs.push_back({k->bytes.data(), v->bytes.data(), dtype, static_cast<uint32_t>(n),
+                      static_cast<uint32_t>(first)});
+      stored.push_back(std::move(k));
+      stored.push_back(std::move(v));
+      first += n + number(0, 5);
+    }
+    Owned fresh = make_tensor(kv, static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
+    Owned out = make_tensor(std::vector<float>(rows * n_in, -1.0f), static_cast<int64_t>(rows),
+                            static_cast<int64_t>(n_in));
+    ASSERT_TRUE(backend_->drift_inputs(fresh.tensor, runs, inputs, out.tensor).is_ok());
+    ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
+    const DriftInputs other{!inputs.fresh, inputs.constant};
+    EXPECT_EQ(backend_->drift_inputs(fresh.tensor, runs, other, out.tensor).code(),
+              BLEND_E_INTERNAL);
+  }
+}
+
 TEST_P(BackendOps, TopK) {
   const float nan = std::nanf(""), inf = std::numeric_limits<float>::infinity();
   const std::vector<float> scores = {1, 5, 5, -0.0f, 0, 5, nan, -inf, inf, 2};
@@ -520,7 +587,7 @@ TEST_P(BackendOps, NoRowsIsNoWork) {
   EXPECT_TRUE(backend_->matmul(**weight, none, none, true).is_ok());
   EXPECT_TRUE(backend_->rope_q(**rope, nullptr, 8, none).is_ok());
   EXPECT_TRUE(backend_->write_kv(**cache, 0, **rope, none16, nullptr).is_ok());
-  EXPECT_TRUE(backend_->place(**cache, 0, **rope, {}, nullptr).is_ok());
+  EXPECT_TRUE(backend_->place(**cache, 0, **rope, {}, nullptr, nullptr).is_ok());
   EXPECT_TRUE(backend_->attention(**cache, 0, none, nullptr, none).is_ok());
   EXPECT_TRUE(backend_->swiglu(none16, none).is_ok());
   EXPECT_TRUE(backend_->gather(none, nullptr, none).is_ok());

@@ -170,7 +170,8 @@ TEST_F(Fit, RankAtOrAboveTheWidthIsTheWholeMatrix) {
 }
 
 TEST_F(Fit, RidgeShrinksEachInputByItsOwnSize) {
-  // Inputs are independent with mean 0, so X^T X is nearly diagonal: the map shrinks by 1 / (1 + r).
+  // Inputs are independent with mean 0, so X^T X is nearly diagonal: the map shrinks by 1 / (1 +
+  // r).
   Rows rows({}, kOut, 0, 9);
   Result<DriftMaps> maps = solve(rows, {}, 20000, 1.0, 0);
   ASSERT_TRUE(maps.is_ok());
@@ -233,10 +234,10 @@ TEST_F(Fit, AppliedMapsAreTheMatrices) {
       return Tensor{v.data(), static_cast<int64_t>(n_rows), static_cast<int64_t>(cols), 4};
     };
     for (uint32_t i = 0; i < maps->n_maps; ++i) {
-      ASSERT_TRUE((*drift)
-                      ->apply(maps->first_layer + i, tensor(x, n_in), tensor(low, rank),
-                              tensor(out, kOut))
-                      .is_ok());
+      ASSERT_TRUE(
+          (*drift)
+              ->apply(maps->first_layer + i, tensor(x, n_in), tensor(low, rank), tensor(out, kOut))
+              .is_ok());
       const std::vector<double> map = whole(*maps, i);
       for (size_t r = 0; r < n_rows; ++r) {
         for (size_t o = 0; o < kOut; ++o) {

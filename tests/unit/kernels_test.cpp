@@ -15,6 +15,7 @@
 #include "cpu/attention.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
+#include "cpu/drift.h"
 #include "cpu/rms_norm.h"
 #include "cpu/rope.h"
 #include "cpu/scatter_k.h"
@@ -191,6 +192,26 @@ TEST_P(Kernels, SquaredDistance) {
       ASSERT_TRUE(encode_ref(other.data(), n, dtype, stored.data()));
       const float want = squared_distance_ref(fresh.data(), stored.data(), dtype, n);
       EXPECT_NEAR(squared_distance(fresh.data(), stored.data(), dtype, n), want, 2e-6f * want);
+    }
+  }
+}
+
+TEST_P(Kernels, DriftIsAddedToAndTakenFromStoredRows) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+    for (int round = 0; round < 40; ++round) {
+      const size_t n = number(1, 150);
+      const auto values = normal(n), other = normal(n);
+      std::vector<std::byte> stored(n * static_cast<size_t>(dtype_size(dtype)) + 1);
+      // Off alignment every other time.
+      std::byte* const at = stored.data() + (dtype == DType::f32 ? 0 : round % 2);
+      ASSERT_TRUE(encode_ref(values.data(), n, dtype, at));
+      std::vector<float> got(n), want(n);
+      decode_add(at, dtype, n, other.data(), got.data());
+      decode_add_ref(at, dtype, n, other.data(), want.data());
+      EXPECT_EQ(got, want);
+      difference(other.data(), at, dtype, n, got.data());
+      difference_ref(other.data(), at, dtype, n, want.data());
+      EXPECT_EQ(got, want);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "backend/cpu/rope_table.h"
 #include "cpu/attention.h"
 #include "cpu/convert.h"
+#include "cpu/drift.h"
 #include "cpu/scatter_k.h"
 
 namespace blend::cpu {
@@ -32,15 +33,24 @@ class KeyBlockWriter {
         kv_dim_(cache.kv_dim()),
         scratch_(scratch) {}
 
-  // k, v: [kv_dim] of dtype.
-  void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot) {
+  // k, v: [kv_dim] of dtype. drift: [2 * kv_dim], added to K | V; null: nothing is.
+  void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot,
+           const float* drift = nullptr) {
+    const size_t dim = layout_.head_dim, head_bytes = dim * static_cast<size_t>(dtype_size(dtype));
     float* const row = scratch_ + n_ * stride(kv_dim_);
-    kernels::decode(k, dtype, kv_dim_, row);
-    kernels::rope(rope_.row(slot, layout_.n_kv_heads, layout_.head_dim), row);
-    const size_t head_bytes = layout_.head_dim * static_cast<size_t>(dtype_size(dtype));
-    for (size_t h = 0; h < layout_.n_kv_heads; ++h) {
-      kernels::decode(v + h * head_bytes, dtype, layout_.head_dim, v_ + layout_.v_offset(h, slot));
+    if (drift == nullptr) {
+      kernels::decode(k, dtype, kv_dim_, row);
+      for (size_t h = 0; h < layout_.n_kv_heads; ++h) {
+        kernels::decode(v + h * head_bytes, dtype, dim, v_ + layout_.v_offset(h, slot));
+      }
+    } else {
+      kernels::decode_add(k, dtype, kv_dim_, drift, row);
+      for (size_t h = 0; h < layout_.n_kv_heads; ++h) {
+        kernels::decode_add(v + h * head_bytes, dtype, dim, drift + kv_dim_ + h * dim,
+                            v_ + layout_.v_offset(h, slot));
+      }
     }
+    kernels::rope(rope_.row(slot, layout_.n_kv_heads, layout_.head_dim), row);
     slots_[n_++] = slot;
     if (n_ == kKeyBlock) flush();
   }
@@ -126,7 +136,8 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
 }
 
 Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
-                         std::span<const StoredRun> runs, const uint8_t* skip) {
+                         std::span<const StoredRun> runs, const uint8_t* skip,
+                         const Correction* correction) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
@@ -142,6 +153,10 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
     }
     n_blocks += blocks(run);
   }
+  const auto drift_of = [&](size_t slot) -> const float* {
+    if (correction == nullptr || correction->row[slot] == Correction::kNone) return nullptr;
+    return static_cast<const float*>(correction->kv.data) + correction->row[slot] * 2 * c.kv_dim();
+  };
   const size_t per_thread = KeyBlockWriter::scratch_floats(c.kv_dim());
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
   pool_.parallel_for(n_blocks, 4, [&](size_t begin, size_t end, uint32_t thread) {
@@ -158,7 +173,8 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
         for (size_t slot = first; slot < last; ++slot) {
           if (skip != nullptr && skip[slot] != 0) continue;
           const size_t offset = (slot - run.first) * row_bytes;
-          writer.add(run.k + offset, run.v + offset, run.dtype, static_cast<uint32_t>(slot));
+          const float* const drift = drift_of(slot);
+          writer.add(run.k + offset, run.v + offset, run.dtype, static_cast<uint32_t>(slot), drift);
         }
         writer.flush();
       }

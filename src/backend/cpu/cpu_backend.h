@@ -38,12 +38,15 @@ class CpuBackend final : public Backend {
   Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                   const uint32_t* pos) override;
   Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
-               std::span<const StoredRun> runs, const uint8_t* skip) override;
+               std::span<const StoredRun> runs, const uint8_t* skip,
+               const Correction* correction) override;
   Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
                    Tensor out) override;
 
   Status deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
                    float* out) override;
+  Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                      Tensor out) override;
   Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;
   Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override;
 

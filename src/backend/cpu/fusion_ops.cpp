@@ -1,4 +1,5 @@
 // What the fusion asks of a backend besides attention.
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
@@ -6,6 +7,7 @@
 #include "backend/cpu/grain.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
+#include "cpu/drift.h"
 #include "cpu/top_k.h"
 
 namespace blend::cpu {
@@ -33,6 +35,36 @@ Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, Deviati
               kernels::squared_distance(fresh + kv_dim, run.v + i * row_bytes, run.dtype, kv_dim);
         }
         out[run.first + i] = sum;
+      }
+    });
+  }
+  return Status::ok();
+}
+
+Status CpuBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                                Tensor out) {
+  const size_t kv_dim = static_cast<size_t>(kv.cols) / 2, n_in = inputs.size(kv_dim);
+  if (out.rows != kv.rows || static_cast<size_t>(out.cols) != n_in) {
+    return make_error(BLEND_E_INTERNAL, "drift_inputs: %lld columns for %zu inputs",
+                      static_cast<long long>(out.cols), n_in);
+  }
+  const float* const data = static_cast<const float*>(kv.data);
+  float* const result = static_cast<float*>(out.data);
+  for (const StoredRun& run : runs) {
+    if (static_cast<int64_t>(run.first) + run.n_rows > kv.rows) {
+      return make_error(BLEND_E_INTERNAL, "drift_inputs: rows %u..%u of %lld", run.first,
+                        run.first + run.n_rows, static_cast<long long>(kv.rows));
+    }
+    const size_t row_bytes = kv_dim * static_cast<size_t>(dtype_size(run.dtype));
+    pool_.parallel_for(run.n_rows, row_grain(n_in), [&](size_t begin, size_t end, uint32_t) {
+      for (size_t i = begin; i < end; ++i) {
+        const float* const fresh = data + (run.first + i) * 2 * kv_dim;
+        float* at = result + (run.first + i) * n_in;
+        kernels::difference(fresh, run.k + i * row_bytes, run.dtype, kv_dim, at);
+        kernels::difference(fresh + kv_dim, run.v + i * row_bytes, run.dtype, kv_dim, at + kv_dim);
+        at += 2 * kv_dim;
+        if (inputs.fresh) at = std::copy_n(fresh, 2 * kv_dim, at);
+        if (inputs.constant) *at = 1;
       }
     });
   }

@@ -1,0 +1,19 @@
+// Stored rows and what is added to, or taken from, them: the drift correction's two ends.
+#pragma once
+
+#include <cstddef>
+
+#include "base/half.h"
+
+namespace blend::kernels {
+
+// out[i] = stored[i] + drift[i]; stored: [n] of dtype, any alignment.
+void decode_add(const std::byte* stored, DType dtype, size_t n, const float* drift, float* out);
+// out[i] = fresh[i] - stored[i].
+void difference(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);
+
+// Scalar references.
+void decode_add_ref(const std::byte* stored, DType dtype, size_t n, const float* drift, float* out);
+void difference_ref(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);
+
+}  // namespace blend::kernels
