@@ -74,6 +74,16 @@ struct StoredRun {
   uint32_t first = 0;  // place(): slot of the first row; deviation(): row of the fresh tensor
 };
 
+// Rows that move() takes from one place to another.
+struct RowMove {
+  uint32_t src_layer = 0;
+  uint32_t from = 0;
+  uint32_t dst_layer = 0;
+  uint32_t to = 0;
+  uint32_t n = 0;    // slots [from, from + n) go to [to, to + n)
+  int32_t turn = 0;  // K is turned by so many positions
+};
+
 enum class DeviationMetric : uint32_t { v = 1, k = 2, kv = 3 };  // = BLEND_METRIC_*
 
 // What a row gives to the drift maps (profile/drift_maps.h) besides its deviation vector.
@@ -137,6 +147,13 @@ class Backend {
   virtual Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                        std::span<const StoredRun> runs, const uint8_t* skip,
                        const Correction* correction) = 0;
+  // Takes rows to other slots of the same layer (the ranges may overlap), of another layer or of
+  // another cache. K of position p becomes K of position p + turn: the angle of RoPE is position *
+  // frequency, with any scaling, so the turn composes with the rotation that is in the cache.
+  // Allocates nothing and fails only when a slot or turn does not exist (INTERNAL), so that a
+  // caller who has checked them may rely on it. dst_layer must not be used by others meanwhile.
+  virtual Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
+                      const RowMove& rows) = 0;
   // out[i] = softmax(q[i] K^T / sqrt(head_dim)) V over slots 0..pos[i], per head (GQA).
   // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
   virtual Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,

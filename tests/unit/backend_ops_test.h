@@ -50,6 +50,25 @@ class BackendOps : public testing::TestWithParam<BackendCase> {
   std::mt19937 rng_{11};
 };
 
+// Moves of rows in and between KV caches; instantiated like BackendOps.
+class BackendMove : public BackendOps {
+ protected:
+  // A model shape with every kind of RoPE in turn, and room for some rows.
+  struct Shape {
+    ModelConfig config;
+    uint32_t capacity = 0;
+    size_t row_floats() const { return size_t{2} * config.kv_dim(); }
+  };
+  Shape shape(int round);
+  // n rows of random K | V.
+  Owned make_rows(const Shape& shape, uint32_t n);
+  // Writes rows at the positions from `first` on.
+  void write(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor rows, uint32_t first);
+  // What two rows, the last and one in the middle, see of slots 0 .. filled-1. q: [2, q_dim].
+  std::vector<float> attend(const Shape& shape, const KvCache& cache, uint32_t layer,
+                            const RopeTable& rope, const std::vector<float>& q, uint32_t filled);
+};
+
 // A weight as a model file would hold it: encoded values, and what they decode to.
 struct StoredTensor {
   TensorView view;

@@ -43,5 +43,8 @@ std::vector<BackendCase> cases() {
 INSTANTIATE_TEST_SUITE_P(Cpu, BackendOps, testing::ValuesIn(cases()),
                          [](const auto& tested) { return tested.param.name; });
 
+INSTANTIATE_TEST_SUITE_P(Cpu, BackendMove, testing::ValuesIn(cases()),
+                         [](const auto& tested) { return tested.param.name; });
+
 }  // namespace
 }  // namespace blend::test

@@ -16,6 +16,7 @@
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
 #include "cpu/drift.h"
+#include "cpu/move_keys.h"
 #include "cpu/rms_norm.h"
 #include "cpu/rope.h"
 #include "cpu/scatter_k.h"
@@ -236,6 +237,40 @@ TEST_P(Kernels, ScatterK) {
     scatter_k(rows.data(), stride, slots.data(), slots.size(), layout, got.data());
     scatter_k_ref(rows.data(), stride, slots.data(), slots.size(), layout, want.data());
     ASSERT_EQ(got, want);
+  }
+}
+
+TEST_P(Kernels, MoveKeys) {
+  for (int round = 0; round < 200; ++round) {
+    const size_t head_dim = 2 * number(1, 40), slots = 32 * number(1, 4);
+    KeyMove move;
+    move.turn.head_dim = head_dim;
+    move.turn.rotary_dim = 2 * number(1, head_dim / 2);
+    move.turn.pairs = round % 2 == 0 ? RopePairs::adjacent : RopePairs::halves;
+    const auto cos = normal(move.turn.rotary_dim / 2), sin = normal(move.turn.rotary_dim / 2);
+    move.turn.cos = cos.data();
+    move.turn.sin = sin.data();
+    move.n = number(0, slots);
+    move.from = number(0, slots - move.n);
+    // By less than a block, to the very same place, by whole blocks, anywhere.
+    move.to = number(0, slots - move.n);
+    if (round % 4 == 0) move.to = std::min(move.from + number(0, 17), slots - move.n);
+    if (round % 4 == 1) move.to = move.from - std::min(move.from, number(0, 17));
+    if (round % 4 == 2) move.to = move.from % 16 + 16 * number(0, (slots - move.n) / 16);
+    move.to = std::min(move.to, slots - move.n);
+    const float sign = round % 3 == 0 ? -1.0f : 1.0f;
+    SCOPED_TRACE(testing::Message() << move.n << " slots, " << move.from << " -> " << move.to);
+
+    const auto src = normal(slots * head_dim);
+    auto got = normal(slots * head_dim), want = got;
+    move_keys(move, sign, src.data(), got.data());
+    move_keys_ref(move, sign, src.data(), want.data());
+    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 1e-6));
+    // In place, where the ranges may overlap.
+    got = want = src;
+    move_keys(move, sign, got.data(), got.data());
+    move_keys_ref(move, sign, want.data(), want.data());
+    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 1e-6));
   }
 }
 

@@ -1,6 +1,8 @@
 // RoPE, the KV cache and attention.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
@@ -9,6 +11,7 @@
 #include "cpu/attention.h"
 #include "cpu/convert.h"
 #include "cpu/drift.h"
+#include "cpu/move_keys.h"
 #include "cpu/scatter_k.h"
 
 namespace blend::cpu {
@@ -181,6 +184,41 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
       run_begin = run_end;
     }
   });
+  return Status::ok();
+}
+
+Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
+                        const RowMove& rows) {
+  const auto& s = static_cast<const CpuKvCache&>(src);
+  const auto& d = static_cast<const CpuKvCache&>(dst);
+  const auto& table = static_cast<const CpuRopeTable&>(rope);
+  if (rows.from > s.capacity() || rows.n > s.capacity() - rows.from) {
+    return outside("move", rows.from + rows.n, s.capacity());
+  }
+  if (rows.to > d.capacity() || rows.n > d.capacity() - rows.to) {
+    return outside("move", rows.to + rows.n, d.capacity());
+  }
+  const auto distance = static_cast<uint32_t>(std::abs(static_cast<int64_t>(rows.turn)));
+  if (distance >= table.n_positions()) return outside("move", distance, table.n_positions());
+  const size_t n_kv_heads = s.layout().n_kv_heads, head_dim = s.layout().head_dim;
+  const kernels::KeyMove keys{table.row(distance, 1, head_dim), rows.from, rows.to, rows.n};
+  const float sin_sign = rows.turn < 0 ? -1.0f : 1.0f;
+  // A head at a time, K or V: inside one the order of the rows matters.
+  const auto head = [&](size_t begin, size_t end, uint32_t) {
+    for (size_t task = begin; task < end; ++task) {
+      const size_t h = task / 2;
+      if (task % 2 == 0) {
+        kernels::move_keys(keys, sin_sign, s.k(rows.src_layer) + s.layout().k_offset(h, 0),
+                           d.k(rows.dst_layer) + d.layout().k_offset(h, 0));
+      } else {
+        std::memmove(d.v(rows.dst_layer) + d.layout().v_offset(h, rows.to),
+                     s.v(rows.src_layer) + s.layout().v_offset(h, rows.from),
+                     rows.n * s.layout().v_stride() * sizeof(float));
+      }
+    }
+  };
+  const size_t grain = row_grain(rows.n * head_dim);
+  pool_.parallel_for(2 * n_kv_heads, grain, std::cref(head));  // a copy might allocate
   return Status::ok();
 }
 

@@ -40,6 +40,8 @@ class CpuBackend final : public Backend {
   Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                std::span<const StoredRun> runs, const uint8_t* skip,
                const Correction* correction) override;
+  Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
+              const RowMove& rows) override;
   Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
                    Tensor out) override;
 

@@ -1,0 +1,151 @@
+#include "cpu/move_keys.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/move_keys.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// One block of destination slots. Its sixteen keys come from one source block, or from the end of
+// one and the beginning of the next:
+//
+//   source   ... | B: . . . x x x x x | B+1: x x x . . . | ...      offset = 3 of 8
+//   dest           D: x x x x x x x x
+//
+// `window` holds B | B+1 of one element, so that the sixteen are one load at `offset`. It is filled
+// before anything of D is stored: D may be B or B+1.
+class BlockMove {
+ public:
+  BlockMove(const KeyMove& move, size_t block, const float* src, float* dst)
+      : dst_(dst + block * kKeyBlock * move.turn.head_dim) {
+    const size_t begin = block * kKeyBlock;
+    low_ = std::max(move.to, begin) - begin;
+    high_ = std::min(move.to + move.n, begin + kKeyBlock) - begin;
+    // Where lane 0 comes from; before the cache's first slot where lane 0 is not moved.
+    const int64_t first = static_cast<int64_t>(begin + move.from) - static_cast<int64_t>(move.to);
+    const int64_t source = first >= 0 ? first / kBlock : -((kBlock - 1 - first) / kBlock);
+    offset_ = static_cast<size_t>(first - source * kBlock);
+    // A block that no lane needs may not exist.
+    const auto stride = static_cast<int64_t>(kKeyBlock * move.turn.head_dim);
+    if (offset_ + low_ < kKeyBlock) lower_ = src + source * stride;
+    if (offset_ + high_ > kKeyBlock) upper_ = src + (source + 1) * stride;
+  }
+
+  HWY_INLINE void load(size_t element, float* window) const {
+    const hn::CappedTag<float, kKeyBlock> d;
+    for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
+      if (lower_ != nullptr) {
+        hn::StoreU(hn::LoadU(d, lower_ + element * kKeyBlock + i), d, window + i);
+      }
+      if (upper_ != nullptr) {
+        hn::StoreU(hn::LoadU(d, upper_ + element * kKeyBlock + i), d, window + kKeyBlock + i);
+      }
+    }
+  }
+  HWY_INLINE void store(size_t element, const float* keys) const {
+    float* const out = dst_ + element * kKeyBlock;
+    if (low_ == 0 && high_ == kKeyBlock) {
+      const hn::CappedTag<float, kKeyBlock> d;
+      for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
+        hn::StoreU(hn::LoadU(d, keys + i), d, out + i);
+      }
+    } else {
+      for (size_t i = low_; i < high_; ++i) out[i] = keys[i];
+    }
+  }
+  size_t offset() const { return offset_; }
+
+ private:
+  static constexpr int64_t kBlock = kKeyBlock;
+  float* dst_;
+  const float* lower_ = nullptr;
+  const float* upper_ = nullptr;
+  size_t low_ = 0, high_ = 0;  // lanes that are moved
+  size_t offset_ = 0;
+};
+
+void move_block(const KeyMove& move, float sin_sign, size_t block, const float* src, float* dst) {
+  const hn::CappedTag<float, kKeyBlock> d;
+  const BlockMove m(move, block, src, dst);
+  const size_t half = move.turn.rotary_dim / 2;
+  const bool halves = move.turn.pairs == RopePairs::halves;
+  HWY_ALIGN float a[2 * kKeyBlock] = {};
+  HWY_ALIGN float b[2 * kKeyBlock] = {};
+  HWY_ALIGN float x[kKeyBlock], y[kKeyBlock];
+  for (size_t e = 0; e < half; ++e) {
+    const size_t first = halves ? e : 2 * e, second = halves ? e + half : 2 * e + 1;
+    m.load(first, a);
+    m.load(second, b);
+    const auto c = hn::Set(d, move.turn.cos[e]), s = hn::Set(d, sin_sign * move.turn.sin[e]);
+    for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
+      const auto va = hn::LoadU(d, a + m.offset() + i), vb = hn::LoadU(d, b + m.offset() + i);
+      hn::StoreU(hn::Sub(hn::Mul(va, c), hn::Mul(vb, s)), d, x + i);
+      hn::StoreU(hn::MulAdd(va, s, hn::Mul(vb, c)), d, y + i);
+    }
+    m.store(first, x);
+    m.store(second, y);
+  }
+  for (size_t e = move.turn.rotary_dim; e < move.turn.head_dim; ++e) {
+    m.load(e, a);
+    m.store(e, a + m.offset());
+  }
+}
+
+void MoveKeys(const KeyMove& move, float sin_sign, const float* src, float* dst) {
+  const size_t begin = move.to / kKeyBlock, end = (move.to + move.n - 1) / kKeyBlock + 1;
+  // In the direction of the move, so that no key is overwritten before it was read.
+  if (move.to <= move.from) {
+    for (size_t block = begin; block < end; ++block) move_block(move, sin_sign, block, src, dst);
+  } else {
+    for (size_t block = end; block-- > begin;) move_block(move, sin_sign, block, src, dst);
+  }
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace blend::kernels {
+
+HWY_EXPORT(MoveKeys);
+
+void move_keys(const KeyMove& move, float sin_sign, const float* src, float* dst) {
+  if (move.n > 0) HWY_DYNAMIC_DISPATCH(MoveKeys)(move, sin_sign, src, dst);
+}
+
+void move_keys_ref(const KeyMove& move, float sin_sign, const float* src, float* dst) {
+  const size_t head_dim = move.turn.head_dim, half = move.turn.rotary_dim / 2;
+  const auto at = [&](size_t slot, size_t e) {
+    return (slot / kKeyBlock * head_dim + e) * kKeyBlock + slot % kKeyBlock;
+  };
+  std::vector<float> keys(move.n * head_dim);  // all are read before any is written
+  for (size_t i = 0; i < move.n; ++i) {
+    for (size_t e = 0; e < head_dim; ++e) keys[i * head_dim + e] = src[at(move.from + i, e)];
+  }
+  for (size_t i = 0; i < move.n; ++i) {
+    float* const key = keys.data() + i * head_dim;
+    for (size_t p = 0; p < half; ++p) {
+      const size_t first = move.turn.pairs == RopePairs::halves ? p : 2 * p;
+      const size_t second = move.turn.pairs == RopePairs::halves ? p + half : 2 * p + 1;
+      const double a = static_cast<double>(key[first]), b = static_cast<double>(key[second]);
+      const double c = static_cast<double>(move.turn.cos[p]);
+      const double s = static_cast<double>(sin_sign) * static_cast<double>(move.turn.sin[p]);
+      key[first] = static_cast<float>(a * c - b * s);
+      key[second] = static_cast<float>(a * s + b * c);
+    }
+    for (size_t e = 0; e < head_dim; ++e) dst[at(move.to + i, e)] = key[e];
+  }
+}
+
+}  // namespace blend::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,25 @@
+// Moves keys inside or between caches and turns them to their new places.
+#pragma once
+
+#include <cstddef>
+
+#include "cpu/kv_layout.h"
+#include "cpu/rope.h"
+
+namespace blend::kernels {
+
+// RoPE turns a key by position * frequency, so moving it by n places is one more turn by
+// n * frequency, whatever its position: every key of a move has the same cos and sin.
+struct KeyMove {
+  RopeRow turn;  // one head: cos, sin of the distance; n_heads is not looked at
+  size_t from = 0;
+  size_t to = 0;
+  size_t n = 0;  // slots [from, from + n) go to [to, to + n)
+};
+
+// src, dst: one head of K, [slots / 16][head_dim][16] (KvLayout). They may be the same head and the
+// ranges may overlap; all other slots of dst stay as they are. sin_sign: 1, or -1 to turn back.
+void move_keys(const KeyMove& move, float sin_sign, const float* src, float* dst);
+void move_keys_ref(const KeyMove& move, float sin_sign, const float* src, float* dst);
+
+}  // namespace blend::kernels
