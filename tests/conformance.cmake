@@ -27,6 +27,7 @@ endfunction()
 
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
 blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)
+blend_conformance_test(edit_test ${BLEND_CONFORMANCE_DIR}/edit_test.cpp)
 blend_conformance_test(threads_test ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)
 blend_conformance_test(text_test ${BLEND_CONFORMANCE_DIR}/text_test.cpp)
 

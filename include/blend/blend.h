@@ -339,8 +339,8 @@ BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *
 
 /* ---- Fuse -------------------------------------------------------------------------------- */
 
-/* One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate
- * and close; the getters may run concurrently with each other. */
+/* One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate,
+ * replace, erase and close; the getters may run concurrently with each other. */
 typedef struct blend_fusion blend_fusion;
 
 #define BLEND_SEGMENT_PREFIX 1u   /* reused exactly: system prompt; before all other kinds. Several
@@ -406,6 +406,7 @@ BLEND_API int32_t blend_fuse(blend_fusion **out, const blend_model *model, const
 BLEND_API void blend_fusion_close(blend_fusion *fusion);
 
 #define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
+#define BLEND_FUSION_EDITED 2u       /* blend_fusion_replace or _erase has changed rows since */
 
 typedef struct blend_fusion_info {
   uint32_t struct_size;
@@ -485,9 +486,14 @@ BLEND_API int32_t blend_fusion_selected(const blend_fusion *fusion, const uint32
  * (exact rows, new text, policies that do not measure). Valid while the fusion is open. */
 BLEND_API int32_t blend_fusion_deviation(const blend_fusion *fusion, const float **deviation,
                                          size_t *n_rows, blend_error **err);
-/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate or close. */
+/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate, replace, erase or
+ * close. */
 BLEND_API int32_t blend_fusion_logits(const blend_fusion *fusion, const float **logits,
                                       size_t *n_vocab, blend_error **err);
+/* Tokens of all rows there are now, the prompt's and those appended since, [*n_rows]. Valid until
+ * the next decode, generate, replace, erase or close. */
+BLEND_API int32_t blend_fusion_tokens(const blend_fusion *fusion, const int32_t **tokens,
+                                      size_t *n_rows, blend_error **err);
 
 /* ---- Decode and generate ----------------------------------------------------------------- */
 
@@ -526,6 +532,33 @@ typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, s
 BLEND_API int32_t blend_generate(blend_fusion *fusion, const blend_generate_options *options,
                                  blend_token_fn fn, void *user, size_t *n_generated,
                                  blend_error **err);
+
+/* ---- Truncate and edit ------------------------------------------------------------------- */
+
+/* Puts `tokens` [n_tokens] in the place of the n_rows rows from `first_row` on, of the prompt or of
+ * what followed it (AttentionStore 3.4). Either may be none: n_rows == 0 inserts, n_tokens == 0
+ * erases, both do nothing. A long conversation is kept inside the context by erasing its oldest
+ * rows, behind BOS and a system prompt, which are better kept.
+ *   The new rows are computed and see all that precedes them. The rows behind keep the V they have,
+ * and their K turned to its new place; what they took from the erased rows stays in them, and they
+ * do not see the new ones. This is what makes it cheap, and it is not what a prefill of the tokens
+ * would give: docs/quality.md, "Truncation", has figures. Only the last row is computed again, as
+ * if it had just been decoded, so that logits, decode and generate are right for the rows as they
+ * now stand.
+ *   The account moves along: in segments, `selected` and `deviation` rows have the numbers of the
+ * places they now have. Erased rows leave them; new rows belong to the segment they were put
+ * inside of, or between two of them to none, are not selected and have deviation 0. The info and
+ * the layers stay those of the fuse, with BLEND_FUSION_EDITED.
+ *   `cancel` may be NULL; a cancelled or failed call leaves the fusion as it was. Memory for the
+ * call: one layer of the cache and all layers of the computed rows.
+ * Errors: INVALID_ARGUMENT (rows that are not there, no row left, a token outside the vocabulary),
+ * CONTEXT_LENGTH (more rows than reserve_tokens left), NUMERIC, OUT_OF_MEMORY, CANCELLED. */
+BLEND_API int32_t blend_fusion_replace(blend_fusion *fusion, uint64_t first_row, uint64_t n_rows,
+                                       const int32_t *tokens, size_t n_tokens,
+                                       const blend_cancel *cancel, blend_error **err);
+/* blend_fusion_replace without tokens. */
+BLEND_API int32_t blend_fusion_erase(blend_fusion *fusion, uint64_t first_row, uint64_t n_rows,
+                                     const blend_cancel *cancel, blend_error **err);
 
 #ifdef __cplusplus
 }

@@ -435,8 +435,8 @@ struct Generated {
   bool by_callback = false;    // ended because the callback returned false
 };
 
-// One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate
-// and destruction; the const functions may run concurrently with each other.
+// One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate,
+// replace, erase and destruction; the const functions may run concurrently with each other.
 class Fusion {
  public:
   // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
@@ -485,7 +485,16 @@ class Fusion {
     outcome.check(blend_fusion_deviation(get(), &values, &n, outcome.out()));
     return {values, n};
   }
-  // Of the last row; valid until the next decode, generate or destruction.
+  // Tokens of all rows there are now; valid until the next decode, generate, replace, erase or
+  // destruction.
+  Span<const int32_t> tokens() const {
+    detail::Outcome outcome;
+    const int32_t* values = nullptr;
+    size_t n = 0;
+    outcome.check(blend_fusion_tokens(get(), &values, &n, outcome.out()));
+    return {values, n};
+  }
+  // Of the last row; valid as long as tokens() is.
   Span<const float> logits() const {
     detail::Outcome outcome;
     const float* values = nullptr;
@@ -497,6 +506,18 @@ class Fusion {
   void decode(const Tokens& tokens, const blend_cancel* cancel = nullptr) {
     detail::Outcome outcome;
     outcome.check(blend_decode(handle_.get(), tokens.data(), tokens.size(), cancel, outcome.out()));
+  }
+  // Puts tokens in the place of n_rows rows; those behind are turned to their new places, not
+  // computed again. See blend_fusion_replace. `cancel` may be null.
+  void replace(uint64_t first_row, uint64_t n_rows, const Tokens& tokens,
+               const blend_cancel* cancel = nullptr) {
+    detail::Outcome outcome;
+    outcome.check(blend_fusion_replace(handle_.get(), first_row, n_rows, tokens.data(),
+                                       tokens.size(), cancel, outcome.out()));
+  }
+  void erase(uint64_t first_row, uint64_t n_rows, const blend_cancel* cancel = nullptr) {
+    detail::Outcome outcome;
+    outcome.check(blend_fusion_erase(handle_.get(), first_row, n_rows, cancel, outcome.out()));
   }
   // `fn` may be empty. That it returns false ends the generation and is no error.
   Generated generate(const GenerateOptions& options, const TokenFn& fn) {

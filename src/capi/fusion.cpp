@@ -3,6 +3,7 @@
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "engine/generate.h"
+#include "fusion/edit.h"
 
 using blend::Result;
 using blend::Status;
@@ -107,6 +108,18 @@ int32_t blend_fusion_logits(const blend_fusion* fusion, const float** logits, si
   });
 }
 
+int32_t blend_fusion_tokens(const blend_fusion* fusion, const int32_t** tokens, size_t* n_rows,
+                            blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    BLEND_REQUIRE(tokens);
+    BLEND_REQUIRE(n_rows);
+    *tokens = fusion->fused.sequence->tokens().data();
+    *n_rows = fusion->fused.sequence->tokens().size();
+    return Status::ok();
+  });
+}
+
 int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_tokens,
                      const blend_cancel* cancel, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
@@ -154,6 +167,28 @@ int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* optio
     BLEND_RETURN_IF_ERROR(status);
     return int32_t{generated.stopped ? BLEND_STOPPED : BLEND_OK};
   });
+}
+
+int32_t blend_fusion_replace(blend_fusion* fusion, uint64_t first_row, uint64_t n_rows,
+                             const int32_t* tokens, size_t n_tokens, const blend_cancel* cancel,
+                             blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    if (n_tokens > 0) BLEND_REQUIRE(tokens);
+    const blend::Model& model = fusion->fused.sequence->model();
+    const std::span<const int32_t> ids(tokens, n_tokens);
+    BLEND_RETURN_IF_ERROR(model.check_length(n_tokens, "blend_fusion_replace"));
+    BLEND_RETURN_IF_ERROR(model.check_tokens(ids, "blend_fusion_replace"));
+    BLEND_RETURN_IF_ERROR(blend::edit(fusion->fused, first_row, n_rows, ids,
+                                      blend::capi::make_watch(cancel, nullptr, nullptr)));
+    if (n_rows > 0 || n_tokens > 0) fusion->text = {};  // as in blend_decode
+    return Status::ok();
+  });
+}
+
+int32_t blend_fusion_erase(blend_fusion* fusion, uint64_t first_row, uint64_t n_rows,
+                           const blend_cancel* cancel, blend_error** err) {
+  return blend_fusion_replace(fusion, first_row, n_rows, nullptr, 0, cancel, err);
 }
 
 }  // extern "C"

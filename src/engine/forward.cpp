@@ -50,8 +50,9 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   return Status::ok();
 }
 
-Status Forward::finish_layer(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
-                             const uint32_t* pos, const Watch& watch) {
+Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
+                             const RopeTable& rope, Tensor x, const uint32_t* pos,
+                             const Watch& watch) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
@@ -64,7 +65,7 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, const RopeTab
     BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.attn_norm, c.rms_eps, normed));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
     BLEND_RETURN_IF_ERROR(b.rope_q(rope, pos + first, c.head_dim, q));
-    BLEND_RETURN_IF_ERROR(b.attention(cache, layer, q, pos + first, q));
+    BLEND_RETURN_IF_ERROR(b.attention(cache, cache_layer, q, pos + first, q));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.attn_out, q, xb, true));
 
     const Tensor wide = view(*wide_, rows, 2 * c.d_ff);

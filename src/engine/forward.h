@@ -28,7 +28,12 @@ class Forward {
   Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
   // pos: host [x.rows], ascending. Row i sees the slots 0 .. pos[i].
   Status finish_layer(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
-                      const uint32_t* pos, const Watch& watch);
+                      const uint32_t* pos, const Watch& watch) {
+    return finish_layer(layer, cache, layer, rope, x, pos, watch);
+  }
+  // The same where the layer's K, V are those of another layer of `cache`.
+  Status finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
+                      const RopeTable& rope, Tensor x, const uint32_t* pos, const Watch& watch);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits);
 

@@ -10,20 +10,21 @@ Result<std::unique_ptr<Sequence>> Sequence::create(std::shared_ptr<const Model> 
   s->model_ = std::move(model);
   BLEND_ASSIGN(s->cache_, s->model_->backend().make_kv_cache(s->model_->config(), capacity));
   BLEND_ASSIGN(s->rope_, s->model_->rope(capacity));
+  s->tokens_.reserve(capacity);
   return s;
 }
 
-void Sequence::set_filled(uint32_t n_rows, std::vector<float> logits) {
-  n_rows_ = n_rows;
+void Sequence::set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits) {
+  tokens_.assign(tokens.begin(), tokens.end());
   logits_ = std::move(logits);
 }
 
 Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
-  if (tokens.size() > capacity() - n_rows_) {
+  if (tokens.size() > capacity() - n_rows()) {
     return make_error(BLEND_E_CONTEXT_LENGTH,
                       "%zu more tokens do not fit: %u of %u rows are used; fuse with more "
                       "reserve_tokens",
-                      tokens.size(), n_rows_, capacity());
+                      tokens.size(), n_rows(), capacity());
   }
   if (tokens.empty()) return Status::ok();
   const auto rows = static_cast<uint32_t>(tokens.size());
@@ -39,7 +40,7 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
   Forward& forward = rows > 1 ? *own : *step_;
 
   std::vector<uint32_t> pos(rows);
-  std::iota(pos.begin(), pos.end(), n_rows_);
+  std::iota(pos.begin(), pos.end(), n_rows());
   Tensor x = forward.x(rows);
   const Tensor kv = forward.kv(rows);
   BLEND_RETURN_IF_ERROR(forward.embed(tokens.data(), x));
@@ -57,7 +58,7 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
   std::vector<float> fresh(model_->config().n_vocab);
   BLEND_RETURN_IF_ERROR(forward.logits(x, fresh.data()));
   logits_ = std::move(fresh);
-  n_rows_ += rows;
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   return Status::ok();
 }
 

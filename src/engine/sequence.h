@@ -20,16 +20,27 @@ class Sequence {
   const Model& model() const { return *model_; }
   KvCache& cache() { return *cache_; }
   const RopeTable& rope() const { return *rope_; }
-  uint32_t n_rows() const { return n_rows_; }
+  uint32_t n_rows() const { return static_cast<uint32_t>(tokens_.size()); }
+  const std::vector<int32_t>& tokens() const { return tokens_; }  // [n_rows]
   uint32_t capacity() const { return cache_->capacity(); }
   const std::vector<float>& logits() const { return logits_; }  // [n_vocab]; empty before the first
 
-  // Says that slots 0 .. n_rows-1 are filled in every layer and gives the last row's logits.
-  void set_filled(uint32_t n_rows, std::vector<float> logits);
+  // Says that slots 0 .. tokens.size()-1 are filled in every layer and gives the last row's logits.
+  void set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits);
 
   // Appends tokens (checked by the caller) by ordinary prefill. On failure the sequence is as
   // before: slots past n_rows() may hold anything. CONTEXT_LENGTH when they do not fit.
   Status append(std::span<const int32_t> tokens, const Watch& watch);
+
+  // Puts `tokens` (checked by the caller) in the place of the n_old rows from `first` on
+  // (AttentionStore 3.4, decoupled positions): the new rows are computed and see what precedes
+  // them; the rows behind keep the K, V they have, K turned to its new place. The last row is
+  // computed anew, as if it had just been decoded, so that its logits are those of the rows as they
+  // now are. Nothing at all happens when there is nothing to take out or put in. On failure the
+  // sequence is as before. INVALID_ARGUMENT: rows that are not there, or no row left;
+  // CONTEXT_LENGTH.
+  Status replace(uint64_t first, uint64_t n_old, std::span<const int32_t> tokens,
+                 const Watch& watch);
 
  private:
   Sequence() = default;
@@ -38,7 +49,7 @@ class Sequence {
   std::unique_ptr<KvCache> cache_;
   std::shared_ptr<const RopeTable> rope_;
   std::unique_ptr<Forward> step_;  // scratch of one-token steps, kept between them
-  uint32_t n_rows_ = 0;
+  std::vector<int32_t> tokens_;    // [n_rows], room for capacity()
   std::vector<float> logits_;
 };
 

@@ -259,7 +259,7 @@ Status Pass::run(const Watch& watch) {
   }
   std::vector<float> logits(model_->config().n_vocab);
   BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits.data()));
-  out_.sequence->set_filled(plan_.n_rows(), std::move(logits));
+  out_.sequence->set_filled(plan_.tokens, std::move(logits));
 
   out_.info.n_rows_reused = n_reused_;
   out_.info.n_rows_always = always_.size();

@@ -141,6 +141,21 @@ TEST_F(BlendppTest, TokenCallbackThatReturnsFalseEndsTheGeneration) {
   EXPECT_EQ(calls, 3u);
 }
 
+TEST_F(BlendppTest, RowsAreReplacedAndErased) {
+  blendpp::Fusion fusion(model, &store, prompt());
+  const blendpp::Span<const int32_t> before = fusion.tokens();
+  blendpp::Tokens want(before.begin(), before.end());
+  fusion.replace(1, 2, {300, 301, 302});
+  want.erase(want.begin() + 1, want.begin() + 3);
+  want.insert(want.begin() + 1, {300, 301, 302});
+  EXPECT_EQ(blendpp::Tokens(fusion.tokens().begin(), fusion.tokens().end()), want);
+  fusion.erase(0, 4);
+  want.erase(want.begin(), want.begin() + 4);
+  EXPECT_EQ(blendpp::Tokens(fusion.tokens().begin(), fusion.tokens().end()), want);
+  EXPECT_NE(fusion.info().flags & BLEND_FUSION_EDITED, 0u);
+  EXPECT_THROW(fusion.erase(0, want.size()), blendpp::Error);
+}
+
 TEST_F(BlendppTest, CancelTokenStopsAndMayBeUsedAgain) {
   const blendpp::CancelToken token;
   blendpp::FuseOptions options;

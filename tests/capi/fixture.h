@@ -120,6 +120,7 @@ void close_world(world* w);
   X(stop_cancel_from_a_thread)           \
   X(stop_callbacks)                      \
   X(stop_decode_changes_nothing)         \
+  X(stop_replace_changes_nothing)        \
   X(generate_whole_sequences)            \
   X(generate_stops)                      \
   X(generate_resumes)                    \

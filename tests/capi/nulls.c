@@ -126,6 +126,7 @@ void nulls_fusion(const fixture* f) {
   blend_segment s;
   int32_t tokens[4] = {5, 6, 7, 8};
   const uint32_t* rows = NULL;
+  const int32_t* ids = NULL;
   const float* values = NULL;
   size_t n = 0;
   REQUIRE(open_world(f, &w));
@@ -165,6 +166,14 @@ void nulls_fusion(const fixture* f) {
   CHECK_CODE(INVALID, blend_fusion_logits(NULL, &values, &n, &err));
   CHECK_CODE(INVALID, blend_fusion_logits(fusion, NULL, &n, &err));
   CHECK_CODE(INVALID, blend_fusion_logits(fusion, &values, NULL, &err));
+
+  CHECK_CODE(INVALID, blend_fusion_tokens(NULL, &ids, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_tokens(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_tokens(fusion, &ids, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_replace(NULL, 0, 1, tokens, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_replace(fusion, 0, 1, NULL, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_erase(NULL, 0, 1, NULL, &err));
+  CHECK_OK(blend_fusion_replace(fusion, 0, 0, NULL, 0, NULL, &err)); /* nothing for nothing */
 
   CHECK_CODE(INVALID, blend_decode(NULL, tokens, 1, NULL, &err));
   CHECK_CODE(INVALID, blend_decode(fusion, NULL, 1, NULL, &err));

@@ -259,3 +259,53 @@ void stop_decode_changes_nothing(const fixture* f) {
   blend_cancel_free(cancel);
   end(&k);
 }
+
+void stop_replace_changes_nothing(const fixture* f) {
+  work k;
+  blend_cancel* cancel = NULL;
+  blend_fusion* twin;
+  blend_fusion_info info;
+  const int32_t* tokens = NULL;
+  size_t n = 0;
+  int32_t outside[3] = {5, 6, 100000};
+  REQUIRE(begin(f, &k));
+  twin = fuse_question(k.w.model, k.tokens, 5, 64);
+  REQUIRE(twin != NULL);
+  CHECK_OK(blend_cancel_create(&cancel, &err));
+  blend_cancel_request(cancel);
+  CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_erase(twin, 1, 2, cancel, &err));
+  CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_replace(twin, 1, 2, k.tokens, 1, cancel, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_fusion_replace(twin, 1, 2, outside, 3, NULL, &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "5", blend_fusion_erase(twin, 4, 2, NULL, &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "5", blend_fusion_erase(twin, 6, 0, NULL, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_fusion_erase(twin, 2, UINT64_MAX, NULL, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_fusion_erase(twin, UINT64_MAX, 2, NULL, &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "row must be left",
+             blend_fusion_erase(twin, 0, 5, NULL, &err));
+  CHECK_SAYS(BLEND_E_CONTEXT_LENGTH, "reserve_tokens",
+             blend_fusion_replace(twin, 0, 1, k.tokens, 66, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH,
+             blend_fusion_replace(twin, 0, 1, k.tokens, (size_t)-1, NULL, &err));
+  CHECK_OK(blend_fusion_erase(twin, 5, 0, NULL, &err)); /* no rows at all: nothing happens */
+  CHECK(same_logits(twin, k.fusion));
+  CHECK_OK(blend_fusion_tokens(twin, &tokens, &n, &err));
+  CHECK(n == 5 && memcmp(tokens, k.tokens, 5 * sizeof *tokens) == 0);
+  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK_OK(blend_fusion_get_info(twin, &info, &err));
+  CHECK((info.flags & BLEND_FUSION_EDITED) == 0);
+  CHECK_OK(blend_decode(twin, k.tokens + 9, 4, NULL, &err));
+  CHECK_OK(blend_decode(k.fusion, k.tokens + 9, 4, NULL, &err));
+  CHECK(same_logits(twin, k.fusion));
+
+  /* The room that is left counts what goes: 69 rows in all. */
+  CHECK_OK(blend_fusion_replace(twin, 0, 9, k.tokens, 60, NULL, &err));
+  CHECK_OK(blend_fusion_replace(twin, 60, 0, k.tokens, 9, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(twin, k.tokens, 1, NULL, &err));
+  CHECK_OK(blend_fusion_erase(twin, 3, 1, NULL, &err));
+  CHECK_OK(blend_decode(twin, k.tokens, 1, NULL, &err));
+  CHECK_OK(blend_fusion_get_info(twin, &info, &err));
+  CHECK((info.flags & BLEND_FUSION_EDITED) != 0);
+  blend_fusion_close(twin);
+  blend_cancel_free(cancel);
+  end(&k);
+}

@@ -181,6 +181,20 @@ void decode(const Fusion& fusion, const std::vector<int32_t>& tokens) {
        "blend_decode");
 }
 
+void replace(const Fusion& fusion, uint64_t first, uint64_t n, const std::vector<int32_t>& tokens) {
+  blend_error* error = nullptr;
+  must(blend_fusion_replace(fusion.get(), first, n, tokens.data(), tokens.size(), nullptr, &error),
+       error, "blend_fusion_replace");
+}
+
+std::vector<int32_t> tokens_of(const Fusion& fusion) {
+  const int32_t* data = nullptr;
+  size_t n = 0;
+  blend_error* error = nullptr;
+  must(blend_fusion_tokens(fusion.get(), &data, &n, &error), error, "blend_fusion_tokens");
+  return {data, data + n};
+}
+
 std::vector<int32_t> flatten(const Prompt& prompt) {
   std::vector<int32_t> tokens;
   for (const auto& s : prompt) tokens.insert(tokens.end(), s.tokens.begin(), s.tokens.end());

@@ -80,6 +80,8 @@ blend_fusion_info info(const Fusion& fusion);
 blend_segment_info segment_info(const Fusion& fusion, size_t segment);
 blend_layer_info layer_info(const Fusion& fusion, uint32_t layer);
 void decode(const Fusion& fusion, const std::vector<int32_t>& tokens);
+void replace(const Fusion& fusion, uint64_t first, uint64_t n, const std::vector<int32_t>& tokens);
+std::vector<int32_t> tokens_of(const Fusion& fusion);
 
 // All tokens of a prompt in order.
 std::vector<int32_t> flatten(const Prompt& prompt);

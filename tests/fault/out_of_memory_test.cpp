@@ -147,6 +147,31 @@ TEST_P(OutOfMemory, FuseAndDecode) {
   EXPECT_EQ(got, want) << "a failed allocation changed an answer";
 }
 
+TEST_P(OutOfMemory, Edit) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  const Fusion f = fuse(model, Store(), {{BLEND_SEGMENT_TEXT, flatten(prompt_), false}},
+                        {.policy = BLEND_POLICY_FULL});
+  ASSERT_TRUE(f);
+  const std::vector<int32_t> tokens = tokens_of(f);
+  const std::vector<float> want = logits(f);
+  const std::vector<int32_t> put = {9, 10, 11};
+  bool inserted = false;  // a call that fails in between leaves what it did so far
+  sweep([&](blend_error** error) {
+    if (!inserted) {
+      const int32_t code =
+          blend_fusion_replace(f.get(), 3, 0, put.data(), put.size(), nullptr, error);
+      if (code < 0) return code;
+      inserted = true;
+    }
+    const int32_t code = blend_fusion_erase(f.get(), 3, put.size(), nullptr, error);
+    if (code >= 0) inserted = false;
+    return code;
+  });
+  EXPECT_EQ(tokens_of(f), tokens);
+  EXPECT_LE(max_difference(logits(f), want), 2e-4) << "a failed allocation left rows half moved";
+}
+
 // false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
 INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Bool(),
                          [](const auto& which) { return which.param ? "AndAllLater" : "Alone"; });

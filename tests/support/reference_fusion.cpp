@@ -134,4 +134,34 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
   }
 }
 
+void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
+                       std::vector<int32_t>& all, size_t first, size_t n_old,
+                       const std::vector<int32_t>& tokens) {
+  const size_t kv_dim = model.kv_dim(), n_layers = model.config().n_layers;
+  const ReferenceKv before = fusion.kv;
+  const auto rows = [&](const std::vector<double>& plane, size_t from, size_t to) {
+    return std::vector<double>(plane.begin() + static_cast<int64_t>(from * kv_dim),
+                               plane.begin() + static_cast<int64_t>(to * kv_dim));
+  };
+  const auto cut = [&](size_t n) {
+    for (size_t l = 0; l < n_layers; ++l) {
+      fusion.kv.k[l].resize(n * kv_dim);
+      fusion.kv.v[l].resize(n * kv_dim);
+    }
+    fusion.kv.n_rows = n;
+  };
+  cut(first);
+  reference_decode(model, fusion, tokens);
+  for (size_t l = 0; l < n_layers; ++l) {
+    const auto k = rows(before.k[l], first + n_old, before.n_rows);
+    const auto v = rows(before.v[l], first + n_old, before.n_rows);
+    fusion.kv.k[l].insert(fusion.kv.k[l].end(), k.begin(), k.end());
+    fusion.kv.v[l].insert(fusion.kv.v[l].end(), v.begin(), v.end());
+  }
+  const auto at = all.begin() + static_cast<int64_t>(first);
+  all.insert(all.erase(at, at + static_cast<int64_t>(n_old)), tokens.begin(), tokens.end());
+  cut(all.size() - 1);
+  reference_decode(model, fusion, {all.back()});
+}
+
 }  // namespace blend::test

@@ -46,4 +46,11 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
 void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
                       const std::vector<int32_t>& tokens);
 
+// Rows [first, first + n_old) of the cache and of its tokens `all` taken out, `tokens` put there.
+// The new rows are computed on what precedes them; those behind keep their V and their K before
+// RoPE, but the last row is decoded anew; `fusion.logits` become its.
+void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
+                       std::vector<int32_t>& all, size_t first, size_t n_old,
+                       const std::vector<int32_t>& tokens);
+
 }  // namespace blend::test

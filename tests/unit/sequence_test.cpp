@@ -78,6 +78,37 @@ TEST_F(SequenceTest, AFailedAppendLeavesItAsItWas) {
   EXPECT_EQ(s->logits(), fresh->logits());
 }
 
+// Stopped at every layer: neither the rows before nor those that would have moved may show it.
+TEST_F(SequenceTest, AFailedReplaceLeavesItAsItWas) {
+  auto s = make(64), twin = make(64);
+  for (Sequence* each : {s.get(), twin.get()}) {
+    ASSERT_TRUE(each->append(tokens(40, 3), {}).is_ok());
+  }
+  const auto put = tokens(5, 4);
+  for (uint64_t layer = 0; layer < model_->config().n_layers; ++layer) {
+    for (const uint64_t n_old : {0u, 11u, 32u}) {
+      Watch watch;
+      watch.progress = [&](uint64_t done, uint64_t) { return done == layer ? 7 : 0; };
+      EXPECT_EQ(s->replace(8, n_old, put, watch).code(), BLEND_E_CALLBACK);
+      EXPECT_EQ(s->replace(0, n_old + 1, {}, watch).code(), BLEND_E_CALLBACK);
+    }
+  }
+  // Cancelled when the last layer is computed: the rows have not moved yet.
+  CancelToken cancel;
+  Watch late;
+  late.cancel = &cancel;
+  late.progress = [&](uint64_t done, uint64_t total) {
+    if (done + 1 == total) cancel.request();
+    return 0;
+  };
+  EXPECT_EQ(s->replace(8, 11, put, late).code(), BLEND_E_CANCELLED);
+  EXPECT_EQ(s->tokens(), twin->tokens());
+  EXPECT_EQ(s->logits(), twin->logits());
+  ASSERT_TRUE(s->append(tokens(3, 7), {}).is_ok());
+  ASSERT_TRUE(twin->append(tokens(3, 7), {}).is_ok());
+  EXPECT_EQ(s->logits(), twin->logits());
+}
+
 TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
   auto by_hand = make(64);
   ASSERT_TRUE(by_hand->append(tokens(9, 8), {}).is_ok());
