@@ -64,6 +64,35 @@ class CliTest(unittest.TestCase):
     def precompute(self, *args):
         return self.json("precompute", *self.place, "--docs", self.docs, *CHUNK, *args)
 
+    # ---- Truncation
+
+    def test_perplexity_compares_turned_rows_with_computed_ones(self):
+        got = self.json("perplexity", "--model", self.model, "--docs", self.docs,
+                        "--window", "16", "--drop", "0.25")
+        self.assertEqual((got["window"], got["drop"], got["keep"]), (16, 4, 1))
+        self.assertEqual(got["n_documents"], 1)
+        self.assertGreaterEqual(got["recomputed"]["n_truncations"], 2)
+        self.assertEqual(got["turned"]["n_truncations"], got["recomputed"]["n_truncations"])
+        self.assertGreater(got["recomputed"]["perplexity"], 1)
+        # A random model's rows say little of each other, but they do say something.
+        self.assertNotEqual(got["turned"]["perplexity"], got["recomputed"]["perplexity"])
+        self.assertAlmostEqual(
+            got["difference"], got["turned"]["perplexity"] - got["recomputed"]["perplexity"])
+        # Nothing but the last row left: its K and V depend on nothing that is gone.
+        alone = self.json("perplexity", "--model", self.model, "--docs", self.docs,
+                          "--window", "16", "--drop", "0.9375", "--keep", "0")
+        self.assertAlmostEqual(alone["difference"] / alone["turned"]["perplexity"], 0, places=4)
+        text = self.blend("perplexity", "--model", self.model, "--docs", self.docs,
+                          "--window", "16").stdout
+        self.assertIn("computed anew", text)
+
+    def test_perplexity_refuses_windows_that_cannot_be(self):
+        place = ["perplexity", "--model", self.model, "--docs", self.docs]
+        self.blend(*place, "--window", "100000", code=2)
+        self.blend(*place, "--window", "16", "--drop", "0.01", code=2)
+        self.blend(*place, "--window", "16", "--keep", "10", code=2)
+        self.blend(*place, "--window", "400", code=3)  # the document is shorter
+
     # ---- The main job
 
     def test_precompute_then_ask_hits_the_store(self):
