@@ -13,6 +13,8 @@
 // after foreach_target
 #include <hwy/highway.h>
 
+#include "cpu/exp-inl.h"
+
 #ifndef BLEND_KERNELS_ATTENTION_ONCE  // what all targets share
 #define BLEND_KERNELS_ATTENTION_ONCE
 namespace blend::kernels {
@@ -47,26 +49,6 @@ constexpr size_t kScoreRows = kManyRegisters ? 12 : kLanes == 8 ? 6 : 2;
 constexpr size_t kKeyStep = kScoreVectors * kLanes;                 // 16 or 32 keys
 constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elements of V
 constexpr size_t kSumRows = kLanes >= 8 ? 6 : 2;
-
-// exp(x) for x <= 0 to about 1 ulp; 0 below -87, where f32's normal range ends. NaN stays NaN,
-// which Highway's own Exp turns into 0: a poisoned score must not vanish.
-HWY_INLINE V exp_nonpositive(D d, V x) {
-  const hn::Rebind<int32_t, D> di;
-  const auto q = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504089f)));
-  const auto qf = hn::ConvertTo(d, q);
-  auto r = hn::MulAdd(qf, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts
-  r = hn::MulAdd(qf, hn::Set(d, 2.12194440e-4f), r);
-  // Taylor to the 7th power: |r| <= ln(2)/2, the rest is below 6e-9.
-  auto p = hn::MulAdd(r, hn::Set(d, 1.0f / 5040), hn::Set(d, 1.0f / 720));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 24));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 6));
-  p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(q, hn::Set(di, 127))));
-  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
-}
 
 // s[i][j] = q[i] . k[j] for kRows vectors and n_keys keys, rounded up to kKeyStep.
 template <size_t kRows>

@@ -2,9 +2,9 @@
 //
 // The engine and the fusion are written against this interface and never touch device memory.
 // Operations are ordered as they were issued; results are visible to the host after download(),
-// deviation() or encode_kv() returns. Row positions equal cache slots: slot i of a KV cache holds
-// the row at position i of the prompt, so "row i attends to key j iff pos(j) <= pos(i)" is "slots
-// 0..pos(i)".
+// deviation(), attention_mass() or encode_kv() returns. Row positions equal cache slots: slot i of
+// a KV cache holds the row at position i of the prompt, so "row i attends to key j iff pos(j) <=
+// pos(i)" is "slots 0..pos(i)".
 //
 // Thread-safe: several fuses may issue operations on one backend at once, each on its own tensors
 // and caches.
@@ -85,6 +85,14 @@ struct RowMove {
 };
 
 enum class DeviationMetric : uint32_t { v = 1, k = 2, kv = 3 };  // = BLEND_METRIC_*
+enum class DeviationNorm : uint32_t { l2 = 1, l1 = 2 };          // = BLEND_NORM_*
+
+// What the deviation of a row is. l2 sums squares (the paper's), l1 magnitudes.
+struct DeviationRule {
+  DeviationMetric metric = DeviationMetric::v;
+  DeviationNorm norm = DeviationNorm::l2;
+  bool relative = false;  // divided by the same sum over the stored row alone
+};
 
 // What a row gives to the drift maps (profile/drift_maps.h) besides its deviation vector.
 struct DriftInputs {
@@ -158,10 +166,15 @@ class Backend {
   // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
   virtual Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
                            Tensor out) = 0;
+  // mass[j] += the probability that attention() would put on slot j, summed over rows and heads.
+  // q: [rows, n_heads * head_dim], rotated; pos: host, ascending; mass: host [pos[rows - 1] + 1].
+  // The same to the last bit on any number of threads.
+  virtual Status attention_mass(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                                float* mass) = 0;
 
   // ---- Fusion (CacheBlend 4.2: deviation of row i = sum over kv_dim of (fresh - stored)^2)
   // out: host [kv.rows]; only the rows of runs are written. kv: [rows, 2 * kv_dim], K before RoPE.
-  virtual Status deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
+  virtual Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
                            float* out) = 0;
   // The drift maps' inputs of the same rows: out: [kv.rows, inputs.size(kv_dim)]; only the rows of
   // runs are written.

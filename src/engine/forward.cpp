@@ -50,6 +50,16 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   return Status::ok();
 }
 
+Status Forward::project_q(uint32_t layer, const RopeTable& rope, Tensor xb, const uint32_t* pos,
+                          Tensor normed, Tensor q) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  Backend& b = model_.backend();
+  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.attn_norm, c.rms_eps, normed));
+  BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
+  return b.rope_q(rope, pos, c.head_dim, q);
+}
+
 Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                              const RopeTable& rope, Tensor x, const uint32_t* pos,
                              const Watch& watch) {
@@ -62,9 +72,7 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     const Tensor xb = x.slice(first, rows);
     const Tensor normed = view(*normed_, rows, c.d_model);
     const Tensor q = view(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.attn_norm, c.rms_eps, normed));
-    BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
-    BLEND_RETURN_IF_ERROR(b.rope_q(rope, pos + first, c.head_dim, q));
+    BLEND_RETURN_IF_ERROR(project_q(layer, rope, xb, pos + first, normed, q));
     BLEND_RETURN_IF_ERROR(b.attention(cache, cache_layer, q, pos + first, q));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.attn_out, q, xb, true));
 
@@ -76,6 +84,24 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     BLEND_RETURN_IF_ERROR(b.swiglu(wide, act));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.ffn_down, act, xb, true));
   }
+  return Status::ok();
+}
+
+Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope,
+                               Tensor x, const uint32_t* pos, float* mass, const Watch& watch) {
+  const ModelConfig& c = model_.config();
+  const size_t n_slots = static_cast<size_t>(pos[x.rows - 1]) + 1;
+  std::fill(mass, mass + n_slots, 0.0f);
+  for (int64_t first = 0; first < x.rows; first += block_) {
+    BLEND_RETURN_IF_ERROR(watch.check());
+    const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
+    const Tensor normed = view(*normed_, rows, c.d_model);
+    const Tensor q = view(*q_, rows, c.q_dim());
+    BLEND_RETURN_IF_ERROR(project_q(layer, rope, x.slice(first, rows), pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(model_.backend().attention_mass(cache, layer, q, pos + first, mass));
+  }
+  const float share = 1.0f / (static_cast<float>(x.rows) * static_cast<float>(c.n_heads));
+  for (size_t j = 0; j < n_slots; ++j) mass[j] *= share;
   return Status::ok();
 }
 

@@ -34,10 +34,18 @@ class Forward {
   // The same where the layer's K, V are those of another layer of `cache`.
   Status finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                       const RopeTable& rope, Tensor x, const uint32_t* pos, const Watch& watch);
+  // The attention probability that the rows of x put on every slot at this layer, mean over rows
+  // and heads; x is only read, before finish_layer(). mass: host [pos[x.rows - 1] + 1].
+  Status attention_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+                        const uint32_t* pos, float* mass, const Watch& watch);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits);
 
  private:
+  // Q of the rows of xb, rotated; normed, q: scratch and result of as many rows.
+  Status project_q(uint32_t layer, const RopeTable& rope, Tensor xb, const uint32_t* pos,
+                   Tensor normed, Tensor q);
+
   explicit Forward(const Model& model) : model_(model) {}
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
     return {buffer.data(), rows, cols, model_.backend().activation_bytes()};

@@ -283,6 +283,26 @@ struct Attention {
     }
     return out;
   }
+  // 0.5 + the probabilities that attend() weighs V with, summed over rows and heads.
+  std::vector<double> mass(const std::vector<double>& q, const std::vector<uint32_t>& pos) const {
+    const size_t d = config.head_dim;
+    std::vector<double> sum(pos.back() + 1, 0.5), w;
+    for (size_t i = 0; i < pos.size(); ++i) {
+      for (size_t h = 0; h < config.n_heads; ++h) {
+        w.assign(pos[i] + 1, 0.0);
+        double total = 0;
+        for (size_t j = 0; j <= pos[i]; ++j) {
+          for (size_t e = 0; e < d; ++e) {
+            w[j] +=
+                q[i * config.q_dim() + h * d + e] * k[j * kv_dim() + h / config.group() * d + e];
+          }
+          total += w[j] = std::exp(w[j] / std::sqrt(static_cast<double>(d)));
+        }
+        for (size_t j = 0; j <= pos[i]; ++j) sum[j] += w[j] / total;
+      }
+    }
+    return sum;
+  }
 };
 
 TEST_P(BackendOps, RopeCacheAttention) {
@@ -399,6 +419,10 @@ TEST_P(BackendOps, RopeCacheAttention) {
     Owned out = make_empty(static_cast<int64_t>(pos.size()), c.q_dim());
     ASSERT_TRUE(backend_->attention(**cache, layer, tq.tensor, pos.data(), out.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
+    std::vector<float> mass(pos.back() + 1, 0.5f);  // it is added to
+    ASSERT_TRUE(
+        backend_->attention_mass(**cache, layer, tq.tensor, pos.data(), mass.data()).is_ok());
+    ASSERT_NO_FATAL_FAILURE(expect_close(mass, ref.mass(rotated, pos)));
     ASSERT_TRUE(backend_->attention(**cache, layer, tq.tensor, pos.data(), tq.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_close(host(tq.tensor), want));
   }
@@ -440,7 +464,11 @@ TEST_P(BackendOps, Deviation) {
   for (int round = 0; round < 20; ++round) {
     const size_t rows = number(1, 70), kv_dim = number(1, 200);
     const auto kv = normal(rows * 2 * kv_dim);
-    const auto metric = static_cast<DeviationMetric>(1 + round % 3);
+    const DeviationRule rule{static_cast<DeviationMetric>(1 + round % 3),
+                             static_cast<DeviationNorm>(1 + round / 3 % 2), round / 6 % 2 == 1};
+    const auto sized = [&](double x) {
+      return rule.norm == DeviationNorm::l2 ? x * x : std::abs(x);
+    };
     std::vector<double> want(rows, -1.0);
     std::vector<std::unique_ptr<StoredTensor>> stored;
     std::vector<StoredRun> runs;
@@ -450,17 +478,21 @@ TEST_P(BackendOps, Deviation) {
       auto k = make_stored("k", normal(n * kv_dim), {}, dtype);
       auto v = make_stored("v", normal(n * kv_dim), {}, dtype);
       for (size_t i = 0; i < n; ++i) {
-        double sum = 0;
+        double sum = 0, size = 0;
         for (size_t e = 0; e < kv_dim; ++e) {
           const float* row = kv.data() + (first + i) * 2 * kv_dim;
-          const double dk =
-              static_cast<double>(row[e]) - static_cast<double>(k->values[i * kv_dim + e]);
-          const double dv =
-              static_cast<double>(row[kv_dim + e]) - static_cast<double>(v->values[i * kv_dim + e]);
-          if (metric != DeviationMetric::v) sum += dk * dk;
-          if (metric != DeviationMetric::k) sum += dv * dv;
+          const auto sk = static_cast<double>(k->values[i * kv_dim + e]);
+          const auto sv = static_cast<double>(v->values[i * kv_dim + e]);
+          if (rule.metric != DeviationMetric::v) {
+            sum += sized(static_cast<double>(row[e]) - sk);
+            size += sized(sk);
+          }
+          if (rule.metric != DeviationMetric::k) {
+            sum += sized(static_cast<double>(row[kv_dim + e]) - sv);
+            size += sized(sv);
+          }
         }
-        want[first + i] = sum;
+        want[first + i] = rule.relative ? sum / size : sum;
       }
       runs.push_back({k->bytes.data(), v->bytes.data(), dtype, static_cast<uint32_t>(n),
                       static_cast<uint32_t>(first)});
@@ -470,7 +502,7 @@ TEST_P(BackendOps, Deviation) {
     }
     Owned tkv = make_tensor(kv, static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
     std::vector<float> got(rows, -1.0f);
-    ASSERT_TRUE(backend_->deviation(tkv.tensor, runs, metric, got.data()).is_ok());
+    ASSERT_TRUE(backend_->deviation(tkv.tensor, runs, rule, got.data()).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_close(got, want));
   }
 }
@@ -515,6 +547,18 @@ TEST_P(BackendOps, DriftInputs) {
     EXPECT_EQ(backend_->drift_inputs(fresh.tensor, runs, other, out.tensor).code(),
               BLEND_E_INTERNAL);
   }
+}
+
+TEST_P(BackendOps, RelativeDeviationOfAStoredRowOfZeros) {
+  const std::vector<float> fresh = {1, 2, 3, 4, 0, 0, 0, 0};  // [2, 2 * 2]
+  const auto zeros = make_stored("k", std::vector<float>(4, 0.0f), {}, DType::f16);
+  const StoredRun run{zeros->bytes.data(), zeros->bytes.data(), DType::f16, 2, 0};
+  Owned kv = make_tensor(fresh, 2, 4);
+  std::vector<float> got(2, -1.0f);
+  const DeviationRule rule{DeviationMetric::kv, DeviationNorm::l2, true};
+  ASSERT_TRUE(backend_->deviation(kv.tensor, {&run, 1}, rule, got.data()).is_ok());
+  EXPECT_GT(got[0], 1e30f) << "without bound, and not a NaN";
+  EXPECT_EQ(got[1], 0.0f);
 }
 
 TEST_P(BackendOps, TopK) {

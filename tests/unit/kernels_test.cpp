@@ -13,6 +13,7 @@
 #include "base/buffer.h"
 #include "base/half.h"
 #include "cpu/attention.h"
+#include "cpu/attention_mass.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
 #include "cpu/drift.h"
@@ -185,14 +186,19 @@ TEST_P(Kernels, Rope) {
   }
 }
 
-TEST_P(Kernels, SquaredDistance) {
+TEST_P(Kernels, RowDistance) {
   for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
     for (size_t n = 1; n < 150; ++n) {
       const auto fresh = normal(n), other = normal(n);
       std::vector<std::byte> stored(n * 4);
       ASSERT_TRUE(encode_ref(other.data(), n, dtype, stored.data()));
-      const float want = squared_distance_ref(fresh.data(), stored.data(), dtype, n);
-      EXPECT_NEAR(squared_distance(fresh.data(), stored.data(), dtype, n), want, 2e-6f * want);
+      for (const Norm norm : {Norm::squares, Norm::magnitudes}) {
+        const float distance = row_distance_ref(fresh.data(), stored.data(), dtype, n, norm);
+        EXPECT_NEAR(row_distance(fresh.data(), stored.data(), dtype, n, norm), distance,
+                    2e-6f * distance);
+        const float size = row_size_ref(stored.data(), dtype, n, norm);
+        EXPECT_NEAR(row_size(stored.data(), dtype, n, norm), size, 2e-6f * size);
+      }
     }
   }
 }
@@ -340,6 +346,59 @@ TEST_P(Kernels, AttentionKeepsPoison) {
   attention(block, scratch->as<float>());
   EXPECT_FLOAT_EQ(out[0], 1.0f);
   EXPECT_TRUE(std::isnan(out[head_dim]));
+}
+
+TEST_P(Kernels, AttentionMass) {
+  for (int round = 0; round < 40; ++round) {
+    const size_t rows = number(1, 14), head_dim = 2 * number(1, 64), slots = 32 * number(1, 20);
+    const size_t stride = head_dim * number(1, 3);
+    std::vector<uint32_t> pos(rows);
+    for (uint32_t& p : pos) p = static_cast<uint32_t>(number(0, slots - 1));
+    std::sort(pos.begin(), pos.end());
+    const auto q = normal(rows * stride, 2.0f);
+    auto keys = AlignedBuffer::allocate(slots * head_dim * 4);
+    // Poison what no row may see: a leak shows as NaN.
+    for (size_t s = 0; s < slots; ++s) {
+      for (size_t e = 0; e < head_dim; ++e) {
+        keys->as<float>()[s / 16 * 16 * head_dim + e * 16 + s % 16] =
+            s <= pos.back() ? normal(1)[0] : std::nanf("");
+      }
+    }
+    const AttentionMassBlock block{
+        q.data(),
+        stride,
+        pos.data(),
+        rows,
+        keys->as<float>(),
+        head_dim,
+        static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))};
+    auto mass = AlignedBuffer::allocate(attention_mass_floats(pos.back()) * 4);
+    auto scratch = AlignedBuffer::allocate(attention_mass_scratch_floats(pos.back()) * 4);
+    std::fill_n(mass->as<float>(), attention_mass_floats(pos.back()), 0.25f);  // it is added to
+    std::vector<float> want(pos.back() + 1, 0.25f);
+    attention_mass(block, mass->as<float>(), scratch->as<float>());
+    attention_mass_ref(block, want.data());
+    const std::vector<float> got(mass->as<float>(), mass->as<float>() + want.size());
+    SCOPED_TRACE(testing::Message() << rows << " rows, head_dim " << head_dim << ", " << slots);
+    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 3e-6));
+  }
+}
+
+TEST_P(Kernels, AttentionMassKeepsPoison) {
+  const size_t head_dim = 16, slots = 64;
+  auto keys = AlignedBuffer::allocate(slots * head_dim * 4);
+  std::fill_n(keys->as<float>(), slots * head_dim, 0.5f);
+  keys->as<float>()[2 * 16 * head_dim + 3] = std::nanf("");  // slot 35
+  const std::vector<float> q(2 * head_dim, 1.0f);
+  for (const uint32_t last : {34u, 35u}) {
+    const std::vector<uint32_t> pos = {3, last};
+    auto mass = AlignedBuffer::allocate(attention_mass_floats(last) * 4);
+    auto scratch = AlignedBuffer::allocate(attention_mass_scratch_floats(last) * 4);
+    std::fill_n(mass->as<float>(), attention_mass_floats(last), 0.0f);
+    attention_mass({q.data(), head_dim, pos.data(), 2, keys->as<float>(), head_dim, 0.25f},
+                   mass->as<float>(), scratch->as<float>());
+    EXPECT_EQ(std::isnan(mass->as<float>()[0]), last == 35);
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, Kernels, testing::ValuesIn(machine_targets()),

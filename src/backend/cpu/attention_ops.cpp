@@ -1,4 +1,5 @@
 // RoPE, the KV cache and attention.
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/rope_table.h"
 #include "cpu/attention.h"
+#include "cpu/attention_mass.h"
 #include "cpu/convert.h"
 #include "cpu/drift.h"
 #include "cpu/move_keys.h"
@@ -262,6 +264,44 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, con
       kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
     }
   });
+  return Status::ok();
+}
+
+Status CpuBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor q,
+                                  const uint32_t* pos, float* mass) {
+  const auto& c = static_cast<const CpuKvCache&>(cache);
+  const kernels::KvLayout& layout = c.layout();
+  const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
+  if (rows == 0) return Status::ok();
+  const uint32_t last = pos[rows - 1];
+  if (last >= c.capacity()) return outside("attention_mass", last, c.capacity());
+  const size_t head_dim = layout.head_dim, n_heads = cols / head_dim;
+  const size_t group = n_heads / layout.n_kv_heads;
+  // Every head has its own sums, which are added in the heads' order: threads change nothing.
+  const size_t head_floats = kernels::attention_mass_floats(last);
+  const size_t per_thread = kernels::attention_mass_scratch_floats(last);
+  BLEND_ASSIGN(
+      auto scratch,
+      scratch_.take((head_floats * n_heads + per_thread * pool_.n_threads()) * sizeof(float)));
+  float* const heads = reinterpret_cast<float*>(scratch.data());
+  pool_.parallel_for(n_heads, 1, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t head = begin; head < end; ++head) {
+      kernels::AttentionMassBlock block;
+      block.q = static_cast<const float*>(q.data) + head * head_dim;
+      block.q_stride = cols;
+      block.pos = pos;
+      block.n_rows = rows;
+      block.k = c.k(layer) + layout.k_offset(head / group, 0);
+      block.head_dim = head_dim;
+      block.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+      float* const own = heads + head * head_floats;
+      std::fill(own, own + head_floats, 0.0f);
+      kernels::attention_mass(block, own, heads + head_floats * n_heads + per_thread * thread);
+    }
+  });
+  for (size_t head = 0; head < n_heads; ++head) {
+    for (size_t j = 0; j <= last; ++j) mass[j] += heads[head * head_floats + j];
+  }
   return Status::ok();
 }
 

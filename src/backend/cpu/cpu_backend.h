@@ -44,8 +44,10 @@ class CpuBackend final : public Backend {
               const RowMove& rows) override;
   Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
                    Tensor out) override;
+  Status attention_mass(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                        float* mass) override;
 
-  Status deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
+  Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
                    float* out) override;
   Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
                       Tensor out) override;

@@ -12,10 +12,12 @@
 
 namespace blend::cpu {
 
-Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, DeviationMetric metric,
+Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
                              float* out) {
   const size_t kv_dim = static_cast<size_t>(kv.cols) / 2;
-  const bool with_k = metric != DeviationMetric::v, with_v = metric != DeviationMetric::k;
+  const bool with_k = rule.metric != DeviationMetric::v, with_v = rule.metric != DeviationMetric::k;
+  const kernels::Norm norm =
+      rule.norm == DeviationNorm::l2 ? kernels::Norm::squares : kernels::Norm::magnitudes;
   const float* const data = static_cast<const float*>(kv.data);
   for (const StoredRun& run : runs) {
     if (static_cast<int64_t>(run.first) + run.n_rows > kv.rows) {
@@ -26,13 +28,15 @@ Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, Deviati
     pool_.parallel_for(run.n_rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t) {
       for (size_t i = begin; i < end; ++i) {
         const float* fresh = data + (run.first + i) * 2 * kv_dim;
-        float sum = 0;
-        if (with_k) {
-          sum += kernels::squared_distance(fresh, run.k + i * row_bytes, run.dtype, kv_dim);
-        }
-        if (with_v) {
-          sum +=
-              kernels::squared_distance(fresh + kv_dim, run.v + i * row_bytes, run.dtype, kv_dim);
+        const std::byte *k = run.k + i * row_bytes, *v = run.v + i * row_bytes;
+        float sum = 0, size = 0;
+        if (with_k) sum += kernels::row_distance(fresh, k, run.dtype, kv_dim, norm);
+        if (with_v) sum += kernels::row_distance(fresh + kv_dim, v, run.dtype, kv_dim, norm);
+        if (rule.relative) {
+          if (with_k) size += kernels::row_size(k, run.dtype, kv_dim, norm);
+          if (with_v) size += kernels::row_size(v, run.dtype, kv_dim, norm);
+          // A stored row of zeros deviates without bound, unless the fresh one is zero too.
+          sum /= std::max(size, std::numeric_limits<float>::min());
         }
         out[run.first + i] = sum;
       }

@@ -1,0 +1,32 @@
+// Where attention goes: the probability that query rows put on every key.
+//
+// What attention() sums V by, itself summed over rows: a policy weighs rows by how much the
+// question looks at them. It runs once a fuse, for the few rows of a question.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace blend::kernels {
+
+struct AttentionMassBlock {
+  const float* q = nullptr;  // [n_rows] at q_stride: one head of head_dim
+  size_t q_stride = 0;
+  const uint32_t* pos = nullptr;  // [n_rows], ascending, < slots
+  size_t n_rows = 0;
+  const float* k = nullptr;  // its KV head: [slots / 16][head_dim][16], see kv_layout.h
+  size_t head_dim = 0;
+  float scale = 1.0f;  // of the scores: 1 / sqrt(head_dim)
+};
+
+// Floats of `scratch` and of `mass` that a block whose last row is at `pos` needs.
+size_t attention_mass_scratch_floats(size_t pos);
+size_t attention_mass_floats(size_t pos);
+
+// mass[j] += sum over the rows i of softmax(q[i] K^T * scale)[j], over the keys 0..pos[i].
+// mass: [attention_mass_floats()], of which the part past the last row's key stays as it was or
+// grows by 0; both 64-byte aligned.
+void attention_mass(const AttentionMassBlock& block, float* mass, float* scratch);
+void attention_mass_ref(const AttentionMassBlock& block, float* mass);
+
+}  // namespace blend::kernels

@@ -1,0 +1,43 @@
+// exp of scores that are at most zero, as a softmax needs it.
+//
+// Included once per SIMD target; see any kernel.
+#if defined(BLEND_KERNELS_EXP_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef BLEND_KERNELS_EXP_INL_H
+#undef BLEND_KERNELS_EXP_INL_H
+#else
+#define BLEND_KERNELS_EXP_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstdint>
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// exp(x) for x <= 0 to about 1 ulp; 0 below -87, where f32's normal range ends. NaN stays NaN,
+// which Highway's own Exp turns into 0: a poisoned score must not vanish.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
+  const hn::Rebind<int32_t, D> di;
+  const auto q = hn::NearestInt(hn::Mul(x, hn::Set(d, 1.44269504089f)));
+  const auto qf = hn::ConvertTo(d, q);
+  auto r = hn::MulAdd(qf, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts
+  r = hn::MulAdd(qf, hn::Set(d, 2.12194440e-4f), r);
+  // Taylor to the 7th power: |r| <= ln(2)/2, the rest is below 6e-9.
+  auto p = hn::MulAdd(r, hn::Set(d, 1.0f / 5040), hn::Set(d, 1.0f / 720));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 120));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 24));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f / 6));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.5f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  const auto power = hn::BitCast(d, hn::ShiftLeft<23>(hn::Add(q, hn::Set(di, 127))));
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
