@@ -118,7 +118,7 @@ void deviation(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   std::vector<float> out(kSlots);
   for (auto _ : state) {
-    must(bed.backend->deviation(bed.kv, {&bed.run, 1}, DeviationMetric::v, out.data()));
+    must(bed.backend->deviation(bed.kv, {&bed.run, 1}, DeviationRule{}, out.data()));
   }
   rate(state, "GB/s", kSlots * static_cast<double>(kKvDim) * (4 + 2));
 }

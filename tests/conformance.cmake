@@ -26,6 +26,7 @@ function(blend_conformance_test name)
 endfunction()
 
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
+blend_conformance_test(policy_test ${BLEND_CONFORMANCE_DIR}/policy_test.cpp)
 blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)
 blend_conformance_test(edit_test ${BLEND_CONFORMANCE_DIR}/edit_test.cpp)
 blend_conformance_test(threads_test ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)

@@ -364,20 +364,55 @@ BLEND_API int32_t blend_segment_init(blend_segment *segment, size_t struct_size)
 #define BLEND_POLICY_REUSE 2u /* stored rows as they are (PromptCache); wrong where chunks refer to
                                  each other; the lower bound */
 #define BLEND_POLICY_HKVD 3u  /* recompute the rows of highest KV deviation (CacheBlend 4.2-4.3) */
+#define BLEND_POLICY_FIRST_K 4u /* the first rows of every chunk, the budget split over the chunks by
+                                   their rows (EPIC's LegoLink). Measures nothing */
+#define BLEND_POLICY_RANDOM 5u  /* any rows, by `seed`: the control. Measures nothing */
+#define BLEND_POLICY_QUESTION 6u /* deviation times the attention that the question puts on the row
+                                    at the check layer; the prompt needs a QUESTION segment */
+#define BLEND_POLICY_CALLBACK 7u /* the rows to which `score` gives the largest scores */
+#define BLEND_POLICY_UNION 8u    /* `terms`: several of HKVD .. CALLBACK, each with its share */
 
 #define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
 #define BLEND_METRIC_K 2u  /* the same of K */
 #define BLEND_METRIC_KV 3u /* their sum */
 
+#define BLEND_NORM_L2 1u /* squares are summed, as above (the paper's deviation) */
+#define BLEND_NORM_L1 2u /* magnitudes are summed */
+
 #define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
 #define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
 #define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
+
+/* A layer at which rows are chosen, and the share of the reused rows that goes on behind it. A plain
+ * pair that will not grow. */
+typedef struct blend_check_layer {
+  uint32_t layer;
+  uint32_t reserved0; /* 0 */
+  double ratio;       /* 0 .. 1 */
+} blend_check_layer;
+
+/* One policy of a union. A plain pair that will not grow. */
+typedef struct blend_policy_term {
+  uint32_t policy;    /* BLEND_POLICY_HKVD .. BLEND_POLICY_CALLBACK */
+  uint32_t reserved0; /* 0 */
+  double share;       /* of the budget, relative to the other terms' shares; more than 0 */
+} blend_policy_term;
+
+/* Scores of the candidate rows at a check layer: those with the largest go on, ties to the earlier
+ * row. `rows` are places in the prompt, ascending; `deviation` is as measured at `layer`; `scores`
+ * begins as a copy of it. All [n], valid during the call only. A NaN fails the fuse with
+ * INVALID_ARGUMENT. Called once a check layer, again if a damaged chunk makes the fuse start over,
+ * and once a layer for each CALLBACK term of a union. */
+typedef int32_t (*blend_score_fn)(void *user, uint32_t layer, const uint32_t *rows,
+                                  const float *deviation, size_t n, float *scores);
 
 typedef struct blend_fuse_options {
   uint32_t struct_size;
   uint32_t policy;      /* BLEND_POLICY_*; default HKVD */
   uint32_t metric;      /* BLEND_METRIC_*; default V */
-  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; default 1 */
+  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; default 1. FIRST_K and
+                           RANDOM measure nothing and leave rows out from layer 0 on, whatever this
+                           says; check_layers below can have them choose later */
   double ratio;         /* recomputed share of the reused rows, 0 .. 1; default 0.15. The question,
                            new text and misses computed inline come on top */
   uint32_t on_miss;     /* BLEND_MISS_*; default PRECOMPUTE */
@@ -389,9 +424,31 @@ typedef struct blend_fuse_options {
   blend_progress_fn progress; /* layers */
   void *progress_user;
   const blend_cancel *cancel;
+  uint32_t norm;     /* BLEND_NORM_*; default L2 */
+  uint32_t relative; /* 1: a deviation is divided by the stored row's own sum in that norm */
+  uint64_t seed;     /* of RANDOM: same seed, same rows */
+  const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers rise,
+                        ratios do not; each chooses among the rows that the one before let through,
+                        and every row keeps its fresh K, V up to the layer that leaves it out. NULL:
+                        one, of check_layer and ratio. A layer 0 (FIRST_K and RANDOM only) is before
+                        that layer */
+  size_t n_check_layers;
+  const blend_policy_term *terms; /* UNION: 1 to 16. They choose in this order, a later one among the
+                        rows that the earlier ones left, so the budget is met exactly */
+  size_t n_terms;
+  blend_score_fn score; /* CALLBACK */
+  void *score_user;
 } blend_fuse_options;
 
 BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t struct_size);
+
+/* A schedule for gradual filtering: `*n` check layers from `first_layer` on, evenly spaced over the
+ * layers behind it, with ratios that fall from about 1.5 `ratio` to 0.5 `ratio` and have the mean
+ * `ratio` over those layers. On entry *n is how many are wanted and `out` [*n] has room for; fewer
+ * where the model has fewer layers. Errors: INVALID_ARGUMENT. */
+BLEND_API int32_t blend_falling_check_layers(const blend_model *model, double ratio,
+                                             uint32_t first_layer, blend_check_layer *out, size_t *n,
+                                             blend_error **err);
 
 /* Fuses `segments` (prompt order) into one KV cache and computes the logits of the last row.
  * Layers are loaded ahead of the compute by a reader thread. Row i attends to exactly the rows
@@ -413,13 +470,13 @@ typedef struct blend_fusion_info {
   uint32_t flags; /* BLEND_FUSION_* */
   uint32_t policy;
   uint32_t metric;
-  uint32_t check_layer;
+  uint32_t check_layer;      /* the first */
   uint32_t n_layers;
-  double ratio;              /* as asked */
+  double ratio;              /* as asked; of check_layers their mean over the layers behind the first */
   uint64_t n_rows;           /* of the prompt */
   uint64_t n_rows_exact;     /* reused without loss */
   uint64_t n_rows_reused;    /* rows of CHUNK segments found or precomputed, exact ones included */
-  uint64_t n_rows_selected;  /* recomputed by the policy, all layers */
+  uint64_t n_rows_selected;  /* recomputed by the policy, all layers: what the last check let through */
   uint64_t n_rows_always;    /* question, new text, misses computed inline */
   uint64_t n_segments;
   uint64_t n_hits;           /* PREFIX and CHUNK segments found */
@@ -433,6 +490,10 @@ typedef struct blend_fusion_info {
   uint64_t place_ns;         /* stored rows decoded, rotated and scattered */
   uint64_t select_ns;        /* deviation and top-k */
   uint64_t compute_ns;       /* layers and logits, without the three before */
+  uint32_t norm;
+  uint32_t relative;
+  uint32_t n_check_layers;   /* 0: the policy chose nothing */
+  uint32_t reserved0;
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
@@ -482,7 +543,7 @@ BLEND_API int32_t blend_fusion_get_segment(const blend_fusion *fusion, size_t se
 /* Rows the policy selected, ascending; [*n]. Valid while the fusion is open. */
 BLEND_API int32_t blend_fusion_selected(const blend_fusion *fusion, const uint32_t **rows,
                                         size_t *n, blend_error **err);
-/* Deviation of every prompt row at the check layer, [*n_rows]; 0 where it was not measured
+/* Deviation of every prompt row at the first check layer, [*n_rows]; 0 where it was not measured
  * (exact rows, new text, policies that do not measure). Valid while the fusion is open. */
 BLEND_API int32_t blend_fusion_deviation(const blend_fusion *fusion, const float **deviation,
                                          size_t *n_rows, blend_error **err);

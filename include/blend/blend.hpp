@@ -41,6 +41,11 @@ using Tokens = std::vector<int32_t>;
 // Return true to go on, false to stop the call.
 using ProgressFn = std::function<bool(uint64_t done, uint64_t total)>;
 using TokenFn = std::function<bool(int32_t token, std::string_view text)>;
+// The larger a row's score, the sooner it goes on; see blend_score_fn. All spans have one size.
+template <typename T>
+class Span;
+using ScoreFn = std::function<bool(uint32_t layer, Span<const uint32_t> rows,
+                                   Span<const float> deviation, Span<float> scores)>;
 using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
 // From any thread, several at once; what it throws is dropped, there is nobody to give it to.
 using EventFn = std::function<void(int32_t code, const char* message)>;
@@ -127,6 +132,13 @@ inline int32_t on_progress(void* user, uint64_t done, uint64_t total) noexcept {
   return static_cast<Guarded<ProgressFn>*>(user)->call(done, total);
 }
 
+inline int32_t on_score(void* user, uint32_t layer, const uint32_t* rows, const float* deviation,
+                        size_t n, float* scores) noexcept {
+  return static_cast<Guarded<ScoreFn>*>(user)->call(
+      layer, Span<const uint32_t>(rows, n), Span<const float>(deviation, n),
+      Span<float>(scores, n));
+}
+
 inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* problem) noexcept {
   return static_cast<Guarded<ChunkFn>*>(user)->call(*info, problem);
 }
@@ -191,6 +203,7 @@ struct PrecomputeOptions
 };
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
   ProgressFn on_progress;
+  ScoreFn on_score;  // of BLEND_POLICY_CALLBACK
 };
 
 // A flag that stops the calls it was given to (the `cancel` member of their options). Every
@@ -369,6 +382,16 @@ class Model {
     result.existed = code == BLEND_EXISTS;
     return result;
   }
+  // At most n check layers whose ratios fall and have the mean `ratio`: gradual filtering.
+  std::vector<blend_check_layer> falling_check_layers(double ratio, uint32_t first_layer,
+                                                      size_t n) const {
+    detail::Outcome outcome;
+    std::vector<blend_check_layer> out(n);
+    outcome.check(
+        blend_falling_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
+    out.resize(n);
+    return out;
+  }
   const blend_model* get() const noexcept { return handle_.get(); }
   const std::shared_ptr<const EventFn>& events() const noexcept {
     return handle_.get_deleter().events;
@@ -444,7 +467,12 @@ class Fusion {
          const FuseOptions& options = FuseOptions()) {
     detail::Outcome outcome;
     detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
-    const FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    detail::Guarded<ScoreFn> guarded_score{options.on_score, outcome};
+    if (options.on_score) {
+      copy.score = &detail::on_score;
+      copy.score_user = &guarded_score;
+    }
     const std::vector<blend_segment> segments = prompt.segments();
     blend_fusion* raw = nullptr;
     outcome.check(blend_fuse(&raw, model.get(), store == nullptr ? nullptr : store->get(),

@@ -1,5 +1,6 @@
 #include "fusion/fuse.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "capi/error.h"
@@ -24,7 +25,8 @@ blend_fuse_options default_options() {
   blend_fuse_options o{};
   o.struct_size = sizeof o;
   o.policy = static_cast<uint32_t>(defaults.policy);
-  o.metric = static_cast<uint32_t>(defaults.metric);
+  o.metric = static_cast<uint32_t>(defaults.deviation.metric);
+  o.norm = static_cast<uint32_t>(defaults.deviation.norm);
   o.check_layer = defaults.check_layer;
   o.ratio = defaults.ratio;
   o.on_miss = static_cast<uint32_t>(defaults.on_miss);
@@ -38,17 +40,68 @@ Status check_choice(const char* name, uint32_t value, uint32_t last) {
                            last);
 }
 
+// A length that no array can have is not followed.
+constexpr size_t kMaxCheckLayers = 1 << 16;
+constexpr size_t kMaxTerms = 1 << 16;
+
+Result<blend::Schedule> read_check_layers(const blend_check_layer* in, size_t n) {
+  blend::Schedule out;
+  if (n == 0) return out;
+  if (in == nullptr) return blend::capi::null_argument("check_layers");
+  if (n > kMaxCheckLayers) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_check_layers %zu is more than %zu", n,
+                             kMaxCheckLayers);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("check_layers[].reserved0", in[i].reserved0));
+    out.push_back({in[i].layer, in[i].ratio});
+  }
+  return out;
+}
+
+Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, size_t n) {
+  std::vector<blend::PolicyTerm> out;
+  if (n == 0) return out;
+  if (in == nullptr) return blend::capi::null_argument("terms");
+  if (n > kMaxTerms) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_terms %zu is more than %zu", n,
+                             kMaxTerms);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("terms[].reserved0", in[i].reserved0));
+    BLEND_RETURN_IF_ERROR(check_choice("terms[].policy", in[i].policy, BLEND_POLICY_UNION));
+    out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
+  }
+  return out;
+}
+
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o, const blend::Model& model) {
-  BLEND_RETURN_IF_ERROR(check_choice("policy", o.policy, BLEND_POLICY_HKVD));
+  BLEND_RETURN_IF_ERROR(check_choice("policy", o.policy, BLEND_POLICY_UNION));
   BLEND_RETURN_IF_ERROR(check_choice("metric", o.metric, BLEND_METRIC_KV));
+  BLEND_RETURN_IF_ERROR(check_choice("norm", o.norm, BLEND_NORM_L1));
   BLEND_RETURN_IF_ERROR(check_choice("on_miss", o.on_miss, BLEND_MISS_FAIL));
+  if (o.relative > 1) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "relative %u must be 0 or 1", o.relative);
+  }
   if (o.n_chunk_prefix > 0) BLEND_REQUIRE(o.chunk_prefix);
   BLEND_RETURN_IF_ERROR(model.check_length(o.n_chunk_prefix, "chunk_prefix"));
   blend::FuseOptions out;
   out.policy = static_cast<blend::Policy>(o.policy);
-  out.metric = static_cast<blend::DeviationMetric>(o.metric);
+  out.deviation.metric = static_cast<blend::DeviationMetric>(o.metric);
+  out.deviation.norm = static_cast<blend::DeviationNorm>(o.norm);
+  out.deviation.relative = o.relative != 0;
   out.check_layer = o.check_layer;
   out.ratio = o.ratio;
+  out.seed = o.seed;
+  BLEND_ASSIGN(out.check_layers, read_check_layers(o.check_layers, o.n_check_layers));
+  BLEND_ASSIGN(out.terms, read_terms(o.terms, o.n_terms));
+  if (o.score != nullptr) {
+    out.score = [fn = o.score, user = o.score_user](uint32_t layer, std::span<const uint32_t> rows,
+                                                    std::span<const float> deviation,
+                                                    std::span<float> scores) {
+      return fn(user, layer, rows.data(), deviation.data(), rows.size(), scores.data());
+    };
+  }
   out.on_miss = static_cast<blend::OnMiss>(o.on_miss);
   out.reserve_tokens = o.reserve_tokens;
   if (o.n_chunk_prefix > 0)
@@ -111,6 +164,28 @@ int32_t blend_segment_init(blend_segment* segment, size_t struct_size) {
 
 int32_t blend_fuse_options_init(blend_fuse_options* options, size_t struct_size) {
   return blend::capi::init_struct(options, struct_size, default_options());
+}
+
+int32_t blend_falling_check_layers(const blend_model* model, double ratio, uint32_t first_layer,
+                                   blend_check_layer* out, size_t* n, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(model);
+    BLEND_REQUIRE(out);
+    BLEND_REQUIRE(n);
+    const uint32_t n_layers = model->model->config().n_layers;
+    if (*n == 0) {
+      return Status{BLEND_E_INVALID_ARGUMENT, "n must say how many check layers are wanted"};
+    }
+    const auto wanted = static_cast<uint32_t>(std::min<size_t>(*n, n_layers));
+    const blend::Check first{first_layer, ratio};
+    BLEND_RETURN_IF_ERROR(blend::check_schedule({&first, 1}, 0, n_layers));
+    const blend::Schedule schedule = blend::falling_schedule(ratio, first_layer, wanted, n_layers);
+    for (size_t i = 0; i < schedule.size(); ++i) {
+      out[i] = {schedule[i].layer, 0, schedule[i].ratio};
+    }
+    *n = schedule.size();
+    return Status::ok();
+  });
 }
 
 int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_store* store,

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
 #include "blend/blend.h"
+#include "fusion/schedule.h"
 
 namespace blend {
 
@@ -22,6 +25,11 @@ enum class Policy : uint32_t {
   full = BLEND_POLICY_FULL,
   reuse = BLEND_POLICY_REUSE,
   hkvd = BLEND_POLICY_HKVD,
+  first_k = BLEND_POLICY_FIRST_K,
+  random = BLEND_POLICY_RANDOM,
+  question = BLEND_POLICY_QUESTION,
+  callback = BLEND_POLICY_CALLBACK,
+  combined = BLEND_POLICY_UNION,
 };
 
 enum class OnMiss : uint32_t {
@@ -36,11 +44,26 @@ struct Segment {
   std::optional<Sha256> id;
 };
 
+// One policy of a union and its share of the budget, relative to the other shares.
+struct PolicyTerm {
+  Policy policy = Policy::hkvd;
+  double share = 1;
+};
+
+// The host's scores of the candidate rows at a check layer: the largest go on. rows, deviation,
+// scores: [n]; scores begin as the deviations. Non-zero stops the fuse.
+using ScoreFn = std::function<int32_t(uint32_t layer, std::span<const uint32_t> rows,
+                                      std::span<const float> deviation, std::span<float> scores)>;
+
 struct FuseOptions {
   Policy policy = Policy::hkvd;
-  DeviationMetric metric = DeviationMetric::v;
+  DeviationRule deviation;
   uint32_t check_layer = 1;
   double ratio = 0.15;
+  Schedule check_layers;  // empty: check_layer and ratio
+  std::vector<PolicyTerm> terms;
+  uint64_t seed = 0;
+  ScoreFn score;
   OnMiss on_miss = OnMiss::precompute;
   uint32_t reserve_tokens = 256;
   std::vector<int32_t> chunk_prefix;

@@ -118,6 +118,38 @@ TEST_F(BlendppTest, ExceptionOfATokenCallbackComesBackAndTheFusionGoesOn) {
   EXPECT_EQ(fusion.generate(options, nullptr).n_tokens, 4u);
 }
 
+TEST_F(BlendppTest, ScoresDecideAndTheirExceptionComesBack) {
+  blendpp::FuseOptions options;
+  options.policy = BLEND_POLICY_CALLBACK;
+  options.ratio = 0.01;  // one row
+  uint32_t wanted = 0;
+  options.on_score = [&](uint32_t layer, blendpp::Span<const uint32_t> rows,
+                         blendpp::Span<const float> deviation, blendpp::Span<float> scores) {
+    EXPECT_EQ(layer, 1u);
+    EXPECT_EQ(rows.size(), deviation.size());
+    for (float& score : scores) score = 0;
+    scores[2] = 1;
+    wanted = rows[2];
+    return true;
+  };
+  const blendpp::Fusion fusion(model, &store, prompt(), options);
+  ASSERT_EQ(fusion.selected().size(), 1u);
+  EXPECT_EQ(fusion.selected()[0], wanted);
+
+  options.on_score = [](uint32_t, blendpp::Span<const uint32_t>, blendpp::Span<const float>,
+                        blendpp::Span<float>) -> bool { throw Surprise("from score"); };
+  EXPECT_THROW(blendpp::Fusion(model, &store, prompt(), options), Surprise);
+}
+
+TEST_F(BlendppTest, FallingCheckLayersMakeASchedule) {
+  const std::vector<blend_check_layer> checks = model.falling_check_layers(0.5, 1, 8);
+  ASSERT_EQ(checks.size(), 2u);  // of a model of four layers
+  blendpp::FuseOptions options;
+  options.check_layers = checks.data();
+  options.n_check_layers = checks.size();
+  EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).info().n_check_layers, 2u);
+}
+
 TEST_F(BlendppTest, ProgressThatReturnsFalseStopsTheCall) {
   blendpp::FuseOptions options;
   options.on_progress = [](uint64_t, uint64_t) { return false; };

@@ -89,7 +89,10 @@ void arguments_tokens(const fixture* f) {
 void arguments_fuse_options(const fixture* f) {
   static const double kRatios[] = {-0.1, 1.5, 1.0000001, -1e-300, NAN, INFINITY, -INFINITY};
   static const uint32_t kCheckLayers[] = {0, 4, 5, UINT32_MAX}; /* of 4 layers: 1, 2 or 3 */
-  static const uint32_t kUnknown[] = {0, 4, 99, UINT32_MAX};    /* policies, metrics, misses */
+  static const uint32_t kUnknown[] = {0, 4, 99, UINT32_MAX};    /* metrics, norms, misses */
+  static const blend_check_layer kChecks[] = {{1, 0, 0.5}};
+  static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 0, 1.0}};
+  static const uint32_t kUnknownPolicies[] = {0, 9, 99, UINT32_MAX};
   world w;
   int32_t tokens[20];
   blend_segment s[3];
@@ -113,15 +116,33 @@ void arguments_fuse_options(const fixture* f) {
   }
   for (i = 0; i < sizeof kUnknown / sizeof *kUnknown; ++i) {
     o = fuse_options();
-    o.policy = kUnknown[i];
+    o.policy = kUnknownPolicies[i];
     CHECK_SAYS(INVALID, "policy", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     o = fuse_options();
     o.metric = kUnknown[i];
     CHECK_SAYS(INVALID, "metric", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     o = fuse_options();
+    o.norm = kUnknown[i];
+    CHECK_SAYS(INVALID, "norm", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
+    o = fuse_options();
     o.on_miss = kUnknown[i];
     CHECK_SAYS(INVALID, "on_miss", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   }
+  o = fuse_options();
+  o.n_check_layers = 2;
+  CHECK_SAYS(INVALID, "check_layers must not be NULL",
+             blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
+  o.check_layers = kChecks; /* a length that is nonsense is not followed */
+  o.n_check_layers = SIZE_MAX / 2;
+  CHECK_SAYS(INVALID, "n_check_layers", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
+  o = fuse_options();
+  o.policy = BLEND_POLICY_UNION;
+  o.n_terms = 1;
+  CHECK_SAYS(INVALID, "terms must not be NULL",
+             blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
+  o.terms = kTerms;
+  o.n_terms = SIZE_MAX / 2;
+  CHECK_SAYS(INVALID, "n_terms", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   o = fuse_options();
   CHECK_SAYS(INVALID, "store", blend_fuse(&fusion, w.model, NULL, s, 3, &o, &err));
   o.on_miss = BLEND_MISS_FAIL;

@@ -68,6 +68,32 @@ Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype) {
   return Store(store);
 }
 
+namespace {
+
+int32_t on_score(void* user, uint32_t layer, const uint32_t* rows, const float* deviation, size_t n,
+                 float* scores) {
+  EXPECT_GT(layer, 0u);
+  const auto& score = *static_cast<const ReferenceScore*>(user);
+  for (size_t i = 0; i < n; ++i) {
+    EXPECT_EQ(scores[i], deviation[i]) << "scores begin as the deviations";
+    EXPECT_TRUE(i == 0 || rows[i] > rows[i - 1]) << "rows are ascending";
+    scores[i] = static_cast<float>(score(rows[i], static_cast<double>(deviation[i])));
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::ostream& operator<<(std::ostream& out, const FuseCase& how) {
+  out << "policy " << how.policy << ", ratio " << how.ratio << ", metric " << how.metric
+      << ", norm " << how.norm << ", relative " << how.relative << ", seed " << how.seed
+      << ", check layers";
+  for (const blend_check_layer& c : how.check_layers) out << ' ' << c.layer << ':' << c.ratio;
+  if (how.check_layers.empty()) out << ' ' << how.check_layer;
+  for (const blend_policy_term& t : how.terms) out << ", term " << t.policy << ':' << t.share;
+  return out;
+}
+
 Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
   std::vector<blend_segment> segments(prompt.size());
   for (size_t i = 0; i < prompt.size(); ++i) {
@@ -86,6 +112,17 @@ Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, con
   options.reserve_tokens = how.reserve_tokens;
   options.chunk_prefix = how.chunk_prefix.data();
   options.n_chunk_prefix = how.chunk_prefix.size();
+  options.norm = how.norm;
+  options.relative = how.relative;
+  options.seed = how.seed;
+  options.check_layers = how.check_layers.data();
+  options.n_check_layers = how.check_layers.size();
+  options.terms = how.terms.data();
+  options.n_terms = how.terms.size();
+  if (how.score) {
+    options.score = &on_score;
+    options.score_user = const_cast<ReferenceScore*>(&how.score);
+  }
   blend_fusion* fusion = nullptr;
   blend_error* error = nullptr;
   const int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(),

@@ -54,7 +54,15 @@ struct FuseCase {
   uint32_t on_miss = BLEND_MISS_PRECOMPUTE;
   uint32_t reserve_tokens = 64;
   std::vector<int32_t> chunk_prefix = {};
+  uint32_t norm = BLEND_NORM_L2;
+  uint32_t relative = 0;
+  uint64_t seed = 0;
+  std::vector<blend_check_layer> check_layers = {};
+  std::vector<blend_policy_term> terms = {};
+  ReferenceScore score = {};  // of BLEND_POLICY_CALLBACK
 };
+// What the case is, for a failing test.
+std::ostream& operator<<(std::ostream& out, const FuseCase& how);
 
 using Prompt = std::vector<ReferenceSegment>;
 

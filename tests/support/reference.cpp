@@ -163,6 +163,26 @@ void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
   for (size_t i = 0; i < x.size(); ++i) x[i] += fed[i];
 }
 
+std::vector<double> ReferenceModel::attention(uint32_t layer, size_t pos,
+                                              const std::vector<double>& rotated_k,
+                                              const std::vector<double>& x) const {
+  std::vector<double> q = multiply(layers_[layer].q, norm(x, layers_[layer].attn_norm));
+  rotate(q.data(), config_.n_heads, pos);
+  const size_t dim = config_.head_dim;
+  std::vector<double> mean(pos + 1, 0.0);
+  for (size_t h = 0; h < config_.n_heads; ++h) {
+    std::vector<double> p(pos + 1, 0.0);
+    for (size_t j = 0; j <= pos; ++j) {
+      const double* k = &rotated_k[j * kv_dim() + h / config_.group() * dim];
+      for (size_t d = 0; d < dim; ++d) p[j] += q[h * dim + d] * k[d];
+      p[j] /= std::sqrt(static_cast<double>(dim));
+    }
+    p = log_probabilities(p);
+    for (size_t j = 0; j <= pos; ++j) mean[j] += std::exp(p[j]) / config_.n_heads;
+  }
+  return mean;
+}
+
 std::vector<double> ReferenceModel::logits(const std::vector<double>& x) const {
   return multiply(output_, norm(x, output_norm_));
 }

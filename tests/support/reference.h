@@ -48,6 +48,9 @@ class ReferenceModel {
   // the feed-forward layer; x is updated. k, v: [rows * kv_dim].
   void attend_and_feed(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
                        const std::vector<double>& v, std::vector<double>& x) const;
+  // The probability that a row at `pos` puts on each of the first pos + 1 rows, mean over heads.
+  std::vector<double> attention(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
+                                const std::vector<double>& x) const;
   // Every row of k turned to its position; [rows * kv_dim].
   std::vector<double> rotate_rows(const std::vector<double>& k) const;
   std::vector<double> logits(const std::vector<double>& x) const;  // [n_vocab]

@@ -4,6 +4,9 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
+
+#include "support/random_model.h"
 
 namespace blend::test {
 namespace {
@@ -14,13 +17,131 @@ enum class Row : uint8_t {
   reused,  // stored in another context
 };
 
-double squared_distance(const double* a, const double* b, size_t n) {
+double sized(double x, uint32_t norm) { return norm == BLEND_NORM_L2 ? x * x : std::abs(x); }
+
+double distance(const double* a, const double* b, size_t n, uint32_t norm) {
   double sum = 0;
-  for (size_t i = 0; i < n; ++i) sum += (a[i] - b[i]) * (a[i] - b[i]);
+  for (size_t i = 0; i < n; ++i) sum += sized(a[i] - b[i], norm);
   return sum;
 }
 
+double size_of(const double* a, size_t n, uint32_t norm) {
+  double sum = 0;
+  for (size_t i = 0; i < n; ++i) sum += sized(a[i], norm);
+  return sum;
+}
+
+// A row that may be chosen, and what is known of it.
+struct Candidate {
+  uint32_t row = 0;
+  uint32_t place = 0;       // in its chunk
+  uint32_t chunk_rows = 0;  // of its chunk
+  double deviation = 0;
+  double attention = 0;  // the question's
+};
+
+// Seats of a parliament: chunk by chunk, each time to the one whose next row stands earliest in
+// proportion to its length (Adams), ties to the earlier chunk. Scores fall seat by seat.
+std::vector<double> first_k_scores(const std::vector<Candidate>& candidates) {
+  std::vector<double> scores(candidates.size());
+  std::vector<uint8_t> seated(candidates.size(), 0);
+  for (size_t seat = 0; seat < candidates.size(); ++seat) {
+    size_t best = candidates.size();
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (seated[i] != 0) continue;
+      if (best == candidates.size() ||
+          uint64_t{candidates[i].place} * candidates[best].chunk_rows <
+              uint64_t{candidates[best].place} * candidates[i].chunk_rows) {
+        best = i;
+      }
+    }
+    seated[best] = 1;
+    scores[best] = -static_cast<double>(seat);
+  }
+  return scores;
+}
+
+std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& candidates,
+                              const ReferenceFuseOptions& options) {
+  if (policy == BLEND_POLICY_FIRST_K) return first_k_scores(candidates);
+  std::vector<double> scores;
+  for (const Candidate& c : candidates) {
+    switch (policy) {
+      case BLEND_POLICY_RANDOM:  // the upper 24 bits of a hash of seed and row
+        scores.push_back(
+            static_cast<double>(SplitMix(SplitMix(options.seed).next() ^ c.row).next() >> 40));
+        break;
+      case BLEND_POLICY_QUESTION:
+        scores.push_back(c.deviation * c.attention);
+        break;
+      case BLEND_POLICY_CALLBACK:
+        scores.push_back(options.score(c.row, c.deviation));
+        break;
+      default:
+        scores.push_back(c.deviation);
+    }
+  }
+  return scores;
+}
+
+// The top `budget` of the candidates by `policy`: ascending places in `candidates`.
+std::vector<size_t> choose(uint32_t policy, const std::vector<Candidate>& candidates, size_t budget,
+                           const ReferenceFuseOptions& options, std::vector<double>& scores) {
+  scores = scores_of(policy, candidates, options);
+  std::vector<size_t> order(candidates.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  order.resize(std::min(order.size(), budget));
+  std::sort(order.begin(), order.end());
+  return order;
+}
+
+// Rows that go on, ascending; scores by row where one policy alone decides.
+std::vector<uint32_t> choose_rows(std::vector<Candidate> candidates, size_t budget,
+                                  const ReferenceFuseOptions& options,
+                                  std::vector<double>& row_scores) {
+  std::vector<blend_policy_term> terms = options.terms;
+  if (options.policy != BLEND_POLICY_UNION) terms = {{options.policy, 0, 1.0}};
+  budget = std::min(budget, candidates.size());
+  double total = 0, sum = 0;
+  for (const blend_policy_term& term : terms) total += term.share;
+  std::vector<uint32_t> rows;
+  for (const blend_policy_term& term : terms) {
+    sum += term.share;
+    const size_t upto =
+        &term == &terms.back()
+            ? budget
+            : static_cast<size_t>(std::llround(sum / total * static_cast<double>(budget)));
+    std::vector<double> scores;
+    const std::vector<size_t> picked =
+        choose(term.policy, candidates, upto - rows.size(), options, scores);
+    if (terms.size() == 1) {
+      for (size_t i = 0; i < candidates.size(); ++i) row_scores[candidates[i].row] = scores[i];
+    }
+    for (auto at = picked.rbegin(); at != picked.rend(); ++at) {
+      rows.push_back(candidates[*at].row);
+      candidates.erase(candidates.begin() + static_cast<int64_t>(*at));
+    }
+  }
+  std::sort(rows.begin(), rows.end());
+  return rows;
+}
+
+bool policy_measures(uint32_t policy) {
+  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
+         policy == BLEND_POLICY_CALLBACK;
+}
+
 }  // namespace
+
+bool reference_measures(const ReferenceFuseOptions& options) {
+  if (policy_measures(options.policy)) return true;
+  for (const blend_policy_term& term : options.terms) {
+    if (policy_measures(term.policy)) return true;
+  }
+  return false;
+}
 
 ReferenceFusion reference_fuse(const ReferenceModel& model,
                                const std::vector<ReferenceSegment>& segments,
@@ -28,11 +149,20 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   const uint32_t n_layers = model.config().n_layers;
   const size_t kv_dim = model.kv_dim();
   const bool full = options.policy == BLEND_POLICY_FULL;
-  const bool measures = options.policy == BLEND_POLICY_HKVD;
+  const bool chooses = !full && options.policy != BLEND_POLICY_REUSE;
+  const bool measures = reference_measures(options);
 
   ReferenceFusion out;
+  if (chooses) {
+    out.checks = options.check_layers;
+    if (out.checks.empty()) {
+      out.checks = {{measures ? options.check_layer : 0, 0, options.ratio}};
+    }
+  }
   std::vector<int32_t> tokens;
   std::vector<Row> rows;
+  std::vector<Candidate> known;  // [n_rows]; what depends on the prompt alone
+  size_t question_rows = 0;
   ReferenceKv stored;  // [n_rows]; zeros where nothing is stored
   stored.k.resize(n_layers);
   stored.v.resize(n_layers);
@@ -63,6 +193,11 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
         stored.v[l].resize(stored.v[l].size() + s.tokens.size() * kv_dim);
       }
     }
+    for (uint32_t i = 0; i < s.tokens.size(); ++i) {
+      known.push_back(
+          {static_cast<uint32_t>(known.size()), i, static_cast<uint32_t>(s.tokens.size())});
+    }
+    if (s.kind == BLEND_SEGMENT_QUESTION) question_rows = s.tokens.size();
     tokens.insert(tokens.end(), s.tokens.begin(), s.tokens.end());
     rows.resize(tokens.size(), !is_stored ? Row::always : exact ? Row::exact : Row::reused);
   }
@@ -70,11 +205,37 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   const size_t n = tokens.size();
   out.n_rows = n;
   out.deviation.assign(n, 0.0);
-  // The rows that go through the layers: with a check layer all but the exact ones, up to it.
-  std::vector<uint32_t> active;
+  out.score.assign(n, 0.0);
+  // The rows that go through the layers, and those of them whose fate is open.
+  std::vector<uint32_t> active, undecided;
   for (uint32_t i = 0; i < n; ++i) {
-    if (rows[i] == Row::always || (measures && rows[i] == Row::reused)) active.push_back(i);
+    if (rows[i] == Row::always || (chooses && rows[i] == Row::reused)) active.push_back(i);
+    if (chooses && rows[i] == Row::reused) undecided.push_back(i);
   }
+  out.n_candidates = undecided.size();
+
+  // The candidates that are left are asked about; those that are not chosen leave.
+  const auto decide = [&](size_t check, std::vector<Candidate> candidates) {
+    out.budget = static_cast<size_t>(
+        std::ceil(out.checks[check].ratio * static_cast<double>(out.n_reused) - 1e-9));
+    out.selected = choose_rows(std::move(candidates), out.budget, options, out.score);
+    if (check + 1 == out.checks.size() && options.forced_selection) {
+      out.selected = *options.forced_selection;
+    }
+    undecided = out.selected;
+    out.n_after.push_back(undecided.size());
+    std::erase_if(active, [&](uint32_t i) {
+      return rows[i] == Row::reused && !std::binary_search(undecided.begin(), undecided.end(), i);
+    });
+  };
+  const auto candidates_now = [&] {
+    std::vector<Candidate> candidates;
+    for (const uint32_t i : undecided) candidates.push_back(known[i]);
+    return candidates;
+  };
+  size_t next_check = 0;
+  if (!out.checks.empty() && out.checks[0].layer == 0) decide(next_check++, candidates_now());
+
   std::vector<std::vector<double>> x(n);
   for (const uint32_t i : active) x[i] = model.embed(tokens[i]);
 
@@ -89,31 +250,32 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * kv_dim));
       std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * kv_dim));
     }
-    if (measures && l == options.check_layer) {
-      std::vector<uint32_t> order;
-      for (uint32_t i = 0; i < n; ++i) {
-        if (rows[i] != Row::reused) continue;
-        order.push_back(i);
+    const std::vector<double> rotated = model.rotate_rows(k);
+    if (next_check < out.checks.size() && out.checks[next_check].layer == l) {
+      std::vector<Candidate> candidates = candidates_now();
+      for (Candidate& c : candidates) {
+        if (!measures) break;
+        double sum = 0, size = 0;
+        const size_t at = c.row * kv_dim;
         if ((options.metric & BLEND_METRIC_V) != 0) {
-          out.deviation[i] += squared_distance(&v[i * kv_dim], &stored.v[l][i * kv_dim], kv_dim);
+          sum += distance(&v[at], &stored.v[l][at], kv_dim, options.norm);
+          size += size_of(&stored.v[l][at], kv_dim, options.norm);
         }
         if ((options.metric & BLEND_METRIC_K) != 0) {
-          out.deviation[i] += squared_distance(&k[i * kv_dim], &stored.k[l][i * kv_dim], kv_dim);
+          sum += distance(&k[at], &stored.k[l][at], kv_dim, options.norm);
+          size += size_of(&stored.k[l][at], kv_dim, options.norm);
+        }
+        c.deviation = options.relative ? sum / size : sum;
+        if (next_check == 0) out.deviation[c.row] = c.deviation;
+      }
+      for (size_t i = n - question_rows; i < n; ++i) {
+        const std::vector<double> attention = model.attention(l, i, rotated, x[i]);
+        for (Candidate& c : candidates) {
+          c.attention += attention[c.row] / static_cast<double>(question_rows);
         }
       }
-      out.budget =
-          static_cast<size_t>(std::ceil(options.ratio * static_cast<double>(out.n_reused)));
-      std::stable_sort(order.begin(), order.end(),
-                       [&](uint32_t a, uint32_t b) { return out.deviation[a] > out.deviation[b]; });
-      order.resize(std::min(order.size(), out.budget));
-      std::sort(order.begin(), order.end());
-      out.selected = options.forced_selection.value_or(order);
-      std::erase_if(active, [&](uint32_t i) {
-        return rows[i] == Row::reused &&
-               !std::binary_search(out.selected.begin(), out.selected.end(), i);
-      });
+      decide(next_check++, std::move(candidates));
     }
-    const std::vector<double> rotated = model.rotate_rows(k);
     for (const uint32_t i : active) model.attend_and_feed(l, i, rotated, v, x[i]);
   }
   if (!active.empty() && active.back() == n - 1) out.logits = model.logits(x[n - 1]);

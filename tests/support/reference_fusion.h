@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -16,27 +17,43 @@ struct ReferenceSegment {
   bool computed = false;  // a PREFIX or CHUNK that is missing and computed inline (MISS_COMPUTE)
 };
 
+// Score of a row for BLEND_POLICY_CALLBACK.
+using ReferenceScore = std::function<double(uint32_t row, double deviation)>;
+
 struct ReferenceFuseOptions {
   uint32_t policy = BLEND_POLICY_HKVD;
   uint32_t metric = BLEND_METRIC_V;
+  uint32_t norm = BLEND_NORM_L2;
+  bool relative = false;
   uint32_t check_layer = 1;
   double ratio = 0.15;
+  std::vector<blend_check_layer> check_layers;  // empty: check_layer and ratio
+  std::vector<blend_policy_term> terms;
+  uint64_t seed = 0;
+  ReferenceScore score;
   DType kv_dtype = DType::f32;
   std::vector<int32_t> chunk_prefix;
-  // Recompute these rows instead of the top ones: for comparing the rest of the computation where
-  // two deviations are too close for f32 to order.
+  // Recompute these rows instead of the ones that the last check layer chooses: for comparing the
+  // rest of the computation where two deviations are too close for f32 to order.
   std::optional<std::vector<uint32_t>> forced_selection;
 };
 
 struct ReferenceFusion {
-  std::vector<double> logits;      // [n_vocab], of the last row
-  std::vector<double> deviation;   // [n_rows]; 0 where it was not measured
-  std::vector<uint32_t> selected;  // ascending
-  std::vector<uint8_t> exact;      // [n_segments]
+  std::vector<double> logits;     // [n_vocab], of the last row
+  std::vector<double> deviation;  // [n_rows], at the first check; 0 where it was not measured
+  std::vector<double> score;      // [n_rows], at the last check, of its candidates
+  std::vector<blend_check_layer> checks;  // the schedule in force
+  std::vector<size_t> n_after;            // rows of candidates left behind each check
+  std::vector<uint32_t> selected;         // ascending
+  std::vector<uint8_t> exact;             // [n_segments]
   size_t n_rows = 0, n_exact = 0, n_reused = 0, n_always = 0;
-  size_t budget = 0;
-  ReferenceKv kv;  // the fused cache: K before RoPE
+  size_t n_candidates = 0;
+  size_t budget = 0;  // of the last check
+  ReferenceKv kv;     // the fused cache: K before RoPE
 };
+
+// Whether a policy looks at deviations: then it chooses at layer 1 or later.
+bool reference_measures(const ReferenceFuseOptions& options);
 
 ReferenceFusion reference_fuse(const ReferenceModel& model,
                                const std::vector<ReferenceSegment>& segments,

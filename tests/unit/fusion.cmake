@@ -5,4 +5,5 @@ blend_test(engine_test SOURCES
 blend_test(fusion_test SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/layer_loader_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/plan_test.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/select_test.cpp)
+  ${CMAKE_CURRENT_LIST_DIR}/policy_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/schedule_test.cpp)

@@ -1,4 +1,4 @@
-#include "fusion/select.h"
+#include "fusion/policy/policy.h"
 
 #include <gtest/gtest.h>
 
@@ -20,7 +20,8 @@ TEST(RecomputeBudget, RoundsUpButNotRoundingErrors) {
   }
 }
 
-class SelectRows : public ::testing::Test {
+// Policies on a prompt of three chunks, 0..3, 4..9 and 10..11, and a question, 12..13.
+class PolicyTest : public ::testing::Test {
  protected:
   void SetUp() override {
     auto pool = ThreadPool::create(2);
@@ -29,30 +30,92 @@ class SelectRows : public ::testing::Test {
     auto backend = make_cpu_backend(*pool_);
     ASSERT_TRUE(backend.is_ok());
     backend_ = std::move(*backend);
+    uint32_t first = 0;
+    for (const uint32_t n : {4u, 6u, 2u, 2u}) {
+      PlannedSegment s;
+      s.kind = first < 12 ? SegmentKind::chunk : SegmentKind::question;
+      s.first_row = first;
+      s.n_rows = n;
+      plan_.segments.push_back(std::move(s));
+      first += n;
+    }
+    plan_.tokens.assign(first, 0);
   }
-  std::vector<uint32_t> select(const std::vector<uint32_t>& candidates,
-                               const std::vector<float>& deviation, size_t budget) {
-    auto picked = select_rows(*backend_, candidates, deviation, budget);
-    EXPECT_TRUE(picked.is_ok());
-    return *picked;
+  std::vector<uint32_t> choose(const std::unique_ptr<SelectionPolicy>& policy,
+                               const std::vector<uint32_t>& candidates, size_t budget) {
+    const CheckPoint at{*backend_, plan_, 1, deviation_, attention_};
+    auto picked = policy->choose(at, candidates, budget);
+    EXPECT_TRUE(picked.is_ok()) << picked.status().message();
+    return picked.is_ok() ? *picked : std::vector<uint32_t>{};
   }
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Backend> backend_;
+  Plan plan_;
+  std::vector<float> deviation_ = std::vector<float>(14, 1.0f);
+  std::vector<float> attention_ = std::vector<float>(14, 0.1f);
 };
 
-TEST_F(SelectRows, TakesTheLargestOfTheCandidatesOnly) {
-  const std::vector<float> deviation{9.0f, 1.0f, 5.0f, 8.0f, 2.0f, 7.0f};
-  EXPECT_EQ(select({1, 2, 4, 5}, deviation, 2), (std::vector<uint32_t>{2, 5}));
+using Rows = std::vector<uint32_t>;
+
+TEST_F(PolicyTest, HkvdTakesTheLargestOfTheCandidatesOnly) {
+  deviation_ = {9.0f, 1.0f, 5.0f, 8.0f, 2.0f, 7.0f};
+  EXPECT_EQ(choose(make_hkvd(), {1, 2, 4, 5}, 2), (Rows{2, 5}));
 }
 
-TEST_F(SelectRows, TiesGoToTheEarlierRow) {
-  EXPECT_EQ(select({3, 4, 5, 6}, std::vector<float>(8, 1.0f), 2), (std::vector<uint32_t>{3, 4}));
+TEST_F(PolicyTest, TiesGoToTheEarlierRow) {
+  EXPECT_EQ(choose(make_hkvd(), {3, 4, 5, 6}, 2), (Rows{3, 4}));
 }
 
-TEST_F(SelectRows, ABudgetPastTheCandidatesTakesThemAll) {
-  EXPECT_EQ(select({0, 2}, {1.0f, 1.0f, 1.0f}, 7), (std::vector<uint32_t>{0, 2}));
-  EXPECT_TRUE(select({}, {1.0f}, 3).empty());
-  EXPECT_TRUE(select({0}, {1.0f}, 0).empty());
+TEST_F(PolicyTest, ABudgetPastTheCandidatesTakesThemAll) {
+  for (const auto& make : {make_hkvd, make_first_k, make_question}) {
+    EXPECT_EQ(choose(make(), {0, 2}, 7), (Rows{0, 2}));
+    EXPECT_TRUE(choose(make(), {}, 3).empty());
+    EXPECT_TRUE(choose(make(), {0}, 0).empty());
+  }
+}
+
+TEST_F(PolicyTest, FirstKGoesByTheShareOfTheChunk) {
+  const Rows all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(choose(make_first_k(), all, 3), (Rows{0, 4, 10})) << "one of each first";
+  EXPECT_EQ(choose(make_first_k(), all, 4), (Rows{0, 4, 5, 10})) << "then of the longest";
+  EXPECT_EQ(choose(make_first_k(), all, 6), (Rows{0, 1, 4, 5, 6, 10}));
+  // A row that another term has taken does not make the next one the first of its chunk.
+  EXPECT_EQ(choose(make_first_k(), {1, 2, 3, 4, 5}, 2), (Rows{4, 5}));
+}
+
+TEST_F(PolicyTest, QuestionWeighsDeviationByAttention) {
+  deviation_ = {4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  attention_ = {.1f, .2f, .1f, .9f, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+  EXPECT_EQ(choose(make_question(), {0, 1, 2, 3, 4, 5}, 2), (Rows{1, 3}));
+  EXPECT_TRUE(make_question()->needs().question_attention);
+}
+
+TEST_F(PolicyTest, UnionSplitsTheBudgetByTheShares) {
+  deviation_ = {0, 0, 0, 9, 0, 0, 0, 0, 8, 7, 0, 6, 0, 0};
+  const auto make = [](double first_k, double hkvd) {
+    std::vector<UnionTerm> terms;
+    terms.push_back({make_first_k(), first_k});
+    terms.push_back({make_hkvd(), hkvd});
+    return make_union(std::move(terms));
+  };
+  const Rows all{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+  EXPECT_EQ(choose(make(1, 1), all, 4), (Rows{0, 3, 4, 8}));
+  EXPECT_EQ(choose(make(1, 3), all, 4), (Rows{0, 3, 8, 9}));
+  EXPECT_EQ(choose(make(30, 10), all, 4), (Rows{0, 3, 4, 10}));
+  EXPECT_EQ(choose(make(1, 1), all, 100), all);
+  for (size_t budget = 0; budget <= all.size(); ++budget) {
+    EXPECT_EQ(choose(make(1, 2.7), all, budget).size(), budget);
+  }
+}
+
+TEST_F(PolicyTest, FullAndReuseAreNoPolicies) {
+  for (const Policy policy : {Policy::full, Policy::reuse}) {
+    FuseOptions options;
+    options.policy = policy;
+    auto made = make_policy(options);
+    ASSERT_TRUE(made.is_ok());
+    EXPECT_EQ(*made, nullptr);
+  }
 }
 
 }  // namespace

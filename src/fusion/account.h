@@ -1,0 +1,18 @@
+// What a fuse says of itself when it is done: the info structs, filled from the plan and the pass.
+#pragma once
+
+#include "fusion/clock.h"
+#include "fusion/fuse.h"
+#include "fusion/plan.h"
+
+namespace blend {
+
+// One entry a segment, and the exact rows of all of them.
+void account_segments(const Plan& plan, Fused& out);
+
+// Totals over the layers; the clock is read for the time to first token. `checks`: the schedule in
+// force, empty where nothing was chosen. plan_ns: without the prefill of misses.
+void account_totals(const Plan& plan, const FuseOptions& options, const Schedule& checks,
+                    uint64_t plan_ns, const Stopwatch& clock, Fused& out);
+
+}  // namespace blend

@@ -1,0 +1,259 @@
+#include "fusion/pass.h"
+
+#include <algorithm>
+
+namespace blend {
+namespace {
+
+// Layers in flight. Two hide the load behind the compute when both are steady; the third takes up
+// jitter of the disk.
+constexpr uint32_t kRingDepth = 3;
+
+}  // namespace
+
+Pass::Pass(const std::shared_ptr<const Model>& model, const Plan& plan, const FuseOptions& options,
+           const SelectionPolicy* policy, const Schedule& checks, const Stopwatch& clock,
+           Fused& out)
+    : model_(model),
+      plan_(plan),
+      options_(options),
+      clock_(clock),
+      out_(out),
+      n_layers_(model->config().n_layers),
+      rows_(classify_rows(plan, policy != nullptr)),
+      policy_(rows_.candidates.empty() ? nullptr : policy),
+      checks_(checks),
+      undecided_(rows_.candidates),
+      active_(merge_rows(rows_.always, rows_.candidates)) {}
+
+// ---- Before the layers
+
+uint32_t Pass::first_stored_layer() const {
+  if (policy_ == nullptr) return 0;
+  const uint32_t first_check = checks_.front().layer;
+  // Up to the first check every row keeps its fresh K, V; a measurement there needs the stored too.
+  if (policy_->needs().nothing() && first_check > 0) return first_check + 1;
+  return first_check;
+}
+
+Status Pass::start_loader() {
+  std::vector<LayerLoader::Item> items;
+  first_load_ = n_layers_;
+  for (size_t i = 0; i < plan_.segments.size(); ++i) {
+    const PlannedSegment& s = plan_.segments[i];
+    if (!s.reused()) continue;
+    items.push_back({s.chunk.get(), s.exact ? 0u : first_stored_layer()});
+    loaded_segments_.push_back(i);
+    first_load_ = std::min(first_load_, items.back().first_layer);
+  }
+  if (items.empty()) return Status::ok();
+  BLEND_ASSIGN(loader_, LayerLoader::start(std::move(items), n_layers_, kRingDepth, clock_));
+  return Status::ok();
+}
+
+Status Pass::prepare() {
+  BLEND_RETURN_IF_ERROR(start_loader());
+  const uint32_t n_rows = plan_.n_rows();
+  const uint32_t room = model_->context_length() - n_rows;
+  const uint32_t capacity = n_rows + std::min(options_.reserve_tokens, room);
+  BLEND_ASSIGN(out_.sequence, Sequence::create(model_, capacity));
+  out_.deviation.assign(n_rows, 0.0f);
+  out_.selected.clear();
+  out_.layers.assign(n_layers_, blend_layer_info{});
+  computed_.assign(capacity, 0);
+
+  if (policy_ != nullptr && checks_.front().layer == 0) {
+    BLEND_RETURN_IF_ERROR(check(checks_.front(), {}, nullptr, {}));
+    active_ = merge_rows(rows_.always, undecided_);
+    ++next_check_;
+  }
+  mark_computed();
+
+  BLEND_ASSIGN(forward_, Forward::create(*model_, static_cast<uint32_t>(active_.size())));
+  std::vector<int32_t> tokens;
+  tokens.reserve(active_.size());
+  for (const uint32_t row : active_) tokens.push_back(plan_.tokens[row]);
+  x_ = forward_->x(static_cast<uint32_t>(active_.size()));
+  return forward_->embed(tokens.data(), x_);
+}
+
+// ---- One layer
+
+Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account) {
+  const uint64_t begin = clock_.now_ns();
+  auto acquired = loader_->acquire(layer);
+  account.wait_ns += clock_.now_ns() - begin;
+  if (!acquired.is_ok()) {
+    damaged_segment_ = loaded_segments_[loader_->failed_item()];
+    return acquired.status();
+  }
+  staged = *acquired;
+  account.bytes_loaded = staged->bytes;
+  account.load_begin_ns = staged->load_begin_ns;
+  account.load_end_ns = staged->load_end_ns;
+  return Status::ok();
+}
+
+std::vector<StoredRun> Pass::staged_runs(const StagedLayer& staged) const {
+  std::vector<StoredRun> runs;
+  for (size_t i = 0; i < staged.chunks.size(); ++i) {
+    if (staged.chunks[i] == nullptr) continue;
+    const PlannedSegment& s = plan_.segments[loaded_segments_[i]];
+    const ChunkShape& shape = s.chunk->meta().shape;
+    runs.push_back({staged.chunks[i], staged.chunks[i] + shape.plane_bytes(), shape.dtype, s.n_rows,
+                    s.first_row});
+  }
+  return runs;
+}
+
+Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account) {
+  const uint64_t begin = clock_.now_ns();
+  const std::vector<StoredRun> runs = staged_runs(staged);
+  BLEND_RETURN_IF_ERROR(model_->backend().place(
+      out_.sequence->cache(), layer, out_.sequence->rope(), runs, computed_.data(), nullptr));
+  for (const StoredRun& run : runs) {
+    const auto first = computed_.begin() + run.first;
+    account.rows_placed += static_cast<uint64_t>(std::count(first, first + run.n_rows, 0));
+  }
+  account.place_ns = clock_.now_ns() - begin;
+  return Status::ok();
+}
+
+Status Pass::layer(uint32_t layer, const Watch& watch) {
+  Backend& b = model_->backend();
+  KvCache& cache = out_.sequence->cache();
+  const RopeTable& rope = out_.sequence->rope();
+  blend_layer_info& account = out_.layers[layer];
+  account.layer = layer;
+  account.compute_begin_ns = clock_.now_ns();
+
+  // Fresh K, V first: what they need is here already, and the reader gains the time.
+  const Tensor kv = forward_->kv(static_cast<uint32_t>(active_.size()));
+  BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x_, kv, watch));
+  BLEND_RETURN_IF_ERROR(b.write_kv(cache, layer, rope, kv, active_.data()));
+  account.rows_kv = active_.size();
+
+  const StagedLayer* staged = nullptr;
+  if (loader_ != nullptr && layer >= first_load_) {
+    BLEND_RETURN_IF_ERROR(acquire(layer, staged, account));
+    BLEND_RETURN_IF_ERROR(place(layer, *staged, account));
+  }
+  // The rows that a check layer leaves out keep the fresh K, V they have there.
+  if (policy_ != nullptr && next_check_ < checks_.size() && checks_[next_check_].layer == layer) {
+    const uint64_t begin = clock_.now_ns();
+    BLEND_RETURN_IF_ERROR(check(checks_[next_check_++], kv, staged, watch));
+    out_.info.select_ns += clock_.now_ns() - begin;
+    BLEND_RETURN_IF_ERROR(keep_rows(merge_rows(rows_.always, undecided_)));
+    mark_computed();
+  }
+  if (staged != nullptr) loader_->release(layer);
+
+  // Behind the last layer only the last row's output is read.
+  if (layer + 1 == n_layers_) BLEND_RETURN_IF_ERROR(keep_rows({plan_.n_rows() - 1}));
+  BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, cache, rope, x_, active_.data(), watch));
+  account.rows_full = active_.size();
+  account.compute_end_ns = clock_.now_ns();
+  return Status::ok();
+}
+
+// ---- A check layer
+
+std::vector<StoredRun> Pass::active_runs(const StagedLayer& staged) const {
+  std::vector<StoredRun> runs;
+  for (size_t i = 0; i < staged.chunks.size(); ++i) {
+    const PlannedSegment& s = plan_.segments[loaded_segments_[i]];
+    if (staged.chunks[i] == nullptr || s.exact) continue;
+    const ChunkShape& shape = s.chunk->meta().shape;
+    const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+    auto at = std::lower_bound(active_.begin(), active_.end(), s.first_row);
+    const auto end = std::lower_bound(at, active_.end(), s.first_row + s.n_rows);
+    while (at != end) {
+      auto stop = at + 1;
+      while (stop != end && *stop == *(stop - 1) + 1) ++stop;
+      const std::byte* const k = staged.chunks[i] + (*at - s.first_row) * row_bytes;
+      runs.push_back({k, k + shape.plane_bytes(), shape.dtype, static_cast<uint32_t>(stop - at),
+                      static_cast<uint32_t>(at - active_.begin())});
+      at = stop;
+    }
+  }
+  return runs;
+}
+
+Status Pass::measure(Tensor kv, const StagedLayer& staged, std::vector<float>& deviation) {
+  std::vector<float> measured(active_.size(), 0.0f);
+  BLEND_RETURN_IF_ERROR(
+      model_->backend().deviation(kv, active_runs(staged), options_.deviation, measured.data()));
+  deviation.assign(plan_.n_rows(), 0.0f);
+  for (size_t i = 0; i < active_.size(); ++i) deviation[active_[i]] = measured[i];
+  return Status::ok();
+}
+
+Status Pass::weigh_by_question(uint32_t layer, std::vector<float>& attention, const Watch& watch) {
+  const PlannedSegment& question = plan_.segments.back();
+  // Its rows are always computed and stand last (see fuse()), so they are the last of x_.
+  const size_t first = active_.size() - question.n_rows;
+  attention.assign(plan_.n_rows(), 0.0f);
+  return forward_->attention_mass(layer, out_.sequence->cache(), out_.sequence->rope(),
+                                  x_.slice(static_cast<int64_t>(first), question.n_rows),
+                                  active_.data() + first, attention.data(), watch);
+}
+
+Status Pass::check(const Check& check, Tensor kv, const StagedLayer* staged, const Watch& watch) {
+  const Needs needs = policy_->needs();
+  std::vector<float> deviation;
+  if (needs.deviation && staged != nullptr) {
+    BLEND_RETURN_IF_ERROR(measure(kv, *staged, deviation));
+    // The account shows what the first check layer saw: there every candidate was measured.
+    if (&check == &checks_.front()) out_.deviation = deviation;
+  }
+  std::vector<float> attention;
+  if (needs.question_attention) {
+    BLEND_RETURN_IF_ERROR(weigh_by_question(check.layer, attention, watch));
+  }
+  const CheckPoint at{model_->backend(), plan_, check.layer, deviation, attention};
+  const size_t budget = recompute_budget(check.ratio, rows_.n_reused);
+  BLEND_ASSIGN(undecided_, policy_->choose(at, undecided_, budget));
+  out_.selected = undecided_;
+  return Status::ok();
+}
+
+Status Pass::keep_rows(std::vector<uint32_t> keep) {
+  if (keep.size() == active_.size()) return Status::ok();
+  std::vector<uint32_t> places;  // of the kept rows inside x_
+  places.reserve(keep.size());
+  size_t at = 0;
+  for (const uint32_t row : keep) {
+    while (active_[at] != row) ++at;
+    places.push_back(static_cast<uint32_t>(at));
+  }
+  const Tensor kept = x_.slice(0, static_cast<int64_t>(keep.size()));
+  BLEND_RETURN_IF_ERROR(model_->backend().gather(x_, places.data(), kept));
+  x_ = kept;
+  active_ = std::move(keep);
+  return Status::ok();
+}
+
+void Pass::mark_computed() {
+  std::fill(computed_.begin(), computed_.end(), uint8_t{0});
+  for (const uint32_t row : active_) computed_[row] = 1;
+}
+
+// ---- All of it
+
+Status Pass::run(const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(prepare());
+  for (uint32_t i = 0; i < n_layers_; ++i) {
+    BLEND_RETURN_IF_ERROR(watch.report(i, n_layers_));
+    BLEND_RETURN_IF_ERROR(layer(i, watch));
+  }
+  std::vector<float> logits(model_->config().n_vocab);
+  BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits.data()));
+  out_.sequence->set_filled(plan_.tokens, std::move(logits));
+
+  out_.info.n_rows_reused = rows_.n_reused;
+  out_.info.n_rows_always = rows_.always.size();
+  out_.info.n_rows_selected = out_.selected.size();
+  return watch.report(n_layers_, n_layers_);
+}
+
+}  // namespace blend

@@ -1,0 +1,86 @@
+// Pass: the layers of one fuse, from the embedding to the logits of the last row (CacheBlend,
+// sections 4 and 5).
+//
+// At every layer: K, V of the rows that are still computed; the stored rows that have come in take
+// their places; at a check layer the policy says which rows go on; then attention and feed-forward
+// of those. rows.h says which rows there are, policy/ who chooses, layer_loader.h who loads.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/forward.h"
+#include "fusion/clock.h"
+#include "fusion/fuse.h"
+#include "fusion/layer_loader.h"
+#include "fusion/plan.h"
+#include "fusion/policy/policy.h"
+#include "fusion/rows.h"
+
+namespace blend {
+
+// Used once, by one thread. Everything that the constructor is given must outlive it.
+class Pass {
+ public:
+  // `policy` null: nothing is chosen (full, reuse). `checks`: where it chooses; a check at layer 0
+  // is before that layer, and only for a policy that needs no measurement.
+  Pass(const std::shared_ptr<const Model>& model, const Plan& plan, const FuseOptions& options,
+       const SelectionPolicy* policy, const Schedule& checks, const Stopwatch& clock, Fused& out);
+
+  Status run(const Watch& watch);
+  // After a run that failed with CORRUPT: the segment whose chunk was damaged.
+  size_t damaged_segment() const { return damaged_segment_; }
+
+ private:
+  // ---- Before the layers
+  Status prepare();
+  Status start_loader();
+  // The first layer whose stored K, V of rows that are not exact are asked for.
+  uint32_t first_stored_layer() const;
+
+  // ---- One layer
+  Status layer(uint32_t layer, const Watch& watch);
+  // Waits for the reader; fills the layer's account.
+  Status acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account);
+  // Puts the staged rows that are not computed at this layer into the cache.
+  Status place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account);
+  std::vector<StoredRun> staged_runs(const StagedLayer& staged) const;
+
+  // ---- A check layer
+  // kv: fresh K, V of the active rows; null and no `staged` before layer 0.
+  Status check(const Check& check, Tensor kv, const StagedLayer* staged, const Watch& watch);
+  // Stored runs by row of the fresh tensor: wherever rows of a chunk that are still computed stand
+  // next to each other in the prompt. Exact rows have nothing to measure and are not among them.
+  std::vector<StoredRun> active_runs(const StagedLayer& staged) const;
+  // Deviations of the active rows that are stored, by row of the prompt.
+  Status measure(Tensor kv, const StagedLayer& staged, std::vector<float>& deviation);
+  // Attention that the question's rows put on every row at this layer, [n_rows].
+  Status weigh_by_question(uint32_t layer, std::vector<float>& attention, const Watch& watch);
+  // Drops the rows of x that are not in `keep`, a subset of active_.
+  Status keep_rows(std::vector<uint32_t> keep);
+  void mark_computed();
+
+  const std::shared_ptr<const Model>& model_;
+  const Plan& plan_;
+  const FuseOptions& options_;
+  const Stopwatch& clock_;
+  Fused& out_;
+  const uint32_t n_layers_;
+
+  Rows rows_;
+  const SelectionPolicy* policy_;  // null: no row is left to choose
+  const Schedule& checks_;
+  size_t next_check_ = 0;            // index into checks_
+  std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
+  std::vector<uint32_t> active_;     // rows of x_, ascending; their slots are these numbers
+  std::vector<uint8_t> computed_;    // [capacity] 1: the row's K, V are fresh at this layer
+
+  std::unique_ptr<Forward> forward_;
+  std::unique_ptr<LayerLoader> loader_;
+  std::vector<size_t> loaded_segments_;  // index of each loader item's segment
+  uint32_t first_load_ = 0;
+  Tensor x_{};
+  size_t damaged_segment_ = 0;
+};
+
+}  // namespace blend

@@ -1,0 +1,42 @@
+// callback: scores that the host gives, from what it knows and the library does not (a retriever's
+// relevance, a small model's attention).
+#include <cmath>
+
+#include "fusion/policy/policy.h"
+
+namespace blend {
+namespace {
+
+class Callback final : public RankingPolicy {
+ public:
+  explicit Callback(ScoreFn score) : score_(std::move(score)) {}
+  Needs needs() const override { return {.deviation = true}; }
+
+ private:
+  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+               std::span<float> scores) const override {
+    std::vector<float> deviation(candidates.size());
+    for (size_t i = 0; i < candidates.size(); ++i) deviation[i] = at.deviation[candidates[i]];
+    std::copy(deviation.begin(), deviation.end(), scores.begin());
+    if (const int32_t rc = score_(at.layer, candidates, deviation, scores); rc != 0) {
+      return {BLEND_E_CALLBACK, "the score callback asked to stop", rc};
+    }
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      if (std::isnan(scores[i])) {
+        return make_error(BLEND_E_INVALID_ARGUMENT,
+                          "the score callback gave a NaN for row %u; give a number", candidates[i]);
+      }
+    }
+    return Status::ok();
+  }
+
+  ScoreFn score_;
+};
+
+}  // namespace
+
+std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score) {
+  return std::make_unique<Callback>(std::move(score));
+}
+
+}  // namespace blend

@@ -1,0 +1,40 @@
+// first_k: the first rows of every chunk (EPIC, Hu et al. 2024, "LegoLink").
+//
+// A chunk that was prefilled by itself treats its own first tokens as the prompt's: they draw
+// attention that belongs to the real first tokens. EPIC recomputes just them, a fixed k of every
+// chunk but the first (which is exact here, so never a candidate), in all layers: nothing is
+// measured.
+//
+// The budget is split over the chunks by their rows. Ranking rows by their place in the chunk
+// divided by the chunk's length does that: it is Adams' apportionment, in which every chunk gets
+// its first row before any gets a second, and a larger budget never takes a row away.
+#include <algorithm>
+
+#include "fusion/policy/policy.h"
+
+namespace blend {
+namespace {
+
+class FirstK final : public RankingPolicy {
+ public:
+  Needs needs() const override { return {}; }
+
+ private:
+  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+               std::span<float> scores) const override {
+    size_t i = 0;
+    for (const PlannedSegment& s : at.plan.segments) {
+      for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
+        const uint32_t place = candidates[i] - s.first_row;
+        scores[i] = -static_cast<float>(place) / static_cast<float>(s.n_rows);
+      }
+    }
+    return Status::ok();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SelectionPolicy> make_first_k() { return std::make_unique<FirstK>(); }
+
+}  // namespace blend

@@ -1,0 +1,90 @@
+#include "fusion/policy/policy.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace blend {
+namespace {
+
+constexpr size_t kMaxTerms = 16;
+constexpr double kMaxShare = 1e9;  // so that their sum is a number
+
+// One that stands by itself, not a union.
+Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOptions& options) {
+  switch (policy) {
+    case Policy::hkvd:
+      return make_hkvd();
+    case Policy::first_k:
+      return make_first_k();
+    case Policy::random:
+      return make_random(options.seed);
+    case Policy::question:
+      return make_question();
+    case Policy::callback:
+      if (!options.score) {
+        return Status{BLEND_E_INVALID_ARGUMENT,
+                      "BLEND_POLICY_CALLBACK needs a score callback; set `score`"};
+      }
+      return make_callback(options.score);
+    case Policy::full:
+    case Policy::reuse:
+    case Policy::combined:
+      break;
+  }
+  return std::unique_ptr<SelectionPolicy>();
+}
+
+Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& options) {
+  if (options.terms.empty() || options.terms.size() > kMaxTerms) {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "BLEND_POLICY_UNION needs 1 to %zu terms; %zu were given", kMaxTerms,
+                      options.terms.size());
+  }
+  std::vector<UnionTerm> terms;
+  for (size_t i = 0; i < options.terms.size(); ++i) {
+    const PolicyTerm& term = options.terms[i];
+    if (!(term.share > 0 && term.share <= kMaxShare)) {  // NaN fails too
+      return make_error(BLEND_E_INVALID_ARGUMENT, "term %zu: share %g must lie in (0, %g]", i,
+                        term.share, kMaxShare);
+    }
+    BLEND_ASSIGN(auto policy, make_single(term.policy, options));
+    if (policy == nullptr) {
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
+                        "FIRST_K, RANDOM, QUESTION and CALLBACK",
+                        i, static_cast<uint32_t>(term.policy));
+    }
+    terms.push_back({std::move(policy), term.share});
+  }
+  return make_union(std::move(terms));
+}
+
+}  // namespace
+
+size_t recompute_budget(double ratio, size_t n_reused) {
+  const double rows = ratio * static_cast<double>(n_reused);
+  return static_cast<size_t>(std::ceil(rows - 1e-9 * (1.0 + rows)));
+}
+
+Result<std::vector<uint32_t>> RankingPolicy::choose(const CheckPoint& at,
+                                                    std::span<const uint32_t> candidates,
+                                                    size_t budget) const {
+  const size_t k = std::min(budget, candidates.size());
+  std::vector<float> scores(candidates.size());
+  BLEND_RETURN_IF_ERROR(score(at, candidates, scores));
+  std::vector<uint32_t> picked(k);
+  BLEND_RETURN_IF_ERROR(at.backend.top_k(scores, k, picked.data()));
+  for (uint32_t& index : picked) index = candidates[index];
+  return picked;
+}
+
+Result<std::unique_ptr<SelectionPolicy>> make_policy(const FuseOptions& options) {
+  if (options.policy == Policy::combined) return make_combined(options);
+  if (!options.terms.empty()) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "terms are given, but the policy is not BLEND_POLICY_UNION"};
+  }
+  return make_single(options.policy, options);
+}
+
+}  // namespace blend

@@ -1,0 +1,92 @@
+// SelectionPolicy: which of the reused rows are computed on.
+//
+// At a check layer (CacheBlend 4.2-4.3) some rows are still candidates and a budget says how many
+// go on. A policy says which. Policies know nothing of layers, caches or threads: they see what was
+// measured there and rank rows, so that all of them can be compared at one budget and joined by
+// union.
+//
+//   hkvd      the rows of highest KV deviation (CacheBlend 4.2)
+//   first_k   the first rows of every chunk (EPIC, LegoLink): no measurement
+//   random    any rows, by a seed: the control of the others
+//   question  deviation, weighted by how much the question attends to the row
+//   callback  scores that the host gives
+//   union     several of these, each with its share of the budget
+//
+// `full` and `reuse` choose nothing and are not policies in this sense.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "fusion/options.h"
+#include "fusion/plan.h"
+
+namespace blend {
+
+// What a policy wants to know at a check layer. One that wants nothing may choose before layer 0,
+// so that the rows it leaves out are never computed at all.
+struct Needs {
+  bool deviation = false;
+  bool question_attention = false;
+
+  bool nothing() const { return !deviation && !question_attention; }
+};
+
+// What is known where rows are chosen. A view: valid during the call.
+struct CheckPoint {
+  Backend& backend;
+  const Plan& plan;
+  uint32_t layer = 0;
+  std::span<const float> deviation;  // [n_rows]; empty unless needed
+  // Attention probability that the question's rows put on each row at this layer, mean over rows
+  // and heads; [n_rows]; empty unless needed.
+  std::span<const float> question_attention;
+};
+
+// Immutable; safe for concurrent use (a callback as far as the host's function is).
+class SelectionPolicy {
+ public:
+  virtual ~SelectionPolicy() = default;
+  virtual Needs needs() const = 0;
+  // Exactly min(budget, candidates.size()) of `candidates` (rows, ascending); ascending.
+  virtual Result<std::vector<uint32_t>> choose(const CheckPoint& at,
+                                               std::span<const uint32_t> candidates,
+                                               size_t budget) const = 0;
+};
+
+// A policy that gives every candidate a score; the largest go on, ties to the earlier row.
+class RankingPolicy : public SelectionPolicy {
+ public:
+  Result<std::vector<uint32_t>> choose(const CheckPoint& at, std::span<const uint32_t> candidates,
+                                       size_t budget) const final;
+
+ private:
+  // scores: [candidates.size()]
+  virtual Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+                       std::span<float> scores) const = 0;
+};
+
+// ceil(ratio * n_reused): the number of rows the budget pays for. A product that is whole but for
+// rounding is not rounded up.
+size_t recompute_budget(double ratio, size_t n_reused);
+
+// The policy that `options` ask for; null for full and reuse. INVALID_ARGUMENT for what does not go
+// together: a union without terms or of unions, a callback policy without a callback.
+Result<std::unique_ptr<SelectionPolicy>> make_policy(const FuseOptions& options);
+
+// One of each kind, for make_policy and the tests.
+std::unique_ptr<SelectionPolicy> make_hkvd();
+std::unique_ptr<SelectionPolicy> make_first_k();
+std::unique_ptr<SelectionPolicy> make_random(uint64_t seed);
+std::unique_ptr<SelectionPolicy> make_question();
+std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score);
+struct UnionTerm {
+  std::unique_ptr<SelectionPolicy> policy;
+  double share = 1;  // > 0
+};
+std::unique_ptr<SelectionPolicy> make_union(std::vector<UnionTerm> terms);
+
+}  // namespace blend

@@ -1,0 +1,41 @@
+// random: any rows; what a rule must beat to be worth its measurement.
+//
+// A row's score depends on the seed and its place in the prompt only, so that the choice is the
+// same on every machine, and a smaller budget chooses a part of what a larger one does.
+#include "fusion/policy/policy.h"
+
+namespace blend {
+namespace {
+
+// splitmix64 (Steele, Lea & Flood 2014).
+uint64_t mix(uint64_t x) {
+  uint64_t z = x + 0x9e3779b97f4a7c15u;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+  return z ^ (z >> 31);
+}
+
+class Random final : public RankingPolicy {
+ public:
+  explicit Random(uint64_t seed) : seed_(seed) {}
+  Needs needs() const override { return {}; }
+
+ private:
+  Status score(const CheckPoint& /*at*/, std::span<const uint32_t> candidates,
+               std::span<float> scores) const override {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      scores[i] = static_cast<float>(mix(mix(seed_) ^ candidates[i]) >> 40);  // 24 bits: exact
+    }
+    return Status::ok();
+  }
+
+  uint64_t seed_;
+};
+
+}  // namespace
+
+std::unique_ptr<SelectionPolicy> make_random(uint64_t seed) {
+  return std::make_unique<Random>(seed);
+}
+
+}  // namespace blend

@@ -1,0 +1,29 @@
+// The rows of a plan by what a fuse does with them.
+//
+//   exact      stored K, V equal the fresh ones: never computed
+//   always     question, new text, misses computed inline, the prompt's last row: all layers
+//   candidate  reused, not exact: computed as far as a policy lets them; then they take their
+//   stored
+//              K, V
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "fusion/plan.h"
+
+namespace blend {
+
+struct Rows {
+  std::vector<uint32_t> always;      // ascending
+  std::vector<uint32_t> candidates;  // ascending; empty where no policy chooses
+  uint64_t n_reused = 0;  // rows of reused chunks, exact ones included: what a ratio is of
+};
+
+// `choosing`: a policy will choose among the candidates; otherwise every stored row stays stored.
+Rows classify_rows(const Plan& plan, bool choosing);
+
+// Rows of two ascending, disjoint lists; ascending.
+std::vector<uint32_t> merge_rows(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);
+
+}  // namespace blend

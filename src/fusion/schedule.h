@@ -1,0 +1,34 @@
+// Schedule: at which layers rows are chosen, and how many go on (CacheBlend 4.3, figure 9).
+//
+// With one check layer a share r of the reused rows goes on to all later layers. Gradual filtering
+// has several, with falling ratios: each chooses among the rows that the one before let through,
+// so that a first, noisy measurement need not be the last word.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+
+namespace blend {
+
+struct Check {
+  uint32_t layer = 1;
+  double ratio = 0.15;  // of the reused rows, recomputed behind this layer
+};
+using Schedule = std::vector<Check>;
+
+// Layers rise, ratios in [0, 1] never rise, every layer is of the model. `first_layer`: the least
+// that is allowed; the sentence says why it may not be 0 where it is 1.
+Status check_schedule(std::span<const Check> schedule, uint32_t first_layer, uint32_t n_layers);
+
+// Mean ratio over the layers behind the first check; of the first check where none is behind it.
+double mean_ratio(std::span<const Check> schedule, uint32_t n_layers);
+
+// `n_checks` check layers from `first_layer` on, evenly spaced over the layers behind it, with
+// ratios that fall linearly from about 1.5 r to 0.5 r (less where 1.5 r is more than all rows) and
+// have the mean r. Fewer checks where the model has fewer layers.
+Schedule falling_schedule(double ratio, uint32_t first_layer, uint32_t n_checks, uint32_t n_layers);
+
+}  // namespace blend

@@ -1,0 +1,400 @@
+// Every policy, union and schedule through the C ABI against the float64 reference: random models,
+// chunk counts and orders.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "conformance/expect.h"
+#include "conformance/random_prompt.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+namespace {
+
+constexpr size_t kMaxRows = 160;  // the reference is slow
+
+// Far from the deviation's order, and with all rows distinct.
+double callback_score(uint32_t row, double deviation) {
+  return std::sin(static_cast<double>(row) * 12.9898) + 1e-3 * std::min(deviation, 1.0);
+}
+
+class PolicyProperty : public testing::TestWithParam<int> {
+ protected:
+  PolicyProperty()
+      : rng_(0x51ed270bu * static_cast<uint64_t>(GetParam() + 1)),
+        spec_(several_layers(random_spec(rng_))),
+        path_(write_random_model(spec_, dir_.file("model.gguf"))),
+        reference_(path_),
+        ctx_(make_ctx()),
+        model_(open_model(ctx_, path_)),
+        random_(random_prompt(rng_, spec_.n_vocab, kMaxRows)),
+        store_(open_store(ctx_, dir_.file("store"))) {
+    precompute_all(model_, store_, random_.prompt, random_.chunk_prefix);
+  }
+
+  static RandomModelSpec several_layers(RandomModelSpec spec) {
+    spec.n_layers = std::max(spec.n_layers, 3u);
+    return spec;
+  }
+  bool has_question() const { return random_.prompt.back().kind == BLEND_SEGMENT_QUESTION; }
+  uint32_t any_layer() { return static_cast<uint32_t>(1 + rng_.below(spec_.n_layers - 1)); }
+
+  FuseCase with(FuseCase how) {
+    how.chunk_prefix = random_.chunk_prefix;
+    how.on_miss = BLEND_MISS_FAIL;
+    how.score = callback_score;
+    how.seed = rng_.next();
+    how.metric = static_cast<uint32_t>(1 + rng_.below(3));
+    how.norm = static_cast<uint32_t>(1 + rng_.below(2));
+    how.relative = static_cast<uint32_t>(rng_.below(2));
+    return how;
+  }
+
+  // Every policy and some unions, at the ratio.
+  std::vector<FuseCase> policies(double ratio) {
+    std::vector<FuseCase> all;
+    for (const uint32_t policy : {BLEND_POLICY_HKVD, BLEND_POLICY_FIRST_K, BLEND_POLICY_RANDOM,
+                                  BLEND_POLICY_CALLBACK, BLEND_POLICY_QUESTION}) {
+      if (policy == BLEND_POLICY_QUESTION && !has_question()) continue;
+      all.push_back(with({.policy = policy, .check_layer = any_layer(), .ratio = ratio}));
+    }
+    const std::vector<std::vector<blend_policy_term>> unions = {
+        {{BLEND_POLICY_FIRST_K, 0, 1.0}, {BLEND_POLICY_RANDOM, 0, 2.0}},
+        {{BLEND_POLICY_HKVD, 0, 0.3}, {BLEND_POLICY_FIRST_K, 0, 0.7}},
+        {{BLEND_POLICY_RANDOM, 0, 1.0},
+         {BLEND_POLICY_CALLBACK, 0, 5.0},
+         {BLEND_POLICY_HKVD, 0, 1.0}},
+        {{BLEND_POLICY_HKVD, 0, 1.0}, {BLEND_POLICY_HKVD, 0, 1.0}}};
+    for (const auto& terms : unions) {
+      all.push_back(
+          with({.policy = BLEND_POLICY_UNION, .check_layer = any_layer(), .ratio = ratio}));
+      all.back().terms = terms;
+    }
+    return all;
+  }
+
+  TempDir dir_;
+  SplitMix rng_;
+  RandomModelSpec spec_;
+  std::string path_;
+  ReferenceModel reference_;
+  Ctx ctx_;
+  Model model_;
+  RandomPrompt random_;
+  Store store_;
+};
+
+TEST_P(PolicyProperty, EveryPolicyIsTheReference) {
+  for (const FuseCase& how : policies(0.05 + 0.1 * static_cast<double>(rng_.below(6)))) {
+    SCOPED_TRACE(how);
+    expect_like_reference(reference_, fuse(model_, store_, random_.prompt, how), random_.prompt,
+                          how);
+  }
+}
+
+TEST_P(PolicyProperty, RatioOneIsFullPrefill) {
+  const Fusion full = fuse(model_, store_, random_.prompt, with({.policy = BLEND_POLICY_FULL}));
+  ASSERT_TRUE(full);
+  for (const FuseCase& how : policies(1.0)) {
+    SCOPED_TRACE(how);
+    const Fusion fusion = fuse(model_, store_, random_.prompt, how);
+    ASSERT_TRUE(fusion);
+    EXPECT_LE(max_difference(logits(fusion), logits(full)), kLogitTolerance);
+  }
+}
+
+// A policy that measures nothing computes nothing at ratio 0 that reuse does not. One that measures
+// keeps the fresh K, V that it measured with: reuse behind the check layer.
+TEST_P(PolicyProperty, RatioZeroIsReuse) {
+  const Fusion reuse = fuse(model_, store_, random_.prompt, with({.policy = BLEND_POLICY_REUSE}));
+  ASSERT_TRUE(reuse);
+  for (const FuseCase& how : policies(0.0)) {
+    SCOPED_TRACE(how);
+    const Fusion fusion = fuse(model_, store_, random_.prompt, how);
+    ASSERT_TRUE(fusion);
+    EXPECT_TRUE(selected(fusion).empty());
+    const uint32_t first = info(fusion).check_layer;
+    if (!reference_measures(reference_options(how, DType::f32))) {
+      EXPECT_EQ(first, 0u);
+      EXPECT_EQ(logits(fusion), logits(reuse)) << "to the last bit";
+    }
+    for (uint32_t l = first + 1; l < spec_.n_layers; ++l) {
+      EXPECT_EQ(layer_info(fusion, l).rows_kv, layer_info(reuse, l).rows_kv);
+      EXPECT_EQ(layer_info(fusion, l).rows_placed, layer_info(reuse, l).rows_placed);
+    }
+  }
+}
+
+TEST_P(PolicyProperty, SchedulesAreTheReference) {
+  for (FuseCase how : policies(0.3)) {
+    const bool measures = reference_measures(reference_options(how, DType::f32));
+    // Some of the layers, the ratios falling, sometimes staying.
+    double ratio = 0.5 + 0.1 * static_cast<double>(rng_.below(6));
+    for (uint32_t l = measures ? 1 : 0; l < spec_.n_layers; ++l) {
+      if (rng_.below(3) == 0) continue;
+      how.check_layers.push_back({l, 0, ratio});
+      ratio *= rng_.below(4) == 0 ? 1.0 : 0.6;
+    }
+    if (how.check_layers.empty()) how.check_layers.push_back({1, 0, ratio});
+    SCOPED_TRACE(how);
+    expect_like_reference(reference_, fuse(model_, store_, random_.prompt, how), random_.prompt,
+                          how);
+  }
+}
+
+// What is chosen does not depend on threads, on where the chunks came from, or on the run.
+TEST_P(PolicyProperty, TheSameRowsEveryTime) {
+  const Ctx other_ctx = make_ctx(3);
+  const Model other_model = open_model(other_ctx, path_);
+  const Store other_store = open_store(other_ctx, dir_.file("other"));
+  for (FuseCase how : policies(0.2)) {
+    SCOPED_TRACE(how);
+    const Fusion one = fuse(model_, store_, random_.prompt, how);
+    how.on_miss = BLEND_MISS_PRECOMPUTE;
+    const Fusion two = fuse(other_model, other_store, random_.prompt, how);
+    ASSERT_TRUE(one && two);
+    EXPECT_EQ(selected(one), selected(two));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, PolicyProperty, testing::Range(0, 10));
+
+// One model, one prompt, made to be looked at.
+class Policies : public testing::Test {
+ protected:
+  Policies()
+      : path_(write_random_model({}, dir_.file("model.gguf"))),
+        ctx_(make_ctx()),
+        model_(open_model(ctx_, path_)),
+        store_(open_store(ctx_, dir_.file("store"))) {
+    SplitMix rng(3);
+    for (const size_t n : {7u, 40u, 1u, 20u, 10u}) {  // the first is exact
+      prompt_.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng, 320, n), false});
+    }
+    prompt_.push_back({BLEND_SEGMENT_QUESTION, random_tokens(rng, 320, 6), false});
+  }
+  Outcome outcome_of(const FuseCase& how) { return try_fuse(model_, store_, prompt_, how).outcome; }
+  std::vector<uint32_t> rows_of(const FuseCase& how) {
+    return selected(fuse(model_, store_, prompt_, how));
+  }
+
+  TempDir dir_;
+  std::string path_;
+  Ctx ctx_;
+  Model model_;
+  Store store_;
+  Prompt prompt_;
+};
+
+TEST_F(Policies, FirstKTakesTheFirstRowsOfEveryLaterChunk) {
+  // 78 reused rows; 10 % are 8: of 71 candidates 40, 1, 20 and 10.
+  EXPECT_EQ(rows_of({.policy = BLEND_POLICY_FIRST_K, .ratio = 0.1}),
+            (std::vector<uint32_t>{7, 8, 9, 10, 47, 48, 49, 68}));
+  const Fusion fusion =
+      fuse(model_, store_, prompt_, {.policy = BLEND_POLICY_FIRST_K, .ratio = 0.1});
+  EXPECT_EQ(layer_info(fusion, 0).rows_kv, 8u + 6u) << "nothing else is computed, at any layer";
+}
+
+TEST_F(Policies, RandomFollowsTheSeed) {
+  FuseCase how{.policy = BLEND_POLICY_RANDOM, .ratio = 0.25, .seed = 5};
+  const std::vector<uint32_t> rows = rows_of(how);
+  EXPECT_EQ(rows.size(), 20u);
+  EXPECT_EQ(rows_of(how), rows);
+  how.seed = 6;
+  EXPECT_NE(rows_of(how), rows);
+  // A smaller budget of the same seed is a part of the larger one.
+  how = {.policy = BLEND_POLICY_RANDOM, .ratio = 0.1, .seed = 5};
+  const std::vector<uint32_t> fewer = rows_of(how);
+  EXPECT_TRUE(std::includes(rows.begin(), rows.end(), fewer.begin(), fewer.end()));
+}
+
+TEST_F(Policies, RandomTakesEveryRowEquallyOften) {
+  std::vector<size_t> times(84, 0);
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    for (const uint32_t row :
+         rows_of({.policy = BLEND_POLICY_RANDOM, .ratio = 0.5, .seed = seed})) {
+      ++times[row];
+    }
+  }
+  // 39 of 71 candidates, 150 times: 82 +- 6 each.
+  for (uint32_t row = 0; row < 84; ++row) {
+    const bool candidate = row >= 7 && row < 78;
+    EXPECT_GE(times[row], candidate ? 55u : 0u) << row;
+    EXPECT_LE(times[row], candidate ? 110u : 0u) << row;
+  }
+}
+
+TEST_F(Policies, TheCallbackIsObeyed) {
+  FuseCase how{.policy = BLEND_POLICY_CALLBACK, .ratio = 0.05};
+  how.score = [](uint32_t row, double) { return row == 12 || row == 50 || row == 77 ? 1.0 : 0.0; };
+  EXPECT_EQ(rows_of(how), (std::vector<uint32_t>{7, 12, 50, 77})) << "then the earliest";
+}
+
+int32_t refuse(void* user, uint32_t, const uint32_t*, const float*, size_t, float*) {
+  return *static_cast<int32_t*>(user);
+}
+int32_t poison(void*, uint32_t, const uint32_t*, const float*, size_t n, float* scores) {
+  scores[n - 1] = std::numeric_limits<float>::quiet_NaN();
+  return 0;
+}
+
+TEST_F(Policies, ACallbackThatRefusesStopsTheFuse) {
+  blend_segment s[2];
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_EQ(blend_segment_init(&s[i], sizeof s[i]), BLEND_OK);
+    s[i].kind = BLEND_SEGMENT_CHUNK;
+    s[i].tokens = prompt_[i].tokens.data();
+    s[i].n_tokens = prompt_[i].tokens.size();
+  }
+  blend_fuse_options options;
+  ASSERT_EQ(blend_fuse_options_init(&options, sizeof options), BLEND_OK);
+  options.policy = BLEND_POLICY_CALLBACK;
+  int32_t value = 77;
+  options.score = refuse;
+  options.score_user = &value;
+  const auto fuse_it = [&] {
+    blend_fusion* fusion = nullptr;
+    blend_error* error = nullptr;
+    const int32_t code = blend_fuse(&fusion, model_.get(), store_.get(), s, 2, &options, &error);
+    EXPECT_EQ(fusion, nullptr);
+    return outcome(code, error);
+  };
+  Outcome o = fuse_it();
+  EXPECT_EQ(o.code, BLEND_E_CALLBACK);
+  EXPECT_EQ(o.detail, 77);
+  options.score = poison;
+  o = fuse_it();
+  EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_NE(o.message.find("NaN for row 45"), std::string::npos) << o.message;
+}
+
+TEST_F(Policies, AUnionTakesFromEveryTerm) {
+  FuseCase how{.policy = BLEND_POLICY_UNION, .ratio = 0.2};  // 16 rows
+  how.terms = {{BLEND_POLICY_FIRST_K, 0, 1.0}, {BLEND_POLICY_HKVD, 0, 1.0}};
+  const std::vector<uint32_t> both = rows_of(how);
+  EXPECT_EQ(both.size(), 16u);
+  const std::vector<uint32_t> first = rows_of({.policy = BLEND_POLICY_FIRST_K, .ratio = 0.1});
+  EXPECT_TRUE(std::includes(both.begin(), both.end(), first.begin(), first.end()));
+  // The highest deviation is among them, and what HKVD alone would have taken fills the rest.
+  const std::vector<uint32_t> top = rows_of({.policy = BLEND_POLICY_HKVD, .ratio = 0.1});
+  EXPECT_TRUE(std::includes(both.begin(), both.end(), top.begin(), top.end()));
+}
+
+TEST_F(Policies, ATermThatAsksTwiceGoesFurtherDownItsList) {
+  FuseCase how{.policy = BLEND_POLICY_UNION, .ratio = 0.2};
+  how.terms = {{BLEND_POLICY_HKVD, 0, 1.0}, {BLEND_POLICY_HKVD, 0, 3.0}};
+  EXPECT_EQ(rows_of(how), rows_of({.policy = BLEND_POLICY_HKVD, .ratio = 0.2}));
+}
+
+// The early layers' K, V stay fresh for every row that was still computed there.
+TEST_F(Policies, EachCheckLetsItsShareThrough) {
+  FuseCase how{.policy = BLEND_POLICY_HKVD};
+  how.check_layers = {{1, 0, 0.5}, {2, 0, 0.2}};
+  const Fusion fusion = fuse(model_, store_, prompt_, how);
+  const uint64_t want[] = {71 + 6, 71 + 6, 39 + 6, 16 + 6};  // of 78 reused rows; 4 layers
+  for (uint32_t l = 0; l < 4; ++l) EXPECT_EQ(layer_info(fusion, l).rows_kv, want[l]) << l;
+  EXPECT_DOUBLE_EQ(info(fusion).ratio, 0.35) << "the mean over layers 2 and 3";
+  EXPECT_EQ(info(fusion).n_check_layers, 2u);
+}
+
+TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
+  const auto refused = [&](const FuseCase& how, const std::string& sentence) {
+    const Outcome o = outcome_of(how);
+    EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT) << how;
+    EXPECT_NE(o.message.find(sentence), std::string::npos) << o.message;
+  };
+  const auto with_checks = [](uint32_t policy, std::vector<blend_check_layer> checks) {
+    FuseCase how{.policy = policy};
+    how.check_layers = std::move(checks);
+    return how;
+  };
+  const auto with_terms = [](std::vector<blend_policy_term> terms) {
+    FuseCase how{.policy = BLEND_POLICY_UNION};
+    how.terms = std::move(terms);
+    return how;
+  };
+  const double nan = std::numeric_limits<double>::quiet_NaN();
+  refused({.policy = 0}, "policy 0");
+  refused({.policy = 9}, "policy 9");
+  refused({.policy = BLEND_POLICY_CALLBACK}, "needs a score callback");
+  refused({.norm = 3}, "norm 3");
+  refused({.relative = 2}, "relative 2");
+  refused(with_terms({}), "needs 1 to 16 terms");
+  refused(with_terms(std::vector<blend_policy_term>(17, {BLEND_POLICY_HKVD, 0, 1.0})),
+          "17 were given");
+  refused(with_terms({{BLEND_POLICY_UNION, 0, 1.0}}), "term 0: policy 8");
+  refused(with_terms({{BLEND_POLICY_HKVD, 0, 1.0}, {BLEND_POLICY_REUSE, 0, 1.0}}),
+          "term 1: policy 2");
+  refused(with_terms({{BLEND_POLICY_HKVD, 0, 0.0}}), "share 0");
+  refused(with_terms({{BLEND_POLICY_HKVD, 0, nan}}), "share nan");
+  refused(with_terms({{BLEND_POLICY_HKVD, 0, 1e300}}), "share 1e+300");
+  refused(with_terms({{BLEND_POLICY_CALLBACK, 0, 1.0}}), "needs a score callback");
+  FuseCase terms_without_union{.policy = BLEND_POLICY_HKVD};
+  terms_without_union.terms = {{BLEND_POLICY_HKVD, 0, 1.0}};
+  refused(terms_without_union, "the policy is not BLEND_POLICY_UNION");
+  refused(with_checks(BLEND_POLICY_REUSE, {{1, 0, 0.1}}), "chooses no rows");
+  refused(with_checks(BLEND_POLICY_HKVD, {{0, 0, 0.1}}), "layer 0 must lie in 1 .. 3");
+  refused(with_checks(BLEND_POLICY_HKVD, {{4, 0, 0.1}}), "layer 4 must lie in 1 .. 3");
+  refused(with_checks(BLEND_POLICY_HKVD, {{1, 0, 1.5}}), "ratio 1.5");
+  refused(with_checks(BLEND_POLICY_HKVD, {{1, 0, nan}}), "ratio nan");
+  refused(with_checks(BLEND_POLICY_HKVD, {{2, 0, 0.2}, {1, 0, 0.1}}), "rising order");
+  refused(with_checks(BLEND_POLICY_HKVD, {{1, 0, 0.2}, {1, 0, 0.1}}), "rising order");
+  refused(with_checks(BLEND_POLICY_HKVD, {{1, 0, 0.2}, {2, 0, 0.3}}), "cannot come back");
+  prompt_.back().kind = BLEND_SEGMENT_TEXT;
+  refused({.policy = BLEND_POLICY_QUESTION}, "needs a prompt whose last segment is a question");
+}
+
+TEST_F(Policies, ReservedMembersMustBeZero) {
+  FuseCase how{.policy = BLEND_POLICY_HKVD};
+  how.check_layers = {{1, 7, 0.2}};
+  EXPECT_EQ(outcome_of(how).code, BLEND_E_INVALID_STRUCT);
+  how = {.policy = BLEND_POLICY_UNION};
+  how.terms = {{BLEND_POLICY_HKVD, 1, 1.0}};
+  EXPECT_EQ(outcome_of(how).code, BLEND_E_INVALID_STRUCT);
+}
+
+TEST_F(Policies, OneTokenChunksAndAPromptThatEndsInAChunk) {
+  SplitMix rng(9);
+  prompt_.clear();
+  for (int i = 0; i < 12; ++i) {
+    prompt_.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng, 320, 1), false});
+  }
+  for (const uint32_t policy : {BLEND_POLICY_HKVD, BLEND_POLICY_FIRST_K, BLEND_POLICY_RANDOM}) {
+    const FuseCase how{.policy = policy, .ratio = 0.5};
+    // 12 reused rows, 6 chosen; the first is exact and the last computed anyway.
+    const std::vector<uint32_t> rows = rows_of(how);
+    EXPECT_EQ(rows.size(), 6u) << how;
+    EXPECT_GE(rows.front(), 1u);
+    EXPECT_LE(rows.back(), 10u);
+  }
+  prompt_.push_back({BLEND_SEGMENT_CHUNK, {}, false});
+  EXPECT_EQ(outcome_of({}).code, BLEND_E_INVALID_ARGUMENT) << "an empty chunk is left out";
+}
+
+TEST_F(Policies, FallingCheckLayersAreAccepted) {
+  blend_check_layer checks[3];
+  size_t n = 3;
+  const auto code_of = [&](double ratio, uint32_t first_layer, blend_check_layer* out) {
+    blend_error* error = nullptr;
+    const int32_t code =
+        blend_falling_check_layers(model_.get(), ratio, first_layer, out, &n, &error);
+    return outcome(code, error).code;
+  };
+  ASSERT_EQ(code_of(0.2, 1, checks), BLEND_OK);
+  EXPECT_EQ(n, 2u) << "layers 1 and 2 of four: behind the last there is nothing to choose for";
+  FuseCase how{.policy = BLEND_POLICY_HKVD};
+  how.check_layers.assign(checks, checks + n);
+  EXPECT_NEAR(info(fuse(model_, store_, prompt_, how)).ratio, 0.2, 1e-12);
+
+  EXPECT_EQ(code_of(2, 1, checks), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of(0.2, 4, checks), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(code_of(0.2, 1, nullptr), BLEND_E_INVALID_ARGUMENT);
+  n = 0;
+  EXPECT_EQ(code_of(0.2, 1, checks), BLEND_E_INVALID_ARGUMENT);
+}
+
+}  // namespace
+}  // namespace blend::test
