@@ -198,6 +198,44 @@ BLEND_API int32_t blend_model_info_init(blend_model_info *info, size_t struct_si
 BLEND_API int32_t blend_model_get_info(const blend_model *model, blend_model_info *info,
                                        blend_error **err);
 
+#define BLEND_ROPE_INTERLEAVED 1u /* pairs (0,1), (2,3), ...: GGUF `llama` files */
+#define BLEND_ROPE_HALF_SPLIT 2u  /* pairs (0,d/2), (1,d/2+1), ...: Hugging Face transformers */
+
+/* What libblend must know of a model that the host runs itself. The frequency of pair i is
+ * rope_theta^(-2i/rotary_dim) / rope_linear_scale / rope_freq_factors[i]; rotations that also change
+ * the length of K (YaRN's attention factor) are not covered. */
+typedef struct blend_model_description {
+  uint32_t struct_size;
+  uint32_t n_layers;
+  uint32_t n_heads; /* query heads, a multiple of n_kv_heads */
+  uint32_t n_kv_heads;
+  uint32_t head_dim;
+  uint32_t n_vocab;
+  uint32_t context_length;  /* rows a plan may have */
+  uint32_t weight_dtype;    /* BLEND_KV_F32 (default), _F16 or _BF16: what BLEND_KV_AUTO goes by */
+  uint32_t rope_layout;     /* BLEND_ROPE_*; default HALF_SPLIT */
+  uint32_t rotary_dim;      /* elements of a head that rotate; 0 (default) = head_dim */
+  double rope_theta;        /* default 10000 */
+  double rope_linear_scale; /* default 1 */
+  const float *rope_freq_factors; /* [rotary_dim / 2]; NULL (default): all 1 */
+  size_t n_rope_freq_factors;
+  const char *name; /* names the weights, e.g. "org/model@revision"; NULL = "" */
+  uint8_t fingerprint[32]; /* all zero (default): made of the name and all the numbers above */
+} blend_model_description;
+
+BLEND_API int32_t blend_model_description_init(blend_model_description *description,
+                                               size_t struct_size);
+
+/* A model that the host runs itself: no weights, no tokenizer. For blend_put_kv, blend_chunk_find
+ * and the step API (blend_plan_create). What needs weights or a tokenizer (blend_tokenize,
+ * blend_precompute, blend_fuse, ...) refuses it with INVALID_ARGUMENT.
+ * Two models with one fingerprint share their chunks, so weights that differ must differ in name or
+ * fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the member; neither a name
+ * nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
+BLEND_API int32_t blend_model_describe(blend_model **out, const blend_ctx *ctx,
+                                       const blend_model_description *description,
+                                       blend_error **err);
+
 #define BLEND_TOKENIZE_BOS 1u     /* put the BOS token in front, if the model has one */
 #define BLEND_TOKENIZE_SPECIAL 2u /* recognise special tokens such as "</s>" in the text; without
                                      it they are plain text (safe for untrusted input) */
@@ -336,6 +374,48 @@ BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *
                                    const int32_t *tokens, size_t n_tokens,
                                    const blend_precompute_options *options, blend_chunk_id *id,
                                    blend_error **err);
+
+/* ---- Chunks that the host prefilled ------------------------------------------------------- */
+
+#define BLEND_KV_VIEW_UNROTATED 1u /* K is before RoPE; without it, K is rotated to its row's place */
+
+/* K and V of consecutive rows of one layer in the host's memory. Element e of head h of row i lies at
+ * k + i * row_stride + h * head_stride + e, the same for v: [rows, n_kv_heads, head_dim] (the
+ * default) and [n_kv_heads, rows, head_dim] (row_stride = head_dim, head_stride = rows * head_dim)
+ * both fit. Only blend_fetch_kv writes through it. */
+typedef struct blend_kv_view {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t flags;       /* BLEND_KV_VIEW_* */
+  uint32_t dtype;       /* BLEND_KV_F32 (default), _F16 or _BF16 */
+  uint32_t reserved0;   /* 0 */
+  void *k;
+  void *v;
+  size_t row_stride;  /* elements from row to row; 0 (default): n_kv_heads * head_dim */
+  size_t head_stride; /* elements from head to head; 0 (default): head_dim */
+} blend_kv_view;
+
+BLEND_API int32_t blend_kv_view_init(blend_kv_view *view, size_t struct_size);
+
+/* Whether a chunk is in the store: the look-up that a fuse would do, without counting it.
+ * `options` (prefix, tenant) as for blend_precompute, may be NULL; `id` may be NULL, and is given
+ * either way. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
+BLEND_API int32_t blend_chunk_find(const blend_model *model, const blend_store *store,
+                                   const int32_t *tokens, size_t n_tokens,
+                                   const blend_precompute_options *options, blend_chunk_id *id,
+                                   blend_error **err);
+
+/* Stores a chunk whose K and V the host's own engine computed, as blend_precompute does with the
+ * built-in one: the rows of `tokens`, prefilled after options.prefix (which is not stored).
+ * layers: [n_layers], each the chunk's n_tokens rows; rotated K is turned back from the positions
+ * first_position, first_position + 1, ... (options.n_prefix, as a rule). When it returns BLEND_OK
+ * the chunk is on disk; one of the same id is replaced. `id` and `options` may be NULL.
+ * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH, NUMERIC (names layer and row; or a value that does not
+ * fit the store's kv_dtype), FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_put_kv(const blend_model *model, const blend_store *store,
+                               const int32_t *tokens, size_t n_tokens,
+                               const blend_kv_view *layers, size_t n_layers,
+                               uint32_t first_position, const blend_precompute_options *options,
+                               blend_chunk_id *id, blend_error **err);
 
 /* ---- Fuse -------------------------------------------------------------------------------- */
 

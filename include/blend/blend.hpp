@@ -188,6 +188,10 @@ using LayerInfo = detail::Initialised<blend_layer_info, blend_layer_info_init>;
 using SegmentInfo = detail::Initialised<blend_segment_info, blend_segment_info_init>;
 
 using StoreOptions = detail::Initialised<blend_store_options, blend_store_options_init>;
+using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
+// Built from pointers of the host; what they point at must outlive it.
+using KvView = detail::Initialised<blend_kv_view, blend_kv_view_init>;
+
 using GenerateOptions = detail::Initialised<blend_generate_options, blend_generate_options_init>;
 
 // The functions below take the place of the C callback members, which stay null.
@@ -327,6 +331,13 @@ class Model {
     outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
+  // A model that the host runs itself (blend_model_describe): for put_kv, find and Plan.
+  Model(const Context& ctx, const ModelDescription& description) {
+    detail::Outcome outcome;
+    blend_model* raw = nullptr;
+    outcome.check(blend_model_describe(&raw, ctx.get(), &description, outcome.out()));
+    handle_ = {raw, {ctx.events()}};
+  }
   // The strings in it are valid while the model is open.
   ModelInfo info() const {
     detail::Outcome outcome;
@@ -391,6 +402,29 @@ class Model {
         blend_falling_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
     out.resize(n);
     return out;
+  }
+  // Stores a chunk whose K and V the host computed: layers [n_layers], each the rows of `tokens` at
+  // the positions first_position, first_position + 1, ...
+  ChunkId put_kv(const Store& store, const Tokens& tokens, const std::vector<KvView>& layers,
+                 uint32_t first_position,
+                 const PrecomputeOptions& options = PrecomputeOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const PrecomputeOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    ChunkId id;
+    outcome.check(blend_put_kv(get(), store.get(), tokens.data(), tokens.size(), layers.data(),
+                               layers.size(), first_position, &copy, &id, outcome.out()));
+    return id;
+  }
+  // Whether the store holds a chunk; its id goes to *id, if wanted, either way.
+  bool find(const Store& store, const Tokens& tokens,
+            const PrecomputeOptions& options = PrecomputeOptions(), ChunkId* id = nullptr) const {
+    detail::Outcome outcome;
+    const int32_t code = blend_chunk_find(get(), store.get(), tokens.data(), tokens.size(),
+                                          &options, id, outcome.out());
+    if (code == BLEND_E_NOT_FOUND) return false;
+    outcome.check(code);
+    return true;
   }
   const blend_model* get() const noexcept { return handle_.get(); }
   const std::shared_ptr<const EventFn>& events() const noexcept {

@@ -111,6 +111,21 @@ struct Correction {
   const uint32_t* row = nullptr;  // host [capacity]: the row of kv for a slot, or kNone
 };
 
+// K and V of consecutive rows of one layer in the memory of a host that runs the model itself:
+// element e of head h of row i lies at i * row_stride + h * head_stride + e, of dtype.
+struct HostKv {
+  std::byte* k = nullptr;
+  std::byte* v = nullptr;
+  DType dtype = DType::f32;
+  bool rotated = true;     // K carries its row's position; false: before RoPE
+  size_t row_stride = 0;   // elements
+  size_t head_stride = 0;  // elements
+  uint32_t n_kv_heads = 0;
+  uint32_t head_dim = 0;
+
+  uint32_t kv_dim() const { return n_kv_heads * head_dim; }
+};
+
 class Backend {
  public:
   virtual ~Backend() = default;
@@ -185,6 +200,16 @@ class Backend {
   // Splits and rounds fresh K | V to storage: k, v: host [rows, kv_dim] of dtype. NUMERIC when a
   // value is not finite in dtype.
   virtual Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) = 0;
+
+  // ---- A host that runs the model itself (the step API)
+  // Rows of `src` as the model computes them: kv[i] = K | V of row i, K turned back from pos[i] if
+  // it is rotated; pos: host [kv.rows]. NUMERIC names the first row that is not finite.
+  virtual Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
+                           Tensor kv) = 0;
+  // place() into host memory: row r of the prompt is row r of `dst`. NUMERIC when a value is not
+  // finite in its dtype.
+  virtual Status place_host(const HostKv& dst, const RopeTable& rope,
+                            std::span<const StoredRun> runs, const uint8_t* skip) = 0;
 };
 
 // The CPU backend on `pool`, which must outlive it. Never fails on supported hosts but for memory.

@@ -75,7 +75,8 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
   return out;
 }
 
-Result<blend::FuseOptions> read_options(const blend_fuse_options& o, const blend::Model& model) {
+Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
+                                        const blend::ModelDescription& model) {
   BLEND_RETURN_IF_ERROR(check_choice("policy", o.policy, BLEND_POLICY_UNION));
   BLEND_RETURN_IF_ERROR(check_choice("metric", o.metric, BLEND_METRIC_KV));
   BLEND_RETURN_IF_ERROR(check_choice("norm", o.norm, BLEND_NORM_L1));
@@ -110,7 +111,7 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o, const blend
   return out;
 }
 
-Result<Segment> read_segment(const blend_segment& in, const blend::Model& model) {
+Result<Segment> read_segment(const blend_segment& in, const blend::ModelDescription& model) {
   BLEND_RETURN_IF_ERROR(check_choice("kind", in.kind, BLEND_SEGMENT_QUESTION));
   Segment out;
   out.kind = static_cast<blend::SegmentKind>(in.kind);
@@ -132,7 +133,7 @@ Result<Segment> read_segment(const blend_segment& in, const blend::Model& model)
 
 // The array's stride is the struct_size of the host's header, which may be newer than ours.
 Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
-                                           const blend::Model& model) {
+                                           const blend::ModelDescription& model) {
   std::vector<Segment> out;
   const auto* at = reinterpret_cast<const unsigned char*>(segments);
   for (size_t i = 0; i < n; ++i) {
@@ -172,7 +173,7 @@ int32_t blend_falling_check_layers(const blend_model* model, double ratio, uint3
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(out);
     BLEND_REQUIRE(n);
-    const uint32_t n_layers = model->model->config().n_layers;
+    const uint32_t n_layers = model->description->config().n_layers;
     if (*n == 0) {
       return Status{BLEND_E_INVALID_ARGUMENT, "n must say how many check layers are wanted"};
     }
@@ -198,19 +199,19 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     if (n_segments > 0) BLEND_REQUIRE(segments);
     blend_fuse_options o = default_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_ASSIGN(const blend::FuseOptions fuse_options, read_options(o, *model->model));
-    BLEND_ASSIGN(const std::vector<Segment> list,
-                 read_segments(segments, n_segments, *model->model));
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(const blend::FuseOptions fuse_options, read_options(o, *loaded));
+    BLEND_ASSIGN(const std::vector<Segment> list, read_segments(segments, n_segments, *loaded));
 
     blend::StoreAccess access;
     if (store != nullptr) {
       access.store = store->store.get();
       access.read_only = store->read_only;
-      access.kv_dtype = blend::capi::resolve_kv_dtype(*store, *model->model);
+      access.kv_dtype = blend::capi::resolve_kv_dtype(*store, *loaded);
     }
     auto handle = std::make_unique<blend_fusion>();
     BLEND_ASSIGN(handle->fused,
-                 blend::fuse(model->model, access, list, fuse_options,
+                 blend::fuse(loaded, access, list, fuse_options,
                              blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
     *out = handle.release();
     return Status::ok();

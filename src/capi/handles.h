@@ -22,7 +22,10 @@ struct blend_ctx {
 };
 
 struct blend_model {
-  std::shared_ptr<const blend::Model> model;
+  std::shared_ptr<const blend::ModelDescription> description;
+
+  // The same with its weights and tokenizer; INVALID_ARGUMENT when it is only described.
+  blend::Result<std::shared_ptr<const blend::Model>> loaded() const;
 };
 
 struct blend_store {
@@ -51,7 +54,7 @@ inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, 
 }
 
 // BLEND_KV_* of a store resolved for a model.
-DType resolve_kv_dtype(const blend_store& store, const Model& model);
+DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model);
 uint32_t kv_dtype_code(DType dtype);
 
 }  // namespace blend::capi

@@ -38,6 +38,16 @@ Status copy_out(const T* data, size_t n, T* out, size_t capacity, size_t* n_out,
 
 }  // namespace
 
+blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
+  const blend::Model* const model = description->loaded();
+  if (model == nullptr) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "this model is only described: it has no weights and no tokenizer here; open its "
+                  "file with blend_model_open, or run it in the host and use blend_plan_create"};
+  }
+  return std::shared_ptr<const blend::Model>(description, model);
+}
+
 extern "C" {
 
 int32_t blend_model_options_init(blend_model_options* options, size_t struct_size) {
@@ -58,7 +68,7 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
         blend::Model::load(ctx->runtime, path, o.max_context,
                            blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
     if (!loaded.is_ok()) return loaded.status().with_context("model '" + std::string(path) + "'");
-    handle->model = std::move(*loaded);
+    handle->description = std::move(*loaded);
     *out = handle.release();
     return Status::ok();
   });
@@ -74,9 +84,17 @@ int32_t blend_model_info_init(blend_model_info* info, size_t struct_size) {
 int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(model);
-    const blend::Model& m = *model->model;
+    const blend::ModelDescription& m = *model->description;
     const blend::ModelConfig& c = m.config();
     blend_model_info i{};
+    i.bos_token = i.eos_token = -1;
+    if (const blend::Model* const loaded = m.loaded()) {
+      i.bos_token = loaded->tokenizer().bos();
+      i.eos_token = loaded->tokenizer().eos();
+      i.add_bos = loaded->tokenizer().add_bos() ? 1 : 0;
+      i.n_parameters = loaded->n_parameters();
+      i.weight_bytes = loaded->weight_bytes();
+    }
     i.n_layers = c.n_layers;
     i.d_model = c.d_model;
     i.n_heads = c.n_heads;
@@ -85,12 +103,7 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
     i.d_ff = c.d_ff;
     i.n_vocab = c.n_vocab;
     i.context_length = m.context_length();
-    i.bos_token = m.tokenizer().bos();
-    i.eos_token = m.tokenizer().eos();
-    i.add_bos = m.tokenizer().add_bos() ? 1 : 0;
     i.rope_theta = c.rope.theta;
-    i.n_parameters = m.n_parameters();
-    i.weight_bytes = m.weight_bytes();
     i.kv_bytes_per_token = uint64_t{2} * c.n_layers * c.kv_dim() *
                            static_cast<uint64_t>(m.backend().activation_bytes());
     i.architecture = c.architecture.c_str();
@@ -111,7 +124,8 @@ int32_t blend_tokenize(const blend_model* model, const char* text, size_t text_b
     if (text_bytes > 0) BLEND_REQUIRE(text);
     if (capacity > 0) BLEND_REQUIRE(tokens);
     BLEND_RETURN_IF_ERROR(check_flags(flags));
-    const std::vector<int32_t> ids = model->model->tokenizer().encode({text, text_bytes}, flags);
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    const std::vector<int32_t> ids = loaded->tokenizer().encode({text, text_bytes}, flags);
     return copy_out(ids.data(), ids.size(), tokens, capacity, n_tokens, "tokens");
   });
 }
@@ -127,8 +141,9 @@ int32_t blend_detokenize(const blend_model* model, const int32_t* tokens, size_t
     if (capacity > 0) BLEND_REQUIRE(text);
     BLEND_RETURN_IF_ERROR(check_flags(flags));
     const std::span<const int32_t> ids(tokens, n_tokens);
-    BLEND_RETURN_IF_ERROR(model->model->check_tokens(ids, "blend_detokenize"));
-    BLEND_ASSIGN(const std::string decoded, model->model->tokenizer().decode(ids, flags));
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_RETURN_IF_ERROR(loaded->check_tokens(ids, "blend_detokenize"));
+    BLEND_ASSIGN(const std::string decoded, loaded->tokenizer().decode(ids, flags));
     return copy_out(decoded.data(), decoded.size(), text, capacity, n_bytes, "bytes");
   });
 }

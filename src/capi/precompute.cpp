@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "capi/chunk_request.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
@@ -18,6 +19,32 @@ blend_precompute_options defaults() {
 
 }  // namespace
 
+namespace blend::capi {
+
+Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_store& store,
+                                        const int32_t* tokens, size_t n_tokens,
+                                        const blend_precompute_options* options) {
+  blend_precompute_options o = defaults();
+  BLEND_RETURN_IF_ERROR(read_struct(options, o));
+  BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));
+  if (o.n_prefix > 0 && o.prefix == nullptr) return null_argument("prefix");
+  if (n_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};
+  const ModelDescription& m = *model.description;
+  ChunkRequest request;
+  const std::span<const int32_t> chunk(tokens, n_tokens);
+  request.prefix = {o.prefix, o.n_prefix};
+  BLEND_RETURN_IF_ERROR(m.check_length(n_tokens, "chunk"));
+  BLEND_RETURN_IF_ERROR(m.check_length(o.n_prefix, "prefix"));
+  BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
+  BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "prefix"));
+  request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
+                                o.tenant != nullptr ? o.tenant : "", chunk);
+  request.watch = make_watch(o.cancel, o.progress, o.progress_user);
+  return request;
+}
+
+}  // namespace blend::capi
+
 extern "C" {
 
 int32_t blend_precompute_options_init(blend_precompute_options* options, size_t struct_size) {
@@ -31,32 +58,19 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(tokens);
-    blend_precompute_options o = defaults();
-    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
-    if (o.n_prefix > 0) BLEND_REQUIRE(o.prefix);
-    if (n_tokens == 0) {
-      return blend::Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};
-    }
-    const blend::Model& m = *model->model;
-    const std::span<const int32_t> chunk(tokens, n_tokens);
-    const std::span<const int32_t> prefix(o.prefix, o.n_prefix);
-    BLEND_RETURN_IF_ERROR(m.check_length(n_tokens, "chunk"));
-    BLEND_RETURN_IF_ERROR(m.check_length(o.n_prefix, "prefix"));
-    BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
-    BLEND_RETURN_IF_ERROR(m.check_tokens(prefix, "prefix"));
-
-    const blend::DType dtype = blend::capi::resolve_kv_dtype(*store, m);
-    blend::ChunkMeta meta =
-        blend::describe_chunk(m, dtype, prefix, o.tenant != nullptr ? o.tenant : "", chunk);
-    if (id != nullptr) std::memcpy(id->bytes, meta.id.data(), meta.id.size());
-    BLEND_ASSIGN(const bool stored, store->store->contains(meta.id));
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(blend::capi::ChunkRequest request,
+                 blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
+    const blend::Sha256 chunk_id = request.meta.id;
+    if (id != nullptr) std::memcpy(id->bytes, chunk_id.data(), chunk_id.size());
+    BLEND_ASSIGN(const bool stored, store->store->contains(chunk_id));
     if (stored) return int32_t{BLEND_EXISTS};
     if (store->read_only) {
       return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
     }
-    const blend::Watch watch = blend::capi::make_watch(o.cancel, o.progress, o.progress_user);
-    BLEND_ASSIGN(const auto record, blend::precompute_chunk(m, prefix, std::move(meta), watch));
+    BLEND_ASSIGN(
+        const auto record,
+        blend::precompute_chunk(*loaded, request.prefix, std::move(request.meta), request.watch));
     BLEND_RETURN_IF_ERROR(store->store->put(*record));
     return int32_t{BLEND_OK};
   });

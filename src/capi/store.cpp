@@ -8,7 +8,7 @@ using blend::Status;
 
 namespace blend::capi {
 
-DType resolve_kv_dtype(const blend_store& store, const Model& model) {
+DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model) {
   switch (store.kv_dtype) {
     case BLEND_KV_F32:
       return DType::f32;

@@ -1,17 +1,13 @@
 #include "engine/model.h"
 
-#include <algorithm>
-#include <atomic>
-#include <bit>
-
 namespace blend {
 
 Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtime,
                                                  const std::string& path, uint32_t max_context,
                                                  const Watch& watch) {
-  std::shared_ptr<Model> model(new Model());
-  model->runtime_ = std::move(runtime);
+  std::shared_ptr<Model> model(new Model(std::move(runtime)));
   BLEND_ASSIGN(model->source_, open_model_source(path));
+  model->config_ = model->source_->config();
   const uint32_t trained = model->config().context_length;
   if (max_context > trained) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
@@ -63,32 +59,6 @@ Status Model::pack(const Watch& watch) {
     BLEND_RETURN_IF_ERROR(vector(l.ffn_norm, i, TensorRole::ffn_norm));
     BLEND_RETURN_IF_ERROR(matrix(l.gate_up, i, {TensorRole::ffn_gate, TensorRole::ffn_up}));
     BLEND_RETURN_IF_ERROR(matrix(l.ffn_down, i, {TensorRole::ffn_down}));
-  }
-  return Status::ok();
-}
-
-Result<std::shared_ptr<const RopeTable>> Model::rope(uint32_t n_positions) const {
-  std::lock_guard lock(rope_mutex_);
-  if (rope_ == nullptr || rope_->n_positions() < n_positions) {
-    const uint32_t grown = std::min(std::bit_ceil(std::max(n_positions, 1024u)), context_length_);
-    BLEND_ASSIGN(rope_, backend().make_rope(config().rope, std::max(grown, n_positions)));
-  }
-  return rope_;
-}
-
-Status Model::check_length(size_t n, const std::string& what) const {
-  if (n <= context_length_) return Status::ok();
-  return make_error(BLEND_E_CONTEXT_LENGTH, "%s: %zu tokens; the model's context is %u",
-                    what.c_str(), n, context_length_);
-}
-
-Status Model::check_tokens(std::span<const int32_t> tokens, const std::string& what) const {
-  for (size_t i = 0; i < tokens.size(); ++i) {
-    if (tokens[i] < 0 || static_cast<uint32_t>(tokens[i]) >= config().n_vocab) {
-      return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "%s: token %zu is %d, outside the vocabulary of %u tokens", what.c_str(), i,
-                        tokens[i], config().n_vocab);
-    }
   }
   return Status::ok();
 }

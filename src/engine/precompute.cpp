@@ -7,8 +7,9 @@
 
 namespace blend {
 
-ChunkMeta describe_chunk(const Model& model, DType dtype, std::span<const int32_t> prefix,
-                         std::string_view tenant, std::span<const int32_t> tokens) {
+ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,
+                         std::span<const int32_t> prefix, std::string_view tenant,
+                         std::span<const int32_t> tokens) {
   const ModelConfig& c = model.config();
   ChunkMeta meta;
   meta.id = chunk_id(model.fingerprint(), dtype, prefix, tenant, tokens);

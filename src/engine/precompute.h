@@ -18,7 +18,8 @@ Result<std::shared_ptr<const ChunkRecord>> precompute_chunk(const Model& model,
                                                             ChunkMeta meta, const Watch& watch);
 
 // The description that precompute_chunk and the look-up of a chunk share.
-ChunkMeta describe_chunk(const Model& model, DType dtype, std::span<const int32_t> prefix,
-                         std::string_view tenant, std::span<const int32_t> tokens);
+ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,
+                         std::span<const int32_t> prefix, std::string_view tenant,
+                         std::span<const int32_t> tokens);
 
 }  // namespace blend

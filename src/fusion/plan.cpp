@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "engine/model.h"
 #include "engine/precompute.h"
 #include "fusion/clock.h"
 
@@ -158,6 +159,12 @@ Status Planner::resolve(const Segment& segment, size_t index, Plan& plan, bool& 
 }
 
 Status Planner::precompute(size_t index, Plan& plan, const Watch& watch) {
+  const Model* const model = model_.loaded();
+  if (model == nullptr) {
+    return {BLEND_E_INVALID_ARGUMENT,
+            "it is missing, and a model that is only described cannot prefill it: choose "
+            "BLEND_MISS_COMPUTE or BLEND_MISS_FAIL"};
+  }
   PlannedSegment& s = plan.segments[index];
   const std::span<const int32_t> tokens = std::span(plan.tokens).subspan(s.first_row, s.n_rows);
   const std::span<const int32_t> prefix = prefix_of(plan, s);
@@ -169,7 +176,7 @@ Status Planner::precompute(size_t index, Plan& plan, const Watch& watch) {
   }
   if (record == nullptr) {
     const Watch cancel_only{watch.cancel, {}};
-    BLEND_ASSIGN(record, precompute_chunk(model_, prefix, std::move(meta), cancel_only));
+    BLEND_ASSIGN(record, precompute_chunk(*model, prefix, std::move(meta), cancel_only));
     computed_.push_back(record);
     if (store_ != nullptr && write_back_) {
       // A store that cannot take it is not this prompt's problem.

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "base/cancel.h"
-#include "engine/model.h"
+#include "engine/model_description.h"
 #include "fusion/options.h"
 #include "store/chunk_store.h"
 
@@ -49,7 +49,7 @@ struct Plan {
 class Planner {
  public:
   // `store` may be null where nothing needs it. `kv_dtype`: what missing chunks are stored as.
-  Planner(const Model& model, ChunkStore* store, bool write_back, DType kv_dtype,
+  Planner(const ModelDescription& model, ChunkStore* store, bool write_back, DType kv_dtype,
           const FuseOptions& options)
       : model_(model),
         store_(store),
@@ -77,7 +77,7 @@ class Planner {
   std::span<const int32_t> prefix_of(const Plan& plan, const PlannedSegment& s) const;
   bool is_exact(const Plan& plan, const PlannedSegment& s) const;
 
-  const Model& model_;
+  const ModelDescription& model_;
   ChunkStore* store_;
   bool write_back_;
   DType kv_dtype_;

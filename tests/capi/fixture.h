@@ -97,6 +97,7 @@ void close_world(world* w);
   X(nulls_model)                         \
   X(nulls_store)                         \
   X(nulls_fusion)                        \
+  X(nulls_host)                          \
   X(version_and_codes)                   \
   X(structs_init)                        \
   X(structs_size)                        \

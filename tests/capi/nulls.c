@@ -206,3 +206,35 @@ void version_and_codes(const fixture* f) {
   CHECK(strcmp(blend_code_name(BLEND_E_INTERNAL), "BLEND_E_INTERNAL") == 0);
   CHECK(strcmp(blend_code_name(-9999), "BLEND_E_?") == 0);
 }
+
+void nulls_host(const fixture* f) {
+  world w;
+  blend_model* model = NULL;
+  blend_model_description d;
+  blend_kv_view view;
+  blend_chunk_id id;
+  int32_t tokens[4] = {5, 6, 7, 8};
+  REQUIRE(open_world(f, &w));
+  CHECK(blend_model_description_init(NULL, sizeof d) == INVALID);
+  CHECK(blend_model_description_init(&d, sizeof d) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_model_describe(NULL, w.ctx, &d, &err));
+  CHECK_CODE(INVALID, blend_model_describe(&model, NULL, &d, &err));
+  CHECK_CODE(INVALID, blend_model_describe(&model, w.ctx, NULL, &err));
+  CHECK_CODE(INVALID, blend_model_describe(&model, w.ctx, &d, &err)); /* zeros make no model */
+  CHECK(model == NULL);
+
+  CHECK_CODE(INVALID, blend_chunk_find(NULL, w.store, tokens, 4, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_find(w.model, NULL, tokens, 4, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_find(w.model, w.store, NULL, 4, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_find(w.model, w.store, tokens, 0, NULL, &id, &err));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_chunk_find(w.model, w.store, tokens, 4, NULL, NULL, &err));
+
+  CHECK(blend_kv_view_init(NULL, sizeof view) == INVALID);
+  CHECK(blend_kv_view_init(&view, sizeof view) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_put_kv(NULL, w.store, tokens, 4, &view, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_put_kv(w.model, NULL, tokens, 4, &view, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, NULL, 4, &view, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, tokens, 4, NULL, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, tokens, 4, NULL, 0, 0, NULL, &id, &err));
+  close_world(&w);
+}

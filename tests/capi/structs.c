@@ -50,6 +50,8 @@ static void check_init(const char* name, init_fn init, size_t size) {
   X(blend_ctx_options)        \
   X(blend_model_options)      \
   X(blend_model_info)         \
+  X(blend_model_description)  \
+  X(blend_kv_view)            \
   X(blend_store_options)      \
   X(blend_chunk_info)         \
   X(blend_store_stat)         \

@@ -54,6 +54,11 @@ class CpuBackend final : public Backend {
   Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;
   Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override;
 
+  Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
+                   Tensor kv) override;
+  Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
+                    const uint8_t* skip) override;
+
  private:
   ThreadPool& pool_;
   ScratchPool scratch_;

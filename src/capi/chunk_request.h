@@ -1,0 +1,23 @@
+// What blend_precompute, blend_put_kv and blend_chunk_find are asked for, checked and typed.
+#pragma once
+
+#include <span>
+
+#include "base/cancel.h"
+#include "capi/handles.h"
+#include "store/chunk.h"
+
+namespace blend::capi {
+
+struct ChunkRequest {
+  std::span<const int32_t> prefix;  // the host's memory: valid during the call
+  ChunkMeta meta;                   // id, shape and tokens
+  Watch watch;
+};
+
+// tokens: not null. INVALID_ARGUMENT, INVALID_STRUCT or CONTEXT_LENGTH name what is wrong.
+Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_store& store,
+                                        const int32_t* tokens, size_t n_tokens,
+                                        const blend_precompute_options* options);
+
+}  // namespace blend::capi
