@@ -12,7 +12,8 @@ add_library(blend_conformance_support STATIC
   ${BLEND_CONFORMANCE_DIR}/golden_file.cpp
   ${BLEND_CONFORMANCE_DIR}/host.cpp
   ${BLEND_CONFORMANCE_DIR}/own_golden.cpp
-  ${BLEND_CONFORMANCE_DIR}/random_prompt.cpp)
+  ${BLEND_CONFORMANCE_DIR}/random_prompt.cpp
+  ${BLEND_CONFORMANCE_DIR}/step_host.cpp)
 target_link_libraries(blend_conformance_support PUBLIC blend blend_test_support GTest::gtest
                       PRIVATE nlohmann_json::nlohmann_json)
 target_compile_definitions(blend_conformance_support PUBLIC
@@ -32,6 +33,7 @@ blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)
 blend_conformance_test(edit_test ${BLEND_CONFORMANCE_DIR}/edit_test.cpp)
 blend_conformance_test(threads_test ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)
 blend_conformance_test(described_test ${BLEND_CONFORMANCE_DIR}/described_test.cpp)
+blend_conformance_test(step_test ${BLEND_CONFORMANCE_DIR}/step_test.cpp)
 blend_conformance_test(text_test ${BLEND_CONFORMANCE_DIR}/text_test.cpp)
 
 add_executable(generate_golden ${BLEND_CONFORMANCE_DIR}/generate_golden.cpp)

@@ -134,9 +134,9 @@ inline int32_t on_progress(void* user, uint64_t done, uint64_t total) noexcept {
 
 inline int32_t on_score(void* user, uint32_t layer, const uint32_t* rows, const float* deviation,
                         size_t n, float* scores) noexcept {
-  return static_cast<Guarded<ScoreFn>*>(user)->call(
-      layer, Span<const uint32_t>(rows, n), Span<const float>(deviation, n),
-      Span<float>(scores, n));
+  return static_cast<Guarded<ScoreFn>*>(user)->call(layer, Span<const uint32_t>(rows, n),
+                                                    Span<const float>(deviation, n),
+                                                    Span<float>(scores, n));
 }
 
 inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* problem) noexcept {
@@ -310,6 +310,9 @@ class Store {
     return stat;
   }
   const blend_store* get() const noexcept { return handle_.get(); }
+  const std::shared_ptr<const EventFn>& events() const noexcept {
+    return handle_.get_deleter().events;
+  }
 
  private:
   detail::Handle<blend_store, blend_store_close> handle_;
@@ -609,6 +612,128 @@ class Fusion {
     return stop;
   }
   detail::Handle<blend_fusion, blend_fusion_close> handle_;
+};
+
+// A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"). Exclusive use;
+// the const functions may run concurrently with each other.
+class Plan {
+ public:
+  // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE. The plan keeps the functions
+  // of `options`: select() asks on_score, commit() tells on_progress. A cancel token must outlive
+  // it.
+  Plan(const Model& model, const Store* store, const Prompt& prompt,
+       const FuseOptions& options = FuseOptions())
+      : model_events_(model.events()), callbacks_(std::make_unique<Callbacks>(options)) {
+    auto copy = static_cast<const blend_fuse_options&>(options);
+    if (options.on_progress) {
+      copy.progress = &detail::on_progress;
+      copy.progress_user = &callbacks_->progress;
+    }
+    if (options.on_score) {
+      copy.score = &detail::on_score;
+      copy.score_user = &callbacks_->score;
+    }
+    const std::vector<blend_segment> segments = prompt.segments();
+    detail::Outcome outcome;
+    blend_plan* raw = nullptr;
+    check(outcome, blend_plan_create(&raw, model.get(), store == nullptr ? nullptr : store->get(),
+                                     segments.data(), segments.size(), &copy, outcome.out()));
+    handle_ = {raw, {store == nullptr ? nullptr : store->events()}};
+  }
+  void restart() {
+    detail::Outcome outcome;
+    outcome.check(blend_plan_restart(handle_.get(), outcome.out()));
+  }
+  void fetch(uint32_t layer, const KvView& layer_kv) {
+    detail::Outcome outcome;
+    outcome.check(blend_fetch_kv(handle_.get(), layer, &layer_kv, outcome.out()));
+  }
+  void synchronize(uint32_t layer) {
+    detail::Outcome outcome;
+    outcome.check(blend_synchronize(handle_.get(), layer, outcome.out()));
+  }
+  // `fresh` may be null where nothing is measured. Valid until the next select or restart.
+  Span<const uint32_t> select(uint32_t layer, const KvView* fresh) {
+    detail::Outcome outcome;
+    const uint32_t* rows = nullptr;
+    size_t n = 0;
+    check(outcome, blend_select(handle_.get(), layer, fresh, &rows, &n, outcome.out()));
+    return {rows, n};
+  }
+  void commit(uint32_t layer) {
+    detail::Outcome outcome;
+    check(outcome, blend_commit(handle_.get(), layer, outcome.out()));
+  }
+  // Rows that the host computes at this point. Valid until the next select or restart.
+  Span<const uint32_t> rows() const {
+    detail::Outcome outcome;
+    const uint32_t* rows = nullptr;
+    size_t n = 0;
+    outcome.check(blend_plan_rows(get(), &rows, &n, outcome.out()));
+    return {rows, n};
+  }
+  // Of the prompt. Valid while the plan is open.
+  Span<const int32_t> tokens() const {
+    detail::Outcome outcome;
+    const int32_t* tokens = nullptr;
+    size_t n = 0;
+    outcome.check(blend_plan_tokens(get(), &tokens, &n, outcome.out()));
+    return {tokens, n};
+  }
+  FusionInfo info() const {
+    detail::Outcome outcome;
+    FusionInfo info;
+    outcome.check(blend_plan_get_info(get(), &info, outcome.out()));
+    return info;
+  }
+  LayerInfo layer(uint32_t layer) const {
+    detail::Outcome outcome;
+    LayerInfo info;
+    outcome.check(blend_plan_get_layer(get(), layer, &info, outcome.out()));
+    return info;
+  }
+  SegmentInfo segment(size_t segment) const {
+    detail::Outcome outcome;
+    SegmentInfo info;
+    outcome.check(blend_plan_get_segment(get(), segment, &info, outcome.out()));
+    return info;
+  }
+  // Valid until the next select or restart.
+  Span<const uint32_t> selected() const {
+    detail::Outcome outcome;
+    const uint32_t* rows = nullptr;
+    size_t n = 0;
+    outcome.check(blend_plan_selected(get(), &rows, &n, outcome.out()));
+    return {rows, n};
+  }
+  // Valid until the next select or restart.
+  Span<const float> deviation() const {
+    detail::Outcome outcome;
+    const float* values = nullptr;
+    size_t n = 0;
+    outcome.check(blend_plan_deviation(get(), &values, &n, outcome.out()));
+    return {values, n};
+  }
+  const blend_plan* get() const noexcept { return handle_.get(); }
+
+ private:
+  struct Callbacks {
+    explicit Callbacks(const FuseOptions& options)
+        : on_progress(options.on_progress), on_score(options.on_score) {}
+    ProgressFn on_progress;
+    ScoreFn on_score;
+    detail::Outcome outcome;  // holds what they throw, until the call that asked them takes it
+    detail::Guarded<ProgressFn> progress{on_progress, outcome};
+    detail::Guarded<ScoreFn> score{on_score, outcome};
+  };
+  void check(detail::Outcome& outcome, int32_t code) {
+    outcome.thrown = std::exchange(callbacks_->outcome.thrown, nullptr);
+    outcome.check(code);
+  }
+  // The handle closes first: until then events of the model's context may come.
+  std::shared_ptr<const EventFn> model_events_;
+  std::unique_ptr<Callbacks> callbacks_;
+  detail::Handle<blend_plan, blend_plan_close> handle_;
 };
 
 }  // namespace blendpp

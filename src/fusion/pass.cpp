@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "fusion/checks.h"
+#include "fusion/stored_rows.h"
+
 namespace blend {
 namespace {
 
@@ -28,26 +31,12 @@ Pass::Pass(const std::shared_ptr<const Model>& model, const Plan& plan, const Fu
 
 // ---- Before the layers
 
-uint32_t Pass::first_stored_layer() const {
-  if (policy_ == nullptr) return 0;
-  const uint32_t first_check = checks_.front().layer;
-  // Up to the first check every row keeps its fresh K, V; a measurement there needs the stored too.
-  if (policy_->needs().nothing() && first_check > 0) return first_check + 1;
-  return first_check;
-}
-
 Status Pass::start_loader() {
-  std::vector<LayerLoader::Item> items;
-  first_load_ = n_layers_;
-  for (size_t i = 0; i < plan_.segments.size(); ++i) {
-    const PlannedSegment& s = plan_.segments[i];
-    if (!s.reused()) continue;
-    items.push_back({s.chunk.get(), s.exact ? 0u : first_stored_layer()});
-    loaded_segments_.push_back(i);
-    first_load_ = std::min(first_load_, items.back().first_layer);
-  }
-  if (items.empty()) return Status::ok();
-  BLEND_ASSIGN(loader_, LayerLoader::start(std::move(items), n_layers_, kRingDepth, clock_));
+  ChunksToLoad chunks = chunks_to_load(plan_, first_stored_layer(policy_, checks_), n_layers_);
+  loaded_segments_ = std::move(chunks.segments);
+  first_load_ = chunks.first_layer;
+  if (chunks.items.empty()) return Status::ok();
+  BLEND_ASSIGN(loader_, LayerLoader::start(std::move(chunks.items), n_layers_, kRingDepth, clock_));
   return Status::ok();
 }
 
@@ -95,15 +84,7 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
 }
 
 std::vector<StoredRun> Pass::staged_runs(const StagedLayer& staged) const {
-  std::vector<StoredRun> runs;
-  for (size_t i = 0; i < staged.chunks.size(); ++i) {
-    if (staged.chunks[i] == nullptr) continue;
-    const PlannedSegment& s = plan_.segments[loaded_segments_[i]];
-    const ChunkShape& shape = s.chunk->meta().shape;
-    runs.push_back({staged.chunks[i], staged.chunks[i] + shape.plane_bytes(), shape.dtype, s.n_rows,
-                    s.first_row});
-  }
-  return runs;
+  return stored_runs(plan_, loaded_segments_, staged);
 }
 
 Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account) {
@@ -159,24 +140,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
 // ---- A check layer
 
 std::vector<StoredRun> Pass::active_runs(const StagedLayer& staged) const {
-  std::vector<StoredRun> runs;
-  for (size_t i = 0; i < staged.chunks.size(); ++i) {
-    const PlannedSegment& s = plan_.segments[loaded_segments_[i]];
-    if (staged.chunks[i] == nullptr || s.exact) continue;
-    const ChunkShape& shape = s.chunk->meta().shape;
-    const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
-    auto at = std::lower_bound(active_.begin(), active_.end(), s.first_row);
-    const auto end = std::lower_bound(at, active_.end(), s.first_row + s.n_rows);
-    while (at != end) {
-      auto stop = at + 1;
-      while (stop != end && *stop == *(stop - 1) + 1) ++stop;
-      const std::byte* const k = staged.chunks[i] + (*at - s.first_row) * row_bytes;
-      runs.push_back({k, k + shape.plane_bytes(), shape.dtype, static_cast<uint32_t>(stop - at),
-                      static_cast<uint32_t>(at - active_.begin())});
-      at = stop;
-    }
-  }
-  return runs;
+  return stored_runs_among(plan_, loaded_segments_, staged, active_);
 }
 
 Status Pass::measure(Tensor kv, const StagedLayer& staged, std::vector<float>& deviation) {

@@ -35,8 +35,6 @@ class Pass {
   // ---- Before the layers
   Status prepare();
   Status start_loader();
-  // The first layer whose stored K, V of rows that are not exact are asked for.
-  uint32_t first_stored_layer() const;
 
   // ---- One layer
   Status layer(uint32_t layer, const Watch& watch);

@@ -40,7 +40,9 @@ static_assert(!std::is_copy_constructible_v<blendpp::Model>);
 static_assert(!std::is_copy_constructible_v<blendpp::Store>);
 static_assert(!std::is_copy_constructible_v<blendpp::Fusion>);
 static_assert(!std::is_copy_constructible_v<blendpp::CancelToken>);
+static_assert(!std::is_copy_constructible_v<blendpp::Plan>);
 static_assert(std::is_nothrow_move_constructible_v<blendpp::Fusion>);
+static_assert(std::is_nothrow_move_constructible_v<blendpp::Plan>);
 static_assert(std::is_nothrow_move_assignable_v<blendpp::Store>);
 
 TEST_F(BlendppTest, PrecomputesFusesAndGenerates) {
@@ -201,6 +203,83 @@ TEST_F(BlendppTest, CancelTokenStopsAndMayBeUsedAgain) {
   }
   token.reset();
   EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).info().n_segments, 4u);
+}
+
+TEST_F(BlendppTest, AHostsOwnModelIsPlannedStepByStep) {
+  blendpp::ModelDescription description;
+  description.n_layers = 2;
+  description.n_heads = description.n_kv_heads = 1;
+  description.head_dim = 4;
+  description.n_vocab = 320;
+  description.context_length = 64;
+  description.name = "mine";
+  const blendpp::Model mine(ctx, description);
+  EXPECT_THROW(mine.tokenize("x"), blendpp::Error);
+
+  // A chunk of three rows, then the prompt "10 | chunk | 11": the host computes rows 0 and 4.
+  const blendpp::Tokens chunk = {5, 6, 7};
+  EXPECT_FALSE(mine.find(store, chunk));
+  std::vector<float> k(2 * 3 * 4, 1.0f), v(2 * 3 * 4, 2.0f);
+  std::vector<blendpp::KvView> layers(2);
+  for (size_t l = 0; l < 2; ++l) {
+    layers[l].flags = BLEND_KV_VIEW_UNROTATED;
+    layers[l].k = k.data() + l * 12;
+    layers[l].v = v.data() + l * 12;
+  }
+  const blendpp::ChunkId id = mine.put_kv(store, chunk, layers, 0);
+  blendpp::ChunkId found;
+  EXPECT_TRUE(mine.find(store, chunk, {}, &found));
+  EXPECT_EQ(found, id);
+
+  blendpp::Prompt prompt;
+  prompt.text({10}).chunk(chunk).question({11});
+  blendpp::FuseOptions options;
+  options.on_miss = BLEND_MISS_FAIL;
+  options.policy = BLEND_POLICY_CALLBACK;
+  options.ratio = 0.3;
+  int scored = 0;
+  options.on_score = [&](uint32_t layer, blendpp::Span<const uint32_t> rows,
+                         blendpp::Span<const float>, blendpp::Span<float> scores) {
+    EXPECT_EQ(layer, 1u);
+    if (++scored == 1) throw Surprise("score");
+    for (size_t i = 0; i < rows.size(); ++i) scores[i] = static_cast<float>(rows[i]);
+    return true;
+  };
+  uint64_t committed = 0;
+  options.on_progress = [&](uint64_t done, uint64_t) {
+    if (done == 2 && committed == 1) {
+      committed = 2;
+      throw Surprise("commit");
+    }
+    committed = done;
+    return true;
+  };
+  blendpp::Plan plan(mine, &store, prompt, options);
+  EXPECT_EQ(plan.tokens().size(), 5u);
+  EXPECT_EQ(plan.rows().size(), 5u) << "up to the check layer";
+  EXPECT_THROW(plan.synchronize(0), blendpp::Error) << "fetch is due";
+  std::vector<float> cache_k(5 * 4), cache_v(5 * 4);
+  blendpp::KvView cache;
+  cache.k = cache_k.data();
+  cache.v = cache_v.data();
+  for (uint32_t l = 0; l < 2; ++l) {
+    plan.fetch(l, cache);
+    plan.synchronize(l);
+    if (l == 1) {
+      EXPECT_THROW(plan.select(l, &cache), Surprise);
+      EXPECT_EQ(plan.select(l, &cache).size(), 1u) << "the last layer: the last row";
+      EXPECT_THROW(plan.commit(l), Surprise);
+    }
+    plan.commit(l);
+  }
+  EXPECT_EQ(committed, 2u);
+  ASSERT_EQ(plan.selected().size(), 1u);
+  EXPECT_EQ(plan.selected()[0], 3u) << "the score was the row";
+  EXPECT_EQ(plan.deviation().size(), 5u);
+  EXPECT_EQ(plan.info().n_rows_selected, 1u);
+  EXPECT_EQ(plan.segment(1).source, BLEND_SOURCE_STORE);
+  EXPECT_EQ(plan.layer(1).rows_kv, 5u);
+  EXPECT_THROW(plan.restart(), blendpp::Error) << "the plan is finished";
 }
 
 TEST_F(BlendppTest, HandlesMayGoInAnyOrder) {

@@ -238,3 +238,65 @@ void nulls_host(const fixture* f) {
   CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, tokens, 4, NULL, 0, 0, NULL, &id, &err));
   close_world(&w);
 }
+
+void nulls_plan(const fixture* f) {
+  world w;
+  blend_plan* plan = NULL;
+  blend_fusion_info info;
+  blend_layer_info layer;
+  blend_segment_info seg_info;
+  blend_segment s;
+  blend_kv_view view;
+  int32_t tokens[4] = {5, 6, 7, 8};
+  const int32_t* got = NULL;
+  const uint32_t* rows = NULL;
+  const float* values = NULL;
+  size_t n = 0;
+  REQUIRE(open_world(f, &w));
+  s = segment(BLEND_SEGMENT_QUESTION, tokens, 4);
+  CHECK_CODE(INVALID, blend_plan_create(NULL, w.model, w.store, &s, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_create(&plan, NULL, w.store, &s, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_create(&plan, w.model, NULL, &s, 1, NULL, &err)); /* PRECOMPUTE */
+  CHECK_CODE(INVALID, blend_plan_create(&plan, w.model, w.store, NULL, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_create(&plan, w.model, w.store, NULL, 0, NULL, &err));
+  CHECK(plan == NULL);
+  blend_plan_close(NULL);
+  CHECK_OK(blend_plan_create(&plan, w.model, w.store, &s, 1, NULL, &err));
+  REQUIRE(plan != NULL);
+
+  CHECK(blend_kv_view_init(&view, sizeof view) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_plan_restart(NULL, &err));
+  CHECK_CODE(INVALID, blend_fetch_kv(NULL, 0, &view, &err));
+  CHECK_CODE(INVALID, blend_fetch_kv(plan, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fetch_kv(plan, 0, &view, &err)); /* k and v are NULL */
+  CHECK_CODE(INVALID, blend_synchronize(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_select(NULL, 0, NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_select(plan, 0, NULL, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_select(plan, 0, NULL, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_commit(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_plan_tokens(NULL, &got, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_tokens(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_tokens(plan, &got, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_rows(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_rows(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_rows(plan, &rows, NULL, &err));
+  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_plan_get_info(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_plan_get_info(plan, NULL, &err));
+  CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_plan_get_layer(NULL, 0, &layer, &err));
+  CHECK_CODE(INVALID, blend_plan_get_layer(plan, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_get_layer(plan, 4, &layer, &err));
+  CHECK(blend_segment_info_init(&seg_info, sizeof seg_info) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_plan_get_segment(NULL, 0, &seg_info, &err));
+  CHECK_CODE(INVALID, blend_plan_get_segment(plan, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_get_segment(plan, 1, &seg_info, &err));
+  CHECK_CODE(INVALID, blend_plan_selected(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_selected(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_selected(plan, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_deviation(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_deviation(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_deviation(plan, &values, NULL, &err));
+  blend_plan_close(plan);
+  close_world(&w);
+}

@@ -94,7 +94,7 @@ std::ostream& operator<<(std::ostream& out, const FuseCase& how) {
   return out;
 }
 
-Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
+std::vector<blend_segment> segments_of(const Prompt& prompt) {
   std::vector<blend_segment> segments(prompt.size());
   for (size_t i = 0; i < prompt.size(); ++i) {
     EXPECT_EQ(blend_segment_init(&segments[i], sizeof segments[i]), BLEND_OK);
@@ -102,6 +102,10 @@ Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, con
     segments[i].tokens = prompt[i].tokens.data();
     segments[i].n_tokens = prompt[i].tokens.size();
   }
+  return segments;
+}
+
+blend_fuse_options options_of(const FuseCase& how) {
   blend_fuse_options options;
   EXPECT_EQ(blend_fuse_options_init(&options, sizeof options), BLEND_OK);
   options.policy = how.policy;
@@ -123,6 +127,12 @@ Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, con
     options.score = &on_score;
     options.score_user = const_cast<ReferenceScore*>(&how.score);
   }
+  return options;
+}
+
+Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
+  const std::vector<blend_segment> segments = segments_of(prompt);
+  const blend_fuse_options options = options_of(how);
   blend_fusion* fusion = nullptr;
   blend_error* error = nullptr;
   const int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(),

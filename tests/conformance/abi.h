@@ -24,6 +24,7 @@ using Ctx = std::unique_ptr<blend_ctx, CloseWith<blend_ctx_close>>;
 using Model = std::unique_ptr<blend_model, CloseWith<blend_model_close>>;
 using Store = std::unique_ptr<blend_store, CloseWith<blend_store_close>>;
 using Fusion = std::unique_ptr<blend_fusion, CloseWith<blend_fusion_close>>;
+using Plan = std::unique_ptr<blend_plan, CloseWith<blend_plan_close>>;
 using Cancel = std::unique_ptr<blend_cancel, CloseWith<blend_cancel_free>>;
 
 // What a call said: its code, and the error object's content.
@@ -65,6 +66,10 @@ struct FuseCase {
 std::ostream& operator<<(std::ostream& out, const FuseCase& how);
 
 using Prompt = std::vector<ReferenceSegment>;
+
+// As the ABI takes them; they point into what they were made of.
+std::vector<blend_segment> segments_of(const Prompt& prompt);
+blend_fuse_options options_of(const FuseCase& how);
 
 struct Fused {
   Outcome outcome;

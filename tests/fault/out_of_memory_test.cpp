@@ -172,6 +172,44 @@ TEST_P(OutOfMemory, Edit) {
   EXPECT_LE(max_difference(logits(f), want), 2e-4) << "a failed allocation left rows half moved";
 }
 
+TEST_P(OutOfMemory, PutKvAndPlan) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  const Store store = open_store(ctx, dir_.file("store"));
+  // Zeros are K and V as good as any: 2 layers of the largest number of rows.
+  constexpr size_t kFloats = 64 * 32;
+  std::vector<float> k(kFloats), v(kFloats);
+  blend_kv_view views[2];
+  for (blend_kv_view& view : views) {
+    ASSERT_EQ(blend_kv_view_init(&view, sizeof view), BLEND_OK);
+    view.k = k.data();
+    view.v = v.data();
+  }
+  const std::vector<blend_segment> segments = segments_of(prompt_);
+  const blend_fuse_options options = options_of({.on_miss = BLEND_MISS_FAIL});
+  precompute_all(model, store, prompt_, {});
+  sweep([&](blend_error** error) {
+    const std::vector<int32_t>& chunk = prompt_[1].tokens;
+    int32_t code = blend_put_kv(model.get(), store.get(), chunk.data(), chunk.size(), views, 2, 0,
+                                nullptr, nullptr, error);
+    if (code < 0) return code;
+    blend_plan* plan = nullptr;
+    code = blend_plan_create(&plan, model.get(), store.get(), segments.data(), segments.size(),
+                             &options, error);
+    if (code >= 0) code = blend_plan_restart(plan, error);
+    for (uint32_t l = 0; l < 2 && code >= 0; ++l) {
+      const uint32_t* rows = nullptr;
+      size_t n = 0;
+      code = blend_fetch_kv(plan, l, &views[l], error);
+      if (code >= 0) code = blend_synchronize(plan, l, error);
+      if (code >= 0) code = blend_select(plan, l, &views[l], &rows, &n, error);
+      if (code >= 0) code = blend_commit(plan, l, error);
+    }
+    blend_plan_close(plan);
+    return code;
+  });
+}
+
 // false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
 INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Bool(),
                          [](const auto& which) { return which.param ? "AndAllLater" : "Alone"; });

@@ -1,0 +1,175 @@
+// The step API: a plan's calls, in the order that StepPlan watches over, and its account.
+#include "capi/error.h"
+#include "capi/fuse_request.h"
+#include "capi/handles.h"
+#include "capi/kv_view.h"
+#include "capi/structs.h"
+#include "fusion/step_plan.h"
+
+using blend::Status;
+
+struct blend_plan {
+  std::shared_ptr<blend::Runtime> runtime;  // of the store, whose events may still come
+  std::unique_ptr<blend::StepPlan> plan;
+};
+
+extern "C" {
+
+int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blend_store* store,
+                          const blend_segment* segments, size_t n_segments,
+                          const blend_fuse_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(model);
+    BLEND_ASSIGN(
+        blend::capi::FuseRequest request,
+        blend::capi::read_fuse_request(*model->description, store, segments, n_segments, options));
+    auto handle = std::make_unique<blend_plan>();
+    std::shared_ptr<blend::ChunkStore> chunks;
+    if (store != nullptr) {
+      handle->runtime = store->runtime;
+      chunks = store->store;
+    }
+    BLEND_ASSIGN(handle->plan, blend::StepPlan::create(
+                                   model->description, std::move(chunks), request.store.read_only,
+                                   request.store.kv_dtype, request.segments,
+                                   std::move(request.options), std::move(request.watch)));
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void blend_plan_close(blend_plan* plan) { delete plan; }
+
+int32_t blend_plan_restart(blend_plan* plan, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    return plan->plan->restart();
+  });
+}
+
+int32_t blend_plan_tokens(const blend_plan* plan, const int32_t** tokens, size_t* n_tokens,
+                          blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(tokens);
+    BLEND_REQUIRE(n_tokens);
+    *tokens = plan->plan->tokens().data();
+    *n_tokens = plan->plan->tokens().size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_plan_rows(const blend_plan* plan, const uint32_t** rows, size_t* n,
+                        blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(rows);
+    BLEND_REQUIRE(n);
+    *rows = plan->plan->rows().data();
+    *n = plan->plan->rows().size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_fetch_kv(blend_plan* plan, uint32_t layer, const blend_kv_view* layer_kv,
+                       blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(layer_kv);
+    BLEND_ASSIGN(const blend::HostKv target,
+                 blend::capi::read_kv_view(*layer_kv, plan->plan->config()));
+    return plan->plan->fetch(layer, target);
+  });
+}
+
+int32_t blend_synchronize(blend_plan* plan, uint32_t layer, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    return plan->plan->synchronize(layer);
+  });
+}
+
+int32_t blend_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fresh,
+                     const uint32_t** rows, size_t* n, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(rows);
+    BLEND_REQUIRE(n);
+    blend::HostKv kv;
+    if (fresh != nullptr) {
+      BLEND_ASSIGN(kv, blend::capi::read_kv_view(*fresh, plan->plan->config()));
+    }
+    BLEND_RETURN_IF_ERROR(plan->plan->select(layer, fresh != nullptr ? &kv : nullptr));
+    *rows = plan->plan->rows().data();
+    *n = plan->plan->rows().size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    return plan->plan->commit(layer);
+  });
+}
+
+int32_t blend_plan_get_info(const blend_plan* plan, blend_fusion_info* info, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    return blend::capi::write_struct(info, plan->plan->account().info);
+  });
+}
+
+int32_t blend_plan_get_layer(const blend_plan* plan, uint32_t layer, blend_layer_info* info,
+                             blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    const auto& layers = plan->plan->account().layers;
+    if (layer >= layers.size()) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "layer %u: the model has %zu", layer,
+                               layers.size());
+    }
+    return blend::capi::write_struct(info, layers[layer]);
+  });
+}
+
+int32_t blend_plan_get_segment(const blend_plan* plan, size_t segment, blend_segment_info* info,
+                               blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    const auto& segments = plan->plan->account().segments;
+    if (segment >= segments.size()) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "segment %zu: the prompt has %zu", segment,
+                               segments.size());
+    }
+    return blend::capi::write_struct(info, segments[segment]);
+  });
+}
+
+int32_t blend_plan_selected(const blend_plan* plan, const uint32_t** rows, size_t* n,
+                            blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(rows);
+    BLEND_REQUIRE(n);
+    *rows = plan->plan->account().selected.data();
+    *n = plan->plan->account().selected.size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_plan_deviation(const blend_plan* plan, const float** deviation, size_t* n_rows,
+                             blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(deviation);
+    BLEND_REQUIRE(n_rows);
+    *deviation = plan->plan->account().deviation.data();
+    *n_rows = plan->plan->account().deviation.size();
+    return Status::ok();
+  });
+}
+
+}  // extern "C"

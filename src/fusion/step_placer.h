@@ -1,0 +1,89 @@
+// StepPlacer: the thread that puts stored layers into the cache of a host that runs the model.
+//
+// The reader thread of LayerLoader stages layers; this one takes them in order and, as soon as the
+// host has said where a layer goes and which rows it computes itself, decodes, rotates and writes
+// the others. A layer at which rows are chosen is held until they are, because the choice measures
+// against its staged rows.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/cancel.h"
+#include "fusion/layer_loader.h"
+#include "fusion/plan.h"
+#include "fusion/stored_rows.h"
+
+namespace blend {
+
+// One thread calls; the placer's own runs from start() to destruction. `plan` and `clock` must
+// outlive it.
+class StepPlacer {
+ public:
+  // What became of a layer.
+  struct Account {
+    uint64_t bytes = 0, rows_placed = 0;
+    uint64_t load_begin_ns = 0, load_end_ns = 0, place_ns = 0;
+  };
+
+  static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,
+                                                   std::shared_ptr<const RopeTable> rope,
+                                                   const Plan& plan, const ChunksToLoad& chunks,
+                                                   uint32_t n_layers, const Stopwatch& clock);
+  ~StepPlacer();
+  StepPlacer(const StepPlacer&) = delete;
+  StepPlacer& operator=(const StepPlacer&) = delete;
+
+  // Each layer once.
+  void set_target(uint32_t layer, const HostKv& target);
+  // computed[row] != 0: the host computes the row, at every layer up to `last` inclusive. Called
+  // before anything is placed, then whenever the layer `last` of the call before is placed.
+  void decide(std::vector<uint8_t> computed, uint32_t last);
+  // Blocks until the stored rows of `layer` are in place. CANCELLED leaves everything as it was;
+  // after another error nothing more is placed.
+  Status wait(uint32_t layer, const Watch& watch);
+  // The stored rows of the layer that is held; valid from wait() to decide(). Null: none.
+  const StagedLayer* held() const { return held_; }
+  Account account(uint32_t layer) const;
+  // The segment whose read failed, after wait() failed with CORRUPT.
+  size_t failed_segment() const { return failed_segment_; }
+
+ private:
+  StepPlacer(Backend& backend, std::shared_ptr<const RopeTable> rope, const Plan& plan,
+             std::vector<size_t> segments, uint32_t n_layers, const Stopwatch& clock);
+  void main();
+  // False when the thread is to end.
+  bool handle(uint32_t layer);
+  Status place(uint32_t layer, const StagedLayer& staged, Account& account);
+  void fail(const Status& status);
+
+  Backend& backend_;
+  const std::shared_ptr<const RopeTable> rope_;
+  const Plan& plan_;
+  const std::vector<size_t> segments_;  // of each loader item
+  const uint32_t n_layers_;
+  uint32_t first_layer_ = 0;
+  const Stopwatch& clock_;
+  std::unique_ptr<LayerLoader> loader_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::optional<HostKv>> targets_;  // [n_layers]; guarded by mutex_
+  std::vector<Account> accounts_;               // [n_layers]; guarded by mutex_
+  uint32_t placed_ = 0;                         // layers below are in place; guarded by mutex_
+  uint32_t decided_ = 0;                        // layers below have known rows; guarded by mutex_
+  bool stop_ = false;                           // guarded by mutex_
+  Status error_;                                // guarded by mutex_
+  size_t failed_segment_ = 0;                   // written before error_
+  // Written by decide() and by the thread in turns: see there.
+  std::vector<uint8_t> computed_;  // [n_rows]
+  const StagedLayer* held_ = nullptr;
+  std::thread thread_;
+};
+
+}  // namespace blend

@@ -1,0 +1,107 @@
+// StepPlan: a fuse whose model is run by the host, layer by layer (CacheBlend section 5: fetch_kv,
+// synchronize, prefill_layer).
+//
+//   fetch(l)        where the layer's K and V go; may run ahead of the layers
+//   synchronize(l)  the stored rows are in place
+//   select(l)       fresh K, V -> the rows that go on
+//   commit(l)       on to the next layer
+//
+// Which rows are computed and who chooses them is what Pass does with the built-in engine; the two
+// share rows.h, stored_rows.h and policy/.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/model_description.h"
+#include "fusion/clock.h"
+#include "fusion/fuse.h"
+#include "fusion/plan.h"
+#include "fusion/policy/policy.h"
+#include "fusion/rows.h"
+#include "fusion/step_placer.h"
+
+namespace blend {
+
+// One thread at a time; the getters may run concurrently with each other.
+class StepPlan {
+ public:
+  // `store` may be null where the options allow it; `watch` is asked and told during every call.
+  static Result<std::unique_ptr<StepPlan>> create(std::shared_ptr<const ModelDescription> model,
+                                                  std::shared_ptr<ChunkStore> store, bool read_only,
+                                                  DType kv_dtype,
+                                                  const std::vector<Segment>& segments,
+                                                  FuseOptions options, Watch watch);
+  StepPlan(const StepPlan&) = delete;
+  StepPlan& operator=(const StepPlan&) = delete;
+  ~StepPlan() = default;
+
+  const ModelConfig& config() const { return model_->config(); }
+
+  // Each of these refuses another order with INVALID_ARGUMENT and a sentence that names the call
+  // that is due. After CORRUPT, restart() is: the damaged chunk is a miss then.
+  Status restart();
+  Status fetch(uint32_t layer, const HostKv& target);
+  Status synchronize(uint32_t layer);
+  // fresh: K, V of rows(); null where nothing is measured.
+  Status select(uint32_t layer, const HostKv* fresh);
+  Status commit(uint32_t layer);
+
+  const std::vector<int32_t>& tokens() const { return plan_.tokens; }
+  const std::vector<uint32_t>& rows() const { return active_; }
+  // The account so far; its sequence is null.
+  const Fused& account() const { return out_; }
+
+ private:
+  StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
+           bool read_only, DType kv_dtype, FuseOptions options, Watch watch);
+
+  // Classifies the rows, chooses what is chosen before layer 0, starts loading.
+  Status begin();
+  // The last layer whose rows are known now.
+  uint32_t decided_upto() const;
+  bool is_check(uint32_t layer) const;
+  // The rows that go on from a check layer; kv: the fresh rows, empty before layer 0.
+  Status choose(const Check& check, const HostKv* fresh);
+  Result<std::vector<float>> measure(const HostKv& fresh);
+  std::vector<uint8_t> computed() const;
+  void refresh_account();
+  void finish();
+
+  // OK when `call` of `layer` is the one that is due; otherwise names the one that is.
+  Status check_turn(const char* call, uint32_t layer, bool due) const;
+  std::string due_call() const;
+
+  const std::shared_ptr<const ModelDescription> model_;
+  const std::shared_ptr<ChunkStore> store_;
+  const FuseOptions options_;
+  const Watch watch_;
+  const uint32_t n_layers_;
+  const Stopwatch clock_;
+  std::unique_ptr<SelectionPolicy> policy_;  // null: full, reuse
+  Schedule checks_;
+  Planner planner_;
+  Plan plan_;
+  uint64_t plan_ns_ = 0;
+
+  Rows rows_;
+  bool choosing_ = false;            // there are rows to choose among
+  size_t next_check_ = 0;            // index into checks_
+  std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
+  std::vector<uint32_t> active_;     // rows that the host computes, ascending
+  std::vector<size_t> loaded_segments_;
+  Fused out_;
+  uint64_t select_ns_ = 0;
+
+  uint32_t layer_ = 0;         // the first that is not committed
+  uint32_t fetched_ = 0;       // layers below have their target
+  bool synchronized_ = false;  // layer_
+  bool selected_ = false;      // layer_
+  Status broken_;              // what a restart must mend
+  bool dead_ = false;          // something broke half-way: only close is left
+
+  std::shared_ptr<const RopeTable> rope_;
+  std::unique_ptr<StepPlacer> placer_;  // its thread ends first
+};
+
+}  // namespace blend

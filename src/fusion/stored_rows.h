@@ -1,0 +1,32 @@
+// The stored rows of a plan: which chunks are loaded, where their staged rows belong.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "fusion/layer_loader.h"
+#include "fusion/plan.h"
+
+namespace blend {
+
+struct ChunksToLoad {
+  std::vector<LayerLoader::Item> items;
+  std::vector<size_t> segments;  // index of each item's segment in the plan
+  uint32_t first_layer = 0;      // the least that any of them is needed at; n_layers: none is
+};
+
+// The plan's reused segments; those that are not exact from `first_stored_layer` on.
+ChunksToLoad chunks_to_load(const Plan& plan, uint32_t first_stored_layer, uint32_t n_layers);
+
+// Rows of a staged layer by their place in the prompt. segments: as in ChunksToLoad.
+std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> segments,
+                                   const StagedLayer& staged);
+
+// The same for the rows that are stored, not exact and among `active` (rows of the prompt,
+// ascending), by their place in `active`: what fresh rows are measured against.
+std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_t> segments,
+                                         const StagedLayer& staged,
+                                         std::span<const uint32_t> active);
+
+}  // namespace blend

@@ -1,0 +1,163 @@
+#include "conformance/step_host.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace blend::test {
+
+bool StepHost::call(StepRun& run, const std::function<int32_t(blend_error**)>& fn) {
+  if (before_ && !before_(calls_++)) return false;
+  blend_error* error = nullptr;
+  const int32_t code = fn(&error);
+  run.outcome = outcome(code, error);
+  return code == BLEND_OK;
+}
+
+bool StepHost::fetch(blend_plan* plan, uint32_t layer, StepRun& run) {
+  const blend_kv_view view = cache_[layer].view(options_.target_flags);
+  return call(run, [&](blend_error** e) { return blend_fetch_kv(plan, layer, &view, e); });
+}
+
+StepRun StepHost::run(blend_plan* plan, const std::function<bool(int)>& before) {
+  StepRun run;
+  before_ = before;
+  calls_ = 0;
+  const ModelConfig& c = reference_.config();
+  const int32_t* tokens = nullptr;
+  EXPECT_EQ(blend_plan_tokens(plan, &tokens, &n_rows_, nullptr), BLEND_OK);
+  const uint32_t* rows = nullptr;
+  size_t n = 0;
+  EXPECT_EQ(blend_plan_rows(plan, &rows, &n, nullptr), BLEND_OK);
+  rows_.assign(rows, rows + n);
+  x_.clear();
+  for (const uint32_t row : rows_) x_.push_back(reference_.embed(tokens[row]));
+  // A row that nobody writes shows as NaN.
+  cache_.assign(c.n_layers,
+                HostLayer(c, n_rows_, options_.layout, std::numeric_limits<float>::quiet_NaN()));
+  for (uint32_t l = 0; options_.fetch_ahead && l < c.n_layers; ++l) {
+    if (!fetch(plan, l, run)) return run;
+  }
+  for (uint32_t l = 0; l < c.n_layers; ++l) {
+    if (!layer(plan, l, run)) return run;
+  }
+  run.logits = reference_.logits(x_.back());
+  run.final_rows = rows_;
+  return run;
+}
+
+bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
+  const ModelConfig& c = reference_.config();
+  const size_t kv_dim = c.kv_dim();
+  if (!options_.fetch_ahead && !fetch(plan, l, run)) return false;
+
+  std::vector<double> k(n_rows_ * kv_dim), v(n_rows_ * kv_dim);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    std::vector<double> row_k, row_v;
+    reference_.project_kv(l, x_[i], row_k, row_v);
+    std::copy(row_k.begin(), row_k.end(), k.data() + rows_[i] * kv_dim);
+    std::copy(row_v.begin(), row_v.end(), v.data() + rows_[i] * kv_dim);
+  }
+  const std::vector<double> rotated = reference_.rotate_rows(k);
+  const auto as = [&](uint32_t flags) -> const std::vector<double>& {
+    return (flags & BLEND_KV_VIEW_UNROTATED) != 0 ? k : rotated;
+  };
+  HostLayer fresh(c, rows_.size(), options_.layout);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    const size_t at = rows_[i] * kv_dim;
+    cache_[l].set(rows_[i], as(options_.target_flags).data() + at, v.data() + at);
+    fresh.set(i, as(options_.fresh_flags).data() + at, v.data() + at);
+  }
+  if (!call(run, [&](blend_error** e) { return blend_synchronize(plan, l, e); })) return false;
+  if (options_.select_always || l == options_.check_layer) {
+    const blend_kv_view view = fresh.view(options_.fresh_flags);
+    const uint32_t* rows = nullptr;
+    size_t n = 0;
+    if (!call(run, [&](blend_error** e) { return blend_select(plan, l, &view, &rows, &n, e); })) {
+      return false;
+    }
+    std::vector<std::vector<double>> kept;
+    for (size_t i = 0, at = 0; i < n; ++i) {
+      while (at < rows_.size() && rows_[at] != rows[i]) ++at;
+      if (at == rows_.size()) {
+        ADD_FAILURE() << "row " << rows[i] << " was not computed at layer " << l;
+        return false;
+      }
+      kept.push_back(x_[at]);
+    }
+    x_ = std::move(kept);
+    rows_.assign(rows, rows + n);
+  }
+  std::vector<double> all_k, all_v;
+  for (size_t row = 0; row < n_rows_; ++row) {
+    const std::vector<double> row_k = cache_[l].k(row), row_v = cache_[l].v(row);
+    all_k.insert(all_k.end(), row_k.begin(), row_k.end());
+    all_v.insert(all_v.end(), row_v.begin(), row_v.end());
+  }
+  if ((options_.target_flags & BLEND_KV_VIEW_UNROTATED) != 0) all_k = reference_.rotate_rows(all_k);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    reference_.attend_and_feed(l, rows_[i], all_k, all_v, x_[i]);
+  }
+  return call(run, [&](blend_error** e) { return blend_commit(plan, l, e); });
+}
+
+Planned try_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how,
+                 const std::function<void(blend_fuse_options&)>& change) {
+  const std::vector<blend_segment> segments = segments_of(prompt);
+  blend_fuse_options options = options_of(how);
+  if (change) change(options);
+  blend_plan* plan = nullptr;
+  blend_error* error = nullptr;
+  const int32_t code = blend_plan_create(&plan, model.get(), store.get(), segments.data(),
+                                         segments.size(), &options, &error);
+  return {outcome(code, error), Plan(plan)};
+}
+
+Plan make_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
+  Planned p = try_plan(model, store, prompt, how);
+  EXPECT_EQ(p.outcome.code, BLEND_OK) << p.outcome.message;
+  return std::move(p.plan);
+}
+
+std::vector<uint32_t> rows_of(const Plan& plan) {
+  const uint32_t* rows = nullptr;
+  size_t n = 0;
+  EXPECT_EQ(blend_plan_rows(plan.get(), &rows, &n, nullptr), BLEND_OK);
+  return {rows, rows + n};
+}
+
+std::vector<uint32_t> selected(const Plan& plan) {
+  const uint32_t* rows = nullptr;
+  size_t n = 0;
+  EXPECT_EQ(blend_plan_selected(plan.get(), &rows, &n, nullptr), BLEND_OK);
+  return {rows, rows + n};
+}
+
+std::vector<float> deviation(const Plan& plan) {
+  const float* data = nullptr;
+  size_t n = 0;
+  EXPECT_EQ(blend_plan_deviation(plan.get(), &data, &n, nullptr), BLEND_OK);
+  return {data, data + n};
+}
+
+blend_fusion_info info(const Plan& plan) {
+  blend_fusion_info i;
+  EXPECT_EQ(blend_fusion_info_init(&i, sizeof i), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_info(plan.get(), &i, nullptr), BLEND_OK);
+  return i;
+}
+
+blend_layer_info layer_info(const Plan& plan, uint32_t layer) {
+  blend_layer_info i;
+  EXPECT_EQ(blend_layer_info_init(&i, sizeof i), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_layer(plan.get(), layer, &i, nullptr), BLEND_OK);
+  return i;
+}
+
+blend_segment_info segment_info(const Plan& plan, size_t segment) {
+  blend_segment_info i;
+  EXPECT_EQ(blend_segment_info_init(&i, sizeof i), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_segment(plan.get(), segment, &i, nullptr), BLEND_OK);
+  return i;
+}
+
+}  // namespace blend::test

@@ -1,0 +1,70 @@
+// A host that runs a model itself: the float64 reference, driven layer by layer through the step
+// API as any engine would be.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "conformance/host.h"
+
+namespace blend::test {
+
+struct StepOptions {
+  HostLayout layout = HostLayout::heads_first;
+  uint32_t target_flags = 0;  // BLEND_KV_VIEW_* of the cache
+  uint32_t fresh_flags = 0;   // of what select() is given
+  bool fetch_ahead = false;   // all layers at once, before the first
+  bool select_always = true;  // false: at check layers only
+  uint32_t check_layer = 1;   // for the line above
+};
+
+struct StepRun {
+  Outcome outcome;                   // of the call that failed, or OK
+  std::vector<double> logits;        // of the last row
+  std::vector<uint32_t> final_rows;  // what select() gave at the last layer
+};
+
+// Not thread-safe.
+class StepHost {
+ public:
+  StepHost(const ReferenceModel& reference, StepOptions options)
+      : reference_(reference), options_(options) {}
+
+  // Runs a plan from layer 0 to its end. `before`, if any, runs before each call, which it is told
+  // by number; false stops there.
+  StepRun run(blend_plan* plan, const std::function<bool(int)>& before = {});
+  // The cache of the last run.
+  std::vector<HostLayer>& cache() { return cache_; }
+
+ private:
+  bool layer(blend_plan* plan, uint32_t layer, StepRun& run);
+  bool call(StepRun& run, const std::function<int32_t(blend_error**)>& fn);
+  bool fetch(blend_plan* plan, uint32_t layer, StepRun& run);
+
+  const ReferenceModel& reference_;
+  const StepOptions options_;
+  std::function<bool(int)> before_;
+  int calls_ = 0;
+  size_t n_rows_ = 0;
+  std::vector<HostLayer> cache_;
+  std::vector<uint32_t> rows_;
+  std::vector<std::vector<double>> x_;  // of rows_
+};
+
+Plan make_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how);
+// The same, with what it said; `options` may be changed first.
+struct Planned {
+  Outcome outcome;
+  Plan plan;
+};
+Planned try_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how,
+                 const std::function<void(blend_fuse_options&)>& change = {});
+
+std::vector<uint32_t> rows_of(const Plan& plan);
+std::vector<uint32_t> selected(const Plan& plan);
+std::vector<float> deviation(const Plan& plan);
+blend_fusion_info info(const Plan& plan);
+blend_layer_info layer_info(const Plan& plan, uint32_t layer);
+blend_segment_info segment_info(const Plan& plan, size_t segment);
+
+}  // namespace blend::test
