@@ -661,6 +661,7 @@ typedef struct blend_plan blend_plan;
  * reserve_tokens is not used. options.cancel, options.progress (asked by blend_commit, in layers) and
  * options.score (asked by blend_select) are kept and must outlive the plan. The plan keeps the store open and reads from one snapshot of it until the
  * last layer is committed or the plan is closed, so do not leave it lying about.
+ * After fork() the child's calls on it give BLEND_E_FORKED.
  * Errors: as blend_fuse; UNSUPPORTED for a policy that needs more than K and V. */
 BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
                                     const blend_store *store, const blend_segment *segments,

@@ -40,7 +40,12 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
   });
 }
 
-void blend_plan_close(blend_plan* plan) { delete plan; }
+void blend_plan_close(blend_plan* plan) {
+  if (plan == nullptr) return;
+  // Leaked in a forked child, where the threads that it would wait for are missing.
+  if (plan->plan != nullptr && plan->plan->forked()) static_cast<void>(plan->plan.release());
+  delete plan;
+}
 
 int32_t blend_plan_restart(blend_plan* plan, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

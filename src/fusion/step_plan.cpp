@@ -1,5 +1,7 @@
 #include "fusion/step_plan.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
 #include "fusion/account.h"
@@ -10,12 +12,15 @@ namespace blend {
 
 StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
                    bool read_only, DType kv_dtype, FuseOptions options, Watch watch)
-    : model_(std::move(model)),
+    : process_(getpid()),
+      model_(std::move(model)),
       store_(std::move(store)),
       options_(std::move(options)),
       watch_(std::move(watch)),
       n_layers_(model_->config().n_layers),
       planner_(*model_, store_.get(), !read_only, kv_dtype, options_) {}
+
+bool StepPlan::forked() const { return getpid() != process_; }
 
 // ---- Before the layers
 
@@ -76,7 +81,7 @@ Status StepPlan::begin() {
 }
 
 Status StepPlan::restart() {
-  if (dead_) return check_turn("blend_plan_restart", layer_, false);
+  if (dead_ || forked()) return check_turn("blend_plan_restart", layer_, false);
   if (layer_ == n_layers_) {
     return {BLEND_E_INVALID_ARGUMENT,
             "blend_plan_restart: the last layer is committed and nothing is held any more; create "
@@ -115,6 +120,12 @@ std::string StepPlan::due_call() const {
 }
 
 Status StepPlan::check_turn(const char* call, uint32_t layer, bool due) const {
+  if (forked()) {
+    return {
+        BLEND_E_FORKED,
+        "the plan was made before fork(): its threads are in the parent; open the store and make "
+        "a plan in the child"};
+  }
   if (due && !dead_ && broken_.is_ok() && layer_ < n_layers_) return Status::ok();
   return make_error(BLEND_E_INVALID_ARGUMENT, "%s of layer %u is out of order; due now is %s", call,
                     layer, due_call().c_str());

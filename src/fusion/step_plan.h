@@ -37,6 +37,9 @@ class StepPlan {
   ~StepPlan() = default;
 
   const ModelConfig& config() const { return model_->config(); }
+  // In a child of the process that made the plan its threads do not exist: every call is refused,
+  // and destruction would wait for them; leak it.
+  bool forked() const;
 
   // Each of these refuses another order with INVALID_ARGUMENT and a sentence that names the call
   // that is due. After CORRUPT, restart() is: the damaged chunk is a miss then.
@@ -72,6 +75,7 @@ class StepPlan {
   Status check_turn(const char* call, uint32_t layer, bool due) const;
   std::string due_call() const;
 
+  const int process_;  // that made the plan
   const std::shared_ptr<const ModelDescription> model_;
   const std::shared_ptr<ChunkStore> store_;
   const FuseOptions options_;

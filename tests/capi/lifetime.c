@@ -2,6 +2,7 @@
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -124,6 +125,8 @@ void lifetime_fork(const fixture* f) {
   int32_t tokens[30];
   blend_segment s[2];
   blend_fusion *fusion = NULL, *after = NULL;
+  blend_plan* plan = NULL;
+  blend_kv_view view;
   blend_fuse_options o = fuse_options();
   blend_chunk_id id;
   pid_t child;
@@ -134,6 +137,10 @@ void lifetime_fork(const fixture* f) {
   s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, &id, &err));
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+  CHECK_OK(blend_plan_create(&plan, w.model, w.store, s, 2, &o, &err));
+  CHECK(blend_kv_view_init(&view, sizeof view) == BLEND_OK);
+  view.k = view.v = calloc(20 * 32, sizeof(float));
+  CHECK_OK(blend_fetch_kv(plan, 0, &view, &err));
   child = fork();
   if (child == 0) {
     blend_store_stat stat;
@@ -151,6 +158,8 @@ void lifetime_fork(const fixture* f) {
     if (blend_store_flush(w.store, NULL) != BLEND_E_FORKED) bad |= 8;
     if (blend_store_remove(w.store, &id, NULL) != BLEND_E_FORKED) bad |= 16;
     if (blend_store_list(w.store, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED) bad |= 32;
+    if (blend_synchronize(plan, 0, NULL) != BLEND_E_FORKED) bad |= 128;
+    blend_plan_close(plan);     /* its threads are not here: must not wait for them */
     blend_store_close(w.store); /* must neither hang nor touch the parent's store */
     /* The way out that the header names: open it anew. */
     blend_store_options_init(&options, sizeof options);
@@ -170,6 +179,9 @@ void lifetime_fork(const fixture* f) {
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
     capi_fail(__FILE__, __LINE__, "in the child, these failed (bits): %d", WEXITSTATUS(status));
   }
+  CHECK_OK(blend_synchronize(plan, 0, &err)); /* here it goes on */
+  blend_plan_close(plan);
+  free(view.k);
   o.on_miss = BLEND_MISS_FAIL;
   CHECK_OK(blend_fuse(&after, w.model, w.store, s, 2, &o, &err));
   CHECK(same_logits(fusion, after));
