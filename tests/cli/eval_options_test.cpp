@@ -40,6 +40,52 @@ TEST(EvalOptions, ConfigurationsAreTheProduct) {
   EXPECT_EQ(make_configs({"reuse"}, {"v"}, {0.1}, {"none"}, 1).size(), 1u);
 }
 
+TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
+  EvalSelection selection;
+  selection.checks = {1, 3};
+  selection.relative = true;
+  selection.seed = 9;
+  const auto configs = make_configs({"first_k", "hkvd:3+random", "question"}, {"v", "kv"},
+                                    {0.1, 0.2}, {"none"}, 1, selection);
+  // first_k twice; the two that measure by two metrics, two numbers of check layers, two ratios.
+  ASSERT_EQ(configs.size(), 2u + 2u * 8u);
+  EXPECT_EQ(config_name(configs[0]), "first_k");
+  EXPECT_EQ(configs[0].checks, 1u);
+  EXPECT_EQ(config_name(configs[2]), "hkvd:3+random v relative");
+  EXPECT_EQ(config_name(configs[4]), "hkvd:3+random v relative, 3 checks");
+  EXPECT_EQ(config_name(configs[17]), "question kv relative, 3 checks");
+  EXPECT_EQ(configs[2].seed, 9u);
+  EXPECT_EQ(showcase_of(configs), configs.size()) << "only HKVD's rows are drawn";
+}
+
+TEST(EvalOptions, PoliciesAreJoinedByPlus) {
+  const PolicySpec spec = parse_policy("hkvd:0.7+first_k");
+  EXPECT_EQ(spec.policy, BLEND_POLICY_UNION);
+  ASSERT_EQ(spec.terms.size(), 2u);
+  EXPECT_EQ(spec.terms[0].policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(spec.terms[0].share, 0.7);
+  EXPECT_EQ(spec.terms[1].policy, BLEND_POLICY_FIRST_K);
+  EXPECT_EQ(spec.terms[1].share, 1.0);
+  EXPECT_TRUE(spec.measures());
+  EXPECT_FALSE(parse_policy("first_k+random").measures());
+  EXPECT_TRUE(parse_policy("random").chooses());
+  EXPECT_FALSE(parse_policy("reuse").chooses());
+  for (const char* bad : {"", "hkvd+", "hkvd+full", "reuse+hkvd", "hkvd:0+random", "hkvd:x+random",
+                          "guess", "hkvd:-1+random", "callback"}) {
+    EXPECT_NE(check_policy(bad), "") << bad;
+  }
+}
+
+TEST(EvalOptions, CheckLayersAreLayerAndRatio) {
+  const auto checks = parse_check_layers("1:0.3,4:0.15");
+  ASSERT_EQ(checks.size(), 2u);
+  EXPECT_EQ(checks[1].layer, 4u);
+  EXPECT_EQ(checks[1].ratio, 0.15);
+  for (const char* bad : {"", "1", "1:", ":1", "1.5:0.2", "-1:0.2", "1:0.2,", "1:0.2:3"}) {
+    EXPECT_NE(check_check_layers(bad), "") << bad;
+  }
+}
+
 TEST(EvalOptions, TheShowcaseIsNearestToFifteenPercent) {
   const auto configs =
       make_configs({"full", "reuse", "hkvd"}, {"k", "v"}, {0.05, 0.2, 1}, {"bos", "none"}, 1);

@@ -245,6 +245,27 @@ class EvalTest(unittest.TestCase):
             self.assertEqual(a["configs"][0]["kl"], b["configs"][0]["kl"])
             self.assertEqual(a["configs"][0]["n_rows"], b["configs"][0]["n_rows"])
 
+    def test_every_policy_and_unions_of_them(self):
+        out = self.json("--policies", "full,reuse,hkvd,question,first_k,random,hkvd:3+first_k",
+                        "--ratios", "0.2,1", "--checks", "1,2", "--norm", "l1", "--relative",
+                        "--policy-seed", "4")
+        names = [c["name"] for c in out["configs"]]
+        self.assertEqual(sorted(set(names)), sorted([
+            "full", "reuse", "first_k", "random", "hkvd v l1 relative", "question v l1 relative",
+            "hkvd v l1 relative, 2 checks", "question v l1 relative, 2 checks",
+            "hkvd:3+first_k v l1 relative", "hkvd:3+first_k v l1 relative, 2 checks"]))
+        self.assertEqual(len(names), 2 + 2 * 8)
+        for config in out["configs"]:
+            if config["policy"] in ("full", "reuse"):
+                continue
+            self.assertEqual(config["policy_seed"], 4)
+            if config["ratio"] == 1:
+                self.assertLess(config["kl_mean"], 1e-6, config["name"])
+            elif "checks" not in config["name"]:
+                self.assertAlmostEqual(config["rows_of_reused"], 0.2, delta=0.05)
+        self.page("--policies", "first_k,hkvd+random", "--ratios", "0.2", "--checks", "2",
+                  "--limit", "1")
+
     def test_limit_system_and_prefix_text(self):
         out = self.json("--limit", "2", "--system", "be kind", "--chunk-prefixes",
                         "text:so, it was,none", "--ratios", "0.2")
@@ -370,7 +391,8 @@ class EvalTest(unittest.TestCase):
 
     def test_usage(self):
         for args in (["--ratios", "1.5"], ["--ratios", "nan"], ["--ratios", "0.1,x"],
-                     ["--policies", "guess"], ["--metrics", "q"], ["--chunk-prefixes", "eos"],
+                     ["--policies", "guess"], ["--policies", "hkvd+reuse"], ["--norm", "l3"],
+                     ["--checks", "0"], ["--metrics", "q"], ["--chunk-prefixes", "eos"],
                      ["--check-layer", "99"], ["--check-layer", "0"],
                      ["--question-template", "no place"], ["--repeats", "0"],
                      ["--max-tokens", "0"], ["--no-such-option"]):

@@ -8,6 +8,7 @@
 #include "compare.h"
 #include "corpus.h"
 #include "interrupt.h"
+#include "policy_spec.h"
 #include "progress.h"
 #include "report.h"
 #include "table.h"
@@ -26,6 +27,11 @@ struct Options {
   std::string metric = "v";
   double ratio = 0;  // these two: set from the library's defaults
   uint32_t check_layer = 0;
+  std::string norm = "l2";
+  bool relative = false;
+  std::string check_layers;
+  uint32_t checks = 1;
+  uint64_t policy_seed = 0;
   std::string on_miss = "precompute";
   uint32_t max_tokens = 128;
   float temperature = 0;
@@ -65,11 +71,37 @@ void check_length(const blendpp::Model& model, const Corpus& corpus,
              limit));
 }
 
-blendpp::FuseOptions fuse_options(const Options& options, const Corpus& corpus,
-                                  const blendpp::Prompt& prompt, size_t context_length) {
+// What the fuse's options point at.
+struct Choice {
+  PolicySpec policy;
+  std::vector<blend_check_layer> check_layers;
+};
+
+Choice choice_of(const Options& options, const blendpp::Model& model) {
+  Choice choice;
+  choice.policy = parse_policy(options.policy);
+  if (!options.check_layers.empty()) {
+    choice.check_layers = parse_check_layers(options.check_layers);
+  } else if (options.checks > 1) {
+    choice.check_layers =
+        model.falling_check_layers(options.ratio, options.check_layer, options.checks);
+  }
+  return choice;
+}
+
+blendpp::FuseOptions fuse_options(const Options& options, const Choice& choice,
+                                  const Corpus& corpus, const blendpp::Prompt& prompt,
+                                  size_t context_length) {
   blendpp::FuseOptions fuse;
-  fuse.policy = value_of(policy_choices(), options.policy);
+  fuse.policy = choice.policy.policy;
+  fuse.terms = choice.policy.terms.data();
+  fuse.n_terms = choice.policy.terms.size();
+  fuse.check_layers = choice.check_layers.data();
+  fuse.n_check_layers = choice.check_layers.size();
+  fuse.seed = options.policy_seed;
   fuse.metric = value_of(metric_choices(), options.metric);
+  fuse.norm = value_of(norm_choices(), options.norm);
+  fuse.relative = options.relative ? 1 : 0;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
   fuse.ratio = options.ratio;
   fuse.check_layer = options.check_layer;
@@ -112,7 +144,9 @@ void run(const Options& options) {
   check_length(model, corpus, prompt);
   const blendpp::Store store = open_store(ctx, options.store);
 
-  blendpp::FuseOptions fuse = fuse_options(options, corpus, prompt, model.info().context_length);
+  const Choice choice = choice_of(options, model);
+  blendpp::FuseOptions fuse =
+      fuse_options(options, choice, corpus, prompt, model.info().context_length);
   Answer answer;
   const FusionReport report = [&] {
     blendpp::Fusion fusion = [&] {
@@ -154,8 +188,12 @@ void add_fuse_options(CLI::App& command, Options& options) {
   const blendpp::FuseOptions defaults;
   options.ratio = defaults.ratio;
   options.check_layer = defaults.check_layer;
-  command.add_option("--policy", options.policy, "hkvd, reuse or full")
-      ->check(CLI::IsMember(names_of(policy_choices())))
+  command
+      .add_option("--policy", options.policy,
+                  "hkvd, first_k, random, question, reuse or full; several joined by +, each with "
+                  "its share: hkvd:0.7+first_k:0.3")
+      ->check(check_policy)
+      ->type_name("POLICY")
       ->capture_default_str();
   command.add_option("--metric", options.metric, "Deviation of v, k or kv")
       ->check(CLI::IsMember(names_of(metric_choices())))
@@ -165,6 +203,27 @@ void add_fuse_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command
+      .add_option("--norm", options.norm, "Deviations as a sum of squares (l2) or magnitudes (l1)")
+      ->check(CLI::IsMember(names_of(norm_choices())))
+      ->capture_default_str();
+  command.add_flag("--relative", options.relative,
+                   "Divide a deviation by the stored row's own size");
+  CLI::Option* const layers =
+      command
+          .add_option("--check-layers", options.check_layers,
+                      "Gradual filtering: layers and the ratio behind each, as 1:0.3,4:0.15")
+          ->check(check_check_layers)
+          ->type_name("LIST");
+  command
+      .add_option("--checks", options.checks,
+                  "Gradual filtering: this many check layers from --check-layer on, ratios falling "
+                  "around --ratio")
+      ->check(CLI::Range(1, 1 << 16))
+      ->excludes(layers)
+      ->capture_default_str();
+  command.add_option("--policy-seed", options.policy_seed, "Of the policy random")
       ->capture_default_str();
   command
       .add_option("--on-miss", options.on_miss,

@@ -14,7 +14,9 @@ constexpr std::string_view kPlaceholder = "{question}";
 
 const Choices& policy_choices() {
   static const Choices kPolicies = {
-      {"hkvd", BLEND_POLICY_HKVD}, {"reuse", BLEND_POLICY_REUSE}, {"full", BLEND_POLICY_FULL}};
+      {"hkvd", BLEND_POLICY_HKVD},     {"first_k", BLEND_POLICY_FIRST_K},
+      {"random", BLEND_POLICY_RANDOM}, {"question", BLEND_POLICY_QUESTION},
+      {"reuse", BLEND_POLICY_REUSE},   {"full", BLEND_POLICY_FULL}};
   return kPolicies;
 }
 
@@ -22,6 +24,11 @@ const Choices& metric_choices() {
   static const Choices kMetrics = {
       {"v", BLEND_METRIC_V}, {"k", BLEND_METRIC_K}, {"kv", BLEND_METRIC_KV}};
   return kMetrics;
+}
+
+const Choices& norm_choices() {
+  static const Choices kNorms = {{"l2", BLEND_NORM_L2}, {"l1", BLEND_NORM_L1}};
+  return kNorms;
 }
 
 std::vector<std::string> names_of(const Choices& choices) {

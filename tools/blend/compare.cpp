@@ -35,6 +35,14 @@ struct Run {
   std::vector<Logits> logits;  // before each token of the answer; at least the first
 };
 
+// Full prefill and full reuse choose nothing, and say so when they are told how to.
+void forget_choice(blendpp::FuseOptions& options) {
+  options.check_layers = nullptr;
+  options.n_check_layers = 0;
+  options.terms = nullptr;
+  options.n_terms = 0;
+}
+
 // Fuses and answers: greedily when `lead` is null, otherwise along it.
 Run answer(const blendpp::Model& model, const blendpp::Store& store, const blendpp::Prompt& prompt,
            const blendpp::FuseOptions& options, size_t max_tokens, const blendpp::Tokens* lead) {
@@ -75,6 +83,7 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
                    size_t max_tokens) {
   blendpp::FuseOptions full_options = options;
   full_options.policy = BLEND_POLICY_FULL;
+  forget_choice(full_options);
   const Run full = answer(model, store, prompt, full_options, max_tokens, nullptr);
   const Run full_again = answer(model, store, prompt, full_options, 0, nullptr);
   const uint64_t full_ns = std::min(full.ttft_ns, full_again.ttft_ns);
@@ -90,10 +99,13 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
   comparison.rows.push_back(reference);
 
   std::vector<uint32_t> policies = {BLEND_POLICY_REUSE};
-  if (options.policy == BLEND_POLICY_HKVD) policies.push_back(BLEND_POLICY_HKVD);
+  if (options.policy != BLEND_POLICY_FULL && options.policy != BLEND_POLICY_REUSE) {
+    policies.push_back(options.policy);
+  }
   for (const uint32_t policy : policies) {
     blendpp::FuseOptions policy_options = options;
     policy_options.policy = policy;
+    if (policy == BLEND_POLICY_REUSE) forget_choice(policy_options);
     const Run own = answer(model, store, prompt, policy_options, max_tokens, nullptr);
     const Run led = answer(model, store, prompt, policy_options, max_tokens, &full.answer);
     Comparison::Row row;

@@ -30,6 +30,8 @@ struct Options {
   std::vector<std::string> metrics = {"v"};
   std::vector<double> ratios = {0.05, 0.15, 0.3};
   std::vector<std::string> chunk_prefixes = {"none"};
+  std::string norm = "l2";
+  EvalSelection selection;
   uint32_t check_layer = 1;
   uint32_t max_tokens = 32;
   std::string question_template = kDefaultQuestionTemplate;
@@ -67,8 +69,10 @@ EvalPlan plan_of(const Options& options) {
   for (const std::string& list : options.chunk_prefixes) {
     for (std::string& prefix : split_chunk_prefixes(list)) prefixes.push_back(std::move(prefix));
   }
+  EvalSelection selection = options.selection;
+  selection.norm = value_of(norm_choices(), options.norm);
   plan.configs = make_configs(options.policies, options.metrics, options.ratios, prefixes,
-                              options.check_layer);
+                              options.check_layer, selection);
   plan.repeats = options.repeats;
   plan.showcase = showcase_of(plan.configs);
   plan.trim_bytes = options.store.path.empty() ? kTrimBytes : 0;
@@ -139,12 +143,15 @@ void run(const Options& options, const CLI::App& command) {
 }
 
 void add_what_is_compared(CLI::App& command, Options& options) {
-  command.add_option("--policies", options.policies, "Any of full, reuse, hkvd")
+  command
+      .add_option("--policies", options.policies,
+                  "Any of full, reuse, hkvd, first_k, random, question, and unions such as "
+                  "hkvd:0.7+first_k:0.3")
       ->delimiter(',')
-      ->check(CLI::IsMember(names_of(policy_choices())))
+      ->check(check_policy)
       ->type_name("LIST")
       ->capture_default_str();
-  command.add_option("--ratios", options.ratios, "Recomputed shares of the reused rows, for hkvd")
+  command.add_option("--ratios", options.ratios, "Recomputed shares of the reused rows")
       ->delimiter(',')
       ->check([](const std::string& text) -> std::string {
         double ratio = NAN;
@@ -153,7 +160,8 @@ void add_what_is_compared(CLI::App& command, Options& options) {
       })
       ->type_name("LIST")
       ->capture_default_str();
-  command.add_option("--metrics", options.metrics, "Deviations of v, k or kv, for hkvd")
+  command
+      .add_option("--metrics", options.metrics, "Deviations of v, k or kv, for hkvd and question")
       ->delimiter(',')
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->type_name("LIST")
@@ -165,6 +173,21 @@ void add_what_is_compared(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command
+      .add_option("--checks", options.selection.checks,
+                  "Numbers of check layers from --check-layer on; more than 1: gradual filtering")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--norm", options.norm, "Deviations as a sum of squares (l2) or magnitudes (l1)")
+      ->check(CLI::IsMember(names_of(norm_choices())))
+      ->capture_default_str();
+  command.add_flag("--relative", options.selection.relative,
+                   "Divide a deviation by the stored row's own size");
+  command.add_option("--policy-seed", options.selection.seed, "Of the policy random")
       ->capture_default_str();
 }
 

@@ -25,7 +25,7 @@ std::string element(const char* name, const std::string& inside, const char* cla
 // "hkvd v, 15 %"; the chunk prefix only where the run has several.
 std::string long_name(const EvalConfig& config, bool with_prefix) {
   std::string name = config_name(config);
-  if (config.policy == BLEND_POLICY_HKVD) name += format(", %g %%", 100 * config.ratio);
+  if (config.chooses()) name += format(", %g %%", 100 * config.ratio);
   if (with_prefix && config.policy != BLEND_POLICY_FULL) name += ", prefix " + config.chunk_prefix;
   return name;
 }
@@ -94,7 +94,7 @@ class Page {
     std::vector<std::string> prefixes;
     std::vector<std::pair<std::string, std::string>> keys;
     for (const Summary& s : summary_.configs) {
-      if (s.config.policy != BLEND_POLICY_HKVD) continue;
+      if (!s.config.chooses()) continue;
       const std::string name = config_name(s.config);
       const size_t line = place_in(keys, std::make_pair(name, s.config.chunk_prefix));
       if (line == lines_.size()) {
@@ -243,9 +243,9 @@ class Page {
 
   std::string table_row(const Summary& s) const {
     const bool full = s.config.policy == BLEND_POLICY_FULL;
-    const bool hkvd = s.config.policy == BLEND_POLICY_HKVD;
+    const bool chooses = s.config.chooses();
     const std::vector<std::string> numbers = {
-        hkvd ? format("%g", 100 * s.config.ratio) : "",
+        chooses ? format("%g", 100 * s.config.ratio) : "",
         percent(s.exact_match),
         percent(s.exact_match_ci.low) + "\xE2\x80\x93" + percent(s.exact_match_ci.high),
         s.has_recovered ? percent(s.recovered) : "",

@@ -45,14 +45,14 @@ def row(configs, full, reuse):
         low, high = (100 * edge for edge in configs[0]["exact_match_ci95"])
         match += f" [{low:.1f}, {high:.1f}]"
     recovered = "–"
-    if configs[0]["policy"] == "hkvd" and reuse:
+    if configs[0]["policy"] not in ("full", "reuse") and reuse:
         lost = mean("exact_match", full) - mean("exact_match", reuse)
         if lost > 0:
             won = mean("exact_match") - mean("exact_match", reuse)
             recovered = f"{100 * won / lost:.1f}"
     speed_up = mean("ttft_ms_median", full) / mean("ttft_ms_median")
     return [configs[0].get("chunk_prefix", "–"), configs[0]["name"],
-            f"{configs[0]['ratio']:g}" if configs[0]["policy"] == "hkvd" else "–", match,
+            f"{configs[0]['ratio']:g}" if configs[0]["policy"] not in ("full", "reuse") else "–", match,
             f"{100 * mean('f1'):.1f}", recovered, small(mean("kl_mean")), small(mean("kl_p95")),
             f"{100 * mean('top1_agreement'):.1f}", f"{100 * mean('answer_agreement'):.1f}",
             f"{100 * mean('rows_of_all'):.1f}", f"{100 * mean('flops_relative'):.1f}",

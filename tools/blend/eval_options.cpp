@@ -58,21 +58,43 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& metrics,
                                      const std::vector<double>& ratios,
                                      const std::vector<std::string>& chunk_prefixes,
-                                     uint32_t check_layer) {
+                                     uint32_t check_layer, const EvalSelection& selection) {
   const auto asked = [&](const char* policy) {
     return std::find(policies.begin(), policies.end(), policy) != policies.end();
   };
   std::vector<double> sorted = ratios;
   std::sort(sorted.begin(), sorted.end());
   std::vector<EvalConfig> configs;
+  // One policy with one metric and number of check layers at every ratio.
+  const auto add_ratios = [&](EvalConfig config) {
+    for (const double ratio : without_duplicates(sorted)) {
+      config.ratio = ratio;
+      configs.push_back(config);
+    }
+  };
   if (asked("full")) configs.push_back({BLEND_POLICY_FULL, 0, 1, check_layer, ""});
   for (const std::string& prefix : without_duplicates(chunk_prefixes)) {
     if (asked("reuse")) configs.push_back({BLEND_POLICY_REUSE, 0, 0, check_layer, prefix});
-    if (!asked("hkvd")) continue;
-    for (const std::string& metric : without_duplicates(metrics)) {
-      for (const double ratio : without_duplicates(sorted)) {
-        configs.push_back(
-            {BLEND_POLICY_HKVD, value_of(metric_choices(), metric), ratio, check_layer, prefix});
+    for (const std::string& policy : without_duplicates(policies)) {
+      EvalConfig config;
+      config.spec = parse_policy(policy);
+      config.policy = config.spec.policy;
+      config.check_layer = check_layer;
+      config.chunk_prefix = prefix;
+      config.seed = selection.seed;
+      if (!config.chooses()) continue;
+      if (!config.measures()) {
+        add_ratios(config);
+        continue;
+      }
+      config.norm = selection.norm;
+      config.relative = selection.relative;
+      for (const std::string& metric : without_duplicates(metrics)) {
+        config.metric = value_of(metric_choices(), metric);
+        for (const uint32_t checks : without_duplicates(selection.checks)) {
+          config.checks = checks;
+          add_ratios(config);
+        }
       }
     }
   }
@@ -83,7 +105,7 @@ size_t showcase_of(const std::vector<EvalConfig>& configs) {
   constexpr double kUsual = 0.15;
   size_t best = configs.size();
   for (size_t i = 0; i < configs.size(); ++i) {
-    if (configs[i].policy != BLEND_POLICY_HKVD) continue;
+    if (configs[i].policy != BLEND_POLICY_HKVD || configs[i].checks > 1) continue;
     if (best == configs.size() ||
         std::abs(configs[i].ratio - kUsual) < std::abs(configs[best].ratio - kUsual)) {
       best = i;

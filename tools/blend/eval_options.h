@@ -14,16 +14,25 @@ namespace blend_cli {
 // unless "none", "bos" or "text:" follows it. Throws CommandError (usage) for anything else.
 std::vector<std::string> split_chunk_prefixes(std::string_view list);
 
+// How rows are chosen, beside policy, metric and ratio.
+struct EvalSelection {
+  uint32_t norm = BLEND_NORM_L2;
+  bool relative = false;
+  std::vector<uint32_t> checks = {1};  // numbers of check layers
+  uint64_t seed = 0;
+};
+
 // The configurations that lists of choices stand for, in the order of a reader: full prefill, then
-// for each chunk prefix full reuse and each metric's ratios, smallest first. Duplicates fall away.
+// for each chunk prefix full reuse and each policy's ratios, smallest first; those that measure by
+// each metric and number of check layers. Duplicates fall away.
 std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& metrics,
                                      const std::vector<double>& ratios,
                                      const std::vector<std::string>& chunk_prefixes,
-                                     uint32_t check_layer);
+                                     uint32_t check_layer, const EvalSelection& selection = {});
 
-// The configuration whose rows the report shows: HKVD at the ratio nearest to 15 %, the first of
-// the metrics and chunk prefixes. configs.size() if there is none.
+// The configuration whose rows the report shows: HKVD with one check layer at the ratio nearest to
+// 15 %, the first of the metrics and chunk prefixes. configs.size() if there is none.
 size_t showcase_of(const std::vector<EvalConfig>& configs);
 
 // A command line that a shell reads as `arguments`.

@@ -2,8 +2,10 @@
 //
 // A row's place in the layers x rows picture follows from three sets (CacheBlend section 4.3):
 //   always      question, new text, misses computed inline, the prompt's last row
-//   candidates  rows of reused chunks that are not exact; under HKVD they are computed up to the
-//               check layer, where the selected ones are found among them
+//   candidates  rows of reused chunks that are not exact; they are computed up to the check layer,
+//               where the selected ones are found among them (with a policy that measures nothing:
+//               not at all). Of several check layers it is known how many rows each let through,
+//               not which: rows evenly spread stand for them in the layers between
 //   stored      everything else: taken from the store at every layer
 // Behind the last layer only the prompt's last row is read, so it alone goes through attention and
 // the feed-forward layer there.

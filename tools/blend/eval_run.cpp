@@ -130,9 +130,19 @@ class Runner {
   blendpp::FuseOptions fuse_options(const Question& question, const EvalConfig& config) {
     blendpp::FuseOptions fuse;
     fuse.policy = config.policy;
-    if (config.policy == BLEND_POLICY_HKVD) {
+    if (config.chooses()) fuse.ratio = config.ratio;
+    if (config.measures()) {
       fuse.metric = config.metric;
-      fuse.ratio = config.ratio;
+      fuse.norm = config.norm;
+      fuse.relative = config.relative ? 1 : 0;
+    }
+    fuse.terms = config.spec.terms.data();
+    fuse.n_terms = config.spec.terms.size();
+    fuse.seed = config.seed;
+    if (config.checks > 1) {
+      checks_ = model_.falling_check_layers(config.ratio, config.check_layer, config.checks);
+      fuse.check_layers = checks_.data();
+      fuse.n_check_layers = checks_.size();
     }
     fuse.check_layer = config.check_layer;
     fuse.reserve_tokens = static_cast<uint32_t>(
@@ -251,6 +261,7 @@ class Runner {
   blendpp::Tokens system_;
   std::map<std::string, blendpp::Tokens> prefixes_;  // by their spec
   std::vector<blendpp::ChunkId> stored_;             // by this run
+  std::vector<blend_check_layer> checks_;            // of the fuse that is prepared
   size_t kept_telling_ = 0;
   size_t kept_others_ = 0;
 };
@@ -258,8 +269,13 @@ class Runner {
 }  // namespace
 
 std::string config_name(const EvalConfig& config) {
-  std::string name = name_of(policy_choices(), config.policy);
-  if (config.policy == BLEND_POLICY_HKVD) name += " " + name_of(metric_choices(), config.metric);
+  std::string name =
+      config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
+  if (!config.measures()) return name;
+  name += " " + name_of(metric_choices(), config.metric);
+  if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);
+  if (config.relative) name += " relative";
+  if (config.checks > 1) name += format(", %u checks", config.checks);
   return name;
 }
 

@@ -15,6 +15,7 @@
 #include "corpus.h"
 #include "eval_dataset.h"
 #include "eval_rows.h"
+#include "policy_spec.h"
 
 namespace blend_cli {
 
@@ -29,12 +30,21 @@ struct EvalPromptOptions {
 // One line of the table.
 struct EvalConfig {
   uint32_t policy = 0;  // BLEND_POLICY_*
-  uint32_t metric = 0;  // BLEND_METRIC_*; means nothing unless the policy is HKVD
+  uint32_t metric = 0;  // BLEND_METRIC_*; means nothing unless the policy measures
   double ratio = 0;     // 1 for full prefill, 0 for reuse
   uint32_t check_layer = 1;
   std::string chunk_prefix;  // "none", "bos" or "text:..."; "" for full prefill
+  PolicySpec spec = {};      // of `policy`; named for all but full and reuse
+  uint32_t norm = BLEND_NORM_L2;
+  bool relative = false;
+  uint32_t checks = 1;  // check layers, from check_layer on, ratios falling around `ratio`
+  uint64_t seed = 0;    // of the policy random
+
+  // Recomputes rows of its choice: everything but full prefill and full reuse.
+  bool chooses() const { return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE; }
+  bool measures() const { return chooses() && (policy == BLEND_POLICY_HKVD || spec.measures()); }
 };
-// "full", "reuse", "hkvd v".
+// "full", "reuse", "hkvd v", "first_k", "hkvd+first_k v, 3 checks".
 std::string config_name(const EvalConfig& config);
 
 // What one configuration made of one question.

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -74,7 +75,7 @@ void set_recovered(EvalSummary& summary) {
       const bool base = reuse.config.policy == BLEND_POLICY_REUSE &&
                         reuse.config.chunk_prefix == s.config.chunk_prefix;
       const double lost = summary.full.exact_match - reuse.exact_match;
-      if (!base || s.config.policy != BLEND_POLICY_HKVD || lost <= 0) continue;
+      if (!base || !s.config.chooses() || lost <= 0) continue;
       s.has_recovered = true;
       s.recovered = (s.exact_match - reuse.exact_match) / lost;
     }
@@ -111,7 +112,7 @@ std::string percent(double share_of_one) { return format("%.1f", 100.0 * share_o
 void add_row(Table& table, const Summary& s) {
   const bool full = s.config.policy == BLEND_POLICY_FULL;
   table.add({config_name(s.config), full ? "-" : s.config.chunk_prefix,
-             s.config.policy == BLEND_POLICY_HKVD ? format("%g", s.config.ratio) : "-",
+             s.config.chooses() ? format("%g", s.config.ratio) : "-",
              format("%s [%s, %s]", percent(s.exact_match).c_str(),
                     percent(s.exact_match_ci.low).c_str(), percent(s.exact_match_ci.high).c_str()),
              percent(s.f1), s.has_recovered ? percent(s.recovered) : "-", kl_text(s.kl_mean),
@@ -133,9 +134,8 @@ std::string groups_table(const EvalContext& context, const EvalSummary& summary)
   for (size_t i = 0; i < summary.configs.size(); ++i) {
     const EvalConfig& config = summary.configs[i].config;
     if (config.policy == BLEND_POLICY_FULL) continue;
-    std::vector<std::string> row = {
-        config_name(config), config.chunk_prefix,
-        config.policy == BLEND_POLICY_HKVD ? format("%g", config.ratio) : "-"};
+    std::vector<std::string> row = {config_name(config), config.chunk_prefix,
+                                    config.chooses() ? format("%g", config.ratio) : "-"};
     for (const EvalSummary::Group& group : summary.groups) {
       row.push_back(percent(group.configs[i]));
     }
@@ -148,13 +148,16 @@ nlohmann::json interval_json(const Interval& interval) { return {interval.low, i
 
 nlohmann::json config_json(const EvalConfig& config) {
   nlohmann::json out = {{"name", config_name(config)}, {"policy", config.policy}};
-  out["policy"] = config.policy == BLEND_POLICY_FULL    ? "full"
-                  : config.policy == BLEND_POLICY_REUSE ? "reuse"
-                                                        : "hkvd";
-  if (config.policy == BLEND_POLICY_HKVD) {
-    out["metric"] = config_name(config).substr(5);
+  out["policy"] =
+      config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
+  if (config.measures()) {
+    out["metric"] = name_of(metric_choices(), config.metric);
+    out["norm"] = name_of(norm_choices(), config.norm);
+    out["relative"] = config.relative;
     out["check_layer"] = config.check_layer;
+    out["n_check_layers"] = config.checks;
   }
+  if (config.chooses()) out["policy_seed"] = config.seed;
   out["ratio"] = config.ratio;
   if (config.policy != BLEND_POLICY_FULL) out["chunk_prefix"] = config.chunk_prefix;
   return out;

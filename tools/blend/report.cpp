@@ -70,6 +70,21 @@ std::string interval_text(uint64_t begin, uint64_t end) {
   return format("%.2f-%.2f", static_cast<double>(begin) / 1e6, static_cast<double>(end) / 1e6);
 }
 
+// The policy and what it went by.
+std::string policy_facts(const blendpp::FusionInfo& info) {
+  std::string text = policy_text(info.policy);
+  if (info.n_check_layers == 0) return text;
+  text += format(", ratio %.3g", info.ratio);
+  // Layer 0: chosen before it, without a measurement.
+  if (info.check_layer == 0) return text;
+  text += format(", metric %s%s%s", metric_text(info.metric).c_str(),
+                 info.norm == BLEND_NORM_L1 ? " l1" : "", info.relative != 0 ? " relative" : "");
+  text += info.n_check_layers > 1
+              ? format(", %u check layers from %u", info.n_check_layers, info.check_layer)
+              : format(", check layer %u", info.check_layer);
+  return text;
+}
+
 }  // namespace
 
 std::string policy_text(uint32_t policy) {
@@ -78,6 +93,16 @@ std::string policy_text(uint32_t policy) {
       return "full";
     case BLEND_POLICY_REUSE:
       return "reuse";
+    case BLEND_POLICY_FIRST_K:
+      return "first_k";
+    case BLEND_POLICY_RANDOM:
+      return "random";
+    case BLEND_POLICY_QUESTION:
+      return "question";
+    case BLEND_POLICY_CALLBACK:
+      return "callback";
+    case BLEND_POLICY_UNION:
+      return "union";
     default:
       return "hkvd";
   }
@@ -111,11 +136,7 @@ std::string summary_text(const FusionReport& report) {
              "reader thread, beside all of the above"});
 
   const uint64_t recomputed = info.n_rows_selected + info.n_rows_always;
-  Table facts({"policy", info.policy == BLEND_POLICY_HKVD
-                             ? format("hkvd, ratio %.3g, metric %s, check layer %u", info.ratio,
-                                      metric_text(info.metric).c_str(), info.check_layer)
-                             : policy_text(info.policy)},
-              Table::Align::all_left);
+  Table facts({"policy", policy_facts(info)}, Table::Align::all_left);
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   facts.add({"segments", format("%llu: %llu hits, %llu misses", n(info.n_segments), n(info.n_hits),
                                 n(info.n_misses))});
@@ -157,7 +178,10 @@ nlohmann::json report_json(const FusionReport& report) {
   const blendpp::FusionInfo& info = report.info;
   nlohmann::json out = {{"policy", policy_text(info.policy)},
                         {"metric", metric_text(info.metric)},
+                        {"norm", info.norm == BLEND_NORM_L1 ? "l1" : "l2"},
+                        {"relative", info.relative != 0},
                         {"check_layer", info.check_layer},
+                        {"n_check_layers", info.n_check_layers},
                         {"ratio", info.ratio},
                         {"calibrated", (info.flags & BLEND_FUSION_UNCALIBRATED) == 0},
                         {"n_layers", info.n_layers},

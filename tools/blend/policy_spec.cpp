@@ -1,0 +1,112 @@
+#include "policy_spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "choices.h"
+#include "command.h"
+
+namespace blend_cli {
+namespace {
+
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> parts(1);
+  for (const char c : text) {
+    if (c == separator) {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+double number_of(const std::string& text, const std::string& whole) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  if (text.empty() || *end != '\0' || !std::isfinite(value)) {
+    throw CommandError(kExitUsage, "'" + whole + "': '" + text + "' is not a number");
+  }
+  return value;
+}
+
+bool policy_measures(uint32_t policy) {
+  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION;
+}
+
+template <typename Parse>
+std::string sentence_of(const Parse& parse) {
+  try {
+    (void)parse();
+    return {};
+  } catch (const CommandError& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+bool PolicySpec::chooses() const {
+  return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE;
+}
+
+bool PolicySpec::measures() const {
+  return policy_measures(policy) ||
+         std::any_of(terms.begin(), terms.end(),
+                     [](const blend_policy_term& term) { return policy_measures(term.policy); });
+}
+
+PolicySpec parse_policy(const std::string& text) {
+  PolicySpec spec;
+  spec.name = text;
+  const std::vector<std::string> parts = split(text, '+');
+  if (parts.size() == 1) {
+    spec.policy = value_of(policy_choices(), text);
+    return spec;
+  }
+  spec.policy = BLEND_POLICY_UNION;
+  for (const std::string& part : parts) {
+    const size_t colon = part.find(':');
+    blend_policy_term term{};
+    term.policy = value_of(policy_choices(), part.substr(0, colon));
+    term.share = colon == std::string::npos ? 1.0 : number_of(part.substr(colon + 1), text);
+    if (term.policy == BLEND_POLICY_FULL || term.policy == BLEND_POLICY_REUSE) {
+      throw CommandError(kExitUsage, "'" + text + "': " + part + " chooses no rows to join");
+    }
+    if (!(term.share > 0)) {
+      throw CommandError(kExitUsage, "'" + text + "': a share must be more than 0");
+    }
+    spec.terms.push_back(term);
+  }
+  return spec;
+}
+
+std::string check_policy(const std::string& text) {
+  return sentence_of([&] { return parse_policy(text); });
+}
+
+std::vector<blend_check_layer> parse_check_layers(const std::string& text) {
+  std::vector<blend_check_layer> checks;
+  for (const std::string& part : split(text, ',')) {
+    const size_t colon = part.find(':');
+    if (colon == std::string::npos) {
+      throw CommandError(kExitUsage, "'" + part + "' must be LAYER:RATIO");
+    }
+    const double layer = number_of(part.substr(0, colon), part);
+    blend_check_layer check{};
+    if (layer < 0 || layer > 65535 || layer != std::floor(layer)) {
+      throw CommandError(kExitUsage, "'" + part + "': the layer must be a whole number");
+    }
+    check.layer = static_cast<uint32_t>(layer);
+    check.ratio = number_of(part.substr(colon + 1), part);
+    checks.push_back(check);
+  }
+  return checks;
+}
+
+std::string check_check_layers(const std::string& text) {
+  return sentence_of([&] { return parse_check_layers(text); });
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,33 @@
+// Policies as the command line names them: one, or several joined by "+", each with its share of
+// the budget behind a colon ("hkvd:0.7+first_k:0.3"; without one, equal shares).
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+
+namespace blend_cli {
+
+struct PolicySpec {
+  std::string name;  // as it was given
+  uint32_t policy = BLEND_POLICY_HKVD;
+  std::vector<blend_policy_term> terms;  // of BLEND_POLICY_UNION
+
+  // Chooses rows to recompute: everything but full and reuse.
+  bool chooses() const;
+  // Looks at deviations, so metric, norm and check layers mean something.
+  bool measures() const;
+};
+
+// Throws CommandError (usage).
+PolicySpec parse_policy(const std::string& text);
+// A sentence when it is none, otherwise "" (a CLI11 check).
+std::string check_policy(const std::string& text);
+
+// Check layers as the command line gives them: "1:0.3,4:0.2". Throws CommandError (usage).
+std::vector<blend_check_layer> parse_check_layers(const std::string& text);
+std::string check_check_layers(const std::string& text);
+
+}  // namespace blend_cli
