@@ -1,0 +1,121 @@
+#include "control/cost_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace blend {
+namespace {
+
+constexpr uint32_t kSteadyDepth = 3;  // one in use, one ahead, one for jitter
+constexpr uint32_t kLeastDepth = 2;
+
+double number(uint64_t n) { return static_cast<double>(n); }
+
+// Share of the layers that are computed for all candidates.
+double checked_share(const FuseShape& s) {
+  return s.n_layers == 0 ? 0.0 : number(s.n_check_layers) / number(s.n_layers);
+}
+
+}  // namespace
+
+Result<PrefillTimes> PrefillTimes::create(std::vector<Point> points) {
+  uint64_t before = 0;
+  for (const Point& p : points) {
+    if (p.n_tokens <= before || p.ns == 0) {
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "prefill times must be of ascending lengths and not 0: %llu tokens, %llu "
+                        "ns behind %llu tokens",
+                        static_cast<unsigned long long>(p.n_tokens),
+                        static_cast<unsigned long long>(p.ns),
+                        static_cast<unsigned long long>(before));
+    }
+    before = p.n_tokens;
+  }
+  if (points.empty()) return Status{BLEND_E_INVALID_ARGUMENT, "there are no prefill times"};
+  return PrefillTimes(std::move(points));
+}
+
+double PrefillTimes::seconds(uint64_t n_tokens) const {
+  const double n = number(n_tokens);
+  const auto next = std::find_if(points_.begin(), points_.end(),
+                                 [&](const Point& p) { return p.n_tokens >= n_tokens; });
+  if (next == points_.begin()) return number(next->ns) * 1e-9 * n / number(next->n_tokens);
+  const Point& last = *(next - 1);
+  const double n0 = number(last.n_tokens), t0 = number(last.ns) * 1e-9;
+  if (next != points_.end()) {
+    const double n1 = number(next->n_tokens), t1 = number(next->ns) * 1e-9;
+    return t0 + (t1 - t0) * (n - n0) / (n1 - n0);
+  }
+  if (points_.size() < 2) return t0 * n / n0;
+  const Point& earlier = *(next - 2);
+  const double n1 = number(earlier.n_tokens), t1 = number(earlier.ns) * 1e-9;
+  const double b = std::max(0.0, (t0 / n0 - t1 / n1) / (n0 - n1));
+  return (t0 / n0 + b * (n - n0)) * n;  // a = t0 / n0 - b * n0
+}
+
+double compute_seconds(const FuseShape& shape, double ratio, double prefill_s) {
+  if (shape.n_rows == 0) return 0.0;
+  const double checked = checked_share(shape);
+  const double chosen = std::min(ratio * number(shape.n_reused), number(shape.n_candidates));
+  const double rows =
+      number(shape.n_always) + checked * number(shape.n_candidates) + (1.0 - checked) * chosen;
+  return prefill_s * rows / number(shape.n_rows);
+}
+
+double hidden_ratio(const FuseShape& shape, double prefill_s, double load_s) {
+  const double least = compute_seconds(shape, 0.0, prefill_s);
+  const double most = compute_seconds(shape, 1.0, prefill_s);
+  if (!(load_s > least)) return 0.0;
+  if (load_s >= most) return 1.0;
+  // Linear in the ratio until every candidate is recomputed.
+  const double per_ratio =
+      prefill_s * (1.0 - checked_share(shape)) * number(shape.n_reused) / number(shape.n_rows);
+  return std::min(1.0, (load_s - least) / per_ratio);
+}
+
+uint32_t ring_depth(uint32_t n_layers, double load_s, double compute_s, uint64_t layer_bytes,
+                    uint64_t budget_bytes) {
+  double depth = kSteadyDepth;
+  if (load_s > compute_s) {
+    // (T_load - T_compute) of all layers, in layers of the reader's time.
+    depth = std::max(depth, 1.0 + std::ceil(number(n_layers) * (1.0 - compute_s / load_s) - 1e-9));
+  }
+  if (layer_bytes > 0) depth = std::min(depth, std::floor(number(budget_bytes / layer_bytes)));
+  depth = std::clamp<double>(depth, kLeastDepth, std::max(kLeastDepth, n_layers));
+  return static_cast<uint32_t>(depth);
+}
+
+std::vector<uint8_t> choose_computed(std::span<const uint64_t> n_tokens, const FuseShape& shape,
+                                     double ratio, double prefill_s, double load_s) {
+  std::vector<uint8_t> computed(n_tokens.size(), 0);
+  const uint64_t total = std::accumulate(n_tokens.begin(), n_tokens.end(), uint64_t{0});
+  if (total == 0 || shape.n_rows == 0) return computed;
+  const double load_row = load_s / number(total);
+  if (!(load_row > prefill_s / number(shape.n_rows))) return computed;
+
+  std::vector<size_t> order(n_tokens.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return n_tokens[a] > n_tokens[b]; });
+  FuseShape now = shape;
+  double load = load_s;
+  double longest = std::max(load, compute_seconds(now, ratio, prefill_s));
+  for (const size_t i : order) {
+    FuseShape then = now;
+    const uint64_t n = std::min({n_tokens[i], now.n_reused, now.n_candidates});
+    then.n_always += n_tokens[i];
+    then.n_reused -= n;
+    then.n_candidates -= n;
+    const double load_then = load - load_row * number(n_tokens[i]);
+    const double longest_then = std::max(load_then, compute_seconds(then, ratio, prefill_s));
+    if (longest_then >= longest) continue;
+    computed[i] = 1;
+    now = then;
+    load = load_then;
+    longest = longest_then;
+  }
+  return computed;
+}
+
+}  // namespace blend

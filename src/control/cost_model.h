@@ -1,0 +1,76 @@
+// Cost model: what recomputing costs, what loading costs, and what follows from the two (CacheBlend
+// section 5.1; the ring from AttentionStore section 3.2.1). Pure arithmetic: times in seconds.
+//
+//   T_recompute(r, model, L) = r * Prefill(model, L)
+//   T_load(model, L, device) = bytes(model, L) / throughput(device)
+//
+// Layers up to the check layer are computed for every row whatever the ratio, and are not loaded.
+// As one pass takes the layers in turn while a reader brings the next, what takes longer decides.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/status.h"
+
+namespace blend {
+
+// Time of a full prefill by length, measured. Immutable; safe for concurrent use.
+class PrefillTimes {
+ public:
+  struct Point {
+    uint64_t n_tokens = 0;
+    uint64_t ns = 0;
+    bool operator==(const Point&) const = default;
+  };
+  // INVALID_ARGUMENT unless the points are in ascending order of tokens, and each takes some time.
+  static Result<PrefillTimes> create(std::vector<Point> points);
+
+  const std::vector<Point>& points() const { return points_; }
+  // Straight lines between the points and from nothing to the first; behind the last
+  // a * n + b * n^2, what dense layers and attention cost, through the last two.
+  double seconds(uint64_t n_tokens) const;
+
+ private:
+  explicit PrefillTimes(std::vector<Point> points) : points_(std::move(points)) {}
+  std::vector<Point> points_;
+};
+
+// One prompt, as far as its cost goes.
+struct FuseShape {
+  uint64_t n_rows = 0;
+  uint64_t n_always = 0;      // computed in every layer: question, new text, misses
+  uint64_t n_reused = 0;      // the ratio is a share of them
+  uint64_t n_candidates = 0;  // reused rows that may be recomputed: the others are exact
+  uint32_t n_layers = 0;
+  uint32_t n_check_layers = 0;  // layers from the first that are computed for all candidates: the
+                                // check layer's number; 0 is the paper's formula
+  uint64_t load_bytes = 0;      // to be read, all layers
+};
+
+// Time of the pass when nothing is waited for, where prefill_s is that of n_rows rows.
+double compute_seconds(const FuseShape& shape, double ratio, double prefill_s);
+
+// The largest ratio whose recompute hides behind loading: compute_seconds(r) <= load_s; 0 when none
+// does, 1 when all does.
+double hidden_ratio(const FuseShape& shape, double prefill_s, double load_s);
+
+// max(r*, the largest ratio that hides): never below what quality asks for, and no time is left
+// idle that could make the answer better.
+inline double choose_ratio(double least, double hidden) { return hidden > least ? hidden : least; }
+
+// Layers to hold in the ring, the one in use included. Where loading is slower than computing,
+// AttentionStore's buffer B * (T_load * L_hist - T_pref * L_new): what the reader must be ahead by
+// when the computing of the loaded layers begins, so that it never waits. Otherwise two, and one
+// for jitter. At most n_layers, and what `budget_bytes` holds; at least two.
+uint32_t ring_depth(uint32_t n_layers, double load_s, double compute_s, uint64_t layer_bytes,
+                    uint64_t budget_bytes);
+
+// Which chunks are better computed than loaded. It asks where loading a token is slower than
+// prefilling it; then chunks are computed, the longest first, as long as that makes the longer of
+// loading and computing shorter. n_tokens, out: [chunks], 1 = compute.
+std::vector<uint8_t> choose_computed(std::span<const uint64_t> n_tokens, const FuseShape& shape,
+                                     double ratio, double prefill_s, double load_s);
+
+}  // namespace blend

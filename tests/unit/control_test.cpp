@@ -1,0 +1,177 @@
+// The controller's arithmetic: the paper's two examples, and what must hold of any numbers.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "control/advise.h"
+#include "control/cost_model.h"
+#include "control/read_meter.h"
+
+namespace blend {
+namespace {
+
+// CacheBlend, section 5.1: 4 K tokens, 15 %, K and V in 16 bits on one NVMe disk.
+//
+//   Llama-7B   recomputing 15 % of a layer takes 3 ms, so all of it 20 ms; 32 layers.
+//              K and V of a layer: 2 * 4096 dims * 2 bytes * 4096 tokens = 64 MiB, read in 16 ms,
+//              which makes the disk 64 MiB / 16 ms = 4.19 GB/s.
+//   Llama-70B  15 % takes 7 ms, all of it 46.7 ms; 80 layers. With 8 KV heads of 128 K and V of a
+//              layer are 16 MiB: 4 ms from the same disk, as the paper has it.
+constexpr double kLeast = 0.15;  // r*
+constexpr uint64_t kRows = 4096;
+constexpr double kDisk = 64.0 * 1048576 / 16e-3;  // bytes/s
+
+struct Example {
+  FuseShape shape;
+  double prefill_s = 0;
+  double load_s() const { return static_cast<double>(shape.load_bytes) / kDisk; }
+};
+
+Example example(uint32_t n_layers, uint64_t layer_bytes, double layer_ms_at_15) {
+  Example e;
+  e.shape.n_rows = e.shape.n_reused = e.shape.n_candidates = kRows;
+  e.shape.n_layers = n_layers;
+  e.shape.load_bytes = layer_bytes * n_layers;
+  e.prefill_s = n_layers * layer_ms_at_15 * 1e-3 / 0.15;
+  return e;
+}
+Example llama_7b() { return example(32, 64u << 20, 3); }
+Example llama_70b() { return example(80, 16u << 20, 7); }
+
+TEST(PaperExamples, TimesAreThePapers) {
+  const Example small = llama_7b(), large = llama_70b();
+  EXPECT_NEAR(compute_seconds(small.shape, 0.15, small.prefill_s) / 32, 3e-3, 1e-9);
+  EXPECT_NEAR(small.load_s() / 32, 16e-3, 1e-9);
+  EXPECT_NEAR(compute_seconds(large.shape, 0.15, large.prefill_s) / 80, 7e-3, 1e-9);
+  EXPECT_NEAR(large.load_s() / 80, 4e-3, 1e-9);
+}
+
+// 7B waits for the disk: it may recompute 16 / 20 of the rows for nothing. 70B waits for nobody:
+// 4 / 46.7 would hide, less than the 15 % that quality asks for.
+TEST(PaperExamples, RatioIsWhatHidesButNeverBelowTheLeast) {
+  const Example small = llama_7b(), large = llama_70b();
+  EXPECT_NEAR(hidden_ratio(small.shape, small.prefill_s, small.load_s()), 0.8, 1e-9);
+  EXPECT_NEAR(hidden_ratio(large.shape, large.prefill_s, large.load_s()), 4 * 0.15 / 7, 1e-9);
+  const auto chosen = [](const Example& e) {
+    return choose_ratio(kLeast, hidden_ratio(e.shape, e.prefill_s, e.load_s()));
+  };
+  EXPECT_NEAR(chosen(small), 0.8, 1e-9);
+  EXPECT_EQ(chosen(large), kLeast);
+}
+
+// The other question: at 15 %, 70B may live on a device of 4/7 of the disk's speed, and the disk is
+// one; 7B needs 16/3 of it, so memory, dear as it is.
+TEST(PaperExamples, CheapestDeviceThatAddsNoDelay) {
+  const std::vector<Device> devices = {
+      {100e9, 4e-3},         // memory
+      {kDisk, 1e-4},         // the disk
+      {kDisk * 0.58, 5e-5},  // a slower one: 4 / 0.58 = 6.9 ms a layer of 70B
+      {kDisk * 0.56, 2e-5},  // 7.1 ms
+      {0.2e9, 1e-5},         // an object store
+  };
+  const Example small = llama_7b(), large = llama_70b();
+  const Advice for_large = advise(large.shape, kLeast, large.prefill_s, devices);
+  ASSERT_TRUE(for_large.cheapest);
+  EXPECT_EQ(*for_large.cheapest, 2u);
+  EXPECT_FALSE(for_large.devices[3].hides);
+  EXPECT_NEAR(for_large.devices[2].cost_per_hour, 1.342177 * 5e-5, 1e-9);  // 1.25 GiB
+  const Advice for_small = advise(small.shape, kLeast, small.prefill_s, devices);
+  ASSERT_TRUE(for_small.cheapest);
+  EXPECT_EQ(*for_small.cheapest, 0u);
+  EXPECT_NEAR(for_small.devices[1].ratio, 0.8, 1e-9);
+  EXPECT_EQ(for_small.devices[0].ratio, kLeast);
+  EXPECT_FALSE(for_small.devices[1].slower_than_prefill);
+  EXPECT_TRUE(for_small.devices[4].slower_than_prefill);  // 335 ms a layer against 20
+  EXPECT_EQ(for_small.devices[4].ratio, 1.0);
+  const Advice none = advise(small.shape, kLeast, small.prefill_s, {&devices[1], 1});
+  EXPECT_FALSE(none.cheapest);
+}
+
+// AttentionStore 3.2.1 on 7B: 32 layers of 16 ms against 3 ms need 26 layers of head start; 70B
+// needs none.
+TEST(PaperExamples, RingHoldsTheHeadStart) {
+  constexpr uint64_t kPlenty = 1ull << 40;
+  EXPECT_EQ(ring_depth(32, 16e-3, 3e-3, 64u << 20, kPlenty), 27u);
+  EXPECT_EQ(ring_depth(80, 4e-3, 7e-3, 16u << 20, kPlenty), 3u);
+  EXPECT_EQ(ring_depth(32, 16e-3, 3e-3, 64u << 20, 512u << 20), 8u);  // the budget's
+  EXPECT_EQ(ring_depth(32, 16e-3, 3e-3, 64u << 20, 1), 2u);           // never less than two
+  EXPECT_EQ(ring_depth(2, 4e-3, 7e-3, 1, kPlenty), 2u);
+  EXPECT_EQ(ring_depth(32, 1.0, 0.0, 1, kPlenty), 32u);
+}
+
+TEST(CostModel, ComputeCountsEveryRowWhereItIsComputed) {
+  FuseShape s;
+  s.n_rows = 1000;
+  s.n_always = 100;
+  s.n_reused = 800;      // of which
+  s.n_candidates = 600;  // are not exact; 100 more rows are an exact prefix
+  s.n_layers = 10;
+  s.n_check_layers = 2;
+  // 100 everywhere, 600 in a fifth of the layers, the chosen in the rest.
+  EXPECT_NEAR(compute_seconds(s, 0.0, 1.0), 0.1 + 0.2 * 0.6, 1e-12);
+  EXPECT_NEAR(compute_seconds(s, 0.25, 1.0), 0.1 + 0.2 * 0.6 + 0.8 * 0.2, 1e-12);
+  EXPECT_NEAR(compute_seconds(s, 1.0, 1.0), 0.1 + 0.6, 1e-12);  // no more than there are
+  // hidden_ratio is its inverse.
+  for (const double ratio : {0.01, 0.25, 0.5, 0.7}) {
+    EXPECT_NEAR(hidden_ratio(s, 1.0, compute_seconds(s, ratio, 1.0)), ratio, 1e-9);
+  }
+  EXPECT_EQ(hidden_ratio(s, 1.0, 0.2), 0.0);
+  EXPECT_EQ(hidden_ratio(s, 1.0, 5.0), 1.0);
+  EXPECT_EQ(hidden_ratio(s, 1.0, 0.0), 0.0);
+  s.n_reused = s.n_candidates = 0;
+  EXPECT_EQ(hidden_ratio(s, 1.0, 0.05), 0.0);
+}
+
+TEST(CostModel, ChunksAreComputedOnlyWhereLoadingIsSlower) {
+  FuseShape s;
+  s.n_rows = s.n_reused = s.n_candidates = 1000;
+  s.n_layers = 10;
+  const std::vector<uint64_t> chunks = {100, 400, 200, 300};
+  using Computed = std::vector<uint8_t>;
+  // Loading takes three quarters of a prefill: slower than recomputing 15 %, and still loaded.
+  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 0.75), Computed({0, 0, 0, 0}));
+  // Twice a prefill: with 400 and 300 computed, 1.0 s of loading is beside 0.745 s of computing.
+  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 2.0), Computed({0, 1, 0, 1}));
+  // Never the last straw: computing all takes longer than loading the shortest.
+  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 8.0), Computed({0, 1, 1, 1}));
+  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 100.0), Computed({1, 1, 1, 1}));
+  EXPECT_EQ(choose_computed({}, s, 0.15, 1.0, 100.0), Computed());
+}
+
+TEST(PrefillTimes, LinesBetweenAndAParabolaBehind) {
+  auto times = PrefillTimes::create({{100, 1000000}, {200, 3000000}});
+  ASSERT_TRUE(times.is_ok());
+  EXPECT_NEAR(times->seconds(50), 0.5e-3, 1e-12);
+  EXPECT_NEAR(times->seconds(100), 1e-3, 1e-12);
+  EXPECT_NEAR(times->seconds(150), 2e-3, 1e-12);
+  EXPECT_NEAR(times->seconds(200), 3e-3, 1e-12);
+  // a + b * 100 = 10 us, a + b * 200 = 15 us: a = 5 us, b = 0.05 us.
+  EXPECT_NEAR(times->seconds(400), 400 * (5e-6 + 0.05e-6 * 400), 1e-12);
+  EXPECT_EQ(times->seconds(0), 0.0);
+  // Noise may make the longer one cheaper a token: then a line, never back.
+  auto noisy = PrefillTimes::create({{100, 2000000}, {200, 3000000}});
+  EXPECT_NEAR(noisy->seconds(400), 6e-3, 1e-12);
+  EXPECT_NEAR(PrefillTimes::create({{100, 2000000}})->seconds(400), 8e-3, 1e-12);
+
+  EXPECT_FALSE(PrefillTimes::create({}).is_ok());
+  EXPECT_FALSE(PrefillTimes::create({{100, 1}, {100, 2}}).is_ok());
+  EXPECT_FALSE(PrefillTimes::create({{100, 0}}).is_ok());
+  EXPECT_FALSE(PrefillTimes::create({{0, 5}}).is_ok());
+}
+
+TEST(ReadMeter, FollowsTheDeviceButNotOneOddRead) {
+  ReadMeter meter;
+  EXPECT_EQ(meter.bytes_per_s(), 0.0);
+  meter.add(0, 5);
+  meter.add(5, 0);
+  EXPECT_EQ(meter.bytes_per_s(), 0.0);
+  meter.add(1000, 1000);
+  EXPECT_NEAR(meter.bytes_per_s(), 1e9, 1);
+  meter.add(100000, 1000);
+  EXPECT_LT(meter.bytes_per_s(), 30e9);
+  for (int i = 0; i < 20; ++i) meter.add(1000, 2000);
+  EXPECT_NEAR(meter.bytes_per_s(), 0.5e9, 0.2e9);
+}
+
+}  // namespace
+}  // namespace blend
