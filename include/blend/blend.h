@@ -764,6 +764,102 @@ BLEND_API int32_t blend_generate(blend_fusion *fusion, const blend_generate_opti
                                  blend_token_fn fn, void *user, size_t *n_generated,
                                  blend_error **err);
 
+/* ---- Controller: what recomputing and loading cost ---------------------------------------- */
+
+/* How fast this machine prefills a model, measured once and kept (CacheBlend section 5.1). Immutable;
+ * all functions may run concurrently. Times are estimates: another load of the machine changes
+ * them. */
+typedef struct blend_machine blend_machine;
+
+#define BLEND_MACHINE_MEASURE 1u /* measure anew, whatever the file holds */
+
+typedef struct blend_machine_options {
+  uint32_t struct_size;
+  uint32_t flags;      /* BLEND_MACHINE_* */
+  uint64_t max_tokens; /* longest prefill that is timed, default 1024, at most the context; longer
+                          ones are extrapolated */
+  blend_progress_fn progress; /* prefills */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_machine_options;
+
+BLEND_API int32_t blend_machine_options_init(blend_machine_options *options, size_t struct_size);
+
+/* Takes the measurement that the file `path` holds, if it is of this CPU, number of threads and
+ * model (returns BLEND_EXISTS); otherwise measures in a few prefills, best on an idle machine, and
+ * writes the file (BLEND_OK). A damaged file is replaced. `path` may be NULL: nothing is kept. One
+ * file holds one measurement; beside the store's directory is a good place.
+ * Errors: INVALID_ARGUMENT, IO (the file cannot be written), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_machine_open(blend_machine **out, const blend_model *model,
+                                     const char *path, const blend_machine_options *options,
+                                     blend_error **err);
+BLEND_API void blend_machine_close(blend_machine *machine);
+
+typedef struct blend_machine_info {
+  uint32_t struct_size;
+  uint32_t n_threads;
+  uint64_t n_points; /* lengths that were measured */
+  int64_t measured_unix_s;
+  const char *cpu; /* valid while the machine is open */
+} blend_machine_info;
+
+BLEND_API int32_t blend_machine_info_init(blend_machine_info *info, size_t struct_size);
+BLEND_API int32_t blend_machine_get_info(const blend_machine *machine, blend_machine_info *info,
+                                         blend_error **err);
+/* One measured length, point < n_points, ascending. */
+BLEND_API int32_t blend_machine_get_point(const blend_machine *machine, uint64_t point,
+                                          uint64_t *n_tokens, uint64_t *prefill_ns,
+                                          blend_error **err);
+/* T_recompute(r, model, L) = r * Prefill(model, L): ratio 1 is the whole prefill. Errors:
+ * INVALID_ARGUMENT (a ratio outside [0, 1]). */
+BLEND_API int32_t blend_machine_recompute_ns(const blend_machine *machine, uint64_t n_tokens,
+                                             double ratio, uint64_t *ns, blend_error **err);
+
+/* A place where chunks could be stored. */
+typedef struct blend_device {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t reserved0;
+  double bytes_per_s;      /* reading; > 0 */
+  double cost_per_gb_hour; /* of 1e9 bytes, in any currency; >= 0 */
+} blend_device;
+
+BLEND_API int32_t blend_device_init(blend_device *device, size_t struct_size);
+
+typedef struct blend_advise_options {
+  uint32_t struct_size;
+  uint32_t check_layer; /* layers before it are computed for all rows and not loaded; default 1, 0 is
+                           the paper's formula */
+  uint64_t n_tokens;    /* of the prompt's chunks; default 4096 */
+  double ratio;         /* 0 .. 1; default 0.15 */
+  uint32_t kv_dtype;    /* BLEND_KV_* of the store; default AUTO */
+  uint32_t reserved0;
+} blend_advise_options;
+
+BLEND_API int32_t blend_advise_options_init(blend_advise_options *options, size_t struct_size);
+
+#define BLEND_ADVICE_NO_DELAY 1u /* loading hides behind recomputing at the ratio asked for */
+#define BLEND_ADVICE_CHEAPEST 2u /* the cheapest of those; ties go to the faster, then the first */
+#define BLEND_ADVICE_SLOWER_THAN_PREFILL 4u /* loading takes longer than computing all anew */
+
+typedef struct blend_advice {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t flags;       /* BLEND_ADVICE_* */
+  uint64_t load_ns;
+  uint64_t recompute_ns; /* at the ratio asked for */
+  double hidden_ratio;   /* the largest ratio whose recompute hides behind loading */
+  double ratio;          /* the larger of the two: what a fuse from this device would better use */
+  double cost_per_hour;  /* of keeping the chunks' bytes */
+} blend_advice;
+
+BLEND_API int32_t blend_advice_init(blend_advice *advice, size_t struct_size);
+
+/* Of several devices the cheapest that adds no delay, and the ratio each allows (CacheBlend section
+ * 5.1). devices, advice: [n_devices], every element initialised. `options` may be NULL.
+ * Errors: INVALID_ARGUMENT (names the device), INVALID_STRUCT. */
+BLEND_API int32_t blend_advise(const blend_machine *machine, const blend_device *devices,
+                               size_t n_devices, const blend_advise_options *options,
+                               blend_advice *advice, blend_error **err);
+
 /* ---- Truncate and edit ------------------------------------------------------------------- */
 
 /* Puts `tokens` [n_tokens] in the place of the n_rows rows from `first_row` on, of the prompt or of

@@ -194,6 +194,11 @@ using KvView = detail::Initialised<blend_kv_view, blend_kv_view_init>;
 
 using GenerateOptions = detail::Initialised<blend_generate_options, blend_generate_options_init>;
 
+using MachineInfo = detail::Initialised<blend_machine_info, blend_machine_info_init>;
+using AdviseOptions = detail::Initialised<blend_advise_options, blend_advise_options_init>;
+using Device = detail::Initialised<blend_device, blend_device_init>;
+using Advice = detail::Initialised<blend_advice, blend_advice_init>;
+
 // The functions below take the place of the C callback members, which stay null.
 struct ContextOptions : detail::Initialised<blend_ctx_options, blend_ctx_options_init> {
   EventFn events;
@@ -203,6 +208,9 @@ struct ModelOptions : detail::Initialised<blend_model_options, blend_model_optio
 };
 struct PrecomputeOptions
     : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
+  ProgressFn on_progress;
+};
+struct MachineOptions : detail::Initialised<blend_machine_options, blend_machine_options_init> {
   ProgressFn on_progress;
 };
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
@@ -436,6 +444,59 @@ class Model {
 
  private:
   detail::Handle<blend_model, blend_model_close> handle_;
+};
+
+// How fast this machine prefills a model. Immutable, thread-safe.
+class Machine {
+ public:
+  // `path`: the file that keeps the measurement; empty: nothing is kept.
+  Machine(const Model& model, const std::string& path,
+          const MachineOptions& options = MachineOptions()) {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const MachineOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    blend_machine* raw = nullptr;
+    kept_ =
+        outcome.check(blend_machine_open(&raw, model.get(), path.empty() ? nullptr : path.c_str(),
+                                         &copy, outcome.out())) == BLEND_EXISTS;
+    handle_ = {raw, {model.events()}};
+  }
+  bool kept() const noexcept { return kept_; }  // it was in the file: nothing was measured
+  // The string in it is valid while the machine is open.
+  MachineInfo info() const {
+    detail::Outcome outcome;
+    MachineInfo info;
+    outcome.check(blend_machine_get_info(get(), &info, outcome.out()));
+    return info;
+  }
+  // Tokens and nanoseconds of one measured length.
+  std::pair<uint64_t, uint64_t> point(uint64_t index) const {
+    detail::Outcome outcome;
+    std::pair<uint64_t, uint64_t> point;
+    outcome.check(
+        blend_machine_get_point(get(), index, &point.first, &point.second, outcome.out()));
+    return point;
+  }
+  uint64_t recompute_ns(uint64_t n_tokens, double ratio) const {
+    detail::Outcome outcome;
+    uint64_t ns = 0;
+    outcome.check(blend_machine_recompute_ns(get(), n_tokens, ratio, &ns, outcome.out()));
+    return ns;
+  }
+  // One advice a device.
+  std::vector<Advice> advise(const std::vector<Device>& devices,
+                             const AdviseOptions& options = AdviseOptions()) const {
+    detail::Outcome outcome;
+    std::vector<Advice> advice(devices.size());
+    outcome.check(blend_advise(get(), devices.data(), devices.size(), &options, advice.data(),
+                               outcome.out()));
+    return advice;
+  }
+  const blend_machine* get() const noexcept { return handle_.get(); }
+
+ private:
+  bool kept_ = false;
+  detail::Handle<blend_machine, blend_machine_close> handle_;
 };
 
 // The segments of one prompt, in order. Owns the tokens. Not thread-safe.

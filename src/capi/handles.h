@@ -8,6 +8,7 @@
 #include "base/cancel.h"
 #include "base/utf8_stream.h"
 #include "blend/blend.h"
+#include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
 #include "fusion/fuse.h"
@@ -38,6 +39,11 @@ struct blend_store {
 struct blend_fusion {
   blend::Fused fused;
   blend::Utf8Stream text;  // of the tokens generated so far
+};
+
+struct blend_machine {
+  std::shared_ptr<const blend::Model> model;
+  blend::MachineProfile profile;
 };
 
 namespace blend::capi {

@@ -41,6 +41,11 @@ BLEND_FIRST_RELEASE(blend_fusion_info, 184);
 BLEND_FIRST_RELEASE(blend_layer_info, 88);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
 BLEND_FIRST_RELEASE(blend_generate_options, 56);
+BLEND_FIRST_RELEASE(blend_machine_options, 40);
+BLEND_FIRST_RELEASE(blend_machine_info, 32);
+BLEND_FIRST_RELEASE(blend_device, 24);
+BLEND_FIRST_RELEASE(blend_advise_options, 32);
+BLEND_FIRST_RELEASE(blend_advice, 48);
 #undef BLEND_FIRST_RELEASE
 
 template <typename T>

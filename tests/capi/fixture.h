@@ -128,6 +128,8 @@ void close_world(world* w);
   X(generate_resumes)                    \
   X(generate_samples)                    \
   X(generate_to_the_end_of_the_cache)    \
+  X(control_machine)                     \
+  X(control_advise)                      \
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \

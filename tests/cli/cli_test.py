@@ -64,6 +64,35 @@ class CliTest(unittest.TestCase):
     def precompute(self, *args):
         return self.json("precompute", *self.place, "--docs", self.docs, *CHUNK, *args)
 
+    # ---- The controller
+
+    def test_advise_measures_once_and_chooses_a_device(self):
+        machine = self.dir / "machine.txt"
+        place = ["advise", "--model", self.model, "--machine", machine, "--max-tokens", "64"]
+        first = self.json(*place)
+        self.assertFalse(first["kept"])
+        self.assertEqual([point["n_tokens"] for point in first["prefill"]], [64])
+        self.assertEqual(first["devices"], [])
+        # Without end fast, and a byte a second: the fast one adds no delay, whatever it costs.
+        got = self.json(*place, "--tokens", "512", "--ratio", "0.2",
+                        "--device", "fast=1000T:5", "--device", "slow=1")
+        self.assertTrue(got["kept"])
+        self.assertEqual(got["prefill"], first["prefill"])
+        fast, slow = got["devices"]
+        self.assertTrue(fast["cheapest"] and fast["no_delay"])
+        self.assertEqual(fast["ratio"], 0.2)
+        self.assertTrue(slow["slower_than_prefill"] and not slow["no_delay"])
+        self.assertEqual(slow["ratio"], 1)
+        self.assertEqual(fast["bytes_per_s"], 1e15)
+        self.assertFalse(self.json(*place, "--measure")["kept"])
+        text = self.blend(*place, "--device", "fast=1000T:5").stdout
+        self.assertIn("the cheapest without delay", text)
+
+    def test_advise_refuses_devices_it_cannot_read(self):
+        for device in ("nvme", "=3G", "nvme=fast", "nvme=3X", "nvme=3G:", "nvme=3G:1x", "nvme=0"):
+            self.blend("advise", "--model", self.model, "--max-tokens", "8", "--device", device,
+                       code=2)
+
     # ---- Truncation
 
     def test_perplexity_compares_turned_rows_with_computed_ones(self):

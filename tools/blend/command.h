@@ -65,6 +65,7 @@ blendpp::Model open_model(const blendpp::Context& ctx, const std::string& path);
 void register_precompute(CLI::App& app);
 void register_ask(CLI::App& app);
 void register_eval(CLI::App& app);
+void register_advise(CLI::App& app);
 void register_perplexity(CLI::App& app);
 void register_store_ls(CLI::App& store);
 void register_store_stat(CLI::App& store);

@@ -21,6 +21,7 @@ void register_all(CLI::App& app) {
   register_precompute(app);
   register_ask(app);
   register_eval(app);
+  register_advise(app);
   register_perplexity(app);
   CLI::App* store = app.add_subcommand("store", "Look after a chunk store");
   store->require_subcommand(1);

@@ -1,0 +1,237 @@
+// The machine's measured speed, and what storage it advises.
+#include <algorithm>
+#include <cmath>
+#include <type_traits>
+
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+#include "control/advise.h"
+
+using blend::Result;
+using blend::Status;
+
+namespace {
+
+blend_machine_options default_machine_options() {
+  blend_machine_options o{};
+  o.struct_size = sizeof o;
+  o.max_tokens = blend::MachineProfile::Options{}.max_tokens;
+  return o;
+}
+
+blend_advise_options default_advise_options() {
+  blend_advise_options o{};
+  o.struct_size = sizeof o;
+  o.check_layer = 1;
+  o.n_tokens = 4096;
+  o.ratio = 0.15;
+  return o;
+}
+
+Status check_ratio(double ratio) {
+  if (ratio >= 0.0 && ratio <= 1.0) return Status::ok();  // NaN fails
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "ratio %g must lie in [0, 1]", ratio);
+}
+
+uint64_t nanoseconds(double seconds) {
+  constexpr double kMost = 1e18;  // 30 years: what a device of a byte a day would take
+  return static_cast<uint64_t>(std::llround(std::min(seconds * 1e9, kMost)));
+}
+
+// Element i of an array whose stride is the struct_size of the host's header.
+template <typename T>
+T* element(T* array, size_t i) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
+  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(array) + i * array->struct_size);
+}
+
+Result<std::vector<blend::Device>> read_devices(const blend_device* devices, size_t n) {
+  std::vector<blend::Device> out;
+  for (size_t i = 0; i < n; ++i) {
+    const blend_device* in = element(devices, i);
+    const std::string name = "device " + std::to_string(i);
+    if (in->struct_size != devices->struct_size) {
+      return Status{BLEND_E_INVALID_STRUCT,
+                    name +
+                        ": struct_size differs from the first one's; call blend_device_init on "
+                        "each"};
+    }
+    blend_device d{};
+    Status status = blend::capi::read_struct(in, d);
+    if (status.is_ok()) status = blend::capi::check_reserved("reserved0", d.reserved0);
+    if (!status.is_ok()) return status.with_context(name);
+    if (!(d.bytes_per_s > 0.0) || !std::isfinite(d.bytes_per_s)) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "device %zu: bytes_per_s %g must be above 0", i, d.bytes_per_s);
+    }
+    if (!(d.cost_per_gb_hour >= 0.0) || !std::isfinite(d.cost_per_gb_hour)) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "device %zu: cost_per_gb_hour %g must not be negative", i,
+                               d.cost_per_gb_hour);
+    }
+    out.push_back({d.bytes_per_s, d.cost_per_gb_hour});
+  }
+  return out;
+}
+
+Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blend::Model& model) {
+  const blend::ModelConfig& c = model.config();
+  BLEND_RETURN_IF_ERROR(check_ratio(o.ratio));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
+  if (o.check_layer >= c.n_layers) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u: the model has %u layers",
+                             o.check_layer, c.n_layers);
+  }
+  if (o.n_tokens == 0 || o.n_tokens > UINT32_MAX) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_tokens %llu must lie in 1 .. 2^32-1",
+                             static_cast<unsigned long long>(o.n_tokens));
+  }
+  if (o.kv_dtype > BLEND_KV_BF16) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_KV_ value",
+                             o.kv_dtype);
+  }
+  blend_store as_stored;
+  as_stored.kv_dtype = o.kv_dtype;
+  const blend::DType dtype = blend::capi::resolve_kv_dtype(as_stored, model);
+  blend::FuseShape shape;
+  shape.n_rows = shape.n_reused = shape.n_candidates = o.n_tokens;
+  shape.n_layers = c.n_layers;
+  shape.n_check_layers = o.check_layer;
+  shape.load_bytes = o.n_tokens * 2 * c.kv_dim() * static_cast<uint64_t>(dtype_size(dtype)) *
+                     (c.n_layers - o.check_layer);
+  return shape;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t blend_machine_options_init(blend_machine_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_machine_options());
+}
+
+int32_t blend_machine_open(blend_machine** out, const blend_model* model, const char* path,
+                           const blend_machine_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Result<int32_t> {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(model);
+    blend_machine_options o = default_machine_options();
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    if ((o.flags & ~BLEND_MACHINE_MEASURE) != 0) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_MACHINE_ bits",
+                               o.flags);
+    }
+    if (o.max_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "max_tokens must not be 0"};
+    BLEND_ASSIGN(blend::MachineProfile profile,
+                 blend::MachineProfile::open(
+                     model->model, path == nullptr ? "" : path,
+                     {o.max_tokens, (o.flags & BLEND_MACHINE_MEASURE) != 0},
+                     blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
+    const int32_t code = profile.kept() ? BLEND_EXISTS : BLEND_OK;
+    *out = new blend_machine{model->model, std::move(profile)};
+    return code;
+  });
+}
+
+void blend_machine_close(blend_machine* machine) { delete machine; }
+
+int32_t blend_machine_info_init(blend_machine_info* info, size_t struct_size) {
+  blend_machine_info zero{};
+  return blend::capi::init_struct(info, struct_size, zero);
+}
+
+int32_t blend_machine_get_info(const blend_machine* machine, blend_machine_info* info,
+                               blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(machine);
+    blend_machine_info values{};
+    values.n_threads = machine->profile.key().n_threads;
+    values.n_points = machine->profile.prefill().points().size();
+    values.measured_unix_s = machine->profile.measured_unix_s();
+    values.cpu = machine->profile.key().cpu.c_str();
+    return blend::capi::write_struct(info, values);
+  });
+}
+
+int32_t blend_machine_get_point(const blend_machine* machine, uint64_t point, uint64_t* n_tokens,
+                                uint64_t* prefill_ns, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(machine);
+    BLEND_REQUIRE(n_tokens);
+    BLEND_REQUIRE(prefill_ns);
+    const auto& points = machine->profile.prefill().points();
+    if (point >= points.size()) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "point %llu: %zu lengths were measured",
+                               static_cast<unsigned long long>(point), points.size());
+    }
+    *n_tokens = points[point].n_tokens;
+    *prefill_ns = points[point].ns;
+    return Status::ok();
+  });
+}
+
+int32_t blend_machine_recompute_ns(const blend_machine* machine, uint64_t n_tokens, double ratio,
+                                   uint64_t* ns, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(machine);
+    BLEND_REQUIRE(ns);
+    BLEND_RETURN_IF_ERROR(check_ratio(ratio));
+    *ns = nanoseconds(ratio * machine->profile.prefill().seconds(n_tokens));
+    return Status::ok();
+  });
+}
+
+int32_t blend_device_init(blend_device* device, size_t struct_size) {
+  blend_device zero{};
+  return blend::capi::init_struct(device, struct_size, zero);
+}
+
+int32_t blend_advise_options_init(blend_advise_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_advise_options());
+}
+
+int32_t blend_advice_init(blend_advice* advice, size_t struct_size) {
+  blend_advice zero{};
+  return blend::capi::init_struct(advice, struct_size, zero);
+}
+
+int32_t blend_advise(const blend_machine* machine, const blend_device* devices, size_t n_devices,
+                     const blend_advise_options* options, blend_advice* advice, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(machine);
+    if (n_devices == 0) return {BLEND_E_INVALID_ARGUMENT, "there are no devices to choose from"};
+    BLEND_REQUIRE(devices);
+    BLEND_REQUIRE(advice);
+    blend_advise_options o = default_advise_options();
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    BLEND_ASSIGN(const blend::FuseShape shape, advised_shape(o, *machine->model));
+    BLEND_ASSIGN(const std::vector<blend::Device> list, read_devices(devices, n_devices));
+    for (size_t i = 0; i < n_devices; ++i) {
+      if (element(advice, i)->struct_size == advice->struct_size) continue;
+      return blend::make_error(BLEND_E_INVALID_STRUCT,
+                               "advice %zu: struct_size differs from the first one's; call "
+                               "blend_advice_init on each",
+                               i);
+    }
+    const double prefill_s = machine->profile.prefill().seconds(shape.n_rows);
+    const blend::Advice advised = blend::advise(shape, o.ratio, prefill_s, list);
+    for (size_t i = 0; i < n_devices; ++i) {
+      const blend::DeviceAdvice& a = advised.devices[i];
+      blend_advice values{};
+      values.flags = (a.hides ? BLEND_ADVICE_NO_DELAY : 0u) |
+                     (advised.cheapest == i ? BLEND_ADVICE_CHEAPEST : 0u) |
+                     (a.slower_than_prefill ? BLEND_ADVICE_SLOWER_THAN_PREFILL : 0u);
+      values.load_ns = nanoseconds(a.load_s);
+      values.recompute_ns = nanoseconds(advised.recompute_s);
+      values.hidden_ratio = a.hidden_ratio;
+      values.ratio = a.ratio;
+      values.cost_per_hour = a.cost_per_hour;
+      BLEND_RETURN_IF_ERROR(blend::capi::write_struct(element(advice, i), values));
+    }
+    return Status::ok();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,183 @@
+// blend advise: what recomputing costs on this machine, and which storage hides it.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+struct Options {
+  CommonOptions common;
+  std::string model;
+  std::string machine;
+  bool measure = false;
+  uint64_t max_tokens = 0;  // 0: the library's default
+  std::vector<std::string> devices;
+  blendpp::AdviseOptions advise;
+};
+
+struct NamedDevice {
+  std::string name;
+  blendpp::Device device;
+};
+
+// NAME=THROUGHPUT[:COST], the throughput with an optional k, M or G (1000, bytes a second).
+NamedDevice parse_device(const std::string& text) {
+  const auto refuse = [&]() {
+    return CommandError(kExitUsage, "--device " + text +
+                                        ": write NAME=BYTES_PER_SECOND[:COST_PER_GB_HOUR], such as "
+                                        "nvme=3.2G:0.0001");
+  };
+  const size_t equals = text.find('=');
+  if (equals == 0 || equals == std::string::npos) throw refuse();
+  NamedDevice out;
+  out.name = text.substr(0, equals);
+  try {
+    std::string rest = text.substr(equals + 1);
+    size_t used = 0;
+    out.device.bytes_per_s = std::stod(rest, &used);
+    rest = rest.substr(used);
+    if (!rest.empty() && rest[0] != ':') {
+      const size_t power = std::string("kMGT").find(rest[0]);
+      if (power == std::string::npos) throw refuse();
+      for (size_t i = 0; i <= power; ++i) out.device.bytes_per_s *= 1000;
+      rest = rest.substr(1);
+    }
+    if (rest.empty()) return out;
+    if (rest[0] != ':') throw refuse();
+    rest = rest.substr(1);
+    out.device.cost_per_gb_hour = std::stod(rest, &used);
+    if (used != rest.size()) throw refuse();
+  } catch (const std::logic_error&) {  // of stod
+    throw refuse();
+  }
+  return out;
+}
+
+std::string remark(uint32_t flags) {
+  if ((flags & BLEND_ADVICE_CHEAPEST) != 0) return "the cheapest without delay";
+  if ((flags & BLEND_ADVICE_NO_DELAY) != 0) return "no delay";
+  if ((flags & BLEND_ADVICE_SLOWER_THAN_PREFILL) != 0) return "slower than computing anew";
+  return "waits for loading";
+}
+
+nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedDevice>& devices,
+                       const std::vector<blendpp::Advice>& advice) {
+  const blendpp::MachineInfo info = machine.info();
+  nlohmann::json prefill = nlohmann::json::array(), list = nlohmann::json::array();
+  for (uint64_t i = 0; i < info.n_points; ++i) {
+    const auto [tokens, ns] = machine.point(i);
+    prefill.push_back({{"n_tokens", tokens}, {"ns", ns}});
+  }
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const blendpp::Advice& a = advice[i];
+    list.push_back({{"name", devices[i].name},
+                    {"bytes_per_s", devices[i].device.bytes_per_s},
+                    {"cost_per_gb_hour", devices[i].device.cost_per_gb_hour},
+                    {"load_ns", a.load_ns},
+                    {"recompute_ns", a.recompute_ns},
+                    {"hidden_ratio", a.hidden_ratio},
+                    {"ratio", a.ratio},
+                    {"cost_per_hour", a.cost_per_hour},
+                    {"no_delay", (a.flags & BLEND_ADVICE_NO_DELAY) != 0},
+                    {"cheapest", (a.flags & BLEND_ADVICE_CHEAPEST) != 0},
+                    {"slower_than_prefill", (a.flags & BLEND_ADVICE_SLOWER_THAN_PREFILL) != 0}});
+  }
+  return {{"cpu", info.cpu},
+          {"n_threads", info.n_threads},
+          {"kept", machine.kept()},
+          {"prefill", prefill},
+          {"devices", list}};
+}
+
+void print_tables(const Options& options, const blendpp::Machine& machine,
+                  const std::vector<NamedDevice>& devices,
+                  const std::vector<blendpp::Advice>& advice) {
+  const blendpp::MachineInfo info = machine.info();
+  std::cout << format("%s, %u threads, measured %s%s\n\n", info.cpu, info.n_threads,
+                      time_text(info.measured_unix_s).c_str(), machine.kept() ? " (kept)" : "");
+  Table prefill({"tokens", "prefill", "at the ratio"});
+  for (uint64_t i = 0; i < info.n_points; ++i) {
+    const auto [tokens, ns] = machine.point(i);
+    prefill.add({std::to_string(tokens), ms_text(ns),
+                 ms_text(machine.recompute_ns(tokens, options.advise.ratio))});
+  }
+  std::cout << prefill.str();
+  if (devices.empty()) return;
+  std::cout << format("\n%llu tokens, ratio %g, recomputed in %s\n\n",
+                      static_cast<unsigned long long>(options.advise.n_tokens),
+                      options.advise.ratio, ms_text(advice[0].recompute_ns).c_str());
+  Table table({"device", "load", "ratio that hides", "ratio to use", "cost/hour", "remark"});
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const blendpp::Advice& a = advice[i];
+    table.add({devices[i].name, ms_text(a.load_ns), share_text(a.hidden_ratio, 1),
+               share_text(a.ratio, 1), format("%.3g", a.cost_per_hour), remark(a.flags)});
+  }
+  std::cout << table.str();
+}
+
+void run(const Options& options) {
+  std::vector<NamedDevice> devices;
+  for (const std::string& text : options.devices) devices.push_back(parse_device(text));
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Model model = open_model(ctx, options.model);
+  ProgressBar bar("Measuring");
+  blendpp::MachineOptions how;
+  how.flags = options.measure ? BLEND_MACHINE_MEASURE : 0u;
+  if (options.max_tokens != 0) how.max_tokens = options.max_tokens;
+  how.on_progress = bar.callback();
+  how.cancel = interrupt_token();
+  const blendpp::Machine machine(model, options.machine, how);
+  std::vector<blendpp::Device> list;
+  for (const NamedDevice& d : devices) list.push_back(d.device);
+  std::vector<blendpp::Advice> advice;
+  if (!list.empty()) advice = machine.advise(list, options.advise);
+  if (options.common.json) {
+    std::cout << to_json(machine, devices, advice).dump(2) << '\n';
+  } else {
+    print_tables(options, machine, devices, advice);
+  }
+}
+
+}  // namespace
+
+void register_advise(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "advise", "What recomputing costs on this machine, and which storage device hides it");
+  add_model_path(*command, options->model);
+  command
+      ->add_option("--machine", options->machine,
+                   "File that keeps the measurement of this machine; none: measured every time")
+      ->type_name("FILE");
+  command->add_flag("--measure", options->measure, "Measure anew, whatever the file holds");
+  command->add_option("--max-tokens", options->max_tokens,
+                      "Longest prefill that is timed; 0 = 1024");
+  command
+      ->add_option("--device", options->devices,
+                   "NAME=BYTES_PER_SECOND[:COST_PER_GB_HOUR], such as nvme=3.2G:0.0001; again for "
+                   "each device")
+      ->type_name("DEVICE");
+  command->add_option("--tokens", options->advise.n_tokens, "Tokens of the prompt's chunks")
+      ->capture_default_str();
+  command
+      ->add_option("--ratio", options->advise.ratio, "Share of the reused rows that is recomputed")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      ->add_option("--check-layer", options->advise.check_layer,
+                   "Layers before it are computed for all rows; 0 = the paper's formula")
+      ->capture_default_str();
+  add_common_options(*command, options->common);
+  command->footer(
+      "Example:\n"
+      "  blend advise --model model.gguf --machine machine.txt --tokens 4096 \\\n"
+      "               --device ram=20G:0.004 --device nvme=3.2G:0.0001 --device nas=0.3G:0.00002");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace blend_cli
