@@ -342,6 +342,8 @@ typedef struct blend_store_stat {
   uint64_t damaged;      /* reads that failed their check and became misses */
   uint64_t written;      /* chunks */
   uint64_t write_errors; /* of background writes */
+  double read_bytes_per_s; /* of the layers that fuses have read through this handle, smoothed; 0:
+                              none yet */
 } blend_store_stat;
 
 BLEND_API int32_t blend_store_stat_init(blend_store_stat *stat, size_t struct_size);
@@ -486,6 +488,11 @@ typedef struct blend_policy_term {
 typedef int32_t (*blend_score_fn)(void *user, uint32_t layer, const uint32_t *rows,
                                   const float *deviation, size_t n, float *scores);
 
+/* How fast this machine prefills a model, measured once and kept: see "Controller" below. Immutable;
+ * all functions may run concurrently. Times are estimates: another load of the machine changes
+ * them. */
+typedef struct blend_machine blend_machine;
+
 typedef struct blend_fuse_options {
   uint32_t struct_size;
   uint32_t policy;      /* BLEND_POLICY_*; default HKVD */
@@ -518,7 +525,17 @@ typedef struct blend_fuse_options {
   size_t n_terms;
   blend_score_fn score; /* CALLBACK */
   void *score_user;
+  const blend_machine *machine; /* for BLEND_RATIO_AUTO; opened with this model; may be NULL */
 } blend_fuse_options;
+
+/* A `ratio` that lets the controller choose (CacheBlend section 5.1): the largest ratio whose
+ * recompute hides behind loading, but never less than 0.15, below which quality is not vouched for.
+ * Loading is judged by the store's reads so far (blend_store_stat), computing by `machine`; without
+ * either it is 0.15. Where loading a chunk is slower than computing it, chunks are computed inline
+ * (BLEND_SOURCE_COMPUTED), and the ring of layers in flight grows with the reader's lag. With
+ * check_layers, and in blend_plan_create, whose host computes, nothing is chosen. The info has the
+ * ratio in force. */
+#define BLEND_RATIO_AUTO (-1.0)
 
 BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t struct_size);
 
@@ -544,6 +561,7 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
 
 #define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
 #define BLEND_FUSION_EDITED 2u       /* blend_fusion_replace or _erase has changed rows since */
+#define BLEND_FUSION_RATIO_CHOSEN 16u /* by the controller: BLEND_RATIO_AUTO, a machine, a known store */
 
 typedef struct blend_fusion_info {
   uint32_t struct_size;
@@ -765,11 +783,6 @@ BLEND_API int32_t blend_generate(blend_fusion *fusion, const blend_generate_opti
                                  blend_error **err);
 
 /* ---- Controller: what recomputing and loading cost ---------------------------------------- */
-
-/* How fast this machine prefills a model, measured once and kept (CacheBlend section 5.1). Immutable;
- * all functions may run concurrently. Times are estimates: another load of the machine changes
- * them. */
-typedef struct blend_machine blend_machine;
 
 #define BLEND_MACHINE_MEASURE 1u /* measure anew, whatever the file holds */
 

@@ -124,13 +124,14 @@ int32_t blend_machine_open(blend_machine** out, const blend_model* model, const 
                                o.flags);
     }
     if (o.max_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "max_tokens must not be 0"};
+    BLEND_ASSIGN(const auto loaded, model->loaded());
     BLEND_ASSIGN(blend::MachineProfile profile,
                  blend::MachineProfile::open(
-                     model->model, path == nullptr ? "" : path,
+                     loaded, path == nullptr ? "" : path,
                      {o.max_tokens, (o.flags & BLEND_MACHINE_MEASURE) != 0},
                      blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
     const int32_t code = profile.kept() ? BLEND_EXISTS : BLEND_OK;
-    *out = new blend_machine{model->model, std::move(profile)};
+    *out = new blend_machine{loaded, std::move(profile)};
     return code;
   });
 }

@@ -92,7 +92,16 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
   out.deviation.norm = static_cast<blend::DeviationNorm>(o.norm);
   out.deviation.relative = o.relative != 0;
   out.check_layer = o.check_layer;
-  out.ratio = o.ratio;
+  if (o.ratio == BLEND_RATIO_AUTO) {
+    if (o.machine != nullptr) {
+      if (o.machine->model->fingerprint() != model.fingerprint()) {
+        return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
+      }
+      out.auto_ratio = &o.machine->profile.prefill();
+    }
+  } else {
+    out.ratio = o.ratio;
+  }
   out.seed = o.seed;
   BLEND_ASSIGN(out.check_layers, read_check_layers(o.check_layers, o.n_check_layers));
   BLEND_ASSIGN(out.terms, read_terms(o.terms, o.n_terms));
@@ -171,6 +180,7 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
   if (store != nullptr) {
     request.store.store = store->store.get();
     request.store.read_only = store->read_only;
+    request.store.reads = store->reads.get();
     request.store.kv_dtype = resolve_kv_dtype(*store, model);
   }
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);

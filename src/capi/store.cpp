@@ -167,6 +167,7 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.damaged = s.damaged;
     out.written = s.written;
     out.write_errors = s.write_errors;
+    out.read_bytes_per_s = store->reads->bytes_per_s();
     return blend::capi::write_struct(stat, out);
   });
 }

@@ -1,6 +1,7 @@
 #include "fusion/fuse.h"
 
 #include "fusion/account.h"
+#include "fusion/auto_ratio.h"
 #include "fusion/checks.h"
 #include "fusion/clock.h"
 #include "fusion/pass.h"
@@ -19,6 +20,17 @@ Status check_prompt(const SelectionPolicy* policy, const Plan& plan) {
           "BLEND_POLICY_QUESTION needs a prompt whose last segment is a question with tokens"};
 }
 
+// BLEND_RATIO_AUTO: false where there is nothing to choose, or nothing to choose by.
+bool choose_by_cost(const StoreAccess& store, const FuseOptions& options, uint32_t n_layers,
+                    Plan& plan, Schedule& checks) {
+  if (options.auto_ratio == nullptr || store.reads == nullptr || checks.empty()) return false;
+  const double bytes_per_s = store.reads->bytes_per_s();
+  if (!options.check_layers.empty() || bytes_per_s == 0.0) return false;
+  Check& check = checks.front();
+  check.ratio = control(plan, check.layer, n_layers, *options.auto_ratio, bytes_per_s, check.ratio);
+  return true;
+}
+
 }  // namespace
 
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
@@ -27,10 +39,11 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
   const Stopwatch clock;
   BLEND_RETURN_IF_ERROR(check_options(store.store != nullptr, options));
   BLEND_ASSIGN(const std::unique_ptr<SelectionPolicy> policy, make_policy(options));
-  BLEND_ASSIGN(const Schedule checks, checks_of(policy.get(), options, model->config().n_layers));
+  BLEND_ASSIGN(Schedule checks, checks_of(policy.get(), options, model->config().n_layers));
   Planner planner(*model, store.store, !store.read_only, store.kv_dtype, options);
   BLEND_ASSIGN(Plan plan, planner.build(segments, watch));
   BLEND_RETURN_IF_ERROR(check_prompt(policy.get(), plan));
+  const bool chosen = choose_by_cost(store, options, model->config().n_layers, plan, checks);
   const uint64_t plan_ns = clock.now_ns() - plan.miss_ns;
 
   // A damaged chunk shows when its bytes are read. It is then a miss, and the pass begins again:
@@ -42,6 +55,14 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
     if (status.is_ok()) {
       account_segments(plan, out);
       account_totals(plan, options, checks, plan_ns, clock, out);
+      if (chosen) {
+        out.info.ratio = checks.front().ratio;
+        out.info.flags |= BLEND_FUSION_RATIO_CHOSEN;
+      }
+      // What was staged from memory would look like a very fast device.
+      if (store.reads != nullptr && plan.n_misses == 0) {
+        store.reads->add(out.info.bytes_loaded, out.info.load_ns);
+      }
       return out;
     }
     const size_t index = pass.damaged_segment();

@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "control/read_meter.h"
 #include "engine/sequence.h"
 #include "fusion/options.h"
 #include "store/chunk_store.h"
@@ -25,6 +26,7 @@ struct StoreAccess {
   ChunkStore* store = nullptr;
   bool read_only = false;
   DType kv_dtype = DType::f16;
+  ReadMeter* reads = nullptr;  // told of what is read, asked how fast it comes; may be null
 };
 
 // Safe for concurrent use on one model and store.

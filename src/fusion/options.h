@@ -10,6 +10,7 @@
 
 #include "backend/backend.h"
 #include "blend/blend.h"
+#include "control/cost_model.h"
 #include "fusion/schedule.h"
 
 namespace blend {
@@ -61,6 +62,8 @@ struct FuseOptions {
   uint32_t check_layer = 1;
   double ratio = 0.15;
   Schedule check_layers;  // empty: check_layer and ratio
+  // The controller may choose a larger ratio, given how long prefills take on this machine.
+  const PrefillTimes* auto_ratio = nullptr;
   std::vector<PolicyTerm> terms;
   uint64_t seed = 0;
   ScoreFn score;

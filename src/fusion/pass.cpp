@@ -6,13 +6,6 @@
 #include "fusion/stored_rows.h"
 
 namespace blend {
-namespace {
-
-// Layers in flight. Two hide the load behind the compute when both are steady; the third takes up
-// jitter of the disk.
-constexpr uint32_t kRingDepth = 3;
-
-}  // namespace
 
 Pass::Pass(const std::shared_ptr<const Model>& model, const Plan& plan, const FuseOptions& options,
            const SelectionPolicy* policy, const Schedule& checks, const Stopwatch& clock,
@@ -36,7 +29,8 @@ Status Pass::start_loader() {
   loaded_segments_ = std::move(chunks.segments);
   first_load_ = chunks.first_layer;
   if (chunks.items.empty()) return Status::ok();
-  BLEND_ASSIGN(loader_, LayerLoader::start(std::move(chunks.items), n_layers_, kRingDepth, clock_));
+  BLEND_ASSIGN(loader_,
+               LayerLoader::start(std::move(chunks.items), n_layers_, plan_.ring_depth, clock_));
   return Status::ok();
 }
 

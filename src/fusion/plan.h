@@ -41,6 +41,9 @@ struct Plan {
   uint64_t n_hits = 0;
   uint64_t n_misses = 0;
   uint64_t miss_ns = 0;  // spent on the prefill of missing chunks
+  // Layers in flight. Two hide the load behind the compute when both are steady; the third takes up
+  // jitter of the disk.
+  uint32_t ring_depth = 3;
 
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
 };

@@ -1,5 +1,6 @@
 /* The machine's measurement and the advice on storage, through the ABI. */
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fixture.h"
@@ -160,5 +161,129 @@ void control_advise(const fixture* f) {
   advice[2].struct_size = 4;
   CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_advise(machine, devices, 3, &o, advice, &err));
   blend_machine_close(machine);
+  close_world(&w);
+}
+
+/* A machine that takes `ns` for a prefill of 64 tokens, by way of the file that says so. */
+static blend_machine* machine_that_takes(const fixture* f, const blend_model* model, double ns) {
+  const char* path = path_in(f, "machine");
+  blend_machine_options o = short_prefills();
+  blend_machine* machine = NULL;
+  char text[4096];
+  char* line;
+  size_t n;
+  FILE* file;
+  o.flags = BLEND_MACHINE_MEASURE;
+  CHECK_OK(blend_machine_open(&machine, model, path, &o, &err));
+  blend_machine_close(machine);
+  machine = NULL;
+  o.flags = 0;
+  file = fopen(path, "rb");
+  if (file == NULL) return NULL;
+  n = fread(text, 1, sizeof text - 1, file);
+  fclose(file);
+  text[n] = '\0';
+  line = strstr(text, "prefill ");
+  if (line == NULL) return NULL;
+  *line = '\0';
+  file = fopen(path, "wb");
+  if (file == NULL) return NULL;
+  fprintf(file, "%sprefill 64 %.0f\nend\n", text, ns);
+  fclose(file);
+  CHECK_CODE(BLEND_EXISTS, blend_machine_open(&machine, model, path, &o, &err));
+  return machine;
+}
+
+static blend_fusion* fuse_auto(const world* w, const blend_segment* segments,
+                               const blend_machine* machine, blend_fusion_info* info) {
+  blend_fuse_options o = fuse_options();
+  blend_fusion* fusion = NULL;
+  o.ratio = BLEND_RATIO_AUTO;
+  o.machine = machine;
+  o.chunk_prefix = NULL;
+  CHECK_OK(blend_fuse(&fusion, w->model, w->store, segments, 4, &o, &err));
+  CHECK(blend_fusion_info_init(info, sizeof *info) == BLEND_OK);
+  if (fusion != NULL) CHECK_OK(blend_fusion_get_info(fusion, info, &err));
+  return fusion;
+}
+
+void control_of_a_fuse(const fixture* f) {
+  world w;
+  int32_t tokens[4][64];
+  blend_segment segments[4];
+  blend_fusion* fusion;
+  blend_fusion_info info;
+  blend_segment_info seg;
+  blend_store_stat stat;
+  blend_machine* machine;
+  blend_model* other;
+  blend_fuse_options o = fuse_options();
+  double load_ns, prefill_ns;
+  int i;
+  REQUIRE(open_world(f, &w));
+  for (i = 0; i < 4; ++i) {
+    fill_tokens(tokens[i], 64, 7 + 31 * i);
+    segments[i] =
+        segment(i < 3 ? BLEND_SEGMENT_CHUNK : BLEND_SEGMENT_QUESTION, tokens[i], i < 3 ? 64 : 8);
+    if (i < 3) CHECK_OK(blend_precompute(w.model, w.store, tokens[i], 64, NULL, NULL, &err));
+  }
+  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
+
+  /* Nothing was read yet, or no machine: the least ratio, and nothing chosen. */
+  machine = machine_that_takes(f, w.model, 1e6);
+  REQUIRE(machine != NULL);
+  fusion = fuse_auto(&w, segments, machine, &info);
+  CHECK(info.ratio == 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) == 0);
+  blend_fusion_close(fusion);
+  blend_machine_close(machine);
+  fusion = fuse_auto(&w, segments, NULL, &info);
+  CHECK(info.ratio == 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) == 0);
+  blend_fusion_close(fusion);
+
+  /* A machine so slow that nothing hides: the least ratio, by choice. */
+  machine = machine_that_takes(f, w.model, 1e15);
+  fusion = fuse_auto(&w, segments, machine, &info);
+  CHECK(info.ratio == 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0);
+  CHECK(info.n_rows_selected == 29); /* 15 % of 192 */
+  blend_fusion_close(fusion);
+  blend_machine_close(machine);
+
+  /* One on which half of the rows hide behind what the store's reads have taken so far: of 200 rows
+   * the question's 8 everywhere, the 128 candidates (the first chunk is exact) in the first of four
+   * layers, half of the 192 in the other three. Loaded: the first chunk, and three layers of two.
+   * Prefill times grow with the tokens. */
+  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK(stat.read_bytes_per_s > 0);
+  load_ns = 1e9 * (64 * 4 + 128 * 3) * 2.0 * 32 * 4 / stat.read_bytes_per_s;
+  prefill_ns = load_ns * 200 / (8 + 0.25 * 128 + 0.75 * 96);
+  machine = machine_that_takes(f, w.model, prefill_ns * 64 / 200);
+  fusion = fuse_auto(&w, segments, machine, &info);
+  CHECK(fabs(info.ratio - 0.5) < 0.01 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0);
+  CHECK(info.n_rows_selected >= 95 && info.n_rows_selected <= 98);
+  blend_fusion_close(fusion);
+
+  /* Schedules of the host's and models of another kind. */
+  other = open_model(w.ctx, f->other_model);
+  REQUIRE(other != NULL);
+  o.ratio = BLEND_RATIO_AUTO;
+  o.machine = machine;
+  fusion = NULL;
+  CHECK_SAYS(BLEND_E_MISMATCH, "machine",
+             blend_fuse(&fusion, other, w.store, segments, 4, &o, &err));
+  CHECK(fusion == NULL);
+  blend_machine_close(machine);
+
+  /* Prefill in no time: what is stored is better computed, and full prefill it is. */
+  machine = machine_that_takes(f, w.model, 1);
+  fusion = fuse_auto(&w, segments, machine, &info);
+  for (i = 1; i < 3; ++i) {
+    CHECK(blend_segment_info_init(&seg, sizeof seg) == BLEND_OK);
+    CHECK_OK(blend_fusion_get_segment(fusion, (size_t)i, &seg, &err));
+    CHECK(seg.source == BLEND_SOURCE_COMPUTED);
+  }
+  CHECK(info.n_rows_always == 136 && info.n_rows_selected == 0);
+  blend_fusion_close(fusion);
+  blend_machine_close(machine);
+  blend_model_close(other);
   close_world(&w);
 }

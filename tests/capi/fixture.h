@@ -130,6 +130,7 @@ void close_world(world* w);
   X(generate_to_the_end_of_the_cache)    \
   X(control_machine)                     \
   X(control_advise)                      \
+  X(control_of_a_fuse)                   \
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \

@@ -1,0 +1,70 @@
+#include "fusion/auto_ratio.h"
+
+#include <algorithm>
+
+namespace blend {
+namespace {
+
+// Staged layers in memory at once: a stated budget, so that a slow device does not cost a second
+// copy of the prompt's cache.
+constexpr uint64_t kRingBytes = 256ull << 20;
+
+uint64_t stored_bytes(const PlannedSegment& s, uint32_t check_layer) {
+  if (s.source != Source::store || !s.reused()) return 0;
+  const ChunkShape& shape = s.chunk->meta().shape;
+  const uint32_t skipped = s.exact ? 0 : std::min(check_layer, shape.n_layers);
+  return shape.layer_bytes() * (shape.n_layers - skipped);
+}
+
+}  // namespace
+
+FuseShape shape_of(const Plan& plan, uint32_t check_layer, uint32_t n_layers) {
+  FuseShape shape;
+  shape.n_rows = plan.n_rows();
+  shape.n_layers = n_layers;
+  shape.n_check_layers = check_layer;
+  for (const PlannedSegment& s : plan.segments) {
+    if (!s.reused()) {
+      shape.n_always += s.n_rows;
+      continue;
+    }
+    if (s.kind == SegmentKind::chunk) shape.n_reused += s.n_rows;
+    if (!s.exact) shape.n_candidates += s.n_rows;
+    shape.load_bytes += stored_bytes(s, check_layer);
+  }
+  return shape;
+}
+
+double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const PrefillTimes& prefill,
+               double bytes_per_s, double least) {
+  FuseShape shape = shape_of(plan, check_layer, n_layers);
+  const double prefill_s = prefill.seconds(shape.n_rows);
+
+  std::vector<size_t> chunks;  // segments that could be computed instead
+  std::vector<uint64_t> n_tokens;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < plan.segments.size(); ++i) {
+    const PlannedSegment& s = plan.segments[i];
+    if (s.exact || s.kind != SegmentKind::chunk || stored_bytes(s, check_layer) == 0) continue;
+    chunks.push_back(i);
+    n_tokens.push_back(s.n_rows);
+    bytes += stored_bytes(s, check_layer);
+  }
+  const std::vector<uint8_t> computed =
+      choose_computed(n_tokens, shape, least, prefill_s, static_cast<double>(bytes) / bytes_per_s);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    if (computed[i] == 0) continue;
+    plan.segments[chunks[i]].chunk.reset();
+    plan.segments[chunks[i]].source = Source::computed;
+  }
+
+  shape = shape_of(plan, check_layer, n_layers);
+  const double load_s = static_cast<double>(shape.load_bytes) / bytes_per_s;
+  const double ratio = choose_ratio(least, hidden_ratio(shape, prefill_s, load_s));
+  const uint32_t n_loaded = n_layers - std::min(check_layer, n_layers - 1);
+  plan.ring_depth = ring_depth(n_loaded, load_s, compute_seconds(shape, ratio, prefill_s),
+                               shape.load_bytes / n_loaded, kRingBytes);
+  return ratio;
+}
+
+}  // namespace blend
