@@ -165,6 +165,15 @@ TEST_F(Step, SeveralCheckLayersAndTheLastOne) {
   expect_like_fuse(described_, how);
 }
 
+// Nothing is loaded before the check: what is fetched ahead must wait for the choice all the same.
+TEST_F(Step, ACheckBeforeTheFirstLoadedLayer) {
+  prompt_[0].kind = BLEND_SEGMENT_TEXT;
+  FuseCase how = hkvd();
+  how.policy = BLEND_POLICY_FIRST_K;
+  how.check_layers = {{2, 0, 0.3}};
+  expect_like_fuse(described_, how, {.fetch_ahead = true});
+}
+
 TEST_F(Step, RatioOneIsFullPrefill) {
   const Plan plan = make_plan(described_, store_, prompt_, hkvd(1.0));
   StepHost host(reference_, {});
