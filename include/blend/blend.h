@@ -422,7 +422,7 @@ BLEND_API int32_t blend_put_kv(const blend_model *model, const blend_store *stor
 /* ---- Fuse -------------------------------------------------------------------------------- */
 
 /* One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate,
- * replace, erase and close; the getters may run concurrently with each other. */
+ * replace, erase, extend and close; the getters and save may run concurrently with each other. */
 typedef struct blend_fusion blend_fusion;
 
 #define BLEND_SEGMENT_PREFIX 1u   /* reused exactly: system prompt; before all other kinds. Several
@@ -561,6 +561,7 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
 
 #define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
 #define BLEND_FUSION_EDITED 2u       /* blend_fusion_replace or _erase has changed rows since */
+#define BLEND_FUSION_RESTORED 4u     /* by blend_fusion_restore: the account of its fuse is gone */
 #define BLEND_FUSION_RATIO_CHOSEN 16u /* by the controller: BLEND_RATIO_AUTO, a machine, a known store */
 
 typedef struct blend_fusion_info {
@@ -592,6 +593,7 @@ typedef struct blend_fusion_info {
   uint32_t relative;
   uint32_t n_check_layers;   /* 0: the policy chose nothing */
   uint32_t reserved0;
+  uint64_t n_rows_resident;  /* there before the fuse: blend_fusion_extend, blend_fusion_restore */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
@@ -899,6 +901,40 @@ BLEND_API int32_t blend_fusion_replace(blend_fusion *fusion, uint64_t first_row,
 /* blend_fusion_replace without tokens. */
 BLEND_API int32_t blend_fusion_erase(blend_fusion *fusion, uint64_t first_row, uint64_t n_rows,
                                      const blend_cancel *cancel, blend_error **err);
+
+/* ---- Multi-turn -------------------------------------------------------------------------- */
+
+/* Fuses `segments` behind the rows there are: the prompt, what was generated, and whatever the host
+ * decoded. These stay as they are and the new rows see them; of the new segments chunks are reused
+ * as by blend_fuse, so a next turn may bring passages of its own. The chunks of all turns may be
+ * the same. PREFIX segments are refused: nothing stands before them only at the start. The cache
+ * grows as far as needed (`reserve_tokens` counts from the new end; while it grows both sizes are
+ * in memory). Segments, `selected` and `deviation` then cover all rows, and rows that were decoded
+ * belong to no segment; the info (but n_rows and n_segments) and the layers are those of this fuse.
+ * On failure the fusion is as before. Errors: as blend_fuse. */
+BLEND_API int32_t blend_fusion_extend(blend_fusion *fusion, const blend_store *store,
+                                      const blend_segment *segments, size_t n_segments,
+                                      const blend_fuse_options *options, blend_error **err);
+
+/* Keeps the fusion's K (turned back to no position) and V in the store, in its kv_dtype, until the
+ * conversation goes on (AttentionStore 3.1). The rows are read before the call returns; writing
+ * goes on in the background (blend_store_flush waits for it, and says if it failed). `id`, which
+ * may be NULL, is of the model, the dtype, `tenant` and the tokens of all rows; no chunk that was
+ * prefilled has it, so an approximate cache never passes for an exact one. Saved fusions count
+ * towards the quota and are listed and removed like chunks. Errors: READ_ONLY, NUMERIC (a value too
+ * large for the dtype), OUT_OF_MEMORY, CANCELLED, FORKED; FULL and IO come later, from the flush. */
+BLEND_API int32_t blend_fusion_save(const blend_fusion *fusion, const blend_store *store,
+                                    const char *tenant, const blend_cancel *cancel,
+                                    blend_chunk_id *id, blend_error **err);
+/* Brings a saved fusion back, with `reserve_tokens` rows kept free behind it (fewer where the
+ * model's context ends sooner). The last row is computed anew, which gives the logits. It can be
+ * decoded, extended, edited and saved like any other; its info has BLEND_FUSION_RESTORED, and no
+ * segments. Errors: NOT_FOUND, MISMATCH (another model's), CORRUPT (the saved bytes are damaged;
+ * also an event: fuse the tokens anew), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
+BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *model,
+                                       const blend_store *store, const blend_chunk_id *id,
+                                       uint32_t reserve_tokens, const blend_cancel *cancel,
+                                       blend_error **err);
 
 #ifdef __cplusplus
 }

@@ -557,25 +557,46 @@ struct Generated {
 };
 
 // One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate,
-// replace, erase and destruction; the const functions may run concurrently with each other.
+// replace, erase, extend and destruction; the const functions may run concurrently with each other.
 class Fusion {
  public:
   // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
   Fusion(const Model& model, const Store* store, const Prompt& prompt,
          const FuseOptions& options = FuseOptions()) {
-    detail::Outcome outcome;
-    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
-    FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
-    detail::Guarded<ScoreFn> guarded_score{options.on_score, outcome};
-    if (options.on_score) {
-      copy.score = &detail::on_score;
-      copy.score_user = &guarded_score;
-    }
-    const std::vector<blend_segment> segments = prompt.segments();
     blend_fusion* raw = nullptr;
-    outcome.check(blend_fuse(&raw, model.get(), store == nullptr ? nullptr : store->get(),
-                             segments.data(), segments.size(), &copy, outcome.out()));
+    with_arguments(prompt, options, [&](const auto& segments, const auto& o, auto& outcome) {
+      outcome.check(blend_fuse(&raw, model.get(), store == nullptr ? nullptr : store->get(),
+                               segments.data(), segments.size(), &o, outcome.out()));
+    });
     handle_ = {raw, {model.events()}};
+  }
+  // Brings back what save() kept. See blend_fusion_restore. `cancel` may be null.
+  static Fusion restore(const Model& model, const Store& store, const ChunkId& id,
+                        uint32_t reserve_tokens = 256, const blend_cancel* cancel = nullptr) {
+    detail::Outcome outcome;
+    blend_fusion* raw = nullptr;
+    outcome.check(blend_fusion_restore(&raw, model.get(), store.get(), &id, reserve_tokens, cancel,
+                                       outcome.out()));
+    Fusion fusion;
+    fusion.handle_ = {raw, {model.events()}};
+    return fusion;
+  }
+  // Fuses a further turn behind the rows there are. See blend_fusion_extend.
+  void extend(const Store* store, const Prompt& prompt,
+              const FuseOptions& options = FuseOptions()) {
+    with_arguments(prompt, options, [&](const auto& segments, const auto& o, auto& outcome) {
+      outcome.check(blend_fusion_extend(handle_.get(), store == nullptr ? nullptr : store->get(),
+                                        segments.data(), segments.size(), &o, outcome.out()));
+    });
+  }
+  // Keeps K and V in the store, written in the background. See blend_fusion_save.
+  ChunkId save(const Store& store, const std::string& tenant = {},
+               const blend_cancel* cancel = nullptr) const {
+    detail::Outcome outcome;
+    ChunkId id;
+    outcome.check(
+        blend_fusion_save(get(), store.get(), tenant.c_str(), cancel, &id, outcome.out()));
+    return id;
   }
   FusionInfo info() const {
     detail::Outcome outcome;
@@ -672,6 +693,21 @@ class Fusion {
     stream->stopped = stop != 0;
     return stop;
   }
+  Fusion() = default;
+  // Calls `call(segments, options, outcome)` with the callbacks of `options` guarded.
+  template <typename Call>
+  static void with_arguments(const Prompt& prompt, const FuseOptions& options, Call call) {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    detail::Guarded<ScoreFn> guarded_score{options.on_score, outcome};
+    if (options.on_score) {
+      copy.score = &detail::on_score;
+      copy.score_user = &guarded_score;
+    }
+    call(prompt.segments(), copy, outcome);
+  }
+
   detail::Handle<blend_fusion, blend_fusion_close> handle_;
 };
 

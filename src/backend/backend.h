@@ -165,6 +165,10 @@ class Backend {
   // Puts fresh K (rotated on the way) and V into slots pos[i]; kv: [rows, 2 * kv_dim] = K | V.
   virtual Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                           const uint32_t* pos) = 0;
+  // The inverse of write_kv, for n = kv.rows slots from `first` on: kv: [n, 2 * kv_dim] = K before
+  // RoPE | V. K comes back but for rounding in f32.
+  virtual Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
+                         uint32_t first, Tensor kv) = 0;
   // Decodes stored rows, adds what `correction` (may be null) has for them, rotates K to its slot,
   // scatters both. Rows with skip[slot] != 0 are left alone; skip: host [capacity] or null.
   virtual Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,

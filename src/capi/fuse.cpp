@@ -50,6 +50,21 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
   });
 }
 
+int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
+                            const blend_segment* segments, size_t n_segments,
+                            const blend_fuse_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    BLEND_ASSIGN(const blend::capi::FuseRequest request,
+                 blend::capi::read_fuse_request(fusion->fused.sequence->model(), store, segments,
+                                                n_segments, options));
+    BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, request.store, request.segments,
+                                        request.options, request.watch));
+    fusion->text = {};  // as in blend_decode
+    return Status::ok();
+  });
+}
+
 void blend_fusion_close(blend_fusion* fusion) { delete fusion; }
 
 }  // extern "C"

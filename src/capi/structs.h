@@ -37,7 +37,7 @@ BLEND_FIRST_RELEASE(blend_store_stat, 96);
 BLEND_FIRST_RELEASE(blend_precompute_options, 56);
 BLEND_FIRST_RELEASE(blend_segment, 32);
 BLEND_FIRST_RELEASE(blend_fuse_options, 152);
-BLEND_FIRST_RELEASE(blend_fusion_info, 184);
+BLEND_FIRST_RELEASE(blend_fusion_info, 192);
 BLEND_FIRST_RELEASE(blend_layer_info, 88);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
 BLEND_FIRST_RELEASE(blend_generate_options, 56);

@@ -14,6 +14,20 @@ Result<std::unique_ptr<Sequence>> Sequence::create(std::shared_ptr<const Model> 
   return s;
 }
 
+Status Sequence::reserve(uint32_t capacity) {
+  if (capacity <= this->capacity()) return Status::ok();
+  Backend& b = model_->backend();
+  BLEND_ASSIGN(std::unique_ptr<KvCache> grown, b.make_kv_cache(model_->config(), capacity));
+  BLEND_ASSIGN(std::shared_ptr<const RopeTable> rope, model_->rope(capacity));
+  tokens_.reserve(capacity);
+  for (uint32_t layer = 0; layer < model_->config().n_layers; ++layer) {
+    BLEND_RETURN_IF_ERROR(b.move(*cache_, *grown, *rope, {layer, 0, layer, 0, n_rows(), 0}));
+  }
+  cache_ = std::move(grown);
+  rope_ = std::move(rope);
+  return Status::ok();
+}
+
 void Sequence::set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits) {
   tokens_.assign(tokens.begin(), tokens.end());
   logits_ = std::move(logits);

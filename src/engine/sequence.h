@@ -18,6 +18,7 @@ class Sequence {
                                                   uint32_t capacity);
 
   const Model& model() const { return *model_; }
+  const std::shared_ptr<const Model>& shared_model() const { return model_; }
   KvCache& cache() { return *cache_; }
   const RopeTable& rope() const { return *rope_; }
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens_.size()); }
@@ -27,6 +28,9 @@ class Sequence {
 
   // Says that slots 0 .. tokens.size()-1 are filled in every layer and gives the last row's logits.
   void set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits);
+
+  // Makes room for `capacity` rows in all; what is there stays. On failure nothing has changed.
+  Status reserve(uint32_t capacity);
 
   // Appends tokens (checked by the caller) by ordinary prefill. On failure the sequence is as
   // before: slots past n_rows() may hold anything. CONTEXT_LENGTH when they do not fit.

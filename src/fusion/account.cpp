@@ -37,6 +37,7 @@ void account_totals(const Plan& plan, const FuseOptions& options, const Schedule
   info.n_layers = n_layers;
   info.ratio = options.check_layers.empty() ? options.ratio : mean_ratio(checks, n_layers);
   info.n_rows = plan.n_rows();
+  info.n_rows_resident = plan.n_resident;
   info.n_segments = plan.segments.size();
   info.n_hits = plan.n_hits;
   info.n_misses = plan.n_misses;

@@ -1,5 +1,7 @@
 #include "fusion/fuse.h"
 
+#include <algorithm>
+
 #include "fusion/account.h"
 #include "fusion/auto_ratio.h"
 #include "fusion/checks.h"
@@ -31,17 +33,40 @@ bool choose_by_cost(const StoreAccess& store, const FuseOptions& options, uint32
   return true;
 }
 
-}  // namespace
+// A sequence lent to a pass: however the pass ends, by an exception too, the owner has it again
+// unless it was kept.
+class Loan {
+ public:
+  Loan(std::unique_ptr<Sequence>& owner, std::unique_ptr<Sequence>& borrower)
+      : owner_(owner), borrower_(borrower) {
+    borrower_ = std::move(owner_);
+  }
+  ~Loan() {
+    if (!kept_) owner_ = std::move(borrower_);
+  }
+  Loan(const Loan&) = delete;
+  Loan& operator=(const Loan&) = delete;
+  void keep() { kept_ = true; }
 
-Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-                   const std::vector<Segment>& segments, const FuseOptions& options,
-                   const Watch& watch) {
+ private:
+  std::unique_ptr<Sequence>& owner_;
+  std::unique_ptr<Sequence>& borrower_;
+  bool kept_ = false;
+};
+
+// Fuses behind the rows of `resident`, which may be null. It is used up only on success.
+Result<Fused> fuse_behind(const std::shared_ptr<const Model>& model,
+                          std::unique_ptr<Sequence>& resident, const StoreAccess& store,
+                          const std::vector<Segment>& segments, const FuseOptions& options,
+                          const Watch& watch) {
   const Stopwatch clock;
   BLEND_RETURN_IF_ERROR(check_options(store.store != nullptr, options));
   BLEND_ASSIGN(const std::unique_ptr<SelectionPolicy> policy, make_policy(options));
   BLEND_ASSIGN(Schedule checks, checks_of(policy.get(), options, model->config().n_layers));
   Planner planner(*model, store.store, !store.read_only, store.kv_dtype, options);
-  BLEND_ASSIGN(Plan plan, planner.build(segments, watch));
+  const std::span<const int32_t> tokens =
+      resident == nullptr ? std::span<const int32_t>() : std::span(resident->tokens());
+  BLEND_ASSIGN(Plan plan, planner.build(segments, tokens, watch));
   BLEND_RETURN_IF_ERROR(check_prompt(policy.get(), plan));
   const bool chosen = choose_by_cost(store, options, model->config().n_layers, plan, checks);
   const uint64_t plan_ns = clock.now_ns() - plan.miss_ns;
@@ -50,6 +75,7 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
   // rare enough that the lost time does not matter, and each round mends one segment.
   for (;;) {
     Fused out;
+    Loan loan(resident, out.sequence);
     Pass pass(model, plan, options, policy.get(), checks, clock, out);
     const Status status = pass.run(watch);
     if (status.is_ok()) {
@@ -63,6 +89,7 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
       if (store.reads != nullptr && plan.n_misses == 0) {
         store.reads->add(out.info.bytes_loaded, out.info.load_ns);
       }
+      loan.keep();
       return out;
     }
     const size_t index = pass.damaged_segment();
@@ -71,6 +98,38 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
     }
     BLEND_RETURN_IF_ERROR(planner.replace_damaged(plan, index, status, watch));
   }
+}
+
+}  // namespace
+
+Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
+                   const std::vector<Segment>& segments, const FuseOptions& options,
+                   const Watch& watch) {
+  std::unique_ptr<Sequence> none;
+  return fuse_behind(model, none, store, segments, options, watch);
+}
+
+Status extend(Fused& fused, const StoreAccess& store, const std::vector<Segment>& segments,
+              const FuseOptions& options, const Watch& watch) {
+  const std::shared_ptr<const Model> model = fused.sequence->shared_model();
+  // Room for the joined account first: once the rows are there nothing may fail.
+  std::vector<blend_segment_info> all_segments;
+  std::vector<uint32_t> all_selected;
+  all_segments.reserve(fused.segments.size() + segments.size());
+  all_selected.reserve(model->context_length());
+  all_segments = fused.segments;
+  all_selected = fused.selected;
+
+  BLEND_ASSIGN(Fused more, fuse_behind(model, fused.sequence, store, segments, options, watch));
+  all_segments.insert(all_segments.end(), more.segments.begin(), more.segments.end());
+  all_selected.insert(all_selected.end(), more.selected.begin(), more.selected.end());
+  std::copy(fused.deviation.begin(), fused.deviation.end(), more.deviation.begin());
+  more.segments = std::move(all_segments);
+  more.selected = std::move(all_selected);
+  more.info.n_segments = more.segments.size();
+  more.info.flags |= fused.info.flags & (BLEND_FUSION_EDITED | BLEND_FUSION_RESTORED);
+  fused = std::move(more);
+  return Status::ok();
 }
 
 }  // namespace blend

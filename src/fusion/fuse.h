@@ -34,4 +34,10 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
                    const std::vector<Segment>& segments, const FuseOptions& options,
                    const Watch& watch);
 
+// Fuses `segments` behind the rows that `fused` has (multi-turn: what was asked and answered so far
+// stays as it is). Its account then covers all rows; info and layers are those of this fuse. On
+// failure `fused` is as before. Exclusive use of `fused`.
+Status extend(Fused& fused, const StoreAccess& store, const std::vector<Segment>& segments,
+              const FuseOptions& options, const Watch& watch);
+
 }  // namespace blend

@@ -39,11 +39,15 @@ Status Pass::prepare() {
   const uint32_t n_rows = plan_.n_rows();
   const uint32_t room = model_->context_length() - n_rows;
   const uint32_t capacity = n_rows + std::min(options_.reserve_tokens, room);
-  BLEND_ASSIGN(out_.sequence, Sequence::create(model_, capacity));
+  if (out_.sequence == nullptr) {
+    BLEND_ASSIGN(out_.sequence, Sequence::create(model_, capacity));
+  } else {
+    BLEND_RETURN_IF_ERROR(out_.sequence->reserve(capacity));
+  }
   out_.deviation.assign(n_rows, 0.0f);
   out_.selected.clear();
   out_.layers.assign(n_layers_, blend_layer_info{});
-  computed_.assign(capacity, 0);
+  computed_.assign(out_.sequence->capacity(), 0);
 
   if (policy_ != nullptr && checks_.front().layer == 0) {
     BLEND_RETURN_IF_ERROR(check(checks_.front(), {}, nullptr, {}));

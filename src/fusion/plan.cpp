@@ -28,10 +28,15 @@ std::string segment_name(size_t index, SegmentKind kind) {
 }
 
 // Prefixes first, at most one question, last; nothing empty that is looked up by its tokens.
-Status check_order(const std::vector<Segment>& segments) {
+Status check_order(const std::vector<Segment>& segments, bool continues) {
   for (size_t i = 0; i < segments.size(); ++i) {
     const Segment& s = segments[i];
     const std::string name = segment_name(i, s.kind);
+    if (s.kind == SegmentKind::prefix && continues) {
+      return {
+          BLEND_E_INVALID_ARGUMENT,
+          name + ": a prefix segment cannot follow rows that are there; make it a text or a chunk"};
+    }
     if (s.kind == SegmentKind::prefix && i > 0 && segments[i - 1].kind != SegmentKind::prefix) {
       return {BLEND_E_INVALID_ARGUMENT,
               name + ": prefix segments must come before all others; make it a text or a chunk"};
@@ -210,17 +215,20 @@ Status Planner::resolve_miss(size_t index, Plan& plan, const Watch& watch) {
   return {BLEND_E_INTERNAL, "unknown on_miss"};
 }
 
-Result<Plan> Planner::build(const std::vector<Segment>& segments, const Watch& watch) {
-  BLEND_RETURN_IF_ERROR(check_order(segments));
+Result<Plan> Planner::build(const std::vector<Segment>& segments, std::span<const int32_t> resident,
+                            const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(check_order(segments, !resident.empty()));
   BLEND_RETURN_IF_ERROR(model_.check_tokens(options_.chunk_prefix, "chunk_prefix"));
   Plan plan;
+  plan.tokens.assign(resident.begin(), resident.end());
+  plan.n_resident = plan.n_rows();
   std::vector<size_t> missing;
   for (size_t i = 0; i < segments.size(); ++i) {
     bool miss = false;
     BLEND_RETURN_IF_ERROR(resolve(segments[i], i, plan, miss));
     if (miss) missing.push_back(i);
   }
-  if (plan.n_rows() == 0) {
+  if (plan.n_rows() == plan.n_resident) {
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "the prompt has no tokens: give at least one segment "
                   "that is not empty"};

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/cancel.h"
@@ -37,6 +38,7 @@ struct PlannedSegment {
 struct Plan {
   std::unique_ptr<StoreSnapshot> snapshot;  // the segments' sources point into it
   std::vector<int32_t> tokens;              // [n_rows]
+  uint32_t n_resident = 0;                  // rows before the segments, in the cache already
   std::vector<PlannedSegment> segments;
   uint64_t n_hits = 0;
   uint64_t n_misses = 0;
@@ -62,7 +64,9 @@ class Planner {
 
   // Checks the segments, looks every chunk up, prefills what is missing (if asked to). Errors name
   // the segment.
-  Result<Plan> build(const std::vector<Segment>& segments, const Watch& watch);
+  // `resident`: tokens of rows that stand before the segments and are in the cache already.
+  Result<Plan> build(const std::vector<Segment>& segments, std::span<const int32_t> resident,
+                     const Watch& watch);
 
   // The chunk behind plan.segments[index] turned out damaged while it was read: puts a fresh
   // prefill (or the decision to compute its rows) in its place.

@@ -45,7 +45,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
                   "choose HKVD, FIRST_K, RANDOM or CALLBACK"};
   }
   BLEND_ASSIGN(p->checks_, checks_of(p->policy_.get(), p->options_, p->n_layers_));
-  BLEND_ASSIGN(p->plan_, p->planner_.build(segments, p->watch_));
+  BLEND_ASSIGN(p->plan_, p->planner_.build(segments, {}, p->watch_));
   BLEND_ASSIGN(p->rope_, p->model_->rope(p->plan_.n_rows()));
   p->plan_ns_ = p->clock_.now_ns() - p->plan_.miss_ns;
   BLEND_RETURN_IF_ERROR(p->begin());

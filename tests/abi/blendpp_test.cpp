@@ -175,6 +175,22 @@ TEST_F(BlendppTest, TokenCallbackThatReturnsFalseEndsTheGeneration) {
   EXPECT_EQ(calls, 3u);
 }
 
+TEST_F(BlendppTest, AConversationIsSavedRestoredAndExtended) {
+  blendpp::Fusion fusion(model, &store, prompt());
+  const blendpp::ChunkId id = fusion.save(store);
+  EXPECT_NE(id, fusion.save(store, "tenant"));
+  blendpp::Fusion back = blendpp::Fusion::restore(model, store, id);
+  EXPECT_EQ(back.tokens().size(), fusion.tokens().size());
+  EXPECT_NE(back.info().flags & BLEND_FUSION_RESTORED, 0u);
+  blendpp::Prompt turn;
+  turn.chunk(model.tokenize("one two three four")).question(model.tokenize("and then"));
+  back.extend(&store, turn);
+  EXPECT_EQ(back.tokens().size(), fusion.tokens().size() + turn.n_tokens());
+  EXPECT_EQ(back.info().n_rows_resident, fusion.tokens().size());
+  EXPECT_THROW(blendpp::Fusion::restore(model, store, blendpp::ChunkId()), blendpp::Error);
+  EXPECT_THROW(back.extend(&store, blendpp::Prompt()), blendpp::Error);
+}
+
 TEST_F(BlendppTest, RowsAreReplacedAndErased) {
   blendpp::Fusion fusion(model, &store, prompt());
   const blendpp::Span<const int32_t> before = fusion.tokens();

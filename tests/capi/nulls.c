@@ -120,6 +120,8 @@ void nulls_store(const fixture* f) {
 void nulls_fusion(const fixture* f) {
   world w;
   blend_fusion* fusion = NULL;
+  blend_fusion* other = NULL;
+  blend_chunk_id id = {{0}};
   blend_fusion_info info;
   blend_layer_info layer;
   blend_segment_info seg_info;
@@ -174,6 +176,16 @@ void nulls_fusion(const fixture* f) {
   CHECK_CODE(INVALID, blend_fusion_replace(fusion, 0, 1, NULL, 1, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_erase(NULL, 0, 1, NULL, &err));
   CHECK_OK(blend_fusion_replace(fusion, 0, 0, NULL, 0, NULL, &err)); /* nothing for nothing */
+
+  CHECK_CODE(INVALID, blend_fusion_extend(NULL, w.store, NULL, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_extend(fusion, w.store, NULL, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_save(NULL, w.store, NULL, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_fusion_save(fusion, NULL, NULL, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(NULL, w.model, w.store, &id, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(&other, NULL, w.store, &id, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, NULL, &id, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, w.store, NULL, 0, NULL, &err));
+  CHECK(other == NULL);
 
   CHECK_CODE(INVALID, blend_decode(NULL, tokens, 1, NULL, &err));
   CHECK_CODE(INVALID, blend_decode(fusion, NULL, 1, NULL, &err));

@@ -140,6 +140,17 @@ Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, con
   return {outcome(code, error), Fusion(fusion)};
 }
 
+Outcome try_extend(const Fusion& fusion, const Store& store, const Prompt& prompt,
+                   const FuseCase& how, const Cancel& cancel) {
+  const std::vector<blend_segment> segments = segments_of(prompt);
+  blend_fuse_options options = options_of(how);
+  options.cancel = cancel.get();
+  blend_error* error = nullptr;
+  const int32_t code = blend_fusion_extend(fusion.get(), store.get(), segments.data(),
+                                           segments.size(), &options, &error);
+  return outcome(code, error);
+}
+
 Fusion fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how) {
   Fused f = try_fuse(model, store, prompt, how);
   EXPECT_EQ(f.outcome.code, BLEND_OK)

@@ -79,6 +79,10 @@ Fused try_fuse(const Model& model, const Store& store, const Prompt& prompt, con
 // The same, with a test failure when it does not succeed.
 Fusion fuse(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how);
 
+// blend_fusion_extend; `cancel` may be null.
+Outcome try_extend(const Fusion& fusion, const Store& store, const Prompt& prompt,
+                   const FuseCase& how, const Cancel& cancel = nullptr);
+
 // Stores a chunk and waits for it; a test failure when that fails. Returns the call's code.
 int32_t precompute(const Model& model, const Store& store, const std::vector<int32_t>& tokens,
                    const std::vector<int32_t>& prefix = {}, blend_chunk_id* id = nullptr);

@@ -140,6 +140,40 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
   return Status::ok();
 }
 
+Status CpuBackend::read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
+                           uint32_t first, Tensor kv) {
+  const auto& c = static_cast<const CpuKvCache&>(cache);
+  const auto& table = static_cast<const CpuRopeTable&>(rope);
+  const kernels::KvLayout& layout = c.layout();
+  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim(), dim = layout.head_dim;
+  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  if (first > limit || rows > limit - first) {
+    return outside("read_kv", first + static_cast<uint32_t>(rows), limit);
+  }
+  // A rotation is undone by the same cosines and the negated sines.
+  const size_t half = table.row(0, 1, dim).rotary_dim / 2;
+  BLEND_ASSIGN(auto scratch, scratch_.take(half * pool_.n_threads() * sizeof(float)));
+  float* const data = static_cast<float*>(kv.data);
+  const float *const k = c.k(layer), *const v = c.v(layer);
+  pool_.parallel_for(rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t thread) {
+    float* const sin = reinterpret_cast<float*>(scratch.data()) + half * thread;
+    for (size_t i = begin; i < end; ++i) {
+      const size_t slot = first + i;
+      float* const out = data + i * 2 * kv_dim;
+      for (size_t h = 0; h < layout.n_kv_heads; ++h) {
+        const float* const key = k + layout.k_offset(h, slot);
+        for (size_t e = 0; e < dim; ++e) out[h * dim + e] = key[e * kKeyBlock];
+        std::memcpy(out + kv_dim + h * dim, v + layout.v_offset(h, slot), dim * sizeof(float));
+      }
+      kernels::RopeRow back = table.row(static_cast<uint32_t>(slot), layout.n_kv_heads, dim);
+      for (size_t e = 0; e < half; ++e) sin[e] = -back.sin[e];
+      back.sin = sin;
+      kernels::rope(back, out);
+    }
+  });
+  return Status::ok();
+}
+
 Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                          std::span<const StoredRun> runs, const uint8_t* skip,
                          const Correction* correction) {

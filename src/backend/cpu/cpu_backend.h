@@ -37,6 +37,8 @@ class CpuBackend final : public Backend {
   Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) override;
   Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                   const uint32_t* pos) override;
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+                 Tensor kv) override;
   Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                std::span<const StoredRun> runs, const uint8_t* skip,
                const Correction* correction) override;

@@ -1,0 +1,26 @@
+// Saved fusions: the KV cache of a conversation in the store between its turns (AttentionStore
+// 3.1: the KV of a session that waits for its user).
+#pragma once
+
+#include <memory>
+#include <string_view>
+
+#include "engine/sequence.h"
+#include "store/chunk_store.h"
+
+namespace blend {
+
+// The rows of `sequence` as a chunk of its own kind: K before RoPE and V as they are in the cache,
+// approximations of a fuse included, under an id that no prefill of the same tokens has. `sequence`
+// is only read; concurrent readers are welcome.
+Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, DType dtype,
+                                                           std::string_view tenant,
+                                                           const Watch& watch);
+
+// What record_sequence made, from the store. The last row is computed anew, which gives its logits.
+// NOT_FOUND, MISMATCH (of another model), CORRUPT (counted in the store), CONTEXT_LENGTH.
+Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const Model>& model,
+                                                   ChunkStore& store, const Sha256& id,
+                                                   uint32_t reserve_tokens, const Watch& watch);
+
+}  // namespace blend
