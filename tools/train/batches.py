@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from prompts import Prompt, Shape, make_prompt
+from prompts import Mix, Prompt, make_prompt
 from tokenizer import BOS, Coder, question_text
 
 
@@ -42,15 +42,26 @@ class Row:
     text_targets: list[int]
 
 
-def make_row(prompt: Prompt, coder: Coder, most_questions: int) -> Row:
-    """Lay a prompt out as a row."""
+@dataclass(frozen=True)
+class Stage:
+    """What a step of training sees."""
+
+    mix: Mix = Mix()
+    statements: float = 0.0  # share of facts asked as a statement to be completed
+
+
+def make_row(
+    prompt: Prompt, coder: Coder, most_questions: int, rng: random.Random | None = None, statements: float = 0.0
+) -> Row:
+    """Lay a prompt out as a row; `rng` says which facts are asked as statements."""
     context = [BOS] + [i for chunk in prompt.chunks for i in coder.segment(chunk)]
     row = Row(
         list(context), list(range(len(context))), [0] * len(context),
         [-1] * len(context), [-1] * len(context), context[1:] + [-1],
     )
     for number, fact in enumerate(prompt.facts[:most_questions], start=1):
-        question = coder.segment(question_text(fact.question))
+        stated = rng is not None and rng.random() < statements
+        question = coder.segment(fact.statement if stated else question_text(fact.question))
         answer = coder.answer(fact.answer)
         ids = question + answer[:-1]
         row.ids += ids
@@ -84,16 +95,17 @@ def stack(rows: list[Row]) -> Batch:
 
 
 def batches(
-    coder: Coder, seed: str, start: int, shape_at: Callable[[int], Shape], tokens: int, most_questions: int = 6
+    coder: Coder, seed: str, start: int, stage_at: Callable[[int], Stage], tokens: int, most_questions: int = 6
 ) -> Iterator[Batch]:
     """Batches of about `tokens` tokens from step `start` on; a step's batch depends on seed and step only."""
     step = start
     while True:
         rng = random.Random(f"batch:{seed}:{step}")
-        shape = shape_at(step)
-        rows = [make_row(make_prompt(rng, False, shape), coder, most_questions)]
+        stage = stage_at(step)
+        rows: list[Row] = []
         while sum(len(row.ids) for row in rows) < 4 * tokens:
-            rows.append(make_row(make_prompt(rng, False, shape), coder, most_questions))
+            prompt = make_prompt(rng, False, stage.mix)
+            rows.append(make_row(prompt, coder, most_questions, rng, stage.statements))
         rows.sort(key=lambda row: len(row.ids))
         packs: list[list[Row]] = [[]]
         for row in rows:

@@ -158,7 +158,9 @@ def generate(model: Llama, cache: Cache, logits: Tensor, most: int = 12) -> list
     return ids
 
 
-def answers(model: Llama, coder: Coder, record: dict, ratios: list[float], prefix: str) -> dict[str, tuple[str, float]]:
+def answers(
+    model: Llama, coder: Coder, record: dict, ratios: list[float], prefix: str, check: int = 1
+) -> dict[str, tuple[str, float]]:
     """Per policy: the answer to a record's question, and KL of the first token against full prefill."""
     chunks = [coder.segment(chunk) for chunk in record["chunks"]]
     context = [BOS] + [i for chunk in chunks for i in chunk]
@@ -168,7 +170,7 @@ def answers(model: Llama, coder: Coder, record: dict, ratios: list[float], prefi
     result = {"full": (coder.text(generate(model, cache, logits)), 0.0)}
     old = stored(model, chunks, prefix == "bos")
     for ratio in ratios:
-        out = fuse(model, context, question, old, ratio)
+        out = fuse(model, context, question, old, ratio, check)
         name = "reuse" if ratio == 0 else f"hkvd {100 * ratio:g} %"
         kl = float((truth.exp() * (truth - out.logits.log_softmax(-1))).sum())
         result[name] = (coder.text(generate(model, out.cache, out.logits)), kl)
@@ -193,6 +195,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int)
     parser.add_argument("--ratios", type=float, nargs="+", default=[0.0, 0.05, 0.15, 0.3])
     parser.add_argument("--prefixes", nargs="+", choices=("none", "bos"), default=["none", "bos"])
+    parser.add_argument("--check", type=int, default=1, help="the layer at which deviations are measured")
     parser.add_argument("--float64", action="store_true")
     parser.add_argument("--out", type=Path, help="write the counts as JSON")
     options = parser.parse_args()
@@ -206,7 +209,7 @@ def main() -> None:
     for prefix in options.prefixes:
         table: dict[str, dict[str, list[float]]] = {}
         for record in records:
-            for policy, (text, kl) in answers(model, coder, record, options.ratios, prefix).items():
+            for policy, (text, kl) in answers(model, coder, record, options.ratios, prefix, options.check).items():
                 right = float(text in record["answers"])
                 row = table.setdefault(policy, {})
                 for group in ("all", f"hops {record['hops']}", record["kind"]):

@@ -13,7 +13,7 @@ import json
 import random
 from pathlib import Path
 
-from prompts import MAX_CHUNKS, MIN_CHUNKS, Prompt, Shape, make_prompt
+from prompts import MAX_CHUNKS, MIN_CHUNKS, Mix, Prompt, contested, make_prompt
 from stories import Fact
 
 # How often a question of that many passages is asked, in the written sets.
@@ -32,15 +32,19 @@ def record(prompt: Prompt, fact: Fact, split: str) -> dict[str, object]:
     }
 
 
-def make_records(count: int, seed: int, split: str, shape: Shape = Shape()) -> list[dict[str, object]]:
-    """`count` questions, each about a prompt of its own."""
+def make_records(count: int, seed: int, split: str, mix: Mix = Mix()) -> list[dict[str, object]]:
+    """`count` questions, each about a prompt of its own.
+
+    Where the answer needs more than one passage the question is contested: whoever cannot tell whom a pronoun
+    means has to guess.
+    """
     rng = random.Random(f"{split}:{seed}")
     records: list[dict[str, object]] = []
     while len(records) < count:
         hops = rng.choices(list(HOP_WEIGHTS), list(HOP_WEIGHTS.values()))[0]
         for _ in range(200):
-            prompt = make_prompt(rng, split == "held-out", shape)
-            facts = [fact for fact in prompt.facts if fact.passages == hops]
+            prompt = make_prompt(rng, split == "held-out", mix)
+            facts = [f for f in prompt.facts if f.passages == hops and (hops == 1 or contested(f, prompt.facts))]
             if facts:
                 records.append(record(prompt, rng.choice(facts), split))
                 break
@@ -55,13 +59,13 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--min-chunks", type=int, default=MIN_CHUNKS)
     parser.add_argument("--max-chunks", type=int, default=MAX_CHUNKS)
-    parser.add_argument("--min-tokens", type=int, default=Shape.min_tokens, help="tokens of a chunk, nearly")
-    parser.add_argument("--max-tokens", type=int, default=Shape.max_tokens)
+    parser.add_argument("--min-tokens", type=int, default=Mix.min_tokens, help="tokens of a chunk, nearly")
+    parser.add_argument("--max-tokens", type=int, default=Mix.max_tokens)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    shape = Shape(options.min_chunks, options.max_chunks, options.min_tokens, options.max_tokens)
+    mix = Mix(options.min_chunks, options.max_chunks, options.min_tokens, options.max_tokens)
     with options.out.open("w", encoding="utf-8") as out:
-        for line in make_records(options.count, options.seed, options.split, shape):
+        for line in make_records(options.count, options.seed, options.split, mix):
             out.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 

@@ -18,11 +18,11 @@ class Config:
     """Shape of the model."""
 
     vocab: int = 1536
-    width: int = 192
-    layers: int = 4
-    heads: int = 6
+    width: int = 128
+    layers: int = 6
+    heads: int = 4
     kv_heads: int = 2
-    hidden: int = 512
+    hidden: int = 256
     theta: float = 10000.0
     eps: float = 1e-5
     context: int = 1024

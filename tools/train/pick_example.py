@@ -18,7 +18,7 @@ import torch
 
 from fusion_reference import answers, load_model
 from generate import record
-from prompts import Shape, make_prompt
+from prompts import Mix, make_prompt
 from tokenizer import Coder
 
 
@@ -36,7 +36,7 @@ def main() -> None:
     rng = random.Random(f"example:{options.seed}")
     tried = 0
     while True:
-        prompt = make_prompt(rng, True, Shape(4, 5))
+        prompt = make_prompt(rng, True, Mix(4, 5))
         for fact in prompt.facts:
             if fact.passages != 2 or fact.kind not in options.kinds:
                 continue

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import fillers
-from stories import BUILDERS, Cast, Fact, Sentence, Thread, cleaning
+from stories import BUILDERS, Builder, Cast, Fact, Sentence, Thread, cleaning
 
 MIN_CHUNKS, MAX_CHUNKS = 2, 8
 _MERGE_ATTEMPTS = 12
@@ -17,17 +18,20 @@ class Prompt:
     """The chunks in prompt order (each ends with a newline) and what may be asked."""
 
     chunks: list[str]
-    facts: list[Fact]
+    facts: list[Fact]  # in random order, contested ones first
 
 
 @dataclass(frozen=True)
-class Shape:
-    """How long a prompt is: bounds on its chunks and on the tokens of a chunk."""
+class Mix:
+    """What prompts are made of: bounds on the chunks and on the tokens of a chunk, and kinds of threads."""
 
     min_chunks: int = MIN_CHUNKS
     max_chunks: int = MAX_CHUNKS
     min_tokens: int = 24
     max_tokens: int = 90
+    kinds: tuple[tuple[Builder, float], ...] = BUILDERS
+    one_kind: float = 0.4  # share of prompts whose threads are all of one kind; the others have two
+    named: float = 0.0  # share of sentences that name what they would refer to
 
 
 def resolves(passages: list[list[Sentence]]) -> bool:
@@ -88,19 +92,25 @@ def _chunk(passage: list[Sentence], goal: int, cast: Cast) -> str:
     return " ".join(texts) + "\n"
 
 
-def _goal(shape: Shape, rng: random.Random) -> int:
+def _goal(shape: Mix, rng: random.Random) -> int:
     """A chunk's length: mostly short, sometimes long."""
     low, high = shape.min_tokens, shape.max_tokens
     reach = rng.choices((0.2, 0.5, 1.0), weights=(7, 2, 1))[0]
     return rng.randint(low, low + int((high - low) * reach))
 
 
-def make_prompt(rng: random.Random, held_out: bool, shape: Shape = Shape()) -> Prompt:
-    """Write one prompt with all its questions."""
-    cast = Cast(rng, held_out)
-    room = rng.randint(shape.min_chunks, shape.max_chunks)
+def contested(fact: Fact, facts: Sequence[Fact]) -> bool:
+    """Say whether the same is told of somebody else too, so that the question's verb does not tell the answer."""
+    return any(other is not fact and other.asked is fact.asked for other in facts)
+
+
+def make_prompt(rng: random.Random, held_out: bool, mix: Mix = Mix()) -> Prompt:
+    """Write one prompt with all its questions, contested ones first."""
+    cast = Cast(rng, held_out, mix.named)
+    room = rng.randint(mix.min_chunks, mix.max_chunks)
     # Of one or two kinds only: were every kind there once, a question's verb alone would tell the answer.
-    builders = rng.choices([builder for builder, _ in BUILDERS], [weight for _, weight in BUILDERS], k=2)
+    kinds = 1 if rng.random() < mix.one_kind else 2
+    builders = rng.choices([builder for builder, _ in mix.kinds], [weight for _, weight in mix.kinds], k=kinds)
     threads: list[Thread] = []
     while room:
         builder = rng.choice(builders) if room > 1 else cleaning
@@ -111,7 +121,8 @@ def make_prompt(rng: random.Random, held_out: bool, shape: Shape = Shape()) -> P
             room -= len(thread.passages)
         else:
             cast.forget_since(before)
-    chunks = [_chunk(passage, _goal(shape, rng), cast) for passage in _merge(threads, rng)]
+    chunks = [_chunk(passage, _goal(mix, rng), cast) for passage in _merge(threads, rng)]
     facts = [fact for thread in threads for fact in thread.facts]
     rng.shuffle(facts)
+    facts = sorted(facts, key=lambda fact: not contested(fact, facts))
     return Prompt(chunks, facts)

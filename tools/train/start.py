@@ -86,9 +86,10 @@ def _gather(model: Llama, shared: Tensor) -> None:
     near = _pairs(torch.arange(3, 6), torch.tensor(_NEARBY), 0.0, c.head, c.theta)
     first.k.weight[rows] += torch.outer(near, reader)
     written, _ = torch.linalg.qr(torch.randn(c.width, c.head))
-    for head in range(group, 2 * group):
-        first.q.weight[head * c.head : (head + 1) * c.head] += torch.outer(near, reader)
-        first.o.weight[:, head * c.head : (head + 1) * c.head] = _GATHER / group * written
+    rows = slice(group * c.head, (group + 1) * c.head)  # of one query head: the others stay free
+    first.q.weight[rows] += torch.outer(near, reader)
+    first.o.weight[:, rows] = _GATHER * written
+    rows = slice(c.head, 2 * c.head)
     slow = torch.cat((torch.arange(c.head // 4, c.head // 2), torch.arange(3 * c.head // 4, c.head)))
     read = written[:, : len(slow)].T
     for layer in (model.layers[1], model.layers[2]):

@@ -38,7 +38,9 @@ class Sentence:
 class Fact:
     """A question with its answer; `passages` counts those needed to answer it."""
 
+    asked: t.Wording  # the form of the question
     question: str
+    statement: str  # that the answer completes
     answer: str
     kind: str
     passages: int
@@ -55,8 +57,9 @@ class Thread:
 class Cast:
     """Draws entities for one prompt; no word serves twice within it."""
 
-    def __init__(self, rng: random.Random, held_out: bool) -> None:
+    def __init__(self, rng: random.Random, held_out: bool, named: float = 0.0) -> None:
         self.rng = rng
+        self.named = named  # share of sentences that name what they would refer to
         self.held_out = held_out
         self._used: set[str] = set()
 
@@ -104,7 +107,14 @@ class Cast:
 
     def say(self, which: t.Wording, **slots: Person | str) -> Sentence:
         """Write a sentence and note its references and names."""
-        return write(self.wording(which), slots)
+        return write(self.wording(which), slots, self.rng.random() < self.named)
+
+    def fact(
+        self, asked: t.Wording, stated: t.Wording, answer: str, kind: str, passages: int, **slots: Person | str
+    ) -> Fact:
+        """What may be asked of a thread."""
+        statement = write(self.wording(stated), slots).text
+        return Fact(asked, self.ask(asked, **slots), statement, answer, kind, passages)
 
     def ask(self, which: t.Wording, **slots: Person | str) -> str:
         """Write a question: an opener and a wording, a pair of this side of the split."""
@@ -126,20 +136,24 @@ def _type_of(slot: str, value: Person | str) -> str:
     return "place" if slot in "LM" else "thing" if slot in "XY" else "word"
 
 
-def _reference(word: str, value: Person | str, slots: dict[str, Person | str]) -> str:
+def _reference(word: str, value: Person | str, slots: dict[str, Person | str], named: bool) -> str:
     lower = word.lower()
-    if isinstance(value, Person) and lower in ("she", "her"):
-        text = {"she": "she", "her": "her"}[lower] if value.woman else {"she": "he", "her": "him"}[lower]
-    elif lower in ("role", "nick"):
-        text = str(slots[lower])
-        return text
+    name = value.name if isinstance(value, Person) else value
+    if lower in ("role", "nick"):
+        text = f"{slots[lower]}, {name}," if named else str(slots[lower])
+    elif lower in ("latter", "former"):
+        text = f"{lower}, {name}," if named else lower
+    elif named:
+        text = {"there": f"at the {name}", "it": f"the {name}", "its": f"the {name}'s"}.get(lower, name)
+    elif isinstance(value, Person):
+        text = lower if value.woman else {"she": "he", "her": "him"}[lower]
     else:
         text = lower
-    return text.capitalize() if word[0].isupper() else text
+    return text[0].upper() + text[1:] if word[0].isupper() else text
 
 
-def write(wording: str, slots: dict[str, Person | str]) -> Sentence:
-    """Fill the tags of a wording; see templates.py for what they mean."""
+def write(wording: str, slots: dict[str, Person | str], named: bool = False) -> Sentence:
+    """Fill the tags of a wording; see templates.py for what they mean. `named`: refer by full names."""
     sentence = Sentence("")
 
     def fill(match: re.Match[str]) -> str:
@@ -157,7 +171,7 @@ def write(wording: str, slots: dict[str, Person | str]) -> Sentence:
             sentence.refers.append(("word", str(slots[word.lower()])))
         else:
             sentence.refers.append((_type_of(slot, value), name))
-        return _reference(word, value, slots)
+        return _reference(word, value, slots, named)
 
     text = _TAG.sub(fill, wording)
     sentence.text = text[0].upper() + text[1:]
@@ -168,10 +182,10 @@ def keeper(cast: Cast) -> Thread:
     """Somebody works at a place; she keeps a thing there; another thing is there too."""
     p, place, x, y = cast.person(), cast.place(), cast.thing(), cast.thing()
     passages = [[cast.say(t.WORKS, P=p, L=place)], [cast.say(t.KEEPS, P=p, X=x, L=place)]]
-    facts = [Fact(cast.ask(t.Q_WORKS, P=p), place, "keeper", 1), Fact(cast.ask(t.Q_KEEPS, P=p), x, "keeper", 2)]
+    facts = [cast.fact(t.Q_WORKS, t.S_WORKS, place, "keeper", 1, P=p), cast.fact(t.Q_KEEPS, t.S_KEEPS, x, "keeper", 2, P=p)]
     if cast.rng.random() < 0.5:
         passages.append([cast.say(t.ALSO_THERE, Y=y, L=place)])
-        facts.append(Fact(cast.ask(t.Q_ALSO, L=place), y, "keeper", 2))
+        facts.append(cast.fact(t.Q_ALSO, t.S_ALSO, y, "keeper", 2, L=place))
     return Thread(passages, facts)
 
 
@@ -180,14 +194,14 @@ def carry(cast: Cast) -> Thread:
     p, x, place = cast.person(), cast.thing(), cast.place()
     passages = [[cast.say(t.FOUND, P=p, X=x, L=place)]]
     facts = [
-        Fact(cast.ask(t.Q_FOUND_WHAT, P=p), x, "carry", 1),
-        Fact(cast.ask(t.Q_FOUND_AT, X=x), place, "carry", 1),
+        cast.fact(t.Q_FOUND_WHAT, t.S_FOUND_WHAT, x, "carry", 1, P=p),
+        cast.fact(t.Q_FOUND_AT, t.S_FOUND_AT, place, "carry", 1, X=x),
     ]
     moves = cast.rng.choice((1, 1, 2))
     for _ in range(moves):
         place = cast.place()
         passages.append([cast.say(t.CARRIED, P=p, X=x, M=place)])
-    facts.append(Fact(cast.ask(t.Q_NOW_AT, X=x), place, "carry", 1 + moves))
+    facts.append(cast.fact(t.Q_NOW_AT, t.S_NOW_AT, place, "carry", 1 + moves, X=x))
     return Thread(passages, facts)
 
 
@@ -203,8 +217,8 @@ def price(cast: Cast) -> Thread:
     return Thread(
         passages,
         [
-            Fact(cast.ask(t.Q_FIRST_PRICE, X=x), f"{first} coins", "price", 1),
-            Fact(cast.ask(t.Q_LAST_PRICE, X=x), f"{last} coins", "price", 1 + updates),
+            cast.fact(t.Q_FIRST_PRICE, t.S_FIRST_PRICE, f"{first} coins", "price", 1, X=x),
+            cast.fact(t.Q_LAST_PRICE, t.S_LAST_PRICE, f"{last} coins", "price", 1 + updates, X=x),
         ],
     )
 
@@ -218,7 +232,7 @@ def pair(cast: Cast) -> Thread:
     cast.rng.shuffle(ends)
     for which, person, goal, slot in ends[: cast.rng.choice((1, 2))]:
         passages.append([cast.say(which, P=p, Q=q, **{slot: goal})])
-        facts.append(Fact(cast.ask(t.Q_SENT_WHERE, P=person), goal, "pair", 2))
+        facts.append(cast.fact(t.Q_SENT_WHERE, t.S_SENT_WHERE, goal, "pair", 2, P=person))
     return Thread(passages, facts)
 
 
@@ -227,7 +241,7 @@ def role(cast: Cast) -> Thread:
     p, x, trade = cast.person(), cast.thing(), cast.word(words.ROLES)
     return Thread(
         [[cast.say(t.HAS_ROLE, P=p, role=trade)], [cast.say(t.ROLE_BOUGHT, P=p, role=trade, X=x)]],
-        [Fact(cast.ask(t.Q_TRADE, P=p), trade, "role", 1), Fact(cast.ask(t.Q_ROLE_DID, P=p), x, "role", 2)],
+        [cast.fact(t.Q_TRADE, t.S_TRADE, trade, "role", 1, P=p), cast.fact(t.Q_ROLE_DID, t.S_ROLE_DID, x, "role", 2, P=p)],
     )
 
 
@@ -236,7 +250,7 @@ def nickname(cast: Cast) -> Thread:
     p, x, nick = cast.person(), cast.thing(), cast.word(words.NICKNAMES)
     return Thread(
         [[cast.say(t.HAS_NICK, P=p, nick=nick)], [cast.say(t.NICK_SOLD, P=p, nick=nick, X=x)]],
-        [Fact(cast.ask(t.Q_NICK_IS, P=p), nick, "nickname", 1), Fact(cast.ask(t.Q_NICK_DID, P=p), x, "nickname", 2)],
+        [cast.fact(t.Q_NICK_IS, t.S_NICK_IS, nick, "nickname", 1, P=p), cast.fact(t.Q_NICK_DID, t.S_NICK_DID, x, "nickname", 2, P=p)],
     )
 
 
@@ -244,11 +258,11 @@ def lodger(cast: Cast) -> Thread:
     """Somebody lives at a place, with a friend, who sometimes keeps a thing there."""
     p, q, place = cast.person(), cast.person(), cast.place()
     passages = [[cast.say(t.LIVES, P=p, L=place)], [cast.say(t.SHARES, P=p, Q=q, L=place)]]
-    facts = [Fact(cast.ask(t.Q_LIVES, P=p), place, "lodger", 1), Fact(cast.ask(t.Q_SHARES, P=p), q.name, "lodger", 2)]
+    facts = [cast.fact(t.Q_LIVES, t.S_LIVES, place, "lodger", 1, P=p), cast.fact(t.Q_SHARES, t.S_SHARES, q.name, "lodger", 2, P=p)]
     if cast.rng.random() < 0.4:
         x = cast.thing()
         passages.append([cast.say(t.KEEPS, P=q, X=x, L=place)])
-        facts.append(Fact(cast.ask(t.Q_KEEPS, P=q), x, "lodger", 2))
+        facts.append(cast.fact(t.Q_KEEPS, t.S_KEEPS, x, "lodger", 2, P=q))
     return Thread(passages, facts)
 
 
@@ -257,17 +271,19 @@ def register(cast: Cast) -> Thread:
     p, x = cast.person(), cast.thing()
     return Thread(
         [[cast.say(t.HAS_PAGE, X=x)], [cast.say(t.PAGE_NAMES, P=p, X=x)]],
-        [Fact(cast.ask(t.Q_OWNER, X=x), p.name, "register", 2)],
+        [cast.fact(t.Q_OWNER, t.S_OWNER, p.name, "register", 2, X=x)],
     )
 
 
 def cleaning(cast: Cast) -> Thread:
     """A single passage that needs no other: a distractor that may be asked too."""
     p, x = cast.person(), cast.thing()
-    return Thread([[cast.say(t.WASHED, P=p, X=x)]], [Fact(cast.ask(t.Q_CLEANED, P=p), x, "cleaning", 1)])
+    return Thread([[cast.say(t.WASHED, P=p, X=x)]], [cast.fact(t.Q_CLEANED, t.S_CLEANED, x, "cleaning", 1, P=p)])
 
 
-BUILDERS: tuple[tuple[Callable[[Cast], Thread], float], ...] = (
+Builder = Callable[[Cast], Thread]
+
+BUILDERS: tuple[tuple[Builder, float], ...] = (
     (keeper, 2.0),
     (carry, 2.0),
     (price, 1.5),

@@ -42,6 +42,8 @@ KEEPS = Wording(
         "As always {she:P} guards the {X} {there:L}.",
         "{There:L} {she:P} looks after the {X}.",
         "For years {she:P} guards the {X} {there:L}.",
+        "{There:L} the {X} is kept by {her:P}.",
+        "The {X} {there:L} is kept by {her:P}.",
     ),
     (
         "Since then {she:P} looks after the {X} {there:L}.",
@@ -253,3 +255,23 @@ Q_LIVES = Wording(("Where does {P} live?", "At what place does {P} live?"), ("Wh
 Q_SHARES = Wording(("Who is a friend of {P}?", "Who is often with {P}?"), ("Who is it that is often with {P}?",))
 Q_OWNER = Wording(("Who owns the {X}?", "Who is the owner of the {X}?"), ("Who is it that owns the {X}?",))
 Q_CLEANED = Wording(("What did {P} clean?", "What did {P} make clean?"), ("What was it that {P} did clean?",))
+
+# The same asked as a statement to be completed. Word for word it stands nowhere in the prompt as
+# soon as a reference is in the way, but often does where none is, which is what training begins with.
+S_WORKS = Wording(("{P} works at the",), ("Since spring {P} works at the",))
+S_KEEPS = Wording(("{P} keeps the",), ("As always {P} keeps the",))
+S_ALSO = Wording(("At the {L} stands the",), ("Since then at the {L} stands the",))
+S_FOUND_WHAT = Wording(("{P} found the",), ("One day {P} found the",))
+S_FOUND_AT = Wording(("The {X} was found at the",), ("One day the {X} was found at the",))
+S_NOW_AT = Wording(("Now the {X} is at the",), ("In the end the {X} is at the",))
+S_FIRST_PRICE = Wording(("At first the {X} costs",), ("In spring the {X} costs",))
+S_LAST_PRICE = Wording(("In the end the {X} was sold for",), ("Later the {X} was sold for",))
+S_SENT_WHERE = Wording(("{P} was sent to the",), ("In the end {P} was sent to the",))
+S_TRADE = Wording(("{P} works as the",), ("In town {P} works as the",))
+S_ROLE_DID = Wording(("{P} repaired the",), ("One day {P} repaired the",))
+S_NICK_IS = Wording(("{P} is known as",), ("In town {P} is known as",))
+S_NICK_DID = Wording(("{P} painted the",), ("One day {P} painted the",))
+S_LIVES = Wording(("{P} lives at the",), ("Since spring {P} lives at the",))
+S_SHARES = Wording(("{P} shares a room with",), ("Since then {P} shares a room with",))
+S_OWNER = Wording(("The owner of the {X} is",), ("By law the owner of the {X} is",))
+S_CLEANED = Wording(("{P} cleaned the",), ("One day {P} cleaned the",))

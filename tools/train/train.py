@@ -21,19 +21,20 @@ import torch.distributed as dist
 import torch.multiprocessing
 from torch.nn import functional as F
 
-from batches import Batch, batches, make_row, stack
+from batches import Batch, Stage, batches, make_row, stack
 from model import Config, Llama
-from prompts import Shape, make_prompt
+from prompts import Mix, contested, make_prompt
 from start import start
+from stories import BUILDERS, Builder, carry, cleaning, pair, role
 from tokenizer import Coder
 
 
 class Validation:
     """Held-out prompts with every question; a question counts if all its answer tokens do."""
 
-    def __init__(self, coder: Coder, count: int) -> None:
+    def __init__(self, coder: Coder, count: int, mix: Mix) -> None:
         rng = random.Random("validation")
-        prompts = [make_prompt(rng, held_out=True) for _ in range(count)]
+        prompts = [make_prompt(rng, True, mix) for _ in range(count)]
         prompts.sort(key=lambda prompt: sum(map(len, prompt.chunks)))
         self.prompts = [prompts[i : i + 16] for i in range(0, count, 16)]
         self.batches = [stack([make_row(prompt, coder, 99) for prompt in group]) for group in self.prompts]
@@ -53,7 +54,8 @@ class Validation:
                         answers.append([])
                     answers[-1].append(i)
                 for fact, places in zip(prompt.facts, answers):
-                    for name in ("all", f"hops {fact.passages}", fact.kind):
+                    names = ["all", f"hops {fact.passages}", fact.kind]
+                    for name in names + ["contested"] * contested(fact, prompt.facts):
                         right.setdefault(name, []).append(all(hits[i] for i in places))
         return {name: sum(values) / len(values) for name, values in sorted(right.items())}
 
@@ -72,20 +74,43 @@ def loss_of(model: Llama, batch: Batch, question_weight: float, text_weight: flo
     return loss, answer_loss
 
 
-def rate(step: int, steps: int, warmup: int, cooldown: int) -> float:
-    """Rise, stay, and fall to nothing over the last `cooldown` steps."""
-    return max(0.0, min(1.0, (step + 1) / warmup, (steps - step) / cooldown))
+def rate(step: int, steps: int, warmup: int, settle: int, cooldown: int) -> float:
+    """Rise, stay until `settle`, fall to less than half soon after, and to nothing over the last `cooldown` steps."""
+    settled = 1.0 - 0.6 * min(1.0, max(0.0, (step - settle) / 300))
+    return settled * max(0.0, min(1.0, (step + 1) / warmup, (steps - step) / cooldown))
 
 
-def shapes(many_from: int, grow_from: int, grow_to: int) -> Callable[[int], Shape]:
-    """A curriculum: two to five bare chunks, then three to eight, which then gain fillers."""
+# Kinds that take longest, more often towards the end.
+_LATE: tuple[tuple[Builder, float], ...] = tuple(
+    (builder, {pair: 3.0, role: 2.5, carry: 2.5}.get(builder, 1.0)) for builder, _ in BUILDERS
+)
 
-    def shape_at(step: int) -> Shape:
+
+def stages(
+    ask_from: int, refer_from: int, many_from: int, grow_from: int, grow_to: int, late_from: int
+) -> Callable[[int], Stage]:
+    """The curriculum, from looking a fact up to finding out whom a passage means.
+
+    First statements to be completed about passages of one kind, four to a prompt: from these the model learns to
+    look a fact up by whom it is told of, in a few hundred steps, where from questions it takes a multiple. Then
+    questions too, about threads of every kind whose sentences name what they are about; references take the place
+    of these names by and by. Then up to eight chunks, which then gain fillers;
+    towards the end the kinds that take longest come more often. Nearly all is contested all along:
+    a model that can tell the answer by the verb unlearns to look it up.
+    """
+
+    def stage_at(step: int) -> Stage:
+        if step < ask_from:
+            return Stage(Mix(4, 4, 8, 10, kinds=((cleaning, 1.0),)), 1.0)
+        named = 1.0 - 0.9 * min(1.0, max(0.0, (step - refer_from) / (many_from - refer_from)))
+        if step < many_from:
+            return Stage(Mix(4, 6, 8, 10, one_kind=0.8, named=named), 0.3)
         grown = min(1.0, max(0.0, (step - grow_from) / (grow_to - grow_from)))
-        fewest, most = (2, 5) if step < many_from else (3, 8) if grown < 1 else (2, 8)
-        return Shape(fewest, most, round(8 + 16 * grown), round(10 + 80 * grown))
+        kinds = BUILDERS if step < late_from else _LATE
+        size = round(8 + 16 * grown), round(10 + 80 * grown)
+        return Stage(Mix(2, 8, *size, kinds=kinds, one_kind=0.6, named=named), 0.2)
 
-    return shape_at
+    return stage_at
 
 
 def save(path: Path, model: Llama, optimizers: list[torch.optim.Optimizer], step: int, seconds: float) -> None:
@@ -144,18 +169,23 @@ def work(rank: int, options: argparse.Namespace) -> None:
         step, seconds = state["step"], state["seconds"]
     if rank == 0:
         print(f"{sum(p.numel() for p in model.parameters()):,} weights on {device}, from step {step}", flush=True)
-        validation = Validation(coder, options.validation)
+        validations = {
+            "bare": Validation(coder, options.validation, Mix(4, 8, 8, 10)),
+            "held_out": Validation(coder, options.validation, Mix()),
+        }
         log = (options.out / "log.jsonl").open("a", encoding="utf-8")
     if options.compile:
         for layer in model.layers:
             layer.compile(dynamic=True)
 
-    source = batches(coder, f"{options.seed}.{rank}", step, shapes(options.many_from, options.grow_from, options.grow_to), options.tokens)
+    o = options
+    stage_at = stages(o.ask_from, o.refer_from, o.many_from, o.grow_from, o.grow_to, o.late_from)
+    source = batches(coder, f"{o.seed}.{rank}", step, stage_at, o.tokens)
     began, seen, total = time.monotonic() - seconds, 0, 0.0
     end = min(options.steps, options.stop_at or options.steps)
     while step < end:
         batch = Batch(*(tensor.to(device) for tensor in vars(next(source)).values()))
-        factor = rate(step, options.steps, options.warmup, options.cooldown)
+        factor = rate(step, options.steps, options.warmup, options.refer_from, options.cooldown)
         for optimizer, highest in zip(optimizers, (options.rate, options.other_rate)):
             for group in optimizer.param_groups:
                 group["lr"] = highest * factor
@@ -174,7 +204,8 @@ def work(rank: int, options: argparse.Namespace) -> None:
             line: dict[str, object] = {"step": step, "seconds": round(seconds), "loss": round(total / options.every, 4), "tokens": seen}
             if step % (5 * options.every) == 0 or step == end:
                 model.eval()
-                line["held_out"] = {k: round(v, 3) for k, v in validation.run(model).items()}
+                for name, validation in validations.items():
+                    line[name] = {k: round(v, 3) for k, v in validation.run(model).items()}
                 model.train()
                 save(checkpoint, model, optimizers, step, seconds)
             print(json.dumps(line), flush=True)
@@ -189,28 +220,31 @@ def main() -> None:
     parser.add_argument("--tokenizer", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--steps", type=int, default=4500)
-    parser.add_argument("--workers", type=int, default=2, help="processes; more of them stand busy neighbours better than threads")
+    parser.add_argument("--steps", type=int, default=6500)
+    parser.add_argument("--workers", type=int, default=1, help="processes that share a step; they stand busy neighbours better than threads")
     parser.add_argument("--threads", type=int, default=1, help="threads of a worker")
-    parser.add_argument("--tokens", type=int, default=2048, help="tokens of a worker's batch")
+    parser.add_argument("--tokens", type=int, default=4096, help="tokens of a worker's batch")
     parser.add_argument("--width", type=int, default=Config.width)
     parser.add_argument("--layers", type=int, default=Config.layers)
     parser.add_argument("--heads", type=int, default=Config.heads)
     parser.add_argument("--kv-heads", type=int, default=Config.kv_heads)
     parser.add_argument("--hidden", type=int, default=Config.hidden)
-    parser.add_argument("--rate", type=float, default=3e-3, help="of the layers' matrices (Muon)")
-    parser.add_argument("--other-rate", type=float, default=2e-3, help="of embeddings, output and norms (AdamW)")
+    parser.add_argument("--rate", type=float, default=6e-3, help="of the layers' matrices (Muon)")
+    parser.add_argument("--other-rate", type=float, default=3e-3, help="of embeddings, output and norms (AdamW)")
     parser.add_argument("--question-weight", type=float, default=0.3)
     parser.add_argument("--text-weight", type=float, default=0.0)
     parser.add_argument("--warmup", type=int, default=50, help="steps of rising rate")
-    parser.add_argument("--cooldown", type=int, default=1200, help="steps of falling rate, at the end")
-    parser.add_argument("--many-from", type=int, default=0, help="step from which prompts have up to eight chunks")
-    parser.add_argument("--grow-from", type=int, default=2000, help="step from which chunks gain fillers")
-    parser.add_argument("--grow-to", type=int, default=3000, help="step at which they have their full size")
-    parser.add_argument("--validation", type=int, default=96, help="held-out prompts asked at each checkpoint")
+    parser.add_argument("--cooldown", type=int, default=2500, help="steps of falling rate, at the end")
+    parser.add_argument("--ask-from", type=int, default=350, help="step from which questions are asked")
+    parser.add_argument("--refer-from", type=int, default=1000, help="step from which passages refer to earlier ones, and the rates begin to fall")
+    parser.add_argument("--many-from", type=int, default=2200, help="step from which prompts have up to eight chunks")
+    parser.add_argument("--grow-from", type=int, default=2400, help="step from which chunks gain fillers")
+    parser.add_argument("--grow-to", type=int, default=3600, help="step at which they have their full size")
+    parser.add_argument("--late-from", type=int, default=6500, help="step from which the kinds that take longest come more often")
+    parser.add_argument("--validation", type=int, default=48, help="held-out prompts asked at each checkpoint")
     parser.add_argument("--bf16", action="store_true", help="compute matrix products in bfloat16")
     parser.add_argument("--compile", action="store_true")
-    parser.add_argument("--every", type=int, default=100, help="steps between log lines; five times as many between checkpoints")
+    parser.add_argument("--every", type=int, default=50, help="steps between log lines; five times as many between checkpoints")
     parser.add_argument("--stop-at", type=int, help="leave after this step, the schedule unchanged")
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
