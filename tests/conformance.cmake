@@ -27,6 +27,7 @@ function(blend_conformance_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS conformance)
 endfunction()
 
+blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
 blend_conformance_test(policy_test ${BLEND_CONFORMANCE_DIR}/policy_test.cpp)
 blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)

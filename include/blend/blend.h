@@ -62,6 +62,7 @@ extern "C" {
 #define BLEND_OK 0
 #define BLEND_EXISTS 1  /* blend_precompute: the chunk was in the store already */
 #define BLEND_STOPPED 2 /* blend_generate: ended by a stop token, not by max_tokens */
+#define BLEND_UNTRUSTED 3 /* blend_calibrate, blend_verify: done, but the limits were not kept */
 
 #define BLEND_E_INVALID_ARGUMENT (-10) /* an argument is null, out of range or contradictory */
 #define BLEND_E_INVALID_STRUCT (-11)   /* struct_size too small, or unknown members set */
@@ -493,6 +494,13 @@ typedef int32_t (*blend_score_fn)(void *user, uint32_t layer, const uint32_t *ro
  * them. */
 typedef struct blend_machine blend_machine;
 
+/* What calibration found out about a model; see "Calibration" below. */
+typedef struct blend_profile blend_profile;
+
+#define BLEND_CORRECTION_AUTO 0u /* as the profile says */
+#define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
+#define BLEND_CORRECTION_ON 2u   /* whatever was chosen; INVALID_ARGUMENT where there are no maps */
+
 typedef struct blend_fuse_options {
   uint32_t struct_size;
   uint32_t policy;      /* BLEND_POLICY_*; default HKVD */
@@ -526,6 +534,14 @@ typedef struct blend_fuse_options {
   blend_score_fn score; /* CALLBACK */
   void *score_user;
   const blend_machine *machine; /* for BLEND_RATIO_AUTO; opened with this model; may be NULL */
+  const blend_profile *profile; /* of this model, opened on the same context; NULL: none, and the
+                        fusion says BLEND_FUSION_UNCALIBRATED. It changes no other member:
+                        blend_profile_apply() sets them */
+  uint32_t correction; /* BLEND_CORRECTION_*; default AUTO. Corrected are the rows of chunks that are
+                        not recomputed, behind the check layer of the profile, where that is the
+                        first of this fuse and the chunk prefix is the profile's; in every other
+                        fuse AUTO corrects nothing and ON is an error */
+  uint32_t reserved0;  /* 0 */
 } blend_fuse_options;
 
 /* A `ratio` that lets the controller choose (CacheBlend section 5.1): the largest ratio whose
@@ -563,6 +579,11 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
 #define BLEND_FUSION_EDITED 2u       /* blend_fusion_replace or _erase has changed rows since */
 #define BLEND_FUSION_RESTORED 4u     /* by blend_fusion_restore: the account of its fuse is gone */
 #define BLEND_FUSION_RATIO_CHOSEN 16u /* by the controller: BLEND_RATIO_AUTO, a machine, a known store */
+#define BLEND_FUSION_CORRECTED 4u    /* rows that were not recomputed took the drift correction */
+#define BLEND_FUSION_UNTRUSTED 8u    /* a profile was used and does not vouch for this fuse: what it
+                                        measured of this chunk prefix, metric, check layer and
+                                        correction did not keep its limits at this ratio, or it
+                                        measured nothing of the kind. Never with FULL */
 
 typedef struct blend_fusion_info {
   uint32_t struct_size;
@@ -594,6 +615,9 @@ typedef struct blend_fusion_info {
   uint32_t n_check_layers;   /* 0: the policy chose nothing */
   uint32_t reserved0;
   uint64_t n_rows_resident;  /* there before the fuse: blend_fusion_extend, blend_fusion_restore */
+  uint64_t n_rows_corrected; /* not recomputed, drift correction applied; with the last check layer's
+                                selection these are all reused rows that are not exact */
+  uint64_t correct_ns;       /* part of place_ns: the drift maps */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
@@ -935,6 +959,183 @@ BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *mo
                                        const blend_store *store, const blend_chunk_id *id,
                                        uint32_t reserve_tokens, const blend_cancel *cancel,
                                        blend_error **err);
+
+/* ---- Calibration ------------------------------------------------------------------------- */
+
+/* How well fusing keeps full prefill's answers depends on the model: on what its chunks are
+ * prefilled after, on the share of rows that is recomputed, and on whether the drift of the other
+ * rows can be predicted. blend_calibrate measures that on sample prompts and writes a profile;
+ * blend_verify measures a profile on other prompts.
+ *
+ * The drift correction: a row that is not recomputed keeps stored K and V, which lack what the row
+ * would have taken from the chunks before it. At the check layer its fresh K and V are known, and
+ * what they differ by there predicts what the stored ones lack later: such a row takes
+ * K, V + x A_l at each later layer l, x its inputs (BLEND_DRIFT_*) and A_l a matrix fitted by ridge
+ * regression. */
+
+/* Inputs of the drift maps. The deviation (fresh - stored K and V at the check layer, K before RoPE)
+ * is always one. */
+#define BLEND_DRIFT_DEVIATION 1u
+#define BLEND_DRIFT_FRESH 2u    /* the fresh K and V themselves */
+#define BLEND_DRIFT_CONSTANT 4u /* 1 */
+
+/* Opens a profile file. Errors: NOT_FOUND, IO, FORMAT (not a profile, or truncated), CORRUPT (its
+ * checksum fails), MISMATCH (of another model or format version), NUMERIC, OUT_OF_MEMORY. */
+BLEND_API int32_t blend_profile_open(blend_profile **out, const blend_model *model,
+                                     const char *path, blend_error **err);
+BLEND_API void blend_profile_close(blend_profile *profile);
+
+typedef struct blend_profile_info {
+  uint32_t struct_size;
+  uint32_t trusted;    /* 1: `ratio` kept the limits; 0: no measured ratio did, and `ratio` is 1 */
+  uint32_t metric;     /* BLEND_METRIC_*, chosen */
+  uint32_t check_layer;
+  double ratio;        /* the least trusted one */
+  double max_kl;       /* limits: mean KL(full || fused), nats, */
+  double min_top1;     /* and share of positions whose likeliest token is full prefill's */
+  const int32_t *chunk_prefix; /* chosen; valid while the profile is open */
+  size_t n_chunk_prefix;
+  uint32_t corrected;    /* 1: the drift correction is part of the choice */
+  uint32_t drift_inputs; /* BLEND_DRIFT_*; 0: the profile has no maps */
+  uint32_t drift_rank;   /* 0: whole matrices */
+  uint32_t kv_dtype;     /* what chunks were stored as: BLEND_KV_F32, _F16 or _BF16 */
+  uint64_t drift_bytes;  /* memory the packed maps take */
+  uint64_t n_fitted;     /* sample prompts that the maps were fitted on */
+  uint64_t n_measured;   /* sample prompts that were measured */
+  uint64_t n_measurements;
+  uint8_t fingerprint[32]; /* of the model */
+} blend_profile_info;
+
+BLEND_API int32_t blend_profile_info_init(blend_profile_info *info, size_t struct_size);
+BLEND_API int32_t blend_profile_get_info(const blend_profile *profile, blend_profile_info *info,
+                                         blend_error **err);
+
+/* One line of a measured table: one kind of fusing over all measured prompts. */
+typedef struct blend_measurement {
+  uint32_t struct_size;
+  uint32_t metric;    /* BLEND_METRIC_* */
+  uint32_t corrected; /* 1: with the drift correction */
+  uint32_t reserved0;
+  double ratio;
+  double kl_mean; /* KL(full || fused) of the next-token distribution, nats */
+  double kl_p95;
+  double top1; /* share of positions whose likeliest token is full prefill's */
+  uint64_t n_positions;
+  const int32_t *chunk_prefix; /* from a profile: valid while it is open; to a callback: during it */
+  size_t n_chunk_prefix;
+} blend_measurement;
+
+BLEND_API int32_t blend_measurement_init(blend_measurement *measurement, size_t struct_size);
+/* Line `index` of 0 .. n_measurements-1 of the table that the profile was chosen from. */
+BLEND_API int32_t blend_profile_get_measurement(const blend_profile *profile, size_t index,
+                                                blend_measurement *measurement, blend_error **err);
+/* Shares of the squared drift of K and of V at `layer` that its map took away where it was fitted.
+ * NOT_FOUND for a layer without a map. */
+BLEND_API int32_t blend_profile_get_drift(const blend_profile *profile, uint32_t layer, double *k,
+                                          double *v, blend_error **err);
+
+/* Sets policy (HKVD), metric, check_layer, ratio, chunk_prefix, n_chunk_prefix, correction (AUTO) and
+ * profile of initialised options; members set afterwards hold against the profile. chunk_prefix
+ * points into the profile: it must stay open as long as the options are used. Give the same prefix to
+ * blend_precompute. */
+BLEND_API int32_t blend_profile_apply(const blend_profile *profile, blend_fuse_options *options,
+                                      blend_error **err);
+
+/* A sample prompt. Chunks must be given as tokens. */
+typedef struct blend_sample {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t reserved0;   /* 0 */
+  const blend_segment *segments;
+  size_t n_segments;
+} blend_sample;
+
+BLEND_API int32_t blend_sample_init(blend_sample *sample, size_t struct_size);
+
+/* A line as it is measured. `measurement` is valid during the call only. */
+typedef int32_t (*blend_measurement_fn)(void *user, const blend_measurement *measurement);
+
+/* Token ids. A plain pair that will not grow. */
+typedef struct blend_token_list {
+  const int32_t *tokens;
+  size_t n_tokens;
+} blend_token_list;
+
+typedef struct blend_calibrate_options {
+  uint32_t struct_size;
+  uint32_t check_layer; /* 1 .. n_layers-1; default 1 */
+  const blend_token_list *chunk_prefixes; /* that are tried; NULL: none, and BOS if the model has one */
+  size_t n_chunk_prefixes;
+  const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V */
+  size_t n_metrics;
+  const double *ratios; /* NULL: 0, 0.05, 0.1, 0.15, 0.2, 0.3 */
+  size_t n_ratios;
+  uint32_t kv_dtype;     /* BLEND_KV_*: what chunks are rounded to; default AUTO */
+  uint32_t correction;   /* BLEND_CORRECTION_*; OFF: no drift maps are fitted */
+  uint32_t drift_inputs; /* BLEND_DRIFT_*; default all three */
+  uint32_t drift_rank;   /* at most; 0 (default): whole matrices */
+  double ridge;          /* of each input's own power; default 0.001 */
+  uint32_t score_tokens; /* tokens of full prefill's greedy answer that are compared; default 16 */
+  uint32_t reserved0;    /* 0 */
+  double max_kl;         /* limits of trust; default 0.02 nats */
+  double min_top1;       /* default 0.95 */
+  blend_measurement_fn on_measurement;
+  void *measurement_user;
+  blend_progress_fn progress; /* prefills and fuses */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_calibrate_options;
+
+BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
+                                               size_t struct_size);
+
+/* Measures every chunk prefix, metric and ratio, plain and corrected, against full prefill, and
+ * writes what it finds to the file `path`, atomically. With the correction its maps are fitted on
+ * samples 0, 2, 4, ... and everything is measured on samples 1, 3, 5, ...; without it on all. A ratio
+ * is trusted when mean KL and top-1 agreement keep the limits there and at every greater measured
+ * ratio. Chosen is the kind of fusing with the least trusted ratio, of equals the one with the least
+ * KL. Takes as long as some prefills of the samples for every line of the table; chunks stay in
+ * memory. Returns BLEND_OK, or BLEND_UNTRUSTED when no ratio kept the limits: the profile then says
+ * so and asks for ratio 1.
+ * Errors: INVALID_ARGUMENT (names the sample or option), CONTEXT_LENGTH, NUMERIC, IO (of `path`),
+ * OUT_OF_MEMORY, CANCELLED, CALLBACK; nothing is written then. */
+BLEND_API int32_t blend_calibrate(const blend_model *model, const blend_sample *samples,
+                                  size_t n_samples, const blend_calibrate_options *options,
+                                  const char *path, blend_error **err);
+
+typedef struct blend_verify_options {
+  uint32_t struct_size;
+  uint32_t score_tokens; /* as above; default 16 */
+  const double *ratios;  /* besides the profile's own; NULL: 0, 0.05, 0.1, 0.15, 0.2, 0.3 */
+  size_t n_ratios;
+  double max_kl;   /* limits; negative (default): the profile's */
+  double min_top1; /* likewise */
+  blend_measurement_fn on_measurement;
+  void *measurement_user;
+  blend_progress_fn progress; /* prefills and fuses */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_verify_options;
+
+BLEND_API int32_t blend_verify_options_init(blend_verify_options *options, size_t struct_size);
+
+typedef struct blend_verdict {
+  uint32_t struct_size;
+  uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits */
+  double ratio;       /* the profile's */
+  double kl_mean;     /* there */
+  double top1;        /* there */
+  double least_ratio; /* of those measured, from which on all keep the limits; -1: none */
+} blend_verdict;
+
+BLEND_API int32_t blend_verdict_init(blend_verdict *verdict, size_t struct_size);
+
+/* Measures the profile's choice on samples that it was not made from. `verdict` may be NULL. Returns
+ * BLEND_OK, or BLEND_UNTRUSTED when the limits are not kept at the profile's ratio. Errors: as
+ * blend_calibrate, and MISMATCH (the profile is of another model). */
+BLEND_API int32_t blend_verify(const blend_model *model, const blend_profile *profile,
+                               const blend_sample *samples, size_t n_samples,
+                               const blend_verify_options *options, blend_verdict *verdict,
+                               blend_error **err);
 
 #ifdef __cplusplus
 }

@@ -46,6 +46,8 @@ template <typename T>
 class Span;
 using ScoreFn = std::function<bool(uint32_t layer, Span<const uint32_t> rows,
                                    Span<const float> deviation, Span<float> scores)>;
+// A line of a table as it is measured; valid during the call only. Return true to go on.
+using MeasurementFn = std::function<bool(const blend_measurement& line)>;
 using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
 // From any thread, several at once; what it throws is dropped, there is nobody to give it to.
 using EventFn = std::function<void(int32_t code, const char* message)>;
@@ -143,6 +145,10 @@ inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* pr
   return static_cast<Guarded<ChunkFn>*>(user)->call(*info, problem);
 }
 
+inline int32_t on_measurement(void* user, const blend_measurement* line) noexcept {
+  return static_cast<Guarded<MeasurementFn>*>(user)->call(*line);
+}
+
 inline int32_t on_event(void* user, int32_t code, const char* message) noexcept {
   try {
     (*static_cast<const EventFn*>(user))(code, message);
@@ -187,6 +193,10 @@ using FusionInfo = detail::Initialised<blend_fusion_info, blend_fusion_info_init
 using LayerInfo = detail::Initialised<blend_layer_info, blend_layer_info_init>;
 using SegmentInfo = detail::Initialised<blend_segment_info, blend_segment_info_init>;
 
+using ProfileInfo = detail::Initialised<blend_profile_info, blend_profile_info_init>;
+using Measurement = detail::Initialised<blend_measurement, blend_measurement_init>;
+using Verdict = detail::Initialised<blend_verdict, blend_verdict_init>;
+
 using StoreOptions = detail::Initialised<blend_store_options, blend_store_options_init>;
 using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
 // Built from pointers of the host; what they point at must outlive it.
@@ -216,6 +226,15 @@ struct MachineOptions : detail::Initialised<blend_machine_options, blend_machine
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
   ProgressFn on_progress;
   ScoreFn on_score;  // of BLEND_POLICY_CALLBACK
+};
+struct CalibrateOptions
+    : detail::Initialised<blend_calibrate_options, blend_calibrate_options_init> {
+  MeasurementFn on_measurement;
+  ProgressFn on_progress;
+};
+struct VerifyOptions : detail::Initialised<blend_verify_options, blend_verify_options_init> {
+  MeasurementFn on_measurement;
+  ProgressFn on_progress;
 };
 
 // A flag that stops the calls it was given to (the `cancel` member of their options). Every
@@ -549,6 +568,115 @@ class Prompt {
   }
   std::vector<Part> parts_;
 };
+
+// What calibration found out about one model. Immutable, thread-safe; must be open as long as
+// options that it was applied to are used.
+class Profile {
+ public:
+  Profile(const Model& model, const std::string& path) {
+    detail::Outcome outcome;
+    blend_profile* raw = nullptr;
+    outcome.check(blend_profile_open(&raw, model.get(), path.c_str(), outcome.out()));
+    handle_ = {raw, {model.events()}};
+  }
+  // What it points to is valid while the profile is open.
+  ProfileInfo info() const {
+    detail::Outcome outcome;
+    ProfileInfo info;
+    outcome.check(blend_profile_get_info(get(), &info, outcome.out()));
+    return info;
+  }
+  // What chunks are to be prefilled after.
+  Tokens chunk_prefix() const {
+    const ProfileInfo i = info();
+    return Tokens(i.chunk_prefix, i.chunk_prefix + i.n_chunk_prefix);
+  }
+  Measurement measurement(size_t index) const {
+    detail::Outcome outcome;
+    Measurement line;
+    outcome.check(blend_profile_get_measurement(get(), index, &line, outcome.out()));
+    return line;
+  }
+  // Shares of the squared drift of K and V that the map of `layer` took away where it was fitted.
+  std::pair<double, double> drift(uint32_t layer) const {
+    detail::Outcome outcome;
+    std::pair<double, double> shares{0, 0};
+    outcome.check(
+        blend_profile_get_drift(get(), layer, &shares.first, &shares.second, outcome.out()));
+    return shares;
+  }
+  // Sets policy, metric, check layer, ratio, chunk prefix and profile.
+  void apply(FuseOptions& options) const {
+    detail::Outcome outcome;
+    outcome.check(blend_profile_apply(get(), &options, outcome.out()));
+  }
+  const blend_profile* get() const noexcept { return handle_.get(); }
+
+ private:
+  detail::Handle<blend_profile, blend_profile_close> handle_;
+};
+
+namespace detail {
+
+// The C form of sample prompts; valid while they are.
+class Samples {
+ public:
+  explicit Samples(const std::vector<Prompt>& prompts) {
+    for (const Prompt& prompt : prompts) segments_.push_back(prompt.segments());
+    for (const auto& list : segments_) {
+      blend_sample sample{};
+      check(blend_sample_init(&sample, sizeof sample));
+      sample.segments = list.data();
+      sample.n_segments = list.size();
+      samples_.push_back(sample);
+    }
+  }
+  const blend_sample* data() const noexcept { return samples_.data(); }
+  size_t size() const noexcept { return samples_.size(); }
+
+ private:
+  std::vector<std::vector<blend_segment>> segments_;
+  std::vector<blend_sample> samples_;
+};
+
+}  // namespace detail
+
+// Measures sample prompts and writes a profile to `path`. False: written, but no ratio kept the
+// limits.
+inline bool calibrate(const Model& model, const std::vector<Prompt>& samples,
+                      const std::string& path,
+                      const CalibrateOptions& options = CalibrateOptions()) {
+  detail::Outcome outcome;
+  const detail::Samples list(samples);
+  detail::Guarded<ProgressFn> progress{options.on_progress, outcome};
+  detail::Guarded<MeasurementFn> lines{options.on_measurement, outcome};
+  CalibrateOptions copy = detail::with_progress(options, options.on_progress, progress);
+  if (options.on_measurement) {
+    static_cast<blend_calibrate_options&>(copy).on_measurement = &detail::on_measurement;
+    copy.measurement_user = &lines;
+  }
+  return outcome.check(blend_calibrate(model.get(), list.data(), list.size(), &copy, path.c_str(),
+                                       outcome.out())) != BLEND_UNTRUSTED;
+}
+
+// Measures a profile on samples that it was not made from.
+inline Verdict verify(const Model& model, const Profile& profile,
+                      const std::vector<Prompt>& samples,
+                      const VerifyOptions& options = VerifyOptions()) {
+  detail::Outcome outcome;
+  const detail::Samples list(samples);
+  detail::Guarded<ProgressFn> progress{options.on_progress, outcome};
+  detail::Guarded<MeasurementFn> lines{options.on_measurement, outcome};
+  VerifyOptions copy = detail::with_progress(options, options.on_progress, progress);
+  if (options.on_measurement) {
+    static_cast<blend_verify_options&>(copy).on_measurement = &detail::on_measurement;
+    copy.measurement_user = &lines;
+  }
+  Verdict verdict;
+  outcome.check(blend_verify(model.get(), profile.get(), list.data(), list.size(), &copy, &verdict,
+                             outcome.out()));
+  return verdict;
+}
 
 struct Generated {
   size_t n_tokens = 0;

@@ -34,12 +34,6 @@ blend_fuse_options default_options() {
   return o;
 }
 
-Status check_choice(const char* name, uint32_t value, uint32_t last) {
-  if (value >= 1 && value <= last) return Status::ok();
-  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %u is not one of 1 .. %u", name, value,
-                           last);
-}
-
 // A length that no array can have is not followed.
 constexpr size_t kMaxCheckLayers = 1 << 16;
 constexpr size_t kMaxTerms = 1 << 16;
@@ -69,7 +63,8 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
   }
   for (size_t i = 0; i < n; ++i) {
     BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("terms[].reserved0", in[i].reserved0));
-    BLEND_RETURN_IF_ERROR(check_choice("terms[].policy", in[i].policy, BLEND_POLICY_UNION));
+    BLEND_RETURN_IF_ERROR(
+        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_UNION));
     out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
   }
   return out;
@@ -77,10 +72,10 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
 
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
                                         const blend::ModelDescription& model) {
-  BLEND_RETURN_IF_ERROR(check_choice("policy", o.policy, BLEND_POLICY_UNION));
-  BLEND_RETURN_IF_ERROR(check_choice("metric", o.metric, BLEND_METRIC_KV));
-  BLEND_RETURN_IF_ERROR(check_choice("norm", o.norm, BLEND_NORM_L1));
-  BLEND_RETURN_IF_ERROR(check_choice("on_miss", o.on_miss, BLEND_MISS_FAIL));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_UNION));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("metric", o.metric, BLEND_METRIC_KV));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("norm", o.norm, BLEND_NORM_L1));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_FAIL));
   if (o.relative > 1) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "relative %u must be 0 or 1", o.relative);
   }
@@ -121,7 +116,7 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
 }
 
 Result<Segment> read_segment(const blend_segment& in, const blend::ModelDescription& model) {
-  BLEND_RETURN_IF_ERROR(check_choice("kind", in.kind, BLEND_SEGMENT_QUESTION));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("kind", in.kind, BLEND_SEGMENT_QUESTION));
   Segment out;
   out.kind = static_cast<blend::SegmentKind>(in.kind);
   if (in.n_tokens > 0 && in.tokens == nullptr) return blend::capi::null_argument("tokens");
@@ -140,7 +135,16 @@ Result<Segment> read_segment(const blend_segment& in, const blend::ModelDescript
   return out;
 }
 
-// The array's stride is the struct_size of the host's header, which may be newer than ours.
+}  // namespace
+
+namespace blend::capi {
+
+Status check_choice(const char* name, uint32_t value, uint32_t last) {
+  if (value >= 1 && value <= last) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %u is not one of 1 .. %u", name, value,
+                           last);
+}
+
 Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
                                            const blend::ModelDescription& model) {
   std::vector<Segment> out;
@@ -164,10 +168,6 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
   return out;
 }
 
-}  // namespace
-
-namespace blend::capi {
-
 Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend_store* store,
                                       const blend_segment* segments, size_t n_segments,
                                       const blend_fuse_options* options) {
@@ -183,6 +183,13 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
     request.store.reads = store->reads.get();
     request.store.kv_dtype = resolve_kv_dtype(*store, model);
   }
+  BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));
+  if (o.correction > BLEND_CORRECTION_ON) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "correction %u is not one of 0 .. %u", o.correction,
+                      BLEND_CORRECTION_ON);
+  }
+  request.profile = o.profile;
+  request.correction = o.correction;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   return request;
 }

@@ -14,7 +14,17 @@ struct FuseRequest {
   FuseOptions options;
   StoreAccess store;
   Watch watch;
+  const blend_profile* profile = nullptr;
+  uint32_t correction = BLEND_CORRECTION_AUTO;
 };
+
+// INVALID_ARGUMENT names the member when `value` is not one of 1 .. last.
+Status check_choice(const char* name, uint32_t value, uint32_t last);
+
+// The array's stride is the struct_size of the host's header, which may be newer than ours. Errors
+// name the segment.
+Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
+                                           const ModelDescription& model);
 
 // `store` may be null. INVALID_ARGUMENT, INVALID_STRUCT or CONTEXT_LENGTH name what is wrong.
 Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend_store* store,

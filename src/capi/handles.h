@@ -12,6 +12,7 @@
 #include "engine/model.h"
 #include "engine/runtime.h"
 #include "fusion/fuse.h"
+#include "profile/profile.h"
 #include "store/chunk_store.h"
 
 struct blend_cancel {
@@ -47,6 +48,12 @@ struct blend_machine {
   blend::MachineProfile profile;
 };
 
+struct blend_profile {
+  std::shared_ptr<const blend::Model> model;  // its backend holds the maps
+  blend::Profile profile;                     // without the bytes of the maps
+  std::shared_ptr<const blend::Drift> drift;  // null: no maps
+};
+
 namespace blend::capi {
 
 inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, void* user) {
@@ -62,6 +69,7 @@ inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, 
 
 // BLEND_KV_* of a store resolved for a model.
 DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model);
+DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model);
 uint32_t kv_dtype_code(DType dtype);
 
 }  // namespace blend::capi

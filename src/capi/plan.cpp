@@ -25,6 +25,10 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     BLEND_ASSIGN(
         blend::capi::FuseRequest request,
         blend::capi::read_fuse_request(*model->description, store, segments, n_segments, options));
+    // The maps are of the built-in engine's K and V.
+    if (request.correction == BLEND_CORRECTION_ON) {
+      return {BLEND_E_UNSUPPORTED, "the step API has no drift correction"};
+    }
     auto handle = std::make_unique<blend_plan>();
     std::shared_ptr<blend::ChunkStore> chunks;
     if (store != nullptr) {

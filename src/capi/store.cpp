@@ -9,7 +9,11 @@ using blend::Status;
 namespace blend::capi {
 
 DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model) {
-  switch (store.kv_dtype) {
+  return resolve_kv_dtype(store.kv_dtype, model);
+}
+
+DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model) {
+  switch (kv_dtype) {
     case BLEND_KV_F32:
       return DType::f32;
     case BLEND_KV_F16:

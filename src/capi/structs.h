@@ -36,8 +36,8 @@ BLEND_FIRST_RELEASE(blend_chunk_info, 104);
 BLEND_FIRST_RELEASE(blend_store_stat, 96);
 BLEND_FIRST_RELEASE(blend_precompute_options, 56);
 BLEND_FIRST_RELEASE(blend_segment, 32);
-BLEND_FIRST_RELEASE(blend_fuse_options, 152);
-BLEND_FIRST_RELEASE(blend_fusion_info, 192);
+BLEND_FIRST_RELEASE(blend_fuse_options, 168);
+BLEND_FIRST_RELEASE(blend_fusion_info, 208);
 BLEND_FIRST_RELEASE(blend_layer_info, 88);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
 BLEND_FIRST_RELEASE(blend_generate_options, 56);
@@ -46,6 +46,12 @@ BLEND_FIRST_RELEASE(blend_machine_info, 32);
 BLEND_FIRST_RELEASE(blend_device, 24);
 BLEND_FIRST_RELEASE(blend_advise_options, 32);
 BLEND_FIRST_RELEASE(blend_advice, 48);
+BLEND_FIRST_RELEASE(blend_profile_info, 136);
+BLEND_FIRST_RELEASE(blend_measurement, 72);
+BLEND_FIRST_RELEASE(blend_sample, 24);
+BLEND_FIRST_RELEASE(blend_calibrate_options, 144);
+BLEND_FIRST_RELEASE(blend_verify_options, 80);
+BLEND_FIRST_RELEASE(blend_verdict, 40);
 #undef BLEND_FIRST_RELEASE
 
 template <typename T>

@@ -28,6 +28,7 @@ void account_totals(const Plan& plan, const FuseOptions& options, const Schedule
   blend_fusion_info& info = out.info;
   const auto n_layers = static_cast<uint32_t>(out.layers.size());
   info.flags = checks.empty() ? 0 : BLEND_FUSION_UNCALIBRATED;
+  if (info.n_rows_corrected > 0) info.flags |= BLEND_FUSION_CORRECTED;
   info.policy = static_cast<uint32_t>(options.policy);
   info.metric = static_cast<uint32_t>(options.deviation.metric);
   info.norm = static_cast<uint32_t>(options.deviation.norm);

@@ -13,6 +13,15 @@
 namespace blend {
 namespace {
 
+Status check_drift(const FuseOptions& o, const Schedule& checks) {
+  if (o.drift == nullptr || !o.drift_required) return Status::ok();
+  if (!checks.empty() && checks.front().layer == o.drift->check_layer()) return Status::ok();
+  return make_error(BLEND_E_INVALID_ARGUMENT,
+                    "BLEND_CORRECTION_ON needs a policy whose first check layer is %u, where the "
+                    "drift maps were fitted",
+                    o.drift->check_layer());
+}
+
 // What a policy needs of the prompt.
 Status check_prompt(const SelectionPolicy* policy, const Plan& plan) {
   if (policy == nullptr || !policy->needs().question_attention) return Status::ok();
@@ -63,6 +72,7 @@ Result<Fused> fuse_behind(const std::shared_ptr<const Model>& model,
   BLEND_RETURN_IF_ERROR(check_options(store.store != nullptr, options));
   BLEND_ASSIGN(const std::unique_ptr<SelectionPolicy> policy, make_policy(options));
   BLEND_ASSIGN(Schedule checks, checks_of(policy.get(), options, model->config().n_layers));
+  BLEND_RETURN_IF_ERROR(check_drift(options, checks));
   Planner planner(*model, store.store, !store.read_only, store.kv_dtype, options);
   const std::span<const int32_t> tokens =
       resident == nullptr ? std::span<const int32_t>() : std::span(resident->tokens());

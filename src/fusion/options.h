@@ -12,6 +12,7 @@
 #include "blend/blend.h"
 #include "control/cost_model.h"
 #include "fusion/schedule.h"
+#include "profile/drift.h"
 
 namespace blend {
 
@@ -71,6 +72,10 @@ struct FuseOptions {
   uint32_t reserve_tokens = 256;
   std::vector<int32_t> chunk_prefix;
   std::string tenant;
+  // Corrects the rows that are not recomputed, if the first check layer is the one that it was
+  // fitted at; null: they stay as they are stored.
+  std::shared_ptr<const Drift> drift;
+  bool drift_required = false;  // an error where the check layers do not fit
 };
 
 }  // namespace blend

@@ -24,8 +24,14 @@ Pass::Pass(const std::shared_ptr<const Model>& model, const Plan& plan, const Fu
 
 // ---- Before the layers
 
+bool Pass::corrects() const {
+  return policy_ != nullptr && options_.drift != nullptr &&
+         checks_.front().layer == options_.drift->check_layer();
+}
+
 Status Pass::start_loader() {
-  ChunksToLoad chunks = chunks_to_load(plan_, first_stored_layer(policy_, checks_), n_layers_);
+  const uint32_t first = corrects() ? checks_.front().layer : first_stored_layer(policy_, checks_);
+  ChunksToLoad chunks = chunks_to_load(plan_, first, n_layers_);
   loaded_segments_ = std::move(chunks.segments);
   first_load_ = chunks.first_layer;
   if (chunks.items.empty()) return Status::ok();
@@ -47,7 +53,12 @@ Status Pass::prepare() {
   out_.deviation.assign(n_rows, 0.0f);
   out_.selected.clear();
   out_.layers.assign(n_layers_, blend_layer_info{});
-  computed_.assign(out_.sequence->capacity(), 0);
+  const uint32_t capacity = out_.sequence->capacity();
+  computed_.assign(capacity, 0);
+  if (corrects()) {
+    corrector_ = std::make_unique<Corrector>(model_->backend(), options_.drift,
+                                             model_->config().kv_dim(), capacity);
+  }
 
   if (policy_ != nullptr && checks_.front().layer == 0) {
     BLEND_RETURN_IF_ERROR(check(checks_.front(), {}, nullptr, {}));
@@ -88,8 +99,14 @@ std::vector<StoredRun> Pass::staged_runs(const StagedLayer& staged) const {
 Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account) {
   const uint64_t begin = clock_.now_ns();
   const std::vector<StoredRun> runs = staged_runs(staged);
+  const Correction* correction = nullptr;
+  if (corrector_ != nullptr && layer > corrector_->check_layer()) {
+    BLEND_ASSIGN(correction, corrector_->at(layer));
+    out_.info.n_rows_corrected = corrector_->n_rows();
+    out_.info.correct_ns += clock_.now_ns() - begin;
+  }
   BLEND_RETURN_IF_ERROR(model_->backend().place(
-      out_.sequence->cache(), layer, out_.sequence->rope(), runs, computed_.data(), nullptr));
+      out_.sequence->cache(), layer, out_.sequence->rope(), runs, computed_.data(), correction));
   for (const StoredRun& run : runs) {
     const auto first = computed_.begin() + run.first;
     account.rows_placed += static_cast<uint64_t>(std::count(first, first + run.n_rows, 0));
@@ -124,6 +141,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     out_.info.select_ns += clock_.now_ns() - begin;
     BLEND_RETURN_IF_ERROR(keep_rows(merge_rows(rows_.always, undecided_)));
     mark_computed();
+    if (corrector_ != nullptr) BLEND_RETURN_IF_ERROR(corrector_->keep(computed_));
   }
   if (staged != nullptr) loader_->release(layer);
 
@@ -162,6 +180,9 @@ Status Pass::weigh_by_question(uint32_t layer, std::vector<float>& attention, co
 
 Status Pass::check(const Check& check, Tensor kv, const StagedLayer* staged, const Watch& watch) {
   const Needs needs = policy_->needs();
+  if (corrector_ != nullptr && staged != nullptr && check.layer == corrector_->check_layer()) {
+    BLEND_RETURN_IF_ERROR(corrector_->measure(kv, active_runs(*staged), active_));
+  }
   std::vector<float> deviation;
   if (needs.deviation && staged != nullptr) {
     BLEND_RETURN_IF_ERROR(measure(kv, *staged, deviation));

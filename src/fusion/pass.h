@@ -11,6 +11,7 @@
 
 #include "engine/forward.h"
 #include "fusion/clock.h"
+#include "fusion/corrector.h"
 #include "fusion/fuse.h"
 #include "fusion/layer_loader.h"
 #include "fusion/plan.h"
@@ -35,6 +36,8 @@ class Pass {
   // ---- Before the layers
   Status prepare();
   Status start_loader();
+  // Whether the options' drift maps belong to this pass: they begin where it first checks.
+  bool corrects() const;
 
   // ---- One layer
   Status layer(uint32_t layer, const Watch& watch);
@@ -78,6 +81,7 @@ class Pass {
   std::vector<size_t> loaded_segments_;  // index of each loader item's segment
   uint32_t first_load_ = 0;
   Tensor x_{};
+  std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   size_t damaged_segment_ = 0;
 };
 

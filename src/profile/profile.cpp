@@ -200,6 +200,21 @@ double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, 
   return least;
 }
 
+bool vouches(const Profile& profile, std::span<const int32_t> chunk_prefix, uint32_t metric,
+             uint32_t check_layer, bool corrected, double ratio) {
+  if (check_layer != profile.check_layer) return false;
+  for (uint32_t i = 0; i < profile.prefixes.size(); ++i) {
+    const std::vector<int32_t>& prefix = profile.prefixes[i];
+    if (!std::equal(prefix.begin(), prefix.end(), chunk_prefix.begin(), chunk_prefix.end())) {
+      continue;
+    }
+    const double least =
+        least_trusted_ratio(profile.table, i, metric, corrected, profile.max_kl, profile.min_top1);
+    return least >= 0 && ratio >= least;
+  }
+  return false;
+}
+
 std::string encode_profile(const Profile& p) {
   ByteWriter out;
   out.bytes(p.fingerprint.data(), p.fingerprint.size());

@@ -58,6 +58,11 @@ struct Profile {
 double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, uint32_t metric,
                            bool corrected, double max_kl, double min_top1);
 
+// Whether what the profile measured of this kind of fusing keeps its limits at `ratio`, between the
+// measured ratios too. False for what it did not measure.
+bool vouches(const Profile& profile, std::span<const int32_t> chunk_prefix, uint32_t metric,
+             uint32_t check_layer, bool corrected, double ratio);
+
 // The file's bytes, checksum included.
 std::string encode_profile(const Profile& profile);
 // Trusts nothing: FORMAT for what is no profile or is cut off, MISMATCH for another format version,

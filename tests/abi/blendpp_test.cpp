@@ -101,6 +101,43 @@ TEST_F(BlendppTest, ExceptionOfAProgressCallbackComesBackFromTheCall) {
   }
 }
 
+TEST_F(BlendppTest, CalibrateProfileAndVerify) {
+  std::vector<blendpp::Prompt> samples;
+  for (const char* last : {"three", "four", "five", "six"}) {
+    blendpp::Prompt sample;
+    sample.chunk(model.tokenize("one two and so on")).chunk(model.tokenize("seven eight nine"));
+    sample.question(model.tokenize(last));
+    samples.push_back(sample);
+  }
+  blendpp::CalibrateOptions options;
+  options.max_kl = 100;
+  options.min_top1 = 0;
+  options.score_tokens = 1;
+  size_t n_lines = 0;
+  options.on_measurement = [&](const blend_measurement& line) {
+    n_lines += line.n_positions == 2 ? 1 : 0;
+    return true;
+  };
+  const std::string path = dir.file("made.profile");
+  EXPECT_TRUE(blendpp::calibrate(model, samples, path, options));
+  EXPECT_EQ(n_lines, 24u);
+  const blendpp::Profile profile(model, path);
+  EXPECT_EQ(profile.info().n_measurements, 24u);
+  EXPECT_EQ(profile.measurement(0).ratio, 0);
+  EXPECT_GT(profile.drift(2).first, 0);
+  EXPECT_EQ(profile.chunk_prefix().size(), profile.info().n_chunk_prefix);
+  blendpp::VerifyOptions verify;
+  verify.score_tokens = 1;
+  EXPECT_EQ(blendpp::verify(model, profile, samples, verify).trusted, 1u);
+  blendpp::FuseOptions fuse;
+  profile.apply(fuse);
+  EXPECT_EQ(fuse.profile, profile.get());
+  const blendpp::Fusion fusion(model, &store, samples[0], fuse);
+  EXPECT_EQ(fusion.info().flags & (BLEND_FUSION_UNCALIBRATED | BLEND_FUSION_UNTRUSTED), 0u);
+  options.on_measurement = [](const blend_measurement&) -> bool { throw Surprise("line"); };
+  EXPECT_THROW(blendpp::calibrate(model, samples, path, options), Surprise);
+}
+
 TEST_F(BlendppTest, ExceptionOfAListCallbackComesBackFromTheCall) {
   (void)model.precompute(store, model.tokenize("one two"));
   EXPECT_THROW(

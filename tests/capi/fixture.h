@@ -99,6 +99,7 @@ void close_world(world* w);
   X(nulls_fusion)                        \
   X(nulls_host)                          \
   X(nulls_plan)                          \
+  X(nulls_profile)                       \
   X(version_and_codes)                   \
   X(structs_init)                        \
   X(structs_size)                        \

@@ -202,6 +202,39 @@ void nulls_fusion(const fixture* f) {
   close_world(&w);
 }
 
+void nulls_profile(const fixture* f) {
+  world w;
+  blend_profile* profile = NULL;
+  blend_profile_info info;
+  blend_measurement line;
+  blend_fuse_options options;
+  blend_sample sample;
+  blend_verdict verdict;
+  double k = 0, v = 0;
+  REQUIRE(open_world(f, &w));
+  CHECK_CODE(INVALID, blend_profile_open(NULL, w.model, "p", &err));
+  CHECK_CODE(INVALID, blend_profile_open(&profile, NULL, "p", &err));
+  CHECK_CODE(INVALID, blend_profile_open(&profile, w.model, NULL, &err));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_profile_open(&profile, w.model, path_in(f, "no"), &err));
+  CHECK(profile == NULL);
+  blend_profile_close(NULL);
+  CHECK(blend_profile_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK(blend_measurement_init(&line, sizeof line) == BLEND_OK);
+  CHECK(blend_sample_init(&sample, sizeof sample) == BLEND_OK);
+  CHECK(blend_verdict_init(&verdict, sizeof verdict) == BLEND_OK);
+  CHECK(blend_fuse_options_init(&options, sizeof options) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_profile_get_info(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_profile_get_measurement(NULL, 0, &line, &err));
+  CHECK_CODE(INVALID, blend_profile_get_drift(NULL, 2, &k, &v, &err));
+  CHECK_CODE(INVALID, blend_profile_apply(NULL, &options, &err));
+  CHECK_CODE(INVALID, blend_calibrate(NULL, &sample, 1, NULL, path_in(f, "p"), &err));
+  CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 1, NULL, path_in(f, "p"), &err));
+  CHECK_CODE(INVALID, blend_calibrate(w.model, &sample, 1, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 0, NULL, path_in(f, "p"), &err));
+  CHECK_CODE(INVALID, blend_verify(w.model, NULL, &sample, 1, NULL, &verdict, &err));
+  close_world(&w);
+}
+
 void version_and_codes(const fixture* f) {
   const char* v = blend_version();
   int dots = 0;

@@ -61,7 +61,13 @@ static void check_init(const char* name, init_fn init, size_t size) {
   X(blend_fusion_info)        \
   X(blend_layer_info)         \
   X(blend_segment_info)       \
-  X(blend_generate_options)
+  X(blend_generate_options)   \
+  X(blend_profile_info)       \
+  X(blend_measurement)        \
+  X(blend_sample)             \
+  X(blend_calibrate_options)  \
+  X(blend_verify_options)     \
+  X(blend_verdict)
 /* clang-format on */
 #define THUNK(type) \
   static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }

@@ -121,6 +121,8 @@ blend_fuse_options options_of(const FuseCase& how) {
   options.seed = how.seed;
   options.check_layers = how.check_layers.data();
   options.n_check_layers = how.check_layers.size();
+  options.profile = how.profile;
+  options.correction = how.correction;
   options.terms = how.terms.data();
   options.n_terms = how.terms.size();
   if (how.score) {

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ using Model = std::unique_ptr<blend_model, CloseWith<blend_model_close>>;
 using Store = std::unique_ptr<blend_store, CloseWith<blend_store_close>>;
 using Fusion = std::unique_ptr<blend_fusion, CloseWith<blend_fusion_close>>;
 using Plan = std::unique_ptr<blend_plan, CloseWith<blend_plan_close>>;
+using Profile = std::unique_ptr<blend_profile, CloseWith<blend_profile_close>>;
 using Cancel = std::unique_ptr<blend_cancel, CloseWith<blend_cancel_free>>;
 
 // What a call said: its code, and the error object's content.
@@ -61,6 +63,9 @@ struct FuseCase {
   std::vector<blend_check_layer> check_layers = {};
   std::vector<blend_policy_term> terms = {};
   ReferenceScore score = {};  // of BLEND_POLICY_CALLBACK
+  const blend_profile* profile = nullptr;
+  uint32_t correction = BLEND_CORRECTION_AUTO;
+  std::optional<ReferenceDrift> drift = {};  // what the profile is expected to do
 };
 // What the case is, for a failing test.
 std::ostream& operator<<(std::ostream& out, const FuseCase& how);

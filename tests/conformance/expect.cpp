@@ -48,6 +48,8 @@ void expect_counts(const Fusion& fusion, const ReferenceFusion& want, const Prom
   EXPECT_EQ(i.n_rows_exact, want.n_exact);
   EXPECT_EQ(i.n_rows_reused, want.n_reused);
   EXPECT_EQ(i.n_rows_selected, want.selected.size());
+  EXPECT_EQ(i.n_rows_corrected, want.n_corrected);
+  EXPECT_EQ((i.flags & BLEND_FUSION_CORRECTED) != 0, want.n_corrected > 0);
   if (how.policy != BLEND_POLICY_FULL) {
     EXPECT_EQ(i.n_rows_always, want.n_always);
   }
@@ -125,6 +127,7 @@ ReferenceFuseOptions reference_options(const FuseCase& how, DType kv_dtype) {
   options.ratio = how.ratio;
   options.kv_dtype = kv_dtype;
   options.chunk_prefix = how.chunk_prefix;
+  options.drift = how.drift;
   return options;
 }
 

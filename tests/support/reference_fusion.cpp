@@ -241,6 +241,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
 
   out.kv = stored;
   out.kv.n_rows = n;
+  std::map<uint32_t, std::vector<double>> drift_inputs;  // by row
   for (uint32_t l = 0; l < n_layers; ++l) {
     std::vector<double>& k = out.kv.k[l];
     std::vector<double>& v = out.kv.v[l];
@@ -249,6 +250,34 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       model.project_kv(l, x[i], fresh_k, fresh_v);
       std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * kv_dim));
       std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * kv_dim));
+    }
+    out.n_corrected = 0;
+    for (const auto& [row, x_row] : drift_inputs) {
+      if (std::binary_search(active.begin(), active.end(), row)) continue;
+      const std::vector<double>& map = options.drift->maps[l - options.drift->check_layer - 1];
+      for (size_t o = 0; o < 2 * kv_dim; ++o) {
+        double sum = 0;
+        for (size_t i = 0; i < x_row.size(); ++i) sum += map[o * x_row.size() + i] * x_row[i];
+        (o < kv_dim ? k[row * kv_dim + o] : v[row * kv_dim + o - kv_dim]) += sum;
+      }
+      ++out.n_corrected;
+    }
+    if (options.drift && !out.checks.empty() && out.checks[0].layer == l && l > 0 &&
+        options.drift->check_layer == l) {
+      for (const uint32_t row : undecided) {
+        std::vector<double>& x_row = drift_inputs[row];
+        for (const auto& [fresh, old] : {std::pair{&k, &stored.k[l]}, {&v, &stored.v[l]}}) {
+          for (size_t e = row * kv_dim; e < (row + 1) * kv_dim; ++e) {
+            x_row.push_back((*fresh)[e] - (*old)[e]);
+          }
+        }
+        for (const auto* fresh : {&k, &v}) {
+          if (!options.drift->fresh) break;
+          x_row.insert(x_row.end(), fresh->begin() + static_cast<int64_t>(row * kv_dim),
+                       fresh->begin() + static_cast<int64_t>((row + 1) * kv_dim));
+        }
+        if (options.drift->constant) x_row.push_back(1);
+      }
     }
     const std::vector<double> rotated = model.rotate_rows(k);
     if (next_check < out.checks.size() && out.checks[next_check].layer == l) {

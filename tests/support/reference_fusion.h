@@ -20,6 +20,15 @@ struct ReferenceSegment {
 // Score of a row for BLEND_POLICY_CALLBACK.
 using ReferenceScore = std::function<double(uint32_t row, double deviation)>;
 
+// The drift correction: rows that are not computed behind `check_layer`, the first check, take
+// K | V + A x there, x = [fresh - stored | fresh | 1] of K | V at the check layer (K before RoPE).
+struct ReferenceDrift {
+  uint32_t check_layer = 1;
+  bool fresh = false;
+  bool constant = false;
+  std::vector<std::vector<double>> maps;  // of layers check_layer + 1 ..: A, [2 kv_dim, n_in]
+};
+
 struct ReferenceFuseOptions {
   uint32_t policy = BLEND_POLICY_HKVD;
   uint32_t metric = BLEND_METRIC_V;
@@ -33,6 +42,7 @@ struct ReferenceFuseOptions {
   ReferenceScore score;
   DType kv_dtype = DType::f32;
   std::vector<int32_t> chunk_prefix;
+  std::optional<ReferenceDrift> drift;
   // Recompute these rows instead of the ones that the last check layer chooses: for comparing the
   // rest of the computation where two deviations are too close for f32 to order.
   std::optional<std::vector<uint32_t>> forced_selection;
@@ -48,6 +58,7 @@ struct ReferenceFusion {
   std::vector<uint8_t> exact;             // [n_segments]
   size_t n_rows = 0, n_exact = 0, n_reused = 0, n_always = 0;
   size_t n_candidates = 0;
+  size_t n_corrected = 0;
   size_t budget = 0;  // of the last check
   ReferenceKv kv;     // the fused cache: K before RoPE
 };

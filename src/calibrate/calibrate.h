@@ -1,0 +1,66 @@
+// Calibrate: from sample prompts to a profile; verify: from other prompts to a verdict on it.
+//
+// For each chunk prefix the drift maps are fitted on one half of the prompts (the first, third,
+// ...) and everything is measured on the other half: each metric and ratio, plain and corrected.
+// The choice is the kind of fusing that keeps the limits at the least ratio.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "calibrate/measure.h"
+#include "engine/model.h"
+#include "profile/profile.h"
+
+namespace blend {
+
+// Called as soon as a line of the table is measured; a failure stops the work.
+using MeasurementFn = std::function<Status(const Measurement&)>;
+
+struct CalibrateOptions {
+  std::vector<std::vector<int32_t>> prefixes = {{}};  // what chunks are prefilled after
+  std::vector<DeviationMetric> metrics = {DeviationMetric::v};
+  std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
+  uint32_t check_layer = 1;
+  DType kv_dtype = DType::f16;
+  bool corrects = true;  // fit and measure the drift correction
+  DriftInputs inputs = {true, true};
+  uint32_t rank = 0;  // of the drift maps; 0: whole matrices
+  double ridge = 1e-3;
+  uint32_t score_tokens = 16;
+  double max_kl = 0.02;    // limits of trust: mean KL in nats,
+  double min_top1 = 0.95;  // share of likeliest tokens that agree
+  MeasurementFn on_measurement;
+};
+
+// Progress counts prefills and fuses. INVALID_ARGUMENT names the sample or option.
+Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
+                          const std::vector<Sample>& samples, const CalibrateOptions& options,
+                          const Watch& watch);
+
+struct VerifyOptions {
+  std::vector<double> ratios;  // besides the profile's own
+  uint32_t score_tokens = 16;
+  double max_kl = 0.02;
+  double min_top1 = 0.95;
+  MeasurementFn on_measurement;
+};
+
+struct Verdict {
+  bool trusted = false;     // the profile's ratio keeps the limits on these prompts
+  double least_ratio = -1;  // of those measured, from which on all keep them; -1: none
+  Measurement at_ratio;     // at the profile's ratio
+  std::vector<Measurement> table;
+};
+
+// Measures the profile's choice on `samples`; `drift` are its maps, null where it has none.
+Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile& profile,
+                       const std::shared_ptr<const Drift>& drift,
+                       const std::vector<Sample>& samples, const VerifyOptions& options,
+                       const Watch& watch);
+
+// MISMATCH when the profile is not of this model.
+Status check_profile(const Profile& profile, const Model& model);
+
+}  // namespace blend

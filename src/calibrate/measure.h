@@ -1,0 +1,53 @@
+// Measure: how far fused distributions lie from full prefill's, over sample prompts.
+//
+// Each prompt is prefilled in full and answered greedily; every kind of fusing is then fused and
+// led along that answer, and at each of its tokens the two next-token distributions are compared:
+// KL(full || fused) and whether their likeliest tokens agree.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "fusion/fuse.h"
+#include "profile/profile.h"
+
+namespace blend {
+
+// A prompt to calibrate with: segments with their tokens.
+using Sample = std::vector<Segment>;
+
+// One kind of fusing.
+struct Setting {
+  DeviationMetric metric = DeviationMetric::v;
+  double ratio = 0;
+  std::shared_ptr<const Drift> drift;  // null: plain
+};
+
+struct MeasureOptions {
+  std::vector<int32_t> chunk_prefix;
+  uint32_t check_layer = 1;
+  DType kv_dtype = DType::f16;
+  uint32_t score_tokens = 1;  // answer tokens at most; fewer where EOS comes sooner
+};
+
+// sum over t of p(t) (log p(t) - log q(t)) of two rows of logits of the same length, in nats.
+double kl_divergence(std::span<const float> p, std::span<const float> q);
+
+// Collects what one setting gives. A plain value.
+struct Divergences {
+  std::vector<double> kl;  // one a position
+  uint64_t n_agree = 0;    // positions whose likeliest token is full prefill's
+
+  double kl_mean() const;
+  double kl_p95() const;  // linear between the two nearest order statistics
+  double top1() const;    // share
+};
+
+// Measures one sample in every setting; results are appended to out[i] of settings[i]. `done` is
+// called after each fuse, the full one included. Errors name nothing: the caller knows the sample.
+Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& sample,
+                      const MeasureOptions& options, std::span<const Setting> settings,
+                      std::span<Divergences> out, const std::function<Status()>& done,
+                      const Watch& watch);
+
+}  // namespace blend

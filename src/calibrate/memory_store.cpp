@@ -1,0 +1,82 @@
+#include "calibrate/memory_store.h"
+
+#include <cstring>
+
+namespace blend {
+namespace {
+
+class Snapshot final : public StoreSnapshot {
+ public:
+  explicit Snapshot(const MemoryStore& store) : store_(store) {}
+  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override {
+    auto record = store_.find(id);
+    if (record == nullptr) return Status{BLEND_E_NOT_FOUND, "no such chunk"};
+    return make_memory_source(std::move(record));
+  }
+
+ private:
+  const MemoryStore& store_;
+};
+
+}  // namespace
+
+std::shared_ptr<const ChunkRecord> MemoryStore::find(const Sha256& id) const {
+  std::lock_guard lock(mutex_);
+  const auto it = chunks_.find(id);
+  return it == chunks_.end() ? nullptr : it->second;
+}
+
+Result<std::unique_ptr<StoreSnapshot>> MemoryStore::snapshot() {
+  return std::unique_ptr<StoreSnapshot>(std::make_unique<Snapshot>(*this));
+}
+
+Result<bool> MemoryStore::contains(const Sha256& id) { return find(id) != nullptr; }
+
+Status MemoryStore::put(const ChunkRecord& record) {
+  auto copy = std::make_shared<ChunkRecord>();
+  copy->meta = record.meta;
+  BLEND_ASSIGN(copy->data, AlignedBuffer::allocate(record.data.bytes()));
+  std::memcpy(copy->data.data(), record.data.data(), record.data.bytes());
+  return put_async(std::move(copy));
+}
+
+Status MemoryStore::put_async(std::shared_ptr<const ChunkRecord> record) {
+  std::lock_guard lock(mutex_);
+  const Sha256 id = record->meta.id;
+  chunks_[id] = std::move(record);
+  return Status::ok();
+}
+
+Status MemoryStore::remove(const Sha256& id) {
+  std::lock_guard lock(mutex_);
+  if (chunks_.erase(id) > 0) return Status::ok();
+  return {BLEND_E_NOT_FOUND, "no such chunk"};
+}
+
+Status MemoryStore::for_each(bool, const Visit& fn) {
+  std::lock_guard lock(mutex_);
+  for (const auto& [id, record] : chunks_) {
+    if (const int32_t rc = fn(record->meta, ""); rc != 0) {
+      return {BLEND_E_CALLBACK, "the callback asked to stop", rc};
+    }
+  }
+  return Status::ok();
+}
+
+Result<StoreStat> MemoryStore::stat() {
+  std::lock_guard lock(mutex_);
+  StoreStat stat;
+  for (const auto& [id, record] : chunks_) {
+    ++stat.n_chunks;
+    stat.n_tokens += record->meta.shape.n_tokens;
+    stat.bytes += record->meta.shape.total_bytes();
+  }
+  return stat;
+}
+
+void MemoryStore::clear() {
+  std::lock_guard lock(mutex_);
+  chunks_.clear();
+}
+
+}  // namespace blend

@@ -1,0 +1,34 @@
+// MemoryStore: a chunk store that lives as long as one sample prompt is measured.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "store/chunk_store.h"
+
+namespace blend {
+
+// Thread-safe. Holds what is put until clear().
+class MemoryStore final : public ChunkStore {
+ public:
+  Result<std::unique_ptr<StoreSnapshot>> snapshot() override;
+  Result<bool> contains(const Sha256& id) override;
+  Status put(const ChunkRecord& record) override;
+  Status put_async(std::shared_ptr<const ChunkRecord> record) override;
+  Status flush() override { return Status::ok(); }
+  Status remove(const Sha256& id) override;
+  Status for_each(bool verify, const Visit& fn) override;
+  Result<StoreStat> stat() override;
+  void report_damage(const Sha256&, const Status&) override {}  // memory is not checked
+  void clear();
+
+  // NULL: not there.
+  std::shared_ptr<const ChunkRecord> find(const Sha256& id) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks_;  // guarded by mutex_
+};
+
+}  // namespace blend

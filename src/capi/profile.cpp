@@ -1,0 +1,156 @@
+// A profile: opened, looked at, and put into the options of a fuse.
+#include "profile/profile.h"
+
+#include <cstring>
+
+#include "calibrate/calibrate.h"
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/measurement.h"
+#include "capi/structs.h"
+
+using blend::Status;
+
+namespace {
+
+uint32_t drift_inputs_code(const blend::DriftMaps& drift) {
+  if (drift.empty()) return 0;
+  return BLEND_DRIFT_DEVIATION | (drift.inputs.fresh ? BLEND_DRIFT_FRESH : 0u) |
+         (drift.inputs.constant ? BLEND_DRIFT_CONSTANT : 0u);
+}
+
+}  // namespace
+
+namespace blend::capi {
+
+blend_measurement describe(const Measurement& m, const std::vector<int32_t>& chunk_prefix) {
+  blend_measurement out{};
+  out.struct_size = sizeof out;
+  out.metric = m.metric;
+  out.corrected = m.corrected ? 1 : 0;
+  out.ratio = m.ratio;
+  out.kl_mean = m.kl_mean;
+  out.kl_p95 = m.kl_p95;
+  out.top1 = m.top1;
+  out.n_positions = m.n_positions;
+  out.chunk_prefix = chunk_prefix.data();
+  out.n_chunk_prefix = chunk_prefix.size();
+  return out;
+}
+
+}  // namespace blend::capi
+
+extern "C" {
+
+int32_t blend_profile_open(blend_profile** out, const blend_model* model, const char* path,
+                           blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(model);
+    BLEND_REQUIRE(path);
+    auto handle = std::make_unique<blend_profile>();
+    BLEND_ASSIGN(handle->model, model->loaded());
+    BLEND_ASSIGN(handle->profile, blend::read_profile(path));
+    blend::Profile& profile = handle->profile;
+    const std::string name = "profile '" + std::string(path) + "'";
+    BLEND_RETURN_IF_ERROR(blend::check_profile(profile, *handle->model).with_context(name));
+    if (!profile.drift.empty()) {
+      auto drift = blend::Drift::load(handle->model->backend(), profile.drift);
+      if (!drift.is_ok()) return drift.status().with_context(name);
+      handle->drift = std::move(*drift);
+      profile.drift.data = {};
+    }
+    *out = handle.release();
+    return Status::ok();
+  });
+}
+
+void blend_profile_close(blend_profile* profile) { delete profile; }
+
+int32_t blend_profile_info_init(blend_profile_info* info, size_t struct_size) {
+  return blend::capi::init_struct(info, struct_size, blend_profile_info{});
+}
+
+int32_t blend_profile_get_info(const blend_profile* profile, blend_profile_info* info,
+                               blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(profile);
+    const blend::Profile& p = profile->profile;
+    blend_profile_info i{};
+    i.trusted = p.trusted ? 1 : 0;
+    i.metric = p.metric;
+    i.check_layer = p.check_layer;
+    i.ratio = p.ratio;
+    i.max_kl = p.max_kl;
+    i.min_top1 = p.min_top1;
+    i.chunk_prefix = p.chunk_prefix().data();
+    i.n_chunk_prefix = p.chunk_prefix().size();
+    i.corrected = p.corrected ? 1 : 0;
+    i.drift_inputs = drift_inputs_code(p.drift);
+    i.drift_rank = p.drift.rank;
+    i.kv_dtype = blend::capi::kv_dtype_code(p.kv_dtype);
+    i.drift_bytes = profile->drift == nullptr ? 0 : profile->drift->bytes();
+    i.n_fitted = p.n_fitted;
+    i.n_measured = p.n_measured;
+    i.n_measurements = p.table.size();
+    std::memcpy(i.fingerprint, p.fingerprint.data(), p.fingerprint.size());
+    return blend::capi::write_struct(info, i);
+  });
+}
+
+int32_t blend_measurement_init(blend_measurement* measurement, size_t struct_size) {
+  return blend::capi::init_struct(measurement, struct_size, blend_measurement{});
+}
+
+int32_t blend_profile_get_measurement(const blend_profile* profile, size_t index,
+                                      blend_measurement* measurement, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(profile);
+    const blend::Profile& p = profile->profile;
+    if (index >= p.table.size()) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "measurement %zu: the profile has %zu",
+                               index, p.table.size());
+    }
+    const blend::Measurement& m = p.table[index];
+    return blend::capi::write_struct(measurement, blend::capi::describe(m, p.prefixes[m.prefix]));
+  });
+}
+
+int32_t blend_profile_get_drift(const blend_profile* profile, uint32_t layer, double* k, double* v,
+                                blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(profile);
+    BLEND_REQUIRE(k);
+    BLEND_REQUIRE(v);
+    const blend::DriftMaps& drift = profile->profile.drift;
+    if (layer < drift.first_layer || layer - drift.first_layer >= drift.n_maps) {
+      return blend::make_error(BLEND_E_NOT_FOUND, "the profile has no drift map for layer %u",
+                               layer);
+    }
+    *k = static_cast<double>(drift.explained_k[layer - drift.first_layer]);
+    *v = static_cast<double>(drift.explained_v[layer - drift.first_layer]);
+    return Status::ok();
+  });
+}
+
+int32_t blend_profile_apply(const blend_profile* profile, blend_fuse_options* options,
+                            blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(profile);
+    BLEND_REQUIRE(options);
+    BLEND_RETURN_IF_ERROR(blend::capi::check_size<blend_fuse_options>(options->struct_size));
+    const blend::Profile& p = profile->profile;
+    options->policy = BLEND_POLICY_HKVD;
+    options->metric = p.metric;
+    options->check_layer = p.check_layer;
+    options->ratio = p.ratio;
+    options->chunk_prefix = p.chunk_prefix().data();
+    options->n_chunk_prefix = p.chunk_prefix().size();
+    options->profile = profile;
+    options->correction = BLEND_CORRECTION_AUTO;
+    return Status::ok();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,540 @@
+// The drift correction and calibration through the C ABI: fusing with a profile against the float64
+// reference, what a profile may and may not do, and what calibrate and verify find on random
+// models.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+
+#include "conformance/expect.h"
+#include "conformance/random_prompt.h"
+#include "profile/profile.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+namespace {
+
+constexpr size_t kMaxRows = 160;  // the reference is slow
+
+double half(double x) { return f16_to_f32(f32_to_f16(static_cast<float>(x))); }
+
+void append_f16(double x, std::vector<std::byte>& out) {
+  const uint16_t h = f32_to_f16(static_cast<float>(x));
+  const auto* const bytes = reinterpret_cast<const std::byte*>(&h);
+  out.insert(out.end(), bytes, bytes + sizeof h);
+}
+
+class Drifting : public testing::TestWithParam<int> {
+ protected:
+  explicit Drifting(int seed = GetParam())
+      : rng_(0x2545f491u * static_cast<uint64_t>(seed + 1)),
+        spec_(deep(random_spec(rng_))),
+        path_(write_random_model(spec_, dir_.file("model.gguf"))),
+        reference_(path_),
+        ctx_(make_ctx()),
+        model_(open_model(ctx_, path_)),
+        random_(random_prompt(rng_, spec_.n_vocab, kMaxRows)) {}
+
+  static RandomModelSpec deep(RandomModelSpec spec) {
+    spec.n_layers = std::max(spec.n_layers, 4u);
+    return spec;
+  }
+
+  // A profile of this model with maps of `scale`, and the same maps for the reference.
+  Profile make_profile(uint32_t check_layer, uint32_t rank, double scale, ReferenceDrift& drift,
+                       const std::string& file = "profile") {
+    blend::Profile p;
+    blend_model_info info;
+    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    EXPECT_EQ(blend_model_get_info(model_.get(), &info, nullptr), BLEND_OK);
+    std::memcpy(p.fingerprint.data(), info.fingerprint, p.fingerprint.size());
+    p.n_layers = info.n_layers;
+    p.kv_dim = info.n_kv_heads * info.head_dim;
+    p.prefixes = {random_.chunk_prefix};
+    p.metric = BLEND_METRIC_V;
+    p.check_layer = check_layer;
+    p.corrected = p.trusted = true;
+    p.ratio = 0.1;
+    p.max_kl = 0.02;
+    p.min_top1 = 0.9;
+    for (const double ratio : {0.0, 0.1, 0.3}) {
+      p.table.push_back({0, BLEND_METRIC_V, true, ratio, ratio < 0.1 ? 0.5 : 0.01, 1, 1, 10});
+    }
+    DriftMaps& maps = p.drift;
+    maps.inputs = {rng_.below(2) == 1, rng_.below(2) == 1};
+    maps.kv_dim = p.kv_dim;
+    maps.first_layer = check_layer + 1;
+    maps.n_maps = p.n_layers - check_layer - 1;
+    maps.rank = rank;
+    maps.explained_k.assign(maps.n_maps, 0.5f);
+    maps.explained_v.assign(maps.n_maps, 0.25f);
+    drift = {check_layer, maps.inputs.fresh, maps.inputs.constant, {}};
+    const size_t out = maps.n_out(), in = maps.n_in(), inner = rank == 0 ? in : rank;
+    for (uint32_t l = 0; l < maps.n_maps; ++l) {
+      std::vector<double> left(out * inner), right;
+      for (double& e : left)
+        e = half(scale * rng_.normal() / std::sqrt(static_cast<double>(inner)));
+      for (size_t i = 0; rank > 0 && i < rank * in; ++i) {
+        right.push_back(half(rng_.normal() / std::sqrt(static_cast<double>(in))));
+      }
+      for (const double e : left) append_f16(e, maps.data);
+      for (const double e : right) append_f16(e, maps.data);
+      if (rank == 0) {
+        drift.maps.push_back(left);
+        continue;
+      }
+      std::vector<double>& product = drift.maps.emplace_back(out * in, 0.0);
+      for (size_t o = 0; o < out; ++o) {
+        for (size_t r = 0; r < rank; ++r) {
+          for (size_t i = 0; i < in; ++i) {
+            product[o * in + i] += left[o * rank + r] * right[r * in + i];
+          }
+        }
+      }
+    }
+    EXPECT_TRUE(write_profile(p, dir_.file(file)).is_ok());
+    return open_profile(file);
+  }
+
+  Profile open_profile(const std::string& file) {
+    blend_profile* profile = nullptr;
+    EXPECT_EQ(blend_profile_open(&profile, model_.get(), dir_.file(file).c_str(), nullptr),
+              BLEND_OK);
+    return Profile(profile);
+  }
+
+  FuseCase hkvd(const Profile& profile, const ReferenceDrift& drift, double ratio) {
+    FuseCase how{.policy = BLEND_POLICY_HKVD, .check_layer = drift.check_layer, .ratio = ratio};
+    how.chunk_prefix = random_.chunk_prefix;
+    how.profile = profile.get();
+    how.drift = drift;
+    return how;
+  }
+
+  TempDir dir_;
+  SplitMix rng_;
+  RandomModelSpec spec_;
+  std::string path_;
+  ReferenceModel reference_;
+  Ctx ctx_;
+  Model model_;
+  RandomPrompt random_;
+};
+
+TEST_P(Drifting, CorrectedRowsAreTheReference) {
+  const Store store = open_store(ctx_, dir_.file("store"));
+  const auto check_layer = static_cast<uint32_t>(1 + rng_.below(spec_.n_layers - 2));
+  for (const uint32_t rank : {0u, 5u}) {
+    ReferenceDrift drift;
+    const Profile profile = make_profile(check_layer, rank, 0.5, drift);
+    ASSERT_TRUE(profile);
+    for (const double ratio : {0.0, 0.2, 1.0}) {
+      const FuseCase how = hkvd(profile, drift, ratio);
+      SCOPED_TRACE(testing::Message() << how << ", rank " << rank);
+      expect_like_reference(reference_, fuse(model_, store, random_.prompt, how), random_.prompt,
+                            how);
+    }
+    // Rows that a later check leaves out are corrected from the first check's deviation, and rows
+    // that a policy leaves out unmeasured are too.
+    FuseCase gradual = hkvd(profile, drift, 0.15);
+    if (check_layer + 1 < spec_.n_layers) {
+      gradual.check_layers = {{check_layer, 0, 0.5}, {check_layer + 1, 0, 0.2}};
+      expect_like_reference(reference_, fuse(model_, store, random_.prompt, gradual),
+                            random_.prompt, gradual);
+    }
+    FuseCase random = hkvd(profile, drift, 0.3);
+    random.policy = BLEND_POLICY_RANDOM;
+    random.check_layers = {{check_layer, 0, 0.3}};
+    expect_like_reference(reference_, fuse(model_, store, random_.prompt, random), random_.prompt,
+                          random);
+  }
+}
+
+TEST_P(Drifting, SixteenBitStoreIsTheReferenceRounded) {
+  const Store store = open_store(ctx_, dir_.file("store"), BLEND_KV_F16);
+  ReferenceDrift drift;
+  const Profile profile = make_profile(1, 0, 0.5, drift);
+  const FuseCase how = hkvd(profile, drift, 0.2);
+  expect_like_reference(reference_, fuse(model_, store, random_.prompt, how), random_.prompt, how,
+                        DType::f16, 4e-3);
+}
+
+TEST_P(Drifting, ZeroMapsAndRatioOneChangeNothing) {
+  const Store store = open_store(ctx_, dir_.file("store"));
+  ReferenceDrift drift;
+  const Profile zero = make_profile(1, 0, 0, drift);
+  FuseCase plain = hkvd(zero, drift, 0.2);
+  plain.profile = nullptr;
+  const Fusion corrected = fuse(model_, store, random_.prompt, hkvd(zero, drift, 0.2));
+  EXPECT_EQ(logits(corrected), logits(fuse(model_, store, random_.prompt, plain)));
+
+  const Profile large = make_profile(1, 0, 2, drift, "large");
+  plain.ratio = 1;
+  const Fusion all = fuse(model_, store, random_.prompt, hkvd(large, drift, 1));
+  EXPECT_EQ(logits(all), logits(fuse(model_, store, random_.prompt, plain)));
+  EXPECT_EQ(info(all).n_rows_corrected, 0u);
+  EXPECT_EQ(info(all).flags & BLEND_FUSION_CORRECTED, 0u);
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, Drifting, testing::Range(0, 6));
+
+// Two chunks and a question on one fixed model.
+class WithProfile : public Drifting {
+ protected:
+  WithProfile() : Drifting(0) {
+    random_.chunk_prefix = {5};
+    random_.prompt.clear();
+    for (const size_t n : {20u, 25u}) {
+      random_.prompt.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, n)});
+    }
+    random_.prompt.push_back({BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 6)});
+    store_ = open_store(ctx_, dir_.file("store"));
+    profile_ = make_profile(1, 0, 0.5, drift_);
+  }
+  uint32_t flags(const FuseCase& how) {
+    const Fusion fusion = fuse(model_, store_, random_.prompt, how);
+    return fusion ? info(fusion).flags : ~0u;
+  }
+  int32_t code(const FuseCase& how) {
+    return try_fuse(model_, store_, random_.prompt, how).outcome.code;
+  }
+  Store store_;
+  ReferenceDrift drift_;
+  Profile profile_;
+};
+
+TEST_F(WithProfile, FlagsSayWhatItVouchesFor) {
+  FuseCase how = hkvd(profile_, drift_, 0.1);
+  EXPECT_EQ(flags(how), BLEND_FUSION_CORRECTED);
+  how.ratio = 0.2;  // between measured ratios
+  EXPECT_EQ(flags(how), BLEND_FUSION_CORRECTED);
+  how.ratio = 0.05;
+  EXPECT_EQ(flags(how), BLEND_FUSION_CORRECTED | BLEND_FUSION_UNTRUSTED);
+  how.ratio = 0.1;
+  how.correction = BLEND_CORRECTION_OFF;  // plain fusing was not measured
+  EXPECT_EQ(flags(how), BLEND_FUSION_UNTRUSTED);
+  how.correction = BLEND_CORRECTION_AUTO;
+  how.metric = BLEND_METRIC_K;
+  EXPECT_EQ(flags(how), BLEND_FUSION_CORRECTED | BLEND_FUSION_UNTRUSTED);
+  how.metric = BLEND_METRIC_V;
+  how.relative = 1;
+  EXPECT_EQ(flags(how), BLEND_FUSION_CORRECTED | BLEND_FUSION_UNTRUSTED);
+  how.relative = 0;
+  how.profile = nullptr;
+  EXPECT_EQ(flags(how), BLEND_FUSION_UNCALIBRATED);
+  how.profile = profile_.get();
+  how.policy = BLEND_POLICY_FULL;
+  EXPECT_EQ(flags(how), 0u);
+  how.policy = BLEND_POLICY_REUSE;
+  EXPECT_EQ(flags(how), BLEND_FUSION_UNTRUSTED);
+}
+
+TEST_F(WithProfile, MapsOfAnotherPrefixOrLayerAreNotApplied) {
+  FuseCase how = hkvd(profile_, drift_, 0.1);
+  how.chunk_prefix = {};
+  EXPECT_EQ(flags(how), BLEND_FUSION_UNTRUSTED);
+  how.correction = BLEND_CORRECTION_ON;
+  EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
+  how = hkvd(profile_, drift_, 0.1);
+  how.check_layer = 2;
+  EXPECT_EQ(flags(how), BLEND_FUSION_UNTRUSTED);
+  how.correction = BLEND_CORRECTION_ON;
+  EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
+  how.check_layer = 1;
+  EXPECT_EQ(flags(how), BLEND_FUSION_CORRECTED);
+  for (const uint32_t policy : {BLEND_POLICY_REUSE, BLEND_POLICY_FIRST_K}) {
+    how.policy = policy;  // neither has a check layer
+    EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
+  }
+  how.policy = BLEND_POLICY_HKVD;
+  how.profile = nullptr;
+  EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
+  how.correction = 3;
+  EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
+}
+
+TEST_F(WithProfile, BelongsToItsModelAndContext) {
+  const Ctx other_ctx = make_ctx();
+  const Model same = open_model(other_ctx, path_);
+  const FuseCase how = hkvd(profile_, drift_, 0.1);
+  const Store store = open_store(other_ctx, dir_.file("store2"));
+  EXPECT_EQ(try_fuse(same, store, random_.prompt, how).outcome.code, BLEND_E_INVALID_ARGUMENT);
+
+  RandomModelSpec spec = spec_;
+  spec.seed += 1;
+  const Model other = open_model(ctx_, write_random_model(spec, dir_.file("other.gguf")));
+  EXPECT_EQ(try_fuse(other, store_, random_.prompt, how).outcome.code, BLEND_E_MISMATCH);
+  blend_profile* opened = nullptr;
+  blend_error* error = nullptr;
+  const int32_t rc = blend_profile_open(&opened, other.get(), dir_.file("profile").c_str(), &error);
+  EXPECT_EQ(outcome(rc, error).code, BLEND_E_MISMATCH);
+  EXPECT_EQ(opened, nullptr);
+}
+
+TEST_F(WithProfile, OutlivesItsModelAndSetsOptions) {
+  blend_fuse_options o;
+  ASSERT_EQ(blend_fuse_options_init(&o, sizeof o), BLEND_OK);
+  ASSERT_EQ(blend_profile_apply(profile_.get(), &o, nullptr), BLEND_OK);
+  EXPECT_EQ(o.policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(o.metric, BLEND_METRIC_V);
+  EXPECT_EQ(o.check_layer, 1u);
+  EXPECT_EQ(o.ratio, 0.1);
+  EXPECT_EQ(o.profile, profile_.get());
+  ASSERT_EQ(o.n_chunk_prefix, 1u);
+  EXPECT_EQ(o.chunk_prefix[0], 5);
+  o.struct_size = 8;
+  EXPECT_EQ(blend_profile_apply(profile_.get(), &o, nullptr), BLEND_E_INVALID_STRUCT);
+
+  blend_measurement line;
+  ASSERT_EQ(blend_measurement_init(&line, sizeof line), BLEND_OK);
+  ASSERT_EQ(blend_profile_get_measurement(profile_.get(), 1, &line, nullptr), BLEND_OK);
+  EXPECT_EQ(line.ratio, 0.1);
+  EXPECT_EQ(line.corrected, 1u);
+  EXPECT_EQ(line.n_chunk_prefix, 1u);
+  EXPECT_EQ(blend_profile_get_measurement(profile_.get(), 3, &line, nullptr),
+            BLEND_E_INVALID_ARGUMENT);
+  double k = 0, v = 0;
+  EXPECT_EQ(blend_profile_get_drift(profile_.get(), 1, &k, &v, nullptr), BLEND_E_NOT_FOUND);
+  EXPECT_EQ(blend_profile_get_drift(profile_.get(), 2, &k, &v, nullptr), BLEND_OK);
+  EXPECT_EQ(k, 0.5);
+  EXPECT_EQ(v, 0.25);
+  model_.reset();
+  ctx_.reset();
+  blend_profile_info info;
+  ASSERT_EQ(blend_profile_info_init(&info, sizeof info), BLEND_OK);
+  ASSERT_EQ(blend_profile_get_info(profile_.get(), &info, nullptr), BLEND_OK);
+  EXPECT_EQ(info.n_measurements, 3u);
+  EXPECT_EQ(info.trusted, 1u);
+}
+
+// ---- Calibrate and verify
+
+class Calibrating : public Drifting {
+ protected:
+  Calibrating() : Drifting(0) {
+    for (int i = 0; i < 6; ++i) {
+      Prompt prompt;
+      for (int c = 0; c < 3; ++c) {
+        prompt.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 18)});
+      }
+      prompt.push_back({BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 5)});
+      prompts_.push_back(std::move(prompt));
+    }
+    for (const Prompt& prompt : prompts_) {
+      auto& list = segments_.emplace_back(prompt.size());
+      for (size_t s = 0; s < prompt.size(); ++s) {
+        EXPECT_EQ(blend_segment_init(&list[s], sizeof list[s]), BLEND_OK);
+        list[s].kind = prompt[s].kind;
+        list[s].tokens = prompt[s].tokens.data();
+        list[s].n_tokens = prompt[s].tokens.size();
+      }
+    }
+    for (const auto& list : segments_) {
+      blend_sample sample;
+      EXPECT_EQ(blend_sample_init(&sample, sizeof sample), BLEND_OK);
+      sample.segments = list.data();
+      sample.n_segments = list.size();
+      samples_.push_back(sample);
+    }
+    EXPECT_EQ(blend_calibrate_options_init(&options_, sizeof options_), BLEND_OK);
+    options_.score_tokens = 3;
+    options_.ratios = ratios_;
+    options_.n_ratios = 3;
+    options_.on_measurement = [](void* user, const blend_measurement* line) {
+      auto* self = static_cast<Calibrating*>(user);
+      self->lines_.push_back(*line);
+      return self->lines_.size() == self->stop_at_ ? 7 : 0;
+    };
+    options_.measurement_user = this;
+  }
+  Outcome calibrate(size_t n_samples, const std::string& file = "made") {
+    lines_.clear();
+    blend_error* error = nullptr;
+    const int32_t rc = blend_calibrate(model_.get(), samples_.data(), n_samples, &options_,
+                                       dir_.file(file).c_str(), &error);
+    return outcome(rc, error);
+  }
+  bool exists(const std::string& file) { return std::ifstream(dir_.file(file)).good(); }
+
+  std::vector<Prompt> prompts_;
+  std::vector<std::vector<blend_segment>> segments_;
+  std::vector<blend_sample> samples_;
+  blend_calibrate_options options_;
+  const double ratios_[3] = {0, 0.3, 1};
+  std::vector<blend_measurement> lines_;
+  size_t stop_at_ = 0;
+};
+
+TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
+  options_.max_kl = 1e-6;  // nothing but ratio 1 is as good
+  options_.min_top1 = 1;
+  const Outcome made = calibrate(6);
+  ASSERT_EQ(made.code, BLEND_OK) << made.message;
+  ASSERT_EQ(lines_.size(), 12u);  // none and BOS, plain and corrected, three ratios
+  for (const blend_measurement& line : lines_) {
+    EXPECT_GT(line.n_positions, 0u);
+    EXPECT_LE(line.n_positions, 9u);  // three measured prompts, three tokens
+    EXPECT_GE(line.kl_mean, 0);
+    if (line.ratio == 1) {
+      EXPECT_LT(line.kl_mean, 1e-6);
+      EXPECT_EQ(line.top1, 1);
+    } else {
+      EXPECT_GT(line.kl_mean, 1e-6);
+    }
+  }
+  const Profile profile = open_profile("made");
+  blend_profile_info info;
+  ASSERT_EQ(blend_profile_info_init(&info, sizeof info), BLEND_OK);
+  ASSERT_EQ(blend_profile_get_info(profile.get(), &info, nullptr), BLEND_OK);
+  EXPECT_EQ(info.trusted, 1u);
+  EXPECT_EQ(info.ratio, 1);
+  EXPECT_EQ(info.n_fitted, 3u);
+  EXPECT_EQ(info.n_measured, 3u);
+  EXPECT_EQ(info.n_measurements, 12u);
+  EXPECT_EQ(info.drift_inputs, BLEND_DRIFT_DEVIATION | BLEND_DRIFT_FRESH | BLEND_DRIFT_CONSTANT);
+  EXPECT_GT(info.drift_bytes, 0u);
+
+  // The same prompts again: what was measured of them is measured again, to the last bit.
+  blend_verify_options how;
+  ASSERT_EQ(blend_verify_options_init(&how, sizeof how), BLEND_OK);
+  how.score_tokens = 3;
+  blend_verdict verdict;
+  ASSERT_EQ(blend_verdict_init(&verdict, sizeof verdict), BLEND_OK);
+  EXPECT_EQ(blend_verify(model_.get(), profile.get(), samples_.data(), 6, &how, &verdict, nullptr),
+            BLEND_OK);
+  EXPECT_EQ(verdict.trusted, 1u);
+  EXPECT_EQ(verdict.ratio, 1);
+  EXPECT_EQ(verdict.least_ratio, 1);
+
+  // A profile that was made with wide limits, held against narrow ones.
+  options_.max_kl = 100;
+  options_.min_top1 = 0;
+  ASSERT_EQ(calibrate(6, "easy").code, BLEND_OK);
+  const Profile easy = open_profile("easy");
+  EXPECT_EQ(blend_verify(model_.get(), easy.get(), samples_.data(), 6, &how, &verdict, nullptr),
+            BLEND_OK);
+  EXPECT_EQ(verdict.ratio, 0);
+  EXPECT_EQ(verdict.least_ratio, 0);
+  how.max_kl = 1e-6;
+  EXPECT_EQ(blend_verify(model_.get(), easy.get(), samples_.data(), 6, &how, &verdict, nullptr),
+            BLEND_UNTRUSTED);
+  EXPECT_EQ(verdict.trusted, 0u);
+  EXPECT_GT(verdict.kl_mean, 1e-6);
+  EXPECT_EQ(verdict.least_ratio, -1);
+}
+
+TEST_F(Calibrating, TrustsNothingThatDoesNotKeepTheLimits) {
+  options_.n_ratios = 2;  // without ratio 1
+  options_.max_kl = 1e-6;
+  EXPECT_EQ(calibrate(6).code, BLEND_UNTRUSTED);
+  const Profile profile = open_profile("made");
+  blend_fuse_options o;
+  ASSERT_EQ(blend_fuse_options_init(&o, sizeof o), BLEND_OK);
+  ASSERT_EQ(blend_profile_apply(profile.get(), &o, nullptr), BLEND_OK);
+  EXPECT_EQ(o.ratio, 1) << "everything is recomputed";
+}
+
+TEST_F(Calibrating, WithoutCorrectionEveryPromptIsMeasured) {
+  options_.correction = BLEND_CORRECTION_OFF;
+  options_.max_kl = 100;
+  options_.min_top1 = 0;
+  const uint32_t metrics[] = {BLEND_METRIC_K, BLEND_METRIC_KV};
+  options_.metrics = metrics;
+  options_.n_metrics = 2;
+  const int32_t prefix[] = {7, 8};
+  const blend_token_list list = {prefix, 2};
+  options_.chunk_prefixes = &list;
+  options_.n_chunk_prefixes = 1;
+  ASSERT_EQ(calibrate(6).code, BLEND_OK);
+  ASSERT_EQ(lines_.size(), 6u);
+  const Profile profile = open_profile("made");
+  blend_profile_info info;
+  ASSERT_EQ(blend_profile_info_init(&info, sizeof info), BLEND_OK);
+  ASSERT_EQ(blend_profile_get_info(profile.get(), &info, nullptr), BLEND_OK);
+  EXPECT_EQ(info.n_measured, 6u);
+  EXPECT_EQ(info.n_fitted, 0u);
+  EXPECT_EQ(info.drift_inputs, 0u);
+  EXPECT_EQ(info.corrected, 0u);
+  EXPECT_EQ(info.ratio, 0);
+  EXPECT_NE(info.metric, BLEND_METRIC_V);
+  ASSERT_EQ(info.n_chunk_prefix, 2u);
+  EXPECT_EQ(info.chunk_prefix[1], 8);
+  EXPECT_EQ(calibrate(1).code, BLEND_OK) << "one prompt suffices";
+}
+
+TEST_F(Calibrating, BadInputIsRefusedAndWritesNothing) {
+  const auto refused = [&](int32_t code, size_t n = 6) {
+    const Outcome said = calibrate(n, "refused");
+    EXPECT_EQ(said.code, code) << said.message;
+    EXPECT_FALSE(exists("refused"));
+  };
+  refused(BLEND_E_INVALID_ARGUMENT, 0);
+  refused(BLEND_E_INVALID_ARGUMENT, 1);
+  const blend_calibrate_options sound = options_;
+  const auto with = [&](const auto& change) {
+    options_ = sound;
+    change(options_);
+    refused(BLEND_E_INVALID_ARGUMENT);
+    options_ = sound;
+  };
+  const double bad_ratio[] = {1.5};
+  const uint32_t bad_metric[] = {9};
+  with([&](auto& o) { o.ratios = bad_ratio, o.n_ratios = 1; });
+  with([&](auto& o) { o.ratios = nullptr; });
+  with([&](auto& o) { o.metrics = bad_metric, o.n_metrics = 1; });
+  with([&](auto& o) { o.check_layer = 0; });
+  with([&](auto& o) { o.check_layer = 99; });
+  with([&](auto& o) { o.drift_inputs = BLEND_DRIFT_FRESH; });
+  with([&](auto& o) { o.drift_inputs = 15; });
+  with([&](auto& o) { o.ridge = -1; });
+  with([&](auto& o) { o.score_tokens = 0; });
+  with([&](auto& o) { o.max_kl = std::nan(""); });
+  with([&](auto& o) { o.min_top1 = 2; });
+  with([&](auto& o) { o.kv_dtype = 9; });
+  with([&](auto& o) { o.correction = 9; });
+  const int32_t outside[] = {1 << 30};
+  segments_[1][0].tokens = outside;
+  segments_[1][0].n_tokens = 1;
+  const Outcome said = calibrate(6, "refused");
+  EXPECT_EQ(said.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_NE(said.message.find("sample 1"), std::string::npos) << said.message;
+}
+
+TEST_F(Calibrating, StopsWhenAsked) {
+  stop_at_ = 2;
+  const Outcome stopped = calibrate(6, "stopped");
+  EXPECT_EQ(stopped.code, BLEND_E_CALLBACK);
+  EXPECT_EQ(stopped.detail, 7);
+  EXPECT_FALSE(exists("stopped"));
+  stop_at_ = 0;
+  blend_cancel* cancel = nullptr;
+  ASSERT_EQ(blend_cancel_create(&cancel, nullptr), BLEND_OK);
+  blend_cancel_request(cancel);
+  options_.cancel = cancel;
+  EXPECT_EQ(calibrate(6, "stopped").code, BLEND_E_CANCELLED);
+  EXPECT_FALSE(exists("stopped"));
+  blend_cancel_free(cancel);
+  options_.cancel = nullptr;
+  EXPECT_EQ(calibrate(6, "no/such/directory").code, BLEND_E_IO);
+}
+
+// Progress ends where it said it would.
+TEST_F(Calibrating, ProgressReachesItsEnd) {
+  struct Seen {
+    uint64_t done = 0, total = 0;
+  } seen;
+  options_.progress = [](void* user, uint64_t done, uint64_t total) {
+    auto* s = static_cast<Seen*>(user);
+    EXPECT_EQ(done, s->done + 1);
+    *s = {done, total};
+    return 0;
+  };
+  options_.progress_user = &seen;
+  ASSERT_GE(calibrate(5).code, 0);
+  EXPECT_EQ(seen.done, seen.total);
+  EXPECT_GT(seen.total, 0u);
+}
+
+}  // namespace
+}  // namespace blend::test
