@@ -54,7 +54,7 @@ void judge(const FuseRequest& request, blend_fusion_info& info) {
   const bool usual = o.policy == blend::Policy::hkvd && o.check_layers.empty() &&
                      o.deviation.norm == blend::DeviationNorm::l2 && !o.deviation.relative;
   if (usual && blend::vouches(request.profile->profile, o.chunk_prefix, info.metric, o.check_layer,
-                              o.drift != nullptr, o.ratio)) {
+                              o.drift != nullptr, info.ratio)) {
     return;
   }
   info.flags |= BLEND_FUSION_UNTRUSTED;

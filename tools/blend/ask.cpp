@@ -38,6 +38,7 @@ struct Options {
   float top_p = 1;
   uint32_t top_k = 0;
   uint64_t seed = 0;
+  std::vector<std::string> given;  // of these, the ones that hold against a profile
   bool compare = false;
   bool layers = false;
   bool quiet = false;
@@ -93,18 +94,23 @@ blendpp::FuseOptions fuse_options(const Options& options, const Choice& choice,
                                   const Corpus& corpus, const blendpp::Prompt& prompt,
                                   size_t context_length) {
   blendpp::FuseOptions fuse;
-  fuse.policy = choice.policy.policy;
+  if (corpus.profile != nullptr) corpus.profile->apply(fuse);
+  const auto holds = [&](const char* name) {
+    return corpus.profile == nullptr ||
+           std::find(options.given.begin(), options.given.end(), name) != options.given.end();
+  };
+  if (holds("--policy")) fuse.policy = choice.policy.policy;
+  if (holds("--metric")) fuse.metric = value_of(metric_choices(), options.metric);
+  if (holds("--ratio")) fuse.ratio = options.ratio;
+  if (holds("--check-layer")) fuse.check_layer = options.check_layer;
   fuse.terms = choice.policy.terms.data();
   fuse.n_terms = choice.policy.terms.size();
   fuse.check_layers = choice.check_layers.data();
   fuse.n_check_layers = choice.check_layers.size();
   fuse.seed = options.policy_seed;
-  fuse.metric = value_of(metric_choices(), options.metric);
   fuse.norm = value_of(norm_choices(), options.norm);
   fuse.relative = options.relative ? 1 : 0;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
-  fuse.ratio = options.ratio;
-  fuse.check_layer = options.check_layer;
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
   fuse.chunk_prefix = corpus.chunk_prefix.data();
@@ -277,7 +283,12 @@ void register_ask(CLI::App& app) {
       "\n\nExample:\n"
       "  blend ask --model model.gguf --store ./store --docs ./handbook \\\n"
       "            --question \"Who signs the invoices?\" --compare --layers");
-  command->callback([options] { run(*options); });
+  command->callback([options, command] {
+    for (const char* name : {"--policy", "--metric", "--ratio", "--check-layer"}) {
+      if (command->count(name) > 0) options->given.emplace_back(name);
+    }
+    run(*options);
+  });
 }
 
 }  // namespace blend_cli

@@ -19,6 +19,7 @@ inline constexpr int kExitError = 1;        // the work failed
 inline constexpr int kExitUsage = 2;        // the command line asks for something impossible
 inline constexpr int kExitNotFound = 3;     // no such model, store, document or chunk
 inline constexpr int kExitDamaged = 4;      // a model file or stored bytes are damaged
+inline constexpr int kExitUntrusted = 5;    // blend verify: the limits are not kept
 inline constexpr int kExitCancelled = 130;  // Ctrl-C, as shells have it
 
 // The exit code for a BLEND_E_* code.
@@ -67,6 +68,8 @@ void register_ask(CLI::App& app);
 void register_eval(CLI::App& app);
 void register_advise(CLI::App& app);
 void register_perplexity(CLI::App& app);
+void register_calibrate(CLI::App& app);
+void register_verify(CLI::App& app);
 void register_store_ls(CLI::App& store);
 void register_store_stat(CLI::App& store);
 void register_store_verify(CLI::App& store);

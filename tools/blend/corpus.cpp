@@ -7,7 +7,8 @@ namespace {
 
 constexpr std::string_view kTextPrefix = "text:";
 
-// The ids that a chunk is prefilled after, from "none", "bos" or "text:...".
+}  // namespace
+
 blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::string& spec) {
   if (spec == "none") return {};
   if (spec == "bos") {
@@ -20,8 +21,6 @@ blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::stri
   return model.tokenize(spec.substr(kTextPrefix.size()));
 }
 
-}  // namespace
-
 void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_required) {
   app.add_option("--docs", options.docs,
                  "Documents: files, or directories whose .txt and .md files are read in the order "
@@ -33,15 +32,23 @@ void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_require
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
       ->capture_default_str();
-  app.add_option("--chunk-prefix", options.chunk_prefix,
-                 "What chunks are prefilled after: none, bos or text:... Part of a chunk's id; the "
-                 "best choice depends on the model")
-      ->check([](const std::string& spec) -> std::string {
-        if (spec == "none" || spec == "bos" || spec.rfind(kTextPrefix, 0) == 0) return {};
-        return "must be none, bos or text:...";
-      })
-      ->type_name("PREFIX")
-      ->capture_default_str();
+  CLI::Option* prefix =
+      app.add_option(
+             "--chunk-prefix", options.chunk_prefix,
+             "What chunks are prefilled after: none, bos or text:... Part of a chunk's id; the "
+             "best choice depends on the model")
+          ->check([](const std::string& spec) -> std::string {
+            if (spec == "none" || spec == "bos" || spec.rfind(kTextPrefix, 0) == 0) return {};
+            return "must be none, bos or text:...";
+          })
+          ->type_name("PREFIX")
+          ->capture_default_str();
+  app.add_option(
+         "--profile", options.profile,
+         "What blend calibrate wrote of this model: chunk prefix, and for ask metric, check "
+         "layer, ratio and drift correction come from it")
+      ->excludes(prefix)
+      ->type_name("FILE");
   app.add_option("--system", options.system, "System text: stands first and is reused exactly")
       ->type_name("TEXT");
   app.add_option("--tenant", options.tenant, "Salt of the ids: tenants never share chunks")
@@ -63,7 +70,12 @@ Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options) {
   } else if (add_bos) {
     corpus.prefix = {model.info().bos_token};
   }
-  corpus.chunk_prefix = chunk_prefix_tokens(model, options.chunk_prefix);
+  if (options.profile.empty()) {
+    corpus.chunk_prefix = chunk_prefix_tokens(model, options.chunk_prefix);
+  } else {
+    corpus.profile = std::make_shared<const blendpp::Profile>(model, options.profile);
+    corpus.chunk_prefix = corpus.profile->chunk_prefix();
+  }
   return corpus;
 }
 

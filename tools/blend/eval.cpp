@@ -33,6 +33,7 @@ struct Options {
   std::string norm = "l2";
   EvalSelection selection;
   uint32_t check_layer = 1;
+  std::string profile;
   uint32_t max_tokens = 32;
   std::string question_template = kDefaultQuestionTemplate;
   std::string answer_stop = "\\n";
@@ -98,7 +99,7 @@ EvalContext context_of(const Options& options, const CLI::App& command,
 }
 
 void run(const Options& options, const CLI::App& command) {
-  const EvalPlan plan = plan_of(options);
+  EvalPlan plan = plan_of(options);
   std::vector<Record> records = read_dataset(options.data, options.limit, options.group_by);
   if (options.shuffle_seed) {
     for (size_t i = 0; i < records.size(); ++i)
@@ -112,6 +113,11 @@ void run(const Options& options, const CLI::App& command) {
 
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
+  std::optional<blendpp::Profile> profile;
+  if (!options.profile.empty()) {
+    plan.profile = &profile.emplace(model, options.profile);
+    add_profile_configs(*profile, options.ratios, plan.configs);
+  }
   // Declared before the store: removed when that is closed.
   std::optional<TempDirectory> temporary;
   StoreOptions place = options.store;
@@ -171,6 +177,11 @@ void add_what_is_compared(CLI::App& command, Options& options) {
                   "What chunks are prefilled after: any of none, bos, text:...")
       ->type_name("LIST")
       ->capture_default_str();
+  command
+      .add_option("--profile", options.profile,
+                  "What blend calibrate wrote: adds its way of fusing, plain and with its drift "
+                  "correction, at the same ratios and its own")
+      ->type_name("FILE");
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

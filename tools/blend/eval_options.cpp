@@ -101,6 +101,27 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
   return configs;
 }
 
+void add_profile_configs(const blendpp::Profile& profile, std::vector<double> ratios,
+                         std::vector<EvalConfig>& configs) {
+  const blendpp::ProfileInfo info = profile.info();
+  ratios.push_back(info.ratio);
+  std::sort(ratios.begin(), ratios.end());
+  for (const bool corrected : {false, true}) {
+    if (corrected && info.drift_inputs == 0) continue;
+    for (const double ratio : without_duplicates(ratios)) {
+      EvalConfig config;
+      config.policy = BLEND_POLICY_HKVD;
+      config.spec = parse_policy("hkvd");
+      config.metric = info.metric;
+      config.ratio = ratio;
+      config.check_layer = info.check_layer;
+      config.chunk_prefix = kProfilePrefix;
+      config.corrected = corrected;
+      configs.push_back(std::move(config));
+    }
+  }
+}
+
 size_t showcase_of(const std::vector<EvalConfig>& configs) {
   constexpr double kUsual = 0.15;
   size_t best = configs.size();

@@ -31,6 +31,13 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& chunk_prefixes,
                                      uint32_t check_layer, const EvalSelection& selection = {});
 
+// What a chunk prefix of a profile is called in the tables.
+inline constexpr const char* kProfilePrefix = "profile";
+// Adds the profile's own way of fusing, plain and (where it has maps) corrected, at the ratios and
+// at its own.
+void add_profile_configs(const blendpp::Profile& profile, std::vector<double> ratios,
+                         std::vector<EvalConfig>& configs);
+
 // The configuration whose rows the report shows: HKVD with one check layer at the ratio nearest to
 // 15 %, the first of the metrics and chunk prefixes. configs.size() if there is none.
 size_t showcase_of(const std::vector<EvalConfig>& configs);

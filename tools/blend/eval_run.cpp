@@ -8,6 +8,8 @@
 #include "command.h"
 #include "compare.h"
 #include "eval_metrics.h"
+#include "eval_options.h"
+#include "eval_prompt.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "table.h"
@@ -23,15 +25,6 @@ using Logits = std::vector<float>;
 size_t likeliest(const Logits& logits) {
   return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
-
-// One question as tokens.
-struct Question {
-  const Record* record = nullptr;
-  blendpp::Tokens system;
-  std::vector<blendpp::Tokens> chunks;
-  blendpp::Prompt prompt;
-  blendpp::Tokens tokens;  // all of it
-};
 
 // Runs the plan. Used by one thread.
 class Runner {
@@ -51,7 +44,8 @@ class Runner {
     bool warm = false;
     for (size_t i = 0; i < records.size(); ++i) {
       throw_if_interrupted();
-      const Question question = question_of(records[i]);
+      const Question question =
+          make_question(model_, records[i], system_, plan_.prompt.question_template);
       if (question.tokens.size() + 1 > info_.context_length) {
         result.skipped.push_back(
             {i, format("the prompt has %zu tokens, the model's context is %u with room for an "
@@ -76,32 +70,10 @@ class Runner {
   const blendpp::Tokens& chunk_prefix(const std::string& spec) {
     const auto it = prefixes_.find(spec);
     if (it != prefixes_.end()) return it->second;
+    if (spec == kProfilePrefix) return prefixes_[spec] = plan_.profile->chunk_prefix();
     CorpusOptions options;
     options.chunk_prefix = spec.empty() ? "none" : spec;
     return prefixes_[spec] = make_corpus(model_, options).chunk_prefix;
-  }
-
-  Question question_of(const Record& record) const {
-    Question question;
-    question.record = &record;
-    question.system = system_;
-    const auto append = [&](const blendpp::Tokens& tokens) {
-      question.tokens.insert(question.tokens.end(), tokens.begin(), tokens.end());
-    };
-    if (!system_.empty()) {
-      question.prompt.prefix(system_);
-      append(system_);
-    }
-    for (const std::string& chunk : record.chunks) {
-      question.chunks.push_back(model_.tokenize(chunk));
-      question.prompt.chunk(question.chunks.back());
-      append(question.chunks.back());
-    }
-    const blendpp::Tokens asked =
-        model_.tokenize(question_text(plan_.prompt.question_template, record.question));
-    question.prompt.question(asked);
-    append(asked);
-    return question;
   }
 
   void precompute(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix) {
@@ -145,6 +117,10 @@ class Runner {
       fuse.n_check_layers = checks_.size();
     }
     fuse.check_layer = config.check_layer;
+    if (config.chunk_prefix == kProfilePrefix) {
+      fuse.profile = plan_.profile->get();
+      fuse.correction = config.corrected ? BLEND_CORRECTION_ON : BLEND_CORRECTION_OFF;
+    }
     fuse.reserve_tokens = static_cast<uint32_t>(
         std::min<size_t>(plan_.prompt.max_tokens, info_.context_length - question.tokens.size()));
     const blendpp::Tokens& prefix = chunk_prefix(config.chunk_prefix);
@@ -276,7 +252,7 @@ std::string config_name(const EvalConfig& config) {
   if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);
   if (config.relative) name += " relative";
   if (config.checks > 1) name += format(", %u checks", config.checks);
-  return name;
+  return config.corrected ? name + " corrected" : name;
 }
 
 std::string answer_of(const std::string& text, const std::string& stop) {

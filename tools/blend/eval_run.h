@@ -33,18 +33,19 @@ struct EvalConfig {
   uint32_t metric = 0;  // BLEND_METRIC_*; means nothing unless the policy measures
   double ratio = 0;     // 1 for full prefill, 0 for reuse
   uint32_t check_layer = 1;
-  std::string chunk_prefix;  // "none", "bos" or "text:..."; "" for full prefill
+  std::string chunk_prefix;  // "none", "bos", "text:..." or "profile"; "" for full prefill
   PolicySpec spec = {};      // of `policy`; named for all but full and reuse
   uint32_t norm = BLEND_NORM_L2;
   bool relative = false;
-  uint32_t checks = 1;  // check layers, from check_layer on, ratios falling around `ratio`
-  uint64_t seed = 0;    // of the policy random
+  uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
+  uint64_t seed = 0;       // of the policy random
+  bool corrected = false;  // with the profile's drift correction
 
   // Recomputes rows of its choice: everything but full prefill and full reuse.
   bool chooses() const { return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE; }
   bool measures() const { return chooses() && (policy == BLEND_POLICY_HKVD || spec.measures()); }
 };
-// "full", "reuse", "hkvd v", "first_k", "hkvd+first_k v, 3 checks".
+// "full", "reuse", "hkvd v", "hkvd v corrected", "first_k", "hkvd+first_k v, 3 checks".
 std::string config_name(const EvalConfig& config);
 
 // What one configuration made of one question.
@@ -83,8 +84,9 @@ struct Skipped {
 struct EvalPlan {
   EvalPromptOptions prompt;
   std::vector<EvalConfig> configs;
-  size_t repeats = 1;       // fuses a configuration and question; their median is the TTFT
-  size_t showcase = 0;      // the configuration whose rows are kept; configs.size(): none
+  size_t repeats = 1;   // fuses a configuration and question; their median is the TTFT
+  size_t showcase = 0;  // the configuration whose rows are kept; configs.size(): none
+  const blendpp::Profile* profile = nullptr;  // of configurations with the prefix "profile"
   uint64_t trim_bytes = 0;  // 0: keep every chunk; else what this run stored is dropped past it
 };
 

@@ -154,6 +154,7 @@ nlohmann::json config_json(const EvalConfig& config) {
     out["metric"] = name_of(metric_choices(), config.metric);
     out["norm"] = name_of(norm_choices(), config.norm);
     out["relative"] = config.relative;
+    out["corrected"] = config.corrected;
     out["check_layer"] = config.check_layer;
     out["n_check_layers"] = config.checks;
   }

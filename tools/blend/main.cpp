@@ -23,6 +23,8 @@ void register_all(CLI::App& app) {
   register_eval(app);
   register_advise(app);
   register_perplexity(app);
+  register_calibrate(app);
+  register_verify(app);
   CLI::App* store = app.add_subcommand("store", "Look after a chunk store");
   store->require_subcommand(1);
   register_store_ls(*store);

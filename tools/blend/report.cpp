@@ -147,10 +147,18 @@ std::string summary_text(const FusionReport& report) {
        format(
            "%llu selected, %llu in all (%s of the prompt)", n(info.n_rows_selected), n(recomputed),
            share_text(static_cast<double>(recomputed), static_cast<double>(info.n_rows)).c_str())});
+  if (info.n_rows_corrected > 0) {
+    facts.add(
+        {"rows corrected", format("%llu not recomputed, their drift added; %s of the placing",
+                                  n(info.n_rows_corrected), ms_text(info.correct_ns).c_str())});
+  }
   facts.add({"loaded from the store", bytes_text(info.bytes_loaded)});
   std::string text = times.str() + '\n' + facts.str();
   if ((info.flags & BLEND_FUSION_UNCALIBRATED) != 0) {
     text += "The ratio is not calibrated for this model; --compare shows what it costs.\n";
+  }
+  if ((info.flags & BLEND_FUSION_UNTRUSTED) != 0) {
+    text += "The profile does not vouch for this way of fusing; --compare shows what it costs.\n";
   }
   return text;
 }
@@ -176,32 +184,36 @@ std::string layers_text(const FusionReport& report) {
 
 nlohmann::json report_json(const FusionReport& report) {
   const blendpp::FusionInfo& info = report.info;
-  nlohmann::json out = {{"policy", policy_text(info.policy)},
-                        {"metric", metric_text(info.metric)},
-                        {"norm", info.norm == BLEND_NORM_L1 ? "l1" : "l2"},
-                        {"relative", info.relative != 0},
-                        {"check_layer", info.check_layer},
-                        {"n_check_layers", info.n_check_layers},
-                        {"ratio", info.ratio},
-                        {"calibrated", (info.flags & BLEND_FUSION_UNCALIBRATED) == 0},
-                        {"n_layers", info.n_layers},
-                        {"n_rows", info.n_rows},
-                        {"n_rows_exact", info.n_rows_exact},
-                        {"n_rows_reused", info.n_rows_reused},
-                        {"n_rows_selected", info.n_rows_selected},
-                        {"n_rows_always", info.n_rows_always},
-                        {"n_segments", info.n_segments},
-                        {"n_hits", info.n_hits},
-                        {"n_misses", info.n_misses},
-                        {"bytes_loaded", info.bytes_loaded},
-                        {"ttft_ns", info.ttft_ns},
-                        {"plan_ns", info.plan_ns},
-                        {"miss_ns", info.miss_ns},
-                        {"load_ns", info.load_ns},
-                        {"wait_ns", info.wait_ns},
-                        {"place_ns", info.place_ns},
-                        {"select_ns", info.select_ns},
-                        {"compute_ns", info.compute_ns}};
+  nlohmann::json out = {
+      {"policy", policy_text(info.policy)},
+      {"metric", metric_text(info.metric)},
+      {"norm", info.norm == BLEND_NORM_L1 ? "l1" : "l2"},
+      {"relative", info.relative != 0},
+      {"check_layer", info.check_layer},
+      {"n_check_layers", info.n_check_layers},
+      {"ratio", info.ratio},
+      {"calibrated", (info.flags & BLEND_FUSION_UNCALIBRATED) == 0},
+      {"trusted", (info.flags & (BLEND_FUSION_UNCALIBRATED | BLEND_FUSION_UNTRUSTED)) == 0},
+      {"n_rows_corrected", info.n_rows_corrected},
+      {"correct_ns", info.correct_ns},
+      {"n_layers", info.n_layers},
+      {"n_rows", info.n_rows},
+      {"n_rows_exact", info.n_rows_exact},
+      {"n_rows_reused", info.n_rows_reused},
+      {"n_rows_selected", info.n_rows_selected},
+      {"n_rows_always", info.n_rows_always},
+      {"n_segments", info.n_segments},
+      {"n_hits", info.n_hits},
+      {"n_misses", info.n_misses},
+      {"bytes_loaded", info.bytes_loaded},
+      {"ttft_ns", info.ttft_ns},
+      {"plan_ns", info.plan_ns},
+      {"miss_ns", info.miss_ns},
+      {"load_ns", info.load_ns},
+      {"wait_ns", info.wait_ns},
+      {"place_ns", info.place_ns},
+      {"select_ns", info.select_ns},
+      {"compute_ns", info.compute_ns}};
   out["layers"] = nlohmann::json::array();
   for (const blendpp::LayerInfo& layer : report.layers) {
     out["layers"].push_back({{"layer", layer.layer},

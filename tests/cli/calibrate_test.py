@@ -1,0 +1,163 @@
+"""blend calibrate, blend verify and --profile, end to end, on a small random model.
+
+    python3 calibrate_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+ARGS = argparse.Namespace()
+WORDS = "the cat sat on a mat and dog ran to park while bird sang in old tree".split()
+
+
+def records(n=6):
+    def text(seed, length):
+        return " ".join(WORDS[(seed * 7 + k * k) % len(WORDS)] for k in range(length)) + "\n"
+
+    return [{"chunks": [text(3 * i + c, 8 + c) for c in range(3)], "question": f"who {i}?",
+             "answers": ["nobody"]} for i in range(n)]
+
+
+class CalibrateTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.holder = tempfile.TemporaryDirectory()
+        cls.dir = Path(cls.holder.name)
+        cls.model = cls.dir / "model.gguf"
+        subprocess.run([ARGS.make_model, cls.model], check=True)
+        cls.data = cls.dir / "data.jsonl"
+        cls.data.write_text("".join(json.dumps(r) + "\n" for r in records()))
+        cls.profile = cls.dir / "p.profile"
+        cls.made = cls.run_blend("calibrate", "--data", cls.data, "--out", cls.profile,
+                                 "--score-tokens", "3", "--ratios", "0,0.2,1", "--max-kl", "1e-6",
+                                 "--min-top1", "1", "--json")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.holder.cleanup()
+
+    @classmethod
+    def run_blend(cls, command, *arguments, model=None):
+        return subprocess.run([ARGS.blend, command, "--model", str(model or cls.model),
+                               "--threads", "2", *map(str, arguments)],
+                              capture_output=True, text=True, timeout=300)
+
+    def test_calibrate_writes_a_profile_and_a_table(self):
+        self.assertEqual(self.made.returncode, 0, self.made.stderr)
+        out = json.loads(self.made.stdout)
+        self.assertEqual(len(out["table"]), 2 * 3 * 2)
+        self.assertEqual({line["chunk_prefix"] for line in out["table"]}, {"none", "bos"})
+        self.assertEqual(out["profile"]["n_fitted"], 3)
+        self.assertEqual(out["profile"]["n_measured"], 3)
+        self.assertTrue(out["trusted"])
+        self.assertEqual(out["profile"]["ratio"], 1)
+        self.assertEqual([d["layer"] for d in out["profile"]["drift"]], [2, 3])
+        for line in out["table"]:
+            self.assertEqual(line["kl_mean"] < 1e-6, line["ratio"] == 1, line)
+
+    def test_the_table_as_text(self):
+        done = self.run_blend("calibrate", "--data", self.data, "--out", self.dir / "text.profile",
+                              "--score-tokens", "2", "--ratios", "0,0.2", "--chunk-prefixes",
+                              "text:the cat", "--metrics", "k,kv", "--drift-rank", "4")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("the cat", done.stdout)
+        self.assertIn("rank 4", done.stdout)
+        self.assertIn("written to", done.stdout)
+        self.assertEqual(done.stderr, "")
+
+    def test_verify_says_yes_and_no(self):
+        yes = self.run_blend("verify", "--data", self.data, "--profile", self.profile,
+                             "--score-tokens", "3", "--ratios", "0")
+        self.assertEqual(yes.returncode, 0, yes.stderr)
+        self.assertIn("trusted at ratio 1", yes.stdout)
+        no = self.run_blend("verify", "--data", self.data, "--profile", self.profile,
+                            "--score-tokens", "3", "--max-kl", "0", "--json")
+        self.assertEqual(no.returncode, 5, no.stderr)
+        verdict = json.loads(no.stdout)
+        self.assertFalse(verdict["trusted"])
+        self.assertEqual(verdict["ratio"], 1)
+        self.assertIn("not to be trusted", no.stderr)
+
+    def test_documents_are_samples_too(self):
+        docs = self.dir / "docs"
+        docs.mkdir(exist_ok=True)
+        (docs / "a.txt").write_text("\n\n".join(r["chunks"][0] for r in records(24)))
+        done = self.run_blend("calibrate", "--docs", docs, "--chunk-tokens", "24", "--out",
+                              self.dir / "docs.profile", "--chunks-per-sample", "3", "--ratios",
+                              "0.2", "--score-tokens", "1", "--drift-inputs", "none", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        out = json.loads(done.stdout)
+        self.assertGreater(out["n_samples"], 1)
+        self.assertEqual(out["profile"]["n_measured"], out["n_samples"])
+        self.assertEqual(out["profile"]["drift"], [])
+
+    def test_a_profile_goes_into_ask_and_eval(self):
+        limits = ["--max-kl", "100", "--min-top1", "0", "--score-tokens", "2"]
+        easy = self.dir / "easy.profile"
+        done = self.run_blend("calibrate", "--data", self.data, "--out", easy, "--chunk-prefixes",
+                              "bos", "--ratios", "0.1,0.2", *limits)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        docs = self.dir / "ask"
+        docs.mkdir(exist_ok=True)
+        for i, record in enumerate(records(3)):
+            (docs / f"{i}.txt").write_text(record["chunks"][0])
+        store = self.dir / "store"
+        common = ["--store", store, "--docs", docs, "--profile", easy]
+        stored = self.run_blend("precompute", *common, "--json")
+        self.assertEqual(stored.returncode, 0, stored.stderr)
+        asked = self.run_blend("ask", *common, "--question", "who?", "--max-tokens", "2", "--json")
+        self.assertEqual(asked.returncode, 0, asked.stderr)
+        fusion = json.loads(asked.stdout)["fusion"]
+        self.assertEqual(fusion["ratio"], 0.1)
+        self.assertTrue(fusion["calibrated"])
+        self.assertTrue(fusion["trusted"])
+        self.assertEqual(fusion["n_misses"], 0, "precompute used the profile's chunk prefix")
+        corrected = self.run_blend("ask", *common, "--question", "who?", "--max-tokens", "2",
+                                   "--ratio", "0.05", "--json")
+        fusion = json.loads(corrected.stdout)["fusion"]
+        self.assertEqual(fusion["ratio"], 0.05)
+        self.assertFalse(fusion["trusted"], "0.05 was not measured")
+        evaluated = self.run_blend("eval", "--data", self.data, "--profile", easy, "--policies",
+                                   "reuse", "--ratios", "0.2", "--max-tokens", "2", "--json",
+                                   self.dir / "eval.json")
+        self.assertEqual(evaluated.returncode, 0, evaluated.stderr)
+        names = [(c["name"], c["ratio"])
+                 for c in json.loads((self.dir / "eval.json").read_text())["configs"]]
+        for ratio in (0.1, 0.2):
+            self.assertIn(("hkvd v", ratio), names)
+            self.assertIn(("hkvd v corrected", ratio), names)
+
+    def test_exit_codes(self):
+        out = self.dir / "bad.profile"
+        self.assertEqual(self.run_blend("calibrate", "--out", out).returncode, 2)
+        self.assertEqual(self.run_blend("calibrate", "--data", self.data).returncode, 2)
+        self.assertEqual(
+            self.run_blend("calibrate", "--data", self.data, "--limit", "1", "--out",
+                           out).returncode, 2)
+        self.assertEqual(
+            self.run_blend("verify", "--data", self.data, "--profile", self.dir / "none").returncode,
+            3)
+        cut = self.dir / "cut.profile"
+        cut.write_bytes(self.profile.read_bytes()[:100])
+        self.assertEqual(
+            self.run_blend("verify", "--data", self.data, "--profile", cut).returncode, 4)
+        other = self.dir / "other.gguf"
+        subprocess.run([ARGS.make_model, other, "9"], check=True)
+        refused = self.run_blend("verify", "--data", self.data, "--profile", self.profile,
+                                 model=other)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("calibrate this model", refused.stderr)
+        self.assertFalse(out.exists())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--make-model", required=True)
+    ARGS, rest = parser.parse_known_args()
+    unittest.main(argv=[sys.argv[0], *rest])

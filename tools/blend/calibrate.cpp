@@ -1,0 +1,185 @@
+// blend calibrate: sample prompts -> a profile of the model.
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "choices.h"
+#include "command.h"
+#include "corpus.h"
+#include "eval_options.h"
+#include "interrupt.h"
+#include "profile_report.h"
+#include "progress.h"
+#include "samples.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+const Choices kKvDtypes = {
+    {"auto", BLEND_KV_AUTO}, {"f32", BLEND_KV_F32}, {"f16", BLEND_KV_F16}, {"bf16", BLEND_KV_BF16}};
+const Choices kInputs = {{"none", 0},
+                         {"deviation", BLEND_DRIFT_DEVIATION},
+                         {"fresh", BLEND_DRIFT_FRESH},
+                         {"constant", BLEND_DRIFT_CONSTANT}};
+
+struct Options {
+  CommonOptions common;
+  std::string model;
+  SampleOptions samples;
+  std::string out;
+  std::vector<std::string> metrics = {"v"};
+  std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
+  std::vector<std::string> chunk_prefixes;
+  std::string kv_dtype = "auto";
+  std::vector<std::string> inputs = {"deviation", "fresh", "constant"};
+  blendpp::CalibrateOptions calibrate;  // members with the library's defaults
+};
+
+void run(const Options& options) {
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Model model = open_model(ctx, options.model);
+  const Samples samples = read_samples(model, options.samples, options.calibrate.score_tokens);
+
+  blendpp::CalibrateOptions calibrate = options.calibrate;
+  std::vector<uint32_t> metrics;
+  for (const std::string& name : options.metrics)
+    metrics.push_back(value_of(metric_choices(), name));
+  calibrate.metrics = metrics.data();
+  calibrate.n_metrics = metrics.size();
+  calibrate.ratios = options.ratios.data();
+  calibrate.n_ratios = options.ratios.size();
+  std::vector<blendpp::Tokens> prefixes;
+  for (const std::string& list : options.chunk_prefixes) {
+    for (const std::string& spec : split_chunk_prefixes(list)) {
+      prefixes.push_back(chunk_prefix_tokens(model, spec));
+    }
+  }
+  std::vector<blend_token_list> prefix_list;
+  for (const blendpp::Tokens& prefix : prefixes)
+    prefix_list.push_back({prefix.data(), prefix.size()});
+  calibrate.chunk_prefixes = prefix_list.data();
+  calibrate.n_chunk_prefixes = prefix_list.size();
+  calibrate.kv_dtype = value_of(kKvDtypes, options.kv_dtype);
+  calibrate.drift_inputs = 0;
+  for (const std::string& input : options.inputs)
+    calibrate.drift_inputs |= value_of(kInputs, input);
+  calibrate.correction = calibrate.drift_inputs == 0 ? BLEND_CORRECTION_OFF : BLEND_CORRECTION_AUTO;
+  calibrate.cancel = interrupt_token();
+
+  std::vector<MeasuredLine> lines;
+  bool trusted = false;
+  {
+    ProgressBar bar("Calibrating");
+    calibrate.on_progress = bar.callback();
+    calibrate.on_measurement = [&](const blend_measurement& line) {
+      lines.emplace_back(line);
+      return true;
+    };
+    trusted = blendpp::calibrate(model, samples.prompts, options.out, calibrate);
+  }
+  const blendpp::Profile profile(model, options.out);
+  if (options.common.json) {
+    const nlohmann::json out = {{"model", options.model},
+                                {"data", samples.source},
+                                {"n_samples", samples.prompts.size()},
+                                {"n_too_long", samples.n_too_long},
+                                {"score_tokens", calibrate.score_tokens},
+                                {"ridge", calibrate.ridge},
+                                {"trusted", trusted},
+                                {"profile", profile_json(model, profile)},
+                                {"table", measurements_json(model, lines)}};
+    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    return;
+  }
+  if (samples.n_too_long > 0) {
+    print_note(
+        format("%zu samples are left out: they outgrow the model's context", samples.n_too_long));
+  }
+  std::cout << measurements_table(model, lines, calibrate.max_kl, calibrate.min_top1)
+            << "* keeps the limits\n\n"
+            << profile_text(model, profile) << "\nwritten to " << options.out << '\n';
+}
+
+void add_search(CLI::App& command, Options& options) {
+  command
+      .add_option("--chunk-prefixes", options.chunk_prefixes,
+                  "What chunks are prefilled after: any of none, bos, text:...; default: none, and "
+                  "bos if the model has one")
+      ->type_name("LIST");
+  command.add_option("--metrics", options.metrics, "Deviations of v, k or kv")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names_of(metric_choices())))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--ratios", options.ratios, "Recomputed shares of the reused rows")
+      ->delimiter(',')
+      ->check(CLI::Range(0.0, 1.0))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--check-layer", options.calibrate.check_layer, "Where deviation is measured")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command.add_option("--kv-dtype", options.kv_dtype, "What chunks are stored as")
+      ->check(CLI::IsMember(names_of(kKvDtypes)))
+      ->capture_default_str();
+}
+
+void add_drift(CLI::App& command, Options& options) {
+  command
+      .add_option("--drift-inputs", options.inputs,
+                  "Of the drift correction: deviation, and fresh (K and V) and constant besides; "
+                  "none: no correction")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names_of(kInputs)))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--drift-rank", options.calibrate.drift_rank,
+                  "Of the drift maps, which costs less the lower it is; 0: whole matrices")
+      ->capture_default_str();
+  command
+      .add_option("--ridge", options.calibrate.ridge,
+                  "How much the fit is held back, of each input's own power")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void register_calibrate(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  CLI::App* command = app.add_subcommand(
+      "calibrate", "Measure how a model bears fusing, fit its drift correction, write its profile");
+  add_model_path(*command, options->model);
+  add_sample_options(*command, options->samples);
+  command->add_option("--out", options->out, "The profile; replaced whole")
+      ->required()
+      ->type_name("FILE");
+  add_search(*command, *options);
+  add_drift(*command, *options);
+  command
+      ->add_option("--score-tokens", options->calibrate.score_tokens,
+                   "Tokens of full prefill's answer at which distributions are compared")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command
+      ->add_option("--max-kl", options->calibrate.max_kl,
+                   "A ratio is trusted up to this mean KL from full prefill, in nats")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command
+      ->add_option("--min-top1", options->calibrate.min_top1,
+                   "and from this share of agreeing likeliest tokens on")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  add_common_options(*command, options->common);
+  command->footer(
+      "The drift maps are fitted on every other sample and all is measured on the rest. Chosen is\n"
+      "what keeps the limits at the least ratio.\n\n"
+      "Example:\n"
+      "  blend calibrate --model model.gguf --data questions.jsonl --out model.profile\n"
+      "  blend ask --model model.gguf --profile model.profile ...");
+  command->callback([options] { run(*options); });
+}
+
+}  // namespace blend_cli

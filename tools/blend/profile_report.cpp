@@ -1,0 +1,150 @@
+#include "profile_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "choices.h"
+#include "eval_summary.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+bool same_kind(const MeasuredLine& a, const MeasuredLine& b) {
+  return a.line.metric == b.line.metric && a.chunk_prefix == b.chunk_prefix;
+}
+
+const MeasuredLine* find(const std::vector<MeasuredLine>& lines, const MeasuredLine& like,
+                         bool corrected) {
+  for (const MeasuredLine& line : lines) {
+    if (same_kind(line, like) && line.line.ratio == like.line.ratio &&
+        (line.line.corrected != 0) == corrected) {
+      return &line;
+    }
+  }
+  return nullptr;
+}
+
+std::string percent(double share) { return format("%.1f", 100 * share); }
+
+std::string inputs_text(uint32_t inputs) {
+  std::string text = "deviation";
+  if ((inputs & BLEND_DRIFT_FRESH) != 0) text += ", fresh K and V";
+  if ((inputs & BLEND_DRIFT_CONSTANT) != 0) text += ", constant";
+  return text;
+}
+
+}  // namespace
+
+std::string prefix_text(const blendpp::Model& model, const blendpp::Tokens& prefix) {
+  if (prefix.empty()) return "none";
+  if (prefix.size() == 1 && prefix[0] == model.info().bos_token) return "bos";
+  std::string text = model.detokenize(prefix, BLEND_TOKENIZE_SPECIAL);
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  constexpr size_t kMost = 24;
+  return "\"" + (text.size() > kMost ? text.substr(0, kMost) + "..." : text) + "\"";
+}
+
+std::string measurements_table(const blendpp::Model& model, const std::vector<MeasuredLine>& lines,
+                               double max_kl, double min_top1) {
+  Table table({"chunk prefix", "metric", "ratio", "KL", "KL p95", "top-1 %", "KL corr.",
+               "p95 corr.", "top-1 % corr."});
+  const auto cells = [&](const MeasuredLine* line, std::vector<std::string>& row) {
+    if (line == nullptr) {
+      row.insert(row.end(), {"-", "-", "-"});
+      return;
+    }
+    const blend_measurement& m = line->line;
+    const bool kept = m.kl_mean <= max_kl && m.top1 >= min_top1;
+    row.insert(row.end(),
+               {kl_text(m.kl_mean) + (kept ? " *" : "  "), kl_text(m.kl_p95), percent(m.top1)});
+  };
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const MeasuredLine& line = lines[i];
+    const MeasuredLine* const plain = find(lines, line, false);
+    const MeasuredLine* const corrected = find(lines, line, true);
+    // One row for the two of them, at the place of the first.
+    if (&line != (plain != nullptr ? plain : corrected)) continue;
+    std::vector<std::string> row = {prefix_text(model, line.chunk_prefix),
+                                    name_of(metric_choices(), line.line.metric),
+                                    format("%g", line.line.ratio)};
+    cells(plain, row);
+    cells(corrected, row);
+    table.add(std::move(row));
+  }
+  return table.str();
+}
+
+nlohmann::json measurements_json(const blendpp::Model& model,
+                                 const std::vector<MeasuredLine>& lines) {
+  nlohmann::json out = nlohmann::json::array();
+  for (const MeasuredLine& line : lines) {
+    const blend_measurement& m = line.line;
+    out.push_back({{"chunk_prefix", prefix_text(model, line.chunk_prefix)},
+                   {"metric", name_of(metric_choices(), m.metric)},
+                   {"corrected", m.corrected != 0},
+                   {"ratio", m.ratio},
+                   {"kl_mean", m.kl_mean},
+                   {"kl_p95", m.kl_p95},
+                   {"top1", m.top1},
+                   {"n_positions", m.n_positions}});
+  }
+  return out;
+}
+
+std::string profile_text(const blendpp::Model& model, const blendpp::Profile& profile) {
+  const blendpp::ProfileInfo info = profile.info();
+  Table table({"chosen", ""}, Table::Align::all_left);
+  table.add({"  chunk prefix", prefix_text(model, profile.chunk_prefix())});
+  table.add({"  metric", name_of(metric_choices(), info.metric)});
+  table.add({"  check layer", std::to_string(info.check_layer)});
+  table.add({"  drift correction", info.corrected != 0 ? "yes" : "no"});
+  table.add({"  ratio", format("%g", info.ratio) +
+                            (info.trusted != 0 ? ", the least that is trusted"
+                                               : ": none was trusted, recompute everything")});
+  table.add(
+      {"  limits", format("mean KL <= %g, top-1 >= %g %%", info.max_kl, 100 * info.min_top1)});
+  table.add({"  prompts",
+             format("%llu fitted, %llu measured", static_cast<unsigned long long>(info.n_fitted),
+                    static_cast<unsigned long long>(info.n_measured))});
+  if (info.drift_inputs == 0) return table.str();
+  table.add(
+      {"  drift maps", inputs_text(info.drift_inputs) + "; " +
+                           (info.drift_rank == 0 ? "whole" : format("rank %u", info.drift_rank)) +
+                           "; " + bytes_text(info.drift_bytes)});
+  const uint32_t n_layers = model.info().n_layers;
+  for (uint32_t layer = info.check_layer + 1; layer < n_layers; ++layer) {
+    const auto [k, v] = profile.drift(layer);
+    table.add(
+        {format("  layer %u", layer),
+         format("takes away %.0f %% of K's squared drift, %.0f %% of V's", 100 * k, 100 * v)});
+  }
+  return table.str();
+}
+
+nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile& profile) {
+  const blendpp::ProfileInfo info = profile.info();
+  nlohmann::json drift = nlohmann::json::array();
+  const uint32_t n_layers = model.info().n_layers;
+  if (info.drift_inputs != 0) {
+    for (uint32_t layer = info.check_layer + 1; layer < n_layers; ++layer) {
+      const auto [k, v] = profile.drift(layer);
+      drift.push_back({{"layer", layer}, {"explained_k", k}, {"explained_v", v}});
+    }
+  }
+  return {{"trusted", info.trusted != 0},
+          {"chunk_prefix", prefix_text(model, profile.chunk_prefix())},
+          {"metric", name_of(metric_choices(), info.metric)},
+          {"check_layer", info.check_layer},
+          {"ratio", info.ratio},
+          {"corrected", info.corrected != 0},
+          {"max_kl", info.max_kl},
+          {"min_top1", info.min_top1},
+          {"n_fitted", info.n_fitted},
+          {"n_measured", info.n_measured},
+          {"drift_inputs", inputs_text(info.drift_inputs)},
+          {"drift_rank", info.drift_rank},
+          {"drift_bytes", info.drift_bytes},
+          {"drift", std::move(drift)}};
+}
+
+}  // namespace blend_cli

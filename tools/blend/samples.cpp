@@ -1,0 +1,113 @@
+#include "samples.h"
+
+#include <algorithm>
+
+#include "command.h"
+#include "corpus.h"
+#include "eval_dataset.h"
+#include "eval_prompt.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+// Of the text behind a sample's chunks: enough that the model goes on with it.
+constexpr size_t kContinuation = 8;
+
+void add_questions(const blendpp::Model& model, const SampleOptions& options,
+                   const blendpp::Tokens& system, std::vector<blendpp::Prompt>& out) {
+  const size_t last = options.limit == 0 ? 0 : options.skip + options.limit;
+  const std::vector<Record> records = read_dataset(options.data, last);
+  for (size_t i = options.skip; i < records.size(); ++i) {
+    out.push_back(make_question(model, records[i], system, options.question_template).prompt);
+  }
+}
+
+void add_documents(const Corpus& corpus, const SampleOptions& options,
+                   std::vector<blendpp::Prompt>& out) {
+  const std::vector<Chunk>& chunks = corpus.chunks;
+  const size_t n = options.chunks_per_sample;
+  size_t found = 0;
+  for (size_t i = 0; i + n < chunks.size();) {
+    if (chunks[i].document != chunks[i + n].document) {
+      ++i;
+      continue;
+    }
+    if (found++ >= options.skip && (options.limit == 0 || out.size() < options.limit)) {
+      blendpp::Prompt prompt;
+      if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
+      for (size_t k = i; k < i + n; ++k) prompt.chunk(chunks[k].tokens);
+      const blendpp::Tokens& next = chunks[i + n].tokens;
+      prompt.question(blendpp::Tokens(
+          next.begin(),
+          next.begin() + static_cast<std::ptrdiff_t>(std::min(kContinuation, next.size()))));
+      out.push_back(std::move(prompt));
+    }
+    i += n;
+  }
+}
+
+}  // namespace
+
+void add_sample_options(CLI::App& app, SampleOptions& options) {
+  CLI::Option* data =
+      app.add_option("--data", options.data, "Sample questions, in the shapes that eval reads")
+          ->type_name("FILE");
+  app.add_option("--docs", options.docs,
+                 "Or documents: their chunks are the samples, what follows is the question")
+      ->excludes(data)
+      ->type_name("PATH ...");
+  app.add_option("--skip", options.skip, "Leave out the first N samples")->type_name("N");
+  app.add_option("--limit", options.limit, "Take N samples at most; 0: all")->type_name("N");
+  app.add_option("--question-template", options.question_template,
+                 "How the question is put; {question} stands for it, \\n for a new line")
+      ->check(check_question_template)
+      ->type_name("TEXT")
+      ->capture_default_str();
+  app.add_option("--system", options.system, "System text: stands first and is reused exactly")
+      ->type_name("TEXT");
+  app.add_option("--chunk-tokens", options.chunk_tokens, "Most tokens of a chunk of --docs")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--chunks-per-sample", options.chunks_per_sample, "Of --docs")
+      ->check(CLI::Range(2, 1 << 16))
+      ->type_name("N")
+      ->capture_default_str();
+}
+
+Samples read_samples(const blendpp::Model& model, const SampleOptions& options,
+                     uint32_t score_tokens) {
+  if (options.data.empty() && options.docs.empty()) {
+    throw CommandError(kExitUsage, "give sample prompts: --data FILE or --docs PATH");
+  }
+  CorpusOptions corpus_options;
+  corpus_options.docs = options.docs;
+  corpus_options.chunk_tokens = options.chunk_tokens;
+  corpus_options.system = options.system;
+  const Corpus corpus = make_corpus(model, corpus_options);
+  Samples samples;
+  if (options.docs.empty()) {
+    samples.source = options.data;
+    add_questions(model, options, corpus.prefix, samples.prompts);
+  } else {
+    samples.source = options.docs.front();
+    add_documents(corpus, options, samples.prompts);
+  }
+  const size_t limit = model.info().context_length;
+  const auto too_long = [&](const blendpp::Prompt& prompt) {
+    return prompt.n_tokens() + score_tokens > limit;
+  };
+  const auto end = std::remove_if(samples.prompts.begin(), samples.prompts.end(), too_long);
+  samples.n_too_long = static_cast<size_t>(samples.prompts.end() - end);
+  samples.prompts.erase(end, samples.prompts.end());
+  if (samples.prompts.empty()) {
+    throw CommandError(kExitNotFound, format("no sample prompt in '%s'%s", samples.source.c_str(),
+                                             samples.n_too_long > 0
+                                                 ? " that fits the model's context"
+                                                 : ": give more questions or longer documents"));
+  }
+  return samples;
+}
+
+}  // namespace blend_cli
