@@ -100,7 +100,8 @@ BENCHMARK(attention)
 
 void place(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
-  for (auto _ : state) must(bed.backend->place(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr, nullptr));
+  for (auto _ : state)
+    must(bed.backend->place(*bed.cache, 0, *bed.rope, {&bed.run, 1}, nullptr, nullptr));
   rate(state, "GB/s", static_cast<double>(bed.stored.size()));  // of stored bytes
 }
 BENCHMARK(place)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
