@@ -44,11 +44,11 @@ Status Pass::prepare() {
   BLEND_RETURN_IF_ERROR(start_loader());
   const uint32_t n_rows = plan_.n_rows();
   const uint32_t room = model_->context_length() - n_rows;
-  const uint32_t capacity = n_rows + std::min(options_.reserve_tokens, room);
+  const uint32_t wanted = n_rows + std::min(options_.reserve_tokens, room);
   if (out_.sequence == nullptr) {
-    BLEND_ASSIGN(out_.sequence, Sequence::create(model_, capacity));
+    BLEND_ASSIGN(out_.sequence, Sequence::create(model_, wanted));
   } else {
-    BLEND_RETURN_IF_ERROR(out_.sequence->reserve(capacity));
+    BLEND_RETURN_IF_ERROR(out_.sequence->reserve(wanted));
   }
   out_.deviation.assign(n_rows, 0.0f);
   out_.selected.clear();
