@@ -298,6 +298,7 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
   ratios.erase(std::unique(ratios.begin(), ratios.end()), ratios.end());
 
   std::vector<Setting> settings;
+  settings.reserve(ratios.size());
   for (const double ratio : ratios) {
     settings.push_back(
         {static_cast<DeviationMetric>(profile.metric), ratio, profile.corrected ? drift : nullptr});
