@@ -577,7 +577,7 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
 
 #define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
 #define BLEND_FUSION_EDITED 2u       /* blend_fusion_replace or _erase has changed rows since */
-#define BLEND_FUSION_RESTORED 4u     /* by blend_fusion_restore: the account of its fuse is gone */
+#define BLEND_FUSION_RESTORED 32u    /* by blend_fusion_restore: the account of its fuse is gone */
 #define BLEND_FUSION_RATIO_CHOSEN 16u /* by the controller: BLEND_RATIO_AUTO, a machine, a known store */
 #define BLEND_FUSION_CORRECTED 4u    /* rows that were not recomputed took the drift correction */
 #define BLEND_FUSION_UNTRUSTED 8u    /* a profile was used and does not vouch for this fuse: what it
