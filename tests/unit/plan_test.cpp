@@ -56,7 +56,7 @@ class PlanTest : public EngineTest {
 
   Result<Plan> build(const std::vector<Segment>& segments) {
     planner_ = std::make_unique<Planner>(*model_, &store_, true, DType::f32, options_);
-    return planner_->build(segments, {});
+    return planner_->build(segments, {}, {});
   }
 
   FakeStore store_;
