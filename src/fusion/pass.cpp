@@ -53,11 +53,11 @@ Status Pass::prepare() {
   out_.deviation.assign(n_rows, 0.0f);
   out_.selected.clear();
   out_.layers.assign(n_layers_, blend_layer_info{});
-  const uint32_t capacity = out_.sequence->capacity();
-  computed_.assign(capacity, 0);
+  const uint32_t slots = out_.sequence->capacity();
+  computed_.assign(slots, 0);
   if (corrects()) {
     corrector_ = std::make_unique<Corrector>(model_->backend(), options_.drift,
-                                             model_->config().kv_dim(), capacity);
+                                             model_->config().kv_dim(), slots);
   }
 
   if (policy_ != nullptr && checks_.front().layer == 0) {
