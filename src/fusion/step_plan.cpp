@@ -146,7 +146,7 @@ Status StepPlan::synchronize(uint32_t layer) {
       check_turn("blend_synchronize", layer, layer == layer_ && layer < fetched_));
   blend_layer_info& account = out_.layers[layer];
   const uint64_t begin = clock_.now_ns();
-  const Status status = placer_->wait(layer, watch_);
+  Status status = placer_->wait(layer, watch_);
   account.wait_ns += clock_.now_ns() - begin;
   if (!status.is_ok()) {
     if (status.code() != BLEND_E_CANCELLED) broken_ = status;
