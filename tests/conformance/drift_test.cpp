@@ -501,6 +501,22 @@ TEST_F(Calibrating, BadInputIsRefusedAndWritesNothing) {
   EXPECT_NE(said.message.find("sample 1"), std::string::npos) << said.message;
 }
 
+// A chunk that stands behind its own chunk prefix has no drift: there is nothing to fit.
+TEST_F(Calibrating, PromptsOfOneExactChunkCannotBeFitted) {
+  for (auto& list : segments_) list.erase(list.begin(), list.begin() + 2);
+  for (size_t i = 0; i < samples_.size(); ++i) {
+    samples_[i].segments = segments_[i].data();
+    samples_[i].n_segments = segments_[i].size();
+  }
+  const blend_token_list none = {nullptr, 0};
+  options_.chunk_prefixes = &none;
+  options_.n_chunk_prefixes = 1;
+  const Outcome said = calibrate(6, "refused");
+  EXPECT_EQ(said.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_NE(said.message.find("two chunks"), std::string::npos) << said.message;
+  EXPECT_FALSE(exists("refused"));
+}
+
 TEST_F(Calibrating, StopsWhenAsked) {
   stop_at_ = 2;
   const Outcome stopped = calibrate(6, "stopped");

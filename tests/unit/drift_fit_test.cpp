@@ -181,6 +181,18 @@ TEST_F(Fit, RidgeShrinksEachInputByItsOwnSize) {
   EXPECT_NEAR(static_cast<double>(maps->explained_v[0]), 0.75, 0.02);
 }
 
+TEST_F(Fit, RidgeLeavesTheConstantAlone) {
+  const DriftInputs inputs{false, true};
+  Rows rows(inputs, kOut, 0, 12);
+  const Result<DriftMaps> fitted = solve(rows, inputs, 20000, 1.0, 0);
+  ASSERT_TRUE(fitted.is_ok());
+  const size_t n_in = inputs.size(kKvDim);
+  const std::vector<double> map = whole(fitted.value(), 0);
+  for (size_t o = 0; o < kOut; ++o) {
+    EXPECT_NEAR(map[o * n_in + n_in - 1], rows.truth[0][o * n_in + n_in - 1], 0.3);
+  }
+}
+
 TEST_F(Fit, NoiseIsNotExplained) {
   Rows rows({}, 0, 1, 4);
   Result<DriftMaps> maps = solve(rows, {}, 5000, 1e-3, 0);
