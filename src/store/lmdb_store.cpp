@@ -9,7 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "store/lmdb_snapshot.h"
+#include "store/chunk_writer.h"
 
 namespace blend {
 namespace {
@@ -26,8 +26,6 @@ uint64_t map_bytes_for(uint64_t quota, uint64_t transaction) {
   const uint64_t capped = std::min(quota, kLargestMap / 2);
   return capped + capped / 10 + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
 }
-
-MDB_val name_val(const char* name) { return {std::strlen(name), const_cast<char*>(name)}; }
 
 // Whether a failed write of `bytes` is explained by a full disk or a limit on the file's size: a
 // write that gets only part of its bytes in comes back from LMDB as EIO.
@@ -105,17 +103,14 @@ class LmdbStore final : public ChunkStore {
   Status remove(const Sha256& id) override {
     BLEND_RETURN_IF_ERROR(check_writable());
     const bool was_queued = write_back_->cancel(id);
-    BLEND_ASSIGN(Txn txn, env_.begin_write());
-    BLEND_ASSIGN(const MapView view, txn.map_view());
-    BLEND_ASSIGN(StoreCounters counters, read_counters(txn, view));
+    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
     bool found = false;
-    BLEND_RETURN_IF_ERROR(erase(txn, view, id, counters, &found).with_context("remove"));
+    BLEND_RETURN_IF_ERROR(writer.erase(id, &found).with_context("remove"));
     if (!found) {
       if (was_queued) return Status::ok();
       return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
     }
-    BLEND_RETURN_IF_ERROR(write_counters(txn, counters));
-    return lmdb_error(txn.commit(), "remove chunk " + to_hex(id));
+    return writer.commit().with_context("remove chunk " + to_hex(id));
   }
 
   Status for_each(bool verify, const Visit& fn) override;
@@ -123,7 +118,7 @@ class LmdbStore final : public ChunkStore {
   Result<StoreStat> stat() override {
     BLEND_ASSIGN(const Txn txn, env_.begin_read());
     BLEND_ASSIGN(const MapView view, txn.map_view());
-    BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view));
+    BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
     StoreStat s;
     s.n_chunks = counters.n_chunks;
     s.n_tokens = counters.n_tokens;
@@ -154,13 +149,7 @@ class LmdbStore final : public ChunkStore {
   }
 
   Status write(const ChunkRecord& record);
-  Status write_once(const ChunkRecord& record, const Manifest& manifest,
-                    const std::string& manifest_bytes);
-  Result<StoreCounters> read_counters(const Txn& txn, const MapView& view);
-  Result<StoreCounters> recount(const Txn& txn, const MapView& view, const Sha256* except);
-  Status write_counters(const Txn& txn, const StoreCounters& counters);
-  Status erase(const Txn& txn, const MapView& view, const Sha256& id, StoreCounters& counters,
-               bool* found);
+  Status write_once(const ChunkRecord& record, const Manifest& manifest);
 
   const StoreOptions options_;
   const std::shared_ptr<StoreCommon> common_;
@@ -170,15 +159,14 @@ class LmdbStore final : public ChunkStore {
 
 Status LmdbStore::write(const ChunkRecord& record) {
   const Manifest manifest = describe(record);
-  const std::string bytes = encode_manifest(manifest);
   const std::string what = "put chunk " + to_hex(record.meta.id);
   env_.want_map(map_bytes_for(
       options_.quota_bytes,
       std::max(manifest.footprint(), std::min(options_.quota_bytes, kLargestTransaction))));
-  Status status = write_once(record, manifest, bytes);
+  Status status = write_once(record, manifest);
   // A larger map may be waiting for our own snapshots to end.
   if (status.detail() == MDB_MAP_FULL && env_.grow_map()) {
-    status = write_once(record, manifest, bytes);
+    status = write_once(record, manifest);
   }
   if (status.is_ok()) {
     common_->written.fetch_add(1, std::memory_order_relaxed);
@@ -206,122 +194,20 @@ Status LmdbStore::write(const ChunkRecord& record) {
   return status.with_context(what);
 }
 
-Status LmdbStore::write_once(const ChunkRecord& record, const Manifest& manifest,
-                             const std::string& manifest_bytes) {
-  const Sha256& id = record.meta.id;
-  BLEND_ASSIGN(Txn txn, env_.begin_write());
-  BLEND_ASSIGN(const MapView view, txn.map_view());
-  BLEND_ASSIGN(StoreCounters counters, read_counters(txn, view));
+Status LmdbStore::write_once(const ChunkRecord& record, const Manifest& manifest) {
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
   bool replaced = false;
-  BLEND_RETURN_IF_ERROR(erase(txn, view, id, counters, &replaced));
-  const uint64_t used = counters.footprint;
-  counters.add(manifest);
-  if (counters.footprint > options_.quota_bytes) {
+  BLEND_RETURN_IF_ERROR(writer.erase(record.meta.id, &replaced));
+  const uint64_t used = writer.counters().footprint;
+  if (used > options_.quota_bytes || manifest.footprint() > options_.quota_bytes - used) {
     return make_error(BLEND_E_FULL,
                       "it needs %llu bytes, and %llu of the %llu that the quota of '%s' allows are "
                       "in use: remove chunks or open the store with a larger quota_bytes",
                       static_cast<ull>(manifest.footprint()), static_cast<ull>(used),
                       static_cast<ull>(options_.quota_bytes), env_.path().c_str());
   }
-  const uint64_t stream = manifest.stream_bytes();
-  for (uint32_t i = 0; i < manifest.n_pieces(); ++i) {
-    const uint64_t at = uint64_t{i} * kPieceBytes;
-    PieceKey key(id, i);
-    MDB_val k = key.val();
-    MDB_val value{std::min<uint64_t>(kPieceBytes, stream - at), nullptr};
-    const int rc = mdb_put(txn.get(), env_.chunks(), &k, &value, MDB_RESERVE);
-    if (rc != 0) return lmdb_error(rc, "write");
-    std::memcpy(value.mv_data, record.data.data() + at, value.mv_size);
-  }
-  MDB_val k = id_val(id);
-  MDB_val value{manifest_bytes.size(), const_cast<char*>(manifest_bytes.data())};
-  if (const int rc = mdb_put(txn.get(), env_.meta(), &k, &value, 0); rc != 0) {
-    return lmdb_error(rc, "write");
-  }
-  BLEND_RETURN_IF_ERROR(write_counters(txn, counters));
-  return lmdb_error(txn.commit(), "commit");
-}
-
-// Removes the manifest and every piece of `id`, whatever its manifest says of their number.
-Status LmdbStore::erase(const Txn& txn, const MapView& view, const Sha256& id,
-                        StoreCounters& counters, bool* found) {
-  const auto repair = [&] {
-    return make_error(BLEND_E_CORRUPT,
-                      "chunk %s cannot be freed, for the header of one of its pages is damaged: "
-                      "store the sound chunks anew in another directory",
-                      to_hex(id).c_str());
-  };
-  MDB_val key = id_val(id);
-  MDB_val value{};
-  int rc = mdb_get(txn.get(), env_.meta(), &key, &value);
-  if (rc != 0 && rc != MDB_NOTFOUND) return lmdb_error(rc, "read");
-  if (rc == 0) {
-    *found = true;
-    if (!view.header_is_sound(to_span(value))) return repair();
-    if (const auto old = decode_manifest(to_span(value), id); old.is_ok()) {
-      counters.subtract(old.value());
-    } else {
-      // What it added to the counters cannot be known any more.
-      BLEND_ASSIGN(counters, recount(txn, view, &id));
-    }
-    if (rc = mdb_del(txn.get(), env_.meta(), &key, nullptr); rc != 0) return lmdb_error(rc, "free");
-  }
-  MDB_cursor* raw = nullptr;
-  rc = mdb_cursor_open(txn.get(), env_.chunks(), &raw);
-  if (rc != 0) return lmdb_error(rc, "read");
-  const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
-  PieceKey first(id, 0);
-  for (;;) {
-    key = first.val();
-    rc = mdb_cursor_get(raw, &key, &value, MDB_SET_RANGE);
-    if (rc != 0 || key.mv_size < id.size() || std::memcmp(key.mv_data, id.data(), id.size()) != 0) {
-      break;
-    }
-    *found = true;
-    if (!view.header_is_sound(to_span(value))) return repair();
-    if (rc = mdb_cursor_del(raw, 0); rc != 0) break;
-  }
-  return rc == 0 || rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "read");
-}
-
-Result<StoreCounters> LmdbStore::read_counters(const Txn& txn, const MapView& view) {
-  MDB_val key = name_val("counters");
-  MDB_val value{};
-  const int rc = mdb_get(txn.get(), env_.info(), &key, &value);
-  if (rc != 0 && rc != MDB_NOTFOUND) return lmdb_error(rc, "read the counters");
-  if (rc == 0 && view.contains(to_span(value))) {
-    if (auto counters = decode_counters(to_span(value)); counters.is_ok()) return counters;
-  }
-  common_->event(BLEND_E_CORRUPT, "the counters of store '" + env_.path() +
-                                      "' were damaged and have been counted anew");
-  return recount(txn, view, nullptr);
-}
-
-Result<StoreCounters> LmdbStore::recount(const Txn& txn, const MapView& view,
-                                         const Sha256* except) {
-  MDB_cursor* raw = nullptr;
-  int rc = mdb_cursor_open(txn.get(), env_.meta(), &raw);
-  if (rc != 0) return lmdb_error(rc, "count the chunks");
-  const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
-  StoreCounters counters;
-  MDB_val key{};
-  MDB_val value{};
-  while ((rc = mdb_cursor_get(raw, &key, &value, MDB_NEXT)) == 0) {
-    Sha256 id{};
-    if (key.mv_size != id.size() || !view.contains(to_span(value))) continue;
-    std::memcpy(id.data(), key.mv_data, id.size());
-    if (except != nullptr && id == *except) continue;
-    if (const auto m = decode_manifest(to_span(value), id); m.is_ok()) counters.add(m.value());
-  }
-  if (rc != MDB_NOTFOUND) return lmdb_error(rc, "count the chunks");
-  return counters;
-}
-
-Status LmdbStore::write_counters(const Txn& txn, const StoreCounters& counters) {
-  const std::string bytes = encode_counters(counters);
-  MDB_val key = name_val("counters");
-  MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
-  return lmdb_error(mdb_put(txn.get(), env_.info(), &key, &value, 0), "write the counters");
+  BLEND_RETURN_IF_ERROR(writer.add(manifest, {record.data.data(), record.data.bytes()}));
+  return writer.commit();
 }
 
 Status LmdbStore::for_each(bool verify, const Visit& fn) {

@@ -1,0 +1,126 @@
+#include "store/chunk_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+namespace blend {
+namespace {
+
+MDB_val name_val(const char* name) { return {std::strlen(name), const_cast<char*>(name)}; }
+
+Result<StoreCounters> recount(const Txn& txn, const MapView& view, const Sha256* except) {
+  MDB_cursor* raw = nullptr;
+  int rc = mdb_cursor_open(txn.get(), txn.env().meta(), &raw);
+  if (rc != 0) return lmdb_error(rc, "count the chunks");
+  const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
+  StoreCounters counters;
+  MDB_val key{};
+  MDB_val value{};
+  while ((rc = mdb_cursor_get(raw, &key, &value, MDB_NEXT)) == 0) {
+    Sha256 id{};
+    if (key.mv_size != id.size() || !view.contains(to_span(value))) continue;
+    std::memcpy(id.data(), key.mv_data, id.size());
+    if (except != nullptr && id == *except) continue;
+    if (const auto m = decode_manifest(to_span(value), id); m.is_ok()) counters.add(m.value());
+  }
+  if (rc != MDB_NOTFOUND) return lmdb_error(rc, "count the chunks");
+  return counters;
+}
+
+}  // namespace
+
+Result<StoreCounters> read_counters(const Txn& txn, const MapView& view,
+                                    const StoreCommon& common) {
+  MDB_val key = name_val("counters");
+  MDB_val value{};
+  const int rc = mdb_get(txn.get(), txn.env().info(), &key, &value);
+  if (rc != 0 && rc != MDB_NOTFOUND) return lmdb_error(rc, "read the counters");
+  if (rc == 0 && view.contains(to_span(value))) {
+    if (auto counters = decode_counters(to_span(value)); counters.is_ok()) return counters;
+  }
+  common.event(BLEND_E_CORRUPT, "the counters of store '" + txn.env().path() +
+                                    "' were damaged and have been counted anew");
+  return recount(txn, view, nullptr);
+}
+
+Result<ChunkWriter> ChunkWriter::begin(StoreCommon& common) {
+  BLEND_ASSIGN(Txn txn, common.env->begin_write());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, common));
+  return ChunkWriter(common, std::move(txn), view, counters);
+}
+
+Status ChunkWriter::erase(const Sha256& id, bool* found) {
+  const auto repair = [&] {
+    return make_error(BLEND_E_CORRUPT,
+                      "chunk %s cannot be freed, for the header of one of its pages is damaged: "
+                      "store the sound chunks anew in another directory",
+                      to_hex(id).c_str());
+  };
+  MDB_val key = id_val(id);
+  MDB_val value{};
+  int rc = mdb_get(txn_.get(), txn_.env().meta(), &key, &value);
+  if (rc != 0 && rc != MDB_NOTFOUND) return lmdb_error(rc, "read");
+  if (rc == 0) {
+    *found = true;
+    if (!view_.header_is_sound(to_span(value))) return repair();
+    if (const auto old = decode_manifest(to_span(value), id); old.is_ok()) {
+      counters_.subtract(old.value());
+    } else {
+      // What it added to the counters cannot be known any more.
+      BLEND_ASSIGN(counters_, recount(txn_, view_, &id));
+    }
+    if (rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr); rc != 0)
+      return lmdb_error(rc, "free");
+  }
+  MDB_cursor* raw = nullptr;
+  rc = mdb_cursor_open(txn_.get(), txn_.env().chunks(), &raw);
+  if (rc != 0) return lmdb_error(rc, "read");
+  const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
+  PieceKey first(id, 0);
+  for (;;) {
+    key = first.val();
+    rc = mdb_cursor_get(raw, &key, &value, MDB_SET_RANGE);
+    if (rc != 0 || key.mv_size < id.size() || std::memcmp(key.mv_data, id.data(), id.size()) != 0) {
+      break;
+    }
+    *found = true;
+    if (!view_.header_is_sound(to_span(value))) return repair();
+    if (rc = mdb_cursor_del(raw, 0); rc != 0) break;
+  }
+  return rc == 0 || rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "read");
+}
+
+Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> stream) {
+  const Sha256& id = manifest.meta.id;
+  for (uint32_t i = 0; i < manifest.n_pieces(); ++i) {
+    const uint64_t at = uint64_t{i} * kPieceBytes;
+    PieceKey key(id, i);
+    MDB_val k = key.val();
+    MDB_val value{std::min<uint64_t>(kPieceBytes, stream.size() - at), nullptr};
+    const int rc = mdb_put(txn_.get(), txn_.env().chunks(), &k, &value, MDB_RESERVE);
+    if (rc != 0) return lmdb_error(rc, "write");
+    std::memcpy(value.mv_data, stream.data() + at, value.mv_size);
+  }
+  const std::string bytes = encode_manifest(manifest);
+  MDB_val k = id_val(id);
+  MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
+  if (const int rc = mdb_put(txn_.get(), txn_.env().meta(), &k, &value, 0); rc != 0) {
+    return lmdb_error(rc, "write");
+  }
+  counters_.add(manifest);
+  return Status::ok();
+}
+
+Status ChunkWriter::commit() {
+  const std::string bytes = encode_counters(counters_);
+  MDB_val key = name_val("counters");
+  MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
+  if (const int rc = mdb_put(txn_.get(), txn_.env().info(), &key, &value, 0); rc != 0) {
+    return lmdb_error(rc, "write the counters");
+  }
+  return lmdb_error(txn_.commit(), "commit");
+}
+
+}  // namespace blend
