@@ -76,6 +76,8 @@ extern "C" {
 #define BLEND_E_IO (-30)               /* the system refused; blend_error_detail() is the errno */
 #define BLEND_E_FULL (-32)             /* the store's quota or the disk is exhausted */
 #define BLEND_E_READ_ONLY (-34)        /* a write was asked of a store opened read-only */
+#define BLEND_E_NO_DEVICE (-36)        /* the backend asked for needs a library, driver or GPU that is
+                                          not here */
 #define BLEND_E_OUT_OF_MEMORY (-40)
 #define BLEND_E_CANCELLED (-42) /* blend_cancel_request() was called */
 #define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
@@ -139,14 +141,22 @@ typedef struct blend_ctx_options {
                          run on (sched_getaffinity). At most 1024. */
   blend_event_fn on_event; /* NULL: events are only counted (blend_store_stat) */
   void *event_user;
+  const char *backend; /* what computes: "cpu" (also NULL, the default), "cuda" or "cuda:N" (the
+                          N-th GPU that the driver shows, from 0), "auto" (the first GPU where one
+                          can be had, else the CPU, and on_event says why). Copied. */
 } blend_ctx_options;
 
 BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t struct_size);
 
-/* Starts the threads. `options` may be NULL for the defaults.
- * Errors: INVALID_ARGUMENT, INVALID_STRUCT, OUT_OF_MEMORY. */
+/* Starts the threads and, where a GPU was asked for, opens libblend_cuda.so (beside libblend.so, on
+ * the loader's path, or what the environment variable BLEND_CUDA_MODULE names) and its device.
+ * `options` may be NULL for the defaults. Errors: INVALID_ARGUMENT, INVALID_STRUCT, OUT_OF_MEMORY,
+ * NO_DEVICE (says what is missing: the library, the driver or the device), UNSUPPORTED (a device
+ * that is too old). */
 BLEND_API int32_t blend_ctx_create(blend_ctx **out, const blend_ctx_options *options,
                                    blend_error **err);
+/* What computes: "cpu", or "cuda:0 (NAME)". Valid while the context is open; "" when `ctx` is NULL. */
+BLEND_API const char *blend_ctx_backend(const blend_ctx *ctx);
 BLEND_API void blend_ctx_close(blend_ctx *ctx);
 
 /* ---- Model and tokenizer ----------------------------------------------------------------- */

@@ -37,11 +37,16 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
         fn(user, code, message.c_str());
       };
     }
+    BLEND_ASSIGN(const blend::BackendSpec backend, blend::parse_backend(o.backend));
     auto ctx = std::make_unique<blend_ctx>();
-    BLEND_ASSIGN(ctx->runtime, blend::Runtime::create(o.n_threads, std::move(events)));
+    BLEND_ASSIGN(ctx->runtime, blend::Runtime::create(o.n_threads, std::move(events), backend));
     *out = ctx.release();
     return blend::Status::ok();
   });
+}
+
+const char* blend_ctx_backend(const blend_ctx* ctx) {
+  return ctx == nullptr ? "" : ctx->runtime->backend().name();
 }
 
 void blend_ctx_close(blend_ctx* ctx) { delete ctx; }

@@ -26,7 +26,7 @@ struct FirstRelease;
   };                                           \
   static_assert(sizeof(type) >= (bytes), #type " shrank")
 
-BLEND_FIRST_RELEASE(blend_ctx_options, 24);
+BLEND_FIRST_RELEASE(blend_ctx_options, 32);
 BLEND_FIRST_RELEASE(blend_model_options, 32);
 BLEND_FIRST_RELEASE(blend_model_info, 136);
 BLEND_FIRST_RELEASE(blend_model_description, 112);

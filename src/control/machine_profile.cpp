@@ -82,7 +82,10 @@ std::string read_file(const std::string& path) {
 }  // namespace
 
 MachineKey machine_key(const Model& model) {
-  return {cpu_name(), model.runtime().pool().n_threads(), model.fingerprint()};
+  // What computes: the CPU by its own name, a GPU by the backend's.
+  const std::string backend = model.backend().name();
+  return {backend == "cpu" ? cpu_name() : backend, model.runtime().pool().n_threads(),
+          model.fingerprint()};
 }
 
 Result<PrefillTimes> measure_prefill(const std::shared_ptr<const Model>& model, uint64_t max_tokens,

@@ -2,11 +2,16 @@
 
 namespace blend {
 
-Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events) {
+Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
+                                                 const BackendSpec& backend) {
   std::shared_ptr<Runtime> runtime(new Runtime());
   runtime->events_ = std::move(events);
   BLEND_ASSIGN(runtime->pool_, ThreadPool::create(n_threads));
-  BLEND_ASSIGN(runtime->backend_, make_cpu_backend(*runtime->pool_));
+  std::string fallback;
+  BLEND_ASSIGN(runtime->backend_, make_backend(backend, *runtime->pool_, &fallback));
+  if (!fallback.empty() && runtime->events_) {
+    runtime->events_(BLEND_E_NO_DEVICE, "computing on the CPU: " + fallback);
+  }
   return runtime;
 }
 

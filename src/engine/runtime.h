@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "backend/backend.h"
+#include "backend/select.h"
 #include "base/cancel.h"
 #include "base/thread_pool.h"
 
@@ -13,7 +13,9 @@ namespace blend {
 // may be closed in any order.
 class Runtime {
  public:
-  static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events);
+  // Where an automatic choice falls back to the CPU, the event sink is told why.
+  static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
+                                                 const BackendSpec& backend = {});
 
   ThreadPool& pool() const { return *pool_; }
   Backend& backend() const { return *backend_; }

@@ -14,11 +14,12 @@
 #if defined(__LP64__)
 
 /* clang-format off */
-SIZE(blend_ctx_options, 24)
+SIZE(blend_ctx_options, 32)
 FIELD(blend_ctx_options, struct_size, 0, 4)
 FIELD(blend_ctx_options, n_threads, 4, 4)
 FIELD(blend_ctx_options, on_event, 8, 8)
 FIELD(blend_ctx_options, event_user, 16, 8)
+FIELD(blend_ctx_options, backend, 24, 8)
 
 SIZE(blend_model_options, 32)
 FIELD(blend_model_options, struct_size, 0, 4)
@@ -382,6 +383,7 @@ VALUE(BLEND_E_CORRUPT, -28)
 VALUE(BLEND_E_IO, -30)
 VALUE(BLEND_E_FULL, -32)
 VALUE(BLEND_E_READ_ONLY, -34)
+VALUE(BLEND_E_NO_DEVICE, -36)
 VALUE(BLEND_E_OUT_OF_MEMORY, -40)
 VALUE(BLEND_E_CANCELLED, -42)
 VALUE(BLEND_E_CALLBACK, -44)

@@ -7,6 +7,9 @@
 #define INVALID BLEND_E_INVALID_ARGUMENT
 
 void arguments_of_open(const fixture* f) {
+  static const char* const kNoBackend[] = {
+      "", "tpu", "CPU", "cuda:", "cuda:-1", "cuda:1x", "cuda0"};
+  size_t i;
   blend_ctx* ctx = NULL;
   blend_model* model = NULL;
   blend_store* store = NULL;
@@ -16,8 +19,23 @@ void arguments_of_open(const fixture* f) {
   c.n_threads = 1025;
   CHECK_SAYS(INVALID, "1025", blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);
+  c.n_threads = 1;
+  for (i = 0; i < sizeof kNoBackend / sizeof *kNoBackend; ++i) {
+    c.backend = kNoBackend[i];
+    CHECK_SAYS(INVALID, "'cuda:N'", blend_ctx_create(&ctx, &c, &err));
+  }
+  c.backend = "cuda:9999"; /* nobody has so many */
+  CHECK_CODE(BLEND_E_NO_DEVICE, blend_ctx_create(&ctx, &c, &err));
+  CHECK(ctx == NULL);
+  c.backend = "auto";
+  CHECK_OK(blend_ctx_create(&ctx, &c, &err));
+  REQUIRE(ctx != NULL);
+  CHECK(strncmp(blend_ctx_backend(ctx), "cpu", 3) == 0 ||
+        strncmp(blend_ctx_backend(ctx), "cuda:0 (", 8) == 0);
+  blend_ctx_close(ctx);
   ctx = open_ctx();
   REQUIRE(ctx != NULL);
+  CHECK(strcmp(blend_ctx_backend(ctx), "cpu") == 0);
 
   CHECK_SAYS(BLEND_E_NOT_FOUND, "nothing-here",
              blend_model_open(&model, ctx, path_in(f, "nothing-here.gguf"), NULL, &err));

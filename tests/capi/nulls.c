@@ -15,6 +15,7 @@ void nulls_context(const fixture* f) {
   CHECK_OK(blend_ctx_create(&ctx, NULL, &err)); /* no options: the defaults */
   blend_ctx_close(ctx);
   blend_ctx_close(NULL);
+  CHECK(strcmp(blend_ctx_backend(NULL), "") == 0);
 
   CHECK_CODE(INVALID, blend_cancel_create(NULL, &err));
   blend_cancel_request(NULL);

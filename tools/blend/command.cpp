@@ -28,11 +28,21 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_option("--threads", options.threads, "Compute threads; 0 = the CPUs of this process")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  add_backend_option(app, options);
+}
+
+void add_backend_option(CLI::App& app, CommonOptions& options) {
+  app.add_option(
+         "--backend", options.backend,
+         "What computes: cpu, cuda (the first GPU), cuda:N, or auto (a GPU where one can be "
+         "had)")
+      ->capture_default_str();
 }
 
 blendpp::Context make_context(const CommonOptions& options) {
   blendpp::ContextOptions context;
   context.n_threads = options.threads;
+  context.backend = options.backend.c_str();
   context.events = [](int32_t code, const char* message) {
     print_note(std::string(message) + " (" + blend_code_name(code) + ")");
   };

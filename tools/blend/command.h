@@ -40,8 +40,10 @@ class CommandError : public std::runtime_error {
 struct CommonOptions {
   bool json = false;
   uint32_t threads = 0;
+  std::string backend = "cpu";
 };
 void add_common_options(CLI::App& app, CommonOptions& options);
+void add_backend_option(CLI::App& app, CommonOptions& options);
 
 // A context with the asked threads, its events sent to stderr.
 blendpp::Context make_context(const CommonOptions& options);

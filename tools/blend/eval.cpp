@@ -275,6 +275,7 @@ void register_eval(CLI::App& app) {
                    "Compute threads; 0 = the CPUs of this process")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  add_backend_option(*command, options->common);
   command->footer(
       "Full prefill is always run: it is the reference. The prompt is BOS and the system text, "
       "the\n"

@@ -1,0 +1,26 @@
+// Which backend a context asks for, by name, and how it comes to be.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+
+namespace blend {
+
+struct BackendSpec {
+  enum class Kind : uint8_t { cpu, cuda, automatic };
+  Kind kind = Kind::cpu;
+  int32_t device = 0;  // of cuda
+};
+
+// "cpu", "cuda", "cuda:N" or "auto"; null is "cpu". INVALID_ARGUMENT names what is possible.
+Result<BackendSpec> parse_backend(const char* name);
+
+// NO_DEVICE says what is missing for a cuda backend: the library, the driver or the device.
+// automatic: cuda where it can be had, else cpu; `fallback` (may be null) then says why.
+Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPool& pool,
+                                              std::string* fallback);
+
+}  // namespace blend

@@ -1,0 +1,80 @@
+// Which backend a name stands for, and what is said where it cannot be had.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "backend/module.h"
+#include "backend/select.h"
+#include "engine/runtime.h"
+
+namespace blend {
+namespace {
+
+// The module that the test asks for, instead of the one that may be installed.
+class BackendSelect : public testing::Test {
+ protected:
+  void SetUp() override {
+    auto pool = ThreadPool::create(1);
+    ASSERT_TRUE(pool.is_ok());
+    pool_ = std::move(pool.value());
+  }
+  void TearDown() override { unsetenv("BLEND_CUDA_MODULE"); }
+  static void use_module(const char* path) { setenv("BLEND_CUDA_MODULE", path, 1); }
+
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+TEST_F(BackendSelect, Names) {
+  const auto kind = [](const char* name) { return parse_backend(name)->kind; };
+  EXPECT_EQ(kind(nullptr), BackendSpec::Kind::cpu);
+  EXPECT_EQ(kind("cpu"), BackendSpec::Kind::cpu);
+  EXPECT_EQ(kind("auto"), BackendSpec::Kind::automatic);
+  EXPECT_EQ(kind("cuda"), BackendSpec::Kind::cuda);
+  EXPECT_EQ(parse_backend("cuda")->device, 0);
+  EXPECT_EQ(parse_backend("cuda:0")->device, 0);
+  EXPECT_EQ(parse_backend("cuda:12")->device, 12);
+  for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cuda:1 ", "cuda:99999999999", "cpu:0"}) {
+    const auto spec = parse_backend(name);
+    EXPECT_EQ(spec.status().code(), BLEND_E_INVALID_ARGUMENT) << name;
+    EXPECT_NE(spec.status().message().find(name), std::string::npos);
+  }
+}
+
+TEST_F(BackendSelect, AModuleThatIsNotThere) {
+  use_module("/nonexistent/libblend_cuda.so");
+  const auto backend = make_backend({BackendSpec::Kind::cuda, 0}, *pool_, nullptr);
+  EXPECT_EQ(backend.status().code(), BLEND_E_NO_DEVICE);
+  EXPECT_NE(backend.status().message().find("/nonexistent/libblend_cuda.so"), std::string::npos);
+  EXPECT_NE(backend.status().message().find("'cpu'"), std::string::npos) << "the way out";
+}
+
+TEST_F(BackendSelect, ALibraryThatIsNoModule) {
+  use_module("libm.so.6");
+  const auto backend = make_backend({BackendSpec::Kind::cuda, 0}, *pool_, nullptr);
+  EXPECT_EQ(backend.status().code(), BLEND_E_NO_DEVICE);
+  EXPECT_NE(backend.status().message().find(kCudaModuleEntry), std::string::npos);
+}
+
+TEST_F(BackendSelect, AutomaticFallsBackAndSaysWhy) {
+  use_module("/nonexistent/libblend_cuda.so");
+  std::string why;
+  const auto backend = make_backend({BackendSpec::Kind::automatic, 0}, *pool_, &why);
+  ASSERT_TRUE(backend.is_ok());
+  EXPECT_STREQ(backend.value()->name(), "cpu");
+  EXPECT_NE(why.find("cannot be loaded"), std::string::npos);
+
+  int32_t code = 0;
+  std::string message;
+  const auto runtime = Runtime::create(1,
+                                       [&](int32_t c, const std::string& m) {
+                                         code = c;
+                                         message = m;
+                                       },
+                                       {BackendSpec::Kind::automatic, 0});
+  ASSERT_TRUE(runtime.is_ok());
+  EXPECT_EQ(code, BLEND_E_NO_DEVICE);
+  EXPECT_NE(message.find(why), std::string::npos);
+}
+
+}  // namespace
+}  // namespace blend
