@@ -23,15 +23,26 @@
 
 namespace blend {
 
-// Device memory, freed with the object.
+// Memory of the device, or of the host where allocate_host() gave it; freed with the object, not
+// before operations that were issued with it are done.
 class DeviceBuffer {
  public:
   virtual ~DeviceBuffer() = default;
   virtual void* data() const = 0;
 };
 
-// A view of activations: row-major, contiguous, of the backend's activation type. Shapes are given
-// as [rows, cols] where tensors are passed.
+// What operations that were issued before it was made still read of host memory. Used by any one
+// thread at a time.
+class Fence {
+ public:
+  virtual ~Fence() = default;
+  // Blocks until they have read it.
+  virtual void wait() = 0;
+};
+
+// A view of activations: row-major, contiguous. elem_bytes tells the type: activation_bytes() are
+// f32, and where operand_bytes() are fewer, those are bf16. Shapes are given as [rows, cols] where
+// tensors are passed.
 struct Tensor {
   void* data = nullptr;
   int64_t rows = 0;
@@ -65,7 +76,8 @@ class KvCache {
   virtual uint32_t capacity() const = 0;  // slots
 };
 
-// A run of consecutive stored rows, in host memory; K before RoPE.
+// A run of consecutive stored rows, in host memory; K before RoPE. Operations may read it after
+// they have returned if it lies in memory of allocate_host(): fence() says until when.
 struct StoredRun {
   const std::byte* k = nullptr;  // [n_rows, kv_dim] of dtype
   const std::byte* v = nullptr;  // [n_rows, kv_dim] of dtype
@@ -130,10 +142,22 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  virtual int64_t activation_bytes() const = 0;  // per element
+  // Per element of the residual stream, K | V, logits and whatever else is kept or summed up: f32.
+  virtual int64_t activation_bytes() const = 0;
+  // Per element of rows that only feed a GEMM or attention: normed rows, Q, the feed-forward's
+  // inner rows. Operations on them take either type.
+  virtual int64_t operand_bytes() const { return activation_bytes(); }
+  // Rows that should pass through a layer's wide scratch at once.
+  virtual uint32_t block_rows() const { return 512; }
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;
+  // Host memory that the device reads without a detour, at a page's alignment.
+  virtual Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) = 0;
+  // Null: nothing that was issued still reads host memory.
+  virtual Result<std::unique_ptr<Fence>> fence() { return std::unique_ptr<Fence>(); }
+  // OUT_OF_MEMORY names the bytes that weights of so many elements need and those that are free.
+  virtual Status check_room(uint64_t /*n_elements*/) { return Status::ok(); }
   virtual Status download(const Tensor& src, float* dst) = 0;  // dst: host [rows, cols]
 
   // ---- Weights. NUMERIC names the tensor that holds a NaN or infinity.

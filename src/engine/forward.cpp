@@ -4,31 +4,27 @@
 #include <cmath>
 
 namespace blend {
-namespace {
-
-// Rows in the wide scratch: enough for GEMM to run at full speed, and 512 x 2 x d_ff floats bound
-// the memory of a long prompt (32 MiB for a 1B shape instead of 200 at 3 K rows).
-constexpr uint32_t kBlockRows = 512;
-
-}  // namespace
 
 Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t max_rows) {
   std::unique_ptr<Forward> f(new Forward(model));
   const ModelConfig& c = model.config();
   Backend& b = model.backend();
-  f->block_ = std::min(max_rows, kBlockRows);
-  const auto allocate = [&](std::unique_ptr<DeviceBuffer>& out, size_t rows,
-                            size_t cols) -> Status {
-    BLEND_ASSIGN(out, b.allocate(rows * cols * static_cast<size_t>(b.activation_bytes())));
+  // Enough rows for GEMM to run at full speed; 512 x 2 x d_ff floats bound the memory of a long
+  // prompt (32 MiB for a 1B shape instead of 200 at 3 K rows).
+  f->block_ = std::min(max_rows, b.block_rows());
+  const auto allocate = [&](std::unique_ptr<DeviceBuffer>& out, size_t rows, size_t cols,
+                            int64_t bytes) -> Status {
+    BLEND_ASSIGN(out, b.allocate(rows * cols * static_cast<size_t>(bytes)));
     return Status::ok();
   };
-  BLEND_RETURN_IF_ERROR(allocate(f->x_, max_rows, c.d_model));
-  BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, size_t{2} * c.kv_dim()));
-  BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model));
-  BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim()));
-  BLEND_RETURN_IF_ERROR(allocate(f->wide_, f->block_, size_t{2} * c.d_ff));
-  BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff));
-  BLEND_RETURN_IF_ERROR(allocate(f->logits_, 1, c.n_vocab));
+  const int64_t kept = b.activation_bytes(), operand = b.operand_bytes();
+  BLEND_RETURN_IF_ERROR(allocate(f->x_, max_rows, c.d_model, kept));
+  BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, size_t{2} * c.kv_dim(), kept));
+  BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model, operand));
+  BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim(), operand));
+  BLEND_RETURN_IF_ERROR(allocate(f->wide_, f->block_, size_t{2} * c.d_ff, operand));
+  BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff, operand));
+  BLEND_RETURN_IF_ERROR(allocate(f->logits_, 1, c.n_vocab, kept));
   return f;
 }
 
@@ -43,7 +39,7 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor normed = view(*normed_, rows, c.d_model);
+    const Tensor normed = operand(*normed_, rows, c.d_model);
     BLEND_RETURN_IF_ERROR(b.rms_norm(x.slice(first, rows), *w.attn_norm, c.rms_eps, normed));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.kv, normed, kv.slice(first, rows), false));
   }
@@ -70,14 +66,14 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor xb = x.slice(first, rows);
-    const Tensor normed = view(*normed_, rows, c.d_model);
-    const Tensor q = view(*q_, rows, c.q_dim());
+    const Tensor normed = operand(*normed_, rows, c.d_model);
+    const Tensor q = operand(*q_, rows, c.q_dim());
     BLEND_RETURN_IF_ERROR(project_q(layer, rope, xb, pos + first, normed, q));
     BLEND_RETURN_IF_ERROR(b.attention(cache, cache_layer, q, pos + first, q));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.attn_out, q, xb, true));
 
-    const Tensor wide = view(*wide_, rows, 2 * c.d_ff);
-    const Tensor act = view(*act_, rows, c.d_ff);
+    const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
+    const Tensor act = operand(*act_, rows, c.d_ff);
     BLEND_RETURN_IF_ERROR(watch.check());
     BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.gate_up, normed, wide, false));
@@ -95,8 +91,8 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const RopeT
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor normed = view(*normed_, rows, c.d_model);
-    const Tensor q = view(*q_, rows, c.q_dim());
+    const Tensor normed = operand(*normed_, rows, c.d_model);
+    const Tensor q = operand(*q_, rows, c.q_dim());
     BLEND_RETURN_IF_ERROR(project_q(layer, rope, x.slice(first, rows), pos + first, normed, q));
     BLEND_RETURN_IF_ERROR(model_.backend().attention_mass(cache, layer, q, pos + first, mass));
   }
@@ -108,7 +104,7 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const RopeT
 Status Forward::logits(Tensor x, float* logits) {
   const ModelConfig& c = model_.config();
   Backend& b = model_.backend();
-  const Tensor normed = view(*normed_, 1, c.d_model);
+  const Tensor normed = operand(*normed_, 1, c.d_model);
   const Tensor out = view(*logits_, 1, c.n_vocab);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
   BLEND_RETURN_IF_ERROR(b.matmul(model_.output(), normed, out, false));

@@ -50,6 +50,10 @@ class Forward {
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
     return {buffer.data(), rows, cols, model_.backend().activation_bytes()};
   }
+  // The same of what only feeds a GEMM or attention.
+  Tensor operand(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
+    return {buffer.data(), rows, cols, model_.backend().operand_bytes()};
+  }
 
   const Model& model_;
   uint32_t block_ = 0;                    // rows that pass through the wide scratch at once

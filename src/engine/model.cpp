@@ -44,6 +44,7 @@ Status Model::pack(const Watch& watch) {
     return Status::ok();
   };
 
+  BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
   BLEND_ASSIGN(embedding_, b.load_table(source_->tensor(TensorRole::embedding, 0)));
   weight_bytes_ += embedding_->bytes();
   BLEND_RETURN_IF_ERROR(vector(output_norm_, 0, TensorRole::output_norm));

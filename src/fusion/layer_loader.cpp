@@ -18,8 +18,9 @@ LayerLoader::LayerLoader(std::vector<Item> items, uint32_t n_layers, uint32_t de
                          const Stopwatch& clock)
     : items_(std::move(items)), n_layers_(n_layers), depth_(depth), clock_(clock) {}
 
-Result<std::unique_ptr<LayerLoader>> LayerLoader::start(std::vector<Item> items, uint32_t n_layers,
-                                                        uint32_t depth, const Stopwatch& clock) {
+Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::vector<Item> items,
+                                                        uint32_t n_layers, uint32_t depth,
+                                                        const Stopwatch& clock) {
   std::unique_ptr<LayerLoader> l(new LayerLoader(std::move(items), n_layers, depth, clock));
   l->first_layer_ = n_layers;
   size_t slot_bytes = 0;
@@ -31,8 +32,9 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(std::vector<Item> items,
   }
   l->next_staged_ = l->next_released_ = l->first_layer_;
   l->staged_.resize(depth);
+  l->fences_.resize(depth);
   for (uint32_t i = 0; i < depth; ++i) {
-    BLEND_ASSIGN(AlignedBuffer slot, AlignedBuffer::allocate(slot_bytes));
+    BLEND_ASSIGN(auto slot, backend.allocate_host(slot_bytes));
     l->slots_.push_back(std::move(slot));
   }
   try {
@@ -60,9 +62,10 @@ Result<const StagedLayer*> LayerLoader::acquire(uint32_t layer) {
   return &staged_[layer % depth_];
 }
 
-void LayerLoader::release(uint32_t layer) {
+void LayerLoader::release(uint32_t layer, std::unique_ptr<Fence> fence) {
   {
     std::lock_guard lock(mutex_);
+    fences_[layer % depth_] = std::move(fence);
     next_released_ = layer + 1;
   }
   changed_.notify_all();
@@ -92,15 +95,19 @@ void LayerLoader::reader_main() {
     for (uint32_t layer = item.first_layer; layer < end; ++layer) item.source->prefetch(layer);
   }
   for (uint32_t layer = first_layer_; layer < n_layers_; ++layer) {
+    std::unique_ptr<Fence> fence;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stop_ || layer < next_released_ + depth_; });
       if (stop_) return;
+      fence = std::move(fences_[layer % depth_]);
     }
+    if (fence != nullptr) fence->wait();
     size_t failed = 0;
     Status status;
     try {
-      status = read_layer(layer, staged_[layer % depth_], slots_[layer % depth_].data(), failed);
+      status = read_layer(layer, staged_[layer % depth_],
+                          static_cast<std::byte*>(slots_[layer % depth_]->data()), failed);
     } catch (const std::bad_alloc&) {
       status = Status::out_of_memory();
     }

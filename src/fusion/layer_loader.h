@@ -12,7 +12,7 @@
 #include <thread>
 #include <vector>
 
-#include "base/buffer.h"
+#include "backend/backend.h"
 #include "fusion/clock.h"
 #include "store/chunk.h"
 
@@ -34,9 +34,11 @@ class LayerLoader {
     ChunkSource* source = nullptr;
     uint32_t first_layer = 0;  // layers before it are not needed of this chunk
   };
-  // Reads layers first .. n_layers-1, where first is the least first_layer.
-  static Result<std::unique_ptr<LayerLoader>> start(std::vector<Item> items, uint32_t n_layers,
-                                                    uint32_t depth, const Stopwatch& clock);
+  // Reads layers first .. n_layers-1, where first is the least first_layer, into host memory of
+  // `backend`, which must outlive the loader.
+  static Result<std::unique_ptr<LayerLoader>> start(Backend& backend, std::vector<Item> items,
+                                                    uint32_t n_layers, uint32_t depth,
+                                                    const Stopwatch& clock);
   ~LayerLoader();
   LayerLoader(const LayerLoader&) = delete;
   LayerLoader& operator=(const LayerLoader&) = delete;
@@ -44,7 +46,8 @@ class LayerLoader {
   // Blocks until `layer` is staged. Layers must be taken in order and released before `depth` more
   // are taken. On failure failed_item() says whose read it was.
   Result<const StagedLayer*> acquire(uint32_t layer);
-  void release(uint32_t layer);
+  // `fence` (may be null): what still reads the layer; its memory is not written before that.
+  void release(uint32_t layer, std::unique_ptr<Fence> fence = nullptr);
   size_t failed_item() const { return failed_item_; }
 
  private:
@@ -57,17 +60,18 @@ class LayerLoader {
   const uint32_t depth_;
   const Stopwatch& clock_;
   uint32_t first_layer_ = 0;
-  std::vector<size_t> offsets_;       // of each item inside a slot
-  std::vector<AlignedBuffer> slots_;  // [depth]
-  std::vector<StagedLayer> staged_;   // [depth]
+  std::vector<size_t> offsets_;                       // of each item inside a slot
+  std::vector<std::unique_ptr<DeviceBuffer>> slots_;  // [depth]
+  std::vector<StagedLayer> staged_;                   // [depth]
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  uint32_t next_staged_ = 0;    // layers below are staged; guarded by mutex_
-  uint32_t next_released_ = 0;  // layers below are free again; guarded by mutex_
-  bool stop_ = false;           // guarded by mutex_
-  Status error_;                // guarded by mutex_
-  size_t failed_item_ = 0;      // written before error_
+  uint32_t next_staged_ = 0;                    // layers below are staged; guarded by mutex_
+  uint32_t next_released_ = 0;                  // layers below are free again; guarded by mutex_
+  std::vector<std::unique_ptr<Fence>> fences_;  // [depth]: who still reads; guarded by mutex_
+  bool stop_ = false;                           // guarded by mutex_
+  Status error_;                                // guarded by mutex_
+  size_t failed_item_ = 0;                      // written before error_
   std::thread reader_;
 };
 

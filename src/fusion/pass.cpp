@@ -35,8 +35,8 @@ Status Pass::start_loader() {
   loaded_segments_ = std::move(chunks.segments);
   first_load_ = chunks.first_layer;
   if (chunks.items.empty()) return Status::ok();
-  BLEND_ASSIGN(loader_,
-               LayerLoader::start(std::move(chunks.items), n_layers_, plan_.ring_depth, clock_));
+  BLEND_ASSIGN(loader_, LayerLoader::start(model_->backend(), std::move(chunks.items), n_layers_,
+                                           plan_.ring_depth, clock_));
   return Status::ok();
 }
 
@@ -143,7 +143,10 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     mark_computed();
     if (corrector_ != nullptr) BLEND_RETURN_IF_ERROR(corrector_->keep(computed_));
   }
-  if (staged != nullptr) loader_->release(layer);
+  if (staged != nullptr) {
+    BLEND_ASSIGN(std::unique_ptr<Fence> fence, b.fence());
+    loader_->release(layer, std::move(fence));
+  }
 
   // Behind the last layer only the last row's output is read.
   if (layer + 1 == n_layers_) BLEND_RETURN_IF_ERROR(keep_rows({plan_.n_rows() - 1}));

@@ -35,7 +35,7 @@ Result<std::unique_ptr<StepPlacer>> StepPlacer::start(Backend& backend,
       new StepPlacer(backend, std::move(rope), plan, chunks.segments, n_layers, clock));
   p->first_layer_ = p->placed_ = std::min(chunks.first_layer, n_layers);
   if (chunks.items.empty() || p->first_layer_ == n_layers) return p;
-  BLEND_ASSIGN(p->loader_, LayerLoader::start(chunks.items, n_layers, kRingDepth, clock));
+  BLEND_ASSIGN(p->loader_, LayerLoader::start(backend, chunks.items, n_layers, kRingDepth, clock));
   try {
     p->thread_ = std::thread([placer = p.get()] { placer->main(); });
   } catch (const std::system_error& e) {

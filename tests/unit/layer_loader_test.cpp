@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <future>
 #include <mutex>
 #include <set>
 #include <vector>
@@ -57,7 +58,9 @@ class FakeSource : public ChunkSource {
 
 std::unique_ptr<LayerLoader> start(std::vector<LayerLoader::Item> items, uint32_t depth,
                                    const Stopwatch& clock) {
-  auto loader = LayerLoader::start(std::move(items), 6, depth, clock);
+  static const auto pool = std::move(*ThreadPool::create(1));
+  static const auto backend = std::move(*make_cpu_backend(*pool));
+  auto loader = LayerLoader::start(*backend, std::move(items), 6, depth, clock);
   EXPECT_TRUE(loader.is_ok());
   return std::move(*loader);
 }
@@ -103,6 +106,36 @@ TEST(LayerLoader, ReadsAheadWhileALayerIsHeldAndStopsAtTheRingsEnd) {
   EXPECT_EQ(static_cast<uint32_t>((*staged)->chunks[0][0]), 16u);
   loader->release(0);
   EXPECT_TRUE(a.wait_read(4));
+}
+
+// A device that is slow to copy a layer: its memory must not be written meanwhile.
+TEST(LayerLoader, WaitsForWhoStillReadsALayerThatWasGivenBack) {
+  class SlowReader final : public Fence {
+   public:
+    SlowReader(const std::byte* data, std::promise<uint32_t> seen)
+        : data_(data), seen_(std::move(seen)) {}
+    void wait() override {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      seen_.set_value(static_cast<uint32_t>(*data_));
+    }
+
+   private:
+    const std::byte* data_;
+    std::promise<uint32_t> seen_;
+  };
+  const Stopwatch clock;
+  FakeSource a(1, 5);
+  auto loader = start({{&a, 0}}, 2, clock);
+  auto staged = loader->acquire(0);
+  ASSERT_TRUE(staged.is_ok());
+  std::promise<uint32_t> promise;
+  auto seen = promise.get_future();
+  loader->release(0, std::make_unique<SlowReader>((*staged)->chunks[0], std::move(promise)));
+  ASSERT_TRUE(loader->acquire(1).is_ok());
+  loader->release(1);
+  ASSERT_TRUE(loader->acquire(2).is_ok());  // in the slot of layer 0
+  ASSERT_EQ(seen.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+  EXPECT_EQ(seen.get(), 16u) << "layer 0 was overwritten before it was read";
 }
 
 TEST(LayerLoader, StartsAtTheFirstLayerThatAnyChunkNeeds) {

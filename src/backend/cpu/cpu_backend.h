@@ -18,6 +18,9 @@ class CpuBackend final : public Backend {
   int64_t activation_bytes() const override { return sizeof(float); }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
+  Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {
+    return allocate(bytes);
+  }
   Status download(const Tensor& src, float* dst) override;
 
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
