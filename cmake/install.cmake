@@ -4,6 +4,11 @@ include(CMakePackageConfigHelpers)
 install(TARGETS blend EXPORT blendTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT runtime
     NAMELINK_COMPONENT development)
+if(TARGET blend_cuda)
+  # Found beside libblend.so; its own libraries are the CUDA toolkit's or the driver's.
+  set_target_properties(blend_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
+  install(TARGETS blend_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
+endif()
 install(FILES include/blend/blend.h include/blend/blend.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)

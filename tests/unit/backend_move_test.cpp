@@ -48,7 +48,7 @@ std::vector<float> BackendMove::attend(const Shape& shape, const KvCache& cache,
 namespace {
 
 TEST_P(BackendMove, RowsAreAsIfWrittenAtTheirNewPlace) {
-  for (int round = 0; round < 30; ++round) {
+  for (int round = 0; round < rounds(30); ++round) {
     const Shape s = shape(round);
     const auto before = static_cast<uint32_t>(number(1, s.capacity - 1));  // rows that stay
     const auto n = static_cast<uint32_t>(number(1, s.capacity - before));  // rows that move
@@ -76,12 +76,12 @@ TEST_P(BackendMove, RowsAreAsIfWrittenAtTheirNewPlace) {
     const auto q = normal(size_t{2} * s.config.q_dim());
     const auto want = attend(s, **direct, 1, **rope, q, to + n);
     const auto got = attend(s, **moved, 1, **rope, q, to + n);
-    ASSERT_NO_FATAL_FAILURE(expect_close(got, {want.begin(), want.end()}));
+    ASSERT_NO_FATAL_FAILURE(expect_near(got, {want.begin(), want.end()}));
   }
 }
 
 TEST_P(BackendMove, WithoutATurnRowsGoToAnotherCacheAndBackBitForBit) {
-  for (int round = 0; round < 10; ++round) {
+  for (int round = 0; round < rounds(10); ++round) {
     const Shape s = shape(round);
     const uint32_t n = s.capacity / 2, first = s.capacity - n;
     auto rope = backend_->make_rope(s.config.rope, s.capacity);

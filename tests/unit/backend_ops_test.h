@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <random>
@@ -19,11 +20,12 @@ namespace blend::test {
 struct BackendCase {
   std::string name;
   uint32_t n_threads = 1;
-  // Relative to the largest element of a result; f32 backends 1e-5.
+  // Relative to the largest element of a result, where all is f32.
   double tolerance = 1e-5;
+  // The same where a backend of 16-bit weights, operands or caches rounds to them.
+  double tolerance_16 = 1e-5;
+  double rounds = 1;  // of the usual number: emulation is slow
   std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)> make;
-  // Host -> device tensor memory; the Backend interface has only download().
-  std::function<void(const std::vector<float>&, void*)> upload;
 };
 
 class BackendOps : public testing::TestWithParam<BackendCase> {
@@ -41,9 +43,18 @@ class BackendOps : public testing::TestWithParam<BackendCase> {
   Owned make_tensor(const std::vector<float>& values, int64_t rows, int64_t cols);
   Owned make_empty(int64_t rows, int64_t cols);
   std::vector<float> host(const Tensor& t);
+  int rounds(int usual) const { return std::max(4, static_cast<int>(usual * GetParam().rounds)); }
   // n distinct positions below limit, ascending.
   std::vector<uint32_t> positions(size_t n, size_t limit);
-  void expect_close(const std::vector<float>& got, const std::vector<double>& want);
+  void expect_close(const std::vector<float>& got, const std::vector<double>& want) {
+    expect_within(got, want, GetParam().tolerance);
+  }
+  // Where a backend may have rounded to 16 bits on the way.
+  void expect_near(const std::vector<float>& got, const std::vector<double>& want) {
+    expect_within(got, want, GetParam().tolerance_16);
+  }
+  static void expect_within(const std::vector<float>& got, const std::vector<double>& want,
+                            double tolerance);
 
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Backend> backend_;

@@ -2,8 +2,6 @@
 // every SIMD target.
 #include <hwy/targets.h>
 
-#include <cstring>
-
 #include "cpu/simd.h"
 #include "unit/backend_ops_test.h"
 
@@ -22,9 +20,6 @@ BackendCase cpu(std::string name, uint32_t n_threads, int64_t target) {
       hwy::GetChosenTarget().DeInit();
     }
     return make_cpu_backend(pool);
-  };
-  c.upload = [](const std::vector<float>& values, void* to) {
-    if (!values.empty()) std::memcpy(to, values.data(), values.size() * sizeof(float));
   };
   return c;
 }

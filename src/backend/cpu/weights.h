@@ -1,10 +1,8 @@
 // Weights other than matrices: the embedding table and the norms' vectors.
 #pragma once
 
-#include <cmath>
-#include <string>
-
 #include "backend/backend.h"
+#include "backend/weight_error.h"
 #include "base/buffer.h"
 
 namespace blend::cpu {
@@ -41,21 +39,5 @@ class CpuVector final : public Weight {
   AlignedBuffer data_;
   int64_t n_;
 };
-
-// The error for `value`, found at element `index` of `tensor`.
-inline Status not_finite(const TensorView& tensor, size_t index, float value) {
-  std::string place;
-  if (tensor.shape.size() == 2) {
-    const size_t cols = static_cast<size_t>(tensor.shape[1]);
-    place = std::to_string(index / cols) + ", " + std::to_string(index % cols);
-  } else {
-    place = std::to_string(index);
-  }
-  return make_error(BLEND_E_NUMERIC,
-                    "tensor '%s' holds %s at [%s]: the weights are damaged; fetch or convert the "
-                    "model again",
-                    tensor.name.c_str(), std::isnan(value) ? "a NaN" : "an infinity",
-                    place.c_str());
-}
 
 }  // namespace blend::cpu

@@ -1,0 +1,48 @@
+# The CUDA backend's sources, and whether libblend_cuda.so is built of them. The same sources are
+# also compiled for the host, by tests/simt.cmake, where there is no CUDA at all.
+set(BLEND_CUDA "AUTO" CACHE STRING "Build libblend_cuda.so: AUTO (where nvcc is found), ON or OFF")
+set_property(CACHE BLEND_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(BLEND_CUDA_ARCHITECTURES "80;86;89;90;100" CACHE STRING
+    "Compute capabilities that libblend_cuda.so is built for")
+
+set(BLEND_CUDA_KERNELS attention.cu attention_mass.cu deviation.cu kv_rows.cu rms_norm.cu rope.cu
+    rows.cu swiglu.cu top_k.cu)
+list(TRANSFORM BLEND_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
+set(BLEND_CUDA_HOST attention_ops.cpp cuda_backend.cpp device.cpp fusion_ops.cpp gemm.cpp
+    host_ops.cpp stager.cpp)
+list(TRANSFORM BLEND_CUDA_HOST PREPEND ${PROJECT_SOURCE_DIR}/src/backend/cuda/)
+set(BLEND_CUDA_HOST_ENTRY ${PROJECT_SOURCE_DIR}/src/backend/cuda/module.cpp)
+
+set(BLEND_HAS_CUDA OFF)
+if(NOT BLEND_CUDA STREQUAL "OFF")
+  # CMake asks nvcc for its default architecture, which CMake 3.25 does not know of CUDA 13: ours.
+  set(CMAKE_CUDA_ARCHITECTURES ${BLEND_CUDA_ARCHITECTURES})
+  find_program(BLEND_NVCC nvcc HINTS ENV CUDA_HOME ENV CUDA_PATH
+               PATHS /usr/local/cuda PATH_SUFFIXES bin)
+  if(BLEND_NVCC)
+    set(CMAKE_CUDA_COMPILER ${BLEND_NVCC})
+    if(BLEND_CCACHE AND NOT CMAKE_CUDA_COMPILER_LAUNCHER)
+      set(CMAKE_CUDA_COMPILER_LAUNCHER ${BLEND_CCACHE})
+    endif()
+    include(CheckLanguage)
+    check_language(CUDA)
+    find_package(CUDAToolkit QUIET)
+    if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cublasLt AND TARGET CUDA::cudart_static)
+      set(BLEND_HAS_CUDA ON)
+    endif()
+  endif()
+  if(NOT BLEND_HAS_CUDA AND BLEND_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "BLEND_CUDA is ON, but nvcc, cudart_static and cublasLt are not all found: "
+                        "install the CUDA toolkit 13 or set BLEND_CUDA=OFF")
+  endif()
+endif()
+if(BLEND_HAS_CUDA)
+  enable_language(CUDA)
+  if(NOT CMAKE_CUDA20_STANDARD_COMPILE_OPTION)  # CMake 3.25 does not know that nvcc 13 has it
+    set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+    set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+  endif()
+  message(STATUS "libblend_cuda.so: with ${BLEND_NVCC} for ${BLEND_CUDA_ARCHITECTURES}")
+else()
+  message(STATUS "libblend_cuda.so: not built (BLEND_CUDA=${BLEND_CUDA})")
+endif()

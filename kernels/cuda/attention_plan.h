@@ -1,0 +1,83 @@
+// How the work of one attention call is cut into blocks: host code, the same for every device.
+//
+// The query heads that share a KV head (GQA) are packed: "m-row" m stands for query row m / group
+// and head m % group of the KV head. A block takes a tile of 16 m-rows a warp over one KV head and
+// walks the keys in tiles, up to the last position of its own rows. Where that gives too few blocks
+// to fill the device (decode; few rows behind a long prompt), the keys are split among several
+// blocks, whose parts a second kernel puts together.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace blend::kernels::cuda {
+
+inline constexpr uint32_t kMostHeadDim = 256;
+
+struct AttentionPlan {
+  uint32_t padded = 0;  // head_dim rounded up to a size that there is a kernel for
+  uint32_t warps = 0;   // of a block
+  uint32_t keys = 0;    // of a tile
+  uint32_t m_rows = 0;  // query rows times group
+  uint32_t n_kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t m_tiles = 0;
+  uint32_t splits = 1;
+
+  uint32_t tile_rows() const { return 16 * warps; }
+  // Q, and two stages of K and V.
+  size_t shared_bytes() const { return size_t{2} * padded * (tile_rows() + size_t{4} * keys); }
+  // Unless the keys are split: nothing. Else of every part the sums, their largest score and
+  // weight.
+  size_t scratch_floats() const {
+    return splits == 1 ? 0 : size_t{splits} * n_kv_heads * m_rows * (head_dim + size_t{2});
+  }
+};
+
+// 0: head_dim is larger than what there are kernels for.
+constexpr uint32_t padded_head_dim(uint32_t head_dim) {
+  for (const uint32_t padded : {32u, 64u, 96u, 128u, 256u}) {
+    if (head_dim <= padded) return padded;
+  }
+  return 0;
+}
+// As many as leave room for two stages in the 99 KiB of shared memory that sm_86 has.
+constexpr uint32_t keys_of_tile(uint32_t padded) { return padded <= 128 ? 64 : 32; }
+
+// Tiles of keys [begin, end) that part `split` of `splits` walks, of those that hold `n_keys`.
+struct KeyTiles {
+  uint32_t begin = 0;
+  uint32_t end = 0;
+};
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+    constexpr KeyTiles
+    key_tiles(uint32_t n_keys, uint32_t keys, uint32_t split, uint32_t splits) {
+  const uint32_t n = (n_keys + keys - 1) / keys, each = (n + splits - 1) / splits;
+  const uint32_t begin = split * each < n ? split * each : n;
+  return {begin, begin + each < n ? begin + each : n};
+}
+
+// n_rows > 0; last_pos: the largest position. n_sms: multiprocessors of the device.
+inline AttentionPlan plan_attention(uint32_t n_rows, uint32_t group, uint32_t n_kv_heads,
+                                    uint32_t head_dim, uint32_t last_pos, uint32_t n_sms) {
+  constexpr uint32_t kMostSplits = 64, kLeastTilesOfASplit = 4;
+  AttentionPlan p;
+  p.padded = padded_head_dim(head_dim);
+  p.keys = keys_of_tile(p.padded);
+  p.m_rows = n_rows * group;
+  p.n_kv_heads = n_kv_heads;
+  p.head_dim = head_dim;
+  p.warps = p.m_rows <= 16 ? 1 : 4;
+  p.m_tiles = (p.m_rows + p.tile_rows() - 1) / p.tile_rows();
+  const uint32_t blocks = p.m_tiles * n_kv_heads, n_tiles = last_pos / p.keys + 1;
+  if (blocks < n_sms) {
+    const uint32_t wanted = std::min((2 * n_sms + blocks - 1) / blocks, kMostSplits);
+    p.splits = std::max(1u, std::min(wanted, n_tiles / kLeastTilesOfASplit));
+  }
+  return p;
+}
+
+}  // namespace blend::kernels::cuda

@@ -1,0 +1,84 @@
+// Distance of fresh rows from stored ones (CacheBlend 4.2), and the drift maps' inputs. CPU
+// reference: kernels/cpu/deviation.cpp, row_distance_ref(), and drift.cpp, difference_ref().
+//
+// A block a row; the sums have one order, so that the same row has the same deviation on every run.
+#include <cfloat>
+
+#include "cuda/device.cuh"
+#include "cuda/selection.h"
+
+namespace blend::kernels::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+
+__device__ inline float sized(float x, bool squares) { return squares ? x * x : fabsf(x); }
+
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    deviation_kernel(const float* kv, size_t kv_dim, StoredRows rows, DeviationTerms terms,
+                     float* out) {
+  __shared__ float parts[32];
+  const size_t row = blockIdx.x;
+  const float* const fresh = kv + (rows.first + row) * 2 * kv_dim;
+  float distance = 0, size = 0;
+  for (size_t i = threadIdx.x; i < kv_dim; i += kThreads) {
+    if (terms.with_k) {
+      const float stored = load<kType>(rows.k, row * kv_dim + i);
+      distance += sized(fresh[i] - stored, terms.squares);
+      size += sized(stored, terms.squares);
+    }
+    if (terms.with_v) {
+      const float stored = load<kType>(rows.v, row * kv_dim + i);
+      distance += sized(fresh[kv_dim + i] - stored, terms.squares);
+      size += sized(stored, terms.squares);
+    }
+  }
+  distance = block_sum(distance, parts);
+  size = block_sum(size, parts);
+  if (threadIdx.x != 0) return;
+  // A stored row of zeros deviates without bound, unless the fresh one is zero too.
+  if (terms.relative) distance /= size > FLT_MIN ? size : FLT_MIN;
+  out[rows.first + row] = distance;
+}
+
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    drift_inputs_kernel(const float* kv, size_t kv_dim, StoredRows rows, bool with_fresh,
+                        bool with_one, float* out) {
+  const size_t row = blockIdx.x, both = 2 * kv_dim;
+  const size_t n_in = both * (with_fresh ? 2 : 1) + (with_one ? 1 : 0);
+  const float* const fresh = kv + (rows.first + row) * both;
+  float* const at = out + (rows.first + row) * n_in;
+  for (size_t i = threadIdx.x; i < both; i += kThreads) {
+    const float stored = i < kv_dim ? load<kType>(rows.k, row * kv_dim + i)
+                                    : load<kType>(rows.v, row * kv_dim + (i - kv_dim));
+    at[i] = fresh[i] - stored;
+    if (with_fresh) at[both + i] = fresh[i];
+  }
+  if (with_one && threadIdx.x == 0) at[n_in - 1] = 1.0f;
+}
+
+}  // namespace
+
+void deviation(const float* kv, size_t kv_dim, const StoredRows& rows, const DeviationTerms& terms,
+               float* out, cudaStream_t stream) {
+  if (rows.n == 0) return;
+  const auto kernel = rows.type == DType::f32   ? &deviation_kernel<DType::f32>
+                      : rows.type == DType::f16 ? &deviation_kernel<DType::f16>
+                                                : &deviation_kernel<DType::bf16>;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, kv, kv_dim, rows, terms,
+               out);
+}
+
+void drift_inputs(const float* kv, size_t kv_dim, const StoredRows& rows, bool with_fresh,
+                  bool with_one, float* out, cudaStream_t stream) {
+  if (rows.n == 0) return;
+  const auto kernel = rows.type == DType::f32   ? &drift_inputs_kernel<DType::f32>
+                      : rows.type == DType::f16 ? &drift_inputs_kernel<DType::f16>
+                                                : &drift_inputs_kernel<DType::bf16>;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, kv, kv_dim, rows,
+               with_fresh, with_one, out);
+}
+
+}  // namespace blend::kernels::cuda

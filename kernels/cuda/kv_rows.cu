@@ -1,0 +1,201 @@
+// Rows into the KV cache and out of it. CPU reference: CpuBackend::write_kv(), place() and
+// read_kv() with kernels/cpu/convert.cpp, drift.cpp, rope.cpp and scatter_k.cpp.
+//
+// A block a row. A thread makes two neighbouring elements of the cache and writes them at once; for
+// K it reads both ends of each pair, which the block's other reads leave in the first-level cache.
+#include "cuda/device.cuh"
+#include "cuda/rope.cuh"
+
+namespace blend::kernels::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr uint32_t kNoDrift = UINT32_MAX;
+
+// Row `row` of k or v, with what is to be added.
+template <DType kType>
+struct Source {
+  const void* data;
+  size_t first;        // of the row's head
+  const float* drift;  // of the row's head, or null
+  __device__ float operator()(uint32_t d) const {
+    const float value = load<kType>(data, first + d);
+    return drift == nullptr ? value : value + drift[d];
+  }
+};
+
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    place_kernel(PlacedRows rows, KvView cache, RopeView rope) {
+  const size_t row = blockIdx.x;
+  const uint32_t slot =
+      rows.slots != nullptr ? rows.slots[row] : rows.first + static_cast<uint32_t>(row);
+  if (rows.skip != nullptr && rows.skip[slot] != 0) return;
+  const float* drift = nullptr;
+  if (rows.drift != nullptr && rows.drift_row[slot] != kNoDrift) {
+    drift = rows.drift + rows.drift_row[slot] * 2 * cache.kv_dim();
+  }
+  const uint32_t pairs = cache.stride / 2, n = cache.n_kv_heads * pairs;
+  for (uint32_t i = threadIdx.x; i < 2 * n; i += kThreads) {
+    const bool is_k = i < n;
+    const uint32_t j = is_k ? i : i - n, head = j / pairs, d = j % pairs * 2;
+    const size_t head_first = size_t{head} * cache.head_dim;
+    const Source<kType> source{
+        is_k ? rows.k : rows.v, row * rows.row_stride + head_first,
+        drift == nullptr ? nullptr : drift + (is_k ? 0 : cache.kv_dim()) + head_first};
+    float two[2];
+    for (uint32_t e = 0; e < 2; ++e) {
+      two[e] = d + e >= cache.head_dim ? 0.0f
+               : is_k                  ? rotated(rope, slot, 1.0f, d + e, source)
+                                       : source(d + e);
+    }
+    uint16_t* const to = (is_k ? cache.k : cache.v) + cache.at(head, slot) + d;
+    *reinterpret_cast<uint32_t*>(to) = pack_bf16(two[0], two[1]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    read_kernel(KvView cache, RopeView rope, uint32_t first, float* kv) {
+  const uint32_t slot = first + blockIdx.x, head_dim = cache.head_dim;
+  const auto kv_dim = static_cast<uint32_t>(cache.kv_dim());
+  float* const out = kv + size_t{blockIdx.x} * 2 * kv_dim;
+  for (uint32_t i = threadIdx.x; i < kv_dim; i += kThreads) {
+    const uint32_t head = i / head_dim, d = i % head_dim;
+    const size_t at = cache.at(head, slot);
+    // A rotation is undone by the opposite angle.
+    out[i] = rotated(rope, slot, -1.0f, d, [&](uint32_t e) { return from_bf16(cache.k[at + e]); });
+    out[kv_dim + i] = from_bf16(cache.v[at + d]);
+  }
+}
+
+// A thread moves one pair of elements of one head through all its rows (K), or two elements (V), so
+// that no other thread ever touches what it reads: overlapping ranges need no order but its own.
+// Several rows are read before the first is written, for the memory's sake; the direction makes
+// that right: what is written lies behind what was read.
+__global__ void __launch_bounds__(kThreads)
+    move_kernel(MovedRows rows, KvView src, KvView dst, RopeView rope, uint32_t rows_per_block) {
+  constexpr uint32_t kAhead = 8;
+  const uint32_t pairs = src.stride / 2, n = src.n_kv_heads * pairs;
+  const uint32_t i = blockIdx.x * kThreads + threadIdx.x;
+  if (i >= 2 * n) return;
+  const bool is_k = i < n;
+  const uint32_t j = is_k ? i : i - n, head = j / pairs, pair = j % pairs;
+  const uint16_t* const from = (is_k ? src.k : src.v) + src.at(head, rows.from);
+  uint16_t* const to = (is_k ? dst.k : dst.v) + dst.at(head, rows.to);
+  // The elements of this thread: a pair of RoPE, or two that lie side by side behind those.
+  const bool turns = is_k && pair < rope.half && rows.turn != 0;
+  uint32_t a = 2 * pair, b = a + 1;
+  if (is_k && rope.halves && pair < rope.half) {
+    a = pair;
+    b = pair + rope.half;
+  }
+  float c = 1, s = 0;
+  if (turns) {
+    const float* const at = rope.table + size_t{rows.turn} * 2 * rope.half;
+    c = at[pair];
+    s = rows.sin_sign * at[rope.half + pair];
+  }
+  const uint32_t begin = blockIdx.y * rows_per_block;
+  const uint32_t end = begin + rows_per_block < rows.n ? begin + rows_per_block : rows.n;
+  const bool down = rows.to <= rows.from;
+  for (uint32_t done = begin; done < end; done += kAhead) {
+    uint16_t va[kAhead], vb[kAhead];
+    for (uint32_t r = 0; r < kAhead; ++r) {
+      if (done + r >= end) break;
+      const uint32_t row = down ? done + r : rows.n - 1 - (done + r);
+      va[r] = from[size_t{row} * src.stride + a];
+      vb[r] = from[size_t{row} * src.stride + b];
+    }
+    for (uint32_t r = 0; r < kAhead; ++r) {
+      if (done + r >= end) break;
+      const uint32_t row = down ? done + r : rows.n - 1 - (done + r);
+      if (turns) {
+        const float x = from_bf16(va[r]), y = from_bf16(vb[r]);
+        va[r] = to_bf16(x * c - y * s);
+        vb[r] = to_bf16(x * s + y * c);
+      }
+      to[size_t{row} * dst.stride + a] = va[r];
+      to[size_t{row} * dst.stride + b] = vb[r];
+    }
+  }
+}
+
+template <DType kFrom, DType kTo>
+__global__ void __launch_bounds__(kThreads)
+    turn_kernel(HostRows rows, RopeView rope, void* out_k, void* out_v, size_t out_stride,
+                unsigned long long* bad) {
+  const size_t row = blockIdx.x;
+  if (rows.skip != nullptr && rows.skip[row] != 0) return;
+  const uint32_t kv_dim = rows.n_kv_heads * rows.head_dim;
+  const uint32_t pos =
+      rows.pos != nullptr ? rows.pos[row] : rows.first + static_cast<uint32_t>(row);
+  for (uint32_t i = threadIdx.x; i < 2 * kv_dim; i += kThreads) {
+    const bool is_k = i < kv_dim;
+    const uint32_t j = is_k ? i : i - kv_dim, d = j % rows.head_dim;
+    const Source<kFrom> source{is_k ? rows.k : rows.v, row * kv_dim + (j - d), nullptr};
+    const float value =
+        is_k && rows.sin_sign != 0 ? rotated(rope, pos, rows.sin_sign, d, source) : source(d);
+    void* const out = is_k ? out_k : out_v;
+    store<kTo>(out, row * out_stride + j, value);
+    if (not_finite(load<kTo>(out, row * out_stride + j)))
+      atomicMin(bad, static_cast<unsigned long long>(row));
+  }
+}
+
+template <DType kFrom>
+void launch_turn(const HostRows& rows, const RopeView& rope, void* out_k, void* out_v, DType to,
+                 size_t out_stride, unsigned long long* bad, cudaStream_t stream) {
+  const auto kernel = to == DType::f32   ? &turn_kernel<kFrom, DType::f32>
+                      : to == DType::f16 ? &turn_kernel<kFrom, DType::f16>
+                                         : &turn_kernel<kFrom, DType::bf16>;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, rows, rope, out_k, out_v,
+               out_stride, bad);
+}
+
+}  // namespace
+
+void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rope,
+                cudaStream_t stream) {
+  if (rows.n == 0) return;
+  const auto kernel = rows.type == DType::f32   ? &place_kernel<DType::f32>
+                      : rows.type == DType::f16 ? &place_kernel<DType::f16>
+                                                : &place_kernel<DType::bf16>;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, rows, cache, rope);
+}
+
+void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,
+               cudaStream_t stream) {
+  if (n == 0) return;
+  const auto kernel = &read_kernel;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(n), kThreads, 0, stream, cache, rope, first, kv);
+}
+
+void move_rows(const MovedRows& rows, const KvView& src, const KvView& dst, const RopeView& rope,
+               cudaStream_t stream) {
+  if (rows.n == 0) return;
+  const uint32_t threads = src.n_kv_heads * src.stride;
+  const bool one_layer = src.k == dst.k;
+  const uint32_t low = rows.from < rows.to ? rows.from : rows.to;
+  const uint32_t high = rows.from < rows.to ? rows.to : rows.from;
+  // Rows that go elsewhere need no order at all.
+  constexpr uint32_t kRowsPerBlock = 64;
+  const uint32_t rows_per_block = one_layer && high - low < rows.n ? rows.n : kRowsPerBlock;
+  const dim3 grid((threads + kThreads - 1) / kThreads,
+                  (rows.n + rows_per_block - 1) / rows_per_block);
+  const auto kernel = &move_kernel;
+  BLEND_LAUNCH(kernel, grid, kThreads, 0, stream, rows, src, dst, rope, rows_per_block);
+}
+
+void turn_rows(const HostRows& rows, const RopeView& rope, void* out_k, void* out_v, DType to,
+               size_t out_stride, unsigned long long* bad, cudaStream_t stream) {
+  if (rows.n == 0) return;
+  if (rows.type == DType::f32) {
+    launch_turn<DType::f32>(rows, rope, out_k, out_v, to, out_stride, bad, stream);
+  } else if (rows.type == DType::f16) {
+    launch_turn<DType::f16>(rows, rope, out_k, out_v, to, out_stride, bad, stream);
+  } else {
+    launch_turn<DType::bf16>(rows, rope, out_k, out_v, to, out_stride, bad, stream);
+  }
+}
+
+}  // namespace blend::kernels::cuda

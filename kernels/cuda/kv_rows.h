@@ -1,0 +1,104 @@
+// RoPE, and rows on their way into, out of and inside the KV cache.
+//
+// The cache holds bf16. K (rotated) and V of a layer: [n_kv_heads][slots][stride], the stride being
+// head_dim rounded up to 8 elements so that every slot begins at 16 bytes; what pads it is 0.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/half.h"
+#include "cuda/rows.h"
+
+namespace blend::kernels::cuda {
+
+inline constexpr uint32_t kKvAlign = 8;  // elements; 16 bytes
+
+// cos | sin of every position: device f32 [n_positions][2][half].
+struct RopeView {
+  const float* table = nullptr;
+  uint32_t half = 0;    // rotary_dim / 2
+  bool halves = false;  // pairs (i, i + half); else (2i, 2i + 1)
+};
+
+// One layer of a cache.
+struct KvView {
+  uint16_t* k = nullptr;
+  uint16_t* v = nullptr;
+  uint32_t n_kv_heads = 0;
+  uint32_t head_dim = 0;
+  uint32_t stride = 0;  // elements a slot
+  size_t slots = 0;
+
+  __host__ __device__ size_t at(size_t head, size_t slot) const {
+    return (head * slots + slot) * stride;
+  }
+  __host__ __device__ size_t kv_dim() const { return size_t{n_kv_heads} * head_dim; }
+};
+
+// Rows that go into a cache. Row i of k and v, [n, row_stride] of type, goes to slots[i], or to
+// first + i where slots is null. All pointers are of the device.
+struct PlacedRows {
+  const void* k = nullptr;  // before RoPE
+  const void* v = nullptr;
+  DType type = DType::f32;
+  size_t row_stride = 0;  // elements
+  size_t n = 0;
+  const uint32_t* slots = nullptr;
+  uint32_t first = 0;
+  const uint8_t* skip = nullptr;  // [slots]: rows with skip[slot] != 0 are left alone; or null
+  const float* drift = nullptr;   // f32 [.., 2 * kv_dim] = K | V, added before the rotation
+  const uint32_t* drift_row = nullptr;  // [slots]: row of drift for a slot, or UINT32_MAX
+};
+
+// A move of rows (Backend::move). K is turned by `turn` positions, the sine with sin_sign.
+struct MovedRows {
+  uint32_t from = 0;
+  uint32_t to = 0;
+  uint32_t n = 0;
+  uint32_t turn = 0;
+  float sin_sign = 1.0f;
+};
+
+// table[p][0][i], [1][i] = cos, sin of p * frequency[i], the angle in double; frequency: device.
+void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions, float* table,
+                     cudaStream_t stream);
+
+// Rotates heads in place; x: [n, n_heads * head_dim]; pos: device [n].
+void rope_rows(const RopeView& rope, const Rows& x, uint32_t head_dim, const uint32_t* pos,
+               cudaStream_t stream);
+
+// Decodes, adds the drift, rotates K to its slot, rounds and scatters.
+void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rope,
+                cudaStream_t stream);
+
+// kv: f32 [n, 2 * kv_dim] = K turned back | V of n slots from `first` on.
+void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,
+               cudaStream_t stream);
+
+// The ranges may overlap if src and dst are one layer.
+void move_rows(const MovedRows& rows, const KvView& src, const KvView& dst, const RopeView& rope,
+               cudaStream_t stream);
+
+// For memory of a host that runs the model itself. k, v: [n, kv_dim] of type, both f32 on the way
+// out if `to` is f32. K of row i is turned by pos[i] (or first + i) times sin_sign; 0: not at all.
+// *bad is lowered to the first row with a value that is not finite in `to`.
+struct HostRows {
+  const void* k = nullptr;
+  const void* v = nullptr;
+  DType type = DType::f32;
+  size_t n = 0;
+  uint32_t n_kv_heads = 0;
+  uint32_t head_dim = 0;
+  const uint32_t* pos = nullptr;  // device [n] or null
+  uint32_t first = 0;
+  float sin_sign = 0.0f;
+  const uint8_t* skip = nullptr;  // device [n]: rows with skip[i] != 0 are left alone; or null
+};
+// out_k, out_v: rows at out_stride elements of type `to`.
+void turn_rows(const HostRows& rows, const RopeView& rope, void* out_k, void* out_v, DType to,
+               size_t out_stride, unsigned long long* bad, cudaStream_t stream);
+
+}  // namespace blend::kernels::cuda

@@ -1,0 +1,217 @@
+// RoPE, the KV cache and attention.
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/tensors.h"
+#include "cuda/attention.h"
+#include "cuda/attention_mass.h"
+
+namespace blend::cuda {
+namespace {
+
+namespace k = kernels::cuda;
+
+constexpr size_t kMassScratchBytes = size_t{256} << 20;
+
+Status outside(const char* op, uint64_t slot, uint32_t limit) {
+  return make_error(BLEND_E_INTERNAL, "%s: slot %llu of %u", op,
+                    static_cast<unsigned long long>(slot), limit);
+}
+
+float scale_of(uint32_t head_dim) {
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
+}  // namespace
+
+Result<std::shared_ptr<RopeTable>> CudaBackend::make_rope(const RopeParams& params,
+                                                          uint32_t n_positions) {
+  const auto scope = enter();
+  const uint32_t n_pairs = params.rotary_dim / 2;
+  if (!params.freq_factors.empty() && params.freq_factors.size() != n_pairs) {
+    return make_error(BLEND_E_FORMAT, "RoPE has %zu frequency factors for %u frequencies",
+                      params.freq_factors.size(), n_pairs);
+  }
+  std::vector<double> frequency(n_pairs);
+  for (uint32_t i = 0; i < n_pairs; ++i) {
+    frequency[i] = std::pow(params.theta, -2.0 * i / params.rotary_dim) / params.linear_scale;
+    if (!params.freq_factors.empty()) frequency[i] /= static_cast<double>(params.freq_factors[i]);
+  }
+  BLEND_ASSIGN(Memory table, device_->allocate(size_t{n_positions} * 2 * n_pairs * sizeof(float)));
+  BLEND_ASSIGN(const Memory f, stager_->upload(frequency.data(), frequency.size()));
+  k::make_rope_table(f.as<double>(), n_pairs, n_positions, table.as<float>(), stream());
+  BLEND_RETURN_IF_ERROR(check_launch("make_rope"));
+  return std::shared_ptr<RopeTable>(std::make_shared<CudaRopeTable>(
+      std::move(table), n_positions, n_pairs, params.layout == RopeLayout::half_split));
+}
+
+Result<std::unique_ptr<KvCache>> CudaBackend::make_kv_cache(const ModelConfig& config,
+                                                            uint32_t capacity) {
+  const auto scope = enter();
+  if (k::padded_head_dim(config.head_dim) == 0) {
+    return make_error(
+        BLEND_E_UNSUPPORTED,
+        "heads of %u elements: the CUDA backend has up to %u; choose the backend 'cpu'",
+        config.head_dim, k::kMostHeadDim);
+  }
+  BLEND_ASSIGN(std::unique_ptr<KvCache> cache, CudaKvCache::create(*device_, config, capacity));
+  return cache;
+}
+
+Status CudaBackend::rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim,
+                           Tensor q) {
+  const auto& table = static_cast<const CudaRopeTable&>(rope);
+  const auto rows = static_cast<size_t>(q.rows);
+  if (rows == 0) return Status::ok();
+  for (size_t i = 0; i < rows; ++i) {
+    if (pos[i] >= table.n_positions()) return outside("rope_q", pos[i], table.n_positions());
+  }
+  const auto scope = enter();
+  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
+  k::rope_rows(table.view(), rows_of(q), head_dim, at.as<uint32_t>(), stream());
+  return check_launch("rope_q");
+}
+
+Status CudaBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
+                             const uint32_t* pos) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto& table = static_cast<const CudaRopeTable&>(rope);
+  const auto rows = static_cast<size_t>(kv.rows);
+  if (rows == 0) return Status::ok();
+  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  for (size_t i = 0; i < rows; ++i) {
+    if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
+  }
+  const auto scope = enter();
+  BLEND_ASSIGN(const Memory slots, stager_->upload(pos, rows));
+  const k::KvView view = c.layer(layer);
+  k::PlacedRows placed;
+  placed.k = kv.data;
+  placed.v = static_cast<const float*>(kv.data) + view.kv_dim();
+  placed.row_stride = 2 * view.kv_dim();
+  placed.n = rows;
+  placed.slots = slots.as<uint32_t>();
+  k::place_rows(placed, view, table.view(), stream());
+  return check_launch("write_kv");
+}
+
+Status CudaBackend::read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
+                            uint32_t first, Tensor kv) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto& table = static_cast<const CudaRopeTable&>(rope);
+  const auto rows = static_cast<size_t>(kv.rows);
+  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  if (first > limit || rows > limit - first) return outside("read_kv", first + rows, limit);
+  const auto scope = enter();
+  k::read_rows(c.layer(layer), table.view(), first, rows, static_cast<float*>(kv.data), stream());
+  return check_launch("read_kv");
+}
+
+Status CudaBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
+                          std::span<const StoredRun> runs, const uint8_t* skip,
+                          const Correction* correction) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto& table = static_cast<const CudaRopeTable&>(rope);
+  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  for (const StoredRun& run : runs) {
+    if (run.first > limit || run.n_rows > limit - run.first) {
+      return outside("place", uint64_t{run.first} + run.n_rows, limit);
+    }
+  }
+  if (runs.empty()) return Status::ok();
+  const auto scope = enter();
+  const k::KvView view = c.layer(layer);
+  Memory skipped, drift_row;
+  if (skip != nullptr) {
+    BLEND_ASSIGN(skipped, stager_->upload(skip, c.capacity()));
+  }
+  if (correction != nullptr) {
+    BLEND_ASSIGN(drift_row, stager_->upload(correction->row, c.capacity()));
+  }
+  BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, view.kv_dim()));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    k::PlacedRows placed;
+    placed.k = staged.k(i);
+    placed.v = staged.v(i);
+    placed.type = runs[i].dtype;
+    placed.row_stride = view.kv_dim();
+    placed.n = runs[i].n_rows;
+    placed.first = runs[i].first;
+    placed.skip = skipped.as<uint8_t>();
+    if (correction != nullptr) {
+      placed.drift = static_cast<const float*>(correction->kv.data);
+      placed.drift_row = drift_row.as<uint32_t>();
+    }
+    k::place_rows(placed, view, table.view(), stream());
+  }
+  return check_launch("place");
+}
+
+Status CudaBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
+                         const RowMove& rows) {
+  const auto& s = static_cast<const CudaKvCache&>(src);
+  const auto& d = static_cast<const CudaKvCache&>(dst);
+  const auto& table = static_cast<const CudaRopeTable&>(rope);
+  if (rows.from > s.capacity() || rows.n > s.capacity() - rows.from) {
+    return outside("move", uint64_t{rows.from} + rows.n, s.capacity());
+  }
+  if (rows.to > d.capacity() || rows.n > d.capacity() - rows.to) {
+    return outside("move", uint64_t{rows.to} + rows.n, d.capacity());
+  }
+  const auto distance = static_cast<uint64_t>(std::abs(static_cast<int64_t>(rows.turn)));
+  if (distance >= table.n_positions()) return outside("move", distance, table.n_positions());
+  const auto scope = enter();
+  const k::MovedRows moved{rows.from, rows.to, rows.n, static_cast<uint32_t>(distance),
+                           rows.turn < 0 ? -1.0f : 1.0f};
+  k::move_rows(moved, s.layer(rows.src_layer), d.layer(rows.dst_layer), table.view(), stream());
+  return check_launch("move");
+}
+
+Status CudaBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                              Tensor out) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto rows = static_cast<size_t>(q.rows);
+  if (rows == 0) return Status::ok();
+  const uint32_t last = pos[rows - 1];
+  if (last >= c.capacity()) return outside("attention", last, c.capacity());
+  const auto scope = enter();
+  const k::KvView view = c.layer(layer);
+  const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / view.kv_dim());
+  const k::AttentionPlan plan =
+      k::plan_attention(static_cast<uint32_t>(rows), group, view.n_kv_heads, view.head_dim, last,
+                        device_->n_multiprocessors());
+  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
+  BLEND_ASSIGN(const Memory scratch, device_->allocate(plan.scratch_floats() * sizeof(float)));
+  const k::AttentionRows args{rows_of(q), rows_of(out), at.as<uint32_t>(), scale_of(view.head_dim)};
+  k::attention(args, view, plan, scratch.as<float>(), stream());
+  return check_launch("attention");
+}
+
+Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor q,
+                                   const uint32_t* pos, float* mass) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto rows = static_cast<size_t>(q.rows);
+  if (rows == 0) return Status::ok();
+  const uint32_t last = pos[rows - 1];
+  if (last >= c.capacity()) return outside("attention_mass", last, c.capacity());
+  const auto scope = enter();
+  const k::KvView view = c.layer(layer);
+  const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
+  const size_t at_once = std::min(rows, k::mass_rows_per_call(n_heads, last, kMassScratchBytes));
+  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
+  BLEND_ASSIGN(const Memory sums, stager_->upload(mass, size_t{last} + 1));
+  BLEND_ASSIGN(const Memory scratch,
+               device_->allocate(k::mass_scratch_floats(at_once, n_heads, last) * sizeof(float)));
+  for (size_t first = 0; first < rows; first += at_once) {
+    const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
+    const k::MassRows some{rows_of(q.slice(static_cast<int64_t>(first), n)),
+                           at.as<uint32_t>() + first, last, scale_of(view.head_dim)};
+    k::attention_mass(some, view, scratch.as<float>(), sums.as<float>(), stream());
+  }
+  BLEND_RETURN_IF_ERROR(check_launch("attention_mass"));
+  return fetch(mass, sums.as<void>(), (size_t{last} + 1) * sizeof(float));
+}
+
+}  // namespace blend::cuda

@@ -1,0 +1,290 @@
+// Memory, weights and the row-wise operations; attention_ops.cpp, fusion_ops.cpp and host_ops.cpp
+// have the rest.
+#include "backend/cuda/cuda_backend.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "backend/cuda/tensors.h"
+#include "backend/weight_error.h"
+#include "cuda/attention.h"
+
+namespace blend::cuda {
+namespace {
+
+namespace k = kernels::cuda;
+
+constexpr size_t kPieceBytes = size_t{16} << 20;  // of a weight on its way
+
+// Element `index` of a tensor in host memory.
+float element(const TensorView& tensor, size_t index) {
+  const std::byte* const at = tensor.data + index * static_cast<size_t>(dtype_size(tensor.dtype));
+  if (tensor.dtype == DType::f32) {
+    float f = 0;
+    std::memcpy(&f, at, sizeof f);
+    return f;
+  }
+  uint16_t h = 0;
+  std::memcpy(&h, at, sizeof h);
+  return tensor.dtype == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Backend>> CudaBackend::create(int32_t device, ThreadPool& pool) {
+  BLEND_ASSIGN(auto opened, Device::open(device));
+  const DeviceScope scope(device);
+  std::unique_ptr<CudaBackend> b(new CudaBackend(std::move(opened), pool));
+  b->name_ = "cuda:" + std::to_string(device) + " (" + b->device_->name() + ")";
+  BLEND_CUDA_CHECK(k::prepare_attention());
+  BLEND_ASSIGN(b->stager_, Stager::create(*b->device_, pool));
+  BLEND_ASSIGN(b->gemm_, Gemm::create(*b->device_));
+  return std::unique_ptr<Backend>(std::move(b));
+}
+
+// ---- Memory
+
+Result<std::unique_ptr<DeviceBuffer>> CudaBackend::allocate(size_t bytes) {
+  const auto scope = enter();
+  BLEND_ASSIGN(Memory memory, device_->allocate(bytes));
+  return std::unique_ptr<DeviceBuffer>(new CudaBuffer(std::move(memory)));
+}
+
+Result<std::unique_ptr<DeviceBuffer>> CudaBackend::allocate_host(size_t bytes) {
+  const auto scope = enter();
+  BLEND_ASSIGN(Pinned memory, device_->pin(bytes));
+  return std::unique_ptr<DeviceBuffer>(new CudaHostBuffer(*device_, std::move(memory)));
+}
+
+Result<std::unique_ptr<Fence>> CudaBackend::fence() {
+  const auto scope = enter();
+  BLEND_ASSIGN(UniqueEvent event, device_->make_event());
+  BLEND_CUDA_CHECK(cudaEventRecord(event.get(), device_->copies()));
+  return std::unique_ptr<Fence>(new CudaFence(*device_, std::move(event)));
+}
+
+Status CudaBackend::check_room(uint64_t n_elements) {
+  const auto scope = enter();
+  const uint64_t bytes = n_elements * sizeof(uint16_t);
+  if (bytes <= device_->free_bytes()) return Status::ok();
+  return make_error(
+      BLEND_E_OUT_OF_MEMORY,
+      "the weights need %llu bytes in bf16, but %s: use a device with more, a smaller "
+      "model, or the backend 'cpu'",
+      static_cast<unsigned long long>(bytes), device_->room().c_str());
+}
+
+Status CudaBackend::fetch(void* to, const void* from, size_t bytes) {
+  if (bytes == 0) return Status::ok();
+  BLEND_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream()));
+  return device_->wait(stream());
+}
+
+Status CudaBackend::download(const Tensor& src, float* dst) {
+  const auto n = static_cast<size_t>(src.rows * src.cols);
+  if (n == 0) return Status::ok();
+  const auto scope = enter();
+  if (type_of(src) == DType::f32) return fetch(dst, src.data, n * sizeof(float));
+  BLEND_ASSIGN(const Memory wide, device_->allocate(n * sizeof(float)));
+  k::to_f32(src.data, DType::bf16, n, wide.as<float>(), 0, nullptr, stream());
+  BLEND_RETURN_IF_ERROR(check_launch("download"));
+  return fetch(dst, wide.as<void>(), n * sizeof(float));
+}
+
+Result<Memory> CudaBackend::make_counter() {
+  BLEND_ASSIGN(Memory counter, device_->allocate(sizeof kNone));
+  BLEND_CUDA_CHECK(cudaMemsetAsync(counter.as<void>(), 0xff, sizeof kNone, stream()));
+  return counter;
+}
+
+Result<unsigned long long> CudaBackend::read_counter(const Memory& counter) {
+  unsigned long long value = 0;
+  BLEND_RETURN_IF_ERROR(fetch(&value, counter.as<void>(), sizeof value));
+  return value;
+}
+
+// ---- Weights
+
+Status CudaBackend::load_pieces(const TensorView& tensor, size_t rows, size_t cols, UsePiece use,
+                                void* context) {
+  const size_t row_bytes = cols * static_cast<size_t>(dtype_size(tensor.dtype));
+  const size_t rows_at_once = std::max<size_t>(1, kPieceBytes / std::max<size_t>(row_bytes, 1));
+  BLEND_ASSIGN(const Memory bad, make_counter());
+  for (size_t first = 0; first < rows; first += rows_at_once) {
+    const size_t n = std::min(rows_at_once, rows - first);
+    BLEND_ASSIGN(const Memory raw, device_->allocate(n * row_bytes));
+    BLEND_RETURN_IF_ERROR(
+        stager_->copy(raw.as<void>(), tensor.data + first * row_bytes, n * row_bytes));
+    use(context, raw.as<void>(), first, n, bad.as<unsigned long long>());
+    BLEND_RETURN_IF_ERROR(check_launch("loading a weight"));
+  }
+  BLEND_ASSIGN(const unsigned long long index, read_counter(bad));
+  if (index == kNone) return Status::ok();
+  return not_finite(tensor, index, element(tensor, index));
+}
+
+Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorView* const> parts) {
+  const auto scope = enter();
+  if (parts.empty()) return make_error(BLEND_E_INTERNAL, "a matrix of no parts");
+  const int64_t in = parts[0]->shape.back(), stride = (in + 7) / 8 * 8;
+  int64_t out = 0;
+  for (const TensorView* part : parts) {
+    if (part->shape.size() != 2 || part->shape[1] != in) {
+      return make_error(BLEND_E_INTERNAL, "tensor '%s' does not stack on '%s'", part->name.c_str(),
+                        parts[0]->name.c_str());
+    }
+    out += part->shape[0];
+  }
+  auto memory = device_->allocate(static_cast<size_t>(out * stride) * sizeof(uint16_t));
+  if (!memory.is_ok()) return memory.status().with_context("tensor '" + parts[0]->name + "'");
+  struct Context {
+    const TensorView* part;
+    size_t in, stride;
+    uint16_t* to;
+    cudaStream_t stream;
+  } c{nullptr, static_cast<size_t>(in), static_cast<size_t>(stride), memory->as<uint16_t>(),
+      stream()};
+  for (const TensorView* part : parts) {
+    c.part = part;
+    const auto rows = static_cast<size_t>(part->shape[0]);
+    BLEND_RETURN_IF_ERROR(load_pieces(
+        *part, rows, c.in,
+        [](void* context, const void* raw, size_t first, size_t n, unsigned long long* bad) {
+          const auto& w = *static_cast<const Context*>(context);
+          k::to_bf16_rows(raw, w.part->dtype, n, w.in, w.to + first * w.stride, w.stride,
+                          first * w.in, bad, w.stream);
+        },
+        &c));
+    c.to += rows * c.stride;
+  }
+  return std::unique_ptr<Weight>(new CudaMatrix(std::move(*memory), out, in, stride));
+}
+
+Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table) {
+  const auto scope = enter();
+  if (table.shape.size() != 2) {
+    return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
+  }
+  auto memory = device_->allocate(table.bytes());
+  if (!memory.is_ok()) return memory.status().with_context("tensor '" + table.name + "'");
+  struct Context {
+    const TensorView* table;
+    size_t cols;
+    std::byte* to;
+    cudaStream_t stream;
+    cudaError_t error;
+  } c{&table, static_cast<size_t>(table.shape[1]), memory->as<std::byte>(), stream(), cudaSuccess};
+  BLEND_RETURN_IF_ERROR(load_pieces(
+      table, static_cast<size_t>(table.shape[0]), c.cols,
+      [](void* context, const void* raw, size_t first, size_t n, unsigned long long* bad) {
+        auto& w = *static_cast<Context*>(context);
+        const size_t row_bytes = w.cols * static_cast<size_t>(dtype_size(w.table->dtype));
+        k::check_finite(raw, w.table->dtype, n * w.cols, first * w.cols, bad, w.stream);
+        const cudaError_t error = cudaMemcpyAsync(w.to + first * row_bytes, raw, n * row_bytes,
+                                                  cudaMemcpyDeviceToDevice, w.stream);
+        if (error != cudaSuccess) w.error = error;
+      },
+      &c));
+  BLEND_CUDA_CHECK(c.error);
+  return std::unique_ptr<Weight>(new CudaTable(std::move(*memory), table.dtype, table.shape[1]));
+}
+
+Result<std::unique_ptr<Weight>> CudaBackend::load_vector(const TensorView& vector) {
+  const auto scope = enter();
+  const auto n = static_cast<size_t>(vector.elements());
+  BLEND_ASSIGN(Memory memory, device_->allocate(n * sizeof(float)));
+  struct Context {
+    const TensorView* vector;
+    float* to;
+    cudaStream_t stream;
+  } c{&vector, memory.as<float>(), stream()};
+  BLEND_RETURN_IF_ERROR(load_pieces(
+      vector, n, 1,
+      [](void* context, const void* raw, size_t first, size_t count, unsigned long long* bad) {
+        const auto& w = *static_cast<const Context*>(context);
+        k::to_f32(raw, w.vector->dtype, count, w.to + first, first, bad, w.stream);
+      },
+      &c));
+  return std::unique_ptr<Weight>(new CudaVector(std::move(memory), vector.elements()));
+}
+
+// ---- Rows
+
+Status CudaBackend::embed(const Weight& table, const int32_t* tokens, Tensor out) {
+  const auto& t = static_cast<const CudaTable&>(table);
+  if (t.cols() != out.cols || type_of(out) != DType::f32) {
+    return make_error(BLEND_E_INTERNAL, "embed: %lld columns of a table of %lld",
+                      static_cast<long long>(out.cols), static_cast<long long>(t.cols()));
+  }
+  if (out.rows == 0) return Status::ok();
+  const auto scope = enter();
+  BLEND_ASSIGN(const Memory ids, stager_->upload(tokens, static_cast<size_t>(out.rows)));
+  k::embed(t.data(), t.dtype(), ids.as<int32_t>(), rows_of(out), stream());
+  return check_launch("embed");
+}
+
+Status CudaBackend::gather(Tensor src, const uint32_t* rows, Tensor dst) {
+  if (src.cols != dst.cols || src.elem_bytes != dst.elem_bytes) {
+    return make_error(BLEND_E_INTERNAL, "gather: rows of another shape");
+  }
+  if (dst.rows == 0 || dst.cols == 0) return Status::ok();
+  const auto scope = enter();
+  BLEND_ASSIGN(const Memory picked, stager_->upload(rows, static_cast<size_t>(dst.rows)));
+  const auto bytes = static_cast<size_t>(dst.rows * dst.cols * dst.elem_bytes);
+  const auto* const from = static_cast<const std::byte*>(src.data);
+  auto* const to = static_cast<std::byte*>(dst.data);
+  const bool apart =
+      to + bytes <= from || from + static_cast<size_t>(src.rows * src.cols * src.elem_bytes) <= to;
+  if (apart) {
+    k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(dst), stream());
+    return check_launch("gather");
+  }
+  // Rows go all at once, so in shared memory one might be overwritten before it was read.
+  BLEND_ASSIGN(const Memory aside, device_->allocate(bytes));
+  Tensor out = dst;
+  out.data = aside.as<void>();
+  k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(out), stream());
+  BLEND_RETURN_IF_ERROR(check_launch("gather"));
+  BLEND_CUDA_CHECK(cudaMemcpyAsync(to, out.data, bytes, cudaMemcpyDeviceToDevice, stream()));
+  return Status::ok();
+}
+
+Status CudaBackend::rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) {
+  const auto& w = static_cast<const CudaVector&>(weight);
+  if (w.size() != x.cols) return make_error(BLEND_E_INTERNAL, "rms_norm: weight of another size");
+  const auto scope = enter();
+  k::rms_norm(rows_of(x), w.data(), eps, rows_of(out), stream());
+  return check_launch("rms_norm");
+}
+
+Status CudaBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
+  const auto& m = static_cast<const CudaMatrix&>(w);
+  if (x.cols != m.in() || y.cols != m.out() || x.rows != y.rows) {
+    return make_error(BLEND_E_INTERNAL, "matmul: [%lld, %lld] x [%lld, %lld]^T into [%lld, %lld]",
+                      static_cast<long long>(x.rows), static_cast<long long>(x.cols),
+                      static_cast<long long>(m.out()), static_cast<long long>(m.in()),
+                      static_cast<long long>(y.rows), static_cast<long long>(y.cols));
+  }
+  if (x.rows == 0) return Status::ok();
+  const auto scope = enter();
+  const GemmShape shape{x.rows, m.stride(), m.out(), type_of(y) == DType::bf16};
+  if (type_of(x) == DType::bf16 && m.stride() == m.in()) {
+    return gemm_->run(shape, static_cast<const uint16_t*>(x.data), m.data(), y.data, accumulate);
+  }
+  // f32 operands, or rows that do not begin at 16 bytes.
+  const auto rows = static_cast<size_t>(x.rows), cols = static_cast<size_t>(x.cols),
+             stride = static_cast<size_t>(m.stride());
+  BLEND_ASSIGN(const Memory operand, device_->allocate(rows * stride * sizeof(uint16_t)));
+  k::to_bf16_rows(x.data, type_of(x), rows, cols, operand.as<uint16_t>(), stride, 0, nullptr,
+                  stream());
+  BLEND_RETURN_IF_ERROR(check_launch("matmul"));
+  return gemm_->run(shape, operand.as<uint16_t>(), m.data(), y.data, accumulate);
+}
+
+Status CudaBackend::swiglu(Tensor gate_up, Tensor out) {
+  const auto scope = enter();
+  k::swiglu(rows_of(gate_up), rows_of(out), stream());
+  return check_launch("swiglu");
+}
+
+}  // namespace blend::cuda

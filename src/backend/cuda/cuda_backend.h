@@ -1,0 +1,107 @@
+// CudaBackend: the Backend on one NVIDIA GPU, with the kernels of kernels/cuda and cuBLASLt's GEMM.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backend/backend.h"
+#include "backend/cuda/gemm.h"
+#include "backend/cuda/stager.h"
+#include "cuda/rows.h"
+
+namespace blend::cuda {
+
+// Thread-safe. Operations are issued and not waited for; those whose results the host gets (see
+// backend.h) wait for the compute stream, never for the device.
+//
+// Weights, the KV cache and operands are bf16; the residual stream, K | V as computed, deviations
+// and logits f32, as is every sum. The residual stream is read and added to by every layer, so that
+// rounding it would be felt in all that follow, and its bytes are few beside a layer's weights.
+class CudaBackend final : public Backend {
+ public:
+  // `pool` copies to pinned memory; it must outlive the backend.
+  static Result<std::unique_ptr<Backend>> create(int32_t device, ThreadPool& pool);
+
+  const char* name() const override { return name_.c_str(); }
+  int64_t activation_bytes() const override { return sizeof(float); }
+  int64_t operand_bytes() const override { return sizeof(uint16_t); }
+  uint32_t block_rows() const override { return 4096; }
+
+  Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
+  Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override;
+  Result<std::unique_ptr<Fence>> fence() override;
+  Status check_room(uint64_t n_elements) override;
+  Status download(const Tensor& src, float* dst) override;
+
+  Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
+  Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
+  Result<std::unique_ptr<Weight>> load_vector(const TensorView& vector) override;
+
+  Status embed(const Weight& table, const int32_t* tokens, Tensor out) override;
+  Status gather(Tensor src, const uint32_t* rows, Tensor dst) override;
+  Status rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) override;
+  Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) override;
+  Status swiglu(Tensor gate_up, Tensor out) override;
+
+  Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
+                                               uint32_t n_positions) override;
+  Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
+                                                 uint32_t capacity) override;
+  Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) override;
+  Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
+                  const uint32_t* pos) override;
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+                 Tensor kv) override;
+  Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
+               std::span<const StoredRun> runs, const uint8_t* skip,
+               const Correction* correction) override;
+  Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
+              const RowMove& rows) override;
+  Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                   Tensor out) override;
+  Status attention_mass(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
+                        float* mass) override;
+
+  Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
+                   float* out) override;
+  Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                      Tensor out) override;
+  Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;
+  Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override;
+
+  Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
+                   Tensor kv) override;
+  Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
+                    const uint8_t* skip) override;
+
+ private:
+  CudaBackend(std::unique_ptr<Device> device, ThreadPool& pool)
+      : device_(std::move(device)), pool_(pool) {}
+
+  DeviceScope enter() const { return DeviceScope(device_->ordinal()); }
+  cudaStream_t stream() const { return device_->compute(); }
+  static DType type_of(const Tensor& t) { return t.elem_bytes == 4 ? DType::f32 : DType::bf16; }
+  static kernels::cuda::Rows rows_of(const Tensor& t) {
+    return {t.data, type_of(t), static_cast<size_t>(t.rows), static_cast<size_t>(t.cols)};
+  }
+  // Device memory to the host's; waits for it.
+  Status fetch(void* to, const void* from, size_t bytes);
+  // A counter that kernels lower to the first thing that is wrong; kNone at first.
+  static constexpr unsigned long long kNone = ~0ull;
+  Result<Memory> make_counter();
+  Result<unsigned long long> read_counter(const Memory& counter);
+  // Brings `tensor` over in pieces of whole rows: use(raw, first row, rows) issues what reads the
+  // piece. [rows, cols] as the caller sees the tensor. NUMERIC by the counter.
+  using UsePiece = void (*)(void* context, const void* raw, size_t first_row, size_t n_rows,
+                            unsigned long long* bad);
+  Status load_pieces(const TensorView& tensor, size_t rows, size_t cols, UsePiece use,
+                     void* context);
+
+  std::unique_ptr<Device> device_;  // outlives all that is below
+  ThreadPool& pool_;
+  std::string name_;
+  std::unique_ptr<Stager> stager_;
+  std::unique_ptr<Gemm> gemm_;
+};
+
+}  // namespace blend::cuda

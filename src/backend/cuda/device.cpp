@@ -1,0 +1,187 @@
+#include "backend/cuda/device.h"
+
+namespace blend::cuda {
+namespace {
+
+constexpr int kLeastMajor = 8;  // sm_80: bf16 tensor cores, cp.async
+
+std::string decimal(size_t bytes) { return std::to_string(bytes); }
+
+}  // namespace
+
+Memory::~Memory() {
+  if (data_ == nullptr) return;
+  const DeviceScope scope(device_->ordinal());
+  (void)cudaFreeAsync(data_, stream_);
+}
+
+Result<std::unique_ptr<Device>> Device::open(int ordinal) {
+  int n = 0;
+  const cudaError_t error = cudaGetDeviceCount(&n);
+  if (error != cudaSuccess || n == 0) {
+    (void)cudaGetLastError();
+    return make_error(
+        BLEND_E_NO_DEVICE,
+        "no CUDA device can be used (%s): it takes an NVIDIA GPU and a driver of CUDA "
+        "13 or later; or choose the backend 'cpu'",
+        error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
+  }
+  if (ordinal < 0 || ordinal >= n) {
+    return make_error(BLEND_E_NO_DEVICE,
+                      "there is no CUDA device %d: the driver shows %d, counted from 0 (the "
+                      "environment variable CUDA_VISIBLE_DEVICES may hide some)",
+                      ordinal, n);
+  }
+  std::unique_ptr<Device> d(new Device());
+  d->ordinal_ = ordinal;
+  const DeviceScope scope(ordinal);
+  cudaDeviceProp properties{};
+  BLEND_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
+  d->name_ = properties.name;
+  int major = 0, minor = 0, pools = 0, n_multiprocessors = 0;
+  BLEND_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal));
+  BLEND_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal));
+  BLEND_CUDA_CHECK(cudaDeviceGetAttribute(&pools, cudaDevAttrMemoryPoolsSupported, ordinal));
+  BLEND_CUDA_CHECK(
+      cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, ordinal));
+  d->n_multiprocessors_ = static_cast<uint32_t>(n_multiprocessors);
+  if (major < kLeastMajor || pools == 0) {
+    return make_error(
+        BLEND_E_UNSUPPORTED,
+        "CUDA device %d (%s) is of compute capability %d.%d%s: it takes %d.0 or later "
+        "with memory pools; choose another device or the backend 'cpu'",
+        ordinal, properties.name, major, minor, pools == 0 ? " without memory pools" : "",
+        kLeastMajor);
+  }
+
+  cudaMemPoolProps wanted{};
+  wanted.allocType = cudaMemAllocationTypePinned;
+  wanted.location.type = cudaMemLocationTypeDevice;
+  wanted.location.id = ordinal;
+  cudaMemPool_t pool = nullptr;
+  BLEND_CUDA_CHECK(cudaMemPoolCreate(&pool, &wanted));
+  d->pool_ = UniquePool(pool);
+  // By default a pool gives all that is free back to the driver whenever a stream is waited for.
+  uint64_t keep = UINT64_MAX;
+  BLEND_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
+  // Not ordered with the default stream: the host may use that for work of its own.
+  cudaStream_t stream = nullptr;
+  BLEND_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  d->compute_ = UniqueStream(stream);
+  BLEND_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  d->copies_ = UniqueStream(stream);
+  return d;
+}
+
+Device::~Device() {
+  const DeviceScope scope(ordinal_);
+  if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
+  if (copies_.get() != nullptr) (void)cudaStreamSynchronize(copies_.get());
+  for (const auto& kept : pinned_kept_) (void)cudaFreeHost(kept.second);
+  copies_ = UniqueStream();
+  compute_ = UniqueStream();
+  pool_ = UniquePool();
+}
+
+size_t Device::free_bytes() const {
+  (void)cudaStreamSynchronize(compute());
+  (void)cudaMemPoolTrimTo(pool_.get(), 0);
+  size_t free = 0, total = 0;
+  (void)cudaMemGetInfo(&free, &total);
+  return free;
+}
+
+std::string Device::room() const {
+  size_t free = 0, total = 0;
+  (void)cudaMemGetInfo(&free, &total);
+  return "device " + std::to_string(ordinal_) + " (" + name_ + ") has " + decimal(free) + " of " +
+         decimal(total) + " bytes free";
+}
+
+Result<Memory> Device::allocate(size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return Memory();
+  void* p = nullptr;
+  cudaError_t error = cudaMallocFromPoolAsync(&p, bytes, pool_.get(), stream);
+  if (error == cudaErrorMemoryAllocation) {
+    // Memory that was freed in another stream may be free only once that stream has come so far.
+    (void)cudaGetLastError();
+    BLEND_RETURN_IF_ERROR(wait(copies()));
+    BLEND_RETURN_IF_ERROR(wait(compute()));
+    error = cudaMallocFromPoolAsync(&p, bytes, pool_.get(), stream);
+  }
+  if (error == cudaErrorMemoryAllocation) {
+    (void)cudaGetLastError();
+    return make_error(BLEND_E_OUT_OF_MEMORY,
+                      "%zu bytes of device memory are needed, but %s: use a device with more, a "
+                      "smaller model or shorter prompts, or the backend 'cpu'",
+                      bytes, room().c_str());
+  }
+  BLEND_RETURN_IF_ERROR(check(error, "cudaMallocFromPoolAsync"));
+  return Memory(this, p, bytes, stream);
+}
+
+Pinned::~Pinned() {
+  if (data_ != nullptr) device_->give_back(data_, bytes_);
+}
+
+Result<Pinned> Device::pin(size_t bytes) {
+  constexpr size_t kGrain = size_t{2} << 20;  // prompts differ a little in length; let them share
+  bytes = (bytes + kGrain - 1) / kGrain * kGrain;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto kept = pinned_kept_.lower_bound(bytes);
+    if (kept != pinned_kept_.end() && kept->first <= 2 * bytes) {
+      Pinned found(this, kept->second, kept->first);
+      pinned_out_.emplace(static_cast<const char*>(kept->second), kept->first);
+      pinned_kept_bytes_ -= kept->first;
+      pinned_kept_.erase(kept);
+      return found;
+    }
+  }
+  void* p = nullptr;
+  const cudaError_t error = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();
+    return make_error(BLEND_E_OUT_OF_MEMORY, "cannot pin %zu bytes of host memory: %s", bytes,
+                      cudaGetErrorString(error));
+  }
+  const std::lock_guard lock(mutex_);
+  pinned_out_.emplace(static_cast<const char*>(p), bytes);
+  return Pinned(this, p, bytes);
+}
+
+void Device::give_back(void* p, size_t bytes) {
+  {
+    const std::lock_guard lock(mutex_);
+    pinned_out_.erase(static_cast<const char*>(p));
+    if (pinned_kept_bytes_ + bytes <= kKeptPinnedBytes) {
+      pinned_kept_.emplace(bytes, p);
+      pinned_kept_bytes_ += bytes;
+      return;
+    }
+  }
+  const DeviceScope scope(ordinal_);
+  (void)cudaFreeHost(p);
+}
+
+bool Device::is_pinned(const void* p, size_t bytes) const {
+  const auto* const at = static_cast<const char*>(p);
+  const std::lock_guard lock(mutex_);
+  auto found = pinned_out_.upper_bound(at);
+  if (found == pinned_out_.begin()) return false;
+  --found;
+  return at + bytes <= found->first + found->second;
+}
+
+Result<UniqueEvent> Device::make_event() const {
+  cudaEvent_t event = nullptr;
+  BLEND_CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return UniqueEvent(event);
+}
+
+Status Device::wait(cudaStream_t stream) const {
+  BLEND_CUDA_CHECK(cudaStreamSynchronize(stream));
+  return Status::ok();
+}
+
+}  // namespace blend::cuda

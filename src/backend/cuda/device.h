@@ -1,0 +1,154 @@
+// Device: one GPU, its streams and its memory.
+//
+// Everything that computes goes to one stream, in the order in which it was issued; copies of
+// stored rows go to a second one (stager.h). Memory is allocated in the order of the compute stream
+// from a pool that keeps what is freed, so that a fuse after the first allocates nothing from the
+// driver.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/backend.h"
+#include "backend/cuda/check.h"
+
+namespace blend::cuda {
+
+// Owns a CUDA handle; destroying it reports nothing, as nothing could be done.
+template <typename Handle, cudaError_t (*kDestroy)(Handle)>
+class Unique {
+ public:
+  Unique() = default;
+  explicit Unique(Handle handle) : handle_(handle) {}
+  Unique(Unique&& other) noexcept : handle_(std::exchange(other.handle_, nullptr)) {}
+  Unique& operator=(Unique&& other) noexcept {
+    std::swap(handle_, other.handle_);
+    return *this;
+  }
+  ~Unique() {
+    if (handle_ != nullptr) (void)kDestroy(handle_);
+  }
+  Handle get() const { return handle_; }
+
+ private:
+  Handle handle_ = nullptr;
+};
+using UniqueStream = Unique<cudaStream_t, cudaStreamDestroy>;
+using UniqueEvent = Unique<cudaEvent_t, cudaEventDestroy>;
+using UniquePool = Unique<cudaMemPool_t, cudaMemPoolDestroy>;
+
+class Device;
+
+// Device memory; freed in the order of the stream that it is used in. Move-only.
+class Memory {
+ public:
+  Memory() = default;
+  Memory(Device* device, void* data, size_t bytes, cudaStream_t stream)
+      : device_(device), data_(data), bytes_(bytes), stream_(stream) {}
+  Memory(Memory&& other) noexcept { *this = std::move(other); }
+  Memory& operator=(Memory&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    std::swap(stream_, other.stream_);
+    return *this;
+  }
+  ~Memory();
+
+  template <typename T>
+  T* as() const {
+    return static_cast<T*>(data_);
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+  cudaStream_t stream_ = nullptr;
+};
+
+// Pinned host memory; goes back to its device's store of such. Who had the device read it must have
+// waited before. Move-only.
+class Pinned {
+ public:
+  Pinned() = default;
+  Pinned(Device* device, void* data, size_t bytes) : device_(device), data_(data), bytes_(bytes) {}
+  Pinned(Pinned&& other) noexcept { *this = std::move(other); }
+  Pinned& operator=(Pinned&& other) noexcept {
+    std::swap(device_, other.device_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Pinned();
+
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  Device* device_ = nullptr;
+  void* data_ = nullptr;
+  size_t bytes_ = 0;
+};
+
+// Thread-safe. Calls other than ordinal() and name() want the device to be the thread's
+// (DeviceScope).
+class Device {
+ public:
+  // NO_DEVICE: no driver, no device, none of that ordinal. UNSUPPORTED: older than sm_80.
+  static Result<std::unique_ptr<Device>> open(int ordinal);
+  ~Device();
+
+  int ordinal() const { return ordinal_; }
+  const std::string& name() const { return name_; }
+  uint32_t n_multiprocessors() const { return n_multiprocessors_; }
+  cudaStream_t compute() const { return compute_.get(); }
+  cudaStream_t copies() const { return copies_.get(); }
+
+  // Used in the compute stream, unless another is named. OUT_OF_MEMORY says what was wanted and
+  // what is free.
+  Result<Memory> allocate(size_t bytes) { return allocate(bytes, compute()); }
+  Result<Memory> allocate(size_t bytes, cudaStream_t stream);
+  // At least `bytes` of pinned host memory, at a page's alignment. Getting it from the driver takes
+  // milliseconds, so what is given back is kept for the next, up to kKeptPinnedBytes.
+  Result<Pinned> pin(size_t bytes);
+  // Whether [p, p + bytes) lies in memory of pin() that is out.
+  bool is_pinned(const void* p, size_t bytes) const;
+
+  Result<UniqueEvent> make_event() const;
+  // Blocks the caller until all that was issued to `stream` is done.
+  Status wait(cudaStream_t stream) const;
+
+  // Bytes that the driver can still give, the pool's unused ones among them.
+  size_t free_bytes() const;
+  // "device 0 (NAME) has F of T bytes free".
+  std::string room() const;
+
+ private:
+  friend class Pinned;
+  static constexpr size_t kKeptPinnedBytes = size_t{1} << 30;
+
+  Device() = default;
+  void give_back(void* p, size_t bytes);
+
+  int ordinal_ = 0;
+  std::string name_;
+  uint32_t n_multiprocessors_ = 0;
+  UniquePool pool_;  // outlives the streams, in whose order memory goes back to it
+  UniqueStream compute_;
+  UniqueStream copies_;
+
+  mutable std::mutex mutex_;
+  std::map<const char*, size_t> pinned_out_;  // guarded by mutex_
+  std::multimap<size_t, void*> pinned_kept_;  // guarded by mutex_
+  size_t pinned_kept_bytes_ = 0;              // guarded by mutex_
+};
+
+}  // namespace blend::cuda

@@ -1,0 +1,108 @@
+// What the fusion asks of a backend besides attention.
+#include <limits>
+#include <vector>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/tensors.h"
+#include "cuda/selection.h"
+
+namespace blend::cuda {
+namespace {
+
+namespace k = kernels::cuda;
+
+Status check_runs(const char* op, std::span<const StoredRun> runs, const Tensor& kv) {
+  for (const StoredRun& run : runs) {
+    if (static_cast<int64_t>(run.first) + run.n_rows > kv.rows) {
+      return make_error(BLEND_E_INTERNAL, "%s: rows %u..%u of %lld", op, run.first,
+                        run.first + run.n_rows, static_cast<long long>(kv.rows));
+    }
+  }
+  return Status::ok();
+}
+
+k::StoredRows stored(const Stager::Rows& staged, size_t i, const StoredRun& run) {
+  return {staged.k(i), staged.v(i), run.dtype, run.n_rows, run.first};
+}
+
+}  // namespace
+
+Status CudaBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
+                              float* out) {
+  BLEND_RETURN_IF_ERROR(check_runs("deviation", runs, kv));
+  if (runs.empty()) return Status::ok();
+  const auto scope = enter();
+  const size_t kv_dim = static_cast<size_t>(kv.cols) / 2, rows = static_cast<size_t>(kv.rows);
+  const k::DeviationTerms terms{rule.metric != DeviationMetric::v,
+                                rule.metric != DeviationMetric::k, rule.norm == DeviationNorm::l2,
+                                rule.relative};
+  BLEND_ASSIGN(const Memory sums, device_->allocate(rows * sizeof(float)));
+  {
+    BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
+    for (size_t i = 0; i < runs.size(); ++i) {
+      k::deviation(static_cast<const float*>(kv.data), kv_dim, stored(staged, i, runs[i]), terms,
+                   sums.as<float>(), stream());
+    }
+    BLEND_RETURN_IF_ERROR(check_launch("deviation"));
+  }
+  std::vector<float> all(rows);
+  BLEND_RETURN_IF_ERROR(fetch(all.data(), sums.as<void>(), rows * sizeof(float)));
+  for (const StoredRun& run : runs) {
+    std::copy_n(all.begin() + run.first, run.n_rows, out + run.first);
+  }
+  return Status::ok();
+}
+
+Status CudaBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                                 Tensor out) {
+  const size_t kv_dim = static_cast<size_t>(kv.cols) / 2, n_in = inputs.size(kv_dim);
+  if (out.rows != kv.rows || static_cast<size_t>(out.cols) != n_in) {
+    return make_error(BLEND_E_INTERNAL, "drift_inputs: %lld columns for %zu inputs",
+                      static_cast<long long>(out.cols), n_in);
+  }
+  BLEND_RETURN_IF_ERROR(check_runs("drift_inputs", runs, kv));
+  if (runs.empty()) return Status::ok();
+  const auto scope = enter();
+  BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    k::drift_inputs(static_cast<const float*>(kv.data), kv_dim, stored(staged, i, runs[i]),
+                    inputs.fresh, inputs.constant, static_cast<float*>(out.data), stream());
+  }
+  return check_launch("drift_inputs");
+}
+
+Status CudaBackend::top_k(std::span<const float> scores, size_t count, uint32_t* out) {
+  if (count > scores.size() || scores.size() > std::numeric_limits<int32_t>::max()) {
+    return make_error(BLEND_E_INTERNAL, "top_k: %zu of %zu scores", count, scores.size());
+  }
+  if (count == 0) return Status::ok();
+  const auto scope = enter();
+  BLEND_ASSIGN(const Memory values, stager_->upload(scores.data(), scores.size()));
+  BLEND_ASSIGN(const Memory chosen, device_->allocate(count * sizeof(uint32_t)));
+  k::top_k(values.as<float>(), static_cast<uint32_t>(scores.size()), static_cast<uint32_t>(count),
+           chosen.as<uint32_t>(), stream());
+  BLEND_RETURN_IF_ERROR(check_launch("top_k"));
+  return fetch(out, chosen.as<void>(), count * sizeof(uint32_t));
+}
+
+Status CudaBackend::encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) {
+  const size_t rows = static_cast<size_t>(kv.rows), kv_dim = static_cast<size_t>(kv.cols) / 2;
+  const size_t plane = rows * kv_dim * static_cast<size_t>(dtype_size(dtype));
+  if (plane == 0) return Status::ok();
+  const auto scope = enter();
+  BLEND_ASSIGN(const Memory bad, make_counter());
+  BLEND_ASSIGN(const Memory encoded, device_->allocate(2 * plane));
+  std::byte* const at = encoded.as<std::byte>();
+  k::encode_kv(static_cast<const float*>(kv.data), rows, kv_dim, dtype, at, at + plane,
+               bad.as<unsigned long long>(), stream());
+  BLEND_RETURN_IF_ERROR(check_launch("encode_kv"));
+  BLEND_RETURN_IF_ERROR(fetch(k_out, at, plane));
+  BLEND_RETURN_IF_ERROR(fetch(v_out, at + plane, plane));
+  BLEND_ASSIGN(const unsigned long long row, read_counter(bad));
+  if (row == kNone) return Status::ok();
+  return make_error(
+      BLEND_E_NUMERIC, "K or V of row %llu is not finite in %s: the model's activations overflow%s",
+      row, dtype_name(dtype), dtype == DType::f16 ? "; store its KV as bf16 or f32" : "");
+}
+
+}  // namespace blend::cuda

@@ -1,0 +1,55 @@
+// Gemm: y = x W^T on the tensor cores, by cuBLASLt.
+//
+// bf16 operands, sums in f32. Row-major [m, k] is column-major [k, m], so that what is asked for is
+// D [out, m] = A^T B with A = W [in, out] and B = x [in, m]: the form that the library is fastest
+// in.
+#pragma once
+
+#include <cublasLt.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <tuple>
+
+#include "backend/cuda/device.h"
+
+namespace blend::cuda {
+
+// One product. `in` is a multiple of 8, so that every row of x and W begins at 16 bytes.
+struct GemmShape {
+  int64_t rows = 0;  // of x and y
+  int64_t in = 0;    // leading dimension of x and W
+  int64_t out = 0;
+  bool out_bf16 = false;  // else f32
+};
+
+// Thread-safe. Works with the calling thread's device; ordered by its compute stream.
+class Gemm {
+ public:
+  static Result<std::unique_ptr<Gemm>> create(Device& device);
+  ~Gemm();
+
+  // y = x w^T, or y += x w^T. x: bf16 [rows, in], w: bf16 [out, in], y: [rows, out].
+  Status run(const GemmShape& shape, const uint16_t* x, const uint16_t* w, void* y,
+             bool accumulate);
+
+ private:
+  static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
+  // What an algorithm is chosen for: in, out, the bucket of rows, bf16 results, alignments.
+  using Key = std::tuple<int64_t, int64_t, int64_t, bool, uint32_t, uint32_t>;
+
+  explicit Gemm(Device& device) : device_(device) {}
+
+  Device& device_;
+  cublasLtHandle_t handle_ = nullptr;
+  Memory workspace_;  // of products in the compute stream, which come one after another
+  std::mutex mutex_;
+  std::map<Key, cublasLtMatmulAlgo_t> algorithms_;  // guarded by mutex_
+};
+
+// The number of rows that an algorithm is looked for where there are `rows`: few enough different
+// ones that a look-up is rare, near enough that the choice suits.
+int64_t gemm_bucket(int64_t rows);
+
+}  // namespace blend::cuda

@@ -1,0 +1,110 @@
+#include "backend/cuda/stager.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace blend::cuda {
+namespace {
+
+constexpr size_t kSmallPieces = 64, kSmallBytes = 128 << 10;
+constexpr size_t kLargePieces = 8, kLargeBytes = 4 << 20;
+constexpr size_t kPlaneAlignment = 256;
+
+size_t aligned(size_t bytes) {
+  return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
+}
+
+// One core does not copy as fast as the bus.
+void copy_parallel(ThreadPool& pool, std::byte* to, const std::byte* from, size_t bytes) {
+  constexpr size_t kGrain = 256 << 10;
+  pool.parallel_for((bytes + kGrain - 1) / kGrain, 1, [&](size_t begin, size_t end, uint32_t) {
+    const size_t first = begin * kGrain, last = std::min(end * kGrain, bytes);
+    std::memcpy(to + first, from + first, last - first);
+  });
+}
+
+}  // namespace
+
+Result<std::unique_ptr<PinnedPieces>> PinnedPieces::create(Device& device, ThreadPool& pool,
+                                                           size_t n, size_t piece_bytes) {
+  std::unique_ptr<PinnedPieces> p(new PinnedPieces(pool, n, piece_bytes));
+  BLEND_ASSIGN(p->memory_, device.pin(n * piece_bytes));
+  for (UniqueEvent& event : p->free_) {
+    BLEND_ASSIGN(event, device.make_event());
+  }
+  return p;
+}
+
+Status PinnedPieces::copy(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  for (size_t done = 0; done < bytes;) {
+    const size_t n = std::min(piece_bytes_, bytes - done), piece = next_++ % free_.size();
+    std::byte* const at = memory_.data() + piece * piece_bytes_;
+    BLEND_CUDA_CHECK(cudaEventSynchronize(free_[piece].get()));
+    copy_parallel(pool_, at, static_cast<const std::byte*>(from) + done, n);
+    BLEND_CUDA_CHECK(
+        cudaMemcpyAsync(static_cast<std::byte*>(to) + done, at, n, cudaMemcpyHostToDevice, stream));
+    BLEND_CUDA_CHECK(cudaEventRecord(free_[piece].get(), stream));
+    done += n;
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Stager>> Stager::create(Device& device, ThreadPool& pool) {
+  std::unique_ptr<Stager> s(new Stager(device));
+  BLEND_ASSIGN(s->small_, PinnedPieces::create(device, pool, kSmallPieces, kSmallBytes));
+  BLEND_ASSIGN(s->large_, PinnedPieces::create(device, pool, kLargePieces, kLargeBytes));
+  for (Slot& slot : s->slots_) {
+    BLEND_ASSIGN(slot.arrived, device.make_event());
+    BLEND_ASSIGN(slot.consumed, device.make_event());
+  }
+  return s;
+}
+
+Result<Memory> Stager::upload_bytes(const void* from, size_t bytes) {
+  BLEND_ASSIGN(Memory memory, device_.allocate(bytes));
+  BLEND_RETURN_IF_ERROR(small_->copy(memory.as<void>(), from, bytes, device_.compute()));
+  return memory;
+}
+
+Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
+  if (!device_.is_pinned(from, bytes)) return large_->copy(to, from, bytes, device_.copies());
+  BLEND_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_.copies()));
+  return Status::ok();
+}
+
+Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_elements) {
+  const auto plane_bytes = [row_elements](const StoredRun& run) {
+    return run.n_rows * row_elements * static_cast<size_t>(dtype_size(run.dtype));
+  };
+  size_t bytes = 0;
+  for (const StoredRun& run : runs) bytes += 2 * aligned(plane_bytes(run));
+
+  Rows rows(*this, std::unique_lock(mutex_), next_++ % kSlots);
+  Slot& slot = slots_[rows.slot_];
+  BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.copies(), slot.consumed.get(), 0));
+  if (slot.memory.bytes() < bytes) {
+    slot.memory = Memory();  // freed in the copy stream: behind the wait above
+    BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
+  }
+  std::byte* at = slot.memory.as<std::byte>();
+  for (const StoredRun& run : runs) {
+    const size_t plane = plane_bytes(run);
+    rows.k_.push_back(at);
+    BLEND_RETURN_IF_ERROR(copy_rows(at, run.k, plane));
+    at += aligned(plane);
+    rows.v_.push_back(at);
+    BLEND_RETURN_IF_ERROR(copy_rows(at, run.v, plane));
+    at += aligned(plane);
+  }
+  BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
+  BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));
+  return rows;
+}
+
+Stager::Rows::~Rows() {
+  if (!lock_.owns_lock()) return;
+  (void)cudaEventRecord(stager_.slots_[slot_].consumed.get(), stager_.device_.compute());
+}
+
+}  // namespace blend::cuda

@@ -1,0 +1,102 @@
+// Stager: the way from host memory to the device, without ever waiting for the whole device.
+//
+// Small arrays (positions, tokens) go through pinned pieces in the compute stream's own order.
+// Stored rows go by the copy stream into a ring of device buffers, so that the rows of later layers
+// come over while earlier layers are computed:
+//
+//   copy stream      wait consumed[s] | rows -> slot s | record arrived[s] | next slot ...
+//   compute stream   ... | wait arrived[s] | kernels that read slot s | record consumed[s] | ...
+//
+// Rows in pinned memory (Backend::allocate_host) are read by the device itself, and must stay as
+// they are until a fence of the copy stream is reached; others are first copied to pinned pieces.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "backend/cuda/device.h"
+
+namespace blend::cuda {
+
+// Pieces of pinned memory, used in turn: one is written again when the device has read it.
+// Thread-safe.
+class PinnedPieces {
+ public:
+  static Result<std::unique_ptr<PinnedPieces>> create(Device& device, ThreadPool& pool, size_t n,
+                                                      size_t piece_bytes);
+  // Issues a copy to `stream`; `from` may be written again when it returns.
+  Status copy(void* to, const void* from, size_t bytes, cudaStream_t stream);
+
+ private:
+  PinnedPieces(ThreadPool& pool, size_t n, size_t piece_bytes)
+      : pool_(pool), piece_bytes_(piece_bytes), free_(n) {}
+
+  ThreadPool& pool_;
+  const size_t piece_bytes_;
+  Pinned memory_;
+  std::mutex mutex_;
+  size_t next_ = 0;                // guarded by mutex_
+  std::vector<UniqueEvent> free_;  // guarded by mutex_; recorded behind the last copy of a piece
+};
+
+// Thread-safe. Works with the calling thread's device.
+class Stager {
+ public:
+  static Result<std::unique_ptr<Stager>> create(Device& device, ThreadPool& pool);
+
+  // `n` elements in memory of the compute stream.
+  template <typename T>
+  Result<Memory> upload(const T* from, size_t n) {
+    return upload_bytes(from, n * sizeof(T));
+  }
+  // Bytes to memory that the compute stream uses, in its order; large ones at full speed.
+  Status copy(void* to, const void* from, size_t bytes) {
+    return large_->copy(to, from, bytes, device_.compute());
+  }
+
+  // Stored rows on the device: k, v of run i. Kernels that are issued to the compute stream while
+  // this lives may read them; other stage() calls wait meanwhile.
+  class Rows {
+   public:
+    Rows(Rows&&) = default;
+    Rows& operator=(Rows&&) = delete;
+    ~Rows();
+    const void* k(size_t run) const { return k_[run]; }
+    const void* v(size_t run) const { return v_[run]; }
+
+   private:
+    friend class Stager;
+    Rows(Stager& stager, std::unique_lock<std::mutex> lock, size_t slot)
+        : stager_(stager), lock_(std::move(lock)), slot_(slot) {}
+    Stager& stager_;
+    std::unique_lock<std::mutex> lock_;  // empty: moved from
+    size_t slot_;
+    std::vector<const void*> k_, v_;
+  };
+  // row_elements: kv_dim.
+  Result<Rows> stage(std::span<const StoredRun> runs, size_t row_elements);
+
+ private:
+  static constexpr size_t kSlots = 4;  // layers on the device ahead of the compute stream
+  struct Slot {
+    Memory memory;
+    UniqueEvent arrived;
+    UniqueEvent consumed;
+  };
+
+  explicit Stager(Device& device) : device_(device) {}
+  Result<Memory> upload_bytes(const void* from, size_t bytes);
+  Status copy_rows(std::byte* to, const std::byte* from, size_t bytes);
+
+  Device& device_;
+  std::unique_ptr<PinnedPieces> small_;
+  std::unique_ptr<PinnedPieces> large_;
+  std::mutex mutex_;                // of the slots
+  size_t next_ = 0;                 // guarded by mutex_
+  std::array<Slot, kSlots> slots_;  // guarded by mutex_
+};
+
+}  // namespace blend::cuda

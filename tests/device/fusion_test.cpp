@@ -1,0 +1,192 @@
+// Fusion, editing and generation on a CUDA device through the C ABI, against the float64 reference
+// and the CPU backend. BLEND_TEST_BACKEND names the device ("cuda" by default); where
+// BLEND_CUDA_MODULE names the module that computes on the emulated device, that is what runs.
+//
+// The device rounds weights, operands and the cache to bf16, which the reference does not: logits
+// of a standard deviation of about 2.5 may be off by some hundredths. What tells a wrong row, mask
+// or position from rounding is that those move a logit by whole numbers.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <numeric>
+#include <thread>
+
+#include "conformance/expect.h"
+#include "conformance/random_prompt.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+namespace {
+
+constexpr double kTolerance = 0.4;       // of any logit
+constexpr double kMeanTolerance = 0.08;  // of all, on average
+constexpr size_t kMaxRows = 90;          // the reference is slow
+
+std::string backend_name() {
+  const char* const name = std::getenv("BLEND_TEST_BACKEND");
+  return name == nullptr ? "cuda" : name;
+}
+
+// A context on the device; null with the reason where there is none.
+Ctx device_ctx(std::string* why) {
+  blend_ctx_options options;
+  EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+  const std::string name = backend_name();
+  options.n_threads = 2;
+  options.backend = name.c_str();
+  blend_ctx* ctx = nullptr;
+  blend_error* error = nullptr;
+  const int32_t code = blend_ctx_create(&ctx, &options, &error);
+  const Outcome o = outcome(code, error);
+  *why = o.message;
+  return Ctx(ctx);
+}
+
+double mean_difference(const std::vector<float>& a, const std::vector<double>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += std::abs(static_cast<double>(a[i]) - b[i]);
+  return sum / static_cast<double>(a.size());
+}
+
+void expect_near(const std::vector<float>& got, const std::vector<double>& want) {
+  ASSERT_EQ(got.size(), want.size());
+  EXPECT_LE(max_difference(got, want), kTolerance);
+  EXPECT_LE(mean_difference(got, want), kMeanTolerance);
+}
+
+class DeviceFusion : public testing::TestWithParam<int> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    ctx_ = device_ctx(&why);
+    if (ctx_ == nullptr) GTEST_SKIP() << why;
+    rng_ = SplitMix(0x51ed270bu * static_cast<uint64_t>(GetParam() + 1));
+    spec_ = random_spec(rng_);
+    // Weights that bf16 holds, and heads of the sizes that models have.
+    spec_.dtype = DType::bf16;
+    if (GetParam() % 3 == 0) spec_.head_dim = GetParam() % 2 == 0 ? 64 : 32;
+    spec_.rotary_dim = std::min(spec_.rotary_dim, spec_.head_dim);
+    path_ = write_random_model(spec_, dir_.file("model.gguf"));
+    model_ = open_model(ctx_, path_);
+    store_ = open_store(ctx_, dir_.file("store"));
+  }
+
+  TempDir dir_;
+  SplitMix rng_{0};
+  RandomModelSpec spec_;
+  std::string path_;
+  Ctx ctx_;
+  Model model_;
+  Store store_;
+};
+
+TEST_P(DeviceFusion, EveryPolicyIsAsTheReferenceHasIt) {
+  const ReferenceModel reference(path_);
+  const RandomPrompt random = random_prompt(rng_, spec_.n_vocab, kMaxRows);
+  const uint32_t policies[] = {BLEND_POLICY_FULL,    BLEND_POLICY_REUSE,  BLEND_POLICY_HKVD,
+                               BLEND_POLICY_FIRST_K, BLEND_POLICY_RANDOM, BLEND_POLICY_QUESTION};
+  for (const uint32_t policy : policies) {
+    if (policy == BLEND_POLICY_QUESTION &&
+        (random.prompt.empty() || random.prompt.back().kind != BLEND_SEGMENT_QUESTION)) {
+      continue;
+    }
+    FuseCase how{.policy = policy,
+                 .metric = GetParam() % 2 == 0 ? BLEND_METRIC_V : BLEND_METRIC_KV,
+                 .ratio = policy == BLEND_POLICY_HKVD && GetParam() % 2 == 0 ? 1.0 : 0.25};
+    how.chunk_prefix = random.chunk_prefix;
+    SCOPED_TRACE(testing::Message() << how);
+    Fused fused = try_fuse(model_, store_, random.prompt, how);
+    ASSERT_EQ(fused.outcome.code, BLEND_OK) << fused.outcome.message;
+    ReferenceFuseOptions options = reference_options(how, DType::f32);
+    options.forced_selection = selected(fused.fusion);
+    const ReferenceFusion want = reference_fuse(reference, random.prompt, options);
+    ASSERT_NO_FATAL_FAILURE(expect_near(logits(fused.fusion), want.logits));
+    // Deviations: of K and V that come of bf16 operands.
+    const std::vector<float> got = deviation(fused.fusion);
+    ASSERT_EQ(got.size(), want.deviation.size());
+    double largest = 1e-3;
+    for (const double d : want.deviation) largest = std::max(largest, d);
+    for (size_t i = 0; i < got.size(); ++i) {
+      EXPECT_NEAR(static_cast<double>(got[i]), want.deviation[i], 0.05 * largest) << "row " << i;
+    }
+  }
+}
+
+TEST_P(DeviceFusion, RatioOneIsFullPrefill) {
+  const RandomPrompt random = random_prompt(rng_, spec_.n_vocab, kMaxRows);
+  FuseCase full{.policy = BLEND_POLICY_FULL}, one{.policy = BLEND_POLICY_HKVD, .ratio = 1.0};
+  full.chunk_prefix = one.chunk_prefix = random.chunk_prefix;
+  const Fusion a = fuse(model_, store_, random.prompt, full);
+  const Fusion b = fuse(model_, store_, random.prompt, one);
+  ASSERT_TRUE(a && b);
+  // The same sums, but for what was rounded to bf16 in another grouping of rows.
+  EXPECT_LE(max_difference(logits(a), logits(b)), 0.1);
+}
+
+TEST_P(DeviceFusion, DecodingEditingAndTurnsAreAsOnTheCpu) {
+  const Ctx cpu = make_ctx();
+  const Model cpu_model = open_model(cpu, path_);
+  const RandomPrompt random = random_prompt(rng_, spec_.n_vocab, kMaxRows);
+  const std::vector<int32_t> answer = random_tokens(rng_, spec_.n_vocab, 5);
+  const std::vector<int32_t> instead = random_tokens(rng_, spec_.n_vocab, 3);
+  const Prompt turn = {{BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 20), false},
+                       {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 4), false}};
+  FuseCase how{.policy = BLEND_POLICY_FIRST_K, .ratio = 0.3};  // chooses without measuring
+  how.chunk_prefix = random.chunk_prefix;
+  const auto all = [&](const Model& model) {
+    std::vector<std::vector<float>> out;
+    // Both backends share the store: what is missing is made by the one that comes first.
+    const Fusion fusion = fuse(model, store_, random.prompt, how);
+    if (!fusion) return out;
+    out.push_back(logits(fusion));
+    for (const int32_t token : answer) {
+      decode(fusion, {token});
+      out.push_back(logits(fusion));
+    }
+    replace(fusion, 1, 2, instead);
+    out.push_back(logits(fusion));
+    const Outcome extended = try_extend(fusion, store_, turn, how);
+    EXPECT_EQ(extended.code, BLEND_OK) << extended.message;
+    out.push_back(logits(fusion));
+    return out;
+  };
+  const auto got = all(model_), want = all(cpu_model);
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(testing::Message() << "after step " << i);
+    ASSERT_NO_FATAL_FAILURE(expect_near(got[i], {want[i].begin(), want[i].end()}));
+  }
+}
+
+TEST_P(DeviceFusion, FusesAtTheSameTimeDoNotMix) {
+  if (GetParam() > 1) return;  // two of them are enough
+  std::vector<RandomPrompt> prompts;
+  std::vector<std::vector<float>> alone, together(3);
+  for (size_t i = 0; i < 3; ++i) {
+    prompts.push_back(random_prompt(rng_, spec_.n_vocab, kMaxRows));
+    FuseCase how{.policy = BLEND_POLICY_HKVD, .ratio = 0.2};
+    how.chunk_prefix = prompts[i].chunk_prefix;
+    (void)fuse(model_, store_, prompts[i].prompt, how);  // all chunks are in the store
+    const Fusion fusion = fuse(model_, store_, prompts[i].prompt, how);
+    ASSERT_TRUE(fusion);
+    alone.push_back(logits(fusion));
+  }
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < 3; ++i) {
+    threads.emplace_back([&, i] {
+      FuseCase how{.policy = BLEND_POLICY_HKVD, .ratio = 0.2};
+      how.chunk_prefix = prompts[i].chunk_prefix;
+      const Fused fused = try_fuse(model_, store_, prompts[i].prompt, how);
+      if (fused.fusion) together[i] = logits(fused.fusion);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(together[i], alone[i]) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, DeviceFusion, testing::Range(0, 6));
+
+}  // namespace
+}  // namespace blend::test

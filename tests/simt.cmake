@@ -1,0 +1,47 @@
+# The CUDA backend on the host: its kernels and host code compiled as plain C++ against an emulated
+# device (simt/), so that they are tested wherever the rest is. No CUDA toolkit is looked at.
+add_library(blend_cuda_emulated STATIC
+  ${BLEND_CUDA_KERNELS} ${BLEND_CUDA_HOST}
+  ${CMAKE_CURRENT_LIST_DIR}/simt/simt.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/simt/runtime.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/simt/cublas_lt.cpp)
+set_source_files_properties(${BLEND_CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
+# Before all others: <cuda_runtime.h> and <cublasLt.h> are the emulated ones.
+target_include_directories(blend_cuda_emulated BEFORE PUBLIC
+  ${CMAKE_CURRENT_LIST_DIR}/simt ${CMAKE_CURRENT_LIST_DIR})
+target_link_libraries(blend_cuda_emulated PUBLIC blend_core)
+target_compile_definitions(blend_cuda_emulated PRIVATE BLEND_VERSION_STRING="${PROJECT_VERSION}")
+blend_warnings(blend_cuda_emulated)
+# `#pragma unroll` is CUDA's; longjmp between stacks is what simt.cpp is about.
+target_compile_options(blend_cuda_emulated PRIVATE -Wno-unknown-pragmas -U_FORTIFY_SOURCE)
+
+blend_test(simt_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/simt_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_attention_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_stream_test.cpp
+  LIBS blend_cuda_emulated LABELS cuda)
+blend_test(cuda_backend_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_backend_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp
+  LIBS blend_cuda_emulated LABELS cuda)
+
+# The same as a module, so that the library opens it as it opens libblend_cuda.so.
+add_library(blend_cuda_emulated_module MODULE ${BLEND_CUDA_HOST_ENTRY})
+target_link_libraries(blend_cuda_emulated_module PRIVATE blend_cuda_emulated)
+target_compile_definitions(blend_cuda_emulated_module PRIVATE
+  BLEND_VERSION_STRING="${PROJECT_VERSION}")
+blend_warnings(blend_cuda_emulated_module)
+
+# What tests/device/run runs on a GPU. Here the fusion runs on the emulated one.
+blend_test(device_backend_test EXCLUDE_FROM_CTEST
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/device/backend_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp)
+add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
+target_link_libraries(device_fusion_test PRIVATE blend_conformance_support GTest::gtest_main)
+blend_warnings(device_fusion_test)
+add_dependencies(device_fusion_test blend_cuda_emulated_module)
+gtest_discover_tests(device_fusion_test DISCOVERY_TIMEOUT 60 TEST_PREFIX Emulated.
+  PROPERTIES TIMEOUT 600 LABELS cuda
+             ENVIRONMENT "BLEND_CUDA_MODULE=$<TARGET_FILE:blend_cuda_emulated_module>")

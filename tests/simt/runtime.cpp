@@ -1,0 +1,340 @@
+// Streams, events and memory of the emulated device.
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <vector>
+
+#include "simt/cuda_runtime.h"
+
+namespace simt {
+
+struct Moments {  // of an event; outlives it where a stream still waits
+  uint64_t recorded = 0, done = 0;
+};
+struct Event {
+  std::shared_ptr<Moments> moments = std::make_shared<Moments>();
+};
+struct Operation {
+  std::function<bool()> ready;  // null: always
+  std::function<void()> run;
+};
+struct Stream {
+  std::deque<Operation> queue;
+};
+struct Pool {};
+
+namespace {
+
+constexpr size_t kDefaultShared = 48 << 10;
+
+struct Device {
+  std::recursive_mutex mutex;
+  Machine machine;
+  std::mt19937 random{1};
+  std::vector<Stream*> streams;
+  std::map<void*, size_t> memory, pinned;
+  std::map<const void*, size_t> allowed_shared;
+  size_t in_use = 0, n_pinned = 0;
+  int64_t allocations_left = -1;
+};
+Device& device() {
+  static auto* const d = new Device;  // never destroyed: streams may outlive main()
+  return *d;
+}
+thread_local int current_device = 0;
+
+using Lock = std::lock_guard<std::recursive_mutex>;
+
+// Runs the head of a stream's queue if it is ready.
+bool step(Stream* s) {
+  if (s->queue.empty()) return false;
+  if (s->queue.front().ready && !s->queue.front().ready()) return false;
+  const Operation op = std::move(s->queue.front());
+  s->queue.pop_front();
+  op.run();
+  return true;
+}
+
+bool step_any(const Stream* except) {
+  std::vector<Stream*> all = device().streams;
+  std::shuffle(all.begin(), all.end(), device().random);
+  return std::any_of(all.begin(), all.end(), [&](Stream* s) { return s != except && step(s); });
+}
+
+// Works off `s`, and of other streams only what it waits for.
+void drain(Stream* s) {
+  while (!s->queue.empty()) {
+    if (!step(s) && !step_any(s)) die("a stream waits for an event that nobody records");
+  }
+}
+
+void enqueue(Stream* s, Operation op) {
+  Device& d = device();
+  if (s == nullptr) die("the default stream is not to be used");
+  s->queue.push_back(std::move(op));
+  if (d.machine.schedule == Schedule::early) {
+    while (step_any(nullptr)) {
+    }
+  } else if (d.machine.schedule == Schedule::random) {
+    for (auto n = d.random() % 4; n > 0 && step_any(nullptr); --n) {
+    }
+  }
+}
+
+// The allocation that holds p, or none.
+bool inside(const std::map<void*, size_t>& all, const void* p, size_t bytes) {
+  auto at = all.upper_bound(const_cast<void*>(p));
+  if (at == all.begin()) return false;
+  --at;
+  const auto* const begin = static_cast<const char*>(at->first);
+  const auto* const from = static_cast<const char*>(p);
+  return from < begin + at->second && from + bytes <= begin + at->second;
+}
+
+void* poisoned(size_t bytes) {
+  void* p = nullptr;
+  if (posix_memalign(&p, 256, std::max<size_t>(bytes, 1)) != 0) return nullptr;
+  std::memset(p, 0xff, bytes);
+  return p;
+}
+
+}  // namespace
+
+void set_machine(const Machine& machine) {
+  Device& d = device();
+  const Lock lock(d.mutex);
+  d.machine = machine;
+  d.random.seed(machine.seed);
+  d.allowed_shared.clear();
+  d.allocations_left = -1;
+}
+size_t bytes_in_use() {
+  const Lock lock(device().mutex);
+  return device().in_use;
+}
+size_t pinned_bytes() {
+  const Lock lock(device().mutex);
+  return device().n_pinned;
+}
+void fail_allocation(int64_t n) {
+  const Lock lock(device().mutex);
+  device().allocations_left = n;
+}
+void allow_shared(const void* kernel, size_t bytes) {
+  const Lock lock(device().mutex);
+  device().allowed_shared[kernel] = bytes;
+}
+
+void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const void* kernel,
+            std::function<void()> body) {
+  Device& d = device();
+  const Lock lock(d.mutex);
+  const auto allowed = d.allowed_shared.find(kernel);
+  if (shared_bytes > (allowed == d.allowed_shared.end() ? kDefaultShared : allowed->second)) {
+    die("%zu bytes of shared memory were not asked for beforehand", shared_bytes);
+  }
+  enqueue(stream,
+          {{}, [=, body = std::move(body)] {
+             run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, body);
+           }});
+}
+
+}  // namespace simt
+
+using simt::device;
+using simt::Lock;
+
+cudaError_t cudaGetDeviceCount(int* n) {
+  *n = 0;
+  if (!device().machine.driver) return cudaErrorInsufficientDriver;
+  if (device().machine.n_devices == 0) return cudaErrorNoDevice;
+  *n = device().machine.n_devices;
+  return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int* d) {
+  *d = simt::current_device;
+  return cudaSuccess;
+}
+cudaError_t cudaSetDevice(int d) {
+  if (d < 0 || d >= device().machine.n_devices) return cudaErrorInvalidDevice;
+  simt::current_device = d;
+  return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d*/) {
+  switch (attribute) {
+    case cudaDevAttrMultiProcessorCount:
+      *value = 4;
+      break;
+    case cudaDevAttrComputeCapabilityMajor:
+      *value = 9;
+      break;
+    case cudaDevAttrComputeCapabilityMinor:
+      *value = 0;
+      break;
+    case cudaDevAttrMemoryPoolsSupported:
+      *value = 1;
+      break;
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*d*/) {
+  std::strncpy(properties->name, "emulated", sizeof properties->name);
+  return cudaSuccess;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const Lock lock(device().mutex);
+  *total = device().machine.memory_bytes;
+  *free = *total - std::min(*total, device().in_use);
+  return cudaSuccess;
+}
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+const char* cudaGetErrorString(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
+}
+const char* cudaGetErrorName(cudaError_t error) {
+  return error == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation" : "cudaErrorEmulated";
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
+  const Lock lock(device().mutex);
+  *stream = new simt::Stream;
+  device().streams.push_back(*stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const Lock lock(device().mutex);
+  simt::drain(stream);
+  auto& all = device().streams;
+  all.erase(std::find(all.begin(), all.end(), stream));
+  delete stream;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const Lock lock(device().mutex);
+  simt::drain(stream);
+  return cudaSuccess;
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
+  const Lock lock(device().mutex);
+  const auto moments = event->moments;
+  const uint64_t until = moments->recorded;
+  simt::enqueue(stream, {[=] { return moments->done >= until; }, [] {}});
+  return cudaSuccess;
+}
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  *event = new simt::Event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  const Lock lock(device().mutex);
+  delete event;
+  return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Lock lock(device().mutex);
+  const auto moments = event->moments;
+  const uint64_t moment = ++moments->recorded;
+  simt::enqueue(stream, {{}, [=] { moments->done = std::max(moments->done, moment); }});
+  return cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  const Lock lock(device().mutex);
+  while (event->moments->done < event->moments->recorded) {
+    if (!simt::step_any(nullptr)) simt::die("nobody records the event that is waited for");
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* /*properties*/) {
+  *pool = new simt::Pool;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool) {
+  delete pool;
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*attribute*/,
+                                    void* /*value*/) {
+  return cudaSuccess;
+}
+cudaError_t cudaMemPoolTrimTo(cudaMemPool_t /*pool*/, size_t /*bytes*/) { return cudaSuccess; }
+cudaError_t cudaMallocFromPoolAsync(void** p, size_t bytes, cudaMemPool_t /*pool*/,
+                                    cudaStream_t /*stream*/) {
+  auto& d = device();
+  const Lock lock(d.mutex);
+  if (d.allocations_left == 0 || bytes > d.machine.memory_bytes - d.in_use) {
+    return cudaErrorMemoryAllocation;
+  }
+  if (d.allocations_left > 0) --d.allocations_left;
+  *p = simt::poisoned(bytes);
+  if (*p == nullptr) return cudaErrorMemoryAllocation;
+  d.memory[*p] = bytes;
+  d.in_use += bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
+  auto& d = device();
+  const Lock lock(d.mutex);
+  if (d.memory.find(p) == d.memory.end()) simt::die("a free of memory that is not there");
+  simt::enqueue(stream, {{}, [p] {
+                           auto& dev = device();
+                           const auto at = dev.memory.find(p);
+                           if (at == dev.memory.end()) simt::die("memory was freed twice");
+                           std::memset(p, 0xff, at->second);
+                           dev.in_use -= at->second;
+                           dev.memory.erase(at);
+                           std::free(p);
+                         }});
+  return cudaSuccess;
+}
+cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned /*flags*/) {
+  auto& d = device();
+  const Lock lock(d.mutex);
+  *p = nullptr;
+  if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
+  std::memset(*p, 0xff, bytes);
+  d.pinned[*p] = bytes;
+  d.n_pinned += bytes;
+  return cudaSuccess;
+}
+cudaError_t cudaFreeHost(void* p) {
+  auto& d = device();
+  const Lock lock(d.mutex);
+  const auto at = d.pinned.find(p);
+  if (at == d.pinned.end()) simt::die("a free of pinned memory that is not there");
+  std::memset(p, 0xff, at->second);
+  d.n_pinned -= at->second;
+  d.pinned.erase(at);
+  std::free(p);
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  auto& d = device();
+  const Lock lock(d.mutex);
+  const bool from_device = kind != cudaMemcpyHostToDevice,
+             to_device = kind != cudaMemcpyDeviceToHost;
+  if (from_device && !simt::inside(d.memory, from, bytes))
+    simt::die("a copy from no device memory");
+  if (to_device && !simt::inside(d.memory, to, bytes)) simt::die("a copy to no device memory");
+  const auto copy = [=] { std::memcpy(to, from, bytes); };
+  if (!from_device && !simt::inside(d.pinned, from, bytes)) {
+    // Pageable memory may be written again once the call returns.
+    auto kept = std::make_shared<std::vector<char>>(static_cast<const char*>(from),
+                                                    static_cast<const char*>(from) + bytes);
+    simt::enqueue(stream, {{}, [=] { std::memcpy(to, kept->data(), bytes); }});
+  } else {
+    simt::enqueue(stream, {{}, copy});
+    if (!to_device && !simt::inside(d.pinned, to, bytes)) simt::drain(stream);
+  }
+  return cudaSuccess;
+}
+cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
+  const Lock lock(device().mutex);
+  if (!simt::inside(device().memory, to, bytes)) simt::die("a memset of no device memory");
+  simt::enqueue(stream, {{}, [=] { std::memset(to, value, bytes); }});
+  return cudaSuccess;
+}

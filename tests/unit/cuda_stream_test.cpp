@@ -1,0 +1,269 @@
+// What the CUDA backend's host code promises of streams, memory and errors, on the emulated device.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "backend/cuda/cuda_backend.h"
+
+namespace blend::cuda {
+namespace {
+
+class CudaHost : public testing::Test {
+ protected:
+  void SetUp() override { pool_ = std::move(*ThreadPool::create(2)); }
+  void TearDown() override { simt::set_machine({}); }
+  Result<std::unique_ptr<Backend>> open(const simt::Machine& machine, int32_t device = 0) {
+    simt::set_machine(machine);
+    return CudaBackend::create(device, *pool_);
+  }
+  static ModelConfig config() {
+    ModelConfig c;
+    c.n_layers = 6;
+    c.n_heads = c.n_kv_heads = 2;
+    c.head_dim = c.rope.rotary_dim = 16;
+    return c;
+  }
+  std::unique_ptr<ThreadPool> pool_;
+};
+
+TEST_F(CudaHost, SaysWhatIsMissing) {
+  simt::Machine machine;
+  machine.driver = false;
+  EXPECT_EQ(open(machine).status().code(), BLEND_E_NO_DEVICE);
+  machine = {};
+  machine.n_devices = 0;
+  const auto none = open(machine);
+  EXPECT_EQ(none.status().code(), BLEND_E_NO_DEVICE);
+  EXPECT_NE(none.status().message().find("'cpu'"), std::string::npos) << "the way out";
+  machine.n_devices = 2;
+  EXPECT_TRUE(open(machine, 1).is_ok());
+  const auto third = open(machine, 2);
+  EXPECT_EQ(third.status().code(), BLEND_E_NO_DEVICE);
+  EXPECT_NE(third.status().message().find("device 2"), std::string::npos);
+  EXPECT_EQ(open(machine, -1).status().code(), BLEND_E_NO_DEVICE);
+}
+
+TEST_F(CudaHost, TheCallersDeviceStaysItsOwn) {
+  simt::Machine machine;
+  machine.n_devices = 3;
+  ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+  auto backend = open(machine, 2);
+  ASSERT_TRUE(backend.is_ok());
+  EXPECT_STREQ((*backend)->name(), "cuda:2 (emulated)");
+  auto buffer = (*backend)->allocate(64);
+  ASSERT_TRUE(buffer.is_ok());
+  buffer->reset();
+  int device = -1;
+  ASSERT_EQ(cudaGetDevice(&device), cudaSuccess);
+  EXPECT_EQ(device, 0);
+}
+
+TEST_F(CudaHost, AModelThatDoesNotFitIsAnErrorWithTheBytes) {
+  simt::Machine machine;
+  machine.memory_bytes = size_t{100} << 20;
+  auto backend = open(machine);
+  ASSERT_TRUE(backend.is_ok());
+  EXPECT_TRUE((*backend)->check_room(1 << 20).is_ok());
+  const Status model = (*backend)->check_room(uint64_t{8} << 30);
+  EXPECT_EQ(model.code(), BLEND_E_OUT_OF_MEMORY);
+  EXPECT_NE(model.message().find("17179869184 bytes"), std::string::npos) << model.message();
+  EXPECT_NE(model.message().find("104857600 bytes"), std::string::npos) << model.message();
+  const auto cache = (*backend)->make_kv_cache(config(), 1 << 20);
+  EXPECT_EQ(cache.status().code(), BLEND_E_OUT_OF_MEMORY);
+  EXPECT_NE(cache.status().message().find("KV cache of 1048576 rows"), std::string::npos);
+}
+
+TEST_F(CudaHost, HeadsLargerThanAnyKernelAreRefused) {
+  auto backend = open({});
+  ModelConfig c = config();
+  c.head_dim = 512;
+  EXPECT_EQ((*backend)->make_kv_cache(c, 8).status().code(), BLEND_E_UNSUPPORTED);
+}
+
+// Layers go through a small ring of pinned memory, as the fusion's loader has it: written again as
+// soon as the fence is reached, and not before. What comes of it must not depend on when the device
+// copies.
+TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
+  const ModelConfig c = config();
+  const uint32_t rows = 40;
+  const size_t plane = rows * c.kv_dim();
+  for (const auto schedule :
+       {simt::Schedule::late, simt::Schedule::early, simt::Schedule::random}) {
+    for (uint32_t seed = 1; seed <= (schedule == simt::Schedule::random ? 8u : 1u); ++seed) {
+      simt::Machine machine;
+      machine.schedule = schedule;
+      machine.seed = seed;
+      auto backend = open(machine);
+      ASSERT_TRUE(backend.is_ok());
+      Backend& b = **backend;
+      auto rope = b.make_rope(c.rope, rows);
+      auto cache = b.make_kv_cache(c, rows);
+      std::vector<std::unique_ptr<DeviceBuffer>> ring;
+      std::vector<std::unique_ptr<Fence>> fences(2);
+      for (int i = 0; i < 2; ++i) ring.push_back(std::move(*b.allocate_host(2 * plane * 4)));
+      const auto value = [&](uint32_t layer, size_t i) {
+        return static_cast<float>((i * 7 + layer * 13) % 31) - 15.0f;
+      };
+      for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
+        auto* const slot = static_cast<float*>(ring[layer % 2]->data());
+        if (fences[layer % 2] != nullptr) fences[layer % 2]->wait();
+        for (size_t i = 0; i < 2 * plane; ++i) slot[i] = value(layer, i);
+        const auto* const at = reinterpret_cast<const std::byte*>(slot);
+        const StoredRun run{at, at + plane * 4, DType::f32, rows, 0};
+        ASSERT_TRUE(b.place(**cache, layer, **rope, {&run, 1}, nullptr, nullptr).is_ok());
+        fences[layer % 2] = std::move(*b.fence());
+        ASSERT_NE(fences[layer % 2], nullptr);
+      }
+      ring.clear();  // with copies still under way: they must be waited for
+      auto out = b.allocate(rows * 2 * c.kv_dim() * 4);
+      const Tensor kv{(*out)->data(), rows, 2 * c.kv_dim(), 4};
+      std::vector<float> got(rows * 2 * c.kv_dim());
+      for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
+        ASSERT_TRUE(b.read_kv(**cache, layer, **rope, 0, kv).is_ok());
+        ASSERT_TRUE(b.download(kv, got.data()).is_ok());
+        for (size_t row = 0; row < rows; ++row) {
+          for (size_t e = 0; e < c.kv_dim(); ++e) {  // V: small integers are exact in bf16
+            ASSERT_EQ(got[row * 2 * c.kv_dim() + c.kv_dim() + e],
+                      value(layer, plane + row * c.kv_dim() + e))
+                << "layer " << layer << " seed " << seed;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(CudaHost, UploadsMayBeWrittenAgainAtOnce) {
+  // More than the ring of small pieces holds, the source overwritten after every call.
+  for (const auto schedule : {simt::Schedule::late, simt::Schedule::random}) {
+    simt::Machine machine;
+    machine.schedule = schedule;
+    auto backend = open(machine);
+    Backend& b = **backend;
+    auto from = b.allocate(200 * 4), to = b.allocate(200 * 4);
+    std::vector<float> table(200);
+    std::iota(table.begin(), table.end(), 0.0f);
+    TensorView view;
+    view.name = "t";
+    view.shape = {200, 1};
+    view.data = reinterpret_cast<const std::byte*>(table.data());
+    auto weight = b.load_table(view);
+    ASSERT_TRUE(weight.is_ok());
+    int32_t token = 0;
+    for (int i = 0; i < 200; ++i) {
+      token = 199 - i;
+      ASSERT_TRUE(
+          b.embed(**weight, &token, {static_cast<float*>((*to)->data()) + i, 1, 1, 4}).is_ok());
+      token = 7;
+    }
+    std::vector<float> got(200);
+    ASSERT_TRUE(b.download({(*to)->data(), 200, 1, 4}, got.data()).is_ok());
+    for (int i = 0; i < 200; ++i) ASSERT_EQ(got[static_cast<size_t>(i)], 199.0f - i);
+  }
+}
+
+// Every allocation of device memory fails once: an error, and nothing is left behind.
+TEST_F(CudaHost, FailingAllocations) {
+  const ModelConfig c = config();
+  std::vector<float> values(64 * 33);
+  std::iota(values.begin(), values.end(), 1.0f);
+  TensorView view;
+  view.name = "w";
+  view.shape = {64, 33};
+  view.data = reinterpret_cast<const std::byte*>(values.data());
+  const TensorView* part = &view;
+  for (int64_t n = 0;; ++n) {
+    auto backend = open({});
+    ASSERT_TRUE(backend.is_ok());
+    Backend& b = **backend;
+    const size_t before = simt::bytes_in_use();
+    simt::fail_allocation(n);
+    const auto all = [&]() -> Status {
+      BLEND_ASSIGN(auto w, b.load_matrix({&part, 1}));
+      BLEND_ASSIGN(auto table, b.load_table(view));
+      BLEND_ASSIGN(auto rope, b.make_rope(c.rope, 16));
+      BLEND_ASSIGN(auto cache, b.make_kv_cache(c, 16));
+      BLEND_ASSIGN(auto x, b.allocate(16 * 33 * 4));
+      BLEND_ASSIGN(auto y, b.allocate(16 * 64 * 4));
+      std::vector<int32_t> tokens(16, 3);
+      std::vector<uint32_t> pos(16);
+      std::iota(pos.begin(), pos.end(), 0u);
+      const Tensor tx{x->data(), 16, 33, 4}, ty{y->data(), 16, 64, 4};
+      BLEND_RETURN_IF_ERROR(b.embed(*table, tokens.data(), tx));
+      BLEND_RETURN_IF_ERROR(b.matmul(*w, tx, ty, false));
+      BLEND_RETURN_IF_ERROR(b.write_kv(*cache, 0, *rope, ty, pos.data()));
+      const Tensor q{y->data(), 16, 32, 4};
+      BLEND_RETURN_IF_ERROR(b.rope_q(*rope, pos.data(), 16, q));
+      BLEND_RETURN_IF_ERROR(b.attention(*cache, 0, q, pos.data(), q));
+      std::vector<float> mass(16);
+      BLEND_RETURN_IF_ERROR(b.attention_mass(*cache, 0, q, pos.data(), mass.data()));
+      const auto* const stored = reinterpret_cast<const std::byte*>(values.data());
+      const StoredRun run{stored, stored + 32 * 16 * 4, DType::f32, 16, 0};
+      BLEND_RETURN_IF_ERROR(b.place(*cache, 1, *rope, {&run, 1}, nullptr, nullptr));
+      std::vector<float> deviation(16);
+      BLEND_RETURN_IF_ERROR(b.deviation(ty, {&run, 1}, {}, deviation.data()));
+      std::vector<uint32_t> chosen(4);
+      BLEND_RETURN_IF_ERROR(b.top_k(deviation, 4, chosen.data()));
+      std::vector<std::byte> k(16 * 32 * 2), v = k;
+      return b.encode_kv(ty, DType::bf16, k.data(), v.data());
+    };
+    const Status status = all();
+    simt::fail_allocation(-1);
+    std::vector<float> none(1);
+    auto one = b.allocate(4);
+    ASSERT_TRUE(one.is_ok());
+    (void)b.download({(*one)->data(), 1, 1, 4}, none.data());  // all that was issued is done
+    one->reset();
+    if (status.is_ok()) {
+      EXPECT_GT(n, 15) << "allocations";
+      break;
+    }
+    ASSERT_EQ(status.code(), BLEND_E_OUT_OF_MEMORY) << n << ": " << status.message();
+    backend->reset();
+    ASSERT_LE(simt::bytes_in_use(), before) << n;
+  }
+}
+
+TEST_F(CudaHost, NothingIsLeftWhenABackendIsGone) {
+  {
+    auto backend = open({});
+    ASSERT_TRUE(backend.is_ok());
+    auto host = (*backend)->allocate_host(5000);
+    ASSERT_TRUE(host.is_ok());
+    auto device = (*backend)->allocate(5000);
+    ASSERT_TRUE(device.is_ok());
+  }
+  EXPECT_EQ(simt::bytes_in_use(), 0u);
+  EXPECT_EQ(simt::pinned_bytes(), 0u);
+}
+
+TEST_F(CudaHost, PinnedMemoryIsKeptForTheNext) {
+  auto backend = open({});
+  void* first = nullptr;
+  {
+    auto host = (*backend)->allocate_host(3 << 20);
+    first = (*host)->data();
+  }
+  const size_t pinned = simt::pinned_bytes();
+  auto again = (*backend)->allocate_host((3 << 20) + 4096);  // a little longer prompt
+  EXPECT_EQ((*again)->data(), first);
+  EXPECT_EQ(simt::pinned_bytes(), pinned);
+}
+
+TEST(GemmBucket, GrowsAndHoldsItsRows) {
+  int64_t before = 0;
+  for (int64_t rows = 1; rows < 40000; ++rows) {
+    const int64_t bucket = gemm_bucket(rows);
+    ASSERT_GE(bucket, rows);
+    ASSERT_GE(bucket, before);
+    ASSERT_LE(bucket, rows + std::max<int64_t>(63, rows));
+    ASSERT_EQ(gemm_bucket(bucket), bucket);
+    before = bucket;
+  }
+}
+
+}  // namespace
+}  // namespace blend::cuda
