@@ -45,3 +45,10 @@ add_dependencies(device_fusion_test blend_cuda_emulated_module)
 gtest_discover_tests(device_fusion_test DISCOVERY_TIMEOUT 60 TEST_PREFIX Emulated.
   PROPERTIES TIMEOUT 600 LABELS cuda
              ENVIRONMENT "BLEND_CUDA_MODULE=$<TARGET_FILE:blend_cuda_emulated_module>")
+
+# With a GPU in this machine, all of it; else skipped, and says why.
+if(BLEND_HAS_CUDA AND NOT BLEND_SANITIZE)
+  add_test(NAME device.run COMMAND ${CMAKE_CURRENT_LIST_DIR}/device/run)
+  set_tests_properties(device.run PROPERTIES LABELS cuda TIMEOUT 3000 SKIP_RETURN_CODE 77
+    ENVIRONMENT "BLEND_BUILD=${PROJECT_BINARY_DIR}")
+endif()

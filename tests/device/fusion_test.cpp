@@ -61,7 +61,7 @@ class DeviceFusion : public testing::TestWithParam<int> {
   void SetUp() override {
     std::string why;
     ctx_ = device_ctx(&why);
-    if (ctx_ == nullptr) GTEST_SKIP() << why;
+    ASSERT_NE(ctx_, nullptr) << why;
     rng_ = SplitMix(0x51ed270bu * static_cast<uint64_t>(GetParam() + 1));
     spec_ = random_spec(rng_);
     // Weights that bf16 holds, and heads of the sizes that models have.

@@ -1,0 +1,358 @@
+// Time to first token on a CUDA device: full prefill beside fusing at several ratios, from chunks
+// in host RAM and from the store on disk; and what its kernels reach by themselves.
+// bench/device/run sets it beside PyTorch's and transformers' figures for the same shapes.
+//
+//   bench_device --shape 8b --tokens 1024,4096,16384 --ratios 0,0.05,0.15,0.3 --json out.json
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "calibrate/memory_store.h"
+#include "engine/precompute.h"
+#include "fusion/fuse.h"
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace {
+
+using nlohmann::json;
+using Clock = std::chrono::steady_clock;
+
+struct Settings {
+  std::string shape = "8b";
+  std::string backend = "cuda";
+  std::vector<uint32_t> tokens{1024, 2048, 4096, 8192, 16384, 32768};
+  std::vector<double> ratios{0.0, 0.05, 0.15, 0.3};
+  uint32_t chunk_tokens = 512;
+  uint32_t question_tokens = 64;
+  uint32_t threads = 0;
+  int repeat = 5;
+  std::string model_path;
+  std::string json_path;
+};
+
+[[noreturn]] void fail(const blend::Status& status) { throw std::runtime_error(status.message()); }
+void must(const blend::Status& status) {
+  if (!status.is_ok()) fail(status);
+}
+template <typename T>
+T must(blend::Result<T> result) {
+  if (!result.is_ok()) fail(result.status());
+  return std::move(result.value());
+}
+
+blend::test::RandomModelSpec shape_of(const std::string& shape) {
+  blend::test::RandomModelSpec spec;
+  if (shape == "8b") {  // Llama 3 8B; the vocabulary is a quarter of its own
+    spec.n_layers = 32, spec.d_model = 4096, spec.n_heads = 32, spec.n_kv_heads = 8;
+    spec.d_ff = 14336, spec.n_vocab = 32000;
+  } else if (shape == "1b") {  // Llama 3.2 1B
+    spec.n_layers = 16, spec.d_model = 2048, spec.n_heads = 32, spec.n_kv_heads = 8;
+    spec.d_ff = 8192, spec.n_vocab = 32000;
+  } else if (shape == "tiny") {  // to see that the program works
+    spec.n_layers = 4, spec.d_model = 64, spec.n_heads = 4, spec.n_kv_heads = 2;
+    spec.d_ff = 192, spec.n_vocab = 512;
+  } else {
+    throw CLI::ValidationError("--shape", "is one of tiny, 1b, 8b");
+  }
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.rope_theta = 500000;
+  spec.tied = true;
+  spec.context = 40960;
+  spec.dtype = blend::DType::bf16;
+  return spec;
+}
+
+std::vector<int32_t> random_tokens(size_t n, uint32_t n_vocab, uint64_t seed) {
+  blend::test::SplitMix random(seed);
+  std::vector<int32_t> out(n);
+  for (int32_t& t : out) t = static_cast<int32_t>(259 + random.below(n_vocab - 259));
+  return out;
+}
+
+double median(std::vector<double> v) {
+  std::sort(v.begin(), v.end());
+  return v[v.size() / 2];
+}
+
+// ---- Time to first token
+
+class Ttft {
+ public:
+  Ttft(const Settings& s, std::shared_ptr<const blend::Model> model)
+      : s_(s), model_(std::move(model)) {}
+
+  json run(const std::string& store_path) {
+    disk_ = must(blend::open_lmdb_store(store_path, blend::StoreOptions{}, {}));
+    json rows = json::array();
+    std::printf("%-8s %-8s %-14s %10s %9s %9s %9s %9s\n", "tokens", "from", "policy", "TTFT ms",
+                "speed-up", "wait ms", "GB/s in", "rows");
+    for (const uint32_t n : s_.tokens) {
+      if (n + 64 > model_->context_length() || n <= s_.question_tokens) continue;
+      const std::vector<blend::Segment> prompt = make_prompt(n);
+      blend::FuseOptions options;
+      options.reserve_tokens = 32;
+      options.policy = blend::Policy::full;
+      const json full = measure(n, "-", "full prefill", prompt, nullptr, options, 0);
+      rows.push_back(full);
+      for (const auto& [from, store] :
+           {std::pair<const char*, blend::ChunkStore*>{"ram", &ram_}, {"disk", disk_.get()}}) {
+        for (const double ratio : s_.ratios) {
+          options.policy = ratio == 0.0 ? blend::Policy::reuse : blend::Policy::hkvd;
+          options.ratio = ratio;
+          char name[32];
+          std::snprintf(name, sizeof name, ratio == 0.0 ? "reuse" : "hkvd %g %%", ratio * 100);
+          rows.push_back(measure(n, from, name, prompt, store, options, full["ttft_ms"]));
+        }
+      }
+    }
+    return rows;
+  }
+
+ private:
+  std::vector<blend::Segment> make_prompt(uint32_t n_tokens) {
+    std::vector<blend::Segment> prompt;
+    const uint32_t vocab = model_->config().n_vocab;
+    uint32_t left = n_tokens - s_.question_tokens;
+    for (uint64_t i = 0; left > 0; ++i) {
+      const uint32_t n = std::min(left, s_.chunk_tokens);
+      left -= n;
+      blend::Segment chunk;
+      chunk.kind = blend::SegmentKind::chunk;
+      chunk.tokens = random_tokens(n, vocab, 1000 + i * 70000 + n);
+      blend::ChunkMeta meta =
+          blend::describe_chunk(*model_, blend::DType::bf16, {}, "", *chunk.tokens);
+      if (!must(ram_.contains(meta.id))) {
+        const auto record = must(blend::precompute_chunk(*model_, {}, std::move(meta), {}));
+        must(ram_.put(*record));
+        must(disk_->put(*record));
+      }
+      prompt.push_back(std::move(chunk));
+    }
+    blend::Segment question;
+    question.kind = blend::SegmentKind::question;
+    question.tokens = random_tokens(s_.question_tokens, vocab, 99);
+    prompt.push_back(std::move(question));
+    return prompt;
+  }
+
+  json measure(uint32_t n, const std::string& from, const std::string& name,
+               const std::vector<blend::Segment>& prompt, blend::ChunkStore* store,
+               const blend::FuseOptions& options, const json& full_ms) {
+    std::vector<double> ttft, wait;
+    blend_fusion_info last{};
+    const blend::StoreAccess access{store, false, blend::DType::bf16, nullptr};
+    for (int i = 0; i < s_.repeat + 1; ++i) {
+      const blend::Fused fused = must(blend::fuse(model_, access, prompt, options, {}));
+      last = fused.info;
+      if (i == 0) continue;  // fills pools and caches
+      ttft.push_back(static_cast<double>(last.ttft_ns) * 1e-6);
+      wait.push_back(static_cast<double>(last.wait_ns) * 1e-6);
+    }
+    const double ms = median(ttft);
+    const double rate = static_cast<double>(last.bytes_loaded) / ms * 1e-6;
+    const double full = full_ms.is_number() && full_ms > 0 ? full_ms.get<double>() : ms;
+    std::printf("%-8u %-8s %-14s %10.2f %8.2fx %9.2f %9.2f %9llu\n", n, from.c_str(), name.c_str(),
+                ms, full / ms, median(wait), rate,
+                static_cast<unsigned long long>(last.n_rows_selected + last.n_rows_always));
+    std::fflush(stdout);
+    return {{"tokens", n},
+            {"from", from},
+            {"policy", name},
+            {"ttft_ms", ms},
+            {"wait_ms", median(wait)},
+            {"bytes_loaded", last.bytes_loaded},
+            {"rows_selected", last.n_rows_selected},
+            {"rows_always", last.n_rows_always}};
+  }
+
+  const Settings& s_;
+  const std::shared_ptr<const blend::Model> model_;
+  blend::MemoryStore ram_;
+  std::shared_ptr<blend::ChunkStore> disk_;
+};
+
+// ---- The kernels by themselves
+
+class Kernels {
+ public:
+  Kernels(blend::Backend& backend, const blend::ModelConfig& config, int repeat)
+      : b_(backend), c_(config), repeat_(repeat) {}
+
+  json run(const std::vector<uint32_t>& lengths) {
+    json rows = json::array();
+    std::printf("\n%-34s %10s %12s\n", "kernel", "ms", "achieved");
+    for (const uint32_t n : lengths) {
+      rows.push_back(gemm(n));
+      rows.push_back(attention(n, n, "attention, all rows"));
+      rows.push_back(attention(n * 15 / 100 + 1, n, "attention, 15 % of the rows"));
+      rows.push_back(attention(1, n, "attention, decode"));
+      rows.push_back(place(n));
+    }
+    return rows;
+  }
+
+ private:
+  struct Owned {
+    std::unique_ptr<blend::DeviceBuffer> buffer;
+    blend::Tensor tensor;
+  };
+  Owned make(int64_t rows, int64_t cols, int64_t bytes) {
+    Owned o{must(b_.allocate(static_cast<size_t>(rows * cols * bytes))), {}};
+    o.tensor = {o.buffer->data(), rows, cols, bytes};
+    return o;
+  }
+  // Mean time of a call of `work` in a row of them, ended by a download that waits for all.
+  template <typename Work>
+  double time_ms(const Work& work) {
+    Owned sentinel = make(1, 1, 4);
+    float value = 0;
+    const auto wait = [&] { must(b_.download(sentinel.tensor, &value)); };
+    work();
+    wait();
+    int n = 3 * repeat_;
+    const auto begin = Clock::now();
+    for (int i = 0; i < n; ++i) work();
+    wait();
+    return std::chrono::duration<double, std::milli>(Clock::now() - begin).count() / n;
+  }
+  json row(const std::string& name, uint32_t n, double ms, double amount, const char* unit) {
+    const double rate = amount / (ms * 1e-3);
+    std::printf("%-34s %10.3f %9.2f %s\n", (name + ", " + std::to_string(n) + " tokens").c_str(),
+                ms, rate * (unit[0] == 'T' ? 1e-12 : 1e-9), unit);
+    std::fflush(stdout);
+    return {{"kernel", name}, {"tokens", n}, {"ms", ms}, {"per_s", rate}, {"unit", unit}};
+  }
+  // Rows of random K | V in every slot of a one-layer cache.
+  void fill(blend::KvCache& cache, const blend::RopeTable& rope, uint32_t n) {
+    std::vector<std::byte> plane(size_t{n} * c_.kv_dim() * 2);
+    blend::test::SplitMix random(5);
+    for (size_t i = 0; i + 2 <= plane.size(); i += 2) {
+      const uint16_t h = blend::f32_to_bf16(static_cast<float>(random.normal()));
+      std::memcpy(plane.data() + i, &h, 2);
+    }
+    const blend::StoredRun run{plane.data(), plane.data(), blend::DType::bf16, n, 0};
+    must(b_.place(cache, 0, rope, {&run, 1}, nullptr, nullptr));
+  }
+  blend::ModelConfig one_layer() const {
+    blend::ModelConfig c = c_;
+    c.n_layers = 1;
+    return c;
+  }
+
+  json gemm(uint32_t n) {
+    const auto rows = static_cast<int64_t>(std::min(n, b_.block_rows()));
+    const int64_t in = c_.d_model, out = int64_t{2} * c_.d_ff;
+    const std::vector<uint16_t> zeros(static_cast<size_t>(in * out), 0x3c00);
+    blend::TensorView view;
+    view.name = "w";
+    view.dtype = blend::DType::bf16;
+    view.shape = {out, in};
+    view.data = reinterpret_cast<const std::byte*>(zeros.data());
+    const blend::TensorView* part = &view;
+    const auto w = must(b_.load_matrix({&part, 1}));
+    const Owned x = make(rows, in, b_.operand_bytes()), y = make(rows, out, b_.operand_bytes());
+    const double ms = time_ms([&] { must(b_.matmul(*w, x.tensor, y.tensor, false)); });
+    return row("GEMM gate|up", static_cast<uint32_t>(rows), ms,
+               2.0 * static_cast<double>(rows) * static_cast<double>(in) * static_cast<double>(out),
+               "TFLOP/s");
+  }
+
+  // n_rows scattered rows, the last of them last, over n slots; counted: the unmasked part.
+  json attention(uint32_t n_rows, uint32_t n, const std::string& name) {
+    const auto rope = must(b_.make_rope(c_.rope, n));
+    const auto cache = must(b_.make_kv_cache(one_layer(), n));
+    fill(*cache, *rope, n);
+    std::vector<uint32_t> pos(n_rows);
+    double pairs = 0;
+    for (uint32_t i = 0; i < n_rows; ++i) {
+      pos[i] = static_cast<uint32_t>((uint64_t{i} + 1) * n / n_rows - 1);
+      pairs += pos[i] + 1.0;
+    }
+    const Owned q = make(n_rows, c_.q_dim(), b_.operand_bytes());
+    const Owned out = make(n_rows, c_.q_dim(), b_.operand_bytes());
+    const double ms =
+        time_ms([&] { must(b_.attention(*cache, 0, q.tensor, pos.data(), out.tensor)); });
+    return row(name, n, ms, 4.0 * pairs * c_.q_dim(), "TFLOP/s");
+  }
+
+  // A staged layer from pinned memory into the cache.
+  json place(uint32_t n) {
+    const auto rope = must(b_.make_rope(c_.rope, n));
+    const auto cache = must(b_.make_kv_cache(one_layer(), n));
+    const size_t plane = size_t{n} * c_.kv_dim() * 2;
+    const auto host = must(b_.allocate_host(2 * plane));
+    auto* const at = static_cast<std::byte*>(host->data());
+    std::fill(at, at + 2 * plane, std::byte{0x3c});
+    const blend::StoredRun run{at, at + plane, blend::DType::bf16, n, 0};
+    const double ms = time_ms([&] {
+      must(b_.place(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
+    });
+    return row("copy and place a layer", n, ms, 2.0 * static_cast<double>(plane), "GB/s");
+  }
+
+  blend::Backend& b_;
+  const blend::ModelConfig& c_;
+  const int repeat_;
+};
+
+int run(const Settings& s) {
+  const blend::BackendSpec spec = must(blend::parse_backend(s.backend.c_str()));
+  const auto runtime = must(blend::Runtime::create(s.threads, {}, spec));
+  std::printf("%s, shape %s, bf16 weights; chunks of %u tokens, a question of %u; median of %d\n",
+              runtime->backend().name(), s.shape.c_str(), s.chunk_tokens, s.question_tokens,
+              s.repeat);
+  std::fflush(stdout);
+  const blend::test::TempDir dir;
+  std::string path = s.model_path;
+  if (path.empty()) {
+    path = dir.file("model.gguf");
+    blend::test::write_random_model(shape_of(s.shape), path);
+  }
+  const auto model = must(blend::Model::load(runtime, path, 0, {}));
+  const json ttft = Ttft(s, model).run(dir.file("store"));
+  const json kernels = Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens);
+  if (!s.json_path.empty()) {
+    std::ofstream out(s.json_path);
+    out << json{{"bench", "device"},
+                {"backend", runtime->backend().name()},
+                {"shape", s.shape},
+                {"ttft", ttft},
+                {"kernels", kernels}}
+               .dump(2)
+        << "\n";
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  Settings s;
+  CLI::App app{"Time to first token on a CUDA device, and what its kernels reach."};
+  app.add_option("--shape", s.shape, "tiny, 1b or 8b")->capture_default_str();
+  app.add_option("--backend", s.backend, "cuda, cuda:N or cpu")->capture_default_str();
+  app.add_option("--tokens", s.tokens, "lengths of prompts, comma-separated")->delimiter(',');
+  app.add_option("--ratios", s.ratios, "recompute ratios, comma-separated")->delimiter(',');
+  app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();
+  app.add_option("--question-tokens", s.question_tokens)->capture_default_str();
+  app.add_option("--threads", s.threads, "0: all CPUs of the process")->capture_default_str();
+  app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--model", s.model_path, "a GGUF file instead of random weights");
+  app.add_option("--json", s.json_path, "also write the figures there");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    return run(s);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_device: %s\n", e.what());
+    return 1;
+  }
+}
