@@ -278,6 +278,15 @@ typedef struct blend_store blend_store;
 #define BLEND_KV_F16 2u
 #define BLEND_KV_BF16 3u
 
+/* How the bytes of K and V are kept. Not part of a chunk's id: a chunk is read the same whatever its
+ * codec, and keeps the one it was put with. docs/quality.md has what the lossy ones cost. */
+#define BLEND_CODEC_DEFAULT 0u /* of a store: NONE; of a put: the store's */
+#define BLEND_CODEC_NONE 1u    /* as they are */
+#define BLEND_CODEC_ZSTD 2u    /* lossless: exponents compressed; 1.4 to 1.5 times smaller for bf16,
+                                  1.2 for f16 and f32 */
+#define BLEND_CODEC_INT8 3u    /* 8 bits: K has a scale per channel, V per token and head */
+#define BLEND_CODEC_INT4 4u    /* 4 bits in groups of 32: of K along tokens, of V along channels */
+
 #define BLEND_STORE_READ_ONLY 1u
 #define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
 
@@ -289,6 +298,9 @@ typedef struct blend_store_options {
   uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it gives BLEND_E_FULL */
   uint64_t queue_bytes; /* background writes in flight; default 256 MiB. A full queue slows the
                            writer down, nothing is dropped */
+  uint32_t codec;       /* BLEND_CODEC_* of what is put without one; with INT8 and INT4 also prefixes
+                           and saved fusions come back rounded */
+  uint32_t reserved1;   /* 0 */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
@@ -324,6 +336,9 @@ typedef struct blend_chunk_info {
   int64_t created_unix_s;
   blend_chunk_id id;
   uint8_t fingerprint[32]; /* of the model */
+  uint64_t stored_bytes; /* of K and V, encoded */
+  uint32_t codec;        /* BLEND_CODEC_NONE .. _INT4 */
+  uint32_t reserved0;
 } blend_chunk_info;
 
 BLEND_API int32_t blend_chunk_info_init(blend_chunk_info *info, size_t struct_size);
@@ -361,6 +376,19 @@ BLEND_API int32_t blend_store_stat_init(blend_store_stat *stat, size_t struct_si
 BLEND_API int32_t blend_store_get_stat(const blend_store *store, blend_store_stat *stat,
                                        blend_error **err);
 
+typedef struct blend_codec_stat {
+  uint32_t struct_size;
+  uint32_t codec;        /* BLEND_CODEC_NONE .. _INT4 */
+  uint64_t n_chunks;     /* stored with it */
+  uint64_t bytes;        /* of their K and V */
+  uint64_t stored_bytes; /* the same encoded; bytes / stored_bytes is the codec's ratio here */
+} blend_codec_stat;
+
+BLEND_API int32_t blend_codec_stat_init(blend_codec_stat *stat, size_t struct_size);
+/* Errors: INVALID_ARGUMENT (not one of BLEND_CODEC_NONE .. _INT4), IO, FORKED. */
+BLEND_API int32_t blend_store_get_codec_stat(const blend_store *store, uint32_t codec,
+                                             blend_codec_stat *stat, blend_error **err);
+
 /* ---- Precompute -------------------------------------------------------------------------- */
 
 typedef struct blend_precompute_options {
@@ -372,6 +400,8 @@ typedef struct blend_precompute_options {
   blend_progress_fn progress; /* layers */
   void *progress_user;
   const blend_cancel *cancel;
+  uint32_t codec;     /* BLEND_CODEC_*; default: the store's */
+  uint32_t reserved1; /* 0 */
 } blend_precompute_options;
 
 BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *options,

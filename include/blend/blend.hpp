@@ -189,6 +189,7 @@ struct Initialised : C {
 
 using ModelInfo = detail::Initialised<blend_model_info, blend_model_info_init>;
 using StoreStat = detail::Initialised<blend_store_stat, blend_store_stat_init>;
+using CodecStat = detail::Initialised<blend_codec_stat, blend_codec_stat_init>;
 using FusionInfo = detail::Initialised<blend_fusion_info, blend_fusion_info_init>;
 using LayerInfo = detail::Initialised<blend_layer_info, blend_layer_info_init>;
 using SegmentInfo = detail::Initialised<blend_segment_info, blend_segment_info_init>;
@@ -336,6 +337,12 @@ class Store {
     detail::Outcome outcome;
     StoreStat stat;
     outcome.check(blend_store_get_stat(get(), &stat, outcome.out()));
+    return stat;
+  }
+  CodecStat codec_stat(uint32_t codec) const {
+    detail::Outcome outcome;
+    CodecStat stat;
+    outcome.check(blend_store_get_codec_stat(get(), codec, &stat, outcome.out()));
     return stat;
   }
   const blend_store* get() const noexcept { return handle_.get(); }

@@ -81,4 +81,23 @@ Result<Sha256> sha256_from_hex(std::string_view hex) {
 
 uint64_t checksum64(const void* data, size_t bytes) { return XXH3_64bits(data, bytes); }
 
+struct Checksum64::Impl {
+  XXH3_state_t* state = XXH3_createState();
+  ~Impl() { XXH3_freeState(state); }
+};
+
+Checksum64::Checksum64() : impl_(std::make_unique<Impl>()) {
+  if (impl_->state == nullptr) throw std::bad_alloc();
+  reset();
+}
+Checksum64::~Checksum64() = default;
+
+void Checksum64::reset() { XXH3_64bits_reset(impl_->state); }
+
+void Checksum64::add(const void* data, size_t bytes) {
+  if (bytes > 0) XXH3_64bits_update(impl_->state, data, bytes);
+}
+
+uint64_t Checksum64::value() const { return XXH3_64bits_digest(impl_->state); }
+
 }  // namespace blend

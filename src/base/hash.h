@@ -40,4 +40,21 @@ Result<Sha256> sha256_from_hex(std::string_view hex);
 // XXH3-64 of a block of memory.
 uint64_t checksum64(const void* data, size_t bytes);
 
+// The same of bytes that come in parts. Not thread-safe.
+class Checksum64 {
+ public:
+  Checksum64();
+  ~Checksum64();
+  Checksum64(const Checksum64&) = delete;
+  Checksum64& operator=(const Checksum64&) = delete;
+
+  void reset();
+  void add(const void* data, size_t bytes);
+  uint64_t value() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
 }  // namespace blend

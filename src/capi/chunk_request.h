@@ -12,6 +12,7 @@ namespace blend::capi {
 struct ChunkRequest {
   std::span<const int32_t> prefix;  // the host's memory: valid during the call
   ChunkMeta meta;                   // id, shape and tokens
+  std::optional<Codec> codec;       // to put it with; nothing: the store's
   Watch watch;
 };
 

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/cancel.h"
 #include "base/utf8_stream.h"
@@ -71,5 +72,8 @@ inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, 
 DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model);
 DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model);
 uint32_t kv_dtype_code(DType dtype);
+// BLEND_CODEC_*; nothing for DEFAULT. INVALID_ARGUMENT for a value that is none.
+Result<std::optional<Codec>> read_codec(uint32_t codec);
+uint32_t codec_code(Codec codec);
 
 }  // namespace blend::capi

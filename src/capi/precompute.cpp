@@ -27,10 +27,12 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   blend_precompute_options o = defaults();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
   BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));
+  BLEND_RETURN_IF_ERROR(check_reserved("reserved1", o.reserved1));
   if (o.n_prefix > 0 && o.prefix == nullptr) return null_argument("prefix");
   if (n_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};
   const ModelDescription& m = *model.description;
   ChunkRequest request;
+  BLEND_ASSIGN(request.codec, read_codec(o.codec));
   const std::span<const int32_t> chunk(tokens, n_tokens);
   request.prefix = {o.prefix, o.n_prefix};
   BLEND_RETURN_IF_ERROR(m.check_length(n_tokens, "chunk"));
@@ -71,6 +73,7 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     BLEND_ASSIGN(
         const auto record,
         blend::precompute_chunk(*loaded, request.prefix, std::move(request.meta), request.watch));
+    record->codec = request.codec;
     BLEND_RETURN_IF_ERROR(store->store->put(*record));
     return int32_t{BLEND_OK};
   });

@@ -78,6 +78,7 @@ int32_t blend_put_kv(const blend_model* model, const blend_store* store, const i
     if (store->read_only) return {BLEND_E_READ_ONLY, "the store was opened read-only"};
     BLEND_ASSIGN(const auto record, blend::import_chunk(m, views, first_position,
                                                         std::move(request.meta), request.watch));
+    record->codec = request.codec;
     return store->store->put(*record);
   });
 }

@@ -37,6 +37,16 @@ uint32_t kv_dtype_code(DType dtype) {
   return BLEND_KV_AUTO;
 }
 
+Result<std::optional<Codec>> read_codec(uint32_t codec) {
+  if (codec == BLEND_CODEC_DEFAULT) return std::optional<Codec>();
+  if (codec > BLEND_CODEC_INT4) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "codec %u is not a BLEND_CODEC_ value", codec);
+  }
+  return std::optional(static_cast<Codec>(codec - BLEND_CODEC_NONE));
+}
+
+uint32_t codec_code(Codec codec) { return BLEND_CODEC_NONE + static_cast<uint32_t>(codec); }
+
 }  // namespace blend::capi
 
 namespace {
@@ -65,6 +75,8 @@ blend_chunk_info describe(const blend::ChunkMeta& meta) {
   i.created_unix_s = meta.created_unix_s;
   std::memcpy(i.id.bytes, meta.id.data(), meta.id.size());
   std::memcpy(i.fingerprint, meta.fingerprint.data(), meta.fingerprint.size());
+  i.stored_bytes = meta.stored_bytes;
+  i.codec = blend::capi::codec_code(meta.codec);
   return i;
 }
 
@@ -94,12 +106,15 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
                                o.kv_dtype);
     }
     BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved1", o.reserved1));
+    BLEND_ASSIGN(const std::optional<blend::Codec> codec, blend::capi::read_codec(o.codec));
     if (o.quota_bytes == 0) {
       return {BLEND_E_INVALID_ARGUMENT, "quota_bytes must not be 0; the default is 16 GiB"};
     }
     blend::StoreOptions s;
     s.quota_bytes = o.quota_bytes;
     s.queue_bytes = o.queue_bytes;
+    s.codec = codec.value_or(blend::Codec::none);
     s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
@@ -172,6 +187,30 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.written = s.written;
     out.write_errors = s.write_errors;
     out.read_bytes_per_s = store->reads->bytes_per_s();
+    return blend::capi::write_struct(stat, out);
+  });
+}
+
+int32_t blend_codec_stat_init(blend_codec_stat* stat, size_t struct_size) {
+  blend_codec_stat zero{};
+  return blend::capi::init_struct(stat, struct_size, zero);
+}
+
+int32_t blend_store_get_codec_stat(const blend_store* store, uint32_t codec, blend_codec_stat* stat,
+                                   blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_ASSIGN(const std::optional<blend::Codec> asked, blend::capi::read_codec(codec));
+    if (!asked.has_value()) {
+      return {BLEND_E_INVALID_ARGUMENT, "BLEND_CODEC_DEFAULT: name a codec"};
+    }
+    BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
+    const blend::CodecStat& of = s.codecs[static_cast<size_t>(*asked)];
+    blend_codec_stat out{};
+    out.codec = codec;
+    out.n_chunks = of.n_chunks;
+    out.bytes = of.bytes;
+    out.stored_bytes = of.stored_bytes;
     return blend::capi::write_struct(stat, out);
   });
 }

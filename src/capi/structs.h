@@ -34,6 +34,7 @@ BLEND_FIRST_RELEASE(blend_kv_view, 48);
 BLEND_FIRST_RELEASE(blend_store_options, 32);
 BLEND_FIRST_RELEASE(blend_chunk_info, 104);
 BLEND_FIRST_RELEASE(blend_store_stat, 96);
+BLEND_FIRST_RELEASE(blend_codec_stat, 32);
 BLEND_FIRST_RELEASE(blend_precompute_options, 56);
 BLEND_FIRST_RELEASE(blend_segment, 32);
 BLEND_FIRST_RELEASE(blend_fuse_options, 168);

@@ -4,10 +4,10 @@
 
 namespace blend {
 
-Result<std::shared_ptr<const ChunkRecord>> import_chunk(const ModelDescription& model,
-                                                        std::span<const HostKv> layers,
-                                                        uint32_t first_position, ChunkMeta meta,
-                                                        const Watch& watch) {
+Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
+                                                  std::span<const HostKv> layers,
+                                                  uint32_t first_position, ChunkMeta meta,
+                                                  const Watch& watch) {
   const ModelConfig& c = model.config();
   const auto rows = static_cast<uint32_t>(meta.tokens.size());
   if (first_position > model.context_length() || rows > model.context_length() - first_position) {
@@ -34,7 +34,7 @@ Result<std::shared_ptr<const ChunkRecord>> import_chunk(const ModelDescription& 
             .with_context(where));
   }
   BLEND_RETURN_IF_ERROR(watch.report(c.n_layers, c.n_layers));
-  return std::shared_ptr<const ChunkRecord>(std::move(record));
+  return record;
 }
 
 }  // namespace blend

@@ -12,9 +12,9 @@ namespace blend {
 // layers: [n_layers], each the chunk's rows at the positions first_position .. ; meta as for
 // precompute_chunk. CONTEXT_LENGTH when the positions do not fit the model's context; NUMERIC when
 // a value is not finite, or does not fit the dtype.
-Result<std::shared_ptr<const ChunkRecord>> import_chunk(const ModelDescription& model,
-                                                        std::span<const HostKv> layers,
-                                                        uint32_t first_position, ChunkMeta meta,
-                                                        const Watch& watch);
+Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
+                                                  std::span<const HostKv> layers,
+                                                  uint32_t first_position, ChunkMeta meta,
+                                                  const Watch& watch);
 
 }  // namespace blend

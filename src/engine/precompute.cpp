@@ -14,16 +14,16 @@ ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,
   ChunkMeta meta;
   meta.id = chunk_id(model.fingerprint(), dtype, prefix, tenant, tokens);
   meta.fingerprint = model.fingerprint();
-  meta.shape = {c.n_layers, static_cast<uint32_t>(tokens.size()), c.kv_dim(), dtype};
+  meta.shape = {c.n_layers, static_cast<uint32_t>(tokens.size()), c.kv_dim(), dtype, c.head_dim};
   meta.n_prefix_tokens = static_cast<uint32_t>(prefix.size());
   meta.created_unix_s = std::time(nullptr);
   meta.tokens.assign(tokens.begin(), tokens.end());
   return meta;
 }
 
-Result<std::shared_ptr<const ChunkRecord>> precompute_chunk(const Model& model,
-                                                            std::span<const int32_t> prefix,
-                                                            ChunkMeta meta, const Watch& watch) {
+Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
+                                                      std::span<const int32_t> prefix,
+                                                      ChunkMeta meta, const Watch& watch) {
   const ModelConfig& c = model.config();
   if (prefix.size() + meta.tokens.size() > model.context_length()) {
     return make_error(BLEND_E_CONTEXT_LENGTH,
@@ -62,7 +62,7 @@ Result<std::shared_ptr<const ChunkRecord>> precompute_chunk(const Model& model,
     BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *rope, x, pos.data(), watch));
   }
   BLEND_RETURN_IF_ERROR(watch.report(c.n_layers, c.n_layers));
-  return std::shared_ptr<const ChunkRecord>(std::move(record));
+  return record;
 }
 
 }  // namespace blend

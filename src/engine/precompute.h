@@ -13,9 +13,9 @@ namespace blend {
 // position (AttentionStore 3.4.1), so the chunk may later stand anywhere. `meta` gives id, shape
 // and tokens; they must agree with `tokens`. CONTEXT_LENGTH when prefix and chunk do not fit;
 // NUMERIC when a value does not fit the dtype.
-Result<std::shared_ptr<const ChunkRecord>> precompute_chunk(const Model& model,
-                                                            std::span<const int32_t> prefix,
-                                                            ChunkMeta meta, const Watch& watch);
+Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
+                                                      std::span<const int32_t> prefix,
+                                                      ChunkMeta meta, const Watch& watch);
 
 // The description that precompute_chunk and the look-up of a chunk share.
 ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,

@@ -26,7 +26,7 @@ ChunkMeta describe_sequence(const Sequence& sequence, DType dtype, std::string_v
   ChunkMeta meta;
   meta.id = sequence_id(model.fingerprint(), dtype, tenant, sequence.tokens());
   meta.fingerprint = model.fingerprint();
-  meta.shape = {c.n_layers, sequence.n_rows(), c.kv_dim(), dtype};
+  meta.shape = {c.n_layers, sequence.n_rows(), c.kv_dim(), dtype, c.head_dim};
   meta.created_unix_s = std::time(nullptr);
   meta.tokens = sequence.tokens();
   return meta;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -14,12 +15,16 @@
 
 namespace blend {
 
+// How the layers of a chunk are stored (store/codec/codec.h). The numbers are in the files.
+enum class Codec : uint8_t { none = 0, zstd = 1, int8 = 2, int4 = 3 };
+
 // K (before RoPE) and V of a chunk form one stream [layer][K|V][token][kv_head][dim].
 struct ChunkShape {
   uint32_t n_layers = 0;
   uint32_t n_tokens = 0;
   uint32_t kv_dim = 0;  // n_kv_heads * head_dim
   DType dtype = DType::f16;
+  uint32_t head_dim = 0;  // what quantized V has a scale for; 0: not known, the whole row is one
 
   // Bytes of K (or V) of one layer.
   size_t plane_bytes() const {
@@ -37,6 +42,9 @@ struct ChunkMeta {
   uint32_t n_prefix_tokens = 0;
   int64_t created_unix_s = 0;
   std::vector<int32_t> tokens;  // [n_tokens]: compared on every hit
+  // How a store holds it; of no meaning in a record that is to be put.
+  Codec codec = Codec::none;
+  uint64_t stored_bytes = 0;  // of K and V, encoded
 };
 
 // SHA-256 over the length-prefixed fields in this order; collisions made on purpose are the threat.
@@ -46,7 +54,8 @@ Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t>
 // A whole chunk in memory. Immutable once shared.
 struct ChunkRecord {
   ChunkMeta meta;
-  AlignedBuffer data;  // [layer][K|V][token][kv_dim] of shape.dtype
+  AlignedBuffer data;          // [layer][K|V][token][kv_dim] of shape.dtype
+  std::optional<Codec> codec;  // to store it with; none: the store's own
 
   std::byte* k(uint32_t layer) const { return data.data() + layer * meta.shape.layer_bytes(); }
   std::byte* v(uint32_t layer) const { return k(layer) + meta.shape.plane_bytes(); }

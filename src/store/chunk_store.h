@@ -1,6 +1,7 @@
 // ChunkStore: where chunks live. One implementation now (LMDB); tiers and remotes come as others.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -16,6 +17,14 @@ struct StoreOptions {
   uint64_t queue_bytes = 256ull << 20;
   bool read_only = false;
   bool create = true;
+  Codec codec = Codec::none;  // of records that do not name one
+};
+
+struct CodecStat {
+  uint64_t n_chunks = 0;
+  uint64_t bytes = 0;
+  uint64_t stored_bytes = 0;
+  bool operator==(const CodecStat&) const = default;
 };
 
 struct StoreStat {
@@ -24,6 +33,8 @@ struct StoreStat {
   uint64_t bytes = 0;
   uint64_t file_bytes = 0;
   uint64_t quota_bytes = 0;
+  // By Codec: chunks, their bytes of K and V before encoding, and as stored.
+  std::array<CodecStat, 4> codecs{};
   uint64_t hits = 0, misses = 0, damaged = 0, written = 0, write_errors = 0;
 };
 

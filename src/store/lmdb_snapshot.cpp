@@ -83,15 +83,30 @@ Status LmdbSource::read_layer(uint32_t layer, std::byte* out) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "layer %u of a chunk of %zu layers", layer,
                       manifest_.layers.size());
   }
+  const Codec codec = manifest_.meta.codec;
+  if (codec == Codec::none) return read_stored(layer, out);
   const LayerExtent& e = manifest_.layers[layer];
-  const auto corrupt = [&](const std::string& why) {
-    return make_error(BLEND_E_CORRUPT, "chunk %s, layer %u: %s", to_hex(manifest_.meta.id).c_str(),
-                      layer, why.c_str());
-  };
+  if (encoded_.bytes() < e.length) {
+    BLEND_ASSIGN(encoded_, AlignedBuffer::allocate(e.length));
+  }
+  BLEND_RETURN_IF_ERROR(read_stored(layer, encoded_.data()));
+  const Status decoded = decode_layer(codec, manifest_.meta.shape,
+                                      std::span(encoded_.data(), e.length), out, scratch_);
+  if (decoded.code() == BLEND_E_CORRUPT) return corrupt(layer, decoded.message());
+  return decoded;
+}
+
+Status LmdbSource::corrupt(uint32_t layer, const std::string& why) const {
+  return make_error(BLEND_E_CORRUPT, "chunk %s, layer %u: %s", to_hex(manifest_.meta.id).c_str(),
+                    layer, why.c_str());
+}
+
+Status LmdbSource::read_stored(uint32_t layer, std::byte* out) {
+  const LayerExtent& e = manifest_.layers[layer];
   std::byte* to = out;
   for (uint64_t at = e.offset; at < e.offset + e.length;) {
     const auto p = piece(static_cast<uint32_t>(at / kPieceBytes));
-    if (!p.is_ok()) return corrupt(p.status().message());
+    if (!p.is_ok()) return corrupt(layer, p.status().message());
     const uint64_t skip = at % kPieceBytes;
     const uint64_t n = std::min(kPieceBytes - skip, e.offset + e.length - at);
     std::memcpy(to, p.value().data() + skip, n);
@@ -99,7 +114,7 @@ Status LmdbSource::read_layer(uint32_t layer, std::byte* out) {
     at += n;
   }
   // Of the copy: what is handed on is what was checked.
-  if (checksum64(out, e.length) != e.checksum) return corrupt("its checksum does not match");
+  if (checksum64(out, e.length) != e.checksum) return corrupt(layer, "its checksum does not match");
   return Status::ok();
 }
 

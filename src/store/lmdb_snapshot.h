@@ -52,6 +52,9 @@ class LmdbSource final : public ChunkSource {
   Status check_no_more_pieces();
 
  private:
+  // Copies the stored bytes of a layer to `out` and checks them.
+  Status read_stored(uint32_t layer, std::byte* out);
+  Status corrupt(uint32_t layer, const std::string& why) const;
   // The bytes of a piece in the map, with the length that it must have.
   Result<std::span<const std::byte>> piece(uint32_t number);
 
@@ -60,6 +63,8 @@ class LmdbSource final : public ChunkSource {
   std::mutex& mutex_;
   const Manifest manifest_;
   std::vector<const std::byte*> pieces_;  // found so far
+  AlignedBuffer encoded_;                 // room for an encoded layer
+  CodecScratch scratch_;
 };
 
 class LmdbSnapshot final : public StoreSnapshot {

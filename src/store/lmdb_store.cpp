@@ -123,6 +123,7 @@ class LmdbStore final : public ChunkStore {
     s.n_chunks = counters.n_chunks;
     s.n_tokens = counters.n_tokens;
     s.bytes = counters.kv_bytes;
+    s.codecs = counters.codecs;
     s.file_bytes = env_.file_bytes();
     s.quota_bytes = options_.quota_bytes;
     s.hits = common_->hits.load();
@@ -149,7 +150,7 @@ class LmdbStore final : public ChunkStore {
   }
 
   Status write(const ChunkRecord& record);
-  Status write_once(const ChunkRecord& record, const Manifest& manifest);
+  Status write_once(const EncodedChunk& chunk);
 
   const StoreOptions options_;
   const std::shared_ptr<StoreCommon> common_;
@@ -158,15 +159,19 @@ class LmdbStore final : public ChunkStore {
 };
 
 Status LmdbStore::write(const ChunkRecord& record) {
-  const Manifest manifest = describe(record);
   const std::string what = "put chunk " + to_hex(record.meta.id);
+  // Before the transaction: other writers wait for that.
+  const auto encoded = encode_chunk(record, record.codec.value_or(options_.codec));
+  if (!encoded.is_ok()) return encoded.status().with_context(what);
+  const EncodedChunk& chunk = encoded.value();
+  const Manifest& manifest = chunk.manifest;
   env_.want_map(map_bytes_for(
       options_.quota_bytes,
       std::max(manifest.footprint(), std::min(options_.quota_bytes, kLargestTransaction))));
-  Status status = write_once(record, manifest);
+  Status status = write_once(chunk);
   // A larger map may be waiting for our own snapshots to end.
   if (status.detail() == MDB_MAP_FULL && env_.grow_map()) {
-    status = write_once(record, manifest);
+    status = write_once(chunk);
   }
   if (status.is_ok()) {
     common_->written.fetch_add(1, std::memory_order_relaxed);
@@ -194,10 +199,11 @@ Status LmdbStore::write(const ChunkRecord& record) {
   return status.with_context(what);
 }
 
-Status LmdbStore::write_once(const ChunkRecord& record, const Manifest& manifest) {
+Status LmdbStore::write_once(const EncodedChunk& chunk) {
+  const Manifest& manifest = chunk.manifest;
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
   bool replaced = false;
-  BLEND_RETURN_IF_ERROR(writer.erase(record.meta.id, &replaced));
+  BLEND_RETURN_IF_ERROR(writer.erase(manifest.meta.id, &replaced));
   const uint64_t used = writer.counters().footprint;
   if (used > options_.quota_bytes || manifest.footprint() > options_.quota_bytes - used) {
     return make_error(BLEND_E_FULL,
@@ -206,7 +212,7 @@ Status LmdbStore::write_once(const ChunkRecord& record, const Manifest& manifest
                       static_cast<ull>(manifest.footprint()), static_cast<ull>(used),
                       static_cast<ull>(options_.quota_bytes), env_.path().c_str());
   }
-  BLEND_RETURN_IF_ERROR(writer.add(manifest, {record.data.data(), record.data.bytes()}));
+  BLEND_RETURN_IF_ERROR(writer.add(manifest, {chunk.stream, manifest.stream_bytes()}));
   return writer.commit();
 }
 

@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kManifestMagic = 0x4d4b4c42;  // "BLKM"
 constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
 constexpr uint64_t kMaxStreamBytes = 1ull << 46;  // keeps every product below in 64 bits
-constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 4 + 8 + 4 + 4;
+constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 5 + 8 + 4 + 4;
 constexpr size_t kExtentBytes = 3 * 8;
 constexpr size_t kChecksumBytes = 8;
 
@@ -26,6 +26,7 @@ bool shape_is_sane(const ChunkShape& s) {
   if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
   if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
   if (s.n_tokens > (1u << 30)) return false;
+  if (s.head_dim != 0 && s.kv_dim % s.head_dim != 0) return false;
   uint64_t total = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
   for (const uint64_t factor : {s.n_layers, s.n_tokens, s.kv_dim}) {
     if (__builtin_mul_overflow(total, factor, &total)) return false;
@@ -58,9 +59,9 @@ Status check_record(const ChunkRecord& record) {
   if (!shape_is_sane(s)) {
     return make_error(
         BLEND_E_INVALID_ARGUMENT,
-        "a chunk of %u layers, %u tokens and kv_dim %u cannot be stored: each must be "
-        "at least 1 and the whole at most 64 TiB",
-        s.n_layers, s.n_tokens, s.kv_dim);
+        "a chunk of %u layers, %u tokens, kv_dim %u and head_dim %u cannot be stored: each must be "
+        "at least 1 (head_dim may be 0, or divides kv_dim), and the whole at most 64 TiB",
+        s.n_layers, s.n_tokens, s.kv_dim, s.head_dim);
   }
   if (record.meta.tokens.size() != s.n_tokens) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu token ids for %u tokens",
@@ -73,16 +74,34 @@ Status check_record(const ChunkRecord& record) {
   return Status::ok();
 }
 
-Manifest describe(const ChunkRecord& record) {
-  Manifest m;
+Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
+  const ChunkShape& shape = record.meta.shape;
+  EncodedChunk out;
+  Manifest& m = out.manifest;
   m.meta = record.meta;
-  const size_t layer_bytes = record.meta.shape.layer_bytes();
-  m.layers.reserve(record.meta.shape.n_layers);
-  for (uint32_t layer = 0; layer < record.meta.shape.n_layers; ++layer) {
-    m.layers.push_back(
-        {layer * layer_bytes, layer_bytes, checksum64(record.k(layer), layer_bytes)});
+  m.meta.codec = codec;
+  if (codec != Codec::none) {
+    BLEND_ASSIGN(out.encoded,
+                 AlignedBuffer::allocate(shape.n_layers * longest_layer(codec, shape)));
   }
-  return m;
+  out.stream = codec == Codec::none ? record.data.data() : out.encoded.data();
+  m.layers.reserve(shape.n_layers);
+  CodecScratch scratch;
+  uint64_t at = 0;
+  for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+    uint64_t length = shape.layer_bytes();
+    if (codec != Codec::none) {
+      auto encoded = encode_layer(codec, shape, record.k(layer), out.encoded.data() + at, scratch);
+      if (!encoded.is_ok()) {
+        return encoded.status().with_context("layer " + std::to_string(layer));
+      }
+      length = *encoded;
+    }
+    m.layers.push_back({at, length, checksum64(out.stream + at, length)});
+    at += length;
+  }
+  m.meta.stored_bytes = at;
+  return out;
 }
 
 std::string encode_manifest(const Manifest& m) {
@@ -92,13 +111,14 @@ std::string encode_manifest(const Manifest& m) {
               kChecksumBytes);
   out.put<uint32_t>(kManifestMagic);
   out.put<uint16_t>(kStoreFormatVersion);
-  out.put<uint8_t>(static_cast<uint8_t>(m.codec));
+  out.put<uint8_t>(static_cast<uint8_t>(meta.codec));
   out.put<uint8_t>(static_cast<uint8_t>(meta.shape.dtype));
   out.bytes(meta.id.data(), meta.id.size());
   out.bytes(meta.fingerprint.data(), meta.fingerprint.size());
   out.put<uint32_t>(meta.shape.n_layers);
   out.put<uint32_t>(meta.shape.n_tokens);
   out.put<uint32_t>(meta.shape.kv_dim);
+  out.put<uint32_t>(meta.shape.head_dim);
   out.put<uint32_t>(meta.n_prefix_tokens);
   out.put<int64_t>(meta.created_unix_s);
   out.put<uint32_t>(kPieceBytes);
@@ -121,20 +141,21 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
   const auto version = in.get<uint16_t>();
   const auto codec = in.get<uint8_t>();
   const auto dtype = in.get<uint8_t>();
-  if (version != kStoreFormatVersion || codec != static_cast<uint8_t>(Codec::none)) {
+  if (version != kStoreFormatVersion || codec >= kCodecs) {
     return make_error(BLEND_E_UNSUPPORTED,
                       "chunk %s is of record version %u and codec %u; this build reads version %u "
-                      "and codec 0: use the build that wrote it, or remove the chunk",
-                      to_hex(id).c_str(), version, codec, kStoreFormatVersion);
+                      "and codecs 0 to %u: use the build that wrote it, or remove the chunk",
+                      to_hex(id).c_str(), version, codec, kStoreFormatVersion, kCodecs - 1);
   }
   Manifest m;
-  m.codec = static_cast<Codec>(codec);
   ChunkMeta& meta = m.meta;
+  meta.codec = static_cast<Codec>(codec);
   in.bytes(meta.id.data(), meta.id.size());
   in.bytes(meta.fingerprint.data(), meta.fingerprint.size());
   meta.shape.n_layers = in.get<uint32_t>();
   meta.shape.n_tokens = in.get<uint32_t>();
   meta.shape.kv_dim = in.get<uint32_t>();
+  meta.shape.head_dim = in.get<uint32_t>();
   meta.shape.dtype = static_cast<DType>(dtype);
   meta.n_prefix_tokens = in.get<uint32_t>();
   meta.created_unix_s = in.get<int64_t>();
@@ -152,17 +173,18 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
   meta.tokens.resize(meta.shape.n_tokens);
   for (int32_t& token : meta.tokens) token = in.get<int32_t>();
   m.layers.resize(meta.shape.n_layers);
-  const uint64_t layer_bytes = meta.shape.layer_bytes();
-  for (uint32_t layer = 0; layer < meta.shape.n_layers; ++layer) {
-    LayerExtent& e = m.layers[layer];
+  uint64_t end = 0;
+  for (LayerExtent& e : m.layers) {
     e.offset = in.get<uint64_t>();
     e.length = in.get<uint64_t>();
     e.checksum = in.get<uint64_t>();
-    // Codec none: every layer is as long as its shape says, one after the other.
-    if (e.offset != layer * layer_bytes || e.length != layer_bytes) {
+    // One after the other, each as long as its codec may make a layer of this shape.
+    if (e.offset != end || !layer_length_is_possible(meta.codec, meta.shape, e.length)) {
       return corrupt(id, "its layers do not fit its shape");
     }
+    end += e.length;
   }
+  meta.stored_bytes = end;
   if (!in.ok()) return corrupt(id, "it is too short");
   return m;
 }
@@ -203,6 +225,10 @@ void StoreCounters::add(const Manifest& m) {
   n_tokens += m.meta.shape.n_tokens;
   kv_bytes += m.meta.shape.total_bytes();
   footprint += m.footprint();
+  CodecStat& c = codecs[static_cast<size_t>(m.meta.codec)];
+  c.n_chunks += 1;
+  c.bytes += m.meta.shape.total_bytes();
+  c.stored_bytes += m.stream_bytes();
 }
 
 void StoreCounters::subtract(const Manifest& m) {
@@ -210,22 +236,32 @@ void StoreCounters::subtract(const Manifest& m) {
   n_tokens -= m.meta.shape.n_tokens;
   kv_bytes -= m.meta.shape.total_bytes();
   footprint -= m.footprint();
+  CodecStat& c = codecs[static_cast<size_t>(m.meta.codec)];
+  c.n_chunks -= 1;
+  c.bytes -= m.meta.shape.total_bytes();
+  c.stored_bytes -= m.stream_bytes();
 }
 
 std::string encode_counters(const StoreCounters& c) {
   ByteWriter out;
   for (const uint64_t n : {c.n_chunks, c.n_tokens, c.kv_bytes, c.footprint}) out.put<uint64_t>(n);
+  for (const CodecStat& s : c.codecs) {
+    for (const uint64_t n : {s.n_chunks, s.bytes, s.stored_bytes}) out.put<uint64_t>(n);
+  }
   seal(out);
   return out.take();
 }
 
 Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
-  if (bytes.size() != 4 * 8 + kChecksumBytes || !sealed(bytes)) {
+  if (bytes.size() != (4 + 3 * kCodecs) * 8 + kChecksumBytes || !sealed(bytes)) {
     return Status{BLEND_E_CORRUPT, "the store's counters fail their checksum"};
   }
   ByteReader in(bytes);
   StoreCounters c;
   for (uint64_t* n : {&c.n_chunks, &c.n_tokens, &c.kv_bytes, &c.footprint}) *n = in.get<uint64_t>();
+  for (CodecStat& s : c.codecs) {
+    for (uint64_t* n : {&s.n_chunks, &s.bytes, &s.stored_bytes}) *n = in.get<uint64_t>();
+  }
   return c;
 }
 

@@ -2,24 +2,24 @@
 // two records of the `info` database.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "store/chunk.h"
+#include "store/chunk_store.h"
+#include "store/codec/codec.h"
 
 namespace blend {
 
-inline constexpr uint32_t kStoreFormatVersion = 1;
+inline constexpr uint32_t kStoreFormatVersion = 2;
 
 // A value of this size and LMDB's 16-byte page header fill 256 pages exactly. Values of one size
 // keep LMDB's search for contiguous free pages short: with values as long as layers or chunks the
 // cost of a put grew a hundredfold as the store aged.
 inline constexpr uint32_t kPieceBytes = (1u << 20) - 16;
-
-enum class Codec : uint8_t { none = 0 };
 
 // Where a layer lies in the chunk's stream, as stored (after the codec).
 struct LayerExtent {
@@ -29,8 +29,7 @@ struct LayerExtent {
 };
 
 struct Manifest {
-  ChunkMeta meta;
-  Codec codec = Codec::none;
+  ChunkMeta meta;                   // its codec and stored_bytes are this manifest's
   std::vector<LayerExtent> layers;  // [n_layers]
 
   uint64_t stream_bytes() const {
@@ -45,8 +44,16 @@ struct Manifest {
 
 // Refuses a record whose parts contradict each other (INVALID_ARGUMENT).
 Status check_record(const ChunkRecord& record);
-// Describes a record that check_record() accepted; hashes every layer.
-Manifest describe(const ChunkRecord& record);
+
+// A record as it is stored.
+struct EncodedChunk {
+  Manifest manifest;
+  AlignedBuffer encoded;              // empty for codec none: the record's own bytes are the stream
+  const std::byte* stream = nullptr;  // [manifest.stream_bytes()]
+};
+// Encodes a record that check_record() accepted and hashes every layer. The record must outlive the
+// result. NUMERIC: the codec cannot keep a value.
+Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec);
 
 std::string encode_manifest(const Manifest& manifest);
 // CORRUPT: the bytes fail their checksum or contradict themselves or `id`; UNSUPPORTED: a codec or
@@ -64,6 +71,7 @@ struct StoreCounters {
   uint64_t n_tokens = 0;
   uint64_t kv_bytes = 0;   // of K and V before any codec
   uint64_t footprint = 0;  // sum of Manifest::footprint()
+  std::array<CodecStat, kCodecs> codecs{};
 
   void add(const Manifest& m);
   void subtract(const Manifest& m);

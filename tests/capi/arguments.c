@@ -52,6 +52,9 @@ void arguments_of_open(const fixture* f) {
   s.reserved0 = 1;
   CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.reserved0 = 0;
+  s.codec = 5;
+  CHECK_SAYS(INVALID, "codec 5", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
+  s.codec = BLEND_CODEC_DEFAULT;
   s.flags = BLEND_STORE_NO_CREATE;
   CHECK_SAYS(BLEND_E_NOT_FOUND, "no-store",
              blend_store_open(&store, ctx, path_in(f, "no-store"), &s, &err));

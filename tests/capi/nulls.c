@@ -79,6 +79,7 @@ void nulls_store(const fixture* f) {
   world w;
   blend_store* store = NULL;
   blend_store_stat stat;
+  blend_codec_stat codec;
   blend_chunk_id id;
   char hex[65];
   int32_t tokens[4] = {5, 6, 7, 8};
@@ -100,6 +101,12 @@ void nulls_store(const fixture* f) {
   CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_CODE(INVALID, blend_store_get_stat(NULL, &stat, &err));
   CHECK_CODE(INVALID, blend_store_get_stat(w.store, NULL, &err));
+  CHECK(blend_codec_stat_init(NULL, sizeof codec) == INVALID);
+  CHECK(blend_codec_stat_init(&codec, sizeof codec) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_store_get_codec_stat(NULL, BLEND_CODEC_ZSTD, &codec, &err));
+  CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_ZSTD, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_DEFAULT, &codec, &err));
+  CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, 5, &codec, &err));
   CHECK(blend_chunk_info_init(NULL, sizeof(blend_chunk_info)) == INVALID);
 
   blend_chunk_id_to_hex(NULL, hex);

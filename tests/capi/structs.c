@@ -55,6 +55,7 @@ static void check_init(const char* name, init_fn init, size_t size) {
   X(blend_store_options)      \
   X(blend_chunk_info)         \
   X(blend_store_stat)         \
+  X(blend_codec_stat)         \
   X(blend_precompute_options) \
   X(blend_segment)            \
   X(blend_fuse_options)       \
@@ -149,6 +150,7 @@ void structs_size(const fixture* f) {
   CHECK_SIZES(blend_fuse_options, blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
   REQUIRE(fusion != NULL);
   CHECK_INFO(blend_store_stat, blend_store_get_stat(w.store, o, &err));
+  CHECK_INFO(blend_codec_stat, blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
   CHECK_INFO(blend_fusion_info, blend_fusion_get_info(fusion, o, &err));
   CHECK_INFO(blend_layer_info, blend_fusion_get_layer(fusion, 0, o, &err));
   CHECK_INFO(blend_segment_info, blend_fusion_get_segment(fusion, 0, o, &err));

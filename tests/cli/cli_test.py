@@ -233,6 +233,7 @@ class CliTest(unittest.TestCase):
         self.assertEqual(stat["bytes"], sum(c["bytes"] for c in listed))
         self.assertIn(made[0], self.blend("store", "ls", *at).stdout)
         self.assertIn("chunks", self.blend("store", "stat", *at).stdout)
+        self.assertEqual(stat["codecs"]["none"]["stored_bytes"], stat["bytes"])
 
         self.assertEqual(self.json("store", "rm", made[0][:12], *at)["removed"], [made[0]])
         self.assertEqual(self.json("store", "stat", *at)["n_chunks"], len(made) - 1)
@@ -243,6 +244,27 @@ class CliTest(unittest.TestCase):
         self.assertEqual(self.json("store", "stat", *at)["n_chunks"], len(made) - 1)
         self.json("store", "rm", "--all", "--yes", *at)
         self.assertEqual(self.json("store", "stat", *at)["n_chunks"], 0)
+
+    def test_codecs_are_chosen_and_seen(self):
+        made = self.precompute()["chunks"]
+        at = ["--store", self.store]
+        want = self.ask("--policy", "hkvd", "--ratio", "0.2")
+        for codec in ("zstd", "int8", "int4"):
+            self.json("store", "rm", "--all", "--yes", *at)
+            self.precompute("--codec", codec)
+            chunks = self.json("store", "ls", *at)["chunks"]
+            self.assertEqual({c["codec"] for c in chunks}, {codec})
+            self.assertTrue(all(c["stored_bytes"] < c["bytes"] for c in chunks))
+            stat = self.json("store", "stat", *at)["codecs"]
+            self.assertEqual(list(stat), [codec])
+            self.assertEqual(stat[codec]["n_chunks"], len(made))
+            self.assertEqual(stat[codec]["stored_bytes"], sum(c["stored_bytes"] for c in chunks))
+            self.assertIn("times smaller", self.blend("store", "stat", *at).stdout)
+            self.json("store", "verify", *at)
+            got = self.ask("--policy", "hkvd", "--ratio", "0.2")
+            if codec == "zstd":
+                self.assertEqual(got["answer"], want["answer"])
+        self.blend("precompute", "--codec", "gzip", code=2)
 
     def test_verify_finds_flipped_bytes(self):
         made = self.precompute()["chunks"]

@@ -31,6 +31,14 @@ const Choices& norm_choices() {
   return kNorms;
 }
 
+const Choices& codec_choices() {
+  static const Choices kCodecs = {{"none", BLEND_CODEC_NONE},
+                                  {"zstd", BLEND_CODEC_ZSTD},
+                                  {"int8", BLEND_CODEC_INT8},
+                                  {"int4", BLEND_CODEC_INT4}};
+  return kCodecs;
+}
+
 std::vector<std::string> names_of(const Choices& choices) {
   std::vector<std::string> names;
   for (const auto& choice : choices) names.push_back(choice.first);

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "blend/blend.hpp"
+#include "choices.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -28,6 +29,8 @@ nlohmann::json chunk_json(const blend_chunk_info& info) {
           {"n_layers", info.n_layers},
           {"kv_dim", info.kv_dim},
           {"bytes", info.bytes},
+          {"codec", name_of(codec_choices(), info.codec)},
+          {"stored_bytes", info.stored_bytes},
           {"created_unix_s", info.created_unix_s},
           {"fingerprint", hex_text(info.fingerprint, sizeof info.fingerprint)}};
 }

@@ -2,6 +2,7 @@
 
 #include <unordered_map>
 
+#include "choices.h"
 #include "interrupt.h"
 #include "progress.h"
 
@@ -62,10 +63,19 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
                  "or bf16. Part of a chunk's id")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
       ->capture_default_str();
+  add_codec(app, options);
   app.add_option("--quota", options.quota_bytes,
                  "Bytes of chunks the store may hold, e.g. 8GiB; default 16 GiB")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+}
+
+void add_codec(CLI::App& app, StoreOptions& options) {
+  app.add_option("--codec", options.codec,
+                 "How new chunks are kept: none, zstd (lossless), int8 or int4 (rounded; see "
+                 "docs/quality.md). Not part of a chunk's id")
+      ->check(CLI::IsMember(names_of(codec_choices())))
+      ->capture_default_str();
 }
 
 blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options) {
@@ -75,6 +85,7 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
                                                                     {"bf16", BLEND_KV_BF16}};
   blendpp::StoreOptions store;
   store.kv_dtype = kDtypes.at(options.kv_dtype);
+  store.codec = value_of(codec_choices(), options.codec);
   if (options.quota_bytes != 0) store.quota_bytes = options.quota_bytes;
   return blendpp::Store(ctx, options.path, store);
 }

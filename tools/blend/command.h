@@ -52,10 +52,12 @@ blendpp::Context make_context(const CommonOptions& options);
 struct StoreOptions {
   std::string path;
   std::string kv_dtype = "auto";
+  std::string codec = "none";
   uint64_t quota_bytes = 0;  // 0: the library's default
 };
 void add_store_path(CLI::App& app, StoreOptions& options);
 void add_store_options(CLI::App& app, StoreOptions& options);
+void add_codec(CLI::App& app, StoreOptions& options);
 blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options);
 // For looking only: fails when there is none rather than making one.
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,

@@ -87,6 +87,7 @@ EvalContext context_of(const Options& options, const CLI::App& command,
   context.data_path = options.data;
   context.command = command_of(command);
   context.kv_dtype = options.store.kv_dtype;
+  context.codec = options.store.codec;
   context.seed = options.seed;
   context.limit = options.limit;
   context.group_by = options.group_by;
@@ -256,6 +257,7 @@ void register_eval(CLI::App& app) {
                    "f16 or bf16")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
       ->capture_default_str();
+  add_codec(*command, options->store);
   command
       ->add_option("--repeats", options->repeats,
                    "Runs of each configuration and question; their median is the TTFT")

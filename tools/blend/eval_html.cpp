@@ -416,7 +416,7 @@ class Page {
                                            static_cast<unsigned long long>(context_.shuffle_seed))
                                   : ""));
     row("Library", blend_version());
-    row("Stored as", context_.kv_dtype);
+    row("Stored as", context_.kv_dtype + ", codec " + context_.codec);
     row("Exact match, F1",
         "answers in lower case, without punctuation and articles, white space "
         "folded; the best over a question's answers");

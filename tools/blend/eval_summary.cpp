@@ -276,6 +276,7 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                      {"max_tokens", plan.prompt.max_tokens},
                      {"repeats", plan.repeats},
                      {"kv_dtype", context.kv_dtype},
+                     {"codec", context.codec},
                      {"threads", context.threads},
                      {"seed", context.seed}};
   out["command"] = context.command;

@@ -58,6 +58,7 @@ struct EvalContext {
   std::string data_path;
   std::string command;   // as it may be repeated
   std::string kv_dtype;  // as asked
+  std::string codec;
   uint64_t seed = 0;
   size_t limit = 0;
   std::string group_by;

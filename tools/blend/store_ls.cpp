@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "chunk_table.h"
 #include "command.h"
 #include "table.h"
@@ -17,7 +18,7 @@ struct Options {
 void run(const Options& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
-  Table table({"id", "tokens", "prefix", "dtype", "size", "created (UTC)"});
+  Table table({"id", "tokens", "prefix", "dtype", "codec", "size", "stored", "created (UTC)"});
   nlohmann::json chunks = nlohmann::json::array();
   size_t n = 0;
   uint64_t bytes = 0;
@@ -29,7 +30,8 @@ void run(const Options& options) {
     } else {
       table.add({blendpp::ChunkId(info.id).hex(), std::to_string(info.n_tokens),
                  std::to_string(info.n_prefix_tokens), dtype_text(info.kv_dtype),
-                 bytes_text(info.bytes), time_text(info.created_unix_s)});
+                 name_of(codec_choices(), info.codec), bytes_text(info.bytes),
+                 bytes_text(info.stored_bytes), time_text(info.created_unix_s)});
     }
     return true;
   });

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "command.h"
 #include "table.h"
 
@@ -15,20 +16,35 @@ struct Options {
 
 void run(const Options& options) {
   const blendpp::Context ctx = make_context(options.common);
-  const blendpp::StoreStat stat = open_existing_store(ctx, options.store.path, true).stat();
+  const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
+  const blendpp::StoreStat stat = store.stat();
+  std::vector<blendpp::CodecStat> codecs;
+  for (const auto& choice : codec_choices()) {
+    const blendpp::CodecStat of = store.codec_stat(choice.second);
+    if (of.n_chunks > 0) codecs.push_back(of);
+  }
   // The counters since opening are all zero here: this process did nothing yet.
   if (options.common.json) {
-    const nlohmann::json out = {{"n_chunks", stat.n_chunks},
-                                {"n_tokens", stat.n_tokens},
-                                {"bytes", stat.bytes},
-                                {"file_bytes", stat.file_bytes},
-                                {"quota_bytes", stat.quota_bytes}};
+    nlohmann::json by_codec = nlohmann::json::object();
+    for (const blendpp::CodecStat& of : codecs) {
+      by_codec[name_of(codec_choices(), of.codec)] = {
+          {"n_chunks", of.n_chunks}, {"bytes", of.bytes}, {"stored_bytes", of.stored_bytes}};
+    }
+    const nlohmann::json out = {{"n_chunks", stat.n_chunks},     {"n_tokens", stat.n_tokens},
+                                {"bytes", stat.bytes},           {"codecs", std::move(by_codec)},
+                                {"file_bytes", stat.file_bytes}, {"quota_bytes", stat.quota_bytes}};
     std::cout << out.dump(2) << '\n';
     return;
   }
   Table table({"chunks", std::to_string(stat.n_chunks)});
   table.add({"tokens", std::to_string(stat.n_tokens)});
   table.add({"K and V", bytes_text(stat.bytes)});
+  for (const blendpp::CodecStat& of : codecs) {
+    const double ratio = static_cast<double>(of.bytes) / static_cast<double>(of.stored_bytes);
+    table.add({"  " + name_of(codec_choices(), of.codec),
+               format("%s in %llu chunks, %.2f times smaller", bytes_text(of.stored_bytes).c_str(),
+                      static_cast<unsigned long long>(of.n_chunks), ratio)});
+  }
   table.add({"data file", bytes_text(stat.file_bytes)});
   table.add({"quota", bytes_text(stat.quota_bytes)});
   std::cout << table.str();

@@ -1,0 +1,87 @@
+#include "store/codec/codec.h"
+
+#include <array>
+#include <cstring>
+
+namespace blend {
+namespace {
+
+constexpr std::array<const char*, kCodecs> kNames = {"none", "zstd", "int8", "int4"};
+
+uint64_t padded(Codec codec, uint64_t bytes) {
+  if (codec == Codec::none) return bytes;
+  return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
+}
+
+Status corrupt(const char* why) { return {BLEND_E_CORRUPT, why}; }
+
+}  // namespace
+
+const PlaneCodec* plane_codec(Codec codec) {
+  switch (codec) {
+    case Codec::none:
+      return &none_codec();
+    case Codec::zstd:
+      return &zstd_codec();
+    case Codec::int8:
+      return &int8_codec();
+    case Codec::int4:
+      return &int4_codec();
+  }
+  return nullptr;
+}
+
+const char* codec_name(Codec codec) {
+  const auto i = static_cast<size_t>(codec);
+  return i < kNames.size() ? kNames[i] : "unknown";
+}
+
+std::optional<Codec> codec_from_name(std::string_view name) {
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    if (name == kNames[i]) return static_cast<Codec>(i);
+  }
+  return std::nullopt;
+}
+
+bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint64_t bytes) {
+  const PlaneCodec* c = plane_codec(codec);
+  if (c == nullptr) return false;
+  const PlaneShape plane(shape);
+  return bytes == padded(codec, bytes) && bytes >= padded(codec, 2 * c->least_bytes(plane)) &&
+         bytes <= longest_layer(codec, shape);
+}
+
+uint64_t longest_layer(Codec codec, const ChunkShape& shape) {
+  const PlaneCodec* c = plane_codec(codec);
+  return c == nullptr ? 0 : padded(codec, 2 * c->most_bytes(PlaneShape(shape)));
+}
+
+Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
+                            std::byte* out, CodecScratch& scratch) {
+  const PlaneCodec* c = plane_codec(codec);
+  if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "an unknown codec"};
+  const PlaneShape plane(shape);
+  BLEND_ASSIGN(const size_t k, c->encode(PlaneKind::k, plane, layer, out, scratch));
+  BLEND_ASSIGN(const size_t v,
+               c->encode(PlaneKind::v, plane, layer + shape.plane_bytes(), out + k, scratch));
+  const size_t end = padded(codec, k + v);
+  std::memset(out + k + v, 0, end - (k + v));
+  return end;
+}
+
+Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
+                    std::byte* layer, CodecScratch& scratch) {
+  const PlaneCodec* c = plane_codec(codec);
+  if (c == nullptr) return {BLEND_E_UNSUPPORTED, "an unknown codec"};
+  const PlaneShape plane(shape);
+  BLEND_ASSIGN(const size_t k, c->decode(PlaneKind::k, plane, in, layer, scratch));
+  BLEND_ASSIGN(const size_t v,
+               c->decode(PlaneKind::v, plane, in.subspan(k), layer + shape.plane_bytes(), scratch));
+  if (in.size() != padded(codec, k + v)) return corrupt("the encoded layer has a tail");
+  for (const std::byte b : in.subspan(k + v)) {
+    if (b != std::byte{0}) return corrupt("the encoded layer's padding is not zero");
+  }
+  return Status::ok();
+}
+
+}  // namespace blend

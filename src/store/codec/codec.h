@@ -1,0 +1,86 @@
+// Codecs: how the K and V of a layer become the bytes that are stored, and rows again.
+//
+// A chunk has one codec. Each layer is encoded by itself, so that layers are read, checked and
+// decoded one by one while others are computed. FORMAT.md has the bytes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+
+#include "base/buffer.h"
+#include "store/chunk.h"
+#include "store/codec/scratch.h"
+
+namespace blend {
+
+inline constexpr uint32_t kCodecs = 4;
+
+enum class PlaneKind : uint8_t { k, v };
+
+// K or V of one layer: rows are [n_tokens, kv_dim] of dtype, K before RoPE.
+struct PlaneShape {
+  uint32_t n_tokens = 0;
+  uint32_t kv_dim = 0;
+  uint32_t head_dim = 0;  // divides kv_dim
+  DType dtype = DType::f16;
+
+  explicit PlaneShape(const ChunkShape& s)
+      : n_tokens(s.n_tokens),
+        kv_dim(s.kv_dim),
+        head_dim(s.head_dim == 0 ? s.kv_dim : s.head_dim),
+        dtype(s.dtype) {}
+  size_t elements() const { return static_cast<size_t>(n_tokens) * kv_dim; }
+  size_t element_bytes() const { return static_cast<size_t>(dtype_size(dtype)); }
+  size_t bytes() const { return elements() * element_bytes(); }
+};
+
+// One codec; a constant, so thread-safe. Neither direction trusts its input: encode() meets NaNs,
+// decode() bytes of any kind.
+class PlaneCodec {
+ public:
+  virtual ~PlaneCodec() = default;
+  // Bounds on what encode() writes.
+  virtual uint64_t least_bytes(const PlaneShape& shape) const = 0;
+  virtual uint64_t most_bytes(const PlaneShape& shape) const = 0;
+  // rows: of shape, any alignment; out: room for most_bytes(). Gives the bytes written. NUMERIC
+  // when a value is not one that the codec can keep.
+  virtual Result<size_t> encode(PlaneKind kind, const PlaneShape& shape, const std::byte* rows,
+                                std::byte* out, CodecScratch& scratch) const = 0;
+  // Decodes what `in` begins with and gives its length. CORRUPT: no encoder wrote that; `rows` may
+  // have been written to.
+  virtual Result<size_t> decode(PlaneKind kind, const PlaneShape& shape,
+                                std::span<const std::byte> in, std::byte* rows,
+                                CodecScratch& scratch) const = 0;
+};
+
+// Null for a number that this build does not know.
+const PlaneCodec* plane_codec(Codec codec);
+const PlaneCodec& none_codec();
+const PlaneCodec& zstd_codec();
+const PlaneCodec& int8_codec();
+const PlaneCodec& int4_codec();
+
+const char* codec_name(Codec codec);
+std::optional<Codec> codec_from_name(std::string_view name);
+// What comes back is what was put, bit for bit.
+constexpr bool is_lossless(Codec codec) { return codec == Codec::none || codec == Codec::zstd; }
+
+// A layer is its K plane, its V plane, and zeros up to a multiple of this (none: no zeros), so that
+// the fields of the next one are aligned.
+inline constexpr size_t kLayerAlignment = 16;
+
+// Whether a layer of this shape can be so long.
+bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint64_t bytes);
+// The longest that a layer of this shape can be.
+uint64_t longest_layer(Codec codec, const ChunkShape& shape);
+// layer: [K|V][token][kv_dim]; out: room for longest_layer(). Gives the bytes written.
+Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
+                            std::byte* out, CodecScratch& scratch);
+// in: the whole encoded layer; layer: layer_bytes(). CORRUPT as PlaneCodec::decode().
+Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
+                    std::byte* layer, CodecScratch& scratch);
+
+}  // namespace blend

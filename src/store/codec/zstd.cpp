@@ -1,0 +1,126 @@
+// Codec zstd: lossless. The byte of each number that holds its exponent goes through zstd, the rest
+// is kept as it is: it is noise, and a compressor would only spend time on it.
+#include <zstd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+#include "cpu/plane_split.h"
+#include "store/codec/codec.h"
+#include "store/wire.h"
+
+namespace blend {
+
+void CodecScratch::Free::operator()(ZSTD_CCtx_s* c) const { ZSTD_freeCCtx(c); }
+void CodecScratch::Free::operator()(ZSTD_DCtx_s* d) const { ZSTD_freeDCtx(d); }
+
+ZSTD_CCtx_s* CodecScratch::compressor() {
+  if (compressor_ == nullptr) {
+    compressor_.reset(ZSTD_createCCtx());
+    if (compressor_ == nullptr) throw std::bad_alloc();
+    // XXH3 guards the layer already.
+    ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_compressionLevel, 1);
+    ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_checksumFlag, 0);
+    ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_contentSizeFlag, 0);
+  }
+  return compressor_.get();
+}
+
+ZSTD_DCtx_s* CodecScratch::decompressor() {
+  if (decompressor_ == nullptr) decompressor_.reset(ZSTD_createDCtx());
+  if (decompressor_ == nullptr) throw std::bad_alloc();
+  return decompressor_.get();
+}
+
+namespace {
+
+// Elements that are compressed together: one block of zstd's, whose decoded bytes stay in the L2
+// cache until they are merged.
+constexpr size_t kBlock = 128 << 10;
+constexpr uint32_t kRaw = 1u << 31;  // the high bytes of the block are stored as they are
+constexpr size_t kHeader = 4;
+
+Status corrupt(const char* why) { return {BLEND_E_CORRUPT, why}; }
+
+class ZstdCodec final : public PlaneCodec {
+ public:
+  uint64_t least_bytes(const PlaneShape& shape) const override {
+    return rest_bytes(shape, shape.elements()) + n_blocks(shape) * (kHeader + 1);
+  }
+  uint64_t most_bytes(const PlaneShape& shape) const override {
+    return shape.bytes() + n_blocks(shape) * kHeader;
+  }
+
+  Result<size_t> encode(PlaneKind, const PlaneShape& shape, const std::byte* rows, std::byte* out,
+                        CodecScratch& scratch) const override {
+    const size_t n = shape.elements();
+    uint8_t* high = scratch.bytes(std::min(n, kBlock));
+    auto* to = reinterpret_cast<uint8_t*>(out);
+    for (size_t at = 0; at < n; at += kBlock) {
+      const size_t count = std::min(kBlock, n - at);
+      const size_t rest = rest_bytes(shape, count);
+      // The rest is written behind the room that the high bytes may need, then moved up.
+      uint8_t* tail = to + kHeader + count;
+      kernels::split_planes(rows + at * shape.element_bytes(), shape.dtype, count, high, tail);
+      size_t packed = ZSTD_compress2(scratch.compressor(), to + kHeader, count, high, count);
+      auto header = static_cast<uint32_t>(packed);
+      if (ZSTD_isError(packed) != 0 || packed >= count) {  // it did not fit: not worth it
+        std::memcpy(to + kHeader, high, count);
+        packed = count;
+        header = kRaw | static_cast<uint32_t>(count);
+      }
+      for (size_t i = 0; i < kHeader; ++i) to[i] = static_cast<uint8_t>(header >> (8 * i));
+      std::memmove(to + kHeader + packed, tail, rest);
+      to += kHeader + packed + rest;
+    }
+    return static_cast<size_t>(to - reinterpret_cast<uint8_t*>(out));
+  }
+
+  Result<size_t> decode(PlaneKind, const PlaneShape& shape, std::span<const std::byte> in,
+                        std::byte* rows, CodecScratch& scratch) const override {
+    const size_t n = shape.elements();
+    uint8_t* high = scratch.bytes(std::min(n, kBlock));
+    size_t used = 0;
+    for (size_t at = 0; at < n; at += kBlock) {
+      const size_t count = std::min(kBlock, n - at);
+      const size_t rest = rest_bytes(shape, count);
+      const std::span<const std::byte> block = in.subspan(used);
+      const auto header = ByteReader(block).get<uint32_t>();
+      const size_t packed = header & ~kRaw;
+      if (block.size() < kHeader || packed > block.size() - kHeader ||
+          rest > block.size() - kHeader - packed) {
+        return corrupt("a compressed block ends too soon");
+      }
+      const auto* from = reinterpret_cast<const uint8_t*>(block.data()) + kHeader;
+      const uint8_t* exponents = high;
+      if ((header & kRaw) != 0) {
+        if (packed != count) return corrupt("a compressed block has the wrong length");
+        exponents = from;
+      } else if (ZSTD_decompressDCtx(scratch.decompressor(), high, count, from, packed) != count) {
+        return corrupt("a compressed block is damaged");
+      }
+      kernels::merge_planes(exponents, from + packed, shape.dtype, count,
+                            rows + at * shape.element_bytes());
+      used += kHeader + packed + rest;
+    }
+    return used;
+  }
+
+ private:
+  static size_t rest_bytes(const PlaneShape& shape, size_t n) {
+    return n * (shape.element_bytes() - 1);
+  }
+  static size_t n_blocks(const PlaneShape& shape) {
+    return (shape.elements() + kBlock - 1) / kBlock;
+  }
+};
+
+}  // namespace
+
+const PlaneCodec& zstd_codec() {
+  static const ZstdCodec kCodec{};
+  return kCodec;
+}
+
+}  // namespace blend
