@@ -288,7 +288,9 @@ void warp_operation(const char* what, unsigned mask, void* arg, WarpFunction all
 }
 
 void copy_async(void* to, const void* from, size_t bytes, size_t zeros) {
-  block.current->open.push_back({to, from, bytes, zeros});
+  const AsyncCopy copy{to, from, bytes, zeros};
+  if (block.order == Order::descending) copy_now(copy);
+  block.current->open.push_back(copy);
 }
 void commit_async() {
   Fiber& f = *block.current;
@@ -298,7 +300,9 @@ void commit_async() {
 void wait_async(unsigned newest_groups_left) {
   Fiber& f = *block.current;
   while (f.groups.size() > newest_groups_left) {
-    for (const AsyncCopy& c : f.groups.front()) copy_now(c);
+    if (block.order == Order::ascending) {
+      for (const AsyncCopy& c : f.groups.front()) copy_now(c);
+    }
     f.groups.erase(f.groups.begin());
   }
 }

@@ -5,7 +5,8 @@
 // comes to a barrier or to an operation of its warp, and goes on when all that take part have come.
 // Between two barriers one warp runs as far as it can before the next one starts, in ascending or
 // descending order, so that a missing barrier shows in one of the two. Dynamic shared memory is
-// filled with NaN before each block, and copies of cp.async arrive only when they are waited for.
+// filled with NaN before each block. Copies of cp.async are made when they are waited for, or, in
+// descending order, at once: a device may do either.
 //
 // What a kernel does wrong (threads that part at a barrier, a deadlock) ends the process with a
 // message: there is no result to go on with. One launch at a time.

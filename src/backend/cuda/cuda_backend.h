@@ -66,8 +66,8 @@ class CudaBackend final : public Backend {
                    float* out) override;
   Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
                       Tensor out) override;
-  Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;
-  Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override;
+  Status top_k(std::span<const float> scores, size_t count, uint32_t* out) override;
+  Status encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) override;
 
   Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                    Tensor kv) override;
