@@ -10,8 +10,10 @@ static float element(const void* data, const LtLayout& m, uint64_t row, uint64_t
   if (m.type == CUDA_R_32F) return static_cast<const float*>(data)[at];
   return blend::bf16_to_f32(static_cast<const uint16_t*>(data)[at]);
 }
-static void check_alignment(const char* name, const void* p, uint64_t least) {
-  if (reinterpret_cast<uintptr_t>(p) % least != 0) {
+// Every column must begin at what the algorithm was chosen for.
+static void check_alignment(const char* name, const void* p, const LtLayout& m, uint64_t least) {
+  const uint64_t column = static_cast<uint64_t>(m.ld) * (m.type == CUDA_R_32F ? 4 : 2);
+  if (reinterpret_cast<uintptr_t>(p) % least != 0 || (m.cols > 1 && column % least != 0)) {
     die("cublasLtMatmul: %s is aligned less than the %llu bytes that its algorithm was chosen for",
         name, static_cast<unsigned long long>(least));
   }
@@ -110,10 +112,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
       lc.cols != n) {
     simt::die("cublasLtMatmul: the shapes do not go together");
   }
-  simt::check_alignment("A", a, algo->data[0]);
-  simt::check_alignment("B", b, algo->data[1]);
-  simt::check_alignment("C", c, algo->data[2]);
-  simt::check_alignment("D", d, algo->data[3]);
+  simt::check_alignment("A", a, la, algo->data[0]);
+  simt::check_alignment("B", b, lb, algo->data[1]);
+  simt::check_alignment("C", c, lc, algo->data[2]);
+  simt::check_alignment("D", d, ld, algo->data[3]);
   float x, y;
   std::memcpy(&x, alpha, sizeof x);
   std::memcpy(&y, beta, sizeof y);

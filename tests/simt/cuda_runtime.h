@@ -194,7 +194,10 @@ struct Stream;
 struct Event;
 struct Pool;
 
-enum class Schedule : uint8_t { late, early, random };
+// late: nothing runs before it is waited for. early: everything at once. random: some of either.
+// others_first: what is in other streams than the first that was created runs at once, the first
+// one late: copies run as far ahead as they may.
+enum class Schedule : uint8_t { late, early, random, others_first };
 
 // What the emulated device is like; also forgets everything that was asked of it before.
 struct Machine {

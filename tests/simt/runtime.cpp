@@ -78,6 +78,9 @@ void enqueue(Stream* s, Operation op) {
   if (d.machine.schedule == Schedule::early) {
     while (step_any(nullptr)) {
     }
+  } else if (d.machine.schedule == Schedule::others_first) {
+    while (step_any(d.streams.front())) {
+    }
   } else if (d.machine.schedule == Schedule::random) {
     for (auto n = d.random() % 4; n > 0 && step_any(nullptr); --n) {
     }

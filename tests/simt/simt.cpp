@@ -218,29 +218,28 @@ void run_grid(Index grid, Index threads, size_t shared_bytes, const std::functio
   grid_size = grid;
   block_size = threads;
   block.kernel = &kernel;
-  for (unsigned z = 0; z < grid.z; ++z) {
-    for (unsigned y = 0; y < grid.y; ++y) {
-      for (unsigned x = 0; x < grid.x; ++x) {
-        block_index = {x, y, z};
-        block.n_threads = block.n_live = n;
-        block.n_at_barrier = 0;
-        block.warps.assign((n + 31) / 32, Warp{});
-        for (unsigned i = 0; i < n; ++i) {
-          Fiber& f = *block.fibers[i];
-          f.index = {i % threads.x, i / threads.x % threads.y, i / threads.x / threads.y};
-          f.state = State::ready;
-        }
-        // Exactly as large as was asked for, so that AddressSanitizer sees what lies behind.
-        void* shared = nullptr;
-        if (posix_memalign(&shared, 128, std::max<size_t>(shared_bytes, 1)) != 0) {
-          die("no shared memory");
-        }
-        std::memset(shared, 0xff, shared_bytes);
-        dynamic_shared = static_cast<unsigned char*>(shared);
-        run_block();
-        std::free(shared);
-      }
+  const uint64_t n_blocks = uint64_t{grid.x} * grid.y * grid.z;
+  for (uint64_t i = 0; i < n_blocks; ++i) {
+    const uint64_t b = block.order == Order::ascending ? i : n_blocks - 1 - i;
+    block_index = {static_cast<unsigned>(b % grid.x), static_cast<unsigned>(b / grid.x % grid.y),
+                   static_cast<unsigned>(b / grid.x / grid.y)};
+    block.n_threads = block.n_live = n;
+    block.n_at_barrier = 0;
+    block.warps.assign((n + 31) / 32, Warp{});
+    for (unsigned t = 0; t < n; ++t) {
+      Fiber& f = *block.fibers[t];
+      f.index = {t % threads.x, t / threads.x % threads.y, t / threads.x / threads.y};
+      f.state = State::ready;
     }
+    // Exactly as large as was asked for, so that AddressSanitizer sees what lies behind.
+    void* shared = nullptr;
+    if (posix_memalign(&shared, 128, std::max<size_t>(shared_bytes, 1)) != 0) {
+      die("no shared memory");
+    }
+    std::memset(shared, 0xff, shared_bytes);
+    dynamic_shared = static_cast<unsigned char*>(shared);
+    run_block();
+    std::free(shared);
   }
 }
 

@@ -610,6 +610,11 @@ TEST_P(BackendOps, TopK) {
     ASSERT_TRUE(backend_->top_k(scores, k, got.data()).is_ok());
     EXPECT_EQ(got, want) << k;
   }
+  // A NaN may have a sign.
+  const std::vector<float> signs = {inf, -nan, 2, std::copysign(nan, 1.0f), inf};
+  std::vector<uint32_t> first(2);
+  ASSERT_TRUE(backend_->top_k(signs, 2, first.data()).is_ok());
+  EXPECT_EQ(first, (std::vector<uint32_t>{1, 3}));
   const auto many = normal(5000);
   std::vector<uint32_t> order(many.size()), got(1234);
   std::iota(order.begin(), order.end(), 0u);

@@ -90,8 +90,8 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
   const ModelConfig c = config();
   const uint32_t rows = 40;
   const size_t plane = rows * c.kv_dim();
-  for (const auto schedule :
-       {simt::Schedule::late, simt::Schedule::early, simt::Schedule::random}) {
+  for (const auto schedule : {simt::Schedule::late, simt::Schedule::early, simt::Schedule::random,
+                              simt::Schedule::others_first}) {
     for (uint32_t seed = 1; seed <= (schedule == simt::Schedule::random ? 8u : 1u); ++seed) {
       simt::Machine machine;
       machine.schedule = schedule;
@@ -117,7 +117,11 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
         fences[layer % 2] = std::move(*b.fence());
         ASSERT_NE(fences[layer % 2], nullptr);
       }
-      ring.clear();  // with copies still under way: they must be waited for
+      ring.clear();  // with copies still under way: who gets the memory next writes there
+      for (int i = 0; i < 2; ++i) {
+        ring.push_back(std::move(*b.allocate_host(2 * plane * 4)));
+        std::memset(ring.back()->data(), 0x7f, 2 * plane * 4);
+      }
       auto out = b.allocate(rows * 2 * c.kv_dim() * 4);
       const Tensor kv{(*out)->data(), rows, 2 * c.kv_dim(), 4};
       std::vector<float> got(rows * 2 * c.kv_dim());
