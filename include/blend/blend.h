@@ -63,6 +63,7 @@ extern "C" {
 #define BLEND_EXISTS 1  /* blend_precompute: the chunk was in the store already */
 #define BLEND_STOPPED 2 /* blend_generate: ended by a stop token, not by max_tokens */
 #define BLEND_UNTRUSTED 3 /* blend_calibrate, blend_verify: done, but the limits were not kept */
+#define BLEND_PARTIAL 4 /* blend_fuse_batch: some prompts failed, the others are fused */
 
 #define BLEND_E_INVALID_ARGUMENT (-10) /* an argument is null, out of range or contradictory */
 #define BLEND_E_INVALID_STRUCT (-11)   /* struct_size too small, or unknown members set */
@@ -585,9 +586,11 @@ typedef struct blend_fuse_options {
 } blend_fuse_options;
 
 /* A `ratio` that lets the controller choose (CacheBlend section 5.1): the largest ratio whose
- * recompute hides behind loading, but never less than 0.15, below which quality is not vouched for.
+ * recompute hides behind loading, but never less than r*, below which quality is not vouched for:
+ * the least ratio that `profile` trusts for this prefix, metric, check layer and correction (1 if it
+ * measured them and trusts none), and 0.15 without a profile or for what it did not measure.
  * Loading is judged by the store's reads so far (blend_store_stat), computing by `machine`; without
- * either it is 0.15. Where loading a chunk is slower than computing it, chunks are computed inline
+ * either it is r*. Where loading a chunk is slower than computing it, chunks are computed inline
  * (BLEND_SOURCE_COMPUTED), and the ring of layers in flight grows with the reader's lag. With
  * check_layers, and in blend_plan_create, whose host computes, nothing is chosen. The info has the
  * ratio in force. */
@@ -614,6 +617,36 @@ BLEND_API int32_t blend_fuse(blend_fusion **out, const blend_model *model, const
                              const blend_segment *segments, size_t n_segments,
                              const blend_fuse_options *options, blend_error **err);
 BLEND_API void blend_fusion_close(blend_fusion *fusion);
+
+/* One prompt of a batch. */
+typedef struct blend_fuse_request {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t reserved0;   /* 0 */
+  const blend_segment *segments;
+  size_t n_segments;
+  const blend_fuse_options *options; /* may be NULL, and shared by several requests */
+} blend_fuse_request;
+
+BLEND_API int32_t blend_fuse_request_init(blend_fuse_request *request, size_t struct_size);
+
+/* Fuses n prompts together, layer by layer in step. A chunk that several of them have (or one has
+ * twice) is prefilled once if it is missing, and read, checked and decoded once; the rest is work
+ * of each prompt, and each fusion equals that of its own blend_fuse bit for bit. All of them are
+ * complete at about the same time, later than the first of as many single calls would be, so a
+ * batch is for throughput: several users or questions over the same documents. Memory: n fused
+ * caches and n times the scratch of a fuse, one ring of layers in flight.
+ *   out: [n], a fusion (blend_fusion_close) or NULL. errors: [n], the error of each prompt that
+ * failed (blend_error_free) or NULL; a prompt that fails, or that its own options cancel, leaves
+ * the others alone, and the call returns BLEND_PARTIAL. With errors == NULL it is all or nothing:
+ * the call fails with the first failure's code and a message that names the request.
+ *   bytes_loaded of a fusion's info are those that it was the first to need; those that it shares
+ * are bytes_shared. Times of loading are the whole batch's; other_ns are the other prompts' turns.
+ * n == 0 does nothing. Errors: as blend_fuse for each prompt; of the call INVALID_ARGUMENT,
+ * INVALID_STRUCT and OUT_OF_MEMORY, then with nothing in `out`. */
+BLEND_API int32_t blend_fuse_batch(blend_fusion **out, blend_error **errors,
+                                   const blend_model *model, const blend_store *store,
+                                   const blend_fuse_request *requests, size_t n,
+                                   blend_error **err);
 
 #define BLEND_FUSION_UNCALIBRATED 1u /* no profile of this model was used: the ratio is a default */
 #define BLEND_FUSION_EDITED 2u       /* blend_fusion_replace or _erase has changed rows since */
@@ -658,6 +691,15 @@ typedef struct blend_fusion_info {
   uint64_t n_rows_corrected; /* not recomputed, drift correction applied; with the last check layer's
                                 selection these are all reused rows that are not exact */
   uint64_t correct_ns;       /* part of place_ns: the drift maps */
+  uint64_t prepare_ns;       /* room for the rows and the ring, embedding */
+  uint64_t other_ns;         /* what is left of ttft_ns when plan, miss, prepare, wait, place, select
+                                and compute are taken away: the host's callbacks, a round that a
+                                damaged chunk spoilt, and the other prompts of a batch */
+  uint64_t stall_ns;         /* reader thread waited for room in the ring; overlaps compute */
+  uint64_t bytes_shared;     /* not in bytes_loaded: K and V that were staged anyway, for another
+                                prompt of the batch or another place of the chunk */
+  uint32_t ring_depth;       /* layers that could be in flight; 0: nothing was loaded */
+  uint32_t reserved1;
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
@@ -678,6 +720,9 @@ typedef struct blend_layer_info {
   uint64_t compute_end_ns;
   uint64_t wait_ns;
   uint64_t place_ns;
+  uint64_t select_ns;
+  uint64_t stall_ns;     /* the reader waited before it, for room in the ring */
+  uint64_t bytes_shared; /* as in blend_fusion_info */
 } blend_layer_info;
 
 BLEND_API int32_t blend_layer_info_init(blend_layer_info *info, size_t struct_size);

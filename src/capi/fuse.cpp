@@ -1,63 +1,90 @@
 #include "fusion/fuse.h"
 
 #include <algorithm>
+#include <string>
 
-#include "calibrate/calibrate.h"
 #include "capi/error.h"
 #include "capi/fuse_request.h"
 #include "capi/handles.h"
+#include "capi/structs.h"
 
+using blend::Result;
 using blend::Status;
 using blend::capi::FuseRequest;
 
 namespace {
 
-// Checks the request's profile and gives the fuse its drift maps, where they belong to it.
-Status use_profile(const blend::Model& model, FuseRequest& request) {
-  blend::FuseOptions& o = request.options;
-  const bool must = request.correction == BLEND_CORRECTION_ON;
-  if (request.profile == nullptr) {
-    if (!must) return Status::ok();
-    return {BLEND_E_INVALID_ARGUMENT, "BLEND_CORRECTION_ON needs a profile"};
+// The array's stride is the struct_size of the host's header. A request that makes no sense is its
+// own failure; structs of different sizes are the batch's.
+Result<std::vector<Result<FuseRequest>>> read_requests(const blend::Model& model,
+                                                       const blend_store* store,
+                                                       const blend_fuse_request* requests,
+                                                       size_t n) {
+  std::vector<Result<FuseRequest>> out;
+  const auto* at = reinterpret_cast<const unsigned char*>(requests);
+  for (size_t i = 0; i < n; ++i, at += requests->struct_size) {
+    const auto* in = reinterpret_cast<const blend_fuse_request*>(at);
+    if (in->struct_size != requests->struct_size) {
+      return blend::make_error(BLEND_E_INVALID_STRUCT,
+                               "request %zu: struct_size differs from the first request's; call "
+                               "blend_fuse_request_init on each",
+                               i);
+    }
+    blend_fuse_request copy{};
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(in, copy));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", copy.reserved0));
+    auto request =
+        blend::capi::read_fuse_request(model, store, copy.segments, copy.n_segments, copy.options);
+    if (request.is_ok()) {
+      if (Status s = blend::capi::use_profile(model, *request); !s.is_ok()) request = std::move(s);
+    }
+    out.push_back(std::move(request));
   }
-  const blend::Profile& p = request.profile->profile;
-  BLEND_RETURN_IF_ERROR(blend::check_profile(p, model).with_context("profile"));
-  if (&request.profile->model->backend() != &model.backend()) {
-    return {BLEND_E_INVALID_ARGUMENT, "the profile was opened on another context than the model"};
-  }
-  if (must && request.profile->drift == nullptr) {
-    return {BLEND_E_INVALID_ARGUMENT,
-            "the profile has no drift maps: calibrate with them, or leave the correction AUTO"};
-  }
-  const uint32_t first_check =
-      o.check_layers.empty() ? o.check_layer : o.check_layers.front().layer;
-  const bool fits = first_check == p.check_layer && o.chunk_prefix == p.chunk_prefix();
-  if (must && !fits) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                             "the drift maps are of check layer %u and a chunk prefix of %zu "
-                             "tokens, the profile's; this fuse has others",
-                             p.check_layer, p.chunk_prefix().size());
-  }
-  if (fits && (must || (p.corrected && request.correction == BLEND_CORRECTION_AUTO))) {
-    o.drift = request.profile->drift;
-    o.drift_required = must;
-  }
-  return Status::ok();
+  return out;
 }
 
-// What the fusion says about the profile that it was given.
-void judge(const FuseRequest& request, blend_fusion_info& info) {
-  const blend::FuseOptions& o = request.options;
-  if (request.profile == nullptr || o.policy == blend::Policy::full) return;
-  info.flags &= ~BLEND_FUSION_UNCALIBRATED;
-  // What calibration measures: deviations as the paper has them, one check layer.
-  const bool usual = o.policy == blend::Policy::hkvd && o.check_layers.empty() &&
-                     o.deviation.norm == blend::DeviationNorm::l2 && !o.deviation.relative;
-  if (usual && blend::vouches(request.profile->profile, o.chunk_prefix, info.metric, o.check_layer,
-                              o.drift != nullptr, info.ratio)) {
-    return;
+// Fuses those that could be read. out, errors: [n], all NULL; errors may be NULL.
+Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
+                              std::vector<Result<FuseRequest>>& requests, blend_fusion** out,
+                              blend_error** errors) {
+  std::vector<blend::FuseJob> jobs;
+  std::vector<size_t> places;  // of the jobs among the requests
+  std::vector<Status> failed(requests.size());
+  blend::StoreAccess store;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    failed[i] = requests[i].status();
+    if (!failed[i].is_ok()) continue;
+    store = requests[i]->store;  // of all of them
+    places.push_back(i);
+    jobs.push_back({requests[i]->segments, requests[i]->options, requests[i]->watch});
   }
-  info.flags |= BLEND_FUSION_UNTRUSTED;
+  // All or nothing: what cannot be fused is not worth the others' time.
+  const auto first_failure = [&]() -> Status {
+    for (size_t i = 0; i < failed.size(); ++i) {
+      if (!failed[i].is_ok()) return failed[i].with_context("request " + std::to_string(i));
+    }
+    return Status::ok();
+  };
+  if (errors == nullptr) BLEND_RETURN_IF_ERROR(first_failure());
+
+  std::vector<Result<blend::Fused>> fused = blend::fuse_batch(model, store, jobs);
+  std::vector<std::unique_ptr<blend_fusion>> handles(requests.size());
+  for (size_t job = 0; job < jobs.size(); ++job) {
+    const size_t i = places[job];
+    failed[i] = fused[job].status();
+    if (!failed[i].is_ok()) continue;
+    handles[i] = std::make_unique<blend_fusion>();
+    handles[i]->fused = std::move(*fused[job]);
+    blend::capi::judge(*requests[i], handles[i]->fused.info);
+  }
+  const Status first = first_failure();
+  if (errors == nullptr) BLEND_RETURN_IF_ERROR(first);
+  // Nothing fails from here on.
+  for (size_t i = 0; i < requests.size(); ++i) {
+    out[i] = handles[i].release();
+    if (!failed[i].is_ok()) errors[i] = blend::capi::make_blend_error(failed[i]);
+  }
+  return first.is_ok() ? BLEND_OK : BLEND_PARTIAL;
 }
 
 }  // namespace
@@ -96,13 +123,34 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     BLEND_ASSIGN(const auto loaded, model->loaded());
     BLEND_ASSIGN(FuseRequest request,
                  blend::capi::read_fuse_request(*loaded, store, segments, n_segments, options));
-    BLEND_RETURN_IF_ERROR(use_profile(*loaded, request));
+    BLEND_RETURN_IF_ERROR(blend::capi::use_profile(*loaded, request));
     auto handle = std::make_unique<blend_fusion>();
     BLEND_ASSIGN(handle->fused, blend::fuse(loaded, request.store, request.segments,
                                             request.options, request.watch));
-    judge(request, handle->fused.info);
+    blend::capi::judge(request, handle->fused.info);
     *out = handle.release();
     return Status::ok();
+  });
+}
+
+int32_t blend_fuse_request_init(blend_fuse_request* request, size_t struct_size) {
+  blend_fuse_request defaults{};
+  defaults.struct_size = sizeof defaults;
+  return blend::capi::init_struct(request, struct_size, defaults);
+}
+
+int32_t blend_fuse_batch(blend_fusion** out, blend_error** errors, const blend_model* model,
+                         const blend_store* store, const blend_fuse_request* requests, size_t n,
+                         blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Result<int32_t> {
+    BLEND_REQUIRE(out);
+    std::fill_n(out, n, nullptr);
+    if (errors != nullptr) std::fill_n(errors, n, nullptr);
+    BLEND_REQUIRE(model);
+    if (n > 0) BLEND_REQUIRE(requests);
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_ASSIGN(std::vector<Result<FuseRequest>> read, read_requests(*loaded, store, requests, n));
+    return fuse_requests(loaded, read, out, errors);
   });
 }
 
@@ -114,10 +162,10 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
     const blend::Model& model = fusion->fused.sequence->model();
     BLEND_ASSIGN(FuseRequest request,
                  blend::capi::read_fuse_request(model, store, segments, n_segments, options));
-    BLEND_RETURN_IF_ERROR(use_profile(model, request));
+    BLEND_RETURN_IF_ERROR(blend::capi::use_profile(model, request));
     BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, request.store, request.segments,
                                         request.options, request.watch));
-    judge(request, fusion->fused.info);
+    blend::capi::judge(request, fusion->fused.info);
     fusion->text = {};  // as in blend_decode
     return Status::ok();
   });

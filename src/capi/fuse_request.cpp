@@ -190,6 +190,7 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
   }
   request.profile = o.profile;
   request.correction = o.correction;
+  request.auto_ratio = o.ratio == BLEND_RATIO_AUTO;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   return request;
 }

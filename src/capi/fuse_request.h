@@ -16,6 +16,7 @@ struct FuseRequest {
   Watch watch;
   const blend_profile* profile = nullptr;
   uint32_t correction = BLEND_CORRECTION_AUTO;
+  bool auto_ratio = false;  // BLEND_RATIO_AUTO was asked for
 };
 
 // INVALID_ARGUMENT names the member when `value` is not one of 1 .. last.
@@ -30,5 +31,12 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
 Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend_store* store,
                                       const blend_segment* segments, size_t n_segments,
                                       const blend_fuse_options* options);
+
+// Checks the request's profile and gives the fuse what it has for it: the drift maps that belong to
+// it, and the least ratio that the controller may choose.
+Status use_profile(const Model& model, FuseRequest& request);
+
+// What the fusion says about the profile that it was given.
+void judge(const FuseRequest& request, blend_fusion_info& info);
 
 }  // namespace blend::capi

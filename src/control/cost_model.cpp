@@ -9,6 +9,7 @@ namespace {
 
 constexpr uint32_t kSteadyDepth = 3;  // one in use, one ahead, one for jitter
 constexpr uint32_t kLeastDepth = 2;
+constexpr double kNoLonger = 1.001;  // than with room for all layers
 
 double number(uint64_t n) { return static_cast<double>(n); }
 
@@ -74,16 +75,33 @@ double hidden_ratio(const FuseShape& shape, double prefill_s, double load_s) {
   return std::min(1.0, (load_s - least) / per_ratio);
 }
 
-uint32_t ring_depth(uint32_t n_layers, double load_s, double compute_s, uint64_t layer_bytes,
-                    uint64_t budget_bytes) {
-  double depth = kSteadyDepth;
-  if (load_s > compute_s) {
-    // (T_load - T_compute) of all layers, in layers of the reader's time.
-    depth = std::max(depth, 1.0 + std::ceil(number(n_layers) * (1.0 - compute_s / load_s) - 1e-9));
+double pass_seconds(std::span<const LayerCost> layers, uint32_t depth) {
+  std::vector<double> freed;  // when the slot of the i-th loaded layer is free again
+  double loaded = 0, computed = 0;
+  for (const LayerCost& layer : layers) {
+    if (layer.load_s > 0) {
+      const double room = freed.size() < depth ? 0.0 : freed[freed.size() - depth];
+      loaded = std::max(loaded, room) + layer.load_s;
+      computed = std::max(computed, loaded);
+      freed.push_back(computed);  // staged rows are placed before the layer is computed
+    }
+    computed += layer.compute_s;
   }
-  if (layer_bytes > 0) depth = std::min(depth, std::floor(number(budget_bytes / layer_bytes)));
-  depth = std::clamp<double>(depth, kLeastDepth, std::max(kLeastDepth, n_layers));
-  return static_cast<uint32_t>(depth);
+  return computed;
+}
+
+uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes,
+                    uint64_t budget_bytes) {
+  const auto n_loaded = static_cast<uint32_t>(
+      std::count_if(layers.begin(), layers.end(), [](const LayerCost& l) { return l.load_s > 0; }));
+  const double least = pass_seconds(layers, std::max(1u, n_loaded)) * kNoLonger;
+  uint32_t depth = 1;
+  while (depth < n_loaded && pass_seconds(layers, depth) > least) ++depth;
+  depth = std::max(depth + 1, kSteadyDepth);
+  if (layer_bytes > 0) {
+    depth = static_cast<uint32_t>(std::min<uint64_t>(depth, budget_bytes / layer_bytes));
+  }
+  return std::max(kLeastDepth, std::min(depth, n_loaded));
 }
 
 std::vector<uint8_t> choose_computed(std::span<const uint64_t> n_tokens, const FuseShape& shape,

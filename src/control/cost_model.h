@@ -60,12 +60,23 @@ double hidden_ratio(const FuseShape& shape, double prefill_s, double load_s);
 // idle that could make the answer better.
 inline double choose_ratio(double least, double hidden) { return hidden > least ? hidden : least; }
 
-// Layers to hold in the ring, the one in use included. Where loading is slower than computing,
-// AttentionStore's buffer B * (T_load * L_hist - T_pref * L_new): what the reader must be ahead by
-// when the computing of the loaded layers begins, so that it never waits. Otherwise two, and one
-// for jitter. At most n_layers, and what `budget_bytes` holds; at least two.
-uint32_t ring_depth(uint32_t n_layers, double load_s, double compute_s, uint64_t layer_bytes,
-                    uint64_t budget_bytes);
+// One layer of a pass: seconds of the reader (0: nothing is loaded) and of the compute.
+struct LayerCost {
+  double load_s = 0;
+  double compute_s = 0;
+};
+
+// How long a pass takes whose ring holds `depth` layers: a layer is computed once it is loaded and
+// the one before is computed, and loaded once the reader is free and there is room.
+double pass_seconds(std::span<const LayerCost> layers, uint32_t depth);
+
+// Layers to hold in the ring, the one in use included: the fewest with which a pass takes no longer
+// than with room for all, and one for jitter. What AttentionStore (section 3.2.1) asks of its read
+// buffer, B * (T_load * L_hist - T_pref * L_new), with this pass's own head start: the layers up to
+// the check layer are computed for all rows, and while they are the reader must be able to run
+// ahead. At least three (two hide steady loads), except where there are fewer layers or
+// `budget_bytes` holds fewer; then at least two.
+uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes, uint64_t budget_bytes);
 
 // Which chunks are better computed than loaded. It asks where loading a token is slower than
 // prefilling it; then chunks are computed, the longest first, as long as that makes the longer of

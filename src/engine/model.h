@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/cancel.h"
+#include "engine/compute_meter.h"
 #include "engine/model_description.h"
 #include "model/model_source.h"
 
@@ -39,6 +40,9 @@ class Model final : public ModelDescription {
   const Weight& output() const { return *output_; }            // [n_vocab, d_model]
   const LayerWeights& layer(uint32_t i) const { return layers_[i]; }
 
+  // What fuses learn of this machine's speed, for the next ones.
+  ComputeMeter& compute_meter() const { return compute_meter_; }
+
  private:
   explicit Model(std::shared_ptr<Runtime> runtime) : ModelDescription(std::move(runtime)) {}
   Status pack(const Watch& watch);
@@ -49,6 +53,7 @@ class Model final : public ModelDescription {
   std::unique_ptr<Weight> output_norm_;
   std::unique_ptr<Weight> output_;
   std::vector<LayerWeights> layers_;
+  mutable ComputeMeter compute_meter_;
 };
 
 }  // namespace blend

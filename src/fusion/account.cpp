@@ -24,7 +24,7 @@ void account_segments(const Plan& plan, Fused& out) {
 }
 
 void account_totals(const Plan& plan, const FuseOptions& options, const Schedule& checks,
-                    uint64_t plan_ns, const Stopwatch& clock, Fused& out) {
+                    uint64_t plan_ns, Fused& out) {
   blend_fusion_info& info = out.info;
   const auto n_layers = static_cast<uint32_t>(out.layers.size());
   info.flags = checks.empty() ? 0 : BLEND_FUSION_UNCALIBRATED;
@@ -47,14 +47,22 @@ void account_totals(const Plan& plan, const FuseOptions& options, const Schedule
   uint64_t layers_ns = 0;
   for (const blend_layer_info& l : out.layers) {
     info.bytes_loaded += l.bytes_loaded;
+    info.bytes_shared += l.bytes_shared;
     info.load_ns += l.load_end_ns - l.load_begin_ns;
+    info.stall_ns += l.stall_ns;
     info.wait_ns += l.wait_ns;
     info.place_ns += l.place_ns;
     layers_ns += l.compute_end_ns - l.compute_begin_ns;
   }
+  info.compute_ns += layers_ns - info.wait_ns - info.place_ns - info.select_ns;
+}
+
+void account_end(const Stopwatch& clock, Fused& out) {
+  blend_fusion_info& info = out.info;
   info.ttft_ns = clock.now_ns();
-  const uint64_t logits_ns = info.ttft_ns - out.layers.back().compute_end_ns;
-  info.compute_ns = layers_ns + logits_ns - info.wait_ns - info.place_ns - info.select_ns;
+  const uint64_t known = info.plan_ns + info.miss_ns + info.prepare_ns + info.wait_ns +
+                         info.place_ns + info.select_ns + info.compute_ns;
+  info.other_ns = info.ttft_ns - known;
 }
 
 }  // namespace blend

@@ -5,10 +5,6 @@
 namespace blend {
 namespace {
 
-// Staged layers in memory at once: a stated budget, so that a slow device does not cost a second
-// copy of the prompt's cache.
-constexpr uint64_t kRingBytes = 256ull << 20;
-
 uint64_t stored_bytes(const PlannedSegment& s, uint32_t check_layer) {
   if (s.source != Source::store || !s.reused()) return 0;
   const ChunkShape& shape = s.chunk->meta().shape;
@@ -60,11 +56,7 @@ double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const Prefil
 
   shape = shape_of(plan, check_layer, n_layers);
   const double load_s = static_cast<double>(shape.load_bytes) / bytes_per_s;
-  const double ratio = choose_ratio(least, hidden_ratio(shape, prefill_s, load_s));
-  const uint32_t n_loaded = n_layers - std::min(check_layer, n_layers - 1);
-  plan.ring_depth = ring_depth(n_loaded, load_s, compute_seconds(shape, ratio, prefill_s),
-                               shape.load_bytes / n_loaded, kRingBytes);
-  return ratio;
+  return choose_ratio(least, hidden_ratio(shape, prefill_s, load_s));
 }
 
 }  // namespace blend

@@ -13,8 +13,7 @@ namespace blend {
 FuseShape shape_of(const Plan& plan, uint32_t check_layer, uint32_t n_layers);
 
 // The ratio that hides behind loading, not below `least`. Chunks that are sooner computed than
-// loaded are computed: their sources leave the plan. The plan's ring becomes as deep as the
-// reader's lag asks. bytes_per_s > 0.
+// loaded are computed: their sources leave the plan. bytes_per_s > 0.
 double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const PrefillTimes& prefill,
                double bytes_per_s, double least);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "control/read_meter.h"
@@ -28,6 +29,18 @@ struct StoreAccess {
   DType kv_dtype = DType::f16;
   ReadMeter* reads = nullptr;  // told of what is read, asked how fast it comes; may be null
 };
+
+// One prompt of a batch. What it refers to must outlive the call.
+struct FuseJob {
+  const std::vector<Segment>& segments;
+  const FuseOptions& options;
+  const Watch& watch;
+};
+
+// Fuses several prompts together (batch.h); one result a job, each as its own fuse would give.
+// Safe for concurrent use on one model and store.
+std::vector<Result<Fused>> fuse_batch(const std::shared_ptr<const Model>& model,
+                                      const StoreAccess& store, std::span<const FuseJob> jobs);
 
 // Safe for concurrent use on one model and store.
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,

@@ -96,6 +96,7 @@ void LayerLoader::reader_main() {
   }
   for (uint32_t layer = first_layer_; layer < n_layers_; ++layer) {
     std::unique_ptr<Fence> fence;
+    const uint64_t ready_ns = clock_.now_ns();
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return stop_ || layer < next_released_ + depth_; });
@@ -105,6 +106,7 @@ void LayerLoader::reader_main() {
     if (fence != nullptr) fence->wait();
     size_t failed = 0;
     Status status;
+    staged_[layer % depth_].stall_ns = clock_.now_ns() - ready_ns;
     try {
       status = read_layer(layer, staged_[layer % depth_],
                           static_cast<std::byte*>(slots_[layer % depth_]->data()), failed);

@@ -23,7 +23,9 @@ struct StagedLayer {
   std::vector<const std::byte*> chunks;  // [n_chunks]: K | V planes; null where not loaded
   uint64_t load_begin_ns = 0;
   uint64_t load_end_ns = 0;
+  uint64_t stall_ns = 0;  // the reader stood before it: the ring had no room
   uint64_t bytes = 0;
+  uint64_t shared_bytes = 0;  // not in `bytes`: brought for another place of the chunk (LayerFeed)
 };
 
 // acquire/release: one thread. The reader thread lives from start() to destruction, and is the only

@@ -29,19 +29,28 @@ bool Pass::corrects() const {
          checks_.front().layer == options_.drift->check_layer();
 }
 
-Status Pass::start_loader() {
-  const uint32_t first = corrects() ? checks_.front().layer : first_stored_layer(policy_, checks_);
-  ChunksToLoad chunks = chunks_to_load(plan_, first, n_layers_);
-  loaded_segments_ = std::move(chunks.segments);
-  first_load_ = chunks.first_layer;
-  if (chunks.items.empty()) return Status::ok();
-  BLEND_ASSIGN(loader_, LayerLoader::start(model_->backend(), std::move(chunks.items), n_layers_,
-                                           plan_.ring_depth, clock_));
-  return Status::ok();
+uint32_t Pass::first_stored_layer() const {
+  return corrects() ? checks_.front().layer : blend::first_stored_layer(policy_, checks_);
 }
 
-Status Pass::prepare() {
-  BLEND_RETURN_IF_ERROR(start_loader());
+std::vector<uint64_t> Pass::expected_rows() const {
+  uint64_t chosen = rows_.candidates.size();
+  std::vector<uint64_t> rows(n_layers_);
+  size_t next = 0;
+  const auto choose = [&] {
+    chosen = std::min<uint64_t>(chosen, recompute_budget(checks_[next++].ratio, rows_.n_reused));
+  };
+  if (policy_ != nullptr && checks_.front().layer == 0) choose();
+  for (uint32_t i = 0; i < n_layers_; ++i) {
+    if (policy_ != nullptr && next < checks_.size() && checks_[next].layer < i) choose();
+    rows[i] = rows_.always.size() + chosen;
+  }
+  return rows;
+}
+
+Status Pass::prepare(LayerFeed::View& feed) {
+  const uint64_t begin = clock_.now_ns();
+  feed_ = &feed;
   const uint32_t n_rows = plan_.n_rows();
   const uint32_t room = model_->context_length() - n_rows;
   const uint32_t wanted = n_rows + std::min(options_.reserve_tokens, room);
@@ -72,28 +81,29 @@ Status Pass::prepare() {
   tokens.reserve(active_.size());
   for (const uint32_t row : active_) tokens.push_back(plan_.tokens[row]);
   x_ = forward_->x(static_cast<uint32_t>(active_.size()));
-  return forward_->embed(tokens.data(), x_);
+  BLEND_RETURN_IF_ERROR(forward_->embed(tokens.data(), x_));
+  out_.info.prepare_ns += clock_.now_ns() - begin;
+  return Status::ok();
 }
 
 // ---- One layer
 
 Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account) {
   const uint64_t begin = clock_.now_ns();
-  auto acquired = loader_->acquire(layer);
+  auto acquired = feed_->acquire(layer);
   account.wait_ns += clock_.now_ns() - begin;
-  if (!acquired.is_ok()) {
-    damaged_segment_ = loaded_segments_[loader_->failed_item()];
-    return acquired.status();
-  }
+  if (!acquired.is_ok()) return acquired.status();
   staged = *acquired;
   account.bytes_loaded = staged->bytes;
+  account.bytes_shared = staged->shared_bytes;
+  account.stall_ns = staged->stall_ns;
   account.load_begin_ns = staged->load_begin_ns;
   account.load_end_ns = staged->load_end_ns;
   return Status::ok();
 }
 
 std::vector<StoredRun> Pass::staged_runs(const StagedLayer& staged) const {
-  return stored_runs(plan_, loaded_segments_, staged);
+  return stored_runs(plan_, feed_->segments(), staged);
 }
 
 Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account) {
@@ -130,7 +140,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
   account.rows_kv = active_.size();
 
   const StagedLayer* staged = nullptr;
-  if (loader_ != nullptr && layer >= first_load_) {
+  if (feed_->has(layer)) {
     BLEND_RETURN_IF_ERROR(acquire(layer, staged, account));
     BLEND_RETURN_IF_ERROR(place(layer, *staged, account));
   }
@@ -138,14 +148,15 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
   if (policy_ != nullptr && next_check_ < checks_.size() && checks_[next_check_].layer == layer) {
     const uint64_t begin = clock_.now_ns();
     BLEND_RETURN_IF_ERROR(check(checks_[next_check_++], kv, staged, watch));
-    out_.info.select_ns += clock_.now_ns() - begin;
+    account.select_ns = clock_.now_ns() - begin;
+    out_.info.select_ns += account.select_ns;
     BLEND_RETURN_IF_ERROR(keep_rows(merge_rows(rows_.always, undecided_)));
     mark_computed();
     if (corrector_ != nullptr) BLEND_RETURN_IF_ERROR(corrector_->keep(computed_));
   }
   if (staged != nullptr) {
     BLEND_ASSIGN(std::unique_ptr<Fence> fence, b.fence());
-    loader_->release(layer, std::move(fence));
+    feed_->release(layer, std::move(fence));
   }
 
   // Behind the last layer only the last row's output is read.
@@ -159,7 +170,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
 // ---- A check layer
 
 std::vector<StoredRun> Pass::active_runs(const StagedLayer& staged) const {
-  return stored_runs_among(plan_, loaded_segments_, staged, active_);
+  return stored_runs_among(plan_, feed_->segments(), staged, active_);
 }
 
 Status Pass::measure(Tensor kv, const StagedLayer& staged, std::vector<float>& deviation) {
@@ -224,22 +235,18 @@ void Pass::mark_computed() {
   for (const uint32_t row : active_) computed_[row] = 1;
 }
 
-// ---- All of it
+// ---- Behind the layers
 
-Status Pass::run(const Watch& watch) {
-  BLEND_RETURN_IF_ERROR(prepare());
-  for (uint32_t i = 0; i < n_layers_; ++i) {
-    BLEND_RETURN_IF_ERROR(watch.report(i, n_layers_));
-    BLEND_RETURN_IF_ERROR(layer(i, watch));
-  }
+Status Pass::finish() {
+  const uint64_t begin = clock_.now_ns();
   std::vector<float> logits(model_->config().n_vocab);
   BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits.data()));
   out_.sequence->set_filled(plan_.tokens, std::move(logits));
-
   out_.info.n_rows_reused = rows_.n_reused;
   out_.info.n_rows_always = rows_.always.size();
   out_.info.n_rows_selected = out_.selected.size();
-  return watch.report(n_layers_, n_layers_);
+  out_.info.compute_ns += clock_.now_ns() - begin;
+  return Status::ok();
 }
 
 }  // namespace blend

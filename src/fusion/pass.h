@@ -3,7 +3,8 @@
 //
 // At every layer: K, V of the rows that are still computed; the stored rows that have come in take
 // their places; at a check layer the policy says which rows go on; then attention and feed-forward
-// of those. rows.h says which rows there are, policy/ who chooses, layer_loader.h who loads.
+// of those. rows.h says which rows there are, policy/ who chooses, layer_feed.h who loads. The
+// passes of a batch take the layers in step: batch.h.
 #pragma once
 
 #include <memory>
@@ -13,7 +14,7 @@
 #include "fusion/clock.h"
 #include "fusion/corrector.h"
 #include "fusion/fuse.h"
-#include "fusion/layer_loader.h"
+#include "fusion/layer_feed.h"
 #include "fusion/plan.h"
 #include "fusion/policy/policy.h"
 #include "fusion/rows.h"
@@ -28,19 +29,24 @@ class Pass {
   Pass(const std::shared_ptr<const Model>& model, const Plan& plan, const FuseOptions& options,
        const SelectionPolicy* policy, const Schedule& checks, const Stopwatch& clock, Fused& out);
 
-  Status run(const Watch& watch);
-  // After a run that failed with CORRUPT: the segment whose chunk was damaged.
-  size_t damaged_segment() const { return damaged_segment_; }
+  // The first layer whose stored rows are asked for, where they are not exact.
+  uint32_t first_stored_layer() const;
+  // Rows that are computed at each layer, as far as it is known before a row is chosen; [n_layers].
+  std::vector<uint64_t> expected_rows() const;
+
+  // Before the first layer. `feed`: the stored layers of the plan.
+  Status prepare(LayerFeed::View& feed);
+  // Every layer in turn. CORRUPT: see LayerFeed::damaged().
+  Status layer(uint32_t layer, const Watch& watch);
+  // The logits; fills the account, but for what is the same for any engine (account.h).
+  Status finish();
 
  private:
   // ---- Before the layers
-  Status prepare();
-  Status start_loader();
   // Whether the options' drift maps belong to this pass: they begin where it first checks.
   bool corrects() const;
 
   // ---- One layer
-  Status layer(uint32_t layer, const Watch& watch);
   // Waits for the reader; fills the layer's account.
   Status acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account);
   // Puts the staged rows that are not computed at this layer into the cache.
@@ -77,12 +83,9 @@ class Pass {
   std::vector<uint8_t> computed_;    // [capacity] 1: the row's K, V are fresh at this layer
 
   std::unique_ptr<Forward> forward_;
-  std::unique_ptr<LayerLoader> loader_;
-  std::vector<size_t> loaded_segments_;  // index of each loader item's segment
-  uint32_t first_load_ = 0;
+  LayerFeed::View* feed_ = nullptr;
   Tensor x_{};
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
-  size_t damaged_segment_ = 0;
 };
 
 }  // namespace blend

@@ -76,8 +76,10 @@ bool Planner::is_exact(const Plan& plan, const PlannedSegment& s) const {
 Result<bool> Planner::open_stored(Plan& plan, const Sha256& id, const std::vector<int32_t>* tokens,
                                   bool tokens_made_id, PlannedSegment& s) {
   if (store_ == nullptr) return false;
+  if (plan.snapshot == nullptr) plan.snapshot = shared_->snapshot.lock();
   if (plan.snapshot == nullptr) {
     BLEND_ASSIGN(plan.snapshot, store_->snapshot());
+    shared_->snapshot = plan.snapshot;
   }
   auto opened = plan.snapshot->open(id);
   if (!opened.is_ok()) {
@@ -176,13 +178,13 @@ Status Planner::precompute(size_t index, Plan& plan, const Watch& watch) {
   ChunkMeta meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant, tokens);
   s.id = meta.id;
   std::shared_ptr<const ChunkRecord> record;
-  for (const auto& done : computed_) {
+  for (const auto& done : shared_->computed) {
     if (done->meta.id == meta.id) record = done;
   }
   if (record == nullptr) {
     const Watch cancel_only{watch.cancel, {}};
     BLEND_ASSIGN(record, precompute_chunk(*model, prefix, std::move(meta), cancel_only));
-    computed_.push_back(record);
+    shared_->computed.push_back(record);
     if (store_ != nullptr && write_back_) {
       // A store that cannot take it is not this prompt's problem.
       const Status queued = store_->put_async(record);
@@ -239,10 +241,7 @@ Result<Plan> Planner::build(const std::vector<Segment>& segments, std::span<cons
   return plan;
 }
 
-Status Planner::replace_damaged(Plan& plan, size_t index, const Status& damage,
-                                const Watch& watch) {
-  PlannedSegment& s = plan.segments[index];
-  if (store_ != nullptr) store_->report_damage(s.id, damage);
+Status Planner::replace_damaged(Plan& plan, size_t index, const Watch& watch) {
   --plan.n_hits;
   ++plan.n_misses;
   const Stopwatch clock;

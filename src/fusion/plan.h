@@ -36,31 +36,38 @@ struct PlannedSegment {
 };
 
 struct Plan {
-  std::unique_ptr<StoreSnapshot> snapshot;  // the segments' sources point into it
+  std::shared_ptr<StoreSnapshot> snapshot;  // the segments' sources point into it
   std::vector<int32_t> tokens;              // [n_rows]
   uint32_t n_resident = 0;                  // rows before the segments, in the cache already
   std::vector<PlannedSegment> segments;
   uint64_t n_hits = 0;
   uint64_t n_misses = 0;
   uint64_t miss_ns = 0;  // spent on the prefill of missing chunks
-  // Layers in flight. Two hide the load behind the compute when both are steady; the third takes up
-  // jitter of the disk.
-  uint32_t ring_depth = 3;
 
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
 };
 
-// Builds plans. One per fuse; not thread-safe.
+// What the plans of one batch have in common. Used by one thread at a time.
+struct SharedLookup {
+  std::weak_ptr<StoreSnapshot> snapshot;  // the plans' own
+  // Missing chunks that were prefilled: one may stand twice in a prompt, or in several.
+  std::vector<std::shared_ptr<const ChunkRecord>> computed;
+};
+
+// Builds plans. One per prompt; not thread-safe.
 class Planner {
  public:
   // `store` may be null where nothing needs it. `kv_dtype`: what missing chunks are stored as.
+  // `shared`: with the other prompts of the batch.
   Planner(const ModelDescription& model, ChunkStore* store, bool write_back, DType kv_dtype,
-          const FuseOptions& options)
+          const FuseOptions& options,
+          std::shared_ptr<SharedLookup> shared = std::make_shared<SharedLookup>())
       : model_(model),
         store_(store),
         write_back_(write_back),
         kv_dtype_(kv_dtype),
-        options_(options) {}
+        options_(options),
+        shared_(std::move(shared)) {}
 
   // Checks the segments, looks every chunk up, prefills what is missing (if asked to). Errors name
   // the segment.
@@ -70,7 +77,7 @@ class Planner {
 
   // The chunk behind plan.segments[index] turned out damaged while it was read: puts a fresh
   // prefill (or the decision to compute its rows) in its place.
-  Status replace_damaged(Plan& plan, size_t index, const Status& damage, const Watch& watch);
+  Status replace_damaged(Plan& plan, size_t index, const Watch& watch);
 
  private:
   // Finds the segment's tokens and, if it is stored, its source. `missing` is set when it is not.
@@ -89,7 +96,7 @@ class Planner {
   bool write_back_;
   DType kv_dtype_;
   const FuseOptions& options_;
-  std::vector<std::shared_ptr<const ChunkRecord>> computed_;  // a chunk may stand twice in a prompt
+  const std::shared_ptr<SharedLookup> shared_;
 };
 
 }  // namespace blend

@@ -118,6 +118,7 @@ bool StepPlacer::handle(uint32_t layer) {
   account.bytes = staged.bytes;
   account.load_begin_ns = staged.load_begin_ns;
   account.load_end_ns = staged.load_end_ns;
+  account.stall_ns = staged.stall_ns;
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || (targets_[layer].has_value() && layer < decided_); });

@@ -28,7 +28,7 @@ class StepPlacer {
   // What became of a layer.
   struct Account {
     uint64_t bytes = 0, rows_placed = 0;
-    uint64_t load_begin_ns = 0, load_end_ns = 0, place_ns = 0;
+    uint64_t load_begin_ns = 0, load_end_ns = 0, stall_ns = 0, place_ns = 0;
   };
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,

@@ -91,11 +91,12 @@ Status StepPlan::restart() {
   if (broken_.code() == BLEND_E_CORRUPT) {
     const Sha256 damaged = plan_.segments[placer_->failed_segment()].id;
     placer_.reset();  // its reader uses the chunks that are replaced
+    if (store_ != nullptr) store_->report_damage(damaged, broken_);
     // A chunk may stand in the prompt twice; both places would fail.
     for (size_t i = 0; i < plan_.segments.size(); ++i) {
       const PlannedSegment& s = plan_.segments[i];
       if (s.source != Source::store || s.id != damaged) continue;
-      BLEND_RETURN_IF_ERROR(planner_.replace_damaged(plan_, i, broken_, watch_));
+      BLEND_RETURN_IF_ERROR(planner_.replace_damaged(plan_, i, watch_));
     }
   }
   BLEND_RETURN_IF_ERROR(begin());
@@ -159,6 +160,7 @@ Status StepPlan::synchronize(uint32_t layer) {
   account.rows_placed = placed.rows_placed;
   account.load_begin_ns = placed.load_begin_ns;
   account.load_end_ns = placed.load_end_ns;
+  account.stall_ns = placed.stall_ns;
   account.place_ns = placed.place_ns;
   synchronized_ = true;
   return Status::ok();
@@ -275,7 +277,7 @@ void StepPlan::refresh_account() {
   const uint64_t committed_ns = layer_ > 0 ? out_.layers[layer_ - 1].compute_end_ns : 0;
   out_.info = {};
   account_segments(plan_, out_);
-  account_totals(plan_, options_, checks_, plan_ns_, clock_, out_);
+  account_totals(plan_, options_, checks_, plan_ns_, out_);
   blend_fusion_info& info = out_.info;
   info.n_rows_reused = rows_.n_reused;
   info.n_rows_always = rows_.always.size();

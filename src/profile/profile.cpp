@@ -200,19 +200,41 @@ double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, 
   return least;
 }
 
-bool vouches(const Profile& profile, std::span<const int32_t> chunk_prefix, uint32_t metric,
-             uint32_t check_layer, bool corrected, double ratio) {
-  if (check_layer != profile.check_layer) return false;
+namespace {
+
+// As least_ratio(), but negative when none keeps the limits.
+std::optional<double> least_kept(const Profile& profile, std::span<const int32_t> chunk_prefix,
+                                 uint32_t metric, uint32_t check_layer, bool corrected) {
+  if (check_layer != profile.check_layer) return std::nullopt;
   for (uint32_t i = 0; i < profile.prefixes.size(); ++i) {
     const std::vector<int32_t>& prefix = profile.prefixes[i];
     if (!std::equal(prefix.begin(), prefix.end(), chunk_prefix.begin(), chunk_prefix.end())) {
       continue;
     }
-    const double least =
-        least_trusted_ratio(profile.table, i, metric, corrected, profile.max_kl, profile.min_top1);
-    return least >= 0 && ratio >= least;
+    const bool measured =
+        std::any_of(profile.table.begin(), profile.table.end(), [&](const Measurement& m) {
+          return m.prefix == i && m.metric == metric && m.corrected == corrected;
+        });
+    if (!measured) return std::nullopt;
+    return least_trusted_ratio(profile.table, i, metric, corrected, profile.max_kl,
+                               profile.min_top1);
   }
-  return false;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<double> least_ratio(const Profile& profile, std::span<const int32_t> chunk_prefix,
+                                  uint32_t metric, uint32_t check_layer, bool corrected) {
+  const auto least = least_kept(profile, chunk_prefix, metric, check_layer, corrected);
+  if (least.has_value() && *least < 0) return 1.0;
+  return least;
+}
+
+bool vouches(const Profile& profile, std::span<const int32_t> chunk_prefix, uint32_t metric,
+             uint32_t check_layer, bool corrected, double ratio) {
+  const auto least = least_kept(profile, chunk_prefix, metric, check_layer, corrected);
+  return least.has_value() && *least >= 0 && ratio >= *least;
 }
 
 std::string encode_profile(const Profile& p) {

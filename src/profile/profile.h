@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -57,6 +58,11 @@ struct Profile {
 // The least ratio of one kind of fusing from which on every measured one keeps the limits, or -1.
 double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, uint32_t metric,
                            bool corrected, double max_kl, double min_top1);
+
+// The least ratio at which what the profile measured of this kind of fusing keeps its limits; 1
+// (full prefill) when none of them does; nullopt for a kind that it did not measure.
+std::optional<double> least_ratio(const Profile& profile, std::span<const int32_t> chunk_prefix,
+                                  uint32_t metric, uint32_t check_layer, bool corrected);
 
 // Whether what the profile measured of this kind of fusing keeps its limits at `ratio`, between the
 // measured ratios too. False for what it did not measure.

@@ -74,6 +74,24 @@ TEST_F(BlendppTest, PrecomputesFusesAndGenerates) {
   EXPECT_FALSE(generated.by_callback);
 }
 
+TEST_F(BlendppTest, ABatchGivesFusionsAndErrors) {
+  blendpp::FuseOptions bad;
+  bad.ratio = 2;
+  blendpp::Batch batch;
+  batch.add(prompt()).add(prompt(), bad).add(prompt());
+  const auto results = batch.fuse(model, &store);
+  ASSERT_EQ(results.size(), 3u);
+  ASSERT_TRUE(results[0].fusion && results[2].fusion && results[1].error);
+  EXPECT_FALSE(results[1].fusion || results[0].error);
+  EXPECT_EQ(results[1].error->code(), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(results[2].fusion->info().bytes_loaded, 0u) << "the first prompt's serves both";
+  EXPECT_EQ(results[2].fusion->logits()[0], results[0].fusion->logits()[0]);
+
+  blendpp::FuseOptions throwing;
+  throwing.on_progress = [](uint64_t, uint64_t) -> bool { throw Surprise("from a batch"); };
+  EXPECT_THROW(blendpp::Batch().add(prompt(), throwing).fuse(model, &store), Surprise);
+}
+
 TEST_F(BlendppTest, TextSurvivesTokenizeAndDetokenize) {
   const std::string text = "a quick \xC3\xA9t\xC3\xA9";
   EXPECT_EQ(model.detokenize(model.tokenize(text)), text);

@@ -130,6 +130,7 @@ void nulls_fusion(const fixture* f) {
   blend_fusion* fusion = NULL;
   blend_fusion* other = NULL;
   blend_chunk_id id = {{0}};
+  blend_fuse_request request;
   blend_fusion_info info;
   blend_layer_info layer;
   blend_segment_info seg_info;
@@ -159,6 +160,18 @@ void nulls_fusion(const fixture* f) {
   CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
   CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
   CHECK(blend_segment_info_init(&seg_info, sizeof seg_info) == BLEND_OK);
+  CHECK(blend_fuse_request_init(NULL, sizeof request) == INVALID);
+  CHECK(blend_fuse_request_init(&request, sizeof request) == BLEND_OK);
+  request.segments = &s;
+  request.n_segments = 1;
+  CHECK_CODE(INVALID, blend_fuse_batch(NULL, NULL, w.model, w.store, &request, 1, &err));
+  CHECK_CODE(INVALID, blend_fuse_batch(&other, NULL, NULL, w.store, &request, 1, &err));
+  CHECK_CODE(INVALID, blend_fuse_batch(&other, NULL, w.model, w.store, NULL, 1, &err));
+  CHECK_CODE(INVALID, blend_fuse_batch(&other, NULL, w.model, NULL, &request, 1, &err));
+  CHECK(other == NULL);
+  CHECK_OK(blend_fuse_batch(&other, NULL, w.model, w.store, &request, 1, &err));
+  blend_fusion_close(other);
+  other = NULL;
   CHECK_CODE(INVALID, blend_fusion_get_info(NULL, &info, &err));
   CHECK_CODE(INVALID, blend_fusion_get_info(fusion, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_get_layer(NULL, 0, &layer, &err));

@@ -59,6 +59,7 @@ static void check_init(const char* name, init_fn init, size_t size) {
   X(blend_precompute_options) \
   X(blend_segment)            \
   X(blend_fuse_options)       \
+  X(blend_fuse_request)       \
   X(blend_fusion_info)        \
   X(blend_layer_info)         \
   X(blend_segment_info)       \

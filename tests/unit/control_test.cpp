@@ -87,16 +87,51 @@ TEST(PaperExamples, CheapestDeviceThatAddsNoDelay) {
   EXPECT_FALSE(none.cheapest);
 }
 
-// AttentionStore 3.2.1 on 7B: 32 layers of 16 ms against 3 ms need 26 layers of head start; 70B
-// needs none.
-TEST(PaperExamples, RingHoldsTheHeadStart) {
+// AttentionStore's question (3.2.1): how far must the reader be ahead. A fuse begins to load and to
+// compute at the same time, so without a head start a deeper ring gains nothing, whichever of the
+// two is slower: 7B waits for every layer, 70B for none.
+TEST(PaperExamples, RingIsDeepOnlyWhereTheReaderCanRunAhead) {
   constexpr uint64_t kPlenty = 1ull << 40;
-  EXPECT_EQ(ring_depth(32, 16e-3, 3e-3, 64u << 20, kPlenty), 27u);
-  EXPECT_EQ(ring_depth(80, 4e-3, 7e-3, 16u << 20, kPlenty), 3u);
-  EXPECT_EQ(ring_depth(32, 16e-3, 3e-3, 64u << 20, 512u << 20), 8u);  // the budget's
-  EXPECT_EQ(ring_depth(32, 16e-3, 3e-3, 64u << 20, 1), 2u);           // never less than two
-  EXPECT_EQ(ring_depth(2, 4e-3, 7e-3, 1, kPlenty), 2u);
-  EXPECT_EQ(ring_depth(32, 1.0, 0.0, 1, kPlenty), 32u);
+  const auto layers = [](size_t n, double load_ms, double compute_ms) {
+    return std::vector<LayerCost>(n, {load_ms * 1e-3, compute_ms * 1e-3});
+  };
+  EXPECT_EQ(ring_depth(layers(32, 16, 3), 64u << 20, kPlenty), 3u);
+  EXPECT_EQ(ring_depth(layers(80, 4, 7), 16u << 20, kPlenty), 3u);
+  // Layers 0 and 1 of 7B are computed for all rows, 20 ms each, from a device of 4 ms a layer:
+  // while they are, ten layers come in, which the ring must hold, or the reader falls behind for
+  // good.
+  std::vector<LayerCost> seven = layers(32, 4, 3);
+  seven[0] = {0, 20e-3};
+  seven[1].compute_s = 20e-3;
+  const uint32_t depth = ring_depth(seven, 64u << 20, kPlenty);
+  EXPECT_GE(depth, 9u);
+  EXPECT_LE(depth, 12u);
+  EXPECT_NEAR(pass_seconds(seven, depth), 2 * 20e-3 + 30 * 3e-3, 4e-3);
+  EXPECT_GT(pass_seconds(seven, 3), pass_seconds(seven, depth) + 20e-3);
+  EXPECT_EQ(ring_depth(seven, 64u << 20, 512u << 20), 8u);  // the budget's
+  EXPECT_EQ(ring_depth(seven, 64u << 20, 1), 2u);           // never less than two
+  EXPECT_EQ(ring_depth(layers(2, 4, 7), 1, kPlenty), 2u);
+  EXPECT_EQ(ring_depth(layers(4, 0, 7), 0, kPlenty), 2u);  // nothing is loaded
+}
+
+TEST(CostModel, APassIsAsLongAsTheLongerOfLoadingAndComputing) {
+  std::vector<LayerCost> layers(10, {2.0, 1.0});
+  EXPECT_EQ(pass_seconds(layers, 2), 10 * 2.0 + 1.0);  // the last one's compute comes after
+  for (LayerCost& l : layers) l = {1.0, 2.0};
+  EXPECT_EQ(pass_seconds(layers, 2), 1.0 + 10 * 2.0);  // the first one's load before
+  for (LayerCost& l : layers) l = {0.0, 2.0};
+  EXPECT_EQ(pass_seconds(layers, 2), 20.0);
+  EXPECT_EQ(pass_seconds({}, 2), 0.0);
+  // One slot: the next layer is read when the rows of this one are placed, not when it is computed.
+  for (LayerCost& l : layers) l = {1.0, 1.0};
+  EXPECT_EQ(pass_seconds(layers, 1), 11.0);
+  // No ring is worse than a shallower one.
+  for (size_t i = 0; i < layers.size(); ++i) {
+    layers[i] = {0.1 * static_cast<double>(i * 7 % 5), 0.1 * static_cast<double>(i * 3 % 7)};
+  }
+  for (uint32_t depth = 1; depth < 10; ++depth) {
+    EXPECT_GE(pass_seconds(layers, depth), pass_seconds(layers, depth + 1)) << depth;
+  }
 }
 
 TEST(CostModel, ComputeCountsEveryRowWhereItIsComputed) {

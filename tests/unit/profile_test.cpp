@@ -220,5 +220,32 @@ TEST(LeastTrustedRatio, IsWhereEveryGreaterOnePasses) {
   EXPECT_EQ(least({line(.1, .01, 1, true), line(.3, .01, 1)}, true), 0.1);
 }
 
+TEST(LeastRatio, IsOneWhereNothingIsTrustedAndNothingWhereNothingWasMeasured) {
+  Profile p = example(0);
+  p.table.clear();
+  const auto add = [&](uint32_t prefix, bool corrected, double ratio, double kl) {
+    p.table.push_back({prefix, BLEND_METRIC_V, corrected, ratio, kl, kl, 1.0, 10});
+  };
+  add(0, true, 0.05, 0.01);
+  add(0, false, 0.05, 0.03);
+  add(0, false, 0.15, 0.01);
+  add(2, false, 0.15, 0.5);
+  const std::vector<int32_t> none, measured = {1, 300, 7}, listed = {1}, other = {2};
+  const auto least = [&](const std::vector<int32_t>& prefix, bool corrected, uint32_t layer = 2) {
+    return least_ratio(p, prefix, BLEND_METRIC_V, layer, corrected);
+  };
+  EXPECT_EQ(least(none, true), 0.05);
+  EXPECT_EQ(least(none, false), 0.15);
+  EXPECT_EQ(least(measured, false), 1.0);
+  EXPECT_FALSE(least(measured, true).has_value());
+  EXPECT_FALSE(least(listed, false).has_value());
+  EXPECT_FALSE(least(other, false).has_value());
+  EXPECT_FALSE(least(none, false, 1).has_value()) << "another check layer";
+  EXPECT_FALSE(least_ratio(p, none, BLEND_METRIC_K, 2, false).has_value());
+  EXPECT_TRUE(vouches(p, none, BLEND_METRIC_V, 2, true, 0.05));
+  EXPECT_FALSE(vouches(p, none, BLEND_METRIC_V, 2, false, 0.05));
+  EXPECT_FALSE(vouches(p, measured, BLEND_METRIC_V, 2, false, 1.0));
+}
+
 }  // namespace
 }  // namespace blend

@@ -1,0 +1,112 @@
+#include "fusion/layer_feed.h"
+
+#include <algorithm>
+
+#include "fusion/stored_rows.h"
+
+namespace blend {
+
+// ---- One pass's view
+
+LayerFeed::View::View(LayerFeed& feed, const Plan& plan, uint32_t first_stored_layer)
+    : feed_(feed) {
+  ChunksToLoad chunks = chunks_to_load(plan, first_stored_layer, feed.n_layers_);
+  segments_ = std::move(chunks.segments);
+  first_layer_ = chunks.first_layer;
+  for (const LayerLoader::Item& item : chunks.items) {
+    // Ids are collision-resistant and bind all that a chunk's bytes depend on.
+    const auto same =
+        std::find_if(feed.items_.begin(), feed.items_.end(), [&](const LayerLoader::Item& known) {
+          return known.source->meta().id == item.source->meta().id;
+        });
+    items_.push_back(static_cast<size_t>(same - feed.items_.begin()));
+    first_layers_.push_back(item.first_layer);
+    if (same == feed.items_.end()) {
+      feed.items_.push_back(item);
+    } else {
+      same->first_layer = std::min(same->first_layer, item.first_layer);
+    }
+  }
+  feed.views_.push_back(this);
+}
+
+LayerFeed::View::~View() {
+  std::erase(feed_.views_, this);
+  if (feed_.held_ == nullptr) return;
+  // A pass that broke off may have left work that reads the layer.
+  if (auto fence = feed_.backend_.fence(); fence.is_ok()) feed_.fence_ = std::move(*fence);
+  feed_.release_if_done();
+}
+
+Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
+  BLEND_ASSIGN(const StagedLayer* const all, feed_.acquire(layer));
+  staged_.load_begin_ns = all->load_begin_ns;
+  staged_.load_end_ns = all->load_end_ns;
+  staged_.stall_ns = all->stall_ns;
+  staged_.bytes = staged_.shared_bytes = 0;
+  staged_.chunks.assign(items_.size(), nullptr);
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (layer < first_layers_[i]) continue;
+    const size_t item = items_[i];
+    staged_.chunks[i] = all->chunks[item];
+    const uint64_t bytes = feed_.items_[item].source->meta().shape.layer_bytes();
+    const bool first = feed_.taken_[item] <= layer;
+    (first ? staged_.bytes : staged_.shared_bytes) += bytes;
+    feed_.taken_[item] = layer + 1;
+  }
+  return static_cast<const StagedLayer*>(&staged_);
+}
+
+void LayerFeed::View::release(uint32_t layer, std::unique_ptr<Fence> fence) {
+  released_ = layer + 1;
+  feed_.fence_ =
+      std::move(fence);  // the work of all passes runs in order: the last one's is enough
+  feed_.release_if_done();
+}
+
+// ---- All of them
+
+std::vector<uint64_t> LayerFeed::layer_bytes() const {
+  std::vector<uint64_t> bytes(n_layers_, 0);
+  for (const LayerLoader::Item& item : items_) {
+    for (uint32_t layer = item.first_layer; layer < n_layers_; ++layer) {
+      bytes[layer] += item.source->meta().shape.layer_bytes();
+    }
+  }
+  return bytes;
+}
+
+Status LayerFeed::start(uint32_t depth) {
+  if (items_.empty()) return Status::ok();
+  taken_.assign(items_.size(), 0);
+  BLEND_ASSIGN(loader_, LayerLoader::start(backend_, items_, n_layers_, depth, clock_));
+  return Status::ok();
+}
+
+Result<const StagedLayer*> LayerFeed::acquire(uint32_t layer) {
+  if (held_ != nullptr && layer + 1 == next_) return held_;  // another pass has waited for it
+  // Layers that only passes wanted which have failed since.
+  if (layer > next_) loader_->release(layer - 1);
+  next_ = layer + 1;
+  auto acquired = loader_->acquire(layer);
+  if (!acquired.is_ok()) {
+    damaged_ = items_[loader_->failed_item()].source->meta().id;
+    return acquired.status();
+  }
+  held_ = *acquired;
+  read_bytes_ += held_->bytes;
+  read_ns_ += held_->load_end_ns - held_->load_begin_ns;
+  return held_;
+}
+
+void LayerFeed::release_if_done() {
+  if (held_ == nullptr) return;
+  const uint32_t layer = next_ - 1;
+  for (const View* view : views_) {
+    if (view->has(layer) && view->released_ <= layer) return;
+  }
+  held_ = nullptr;
+  loader_->release(layer, std::move(fence_));
+}
+
+}  // namespace blend

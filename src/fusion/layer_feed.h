@@ -1,0 +1,86 @@
+// LayerFeed: one reader for the passes of a batch.
+//
+// A chunk that several prompts have in common, or one prompt has twice, is read, verified and
+// decoded once: its staged layer serves every place. The passes take the layers in step, each
+// through its own view; a layer leaves the ring when the last of them has placed its rows.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "fusion/layer_loader.h"
+#include "fusion/plan.h"
+
+namespace blend {
+
+// Used by the thread of one batch. Views must not outlive it, nor it their plans.
+class LayerFeed {
+ public:
+  // The stored layers of one plan.
+  class View {
+   public:
+    View(LayerFeed& feed, const Plan& plan, uint32_t first_stored_layer);
+    ~View();  // the others no longer wait for it
+    View(const View&) = delete;
+    View& operator=(const View&) = delete;
+
+    bool has(uint32_t layer) const { return layer >= first_layer_; }
+    // Index in the plan of each chunk of a staged layer.
+    std::span<const size_t> segments() const { return segments_; }
+    // Blocks until `layer` is staged. Layers in order; valid until release(). `bytes` are those
+    // that no other place of the batch has taken before, `shared_bytes` the others.
+    Result<const StagedLayer*> acquire(uint32_t layer);
+    // `fence` (may be null): what still reads the layer.
+    void release(uint32_t layer, std::unique_ptr<Fence> fence = nullptr);
+
+   private:
+    friend class LayerFeed;
+    LayerFeed& feed_;
+    std::vector<size_t> items_;           // of the feed, for each entry of segments_
+    std::vector<size_t> segments_;        // of the plan
+    std::vector<uint32_t> first_layers_;  // of each
+    uint32_t first_layer_ = 0;            // the least; n_layers: nothing is loaded
+    uint32_t released_ = 0;               // layers below are
+    StagedLayer staged_;
+  };
+
+  // Staged in host memory of `backend`.
+  LayerFeed(Backend& backend, uint32_t n_layers, const Stopwatch& clock)
+      : backend_(backend), n_layers_(n_layers), clock_(clock) {}
+
+  // Before start().
+  std::unique_ptr<View> subscribe(const Plan& plan, uint32_t first_stored_layer) {
+    return std::make_unique<View>(*this, plan, first_stored_layer);
+  }
+  // What the reader will bring of each layer; [n_layers].
+  std::vector<uint64_t> layer_bytes() const;
+  // Starts the reader with a ring of `depth` layers; nothing happens where nothing is loaded.
+  Status start(uint32_t depth);
+
+  // After a view failed with CORRUPT: the chunk.
+  const std::optional<Sha256>& damaged() const { return damaged_; }
+  // So far, each layer once; the reader's own time, without standing before a full ring.
+  uint64_t read_bytes() const { return read_bytes_; }
+  uint64_t read_ns() const { return read_ns_; }
+
+ private:
+  Result<const StagedLayer*> acquire(uint32_t layer);
+  void release_if_done();
+
+  Backend& backend_;
+  const uint32_t n_layers_;
+  const Stopwatch& clock_;
+  std::vector<LayerLoader::Item> items_;  // one a chunk
+  std::vector<uint32_t> taken_;           // [items] 1 + the last layer that a view was given
+  std::vector<View*> views_;
+  std::unique_ptr<LayerLoader> loader_;
+  uint32_t next_ = 0;                  // layers below are acquired or passed over
+  const StagedLayer* held_ = nullptr;  // layer next_ - 1, until it is released
+  std::unique_ptr<Fence> fence_;       // of the view that was the last to release it
+  std::optional<Sha256> damaged_;
+  uint64_t read_bytes_ = 0, read_ns_ = 0;
+};
+
+}  // namespace blend
