@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "support/random_model.h"
+#include "bench/shapes.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -36,36 +36,6 @@ struct Settings {
   std::string json_path;
   std::string python = "python3";
 };
-
-blend::test::RandomModelSpec shape_of(const Settings& s) {
-  blend::test::RandomModelSpec spec;
-  if (s.shape == "135m") {  // SmolLM 135M
-    spec.n_layers = 30, spec.d_model = 576, spec.n_heads = 9, spec.n_kv_heads = 3;
-    spec.d_ff = 1536, spec.n_vocab = 32000;
-  } else if (s.shape == "1b") {  // Llama 3.2 1B; the vocabulary is a quarter of its own
-    spec.n_layers = 16, spec.d_model = 2048, spec.n_heads = 32, spec.n_kv_heads = 8;
-    spec.d_ff = 8192, spec.n_vocab = 32000;
-  } else if (s.shape == "tiny") {  // to see that the program works
-    spec.n_layers = 4, spec.d_model = 64, spec.n_heads = 8, spec.n_kv_heads = 2;
-    spec.d_ff = 192, spec.n_vocab = 512;
-  } else {
-    throw CLI::ValidationError("--shape", "is one of tiny, 135m, 1b");
-  }
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.tied = true;
-  spec.context = 16384;
-  spec.dtype = s.dtype == "bf16"  ? blend::DType::bf16
-               : s.dtype == "f32" ? blend::DType::f32
-                                  : blend::DType::f16;
-  return spec;
-}
-
-blendpp::Tokens random_tokens(size_t n, uint32_t n_vocab, uint64_t seed) {
-  blend::test::SplitMix random(seed);
-  blendpp::Tokens out(n);
-  for (int32_t& t : out) t = static_cast<int32_t>(259 + random.below(n_vocab - 259));
-  return out;
-}
 
 template <typename T, typename F>
 double median(const std::vector<T>& items, F value) {
@@ -132,7 +102,7 @@ void print_row(const json& row, double full_ms) {
 
 int run(const Settings& s) {
   const blend::test::TempDir dir;
-  const blend::test::RandomModelSpec spec = shape_of(s);
+  const blend::test::RandomModelSpec spec = blend::bench::shape_of(s.shape, s.dtype);
   const std::string path = dir.file("model.gguf");
   blend::test::write_random_model(spec, path);
 
@@ -143,11 +113,11 @@ int run(const Settings& s) {
   const blendpp::Store store(ctx, dir.file("store"));
   blendpp::Prompt prompt;
   for (size_t i = 0; i < s.chunks; ++i) {
-    blendpp::Tokens chunk = random_tokens(s.chunk_tokens, spec.n_vocab, 100 + i);
+    blendpp::Tokens chunk = blend::bench::random_tokens(s.chunk_tokens, spec.n_vocab, 100 + i);
     model.precompute(store, chunk);
     prompt.chunk(std::move(chunk));
   }
-  prompt.question(random_tokens(s.question_tokens, spec.n_vocab, 99));
+  prompt.question(blend::bench::random_tokens(s.question_tokens, spec.n_vocab, 99));
 
   std::printf(
       "shape %s (%s weights), %zu chunks x %zu tokens + %zu question tokens, median of %d\n",

@@ -1,0 +1,41 @@
+// Model shapes by name, of random weights, for programs that measure time and not answers.
+#pragma once
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "support/random_model.h"
+
+namespace blend::bench {
+
+inline test::RandomModelSpec shape_of(const std::string& name, const std::string& dtype) {
+  test::RandomModelSpec spec;
+  if (name == "135m") {  // SmolLM 135M
+    spec.n_layers = 30, spec.d_model = 576, spec.n_heads = 9, spec.n_kv_heads = 3;
+    spec.d_ff = 1536, spec.n_vocab = 32000;
+  } else if (name == "1b") {  // Llama 3.2 1B; the vocabulary is a quarter of its own
+    spec.n_layers = 16, spec.d_model = 2048, spec.n_heads = 32, spec.n_kv_heads = 8;
+    spec.d_ff = 8192, spec.n_vocab = 32000;
+  } else if (name == "tiny") {  // to see that the program works
+    spec.n_layers = 4, spec.d_model = 64, spec.n_heads = 8, spec.n_kv_heads = 2;
+    spec.d_ff = 192, spec.n_vocab = 512;
+  } else {
+    throw std::runtime_error("--shape is one of tiny, 135m, 1b");
+  }
+  spec.head_dim = spec.d_model / spec.n_heads;
+  spec.tied = true;
+  spec.context = 16384;
+  spec.dtype = dtype == "bf16" ? DType::bf16 : dtype == "f32" ? DType::f32 : DType::f16;
+  return spec;
+}
+
+// Ordinary tokens, different for each seed.
+inline std::vector<int32_t> random_tokens(size_t n, uint32_t n_vocab, uint64_t seed) {
+  test::SplitMix random(seed);
+  std::vector<int32_t> out(n);
+  for (int32_t& t : out) t = static_cast<int32_t>(259 + random.below(n_vocab - 259));
+  return out;
+}
+
+}  // namespace blend::bench
