@@ -144,7 +144,7 @@ class Bench {
     blend::Planner planner(*model_, &store_, false, blend::DType::f16, options_);
     const blend::Plan plan = must(planner.build(prompts_.front(), {}, {}));
     const uint32_t n_layers = model_->config().n_layers;
-    blend::LayerFeed feed(n_layers, clock);
+    blend::LayerFeed feed(model_->backend(), n_layers, clock);
     const auto view = feed.subscribe(plan, options_.check_layer);
     must(feed.start(3));
     for (uint32_t layer = 0; layer < n_layers; ++layer) {

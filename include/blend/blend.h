@@ -788,8 +788,13 @@ typedef struct blend_plan blend_plan;
 /* Looks the segments up and starts loading. Arguments are those of blend_fuse. With a described
  * model on_miss must be BLEND_MISS_COMPUTE (the host computes the chunk's rows) or BLEND_MISS_FAIL.
  * reserve_tokens is not used. options.cancel, options.progress (asked by blend_commit, in layers) and
- * options.score (asked by blend_select) are kept and must outlive the plan. The plan keeps the store open and reads from one snapshot of it until the
- * last layer is committed or the plan is closed, so do not leave it lying about.
+ * options.score (asked by blend_select) are kept and must outlive the plan; `profile` need not. With
+ * a profile the rows that are not computed take the drift correction on their way into the host's
+ * cache, as in blend_fuse: the fresh K and V given to blend_select at the check layer are what it
+ * goes by. Its maps are of the K and V of the model that was calibrated, element by element: a host
+ * that orders them otherwise (BLEND_ROPE_HALF_SPLIT for a model calibrated as GGUF) must not use it.
+ * The plan keeps the store open and reads from one snapshot of it until the last layer is committed
+ * or the plan is closed, so do not leave it lying about.
  * After fork() the child's calls on it give BLEND_E_FORKED.
  * Errors: as blend_fuse; UNSUPPORTED for a policy that needs more than K and V. */
 BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,

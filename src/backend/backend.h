@@ -237,7 +237,8 @@ class Backend {
   // place() into host memory: row r of the prompt is row r of `dst`. NUMERIC when a value is not
   // finite in its dtype.
   virtual Status place_host(const HostKv& dst, const RopeTable& rope,
-                            std::span<const StoredRun> runs, const uint8_t* skip) = 0;
+                            std::span<const StoredRun> runs, const uint8_t* skip,
+                            const Correction* correction) = 0;
 };
 
 // The CPU backend on `pool`, which must outlive it. Never fails on supported hosts but for memory.

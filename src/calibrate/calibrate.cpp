@@ -214,7 +214,7 @@ void choose(const CalibrateOptions& options, Profile& p) {
 
 }  // namespace
 
-Status check_profile(const Profile& profile, const Model& model) {
+Status check_profile(const Profile& profile, const ModelDescription& model) {
   const ModelConfig& c = model.config();
   if (profile.fingerprint == model.fingerprint() && profile.n_layers == c.n_layers &&
       profile.kv_dim == c.kv_dim()) {

@@ -61,6 +61,6 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
                        const Watch& watch);
 
 // MISMATCH when the profile is not of this model.
-Status check_profile(const Profile& profile, const Model& model);
+Status check_profile(const Profile& profile, const ModelDescription& model);
 
 }  // namespace blend

@@ -34,9 +34,18 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
 
 // Checks the request's profile and gives the fuse what it has for it: the drift maps that belong to
 // it, and the least ratio that the controller may choose.
-Status use_profile(const Model& model, FuseRequest& request);
+Status use_profile(const ModelDescription& model, FuseRequest& request);
 
 // What the fusion says about the profile that it was given.
 void judge(const FuseRequest& request, blend_fusion_info& info);
+
+// The same where the ratio is known before: outlives the request and its profile.
+struct Verdict {
+  bool calibrated = false;
+  uint32_t untrusted = 0;  // BLEND_FUSION_UNTRUSTED or 0
+
+  void judge(blend_fusion_info& info) const;
+};
+Verdict verdict_of(const FuseRequest& request);
 
 }  // namespace blend::capi

@@ -11,6 +11,7 @@ using blend::Status;
 struct blend_plan {
   std::shared_ptr<blend::Runtime> runtime;  // of the store, whose events may still come
   std::unique_ptr<blend::StepPlan> plan;
+  blend::capi::Verdict verdict;
 };
 
 extern "C" {
@@ -25,11 +26,9 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     BLEND_ASSIGN(
         blend::capi::FuseRequest request,
         blend::capi::read_fuse_request(*model->description, store, segments, n_segments, options));
-    // The maps are of the built-in engine's K and V.
-    if (request.correction == BLEND_CORRECTION_ON) {
-      return {BLEND_E_UNSUPPORTED, "the step API has no drift correction"};
-    }
+    BLEND_RETURN_IF_ERROR(blend::capi::use_profile(*model->description, request));
     auto handle = std::make_unique<blend_plan>();
+    handle->verdict = blend::capi::verdict_of(request);
     std::shared_ptr<blend::ChunkStore> chunks;
     if (store != nullptr) {
       handle->runtime = store->runtime;
@@ -127,7 +126,9 @@ int32_t blend_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
 int32_t blend_plan_get_info(const blend_plan* plan, blend_fusion_info* info, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
-    return blend::capi::write_struct(info, plan->plan->account().info);
+    blend_fusion_info account = plan->plan->account().info;
+    plan->verdict.judge(account);
+    return blend::capi::write_struct(info, account);
   });
 }
 

@@ -13,7 +13,7 @@ bool measured_kind(const FuseOptions& o) {
 
 }  // namespace
 
-Status use_profile(const Model& model, FuseRequest& request) {
+Status use_profile(const ModelDescription& model, FuseRequest& request) {
   FuseOptions& o = request.options;
   const bool must = request.correction == BLEND_CORRECTION_ON;
   if (request.profile == nullptr) {
@@ -60,6 +60,20 @@ void judge(const FuseRequest& request, blend_fusion_info& info) {
     return;
   }
   info.flags |= BLEND_FUSION_UNTRUSTED;
+}
+
+Verdict verdict_of(const FuseRequest& request) {
+  blend_fusion_info info{};
+  info.flags = BLEND_FUSION_UNCALIBRATED;
+  info.metric = static_cast<uint32_t>(request.options.deviation.metric);
+  info.ratio = request.options.ratio;
+  judge(request, info);
+  return {(info.flags & BLEND_FUSION_UNCALIBRATED) == 0, info.flags & BLEND_FUSION_UNTRUSTED};
+}
+
+void Verdict::judge(blend_fusion_info& info) const {
+  if (calibrated) info.flags &= ~BLEND_FUSION_UNCALIBRATED;
+  info.flags |= untrusted;
 }
 
 }  // namespace blend::capi

@@ -18,15 +18,6 @@ constexpr uint64_t kRingBytes = 256ull << 20;
 // both are steady, the third takes up jitter.
 constexpr uint32_t kUsualDepth = 3;
 
-Status check_drift(const FuseOptions& o, const Schedule& checks) {
-  if (o.drift == nullptr || !o.drift_required) return Status::ok();
-  if (!checks.empty() && checks.front().layer == o.drift->check_layer()) return Status::ok();
-  return make_error(BLEND_E_INVALID_ARGUMENT,
-                    "BLEND_CORRECTION_ON needs a policy whose first check layer is %u, where the "
-                    "drift maps were fitted",
-                    o.drift->check_layer());
-}
-
 // What a policy needs of the prompt.
 Status check_prompt(const SelectionPolicy* policy, const Plan& plan) {
   if (policy == nullptr || !policy->needs().question_attention) return Status::ok();

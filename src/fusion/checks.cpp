@@ -35,6 +35,15 @@ Result<Schedule> checks_of(const SelectionPolicy* policy, const FuseOptions& opt
   return Schedule{{options.check_layer, options.ratio}};
 }
 
+Status check_drift(const FuseOptions& o, const Schedule& checks) {
+  if (o.drift == nullptr || !o.drift_required) return Status::ok();
+  if (!checks.empty() && checks.front().layer == o.drift->check_layer()) return Status::ok();
+  return make_error(BLEND_E_INVALID_ARGUMENT,
+                    "BLEND_CORRECTION_ON needs a policy whose first check layer is %u, where the "
+                    "drift maps were fitted",
+                    o.drift->check_layer());
+}
+
 uint32_t first_stored_layer(const SelectionPolicy* policy, const Schedule& checks) {
   if (policy == nullptr) return 0;
   const uint32_t first_check = checks.front().layer;

@@ -17,6 +17,10 @@ Status check_options(bool has_store, const FuseOptions& options);
 Result<Schedule> checks_of(const SelectionPolicy* policy, const FuseOptions& options,
                            uint32_t n_layers);
 
+// Whether the drift maps that the options ask for belong to this schedule. INVALID_ARGUMENT only
+// where they are required.
+Status check_drift(const FuseOptions& options, const Schedule& checks);
+
 // The first layer whose stored K, V of rows that are not exact are asked for. policy null: nothing
 // is left to choose.
 uint32_t first_stored_layer(const SelectionPolicy* policy, const Schedule& checks);

@@ -5,11 +5,10 @@
 #include <new>
 #include <system_error>
 
+#include "fusion/stored_rows.h"
+
 namespace blend {
 namespace {
-
-// Layers staged ahead of the one that is placed.
-constexpr uint32_t kRingDepth = 3;
 
 // How often a waiting call looks at its cancel flag.
 constexpr auto kPoll = std::chrono::milliseconds(10);
@@ -17,27 +16,32 @@ constexpr auto kPoll = std::chrono::milliseconds(10);
 }  // namespace
 
 StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const RopeTable> rope, const Plan& plan,
-                       std::vector<size_t> segments, uint32_t n_layers, const Stopwatch& clock)
+                       uint32_t first_stored_layer, uint32_t n_layers, Corrector* corrector,
+                       const Stopwatch& clock)
     : backend_(backend),
       rope_(std::move(rope)),
       plan_(plan),
-      segments_(std::move(segments)),
       n_layers_(n_layers),
+      corrector_(corrector),
       clock_(clock),
+      feed_(backend, n_layers, clock),
+      view_(feed_.subscribe(plan, first_stored_layer)),
       targets_(n_layers),
       accounts_(n_layers) {}
 
 Result<std::unique_ptr<StepPlacer>> StepPlacer::start(Backend& backend,
                                                       std::shared_ptr<const RopeTable> rope,
-                                                      const Plan& plan, const ChunksToLoad& chunks,
-                                                      uint32_t n_layers, const Stopwatch& clock) {
-  std::unique_ptr<StepPlacer> p(
-      new StepPlacer(backend, std::move(rope), plan, chunks.segments, n_layers, clock));
-  p->first_layer_ = p->placed_ = std::min(chunks.first_layer, n_layers);
-  if (chunks.items.empty() || p->first_layer_ == n_layers) return p;
-  BLEND_ASSIGN(p->loader_, LayerLoader::start(backend, chunks.items, n_layers, kRingDepth, clock));
+                                                      const Plan& plan, uint32_t first_stored_layer,
+                                                      uint32_t n_layers, uint32_t ring_depth,
+                                                      Corrector* corrector,
+                                                      const Stopwatch& clock) {
+  std::unique_ptr<StepPlacer> p(new StepPlacer(backend, std::move(rope), plan, first_stored_layer,
+                                               n_layers, corrector, clock));
+  while (p->placed_ < n_layers && !p->view_->has(p->placed_)) ++p->placed_;
+  if (p->placed_ == n_layers) return p;
+  BLEND_RETURN_IF_ERROR(p->feed_.start(ring_depth));
   try {
-    p->thread_ = std::thread([placer = p.get()] { placer->main(); });
+    p->thread_ = std::thread([placer = p.get(), first = p->placed_] { placer->main(first); });
   } catch (const std::system_error& e) {
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the placing thread: %s", e.what());
   }
@@ -72,7 +76,7 @@ void StepPlacer::decide(std::vector<uint8_t> computed, uint32_t last) {
 }
 
 Status StepPlacer::wait(uint32_t layer, const Watch& watch) {
-  if (loader_ == nullptr) return watch.check();
+  if (!thread_.joinable()) return watch.check();
   std::unique_lock lock(mutex_);
   while (placed_ <= layer && error_.is_ok()) {
     BLEND_RETURN_IF_ERROR(watch.check());
@@ -96,8 +100,14 @@ void StepPlacer::fail(const Status& status) {
 
 Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& account) {
   const uint64_t begin = clock_.now_ns();
-  const std::vector<StoredRun> runs = stored_runs(plan_, segments_, staged);
-  BLEND_RETURN_IF_ERROR(backend_.place_host(*targets_[layer], *rope_, runs, computed_.data()));
+  const std::vector<StoredRun> runs = stored_runs(plan_, view_->segments(), staged);
+  const Correction* correction = nullptr;
+  if (corrector_ != nullptr && layer > corrector_->check_layer()) {
+    BLEND_ASSIGN(correction, corrector_->at(layer));
+    account.correct_ns = clock_.now_ns() - begin;
+  }
+  BLEND_RETURN_IF_ERROR(
+      backend_.place_host(*targets_[layer], *rope_, runs, computed_.data(), correction));
   for (const StoredRun& run : runs) {
     const auto first = computed_.begin() + run.first;
     account.rows_placed += static_cast<uint64_t>(std::count(first, first + run.n_rows, 0));
@@ -107,15 +117,16 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
 }
 
 bool StepPlacer::handle(uint32_t layer) {
-  auto acquired = loader_->acquire(layer);
+  auto acquired = view_->acquire(layer);
   if (!acquired.is_ok()) {
-    failed_segment_ = segments_[loader_->failed_item()];
+    if (feed_.damaged().has_value()) damaged_ = *feed_.damaged();
     fail(acquired.status());
     return false;
   }
   const StagedLayer& staged = **acquired;
   Account account;
   account.bytes = staged.bytes;
+  account.shared_bytes = staged.shared_bytes;
   account.load_begin_ns = staged.load_begin_ns;
   account.load_end_ns = staged.load_end_ns;
   account.stall_ns = staged.stall_ns;
@@ -138,13 +149,13 @@ bool StepPlacer::handle(uint32_t layer) {
     changed_.wait(lock, [&] { return stop_ || decided_ > layer + 1; });
     if (stop_) return false;
   }
-  loader_->release(layer);
+  view_->release(layer);
   return true;
 }
 
-void StepPlacer::main() {
+void StepPlacer::main(uint32_t first) {
   try {
-    for (uint32_t layer = first_layer_; layer < n_layers_; ++layer) {
+    for (uint32_t layer = first; layer < n_layers_; ++layer) {
       if (!handle(layer)) return;
     }
   } catch (const std::bad_alloc&) {

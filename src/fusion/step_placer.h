@@ -1,6 +1,6 @@
 // StepPlacer: the thread that puts stored layers into the cache of a host that runs the model.
 //
-// The reader thread of LayerLoader stages layers; this one takes them in order and, as soon as the
+// The reader thread of a LayerFeed stages layers; this one takes them in order and, as soon as the
 // host has said where a layer goes and which rows it computes itself, decodes, rotates and writes
 // the others. A layer at which rows are chosen is held until they are, because the choice measures
 // against its staged rows.
@@ -15,26 +15,28 @@
 
 #include "backend/backend.h"
 #include "base/cancel.h"
-#include "fusion/layer_loader.h"
+#include "fusion/corrector.h"
+#include "fusion/layer_feed.h"
 #include "fusion/plan.h"
-#include "fusion/stored_rows.h"
 
 namespace blend {
 
-// One thread calls; the placer's own runs from start() to destruction. `plan` and `clock` must
-// outlive it.
+// One thread calls; the placer's own runs from start() to destruction. `plan`, `clock` and what
+// start() is given must outlive it. `corrector` (null: none) is the placer's from decide() until
+// the layer `last` of it is placed.
 class StepPlacer {
  public:
   // What became of a layer.
   struct Account {
-    uint64_t bytes = 0, rows_placed = 0;
-    uint64_t load_begin_ns = 0, load_end_ns = 0, stall_ns = 0, place_ns = 0;
+    uint64_t bytes = 0, shared_bytes = 0, rows_placed = 0;
+    uint64_t load_begin_ns = 0, load_end_ns = 0, stall_ns = 0, place_ns = 0, correct_ns = 0;
   };
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,
                                                    std::shared_ptr<const RopeTable> rope,
-                                                   const Plan& plan, const ChunksToLoad& chunks,
-                                                   uint32_t n_layers, const Stopwatch& clock);
+                                                   const Plan& plan, uint32_t first_stored_layer,
+                                                   uint32_t n_layers, uint32_t ring_depth,
+                                                   Corrector* corrector, const Stopwatch& clock);
   ~StepPlacer();
   StepPlacer(const StepPlacer&) = delete;
   StepPlacer& operator=(const StepPlacer&) = delete;
@@ -50,13 +52,17 @@ class StepPlacer {
   // The stored rows of the layer that is held; valid from wait() to decide(). Null: none.
   const StagedLayer* held() const { return held_; }
   Account account(uint32_t layer) const;
-  // The segment whose read failed, after wait() failed with CORRUPT.
-  size_t failed_segment() const { return failed_segment_; }
+  // The chunk whose read failed, after wait() failed with CORRUPT.
+  const Sha256& damaged() const { return damaged_; }
+  // Places of the segments of held() in the plan.
+  std::span<const size_t> segments() const { return view_->segments(); }
+  bool loads() const { return !view_->segments().empty(); }
 
  private:
   StepPlacer(Backend& backend, std::shared_ptr<const RopeTable> rope, const Plan& plan,
-             std::vector<size_t> segments, uint32_t n_layers, const Stopwatch& clock);
-  void main();
+             uint32_t first_stored_layer, uint32_t n_layers, Corrector* corrector,
+             const Stopwatch& clock);
+  void main(uint32_t first);
   // False when the thread is to end.
   bool handle(uint32_t layer);
   Status place(uint32_t layer, const StagedLayer& staged, Account& account);
@@ -65,11 +71,11 @@ class StepPlacer {
   Backend& backend_;
   const std::shared_ptr<const RopeTable> rope_;
   const Plan& plan_;
-  const std::vector<size_t> segments_;  // of each loader item
   const uint32_t n_layers_;
-  uint32_t first_layer_ = 0;
+  Corrector* const corrector_;
   const Stopwatch& clock_;
-  std::unique_ptr<LayerLoader> loader_;
+  LayerFeed feed_;
+  std::unique_ptr<LayerFeed::View> view_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
@@ -79,7 +85,7 @@ class StepPlacer {
   uint32_t decided_ = 0;                        // layers below have known rows; guarded by mutex_
   bool stop_ = false;                           // guarded by mutex_
   Status error_;                                // guarded by mutex_
-  size_t failed_segment_ = 0;                   // written before error_
+  Sha256 damaged_{};                            // written before error_
   // Written by decide() and by the thread in turns: see there.
   std::vector<uint8_t> computed_;  // [n_rows]
   const StagedLayer* held_ = nullptr;

@@ -10,6 +10,13 @@
 
 namespace blend {
 
+namespace {
+
+// Layers in flight. The host's own time, which a deeper ring would be chosen by, is not known.
+constexpr uint32_t kRingDepth = 3;
+
+}  // namespace
+
 StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
                    bool read_only, DType kv_dtype, FuseOptions options, Watch watch)
     : process_(getpid()),
@@ -45,6 +52,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
                   "choose HKVD, FIRST_K, RANDOM or CALLBACK"};
   }
   BLEND_ASSIGN(p->checks_, checks_of(p->policy_.get(), p->options_, p->n_layers_));
+  BLEND_RETURN_IF_ERROR(check_drift(p->options_, p->checks_));
   BLEND_ASSIGN(p->plan_, p->planner_.build(segments, {}, p->watch_));
   BLEND_ASSIGN(p->rope_, p->model_->rope(p->plan_.n_rows()));
   p->plan_ns_ = p->clock_.now_ns() - p->plan_.miss_ns;
@@ -54,6 +62,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
 
 Status StepPlan::begin() {
   placer_.reset();
+  corrector_.reset();
   rows_ = classify_rows(plan_, policy_ != nullptr);
   choosing_ = !rows_.candidates.empty();
   next_check_ = 0;
@@ -61,15 +70,20 @@ Status StepPlan::begin() {
   out_.deviation.assign(plan_.n_rows(), 0.0f);
   out_.selected.clear();
   out_.layers.assign(n_layers_, blend_layer_info{});
-  select_ns_ = 0;
+  select_ns_ = correct_ns_ = 0;
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
 
-  const uint32_t first_stored = first_stored_layer(choosing_ ? policy_.get() : nullptr, checks_);
-  const ChunksToLoad chunks = chunks_to_load(plan_, first_stored, n_layers_);
-  loaded_segments_ = chunks.segments;
-  BLEND_ASSIGN(placer_,
-               StepPlacer::start(model_->backend(), rope_, plan_, chunks, n_layers_, clock_));
+  if (corrects()) {
+    corrector_ = std::make_unique<Corrector>(model_->backend(), options_.drift,
+                                             model_->config().kv_dim(), plan_.n_rows());
+  }
+  const uint32_t first_stored =
+      corrects() ? checks_.front().layer
+                 : first_stored_layer(choosing_ ? policy_.get() : nullptr, checks_);
+  BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), rope_, plan_, first_stored, n_layers_,
+                                          kRingDepth, corrector_.get(), clock_));
+  loads_ = placer_->loads();
   if (choosing_ && checks_.front().layer == 0) {
     BLEND_RETURN_IF_ERROR(choose(checks_.front(), nullptr));
   }
@@ -89,7 +103,7 @@ Status StepPlan::restart() {
   }
   dead_ = true;  // until all of it is done: half a restart is no plan
   if (broken_.code() == BLEND_E_CORRUPT) {
-    const Sha256 damaged = plan_.segments[placer_->failed_segment()].id;
+    const Sha256 damaged = placer_->damaged();
     placer_.reset();  // its reader uses the chunks that are replaced
     if (store_ != nullptr) store_->report_damage(damaged, broken_);
     // A chunk may stand in the prompt twice; both places would fail.
@@ -157,11 +171,13 @@ Status StepPlan::synchronize(uint32_t layer) {
   }
   const StepPlacer::Account placed = placer_->account(layer);
   account.bytes_loaded = placed.bytes;
+  account.bytes_shared = placed.shared_bytes;
   account.rows_placed = placed.rows_placed;
   account.load_begin_ns = placed.load_begin_ns;
   account.load_end_ns = placed.load_end_ns;
   account.stall_ns = placed.stall_ns;
   account.place_ns = placed.place_ns;
+  correct_ns_ += placed.correct_ns;
   synchronized_ = true;
   return Status::ok();
 }
@@ -171,21 +187,26 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
       check_turn("blend_select", layer, layer == layer_ && synchronized_ && !selected_));
   BLEND_RETURN_IF_ERROR(watch_.check());
   const size_t n_computed = active_.size();
+  blend_layer_info& account = out_.layers[layer];
   if (is_check(layer)) {
     const uint64_t begin = clock_.now_ns();
     dead_ = true;  // an exception in between would leave rows that nobody decides
+    Status kept;
     const Status chosen = choose(checks_[next_check_], fresh);
     if (chosen.is_ok()) {
       active_ = merge_rows(rows_.always, undecided_);
-      placer_->decide(computed(), decided_upto());
+      if (corrector_ != nullptr) kept = corrector_->keep(computed());
+      if (kept.is_ok()) placer_->decide(computed(), decided_upto());
     }
-    dead_ = false;
+    dead_ = !kept.is_ok();
     BLEND_RETURN_IF_ERROR(chosen);
-    select_ns_ += clock_.now_ns() - begin;
+    BLEND_RETURN_IF_ERROR(kept);
+    account.select_ns = clock_.now_ns() - begin;
+    select_ns_ += account.select_ns;
   }
   // Behind the last layer only the last row's output is read.
   if (layer + 1 == n_layers_) active_.assign(1, plan_.n_rows() - 1);
-  out_.layers[layer].rows_kv = n_computed;
+  account.rows_kv = n_computed;
   selected_ = true;
   refresh_account();
   return Status::ok();
@@ -219,6 +240,11 @@ void StepPlan::finish() {
 
 // ---- A check layer
 
+bool StepPlan::corrects() const {
+  return choosing_ && options_.drift != nullptr &&
+         checks_.front().layer == options_.drift->check_layer();
+}
+
 bool StepPlan::is_check(uint32_t layer) const {
   return choosing_ && next_check_ < checks_.size() && checks_[next_check_].layer == layer;
 }
@@ -234,7 +260,7 @@ std::vector<uint8_t> StepPlan::computed() const {
   return mask;
 }
 
-Result<std::vector<float>> StepPlan::measure(const HostKv& fresh) {
+Result<std::vector<float>> StepPlan::measure(const Check& check, const HostKv& fresh) {
   Backend& b = model_->backend();
   const size_t cols = size_t{2} * model_->config().kv_dim();
   BLEND_ASSIGN(const auto buffer,
@@ -243,7 +269,10 @@ Result<std::vector<float>> StepPlan::measure(const HostKv& fresh) {
                   b.activation_bytes()};
   BLEND_RETURN_IF_ERROR(b.read_host(fresh, *rope_, active_.data(), kv));
   const std::vector<StoredRun> runs =
-      stored_runs_among(plan_, loaded_segments_, *placer_->held(), active_);
+      stored_runs_among(plan_, placer_->segments(), *placer_->held(), active_);
+  if (corrector_ != nullptr && check.layer == corrector_->check_layer()) {
+    BLEND_RETURN_IF_ERROR(corrector_->measure(kv, runs, active_));
+  }
   std::vector<float> measured(active_.size(), 0.0f);
   BLEND_RETURN_IF_ERROR(b.deviation(kv, runs, options_.deviation, measured.data()));
   std::vector<float> deviation(plan_.n_rows(), 0.0f);
@@ -253,13 +282,14 @@ Result<std::vector<float>> StepPlan::measure(const HostKv& fresh) {
 
 Status StepPlan::choose(const Check& check, const HostKv* fresh) {
   std::vector<float> deviation;
-  if (policy_->needs().deviation) {
+  const bool corrects_here = corrector_ != nullptr && check.layer == corrector_->check_layer();
+  if (policy_->needs().deviation || corrects_here) {
     if (fresh == nullptr) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "blend_select of layer %u needs fresh K and V: it is a check layer",
                         check.layer);
     }
-    BLEND_ASSIGN(deviation, measure(*fresh));
+    BLEND_ASSIGN(deviation, measure(check, *fresh));
   }
   const CheckPoint at{model_->backend(), plan_, check.layer, deviation, {}};
   const size_t budget = recompute_budget(check.ratio, rows_.n_reused);
@@ -283,6 +313,12 @@ void StepPlan::refresh_account() {
   info.n_rows_always = rows_.always.size();
   info.n_rows_selected = out_.selected.size();
   info.select_ns = select_ns_;
+  info.correct_ns = correct_ns_;
+  info.ring_depth = loads_ ? kRingDepth : 0;
+  if (corrector_ != nullptr && layer_ > corrector_->check_layer()) {
+    info.n_rows_corrected = corrector_->n_rows();
+    if (info.n_rows_corrected > 0) info.flags |= BLEND_FUSION_CORRECTED;
+  }
   info.ttft_ns = committed_ns;
   // The host's own time: placing runs beside it.
   info.compute_ns = 0;

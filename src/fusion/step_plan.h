@@ -66,7 +66,9 @@ class StepPlan {
   bool is_check(uint32_t layer) const;
   // The rows that go on from a check layer; kv: the fresh rows, empty before layer 0.
   Status choose(const Check& check, const HostKv* fresh);
-  Result<std::vector<float>> measure(const HostKv& fresh);
+  // Deviations of the rows that are still candidates; what the corrector needs of them, too.
+  Result<std::vector<float>> measure(const Check& check, const HostKv& fresh);
+  bool corrects() const;
   std::vector<uint8_t> computed() const;
   void refresh_account();
   void finish();
@@ -93,7 +95,7 @@ class StepPlan {
   size_t next_check_ = 0;            // index into checks_
   std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
   std::vector<uint32_t> active_;     // rows that the host computes, ascending
-  std::vector<size_t> loaded_segments_;
+  bool loads_ = false;               // anything from the store
   Fused out_;
   uint64_t select_ns_ = 0;
 
@@ -105,6 +107,8 @@ class StepPlan {
   bool dead_ = false;          // something broke half-way: only close is left
 
   std::shared_ptr<const RopeTable> rope_;
+  std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
+  uint64_t correct_ns_ = 0;
   std::unique_ptr<StepPlacer> placer_;  // its thread ends first
 };
 

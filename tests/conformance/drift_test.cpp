@@ -9,6 +9,7 @@
 
 #include "conformance/expect.h"
 #include "conformance/random_prompt.h"
+#include "conformance/step_host.h"
 #include "profile/profile.h"
 #include "support/temp_dir.h"
 
@@ -148,6 +149,39 @@ TEST_P(Drifting, CorrectedRowsAreTheReference) {
     random.check_layers = {{check_layer, 0, 0.3}};
     expect_like_reference(reference_, fuse(model_, store, random_.prompt, random), random_.prompt,
                           random);
+  }
+}
+
+// A host that runs the model itself, layer by layer, gets the same rows corrected as blend_fuse
+// does: what a step plan places is the same, so its answer is.
+TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
+  const Store store = open_store(ctx_, dir_.file("store"));
+  precompute_all(model_, store, random_.prompt, random_.chunk_prefix);
+  const auto check_layer = static_cast<uint32_t>(1 + rng_.below(spec_.n_layers - 2));
+  ReferenceDrift drift;
+  const Profile profile = make_profile(check_layer, 0, 0.5, drift);
+  std::vector<FuseCase> cases = {hkvd(profile, drift, 0.0), hkvd(profile, drift, 0.2),
+                                 hkvd(profile, drift, 1.0), hkvd(profile, drift, 0.15)};
+  if (check_layer + 1 < spec_.n_layers) {
+    cases[3].check_layers = {{check_layer, 0, 0.5}, {check_layer + 1, 0, 0.2}};
+  }
+  cases.push_back(hkvd(profile, drift, 0.3));  // chosen without a measurement, corrected with one
+  cases.back().policy = BLEND_POLICY_RANDOM;
+  cases.back().check_layers = {{check_layer, 0, 0.3}};
+  for (const FuseCase& how : cases) {
+    SCOPED_TRACE(testing::Message() << how);
+    const Fusion fusion = fuse(model_, store, random_.prompt, how);
+    for (const bool ahead : {false, true}) {
+      const Plan plan = make_plan(model_, store, random_.prompt, how);
+      ASSERT_TRUE(plan);
+      StepHost host(reference_, {.fetch_ahead = ahead});
+      const StepRun run = host.run(plan.get());
+      ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
+      EXPECT_LE(max_difference(logits(fusion), run.logits), 1e-4);
+      EXPECT_EQ(selected(plan), selected(fusion));
+      EXPECT_EQ(info(plan).n_rows_corrected, info(fusion).n_rows_corrected);
+      EXPECT_EQ(info(plan).flags, info(fusion).flags);
+    }
   }
 }
 

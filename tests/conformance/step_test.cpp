@@ -62,6 +62,7 @@ class Step : public testing::Test {
     EXPECT_EQ(p.n_rows_always, f.n_rows_always);
     EXPECT_EQ(p.n_hits, f.n_hits);
     EXPECT_EQ(p.bytes_loaded, f.bytes_loaded);
+    EXPECT_EQ(p.bytes_shared, f.bytes_shared);
     EXPECT_EQ(p.policy, f.policy);
     EXPECT_EQ(p.flags, f.flags);
     EXPECT_GT(p.ttft_ns, 0u);

@@ -62,7 +62,7 @@ class CpuBackend final : public Backend {
   Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                    Tensor kv) override;
   Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
-                    const uint8_t* skip) override;
+                    const uint8_t* skip, const Correction* correction) override;
 
  private:
   ThreadPool& pool_;

@@ -87,9 +87,15 @@ Status CpuBackend::read_host(const HostKv& src, const RopeTable& rope, const uin
 }
 
 Status CpuBackend::place_host(const HostKv& dst, const RopeTable& rope,
-                              std::span<const StoredRun> runs, const uint8_t* skip) {
+                              std::span<const StoredRun> runs, const uint8_t* skip,
+                              const Correction* correction) {
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   const size_t kv_dim = dst.kv_dim();
+  // What is added to the row of a slot, K | V; null: nothing.
+  const auto added = [&](uint32_t slot) -> const float* {
+    if (correction == nullptr || correction->row[slot] == Correction::kNone) return nullptr;
+    return static_cast<const float*>(correction->kv.data) + correction->row[slot] * 2 * kv_dim;
+  };
   BLEND_ASSIGN(auto scratch, scratch_.take(kv_dim * pool_.n_threads() * sizeof(float)));
   for (const StoredRun& run : runs) {
     const size_t end_row = size_t{run.first} + run.n_rows;
@@ -102,10 +108,13 @@ Status CpuBackend::place_host(const HostKv& dst, const RopeTable& rope,
           for (size_t i = begin; i < end; ++i) {
             const uint32_t slot = run.first + static_cast<uint32_t>(i);
             if (skip != nullptr && skip[slot] != 0) continue;
+            const float* const more = added(slot);
             kernels::decode(run.k + i * row_bytes, run.dtype, kv_dim, row);
+            for (size_t e = 0; more != nullptr && e < kv_dim; ++e) row[e] += more[e];
             if (dst.rotated) kernels::rope(table.row(slot, dst.n_kv_heads, dst.head_dim), row);
             bool finite = scatter_row(dst, dst.k, slot, row);
             kernels::decode(run.v + i * row_bytes, run.dtype, kv_dim, row);
+            for (size_t e = 0; more != nullptr && e < kv_dim; ++e) row[e] += more[kv_dim + e];
             finite &= scatter_row(dst, dst.v, slot, row);
             if (!finite) bad.report(i);
           }
