@@ -292,7 +292,7 @@ class Bench {
 int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Phases of a fuse, loading beside computing, and batches."};
-  app.add_option("--shape", s.shape, "tiny, 135m or 1b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m or 1b")->capture_default_str();
   app.add_option("--dtype", s.dtype, "of the weights: f16, bf16 or f32")->capture_default_str();
   app.add_option("--chunks", s.chunks)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();

@@ -167,7 +167,7 @@ int run(const Settings& s) {
 int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Time to first token of a fused prompt beside full prefill and llama.cpp."};
-  app.add_option("--shape", s.shape, "tiny, 135m or 1b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m or 1b")->capture_default_str();
   app.add_option("--dtype", s.dtype, "of the weights: f16, bf16 or f32")->capture_default_str();
   app.add_option("--chunks", s.chunks)->capture_default_str();
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();

@@ -589,11 +589,11 @@ typedef struct blend_fuse_options {
  * recompute hides behind loading, but never less than r*, below which quality is not vouched for:
  * the least ratio that `profile` trusts for this prefix, metric, check layer and correction (1 if it
  * measured them and trusts none), and 0.15 without a profile or for what it did not measure.
- * Loading is judged by the store's reads so far (blend_store_stat), computing by `machine`; without
- * either it is r*. Where loading a chunk is slower than computing it, chunks are computed inline
+ * Loading is judged by the store's reads so far (blend_store_stat; before the first, a few layers of
+ * the prompt are read to see), computing by `machine`; without a machine or a store it is r*. Where loading a chunk is slower than computing it, chunks are computed inline
  * (BLEND_SOURCE_COMPUTED), and the ring of layers in flight grows with the reader's lag. With
- * check_layers, and in blend_plan_create, whose host computes, nothing is chosen. The info has the
- * ratio in force. */
+ * check_layers nothing is chosen. In blend_plan_create it is right as far as the host computes as
+ * fast as `machine`. The info has the ratio in force. */
 #define BLEND_RATIO_AUTO (-1.0)
 
 BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t struct_size);

@@ -30,14 +30,17 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     auto handle = std::make_unique<blend_plan>();
     handle->verdict = blend::capi::verdict_of(request);
     std::shared_ptr<blend::ChunkStore> chunks;
+    std::shared_ptr<blend::ReadMeter> reads;
     if (store != nullptr) {
       handle->runtime = store->runtime;
       chunks = store->store;
+      reads = store->reads;
     }
-    BLEND_ASSIGN(handle->plan, blend::StepPlan::create(
-                                   model->description, std::move(chunks), request.store.read_only,
-                                   request.store.kv_dtype, request.segments,
-                                   std::move(request.options), std::move(request.watch)));
+    BLEND_ASSIGN(
+        handle->plan,
+        blend::StepPlan::create(model->description, std::move(chunks), std::move(reads),
+                                request.store.read_only, request.store.kv_dtype, request.segments,
+                                std::move(request.options), std::move(request.watch)));
     *out = handle.release();
     return Status::ok();
   });

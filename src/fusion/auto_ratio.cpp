@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "fusion/clock.h"
+
 namespace blend {
 namespace {
 
@@ -57,6 +59,41 @@ double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const Prefil
   shape = shape_of(plan, check_layer, n_layers);
   const double load_s = static_cast<double>(shape.load_bytes) / bytes_per_s;
   return choose_ratio(least, hidden_ratio(shape, prefill_s, load_s));
+}
+
+namespace {
+
+// Enough to time, little beside any prompt's whole load.
+constexpr uint64_t kProbeBytes = 4ull << 20;
+
+// Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
+void probe(const Plan& plan, uint32_t check_layer, uint32_t n_layers, ReadMeter& reads) {
+  uint64_t bytes = 0;
+  const Stopwatch clock;
+  for (const PlannedSegment& s : plan.segments) {
+    if (stored_bytes(s, check_layer) == 0) continue;
+    auto buffer = AlignedBuffer::allocate(s.chunk->meta().shape.layer_bytes());
+    if (!buffer.is_ok()) return;
+    for (uint32_t layer = check_layer; layer < n_layers && bytes < kProbeBytes; ++layer) {
+      if (!s.chunk->read_layer(layer, buffer->data()).is_ok()) return;
+      bytes += s.chunk->meta().shape.layer_bytes();
+    }
+  }
+  reads.add(bytes, clock.now_ns());
+}
+
+}  // namespace
+
+bool choose_by_cost(ReadMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
+                    Schedule& checks) {
+  if (options.auto_ratio == nullptr || reads == nullptr || checks.empty()) return false;
+  if (!options.check_layers.empty()) return false;
+  Check& check = checks.front();
+  if (reads->bytes_per_s() == 0.0) probe(plan, check.layer, n_layers, *reads);
+  const double bytes_per_s = reads->bytes_per_s();
+  if (bytes_per_s == 0.0) return false;
+  check.ratio = control(plan, check.layer, n_layers, *options.auto_ratio, bytes_per_s, check.ratio);
+  return true;
 }
 
 }  // namespace blend

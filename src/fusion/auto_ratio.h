@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "control/cost_model.h"
+#include "control/read_meter.h"
 #include "fusion/plan.h"
 
 namespace blend {
@@ -16,5 +17,11 @@ FuseShape shape_of(const Plan& plan, uint32_t check_layer, uint32_t n_layers);
 // loaded are computed: their sources leave the plan. bytes_per_s > 0.
 double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const PrefillTimes& prefill,
                double bytes_per_s, double least);
+
+// BLEND_RATIO_AUTO: puts the ratio into `checks`, which holds the least one. False where there is
+// nothing to choose (no check, a schedule of the host's) or nothing to choose by (no machine, no
+// store). A store that nothing was read from yet is asked for a few layers of the plan.
+bool choose_by_cost(ReadMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
+                    Schedule& checks);
 
 }  // namespace blend

@@ -27,17 +27,6 @@ Status check_prompt(const SelectionPolicy* policy, const Plan& plan) {
           "BLEND_POLICY_QUESTION needs a prompt whose last segment is a question with tokens"};
 }
 
-// BLEND_RATIO_AUTO: false where there is nothing to choose, or nothing to choose by.
-bool choose_by_cost(const StoreAccess& store, const FuseOptions& options, uint32_t n_layers,
-                    Plan& plan, Schedule& checks) {
-  if (options.auto_ratio == nullptr || store.reads == nullptr || checks.empty()) return false;
-  const double bytes_per_s = store.reads->bytes_per_s();
-  if (!options.check_layers.empty() || bytes_per_s == 0.0) return false;
-  Check& check = checks.front();
-  check.ratio = control(plan, check.layer, n_layers, *options.auto_ratio, bytes_per_s, check.ratio);
-  return true;
-}
-
 // A sequence lent to a pass: however the pass ends, by an exception too, the owner has it again
 // unless it was kept.
 class Loan {
@@ -109,7 +98,7 @@ Status Batch::prepare(Prompt& p, std::span<const int32_t> resident) {
                                         options, lookup_);
   BLEND_ASSIGN(p.plan, p.planner->build(p.job->segments, resident, p.job->watch));
   BLEND_RETURN_IF_ERROR(check_prompt(p.policy.get(), p.plan));
-  p.ratio_chosen = choose_by_cost(store_, options, n_layers_, p.plan, p.checks);
+  p.ratio_chosen = choose_by_cost(store_.reads, options, n_layers_, p.plan, p.checks);
   p.plan_ns = clock_.now_ns() - begin - p.plan.miss_ns;
   return Status::ok();
 }

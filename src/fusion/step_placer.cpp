@@ -104,6 +104,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
   const Correction* correction = nullptr;
   if (corrector_ != nullptr && layer > corrector_->check_layer()) {
     BLEND_ASSIGN(correction, corrector_->at(layer));
+    account.n_corrected = corrector_->n_rows();
     account.correct_ns = clock_.now_ns() - begin;
   }
   BLEND_RETURN_IF_ERROR(

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "fusion/account.h"
+#include "fusion/auto_ratio.h"
 #include "fusion/checks.h"
 #include "fusion/stored_rows.h"
 
@@ -33,7 +34,8 @@ bool StepPlan::forked() const { return getpid() != process_; }
 
 Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDescription> model,
                                                    std::shared_ptr<ChunkStore> store,
-                                                   bool read_only, DType kv_dtype,
+                                                   std::shared_ptr<ReadMeter> reads, bool read_only,
+                                                   DType kv_dtype,
                                                    const std::vector<Segment>& segments,
                                                    FuseOptions options, Watch watch) {
   BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));
@@ -54,6 +56,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
   BLEND_ASSIGN(p->checks_, checks_of(p->policy_.get(), p->options_, p->n_layers_));
   BLEND_RETURN_IF_ERROR(check_drift(p->options_, p->checks_));
   BLEND_ASSIGN(p->plan_, p->planner_.build(segments, {}, p->watch_));
+  p->ratio_chosen_ = choose_by_cost(reads.get(), p->options_, p->n_layers_, p->plan_, p->checks_);
   BLEND_ASSIGN(p->rope_, p->model_->rope(p->plan_.n_rows()));
   p->plan_ns_ = p->clock_.now_ns() - p->plan_.miss_ns;
   BLEND_RETURN_IF_ERROR(p->begin());
@@ -70,7 +73,7 @@ Status StepPlan::begin() {
   out_.deviation.assign(plan_.n_rows(), 0.0f);
   out_.selected.clear();
   out_.layers.assign(n_layers_, blend_layer_info{});
-  select_ns_ = correct_ns_ = 0;
+  select_ns_ = correct_ns_ = n_corrected_ = 0;
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
 
@@ -178,6 +181,7 @@ Status StepPlan::synchronize(uint32_t layer) {
   account.stall_ns = placed.stall_ns;
   account.place_ns = placed.place_ns;
   correct_ns_ += placed.correct_ns;
+  n_corrected_ = placed.n_corrected;
   synchronized_ = true;
   return Status::ok();
 }
@@ -315,10 +319,12 @@ void StepPlan::refresh_account() {
   info.select_ns = select_ns_;
   info.correct_ns = correct_ns_;
   info.ring_depth = loads_ ? kRingDepth : 0;
-  if (corrector_ != nullptr && layer_ > corrector_->check_layer()) {
-    info.n_rows_corrected = corrector_->n_rows();
-    if (info.n_rows_corrected > 0) info.flags |= BLEND_FUSION_CORRECTED;
+  if (ratio_chosen_) {
+    info.ratio = checks_.front().ratio;
+    info.flags |= BLEND_FUSION_RATIO_CHOSEN;
   }
+  info.n_rows_corrected = n_corrected_;
+  if (n_corrected_ > 0) info.flags |= BLEND_FUSION_CORRECTED;
   info.ttft_ns = committed_ns;
   // The host's own time: placing runs beside it.
   info.compute_ns = 0;

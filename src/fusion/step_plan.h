@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "control/read_meter.h"
 #include "engine/model_description.h"
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
@@ -26,9 +27,11 @@ namespace blend {
 // One thread at a time; the getters may run concurrently with each other.
 class StepPlan {
  public:
-  // `store` may be null where the options allow it; `watch` is asked and told during every call.
+  // `store` and `reads` may be null where the options allow it; `watch` is asked and told during
+  // every call.
   static Result<std::unique_ptr<StepPlan>> create(std::shared_ptr<const ModelDescription> model,
-                                                  std::shared_ptr<ChunkStore> store, bool read_only,
+                                                  std::shared_ptr<ChunkStore> store,
+                                                  std::shared_ptr<ReadMeter> reads, bool read_only,
                                                   DType kv_dtype,
                                                   const std::vector<Segment>& segments,
                                                   FuseOptions options, Watch watch);
@@ -86,6 +89,7 @@ class StepPlan {
   const Stopwatch clock_;
   std::unique_ptr<SelectionPolicy> policy_;  // null: full, reuse
   Schedule checks_;
+  bool ratio_chosen_ = false;  // by the controller
   Planner planner_;
   Plan plan_;
   uint64_t plan_ns_ = 0;
@@ -109,6 +113,7 @@ class StepPlan {
   std::shared_ptr<const RopeTable> rope_;
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   uint64_t correct_ns_ = 0;
+  uint64_t n_corrected_ = 0;            // rows
   std::unique_ptr<StepPlacer> placer_;  // its thread ends first
 };
 

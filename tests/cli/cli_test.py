@@ -161,6 +161,31 @@ class CliTest(unittest.TestCase):
         self.assertLessEqual(fusion["n_rows_selected"], fusion["n_rows_reused"])
         self.assertAlmostEqual(fusion["n_rows_selected"] / max(movable, 1), 0.25, delta=0.1)
 
+    def test_several_questions_share_their_chunks(self):
+        self.precompute()
+        questions = ["who sat", "who ran", "what is it"]
+        asked = [a for q in questions for a in ("--question", q)]
+        command = ["ask", *self.place, "--docs", self.docs, *CHUNK, "--max-tokens", "4"]
+        out = json.loads(self.blend(*command, *asked, "--json").stdout)
+        self.assertEqual([one["question"] for one in out], questions)
+        self.assertGreater(out[0]["fusion"]["bytes_loaded"], 0)
+        self.assertEqual(out[1]["fusion"]["bytes_loaded"], 0)
+        self.assertEqual(out[1]["fusion"]["bytes_shared"], out[0]["fusion"]["bytes_loaded"])
+        for question, one in zip(questions, out):
+            alone = json.loads(self.blend(*command, "--question", question, "--json").stdout)
+            self.assertEqual(alone["answer"], one["answer"])
+        text = self.blend(*command, *asked, "--quiet").stdout
+        self.assertEqual([line[2:] for line in text.splitlines() if line.startswith("> ")], questions)
+
+    def test_ratio_auto_asks_the_machine(self):
+        self.precompute()
+        machine = os.path.join(self.dir, "machine.txt")
+        fusion = self.ask("--ratio", "auto", "--machine", machine)["fusion"]
+        self.assertTrue(os.path.exists(machine))
+        self.assertGreaterEqual(fusion["ratio"], 0.15)
+        self.assertEqual(self.ask("--ratio", "auto")["fusion"]["ratio"], 0.15)
+        self.blend("ask", *self.place, "--docs", self.docs, "--question", "x", "--ratio", "2", code=2)
+
     def test_compare(self):
         out = self.ask("--compare", "--kv-dtype", "f32")
         rows = {row["policy"]: row for row in out["compare"]}

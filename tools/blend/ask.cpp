@@ -21,12 +21,13 @@ struct Options {
   std::string model;
   StoreOptions store;
   CorpusOptions corpus;
-  std::string question;
+  std::vector<std::string> questions;
   std::string question_template = kDefaultQuestionTemplate;
   std::string policy = "hkvd";
   std::string metric = "v";
-  double ratio = 0;  // these two: set from the library's defaults
+  std::string ratio;  // a number or "auto"; these two: set from the library's defaults
   uint32_t check_layer = 0;
+  std::string machine;
   std::string norm = "l2";
   bool relative = false;
   std::string check_layers;
@@ -48,12 +49,16 @@ const Choices kOnMiss = {{"precompute", BLEND_MISS_PRECOMPUTE},
                          {"compute", BLEND_MISS_COMPUTE},
                          {"fail", BLEND_MISS_FAIL}};
 
+double ratio_of(const Options& options) {
+  return options.ratio == "auto" ? BLEND_RATIO_AUTO : std::stod(options.ratio);
+}
+
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
-                            const Options& options) {
+                            const Options& options, const std::string& question) {
   blendpp::Prompt prompt;
   if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
   for (const Chunk& chunk : corpus.chunks) prompt.chunk(chunk.tokens);
-  prompt.question(model.tokenize(question_text(options.question_template, options.question)));
+  prompt.question(model.tokenize(question_text(options.question_template, question)));
   return prompt;
 }
 
@@ -84,8 +89,11 @@ Choice choice_of(const Options& options, const blendpp::Model& model) {
   if (!options.check_layers.empty()) {
     choice.check_layers = parse_check_layers(options.check_layers);
   } else if (options.checks > 1) {
+    if (options.ratio == "auto") {
+      throw CommandError(kExitUsage, "--checks: give a --ratio to fall around, not auto");
+    }
     choice.check_layers =
-        model.falling_check_layers(options.ratio, options.check_layer, options.checks);
+        model.falling_check_layers(ratio_of(options), options.check_layer, options.checks);
   }
   return choice;
 }
@@ -101,7 +109,7 @@ blendpp::FuseOptions fuse_options(const Options& options, const Choice& choice,
   };
   if (holds("--policy")) fuse.policy = choice.policy.policy;
   if (holds("--metric")) fuse.metric = value_of(metric_choices(), options.metric);
-  if (holds("--ratio")) fuse.ratio = options.ratio;
+  if (holds("--ratio")) fuse.ratio = ratio_of(options);
   if (holds("--check-layer")) fuse.check_layer = options.check_layer;
   fuse.terms = choice.policy.terms.data();
   fuse.n_terms = choice.policy.terms.size();
@@ -142,57 +150,120 @@ Answer generate(blendpp::Fusion& fusion, const Options& options) {
   return answer;
 }
 
+// One question and what became of it.
+struct Turn {
+  std::string question;
+  blendpp::Prompt prompt;
+  blendpp::FuseOptions fuse;
+  std::unique_ptr<blendpp::Fusion> fusion;
+  FusionReport report;
+  Answer answer;
+  Comparison comparison;
+};
+
+// Several questions over the same documents are fused together: their chunks are loaded once.
+void fuse_all(const blendpp::Model& model, const blendpp::Store& store, std::vector<Turn>& turns) {
+  ProgressBar bar("Fusing");
+  turns.front().fuse.on_progress = bar.callback();  // all go in step
+  if (turns.size() == 1) {
+    Turn& only = turns.front();
+    only.fusion = std::make_unique<blendpp::Fusion>(model, &store, only.prompt, only.fuse);
+  } else {
+    blendpp::Batch batch;
+    for (const Turn& turn : turns) batch.add(turn.prompt, turn.fuse);
+    std::vector<blendpp::Batch::Outcome> outcomes = batch.fuse(model, &store);
+    for (size_t i = 0; i < turns.size(); ++i) {
+      if (outcomes[i].error) throw *outcomes[i].error;
+      turns[i].fusion = std::move(outcomes[i].fusion);
+    }
+  }
+  turns.front().fuse.on_progress = nullptr;  // its bar is gone
+  for (Turn& turn : turns) turn.report = report_of(*turn.fusion);
+}
+
+nlohmann::json turn_json(const Turn& turn, const Options& options) {
+  nlohmann::json out = {{"answer", turn.answer.text},
+                        {"n_generated", turn.answer.generated.n_tokens},
+                        {"stopped", turn.answer.generated.by_stop_token},
+                        {"fusion", report_json(turn.report)}};
+  if (options.compare) out["compare"] = comparison_json(turn.comparison);
+  return out;
+}
+
+void print_turn(const Turn& turn, const Options& options) {
+  if (options.quiet) return;
+  std::cout << '\n' << summary_text(turn.report);
+  if (options.layers) std::cout << '\n' << layers_text(turn.report);
+  if (options.compare) std::cout << '\n' << comparison_text(turn.comparison);
+}
+
 void run(const Options& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus);
-  const blendpp::Prompt prompt = make_prompt(model, corpus, options);
-  check_length(model, corpus, prompt);
+  std::vector<Turn> turns(options.questions.size());
+  for (size_t i = 0; i < turns.size(); ++i) {
+    turns[i].question = options.questions[i];
+    turns[i].prompt = make_prompt(model, corpus, options, turns[i].question);
+    check_length(model, corpus, turns[i].prompt);
+  }
   const blendpp::Store store = open_store(ctx, options.store);
-
+  std::unique_ptr<blendpp::Machine> machine;
+  if (!options.machine.empty()) {
+    machine = std::make_unique<blendpp::Machine>(model, options.machine);
+  }
   const Choice choice = choice_of(options, model);
-  blendpp::FuseOptions fuse =
-      fuse_options(options, choice, corpus, prompt, model.info().context_length);
-  Answer answer;
-  const FusionReport report = [&] {
-    blendpp::Fusion fusion = [&] {
-      ProgressBar bar("Fusing");
-      fuse.on_progress = bar.callback();
-      return blendpp::Fusion(model, &store, prompt, fuse);
-    }();
-    fuse.on_progress = nullptr;  // its bar is gone
-    FusionReport made = report_of(fusion);
-    answer = generate(fusion, options);
-    return made;
-  }();
-
-  // What the fuse stored in the background is on disk before the comparison loads it.
-  store.flush();
-  Comparison comparison;
-  if (options.compare) {
-    ProgressBar bar("Comparing");
-    comparison = compare(model, store, prompt, fuse, fuse.reserve_tokens);
+  for (Turn& turn : turns) {
+    turn.fuse = fuse_options(options, choice, corpus, turn.prompt, model.info().context_length);
+    if (machine != nullptr) turn.fuse.machine = machine->get();
   }
-
-  if (options.common.json) {
-    nlohmann::json out = {{"answer", answer.text},
-                          {"n_generated", answer.generated.n_tokens},
-                          {"stopped", answer.generated.by_stop_token},
-                          {"fusion", report_json(report)}};
-    if (options.compare) out["compare"] = comparison_json(comparison);
-    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-    return;
+  fuse_all(model, store, turns);
+  const bool several = turns.size() > 1;
+  for (Turn& turn : turns) {
+    if (several && !options.common.json) {
+      std::cout << (&turn == &turns.front() ? "" : "\n") << "> " << turn.question << '\n';
+    }
+    turn.answer = generate(*turn.fusion, options);
+    turn.fusion.reset();
+    // What the fuse stored in the background is on disk before the comparison loads it.
+    store.flush();
+    if (options.compare) {
+      ProgressBar bar("Comparing");
+      turn.comparison = compare(model, store, turn.prompt, turn.fuse, turn.fuse.reserve_tokens);
+    }
+    if (options.common.json) continue;
+    std::cout << '\n';
+    print_turn(turn, options);
   }
-  std::cout << '\n';
-  if (options.quiet) return;
-  std::cout << '\n' << summary_text(report);
-  if (options.layers) std::cout << '\n' << layers_text(report);
-  if (options.compare) std::cout << '\n' << comparison_text(comparison);
+  if (!options.common.json) return;
+  nlohmann::json out;
+  if (several) {
+    for (const Turn& turn : turns) {
+      nlohmann::json one = turn_json(turn, options);
+      one["question"] = turn.question;
+      out.push_back(std::move(one));
+    }
+  } else {
+    out = turn_json(turns.front(), options);
+  }
+  std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+}
+
+// CLI11 validator: a share, or the word that leaves it to the controller.
+std::string check_ratio(const std::string& text) {
+  if (text == "auto") return {};
+  try {
+    size_t end = 0;
+    const double ratio = std::stod(text, &end);
+    if (end == text.size() && ratio >= 0.0 && ratio <= 1.0) return {};
+  } catch (const std::exception&) {  // said below
+  }
+  return "'" + text + "' is neither a number from 0 to 1 nor auto";
 }
 
 void add_fuse_options(CLI::App& command, Options& options) {
   const blendpp::FuseOptions defaults;
-  options.ratio = defaults.ratio;
+  options.ratio = format("%g", defaults.ratio);
   options.check_layer = defaults.check_layer;
   command
       .add_option("--policy", options.policy,
@@ -204,9 +275,18 @@ void add_fuse_options(CLI::App& command, Options& options) {
   command.add_option("--metric", options.metric, "Deviation of v, k or kv")
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->capture_default_str();
-  command.add_option("--ratio", options.ratio, "Share of the reused rows that is recomputed")
-      ->check(CLI::Range(0.0, 1.0))
+  command
+      .add_option("--ratio", options.ratio,
+                  "Share of the reused rows that is recomputed; auto: what hides behind loading, "
+                  "by --machine")
+      ->check(check_ratio)
+      ->type_name("R")
       ->capture_default_str();
+  command
+      .add_option("--machine", options.machine,
+                  "How fast this machine computes, for --ratio auto: the file of blend advise "
+                  "(measured now if it is not there)")
+      ->type_name("FILE");
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
@@ -261,8 +341,12 @@ void register_ask(CLI::App& app) {
   add_model_path(*command, options->model);
   add_store_options(*command, options->store);
   add_corpus_options(*command, options->corpus, false);
-  command->add_option("--question", options->question, "The question")
+  command
+      ->add_option("--question", options->questions,
+                   "The question; given several times, the prompts are fused in one batch")
       ->required()
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->type_name("TEXT");
   command
       ->add_option("--question-template", options->question_template,

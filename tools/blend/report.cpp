@@ -206,6 +206,11 @@ nlohmann::json report_json(const FusionReport& report) {
       {"n_hits", info.n_hits},
       {"n_misses", info.n_misses},
       {"bytes_loaded", info.bytes_loaded},
+      {"bytes_shared", info.bytes_shared},
+      {"ring_depth", info.ring_depth},
+      {"prepare_ns", info.prepare_ns},
+      {"stall_ns", info.stall_ns},
+      {"other_ns", info.other_ns},
       {"ttft_ns", info.ttft_ns},
       {"plan_ns", info.plan_ns},
       {"miss_ns", info.miss_ns},
@@ -226,6 +231,8 @@ nlohmann::json report_json(const FusionReport& report) {
                              {"compute_begin_ns", layer.compute_begin_ns},
                              {"compute_end_ns", layer.compute_end_ns},
                              {"wait_ns", layer.wait_ns},
+                             {"stall_ns", layer.stall_ns},
+                             {"select_ns", layer.select_ns},
                              {"place_ns", layer.place_ns}});
   }
   out["segments"] = nlohmann::json::array();
