@@ -179,9 +179,9 @@ class CliTest(unittest.TestCase):
 
     def test_ratio_auto_asks_the_machine(self):
         self.precompute()
-        machine = os.path.join(self.dir, "machine.txt")
+        machine = self.dir / "machine.txt"
         fusion = self.ask("--ratio", "auto", "--machine", machine)["fusion"]
-        self.assertTrue(os.path.exists(machine))
+        self.assertTrue(machine.exists())
         self.assertGreaterEqual(fusion["ratio"], 0.15)
         self.assertEqual(self.ask("--ratio", "auto")["fusion"]["ratio"], 0.15)
         self.blend("ask", *self.place, "--docs", self.docs, "--question", "x", "--ratio", "2", code=2)
