@@ -129,10 +129,15 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t kv_dim = rows.n_kv_heads * rows.head_dim;
   const uint32_t pos =
       rows.pos != nullptr ? rows.pos[row] : rows.first + static_cast<uint32_t>(row);
+  const float* drift = nullptr;
+  if (rows.drift != nullptr && rows.drift_row[row] != kNoDrift) {
+    drift = rows.drift + size_t{rows.drift_row[row]} * 2 * kv_dim;
+  }
   for (uint32_t i = threadIdx.x; i < 2 * kv_dim; i += kThreads) {
     const bool is_k = i < kv_dim;
     const uint32_t j = is_k ? i : i - kv_dim, d = j % rows.head_dim;
-    const Source<kFrom> source{is_k ? rows.k : rows.v, row * kv_dim + (j - d), nullptr};
+    const Source<kFrom> source{is_k ? rows.k : rows.v, row * kv_dim + (j - d),
+                               drift == nullptr ? nullptr : drift + (is_k ? 0 : kv_dim) + (j - d)};
     const float value =
         is_k && rows.sin_sign != 0 ? rotated(rope, pos, rows.sin_sign, d, source) : source(d);
     void* const out = is_k ? out_k : out_v;

@@ -96,6 +96,8 @@ struct HostRows {
   uint32_t first = 0;
   float sin_sign = 0.0f;
   const uint8_t* skip = nullptr;  // device [n]: rows with skip[i] != 0 are left alone; or null
+  const float* drift = nullptr;   // device f32 [.., 2 * kv_dim], as in PlacedRows
+  const uint32_t* drift_row = nullptr;  // device [n]: row of drift for row i, or UINT32_MAX
 };
 // out_k, out_v: rows at out_stride elements of type `to`.
 void turn_rows(const HostRows& rows, const RopeView& rope, void* out_k, void* out_v, DType to,

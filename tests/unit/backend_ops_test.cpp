@@ -733,7 +733,7 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
     std::vector<uint8_t> skip(50, 0);
     for (uint8_t& s : skip) s = number(0, 4) == 0 ? 1 : 0;
     const StoredRun run{k->bytes.data(), v->bytes.data(), dtype, static_cast<uint32_t>(n), first};
-    ASSERT_TRUE(backend_->place_host(host_kv, *rope, {&run, 1}, skip.data()).is_ok());
+    ASSERT_TRUE(backend_->place_host(host_kv, *rope, {&run, 1}, skip.data(), nullptr).is_ok());
     const auto untouched = [&](size_t row) {
       return hk[row * dim * 4] == std::byte{0x55} && hv[row * dim * 4] == std::byte{0x55};
     };
@@ -742,7 +742,18 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
       ASSERT_EQ(untouched(row), !placed) << row;
     }
     std::fill(skip.begin(), skip.end(), uint8_t{0});
-    ASSERT_TRUE(backend_->place_host(host_kv, *rope, {&run, 1}, nullptr).is_ok());
+    // Every other row with something added, every third of them with the same.
+    const size_t n_added = 3;
+    const std::vector<float> more = normal(n_added * 2 * kv_dim);
+    Owned added =
+        make_tensor(more, static_cast<int64_t>(n_added), static_cast<int64_t>(2 * kv_dim));
+    std::vector<uint32_t> added_row(50, Correction::kNone);
+    for (uint32_t row = 0; row < 50; row += 2) added_row[row] = row / 2 % n_added;
+    const Correction correction{added.tensor, added_row.data()};
+    const bool corrects = round % 4 == 1 || round % 4 == 2;
+    ASSERT_TRUE(
+        backend_->place_host(host_kv, *rope, {&run, 1}, nullptr, corrects ? &correction : nullptr)
+            .is_ok());
     // Back again: K turned back from its positions.
     HostKv from = host_kv;
     from.k += size_t{first} * dim * 4;
@@ -756,6 +767,10 @@ TEST_P(BackendOps, HostRowsThereAndBack) {
       const auto at = static_cast<int64_t>(i * kv_dim), size = static_cast<int64_t>(kv_dim);
       want.insert(want.end(), k->values.begin() + at, k->values.begin() + at + size);
       want.insert(want.end(), v->values.begin() + at, v->values.begin() + at + size);
+      const uint32_t from_row = added_row[first + i];
+      for (size_t e = 0; corrects && from_row != Correction::kNone && e < 2 * kv_dim; ++e) {
+        want[i * 2 * kv_dim + e] += static_cast<double>(more[from_row * 2 * kv_dim + e]);
+      }
     }
     ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
     if (host_kv.rotated && first > 0) {

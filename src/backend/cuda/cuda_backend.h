@@ -72,7 +72,7 @@ class CudaBackend final : public Backend {
   Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                    Tensor kv) override;
   Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
-                    const uint8_t* skip) override;
+                    const uint8_t* skip, const Correction* correction) override;
 
  private:
   CudaBackend(std::unique_ptr<Device> device, ThreadPool& pool)

@@ -66,7 +66,8 @@ Status CudaBackend::read_host(const HostKv& src, const RopeTable& rope, const ui
 }
 
 Status CudaBackend::place_host(const HostKv& dst, const RopeTable& rope,
-                               std::span<const StoredRun> runs, const uint8_t* skip) {
+                               std::span<const StoredRun> runs, const uint8_t* skip,
+                               const Correction* correction) {
   const auto& table = static_cast<const CudaRopeTable&>(rope);
   const size_t kv_dim = dst.kv_dim(), size = size_of(dst.dtype), head_bytes = dst.head_dim * size;
   const auto scope = enter();
@@ -81,6 +82,10 @@ Status CudaBackend::place_host(const HostKv& dst, const RopeTable& rope,
     if (skip != nullptr) {
       BLEND_ASSIGN(skipped, stager_->upload(skip + run.first, run.n_rows));
     }
+    Memory drift_row;
+    if (correction != nullptr) {
+      BLEND_ASSIGN(drift_row, stager_->upload(correction->row + run.first, run.n_rows));
+    }
     {
       BLEND_ASSIGN(const Stager::Rows staged, stager_->stage({&run, 1}, kv_dim));
       k::HostRows turned;
@@ -93,6 +98,10 @@ Status CudaBackend::place_host(const HostKv& dst, const RopeTable& rope,
       turned.first = run.first;
       turned.sin_sign = dst.rotated ? 1.0f : 0.0f;
       turned.skip = skipped.as<uint8_t>();
+      if (correction != nullptr) {
+        turned.drift = static_cast<const float*>(correction->kv.data);
+        turned.drift_row = drift_row.as<uint32_t>();
+      }
       k::turn_rows(turned, table.view(), out.as<std::byte>(), out.as<std::byte>() + plane,
                    dst.dtype, kv_dim, bad.as<unsigned long long>(), stream());
       BLEND_RETURN_IF_ERROR(check_launch("place_host"));
