@@ -264,6 +264,24 @@ TEST_F(WithProfile, FlagsSayWhatItVouchesFor) {
   EXPECT_EQ(flags(how), BLEND_FUSION_UNTRUSTED);
 }
 
+TEST_F(WithProfile, AutomaticRatioIsTheLeastThatCalibrationAllows) {
+  const auto ratio = [&](const FuseCase& how) {
+    const double fused = info(fuse(model_, store_, random_.prompt, how)).ratio;
+    EXPECT_EQ(info(make_plan(model_, store_, random_.prompt, how)).ratio, fused);
+    return fused;
+  };
+  FuseCase how = hkvd(profile_, drift_, BLEND_RATIO_AUTO);
+  EXPECT_EQ(ratio(how), 0.1);
+  how.correction = BLEND_CORRECTION_OFF;  // plain fusing was not measured
+  EXPECT_EQ(ratio(how), 0.15);
+  how.correction = BLEND_CORRECTION_AUTO;
+  how.metric = BLEND_METRIC_K;
+  EXPECT_EQ(ratio(how), 0.15);
+  how.metric = BLEND_METRIC_V;
+  how.profile = nullptr;
+  EXPECT_EQ(ratio(how), 0.15);
+}
+
 TEST_F(WithProfile, MapsOfAnotherPrefixOrLayerAreNotApplied) {
   FuseCase how = hkvd(profile_, drift_, 0.1);
   how.chunk_prefix = {};
