@@ -6,9 +6,10 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)     # SIMD with run-time dispatch
 pkg_check_modules(lmdb REQUIRED IMPORTED_TARGET lmdb)      # the chunk store
 pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)  # checksums
+pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)  # reads past the page cache
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)   # the lossless codec
 
 add_library(blend_dependencies INTERFACE)
 target_link_libraries(blend_dependencies INTERFACE
   DNNL::dnnl OpenSSL::Crypto PkgConfig::hwy PkgConfig::lmdb PkgConfig::xxhash
-  PkgConfig::zstd)
+  PkgConfig::uring PkgConfig::zstd)

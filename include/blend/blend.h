@@ -288,6 +288,13 @@ typedef struct blend_store blend_store;
 #define BLEND_CODEC_INT8 3u    /* 8 bits: K has a scale per channel, V per token and head */
 #define BLEND_CODEC_INT4 4u    /* 4 bits in groups of 32: of K along tokens, of V along channels */
 
+/* How layers are read from the disk. What the page cache holds is taken from there unless a mode
+ * other than AUTO is asked for. */
+#define BLEND_READ_AUTO 0u    /* the first of these that works here, tried at open */
+#define BLEND_READ_URING 1u   /* io_uring past the page cache (O_DIRECT) */
+#define BLEND_READ_THREADS 2u /* a few threads that read past the page cache */
+#define BLEND_READ_MAPPED 3u  /* copies from the map, fetched ahead by the kernel */
+
 #define BLEND_STORE_READ_ONLY 1u
 #define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
 
@@ -301,7 +308,7 @@ typedef struct blend_store_options {
                            writer down, nothing is dropped */
   uint32_t codec;       /* BLEND_CODEC_* of what is put without one; with INT8 and INT4 also prefixes
                            and saved fusions come back rounded */
-  uint32_t reserved1;   /* 0 */
+  uint32_t read_mode;   /* BLEND_READ_*; one that does not work here gives UNSUPPORTED */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
@@ -358,7 +365,7 @@ BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk
 
 typedef struct blend_store_stat {
   uint32_t struct_size;
-  uint32_t reserved0;
+  uint32_t read_mode; /* BLEND_READ_URING, _THREADS or _MAPPED: what AUTO found */
   uint64_t n_chunks;
   uint64_t n_tokens;
   uint64_t bytes;      /* of K and V */

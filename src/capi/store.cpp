@@ -106,7 +106,10 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
                                o.kv_dtype);
     }
     BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved1", o.reserved1));
+    if (o.read_mode > BLEND_READ_MAPPED) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "read_mode %u is not a BLEND_READ_ value",
+                               o.read_mode);
+    }
     BLEND_ASSIGN(const std::optional<blend::Codec> codec, blend::capi::read_codec(o.codec));
     if (o.quota_bytes == 0) {
       return {BLEND_E_INVALID_ARGUMENT, "quota_bytes must not be 0; the default is 16 GiB"};
@@ -115,6 +118,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.quota_bytes = o.quota_bytes;
     s.queue_bytes = o.queue_bytes;
     s.codec = codec.value_or(blend::Codec::none);
+    s.read_mode = static_cast<blend::ReadMode>(o.read_mode);
     s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
@@ -176,6 +180,7 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     BLEND_REQUIRE(store);
     BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
     blend_store_stat out{};
+    out.read_mode = static_cast<uint32_t>(s.read_mode);
     out.n_chunks = s.n_chunks;
     out.n_tokens = s.n_tokens;
     out.bytes = s.bytes;

@@ -44,7 +44,7 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   staged_.load_end_ns = all->load_end_ns;
   staged_.stall_ns = all->stall_ns;
   staged_.bytes = staged_.shared_bytes = 0;
-  staged_.chunks.assign(items_.size(), nullptr);
+  staged_.chunks.assign(items_.size(), {});
   for (size_t i = 0; i < items_.size(); ++i) {
     if (layer < first_layers_[i]) continue;
     const size_t item = items_[i];

@@ -7,7 +7,7 @@
 namespace blend {
 namespace {
 
-constexpr size_t kSlotAlignment = 64;  // every chunk's planes start on a cache line
+constexpr size_t kSlotAlignment = 4096;  // direct reads go to whole pages
 
 // How far ahead of the reader the kernel is told to fetch pages.
 constexpr uint32_t kPrefetchLayers = 4;
@@ -27,10 +27,10 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
   for (const Item& item : l->items_) {
     l->first_layer_ = std::min(l->first_layer_, item.first_layer);
     l->offsets_.push_back(slot_bytes);
-    const size_t bytes = item.source->meta().shape.layer_bytes();
+    const size_t bytes = item.source->stage_bytes();
     slot_bytes += (bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment;
   }
-  l->next_staged_ = l->next_released_ = l->first_layer_;
+  l->next_staged_ = l->next_released_ = l->next_started_ = l->first_layer_;
   l->staged_.resize(depth);
   l->fences_.resize(depth);
   for (uint32_t i = 0; i < depth; ++i) {
@@ -71,22 +71,55 @@ void LayerLoader::release(uint32_t layer, std::unique_ptr<Fence> fence) {
   changed_.notify_all();
 }
 
-Status LayerLoader::read_layer(uint32_t layer, StagedLayer& staged, std::byte* slot,
-                               size_t& failed) {
-  staged.chunks.assign(items_.size(), nullptr);
-  staged.bytes = 0;
-  staged.load_begin_ns = clock_.now_ns();
+// All of a layer's reads are under way before the first is waited for.
+void LayerLoader::start_layer(uint32_t layer) {
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
     if (layer < item.first_layer) continue;
     if (layer + kPrefetchLayers < n_layers_) item.source->prefetch(layer + kPrefetchLayers);
+    item.source->start_layer(layer, slot(layer) + offsets_[i]);
+  }
+}
+
+Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
+  StagedLayer& staged = staged_[layer % depth_];
+  staged.chunks.resize(items_.size());
+  staged.bytes = 0;
+  staged.load_begin_ns = clock_.now_ns();
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    staged.chunks[i].clear();
+    if (layer < item.first_layer) continue;
     failed = i;
-    BLEND_RETURN_IF_ERROR(item.source->read_layer(layer, slot + offsets_[i]));
-    staged.chunks[i] = slot + offsets_[i];
+    BLEND_RETURN_IF_ERROR(
+        item.source->finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]));
     staged.bytes += item.source->meta().shape.layer_bytes();
   }
   staged.load_end_ns = clock_.now_ns();
   return Status::ok();
+}
+
+// Starts as many layers as have a free slot, then finishes `layer`.
+Status LayerLoader::stage(uint32_t layer, size_t& failed) {
+  const uint64_t ready_ns = clock_.now_ns();
+  for (;;) {
+    std::unique_ptr<Fence> fence;
+    {
+      std::unique_lock lock(mutex_);
+      const auto free = [&] { return next_started_ < next_released_ + depth_; };
+      // Without one, `layer` itself cannot be there.
+      if (next_started_ == layer) changed_.wait(lock, [&] { return stop_ || free(); });
+      if (stop_) return {BLEND_E_CANCELLED, "the loader ends"};
+      if (next_started_ == n_layers_ || !free()) break;
+      fence = std::move(fences_[next_started_ % depth_]);
+    }
+    if (fence != nullptr) fence->wait();
+    // Only a layer that nothing else was left to read before: the ring had no room.
+    staged_[next_started_ % depth_].stall_ns =
+        next_started_ == layer ? clock_.now_ns() - ready_ns : 0;
+    start_layer(next_started_++);
+  }
+  return finish_layer(layer, failed);
 }
 
 void LayerLoader::reader_main() {
@@ -94,22 +127,11 @@ void LayerLoader::reader_main() {
     const uint32_t end = std::min(n_layers_, item.first_layer + kPrefetchLayers);
     for (uint32_t layer = item.first_layer; layer < end; ++layer) item.source->prefetch(layer);
   }
-  for (uint32_t layer = first_layer_; layer < n_layers_; ++layer) {
-    std::unique_ptr<Fence> fence;
-    const uint64_t ready_ns = clock_.now_ns();
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stop_ || layer < next_released_ + depth_; });
-      if (stop_) return;
-      fence = std::move(fences_[layer % depth_]);
-    }
-    if (fence != nullptr) fence->wait();
+  Status status;
+  for (uint32_t layer = first_layer_; layer < n_layers_ && status.is_ok(); ++layer) {
     size_t failed = 0;
-    Status status;
-    staged_[layer % depth_].stall_ns = clock_.now_ns() - ready_ns;
     try {
-      status = read_layer(layer, staged_[layer % depth_],
-                          static_cast<std::byte*>(slots_[layer % depth_]->data()), failed);
+      status = stage(layer, failed);
     } catch (const std::bad_alloc&) {
       status = Status::out_of_memory();
     }
@@ -123,8 +145,9 @@ void LayerLoader::reader_main() {
       }
     }
     changed_.notify_all();
-    if (!status.is_ok()) return;
   }
+  // Nothing may be written to the slots once this thread has ended.
+  for (const Item& item : items_) item.source->abandon();
 }
 
 }  // namespace blend

@@ -20,7 +20,7 @@ namespace blend {
 
 // One layer of every loaded chunk, ready to be placed.
 struct StagedLayer {
-  std::vector<const std::byte*> chunks;  // [n_chunks]: K | V planes; null where not loaded
+  std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
   uint64_t load_begin_ns = 0;
   uint64_t load_end_ns = 0;
   uint64_t stall_ns = 0;  // the reader stood before it: the ring had no room
@@ -55,13 +55,19 @@ class LayerLoader {
  private:
   LayerLoader(std::vector<Item> items, uint32_t n_layers, uint32_t depth, const Stopwatch& clock);
   void reader_main();
-  Status read_layer(uint32_t layer, StagedLayer& staged, std::byte* slot, size_t& failed);
+  void start_layer(uint32_t layer);
+  Status finish_layer(uint32_t layer, size_t& failed);
+  Status stage(uint32_t layer, size_t& failed);
+  std::byte* slot(uint32_t layer) const {
+    return static_cast<std::byte*>(slots_[layer % depth_]->data());
+  }
 
   const std::vector<Item> items_;
   const uint32_t n_layers_;
   const uint32_t depth_;
   const Stopwatch& clock_;
   uint32_t first_layer_ = 0;
+  uint32_t next_started_ = 0;  // layers below are being read, or were; the reader thread's
   std::vector<size_t> offsets_;                       // of each item inside a slot
   std::vector<std::unique_ptr<DeviceBuffer>> slots_;  // [depth]
   std::vector<StagedLayer> staged_;                   // [depth]

@@ -21,11 +21,10 @@ std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> seg
                                    const StagedLayer& staged) {
   std::vector<StoredRun> runs;
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
-    if (staged.chunks[i] == nullptr) continue;
     const PlannedSegment& s = plan.segments[segments[i]];
-    const ChunkShape& shape = s.chunk->meta().shape;
-    runs.push_back({staged.chunks[i], staged.chunks[i] + shape.plane_bytes(), shape.dtype, s.n_rows,
-                    s.first_row});
+    for (const RowRun& run : staged.chunks[i]) {
+      runs.push_back({run.k, run.v, s.chunk->meta().shape.dtype, run.n, s.first_row + run.first});
+    }
   }
   return runs;
 }
@@ -38,18 +37,21 @@ std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_
   std::vector<StoredRun> runs;
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
     const PlannedSegment& s = plan.segments[segments[i]];
-    if (staged.chunks[i] == nullptr || s.exact) continue;
+    if (s.exact) continue;
     const ChunkShape& shape = s.chunk->meta().shape;
     const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
-    auto at = std::lower_bound(active.begin(), active.end(), s.first_row);
-    const auto end = std::lower_bound(at, active.end(), s.first_row + s.n_rows);
-    while (at != end) {
-      auto stop = at + 1;
-      while (stop != end && *stop == *(stop - 1) + 1) ++stop;
-      const std::byte* const k = staged.chunks[i] + (*at - s.first_row) * row_bytes;
-      runs.push_back({k, k + shape.plane_bytes(), shape.dtype, static_cast<uint32_t>(stop - at),
-                      static_cast<uint32_t>(at - active.begin())});
-      at = stop;
+    for (const RowRun& run : staged.chunks[i]) {
+      const uint32_t first = s.first_row + run.first;
+      auto at = std::lower_bound(active.begin(), active.end(), first);
+      const auto end = std::lower_bound(at, active.end(), first + run.n);
+      while (at != end) {
+        auto stop = at + 1;
+        while (stop != end && *stop == *(stop - 1) + 1) ++stop;
+        const size_t skip = (*at - first) * row_bytes;
+        runs.push_back({run.k + skip, run.v + skip, shape.dtype, static_cast<uint32_t>(stop - at),
+                        static_cast<uint32_t>(at - active.begin())});
+        at = stop;
+      }
     }
   }
   return runs;

@@ -61,6 +61,14 @@ struct ChunkRecord {
   std::byte* v(uint32_t layer) const { return k(layer) + meta.shape.plane_bytes(); }
 };
 
+// Rows of a layer that lie next to each other in memory.
+struct RowRun {
+  const std::byte* k = nullptr;  // [n, kv_dim] of the chunk's dtype
+  const std::byte* v = nullptr;  // [n, kv_dim]
+  uint32_t first = 0;            // of the chunk's rows
+  uint32_t n = 0;
+};
+
 // Where the layers of one chunk are read from: a store's snapshot or a record in memory. Used by
 // one thread at a time; may move between threads.
 class ChunkSource {
@@ -72,6 +80,22 @@ class ChunkSource {
   // Copies [K|V][token][kv_dim] of one layer to `out` (layer_bytes()), verified against its
   // checksum. CORRUPT when it fails: the bytes in `out` are then meaningless.
   virtual Status read_layer(uint32_t layer, std::byte* out) = 0;
+
+  // The same in two steps and without a copy where the source can: start_layer() may begin to read
+  // `layer` into `space`, finish_layer() waits for it, verifies, and gives the layer's rows, in
+  // order, each once, in `space`. A layer that is started must be finished, or all be given up by abandon(), before its space is freed or used again. space:
+  // stage_bytes(), aligned to a page.
+  virtual size_t stage_bytes() const { return meta().shape.layer_bytes(); }
+  virtual void start_layer(uint32_t /*layer*/, std::byte* /*space*/) {}
+  virtual Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {
+    rows.clear();
+    BLEND_RETURN_IF_ERROR(read_layer(layer, space));
+    const ChunkShape& shape = meta().shape;
+    rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
+    return Status::ok();
+  }
+  // Blocks until nothing that was started is under way.
+  virtual void abandon() {}
 };
 
 // A source over a record; prefetch does nothing and reads cannot fail.

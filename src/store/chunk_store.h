@@ -9,6 +9,7 @@
 
 #include "base/cancel.h"
 #include "store/chunk.h"
+#include "store/page_reader.h"
 
 namespace blend {
 
@@ -18,6 +19,7 @@ struct StoreOptions {
   bool read_only = false;
   bool create = true;
   Codec codec = Codec::none;  // of records that do not name one
+  ReadMode read_mode = ReadMode::best;
 };
 
 struct CodecStat {
@@ -35,6 +37,7 @@ struct StoreStat {
   uint64_t quota_bytes = 0;
   // By Codec: chunks, their bytes of K and V before encoding, and as stored.
   std::array<CodecStat, 4> codecs{};
+  ReadMode read_mode = ReadMode::mapped;  // in use: never `best`
   uint64_t hits = 0, misses = 0, damaged = 0, written = 0, write_errors = 0;
 };
 

@@ -10,6 +10,7 @@
 #include "store/chunk_store.h"
 #include "store/lmdb_env.h"
 #include "store/manifest.h"
+#include "store/page_reader.h"
 #include "store/write_back.h"
 
 namespace blend {
@@ -18,8 +19,14 @@ namespace blend {
 struct StoreCommon {
   std::shared_ptr<LmdbEnv> env;
   EventSink events;
+  std::unique_ptr<PageReader> reader;  // null: layers are copied from the map
+  bool cache_first = true;             // but for those that the page cache does not hold
   std::atomic<uint64_t> hits{0}, misses{0}, damaged{0}, written{0}, write_errors{0};
 
+  ~StoreCommon() {
+    // A child has none of the threads that its readers wait for.
+    if (env != nullptr && env->forked()) (void)reader.release();
+  }
   void event(int32_t code, const std::string& message) const {
     if (events) events(code, message);
   }
@@ -37,35 +44,6 @@ struct PieceKey {
   MDB_val val() { return {bytes.size(), bytes.data()}; }
 };
 inline MDB_val id_val(const Sha256& id) { return {id.size(), const_cast<uint8_t*>(id.data())}; }
-
-// Reads the layers of one chunk. Several sources of one transaction may be used by different
-// threads: look-ups take turns, the bytes are copied and checked outside the lock.
-class LmdbSource final : public ChunkSource {
- public:
-  // `txn`, `view` and `mutex` must outlive it.
-  LmdbSource(const Txn& txn, const MapView& view, std::mutex& mutex, Manifest manifest);
-
-  const ChunkMeta& meta() const override { return manifest_.meta; }
-  void prefetch(uint32_t layer) override;
-  Status read_layer(uint32_t layer, std::byte* out) override;
-  // A piece behind the last one, which nothing would ever read.
-  Status check_no_more_pieces();
-
- private:
-  // Copies the stored bytes of a layer to `out` and checks them.
-  Status read_stored(uint32_t layer, std::byte* out);
-  Status corrupt(uint32_t layer, const std::string& why) const;
-  // The bytes of a piece in the map, with the length that it must have.
-  Result<std::span<const std::byte>> piece(uint32_t number);
-
-  const Txn& txn_;
-  const MapView& view_;
-  std::mutex& mutex_;
-  const Manifest manifest_;
-  std::vector<const std::byte*> pieces_;  // found so far
-  AlignedBuffer encoded_;                 // room for an encoded layer
-  CodecScratch scratch_;
-};
 
 class LmdbSnapshot final : public StoreSnapshot {
  public:

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "store/chunk_writer.h"
+#include "store/lmdb_source.h"
 
 namespace blend {
 namespace {
@@ -124,6 +125,7 @@ class LmdbStore final : public ChunkStore {
     s.n_tokens = counters.n_tokens;
     s.bytes = counters.kv_bytes;
     s.codecs = counters.codecs;
+    s.read_mode = common_->reader != nullptr ? common_->reader->mode() : ReadMode::mapped;
     s.file_bytes = env_.file_bytes();
     s.quota_bytes = options_.quota_bytes;
     s.hits = common_->hits.load();
@@ -243,7 +245,7 @@ Status LmdbStore::for_each(bool verify, const Visit& fn) {
       } else {
         meta = manifest->meta;
         if (verify) {
-          LmdbSource source(txn, view, mutex, std::move(manifest.value()));
+          LmdbSource source(txn, view, mutex, nullptr, true, std::move(manifest.value()));
           BLEND_ASSIGN(const AlignedBuffer buffer,
                        AlignedBuffer::allocate(meta.shape.layer_bytes()));
           Status status = source.check_no_more_pieces();
@@ -284,6 +286,9 @@ Result<std::shared_ptr<ChunkStore>> open_lmdb_store(const std::string& path,
                                 map_bytes_for(options.quota_bytes,
                                               std::min(options.quota_bytes, kLargestTransaction))));
   common->events = std::move(events);
+  BLEND_ASSIGN(common->reader, make_page_reader(path + "/data.mdb", common->env->data_fd(),
+                                                options.read_mode));
+  common->cache_first = options.read_mode == ReadMode::best;
   return std::shared_ptr<ChunkStore>(std::make_shared<LmdbStore>(options, std::move(common)));
 }
 

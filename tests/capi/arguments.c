@@ -55,6 +55,9 @@ void arguments_of_open(const fixture* f) {
   s.codec = 5;
   CHECK_SAYS(INVALID, "codec 5", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.codec = BLEND_CODEC_DEFAULT;
+  s.read_mode = 4;
+  CHECK_SAYS(INVALID, "read_mode 4", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
+  s.read_mode = BLEND_READ_AUTO;
   s.flags = BLEND_STORE_NO_CREATE;
   CHECK_SAYS(BLEND_E_NOT_FOUND, "no-store",
              blend_store_open(&store, ctx, path_in(f, "no-store"), &s, &err));

@@ -76,14 +76,14 @@ TEST(LayerLoader, StagesEveryLayerOfEveryChunkInOrder) {
     const StagedLayer& s = **staged;
     ASSERT_EQ(s.chunks.size(), 2u);
     for (size_t i = 0; i < a.meta().shape.layer_bytes(); ++i) {
-      ASSERT_EQ(static_cast<uint32_t>(s.chunks[0][i]), 16 + layer);
+      ASSERT_EQ(static_cast<uint32_t>(s.chunks[0][0].k[i]), 16 + layer);
     }
     if (layer < 2) {
-      EXPECT_EQ(s.chunks[1], nullptr);
+      EXPECT_TRUE(s.chunks[1].empty());
       EXPECT_EQ(s.bytes, a.meta().shape.layer_bytes());
     } else {
       for (size_t i = 0; i < b.meta().shape.layer_bytes(); ++i) {
-        ASSERT_EQ(static_cast<uint32_t>(s.chunks[1][i]), 32 + layer);
+        ASSERT_EQ(static_cast<uint32_t>(s.chunks[1][0].k[i]), 32 + layer);
       }
       EXPECT_EQ(s.bytes, a.meta().shape.layer_bytes() + b.meta().shape.layer_bytes());
     }
@@ -103,7 +103,7 @@ TEST(LayerLoader, ReadsAheadWhileALayerIsHeldAndStopsAtTheRingsEnd) {
   EXPECT_TRUE(a.wait_read(3));  // layers 1 and 2 while 0 is held
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   EXPECT_EQ(a.n_read(), 3u);  // slot 0 is ours: layer 3 must wait
-  EXPECT_EQ(static_cast<uint32_t>((*staged)->chunks[0][0]), 16u);
+  EXPECT_EQ(static_cast<uint32_t>((*staged)->chunks[0][0].k[0]), 16u);
   loader->release(0);
   EXPECT_TRUE(a.wait_read(4));
 }
@@ -145,7 +145,7 @@ TEST(LayerLoader, StartsAtTheFirstLayerThatAnyChunkNeeds) {
   auto loader = start({{&a, 3}, {&b, 4}}, 2, clock);
   auto staged = loader->acquire(3);
   ASSERT_TRUE(staged.is_ok());
-  EXPECT_EQ((*staged)->chunks[1], nullptr);
+  EXPECT_TRUE((*staged)->chunks[1].empty());
   EXPECT_EQ(a.prefetched().count(2), 0u);
 }
 

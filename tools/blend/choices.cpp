@@ -39,6 +39,14 @@ const Choices& codec_choices() {
   return kCodecs;
 }
 
+const Choices& read_choices() {
+  static const Choices kModes = {{"auto", BLEND_READ_AUTO},
+                                 {"io_uring", BLEND_READ_URING},
+                                 {"threads", BLEND_READ_THREADS},
+                                 {"mapped", BLEND_READ_MAPPED}};
+  return kModes;
+}
+
 std::vector<std::string> names_of(const Choices& choices) {
   std::vector<std::string> names;
   for (const auto& choice : choices) names.push_back(choice.first);

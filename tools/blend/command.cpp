@@ -64,6 +64,10 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
       ->capture_default_str();
   add_codec(app, options);
+  app.add_option("--read-mode", options.read_mode,
+                 "How layers are read: auto (the first that works here), io_uring, threads, mapped")
+      ->check(CLI::IsMember(names_of(read_choices())))
+      ->capture_default_str();
   app.add_option("--quota", options.quota_bytes,
                  "Bytes of chunks the store may hold, e.g. 8GiB; default 16 GiB")
       ->transform(CLI::AsSizeValue(false))
@@ -86,6 +90,7 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
   blendpp::StoreOptions store;
   store.kv_dtype = kDtypes.at(options.kv_dtype);
   store.codec = value_of(codec_choices(), options.codec);
+  store.read_mode = value_of(read_choices(), options.read_mode);
   if (options.quota_bytes != 0) store.quota_bytes = options.quota_bytes;
   return blendpp::Store(ctx, options.path, store);
 }

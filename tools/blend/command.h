@@ -53,6 +53,7 @@ struct StoreOptions {
   std::string path;
   std::string kv_dtype = "auto";
   std::string codec = "none";
+  std::string read_mode = "auto";
   uint64_t quota_bytes = 0;  // 0: the library's default
 };
 void add_store_path(CLI::App& app, StoreOptions& options);

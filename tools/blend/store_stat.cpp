@@ -30,9 +30,13 @@ void run(const Options& options) {
       by_codec[name_of(codec_choices(), of.codec)] = {
           {"n_chunks", of.n_chunks}, {"bytes", of.bytes}, {"stored_bytes", of.stored_bytes}};
     }
-    const nlohmann::json out = {{"n_chunks", stat.n_chunks},     {"n_tokens", stat.n_tokens},
-                                {"bytes", stat.bytes},           {"codecs", std::move(by_codec)},
-                                {"file_bytes", stat.file_bytes}, {"quota_bytes", stat.quota_bytes}};
+    const nlohmann::json out = {{"n_chunks", stat.n_chunks},
+                                {"n_tokens", stat.n_tokens},
+                                {"bytes", stat.bytes},
+                                {"codecs", std::move(by_codec)},
+                                {"read_mode", name_of(read_choices(), stat.read_mode)},
+                                {"file_bytes", stat.file_bytes},
+                                {"quota_bytes", stat.quota_bytes}};
     std::cout << out.dump(2) << '\n';
     return;
   }
@@ -46,6 +50,7 @@ void run(const Options& options) {
                       static_cast<unsigned long long>(of.n_chunks), ratio)});
   }
   table.add({"data file", bytes_text(stat.file_bytes)});
+  table.add({"read by", name_of(read_choices(), stat.read_mode)});
   table.add({"quota", bytes_text(stat.quota_bytes)});
   std::cout << table.str();
 }

@@ -1,0 +1,229 @@
+// Reading by every way there is: the same rows, each once, and damage found by all of them.
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "store/codec/codec.h"
+#include "store/manifest.h"
+#include "store_testing.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+namespace {
+
+StoreOptions with(ReadMode mode) {
+  StoreOptions options;
+  options.read_mode = mode;
+  return options;
+}
+
+// Stages every layer with `depth` of them under way and compares the rows.
+Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint32_t depth) {
+  const ChunkShape& shape = source.meta().shape;
+  std::vector<AlignedBuffer> space;
+  for (uint32_t d = 0; d < depth; ++d) {
+    space.push_back(std::move(AlignedBuffer::allocate(source.stage_bytes() + 64).value()));
+    // What is not promised to the source must stay as it is.
+    std::memset(space.back().data(), 0x5c, space.back().bytes());
+  }
+  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+  std::vector<RowRun> rows;
+  for (uint32_t l = 0; l < shape.n_layers + depth - 1; ++l) {
+    if (l < shape.n_layers) source.start_layer(l, space[l % depth].data());
+    if (l + 1 < depth) continue;
+    const uint32_t ready = l + 1 - depth;
+    std::byte* at = space[ready % depth].data();
+    BLEND_RETURN_IF_ERROR(source.finish_layer(ready, at, rows));
+    uint32_t next = 0;
+    for (const RowRun& run : rows) {
+      if (run.first != next || run.n == 0) return {BLEND_E_INTERNAL, "rows out of order"};
+      next += run.n;
+      if (std::memcmp(run.k, want.k(ready) + run.first * row_bytes, run.n * row_bytes) != 0 ||
+          std::memcmp(run.v, want.v(ready) + run.first * row_bytes, run.n * row_bytes) != 0) {
+        return {BLEND_E_INTERNAL, "wrong rows"};
+      }
+    }
+    if (next != shape.n_tokens) return {BLEND_E_INTERNAL, "rows are missing"};
+    for (int i = 0; i < 64; ++i) {
+      if (at[source.stage_bytes() + i] != std::byte{0x5c}) return {BLEND_E_INTERNAL, "overrun"};
+    }
+  }
+  return Status::ok();
+}
+
+class StoreRead : public testing::TestWithParam<ReadMode> {
+ protected:
+  // Null, and the test skipped, where this machine does not have it.
+  std::shared_ptr<ChunkStore> open(const std::string& path) {
+    auto store = open_lmdb_store(path, with(GetParam()), {});
+    if (store.is_ok()) return *store;
+    EXPECT_EQ(BLEND_E_UNSUPPORTED, store.status().code()) << store.status().message();
+    return nullptr;
+  }
+};
+#define OPEN_OR_SKIP(store, path) \
+  const auto store = open(path);  \
+  if (store == nullptr) GTEST_SKIP() << read_mode_name(GetParam()) << " is not to be had here"
+
+TEST_P(StoreRead, EveryRowComesBackOnce) {
+  TempDir dir;
+  OPEN_OR_SKIP(store, dir.path());
+  if (GetParam() != ReadMode::best) {
+    EXPECT_EQ(GetParam(), take(store->stat()).read_mode);
+  }
+  std::vector<std::shared_ptr<ChunkRecord>> all;
+  uint32_t seed = 1;
+  for (const ChunkShape& shape :
+       {// Inside a tree page, a page, and rows that lie across two and three pieces.
+        ChunkShape{1, 1, 1, DType::f16}, ChunkShape{2, 7, 3, DType::f32},
+        ChunkShape{3, 33, 128, DType::bf16}, ChunkShape{4, 500, 333, DType::f32},
+        ChunkShape{3, 512, 512, DType::bf16}, ChunkShape{2, 3, 300'000, DType::f16},
+        ChunkShape{1, kPieceBytes / 4, 1, DType::f16},
+        ChunkShape{1, kPieceBytes / 4 + 1, 1, DType::f16}}) {
+    for (const Codec codec : {Codec::none, Codec::zstd}) {
+      all.push_back(make_record(seed++, shape));
+      all.back()->codec = codec;
+      EXPECT_OK(store->put(*all.back()));
+    }
+  }
+  const auto snapshot = take(store->snapshot());
+  for (const uint32_t depth : {1u, 2u, 4u}) {
+    for (const auto& r : all) {
+      const auto source = take(snapshot->open(r->meta.id));
+      SCOPED_TRACE(r->meta.shape.n_tokens);
+      EXPECT_OK(compare_staged(*source, *r, depth));
+    }
+  }
+}
+
+TEST_P(StoreRead, SeveralSourcesOfOneSnapshotAtOnce) {
+  TempDir dir;
+  OPEN_OR_SKIP(store, dir.path());
+  std::vector<std::shared_ptr<ChunkRecord>> all;
+  for (uint32_t i = 0; i < 4; ++i) {
+    all.push_back(make_record(i + 1, {6, 300, 256, DType::f16}));
+    EXPECT_OK(store->put(*all.back()));
+  }
+  const auto snapshot = take(store->snapshot());
+  std::vector<std::thread> threads;
+  for (const auto& r : all) {
+    threads.emplace_back([&snapshot, &r] {
+      for (int round = 0; round < 5; ++round) {
+        const auto source = take(snapshot->open(r->meta.id));
+        EXPECT_OK(compare_staged(*source, *r, 3));
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+}
+
+TEST_P(StoreRead, WhatIsStartedMayBeGivenUp) {
+  TempDir dir;
+  OPEN_OR_SKIP(store, dir.path());
+  const auto r = make_record(1, {8, 512, 512, DType::f16});
+  EXPECT_OK(store->put(*r));
+  const auto snapshot = take(store->snapshot());
+  for (int round = 0; round < 10; ++round) {
+    const auto source = take(snapshot->open(r->meta.id));
+    {
+      const auto space = take(AlignedBuffer::allocate(8 * source->stage_bytes()));
+      for (uint32_t l = 0; l < 8; ++l) {
+        source->start_layer(l, space.data() + l * (source->stage_bytes() / 4096 * 4096));
+      }
+      source->abandon();  // before the space goes
+    }
+    EXPECT_OK(compare_staged(*source, *r, 2));
+  }
+}
+
+// The bytes that were read are checked, not those in the map.
+TEST_P(StoreRead, AFlippedBitIsCorrupt) {
+  TempDir dir;
+  const auto r = make_record(1, {3, 300, 512, DType::f16});
+  for (const Codec codec : {Codec::none, Codec::zstd}) {
+    r->codec = codec;
+    {
+      OPEN_OR_SKIP(store, dir.path());
+      EXPECT_OK(store->put(*r));
+    }
+    const std::string file = dir.file("data.mdb");
+    std::ifstream in(file, std::ios::binary);
+    std::string bytes{std::istreambuf_iterator<char>(in), {}};
+    // The mantissas of a plane are stored as they are by both.
+    const auto encoded = take(encode_chunk(*r, codec));
+    const std::string needle(
+        reinterpret_cast<const char*>(encoded.stream + encoded.manifest.layers[1].offset +
+                                      encoded.manifest.layers[1].length / 2),
+        32);
+    const size_t at = bytes.find(needle);
+    ASSERT_NE(std::string::npos, at);
+    bytes[at] = static_cast<char>(bytes[at] ^ 1);
+    std::ofstream(file, std::ios::binary) << bytes;
+    OPEN_OR_SKIP(store, dir.path());
+    const auto snapshot = take(store->snapshot());
+    const auto source = take(snapshot->open(r->meta.id));
+    const Status s = compare_staged(*source, *r, 2);
+    EXPECT_EQ(BLEND_E_CORRUPT, s.code()) << s.message();
+    EXPECT_NE(std::string::npos, s.message().find("layer 1")) << s.message();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Modes, StoreRead,
+                         testing::Values(ReadMode::best, ReadMode::uring, ReadMode::threads,
+                                         ReadMode::mapped),
+                         [](const auto& param_info) {
+                           return std::string(param_info.param == ReadMode::uring
+                                                  ? "uring"
+                                                  : read_mode_name(param_info.param));
+                         });
+
+// As a container that forbids io_uring does: the next best way is found by itself, and asking for
+// the forbidden one says why it is not there.
+TEST(StoreReadForbidden, WithoutIoUringThreadsRead) {
+  TempDir dir;
+  const auto r = make_record(1, {3, 300, 512, DType::f16});
+  EXPECT_OK(open_store(dir.path())->put(*r));
+  const bool threads_work = open_lmdb_store(dir.path(), with(ReadMode::threads), {}).is_ok();
+  const pid_t child = fork();
+  ASSERT_NE(-1, child);
+  if (child == 0) {
+    sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_io_uring_setup, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    const sock_fprog program{4, code};
+    if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 ||
+        prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) {
+      _exit(42);
+    }
+    const auto forced = open_lmdb_store(dir.path(), with(ReadMode::uring), {});
+    if (forced.is_ok() || forced.status().code() != BLEND_E_UNSUPPORTED) _exit(10);
+    if (forced.status().message().find("io_uring") == std::string::npos) _exit(11);
+    auto store = open_lmdb_store(dir.path(), with(ReadMode::best), {});
+    if (!store.is_ok()) _exit(12);
+    const ReadMode want = threads_work ? ReadMode::threads : ReadMode::mapped;
+    if ((*store)->stat()->read_mode != want) _exit(13);
+    auto snapshot = (*store)->snapshot();
+    if (!snapshot.is_ok()) _exit(14);
+    auto source = (*snapshot)->open(r->meta.id);
+    if (!source.is_ok()) _exit(15);
+    _exit(compare_staged(**source, *r, 2).is_ok() ? 0 : 16);
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 42) GTEST_SKIP() << "no seccomp here";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << WEXITSTATUS(status);
+}
+
+}  // namespace
+}  // namespace blend::test
