@@ -12,9 +12,11 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
@@ -46,6 +48,12 @@ double cpu_seconds() {
     return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
   };
   return of(u.ru_utime) + of(u.ru_stime);
+}
+// Of this thread: what others do on a shared machine does not count.
+double thread_seconds() {
+  timespec t{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
@@ -95,9 +103,10 @@ json measure_codecs(const std::string& path, int repeats) {
               {"chunks", chunks.size()},
               {"bytes", bytes},
               {"dtype", blend::dtype_name(chunks[0].shape.dtype)}};
-  std::printf("%zu chunks of %s, %.1f MiB of %s; one thread, GB/s of K and V before encoding\n",
-              chunks.size(), path.c_str(), static_cast<double>(bytes) / (1 << 20),
-              blend::dtype_name(chunks[0].shape.dtype));
+  std::printf(
+      "%zu chunks of %s, %.1f MiB of %s; GB/s of K and V (before encoding) for a core's time\n",
+      chunks.size(), path.c_str(), static_cast<double>(bytes) / (1 << 20),
+      blend::dtype_name(chunks[0].shape.dtype));
   std::printf("%-6s %8s %10s %10s\n", "codec", "smaller", "encode", "decode");
   std::vector<std::byte> layer(longest);
   for (const blend::Codec codec :
@@ -113,24 +122,24 @@ json measure_codecs(const std::string& path, int repeats) {
       for (const Layers& c : chunks) {
         for (uint32_t l = 0; l < c.shape.n_layers; ++l) {
           std::vector<std::byte> to(blend::longest_layer(codec, c.shape));
-          const auto begin = Clock::now();
+          const double begin = thread_seconds();
           const size_t n = must(blend::encode_layer(
               codec, c.shape, c.bytes.data() + l * c.shape.layer_bytes(), to.data(), scratch));
-          s += seconds_since(begin);
+          s += thread_seconds() - begin;
           to.resize(n);
           stored_bytes += n;
           stored.push_back(std::move(to));
         }
       }
       encode_s.push_back(s);
-      const auto begin = Clock::now();
+      const double begin = thread_seconds();
       size_t i = 0;
       for (const Layers& c : chunks) {
         for (uint32_t l = 0; l < c.shape.n_layers; ++l) {
           must(blend::decode_layer(codec, c.shape, stored[i++], layer.data(), scratch));
         }
       }
-      decode_s.push_back(seconds_since(begin));
+      decode_s.push_back(thread_seconds() - begin);
     }
     const double ratio = static_cast<double>(bytes) / static_cast<double>(stored_bytes);
     const double gb = static_cast<double>(bytes) / 1e9;
@@ -174,13 +183,14 @@ double read_all(blend::ChunkStore& store, const std::vector<blend::Sha256>& ids,
   const auto begin = Clock::now();
   const auto snapshot = must(store.snapshot());
   std::vector<blend::RowRun> rows;
+  std::vector<blend::AlignedBuffer> space(kPrompt * depth);
   for (size_t first = 0; first < ids.size(); first += kPrompt) {
     std::vector<std::unique_ptr<blend::ChunkSource>> sources;
-    std::vector<blend::AlignedBuffer> space;
     for (size_t i = first; i < std::min(ids.size(), first + kPrompt); ++i) {
       sources.push_back(must(snapshot->open(ids[i])));
-      for (uint32_t d = 0; d < depth; ++d) {
-        space.push_back(must(blend::AlignedBuffer::allocate(sources.back()->stage_bytes())));
+      // Kept from prompt to prompt, as a host keeps its memory.
+      for (uint32_t d = 0; d < depth && first == 0; ++d) {
+        space[i * depth + d] = must(blend::AlignedBuffer::allocate(sources[i]->stage_bytes()));
       }
     }
     const uint32_t n_layers = sources[0]->meta().shape.n_layers;

@@ -130,12 +130,42 @@ TEST(LayerLoader, WaitsForWhoStillReadsALayerThatWasGivenBack) {
   ASSERT_TRUE(staged.is_ok());
   std::promise<uint32_t> promise;
   auto seen = promise.get_future();
-  loader->release(0, std::make_unique<SlowReader>((*staged)->chunks[0], std::move(promise)));
+  loader->release(0, std::make_unique<SlowReader>((*staged)->chunks[0][0].k, std::move(promise)));
   ASSERT_TRUE(loader->acquire(1).is_ok());
   loader->release(1);
   ASSERT_TRUE(loader->acquire(2).is_ok());  // in the slot of layer 0
   ASSERT_EQ(seen.wait_for(std::chrono::seconds(0)), std::future_status::ready);
   EXPECT_EQ(seen.get(), 16u) << "layer 0 was overwritten before it was read";
+}
+
+// Reads of all layers that the ring has room for are under way before the first is waited for, and
+// none is when the slots go.
+TEST(LayerLoader, StartsWhatTheRingHoldsAndGivesUpTheRest) {
+  class Started final : public FakeSource {
+   public:
+    using FakeSource::FakeSource;
+    void start_layer(uint32_t layer, std::byte* space) override {
+      EXPECT_EQ(0u, reinterpret_cast<uintptr_t>(space) % 4096);
+      EXPECT_TRUE(under_way.insert(layer).second);
+    }
+    Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) override {
+      EXPECT_EQ(1u, under_way.count(layer));
+      if (layer == 0) EXPECT_EQ(1u, under_way.count(1) * under_way.count(2));
+      under_way.erase(layer);
+      return FakeSource::finish_layer(layer, space, rows);
+    }
+    void abandon() override { under_way.clear(); }
+    std::set<uint32_t> under_way;  // touched by the reader thread alone, while it lives
+  };
+  const Stopwatch clock;
+  Started a(1, 5);
+  Started b(2, 700);
+  auto loader = start({{&a, 0}, {&b, 0}}, 3, clock);
+  ASSERT_TRUE(loader->acquire(0).is_ok());
+  EXPECT_TRUE(b.wait_read(1));
+  loader.reset();
+  EXPECT_TRUE(a.under_way.empty());
+  EXPECT_TRUE(b.under_way.empty());
 }
 
 TEST(LayerLoader, StartsAtTheFirstLayerThatAnyChunkNeeds) {
