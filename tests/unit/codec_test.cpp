@@ -239,7 +239,7 @@ TEST(Codec, QuantizedOnesRefuseWhatIsNotFinite) {
 }
 
 // Whatever the bytes are, decoding ends, with rows or CORRUPT, and touches nothing else (this runs
-// under the sanitizers too). tests/fuzz has the same as a libFuzzer target.
+// under the sanitizers too). tests/fuzz/codec_fuzz.cpp goes on where this ends.
 TEST(Codec, HostileBytesNeverHurt) {
   std::mt19937 rng(7);
   for (const Codec codec : kAll) {

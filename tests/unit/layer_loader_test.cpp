@@ -150,7 +150,9 @@ TEST(LayerLoader, StartsWhatTheRingHoldsAndGivesUpTheRest) {
     }
     Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) override {
       EXPECT_EQ(1u, under_way.count(layer));
-      if (layer == 0) EXPECT_EQ(1u, under_way.count(1) * under_way.count(2));
+      if (layer == 0) {
+        EXPECT_EQ(1u, under_way.count(1) * under_way.count(2));
+      }
       under_way.erase(layer);
       return FakeSource::finish_layer(layer, space, rows);
     }
