@@ -67,9 +67,9 @@ class LayerFeedTest : public ::testing::Test {
     return p;
   }
   static void expect_bytes(const StagedLayer& staged, size_t i, uint8_t tag, uint32_t layer) {
-    ASSERT_NE(staged.chunks[i], nullptr);
+    ASSERT_EQ(staged.chunks[i].size(), 1u);
     for (size_t b = 0; b < layer_bytes_; ++b) {
-      ASSERT_EQ(static_cast<uint32_t>(staged.chunks[i][b]), tag * 16u + layer);
+      ASSERT_EQ(static_cast<uint32_t>(staged.chunks[i][0].k[b]), tag * 16u + layer);
     }
   }
 
@@ -122,7 +122,7 @@ TEST_F(LayerFeedTest, APromptSeesAChunkFromItsOwnFirstLayerOn) {
     auto staged = va->acquire(layer);
     ASSERT_TRUE(staged.is_ok());
     expect_bytes(**staged, 0, 1, layer);
-    EXPECT_EQ((*staged)->chunks[1] != nullptr, layer >= 2);
+    EXPECT_EQ(!(*staged)->chunks[1].empty(), layer >= 2);
     va->release(layer);
     if (!vb->has(layer)) continue;
     staged = vb->acquire(layer);
