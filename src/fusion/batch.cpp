@@ -167,6 +167,7 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   for (Prompt& p : prompts_) p.out = {};
   Loan loan(resident, prompts_.front().out.sequence);
   LayerFeed feed(model_->backend(), n_layers_, clock_);
+  const EndOfRound end{prompts_};  // before the feed goes, by an exception too
   bool done = true;
   if (const Status status = begin_passes(feed); status.is_ok()) {
     done = run_layers(feed);
@@ -175,8 +176,6 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   }
   for (Prompt& p : prompts_) {
     if (done && p.alive()) finish(p);
-    p.pass.reset();
-    p.feed.reset();
   }
   if (!done) return false;
   // What was staged from memory would look like a very fast device.

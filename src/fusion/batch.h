@@ -48,6 +48,17 @@ class Batch {
     bool alive() const { return status.is_ok(); }
   };
 
+  // What prompts hold of a round ends with it.
+  struct EndOfRound {
+    std::vector<Prompt>& prompts;
+    ~EndOfRound() {
+      for (Prompt& p : prompts) {
+        p.pass.reset();
+        p.feed.reset();
+      }
+    }
+  };
+
   Status prepare(Prompt& prompt, std::span<const int32_t> resident);
   // All layers of the prompts that are alive. False: a damaged chunk was replaced, begin again.
   bool round(std::unique_ptr<Sequence>& resident);

@@ -134,6 +134,24 @@ TEST_F(LayerFeedTest, APromptSeesAChunkFromItsOwnFirstLayerOn) {
   }
 }
 
+// The same the other way round: the prompt that needs it sooner comes later.
+TEST_F(LayerFeedTest, AChunkIsReadFromTheFirstLayerThatAnyPromptNeeds) {
+  const Plan a = plan({2, 1}), b = plan({1}, true);
+  LayerFeed feed(*backend_, kLayers, clock_);
+  const auto va = feed.subscribe(a, 3), vb = feed.subscribe(b, 3);
+  ASSERT_TRUE(feed.start(2).is_ok());
+  for (uint32_t layer = 0; layer < kLayers; ++layer) {
+    for (LayerFeed::View* view : {va.get(), vb.get()}) {
+      if (!view->has(layer)) continue;
+      auto staged = view->acquire(layer);
+      ASSERT_TRUE(staged.is_ok());
+      expect_bytes(**staged, view == va.get() ? 1 : 0, 1, layer);
+      view->release(layer);
+    }
+  }
+  EXPECT_EQ(disk_.layers_read[1].size(), kLayers);
+}
+
 // A pass that failed is gone: nobody waits for it, and layers that only it wanted are passed over.
 TEST_F(LayerFeedTest, ViewsMayGoAtAnyTime) {
   for (uint32_t gone_at = 0; gone_at < kLayers; ++gone_at) {
