@@ -67,8 +67,8 @@ class LayerLoader {
   const uint32_t depth_;
   const Stopwatch& clock_;
   uint32_t first_layer_ = 0;
-  uint32_t next_started_ = 0;  // layers below are being read, or were; the reader thread's
-  std::vector<size_t> offsets_;                       // of each item inside a slot
+  uint32_t next_started_ = 0;    // layers below are being read, or were; the reader thread's
+  std::vector<size_t> offsets_;  // of each item inside a slot
   std::vector<std::unique_ptr<DeviceBuffer>> slots_;  // [depth]
   std::vector<StagedLayer> staged_;                   // [depth]
 

@@ -83,8 +83,8 @@ class ChunkSource {
 
   // The same in two steps and without a copy where the source can: start_layer() may begin to read
   // `layer` into `space`, finish_layer() waits for it, verifies, and gives the layer's rows, in
-  // order, each once, in `space`. A layer that is started must be finished, or all be given up by abandon(), before its space is freed or used again. space:
-  // stage_bytes(), aligned to a page.
+  // order, each once, in `space`. A layer that is started must be finished, or all be given up by
+  // abandon(), before its space is freed or used again. space: stage_bytes(), aligned to a page.
   virtual size_t stage_bytes() const { return meta().shape.layer_bytes(); }
   virtual void start_layer(uint32_t /*layer*/, std::byte* /*space*/) {}
   virtual Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {

@@ -4,7 +4,6 @@
 
 #include "store/lmdb_source.h"
 
-
 namespace blend {
 
 PieceKey::PieceKey(const Sha256& id, uint32_t piece) {
@@ -44,7 +43,8 @@ Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open(const Sha256& id) {
   }
   common_->hits.fetch_add(1, std::memory_order_relaxed);
   return std::unique_ptr<ChunkSource>(
-      std::make_unique<LmdbSource>(txn_, view_, mutex_, common_->reader.get(), common_->cache_first, std::move(manifest.value())));
+      std::make_unique<LmdbSource>(txn_, view_, mutex_, common_->reader.get(), common_->cache_first,
+                                   std::move(manifest.value())));
 }
 
 }  // namespace blend

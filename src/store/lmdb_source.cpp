@@ -271,9 +271,8 @@ void LmdbSource::lay_out_rows(const std::vector<Part>& parts, std::byte* space,
   for (uint32_t row = 0; row < shape.n_tokens;) {
     const size_t k_rows = whole_rows(k);
     const size_t v_rows = whole_rows(v);
-    const size_t n = k_rows == 0 || v_rows == 0
-                         ? 1
-                         : std::min({k_rows, v_rows, size_t{shape.n_tokens - row}});
+    const size_t n =
+        k_rows == 0 || v_rows == 0 ? 1 : std::min({k_rows, v_rows, size_t{shape.n_tokens - row}});
     const std::byte* k_at = take(k, k_rows == 0 ? 0 : n);
     const std::byte* v_at = take(v, v_rows == 0 ? 0 : n);
     rows.push_back({k_at, v_at, row, static_cast<uint32_t>(n)});

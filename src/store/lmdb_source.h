@@ -62,7 +62,8 @@ class LmdbSource final : public ChunkSource {
   // Copies the stored bytes of a layer to `out` and checks them.
   Status copy_stored(uint32_t layer, std::byte* out);
 
-  // Space for a layer: [decoded layer, unless the codec is none][pages][rows that lie across pages].
+  // Space for a layer: [decoded layer, unless the codec is none][pages][rows that lie across
+  // pages].
   size_t pages_at() const;
   size_t count_stage_bytes() const;
   Result<std::vector<Part>> plan_parts(uint32_t layer);

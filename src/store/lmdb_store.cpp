@@ -286,8 +286,8 @@ Result<std::shared_ptr<ChunkStore>> open_lmdb_store(const std::string& path,
                                 map_bytes_for(options.quota_bytes,
                                               std::min(options.quota_bytes, kLargestTransaction))));
   common->events = std::move(events);
-  BLEND_ASSIGN(common->reader, make_page_reader(path + "/data.mdb", common->env->data_fd(),
-                                                options.read_mode));
+  BLEND_ASSIGN(common->reader,
+               make_page_reader(path + "/data.mdb", common->env->data_fd(), options.read_mode));
   common->cache_first = options.read_mode == ReadMode::best;
   return std::shared_ptr<ChunkStore>(std::make_shared<LmdbStore>(options, std::move(common)));
 }

@@ -18,8 +18,7 @@ Status prove(PageReader& reader, int data_fd) {
   BLEND_ASSIGN(const AlignedBuffer plain, AlignedBuffer::allocate(kDirectAlignment));
   // Meta pages change with commits: what matters is the part that never does.
   constexpr size_t kStable = 28;  // header, magic, version
-  if (pread(data_fd, plain.data(), kDirectAlignment, 0) !=
-      static_cast<ssize_t>(kDirectAlignment)) {
+  if (pread(data_fd, plain.data(), kDirectAlignment, 0) != static_cast<ssize_t>(kDirectAlignment)) {
     return {BLEND_E_UNSUPPORTED, "the data file cannot be read"};
   }
   const ReadBatch::Read read{0, direct.data(), kDirectAlignment};

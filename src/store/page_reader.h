@@ -30,8 +30,8 @@ const char* read_mode_name(ReadMode mode);
 // Offsets, lengths and addresses of direct reads are multiples of this: what disks ask for at most.
 inline constexpr size_t kDirectAlignment = 4096;
 
-// Several reads that are waited for together: started once, waited for once, then perhaps again. Must
-// not move or end while any is in flight; belongs to one thread.
+// Several reads that are waited for together: started once, waited for once, then perhaps again.
+// Must not move or end while any is in flight; belongs to one thread.
 class ReadBatch {
  public:
   struct Read {

@@ -229,8 +229,8 @@ void control_of_a_fuse(const fixture* f) {
   }
   CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
 
-  /* Nothing was read yet: a few layers are, to see. A machine so slow that nothing hides chooses the
-   * least ratio. */
+  /* Nothing was read yet: a few layers are, to see. A machine so slow that nothing hides chooses
+   * the least ratio. */
   machine = machine_that_takes(f, w.model, 1e15);
   REQUIRE(machine != NULL);
   fusion = fuse_auto(&w, segments, machine, &info);
