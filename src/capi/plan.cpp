@@ -38,7 +38,7 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     }
     BLEND_ASSIGN(
         handle->plan,
-        blend::StepPlan::create(model->description, std::move(chunks), std::move(reads),
+        blend::StepPlan::create(model->description, std::move(chunks), reads,
                                 request.store.read_only, request.store.kv_dtype, request.segments,
                                 std::move(request.options), std::move(request.watch)));
     *out = handle.release();

@@ -34,8 +34,8 @@ bool StepPlan::forked() const { return getpid() != process_; }
 
 Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDescription> model,
                                                    std::shared_ptr<ChunkStore> store,
-                                                   std::shared_ptr<ReadMeter> reads, bool read_only,
-                                                   DType kv_dtype,
+                                                   const std::shared_ptr<ReadMeter>& reads,
+                                                   bool read_only, DType kv_dtype,
                                                    const std::vector<Segment>& segments,
                                                    FuseOptions options, Watch watch) {
   BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));

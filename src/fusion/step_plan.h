@@ -31,8 +31,8 @@ class StepPlan {
   // every call.
   static Result<std::unique_ptr<StepPlan>> create(std::shared_ptr<const ModelDescription> model,
                                                   std::shared_ptr<ChunkStore> store,
-                                                  std::shared_ptr<ReadMeter> reads, bool read_only,
-                                                  DType kv_dtype,
+                                                  const std::shared_ptr<ReadMeter>& reads,
+                                                  bool read_only, DType kv_dtype,
                                                   const std::vector<Segment>& segments,
                                                   FuseOptions options, Watch watch);
   StepPlan(const StepPlan&) = delete;

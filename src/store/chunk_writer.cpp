@@ -44,11 +44,11 @@ Result<StoreCounters> read_counters(const Txn& txn, const MapView& view,
   return recount(txn, view, nullptr);
 }
 
-Result<ChunkWriter> ChunkWriter::begin(StoreCommon& common) {
+Result<ChunkWriter> ChunkWriter::begin(const StoreCommon& common) {
   BLEND_ASSIGN(Txn txn, common.env->begin_write());
   BLEND_ASSIGN(const MapView view, txn.map_view());
   BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, common));
-  return ChunkWriter(common, std::move(txn), view, counters);
+  return ChunkWriter(std::move(txn), view, counters);
 }
 
 Status ChunkWriter::erase(const Sha256& id, bool* found) {

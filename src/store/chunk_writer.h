@@ -16,7 +16,7 @@ Result<StoreCounters> read_counters(const Txn& txn, const MapView& view, const S
 class ChunkWriter {
  public:
   // Waits for the writer of this or another process.
-  static Result<ChunkWriter> begin(StoreCommon& common);
+  static Result<ChunkWriter> begin(const StoreCommon& common);
 
   // Removes the manifest and every piece of `id`, whatever its manifest says of their number.
   // `*found`: there was any of it. CORRUPT: it cannot be freed safely.
@@ -29,10 +29,9 @@ class ChunkWriter {
   const StoreCounters& counters() const { return counters_; }
 
  private:
-  ChunkWriter(StoreCommon& common, Txn txn, const MapView& view, const StoreCounters& counters)
-      : common_(common), txn_(std::move(txn)), view_(view), counters_(counters) {}
+  ChunkWriter(Txn txn, const MapView& view, const StoreCounters& counters)
+      : txn_(std::move(txn)), view_(view), counters_(counters) {}
 
-  StoreCommon& common_;
   Txn txn_;
   MapView view_;
   StoreCounters counters_;

@@ -125,8 +125,8 @@ Status LmdbSource::read_layer(uint32_t layer, std::byte* out) {
     BLEND_ASSIGN(encoded_, AlignedBuffer::allocate(e.length));
   }
   BLEND_RETURN_IF_ERROR(copy_stored(layer, encoded_.data()));
-  const Status decoded = decode_layer(codec, manifest_.meta.shape,
-                                      std::span(encoded_.data(), e.length), out, scratch_);
+  Status decoded = decode_layer(codec, manifest_.meta.shape, std::span(encoded_.data(), e.length),
+                                out, scratch_);
   if (decoded.code() == BLEND_E_CORRUPT) return corrupt(layer, decoded.message());
   return decoded;
 }
