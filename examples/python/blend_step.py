@@ -42,6 +42,7 @@ class StoreOptions(c.Structure):
     _fields_ = [
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("kv_dtype", c.c_uint32),
         ("reserved0", c.c_uint32), ("quota_bytes", c.c_uint64), ("queue_bytes", c.c_uint64),
+        ("codec", c.c_uint32), ("read_mode", c.c_uint32),
     ]
 
 
@@ -49,7 +50,8 @@ class PrecomputeOptions(c.Structure):
     _fields_ = [
         ("struct_size", c.c_uint32), ("reserved0", c.c_uint32), ("prefix", c.POINTER(c.c_int32)),
         ("n_prefix", c.c_size_t), ("tenant", c.c_char_p), ("progress", c.c_void_p),
-        ("progress_user", c.c_void_p), ("cancel", c.c_void_p),
+        ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("codec", c.c_uint32),
+        ("reserved1", c.c_uint32),
     ]
 
 
