@@ -28,6 +28,10 @@ add_test(NAME abi.exported_symbols COMMAND ${Python3_EXECUTABLE}
          ${PROJECT_SOURCE_DIR}/include/blend/blend.h)
 set_tests_properties(abi.exported_symbols PROPERTIES LABELS abi)
 if(NOT BLEND_SANITIZE)
+  add_test(NAME abi.python_structs COMMAND ${Python3_EXECUTABLE}
+           ${CMAKE_CURRENT_LIST_DIR}/abi/python_structs.py ${PROJECT_SOURCE_DIR}/examples/python
+           $<TARGET_FILE:blend>)
+  set_tests_properties(abi.python_structs PROPERTIES LABELS abi)
   # The baseline needs the types of the entry points, whatever the build type.
   target_compile_options(blend PRIVATE -g)
   add_test(NAME abi.baseline COMMAND ${CMAKE_CURRENT_LIST_DIR}/abi/compare_abi.sh
