@@ -30,7 +30,7 @@ void decode_as(const std::byte* src, size_t n, float* out) {
 
 void Decode(const std::byte* src, DType dtype, size_t n, float* out) {
   if (dtype == DType::f32) {
-    std::memcpy(out, src, n * sizeof(float));
+    if (n > 0) std::memcpy(out, src, n * sizeof(float));
   } else if (dtype == DType::f16) {
     decode_as<DType::f16>(src, n, out);
   } else {
@@ -81,7 +81,7 @@ size_t FindNotFinite(const float* src, size_t n) {
 bool Encode(const float* src, size_t n, DType dtype, std::byte* out) {
   if (dtype == DType::f16) return encode_as<DType::f16>(src, n, out);
   if (dtype == DType::bf16) return encode_as<DType::bf16>(src, n, out);
-  std::memcpy(out, src, n * sizeof(float));
+  if (n > 0) std::memcpy(out, src, n * sizeof(float));
   return FindNotFinite(src, n) == n;
 }
 
