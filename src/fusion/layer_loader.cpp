@@ -122,6 +122,11 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
   return finish_layer(layer, failed);
 }
 
+// Nothing may be written to the slots once the reader thread has ended.
+void LayerLoader::abandon_all() {
+  for (const Item& item : items_) item.source->abandon();
+}
+
 void LayerLoader::reader_main() {
   for (const Item& item : items_) {
     const uint32_t end = std::min(n_layers_, item.first_layer + kPrefetchLayers);
@@ -135,6 +140,8 @@ void LayerLoader::reader_main() {
     } catch (const std::bad_alloc&) {
       status = Status::out_of_memory();
     }
+    // Before anybody hears of it: a source that failed is dropped then.
+    if (!status.is_ok()) abandon_all();
     {
       std::lock_guard lock(mutex_);
       if (status.is_ok()) {
@@ -146,8 +153,7 @@ void LayerLoader::reader_main() {
     }
     changed_.notify_all();
   }
-  // Nothing may be written to the slots once this thread has ended.
-  for (const Item& item : items_) item.source->abandon();
+  if (status.is_ok()) abandon_all();
 }
 
 }  // namespace blend

@@ -58,6 +58,7 @@ class LayerLoader {
   void start_layer(uint32_t layer);
   Status finish_layer(uint32_t layer, size_t& failed);
   Status stage(uint32_t layer, size_t& failed);
+  void abandon_all();
   std::byte* slot(uint32_t layer) const {
     return static_cast<std::byte*>(slots_[layer % depth_]->data());
   }
