@@ -34,6 +34,12 @@ Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint32_t dep
     // What is not promised to the source must stay as it is.
     std::memset(space.back().data(), 0x5c, space.back().bytes());
   }
+  // Whatever ends this: no read goes on into space that is gone.
+  struct GiveUp {
+    ChunkSource& source;
+    ~GiveUp() { source.abandon(); }
+  };
+  const GiveUp give_up{source};
   const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
   std::vector<RowRun> rows;
   for (uint32_t l = 0; l < shape.n_layers + depth - 1; ++l) {
