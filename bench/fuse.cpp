@@ -14,12 +14,13 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "bench/json_file.h"
+#include "bench/measure.h"
 #include "bench/shapes.h"
 #include "bench/throttled_store.h"
 #include "engine/precompute.h"
@@ -31,6 +32,8 @@ namespace {
 using blend::Result;
 using blend::Segment;
 using blend::SegmentKind;
+using blend::bench::median;
+using blend::bench::must;
 using nlohmann::json;
 
 struct Settings {
@@ -46,20 +49,6 @@ struct Settings {
   int repeat = 5;
   std::string json_path;
 };
-
-void must(const blend::Status& status) {
-  if (!status.is_ok()) throw std::runtime_error(status.message());
-}
-template <typename T>
-T must(Result<T> result) {
-  must(result.status());
-  return std::move(*result);
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v.empty() ? 0 : v[v.size() / 2];
-}
 
 double ms(uint64_t ns) { return static_cast<double>(ns) * 1e-6; }
 
@@ -292,7 +281,7 @@ class Bench {
 int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Phases of a fuse, loading beside computing, and batches."};
-  app.add_option("--shape", s.shape, "tiny, 30m, 135m or 1b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b or 8b")->capture_default_str();
   app.add_option("--dtype", s.dtype, "of the weights: f16, bf16 or f32")->capture_default_str();
   app.add_option("--chunks", s.chunks)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();
@@ -309,7 +298,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   try {
     const json out = Bench(s).run();
-    if (!s.json_path.empty()) std::ofstream(s.json_path) << out.dump(2) << "\n";
+    blend::bench::write_json(s.json_path, out);
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_fuse: %s\n", e.what());

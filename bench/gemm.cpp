@@ -1,6 +1,6 @@
 // What does our GEMM reach beside oneDNN alone with its own OpenMP threads?
 //
-//   gemm [--threads N] [--json FILE]
+//   bench_gemm [--threads N] [--json FILE]
 //
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "ours" is the backend's GEMM on a ThreadPool; "oneDNN" one matmul primitive with weights it
@@ -10,19 +10,24 @@
 
 #include <omp.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <vector>
+
+#include "bench/json_file.h"
+#include "bench/measure.h"
 
 namespace {
 
 using namespace blend;
 using Clock = std::chrono::steady_clock;
+using blend::bench::median;
+using blend::bench::must;
+using blend::bench::write_json;
 using dnnl::memory;
 
 constexpr double kSecondsPerCell = 0.4;
@@ -31,16 +36,6 @@ double seconds(const auto& fn) {
   const auto begin = Clock::now();
   fn();
   return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-
-double median(std::vector<double> v) {
-  std::nth_element(v.begin(), v.begin() + static_cast<int64_t>(v.size() / 2), v.end());
-  return v[v.size() / 2];
-}
-
-[[noreturn]] void fail(const Status& status) {
-  std::fprintf(stderr, "gemm: %s\n", status.message().c_str());
-  std::exit(1);
 }
 
 // One shape's oneDNN primitive, created and run under its own threads.
@@ -81,15 +76,11 @@ struct Cell {
 
 Cell measure(cpu::Gemm& gemm, int64_t m, int64_t k, int64_t n, AlignedBuffer& w,
              const cpu::PackedMatrix& packed) {
-  auto x = AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4);
-  auto y = AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4);
-  if (!x.is_ok()) fail(x.status());
-  if (!y.is_ok()) fail(y.status());
-  std::fill_n(x->as<float>(), m * k, 0.25f);
-  Library library(m, k, n, x->as<float>(), w.as<float>(), y->as<float>());
-  const auto ours = [&] {
-    if (Status s = gemm.run(packed, x->as<float>(), m, y->as<float>(), false); !s.is_ok()) fail(s);
-  };
+  auto x = must(AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4));
+  auto y = must(AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4));
+  std::fill_n(x.as<float>(), m * k, 0.25f);
+  Library library(m, k, n, x.as<float>(), w.as<float>(), y.as<float>());
+  const auto ours = [&] { must(gemm.run(packed, x.as<float>(), m, y.as<float>(), false)); };
   std::vector<double> t_ours, t_library;
   const double once = seconds(ours);
   seconds([&] { library.run(); });
@@ -111,63 +102,50 @@ Cell measure(cpu::Gemm& gemm, int64_t m, int64_t k, int64_t n, AlignedBuffer& w,
   return {m, k, n, flops / median(t_ours), flops / median(t_library)};
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  uint32_t threads = 0;
-  const char* json = nullptr;
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--threads") == 0 && i + 1 < argc) {
-      threads = static_cast<uint32_t>(std::atoi(argv[++i]));
-    } else if (std::strcmp(argv[i], "--json") == 0 && i + 1 < argc) {
-      json = argv[++i];
-    } else {
-      std::fprintf(stderr, "usage: gemm [--threads N] [--json FILE]\n");
-      return 2;
-    }
-  }
-  auto pool = ThreadPool::create(threads);
-  if (!pool.is_ok()) fail(pool.status());
-  threads = (*pool)->n_threads();
+nlohmann::json run(uint32_t threads) {
+  const auto pool = must(ThreadPool::create(threads));
+  threads = pool->n_threads();
   omp_set_num_threads(static_cast<int>(threads));
   cpu::ScratchPool scratch;
-  cpu::Gemm gemm(**pool, scratch);
+  cpu::Gemm gemm(*pool, scratch);
 
   std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s\n", threads, "k", "n", "m",
               "ours", "oneDNN", "ratio", "GB/s");
-  std::vector<Cell> cells;
+  nlohmann::json cells = nlohmann::json::array();
   const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 1536}};
   for (const auto& [k, n] : shapes) {
-    auto w = AlignedBuffer::allocate(static_cast<size_t>(k * n) * 4);
-    if (!w.is_ok()) fail(w.status());
-    for (int64_t i = 0; i < k * n; ++i) w->as<float>()[i] = static_cast<float>(i % 7) * 0.1f - 0.3f;
-    const TensorView view{"w", DType::f32, {n, k}, w->data()};
+    auto w = must(AlignedBuffer::allocate(static_cast<size_t>(k * n) * 4));
+    for (int64_t i = 0; i < k * n; ++i) w.as<float>()[i] = static_cast<float>(i % 7) * 0.1f - 0.3f;
+    const TensorView view{"w", DType::f32, {n, k}, w.data()};
     const TensorView* part = &view;
-    auto packed = gemm.pack({&part, 1});
-    if (!packed.is_ok()) fail(packed.status());
+    const auto packed = must(gemm.pack({&part, 1}));
     for (const int64_t m : {1, 8, 77, 512, 3072}) {
-      cells.push_back(measure(gemm, m, k, n, *w, **packed));
-      const Cell& c = cells.back();
+      const Cell c = measure(gemm, m, k, n, w, *packed);
       std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f\n", static_cast<long long>(k),
                   static_cast<long long>(n), static_cast<long long>(m), c.ours, c.library,
                   c.ours / c.library, c.ours / (2.0 * static_cast<double>(m)) * 4.0);
       std::fflush(stdout);
+      cells.push_back(
+          {{"m", m}, {"k", k}, {"n", n}, {"gflops", c.ours}, {"onednn_gflops", c.library}});
     }
   }
-  if (json == nullptr) return 0;
-  std::FILE* file = std::fopen(json, "w");
-  if (file == nullptr) {
-    std::fprintf(stderr, "gemm: cannot write %s: %s\n", json, std::strerror(errno));
+  return {{"threads", threads}, {"cells", cells}};
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{"Our GEMM beside oneDNN on its own threads."};
+  uint32_t threads = 0;
+  std::string json_path;
+  app.add_option("--threads", threads, "0: all CPUs of the process")->capture_default_str();
+  app.add_option("--json", json_path, "also write the figures there");
+  CLI11_PARSE(app, argc, argv);
+  try {
+    write_json(json_path, run(threads));
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_gemm: %s\n", e.what());
     return 1;
   }
-  std::fprintf(file, "{\"threads\": %u, \"cells\": [", threads);
-  for (const Cell& c : cells) {
-    std::fprintf(file,
-                 "%s\n  {\"m\": %lld, \"k\": %lld, \"n\": %lld, \"gflops\": %.2f, "
-                 "\"onednn_gflops\": %.2f}",
-                 &c == cells.data() ? "" : ",", static_cast<long long>(c.m),
-                 static_cast<long long>(c.k), static_cast<long long>(c.n), c.ours, c.library);
-  }
-  std::fprintf(file, "\n]}\n");
-  return std::fclose(file) == 0 ? 0 : 1;
 }

@@ -5,32 +5,20 @@
 // JSON.
 #include <benchmark/benchmark.h>
 
-#include <cstring>
 #include <numeric>
 #include <random>
 
 #include "backend/backend.h"
+#include "bench/measure.h"
 
 namespace {
 
 using namespace blend;
+using blend::bench::must;
 
 constexpr uint32_t kHeads = 32, kKvHeads = 8, kHeadDim = 64, kModel = 2048, kFf = 8192;
 constexpr uint32_t kKvDim = kKvHeads * kHeadDim;
 constexpr uint32_t kSlots = 3072;
-
-template <typename T>
-T must(Result<T> result) {
-  if (!result.is_ok()) {
-    std::fprintf(stderr, "%s\n", result.status().message().c_str());
-    std::exit(1);
-  }
-  return std::move(result.value());
-}
-
-void must(const Status& status) {
-  if (!status.is_ok()) must(Result<int>(status));
-}
 
 // Everything the benchmarks share: a filled cache and tensors of random numbers.
 struct Bed {

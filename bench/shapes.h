@@ -17,6 +17,9 @@ inline test::RandomModelSpec shape_of(const std::string& name, const std::string
   } else if (name == "1b") {  // Llama 3.2 1B; the vocabulary is a quarter of its own
     spec.n_layers = 16, spec.d_model = 2048, spec.n_heads = 32, spec.n_kv_heads = 8;
     spec.d_ff = 8192, spec.n_vocab = 32000;
+  } else if (name == "8b") {  // Llama 3 8B; likewise
+    spec.n_layers = 32, spec.d_model = 4096, spec.n_heads = 32, spec.n_kv_heads = 8;
+    spec.d_ff = 14336, spec.n_vocab = 32000;
   } else if (name == "30m") {  // for a machine that others use too
     spec.n_layers = 16, spec.d_model = 384, spec.n_heads = 6, spec.n_kv_heads = 2;
     spec.d_ff = 1024, spec.n_vocab = 8000;
@@ -24,7 +27,7 @@ inline test::RandomModelSpec shape_of(const std::string& name, const std::string
     spec.n_layers = 4, spec.d_model = 64, spec.n_heads = 8, spec.n_kv_heads = 2;
     spec.d_ff = 192, spec.n_vocab = 512;
   } else {
-    throw std::runtime_error("--shape is one of tiny, 30m, 135m, 1b");
+    throw std::runtime_error("--shape is one of tiny, 30m, 135m, 1b, 8b");
   }
   spec.head_dim = spec.d_model / spec.n_heads;
   spec.tied = true;

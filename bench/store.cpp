@@ -14,12 +14,13 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "bench/json_file.h"
+#include "bench/measure.h"
 #include "store/chunk_store.h"
 #include "store/codec/codec.h"
 #include "store/page_reader.h"
@@ -27,16 +28,9 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using blend::bench::median;
+using blend::bench::must;
 using nlohmann::json;
-
-template <typename T>
-T must(blend::Result<T> result) {
-  if (!result.is_ok()) throw std::runtime_error(result.status().message());
-  return std::move(result.value());
-}
-void must(const blend::Status& status) {
-  if (!status.is_ok()) throw std::runtime_error(status.message());
-}
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -54,10 +48,6 @@ double thread_seconds() {
   timespec t{};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
 }
 
 // ---- Codecs
@@ -320,7 +310,7 @@ int main(int argc, char** argv) {
     json out;
     for (const std::string& store : kv) out["codecs"].push_back(measure_codecs(store, repeats));
     if (!dir.empty()) out["disk"] = measure_disk(dir, bytes, repeats);
-    if (!json_path.empty()) std::ofstream(json_path) << out.dump(2) << '\n';
+    blend::bench::write_json(json_path, out);
   } catch (const std::exception& e) {
     std::cerr << "bench_store: " << e.what() << '\n';
     return 1;

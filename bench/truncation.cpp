@@ -20,11 +20,14 @@
 #include <string>
 #include <vector>
 
+#include "bench/json_file.h"
+#include "bench/measure.h"
 #include "engine/sequence.h"
 
 namespace {
 
 using blend::Sequence;
+using blend::bench::must;
 using nlohmann::json;
 using Tokens = std::vector<int32_t>;
 
@@ -36,15 +39,6 @@ struct Settings {
   uint32_t threads = 0;
   std::string json_path;
 };
-
-void must(const blend::Status& status) {
-  if (!status.is_ok()) throw std::runtime_error(status.message());
-}
-template <typename T>
-T must(blend::Result<T> result) {
-  must(result.status());
-  return std::move(*result);
-}
 
 enum class Way { anew, turned, as_it_was };
 constexpr const char* kNames[] = {"computed anew", "turned", "as it was"};
@@ -160,16 +154,12 @@ int run(const Settings& s) {
     std::printf("%-14s %12.4f %+12.4f %12zu\n", name, perplexity, perplexity - reference, n);
     rows.push_back({{"way", name}, {"perplexity", perplexity}, {"tokens", n}});
   }
-  if (!s.json_path.empty()) {
-    std::ofstream(s.json_path) << json{{"bench", "truncation"},
-                                       {"window", s.window},
-                                       {"drop", cut.drop},
-                                       {"keep", cut.keep},
-                                       {"documents", documents.size()},
-                                       {"rows", rows}}
-                                      .dump(2)
-                               << "\n";
-  }
+  blend::bench::write_json(s.json_path, {{"bench", "truncation"},
+                                         {"window", s.window},
+                                         {"drop", cut.drop},
+                                         {"keep", cut.keep},
+                                         {"documents", documents.size()},
+                                         {"rows", rows}});
   return 0;
 }
 

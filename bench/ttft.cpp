@@ -6,15 +6,15 @@
 //
 //   bench_ttft --shape 135m --chunks 6 --chunk-tokens 512 --ratios 0.05,0.15,0.3 --json out.json
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <array>
 #include <blend/blend.hpp>
 #include <cstdio>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "bench/json_file.h"
+#include "bench/measure.h"
 #include "bench/shapes.h"
 #include "support/temp_dir.h"
 
@@ -37,14 +37,6 @@ struct Settings {
   std::string python = "python3";
 };
 
-template <typename T, typename F>
-double median(const std::vector<T>& items, F value) {
-  std::vector<double> v;
-  for (const T& item : items) v.push_back(value(item));
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
-
 // One row of the table: medians over the repeats, in milliseconds.
 json measure(const std::string& name, const blendpp::Model& model, const blendpp::Store& store,
              const blendpp::Prompt& prompt, const blendpp::FuseOptions& options, int repeat) {
@@ -54,7 +46,9 @@ json measure(const std::string& name, const blendpp::Model& model, const blendpp
     if (i > 0) infos.push_back(fusion.info());  // the first warms caches and primitives
   }
   const auto ms = [&](uint64_t blend_fusion_info::*field) {
-    return median(infos, [&](const FusionInfo& i) { return static_cast<double>(i.*field) * 1e-6; });
+    std::vector<double> v;
+    for (const FusionInfo& info : infos) v.push_back(static_cast<double>(info.*field) * 1e-6);
+    return blend::bench::median(std::move(v));
   };
   const FusionInfo& last = infos.back();
   return {{"name", name},
@@ -146,19 +140,14 @@ int run(const Settings& s) {
     rows.push_back(peer);
     print_row(peer, full_ms);
   }
-  if (!s.json_path.empty()) {
-    std::ofstream out(s.json_path);
-    out << json{{"bench", "ttft"},
-                {"shape", s.shape},
-                {"dtype", s.dtype},
-                {"chunks", s.chunks},
-                {"chunk_tokens", s.chunk_tokens},
-                {"question_tokens", s.question_tokens},
-                {"repeat", s.repeat},
-                {"rows", rows}}
-               .dump(2)
-        << "\n";
-  }
+  blend::bench::write_json(s.json_path, {{"bench", "ttft"},
+                                         {"shape", s.shape},
+                                         {"dtype", s.dtype},
+                                         {"chunks", s.chunks},
+                                         {"chunk_tokens", s.chunk_tokens},
+                                         {"question_tokens", s.question_tokens},
+                                         {"repeat", s.repeat},
+                                         {"rows", rows}});
   return 0;
 }
 
@@ -167,7 +156,7 @@ int run(const Settings& s) {
 int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Time to first token of a fused prompt beside full prefill and llama.cpp."};
-  app.add_option("--shape", s.shape, "tiny, 30m, 135m or 1b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b or 8b")->capture_default_str();
   app.add_option("--dtype", s.dtype, "of the weights: f16, bf16 or f32")->capture_default_str();
   app.add_option("--chunks", s.chunks)->capture_default_str();
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();

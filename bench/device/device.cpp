@@ -8,13 +8,15 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "bench/json_file.h"
+#include "bench/measure.h"
+#include "bench/shapes.h"
 #include "calibrate/memory_store.h"
 #include "engine/precompute.h"
 #include "fusion/fuse.h"
@@ -25,6 +27,9 @@ namespace {
 
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
+using blend::bench::median;
+using blend::bench::must;
+using blend::bench::random_tokens;
 
 struct Settings {
   std::string shape = "8b";
@@ -38,50 +43,6 @@ struct Settings {
   std::string model_path;
   std::string json_path;
 };
-
-[[noreturn]] void fail(const blend::Status& status) { throw std::runtime_error(status.message()); }
-void must(const blend::Status& status) {
-  if (!status.is_ok()) fail(status);
-}
-template <typename T>
-T must(blend::Result<T> result) {
-  if (!result.is_ok()) fail(result.status());
-  return std::move(result.value());
-}
-
-blend::test::RandomModelSpec shape_of(const std::string& shape) {
-  blend::test::RandomModelSpec spec;
-  if (shape == "8b") {  // Llama 3 8B; the vocabulary is a quarter of its own
-    spec.n_layers = 32, spec.d_model = 4096, spec.n_heads = 32, spec.n_kv_heads = 8;
-    spec.d_ff = 14336, spec.n_vocab = 32000;
-  } else if (shape == "1b") {  // Llama 3.2 1B
-    spec.n_layers = 16, spec.d_model = 2048, spec.n_heads = 32, spec.n_kv_heads = 8;
-    spec.d_ff = 8192, spec.n_vocab = 32000;
-  } else if (shape == "tiny") {  // to see that the program works
-    spec.n_layers = 4, spec.d_model = 64, spec.n_heads = 4, spec.n_kv_heads = 2;
-    spec.d_ff = 192, spec.n_vocab = 512;
-  } else {
-    throw CLI::ValidationError("--shape", "is one of tiny, 1b, 8b");
-  }
-  spec.head_dim = spec.d_model / spec.n_heads;
-  spec.rope_theta = 500000;
-  spec.tied = true;
-  spec.context = 40960;
-  spec.dtype = blend::DType::bf16;
-  return spec;
-}
-
-std::vector<int32_t> random_tokens(size_t n, uint32_t n_vocab, uint64_t seed) {
-  blend::test::SplitMix random(seed);
-  std::vector<int32_t> out(n);
-  for (int32_t& t : out) t = static_cast<int32_t>(259 + random.below(n_vocab - 259));
-  return out;
-}
-
-double median(std::vector<double> v) {
-  std::sort(v.begin(), v.end());
-  return v[v.size() / 2];
-}
 
 // ---- Time to first token
 
@@ -315,21 +276,19 @@ int run(const Settings& s) {
   std::string path = s.model_path;
   if (path.empty()) {
     path = dir.file("model.gguf");
-    blend::test::write_random_model(shape_of(s.shape), path);
+    blend::test::RandomModelSpec random = blend::bench::shape_of(s.shape, "bf16");
+    random.rope_theta = 500000;
+    random.context = 40960;  // the longest prompt, and some room
+    blend::test::write_random_model(random, path);
   }
   const auto model = must(blend::Model::load(runtime, path, 0, {}));
   const json ttft = Ttft(s, model).run(dir.file("store"));
   const json kernels = Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens);
-  if (!s.json_path.empty()) {
-    std::ofstream out(s.json_path);
-    out << json{{"bench", "device"},
-                {"backend", runtime->backend().name()},
-                {"shape", s.shape},
-                {"ttft", ttft},
-                {"kernels", kernels}}
-               .dump(2)
-        << "\n";
-  }
+  blend::bench::write_json(s.json_path, {{"bench", "device"},
+                                         {"backend", runtime->backend().name()},
+                                         {"shape", s.shape},
+                                         {"ttft", ttft},
+                                         {"kernels", kernels}});
   return 0;
 }
 
@@ -338,7 +297,7 @@ int run(const Settings& s) {
 int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Time to first token on a CUDA device, and what its kernels reach."};
-  app.add_option("--shape", s.shape, "tiny, 1b or 8b")->capture_default_str();
+  app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b or 8b")->capture_default_str();
   app.add_option("--backend", s.backend, "cuda, cuda:N or cpu")->capture_default_str();
   app.add_option("--tokens", s.tokens, "lengths of prompts, comma-separated")->delimiter(',');
   app.add_option("--ratios", s.ratios, "recompute ratios, comma-separated")->delimiter(',');
