@@ -183,7 +183,6 @@ void Dequantize8(const int8_t* q, size_t rows, size_t cols, const float* step, s
 void Quantize4Columns(const float* low, const float* high, size_t cols, const float* base,
                       const float* step, uint8_t* out) {
   const DF d;
-  const DI di;
   const hn::Rebind<uint8_t, DF> d8;
   const size_t lanes = hn::Lanes(d);
   size_t c = 0;
@@ -195,7 +194,6 @@ void Quantize4Columns(const float* low, const float* high, size_t cols, const fl
       const auto h = Quantize(d, hn::Sub(hn::LoadU(d, high + c), b), s, 0.0f, 15.0f);
       q = hn::Or(q, hn::ShiftLeft<4>(h));
     }
-    (void)di;
     hn::StoreU(hn::DemoteTo(d8, q), d8, out + c);
   }
   for (; c < cols; ++c) {
