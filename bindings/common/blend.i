@@ -1,0 +1,43 @@
+// What the raw modules of all languages have in common. A language's own file is
+//
+//   %module(...) raw
+//   %{ #include "shim/shim.h" %}
+//   %include its own typemaps, which must cover
+//      (const int32_t* tokens, size_t n_tokens)   an array of the host, not copied before the call
+//      blend_shim::Outcome& out                   left alone (Go), or hidden and raised (Python, Java)
+//      const std::string& / std::string           UTF-8, byte for byte
+//   %include "common/blend.i"
+//
+// and SWIG runs with -DSWIGWORDSIZE64 where long has 64 bits. The C++ is compiled with
+// -DSWIG_TYPE_TABLE=blend: modules of other projects in the same process must not share our types.
+%include <stdint.i>
+
+%feature("director") blend_shim::Listener;
+
+%newobject blend_shim::Context::create;
+%newobject blend_shim::Context::create_with_events;
+%newobject blend_shim::Store::open;
+%newobject blend_shim::Store::none;
+%newobject blend_shim::Model::open;
+%newobject blend_shim::Model::describe;
+%newobject blend_shim::Profile::open;
+%newobject blend_shim::Machine::open;
+%newobject blend_shim::Fusion::fuse;
+%newobject blend_shim::Fusion::restore;
+%newobject blend_shim::Fusion::generate;
+%newobject blend_shim::Batch::take;
+%newobject blend_shim::Plan::create;
+
+
+%include "blend_constants.i"
+%include "shim/fields.h"
+%include "shim/outcome.h"
+%include "shim/view.h"
+%include "shim/call.h"
+%include "shim/context.h"
+%include "shim/store.h"
+%include "shim/model.h"
+%include "shim/prompt.h"
+%include "shim/profile.h"
+%include "shim/fusion.h"
+%include "shim/plan.h"

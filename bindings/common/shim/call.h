@@ -1,0 +1,169 @@
+// What a call may be given besides its arguments: a way to stop it, and someone to tell.
+#ifndef BLEND_SHIM_CALL_H
+#define BLEND_SHIM_CALL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <memory>
+#include <string>
+
+#include "fields.h"
+#include "outcome.h"
+
+namespace blendpp {
+class CancelToken;
+}
+
+namespace blend_shim {
+
+// Stops the calls whose options have it; they give BLEND_E_CANCELLED. Every function may be called
+// on any thread at any time. Options keep the token alive.
+class Cancel {
+ public:
+  Cancel() noexcept;
+  void request() noexcept;
+  void reset() noexcept;
+#ifndef SWIG
+  const std::shared_ptr<blendpp::CancelToken>& token() const noexcept { return token_; }
+#endif
+
+ private:
+#ifndef SWIG
+  std::shared_ptr<blendpp::CancelToken> token_;  // null: no memory; then it stops nothing
+#endif
+};
+
+// A line of a calibration's table.
+struct Measurement {
+  BLEND_MEASUREMENT_FIELDS(BLEND_SHIM_DECLARE)
+  // The chunk prefix it is of.
+  size_t n_chunk_prefix() const noexcept { return n_prefix_; }
+  int32_t chunk_prefix(size_t i) const noexcept { return i < n_prefix_ ? prefix_[i] : 0; }
+#ifndef SWIG
+  Measurement() noexcept;
+  std::shared_ptr<const void> owner_;
+  const int32_t* prefix_ = nullptr;
+  size_t n_prefix_ = 0;
+#endif
+};
+
+// The rows that a policy is to score at a check layer; valid during the call. See blend_score_fn.
+class Scoring {
+ public:
+  uint32_t layer() const noexcept { return layer_; }
+  size_t size() const noexcept { return size_; }
+  const void* rows() const noexcept { return rows_; }            // uint32 [size], ascending
+  const void* deviation() const noexcept { return deviation_; }  // float [size]
+  void* scores() const noexcept {
+    return scores_;
+  }  // float [size], to be written; the larger, the
+     // sooner the row goes on
+#ifndef SWIG
+  Scoring(uint32_t layer, size_t size, const uint32_t* rows, const float* deviation,
+          float* scores) noexcept
+      : layer_(layer), size_(size), rows_(rows), deviation_(deviation), scores_(scores) {}
+
+ private:
+  uint32_t layer_;
+  size_t size_;
+  const uint32_t* rows_;
+  const float* deviation_;
+  float* scores_;
+#else
+ private:
+  Scoring();
+#endif
+};
+
+// The one class that a language derives from (a SWIG director). Its functions are called on the
+// thread that made the call, during it, and return false to stop it: the call then gives
+// BLEND_E_CALLBACK. An exception of the language must not leave them: the facade's subclass catches
+// it, keeps it, returns false, and raises it when the call is back. What is told to whom besides
+// (tokens, events, chunks) is pulled, not called back: TokenStream, Events, Chunks.
+class Listener {
+ public:
+  virtual ~Listener() {}
+  // `done` of `total` layers, bytes, chunks or prefills, as the call says.
+  virtual bool progress(uint64_t done, uint64_t total) {
+    (void)done;
+    (void)total;
+    return true;
+  }
+  // Of BLEND_POLICY_CALLBACK.
+  virtual bool score(const Scoring& candidates) {
+    (void)candidates;
+    return true;
+  }
+  // `line` is valid during the call.
+  virtual bool measurement(const Measurement& line) {
+    (void)line;
+    return true;
+  }
+};
+
+// Whatever collects arguments. Adding does not throw: what found no memory is remembered, and the
+// call that is given the collection gives BLEND_E_OUT_OF_MEMORY. Not thread-safe.
+class Builder {
+#ifndef SWIG
+ public:
+  bool complete() const noexcept { return complete_; }
+
+ protected:
+  template <typename Add>
+  void keep(Add add) noexcept {
+    try {
+      add();
+    } catch (...) {
+      complete_ = false;
+    }
+  }
+
+ private:
+  bool complete_ = true;
+#endif
+};
+
+// What options of long calls have in common. Not thread-safe, as all options: set, then use.
+class Call : public Builder {
+ public:
+  // Must outlive the calls (a plan: until it is closed). None by default.
+  void set_listener(Listener* listener) noexcept { listener_ = listener; }
+  void set_cancel(const Cancel& cancel) noexcept { cancel_ = cancel.token(); }
+#ifndef SWIG
+  Listener* listener_ = nullptr;
+  std::shared_ptr<blendpp::CancelToken> cancel_;
+#endif
+};
+
+// One thing worth a log line; see blend_event_fn.
+struct Event {
+  int32_t code = 0;
+  std::string message;
+};
+
+// The events of the contexts that were given it, as a bounded queue: a facade's thread pulls them,
+// so no foreign thread ever enters the language. Holds 1024; then the oldest go, counted. Every
+// function may be called on any thread.
+class Events {
+ public:
+  Events() noexcept;
+  // 1: `event` is written. 0: nothing came within timeout_ms (negative: waits for ever).
+  // -1: stop() was called, or no context is left that could send one, and the queue is empty.
+  int32_t next(int64_t timeout_ms, Event& event) noexcept;
+  void stop() noexcept;
+  uint64_t n_dropped() const noexcept;
+#ifndef SWIG
+  struct Queue;
+  const std::shared_ptr<Queue>& queue() const noexcept { return queue_; }
+#endif
+
+ private:
+#ifndef SWIG
+  std::shared_ptr<Queue> queue_;
+#endif
+};
+
+}  // namespace blend_shim
+
+#endif

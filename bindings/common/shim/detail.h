@@ -1,0 +1,192 @@
+// What the shim's own files share; SWIG never sees it.
+#ifndef BLEND_SHIM_DETAIL_H
+#define BLEND_SHIM_DETAIL_H
+
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "blend/blend.hpp"
+#include "shim.h"
+
+// Copies one member between a struct of blend.h (`c`) and the shim's (`s`).
+#define BLEND_SHIM_FROM_C(type, name) s.name = static_cast<type>(c.name);
+#define BLEND_SHIM_TO_C(type, name) c.name = s.name;
+
+namespace blend_shim {
+
+// Where an object of the library lives until close() or the last call that uses it ends, whichever
+// is later. Thread-safe.
+template <typename T>
+class Slot {
+ public:
+  explicit Slot(const char* what, std::shared_ptr<T> object)
+      : what_(what), object_(std::move(object)) {}
+  std::shared_ptr<T> get() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!object_) {
+      throw blendpp::Error(BLEND_SHIM_E_CLOSED, 0, std::string("the ") + what_ + " is closed");
+    }
+    return object_;
+  }
+  // What was there; the caller lets it go, outside the lock.
+  std::shared_ptr<T> take() noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(object_, nullptr);
+  }
+
+ private:
+  const char* what_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<T> object_;
+};
+
+template <typename T>
+std::shared_ptr<Slot<T>> make_slot(const char* what, std::shared_ptr<T> object) {
+  return std::make_shared<Slot<T>>(what, std::move(object));
+}
+
+// Runs `call`, which may throw, and puts what became of it into `out`. On failure the value is the
+// type's default: null, zero, empty.
+template <typename F>
+auto guarded(Outcome& out, F call) noexcept -> decltype(call()) {
+  using R = decltype(call());
+  try {
+    out.set(0);
+    return call();
+  } catch (const blendpp::Error& error) {
+    try {
+      out.set(error.code(), error.detail(), error.what());
+    } catch (...) {
+      out.set(error.code(), error.detail());
+    }
+  } catch (const std::bad_alloc&) {
+    out.set(BLEND_E_OUT_OF_MEMORY);
+  } catch (const std::exception& error) {
+    try {
+      out.set(BLEND_E_INTERNAL, 0, error.what());
+    } catch (...) {
+      out.set(BLEND_E_INTERNAL);
+    }
+  } catch (...) {
+    out.set(BLEND_E_INTERNAL);
+  }
+  if constexpr (!std::is_void_v<R>) {
+    return R();
+  }
+}
+
+inline void require_complete(const Builder& builder) {
+  if (!builder.complete()) throw std::bad_alloc();
+}
+
+[[noreturn]] inline void invalid(const std::string& message) {
+  throw blendpp::Error(BLEND_E_INVALID_ARGUMENT, 0, message);
+}
+
+std::string fingerprint_hex(const uint8_t (&bytes)[32]);
+
+// The callback members of options that have a listener.
+inline blendpp::ProgressFn progress_of(const Call& call) {
+  Listener* listener = call.listener_;
+  if (listener == nullptr) return {};
+  return [listener](uint64_t done, uint64_t total) { return listener->progress(done, total); };
+}
+
+inline const blend_cancel* raw(const std::shared_ptr<blendpp::CancelToken>& cancel) {
+  return cancel == nullptr ? nullptr : cancel->get();
+}
+
+// A view of values that it owns.
+template <typename T>
+View owned(std::vector<T> values) {
+  auto kept = std::make_shared<const std::vector<T>>(std::move(values));
+  return View(kept, kept->data(), kept->size());
+}
+
+// The C form of a view, after checking that `rows` rows of a layer fit into its memory.
+blendpp::KvView kv_view(const KvView& view, uint64_t rows, uint32_t n_kv_heads, uint32_t head_dim,
+                        const char* what);
+
+// Options with everything in them that the C struct points to: valid while it is.
+struct FuseArguments {
+  explicit FuseArguments(const FuseOptions& options);
+  blendpp::FuseOptions c;
+  FuseOptions kept;  // owns what `c` points to
+  std::vector<blend_check_layer> check_layers;
+  std::vector<blend_policy_term> terms;
+};
+
+FusionInfo fusion_info(const blendpp::FusionInfo& c);
+LayerInfo layer_info(const blendpp::LayerInfo& c);
+SegmentInfo segment_info(const blendpp::SegmentInfo& c);
+Measurement measurement_line(const blend_measurement& c);
+
+// Who is using an object that must be changed by one call alone. Never waits. Thread-safe.
+class Gate {
+ public:
+  explicit Gate(const char* what) noexcept : what_(what) {}
+  // Throw IN_USE or, for a change, VIEW_HELD.
+  void begin_reading();
+  void end_reading() noexcept;
+  void begin_changing();
+  void end_changing() noexcept;
+  void add_view();  // while reading
+  void drop_view() noexcept;
+
+ private:
+  const char* what_;
+  std::mutex mutex_;
+  size_t readers_ = 0;
+  size_t views_ = 0;
+  bool changing_ = false;
+};
+
+class Reading {
+ public:
+  explicit Reading(Gate& gate) : gate_(gate) { gate_.begin_reading(); }
+  Reading(const Reading&) = delete;
+  Reading& operator=(const Reading&) = delete;
+  ~Reading() { gate_.end_reading(); }
+
+ private:
+  Gate& gate_;
+};
+
+class Changing {
+ public:
+  explicit Changing(Gate& gate) : gate_(gate) { gate_.begin_changing(); }
+  Changing(const Changing&) = delete;
+  Changing& operator=(const Changing&) = delete;
+  ~Changing() { gate_.end_changing(); }
+
+ private:
+  Gate& gate_;
+};
+
+struct FusionState {
+  explicit FusionState(blendpp::Fusion made) : fusion(std::move(made)) {}
+  blendpp::Fusion fusion;
+  Gate gate{"fusion"};
+};
+
+// A view of a fusion's memory: the fusion stays, and does not change, while it is out.
+template <typename T>
+View lend(const std::shared_ptr<FusionState>& state, blendpp::Span<const T> span) {
+  struct Lease {
+    explicit Lease(std::shared_ptr<FusionState> s) : state(std::move(s)) { state->gate.add_view(); }
+    Lease(const Lease&) = delete;
+    Lease& operator=(const Lease&) = delete;
+    ~Lease() { state->gate.drop_view(); }
+    std::shared_ptr<FusionState> state;
+  };
+  return View(std::make_shared<const Lease>(state), span.data(), span.size());
+}
+
+}  // namespace blend_shim
+
+#endif

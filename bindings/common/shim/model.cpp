@@ -1,0 +1,220 @@
+#include "detail.h"
+
+namespace blend_shim {
+
+ModelOptions::ModelOptions() noexcept {
+  const blendpp::ModelOptions c;
+  ModelOptions& s = *this;
+  BLEND_MODEL_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
+}
+ModelInfo::ModelInfo() noexcept {
+  const blendpp::ModelInfo c;
+  ModelInfo& s = *this;
+  BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_FROM_C)
+}
+ModelDescription::ModelDescription() noexcept {
+  const blendpp::ModelDescription c;
+  ModelDescription& s = *this;
+  BLEND_MODEL_DESCRIPTION_FIELDS(BLEND_SHIM_FROM_C)
+}
+void ModelDescription::add_rope_freq_factor(float factor) noexcept {
+  keep([&] { factors_.push_back(factor); });
+}
+PrecomputeOptions::PrecomputeOptions() noexcept {
+  const blendpp::PrecomputeOptions c;
+  PrecomputeOptions& s = *this;
+  BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
+}
+void PrecomputeOptions::set_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] { prefix_.assign(tokens, tokens + n_tokens); });
+}
+KvView::KvView() noexcept : KvView(nullptr, 0, nullptr, 0) {}
+KvView::KvView(void* k, size_t k_bytes, void* v, size_t v_bytes) noexcept
+    : k_(k), v_(v), k_bytes_(k_bytes), v_bytes_(v_bytes) {
+  const blendpp::KvView c;
+  KvView& s = *this;
+  BLEND_KV_VIEW_FIELDS(BLEND_SHIM_FROM_C)
+}
+void KvLayers::add(const KvView& layer) noexcept {
+  keep([&] { layers_.push_back(layer); });
+}
+void CheckLayers::add(uint32_t layer, double ratio) noexcept {
+  keep([&] {
+    layers_.push_back(layer);
+    ratios_.push_back(ratio);
+  });
+}
+
+namespace {
+
+// How many bytes `rows` rows take from the first element on; false: more than a size_t counts.
+bool extent(const blendpp::KvView& c, uint64_t rows, uint32_t n_kv_heads, uint32_t head_dim,
+            size_t* bytes) {
+  const size_t head = c.head_stride != 0 ? c.head_stride : head_dim;
+  const size_t row = c.row_stride != 0 ? c.row_stride : size_t{n_kv_heads} * head_dim;
+  const size_t element = c.dtype == BLEND_KV_F32 ? 4 : 2;
+  size_t last_row = 0;
+  size_t last_head = 0;
+  size_t elements = 0;
+  return !__builtin_mul_overflow(row, rows - 1, &last_row) &&
+         !__builtin_mul_overflow(head, size_t{n_kv_heads} - 1, &last_head) &&
+         !__builtin_add_overflow(last_row, last_head, &elements) &&
+         !__builtin_add_overflow(elements, size_t{head_dim}, &elements) &&
+         !__builtin_mul_overflow(elements, element, bytes);
+}
+
+blendpp::PrecomputeOptions to_c(const PrecomputeOptions& s) {
+  require_complete(s);
+  blendpp::PrecomputeOptions c;
+  BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+  c.prefix = s.prefix_.data();
+  c.n_prefix = s.prefix_.size();
+  c.tenant = s.tenant.c_str();
+  c.on_progress = progress_of(s);
+  c.cancel = raw(s.cancel_);
+  return c;
+}
+
+const blendpp::Store& need(const std::shared_ptr<blendpp::Store>& store) {
+  if (!store) invalid("this needs a store, and Store::none() is none");
+  return *store;
+}
+
+}  // namespace
+
+blendpp::KvView kv_view(const KvView& view, uint64_t rows, uint32_t n_kv_heads, uint32_t head_dim,
+                        const char* what) {
+  const KvView& s = view;
+  blendpp::KvView c;
+  BLEND_KV_VIEW_FIELDS(BLEND_SHIM_TO_C)
+  c.k = s.k_;
+  c.v = s.v_;
+  size_t bytes = 0;
+  if (rows == 0 || n_kv_heads == 0) return c;
+  if (!extent(c, rows, n_kv_heads, head_dim, &bytes) || bytes > s.k_bytes_ || bytes > s.v_bytes_) {
+    invalid(std::string(what) + ": " + std::to_string(rows) + " rows need " +
+            std::to_string(bytes) + " bytes of K and of V, and there are " +
+            std::to_string(s.k_bytes_) + " and " + std::to_string(s.v_bytes_));
+  }
+  return c;
+}
+
+Model::Model(std::shared_ptr<Slot<blendpp::Model>> slot) noexcept : slot_(std::move(slot)) {}
+Model::~Model() = default;
+
+Model* Model::open(const Context& ctx, const std::string& path, const ModelOptions& options,
+                   Outcome& out) noexcept {
+  return guarded(out, [&] {
+    const ModelOptions& s = options;
+    require_complete(s);
+    blendpp::ModelOptions c;
+    BLEND_MODEL_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    c.on_progress = progress_of(s);
+    c.cancel = raw(s.cancel_);
+    const auto context = ctx.slot().get();
+    return new Model(make_slot("model", std::make_shared<blendpp::Model>(*context, path, c)));
+  });
+}
+
+Model* Model::describe(const Context& ctx, const ModelDescription& description,
+                       Outcome& out) noexcept {
+  return guarded(out, [&] {
+    const ModelDescription& s = description;
+    require_complete(s);
+    blendpp::ModelDescription c;
+    BLEND_MODEL_DESCRIPTION_FIELDS(BLEND_SHIM_TO_C)
+    c.name = s.name.c_str();
+    if (!s.factors_.empty()) {
+      c.rope_freq_factors = s.factors_.data();
+      c.n_rope_freq_factors = s.factors_.size();
+    }
+    if (!s.fingerprint.empty()) {
+      const blendpp::ChunkId bytes = blendpp::ChunkId::from_hex(s.fingerprint);
+      std::memcpy(c.fingerprint, bytes.bytes, sizeof c.fingerprint);
+    }
+    const auto context = ctx.slot().get();
+    return new Model(make_slot("model", std::make_shared<blendpp::Model>(*context, c)));
+  });
+}
+
+ModelInfo Model::info(Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const auto model = slot_->get();
+    const blendpp::ModelInfo c = model->info();
+    ModelInfo s;
+    BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_FROM_C)
+    s.architecture = c.architecture;
+    s.name = c.name;
+    s.weight_dtype = c.weight_dtype;
+    s.fingerprint = fingerprint_hex(c.fingerprint);
+    return s;
+  });
+}
+
+View Model::tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept {
+  return guarded(out, [&] { return owned(slot_->get()->tokenize(text, flags)); });
+}
+
+std::string Model::detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,
+                              Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    return slot_->get()->detokenize(blendpp::Tokens(tokens, tokens + n_tokens), flags);
+  });
+}
+
+Stored Model::precompute(const Store& store, const int32_t* tokens, size_t n_tokens,
+                         const PrecomputeOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const auto opened = store.get();
+    const blendpp::Precomputed done = slot_->get()->precompute(
+        need(opened), blendpp::Tokens(tokens, tokens + n_tokens), to_c(options));
+    return Stored{done.id.hex(), done.existed};
+  });
+}
+
+Stored Model::find(const Store& store, const int32_t* tokens, size_t n_tokens,
+                   const PrecomputeOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const auto opened = store.get();
+    blendpp::ChunkId id;
+    const bool found = slot_->get()->find(need(opened), blendpp::Tokens(tokens, tokens + n_tokens),
+                                          to_c(options), &id);
+    return Stored{id.hex(), found};
+  });
+}
+
+std::string Model::put_kv(const Store& store, const int32_t* tokens, size_t n_tokens,
+                          const KvLayers& layers, uint32_t first_position,
+                          const PrecomputeOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    require_complete(layers);
+    const auto model = slot_->get();
+    const auto opened = store.get();
+    const blendpp::ModelInfo info = model->info();
+    std::vector<blendpp::KvView> views;
+    for (const KvView& layer : layers.layers_) {
+      views.push_back(
+          kv_view(layer, n_tokens, info.n_kv_heads, info.head_dim, "a layer of put_kv"));
+    }
+    return model
+        ->put_kv(need(opened), blendpp::Tokens(tokens, tokens + n_tokens), views, first_position,
+                 to_c(options))
+        .hex();
+  });
+}
+
+CheckLayers Model::falling_check_layers(double ratio, uint32_t first_layer, size_t n,
+                                        Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    CheckLayers layers;
+    for (const blend_check_layer& c : slot_->get()->falling_check_layers(ratio, first_layer, n)) {
+      layers.add(c.layer, c.ratio);
+    }
+    require_complete(layers);
+    return layers;
+  });
+}
+
+void Model::close() noexcept { slot_->take(); }
+
+}  // namespace blend_shim

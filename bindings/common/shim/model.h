@@ -1,0 +1,139 @@
+// Models and their tokenizer; what makes chunks of them.
+#ifndef BLEND_SHIM_MODEL_H
+#define BLEND_SHIM_MODEL_H
+
+#include "store.h"
+#include "view.h"
+
+namespace blendpp {
+class Model;
+}
+
+namespace blend_shim {
+
+class ModelOptions : public Call {
+ public:
+  ModelOptions() noexcept;
+  BLEND_MODEL_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+};
+
+struct ModelInfo {
+  BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_DECLARE)
+  std::string architecture;
+  std::string name;
+  std::string weight_dtype;
+  std::string fingerprint;  // 64 hexadecimal digits
+#ifndef SWIG
+  ModelInfo() noexcept;
+#endif
+};
+
+// Of a model that the host runs itself; see blend_model_description.
+class ModelDescription : public Builder {
+ public:
+  ModelDescription() noexcept;
+  BLEND_MODEL_DESCRIPTION_FIELDS(BLEND_SHIM_DECLARE)
+  std::string name;
+  std::string fingerprint;  // 64 hexadecimal digits; "": made of the name and the numbers
+  void add_rope_freq_factor(float factor) noexcept;
+#ifndef SWIG
+  std::vector<float> factors_;
+#endif
+};
+
+// What was stored, or found.
+struct Stored {
+  std::string id;
+  bool existed = false;  // it was in the store already: nothing was computed
+};
+
+class PrecomputeOptions : public Call {
+ public:
+  PrecomputeOptions() noexcept;
+  BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  std::string tenant;
+  void set_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+#ifndef SWIG
+  std::vector<int32_t> prefix_;
+#endif
+};
+
+// K and V of consecutive rows of one layer in memory that the host owns: k_bytes at k, v_bytes at
+// v. A stride of 0 is the default of blend_kv_view. Whoever is given it checks that the rows fit.
+class KvView {
+ public:
+  KvView() noexcept;
+  KvView(void* k, size_t k_bytes, void* v, size_t v_bytes) noexcept;
+  BLEND_KV_VIEW_FIELDS(BLEND_SHIM_DECLARE)
+#ifndef SWIG
+  void* k_ = nullptr;
+  void* v_ = nullptr;
+  size_t k_bytes_ = 0;
+  size_t v_bytes_ = 0;
+#endif
+};
+
+// The layers of one chunk, for Model::put_kv. Views of memory that must stay during the call.
+class KvLayers : public Builder {
+ public:
+  void add(const KvView& layer) noexcept;
+  size_t size() const noexcept { return layers_.size(); }
+#ifndef SWIG
+  std::vector<KvView> layers_;
+#endif
+};
+
+// Of check layers for gradual filtering.
+class CheckLayers : public Builder {
+ public:
+  void add(uint32_t layer, double ratio) noexcept;
+  size_t size() const noexcept { return layers_.size(); }
+  uint32_t layer(size_t i) const noexcept { return i < size() ? layers_[i] : 0; }
+  double ratio(size_t i) const noexcept { return i < size() ? ratios_[i] : 0; }
+#ifndef SWIG
+  std::vector<uint32_t> layers_;
+  std::vector<double> ratios_;
+#endif
+};
+
+// Every function may be called on any thread at any time, close() included; see Context.
+class Model {
+ public:
+  // Null on failure.
+  static Model* open(const Context& ctx, const std::string& path, const ModelOptions& options,
+                     Outcome& out) noexcept;
+  static Model* describe(const Context& ctx, const ModelDescription& description,
+                         Outcome& out) noexcept;
+  ~Model();
+  ModelInfo info(Outcome& out) const noexcept;
+  // Text is bytes of UTF-8, in and out; what comes out may be cut inside a sequence.
+  View tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept;
+  std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,
+                         Outcome& out) const noexcept;
+  Stored precompute(const Store& store, const int32_t* tokens, size_t n_tokens,
+                    const PrecomputeOptions& options, Outcome& out) const noexcept;
+  // existed: whether the store holds it; the id is given either way.
+  Stored find(const Store& store, const int32_t* tokens, size_t n_tokens,
+              const PrecomputeOptions& options, Outcome& out) const noexcept;
+  std::string put_kv(const Store& store, const int32_t* tokens, size_t n_tokens,
+                     const KvLayers& layers, uint32_t first_position,
+                     const PrecomputeOptions& options, Outcome& out) const noexcept;
+  CheckLayers falling_check_layers(double ratio, uint32_t first_layer, size_t n,
+                                   Outcome& out) const noexcept;
+  void close() noexcept;
+#ifndef SWIG
+  const Slot<blendpp::Model>& slot() const noexcept { return *slot_; }
+#endif
+
+ private:
+#ifndef SWIG
+  explicit Model(std::shared_ptr<Slot<blendpp::Model>> slot) noexcept;
+  std::shared_ptr<Slot<blendpp::Model>> slot_;
+#else
+  Model();
+#endif
+};
+
+}  // namespace blend_shim
+
+#endif

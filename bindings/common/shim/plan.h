@@ -1,0 +1,53 @@
+// Plans: the step API, for hosts that run the model themselves.
+#ifndef BLEND_SHIM_PLAN_H
+#define BLEND_SHIM_PLAN_H
+
+#include "fusion.h"
+
+namespace blend_shim {
+
+#ifndef SWIG
+struct PlanState;
+#endif
+
+// Every function may be called on any thread; one that changes the plan while another call runs
+// gives BLEND_SHIM_E_IN_USE. A listener of the options must outlive the plan.
+class Plan {
+ public:
+  // Null on failure.
+  static Plan* create(const Model& model, const Store& store, const Prompt& prompt,
+                      const FuseOptions& options, Outcome& out) noexcept;
+  ~Plan();
+  void restart(Outcome& out) noexcept;
+  // The memory must stay until synchronize(layer) succeeded, or restart() or close() came back. It
+  // must hold all rows of the prompt.
+  void fetch(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept;
+  void synchronize(uint32_t layer, Outcome& out) noexcept;
+  // blend_select (a word that Go keeps for itself): the rows to go on with, a copy. `fresh`: row i
+  // is row rows()[i].
+  View choose(uint32_t layer, const KvView& fresh, Outcome& out) noexcept;
+  View choose_unmeasured(uint32_t layer, Outcome& out) noexcept;  // where nothing is measured
+  void commit(uint32_t layer, Outcome& out) noexcept;
+  View rows(Outcome& out) const noexcept;    // u32, to be computed at this point; a copy
+  View tokens(Outcome& out) const noexcept;  // i32, of the prompt; a copy, as the next two
+  View selected(Outcome& out) const noexcept;
+  View deviation(Outcome& out) const noexcept;
+  FusionInfo info(Outcome& out) const noexcept;
+  LayerInfo layer(uint32_t layer, Outcome& out) const noexcept;
+  SegmentInfo segment(size_t segment, Outcome& out) const noexcept;
+  // Waits for a read under way; memory given to fetch() is not written any more. A call that runs
+  // is finished first.
+  void close() noexcept;
+
+ private:
+#ifndef SWIG
+  explicit Plan(std::shared_ptr<Slot<PlanState>> slot) noexcept;
+  std::shared_ptr<Slot<PlanState>> slot_;
+#else
+  Plan();
+#endif
+};
+
+}  // namespace blend_shim
+
+#endif

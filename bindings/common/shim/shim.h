@@ -1,0 +1,17 @@
+// The whole shim, for SWIG (bindings/common/blend.i) and for nobody else.
+#ifndef BLEND_SHIM_SHIM_H
+#define BLEND_SHIM_SHIM_H
+
+#include "call.h"
+#include "context.h"
+#include "fields.h"
+#include "fusion.h"
+#include "model.h"
+#include "outcome.h"
+#include "plan.h"
+#include "profile.h"
+#include "prompt.h"
+#include "store.h"
+#include "view.h"
+
+#endif
