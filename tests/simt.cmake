@@ -14,6 +14,9 @@ target_compile_definitions(blend_cuda_emulated PRIVATE BLEND_VERSION_STRING="${P
 blend_warnings(blend_cuda_emulated)
 # `#pragma unroll` is CUDA's; longjmp between stacks is what simt.cpp is about.
 target_compile_options(blend_cuda_emulated PRIVATE -Wno-unknown-pragmas -U_FORTIFY_SOURCE)
+if(BLEND_SANITIZE)
+  target_compile_options(blend_cuda_emulated PRIVATE -O1)  # the library's, not a test's: see CMakeLists.txt
+endif()
 
 blend_test(simt_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/simt_test.cpp

@@ -6,7 +6,7 @@ namespace {
 
 constexpr uint32_t kMaxThreads = 1024;
 
-blend_ctx_options defaults() {
+blend_ctx_options default_ctx_options() {
   blend_ctx_options o{};
   o.struct_size = sizeof o;
   return o;
@@ -17,14 +17,14 @@ blend_ctx_options defaults() {
 extern "C" {
 
 int32_t blend_ctx_options_init(blend_ctx_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, defaults());
+  return blend::capi::init_struct(options, struct_size, default_ctx_options());
 }
 
 int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> blend::Status {
     BLEND_REQUIRE(out);
     *out = nullptr;
-    blend_ctx_options o = defaults();
+    blend_ctx_options o = default_ctx_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if (o.n_threads > kMaxThreads) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT,

@@ -20,7 +20,7 @@ blend_segment default_segment() {
   return s;
 }
 
-blend_fuse_options default_options() {
+blend_fuse_options default_fuse_options() {
   const blend::FuseOptions defaults;
   blend_fuse_options o{};
   o.struct_size = sizeof o;
@@ -172,7 +172,7 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
                                       const blend_segment* segments, size_t n_segments,
                                       const blend_fuse_options* options) {
   if (n_segments > 0) BLEND_REQUIRE(segments);
-  blend_fuse_options o = default_options();
+  blend_fuse_options o = default_fuse_options();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
   FuseRequest request;
   BLEND_ASSIGN(request.options, read_options(o, model));
@@ -204,7 +204,7 @@ int32_t blend_segment_init(blend_segment* segment, size_t struct_size) {
 }
 
 int32_t blend_fuse_options_init(blend_fuse_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_options());
+  return blend::capi::init_struct(options, struct_size, default_fuse_options());
 }
 
 }  // extern "C"

@@ -10,7 +10,7 @@ using blend::Status;
 
 namespace {
 
-blend_generate_options default_options() {
+blend_generate_options default_generate_options() {
   const blend::GenerateOptions defaults;
   blend_generate_options o{};
   o.struct_size = sizeof o;
@@ -137,7 +137,7 @@ int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_token
 }
 
 int32_t blend_generate_options_init(blend_generate_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_options());
+  return blend::capi::init_struct(options, struct_size, default_generate_options());
 }
 
 int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* options,
@@ -145,7 +145,7 @@ int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* optio
   if (n_generated != nullptr) *n_generated = 0;
   return blend::capi::guarded(err, [&]() -> Result<int32_t> {
     BLEND_REQUIRE(fusion);
-    blend_generate_options o = default_options();
+    blend_generate_options o = default_generate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if (o.n_stop_tokens > 0) BLEND_REQUIRE(o.stop_tokens);
     blend::GenerateOptions g;

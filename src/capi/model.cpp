@@ -9,7 +9,7 @@ using blend::Status;
 
 namespace {
 
-blend_model_options default_options() {
+blend_model_options default_model_options() {
   blend_model_options o{};
   o.struct_size = sizeof o;
   return o;
@@ -51,7 +51,7 @@ blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
 extern "C" {
 
 int32_t blend_model_options_init(blend_model_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_options());
+  return blend::capi::init_struct(options, struct_size, default_model_options());
 }
 
 int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* path,
@@ -61,7 +61,7 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
     *out = nullptr;
     BLEND_REQUIRE(ctx);
     BLEND_REQUIRE(path);
-    blend_model_options o = default_options();
+    blend_model_options o = default_model_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     auto handle = std::make_unique<blend_model>();
     auto loaded =

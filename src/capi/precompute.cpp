@@ -11,7 +11,7 @@ using blend::Result;
 
 namespace {
 
-blend_precompute_options defaults() {
+blend_precompute_options default_precompute_options() {
   blend_precompute_options o{};
   o.struct_size = sizeof o;
   return o;
@@ -24,7 +24,7 @@ namespace blend::capi {
 Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_store& store,
                                         const int32_t* tokens, size_t n_tokens,
                                         const blend_precompute_options* options) {
-  blend_precompute_options o = defaults();
+  blend_precompute_options o = default_precompute_options();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
   BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));
   BLEND_RETURN_IF_ERROR(check_reserved("reserved1", o.reserved1));
@@ -50,7 +50,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
 extern "C" {
 
 int32_t blend_precompute_options_init(blend_precompute_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, defaults());
+  return blend::capi::init_struct(options, struct_size, default_precompute_options());
 }
 
 int32_t blend_precompute(const blend_model* model, const blend_store* store, const int32_t* tokens,

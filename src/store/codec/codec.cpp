@@ -13,8 +13,6 @@ uint64_t padded(Codec codec, uint64_t bytes) {
   return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
 }
 
-Status corrupt(const char* why) { return {BLEND_E_CORRUPT, why}; }
-
 }  // namespace
 
 const PlaneCodec* plane_codec(Codec codec) {
@@ -77,9 +75,9 @@ Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::b
   BLEND_ASSIGN(const size_t k, c->decode(PlaneKind::k, plane, in, layer, scratch));
   BLEND_ASSIGN(const size_t v,
                c->decode(PlaneKind::v, plane, in.subspan(k), layer + shape.plane_bytes(), scratch));
-  if (in.size() != padded(codec, k + v)) return corrupt("the encoded layer has a tail");
+  if (in.size() != padded(codec, k + v)) return corrupt_layer("the encoded layer has a tail");
   for (const std::byte b : in.subspan(k + v)) {
-    if (b != std::byte{0}) return corrupt("the encoded layer's padding is not zero");
+    if (b != std::byte{0}) return corrupt_layer("the encoded layer's padding is not zero");
   }
   return Status::ok();
 }

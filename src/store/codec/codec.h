@@ -56,6 +56,9 @@ class PlaneCodec {
                                 CodecScratch& scratch) const = 0;
 };
 
+// What decode() says of bytes that no encoder wrote.
+inline Status corrupt_layer(const char* why) { return {BLEND_E_CORRUPT, why}; }
+
 // Null for a number that this build does not know.
 const PlaneCodec* plane_codec(Codec codec);
 const PlaneCodec& none_codec();

@@ -39,17 +39,15 @@ namespace {
 // cache until they are merged.
 constexpr size_t kBlock = 128 << 10;
 constexpr uint32_t kRaw = 1u << 31;  // the high bytes of the block are stored as they are
-constexpr size_t kHeader = 4;
-
-Status corrupt(const char* why) { return {BLEND_E_CORRUPT, why}; }
+constexpr size_t kBlockHeader = 4;
 
 class ZstdCodec final : public PlaneCodec {
  public:
   uint64_t least_bytes(const PlaneShape& shape) const override {
-    return rest_bytes(shape, shape.elements()) + n_blocks(shape) * (kHeader + 1);
+    return rest_bytes(shape, shape.elements()) + n_blocks(shape) * (kBlockHeader + 1);
   }
   uint64_t most_bytes(const PlaneShape& shape) const override {
-    return shape.bytes() + n_blocks(shape) * kHeader;
+    return shape.bytes() + n_blocks(shape) * kBlockHeader;
   }
 
   Result<size_t> encode(PlaneKind, const PlaneShape& shape, const std::byte* rows, std::byte* out,
@@ -61,18 +59,18 @@ class ZstdCodec final : public PlaneCodec {
       const size_t count = std::min(kBlock, n - at);
       const size_t rest = rest_bytes(shape, count);
       // The rest is written behind the room that the high bytes may need, then moved up.
-      uint8_t* tail = to + kHeader + count;
+      uint8_t* tail = to + kBlockHeader + count;
       kernels::split_planes(rows + at * shape.element_bytes(), shape.dtype, count, high, tail);
-      size_t packed = ZSTD_compress2(scratch.compressor(), to + kHeader, count, high, count);
+      size_t packed = ZSTD_compress2(scratch.compressor(), to + kBlockHeader, count, high, count);
       auto header = static_cast<uint32_t>(packed);
       if (ZSTD_isError(packed) != 0 || packed >= count) {  // it did not fit: not worth it
-        std::memcpy(to + kHeader, high, count);
+        std::memcpy(to + kBlockHeader, high, count);
         packed = count;
         header = kRaw | static_cast<uint32_t>(count);
       }
-      for (size_t i = 0; i < kHeader; ++i) to[i] = static_cast<uint8_t>(header >> (8 * i));
-      std::memmove(to + kHeader + packed, tail, rest);
-      to += kHeader + packed + rest;
+      for (size_t i = 0; i < kBlockHeader; ++i) to[i] = static_cast<uint8_t>(header >> (8 * i));
+      std::memmove(to + kBlockHeader + packed, tail, rest);
+      to += kBlockHeader + packed + rest;
     }
     return static_cast<size_t>(to - reinterpret_cast<uint8_t*>(out));
   }
@@ -88,21 +86,21 @@ class ZstdCodec final : public PlaneCodec {
       const std::span<const std::byte> block = in.subspan(used);
       const auto header = ByteReader(block).get<uint32_t>();
       const size_t packed = header & ~kRaw;
-      if (block.size() < kHeader || packed > block.size() - kHeader ||
-          rest > block.size() - kHeader - packed) {
-        return corrupt("a compressed block ends too soon");
+      if (block.size() < kBlockHeader || packed > block.size() - kBlockHeader ||
+          rest > block.size() - kBlockHeader - packed) {
+        return corrupt_layer("a compressed block ends too soon");
       }
-      const auto* from = reinterpret_cast<const uint8_t*>(block.data()) + kHeader;
+      const auto* from = reinterpret_cast<const uint8_t*>(block.data()) + kBlockHeader;
       const uint8_t* exponents = high;
       if ((header & kRaw) != 0) {
-        if (packed != count) return corrupt("a compressed block has the wrong length");
+        if (packed != count) return corrupt_layer("a compressed block has the wrong length");
         exponents = from;
       } else if (ZSTD_decompressDCtx(scratch.decompressor(), high, count, from, packed) != count) {
-        return corrupt("a compressed block is damaged");
+        return corrupt_layer("a compressed block is damaged");
       }
       kernels::merge_planes(exponents, from + packed, shape.dtype, count,
                             rows + at * shape.element_bytes());
-      used += kHeader + packed + rest;
+      used += kBlockHeader + packed + rest;
     }
     return used;
   }
