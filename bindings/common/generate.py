@@ -3,6 +3,7 @@
 
     generate.py errors LANGUAGE OUT [--package P]  python, go: OUT is a file; java: a directory
     generate.py constants OUT                      %constant lines for SWIG, from blend.h
+    generate.py infos OUT                          Python's info classes, documented as in blend.h
     generate.py check                              errors.txt and fields.h agree with the headers
 """
 
@@ -35,8 +36,9 @@ def errors_python():
                   f"    CODE = {value}", ""]
     lines += ["", "CLASSES = {"]
     lines += [f"    {value}: {name}Error," for _, value, name, _, _ in error_table()]
-    lines += ["}", ""]
-    return "\n".join(lines)
+    lines += ["}", "", "__all__ = ["]
+    lines += [f'    "{name}Error",' for _, _, name, _, _ in error_table()]
+    return "\n".join(lines + ["]", ""])
 
 
 def errors_java(package):
@@ -100,6 +102,77 @@ def constants():
     return "\n".join(lines + [""])
 
 
+# The info classes: struct, what it is, and the members that are no numbers, with what each is.
+INFOS = {
+    "ModelInfo": ("Shape and names of a model.", {
+        "architecture": 'such as "llama"', "name": 'general.name or ""',
+        "weight_dtype": '"f32", "f16" or "bf16": the file\'s matrices',
+        "fingerprint": "SHA-256 over weights, tokenizer and hyperparameters, in hexadecimal"}),
+    "StoreStat": ("What a store holds, and how it was used.", {}),
+    "CodecStat": ("What a store holds in one codec.", {}),
+    "ChunkInfo": ("One stored chunk.", {
+        "id": "64 hexadecimal digits", "fingerprint": "of the model",
+        "problem": '"" for a sound chunk, else a sentence'}),
+    "FusionInfo": ("The account of a fuse. Times are nanoseconds, sizes bytes.", {}),
+    "LayerInfo": ("One layer of a fuse. Times are nanoseconds since it began.", {}),
+    "SegmentInfo": ("What became of one segment.", {
+        "id": '"" for text and question, and under Policy.FULL'}),
+    "ProfileInfo": ("What calibration chose.", {"fingerprint": "of the model"}),
+    "Measurement": ("One kind of fusing over all measured prompts.", {
+        "chunk_prefix": "tuple: tokens that the chunks were prefilled after"}),
+    "Verdict": ("A profile measured on samples that it was not made from.", {}),
+    "MachineInfo": ("The measurement of this machine.", {
+        "cpu": "its name", "kept": "bool: it was in the file, nothing was measured"}),
+    "Advice": ("What one device would mean for a prompt.", {}),
+}
+
+
+def struct_name(name):
+    return "blend" + re.sub(r"([A-Z])", r"_\1", name).lower()
+
+
+def shown_fields():
+    shim = (HERE / "shim" / "fields.h").read_text().replace("\\\n", " ")
+    return {name: re.findall(r"X\((\w+), (\w+)\)", body)
+            for name, body in re.findall(r"^#define (BLEND_\w+_FIELDS)\(X\)(.*)$", shim, re.M)}
+
+
+def comments(struct):
+    """{member: its comment in blend.h}"""
+    text = BLEND_H.read_text()
+    body = re.search(r"typedef struct \w+ \{((?:(?!typedef struct).)*?)\} %s;" % struct, text, re.S).group(1)
+    found = re.findall(r"\b(\w+)(?:\[\d+\])?;[ \t]*(?:/\*(.*?)\*/)?", body, re.S)
+    return {name: " ".join(note.split()) for name, note in found}
+
+
+def infos_python():
+    lines = [f"# {MADE.replace('errors.txt', 'blend.h')}", '"""What libblend tells of itself: plain, immutable."""', "",
+             "from dataclasses import dataclass", "from typing import Any"]
+    fields = shown_fields()
+    for name, about in INFOS.items():
+        struct = struct_name(name)
+        notes = comments(struct)
+        members = []
+        for kind, member in fields[struct.upper() + "_FIELDS"]:
+            members.append((member, "float" if kind in ("double", "float") else "int", notes.get(member, "")))
+        for member, note in about[1].items():
+            kind = note.split(":")[0] if note.startswith(("bool: ", "tuple: ")) else "str"
+            note = note[len(kind) + 2:] if kind != "str" else note
+            members.append((member, "tuple[int, ...]" if kind == "tuple" else kind, note))
+        lines += ["", "", "@dataclass(frozen=True)", f"class {name}:", f'    """{about[0]}"""', ""]
+        for member, kind, note in members:
+            lines += [f"    #: {note}"] if note else []
+            lines.append(f"    {member}: {kind}")
+        lines += ["", "    @classmethod", f'    def _of(cls, raw: Any) -> "{name}":', "        return cls("]
+        for member, kind, _ in members:
+            value = f"raw.{member}"
+            if kind.startswith("tuple"):
+                value = f"tuple(raw.{member}(i) for i in range(raw.n_{member}()))"
+            lines.append(f"            {member}={value},")
+        lines += ["        )"]
+    return "\n".join(lines + [""])
+
+
 # Members of blend.h's structs that the classes of the shim show otherwise than by a field.
 BY_FUNCTION = re.compile(
     r"^(struct_size|reserved\d*|.*_user|progress|cancel|n_prefix|n_chunk_prefix(es)?|n_metrics|n_ratios"
@@ -127,9 +200,7 @@ def check():
     table = {code: str(value) for code, value, *_ in error_table()}
     if defined != table:
         problems.append(f"errors.txt and the headers differ in {set(defined.items()) ^ set(table.items())}")
-    shim = (HERE / "shim" / "fields.h").read_text().replace("\\\n", " ")
-    lists = {name: re.findall(r"X\((\w+), (\w+)\)", body)
-             for name, body in re.findall(r"^#define (BLEND_\w+_FIELDS)\(X\)(.*)$", shim, re.M)}
+    lists = shown_fields()
     known = structs()
     for macro, fields in lists.items():
         struct = macro[:-len("_FIELDS")].lower()
@@ -157,12 +228,15 @@ def main():
     errors.add_argument("out")
     errors.add_argument("--package", default="blend")
     commands.add_parser("constants").add_argument("out")
+    commands.add_parser("infos").add_argument("out")
     commands.add_parser("check")
     args = parser.parse_args()
     if args.command == "check":
         return check()
     if args.command == "constants":
         write(args.out, constants())
+    elif args.command == "infos":
+        write(args.out, infos_python())
     elif args.language == "java":
         for name, text in errors_java(args.package).items():
             write(pathlib.Path(args.out) / name, text)

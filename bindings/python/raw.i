@@ -1,21 +1,107 @@
-// The raw module under the facade (blend/*.py); not for users.
-%module(package="blend", directors="1", threads="1") raw
+// The raw module under the facade (libblend/*.py); not for users.
+//
+// Calls that compute, wait or touch the disk let go of the interpreter's lock; the others, which only
+// read a number, keep it: taking it back is not free while other threads run.
+%module(package="libblend", directors="1", threads="1") raw
 
 %{
 #include "shim/shim.h"
+#include "watch.h"
+
+// SWIG's own are objects whose destructor takes the lock. Where the interpreter is going away, taking
+// it ends the thread by unwinding its stack, which no destructor may begin.
+#undef SWIG_PYTHON_THREAD_BEGIN_ALLOW
+#undef SWIG_PYTHON_THREAD_END_ALLOW
+#define SWIG_PYTHON_THREAD_BEGIN_ALLOW PyThreadState* blend_saved = PyEval_SaveThread()
+#define SWIG_PYTHON_THREAD_END_ALLOW PyEval_RestoreThread(blend_saved)
 %}
 
 %include <std_string.i>
 %include "typemaps.i"
 
-// The facade's callable (code, detail, message) -> exception.
-%nothread _set_raise;
+%nothreadallow;
+%threadallow blend_shim::Context::create;
+%threadallow blend_shim::Context::create_with_events;
+%threadallow blend_shim::Context::close;
+%threadallow blend_shim::Context::~Context;
+%threadallow blend_shim::Events::next;
+%threadallow blend_shim::Model::open;
+%threadallow blend_shim::Model::describe;
+%threadallow blend_shim::Model::tokenize;
+%threadallow blend_shim::Model::detokenize;
+%threadallow blend_shim::Model::precompute;
+%threadallow blend_shim::Model::find;
+%threadallow blend_shim::Model::put_kv;
+%threadallow blend_shim::Model::close;
+%threadallow blend_shim::Model::~Model;
+%threadallow blend_shim::Store::open;
+%threadallow blend_shim::Store::flush;
+%threadallow blend_shim::Store::list;
+%threadallow blend_shim::Store::remove;
+%threadallow blend_shim::Store::stat;
+%threadallow blend_shim::Store::codec_stat;
+%threadallow blend_shim::Store::close;
+%threadallow blend_shim::Store::~Store;
+%threadallow blend_shim::Profile::open;
+%threadallow blend_shim::Profile::calibrate;
+%threadallow blend_shim::Profile::verify;
+%threadallow blend_shim::Machine::open;
+%threadallow blend_shim::Fusion::fuse;
+%threadallow blend_shim::Fusion::extend;
+%threadallow blend_shim::Fusion::close;
+%threadallow blend_shim::Fusion::~Fusion;
+%threadallow blend_shim::TokenStream::next;
+%threadallow blend_shim::TokenStream::close;
+%threadallow blend_shim::TokenStream::~TokenStream;
+%threadallow blend_shim::Batch::fuse;
+%threadallow blend_shim::Plan::create;
+%threadallow blend_shim::Plan::restart;
+%threadallow blend_shim::Plan::synchronize;
+%threadallow blend_shim::Plan::choose;
+%threadallow blend_shim::Plan::choose_unmeasured;
+%threadallow blend_shim::Plan::commit;
+%threadallow blend_shim::Plan::close;
+%threadallow blend_shim::Plan::~Plan;
+
+// Calls without callbacks that may take long: see interruptible().
+%define BLEND_INTERRUPTIBLE(method, cancel, is_long)
+%exception method {
+  if (!blend_python::interruptible(*cancel, is_long, [&] { $action })) SWIG_fail;
+}
+%enddef
+// A few tokens are done before anybody could want to stop them.
+BLEND_INTERRUPTIBLE(blend_shim::Fusion::decode, arg4, arg3 > 8)
+BLEND_INTERRUPTIBLE(blend_shim::Fusion::replace, arg6, true)
+BLEND_INTERRUPTIBLE(blend_shim::Fusion::erase, arg4, true)
+BLEND_INTERRUPTIBLE(blend_shim::Fusion::save, arg4, true)
+%exception blend_shim::Fusion::restore {
+  if (!blend_python::interruptible(*arg5, true, [&] { $action })) {
+    delete result;
+    SWIG_fail;
+  }
+}
+
 %inline %{
+// The facade's callable (code, detail, message) -> exception.
 PyObject* _set_raise(PyObject* make) {
   Py_INCREF(make);
   Py_XSETREF(blend_make_error, make);
   Py_RETURN_NONE;
 }
+void _set_main_thread(unsigned long ident) { blend_python::main_thread = ident; }
 %}
 
 %include "blend.i"
+
+namespace blend_python {
+%exception Watch::raise_kept {
+  $action
+  if (PyErr_Occurred()) SWIG_fail;
+}
+class Watch : public blend_shim::Listener {
+ public:
+  explicit Watch(int poll_ms);
+  void set_inner(blend_shim::Listener* inner, bool tells_progress);
+  void raise_kept();
+};
+}

@@ -44,6 +44,9 @@ SWIGINTERN int blend_get_tokens(PyObject* object, Py_buffer* view) {
   if (PyErr_Occurred()) SWIG_fail;
   $1 = (void*)(uintptr_t)address;
 }
+%typemap(typecheck, precedence=SWIG_TYPECHECK_POINTER) void* k, void* v {
+  $1 = PyLong_Check($input);
+}
 %typemap(out) const void*, void* {
   $result = PyLong_FromVoidPtr((void*)$1);
 }

@@ -1,0 +1,46 @@
+"""libblend: KV-cache fusion for prompts made of retrieved chunks (CacheBlend, EuroSys '25).
+
+    import libblend
+
+    with libblend.Context() as ctx:
+        model = libblend.Model(ctx, "model.gguf")
+        store = libblend.Store(ctx, "store")
+        prompt = model.prompt().bos().chunk("A passage.").question("Question: ...\\nAnswer:")
+        fusion = model.fuse(store, prompt)
+        for token in fusion.generate():
+            print(token.text, end="", flush=True)
+
+context -> model, store -> precompute (chunk -> store) -> fuse (prompt -> fusion) -> generate.
+
+Every object may be used from several threads; the interpreter's lock is let go of while the library
+works. On the main thread Ctrl-C stops a call. Errors are :class:`BlendError`, one subclass a code, in
+:mod:`libblend.errors`. Arrays are numpy's; those that show the library's memory own a lease on it.
+"""
+
+from . import errors, raw as _raw
+from ._call import Cancel
+from ._context import Context
+from ._enums import (RATIO_AUTO, AdviceFlags, Codec, Correction, DriftInputs, FusionFlags, KvDtype,
+                     Metric, Miss, Norm, Policy, ReadMode, RopeLayout, SegmentKind, Source)
+from ._error import BlendError
+from ._fusion import FuseArguments, Fusion, Generation, Token
+from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
+                     ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
+from ._model import Model, Stored
+from ._plan import Plan
+from ._profile import Machine, Profile
+from ._prompt import Prompt
+from ._store import Store
+from .errors import *  # noqa: F401,F403
+
+#: "major.minor.patch" of the library that is loaded.
+__version__: str = _raw.version()
+
+__all__ = [
+    "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
+    "Correction", "DriftInputs", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
+    "Generation", "KvDtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
+    "Model", "ModelInfo", "Norm", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "RATIO_AUTO",
+    "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreStat", "Stored",
+    "Token", "Verdict", "errors",
+] + errors.__all__

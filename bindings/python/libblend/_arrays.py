@@ -1,0 +1,72 @@
+"""Arrays in and out, without copies where the memory is right already."""
+
+from typing import Any, Iterable, Union
+
+import numpy as np
+
+from . import raw
+
+#: Token ids: a C-contiguous buffer of int32 (numpy, array.array('i'), memoryview) is taken as it is;
+#: any other sequence of integers is copied into one.
+Tokens = Union[np.ndarray, memoryview, Iterable[int], Any]
+
+_KINDS = {raw.BLEND_SHIM_I32: "<i4", raw.BLEND_SHIM_U32: "<u4", raw.BLEND_SHIM_F32: "<f4"}
+_INT32 = np.iinfo(np.int32)
+
+
+def tokens_in(tokens: Tokens) -> Any:
+    """What the typemap takes: int32, one dimension, contiguous."""
+    if isinstance(tokens, (str, bytes, bytearray)):
+        raise TypeError(f"tokens are integers, not {type(tokens).__name__}: tokenize the text first")
+    if not isinstance(tokens, np.ndarray):
+        try:
+            view = memoryview(tokens)
+        except TypeError:
+            pass
+        else:
+            if view.format in ("i", "@i", "=i", "<i") and view.ndim == 1 and view.c_contiguous:
+                return view
+        if not hasattr(tokens, "__len__"):
+            tokens = list(tokens)
+    values = np.asarray(tokens)
+    if values.size == 0:
+        return np.empty(0, np.int32)
+    if values.ndim != 1:
+        raise TypeError(f"tokens have one dimension, not {values.ndim}")
+    if values.dtype == np.int32:
+        return np.ascontiguousarray(values)
+    if values.dtype.kind not in "iu":
+        raise TypeError(f"tokens are integers, not {values.dtype}")
+    if values.min() < _INT32.min or values.max() > _INT32.max:
+        raise ValueError("a token id does not fit 32 bits")
+    return values.astype(np.int32)
+
+
+class _Owner:
+    """Memory of the library as numpy wants to see it; numpy keeps this, and this the view."""
+
+    def __init__(self, keep: Any, address: int, size: int, kind: str, writable: bool) -> None:
+        self._keep = keep
+        self.__array_interface__ = {
+            "data": (address, not writable), "shape": (size,), "typestr": kind, "version": 3,
+        }
+
+
+def view_out(view: Any) -> np.ndarray:
+    """A read-only array over a raw View, which lives as long as the array does."""
+    kind = _KINDS.get(view.element(), "<i4")
+    if view.size() == 0:
+        return np.empty(0, kind)
+    return np.asarray(_Owner(view, view.data(), view.size(), kind, False))
+
+
+def copy_out(view: Any) -> np.ndarray:
+    """A view that nobody else can see: it needs no lease, and may be written."""
+    return view_out(view).copy()
+
+
+def borrowed(address: int, size: int, kind: str, writable: bool) -> np.ndarray:
+    """An array over memory that is valid during a callback."""
+    if size == 0:
+        return np.empty(0, kind)
+    return np.asarray(_Owner(None, address, size, kind, writable))

@@ -1,0 +1,133 @@
+"""What surrounds a call: its errors, its callbacks, the keys that interrupt it."""
+
+import threading
+from typing import Any, Callable, Optional
+
+import numpy as np
+
+from . import _arrays, raw
+from ._error import BlendError
+from ._infos import Measurement
+from .errors import CLASSES, CallbackError
+
+#: ``done`` of ``total`` layers, bytes, chunks or prefills. Return False to stop the call with a
+#: CallbackError; an exception stops it too, and comes out of the call as it is.
+Progress = Callable[[int, int], Any]
+#: ``(layer, rows, deviation, scores)``, arrays [n] that are valid during the call: uint32 rows of the
+#: prompt, float32 deviations as measured, float32 scores to be written (deviations, at first).
+Score = Callable[[int, np.ndarray, np.ndarray, np.ndarray], Any]
+#: A line of a calibration as it is measured.
+OnMeasurement = Callable[[Measurement], Any]
+
+#: How often a call on the main thread looks whether a signal came.
+POLL_MS = 50
+
+
+def make_error(code: int, detail: int, message: str) -> BlendError:
+    return CLASSES.get(code, BlendError)(message, code, detail)
+
+
+raw._set_raise(make_error)
+raw._set_main_thread(threading.main_thread().ident)
+
+
+class Cancel:
+    """A flag that any thread may raise to stop the calls it was given to: they raise CancelledError.
+
+    One may serve several calls, and again after :meth:`reset`. Thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._raw = raw.Cancel()
+
+    def request(self) -> None:
+        """Raises the flag; calls stop within about one layer's time."""
+        self._raw.request()
+
+    def reset(self) -> None:
+        """Lowers the flag."""
+        self._raw.reset()
+
+
+class _Listener(raw.Listener):
+    """The callbacks of one call. What they raise is kept: it must not pass through C++."""
+
+    def __init__(self, progress: Optional[Progress], score: Optional[Score],
+                 on_measurement: Optional[OnMeasurement]) -> None:
+        super().__init__()
+        self._progress = progress
+        self._score = score
+        self._on_measurement = on_measurement
+        self.error: Optional[BaseException] = None
+
+    def _ask(self, function: Callable[..., Any], *args: Any) -> bool:
+        try:
+            return function(*args) is not False
+        except BaseException as error:  # KeyboardInterrupt too
+            self.error = error
+            return False
+
+    def progress(self, done: int, total: int) -> bool:
+        return self._progress is None or self._ask(self._progress, done, total)
+
+    def score(self, candidates: Any) -> bool:
+        if self._score is None:
+            return True
+        return self._ask(self._score_arrays, candidates)
+
+    def _score_arrays(self, candidates: Any) -> Any:
+        assert self._score is not None
+        size = candidates.size()
+        return self._score(
+            candidates.layer(), _arrays.borrowed(candidates.rows(), size, "<u4", False),
+            _arrays.borrowed(candidates.deviation(), size, "<f4", False),
+            _arrays.borrowed(candidates.scores(), size, "<f4", True))
+
+    def measurement(self, line: Any) -> bool:
+        if self._on_measurement is None:
+            return True
+        return self._ask(lambda: self._on_measurement(Measurement._of(line)))  # type: ignore[misc]
+
+
+class watched:
+    """Around a call: gives its options the callbacks and the cancel token, lets signals in while it
+    runs on the main thread, and raises what a callback raised, or KeyboardInterrupt."""
+
+    def __init__(self, options: Any, progress: Optional[Progress] = None,
+                 cancel: Optional[Cancel] = None, score: Optional[Score] = None,
+                 on_measurement: Optional[OnMeasurement] = None) -> None:
+        self._listener: Optional[_Listener] = None
+        self._watch: Any = None
+        self._options = options
+        if progress is not None or score is not None or on_measurement is not None:
+            self._listener = _Listener(progress, score, on_measurement)
+        if self._listener is not None or threading.current_thread() is threading.main_thread():
+            self._watch = raw.Watch(POLL_MS)
+            if self._listener is not None:
+                self._watch.set_inner(self._listener, progress is not None)
+            options.set_listener(self._watch)
+        if cancel is not None:
+            options.set_cancel(cancel._raw)
+
+    def __enter__(self) -> Any:
+        return self._options
+
+    def check(self) -> None:
+        """Raises what a callback has kept, once."""
+        if self._listener is not None and self._listener.error is not None:
+            error, self._listener.error = self._listener.error, None
+            raise error
+        if self._watch is not None:
+            self._watch.raise_kept()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if isinstance(error, CallbackError):
+            try:
+                self.check()
+            except BaseException as own:
+                own.__suppress_context__ = True
+                raise
+
+
+def raw_cancel(cancel: Optional[Cancel]) -> Any:
+    return raw.Cancel() if cancel is None else cancel._raw

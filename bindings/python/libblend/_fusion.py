@@ -1,0 +1,252 @@
+"""Fusions: one prompt's fused cache, its account, and the text that follows."""
+
+import threading
+from dataclasses import dataclass
+from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import raw
+from ._arrays import Tokens, tokens_in, view_out
+from ._call import POLL_MS, Cancel, Progress, Score, raw_cancel, watched
+from ._context import Closable
+from ._enums import Correction, Metric, Miss, Norm, Policy, choice
+from ._infos import FusionInfo, LayerInfo, SegmentInfo
+from ._profile import Machine, Profile
+from ._prompt import Prompt
+from ._store import ChunkId, Store, raw_store, set_given
+
+
+@dataclass
+class FuseArguments:
+    """Options of a fuse. None is the library's default, which a `profile` sets if there is one."""
+
+    #: Default HKVD.
+    policy: Union[Policy, str, None] = None
+    #: Recomputed share of the reused rows, 0 .. 1, default 0.15, or RATIO_AUTO.
+    ratio: Optional[float] = None
+    #: Default V.
+    metric: Union[Metric, str, None] = None
+    #: Where deviations are measured, default 1.
+    check_layer: Optional[int] = None
+    #: Default PRECOMPUTE.
+    on_miss: Union[Miss, str, None] = None
+    #: Rows kept free behind the prompt, default 256.
+    reserve_tokens: Optional[int] = None
+    #: As given to precompute for these chunks.
+    chunk_prefix: Optional[Tokens] = None
+    tenant: str = ""
+    #: Default L2.
+    norm: Union[Norm, str, None] = None
+    #: Whether a deviation is divided by the stored row's own size.
+    relative: bool = False
+    #: Of Policy.RANDOM.
+    seed: int = 0
+    #: Gradual filtering: (layer, ratio), layers rise, ratios do not.
+    check_layers: Sequence[Tuple[int, float]] = ()
+    #: Of Policy.UNION: (policy, share).
+    terms: Sequence[Tuple[Union[Policy, str], float]] = ()
+    #: Of Policy.CALLBACK.
+    score: Optional[Score] = None
+    #: For RATIO_AUTO.
+    machine: Optional[Machine] = None
+    #: Sets policy, metric, check layer, ratio and chunk prefix; what is given besides holds against it.
+    profile: Optional[Profile] = None
+    correction: Union[Correction, str, None] = None
+    #: Layers.
+    progress: Optional[Progress] = None
+    cancel: Optional[Cancel] = None
+
+
+def _number(kind: Any, value: Any) -> Optional[int]:
+    return None if value is None else choice(kind, value)
+
+
+def fuse_options(a: FuseArguments) -> Any:
+    """The raw form, without the callbacks."""
+    options = raw.FuseOptions()
+    if a.profile is not None:
+        options.apply(a.profile._raw)
+    set_given(
+        options, policy=_number(Policy, a.policy), ratio=a.ratio, metric=_number(Metric, a.metric),
+        check_layer=a.check_layer, on_miss=_number(Miss, a.on_miss),
+        reserve_tokens=a.reserve_tokens, tenant=a.tenant, norm=_number(Norm, a.norm),
+        relative=int(a.relative), seed=a.seed, correction=_number(Correction, a.correction))
+    if a.chunk_prefix is not None:
+        options.set_chunk_prefix(tokens_in(a.chunk_prefix))
+    if a.check_layers:
+        layers = raw.CheckLayers()
+        for layer, ratio in a.check_layers:
+            layers.add(layer, ratio)
+        options.set_check_layers(layers)
+    for policy, share in a.terms:
+        options.add_term(choice(Policy, policy), share)
+    if a.machine is not None:
+        options.set_machine(a.machine._raw)
+    return options
+
+
+class Token(NamedTuple):
+    """One generated token, and the text that it completes."""
+
+    id: int
+    text: str
+    """whole UTF-8 sequences; "" while one is incomplete"""
+
+
+class Generation(Iterator[Token]):
+    """Iterates over generated tokens; nothing is computed before it is asked for.
+
+    While it is open the fusion refuses other calls (InUseError). It closes at its end, at an error,
+    on :meth:`close`, when a ``with`` block around it ends, and when it is collected: a ``for`` loop
+    may be left at any time. One thread at a time.
+    """
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._main = threading.current_thread() is threading.main_thread()
+        self._open = True
+
+    def __iter__(self) -> "Generation":
+        return self
+
+    def __next__(self) -> Token:
+        """Raises CancelledError, NumericError, InUseError, ViewHeldError."""
+        if not self._open:
+            raise StopIteration
+        stream = self._stream
+        try:
+            while True:
+                # On the main thread signals are handled between two looks.
+                came = stream.next(POLL_MS if self._main else -1)
+                if came == 1:
+                    return Token(stream.token(), stream.text().decode("utf-8", "replace"))
+                if came == 0:
+                    break
+        except BaseException:
+            self.close()
+            raise
+        self.close()
+        raise StopIteration
+
+    def text(self) -> str:
+        """The rest of the text, all at once."""
+        return "".join(token.text for token in self)
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens so far."""
+        return int(self._stream.n_tokens())
+
+    @property
+    def stopped(self) -> bool:
+        """Whether EOS or a stop token ended it, rather than max_tokens."""
+        return bool(self._stream.by_stop_token())
+
+    def close(self) -> None:
+        """Ends the generation. The fusion has what was generated and asked past, no more."""
+        self._open = False
+        self._stream.close()
+
+    def __enter__(self) -> "Generation":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+class Fusion(Closable):
+    """One prompt's fused KV cache and the logits of its last row. Made by :meth:`Model.fuse`.
+
+    Reading methods may run on several threads together. One that changes the fusion while another
+    call runs, or while a :class:`Generation` is open, raises InUseError.
+
+    ``selected``, ``deviation``, ``tokens`` and ``logits`` are read-only arrays over the library's own
+    memory, without a copy. They keep it, closed or not, and as long as one of them lives what would
+    change it (generate, decode, extend, replace, erase) raises ViewHeldError, which is a BufferError:
+    let the array go, or take ``.copy()``.
+    """
+
+    def __init__(self, made: Any) -> None:
+        self._raw = made
+
+    @property
+    def info(self) -> FusionInfo:
+        """The account of the fuse."""
+        return FusionInfo._of(self._raw.info())
+
+    @property
+    def layers(self) -> List[LayerInfo]:
+        """The account of every layer."""
+        return [LayerInfo._of(self._raw.layer(i)) for i in range(self._raw.info().n_layers)]
+
+    @property
+    def segments(self) -> List[SegmentInfo]:
+        """What became of every segment."""
+        return [SegmentInfo._of(self._raw.segment(i)) for i in range(self._raw.info().n_segments)]
+
+    @property
+    def selected(self) -> np.ndarray:
+        """uint32 [n], rows that the policy selected, ascending. A view."""
+        return view_out(self._raw.selected())
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """float32 [n_rows], of every prompt row at the first check layer; 0 where none was measured.
+        A view."""
+        return view_out(self._raw.deviation())
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """int32 [n_rows], of all rows there are now. A view."""
+        return view_out(self._raw.tokens())
+
+    @property
+    def logits(self) -> np.ndarray:
+        """float32 [n_vocab], of the last row. A view."""
+        return view_out(self._raw.logits())
+
+    def generate(self, max_tokens: int = 128, *, temperature: float = 0.0, top_p: float = 1.0,
+                 top_k: int = 0, seed: int = 0, ignore_eos: bool = False,
+                 stop_tokens: Iterable[int] = (), cancel: Optional[Cancel] = None) -> Generation:
+        """Tokens one by one, appended to the cache as the next is asked for, so that a later call
+        continues. Greedy at temperature 0; same seed, same tokens. The stop token is not reported."""
+        options = set_given(
+            raw.GenerateOptions(), max_tokens=max_tokens, temperature=temperature, top_p=top_p,
+            top_k=top_k, seed=seed, ignore_eos=int(ignore_eos))
+        for token in stop_tokens:
+            options.add_stop_token(token)
+        if cancel is not None:
+            options.set_cancel(cancel._raw)
+        return Generation(self._raw.generate(options))
+
+    def decode(self, tokens: Tokens, *, cancel: Optional[Cancel] = None) -> None:
+        """Appends tokens and computes the logits of the last. A call that fails changes nothing.
+        Raises ContextLengthError (no reserved rows left), InvalidArgumentError, NumericError."""
+        self._raw.decode(tokens_in(tokens), raw_cancel(cancel))
+
+    def extend(self, store: Optional[Store], prompt: Prompt, **options: Any) -> None:
+        """Fuses a further turn behind the rows there are, with passages of its own. Options and
+        errors as of :meth:`Model.fuse`; a call that fails changes nothing."""
+        arguments = FuseArguments(**options)
+        raw_options = fuse_options(arguments)
+        with watched(raw_options, arguments.progress, arguments.cancel, arguments.score):
+            self._raw.extend(raw_store(store), prompt._raw, raw_options)
+
+    def replace(self, first_row: int, n_rows: int, tokens: Tokens, *,
+                cancel: Optional[Cancel] = None) -> None:
+        """Puts tokens in the place of rows; those behind are turned to their new places, not computed
+        again. None of either inserts or erases. A call that fails changes nothing."""
+        self._raw.replace(first_row, n_rows, tokens_in(tokens), raw_cancel(cancel))
+
+    def erase(self, first_row: int, n_rows: int, *, cancel: Optional[Cancel] = None) -> None:
+        """Takes rows out, such as a conversation's oldest."""
+        self._raw.erase(first_row, n_rows, raw_cancel(cancel))
+
+    def save(self, store: Store, *, tenant: str = "", cancel: Optional[Cancel] = None) -> ChunkId:
+        """Keeps K and V in the store until the conversation goes on (:meth:`Model.restore`); written in
+        the background, :meth:`Store.flush` waits for it. Raises ReadOnlyError, NumericError."""
+        return str(self._raw.save(store._raw, tenant, raw_cancel(cancel)))
+
+    def __repr__(self) -> str:
+        return "<libblend.Fusion>"

@@ -1,0 +1,210 @@
+"""Models, their tokenizer, and what is made of them."""
+
+import os
+from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from . import raw
+from ._arrays import Tokens, copy_out, tokens_in
+from ._call import Cancel, Progress, raw_cancel, watched
+from ._context import Closable, Context
+from ._enums import Codec, KvDtype, RopeLayout, choice
+from ._error import BlendError
+from ._fusion import FuseArguments, Fusion, fuse_options
+from ._infos import ModelInfo
+from ._kv import KvLayer, raw_view
+from ._prompt import Prompt
+from ._store import ChunkId, Path, Store, raw_store, set_given
+
+
+class Stored(NamedTuple):
+    """A chunk that was stored or looked up."""
+
+    id: ChunkId
+    existed: bool
+    """precompute: it was in the store already, nothing was computed; find: the store has it"""
+
+
+class Model(Closable):
+    """Weights, tokenizer and description of one model. Immutable, thread-safe.
+
+    path: a GGUF file (v2 or v3, architecture `llama`).  max_context: rows a fusion may have, default
+    what the model was trained for.  progress: bytes of weights read.
+
+    Raises NotFoundError, IoError, FormatError (names the offset or tensor), UnsupportedError (names
+    what was met), NumericError, OutOfMemoryError, CancelledError.
+    """
+
+    def __init__(self, ctx: Context, path: Path, *, max_context: Optional[int] = None,
+                 progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
+        options = set_given(raw.ModelOptions(), max_context=max_context)
+        with watched(options, progress, cancel):
+            self._raw = raw.Model.open(ctx._raw, os.fsencode(path), options)
+        self._context = ctx
+
+    @classmethod
+    def describe(cls, ctx: Context, *, n_layers: int, n_heads: int, n_kv_heads: int, head_dim: int,
+                 n_vocab: int, context_length: int,
+                 weight_dtype: Union[KvDtype, str] = KvDtype.F32,
+                 rope_layout: Union[RopeLayout, str] = RopeLayout.HALF_SPLIT, rotary_dim: int = 0,
+                 rope_theta: float = 10000.0, rope_linear_scale: float = 1.0,
+                 rope_freq_factors: Sequence[float] = (), name: str = "",
+                 fingerprint: str = "") -> "Model":
+        """A model that the host runs itself: no weights, no tokenizer. For :meth:`put_kv`,
+        :meth:`find` and :class:`Plan`. Weights that differ must differ in `name` or `fingerprint`
+        (64 hexadecimal digits). Raises InvalidArgumentError, which names the member."""
+        description = set_given(
+            raw.ModelDescription(), n_layers=n_layers, n_heads=n_heads, n_kv_heads=n_kv_heads,
+            head_dim=head_dim, n_vocab=n_vocab, context_length=context_length,
+            weight_dtype=choice(KvDtype, weight_dtype), rope_layout=choice(RopeLayout, rope_layout),
+            rotary_dim=rotary_dim, rope_theta=rope_theta, rope_linear_scale=rope_linear_scale,
+            name=name, fingerprint=fingerprint)
+        for factor in rope_freq_factors:
+            description.add_rope_freq_factor(factor)
+        model = cls.__new__(cls)
+        model._raw = raw.Model.describe(ctx._raw, description)
+        model._context = ctx
+        return model
+
+    @property
+    def info(self) -> ModelInfo:
+        """Shape and names."""
+        return ModelInfo._of(self._raw.info())
+
+    def tokenize(self, text: Union[str, bytes], *, bos: bool = False, special: bool = False,
+                 raw_text: bool = False) -> np.ndarray:
+        """Tokens of a text, int32 [n]. Invalid UTF-8 becomes byte tokens.
+
+        bos: put the BOS token in front, if the model has one.  special: recognise special tokens
+        such as "</s>"; without it they are plain text, which is what untrusted input wants.
+        raw_text: do not add the space that SentencePiece puts before a text."""
+        flags = ((raw.TOKENIZE_BOS if bos else 0) | (raw.TOKENIZE_SPECIAL if special else 0)
+                 | (raw.TOKENIZE_RAW if raw_text else 0))
+        return copy_out(self._raw.tokenize(text, flags))
+
+    def detokenize_bytes(self, tokens: Tokens, *, special: bool = False,
+                         raw_text: bool = False) -> bytes:
+        """Bytes of the tokens' text, which may be cut inside a UTF-8 sequence. The space before the
+        first token is dropped unless `raw_text`; control tokens give nothing unless `special`.
+        Raises InvalidArgumentError for a token outside the vocabulary."""
+        flags = (raw.TOKENIZE_SPECIAL if special else 0) | (raw.TOKENIZE_RAW if raw_text else 0)
+        return bytes(self._raw.detokenize(tokens_in(tokens), flags))
+
+    def detokenize(self, tokens: Tokens, *, special: bool = False, raw_text: bool = False) -> str:
+        """Text of the tokens; what is no UTF-8 becomes U+FFFD."""
+        return self.detokenize_bytes(tokens, special=special, raw_text=raw_text).decode(
+            "utf-8", "replace")
+
+    def _put_options(self, prefix: Optional[Tokens], tenant: str, codec: Union[Codec, str]) -> Any:
+        options = set_given(raw.PrecomputeOptions(), codec=choice(Codec, codec), tenant=tenant)
+        if prefix is not None:
+            options.set_prefix(tokens_in(prefix))
+        return options
+
+    def precompute(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
+                   tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
+                   progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Stored:
+        """Prefills one chunk by itself and stores its K (before RoPE) and V; it is on disk on return.
+
+        prefix: prefilled before the chunk and not stored; part of the id.  tenant: salt of the id, so
+        that tenants never share chunks.  progress: layers.
+
+        Raises InvalidArgumentError, ContextLengthError, FullError, ReadOnlyError, IoError,
+        NumericError, CancelledError."""
+        options = self._put_options(prefix, tenant, codec)
+        with watched(options, progress, cancel):
+            done = self._raw.precompute(store._raw, tokens_in(tokens), options)
+        return Stored(done.id, done.existed)
+
+    def find(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
+             tenant: str = "") -> Stored:
+        """Whether the store has a chunk: the look-up that a fuse would do, without counting it. The
+        id is given either way."""
+        options = self._put_options(prefix, tenant, Codec.DEFAULT)
+        found = self._raw.find(store._raw, tokens_in(tokens), options)
+        return Stored(found.id, found.existed)
+
+    def put_kv(self, store: Store, tokens: Tokens, layers: Iterable[KvLayer], *,
+               first_position: int = 0, unrotated: bool = False,
+               dtype: Optional[Union[KvDtype, str]] = None, prefix: Optional[Tokens] = None,
+               tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
+               progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> ChunkId:
+        """Stores a chunk whose K and V the host's own engine computed.
+
+        layers: (k, v) a layer, arrays [n_tokens, n_kv_heads, head_dim] of float32 or float16, or of
+        uint16 with dtype="bf16"; read without a copy, whatever the strides of the first two axes (the
+        last must be contiguous). K is rotated to the positions `first_position`, ..., unless
+        `unrotated`. Raises InvalidArgumentError, NumericError (names layer and row), FullError,
+        ReadOnlyError, IoError."""
+        options = self._put_options(prefix, tenant, codec)
+        views = raw.KvLayers()
+        kept: List[Tuple[np.ndarray, np.ndarray]] = []
+        for k, v in layers:
+            views.add(raw_view(k, v, dtype, unrotated, writable=False))
+            kept.append((k, v))
+        with watched(options, progress, cancel):
+            return str(self._raw.put_kv(store._raw, tokens_in(tokens), views, first_position,
+                                        options))
+
+    def falling_check_layers(self, ratio: float, first_layer: int = 1,
+                             n: int = 4) -> List[Tuple[int, float]]:
+        """A schedule for gradual filtering: at most `n` (layer, ratio), evenly spaced from
+        `first_layer` on, whose ratios fall and have the mean `ratio`."""
+        layers = self._raw.falling_check_layers(ratio, first_layer, n)
+        return [(layers.layer(i), layers.ratio(i)) for i in range(layers.size())]
+
+    def prompt(self) -> Prompt:
+        """An empty prompt that takes text as well as tokens."""
+        return Prompt(self)
+
+    def fuse(self, store: Optional[Store], prompt: Prompt, **options: Any) -> Fusion:
+        """Fuses a prompt into one KV cache and computes the logits of its last row.
+
+        `store` may be None with policy "full" or on_miss "compute". Options: see
+        :class:`FuseArguments`, whose members they are.
+
+        Raises InvalidArgumentError (names the segment), ContextLengthError, NotFoundError,
+        MismatchError, IoError, NumericError, OutOfMemoryError, CancelledError, ForkedError."""
+        arguments = FuseArguments(**options)
+        raw_options = fuse_options(arguments)
+        with watched(raw_options, arguments.progress, arguments.cancel, arguments.score):
+            made = raw.Fusion.fuse(self._raw, raw_store(store), prompt._raw, raw_options)
+        return Fusion(made)
+
+    def fuse_batch(self, store: Optional[Store], requests: "Iterable[Union[Prompt, Tuple[Prompt, dict[str, Any]]]]",
+                   ) -> "List[Union[Fusion, BlendError]]":
+        """Fuses several prompts together, so that chunks which they share are read once. Requests are
+        prompts, or (prompt, options of :meth:`fuse`). The result has, for each, its fusion or the
+        error that it alone met; what fails the whole batch is raised."""
+        batch = raw.Batch()
+        watches = []
+        for request in requests:
+            prompt, options = request if isinstance(request, tuple) else (request, {})
+            arguments = FuseArguments(**options)
+            raw_options = fuse_options(arguments)
+            watch = watched(raw_options, arguments.progress, arguments.cancel, arguments.score)
+            watches.append(watch)
+            batch.add(prompt._raw, watch.__enter__())
+        try:
+            batch.fuse(self._raw, raw_store(store))
+        finally:
+            for watch in watches:
+                watch.check()
+        results: List[Union[Fusion, BlendError]] = []
+        for i in range(batch.size()):
+            try:
+                results.append(Fusion(batch.take(i)))
+            except BlendError as error:
+                results.append(error)
+        return results
+
+    def restore(self, store: Store, id: ChunkId, *, reserve_tokens: int = 256,
+                cancel: Optional[Cancel] = None) -> Fusion:
+        """Brings back what :meth:`Fusion.save` kept, with `reserve_tokens` rows free behind it.
+        Raises NotFoundError, MismatchError, CorruptError, ContextLengthError, IoError."""
+        return Fusion(raw.Fusion.restore(self._raw, store._raw, id, reserve_tokens,
+                                         raw_cancel(cancel)))
+
+    def __repr__(self) -> str:
+        return "<libblend.Model>"

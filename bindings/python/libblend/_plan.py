@@ -1,0 +1,115 @@
+"""Plans: the step API, for hosts that run the model themselves."""
+
+from typing import Any, Dict, List, Optional, Tuple, Union
+
+import numpy as np
+
+from . import raw
+from ._arrays import copy_out
+from ._call import watched
+from ._context import Closable
+from ._enums import KvDtype
+from ._fusion import FuseArguments, fuse_options
+from ._infos import FusionInfo, LayerInfo, SegmentInfo
+from ._kv import raw_view
+from ._model import Model
+from ._prompt import Prompt
+from ._store import Store, raw_store
+
+
+class Plan(Closable):
+    """A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"):
+
+        for layer in range(n_layers):
+            plan.fetch(layer, k[layer], v[layer])   # may run ahead, in order
+            ...                                     # K and V of plan.rows into the cache
+            plan.synchronize(layer)                 # the stored rows are in place
+            rows = plan.select(layer, fresh_k, fresh_v)
+            ...                                     # the rest of the layer for the rows that go on
+            plan.commit(layer)
+
+    Options are those of :meth:`Model.fuse`; with a described model on_miss is "compute" or "fail".
+    One thread at a time (InUseError). The callbacks of the options may be called by create, select
+    and commit.
+    """
+
+    def __init__(self, model: Model, store: Optional[Store], prompt: Prompt, **options: Any) -> None:
+        arguments = FuseArguments(**options)
+        raw_options = fuse_options(arguments)
+        self._watched = watched(raw_options, arguments.progress, arguments.cancel, arguments.score)
+        self._arrays: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
+        with self._watched:
+            self._raw = raw.Plan.create(model._raw, raw_store(store), prompt._raw, raw_options)
+
+    def restart(self) -> None:
+        """Starts anew at layer 0, after CorruptError: the damaged chunk is a miss now."""
+        self._raw.restart()
+        self._arrays.clear()
+
+    def fetch(self, layer: int, k: np.ndarray, v: np.ndarray, *,
+              dtype: Optional[Union[KvDtype, str]] = None, unrotated: bool = False) -> None:
+        """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
+        placing start. The plan keeps the arrays until the layer is synchronized."""
+        self._raw.fetch(layer, raw_view(k, v, dtype, unrotated, writable=True))
+        self._arrays[layer] = (k, v)
+
+    def synchronize(self, layer: int) -> None:
+        """Waits until the stored rows of the layer are in place. Raises CorruptError (then
+        :meth:`restart`), IoError, NumericError, CancelledError."""
+        self._raw.synchronize(layer)
+        self._arrays.pop(layer, None)
+
+    def select(self, layer: int, k: Optional[np.ndarray] = None, v: Optional[np.ndarray] = None, *,
+               dtype: Optional[Union[KvDtype, str]] = None, unrotated: bool = False) -> np.ndarray:
+        """The rows to go on with, uint32 [n]. k, v: fresh K and V of ``rows``, in that order; may be
+        left out where nothing is measured."""
+        with self._watched:
+            if k is None or v is None:
+                return copy_out(self._raw.choose_unmeasured(layer))
+            fresh = raw_view(k, v, dtype, unrotated, writable=False)
+            return copy_out(self._raw.choose(layer, fresh))
+
+    def commit(self, layer: int) -> None:
+        """The layer is finished."""
+        with self._watched:
+            self._raw.commit(layer)
+
+    @property
+    def rows(self) -> np.ndarray:
+        """uint32 [n]: rows that the host computes at this point, ascending."""
+        return copy_out(self._raw.rows())
+
+    @property
+    def tokens(self) -> np.ndarray:
+        """int32 [n]: of the prompt."""
+        return copy_out(self._raw.tokens())
+
+    @property
+    def selected(self) -> np.ndarray:
+        """uint32 [n]: rows that the policy selected."""
+        return copy_out(self._raw.selected())
+
+    @property
+    def deviation(self) -> np.ndarray:
+        """float32 [n_rows]: as of :class:`Fusion`."""
+        return copy_out(self._raw.deviation())
+
+    @property
+    def info(self) -> FusionInfo:
+        """The account so far; complete when the last layer is committed."""
+        return FusionInfo._of(self._raw.info())
+
+    @property
+    def layers(self) -> List[LayerInfo]:
+        """The account of every layer."""
+        return [LayerInfo._of(self._raw.layer(i)) for i in range(self._raw.info().n_layers)]
+
+    @property
+    def segments(self) -> List[SegmentInfo]:
+        """What became of every segment."""
+        return [SegmentInfo._of(self._raw.segment(i)) for i in range(self._raw.info().n_segments)]
+
+    def close(self) -> None:
+        """At any time; waits for a read under way. Arrays given to fetch are not written any more."""
+        super().close()
+        self._arrays.clear()

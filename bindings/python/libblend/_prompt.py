@@ -1,0 +1,66 @@
+"""Prompts: segments in their order."""
+
+from typing import TYPE_CHECKING, Any, Optional, Union
+
+from . import raw
+from ._arrays import Tokens, tokens_in
+from ._store import ChunkId
+
+if TYPE_CHECKING:
+    from ._model import Model
+
+
+class Prompt:
+    """The segments of one prompt, in order; every method returns the prompt, to be chained.
+
+    Tokens are copied. With a model a str is tokenized, each by itself, as the library wants it: a
+    chunk's tokens must not depend on what stands before it. Not thread-safe while it is built.
+    """
+
+    def __init__(self, model: "Optional[Model]" = None) -> None:
+        self._raw = raw.Prompt()
+        self._model = model
+
+    def _add(self, kind: int, tokens: Any) -> "Prompt":
+        if isinstance(tokens, str):
+            if self._model is None:
+                raise TypeError("a str needs Prompt(model), whose tokenizer takes it")
+            tokens = self._model.tokenize(tokens)
+        self._raw.add(kind, tokens_in(tokens))
+        return self
+
+    def bos(self) -> "Prompt":
+        """The BOS token, if the model has one and expects it."""
+        if self._model is None:
+            raise TypeError("bos() needs Prompt(model)")
+        tokens = self._model.tokenize("", bos=True)
+        return self._add(raw.SEGMENT_PREFIX, tokens) if len(tokens) else self
+
+    def prefix(self, tokens: Union[str, Tokens]) -> "Prompt":
+        """Reused exactly, such as a system prompt; before all other kinds."""
+        return self._add(raw.SEGMENT_PREFIX, tokens)
+
+    def chunk(self, tokens: Union[str, Tokens]) -> "Prompt":
+        """Stored by itself, reused anywhere."""
+        return self._add(raw.SEGMENT_CHUNK, tokens)
+
+    def chunk_id(self, id: ChunkId) -> "Prompt":
+        """A chunk that the store has, by its id."""
+        self._raw.add_chunk_id(id)
+        return self
+
+    def text(self, tokens: Union[str, Tokens]) -> "Prompt":
+        """New text: always computed, never stored."""
+        return self._add(raw.SEGMENT_TEXT, tokens)
+
+    def question(self, tokens: Union[str, Tokens]) -> "Prompt":
+        """Always computed; must come last."""
+        return self._add(raw.SEGMENT_QUESTION, tokens)
+
+    def __len__(self) -> int:
+        return int(self._raw.size())
+
+    @property
+    def n_tokens(self) -> int:
+        """Of the segments that were given as tokens."""
+        return int(self._raw.n_tokens())

@@ -1,0 +1,325 @@
+"""The public surface does what it says."""
+
+import array
+import gc
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import unittest
+
+import numpy as np
+
+import libblend
+from support import ANSWER, DOCUMENTS, MODEL, QUESTION, ROOT, Case
+
+
+class MainJob(Case):
+    def test_answers_as_full_prefill(self):
+        fused = self.fuse(reserve_tokens=16)
+        full = self.fuse(policy="full", reserve_tokens=16)
+        self.assertEqual(fused.generate(8).text().strip(), ANSWER)
+        self.assertEqual(full.generate(8).text().strip(), ANSWER)
+        self.assertEqual(full.info.n_rows_reused, 0)
+        self.assertEqual(fused.info.policy, libblend.Policy.HKVD)
+        self.assertGreater(fused.info.n_rows_selected, 0)
+
+    def test_ratio_one_is_full_prefill(self):
+        store = libblend.Store(self.ctx, self.folder / "f32", kv_dtype="f32")
+        fused = self.model.fuse(store, self.prompt(), ratio=1.0)
+        full = self.fuse(policy="full")
+        np.testing.assert_allclose(fused.logits, full.logits, atol=2e-3)
+        self.assertGreater(np.abs(self.fuse(ratio=0.0).logits - full.logits).max(), 1e-2)
+
+    def test_account(self):
+        fusion = self.fuse()
+        info = fusion.info
+        self.assertEqual(len(fusion.layers), info.n_layers)
+        self.assertEqual(len(fusion.segments), info.n_segments)
+        self.assertEqual(sum(s.n_rows for s in fusion.segments), info.n_rows)
+        self.assertEqual(fusion.selected.dtype, np.uint32)
+        self.assertEqual(len(fusion.selected), info.n_rows_selected)
+        self.assertEqual(fusion.deviation.dtype, np.float32)
+        self.assertEqual(len(fusion.deviation), info.n_rows)
+        self.assertEqual(len(fusion.tokens), info.n_rows)
+        self.assertEqual(len(fusion.logits), self.model.info.n_vocab)
+        # The selected rows are those of greatest deviation among the reused ones.
+        rows = set(fusion.selected.tolist())
+        rest = [d for row, d in enumerate(fusion.deviation.tolist()) if row not in rows]
+        self.assertGreaterEqual(fusion.deviation[fusion.selected].min(), max(rest))
+
+    def test_model_info(self):
+        info = self.model.info
+        self.assertEqual((info.architecture, info.name, len(info.fingerprint)),
+                         ("llama", "blend-qa", 64))
+        with self.assertRaises(Exception):
+            info.n_layers = 3  # immutable
+
+    def test_tokenizer(self):
+        text = "Lily € 😀 \x00 end"
+        tokens = self.model.tokenize(text)
+        self.assertEqual(tokens.dtype, np.int32)
+        self.assertEqual(self.model.detokenize(tokens), text)
+        self.assertEqual(self.model.detokenize_bytes(self.model.tokenize(b"\xff\xfe")), b"\xff\xfe")
+        self.assertEqual(self.model.tokenize("", bos=True).tolist(), [self.model.info.bos_token])
+
+    def test_tokens_of_any_kind(self):
+        ids = self.model.tokenize("Lily had a ball")
+        want = self.model.detokenize(ids)
+        for tokens in (ids.tolist(), tuple(ids.tolist()), ids.astype(np.int64), memoryview(ids),
+                       array.array("i", ids.tolist()), iter(ids.tolist()), ids[::1]):
+            self.assertEqual(self.model.detokenize(tokens), want, type(tokens))
+        every_second = np.repeat(ids, 2)[::2]
+        self.assertFalse(every_second.flags.c_contiguous)
+        self.assertEqual(self.model.detokenize(every_second), want)
+        for bad in ("text", b"text", [1.5], np.zeros((2, 2), np.int32), [2**40], object()):
+            with self.assertRaises((TypeError, ValueError), msg=repr(bad)):
+                self.model.detokenize(bad)
+
+    def test_precompute_find_list_remove(self):
+        tokens = self.model.tokenize("A chunk of its own.")
+        self.assertFalse(self.model.find(self.store, tokens).existed)
+        stored = self.model.precompute(self.store, tokens, codec="zstd")
+        self.assertFalse(stored.existed)
+        self.assertTrue(self.model.precompute(self.store, tokens).existed)
+        self.assertEqual(self.model.find(self.store, tokens), (stored.id, True))
+        other = self.model.precompute(self.store, tokens, tenant="other", prefix=[1])
+        self.assertNotEqual(other.id, stored.id)
+        chunk = {c.id: c for c in self.store.list(verify=True)}[stored.id]
+        self.assertEqual((chunk.n_tokens, chunk.problem), (len(tokens), ""))
+        self.assertEqual(chunk.codec, libblend.Codec.ZSTD)
+        self.assertEqual(chunk.fingerprint, self.model.info.fingerprint)
+        self.assertEqual(self.store.codec_stat("zstd").n_chunks, 1)
+        self.assertGreaterEqual(self.store.stat().n_chunks, 2)
+        self.store.remove(stored.id)
+        with self.assertRaises(KeyError):
+            self.store.remove(stored.id)
+
+    def test_prompt_by_id(self):
+        ids = [self.model.precompute(self.store, self.model.tokenize(d)).id for d in DOCUMENTS]
+        prompt = self.model.prompt().bos()
+        for id in ids:
+            prompt.chunk_id(id)
+        prompt.question(f"Question: {QUESTION}\nAnswer:")
+        by_id = self.model.fuse(self.store, prompt, on_miss="fail")
+        np.testing.assert_array_equal(by_id.logits, self.fuse().logits)
+        self.assertEqual([s.id for s in by_id.segments if s.kind == libblend.SegmentKind.CHUNK], ids)
+
+    def test_generate_continues(self):
+        whole = [t.id for t in self.fuse().generate(6, ignore_eos=True)]
+        fusion = self.fuse()
+        parts = [t.id for t in fusion.generate(2, ignore_eos=True)]
+        parts += [t.id for t in fusion.generate(4, ignore_eos=True)]
+        self.assertEqual(parts, whole)
+
+    def test_generate_seed_and_stop(self):
+        def sampled(seed):
+            return [t.id for t in self.fuse().generate(8, temperature=5.0, seed=seed, ignore_eos=True)]
+
+        self.assertEqual(sampled(7), sampled(7))
+        self.assertNotEqual(sampled(7), sampled(8))
+        first = next(self.fuse().generate(2))
+        stream = self.fuse().generate(8, stop_tokens=[first.id])
+        self.assertEqual((list(stream), stream.stopped), ([], True))
+
+    def test_left_loop_appends_no_more_than_was_asked_past(self):
+        fusion = self.fuse()
+        before = len(fusion.tokens)
+        taken = []
+        for token in fusion.generate(8, ignore_eos=True):
+            taken.append(token.id)
+            if len(taken) == 2:
+                break
+        # The second was reported and not asked past.
+        self.assertEqual(fusion.tokens[before:].tolist(), taken[:1])
+
+    def test_decode_replace_erase(self):
+        fusion = self.fuse(reserve_tokens=8)
+        greedy = [t.id for t in self.fuse().generate(3, ignore_eos=True)]
+        for token in greedy:
+            self.assertEqual(int(fusion.logits.argmax()), token)
+            fusion.decode([token])
+        n = len(fusion.tokens)
+        fusion.erase(n - 3, 3)
+        self.assertEqual(len(fusion.tokens), n - 3)
+        fusion.replace(1, 1, [5, 6])
+        self.assertEqual(fusion.tokens[1:3].tolist(), [5, 6])
+        self.assertTrue(fusion.info.flags & libblend.FusionFlags.EDITED)
+
+    def test_extend_save_restore(self):
+        fusion = self.fuse(reserve_tokens=32)
+        fusion.generate(8).text()
+        more = self.model.prompt().chunk(DOCUMENTS[0]).question("Question: Who?\nAnswer:")
+        fusion.extend(self.store, more)
+        id = fusion.save(self.store, tenant="talk")
+        self.store.flush()
+        again = self.model.restore(self.store, id)
+        np.testing.assert_array_equal(again.tokens, fusion.tokens)
+        self.assertLess(np.abs(again.logits - fusion.logits).max(), 0.05)
+        self.assertTrue(again.info.flags & libblend.FusionFlags.RESTORED)
+
+    def test_policies(self):
+        for policy in ("reuse", "first_k", "random", "question"):
+            self.assertEqual(self.fuse(policy=policy).info.policy,
+                             libblend.Policy[policy.upper()])
+        union = self.fuse(policy="union", terms=[("hkvd", 1), ("first_k", 1)])
+        self.assertGreater(union.info.n_rows_selected, 0)
+        layers = self.model.falling_check_layers(0.2, 1, 3)
+        falling = self.fuse(check_layers=layers)
+        self.assertEqual(falling.info.n_check_layers, len(layers))
+        with self.assertRaisesRegex(ValueError, "'hkvd'"):
+            self.fuse(policy="nonsense")
+        with self.assertRaises(TypeError):
+            self.fuse(polici="hkvd")
+
+    def test_score_callback_chooses(self):
+        wanted = {}
+
+        def score(layer, rows, deviation, scores):
+            self.assertFalse(deviation.flags.writeable)
+            np.testing.assert_array_equal(scores, deviation)
+            scores[:] = -rows.astype(np.float32)  # the first rows first
+            wanted["rows"] = rows.copy()
+
+        fusion = self.fuse(policy="callback", score=score)
+        n = fusion.info.n_rows_selected
+        self.assertEqual(fusion.selected.tolist(), wanted["rows"][:n].tolist())
+
+    def test_batch(self):
+        alone = self.fuse().logits.copy()
+        results = self.model.fuse_batch(self.store, [
+            self.prompt(), (self.prompt("Who?"), {"ratio": 0.3}),
+            (self.model.prompt().chunk_id("0" * 64).question([5]), {})])
+        np.testing.assert_array_equal(results[0].logits, alone)
+        self.assertAlmostEqual(results[1].info.ratio, 0.3)
+        self.assertIsInstance(results[2], libblend.NotFoundError)
+
+    def test_backend_and_version(self):
+        self.assertEqual(self.ctx.backend, "cpu")
+        self.assertRegex(libblend.__version__, r"^\d+\.\d+\.\d+$")
+
+
+class Measured(Case):
+    def test_machine(self):
+        told = []
+        with libblend.Machine(self.model, self.folder / "machine", max_tokens=64,
+                              progress=lambda d, t: told.append((d, t))) as machine:
+            self.assertFalse(machine.info.kept)
+            self.assertTrue(told)
+            self.assertEqual(len(machine.points), machine.info.n_points)
+            self.assertGreater(machine.recompute_ns(64), machine.recompute_ns(64, 0.1))
+            advice = machine.advise([(1e9, 1.0), (5e9, 9.0)], ratio=0.15)
+            self.assertEqual(len(advice), 2)
+            self.assertLess(advice[1].load_ns, advice[0].load_ns)
+            self.assertIsNotNone(self.fuse(ratio=libblend.RATIO_AUTO, machine=machine).info)
+        with libblend.Machine(self.model, self.folder / "machine") as machine:
+            self.assertTrue(machine.info.kept)
+
+    def test_calibrate_verify_use(self):
+        def sample(story):
+            prompt = self.model.prompt().bos()
+            for chunk in story["chunks"]:
+                prompt.chunk(chunk)
+            return prompt.question(story["question"])
+
+        lines = (ROOT / "examples/data/held-out.jsonl").read_text().splitlines()
+        stories = []
+        for line in lines[:6]:
+            item = json.loads(line)
+            chunks = item.get("chunks") or item.get("documents") or item.get("passages")
+            stories.append({"chunks": chunks, "question": f"Question: {item['question']}\nAnswer:"})
+        samples = [sample(s) for s in stories]
+        measured = []
+        path = self.folder / "profile"
+        trusted = libblend.Profile.calibrate(
+            self.model, samples[:4], path, ratios=[0.15, 1.0], correction="off", score_tokens=2,
+            on_measurement=measured.append)
+        with libblend.Profile(self.model, path) as profile:
+            self.assertEqual(len(profile.measurements), profile.info.n_measurements)
+            self.assertEqual(len(measured), profile.info.n_measurements)
+            self.assertEqual(bool(profile.info.trusted), trusted)
+            verdict = profile.verify(self.model, samples[4:], ratios=[1.0], score_tokens=2)
+            self.assertAlmostEqual(verdict.ratio, profile.info.ratio)
+            fusion = self.fuse(profile=profile)
+            self.assertFalse(fusion.info.flags & libblend.FusionFlags.UNCALIBRATED)
+            self.assertAlmostEqual(fusion.info.ratio, profile.info.ratio)
+            self.assertAlmostEqual(self.fuse(profile=profile, ratio=0.4).info.ratio, 0.4)
+            with self.assertRaises(KeyError):
+                profile.drift(2)
+            prefix = profile.chunk_prefix
+        self.assertEqual(prefix.dtype, np.int32)
+
+
+class Steps(Case):
+    """The step API, with a host whose K and V are made up: placing and selecting is what is tested."""
+
+    SHAPE = dict(n_layers=3, n_heads=2, n_kv_heads=2, head_dim=4, n_vocab=100, context_length=64)
+
+    def setUp(self):
+        self.host = libblend.Model.describe(self.ctx, name="made up", **self.SHAPE)
+        self.steps = libblend.Store(self.ctx, self.folder / self._testMethodName, kv_dtype="f32")
+        rng = np.random.default_rng(1)
+        self.chunk = np.arange(10, 20, dtype=np.int32)
+        self.kv = rng.standard_normal((3, 2, 10, 2, 4)).astype(np.float32)
+        self.host.put_kv(self.steps, self.chunk, [(k, v) for k, v in self.kv], unrotated=True)
+
+    def test_fetch_select_commit(self):
+        # Behind a text, or the chunk would be reused exactly.
+        prompt = libblend.Prompt().text([99]).chunk(self.chunk).question([1, 2])
+        with libblend.Plan(self.host, self.steps, prompt, ratio=0.2, on_miss="fail") as plan:
+            self.assertEqual(plan.tokens.tolist(), [99] + self.chunk.tolist() + [1, 2])
+            fresh = np.ones((3, 2, 13, 2, 4), np.float32)
+            fresh[:, :, 1:11] = self.kv
+            fresh[1, 1, 4] += 5.0  # V of row 4 at the check layer deviates most
+            for layer in range(3):
+                # Heads before rows: any strides do.
+                k = np.zeros((2, 13, 4), np.float32).transpose(1, 0, 2)
+                v = np.zeros((2, 13, 4), np.float32).transpose(1, 0, 2)
+                plan.fetch(layer, k, v, unrotated=True)
+                plan.synchronize(layer)
+                rows = plan.rows
+                if layer == 2:
+                    stored = [r for r in range(1, 11) if r not in rows.tolist()]
+                    self.assertEqual(len(stored), 8)
+                    np.testing.assert_array_equal(k[stored], fresh[2, 0, stored])
+                    np.testing.assert_array_equal(v[stored], fresh[2, 1, stored])
+                plan.select(layer, fresh[layer, 0, rows], fresh[layer, 1, rows], unrotated=True)
+                plan.commit(layer)
+            self.assertIn(4, plan.selected.tolist())
+            self.assertEqual(len(plan.selected), 2)
+            self.assertEqual(len(plan.layers), 3)
+        with self.assertRaises(libblend.ClosedError):
+            plan.info
+
+    def test_memory_is_checked(self):
+        prompt = libblend.Prompt().chunk(self.chunk).question([1, 2])
+        plan = libblend.Plan(self.host, self.steps, prompt, on_miss="fail")
+        small = np.zeros((11, 2, 4), np.float32)
+        with self.assertRaisesRegex(ValueError, "12 rows need"):
+            plan.fetch(0, small, small)
+        read_only = np.zeros((12, 2, 4), np.float32)
+        read_only.flags.writeable = False
+        with self.assertRaisesRegex(ValueError, "writable"):
+            plan.fetch(0, read_only, read_only)
+        with self.assertRaises(ValueError):
+            plan.fetch(0, np.zeros((12, 2, 8), np.float32)[:, :, ::2], small)
+        with self.assertRaises(TypeError):
+            plan.fetch(0, [[1]], [[1]])
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "fetch|layer"):
+            plan.commit(0)
+
+    def test_f16_and_bf16(self):
+        half = self.kv.astype(np.float16)
+        as_f16 = self.host.put_kv(self.steps, self.chunk + 30, [(k, v) for k, v in half])
+        bits = (self.kv.view(np.uint32) >> 16).astype(np.uint16)
+        as_bf16 = self.host.put_kv(self.steps, self.chunk + 50, [(k, v) for k, v in bits],
+                                   dtype="bf16")
+        self.assertEqual(len({as_f16, as_bf16}), 2)
+        with self.assertRaises(ValueError):
+            self.host.put_kv(self.steps, self.chunk, [(k, v) for k, v in bits])
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,255 @@
+"""Objects may be closed and collected in any order, under load, thousands of times."""
+
+import gc
+import itertools
+import os
+import random
+import subprocess
+import sys
+import threading
+import unittest
+import weakref
+
+import numpy as np
+
+import libblend
+from support import ANSWER, DOCUMENTS, MODEL, Case
+
+
+def resident_kib():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+
+
+class Closing(Case):
+    def objects(self):
+        ctx = libblend.Context(1)
+        model = libblend.Model(ctx, MODEL)
+        store = libblend.Store(ctx, self.folder / "any-order")
+        prompt = model.prompt().bos()
+        for document in DOCUMENTS:
+            prompt.chunk(document)
+        fusion = model.fuse(store, prompt.question("Question: Who?\nAnswer:"))
+        return [ctx, model, store, fusion]
+
+    def test_any_order(self):
+        for order in itertools.permutations(range(4)):
+            objects = self.objects()
+            for i in order:
+                objects[i].close()
+                objects[i].close()  # twice is fine
+
+    def test_a_fusion_outlives_all(self):
+        ctx, model, store, fusion = self.objects()
+        for gone in (ctx, store, model):
+            gone.close()
+        del ctx, store, model, gone
+        gc.collect()
+        self.assertEqual(len(list(fusion.generate(3, ignore_eos=True))), 3)
+        self.assertGreater(fusion.info.n_rows, 0)
+
+    def test_use_after_close(self):
+        ctx, model, store, fusion = self.objects()
+        prompt = model.prompt().question([5])
+        stream = fusion.generate(4)
+        stream.close()
+        self.assertEqual(list(stream), [])
+        for thing in (fusion, store, model, ctx):
+            thing.close()
+        for use in (lambda: fusion.info, lambda: fusion.logits, lambda: fusion.generate(),
+                    lambda: fusion.decode([1]), lambda: fusion.save(store), lambda: store.stat(),
+                    lambda: store.list(), lambda: store.flush(), lambda: model.info,
+                    lambda: model.tokenize("a"), lambda: model.fuse(None, prompt),
+                    lambda: model.precompute(store, [5]), lambda: ctx.backend,
+                    lambda: libblend.Model(ctx, MODEL),
+                    lambda: libblend.Store(ctx, self.folder / "never")):
+            with self.assertRaisesRegex(ValueError, "is closed") as caught:
+                use()
+            self.assertIs(type(caught.exception), libblend.ClosedError)
+        # A closed store is no missing store.
+        with self.assertRaises(libblend.ClosedError):
+            self.model.fuse(store, self.prompt(), policy="full")
+
+    def test_with_closes(self):
+        with libblend.Context(1) as ctx:
+            pass
+        with self.assertRaises(libblend.ClosedError):
+            ctx.backend
+
+
+class Views(Case):
+    def test_a_view_keeps_what_it_shows(self):
+        fusion = self.fuse()
+        logits = fusion.logits
+        want = logits.copy()
+        fusion.close()
+        del fusion
+        gc.collect()
+        for _ in range(3):
+            self.fuse()  # would take freed memory
+        np.testing.assert_array_equal(logits, want)
+        self.assertFalse(logits.flags.writeable)
+        self.assertFalse(logits.flags.owndata)
+
+    def test_no_copy_is_made(self):
+        fusion = self.fuse()
+        self.assertEqual(fusion.logits.ctypes.data, fusion.logits.ctypes.data)
+        self.assertEqual(fusion.tokens.ctypes.data, fusion.tokens.ctypes.data)
+
+    def test_what_would_change_a_view_is_refused(self):
+        fusion = self.fuse()
+        for take in (lambda: fusion.logits, lambda: fusion.tokens[2:4], lambda: fusion.deviation,
+                     lambda: fusion.selected):
+            view = take()
+            for change in (lambda: fusion.decode([5]), lambda: fusion.erase(1, 1),
+                           lambda: fusion.replace(1, 1, [5]), lambda: next(fusion.generate()),
+                           lambda: fusion.extend(self.store, self.model.prompt().question([5]))):
+                with self.assertRaises(BufferError) as caught:
+                    change()
+                self.assertIs(type(caught.exception), libblend.ViewHeldError)
+            del view
+        fusion.decode([5])
+
+    def test_one_user_at_a_time(self):
+        fusion = self.fuse()
+        with fusion.generate(8, ignore_eos=True) as stream:
+            next(stream)
+            for use in (lambda: fusion.decode([5]), lambda: fusion.info,
+                        lambda: next(fusion.generate())):
+                with self.assertRaises(libblend.InUseError):
+                    use()
+        fusion.decode([5])
+
+
+class Collecting(Case):
+    def test_what_is_dropped_is_closed(self):
+        ctx = libblend.Context(1)
+        store = libblend.Store(ctx, self.folder / "dropped")
+        references = [weakref.ref(ctx), weakref.ref(store)]
+        del ctx, store
+        gc.collect()
+        self.assertEqual([r() for r in references], [None, None])
+
+    def test_garbage_under_load(self):
+        stop = threading.Event()
+        failures = []
+
+        def collect():
+            while not stop.is_set():
+                gc.collect()
+
+        def work(seed):
+            rng = random.Random(seed)
+            try:
+                for _ in range(12):
+                    fusion = self.fuse(reserve_tokens=8)
+                    stream = fusion.generate(4)
+                    if rng.random() < 0.5:
+                        if next(stream).text.strip() not in ANSWER:
+                            failures.append("a wrong token")
+                        del stream
+                    kept = fusion if rng.random() < 0.5 else None
+                    del fusion
+                    if kept is not None and rng.random() < 0.5:
+                        kept.close()
+            except BaseException as error:
+                failures.append(error)
+
+        collector = threading.Thread(target=collect)
+        collector.start()
+        threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        stop.set()
+        collector.join()
+        self.assertEqual(failures, [])
+
+    def test_ten_thousand_without_growth(self):
+        """Contexts, stores' options, prompts, cancel tokens and errors, each time anew; fusions a
+        hundredth as often."""
+
+        def once(i):
+            with libblend.Context(1):
+                pass
+            libblend.Cancel().request()
+            try:
+                self.model.fuse(None, libblend.Prompt())
+            except libblend.InvalidArgumentError:
+                pass
+            if i % 100 == 0:
+                with self.fuse(reserve_tokens=4) as fusion:
+                    next(fusion.generate(2))
+                with libblend.Store(self.ctx, self.folder / "again") as store:
+                    store.stat()
+
+        for i in range(1000):
+            once(i)
+        gc.collect()
+        before = resident_kib()
+        for i in range(10_000):
+            once(i)
+        gc.collect()
+        self.assertLess(resident_kib() - before, 4096)
+
+
+class Processes(unittest.TestCase):
+    """What can only be seen from outside an interpreter."""
+
+    def run_python(self, code, **kwargs):
+        return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
+                              timeout=60, **kwargs)
+
+    def test_exit_with_everything_open(self):
+        done = self.run_python(f"""
+import libblend
+ctx = libblend.Context(2, on_event=print)
+model = libblend.Model(ctx, {str(MODEL)!r})
+fusion = model.fuse(None, model.prompt().question("Once"), policy="full")
+stream = fusion.generate(4)
+next(stream)
+other = model.fuse(None, model.prompt().question("Once"), policy="full")
+logits = other.logits
+print("end")
+""")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "end\n", ""))
+
+    def test_exit_while_a_thread_computes(self):
+        done = self.run_python(f"""
+import libblend, threading
+ctx = libblend.Context(1)
+model = libblend.Model(ctx, {str(MODEL)!r})
+def work():
+    while True:
+        model.fuse(None, model.prompt().question("Once upon a time"), policy="full")
+threading.Thread(target=work, daemon=True).start()
+def watched():
+    while True:
+        model.fuse(None, model.prompt().question("Once upon a time"), policy="full",
+                   progress=lambda done, total: None)
+threading.Thread(target=watched, daemon=True).start()
+import time; time.sleep(0.3)
+print("end")
+""")
+        self.assertEqual((done.returncode, done.stdout), (0, "end\n"), done.stderr)
+
+    def test_fork(self):
+        done = self.run_python("""
+import libblend, os, sys, tempfile
+ctx = libblend.Context(1)
+store = libblend.Store(ctx, tempfile.mkdtemp())
+child = os.fork()
+if child == 0:
+    try:
+        store.stat()
+    except libblend.ForkedError:
+        os._exit(7)
+    os._exit(1)
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+""")
+        self.assertEqual((done.returncode, done.stdout), (0, "7\n"), done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
