@@ -50,6 +50,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/fixture.c
   ${BLEND_CAPI_DIR}/arguments.c
   ${BLEND_CAPI_DIR}/chunks.c
+  ${BLEND_CAPI_DIR}/stays.c
   ${BLEND_CAPI_DIR}/control.c
   ${BLEND_CAPI_DIR}/damage.c
   ${BLEND_CAPI_DIR}/generate.c

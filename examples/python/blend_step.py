@@ -43,12 +43,14 @@ class StoreOptions(c.Structure):
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("kv_dtype", c.c_uint32),
         ("reserved0", c.c_uint32), ("quota_bytes", c.c_uint64), ("queue_bytes", c.c_uint64),
         ("codec", c.c_uint32), ("read_mode", c.c_uint32),
+        ("eviction", c.c_uint32), ("reserved1", c.c_uint32), ("ttl_s", c.c_uint64),
+        ("tenant_quota_bytes", c.c_uint64), ("ram_bytes", c.c_uint64),
     ]
 
 
 class PrecomputeOptions(c.Structure):
     _fields_ = [
-        ("struct_size", c.c_uint32), ("reserved0", c.c_uint32), ("prefix", c.POINTER(c.c_int32)),
+        ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("prefix", c.POINTER(c.c_int32)),
         ("n_prefix", c.c_size_t), ("tenant", c.c_char_p), ("progress", c.c_void_p),
         ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("codec", c.c_uint32),
         ("reserved1", c.c_uint32),

@@ -64,6 +64,8 @@ extern "C" {
 #define BLEND_STOPPED 2 /* blend_generate: ended by a stop token, not by max_tokens */
 #define BLEND_UNTRUSTED 3 /* blend_calibrate, blend_verify: done, but the limits were not kept */
 #define BLEND_PARTIAL 4 /* blend_fuse_batch: some prompts failed, the others are fused */
+#define BLEND_EVICTED 5   /* an event, no error: a chunk left the store to make room, or expired */
+#define BLEND_PENDING 6   /* blend_store_wait: the time ran out before the write was done */
 
 #define BLEND_E_INVALID_ARGUMENT (-10) /* an argument is null, out of range or contradictory */
 #define BLEND_E_INVALID_STRUCT (-11)   /* struct_size too small, or unknown members set */
@@ -79,6 +81,7 @@ extern "C" {
 #define BLEND_E_READ_ONLY (-34)        /* a write was asked of a store opened read-only */
 #define BLEND_E_NO_DEVICE (-36)        /* the backend asked for needs a library, driver or GPU that is
                                           not here */
+#define BLEND_E_BUSY (-38)             /* somebody else has it open */
 #define BLEND_E_OUT_OF_MEMORY (-40)
 #define BLEND_E_CANCELLED (-42) /* blend_cancel_request() was called */
 #define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
@@ -126,8 +129,9 @@ BLEND_API void blend_cancel_free(blend_cancel *cancel);
 typedef int32_t (*blend_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 /* Something worth a log line that is not the current call's error: damage found in a store and
- * treated as a miss, a write-back that failed. `code` is a BLEND_E_*. Called from any thread,
- * several at once; the return value is ignored. Must not call back into the library. */
+ * treated as a miss, a write-back that failed; then `code` is a BLEND_E_*. BLEND_EVICTED: a chunk,
+ * named in the message, left the store for its quota or its age. Called from any thread, several at
+ * once; the return value is ignored. Must not call back into the library. */
 typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message);
 
 /* ---- Context ----------------------------------------------------------------------------- */
@@ -298,17 +302,34 @@ typedef struct blend_store blend_store;
 #define BLEND_STORE_READ_ONLY 1u
 #define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
 
+/* Which chunk leaves first when a put needs room. Pinned chunks never do; chunks that prompts were
+ * hinted at (blend_store_hint) only after all others, what is needed last first. */
+#define BLEND_EVICT_LRU 1u   /* the one that was unused longest */
+#define BLEND_EVICT_FIFO 2u  /* the one that was put first; neither hits nor puts renew it */
+#define BLEND_EVICT_REUSE 3u /* LRU, but what was hit n times gets log2(n) further chances */
+#define BLEND_EVICT_NEVER 4u /* none: a put past the quota is BLEND_E_FULL */
+
 typedef struct blend_store_options {
   uint32_t struct_size;
   uint32_t flags;       /* BLEND_STORE_* */
   uint32_t kv_dtype;    /* BLEND_KV_*: what new chunks are stored as; part of a chunk's id */
   uint32_t reserved0;   /* 0 */
-  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it gives BLEND_E_FULL */
+  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it evicts; BLEND_E_FULL when
+                           pinned and needed chunks leave no room */
   uint64_t queue_bytes; /* background writes in flight; default 256 MiB. A full queue slows the
                            writer down, nothing is dropped */
   uint32_t codec;       /* BLEND_CODEC_* of what is put without one; with INT8 and INT4 also prefixes
                            and saved fusions come back rounded */
   uint32_t read_mode;   /* BLEND_READ_*; one that does not work here gives UNSUPPORTED */
+  uint32_t eviction;    /* BLEND_EVICT_*; default LRU */
+  uint32_t reserved1;   /* 0 */
+  uint64_t ttl_s;       /* a chunk that nobody used for so long is a miss, and leaves with the next
+                           put; pinned ones stay. 0 (default): chunks do not expire */
+  uint64_t tenant_quota_bytes; /* of the chunks of any one tenant but ""; 0 (default): no bound but
+                           the store's. blend_store_set_tenant_quota for one of them */
+  uint64_t ram_bytes;   /* host memory for layers that were read and checked, or put in the
+                           background: a hit there costs a copy. On top of what fuses take; 0
+                           (default): none */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
@@ -333,6 +354,14 @@ BLEND_API void blend_chunk_id_to_hex(const blend_chunk_id *id, char *hex);
 /* Errors: INVALID_ARGUMENT (not 64 hexadecimal digits). */
 BLEND_API int32_t blend_chunk_id_from_hex(blend_chunk_id *id, const char *hex, blend_error **err);
 
+/* The background write of one chunk, by its id: that of blend_fusion_save, of a put with
+ * BLEND_PUT_BACKGROUND, of a fuse that missed. Waits `timeout_ms` for it, for ever if negative.
+ * BLEND_OK: it is on disk. BLEND_PENDING: not yet. Otherwise the write's own error (asking again
+ * gives it again, until the chunk is put anew), or NOT_FOUND: the chunk is neither stored nor on its
+ * way. */
+BLEND_API int32_t blend_store_wait(const blend_store *store, const blend_chunk_id *id,
+                                   int64_t timeout_ms, blend_error **err);
+
 typedef struct blend_chunk_info {
   uint32_t struct_size;
   uint32_t n_tokens;
@@ -346,7 +375,9 @@ typedef struct blend_chunk_info {
   uint8_t fingerprint[32]; /* of the model */
   uint64_t stored_bytes; /* of K and V, encoded */
   uint32_t codec;        /* BLEND_CODEC_NONE .. _INT4 */
-  uint32_t reserved0;
+  uint32_t pinned;       /* 1: it is not evicted; 0, as the next two, when nothing is known of it */
+  int64_t last_used_unix_s; /* put or hit; other processes' hits show after a while */
+  uint64_t n_uses;       /* hits */
 } blend_chunk_info;
 
 BLEND_API int32_t blend_chunk_info_init(blend_chunk_info *info, size_t struct_size);
@@ -361,6 +392,86 @@ BLEND_API int32_t blend_store_list(const blend_store *store, int32_t verify, ble
                                    void *user, blend_error **err);
 /* Errors: NOT_FOUND, READ_ONLY, IO. */
 BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk_id *id,
+                                     blend_error **err);
+
+/* Keeps a chunk from being evicted and from expiring, for all processes, until it is unpinned
+ * (`pinned` 0) or removed. Waits for background writes if it is on its way to the disk.
+ * Errors: NOT_FOUND, READ_ONLY, IO. */
+BLEND_API int32_t blend_store_pin(const blend_store *store, const blend_chunk_id *id,
+                                  int32_t pinned, blend_error **err);
+
+/* Evicts what has expired and then, by the store's policy (LRU where it is NEVER), until at most
+ * `target_bytes` are stored, after the background writes so far. `n_evicted` may be NULL. Errors:
+ * FULL (pinned or needed chunks are in the way; all others are gone), READ_ONLY, IO. */
+BLEND_API int32_t blend_store_evict(const blend_store *store, uint64_t target_bytes,
+                                    uint64_t *n_evicted, blend_error **err);
+
+/* The chunks that coming prompts need, in the order of need: a scheduler's queue (AttentionStore
+ * section 3.3). They are read ahead into memory, as far as ram_bytes go, and while this hint stands
+ * no put of this handle evicts what fits three quarters of the quota of them for a chunk that is
+ * needed later or not at all; what is beyond that goes before it, last first. A hint takes the place
+ * of the one before; none (n_ids 0) lets all go. `ids` [n_ids] is copied; ids that are not stored
+ * are welcome. Returns at once. Errors: FORKED, IO. */
+BLEND_API int32_t blend_store_hint(const blend_store *store, const blend_chunk_id *ids,
+                                   size_t n_ids, blend_error **err);
+
+/* What the chunks of one tenant (as in blend_precompute_options) may take, kept in the store and in
+ * force for all processes from their next put on; a put past it evicts that tenant's own chunks.
+ * 0: tenant_quota_bytes of the options again. Errors: INVALID_ARGUMENT (the tenant ""), READ_ONLY,
+ * IO. */
+BLEND_API int32_t blend_store_set_tenant_quota(const blend_store *store, const char *tenant,
+                                               uint64_t quota_bytes, blend_error **err);
+/* What a tenant's chunks take now, in bytes, and what they may (0: no bound but the store's). Each
+ * output may be NULL. */
+BLEND_API int32_t blend_store_get_tenant(const blend_store *store, const char *tenant,
+                                         uint64_t *n_chunks, uint64_t *stored_bytes,
+                                         uint64_t *quota_bytes, blend_error **err);
+
+/* Reads and checks every byte as blend_store_list does, removes what is damaged, and makes the
+ * store's accounts of use anew. `fn` (may be NULL) is called for every chunk removed, with the
+ * problem; `n_removed` may be NULL. A store whose trees are damaged cannot be opened: make it anew.
+ * Errors: READ_ONLY, IO, CALLBACK, CORRUPT (a chunk cannot be freed safely). */
+BLEND_API int32_t blend_store_repair(const blend_store *store, blend_chunk_fn fn, void *user,
+                                     uint64_t *n_removed, blend_error **err);
+
+/* Writes a consistent copy of the store, as small as its chunks, into the directory `path`, after
+ * the background writes so far; others may read and write meanwhile. Errors: INVALID_ARGUMENT (there
+ * is a store in it), IO, FULL. */
+BLEND_API int32_t blend_store_copy(const blend_store *store, const char *path, blend_error **err);
+
+/* Replaces the data file of the store in the directory `path` by such a copy, whole or not at all:
+ * evicted chunks leave room inside the file, which never shrinks otherwise. Needs the copy's room on
+ * disk. `bytes_before` and `bytes_after` may be NULL. Errors: BUSY (a process, this one included, has
+ * the store open), NOT_FOUND, CORRUPT, IO, FULL. */
+BLEND_API int32_t blend_store_compact(const char *path, uint64_t *bytes_before,
+                                      uint64_t *bytes_after, blend_error **err);
+
+#define BLEND_IMPORT_REPLACE 1u /* also chunks that are in the store already */
+
+typedef struct blend_transfer_options {
+  uint32_t struct_size;
+  uint32_t flags;             /* BLEND_IMPORT_* */
+  const blend_chunk_id *ids;  /* export: which; NULL (default): all that are sound */
+  size_t n_ids;
+  blend_progress_fn progress; /* export: chunks; import: bytes of the file */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_transfer_options;
+
+BLEND_API int32_t blend_transfer_options_init(blend_transfer_options *options, size_t struct_size);
+
+/* Chunks from store to store by way of a file: K and V decoded, with checksums, whatever the codec.
+ * The file appears under its name whole or not at all. `options` and `n_chunks` may be NULL.
+ * Errors: NOT_FOUND and CORRUPT (one of `ids`), IO, FULL, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_store_export(const blend_store *store, const char *path,
+                                     const blend_transfer_options *options, uint64_t *n_chunks,
+                                     blend_error **err);
+/* Puts the chunks of such a file, each checked before it is put; the store's quota holds. Ids are
+ * taken on trust: import files of those whose chunks you would use. `n_chunks` (may be NULL) counts
+ * those put, also when the call fails: they stay. Errors: NOT_FOUND, FORMAT (not such a file, or
+ * truncated), MISMATCH (its version), CORRUPT, FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_store_import(const blend_store *store, const char *path,
+                                     const blend_transfer_options *options, uint64_t *n_chunks,
                                      blend_error **err);
 
 typedef struct blend_store_stat {
@@ -378,6 +489,24 @@ typedef struct blend_store_stat {
   uint64_t write_errors; /* of background writes */
   double read_bytes_per_s; /* of the layers that fuses have read through this handle, smoothed; 0:
                               none yet */
+  uint64_t stored_bytes;   /* what the quota counts: as encoded, rounded up to pages */
+  uint64_t ram_hits;       /* of `hits`: served from memory; since this process opened it */
+  uint64_t pinned_chunks;  /* now, as the next */
+  uint64_t pinned_bytes;
+  uint64_t total_ram_hits;  /* of all processes since the store was made, as the next five; hits and
+                               misses are written in batches, so a little behind */
+  uint64_t total_disk_hits;
+  uint64_t total_misses;
+  uint64_t evicted_chunks;  /* expired ones included */
+  uint64_t evicted_bytes;
+  uint64_t expired_chunks;
+  int64_t oldest_use_unix_s; /* the last use of the chunk that is next to go, and */
+  int64_t newest_use_unix_s; /* of the last one to; 0: every chunk is pinned or there is none */
+  uint64_t ram_bytes;       /* layers held in memory */
+  uint64_t ram_budget_bytes;
+  uint64_t ram_chunks;      /* of which layers are held */
+  uint64_t prefetched_chunks; /* read ahead by hints; since this process opened it */
+  uint64_t queue_bytes;     /* background writes that are not on disk yet */
 } blend_store_stat;
 
 BLEND_API int32_t blend_store_stat_init(blend_store_stat *stat, size_t struct_size);
@@ -397,11 +526,32 @@ BLEND_API int32_t blend_codec_stat_init(blend_codec_stat *stat, size_t struct_si
 BLEND_API int32_t blend_store_get_codec_stat(const blend_store *store, uint32_t codec,
                                              blend_codec_stat *stat, blend_error **err);
 
+#define BLEND_METRIC_COUNTER 1u /* only grows while the store is open; otherwise a gauge */
+
+/* One figure of the store: `name` as Prometheus has it, `labels` such as "tier=\"ram\"" or "", and
+ * a line of help. The strings are never freed. */
+typedef int32_t (*blend_metric_fn)(void *user, const char *name, const char *labels,
+                                   const char *help, uint32_t flags, double value);
+
+/* Calls `fn` for every figure of blend_store_get_stat, for a host's own metrics system. Those of one
+ * name come together. */
+BLEND_API int32_t blend_store_visit_metrics(const blend_store *store, blend_metric_fn fn,
+                                            void *user, blend_error **err);
+/* The same as the text that Prometheus scrapes (exposition format 0.0.4), each line with the label
+ * store="`name`"; NULL is "". Writes up to `capacity` bytes and a NUL if it fits, and the text's
+ * length to *n_bytes. Errors: BUFFER_TOO_SMALL (call again with *n_bytes + 1; figures may have grown
+ * meanwhile). */
+BLEND_API int32_t blend_store_metrics(const blend_store *store, const char *name, char *text,
+                                      size_t capacity, size_t *n_bytes, blend_error **err);
+
 /* ---- Precompute -------------------------------------------------------------------------- */
+
+#define BLEND_PUT_BACKGROUND 1u /* return once the chunk is queued; blend_store_wait tells when it is
+                                   on disk, and whether that failed */
 
 typedef struct blend_precompute_options {
   uint32_t struct_size;
-  uint32_t reserved0;
+  uint32_t flags; /* BLEND_PUT_* */
   const int32_t *prefix; /* chunk prefix: prefilled before the chunk, not stored; part of the id */
   size_t n_prefix;
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
@@ -707,6 +857,10 @@ typedef struct blend_fusion_info {
                                 prompt of the batch or another place of the chunk */
   uint32_t ring_depth;       /* layers that could be in flight; 0: nothing was loaded */
   uint32_t reserved1;
+  uint64_t bytes_from_memory;  /* of bytes_loaded: from the store's ram_bytes, from chunks that were on
+                                  their way to the disk, and of misses; the rest came from the disk or
+                                  its page cache */
+  uint64_t n_rows_from_memory; /* of n_rows_reused: all that was loaded of their chunk did so */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
@@ -730,6 +884,7 @@ typedef struct blend_layer_info {
   uint64_t select_ns;
   uint64_t stall_ns;     /* the reader waited before it, for room in the ring */
   uint64_t bytes_shared; /* as in blend_fusion_info */
+  uint64_t bytes_from_memory; /* the same */
 } blend_layer_info;
 
 BLEND_API int32_t blend_layer_info_init(blend_layer_info *info, size_t struct_size);

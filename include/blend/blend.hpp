@@ -221,6 +221,9 @@ struct PrecomputeOptions
     : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
   ProgressFn on_progress;
 };
+struct TransferOptions : detail::Initialised<blend_transfer_options, blend_transfer_options_init> {
+  ProgressFn on_progress;
+};
 struct MachineOptions : detail::Initialised<blend_machine_options, blend_machine_options_init> {
   ProgressFn on_progress;
 };
@@ -308,6 +311,13 @@ struct ChunkId : blend_chunk_id {
   friend bool operator!=(const ChunkId& a, const ChunkId& b) noexcept { return !(a == b); }
 };
 
+// What the chunks of one tenant take and may take (0: no bound but the store's).
+struct TenantUse {
+  uint64_t n_chunks = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t quota_bytes = 0;
+};
+
 // A directory of stored chunks. Thread-safe.
 class Store {
  public:
@@ -333,6 +343,81 @@ class Store {
     detail::Outcome outcome;
     outcome.check(blend_store_remove(get(), &id, outcome.out()));
   }
+  // Whether the background write of a chunk is done within `timeout_ms`; negative: waits for it.
+  // Throws the write's own error.
+  bool wait(const ChunkId& id, int64_t timeout_ms = -1) const {
+    detail::Outcome outcome;
+    return outcome.check(blend_store_wait(get(), &id, timeout_ms, outcome.out())) == BLEND_OK;
+  }
+  // What coming prompts need, in the order of need.
+  void hint(const std::vector<ChunkId>& ids) const {
+    detail::Outcome outcome;
+    const std::vector<blend_chunk_id> raw(ids.begin(), ids.end());
+    outcome.check(blend_store_hint(get(), raw.data(), raw.size(), outcome.out()));
+  }
+  // Removes damaged chunks, `fn` (may be empty) is told of each; how many there were.
+  uint64_t repair(const ChunkFn& fn = {}) const {
+    detail::Outcome outcome;
+    detail::Guarded<ChunkFn> guarded{fn, outcome};
+    uint64_t n = 0;
+    outcome.check(
+        blend_store_repair(get(), fn ? &detail::on_chunk : nullptr, &guarded, &n, outcome.out()));
+    return n;
+  }
+  // A compact copy in another directory.
+  void copy_to(const std::string& path) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_copy(get(), path.c_str(), outcome.out()));
+  }
+  // How many chunks were written to, or put from, a file.
+  uint64_t export_to(const std::string& path,
+                     const TransferOptions& options = TransferOptions()) const {
+    return transfer(&blend_store_export, path, options);
+  }
+  uint64_t import_from(const std::string& path,
+                       const TransferOptions& options = TransferOptions()) const {
+    return transfer(&blend_store_import, path, options);
+  }
+  // The text that Prometheus scrapes, with the label store="`name`".
+  std::string metrics(const std::string& name) const {
+    for (size_t capacity = 8192;;) {
+      detail::Outcome outcome;
+      std::string text(capacity, '\0');
+      size_t n = 0;
+      const int32_t code =
+          blend_store_metrics(get(), name.c_str(), text.data(), text.size(), &n, outcome.out());
+      if (code == BLEND_E_BUFFER_TOO_SMALL) {
+        capacity = n + 256;
+        continue;
+      }
+      outcome.check(code);
+      text.resize(n);
+      return text;
+    }
+  }
+  // A pinned chunk is not evicted and does not expire.
+  void pin(const ChunkId& id, bool pinned = true) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_pin(get(), &id, pinned ? 1 : 0, outcome.out()));
+  }
+  // Until at most `target_bytes` are stored; how many chunks left.
+  uint64_t evict(uint64_t target_bytes) const {
+    detail::Outcome outcome;
+    uint64_t n = 0;
+    outcome.check(blend_store_evict(get(), target_bytes, &n, outcome.out()));
+    return n;
+  }
+  void set_tenant_quota(const std::string& tenant, uint64_t quota_bytes) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_set_tenant_quota(get(), tenant.c_str(), quota_bytes, outcome.out()));
+  }
+  TenantUse tenant(const std::string& tenant) const {
+    detail::Outcome outcome;
+    TenantUse use;
+    outcome.check(blend_store_get_tenant(get(), tenant.c_str(), &use.n_chunks, &use.stored_bytes,
+                                         &use.quota_bytes, outcome.out()));
+    return use;
+  }
   StoreStat stat() const {
     detail::Outcome outcome;
     StoreStat stat;
@@ -351,8 +436,27 @@ class Store {
   }
 
  private:
+  template <typename Fn>
+  uint64_t transfer(Fn fn, const std::string& path, const TransferOptions& options) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const TransferOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    uint64_t n = 0;
+    outcome.check(fn(get(), path.c_str(), &copy, &n, outcome.out()));
+    return n;
+  }
+
   detail::Handle<blend_store, blend_store_close> handle_;
 };
+
+// Makes a store's data file as small as its chunks; nobody may have it open. Bytes before and
+// after.
+inline std::pair<uint64_t, uint64_t> compact_store(const std::string& path) {
+  detail::Outcome outcome;
+  std::pair<uint64_t, uint64_t> bytes{0, 0};
+  outcome.check(blend_store_compact(path.c_str(), &bytes.first, &bytes.second, outcome.out()));
+  return bytes;
+}
 
 struct Precomputed {
   ChunkId id;

@@ -13,6 +13,7 @@ struct ChunkRequest {
   std::span<const int32_t> prefix;  // the host's memory: valid during the call
   ChunkMeta meta;                   // id, shape and tokens
   std::optional<Codec> codec;       // to put it with; nothing: the store's
+  bool background = false;          // put it so
   Watch watch;
 };
 

@@ -76,4 +76,7 @@ uint32_t kv_dtype_code(DType dtype);
 Result<std::optional<Codec>> read_codec(uint32_t codec);
 uint32_t codec_code(Codec codec);
 
+// A chunk with what the store knows of its use.
+blend_chunk_info describe_stored(ChunkStore& store, const ChunkMeta& meta);
+
 }  // namespace blend::capi

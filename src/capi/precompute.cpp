@@ -26,7 +26,9 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
                                         const blend_precompute_options* options) {
   blend_precompute_options o = default_precompute_options();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
-  BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));
+  if ((o.flags & ~BLEND_PUT_BACKGROUND) != 0) {
+    return make_error(BLEND_E_INVALID_STRUCT, "flags 0x%x: unknown BLEND_PUT_ bits", o.flags);
+  }
   BLEND_RETURN_IF_ERROR(check_reserved("reserved1", o.reserved1));
   if (o.n_prefix > 0 && o.prefix == nullptr) return null_argument("prefix");
   if (n_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};
@@ -41,6 +43,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "prefix"));
   request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
                                 o.tenant != nullptr ? o.tenant : "", chunk);
+  request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   return request;
 }
@@ -74,7 +77,8 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
         const auto record,
         blend::precompute_chunk(*loaded, request.prefix, std::move(request.meta), request.watch));
     record->codec = request.codec;
-    BLEND_RETURN_IF_ERROR(store->store->put(*record));
+    BLEND_RETURN_IF_ERROR(request.background ? store->store->put_async(record)
+                                             : store->store->put(*record));
     return int32_t{BLEND_OK};
   });
 }

@@ -79,7 +79,7 @@ int32_t blend_put_kv(const blend_model* model, const blend_store* store, const i
     BLEND_ASSIGN(const auto record, blend::import_chunk(m, views, first_position,
                                                         std::move(request.meta), request.watch));
     record->codec = request.codec;
-    return store->store->put(*record);
+    return request.background ? store->store->put_async(record) : store->store->put(*record);
   });
 }
 

@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "capi/chunk_ids.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
@@ -60,10 +61,11 @@ blend_store_options default_options() {
   o.kv_dtype = BLEND_KV_AUTO;
   o.quota_bytes = defaults.quota_bytes;
   o.queue_bytes = defaults.queue_bytes;
+  o.eviction = BLEND_EVICT_LRU;
   return o;
 }
 
-blend_chunk_info describe(const blend::ChunkMeta& meta) {
+blend_chunk_info describe(blend::ChunkStore& store, const blend::ChunkMeta& meta) {
   blend_chunk_info i{};
   i.struct_size = sizeof i;
   i.n_tokens = meta.shape.n_tokens;
@@ -77,10 +79,39 @@ blend_chunk_info describe(const blend::ChunkMeta& meta) {
   std::memcpy(i.fingerprint, meta.fingerprint.data(), meta.fingerprint.size());
   i.stored_bytes = meta.stored_bytes;
   i.codec = blend::capi::codec_code(meta.codec);
+  if (const auto use = store.use(meta.id); use.is_ok()) {
+    i.last_used_unix_s = static_cast<int64_t>(use.value().stamp_us / 1'000'000);
+    i.n_uses = use.value().uses;
+    i.pinned = use.value().pinned ? 1 : 0;
+  }
   return i;
 }
 
+blend::Result<blend::Eviction> eviction_of(uint32_t eviction) {
+  switch (eviction) {
+    case BLEND_EVICT_LRU:
+      return blend::Eviction::lru;
+    case BLEND_EVICT_FIFO:
+      return blend::Eviction::fifo;
+    case BLEND_EVICT_REUSE:
+      return blend::Eviction::reuse;
+    case BLEND_EVICT_NEVER:
+      return blend::Eviction::never;
+    default:
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "eviction %u is not a BLEND_EVICT_ value",
+                               eviction);
+  }
+}
+
 }  // namespace
+
+namespace blend::capi {
+
+blend_chunk_info describe_stored(ChunkStore& store, const ChunkMeta& meta) {
+  return ::describe(store, meta);
+}
+
+}  // namespace blend::capi
 
 extern "C" {
 
@@ -106,6 +137,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
                                o.kv_dtype);
     }
     BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved1", o.reserved1));
     if (o.read_mode > BLEND_READ_MAPPED) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "read_mode %u is not a BLEND_READ_ value",
                                o.read_mode);
@@ -119,6 +151,10 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.queue_bytes = o.queue_bytes;
     s.codec = codec.value_or(blend::Codec::none);
     s.read_mode = static_cast<blend::ReadMode>(o.read_mode);
+    BLEND_ASSIGN(s.eviction, eviction_of(o.eviction));
+    s.ttl_s = o.ttl_s;
+    s.tenant_quota_bytes = o.tenant_quota_bytes;
+    s.ram_bytes = o.ram_bytes;
     s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
@@ -154,7 +190,7 @@ int32_t blend_store_list(const blend_store* store, int32_t verify, blend_chunk_f
     BLEND_REQUIRE(fn);
     return store->store->for_each(
         verify != 0, [&](const blend::ChunkMeta& meta, const std::string& problem) {
-          const blend_chunk_info info = describe(meta);
+          const blend_chunk_info info = describe(*store->store, meta);
           return fn(user, &info, problem.empty() ? nullptr : problem.c_str());
         });
   });
@@ -164,9 +200,7 @@ int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, b
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
-    blend::Sha256 digest;
-    std::memcpy(digest.data(), id->bytes, digest.size());
-    return store->store->remove(digest);
+    return store->store->remove(blend::capi::digest_of(*id));
   });
 }
 
@@ -192,6 +226,23 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.written = s.written;
     out.write_errors = s.write_errors;
     out.read_bytes_per_s = store->reads->bytes_per_s();
+    out.stored_bytes = s.stored_bytes;
+    out.ram_hits = s.ram_hits;
+    out.pinned_chunks = s.totals.pinned_chunks;
+    out.pinned_bytes = s.totals.pinned_bytes;
+    out.total_ram_hits = s.totals.ram_hits;
+    out.total_disk_hits = s.totals.disk_hits;
+    out.total_misses = s.totals.misses;
+    out.evicted_chunks = s.totals.evicted_chunks;
+    out.evicted_bytes = s.totals.evicted_bytes;
+    out.expired_chunks = s.totals.expired_chunks;
+    out.oldest_use_unix_s = static_cast<int64_t>(s.oldest_use_us / 1'000'000);
+    out.newest_use_unix_s = static_cast<int64_t>(s.newest_use_us / 1'000'000);
+    out.ram_bytes = s.ram_bytes;
+    out.ram_budget_bytes = s.ram_budget_bytes;
+    out.ram_chunks = s.ram_chunks;
+    out.prefetched_chunks = s.prefetched;
+    out.queue_bytes = s.queue_bytes;
     return blend::capi::write_struct(stat, out);
   });
 }

@@ -18,6 +18,7 @@ ChunkMeta describe_chunk(const ModelDescription& model, DType dtype,
   meta.n_prefix_tokens = static_cast<uint32_t>(prefix.size());
   meta.created_unix_s = std::time(nullptr);
   meta.tokens.assign(tokens.begin(), tokens.end());
+  meta.tenant = tenant_tag(tenant);
   return meta;
 }
 

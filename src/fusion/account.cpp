@@ -48,6 +48,7 @@ void account_totals(const Plan& plan, const FuseOptions& options, const Schedule
   for (const blend_layer_info& l : out.layers) {
     info.bytes_loaded += l.bytes_loaded;
     info.bytes_shared += l.bytes_shared;
+    info.bytes_from_memory += l.bytes_from_memory;
     info.load_ns += l.load_end_ns - l.load_begin_ns;
     info.stall_ns += l.stall_ns;
     info.wait_ns += l.wait_ns;

@@ -21,6 +21,7 @@ LayerFeed::View::View(LayerFeed& feed, const Plan& plan, uint32_t first_stored_l
         });
     items_.push_back(static_cast<size_t>(same - feed.items_.begin()));
     first_layers_.push_back(item.first_layer);
+    from_disk_.push_back(0);
     if (same == feed.items_.end()) {
       feed.items_.push_back(item);
     } else {
@@ -44,15 +45,27 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   staged_.load_end_ns = all->load_end_ns;
   staged_.stall_ns = all->stall_ns;
   staged_.bytes = staged_.shared_bytes = 0;
+  staged_.memory_bytes = staged_.memory_rows = 0;
   staged_.chunks.assign(items_.size(), {});
   for (size_t i = 0; i < items_.size(); ++i) {
     if (layer < first_layers_[i]) continue;
     const size_t item = items_[i];
     staged_.chunks[i] = all->chunks[item];
-    const uint64_t bytes = feed_.items_[item].source->meta().shape.layer_bytes();
+    const ChunkShape& shape = feed_.items_[item].source->meta().shape;
     const bool first = feed_.taken_[item] <= layer;
-    (first ? staged_.bytes : staged_.shared_bytes) += bytes;
+    (first ? staged_.bytes : staged_.shared_bytes) += shape.layer_bytes();
     feed_.taken_[item] = layer + 1;
+    if (all->from_memory[item] == 0) {
+      from_disk_[i] = 1;
+    } else if (first) {
+      staged_.memory_bytes += shape.layer_bytes();
+    }
+  }
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const bool loaded = first_layers_[i] <= layer;
+    if (loaded && from_disk_[i] == 0) {
+      staged_.memory_rows += feed_.items_[items_[i]].source->meta().shape.n_tokens;
+    }
   }
   return static_cast<const StagedLayer*>(&staged_);
 }

@@ -41,6 +41,7 @@ class LayerFeed {
     std::vector<size_t> items_;           // of the feed, for each entry of segments_
     std::vector<size_t> segments_;        // of the plan
     std::vector<uint32_t> first_layers_;  // of each
+    std::vector<uint8_t> from_disk_;      // of each: a layer so far came from a file
     uint32_t first_layer_ = 0;            // the least; n_layers: nothing is loaded
     uint32_t released_ = 0;               // layers below are
     StagedLayer staged_;

@@ -84,6 +84,7 @@ void LayerLoader::start_layer(uint32_t layer) {
 Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
   staged.chunks.resize(items_.size());
+  staged.from_memory.assign(items_.size(), 0);
   staged.bytes = 0;
   staged.load_begin_ns = clock_.now_ns();
   for (size_t i = 0; i < items_.size(); ++i) {
@@ -94,6 +95,7 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
     BLEND_RETURN_IF_ERROR(
         item.source->finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]));
     staged.bytes += item.source->meta().shape.layer_bytes();
+    staged.from_memory[i] = item.source->from_memory() ? 1 : 0;
   }
   staged.load_end_ns = clock_.now_ns();
   return Status::ok();

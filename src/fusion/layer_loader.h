@@ -26,6 +26,9 @@ struct StagedLayer {
   uint64_t stall_ns = 0;  // the reader stood before it: the ring had no room
   uint64_t bytes = 0;
   uint64_t shared_bytes = 0;  // not in `bytes`: brought for another place of the chunk (LayerFeed)
+  std::vector<uint8_t> from_memory;  // [n_chunks]: the layer did not come from a file
+  uint64_t memory_bytes = 0;         // of `bytes`, those (LayerFeed)
+  uint64_t memory_rows = 0;  // of chunks that came from memory with all layers so far (LayerFeed)
 };
 
 // acquire/release: one thread. The reader thread lives from start() to destruction, and is the only

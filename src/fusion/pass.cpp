@@ -96,6 +96,8 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
   staged = *acquired;
   account.bytes_loaded = staged->bytes;
   account.bytes_shared = staged->shared_bytes;
+  account.bytes_from_memory = staged->memory_bytes;
+  out_.info.n_rows_from_memory = staged->memory_rows;
   account.stall_ns = staged->stall_ns;
   account.load_begin_ns = staged->load_begin_ns;
   account.load_end_ns = staged->load_end_ns;

@@ -29,6 +29,7 @@ ChunkMeta describe_sequence(const Sequence& sequence, DType dtype, std::string_v
   meta.shape = {c.n_layers, sequence.n_rows(), c.kv_dim(), dtype, c.head_dim};
   meta.created_unix_s = std::time(nullptr);
   meta.tokens = sequence.tokens();
+  meta.tenant = tenant_tag(tenant);
   return meta;
 }
 

@@ -128,6 +128,8 @@ bool StepPlacer::handle(uint32_t layer) {
   Account account;
   account.bytes = staged.bytes;
   account.shared_bytes = staged.shared_bytes;
+  account.memory_bytes = staged.memory_bytes;
+  account.memory_rows = staged.memory_rows;
   account.load_begin_ns = staged.load_begin_ns;
   account.load_end_ns = staged.load_end_ns;
   account.stall_ns = staged.stall_ns;

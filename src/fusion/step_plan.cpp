@@ -175,6 +175,7 @@ Status StepPlan::synchronize(uint32_t layer) {
   const StepPlacer::Account placed = placer_->account(layer);
   account.bytes_loaded = placed.bytes;
   account.bytes_shared = placed.shared_bytes;
+  account.bytes_from_memory = placed.memory_bytes;
   account.rows_placed = placed.rows_placed;
   account.load_begin_ns = placed.load_begin_ns;
   account.load_end_ns = placed.load_end_ns;
@@ -182,6 +183,7 @@ Status StepPlan::synchronize(uint32_t layer) {
   account.place_ns = placed.place_ns;
   correct_ns_ += placed.correct_ns;
   n_corrected_ = placed.n_corrected;
+  n_rows_from_memory_ = placed.memory_rows;
   synchronized_ = true;
   return Status::ok();
 }
@@ -323,6 +325,7 @@ void StepPlan::refresh_account() {
     info.ratio = checks_.front().ratio;
     info.flags |= BLEND_FUSION_RATIO_CHOSEN;
   }
+  info.n_rows_from_memory = n_rows_from_memory_;
   info.n_rows_corrected = n_corrected_;
   if (n_corrected_ > 0) info.flags |= BLEND_FUSION_CORRECTED;
   info.ttft_ns = committed_ns;

@@ -114,6 +114,7 @@ class StepPlan {
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   uint64_t correct_ns_ = 0;
   uint64_t n_corrected_ = 0;            // rows
+  uint64_t n_rows_from_memory_ = 0;
   std::unique_ptr<StepPlacer> placer_;  // its thread ends first
 };
 

@@ -1,5 +1,6 @@
 #include "store/chunk.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 
@@ -20,6 +21,14 @@ Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t>
   return hasher.finish();
 }
 
+TenantTag tenant_tag(std::string_view tenant) {
+  TenantTag tag{};
+  if (tenant.empty()) return tag;
+  const Sha256 hash = Sha256Hasher().field("blend-tenant-1").field(tenant).finish();
+  std::copy_n(hash.begin(), tag.size(), tag.begin());
+  return tag;
+}
+
 namespace {
 
 class MemorySource final : public ChunkSource {
@@ -28,6 +37,7 @@ class MemorySource final : public ChunkSource {
 
   const ChunkMeta& meta() const override { return record_->meta; }
   void prefetch(uint32_t) override {}
+  bool from_memory() const override { return true; }
   Status read_layer(uint32_t layer, std::byte* out) override {
     if (layer >= record_->meta.shape.n_layers) {
       return make_error(BLEND_E_INVALID_ARGUMENT, "layer %u of a chunk of %u layers", layer,

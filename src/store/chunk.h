@@ -1,6 +1,7 @@
 // What a stored chunk is: identity, description, and the bytes of its K and V.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,11 @@ struct ChunkShape {
   bool operator==(const ChunkShape&) const = default;
 };
 
+// Names a tenant (the salt of its chunks' ids) without giving the salt away: the first half of its
+// SHA-256; all zero for the empty salt, which stands for everyone.
+using TenantTag = std::array<uint8_t, 16>;
+TenantTag tenant_tag(std::string_view tenant);
+
 struct ChunkMeta {
   Sha256 id{};
   Sha256 fingerprint{};  // of the model
@@ -45,6 +51,7 @@ struct ChunkMeta {
   // How a store holds it; of no meaning in a record that is to be put.
   Codec codec = Codec::none;
   uint64_t stored_bytes = 0;  // of K and V, encoded
+  TenantTag tenant{};  // whose quota it counts for; of records that are put, not of those read
 };
 
 // SHA-256 over the length-prefixed fields in this order; collisions made on purpose are the threat.
@@ -96,6 +103,8 @@ class ChunkSource {
   }
   // Blocks until nothing that was started is under way.
   virtual void abandon() {}
+  // Whether the layer that was read or finished last came from host memory, not from a file.
+  virtual bool from_memory() const { return false; }
 };
 
 // A source over a record; prefetch does nothing and reads cannot fail.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <memory>
 
 namespace blend {
@@ -9,22 +10,33 @@ namespace {
 
 MDB_val name_val(const char* name) { return {std::strlen(name), const_cast<char*>(name)}; }
 
-Result<StoreCounters> recount(const Txn& txn, const MapView& view, const Sha256* except) {
+// `visit` gets every sound manifest, in the order of ids. `changed`: by this transaction, whose
+// tree pages live on the heap with their short values.
+Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,
+                         const std::function<void(const Manifest&)>& visit) {
   MDB_cursor* raw = nullptr;
   int rc = mdb_cursor_open(txn.get(), txn.env().meta(), &raw);
   if (rc != 0) return lmdb_error(rc, "count the chunks");
   const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
-  StoreCounters counters;
   MDB_val key{};
   MDB_val value{};
   while ((rc = mdb_cursor_get(raw, &key, &value, MDB_NEXT)) == 0) {
     Sha256 id{};
-    if (key.mv_size != id.size() || !view.contains(to_span(value))) continue;
+    const bool readable =
+        view.contains(to_span(value)) || (changed && value.mv_size < view.page_size);
+    if (key.mv_size != id.size() || !readable) continue;
     std::memcpy(id.data(), key.mv_data, id.size());
-    if (except != nullptr && id == *except) continue;
-    if (const auto m = decode_manifest(to_span(value), id); m.is_ok()) counters.add(m.value());
+    if (const auto m = decode_manifest(to_span(value), id); m.is_ok()) visit(m.value());
   }
-  if (rc != MDB_NOTFOUND) return lmdb_error(rc, "count the chunks");
+  return rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "count the chunks");
+}
+
+Result<StoreCounters> recount(const Txn& txn, const MapView& view, const Sha256* except) {
+  StoreCounters counters;
+  const bool changed = except != nullptr;
+  BLEND_RETURN_IF_ERROR(for_each_manifest(txn, view, changed, [&](const Manifest& m) {
+    if (except == nullptr || m.meta.id != *except) counters.add(m);
+  }));
   return counters;
 }
 
@@ -48,7 +60,8 @@ Result<ChunkWriter> ChunkWriter::begin(const StoreCommon& common) {
   BLEND_ASSIGN(Txn txn, common.env->begin_write());
   BLEND_ASSIGN(const MapView view, txn.map_view());
   BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, common));
-  return ChunkWriter(std::move(txn), view, counters);
+  const UseTotals totals = UseIndex(txn).totals();
+  return ChunkWriter(std::move(txn), view, counters, totals);
 }
 
 Status ChunkWriter::erase(const Sha256& id, bool* found) {
@@ -74,6 +87,12 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
     if (rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr); rc != 0)
       return lmdb_error(rc, "free");
   }
+  UseIndex index = uses();
+  if (const auto use = index.find(id); use.has_value() && use->pinned) {
+    totals_.pinned_chunks -= std::min<uint64_t>(totals_.pinned_chunks, 1);
+    totals_.pinned_bytes -= std::min(totals_.pinned_bytes, use->footprint);
+  }
+  BLEND_RETURN_IF_ERROR(index.erase(id));
   MDB_cursor* raw = nullptr;
   rc = mdb_cursor_open(txn_.get(), txn_.env().chunks(), &raw);
   if (rc != 0) return lmdb_error(rc, "read");
@@ -92,7 +111,8 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
   return rc == 0 || rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "read");
 }
 
-Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> stream) {
+Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> stream,
+                        UseRecord use) {
   const Sha256& id = manifest.meta.id;
   for (uint32_t i = 0; i < manifest.n_pieces(); ++i) {
     const uint64_t at = uint64_t{i} * kPieceBytes;
@@ -110,6 +130,23 @@ Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> str
     return lmdb_error(rc, "write");
   }
   counters_.add(manifest);
+  use.footprint = manifest.footprint();
+  if (use.pinned) {
+    ++totals_.pinned_chunks;
+    totals_.pinned_bytes += use.footprint;
+  }
+  return uses().put(id, use);
+}
+
+Status ChunkWriter::rebuild_uses() {
+  std::vector<UseIndex::Chunk> chunks;
+  const auto note = [&](const Manifest& m) {
+    const auto created = static_cast<uint64_t>(std::max<int64_t>(m.meta.created_unix_s, 0));
+    chunks.push_back({m.meta.id, created * 1'000'000, m.footprint()});
+  };
+  BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, note));
+  BLEND_RETURN_IF_ERROR(uses().rebuild(chunks));
+  totals_ = old_totals_ = uses().totals();
   return Status::ok();
 }
 
@@ -120,6 +157,7 @@ Status ChunkWriter::commit() {
   if (const int rc = mdb_put(txn_.get(), txn_.env().info(), &key, &value, 0); rc != 0) {
     return lmdb_error(rc, "write the counters");
   }
+  if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
   return lmdb_error(txn_.commit(), "commit");
 }
 

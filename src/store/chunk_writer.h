@@ -1,10 +1,11 @@
-// ChunkWriter: what one write transaction does to chunks: their pieces, manifests and the counters
-// change together or not at all.
+// ChunkWriter: what one write transaction does to chunks. Their pieces, manifests, the counters and
+// what is kept of their use change together or not at all.
 #pragma once
 
 #include <span>
 #include <string>
 
+#include "store/evict/use_index.h"
 #include "store/lmdb_snapshot.h"
 
 namespace blend {
@@ -21,20 +22,31 @@ class ChunkWriter {
   // Removes the manifest and every piece of `id`, whatever its manifest says of their number.
   // `*found`: there was any of it. CORRUPT: it cannot be freed safely.
   Status erase(const Sha256& id, bool* found);
-  // Writes a chunk that is not there. stream: manifest.stream_bytes() as stored.
-  Status add(const Manifest& manifest, std::span<const std::byte> stream);
+  // Writes a chunk that is not there. stream: manifest.stream_bytes() as stored. Of `use` the
+  // footprint is filled in.
+  Status add(const Manifest& manifest, std::span<const std::byte> stream, UseRecord use);
   // Once, last. The detail of its status is LMDB's code.
   Status commit();
 
   const StoreCounters& counters() const { return counters_; }
+  UseIndex uses() const { return UseIndex(txn_); }
+  UseTotals& totals() { return totals_; }  // changes are committed with the rest
+  // Makes the index of use anew from the manifests.
+  Status rebuild_uses();
 
  private:
-  ChunkWriter(Txn txn, const MapView& view, const StoreCounters& counters)
-      : txn_(std::move(txn)), view_(view), counters_(counters) {}
+  ChunkWriter(Txn txn, const MapView& view, const StoreCounters& counters, const UseTotals& totals)
+      : txn_(std::move(txn)),
+        view_(view),
+        counters_(counters),
+        totals_(totals),
+        old_totals_(totals) {}
 
   Txn txn_;
   MapView view_;
   StoreCounters counters_;
+  UseTotals totals_;
+  UseTotals old_totals_;
 };
 
 }  // namespace blend

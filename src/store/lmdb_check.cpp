@@ -248,7 +248,9 @@ class Walk {
     if (flags != kNodeSub) return Status::ok();
     if (value.size() != kTreeBytes) return damaged(number, "length of a database record");
     // Databases of other programs, or of later formats, are refused by name or version afterwards.
-    if (key != "chunks" && key != "meta" && key != "info") return Status::ok();
+    static constexpr std::string_view kOurs[] = {"chunks", "meta",  "info",
+                                                 "uses",   "order", "tenants"};
+    if (std::find(std::begin(kOurs), std::end(kOurs), key) == std::end(kOurs)) return Status::ok();
     const Tree tree = Tree::at(value.data());
     if (tree.flags != 0) return damaged(number, "flags of a database");
     return walk(tree, Kind::data);
@@ -318,6 +320,16 @@ Result<uint32_t> check_lmdb_header(int fd) {
     }
   }
   return meta.page_size;
+}
+
+bool lmdb_file_was_never_begun(int fd) {
+  const auto size = file_size(fd);
+  std::byte first[kMetaBytes];
+  if (!size.is_ok() || size.value() < sizeof first || !read_at(fd, 0, first).is_ok()) return false;
+  const Meta meta = Meta::at(first);
+  return meta.magic == kMagic && meta.page_flags == kMeta && meta.version == kDataVersion &&
+         size.value() < 2 * uint64_t{meta.page_size} && meta.last_page == 1 && meta.txn_id == 0 &&
+         meta.main.root == kNoPage;
 }
 
 bool lmdb_file_is_long_enough(int fd, uint64_t last_page, uint32_t page_size) {

@@ -19,6 +19,10 @@ namespace blend {
 // CORRUPT: truncated. Gives the page size.
 Result<uint32_t> check_lmdb_header(int fd);
 
+// LMDB was making the file and its first write was cut short, by a full disk or a kill: nothing was
+// ever committed to it.
+bool lmdb_file_was_never_begun(int fd);
+
 // The last page that LMDB's newest snapshot may refer to lies inside the file. A sufficient test
 // that takes no time; false does not prove damage, for LMDB need not write its last pages if they
 // are free.

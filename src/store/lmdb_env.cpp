@@ -11,8 +11,10 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <thread>
 #include <utility>
 
+#include "store/evict/use_record.h"
 #include "store/lmdb_check.h"
 #include "store/manifest.h"
 #include "store/store_path.h"
@@ -21,7 +23,7 @@ namespace blend {
 namespace {
 
 constexpr unsigned kMaxReaders = 1024;
-constexpr unsigned kMaxDatabases = 8;  // three are used; later formats may add some
+constexpr unsigned kMaxDatabases = 8;  // six are used; later formats may add some
 constexpr auto kMapPatience = std::chrono::seconds(30);
 
 using Identity = std::pair<uint64_t, uint64_t>;  // device, inode
@@ -168,6 +170,16 @@ Result<MapView> Txn::map_view() const {
 
 Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, bool create,
                                                   bool read_only, uint64_t map_bytes) {
+  // A store that is being compacted is replaced at some moment: look again.
+  for (int attempt = 0;; ++attempt) {
+    auto env = acquire_once(path, create, read_only, map_bytes);
+    if (env.status().code() != BLEND_E_BUSY || attempt == 100) return env;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire_once(const std::string& path, bool create,
+                                                       bool read_only, uint64_t map_bytes) {
   BLEND_ASSIGN(const StoreDirectory directory, prepare_store_directory(path, create));
   Registry& r = registry();
   std::unique_lock lock(r.mutex);
@@ -182,7 +194,10 @@ Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, bool 
                           "before opening it for writing",
                           path.c_str());
       }
-      if (!read_only) env->want_map(map_bytes);
+      if (!read_only) {
+        env->want_map(map_bytes);
+        BLEND_RETURN_IF_ERROR(env->open_use_tables(true).with_context("store '" + path + "'"));
+      }
       return env;
     }
     r.closed.wait(lock);
@@ -191,11 +206,14 @@ Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, bool 
   std::unique_ptr<LmdbEnv> fresh(new (std::nothrow) LmdbEnv());
   if (fresh == nullptr) return Status{BLEND_E_OUT_OF_MEMORY, "no memory for the store"};
   BLEND_RETURN_IF_ERROR(fresh->open(path, create, read_only, map_bytes, directory.page_size));
-  struct stat st {};
-  if (fstat(fresh->data_fd(), &st) != 0 ||
-      Identity{static_cast<uint64_t>(st.st_dev), static_cast<uint64_t>(st.st_ino)} !=
-          directory.identity) {
-    return make_error(BLEND_E_IO, "'%s' was replaced while it was opened: try again",
+  struct stat opened {};
+  struct stat named {};
+  const auto identity_of = [](const struct stat& st) {
+    return Identity{static_cast<uint64_t>(st.st_dev), static_cast<uint64_t>(st.st_ino)};
+  };
+  if (fstat(fresh->data_fd(), &opened) != 0 || stat(directory.data_path.c_str(), &named) != 0 ||
+      identity_of(opened) != directory.identity || identity_of(named) != directory.identity) {
+    return make_error(BLEND_E_BUSY, "'%s' was replaced while it was opened: try again",
                       directory.data_path.c_str());
   }
   // From here on others wait for this entry. The lock is let go because the deleter takes it, which
@@ -229,6 +247,8 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
     if (rc == 0) break;
     mdb_env_close(std::exchange(env_, nullptr));
     const bool forbidden = rc == EACCES || rc == EROFS || rc == EPERM;
+    // The lock file is empty for a moment while a store is compacted.
+    if (rc == EINVAL) return {BLEND_E_BUSY, what + ": its lock file is being made anew"};
     if (!read_only || !forbidden || access != 0) return lmdb_error(rc, what);
   }
   MDB_envinfo info{};
@@ -243,7 +263,8 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
   int dead = 0;
   mdb_reader_check(env_, &dead);
   BLEND_RETURN_IF_ERROR(check_pages().with_context(what));
-  return open_databases(create).with_context(what);
+  BLEND_RETURN_IF_ERROR(open_databases(create).with_context(what));
+  return open_use_tables(!read_only).with_context(what);
 }
 
 LmdbEnv::~LmdbEnv() {
@@ -320,8 +341,9 @@ Status LmdbEnv::open_databases(bool create) {
   }
   const std::string format = encode_format();
   const std::string counters = encode_counters({});
-  for (const auto& [name, text] :
-       {std::pair{"format", &format}, std::pair{"counters", &counters}}) {
+  const std::string totals = encode_totals({});
+  for (const auto& [name, text] : {std::pair{"format", &format}, std::pair{"counters", &counters},
+                                   std::pair{"uses", &totals}}) {
     MDB_val k{std::strlen(name), const_cast<char*>(name)};
     MDB_val v{text->size(), const_cast<char*>(text->data())};
     // Another process may have been first: its records stay.
@@ -329,6 +351,75 @@ Status LmdbEnv::open_databases(bool create) {
     if (rc != 0 && rc != MDB_KEYEXIST) return lmdb_error(rc, "write the format record");
   }
   return lmdb_error(mdb_txn_commit(txn.release()), "write the format record");
+}
+
+Status LmdbEnv::open_use_tables(bool create) {
+  const std::lock_guard lock(use_tables_mutex_);
+  if (has_use_tables_) return Status::ok();
+  const bool may_create = create && writable_;
+  for (const bool creating : {false, true}) {
+    MDB_txn* raw = nullptr;
+    int rc = mdb_txn_begin(env_, nullptr, creating ? 0 : MDB_RDONLY, &raw);
+    if (rc != 0) return lmdb_error(rc, "begin");
+    std::unique_ptr<MDB_txn, void (*)(MDB_txn*)> txn(raw, mdb_txn_abort);
+    for (const auto& [name, dbi] : {std::pair{"uses", &uses_}, std::pair{"order", &order_},
+                                    std::pair{"tenants", &tenants_}}) {
+      if (rc == 0) rc = mdb_dbi_open(txn.get(), name, creating ? MDB_CREATE : 0u, dbi);
+    }
+    if (rc == 0) rc = mdb_txn_commit(txn.release());
+    if (rc == 0) {
+      has_use_tables_ = true;
+      return Status::ok();
+    }
+    if (rc != MDB_NOTFOUND) return lmdb_error(rc, "open a database");
+    if (!may_create) return Status::ok();  // nothing is known of the use of its chunks
+  }
+  return {BLEND_E_INTERNAL, "a database was not found after it was made"};
+}
+
+Status LmdbEnv::copy(const std::function<Status(MDB_env*)>& fn) {
+  BLEND_ASSIGN(const Txn txn, begin_read());
+  BLEND_ASSIGN([[maybe_unused]] const MapView view, txn.map_view());
+  return fn(env_);
+}
+
+Status LmdbEnv::copy_unlocked(const std::string& path, uint32_t page_size,
+                              const std::function<Status(MDB_env*)>& fn) {
+  MDB_env* raw = nullptr;
+  if (const int rc = mdb_env_create(&raw); rc != 0) return lmdb_error(rc, "open store");
+  const std::unique_ptr<MDB_env, void (*)(MDB_env*)> env(raw, mdb_env_close);
+  mdb_env_set_maxdbs(raw, kMaxDatabases);
+  if (const int rc = mdb_env_open(raw, path.c_str(), MDB_RDONLY | MDB_NOLOCK, 0666); rc != 0) {
+    return lmdb_error(rc, "open store '" + path + "'");
+  }
+  int fd = -1;
+  mdb_env_get_fd(raw, &fd);
+  MDB_envinfo info{};
+  mdb_env_info(raw, &info);
+  bool stale = false;
+  BLEND_RETURN_IF_ERROR(check_lmdb_pages(fd, page_size, info.me_last_txnid, &stale));
+  if (stale) return {BLEND_E_CORRUPT, "the meta pages of the data file contradict each other"};
+  return fn(raw);
+}
+
+Result<std::shared_ptr<void>> LmdbEnv::reserve(const Identity& identity, const std::string& path) {
+  Registry& r = registry();
+  const std::lock_guard lock(r.mutex);
+  if (!r.open.try_emplace(identity).second) {
+    return make_error(BLEND_E_BUSY, "store '%s' is open in this process: close it first",
+                      path.c_str());
+  }
+  return std::shared_ptr<void>(&r, [identity](void* where) {
+    Registry& registry = *static_cast<Registry*>(where);
+    const std::lock_guard unlock(registry.mutex);
+    registry.open.erase(identity);
+    registry.closed.notify_all();
+  });
+}
+
+void LmdbEnv::clear_dead_readers() {
+  int dead = 0;
+  mdb_reader_check(env_, &dead);
 }
 
 bool LmdbEnv::forked() const { return getpid() != pid_; }

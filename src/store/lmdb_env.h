@@ -8,8 +8,10 @@
 #include <lmdb.h>
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -102,14 +104,35 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   MDB_dbi chunks() const { return chunks_; }
   MDB_dbi meta() const { return meta_; }
   MDB_dbi info() const { return info_; }
+  // The next three are there in stores that were ever opened for writing (evict/use_index.h).
+  bool has_use_tables() const { return has_use_tables_; }
+  MDB_dbi uses() const { return uses_; }
+  MDB_dbi order() const { return order_; }
+  MDB_dbi tenants() const { return tenants_; }
+
+  // Runs `fn` on the environment while a read transaction keeps its map.
+  Status copy(const std::function<Status(MDB_env*)>& fn);
+  // Runs `fn` on the store in `path`, opened without locks: the caller sees to it that nobody else
+  // has it open. CORRUPT.
+  static Status copy_unlocked(const std::string& path, uint32_t page_size,
+                              const std::function<Status(MDB_env*)>& fn);
+  // Keeps everybody of this process from opening the data file while it lives. BUSY: it is open.
+  static Result<std::shared_ptr<void>> reserve(const std::pair<uint64_t, uint64_t>& identity,
+                                               const std::string& path);
+
+  // Clears readers of processes that died: they would keep freed pages from being used again.
+  void clear_dead_readers();
 
  private:
   friend class Txn;
   LmdbEnv() = default;
   Status open(const std::string& path, bool create, bool read_only, uint64_t map_bytes,
               uint32_t page_size);
+  static Result<std::shared_ptr<LmdbEnv>> acquire_once(const std::string& path, bool create,
+                                                       bool read_only, uint64_t map_bytes);
   Status check_pages();
   Status open_databases(bool create);
+  Status open_use_tables(bool create);
   Result<Txn> begin(unsigned flags);
   void leave();
   void apply_wanted_map();  // gate_mutex_ held, active_ == 0
@@ -120,6 +143,9 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   uint32_t page_size_ = 0;
   std::string path_;
   MDB_dbi chunks_ = 0, meta_ = 0, info_ = 0;
+  MDB_dbi uses_ = 0, order_ = 0, tenants_ = 0;
+  std::atomic<bool> has_use_tables_{false};
+  std::mutex use_tables_mutex_;  // LMDB opens databases in one transaction at a time
 
   std::mutex gate_mutex_;
   std::condition_variable gate_;

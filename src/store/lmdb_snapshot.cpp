@@ -26,15 +26,29 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
   return decode_manifest(to_span(value), id);
 }
 
+bool StoreCommon::expired(const UseIndex& index, const Sha256& id) const {
+  if (ttl_us == 0) return false;
+  const auto use = index.find(id);
+  if (!use.has_value() || use->pinned) return false;
+  const uint64_t stamp = std::max(use->stamp_us, touches.find(id).stamp_us);
+  return next_stamp_us() > stamp + ttl_us;
+}
+
 Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(common_->env->check_fork());
   if (const auto it = pending_.find(id); it != pending_.end()) {
     common_->hits.fetch_add(1, std::memory_order_relaxed);
+    common_->ram_hits.fetch_add(1, std::memory_order_relaxed);
     return make_memory_source(it->second);
   }
   Result<Manifest> manifest = [&] {
     const std::lock_guard lock(mutex_);
-    return read_manifest(txn_, view_, id);
+    Result<Manifest> found = read_manifest(txn_, view_, id);
+    if (found.is_ok() && common_->expired(UseIndex(txn_), id)) {
+      return Result<Manifest>(make_error(BLEND_E_NOT_FOUND, "chunk %s has expired: nobody used it",
+                                         to_hex(id).c_str()));
+    }
+    return found;
   }();
   if (!manifest.is_ok()) {
     common_->misses.fetch_add(1, std::memory_order_relaxed);
@@ -42,9 +56,15 @@ Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open(const Sha256& id) {
     return manifest.status();
   }
   common_->hits.fetch_add(1, std::memory_order_relaxed);
-  return std::unique_ptr<ChunkSource>(
+  common_->used(id);
+  const std::shared_ptr<RamTier>& ram = common_->ram;
+  const RamTier::Key key = ram != nullptr ? ram_key(*manifest) : RamTier::Key{};
+  std::unique_ptr<ChunkSource> disk =
       std::make_unique<LmdbSource>(txn_, view_, mutex_, common_->reader.get(), common_->cache_first,
-                                   std::move(manifest.value())));
+                                   std::move(manifest.value()));
+  if (ram == nullptr) return disk;
+  if (ram->complete(key)) common_->ram_hits.fetch_add(1, std::memory_order_relaxed);
+  return make_ram_source(std::move(disk), ram, key);
 }
 
 }  // namespace blend

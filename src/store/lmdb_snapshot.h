@@ -8,9 +8,13 @@
 
 #include "base/cancel.h"
 #include "store/chunk_store.h"
+#include "store/evict/policy.h"
+#include "store/evict/touches.h"
+#include "store/evict/use_index.h"
 #include "store/lmdb_env.h"
 #include "store/manifest.h"
 #include "store/page_reader.h"
+#include "store/ram/ram_tier.h"
 #include "store/write_back.h"
 
 namespace blend {
@@ -22,6 +26,21 @@ struct StoreCommon {
   std::unique_ptr<PageReader> reader;  // null: layers are copied from the map
   bool cache_first = true;             // but for those that the page cache does not hold
   std::atomic<uint64_t> hits{0}, misses{0}, damaged{0}, written{0}, write_errors{0};
+  std::atomic<uint64_t> ram_hits{0};  // of the hits
+
+  uint64_t ttl_us = 0;     // 0: nothing expires
+  bool notes_use = false;  // a hit renews the chunk's stamp
+  Touches touches;
+  std::shared_ptr<RamTier> ram;              // null: none
+  std::function<void()> write_touches_soon;  // unless empty; must not block
+
+  // A hit on a chunk that is on disk.
+  void used(const Sha256& id) {
+    if (!notes_use || !touches.add(id, next_stamp_us())) return;
+    if (write_touches_soon) write_touches_soon();
+  }
+  // Unused for longer than its time to live.
+  bool expired(const UseIndex& index, const Sha256& id) const;
 
   ~StoreCommon() {
     // A child has none of the threads that its readers wait for.

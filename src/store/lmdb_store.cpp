@@ -1,16 +1,14 @@
-// LmdbStore: a ChunkStore in one LMDB environment (FORMAT.md has the layout).
+#include "store/lmdb_store.h"
+
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
-#include <unordered_set>
 #include <utility>
 
-#include "store/chunk_writer.h"
-#include "store/lmdb_source.h"
+#include "store/compact.h"
 
 namespace blend {
 namespace {
@@ -38,129 +36,180 @@ bool out_of_space(int fd, uint64_t file_bytes, uint64_t bytes) {
          file_bytes + bytes > limit.rlim_cur;
 }
 
-// Thread-safe.
-class LmdbStore final : public ChunkStore {
- public:
-  LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common)
-      : options_(options),
-        common_(std::move(common)),
-        env_(*common_->env),
-        write_back_(std::make_unique<WriteBack>(
-            options.queue_bytes, [this](const ChunkRecord& r) { return write(r); },
-            [this](const Status& s) {
-              common_->write_errors.fetch_add(1, std::memory_order_relaxed);
-              common_->event(s.code(), s.message());
-            })) {}
+}  // namespace
 
-  ~LmdbStore() override {
-    // In a child the queue's thread does not exist and its mutex may be locked for ever.
-    if (env_.forked()) (void)write_back_.release();
+LmdbStore::LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common)
+    : options_(options),
+      common_(std::move(common)),
+      env_(*common_->env),
+      policy_(make_policy(options.eviction)),
+      worker_(std::make_unique<Worker>()),
+      write_back_(std::make_unique<WriteBack>(
+          options.queue_bytes,
+          [this](const std::shared_ptr<const ChunkRecord>& r) { return write(*r, r); },
+          [this](const Status& s) {
+            common_->write_errors.fetch_add(1, std::memory_order_relaxed);
+            common_->event(s.code(), s.message());
+          })) {
+  if (options_.ram_bytes > 0) common_->ram = std::make_shared<RamTier>(options_.ram_bytes);
+  common_->ttl_us = std::min(options_.ttl_s, uint64_t{1} << 40) * 1'000'000;
+  common_->notes_use = !options_.read_only && policy_->renewed_by_use();
+  common_->write_touches_soon = [this] {
+    // Advice for later evictions: what fails is noted anew by the next hit.
+    worker_->post([this] { (void)write_touches(); });
+  };
+}
+
+LmdbStore::~LmdbStore() {
+  if (env_.forked()) {
+    // In a child the threads do not exist and their mutexes may be locked for ever.
+    (void)write_back_.release();
+    (void)worker_.release();
+    return;
   }
-
-  Result<std::unique_ptr<StoreSnapshot>> snapshot() override {
-    BLEND_RETURN_IF_ERROR(env_.check_fork());
-    // Before the transaction: what has left the queue by now, the transaction sees.
-    RecordMap pending = write_back_->pending();
-    BLEND_ASSIGN(Txn txn, env_.begin_read());
-    BLEND_ASSIGN(const MapView view, txn.map_view());
-    return std::unique_ptr<StoreSnapshot>(
-        std::make_unique<LmdbSnapshot>(common_, std::move(txn), view, std::move(pending)));
+  common_->write_touches_soon = {};
+  worker_.reset();
+  write_back_.reset();
+  try {
+    (void)write_touches();
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): advice, as above
   }
+}
 
-  Result<bool> contains(const Sha256& id) override {
-    BLEND_RETURN_IF_ERROR(env_.check_fork());
-    if (write_back_->find(id) != nullptr) return true;
-    BLEND_ASSIGN(const Txn txn, env_.begin_read());
-    BLEND_ASSIGN(const MapView view, txn.map_view());
-    const auto manifest = read_manifest(txn, view, id);
-    if (manifest.is_ok()) return true;
-    // A damaged one is as good as missing: whoever asks will put it again.
-    const int32_t code = manifest.status().code();
-    if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT || code == BLEND_E_UNSUPPORTED) {
-      return false;
-    }
-    return manifest.status();
+Status LmdbStore::check_writable() const {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  if (!options_.read_only) return Status::ok();
+  return make_error(BLEND_E_READ_ONLY,
+                    "store '%s' is open read-only: open it without read_only to change it",
+                    env_.path().c_str());
+}
+
+Result<std::unique_ptr<StoreSnapshot>> LmdbStore::snapshot() {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  // Before the transaction: what has left the queue by now, the transaction sees.
+  RecordMap pending = write_back_->pending();
+  BLEND_ASSIGN(Txn txn, env_.begin_read());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  return std::unique_ptr<StoreSnapshot>(
+      std::make_unique<LmdbSnapshot>(common_, std::move(txn), view, std::move(pending)));
+}
+
+Result<bool> LmdbStore::contains(const Sha256& id) {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  if (write_back_->find(id) != nullptr) return true;
+  BLEND_ASSIGN(const Txn txn, env_.begin_read());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  const auto manifest = read_manifest(txn, view, id);
+  if (manifest.is_ok()) return !common_->expired(UseIndex(txn), id);
+  // A damaged one is as good as missing: whoever asks will put it again.
+  const int32_t code = manifest.status().code();
+  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT || code == BLEND_E_UNSUPPORTED) {
+    return false;
   }
+  return manifest.status();
+}
 
-  Status put(const ChunkRecord& record) override {
-    BLEND_RETURN_IF_ERROR(check_writable());
-    BLEND_RETURN_IF_ERROR(check_record(record));
-    write_back_->cancel(record.meta.id);  // or an older one would be written over this
-    return write(record);
+Status LmdbStore::put(const ChunkRecord& record) {
+  BLEND_RETURN_IF_ERROR(check_writable());
+  BLEND_RETURN_IF_ERROR(check_record(record));
+  write_back_->cancel(record.meta.id);  // or an older one would be written over this
+  return write(record, nullptr);
+}
+
+Status LmdbStore::put_async(std::shared_ptr<const ChunkRecord> record) {
+  BLEND_RETURN_IF_ERROR(check_writable());
+  if (record == nullptr) return {BLEND_E_INVALID_ARGUMENT, "there is no record to put"};
+  BLEND_RETURN_IF_ERROR(check_record(*record));
+  return write_back_->push(std::move(record));
+}
+
+Status LmdbStore::flush() {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  return write_back_->flush();
+}
+
+Status LmdbStore::wait(const Sha256& id, Deadline deadline, bool* pending) {
+  *pending = false;
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  const std::optional<Status> outcome = write_back_->outcome(id, deadline);
+  if (!outcome.has_value()) {
+    *pending = true;
+    return Status::ok();
   }
+  BLEND_RETURN_IF_ERROR(*outcome);
+  BLEND_ASSIGN(const bool stored, contains(id));
+  if (stored) return Status::ok();
+  return make_error(
+      BLEND_E_NOT_FOUND,
+      "chunk %s is neither stored nor on its way: it was never put, or it was removed "
+      "or evicted since",
+      to_hex(id).c_str());
+}
 
-  Status put_async(std::shared_ptr<const ChunkRecord> record) override {
-    BLEND_RETURN_IF_ERROR(check_writable());
-    if (record == nullptr) return {BLEND_E_INVALID_ARGUMENT, "there is no record to put"};
-    BLEND_RETURN_IF_ERROR(check_record(*record));
-    return write_back_->push(std::move(record));
+Status LmdbStore::copy_to(const std::string& path) {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  write_back_->drain();
+  return copy_compact(env_, path);
+}
+
+Status LmdbStore::remove(const Sha256& id) {
+  BLEND_RETURN_IF_ERROR(check_writable());
+  const bool was_queued = write_back_->cancel(id);
+  common_->touches.forget(id);
+  if (common_->ram != nullptr) common_->ram->drop(id);
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+  bool found = false;
+  BLEND_RETURN_IF_ERROR(writer.erase(id, &found).with_context("remove"));
+  if (!found) {
+    if (was_queued) return Status::ok();
+    return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
   }
+  return writer.commit().with_context("remove chunk " + to_hex(id));
+}
 
-  Status flush() override {
-    BLEND_RETURN_IF_ERROR(env_.check_fork());
-    return write_back_->flush();
+Result<StoreStat> LmdbStore::stat() {
+  BLEND_ASSIGN(const Txn txn, env_.begin_read());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
+  StoreStat s;
+  s.n_chunks = counters.n_chunks;
+  s.n_tokens = counters.n_tokens;
+  s.bytes = counters.kv_bytes;
+  s.codecs = counters.codecs;
+  s.read_mode = common_->reader != nullptr ? common_->reader->mode() : ReadMode::mapped;
+  s.stored_bytes = counters.footprint;
+  s.file_bytes = env_.file_bytes();
+  s.quota_bytes = options_.quota_bytes;
+  s.hits = common_->hits.load();
+  s.misses = common_->misses.load();
+  s.damaged = common_->damaged.load();
+  s.written = common_->written.load();
+  s.write_errors = common_->write_errors.load();
+  s.ram_hits = common_->ram_hits.load();
+  s.queue_bytes = write_back_->bytes();
+  s.prefetched = prefetched_.load();
+  if (common_->ram != nullptr) {
+    const RamTier::Stat ram = common_->ram->stat();
+    s.ram_bytes = ram.bytes;
+    s.ram_chunks = ram.n_chunks;
+    s.ram_budget_bytes = common_->ram->budget();
   }
+  const UseIndex index(txn);
+  s.totals = index.totals();
+  BLEND_ASSIGN(const auto span, index.span());
+  s.oldest_use_us = span.first;
+  s.newest_use_us = span.second;
+  return s;
+}
 
-  Status remove(const Sha256& id) override {
-    BLEND_RETURN_IF_ERROR(check_writable());
-    const bool was_queued = write_back_->cancel(id);
-    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-    bool found = false;
-    BLEND_RETURN_IF_ERROR(writer.erase(id, &found).with_context("remove"));
-    if (!found) {
-      if (was_queued) return Status::ok();
-      return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
-    }
-    return writer.commit().with_context("remove chunk " + to_hex(id));
-  }
+void LmdbStore::report_damage(const Sha256& id, const Status& status) {
+  // Layer reads name their chunk already.
+  const bool named = status.message().find(to_hex(id)) != std::string::npos;
+  common_->damage(named ? status : status.with_context("chunk " + to_hex(id)));
+}
 
-  Status for_each(bool verify, const Visit& fn) override;
-
-  Result<StoreStat> stat() override {
-    BLEND_ASSIGN(const Txn txn, env_.begin_read());
-    BLEND_ASSIGN(const MapView view, txn.map_view());
-    BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
-    StoreStat s;
-    s.n_chunks = counters.n_chunks;
-    s.n_tokens = counters.n_tokens;
-    s.bytes = counters.kv_bytes;
-    s.codecs = counters.codecs;
-    s.read_mode = common_->reader != nullptr ? common_->reader->mode() : ReadMode::mapped;
-    s.file_bytes = env_.file_bytes();
-    s.quota_bytes = options_.quota_bytes;
-    s.hits = common_->hits.load();
-    s.misses = common_->misses.load();
-    s.damaged = common_->damaged.load();
-    s.written = common_->written.load();
-    s.write_errors = common_->write_errors.load();
-    return s;
-  }
-
-  void report_damage(const Sha256& id, const Status& status) override {
-    // Layer reads name their chunk already.
-    const bool named = status.message().find(to_hex(id)) != std::string::npos;
-    common_->damage(named ? status : status.with_context("chunk " + to_hex(id)));
-  }
-
- private:
-  Status check_writable() const {
-    BLEND_RETURN_IF_ERROR(env_.check_fork());
-    if (!options_.read_only) return Status::ok();
-    return make_error(BLEND_E_READ_ONLY,
-                      "store '%s' is open read-only: open it without read_only to change it",
-                      env_.path().c_str());
-  }
-
-  Status write(const ChunkRecord& record);
-  Status write_once(const EncodedChunk& chunk);
-
-  const StoreOptions options_;
-  const std::shared_ptr<StoreCommon> common_;
-  LmdbEnv& env_;
-  std::unique_ptr<WriteBack> write_back_;  // last: its thread uses all of the above
-};
-
-Status LmdbStore::write(const ChunkRecord& record) {
+Status LmdbStore::write(const ChunkRecord& record,
+                        const std::shared_ptr<const ChunkRecord>& shared) {
   const std::string what = "put chunk " + to_hex(record.meta.id);
   // Before the transaction: other writers wait for that.
   const auto encoded = encode_chunk(record, record.codec.value_or(options_.codec));
@@ -170,13 +219,16 @@ Status LmdbStore::write(const ChunkRecord& record) {
   env_.want_map(map_bytes_for(
       options_.quota_bytes,
       std::max(manifest.footprint(), std::min(options_.quota_bytes, kLargestTransaction))));
-  Status status = write_once(chunk);
+  // A process that died with a snapshot would keep every page that eviction frees.
+  env_.clear_dead_readers();
+  Status status = write_once(chunk, record.meta.tenant);
   // A larger map may be waiting for our own snapshots to end.
   if (status.detail() == MDB_MAP_FULL && env_.grow_map()) {
-    status = write_once(chunk);
+    status = write_once(chunk, record.meta.tenant);
   }
   if (status.is_ok()) {
     common_->written.fetch_add(1, std::memory_order_relaxed);
+    if (common_->ram != nullptr && shared != nullptr) keep_in_ram(shared, manifest);
     return status;
   }
   const uint64_t needed = manifest.footprint();
@@ -201,79 +253,24 @@ Status LmdbStore::write(const ChunkRecord& record) {
   return status.with_context(what);
 }
 
-Status LmdbStore::write_once(const EncodedChunk& chunk) {
+Status LmdbStore::write_once(const EncodedChunk& chunk, const TenantTag& tenant) {
   const Manifest& manifest = chunk.manifest;
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  bool replaced = false;
-  BLEND_RETURN_IF_ERROR(writer.erase(manifest.meta.id, &replaced));
-  const uint64_t used = writer.counters().footprint;
-  if (used > options_.quota_bytes || manifest.footprint() > options_.quota_bytes - used) {
-    return make_error(BLEND_E_FULL,
-                      "it needs %llu bytes, and %llu of the %llu that the quota of '%s' allows are "
-                      "in use: remove chunks or open the store with a larger quota_bytes",
-                      static_cast<ull>(manifest.footprint()), static_cast<ull>(used),
-                      static_cast<ull>(options_.quota_bytes), env_.path().c_str());
-  }
-  BLEND_RETURN_IF_ERROR(writer.add(manifest, {chunk.stream, manifest.stream_bytes()}));
-  return writer.commit();
-}
-
-Status LmdbStore::for_each(bool verify, const Visit& fn) {
-  BLEND_RETURN_IF_ERROR(env_.check_fork());
-  write_back_->drain();  // so that what was put is listed
-  BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  BLEND_ASSIGN(const MapView view, txn.map_view());
-  std::mutex mutex;
-  MDB_cursor* raw = nullptr;
-  int rc = mdb_cursor_open(txn.get(), env_.meta(), &raw);
-  if (rc != 0) return lmdb_error(rc, "list the chunks");
-  const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
-
-  uint64_t n_damaged = 0;
-  MDB_val key{};
-  MDB_val value{};
-  while ((rc = mdb_cursor_get(raw, &key, &value, MDB_NEXT)) == 0) {
-    ChunkMeta meta;
-    std::string problem;
-    if (key.mv_size != meta.id.size()) {
-      problem = "a description has a key that is no chunk id";
-    } else {
-      std::memcpy(meta.id.data(), key.mv_data, meta.id.size());
-      auto manifest = read_manifest(txn, view, meta.id);
-      if (!manifest.is_ok()) {
-        problem = manifest.status().message();
-      } else {
-        meta = manifest->meta;
-        if (verify) {
-          LmdbSource source(txn, view, mutex, nullptr, true, std::move(manifest.value()));
-          BLEND_ASSIGN(const AlignedBuffer buffer,
-                       AlignedBuffer::allocate(meta.shape.layer_bytes()));
-          Status status = source.check_no_more_pieces();
-          for (uint32_t layer = 0; status.is_ok() && layer < meta.shape.n_layers; ++layer) {
-            if (layer + 1 < meta.shape.n_layers) source.prefetch(layer + 1);
-            status = source.read_layer(layer, buffer.data());
-          }
-          problem = status.message();
-        }
-      }
+  for (;;) {
+    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+    UseRecord use;
+    BLEND_ASSIGN(const Room room, room_for(writer, manifest, tenant, &use));
+    if (room.state == Room::State::none) return {BLEND_E_FULL, room.why};
+    const bool enough = room.state == Room::State::enough;
+    if (enough) {
+      bool replaced = false;
+      BLEND_RETURN_IF_ERROR(writer.erase(manifest.meta.id, &replaced));
+      BLEND_RETURN_IF_ERROR(writer.add(manifest, {chunk.stream, manifest.stream_bytes()}, use));
     }
-    if (!problem.empty()) ++n_damaged;
-    if (const int32_t stop = fn(meta, problem); stop != 0) {
-      return {BLEND_E_CALLBACK, "the callback asked to stop", stop};
-    }
-    BLEND_RETURN_IF_ERROR(env_.check_fork());
+    BLEND_RETURN_IF_ERROR(writer.commit());
+    tell(room);
+    if (enough) return Status::ok();
   }
-  if (rc != MDB_NOTFOUND) return lmdb_error(rc, "list the chunks");
-  if (verify && n_damaged > 0) {
-    return make_error(BLEND_E_CORRUPT,
-                      "%llu chunks of store '%s' are damaged: remove them, and they will be "
-                      "computed again",
-                      static_cast<ull>(n_damaged), env_.path().c_str());
-  }
-  return Status::ok();
 }
-
-}  // namespace
 
 Result<std::shared_ptr<ChunkStore>> open_lmdb_store(const std::string& path,
                                                     const StoreOptions& options, EventSink events) {
@@ -289,7 +286,9 @@ Result<std::shared_ptr<ChunkStore>> open_lmdb_store(const std::string& path,
   BLEND_ASSIGN(common->reader,
                make_page_reader(path + "/data.mdb", common->env->data_fd(), options.read_mode));
   common->cache_first = options.read_mode == ReadMode::best;
-  return std::shared_ptr<ChunkStore>(std::make_shared<LmdbStore>(options, std::move(common)));
+  auto store = std::make_shared<LmdbStore>(options, std::move(common));
+  BLEND_RETURN_IF_ERROR(store->prepare());
+  return std::shared_ptr<ChunkStore>(std::move(store));
 }
 
 }  // namespace blend

@@ -22,6 +22,17 @@ bool sealed(std::span<const std::byte> bytes) {
   return tail.get<uint64_t>() == checksum64(bytes.data(), bytes.size() - kChecksumBytes);
 }
 
+Status corrupt(const Sha256& id, const char* what) {
+  return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
+                    to_hex(id).c_str(), what);
+}
+
+constexpr uint64_t round_to_pages(uint64_t value_bytes) {
+  return (value_bytes + 16 + 4095) / 4096 * 4096;
+}
+
+}  // namespace
+
 bool shape_is_sane(const ChunkShape& s) {
   if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
   if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
@@ -33,17 +44,6 @@ bool shape_is_sane(const ChunkShape& s) {
   }
   return total <= kMaxStreamBytes;
 }
-
-Status corrupt(const Sha256& id, const char* what) {
-  return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
-                    to_hex(id).c_str(), what);
-}
-
-constexpr uint64_t round_to_pages(uint64_t value_bytes) {
-  return (value_bytes + 16 + 4095) / 4096 * 4096;
-}
-
-}  // namespace
 
 uint64_t Manifest::footprint() const {
   const uint64_t stream = stream_bytes();

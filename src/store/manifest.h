@@ -42,6 +42,8 @@ struct Manifest {
   uint64_t footprint() const;
 };
 
+// Each number at least 1, and no product of them overflows.
+bool shape_is_sane(const ChunkShape& shape);
 // Refuses a record whose parts contradict each other (INVALID_ARGUMENT).
 Status check_record(const ChunkRecord& record);
 

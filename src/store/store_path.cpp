@@ -12,23 +12,6 @@
 #include "store/lmdb_check.h"
 
 namespace blend {
-namespace {
-
-// Closes on every way out. Never used on LMDB's lock file: closing any descriptor of that one drops
-// the process's locks.
-class Fd {
- public:
-  explicit Fd(int fd) : fd_(fd) {}
-  ~Fd() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 Status sync_directory(const std::string& path) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
@@ -40,7 +23,7 @@ Status sync_directory(const std::string& path) {
   return Status::ok();
 }
 
-std::string parent_of(const std::string& path) {
+std::string parent_directory(const std::string& path) {
   const size_t end = path.find_last_not_of('/');
   if (end == std::string::npos) return "/";
   const size_t slash = path.rfind('/', end);
@@ -49,6 +32,8 @@ std::string parent_of(const std::string& path) {
   return last == std::string::npos ? "/" : path.substr(0, last + 1);
 }
 
+namespace {
+
 // mkdir -p, top down, each new entry made durable in its parent.
 Status make_directories(const std::string& path) {
   for (size_t at = 1; at <= path.size(); ++at) {
@@ -56,7 +41,7 @@ Status make_directories(const std::string& path) {
     if (path[at - 1] == '/') continue;
     const std::string part = path.substr(0, at);
     if (mkdir(part.c_str(), 0777) == 0) {
-      BLEND_RETURN_IF_ERROR(sync_directory(parent_of(part)));
+      BLEND_RETURN_IF_ERROR(sync_directory(parent_directory(part)));
       continue;
     }
     const int error = errno;
@@ -115,6 +100,14 @@ Status judge_directory(const std::string& path) {
 }
 
 }  // namespace
+
+Status make_store_directory(const std::string& path) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return {BLEND_E_INVALID_ARGUMENT, "the path of a store is empty or holds a NUL"};
+  }
+  BLEND_RETURN_IF_ERROR(make_directories(path));
+  return judge_directory(path);
+}
 
 Result<StoreDirectory> prepare_store_directory(const std::string& path, bool create) {
   if (path.empty() || path.find('\0') != std::string::npos) {
@@ -177,7 +170,11 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
       directory.page_size = page_size.value();
       return directory;
     }
-    if (attempt == 2 || fstat(fd.get(), &st) != 0 || st.st_size >= 2 * 4096) {
+    const bool last = attempt == 2;
+    if (last && create && lmdb_file_was_never_begun(fd.get()) && truncate(data, 0) == 0) {
+      return directory;
+    }
+    if (last || fstat(fd.get(), &st) != 0 || st.st_size >= 2 * 4096) {
       return page_size.status().with_context("'" + path + "' is not a usable store");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -34,6 +34,7 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
     const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
     return others == 0 || (size <= queue_bytes_ && others <= queue_bytes_ - size);
   });
+  failed_.erase(id);
   if (const auto old = queued_.find(id); old != queued_.end()) {
     bytes_ += size - size_of(*old->second);
     old->second = std::move(record);
@@ -61,7 +62,7 @@ void WriteBack::run() {
       lock.unlock();
       Status status;
       try {
-        status = write_(*record);
+        status = write_(record);
       } catch (const std::bad_alloc&) {
         status = Status::out_of_memory();
       }
@@ -74,12 +75,40 @@ void WriteBack::run() {
       }
       lock.lock();
       if (!status.is_ok() && first_error_.is_ok()) first_error_ = status;
+      if (!status.is_ok()) remember(record->meta.id, status);
       bytes_ -= size_of(*record);
       in_flight_.reset();
     }
     ++done_;
     space_.notify_all();
   }
+}
+
+void WriteBack::remember(const Sha256& id, const Status& status) {
+  try {
+    failed_.insert_or_assign(id, status);
+    failed_order_.push_back(id);
+    while (failed_order_.size() > kOutcomes) {
+      failed_.erase(failed_order_.front());
+      failed_order_.pop_front();
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): flush() still tells it
+  }
+}
+
+std::optional<Status> WriteBack::outcome(
+    const Sha256& id, std::optional<std::chrono::steady_clock::time_point> deadline) {
+  std::unique_lock lock(mutex_);
+  const auto settled = [&] {
+    return !queued_.contains(id) && (in_flight_ == nullptr || in_flight_->meta.id != id);
+  };
+  if (!deadline.has_value()) {
+    space_.wait(lock, settled);
+  } else if (!space_.wait_until(lock, *deadline, settled)) {
+    return std::nullopt;
+  }
+  const auto failed = failed_.find(id);
+  return failed == failed_.end() ? Status::ok() : failed->second;
 }
 
 Status WriteBack::flush() {

@@ -2,6 +2,7 @@
 // buffer of the asynchronous save).
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <cstring>
@@ -9,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 #include <unordered_map>
 
@@ -30,7 +32,7 @@ using RecordMap = std::unordered_map<Sha256, std::shared_ptr<const ChunkRecord>,
 // be destroyed in a forked child (the thread is not there): leak it.
 class WriteBack {
  public:
-  using Write = std::function<Status(const ChunkRecord&)>;
+  using Write = std::function<Status(const std::shared_ptr<const ChunkRecord>&)>;
   using OnError = std::function<void(const Status&)>;  // called without locks held
 
   WriteBack(uint64_t queue_bytes, Write write, OnError on_error);
@@ -46,6 +48,12 @@ class WriteBack {
   // The same, leaving the error for flush().
   void drain();
   std::shared_ptr<const ChunkRecord> find(const Sha256& id) const;  // null: not pending
+  // What became of the last record pushed under `id`, waiting for it until `deadline`. Nothing: it
+  // is still on its way. OK: it was written, or cancelled, or never pushed. The errors of the last
+  // kOutcomes records that failed are remembered.
+  static constexpr size_t kOutcomes = 1024;
+  std::optional<Status> outcome(const Sha256& id,
+                                std::optional<std::chrono::steady_clock::time_point> deadline);
   RecordMap pending() const;
   // Takes a record out of the queue, or waits until its write under way is done. True if it was
   // dropped before it was written.
@@ -54,6 +62,7 @@ class WriteBack {
 
  private:
   void run();
+  void remember(const Sha256& id, const Status& status);  // mutex_ held
   static uint64_t size_of(const ChunkRecord& record) {
     return record.data.bytes() + record.meta.tokens.size() * sizeof(int32_t);
   }
@@ -73,6 +82,8 @@ class WriteBack {
   uint64_t pushed_ = 0;  // places ever taken in order_
   uint64_t done_ = 0;    // of them finished
   Status first_error_;
+  std::unordered_map<Sha256, Status, Sha256Hash> failed_;
+  std::deque<Sha256> failed_order_;  // oldest first; may name ids that are not in failed_ any more
   bool stop_ = false;
   std::thread thread_;
 };

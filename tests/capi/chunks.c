@@ -264,7 +264,7 @@ void chunks_read_only(const fixture* f) {
   close_world(&w);
 }
 
-/* A full store refuses a precompute; a fuse that misses still answers. */
+/* A full store that must not evict refuses a precompute; a fuse that misses still answers. */
 void chunks_quota(const fixture* f) {
   blend_ctx* ctx = open_ctx();
   blend_model* model = NULL;
@@ -282,6 +282,7 @@ void chunks_quota(const fixture* f) {
   fill_tokens(tokens, 200, 3);
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
   options.kv_dtype = BLEND_KV_F32;
+  options.eviction = BLEND_EVICT_NEVER;
   options.quota_bytes = 64 * 1024; /* a token takes 1 KiB here: 4 layers, K and V, 32 floats */
   CHECK_OK(blend_store_open(&store, ctx, path_in(f, "small"), &options, &err));
   REQUIRE(store != NULL);

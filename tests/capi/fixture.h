@@ -116,6 +116,9 @@ void close_world(world* w);
   X(chunks_tenants)                      \
   X(chunks_read_only)                    \
   X(chunks_quota)                        \
+  X(stays_quota_and_pins)                \
+  X(stays_tenants)                       \
+  X(stays_care)                          \
   X(lifetime_any_order)                  \
   X(lifetime_many_times)                 \
   X(lifetime_fork)                       \

@@ -75,8 +75,20 @@ static int32_t visit(void* user, const blend_chunk_info* info, const char* probl
   return 0;
 }
 
+static int32_t metric(void* user, const char* name, const char* labels, const char* help,
+                      uint32_t flags, double value) {
+  (void)user;
+  (void)name;
+  (void)labels;
+  (void)help;
+  (void)flags;
+  (void)value;
+  return 0;
+}
+
 void nulls_store(const fixture* f) {
   world w;
+  size_t n = 0;
   blend_store* store = NULL;
   blend_store_stat stat;
   blend_codec_stat codec;
@@ -97,6 +109,33 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_store_list(w.store, 0, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_remove(NULL, &id, &err));
   CHECK_CODE(INVALID, blend_store_remove(w.store, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_pin(NULL, &id, 1, &err));
+  CHECK_CODE(INVALID, blend_store_pin(w.store, NULL, 1, &err));
+  CHECK_CODE(INVALID, blend_store_evict(NULL, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_hint(NULL, NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_store_hint(w.store, NULL, 1, &err));
+  CHECK_OK(blend_store_hint(w.store, NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_store_wait(NULL, &id, 0, &err));
+  CHECK_CODE(INVALID, blend_store_wait(w.store, NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_store_repair(NULL, NULL, NULL, NULL, &err));
+  CHECK_OK(blend_store_repair(w.store, NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_copy(NULL, path_in(f, "c"), &err));
+  CHECK_CODE(INVALID, blend_store_copy(w.store, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_compact(NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_export(NULL, path_in(f, "e"), NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_export(w.store, NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_import(NULL, path_in(f, "e"), NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_import(w.store, NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_visit_metrics(NULL, metric, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_visit_metrics(w.store, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_metrics(NULL, "", hex, 1, &n, &err));
+  CHECK_CODE(INVALID, blend_store_metrics(w.store, "", NULL, 1, &n, &err));
+  CHECK_CODE(INVALID, blend_store_metrics(w.store, "", hex, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL, blend_store_metrics(w.store, NULL, NULL, 0, &n, &err));
+  CHECK_CODE(INVALID, blend_store_set_tenant_quota(NULL, "a", 1, &err));
+  CHECK_CODE(INVALID, blend_store_set_tenant_quota(w.store, NULL, 1, &err));
+  CHECK_CODE(INVALID, blend_store_get_tenant(NULL, "a", NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_tenant(w.store, NULL, NULL, NULL, NULL, &err));
   CHECK(blend_store_stat_init(NULL, sizeof stat) == INVALID);
   CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_CODE(INVALID, blend_store_get_stat(NULL, &stat, &err));

@@ -56,6 +56,7 @@ static void check_init(const char* name, init_fn init, size_t size) {
   X(blend_chunk_info)         \
   X(blend_store_stat)         \
   X(blend_codec_stat)         \
+  X(blend_transfer_options)   \
   X(blend_precompute_options) \
   X(blend_segment)            \
   X(blend_fuse_options)       \

@@ -3,6 +3,10 @@ blend_test(codec_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/codec_test.cpp)
 # Links LMDB itself, to change files as another program would.
 blend_test(store_damage_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_damage_test.cpp
            LIBS PkgConfig::lmdb)
+blend_test(store_evict_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_evict_test.cpp
+           LIBS PkgConfig::lmdb)
+blend_test(store_care_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_care_test.cpp)
+blend_test(store_hint_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_hint_test.cpp)
 blend_test(store_queue_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_queue_test.cpp)
 include(${CMAKE_CURRENT_LIST_DIR}/../crash/crash.cmake)
 blend_test(store_read_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_read_test.cpp)

@@ -60,7 +60,7 @@ struct Queue {
   std::unique_ptr<WriteBack> queue;
   explicit Queue(uint64_t bytes) {
     queue = std::make_unique<WriteBack>(
-        bytes, [this](const ChunkRecord& r) { return disk.write(r); },
+        bytes, [this](const std::shared_ptr<const ChunkRecord>& r) { return disk.write(*r); },
         [this](const Status& s) { errors.push_back(s.message()); });
   }
 };

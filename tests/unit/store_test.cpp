@@ -208,6 +208,7 @@ TEST(Store, QuotaIsKeptAndNamed) {
   TempDir dir;
   StoreOptions options;
   options.quota_bytes = 3 << 20;
+  options.eviction = Eviction::never;
   auto store = open_store(dir.path(), options);
   const ChunkShape mib{1, 512, 512, DType::f16};  // 1 MiB of K and V
   const auto a = make_record(1, mib);

@@ -152,7 +152,11 @@ std::string summary_text(const FusionReport& report) {
         {"rows corrected", format("%llu not recomputed, their drift added; %s of the placing",
                                   n(info.n_rows_corrected), ms_text(info.correct_ns).c_str())});
   }
-  facts.add({"loaded from the store", bytes_text(info.bytes_loaded)});
+  facts.add({"loaded", format("%s: %s from memory, with all of %llu rows; %s from disk",
+                              bytes_text(info.bytes_loaded).c_str(),
+                              bytes_text(info.bytes_from_memory).c_str(),
+                              n(info.n_rows_from_memory),
+                              bytes_text(info.bytes_loaded - info.bytes_from_memory).c_str())});
   std::string text = times.str() + '\n' + facts.str();
   if ((info.flags & BLEND_FUSION_UNCALIBRATED) != 0) {
     text += "The ratio is not calibrated for this model; --compare shows what it costs.\n";
@@ -207,6 +211,8 @@ nlohmann::json report_json(const FusionReport& report) {
       {"n_misses", info.n_misses},
       {"bytes_loaded", info.bytes_loaded},
       {"bytes_shared", info.bytes_shared},
+      {"bytes_from_memory", info.bytes_from_memory},
+      {"n_rows_from_memory", info.n_rows_from_memory},
       {"ring_depth", info.ring_depth},
       {"prepare_ns", info.prepare_ns},
       {"stall_ns", info.stall_ns},
@@ -226,6 +232,7 @@ nlohmann::json report_json(const FusionReport& report) {
                              {"rows_full", layer.rows_full},
                              {"rows_placed", layer.rows_placed},
                              {"bytes_loaded", layer.bytes_loaded},
+                             {"bytes_from_memory", layer.bytes_from_memory},
                              {"load_begin_ns", layer.load_begin_ns},
                              {"load_end_ns", layer.load_end_ns},
                              {"compute_begin_ns", layer.compute_begin_ns},

@@ -1,0 +1,103 @@
+#include "store/compact.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "store/store_path.h"
+
+namespace blend {
+namespace {
+
+constexpr char kPart[] = "data.mdb.compact";
+
+// Takes the environment's newest snapshot into `file`, made durable.
+Status write_copy(MDB_env* env, const std::string& file) {
+  const Fd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot write '%s'", file.c_str());
+  if (const int rc = mdb_env_copyfd2(env, fd.get(), MDB_CP_COMPACT); rc != 0) {
+    return lmdb_error(rc, "write '" + file + "'");
+  }
+  if (fsync(fd.get()) != 0) return make_errno(BLEND_E_IO, errno, "cannot sync '%s'", file.c_str());
+  return Status::ok();
+}
+
+uint64_t size_of(const std::string& file) {
+  struct stat st {};
+  return stat(file.c_str(), &st) == 0 ? static_cast<uint64_t>(st.st_size) : 0;
+}
+
+// LMDB's processes share a lock on the first byte of lock.mdb, and whoever has it alone waits for
+// nobody: while we hold it, every process that opens the store waits until we are done.
+Status lock_alone(int fd, const std::string& path) {
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = 0;
+  lock.l_len = 1;
+  if (fcntl(fd, F_SETLK, &lock) == 0) return Status::ok();
+  if (errno == EAGAIN || errno == EACCES) {
+    return make_error(BLEND_E_BUSY,
+                      "store '%s' is open in another process: close it there, or copy the store to "
+                      "another directory",
+                      path.c_str());
+  }
+  return make_errno(BLEND_E_IO, errno, "cannot lock store '%s'", path.c_str());
+}
+
+}  // namespace
+
+Status copy_compact(LmdbEnv& env, const std::string& path) {
+  BLEND_RETURN_IF_ERROR(env.check_fork());
+  BLEND_RETURN_IF_ERROR(make_store_directory(path));
+  const std::string data = path + "/" + kDataFile;
+  if (access(data.c_str(), F_OK) == 0) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "there is a store at '%s': copy to another place",
+                      path.c_str());
+  }
+  const std::string part = path + "/" + kPart;
+  Status status = env.copy([&](MDB_env* raw) { return write_copy(raw, part); });
+  // Not by rename(): if somebody makes a store there at this moment, it must stay.
+  if (status.is_ok() && link(part.c_str(), data.c_str()) != 0) {
+    status = make_errno(BLEND_E_IO, errno, "cannot make '%s'", data.c_str());
+  }
+  unlink(part.c_str());
+  if (!status.is_ok()) return status.with_context("copy store '" + env.path() + "'");
+  return sync_directory(path);
+}
+
+Status compact_in_place(const std::string& path, uint64_t* before, uint64_t* after) {
+  const std::string data = path + "/" + kDataFile;
+  const std::string part = path + "/" + kPart;
+  BLEND_ASSIGN(const StoreDirectory directory, prepare_store_directory(path, false));
+  // Of this process first: its locks would not keep us out, and closing our descriptor of the lock
+  // file would drop them.
+  BLEND_ASSIGN(const auto reserved, LmdbEnv::reserve(directory.identity, path));
+  const Fd lock(open((path + "/lock.mdb").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  if (lock.get() < 0) {
+    return make_errno(BLEND_E_IO, errno, "cannot open the lock file of store '%s'", path.c_str());
+  }
+  BLEND_RETURN_IF_ERROR(lock_alone(lock.get(), path));
+  *before = size_of(data);
+  Status status = LmdbEnv::copy_unlocked(path, directory.page_size,
+                                         [&](MDB_env* raw) { return write_copy(raw, part); });
+  // LMDB's lock file remembers the number of the last transaction, and the copy counts anew.
+  // Whoever waits for our lock now must not believe it: an empty file makes it try again.
+  if (status.is_ok() && ftruncate(lock.get(), 0) != 0) {
+    status = make_errno(BLEND_E_IO, errno, "cannot clear the lock file");
+  }
+  if (status.is_ok() && rename(part.c_str(), data.c_str()) != 0) {
+    status = make_errno(BLEND_E_IO, errno, "cannot replace '%s'", data.c_str());
+  }
+  if (!status.is_ok()) {
+    unlink(part.c_str());
+    return status.with_context("compact store '" + path + "'");
+  }
+  *after = size_of(data);
+  return sync_directory(path);
+}
+
+}  // namespace blend

@@ -1,0 +1,43 @@
+// make_room: evicts until a chunk fits its quotas, inside the transaction that will put it.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "store/chunk_writer.h"
+#include "store/evict/policy.h"
+#include "store/evict/touches.h"
+
+namespace blend {
+
+struct RoomRequest {
+  Sha256 id{};                // of the newcomer; not evicted itself. All zero: there is none
+  uint64_t footprint = 0;     // of the newcomer
+  uint64_t replaced = 0;      // footprint of the chunk that it will replace
+  TenantTag tenant{};         // its
+  uint64_t quota = 0;         // of the store
+  uint64_t tenant_quota = 0;  // of the tenant; 0: none
+  uint64_t expired_us = 0;    // chunks with a stamp before this have expired; 0: none do
+};
+
+struct Evicted {
+  Sha256 id{};
+  uint64_t footprint = 0;
+  bool expired = false;
+};
+
+struct Room {
+  // more: the batch is full; commit it and ask again, so that no transaction grows without bound.
+  enum class State { enough, more, none } state = State::none;
+  std::string why;  // none: what keeps the rest
+  std::vector<Evicted> evicted;
+};
+
+// What a batch may take: a put stays short whatever it has to displace.
+inline constexpr size_t kEvictionBatch = 64;
+
+// `touches`: hits that the index does not know yet, written as they are met.
+Result<Room> make_room(ChunkWriter& writer, const RoomRequest& request,
+                       const EvictionPolicy& policy, Touches& touches);
+
+}  // namespace blend

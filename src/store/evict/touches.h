@@ -1,0 +1,63 @@
+// Touches: the hits of this process whose stamps are not on disk yet.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "store/evict/use_record.h"
+#include "store/write_back.h"
+
+namespace blend {
+
+// Thread-safe. A hit costs a look-up in a small table; stamps go to disk in batches, so that
+// reading does not write. A process that dies loses the stamps of its last batch.
+class Touches {
+ public:
+  struct Touch {
+    uint64_t stamp_us = 0;
+    uint32_t hits = 0;
+  };
+  using Map = std::unordered_map<Sha256, Touch, Sha256Hash>;
+  static constexpr size_t kBatch = 256;
+  static constexpr std::chrono::seconds kPatience{30};
+
+  // True, once a batch: it is time to write it.
+  bool add(const Sha256& id, uint64_t stamp_us) {
+    const std::lock_guard lock(mutex_);
+    Touch& touch = touches_[id];
+    touch.stamp_us = stamp_us;
+    ++touch.hits;
+    const auto now = std::chrono::steady_clock::now();
+    if (due_ || (touches_.size() < kBatch && now - written_ < kPatience)) return false;
+    due_ = true;
+    return true;
+  }
+  // Nothing: not touched since the last batch.
+  Touch find(const Sha256& id) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = touches_.find(id);
+    return found == touches_.end() ? Touch{} : found->second;
+  }
+  void forget(const Sha256& id) {
+    const std::lock_guard lock(mutex_);
+    touches_.erase(id);
+  }
+  Map take() {
+    const std::lock_guard lock(mutex_);
+    due_ = false;
+    written_ = std::chrono::steady_clock::now();
+    return std::exchange(touches_, {});
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  Map touches_;
+  bool due_ = false;  // somebody was told
+  std::chrono::steady_clock::time_point written_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace blend

@@ -1,0 +1,85 @@
+#include "store/evict/use_record.h"
+
+#include <array>
+
+#include "base/hash.h"
+#include "store/wire.h"
+
+namespace blend {
+namespace {
+
+constexpr size_t kSealBytes = 8;
+constexpr uint32_t kPinned = 1;
+
+std::string seal(ByteWriter out) {
+  out.put<uint64_t>(checksum64(out.view().data(), out.view().size()));
+  return out.take();
+}
+
+// The fields of a sealed record of a known length.
+Result<ByteReader> open(std::span<const std::byte> bytes, size_t fields, const char* what) {
+  if (bytes.size() == fields + kSealBytes) {
+    ByteReader seal(bytes.last(kSealBytes));
+    if (seal.get<uint64_t>() == checksum64(bytes.data(), fields)) {
+      return ByteReader(bytes.first(fields));
+    }
+  }
+  return make_error(BLEND_E_CORRUPT, "%s fails its checksum", what);
+}
+
+std::string encode_numbers(std::initializer_list<uint64_t> numbers) {
+  ByteWriter out;
+  for (const uint64_t n : numbers) out.put<uint64_t>(n);
+  return seal(std::move(out));
+}
+
+}  // namespace
+
+std::string encode_use(const UseRecord& r) {
+  ByteWriter out;
+  out.put<uint64_t>(r.stamp_us);
+  out.put<uint64_t>(r.footprint);
+  out.put<uint32_t>(r.uses);
+  out.put<uint32_t>(r.pinned ? kPinned : 0);
+  out.bytes(r.tenant.data(), r.tenant.size());
+  return seal(std::move(out));
+}
+
+Result<UseRecord> decode_use(std::span<const std::byte> bytes) {
+  BLEND_ASSIGN(ByteReader in, open(bytes, 40, "a record of use"));
+  UseRecord r;
+  r.stamp_us = in.get<uint64_t>();
+  r.footprint = in.get<uint64_t>();
+  r.uses = in.get<uint32_t>();
+  r.pinned = (in.get<uint32_t>() & kPinned) != 0;
+  in.bytes(r.tenant.data(), r.tenant.size());
+  return r;
+}
+
+std::string encode_tenant(const TenantUse& t) {
+  return encode_numbers({t.n_chunks, t.footprint, t.quota});
+}
+
+Result<TenantUse> decode_tenant(std::span<const std::byte> bytes) {
+  BLEND_ASSIGN(ByteReader in, open(bytes, 24, "a tenant's record"));
+  TenantUse t;
+  for (uint64_t* n : {&t.n_chunks, &t.footprint, &t.quota}) *n = in.get<uint64_t>();
+  return t;
+}
+
+std::string encode_totals(const UseTotals& t) {
+  return encode_numbers({t.pinned_chunks, t.pinned_bytes, t.evicted_chunks, t.evicted_bytes,
+                         t.expired_chunks, t.ram_hits, t.disk_hits, t.misses});
+}
+
+Result<UseTotals> decode_totals(std::span<const std::byte> bytes) {
+  BLEND_ASSIGN(ByteReader in, open(bytes, 64, "the store's totals of use"));
+  UseTotals t;
+  for (uint64_t* n : {&t.pinned_chunks, &t.pinned_bytes, &t.evicted_chunks, &t.evicted_bytes,
+                      &t.expired_chunks, &t.ram_hits, &t.disk_hits, &t.misses}) {
+    *n = in.get<uint64_t>();
+  }
+  return t;
+}
+
+}  // namespace blend

@@ -1,0 +1,46 @@
+// What the store keeps of the use of its chunks, beside the chunks (FORMAT.md, "Use").
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "store/chunk.h"
+
+namespace blend {
+
+// `uses` / id. A damaged record costs a chunk its history, never its bytes.
+struct UseRecord {
+  uint64_t stamp_us = 0;   // its place in the order of eviction; microseconds since 1970
+  uint64_t footprint = 0;  // Manifest::footprint()
+  uint32_t uses = 0;       // hits; halved by a second chance
+  bool pinned = false;     // never evicted, does not expire
+  TenantTag tenant{};
+  bool operator==(const UseRecord&) const = default;
+};
+std::string encode_use(const UseRecord& record);
+Result<UseRecord> decode_use(std::span<const std::byte> bytes);  // CORRUPT
+
+// `tenants` / tag
+struct TenantUse {
+  uint64_t n_chunks = 0;
+  uint64_t footprint = 0;
+  uint64_t quota = 0;  // bytes; 0: that of the store's options
+  bool operator==(const TenantUse&) const = default;
+};
+std::string encode_tenant(const TenantUse& tenant);
+Result<TenantUse> decode_tenant(std::span<const std::byte> bytes);
+
+// `info` / "uses": what all processes did since the store was made.
+struct UseTotals {
+  uint64_t pinned_chunks = 0, pinned_bytes = 0;    // now
+  uint64_t evicted_chunks = 0, evicted_bytes = 0;  // expired ones included
+  uint64_t expired_chunks = 0;
+  uint64_t ram_hits = 0, disk_hits = 0, misses = 0;  // a little behind: written in batches
+  bool operator==(const UseTotals&) const = default;
+};
+std::string encode_totals(const UseTotals& totals);
+Result<UseTotals> decode_totals(std::span<const std::byte> bytes);
+
+}  // namespace blend

@@ -1,0 +1,77 @@
+// LmdbStore: a ChunkStore in one LMDB environment (FORMAT.md has the layout).
+//
+// lmdb_store.cpp writes and reads chunks, lmdb_list.cpp goes through them, lmdb_use.cpp looks after
+// which of them stay.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "store/chunk_writer.h"
+#include "store/evict/make_room.h"
+#include "store/worker.h"
+
+namespace blend {
+
+// Thread-safe.
+class LmdbStore final : public ChunkStore {
+ public:
+  LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common);
+  ~LmdbStore() override;
+  // Makes the index of use of a store that has none. Once, before the first use.
+  Status prepare();
+
+  Result<std::unique_ptr<StoreSnapshot>> snapshot() override;
+  Result<bool> contains(const Sha256& id) override;
+  Status put(const ChunkRecord& record) override;
+  Status put_async(std::shared_ptr<const ChunkRecord> record) override;
+  Status flush() override;
+  Status remove(const Sha256& id) override;
+  Status for_each(bool verify, const Visit& fn) override;
+  Result<StoreStat> stat() override;
+  // Waits until what the last hint asked for is in memory. For measurements.
+  void wait_for_reading_ahead() { worker_->drain(); }
+  Result<UseRecord> use(const Sha256& id) override;
+  Status pin(const Sha256& id, bool pinned) override;
+  Status evict(uint64_t target_bytes, uint64_t* n_evicted) override;
+  Status hint(std::span<const Sha256> ids) override;
+  Status wait(const Sha256& id, Deadline deadline, bool* pending) override;
+  Status repair(const Visit& fn, uint64_t* n_removed) override;
+  Status copy_to(const std::string& path) override;
+  Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) override;
+  Result<TenantUse> tenant(const TenantTag& tenant) override;
+  void report_damage(const Sha256& id, const Status& status) override;
+
+ private:
+  Status check_writable() const;
+  // `shared`: the same record, if memory may keep it; otherwise null.
+  Status write(const ChunkRecord& record, const std::shared_ptr<const ChunkRecord>& shared);
+  Status write_once(const EncodedChunk& chunk, const TenantTag& tenant);
+  Result<Room> room_for(ChunkWriter& writer, const Manifest& manifest, const TenantTag& tenant,
+                        UseRecord* use);
+  Result<Room> make_room_or_rebuild(ChunkWriter& writer, const RoomRequest& request);
+  std::shared_ptr<const EvictionPolicy> policy() const;
+  uint64_t expired_us() const;
+  void tell(const Room& room) const;  // events, after the commit
+  Status write_touches();
+  void keep_in_ram(const std::shared_ptr<const ChunkRecord>& record, const Manifest& manifest);
+  void read_ahead(const std::vector<Sha256>& ids, uint64_t hint);
+  Status read_into_ram(const Sha256& id, uint64_t hint);
+
+  const StoreOptions options_;
+  const std::shared_ptr<StoreCommon> common_;
+  LmdbEnv& env_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const EvictionPolicy> policy_;  // mutex_
+  std::atomic<uint64_t> hints_{0};       // number of the last hint: older reading ahead stops
+  std::atomic<uint64_t> prefetched_{0};  // chunks
+  bool rebuilt_ = false;                 // mutex_: the index was, and it did not help
+  UseTotals written_totals_;             // mutex_: of the counters, what is on disk
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<WriteBack> write_back_;  // last: its thread uses all of the above
+};
+
+}  // namespace blend

@@ -1,0 +1,90 @@
+#include "store/metrics.h"
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+namespace blend {
+
+std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
+  const auto gauge = [](const char* name, const char* labels, const char* help, uint64_t value) {
+    return Metric{name, labels, help, false, static_cast<double>(value)};
+  };
+  const auto counter = [](const char* name, const char* labels, const char* help, uint64_t value) {
+    return Metric{name, labels, help, true, static_cast<double>(value)};
+  };
+  const char* const hits =
+      "Look-ups that found their chunk, by the tier that served it, since the "
+      "store was opened by this process";
+  const char* const all_hits =
+      "The same of all processes since the store was made; written in "
+      "batches";
+  return {
+      gauge("blend_store_chunks", "", "Chunks that are stored", s.n_chunks),
+      gauge("blend_store_tokens", "", "Tokens of the stored chunks", s.n_tokens),
+      gauge("blend_store_kv_bytes", "", "K and V before the codec", s.bytes),
+      gauge("blend_store_stored_bytes", "", "What the quota counts", s.stored_bytes),
+      gauge("blend_store_quota_bytes", "", "The quota", s.quota_bytes),
+      gauge("blend_store_file_bytes", "", "The data file", s.file_bytes),
+      gauge("blend_store_pinned_chunks", "", "Chunks that may not be evicted",
+            s.totals.pinned_chunks),
+      gauge("blend_store_pinned_bytes", "", "Stored bytes of pinned chunks", s.totals.pinned_bytes),
+      gauge("blend_store_ram_bytes", "", "Layers held in host memory", s.ram_bytes),
+      gauge("blend_store_ram_budget_bytes", "", "The bound of the above", s.ram_budget_bytes),
+      gauge("blend_store_ram_chunks", "", "Chunks of which layers are in host memory",
+            s.ram_chunks),
+      gauge("blend_store_queue_bytes", "", "Puts on their way to the disk", s.queue_bytes),
+      gauge("blend_store_oldest_use_seconds", "", "Unix time of the last use of the oldest chunk",
+            s.oldest_use_us / 1'000'000),
+      counter("blend_store_hits_total", "tier=\"ram\"", hits, s.ram_hits),
+      counter("blend_store_hits_total", "tier=\"disk\"", hits, s.hits - s.ram_hits),
+      counter("blend_store_misses_total", "", "Look-ups that found nothing", s.misses),
+      counter("blend_store_all_hits_total", "tier=\"ram\"", all_hits, s.totals.ram_hits),
+      counter("blend_store_all_hits_total", "tier=\"disk\"", all_hits, s.totals.disk_hits),
+      counter("blend_store_all_misses_total", "", "Misses of all processes", s.totals.misses),
+      counter("blend_store_evicted_chunks_total", "", "Chunks that left for the quota or their age",
+              s.totals.evicted_chunks),
+      counter("blend_store_evicted_bytes_total", "", "Their stored bytes", s.totals.evicted_bytes),
+      counter("blend_store_expired_chunks_total", "", "Of them those that were too old",
+              s.totals.expired_chunks),
+      counter("blend_store_prefetched_chunks_total", "", "Chunks read ahead by hints",
+              s.prefetched),
+      counter("blend_store_written_chunks_total", "", "Chunks put by this process", s.written),
+      counter("blend_store_write_errors_total", "", "Background puts that failed", s.write_errors),
+      counter("blend_store_damaged_total", "", "Reads that failed their check", s.damaged),
+      {"blend_store_read_bytes_per_second", "", "Rate of the layers read by fuses, smoothed", false,
+       read_bytes_per_s},
+  };
+}
+
+std::string prometheus_text(const std::vector<Metric>& metrics, std::string_view store) {
+  std::string label = "store=\"";
+  for (const char c : store) {
+    if (c == '\\' || c == '"') label += '\\';
+    if (c == '\n') {
+      label += "\\n";
+    } else {
+      label += c;
+    }
+  }
+  label += '"';
+  std::string out;
+  const char* previous = "";
+  for (const Metric& m : metrics) {
+    if (std::strcmp(m.name, previous) != 0) {
+      out.append("# HELP ").append(m.name).append(" ").append(m.help).append("\n");
+      out.append("# TYPE ").append(m.name).append(m.counter ? " counter\n" : " gauge\n");
+      previous = m.name;
+    }
+    char value[40];
+    // Whole numbers in full: they are bytes and counts.
+    const bool whole = m.value == std::floor(m.value) && std::fabs(m.value) < 9e15;
+    std::snprintf(value, sizeof value, whole ? "%.0f" : "%.17g", m.value);
+    out.append(m.name).append("{").append(label);
+    if (*m.labels != '\0') out.append(",").append(m.labels);
+    out.append("} ").append(value).append("\n");
+  }
+  return out;
+}
+
+}  // namespace blend

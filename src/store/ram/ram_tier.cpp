@@ -1,0 +1,217 @@
+#include "store/ram/ram_tier.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <map>
+#include <new>
+#include <utility>
+
+#include "store/manifest.h"
+
+namespace blend {
+
+bool RamTier::complete(const Key& key) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key.id);
+  return found != entries_.end() && found->second.version == key.version &&
+         found->second.n_present == found->second.layers.size();
+}
+
+RamTier::Layer RamTier::find(const Key& key, uint32_t layer) {
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key.id);
+  if (found == entries_.end()) return nullptr;
+  if (found->second.version != key.version) {
+    erase(found);  // replaced since
+    return nullptr;
+  }
+  if (layer >= found->second.layers.size()) return nullptr;
+  order_.splice(order_.end(), order_, found->second.place);
+  return found->second.layers[layer];
+}
+
+bool RamTier::put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer bytes) {
+  const std::lock_guard lock(mutex_);
+  auto found = entries_.find(key.id);
+  if (found != entries_.end() && found->second.version != key.version) {
+    erase(found);
+    found = entries_.end();
+  }
+  if (layer >= shape.n_layers) return false;
+  if (found != entries_.end() && found->second.layers[layer] != nullptr) return true;
+  const uint64_t size = shape.layer_bytes();
+  // Half a chunk is worth little: what can never be whole is not begun.
+  if (shape.total_bytes() > budget_ || !make_room(size, key.id)) return false;
+  if (found == entries_.end()) {
+    Entry entry;
+    entry.version = key.version;
+    entry.layers.resize(shape.n_layers);
+    entry.place = order_.insert(order_.end(), key.id);
+    try {
+      found = entries_.emplace(key.id, std::move(entry)).first;
+    } catch (...) {
+      order_.pop_back();
+      throw;
+    }
+  }
+  Entry& entry = found->second;
+  entry.layers[layer] = std::move(bytes);
+  entry.bytes += size;
+  ++entry.n_present;
+  bytes_ += size;
+  return true;
+}
+
+void RamTier::drop(const Sha256& id) {
+  const std::lock_guard lock(mutex_);
+  if (const auto found = entries_.find(id); found != entries_.end()) erase(found);
+}
+
+void RamTier::want(std::span<const Sha256> ids) {
+  const std::lock_guard lock(mutex_);
+  wanted_.clear();
+  for (const Sha256& id : ids) wanted_.emplace(id, wanted_.size());
+}
+
+RamTier::Stat RamTier::stat() const {
+  const std::lock_guard lock(mutex_);
+  return {bytes_, entries_.size()};
+}
+
+void RamTier::erase(Entries::iterator entry) {
+  bytes_ -= entry->second.bytes;
+  order_.erase(entry->second.place);
+  entries_.erase(entry);
+}
+
+uint64_t RamTier::rank(const Sha256& id) const {
+  const auto found = wanted_.find(id);
+  return found == wanted_.end() ? std::numeric_limits<uint64_t>::max() : found->second;
+}
+
+bool RamTier::make_room(uint64_t bytes, const Sha256& newcomer) {
+  if (bytes > budget_) return false;
+  for (auto at = order_.begin(); bytes_ > budget_ - bytes && at != order_.end();) {
+    const Sha256 id = *at++;
+    if (id != newcomer && rank(id) == std::numeric_limits<uint64_t>::max()) {
+      erase(entries_.find(id));
+    }
+  }
+  // Only wanted ones are left: those needed after the newcomer go, last first.
+  while (bytes_ > budget_ - bytes) {
+    auto last = order_.end();
+    for (auto at = order_.begin(); at != order_.end(); ++at) {
+      if (*at != newcomer && (last == order_.end() || rank(*at) > rank(*last))) last = at;
+    }
+    if (last == order_.end() || rank(*last) <= rank(newcomer)) return false;
+    erase(entries_.find(*last));
+  }
+  return true;
+}
+
+RamTier::Key ram_key(const Manifest& manifest) {
+  std::vector<uint64_t> sums;
+  sums.reserve(manifest.layers.size() + 1);
+  for (const LayerExtent& e : manifest.layers) sums.push_back(e.checksum);
+  sums.push_back(static_cast<uint64_t>(manifest.meta.shape.dtype));
+  return {manifest.meta.id, checksum64(sums.data(), sums.size() * sizeof(uint64_t))};
+}
+
+namespace {
+
+// Rows of a layer, put together as they are stored.
+void gather(const std::vector<RowRun>& rows, const ChunkShape& shape, std::byte* out) {
+  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+  for (const RowRun& run : rows) {
+    std::memcpy(out + run.first * row_bytes, run.k, run.n * row_bytes);
+    std::memcpy(out + shape.plane_bytes() + run.first * row_bytes, run.v, run.n * row_bytes);
+  }
+}
+
+class RamSource final : public ChunkSource {
+ public:
+  RamSource(std::unique_ptr<ChunkSource> disk, std::shared_ptr<RamTier> tier,
+            const RamTier::Key& key)
+      : disk_(std::move(disk)), tier_(std::move(tier)), key_(key) {}
+
+  const ChunkMeta& meta() const override { return disk_->meta(); }
+  bool from_memory() const override { return from_memory_; }
+  size_t stage_bytes() const override { return disk_->stage_bytes(); }
+
+  void prefetch(uint32_t layer) override {
+    if (tier_->find(key_, layer) == nullptr) disk_->prefetch(layer);
+  }
+
+  Status read_layer(uint32_t layer, std::byte* out) override {
+    if (copy_kept(tier_->find(key_, layer), out)) return Status::ok();
+    BLEND_RETURN_IF_ERROR(disk_->read_layer(layer, out));
+    keep(layer, [&](std::byte* to) { std::memcpy(to, out, shape().layer_bytes()); });
+    return Status::ok();
+  }
+
+  void start_layer(uint32_t layer, std::byte* space) override {
+    if (RamTier::Layer kept = tier_->find(key_, layer); kept != nullptr) {
+      started_[layer] = std::move(kept);  // or the tier could drop it before it is finished
+    } else {
+      disk_->start_layer(layer, space);
+    }
+  }
+
+  Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) override {
+    const auto found = started_.find(layer);
+    const RamTier::Layer kept = found == started_.end() ? nullptr : found->second;
+    if (found != started_.end()) started_.erase(found);
+    if (copy_kept(kept, space)) {
+      rows.assign(1, {space, space + shape().plane_bytes(), 0, shape().n_tokens});
+      return Status::ok();
+    }
+    BLEND_RETURN_IF_ERROR(disk_->finish_layer(layer, space, rows));
+    keep(layer, [&](std::byte* to) { gather(rows, shape(), to); });
+    return Status::ok();
+  }
+
+  void abandon() override {
+    started_.clear();
+    disk_->abandon();
+  }
+
+ private:
+  const ChunkShape& shape() const { return disk_->meta().shape; }
+
+  bool copy_kept(const RamTier::Layer& kept, std::byte* out) {
+    from_memory_ = kept != nullptr;
+    if (from_memory_) std::memcpy(out, kept.get(), shape().layer_bytes());
+    return from_memory_;
+  }
+
+  // fill(memory): writes the layer there.
+  template <typename Fill>
+  void keep(uint32_t layer, const Fill& fill) {
+    if (shape().total_bytes() > tier_->budget()) return;
+    try {
+      auto buffer = AlignedBuffer::allocate(shape().layer_bytes());
+      if (!buffer.is_ok()) return;
+      fill(buffer->data());
+      const auto owner = std::make_shared<AlignedBuffer>(std::move(*buffer));
+      tier_->put(key_, shape(), layer, RamTier::Layer(owner, owner->data()));
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is a convenience
+    }
+  }
+
+  const std::unique_ptr<ChunkSource> disk_;
+  const std::shared_ptr<RamTier> tier_;
+  const RamTier::Key key_;
+  std::map<uint32_t, RamTier::Layer> started_;
+  bool from_memory_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<ChunkSource> make_ram_source(std::unique_ptr<ChunkSource> disk,
+                                             std::shared_ptr<RamTier> tier,
+                                             const RamTier::Key& key) {
+  return std::make_unique<RamSource>(std::move(disk), std::move(tier), key);
+}
+
+}  // namespace blend

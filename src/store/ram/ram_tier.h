@@ -1,0 +1,88 @@
+// RamTier: layers of chunks in host memory, above the data file (AttentionStore 3.1, the tier that
+// hides the disk).
+//
+// It holds what was read, checked and decoded, or what was just written, so a hit costs a copy: no
+// page faults, no checksum, no decoding. A chunk is known by its id and by the checksums that the
+// store's manifest has for it, so what another process replaced or removed is never served.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "store/chunk.h"
+#include "store/write_back.h"
+
+namespace blend {
+
+struct Manifest;
+
+// Thread-safe. Never holds more than its budget; layers that a reader is copying at that moment may
+// outlive their place in it.
+class RamTier {
+ public:
+  struct Key {
+    Sha256 id{};
+    uint64_t version = 0;  // of its bytes
+    bool operator==(const Key&) const = default;
+  };
+  using Layer = std::shared_ptr<const std::byte>;  // layer_bytes() of them
+
+  explicit RamTier(uint64_t budget) : budget_(budget) {}
+
+  uint64_t budget() const { return budget_; }
+  // Every layer is here.
+  bool complete(const Key& key) const;
+  // Null: it is not here. A hit makes the chunk younger.
+  Layer find(const Key& key, uint32_t layer);
+  // Makes room by dropping what was unused longest and is not wanted. False: there is no room, or
+  // it is not worth it; the layer is not kept.
+  bool put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer bytes);
+  void drop(const Sha256& id);
+
+  // What will be needed, in that order: not dropped for anything else, and what comes later in it
+  // not kept at the cost of what comes sooner. Takes the place of what was wanted before.
+  void want(std::span<const Sha256> ids);
+
+  struct Stat {
+    uint64_t bytes = 0;
+    uint64_t n_chunks = 0;
+  };
+  Stat stat() const;
+
+ private:
+  struct Entry {
+    uint64_t version = 0;
+    std::vector<Layer> layers;  // [n_layers]; null: not here
+    uint32_t n_present = 0;
+    uint64_t bytes = 0;
+    std::list<Sha256>::iterator place;  // in order_
+  };
+  using Entries = std::unordered_map<Sha256, Entry, Sha256Hash>;
+
+  // mutex_ held
+  void erase(Entries::iterator entry);
+  bool make_room(uint64_t bytes, const Sha256& newcomer);
+  uint64_t rank(const Sha256& id) const;  // in what is wanted; the largest: it is not
+
+  const uint64_t budget_;
+  mutable std::mutex mutex_;
+  Entries entries_;
+  std::list<Sha256> order_;  // oldest first
+  std::unordered_map<Sha256, uint64_t, Sha256Hash> wanted_;
+  uint64_t bytes_ = 0;
+};
+
+// Which bytes a manifest describes.
+RamTier::Key ram_key(const Manifest& manifest);
+
+// `disk`, with the layers that the tier has taken from there; what is read from the disk is kept.
+std::unique_ptr<ChunkSource> make_ram_source(std::unique_ptr<ChunkSource> disk,
+                                             std::shared_ptr<RamTier> tier,
+                                             const RamTier::Key& key);
+
+}  // namespace blend

@@ -1,0 +1,67 @@
+#include "store/worker.h"
+
+#include <new>
+#include <system_error>
+#include <utility>
+
+namespace blend {
+
+Worker::~Worker() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+    tasks_.clear();
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+bool Worker::post(std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stop_) return false;
+    if (!thread_.joinable()) {
+      try {
+        thread_ = std::thread([this] { run(); });
+      } catch (const std::system_error&) {
+        return false;
+      }
+    }
+    tasks_.push_back(std::move(task));
+  }
+  changed_.notify_all();
+  return true;
+}
+
+void Worker::drain() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] { return tasks_.empty() && !busy_; });
+}
+
+bool Worker::stopping() const {
+  const std::lock_guard lock(mutex_);
+  return stop_;
+}
+
+void Worker::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return stop_ || !tasks_.empty(); });
+    if (stop_) return;
+    std::function<void()> task = std::move(tasks_.front());
+    tasks_.pop_front();
+    busy_ = true;
+    lock.unlock();
+    try {
+      task();
+    } catch (
+        const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): what it does is a convenience
+    }
+    task = {};
+    lock.lock();
+    busy_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace blend

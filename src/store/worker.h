@@ -1,0 +1,40 @@
+// Worker: one thread for what a store does on the side: noting hits, reading ahead.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+namespace blend {
+
+// Thread-safe. The thread starts with the first task. Must not be destroyed in a forked child (the
+// thread is not there): leak it.
+class Worker {
+ public:
+  Worker() = default;
+  ~Worker();  // finishes the task under way and drops the others
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // In the order of arrival. False: no thread could be started; the task is dropped. A task that
+  // finds no memory ends there; it must throw nothing else.
+  bool post(std::function<void()> task);
+  // Waits for the tasks posted before.
+  void drain();
+  // For long tasks to ask: the worker is being destroyed.
+  bool stopping() const;
+
+ private:
+  void run();
+
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> tasks_;
+  bool busy_ = false;
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace blend
