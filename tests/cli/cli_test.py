@@ -270,6 +270,36 @@ class CliTest(unittest.TestCase):
         self.json("store", "rm", "--all", "--yes", *at)
         self.assertEqual(self.json("store", "stat", *at)["n_chunks"], 0)
 
+    def test_looking_after_a_store(self):
+        made = [c["id"] for c in self.precompute()["chunks"]]
+        at = ["--store", self.store]
+        self.assertEqual(self.json("store", "pin", made[0][:9], *at)["pinned"], [made[0]])
+        stat = self.json("store", "stat", *at)
+        self.assertEqual(stat["pinned_chunks"], 1)
+        self.assertEqual(stat["evicted_chunks"], 0)
+        self.assertGreater(stat["stored_bytes"], stat["bytes"])
+        self.assertIn("pinned", self.blend("store", "stat", *at).stdout)
+        text = self.blend("store", "stat", "--metrics", *at).stdout
+        self.assertRegex(text, r"(?m)^blend_store_chunks\{store=\"[^\"]*\"\} %d$" % len(made))
+
+        file = str(self.store) + ".chunks"
+        self.assertEqual(self.json("store", "export", "--file", file, *at)["n_chunks"], len(made))
+        self.assertIn("pinned", self.blend("store", "evict", "--to", "0", *at, code=1).stderr)
+        self.assertEqual(self.json("store", "stat", *at)["n_chunks"], 1)
+        self.json("store", "unpin", made[0], *at)
+        self.assertEqual(self.json("store", "evict", "--to", "0", *at)["n_evicted"], 1)
+        size = self.json("store", "compact", *at)
+        self.assertLess(size["bytes_after"], size["bytes_before"])
+        put = self.json("store", "import", "--file", file, *at)
+        self.assertEqual(put["n_chunks"], len(made))
+        self.assertEqual(self.json("store", "import", "--file", file, *at)["n_chunks"], 0)
+        self.assertEqual(self.json("store", "repair", *at)["n_removed"], 0)
+        copy = str(self.store) + ".copy"
+        self.json("store", "compact", "--out", copy, *at)
+        self.assertEqual(self.json("store", "stat", "--store", copy)["n_chunks"], len(made))
+        self.blend("store", "import", "--file", file + ".none", *at, code=3)
+        self.blend("store", "pin", *at, code=2)
+
     def test_codecs_are_chosen_and_seen(self):
         made = self.precompute()["chunks"]
         at = ["--store", self.store]
