@@ -45,6 +45,7 @@ blendpp::Context make_context(const CommonOptions& options) {
   context.n_threads = options.threads;
   context.backend = options.backend.c_str();
   context.events = [](int32_t code, const char* message) {
+    if (code >= 0) return;  // evictions: `blend store stat` counts them
     print_note(std::string(message) + " (" + blend_code_name(code) + ")");
   };
   return blendpp::Context(context);
@@ -72,6 +73,15 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
                  "Bytes of chunks the store may hold, e.g. 8GiB; default 16 GiB")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+  app.add_option("--eviction", options.eviction,
+                 "Which chunk leaves for the quota: lru, fifo, reuse, or never (then a full store "
+                 "is an error)")
+      ->check(CLI::IsMember({"lru", "fifo", "reuse", "never"}))
+      ->capture_default_str();
+  app.add_option("--ram", options.ram_bytes,
+                 "Bytes of chunks kept in this process's memory, e.g. 512MiB; default none")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
 }
 
 void add_codec(CLI::App& app, StoreOptions& options) {
@@ -92,6 +102,13 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
   store.codec = value_of(codec_choices(), options.codec);
   store.read_mode = value_of(read_choices(), options.read_mode);
   if (options.quota_bytes != 0) store.quota_bytes = options.quota_bytes;
+  static const std::unordered_map<std::string, uint32_t> kEvictions = {
+      {"lru", BLEND_EVICT_LRU},
+      {"fifo", BLEND_EVICT_FIFO},
+      {"reuse", BLEND_EVICT_REUSE},
+      {"never", BLEND_EVICT_NEVER}};
+  store.eviction = kEvictions.at(options.eviction);
+  store.ram_bytes = options.ram_bytes;
   return blendpp::Store(ctx, options.path, store);
 }
 

@@ -55,6 +55,8 @@ struct StoreOptions {
   std::string codec = "none";
   std::string read_mode = "auto";
   uint64_t quota_bytes = 0;  // 0: the library's default
+  std::string eviction = "lru";
+  uint64_t ram_bytes = 0;
 };
 void add_store_path(CLI::App& app, StoreOptions& options);
 void add_store_options(CLI::App& app, StoreOptions& options);
@@ -79,6 +81,8 @@ void register_store_ls(CLI::App& store);
 void register_store_stat(CLI::App& store);
 void register_store_verify(CLI::App& store);
 void register_store_rm(CLI::App& store);
+void register_store_care(CLI::App& store);   // repair, compact, export, import
+void register_store_stays(CLI::App& store);  // pin, unpin, evict
 void register_model_info(CLI::App& model);
 
 }  // namespace blend_cli

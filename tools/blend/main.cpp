@@ -31,6 +31,8 @@ void register_all(CLI::App& app) {
   register_store_stat(*store);
   register_store_verify(*store);
   register_store_rm(*store);
+  register_store_care(*store);
+  register_store_stays(*store);
   CLI::App* model = app.add_subcommand("model", "Look at a model");
   model->require_subcommand(1);
   register_model_info(*model);

@@ -2,14 +2,12 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "chunk_ids.h"
 #include "command.h"
 #include "table.h"
 
 namespace blend_cli {
 namespace {
-
-constexpr size_t kIdDigits = 64;
-constexpr size_t kLeastDigits = 6;
 
 struct Options {
   CommonOptions common;
@@ -18,33 +16,6 @@ struct Options {
   bool all = false;
   bool yes = false;
 };
-
-std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store) {
-  std::vector<blendpp::ChunkId> ids;
-  store.list(false, [&](const blend_chunk_info& info, const char*) {
-    ids.emplace_back(info.id);
-    return true;
-  });
-  return ids;
-}
-
-// The chunk whose id begins with `digits`.
-blendpp::ChunkId resolve(const std::vector<blendpp::ChunkId>& ids, const std::string& digits) {
-  const blendpp::ChunkId* found = nullptr;
-  for (const blendpp::ChunkId& id : ids) {
-    if (id.hex().rfind(digits, 0) != 0) continue;
-    if (found != nullptr) {
-      throw CommandError(kExitUsage, "more than one chunk begins with '" + digits +
-                                         "': give more digits of the id");
-    }
-    found = &id;
-  }
-  if (found == nullptr) {
-    throw CommandError(kExitNotFound,
-                       "no chunk begins with '" + digits + "'; `blend store ls` lists the ids");
-  }
-  return *found;
-}
 
 void run(const Options& options) {
   if (options.all == !options.ids.empty()) {
@@ -62,7 +33,7 @@ void run(const Options& options) {
     doomed = present;
   } else {
     // All are resolved before any is removed, so that a mistyped id removes nothing.
-    for (const std::string& digits : options.ids) doomed.push_back(resolve(present, digits));
+    doomed = resolve_ids(present, options.ids);
   }
   nlohmann::json removed = nlohmann::json::array();
   for (const blendpp::ChunkId& id : doomed) {
@@ -82,13 +53,7 @@ void run(const Options& options) {
 void register_store_rm(CLI::App& store) {
   auto options = std::make_shared<Options>();
   CLI::App* command = store.add_subcommand("rm", "Remove chunks by id, or all of them");
-  command->add_option("ids", options->ids, "Ids, or their first 6 or more hexadecimal digits")
-      ->check([](const std::string& text) -> std::string {
-        const bool hex = text.find_first_not_of("0123456789abcdef") == std::string::npos;
-        if (hex && text.size() >= kLeastDigits && text.size() <= kIdDigits) return {};
-        return "'" + text + "' is not 6 to 64 lower-case hexadecimal digits";
-      })
-      ->type_name("ID ...");
+  add_ids(*command, options->ids);
   add_store_path(*command, options->store);
   command->add_flag("--all", options->all, "Remove every chunk; needs --yes");
   command->add_flag("--yes", options->yes, "Confirms --all");

@@ -1,45 +1,83 @@
 // blend store stat: totals of a store.
+#include <chrono>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "choices.h"
 #include "command.h"
+#include "interrupt.h"
 #include "table.h"
 
 namespace blend_cli {
 namespace {
 
+using ull = unsigned long long;
+
 struct Options {
   CommonOptions common;
   StoreOptions store;
+  double watch_s = 0;  // 0: once
+  bool metrics = false;
 };
 
-void run(const Options& options) {
-  const blendpp::Context ctx = make_context(options.common);
-  const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
-  const blendpp::StoreStat stat = store.stat();
+// What passed between two looks of --watch, from the totals of all processes.
+struct Passed {
+  uint64_t ram_hits = 0, disk_hits = 0, misses = 0, evicted = 0;
+};
+
+Passed between(const blendpp::StoreStat& before, const blendpp::StoreStat& now) {
+  return {now.total_ram_hits - before.total_ram_hits, now.total_disk_hits - before.total_disk_hits,
+          now.total_misses - before.total_misses, now.evicted_chunks - before.evicted_chunks};
+}
+
+std::string rates_text(const Passed& p) {
+  const uint64_t all = p.ram_hits + p.disk_hits + p.misses;
+  if (all == 0) return "none yet";
+  return format("%llu: %s memory, %s disk, %s missed", static_cast<ull>(all),
+                share_text(static_cast<double>(p.ram_hits), static_cast<double>(all)).c_str(),
+                share_text(static_cast<double>(p.disk_hits), static_cast<double>(all)).c_str(),
+                share_text(static_cast<double>(p.misses), static_cast<double>(all)).c_str());
+}
+
+std::vector<blendpp::CodecStat> codecs_of(const blendpp::Store& store) {
   std::vector<blendpp::CodecStat> codecs;
   for (const auto& choice : codec_choices()) {
     const blendpp::CodecStat of = store.codec_stat(choice.second);
     if (of.n_chunks > 0) codecs.push_back(of);
   }
-  // The counters since opening are all zero here: this process did nothing yet.
-  if (options.common.json) {
-    nlohmann::json by_codec = nlohmann::json::object();
-    for (const blendpp::CodecStat& of : codecs) {
-      by_codec[name_of(codec_choices(), of.codec)] = {
-          {"n_chunks", of.n_chunks}, {"bytes", of.bytes}, {"stored_bytes", of.stored_bytes}};
-    }
-    const nlohmann::json out = {{"n_chunks", stat.n_chunks},
-                                {"n_tokens", stat.n_tokens},
-                                {"bytes", stat.bytes},
-                                {"codecs", std::move(by_codec)},
-                                {"read_mode", name_of(read_choices(), stat.read_mode)},
-                                {"file_bytes", stat.file_bytes},
-                                {"quota_bytes", stat.quota_bytes}};
-    std::cout << out.dump(2) << '\n';
-    return;
+  return codecs;
+}
+
+// The counters since opening are all zero here: this process did nothing yet.
+nlohmann::json json_of(const blendpp::StoreStat& stat,
+                       const std::vector<blendpp::CodecStat>& codecs) {
+  nlohmann::json by_codec = nlohmann::json::object();
+  for (const blendpp::CodecStat& of : codecs) {
+    by_codec[name_of(codec_choices(), of.codec)] = {
+        {"n_chunks", of.n_chunks}, {"bytes", of.bytes}, {"stored_bytes", of.stored_bytes}};
   }
+  return {{"n_chunks", stat.n_chunks},
+          {"n_tokens", stat.n_tokens},
+          {"bytes", stat.bytes},
+          {"stored_bytes", stat.stored_bytes},
+          {"codecs", std::move(by_codec)},
+          {"read_mode", name_of(read_choices(), stat.read_mode)},
+          {"file_bytes", stat.file_bytes},
+          {"quota_bytes", stat.quota_bytes},
+          {"pinned_chunks", stat.pinned_chunks},
+          {"pinned_bytes", stat.pinned_bytes},
+          {"ram_hits", stat.total_ram_hits},
+          {"disk_hits", stat.total_disk_hits},
+          {"misses", stat.total_misses},
+          {"evicted_chunks", stat.evicted_chunks},
+          {"evicted_bytes", stat.evicted_bytes},
+          {"expired_chunks", stat.expired_chunks},
+          {"oldest_use_unix_s", stat.oldest_use_unix_s},
+          {"newest_use_unix_s", stat.newest_use_unix_s}};
+}
+
+std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::CodecStat>& codecs) {
   Table table({"chunks", std::to_string(stat.n_chunks)});
   table.add({"tokens", std::to_string(stat.n_tokens)});
   table.add({"K and V", bytes_text(stat.bytes)});
@@ -47,22 +85,84 @@ void run(const Options& options) {
     const double ratio = static_cast<double>(of.bytes) / static_cast<double>(of.stored_bytes);
     table.add({"  " + name_of(codec_choices(), of.codec),
                format("%s in %llu chunks, %.2f times smaller", bytes_text(of.stored_bytes).c_str(),
-                      static_cast<unsigned long long>(of.n_chunks), ratio)});
+                      static_cast<ull>(of.n_chunks), ratio)});
   }
+  table.add({"of the quota", bytes_text(stat.stored_bytes)});
+  table.add({"quota", bytes_text(stat.quota_bytes)});
   table.add({"data file", bytes_text(stat.file_bytes)});
   table.add({"read by", name_of(read_choices(), stat.read_mode)});
-  table.add({"quota", bytes_text(stat.quota_bytes)});
-  std::cout << table.str();
+  table.add({"pinned", format("%llu chunks, %s", static_cast<ull>(stat.pinned_chunks),
+                              bytes_text(stat.pinned_bytes).c_str())});
+  table.add({"look-ups", rates_text(between(blendpp::StoreStat(), stat))});
+  table.add(
+      {"evicted",
+       format("%llu chunks, %s; %llu had expired", static_cast<ull>(stat.evicted_chunks),
+              bytes_text(stat.evicted_bytes).c_str(), static_cast<ull>(stat.expired_chunks))});
+  if (stat.oldest_use_unix_s != 0) {
+    table.add({"last used", time_text(stat.oldest_use_unix_s) + " .. " +
+                                time_text(stat.newest_use_unix_s) + " UTC"});
+  }
+  return table.str();
+}
+
+void watch(const blendpp::Store& store, const Options& options) {
+  blendpp::StoreStat before = store.stat();
+  for (;;) {
+    std::this_thread::sleep_for(std::chrono::duration<double>(options.watch_s));
+    if (interrupted()) return;
+    const blendpp::StoreStat now = store.stat();
+    const Passed passed = between(before, now);
+    if (options.common.json) {
+      std::cout << json_of(now, codecs_of(store)).dump() << std::endl;
+    } else {
+      std::cout << format("%llu chunks, %s of %s; look-ups %s; %llu evicted",
+                          static_cast<ull>(now.n_chunks), bytes_text(now.stored_bytes).c_str(),
+                          bytes_text(now.quota_bytes).c_str(), rates_text(passed).c_str(),
+                          static_cast<ull>(passed.evicted))
+                << std::endl;
+    }
+    before = now;
+  }
+}
+
+void run(const Options& options) {
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
+  if (options.metrics) {
+    std::cout << store.metrics(options.store.path);
+    return;
+  }
+  const std::vector<blendpp::CodecStat> codecs = codecs_of(store);
+  if (options.common.json) {
+    const nlohmann::json out = json_of(store.stat(), codecs);
+    std::cout << (options.watch_s > 0 ? out.dump() : out.dump(2)) << std::endl;
+  } else {
+    std::cout << text_of(store.stat(), codecs) << std::flush;
+  }
+  if (options.watch_s > 0) watch(store, options);
 }
 
 }  // namespace
 
 void register_store_stat(CLI::App& store) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = store.add_subcommand("stat", "Totals: chunks, tokens, bytes");
+  CLI::App* command =
+      store.add_subcommand("stat", "Totals: chunks, bytes, codecs, hit rates, evictions");
   add_store_path(*command, options->store);
+  command
+      ->add_option("--watch", options->watch_s,
+                   "Look again every so many seconds and say what passed, until Ctrl-C")
+      ->check(CLI::Range(0.05, 86400.0))
+      ->expected(0, 1)
+      ->default_str("2")
+      ->type_name("SECONDS");
+  command->add_flag("--metrics", options->metrics, "As the text that Prometheus scrapes");
   add_common_options(*command, options->common);
-  command->footer("Example:\n  blend store stat --store ./store");
+  command->footer(
+      "Look-ups and evictions are of all processes since the store was made; look-ups are written "
+      "in "
+      "batches, so they lag behind. With --json and --watch: one object a line.\n\n"
+      "Example:\n  blend store stat --store ./store");
   command->callback([options] { run(*options); });
 }
 
