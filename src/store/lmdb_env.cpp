@@ -404,11 +404,14 @@ Status LmdbEnv::copy_unlocked(const std::string& path, uint32_t page_size,
 
 Result<std::shared_ptr<void>> LmdbEnv::reserve(const Identity& identity, const std::string& path) {
   Registry& r = registry();
-  const std::lock_guard lock(r.mutex);
-  if (!r.open.try_emplace(identity).second) {
-    return make_error(BLEND_E_BUSY, "store '%s' is open in this process: close it first",
-                      path.c_str());
+  {
+    const std::lock_guard lock(r.mutex);
+    if (!r.open.try_emplace(identity).second) {
+      return make_error(BLEND_E_BUSY, "store '%s' is open in this process: close it first",
+                        path.c_str());
+    }
   }
+  // Without the lock: the deleter takes it, which also runs when there is no memory for this.
   return std::shared_ptr<void>(&r, [identity](void* where) {
     Registry& registry = *static_cast<Registry*>(where);
     const std::lock_guard unlock(registry.mutex);

@@ -1,6 +1,7 @@
 #include "store/lmdb_snapshot.h"
 
 #include <algorithm>
+#include <new>
 
 #include "store/lmdb_source.h"
 
@@ -32,6 +33,17 @@ bool StoreCommon::expired(const UseIndex& index, const Sha256& id) const {
   if (!use.has_value() || use->pinned) return false;
   const uint64_t stamp = std::max(use->stamp_us, touches.find(id).stamp_us);
   return next_stamp_us() > stamp + ttl_us;
+}
+
+void StoreCommon::used(const Sha256& id) noexcept {
+  if (!notes_use) return;
+  bool told = false;
+  try {
+    if (!touches.add(id, next_stamp_us())) return;
+    told = write_touches_soon && write_touches_soon();
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): advice for evictions
+  }
+  if (!told) touches.tell_again();
 }
 
 Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open(const Sha256& id) {

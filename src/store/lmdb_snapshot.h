@@ -32,13 +32,10 @@ struct StoreCommon {
   bool notes_use = false;  // a hit renews the chunk's stamp
   Touches touches;
   std::shared_ptr<RamTier> ram;              // null: none
-  std::function<void()> write_touches_soon;  // unless empty; must not block
+  std::function<bool()> write_touches_soon;  // unless empty; must not block. False: it cannot
 
-  // A hit on a chunk that is on disk.
-  void used(const Sha256& id) {
-    if (!notes_use || !touches.add(id, next_stamp_us())) return;
-    if (write_touches_soon) write_touches_soon();
-  }
+  // A hit on a chunk that is on disk. What there is no memory for is not noted.
+  void used(const Sha256& id) noexcept;
   // Unused for longer than its time to live.
   bool expired(const UseIndex& index, const Sha256& id) const;
 

@@ -56,7 +56,7 @@ LmdbStore::LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> c
   common_->notes_use = !options_.read_only && policy_->renewed_by_use();
   common_->write_touches_soon = [this] {
     // Advice for later evictions: what fails is noted anew by the next hit.
-    worker_->post([this] { (void)write_touches(); });
+    return worker_->post([this] { (void)write_touches(); });
   };
 }
 

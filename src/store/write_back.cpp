@@ -40,8 +40,13 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
     old->second = std::move(record);
     return Status::ok();
   }
-  queued_.emplace(id, std::move(record));
   order_.push_back(id);
+  try {
+    queued_.emplace(id, std::move(record));
+  } catch (...) {
+    order_.pop_back();  // or nobody would ever write what others wait for
+    throw;
+  }
   bytes_ += size;
   ++pushed_;
   work_.notify_one();

@@ -210,6 +210,60 @@ TEST_P(OutOfMemory, PutKvAndPlan) {
   });
 }
 
+// A store whose quota holds two chunks: every put evicts, and copies and files of it are made.
+TEST_P(OutOfMemory, StoreThatEvicts) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  blend_store_options options;
+  ASSERT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
+  options.quota_bytes = 56 << 10;
+  options.ram_bytes = 24 << 10;  // what is read ahead stays, as far as this goes
+  blend_store* raw = nullptr;
+  ASSERT_EQ(blend_store_open(&raw, ctx.get(), dir_.file("small").c_str(), &options, nullptr),
+            BLEND_OK);
+  const Store store(raw);
+  constexpr size_t kFloats = 64 * 32;
+  std::vector<float> k(kFloats), v(kFloats);
+  blend_kv_view views[2];
+  for (blend_kv_view& view : views) {
+    ASSERT_EQ(blend_kv_view_init(&view, sizeof view), BLEND_OK);
+    view.k = k.data();
+    view.v = v.data();
+  }
+  const std::string file = dir_.file("chunks");
+  int32_t next = 3;
+  std::vector<int32_t> tokens(40, 3);
+  sweep([&](blend_error** error) {
+    tokens[0] = next = 3 + next % 250;
+    blend_chunk_id id;
+    int32_t code = blend_put_kv(model.get(), store.get(), tokens.data(), tokens.size(), views, 2, 0,
+                                nullptr, &id, error);
+    if (code >= 0) code = blend_store_hint(store.get(), &id, 1, error);
+    if (code >= 0) code = blend_store_hint(store.get(), nullptr, 0, error);
+    uint64_t n = 0;
+    if (code >= 0) code = blend_store_export(store.get(), file.c_str(), nullptr, &n, error);
+    if (code >= 0) code = blend_store_import(store.get(), file.c_str(), nullptr, &n, error);
+    return code;
+  });
+  blend_store_stat stat;
+  ASSERT_EQ(blend_store_stat_init(&stat, sizeof stat), BLEND_OK);
+  ASSERT_EQ(blend_store_get_stat(store.get(), &stat, nullptr), BLEND_OK);
+  EXPECT_GT(stat.evicted_chunks, 10u);
+  EXPECT_LE(stat.stored_bytes, stat.quota_bytes);
+  EXPECT_EQ(blend_store_repair(store.get(), nullptr, nullptr, nullptr, nullptr), BLEND_OK);
+}
+
+TEST_P(OutOfMemory, Compact) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  const std::string path = dir_.file("store");
+  precompute_all(model, open_store(ctx, path), prompt_, {});
+  sweep([&](blend_error** error) {
+    return blend_store_compact(path.c_str(), nullptr, nullptr, error);
+  });
+  precompute_all(model, open_store(ctx, path), prompt_, {});
+}
+
 // false: the Nth allocation fails and later ones succeed; true: none succeeds any more.
 INSTANTIATE_TEST_SUITE_P(Nth, OutOfMemory, testing::Bool(),
                          [](const auto& which) { return which.param ? "AndAllLater" : "Alone"; });

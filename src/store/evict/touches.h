@@ -36,6 +36,11 @@ class Touches {
     due_ = true;
     return true;
   }
+  // Whoever add() told could not see to it.
+  void tell_again() {
+    const std::lock_guard lock(mutex_);
+    due_ = false;
+  }
   // Nothing: not touched since the last batch.
   Touch find(const Sha256& id) const {
     const std::lock_guard lock(mutex_);
