@@ -860,7 +860,7 @@ typedef struct blend_fusion_info {
   uint64_t bytes_from_memory;  /* of bytes_loaded: from the store's ram_bytes, from chunks that were on
                                   their way to the disk, and of misses; the rest came from the disk or
                                   its page cache */
-  uint64_t n_rows_from_memory; /* of n_rows_reused: all that was loaded of their chunk did so */
+  uint64_t n_rows_from_memory; /* rows of PREFIX and CHUNK segments, all that was loaded of which did */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);

@@ -49,6 +49,9 @@ using ScoreFn = std::function<bool(uint32_t layer, Span<const uint32_t> rows,
 // A line of a table as it is measured; valid during the call only. Return true to go on.
 using MeasurementFn = std::function<bool(const blend_measurement& line)>;
 using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
+// One figure; the strings are never freed. `counter`: it only grows. Return true to go on.
+using MetricFn = std::function<bool(const char* name, const char* labels, const char* help,
+                                    bool counter, double value)>;
 // From any thread, several at once; what it throws is dropped, there is nobody to give it to.
 using EventFn = std::function<void(int32_t code, const char* message)>;
 
@@ -143,6 +146,12 @@ inline int32_t on_score(void* user, uint32_t layer, const uint32_t* rows, const 
 
 inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* problem) noexcept {
   return static_cast<Guarded<ChunkFn>*>(user)->call(*info, problem);
+}
+
+inline int32_t on_metric(void* user, const char* name, const char* labels, const char* help,
+                         uint32_t flags, double value) noexcept {
+  return static_cast<Guarded<MetricFn>*>(user)->call(name, labels, help,
+                                                     (flags & BLEND_METRIC_COUNTER) != 0, value);
 }
 
 inline int32_t on_measurement(void* user, const blend_measurement* line) noexcept {
@@ -377,6 +386,12 @@ class Store {
   uint64_t import_from(const std::string& path,
                        const TransferOptions& options = TransferOptions()) const {
     return transfer(&blend_store_import, path, options);
+  }
+  // Every figure of stat(), for a host's own metrics system.
+  void visit_metrics(const MetricFn& fn) const {
+    detail::Outcome outcome;
+    detail::Guarded<MetricFn> guarded{fn, outcome};
+    outcome.check(blend_store_visit_metrics(get(), &detail::on_metric, &guarded, outcome.out()));
   }
   // The text that Prometheus scrapes, with the label store="`name`".
   std::string metrics(const std::string& name) const {

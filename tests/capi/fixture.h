@@ -119,6 +119,7 @@ void close_world(world* w);
   X(stays_quota_and_pins)                \
   X(stays_tenants)                       \
   X(stays_care)                          \
+  X(stays_where_rows_came_from)          \
   X(lifetime_any_order)                  \
   X(lifetime_many_times)                 \
   X(lifetime_fork)                       \

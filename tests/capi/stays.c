@@ -205,3 +205,63 @@ void stays_care(const fixture* f) {
   blend_store_close(other);
   close_world(&w);
 }
+
+/* Where a fuse's rows came from: what the store keeps in memory is told from what it read. */
+void stays_where_rows_came_from(const fixture* f) {
+  world w;
+  blend_store_options options;
+  blend_segment s[3];
+  blend_fuse_options o = fuse_options();
+  blend_fusion* fusion = NULL;
+  blend_fusion_info info;
+  blend_layer_info layer;
+  int32_t a[60], b[60];
+  int round;
+  REQUIRE(open_world(f, &w));
+  blend_store_close(w.store);
+  w.store = NULL;
+  fill_tokens(a, 60, 3);
+  fill_tokens(b, 60, 8);
+  CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
+  options.kv_dtype = BLEND_KV_F32;
+  CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "tiers"), &options, &err));
+  CHECK_OK(blend_precompute(w.model, w.store, a, 40, NULL, NULL, &err));
+  CHECK_OK(blend_precompute(w.model, w.store, b, 30, NULL, NULL, &err));
+  blend_store_close(w.store);
+  options.ram_bytes = 1u << 20;
+  CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "tiers"), &options, &err));
+  REQUIRE(w.store != NULL);
+  s[0] = segment(BLEND_SEGMENT_CHUNK, a, 40);
+  s[1] = segment(BLEND_SEGMENT_CHUNK, b, 30);
+  s[2] = segment(BLEND_SEGMENT_QUESTION, a, 5);
+  for (round = 0; round < 3; ++round) {
+    /* The first alone, so that the second round has one of each. */
+    if (round == 0) {
+      CHECK_OK(blend_fuse(&fusion, w.model, w.store, s + 1, 2, &o, &err));
+    } else {
+      CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
+    }
+    REQUIRE(fusion != NULL);
+    CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
+    CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+    CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
+    CHECK_OK(blend_fusion_get_layer(fusion, info.n_layers - 1, &layer, &err));
+    CHECK(info.bytes_loaded > 0 && layer.bytes_loaded > 0);
+    if (round == 0) {
+      CHECK(info.bytes_from_memory == 0 && info.n_rows_from_memory == 0);
+      CHECK(layer.bytes_from_memory == 0);
+    } else if (round == 1) {
+      /* A first chunk is exact and needs layers that the second round never loaded. */
+      CHECK(info.bytes_from_memory > 0 && info.bytes_from_memory < info.bytes_loaded);
+      CHECK(info.n_rows_from_memory <= 30);
+      CHECK(layer.bytes_from_memory == 30 * (layer.bytes_loaded / 70));
+    } else {
+      CHECK(info.bytes_from_memory == info.bytes_loaded);
+      CHECK(info.n_rows_from_memory == 70 && info.n_rows_reused == 70);
+      CHECK(layer.bytes_from_memory == layer.bytes_loaded);
+    }
+    blend_fusion_close(fusion);
+    fusion = NULL;
+  }
+  close_world(&w);
+}

@@ -126,6 +126,28 @@ class Step : public testing::Test {
   Prompt prompt_;
 };
 
+TEST_F(Step, SaysWhatCameFromTheStoresMemory) {
+  blend_store_options options;
+  ASSERT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
+  options.kv_dtype = BLEND_KV_F32;
+  options.ram_bytes = 1 << 20;
+  blend_store* opened = nullptr;
+  store_.reset();
+  ASSERT_EQ(blend_store_open(&opened, ctx_.get(), dir_.file("store").c_str(), &options, nullptr),
+            BLEND_OK);
+  store_.reset(opened);
+  for (const bool again : {false, true}) {
+    const Plan plan = make_plan(described_, store_, prompt_, hkvd());
+    ASSERT_TRUE(plan);
+    StepHost host(reference_, {});
+    ASSERT_EQ(host.run(plan.get()).outcome.code, BLEND_OK);
+    const blend_fusion_info i = info(plan);
+    EXPECT_GT(i.bytes_loaded, 0u);
+    EXPECT_EQ(i.bytes_from_memory, again ? i.bytes_loaded : 0u);
+    EXPECT_EQ(i.n_rows_from_memory, again ? 7 + i.n_rows_reused : 0u) << "with the prefix";
+  }
+}
+
 TEST_F(Step, EveryPolicyThatNeedsNoEngineDoesAsBlendFuseDoes) {
   std::vector<FuseCase> cases;
   for (const double ratio : {0.0, 0.15, 0.5, 1.0}) cases.push_back(hkvd(ratio));

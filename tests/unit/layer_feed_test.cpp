@@ -20,6 +20,7 @@ struct Disk {
   std::mutex mutex;
   std::map<uint8_t, std::vector<uint32_t>> layers_read;  // by tag
   std::map<uint8_t, uint32_t> damaged_at;
+  std::map<uint8_t, uint32_t> in_memory_from;  // layers of a tag that memory holds
 };
 
 class DiskSource : public ChunkSource {
@@ -38,12 +39,16 @@ class DiskSource : public ChunkSource {
     }
     disk_.layers_read[tag_].push_back(layer);
     std::memset(out, tag_ * 16 + static_cast<int>(layer), meta_.shape.layer_bytes());
+    const auto held = disk_.in_memory_from.find(tag_);
+    from_memory_ = held != disk_.in_memory_from.end() && layer >= held->second;
     return Status::ok();
   }
+  bool from_memory() const override { return from_memory_; }
 
  private:
   Disk& disk_;
   const uint8_t tag_;
+  bool from_memory_ = false;
   ChunkMeta meta_;
 };
 
@@ -79,6 +84,27 @@ class LayerFeedTest : public ::testing::Test {
   Disk disk_;
   Stopwatch clock_;
 };
+
+// Rows count only while all of their chunk came from memory; bytes count once, where they are.
+TEST_F(LayerFeedTest, WhatCameFromMemoryIsToldApart) {
+  disk_.in_memory_from = {{1, 0}, {2, 3}};
+  const Plan a = plan({1, 2, 1, 3}), b = plan({1, 3});
+  LayerFeed feed(*backend_, kLayers, clock_);
+  const auto va = feed.subscribe(a, 1), vb = feed.subscribe(b, 1);
+  ASSERT_TRUE(feed.start(2).is_ok());
+  for (uint32_t layer = 1; layer < kLayers; ++layer) {
+    auto first = va->acquire(layer);
+    ASSERT_TRUE(first.is_ok());
+    EXPECT_EQ((layer >= 3 ? 2 : 1) * layer_bytes_, (*first)->memory_bytes);
+    EXPECT_EQ(2 * kTokens, (*first)->memory_rows) << "both places of 1; 2 began on disk";
+    va->release(layer);
+    auto second = vb->acquire(layer);
+    ASSERT_TRUE(second.is_ok());
+    EXPECT_EQ(0u, (*second)->memory_bytes) << "the first prompt's";
+    EXPECT_EQ(kTokens, (*second)->memory_rows);
+    vb->release(layer);
+  }
+}
 
 TEST_F(LayerFeedTest, WhatPromptsShareIsReadOnceAndServesEveryPlace) {
   const Plan a = plan({1, 2, 1}), b = plan({3, 2}), c = plan({2, 1});

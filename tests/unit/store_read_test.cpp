@@ -25,46 +25,6 @@ StoreOptions with(ReadMode mode) {
   return options;
 }
 
-// Stages every layer with `depth` of them under way and compares the rows.
-Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint32_t depth) {
-  const ChunkShape& shape = source.meta().shape;
-  std::vector<AlignedBuffer> space;
-  for (uint32_t d = 0; d < depth; ++d) {
-    space.push_back(std::move(AlignedBuffer::allocate(source.stage_bytes() + 64).value()));
-    // What is not promised to the source must stay as it is.
-    std::memset(space.back().data(), 0x5c, space.back().bytes());
-  }
-  // Whatever ends this: no read goes on into space that is gone.
-  struct GiveUp {
-    ChunkSource& source;
-    ~GiveUp() { source.abandon(); }
-  };
-  const GiveUp give_up{source};
-  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
-  std::vector<RowRun> rows;
-  for (uint32_t l = 0; l < shape.n_layers + depth - 1; ++l) {
-    if (l < shape.n_layers) source.start_layer(l, space[l % depth].data());
-    if (l + 1 < depth) continue;
-    const uint32_t ready = l + 1 - depth;
-    std::byte* at = space[ready % depth].data();
-    BLEND_RETURN_IF_ERROR(source.finish_layer(ready, at, rows));
-    uint32_t next = 0;
-    for (const RowRun& run : rows) {
-      if (run.first != next || run.n == 0) return {BLEND_E_INTERNAL, "rows out of order"};
-      next += run.n;
-      if (std::memcmp(run.k, want.k(ready) + run.first * row_bytes, run.n * row_bytes) != 0 ||
-          std::memcmp(run.v, want.v(ready) + run.first * row_bytes, run.n * row_bytes) != 0) {
-        return {BLEND_E_INTERNAL, "wrong rows"};
-      }
-    }
-    if (next != shape.n_tokens) return {BLEND_E_INTERNAL, "rows are missing"};
-    for (int i = 0; i < 64; ++i) {
-      if (at[source.stage_bytes() + i] != std::byte{0x5c}) return {BLEND_E_INTERNAL, "overrun"};
-    }
-  }
-  return Status::ok();
-}
-
 class StoreRead : public testing::TestWithParam<ReadMode> {
  protected:
   // Null, and the test skipped, where this machine does not have it.
@@ -147,6 +107,59 @@ TEST_P(StoreRead, WhatIsStartedMayBeGivenUp) {
       source->abandon();  // before the space goes
     }
     EXPECT_OK(compare_staged(*source, *r, 2));
+  }
+}
+
+// Above every way of reading: what memory holds is served from there, the rest as before.
+TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
+  TempDir dir;
+  StoreOptions options = with(GetParam());
+  options.ram_bytes = 8 << 20;
+  auto opened = open_lmdb_store(dir.path(), options, {});
+  if (!opened.is_ok()) GTEST_SKIP() << opened.status().message();
+  const auto store = *opened;
+  for (const Codec codec : {Codec::none, Codec::zstd, Codec::int8}) {
+    const auto r = make_record(static_cast<uint32_t>(codec) + 1, {5, 600, 333, DType::f32, 37});
+    const ChunkShape& shape = r->meta.shape;
+    r->codec = codec;
+    for (size_t at = 0; at < r->data.bytes(); at += 4) {
+      r->data.data()[at + 3] &= std::byte{0xbf};  // finite numbers, for int8
+    }
+    EXPECT_OK(store->put(*r));
+    const auto snapshot = take(store->snapshot());
+    auto want = std::make_shared<ChunkRecord>();  // as the codec gives it back
+    want->meta = r->meta;
+    want->data = take(AlignedBuffer::allocate(shape.total_bytes()));
+    {
+      const auto plain = open_store(dir.path());
+      const auto before = take(plain->snapshot());
+      const auto source = take(before->open(r->meta.id));
+      for (uint32_t l = 0; l < shape.n_layers; ++l) EXPECT_OK(source->read_layer(l, want->k(l)));
+    }
+    const auto first = take(snapshot->open(r->meta.id));
+    EXPECT_OK(compare_staged(*first, *want, 3));
+    EXPECT_FALSE(first->from_memory());
+    const auto second = take(snapshot->open(r->meta.id));
+    EXPECT_OK(compare_staged(*second, *want, 3));
+    EXPECT_TRUE(second->from_memory());
+    EXPECT_OK(compare(*second, *want));
+    EXPECT_TRUE(second->from_memory());
+    // What is started stays, whatever leaves memory before it is finished.
+    const auto third = take(snapshot->open(r->meta.id));
+    const auto space = take(AlignedBuffer::allocate(third->stage_bytes()));
+    third->start_layer(2, space.data());
+    const auto large = make_record(99, {1, 600, 1600, DType::f32});
+    EXPECT_OK(store->put(*large));
+    EXPECT_OK(compare(*store, *large));
+    EXPECT_EQ(large->meta.shape.total_bytes(), store->stat()->ram_bytes);
+    std::vector<RowRun> rows;
+    EXPECT_OK(third->finish_layer(2, space.data(), rows));
+    EXPECT_TRUE(third->from_memory());
+    ASSERT_EQ(1u, rows.size());
+    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(2), shape.layer_bytes()));
+    third->start_layer(3, space.data());
+    third->abandon();
+    EXPECT_OK(compare_staged(*third, *want, 2));
   }
 }
 

@@ -60,6 +60,46 @@ inline Status compare(ChunkStore& store, const ChunkRecord& want) {
   return compare(*source, want);
 }
 
+// Stages every layer with `depth` of them under way and compares the rows.
+inline Status compare_staged(ChunkSource& source, const ChunkRecord& want, uint32_t depth) {
+  const ChunkShape& shape = source.meta().shape;
+  std::vector<AlignedBuffer> space;
+  for (uint32_t d = 0; d < depth; ++d) {
+    space.push_back(std::move(AlignedBuffer::allocate(source.stage_bytes() + 64).value()));
+    // What is not promised to the source must stay as it is.
+    std::memset(space.back().data(), 0x5c, space.back().bytes());
+  }
+  // Whatever ends this: no read goes on into space that is gone.
+  struct GiveUp {
+    ChunkSource& source;
+    ~GiveUp() { source.abandon(); }
+  };
+  const GiveUp give_up{source};
+  const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
+  std::vector<RowRun> rows;
+  for (uint32_t l = 0; l < shape.n_layers + depth - 1; ++l) {
+    if (l < shape.n_layers) source.start_layer(l, space[l % depth].data());
+    if (l + 1 < depth) continue;
+    const uint32_t ready = l + 1 - depth;
+    std::byte* at = space[ready % depth].data();
+    BLEND_RETURN_IF_ERROR(source.finish_layer(ready, at, rows));
+    uint32_t next = 0;
+    for (const RowRun& run : rows) {
+      if (run.first != next || run.n == 0) return {BLEND_E_INTERNAL, "rows out of order"};
+      next += run.n;
+      if (std::memcmp(run.k, want.k(ready) + run.first * row_bytes, run.n * row_bytes) != 0 ||
+          std::memcmp(run.v, want.v(ready) + run.first * row_bytes, run.n * row_bytes) != 0) {
+        return {BLEND_E_INTERNAL, "wrong rows"};
+      }
+    }
+    if (next != shape.n_tokens) return {BLEND_E_INTERNAL, "rows are missing"};
+    for (int i = 0; i < 64; ++i) {
+      if (at[source.stage_bytes() + i] != std::byte{0x5c}) return {BLEND_E_INTERNAL, "overrun"};
+    }
+  }
+  return Status::ok();
+}
+
 // The value of a Result that the test relies on.
 template <typename T>
 T take(Result<T> result) {
