@@ -1,7 +1,7 @@
 // How fast is the store? Codecs by core, cold reads and durable writes beside fio's.
 //
-//   bench_store --kv STORE            codecs over the chunks of a store that `blend precompute`
-//   made bench_store --dir DIR             reads and writes in DIR, and fio there in the same run
+//   bench_store --kv STORE   codecs, over the chunks of a store that `blend precompute` made
+//   bench_store --dir DIR    reads and writes in DIR, and fio there in the same run
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>

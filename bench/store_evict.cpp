@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "nlohmann/json.hpp"
+#include "bench/json_file.h"
+#include "bench/measure.h"
 #include "store/chunk_store.h"
 #include "store/manifest.h"
 #include "support/temp_dir.h"
@@ -26,6 +26,7 @@ using blend::AlignedBuffer;
 using blend::ChunkRecord;
 using blend::ChunkShape;
 using blend::DType;
+using blend::bench::must;
 using Clock = std::chrono::steady_clock;
 
 // Tokens, log-uniform: what documents give.
@@ -61,9 +62,7 @@ double quantile(std::vector<double> v, double q) {
   return v[std::min(v.size() - 1, static_cast<size_t>(q * static_cast<double>(v.size())))];
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   uint64_t live = 1000;
   uint64_t puts = 50'000;
   uint64_t window = 5'000;
@@ -91,12 +90,8 @@ int main(int argc, char** argv) {
   blend::test::TempDir temp;
   blend::StoreOptions options;
   options.quota_bytes = footprint / base.size() * live;
-  auto opened = blend::open_lmdb_store(dir.empty() ? temp.path() : dir, options, {});
-  if (!opened.is_ok()) {
-    std::fprintf(stderr, "%s\n", opened.status().message().c_str());
-    return 1;
-  }
-  blend::ChunkStore& store = **opened;
+  const auto opened = must(blend::open_lmdb_store(dir.empty() ? temp.path() : dir, options, {}));
+  blend::ChunkStore& store = *opened;
 
   std::mt19937_64 rng(2);
   std::vector<ChunkRecord> pool = make_pool(least, most);
@@ -115,11 +110,7 @@ int main(int argc, char** argv) {
     const auto begin = Clock::now();
     const blend::Status put = store.put(r);
     times.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
-    if (!put.is_ok()) {
-      std::fprintf(stderr, "put %llu: %s\n", static_cast<unsigned long long>(i),
-                   put.message().c_str());
-      return 1;
-    }
+    must(put);
     if ((i + 1) % window != 0) continue;
     const blend::StoreStat stat = store.stat().value();
     const Window w{i + 1, quantile(times, 0.5), quantile(times, 0.95), stat.file_bytes,
@@ -131,20 +122,29 @@ int main(int argc, char** argv) {
                 static_cast<double>(w.file_bytes) / (1 << 20));
     std::fflush(stdout);
   }
-  if (!json.empty()) {
-    nlohmann::json out = {{"quota_bytes", options.quota_bytes},
-                          {"mean_chunk_bytes", bytes / base.size()},
-                          {"least_tokens", least},
-                          {"most_tokens", most},
-                          {"windows", nlohmann::json::array()}};
-    for (const Window& w : windows) {
-      out["windows"].push_back({{"puts", w.puts},
-                                {"n_chunks", w.n_chunks},
-                                {"median_ms", w.median_ms},
-                                {"p95_ms", w.p95_ms},
-                                {"file_bytes", w.file_bytes}});
-    }
-    std::ofstream(json) << out.dump(2) << '\n';
+  nlohmann::json out = {{"quota_bytes", options.quota_bytes},
+                        {"mean_chunk_bytes", bytes / base.size()},
+                        {"least_tokens", least},
+                        {"most_tokens", most},
+                        {"windows", nlohmann::json::array()}};
+  for (const Window& w : windows) {
+    out["windows"].push_back({{"puts", w.puts},
+                              {"n_chunks", w.n_chunks},
+                              {"median_ms", w.median_ms},
+                              {"p95_ms", w.p95_ms},
+                              {"file_bytes", w.file_bytes}});
   }
+  blend::bench::write_json(json, out);
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_store_evict: %s\n", e.what());
+    return 1;
+  }
 }

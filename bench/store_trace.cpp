@@ -12,7 +12,6 @@
 #include <cstdio>
 #include <cstring>
 #include <deque>
-#include <fstream>
 #include <map>
 #include <memory>
 #include <queue>
@@ -21,7 +20,8 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "nlohmann/json.hpp"
+#include "bench/json_file.h"
+#include "bench/measure.h"
 #include "store/lmdb_store.h"
 #include "support/temp_dir.h"
 
@@ -30,6 +30,7 @@ namespace {
 using blend::AlignedBuffer;
 using blend::ChunkRecord;
 using blend::Sha256;
+using blend::bench::must;
 
 constexpr uint32_t kContext = 2048;  // longer conversations lose their oldest rows
 constexpr size_t kTokenBytes = 64;
@@ -106,8 +107,8 @@ Outcome run(const std::vector<Turn>& trace, const Settings& settings, const std:
   options.eviction = eviction;
   options.quota_bytes = disk_bytes;
   options.ram_bytes = ram_bytes;
-  auto opened = blend::open_lmdb_store(dir.path(), options, {});
-  auto& store = static_cast<blend::LmdbStore&>(**opened);
+  const auto opened = must(blend::open_lmdb_store(dir.path(), options, {}));
+  auto& store = static_cast<blend::LmdbStore&>(*opened);
   Outcome out{name, ram_bytes, disk_bytes, 0, 0, 0, 0, 0};
 
   double total = 0;
@@ -152,9 +153,7 @@ Outcome run(const std::vector<Turn>& trace, const Settings& settings, const std:
   return out;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int measure(int argc, char** argv) {
   Settings settings;
   std::vector<double> shares = {0.05, 0.1, 0.2, 0.4};
   std::string json;
@@ -216,16 +215,24 @@ int main(int argc, char** argv) {
                        {"mean_queue", o.mean_queue}});
     }
   }
-  if (!json.empty()) {
-    const nlohmann::json out = {{"sessions", settings.sessions},
-                                {"turns", trace.size()},
-                                {"arrivals_per_s", settings.arrivals_per_s},
-                                {"pause_s", settings.pause_s},
-                                {"load", settings.load},
-                                {"seed", settings.seed},
-                                {"kv_bytes", all},
-                                {"lines", lines}};
-    std::ofstream(json) << out.dump(2) << '\n';
-  }
+  blend::bench::write_json(json, {{"sessions", settings.sessions},
+                                  {"turns", trace.size()},
+                                  {"arrivals_per_s", settings.arrivals_per_s},
+                                  {"pause_s", settings.pause_s},
+                                  {"load", settings.load},
+                                  {"seed", settings.seed},
+                                  {"kv_bytes", all},
+                                  {"lines", lines}});
   return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return measure(argc, argv);
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench_store_trace: %s\n", e.what());
+    return 1;
+  }
 }
