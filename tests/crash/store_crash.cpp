@@ -270,7 +270,9 @@ class Parent {
   }
 
   bool judge(int round) {
-    auto opened = open_lmdb_store(dir_.path(), options(), {});
+    StoreOptions looking = options();
+    looking.eviction = Eviction::fifo;  // or what is compared below would be used last
+    auto opened = open_lmdb_store(dir_.path(), looking, {});
     if (!opened.is_ok()) {
       std::fprintf(stderr, "round %d: %s\n", round, opened.status().message().c_str());
       return false;

@@ -45,7 +45,11 @@
   X(uint64_t, quota_bytes)            \
   X(uint64_t, queue_bytes)            \
   X(uint32_t, codec)                  \
-  X(uint32_t, read_mode)
+  X(uint32_t, read_mode)              \
+  X(uint32_t, eviction)               \
+  X(uint64_t, ttl_s)                  \
+  X(uint64_t, tenant_quota_bytes)     \
+  X(uint64_t, ram_bytes)
 
 #define BLEND_CHUNK_INFO_FIELDS(X) \
   X(uint32_t, n_tokens)            \
@@ -56,7 +60,10 @@
   X(uint64_t, bytes)               \
   X(int64_t, created_unix_s)       \
   X(uint64_t, stored_bytes)        \
-  X(uint32_t, codec)
+  X(uint32_t, codec)               \
+  X(uint32_t, pinned)              \
+  X(int64_t, last_used_unix_s)     \
+  X(uint64_t, n_uses)
 
 #define BLEND_STORE_STAT_FIELDS(X) \
   X(uint32_t, read_mode)           \
@@ -70,7 +77,24 @@
   X(uint64_t, damaged)             \
   X(uint64_t, written)             \
   X(uint64_t, write_errors)        \
-  X(double, read_bytes_per_s)
+  X(double, read_bytes_per_s)      \
+  X(uint64_t, stored_bytes)        \
+  X(uint64_t, ram_hits)            \
+  X(uint64_t, pinned_chunks)       \
+  X(uint64_t, pinned_bytes)        \
+  X(uint64_t, total_ram_hits)      \
+  X(uint64_t, total_disk_hits)     \
+  X(uint64_t, total_misses)        \
+  X(uint64_t, evicted_chunks)      \
+  X(uint64_t, evicted_bytes)       \
+  X(uint64_t, expired_chunks)      \
+  X(int64_t, oldest_use_unix_s)    \
+  X(int64_t, newest_use_unix_s)    \
+  X(uint64_t, ram_bytes)           \
+  X(uint64_t, ram_budget_bytes)    \
+  X(uint64_t, ram_chunks)          \
+  X(uint64_t, prefetched_chunks)   \
+  X(uint64_t, queue_bytes)
 
 #define BLEND_CODEC_STAT_FIELDS(X) \
   X(uint32_t, codec)               \
@@ -78,7 +102,9 @@
   X(uint64_t, bytes)               \
   X(uint64_t, stored_bytes)
 
-#define BLEND_PRECOMPUTE_OPTIONS_FIELDS(X) X(uint32_t, codec)
+#define BLEND_PRECOMPUTE_OPTIONS_FIELDS(X) \
+  X(uint32_t, flags)                       \
+  X(uint32_t, codec)
 
 #define BLEND_FUSE_OPTIONS_FIELDS(X) \
   X(uint32_t, policy)                \
@@ -126,7 +152,9 @@
   X(uint64_t, other_ns)             \
   X(uint64_t, stall_ns)             \
   X(uint64_t, bytes_shared)         \
-  X(uint32_t, ring_depth)
+  X(uint32_t, ring_depth)           \
+  X(uint64_t, bytes_from_memory)    \
+  X(uint64_t, n_rows_from_memory)
 
 #define BLEND_LAYER_INFO_FIELDS(X) \
   X(uint32_t, layer)               \
@@ -142,7 +170,8 @@
   X(uint64_t, place_ns)            \
   X(uint64_t, select_ns)           \
   X(uint64_t, stall_ns)            \
-  X(uint64_t, bytes_shared)
+  X(uint64_t, bytes_shared)        \
+  X(uint64_t, bytes_from_memory)
 
 #define BLEND_SEGMENT_INFO_FIELDS(X) \
   X(uint32_t, kind)                  \
