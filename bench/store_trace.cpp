@@ -126,6 +126,7 @@ Outcome run(const std::vector<Turn>& trace, const Settings& settings, const std:
     queue_sum += static_cast<double>(waiting.size());
     if (hinted) {
       std::vector<Sha256> queue;
+      queue.reserve(waiting.size());
       for (const Turn& t : waiting) queue.push_back(id_of(t.session));
       (void)store.hint(queue);
       store.wait_for_reading_ahead();  // in the time that the turn before took

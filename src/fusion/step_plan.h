@@ -113,7 +113,7 @@ class StepPlan {
   std::shared_ptr<const RopeTable> rope_;
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   uint64_t correct_ns_ = 0;
-  uint64_t n_corrected_ = 0;            // rows
+  uint64_t n_corrected_ = 0;  // rows
   uint64_t n_rows_from_memory_ = 0;
   std::unique_ptr<StepPlacer> placer_;  // its thread ends first
 };

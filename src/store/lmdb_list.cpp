@@ -70,14 +70,13 @@ Status LmdbStore::repair(const Visit& fn, uint64_t* n_removed) {
   *n_removed = 0;
   BLEND_RETURN_IF_ERROR(check_writable());
   std::vector<std::pair<ChunkMeta, std::string>> damaged;
-  const Status listed =
-      for_each(true, [&](const ChunkMeta& meta, const std::string& problem) -> int32_t {
-        if (!problem.empty()) damaged.emplace_back(meta, problem);
-        return 0;
-      });
+  Status listed = for_each(true, [&](const ChunkMeta& meta, const std::string& problem) -> int32_t {
+    if (!problem.empty()) damaged.emplace_back(meta, problem);
+    return 0;
+  });
   if (!listed.is_ok() && listed.code() != BLEND_E_CORRUPT) return listed;
   for (const auto& [meta, problem] : damaged) {
-    const Status removed = remove(meta.id);
+    Status removed = remove(meta.id);
     if (!removed.is_ok() && removed.code() != BLEND_E_NOT_FOUND) return removed;
     ++*n_removed;
     if (const int32_t stop = fn(meta, problem); stop != 0) {

@@ -216,7 +216,7 @@ Result<std::shared_ptr<ChunkRecord>> read_chunk(FileReader& in, ChunkHead head) 
 Status read_chunks(ChunkStore& store, FileReader& in, uint64_t total, bool replace,
                    const Watch& watch, Transfer& done) {
   std::byte head[kHeadBytes];
-  const Status foreign{BLEND_E_FORMAT, "it is not a file of exported chunks"};
+  Status foreign{BLEND_E_FORMAT, "it is not a file of exported chunks"};
   if (in.left() < sizeof head) return foreign;
   BLEND_RETURN_IF_ERROR(in.read(head, sizeof head));
   if (std::memcmp(head, kMagic, sizeof kMagic) != 0) return foreign;

@@ -50,6 +50,7 @@ std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store) {
 std::vector<blendpp::ChunkId> resolve_ids(const std::vector<blendpp::ChunkId>& present,
                                           const std::vector<std::string>& digits) {
   std::vector<blendpp::ChunkId> ids;
+  ids.reserve(digits.size());
   for (const std::string& d : digits) ids.push_back(resolve(present, d));
   return ids;
 }

@@ -152,11 +152,11 @@ std::string summary_text(const FusionReport& report) {
         {"rows corrected", format("%llu not recomputed, their drift added; %s of the placing",
                                   n(info.n_rows_corrected), ms_text(info.correct_ns).c_str())});
   }
-  facts.add({"loaded", format("%s: %s from memory, with all of %llu rows; %s from disk",
-                              bytes_text(info.bytes_loaded).c_str(),
-                              bytes_text(info.bytes_from_memory).c_str(),
-                              n(info.n_rows_from_memory),
-                              bytes_text(info.bytes_loaded - info.bytes_from_memory).c_str())});
+  facts.add(
+      {"loaded", format("%s: %s from memory, with all of %llu rows; %s from disk",
+                        bytes_text(info.bytes_loaded).c_str(),
+                        bytes_text(info.bytes_from_memory).c_str(), n(info.n_rows_from_memory),
+                        bytes_text(info.bytes_loaded - info.bytes_from_memory).c_str())});
   std::string text = times.str() + '\n' + facts.str();
   if ((info.flags & BLEND_FUSION_UNCALIBRATED) != 0) {
     text += "The ratio is not calibrated for this model; --compare shows what it costs.\n";

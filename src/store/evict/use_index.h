@@ -57,7 +57,7 @@ class UseIndex {
   Status change_tenant(const TenantTag& tag, const UseRecord* gone, const UseRecord* come);
   Status set_places(const Sha256& id, const UseRecord& record, bool there);
   std::optional<MDB_val> get(MDB_dbi dbi, MDB_val key) const;
-  Status set(MDB_dbi dbi, MDB_val key, const std::string& value);
+  Status set(MDB_dbi dbi, MDB_val key, const std::string& bytes);
 
   const Txn* txn_;
 };
