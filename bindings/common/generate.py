@@ -86,6 +86,7 @@ def errors_go(package):
              f"package {package}", "",
              "// Sentinels for errors.Is: an *Error matches the one of its code.", "var ("]
     for _, value, name, _, text in error_table():
+        name = {"Io": "IO"}.get(name, name)
         lines += [f"\t// Err{name}: {text[0].lower()}{text[1:]}",
                   f'\tErr{name} error = &Error{{Code: {value}, Message: "{text}"}}']
     return "\n".join(lines + [")", ""])

@@ -1,0 +1,3 @@
+module libblend
+
+go 1.19
