@@ -1,0 +1,418 @@
+package blend_test
+
+import (
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"sort"
+	"strings"
+	"testing"
+	"time"
+
+	"libblend/blend"
+)
+
+func TestVersionAndBackend(t *testing.T) {
+	if got := blend.Version(); strings.Count(got, ".") != 2 {
+		t.Errorf("version %q", got)
+	}
+	if got := must(ctx.Backend())(t); got != "cpu" {
+		t.Errorf("backend %q", got)
+	}
+}
+
+func TestModelInfo(t *testing.T) {
+	info := must(model.Info())(t)
+	if info.Layers != 6 || info.DModel != 128 || info.Heads != 4 || info.KVHeads != 2 ||
+		info.HeadDim != 32 || info.DFF != 256 || info.Vocab != 1536 || info.ContextLength != 1024 {
+		t.Errorf("not the model of examples/models: %+v", info)
+	}
+	if !info.AddBOS || info.BOSToken != bos[0] || info.Architecture != "llama" ||
+		info.WeightDtype != "f16" || len(info.Fingerprint) != 64 || info.RoPETheta != 10000 ||
+		info.KVBytesPerToken != 6*2*2*32*4 || info.WeightBytes <= 0 {
+		t.Errorf("%+v", info)
+	}
+	short := must(blend.OpenModel(bg, ctx, modelPath, &blend.ModelOptions{MaxContext: 77}))(t)
+	defer short.Close()
+	if got := must(short.Info())(t).ContextLength; got != 77 {
+		t.Errorf("MaxContext 77 gave %d", got)
+	}
+}
+
+func TestTokenizeThereAndBack(t *testing.T) {
+	for _, text := range []string{"", "a", documents[0], "na\u00efve \u96ea \x00 z", "\xff\xfe"} {
+		ids := tokens(t, text)
+		if back := must(model.Detokenize(ids, 0))(t); back != text {
+			t.Errorf("%q came back as %q", text, back)
+		}
+	}
+	if with := must(model.Tokenize("a", blend.TokenizeBOS))(t); with[0] != bos[0] || len(with) < 2 {
+		t.Errorf("no BOS in %v", with)
+	}
+	// A slice of a longer array, and one with no memory.
+	ids := tokens(t, documents[0])
+	if part := must(model.Detokenize(ids[2:5:5], blend.TokenizeRaw))(t); part == "" {
+		t.Error("a part of a slice gave nothing")
+	}
+	if none := must(model.Detokenize(nil, 0))(t); none != "" {
+		t.Errorf("no tokens gave %q", none)
+	}
+}
+
+func TestPrecomputeAndFind(t *testing.T) {
+	ids := tokens(t, "A chunk that no other test stores.")
+	id, there, err := model.Find(store, ids, nil)
+	ok(t, err)
+	if there {
+		t.Fatal("found before it was stored")
+	}
+	told := 0
+	stored := must(model.Precompute(bg, store, ids, &blend.PrecomputeOptions{
+		Progress: func(done, total int64) error { told++; return nil }}))(t)
+	if stored.Existed || stored.ID != id || told == 0 {
+		t.Errorf("%+v, found as %s, progress %d times", stored, id, told)
+	}
+	if again := must(model.Precompute(bg, store, ids, nil))(t); !again.Existed || again.ID != id {
+		t.Errorf("the second time: %+v", again)
+	}
+	if _, there, err := model.Find(store, ids, nil); err != nil || !there {
+		t.Error("not found after it was stored", err)
+	}
+	for name, other := range map[string]*blend.PrecomputeOptions{
+		"tenant": {Tenant: "t"}, "prefix": {Prefix: bos}} {
+		if otherID, _, err := model.Find(store, ids, other); err != nil || otherID == id {
+			t.Errorf("%s is not part of the id", name)
+		}
+	}
+}
+
+func TestFuseAnswers(t *testing.T) {
+	f := fuse(t, &blend.FuseOptions{ReserveTokens: 16})
+	var first int32
+	ok(t, f.Logits(func(logits []float32) error {
+		if len(logits) != 1536 {
+			t.Errorf("%d logits", len(logits))
+		}
+		first = argmax(logits)
+		return nil
+	}))
+	before := must(f.Tokens())(t)
+	var ids []int32
+	var text strings.Builder
+	end := must(f.Generate(bg, &blend.GenerateOptions{MaxTokens: 16}, func(token blend.Token) error {
+		ids = append(ids, token.ID)
+		text.WriteString(token.Text)
+		return nil
+	}))(t)
+	if got := strings.TrimSpace(text.String()); got != answer {
+		t.Errorf("the answer is %q", got)
+	}
+	if ids[0] != first || end.Tokens != len(ids) || !end.ByStopToken {
+		t.Errorf("%+v, tokens %v, the logits said %d", end, ids, first)
+	}
+	if after := must(f.Tokens())(t); !reflect.DeepEqual(after, append(before, ids...)) {
+		t.Errorf("rows %v, after %v", before, after)
+	}
+}
+
+func TestAccountOfAFuse(t *testing.T) {
+	fuse(t, nil) // all chunks are stored
+	f := fuse(t, &blend.FuseOptions{Ratio: 0.25, Metric: blend.MetricK, CheckLayer: 2, Norm: blend.NormL1, Relative: true})
+	info := must(f.Info())(t)
+	p := prompt(t)
+	rows := 0
+	for _, s := range p {
+		rows += len(s.Tokens)
+	}
+	if info.Policy != blend.PolicyHKVD || info.Metric != blend.MetricK || info.CheckLayer != 2 ||
+		info.Norm != blend.NormL1 || info.Relative != true || info.Ratio != 0.25 || info.Rows != rows ||
+		info.Segments != len(p) || info.Hits == 0 || info.Misses != 0 || info.TTFT <= 0 ||
+		info.TTFT > time.Minute || info.Flags&blend.FusionUncalibrated == 0 || info.Layers != 6 {
+		t.Errorf("%+v", info)
+	}
+	selected := must(f.SelectedRows())(t)
+	if len(selected) != info.RowsSelected || len(selected) == 0 ||
+		!sort.SliceIsSorted(selected, func(i, j int) bool { return selected[i] < selected[j] }) {
+		t.Errorf("%d selected rows: %v", info.RowsSelected, selected)
+	}
+	inSegments := 0
+	for i := range p {
+		s := must(f.Segment(i))(t)
+		inSegments += s.RowsSelected
+		if s.Kind != p[i].Kind || s.Rows != len(p[i].Tokens) {
+			t.Errorf("segment %d: %+v", i, s)
+		}
+		if s.Kind == blend.SegmentChunk && (s.Source != blend.SourceStore || len(s.ID) != 64) {
+			t.Errorf("segment %d was not from the store: %+v", i, s)
+		}
+	}
+	if inSegments != len(selected) {
+		t.Errorf("the segments have %d selected rows of %d", inSegments, len(selected))
+	}
+	ok(t, f.Deviation(func(deviation []float32) error {
+		if len(deviation) != rows {
+			t.Errorf("%d deviations of %d rows", len(deviation), rows)
+		}
+		least := float32(math.Inf(1))
+		for _, row := range selected {
+			if deviation[row] < least {
+				least = deviation[row]
+			}
+		}
+		if least <= 0 {
+			t.Error("a row without deviation was selected")
+		}
+		return nil
+	}))
+	last := must(f.Layer(5))(t)
+	if last.Layer != 5 || last.ComputeEnd < last.ComputeBegin || last.RowsPlaced == 0 {
+		t.Errorf("%+v", last)
+	}
+}
+
+func TestPolicies(t *testing.T) {
+	n := must(fuse(t, nil).Info())(t).RowsReused
+	half := func(policy blend.Policy, more blend.FuseOptions) {
+		t.Helper()
+		more.Policy, more.Ratio = policy, 0.5
+		info := must(fuse(t, &more).Info())(t)
+		if info.Policy != policy || info.RowsSelected < n/2-2 || info.RowsSelected > n/2+2 {
+			t.Errorf("policy %d selected %d of %d", policy, info.RowsSelected, n)
+		}
+	}
+	half(blend.PolicyHKVD, blend.FuseOptions{})
+	half(blend.PolicyFirstK, blend.FuseOptions{})
+	half(blend.PolicyRandom, blend.FuseOptions{Seed: 3})
+	half(blend.PolicyQuestion, blend.FuseOptions{})
+	half(blend.PolicyUnion, blend.FuseOptions{Terms: []blend.Term{{blend.PolicyHKVD, 1}, {blend.PolicyFirstK, 1}}})
+	if info := must(fuse(t, &blend.FuseOptions{Ratio: blend.RatioNone}).Info())(t); info.RowsSelected != 0 || info.Ratio != 0 {
+		t.Errorf("RatioNone selected %d", info.RowsSelected)
+	}
+	if info := must(fuse(t, &blend.FuseOptions{Policy: blend.PolicyFull}).Info())(t); info.RowsReused != 0 {
+		t.Errorf("PolicyFull reused %d", info.RowsReused)
+	}
+	layers := must(model.FallingCheckLayers(0.3, 1, 3))(t)
+	if len(layers) != 3 || layers[0].Layer != 1 || layers[2].Ratio >= layers[0].Ratio {
+		t.Errorf("%v", layers)
+	}
+	if info := must(fuse(t, &blend.FuseOptions{CheckLayers: layers}).Info())(t); info.CheckLayers != 3 {
+		t.Errorf("%d check layers", info.CheckLayers)
+	}
+}
+
+func TestScoreChooses(t *testing.T) {
+	var wanted []uint32
+	f := fuse(t, &blend.FuseOptions{Policy: blend.PolicyCallback, Ratio: 0.2, Score: func(s *blend.Scoring) error {
+		if s.Layer != 1 || len(s.Rows) != len(s.Scores) || s.Deviation[3] != s.Scores[3] {
+			t.Errorf("%d rows at layer %d", len(s.Rows), s.Layer)
+		}
+		for i, row := range s.Rows {
+			s.Scores[i] = float32(row) // the last ones
+		}
+		wanted = append([]uint32{}, s.Rows...)
+		return nil
+	}})
+	selected := must(f.SelectedRows())(t)
+	if len(selected) == 0 || !reflect.DeepEqual(selected, wanted[len(wanted)-len(selected):]) {
+		t.Errorf("selected %v of %v", selected, wanted)
+	}
+}
+
+func TestDecodeReplaceErase(t *testing.T) {
+	f := fuse(t, &blend.FuseOptions{Policy: blend.PolicyFull, ReserveTokens: 8})
+	before := must(f.Tokens())(t)
+	more := tokens(t, answer)
+	ok(t, f.Decode(bg, more))
+	if after := must(f.Tokens())(t); !reflect.DeepEqual(after, append(before, more...)) {
+		t.Errorf("decoded %v: %v", more, after)
+	}
+	ok(t, f.Erase(bg, len(before), len(more)))
+	if after := must(f.Tokens())(t); !reflect.DeepEqual(after, before) {
+		t.Errorf("erased: %v", after)
+	}
+	ok(t, f.Replace(bg, 1, 2, []int32{7, 8, 9}))
+	want := append(append([]int32{before[0]}, 7, 8, 9), before[3:]...)
+	if after := must(f.Tokens())(t); !reflect.DeepEqual(after, want) {
+		t.Errorf("replaced: %v", after)
+	}
+	if info := must(f.Info())(t); info.Flags&blend.FusionEdited == 0 {
+		t.Error("the info does not say that it was edited")
+	}
+}
+
+func TestConversationSavedAndRestored(t *testing.T) {
+	f := fuse(t, &blend.FuseOptions{ReserveTokens: 64})
+	generated(t, f, nil)
+	next := blend.Prompt{blend.Chunk(tokens(t, documents[3])), blend.Question(tokens(t, "Question: What is guarded?\nAnswer:"))}
+	ok(t, f.Extend(bg, store, next, &blend.FuseOptions{ReserveTokens: 32}))
+	id := must(f.Save(bg, store, "tenant"))(t)
+	want, _ := generated(t, f, &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true})
+	ok(t, store.Flush())
+	restored := must(model.Restore(bg, store, id, 16))(t)
+	defer restored.Close()
+	if got, _ := generated(t, restored, &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true}); got != want {
+		t.Errorf("restored it says %q, before %q", got, want)
+	}
+	if info := must(restored.Info())(t); info.Flags&blend.FusionRestored == 0 {
+		t.Error("the info does not say that it was restored")
+	}
+}
+
+func TestGenerateOptions(t *testing.T) {
+	f := func() *blend.Fusion { return fuse(t, &blend.FuseOptions{ReserveTokens: 12}) }
+	var first int32
+	fused := f()
+	_, end := generated(t, fused, &blend.GenerateOptions{MaxTokens: 2, IgnoreEOS: true})
+	if end != (blend.Generation{Tokens: 2}) {
+		t.Errorf("MaxTokens 2: %+v", end)
+	}
+	all := must(fused.Tokens())(t)
+	first = all[len(all)-2]
+	if _, end = generated(t, f(), &blend.GenerateOptions{StopTokens: []int32{first}}); end != (blend.Generation{ByStopToken: true}) {
+		t.Errorf("a stop token as the first: %+v", end)
+	}
+	hot := blend.GenerateOptions{MaxTokens: 12, Temperature: 3, TopP: 0.99, TopK: 400, IgnoreEOS: true, Seed: 5}
+	one, _ := generated(t, f(), &hot)
+	if two, _ := generated(t, f(), &hot); two != one {
+		t.Errorf("one seed gave %q and %q", one, two)
+	}
+	hot.Seed = 6
+	if two, _ := generated(t, f(), &hot); two == one {
+		t.Errorf("two seeds gave %q", one)
+	}
+}
+
+func TestBatch(t *testing.T) {
+	good := prompt(t)
+	results := must(model.FuseBatch(bg, store, []blend.Request{
+		{Prompt: good}, {Prompt: blend.Prompt{}}, {Prompt: good, Options: &blend.FuseOptions{Ratio: 0.3}}}))(t)
+	if len(results) != 3 || results[0].Err != nil || results[2].Err != nil || results[1].Fusion != nil {
+		t.Fatalf("%+v", results)
+	}
+	wantError(t, results[1].Err, blend.ErrInvalidArgument)
+	if got, _ := generated(t, results[0].Fusion, nil); got != answer {
+		t.Errorf("%q", got)
+	}
+	ok(t, results[0].Fusion.Close())
+	if info := must(results[2].Fusion.Info())(t); info.Ratio != 0.3 {
+		t.Errorf("ratio %v", info.Ratio)
+	}
+	ok(t, results[2].Fusion.Close())
+	if none := must(model.FuseBatch(bg, store, nil))(t); len(none) != 0 {
+		t.Errorf("no requests gave %d results", len(none))
+	}
+}
+
+func TestStore(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "s")
+	s := must(blend.OpenStore(ctx, folder, &blend.StoreOptions{QuotaBytes: 1 << 30, Codec: blend.CodecZstd, KVDtype: blend.KVF32}))(t)
+	stored := must(model.Precompute(bg, s, tokens(t, documents[0]), nil))(t)
+	plain := must(model.Precompute(bg, s, tokens(t, documents[1]), &blend.PrecomputeOptions{Codec: blend.CodecNone}))(t)
+	list := must(s.List(true))(t)
+	if len(list) != 2 {
+		t.Fatalf("%d chunks", len(list))
+	}
+	for _, c := range list {
+		codec := map[blend.ChunkID]blend.Codec{stored.ID: blend.CodecZstd, plain.ID: blend.CodecNone}[c.ID]
+		if c.Codec != codec || c.KVDtype != blend.KVF32 || c.Problem != "" || c.Layers != 6 || c.KVDim != 64 ||
+			c.Bytes != int64(c.Tokens)*6*2*64*4 || time.Since(c.Created) > time.Hour {
+			t.Errorf("%+v", c)
+		}
+	}
+	if stat := must(s.CodecStat(blend.CodecZstd))(t); stat.Chunks != 1 || stat.StoredBytes >= stat.Bytes {
+		t.Errorf("%+v", stat)
+	}
+	ok(t, s.Remove(plain.ID))
+	f := must(model.Fuse(bg, s, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, nil))(t)
+	ok(t, f.Close())
+	if stat := must(s.Stat())(t); stat.Chunks != 1 || stat.Hits != 1 || stat.QuotaBytes != 1<<30 || stat.Written != 2 {
+		t.Errorf("%+v", stat)
+	}
+	ok(t, s.Flush())
+	ok(t, s.Close())
+	if _, err := os.Stat(folder); err != nil {
+		t.Error(err)
+	}
+}
+
+func samples(t *testing.T) []blend.Prompt {
+	var list []blend.Prompt
+	for i := 0; i < 4; i++ {
+		list = append(list, blend.Prompt{blend.Prefix(bos), blend.Chunk(tokens(t, documents[i])),
+			blend.Chunk(tokens(t, documents[i+1])), blend.Question(tokens(t, "Question: Who works?\nAnswer:"))})
+	}
+	return list
+}
+
+func TestCalibrateAndVerify(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "profile")
+	var lines []blend.Measurement
+	trusted := must(model.Calibrate(bg, samples(t), path, &blend.CalibrateOptions{
+		ChunkPrefixes: [][]int32{bos}, Ratios: []float64{0.2, 1}, ScoreTokens: 4, Metrics: []blend.Metric{blend.MetricKV},
+		OnMeasurement: func(m blend.Measurement) error { lines = append(lines, m); return nil }}))(t)
+	profile := must(model.OpenProfile(path))(t)
+	defer profile.Close()
+	info := must(profile.Info())(t)
+	if info.Trusted != trusted || info.Measurements != len(lines) || len(lines) == 0 || info.Metric != blend.MetricKV {
+		t.Errorf("%v, %d lines, %+v", trusted, len(lines), info)
+	}
+	for i := range lines {
+		if got := must(profile.Measurement(i))(t); !reflect.DeepEqual(got, lines[i]) {
+			t.Errorf("line %d: %+v, told %+v", i, got, lines[i])
+		}
+	}
+	if prefix := must(profile.ChunkPrefix())(t); !reflect.DeepEqual(prefix, bos) {
+		t.Errorf("chunk prefix %v", prefix)
+	}
+	options := blend.FuseOptions{ReserveTokens: 8}
+	ok(t, profile.Apply(&options))
+	if options.Ratio != info.Ratio || options.Metric != blend.MetricKV || options.Profile != profile ||
+		options.ReserveTokens != 8 || !reflect.DeepEqual(options.ChunkPrefix, bos) {
+		t.Errorf("%+v", options)
+	}
+	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUncalibrated != 0 {
+		t.Error("the profile was not used")
+	}
+	verdict := must(model.Verify(bg, profile, samples(t), &blend.VerifyOptions{ScoreTokens: 2, Ratios: []float64{1}, MaxKL: 100, MinTop1: 1e-9}))(t)
+	if !verdict.Trusted || verdict.Ratio != info.Ratio {
+		t.Errorf("%+v", verdict)
+	}
+	if info.DriftInputs != 0 {
+		if k, v, err := profile.Drift(4); err != nil || k > 1 || v > 1 {
+			t.Errorf("drift %v %v %v", k, v, err)
+		}
+	}
+}
+
+func TestMachine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "machine")
+	machine := must(model.OpenMachine(bg, path, &blend.MachineOptions{MaxTokens: 64}))(t)
+	defer machine.Close()
+	info := must(machine.Info())(t)
+	if info.Kept || info.Points == 0 || info.CPU == "" || time.Since(info.Measured) > time.Hour {
+		t.Errorf("%+v", info)
+	}
+	n, took, err := machine.Point(0)
+	if err != nil || n <= 0 || took <= 0 {
+		t.Errorf("%d tokens in %v: %v", n, took, err)
+	}
+	whole := must(machine.RecomputeTime(1000, 1))(t)
+	if half := must(machine.RecomputeTime(1000, 0.5))(t); half <= 0 || half >= whole {
+		t.Errorf("half takes %v, the whole %v", half, whole)
+	}
+	again := must(model.OpenMachine(bg, path, nil))(t)
+	if !must(again.Info())(t).Kept {
+		t.Error("the file was not used")
+	}
+	ok(t, again.Close())
+	advices := must(machine.Advise([]blend.Device{{1e12, 5}, {1e3, 1}}, nil))(t)
+	if len(advices) != 2 || advices[0].Flags&blend.AdviceNoDelay == 0 || advices[1].Flags&blend.AdviceSlowerThanPrefill == 0 ||
+		advices[0].LoadTime >= advices[1].LoadTime {
+		t.Errorf("%+v", advices)
+	}
+	fuse(t, &blend.FuseOptions{Ratio: blend.RatioAuto})
+	if info := must(fuse(t, &blend.FuseOptions{Ratio: blend.RatioAuto, Machine: machine}).Info())(t); info.Flags&blend.FusionRatioChosen == 0 {
+		t.Errorf("the controller chose nothing: %+v", info)
+	}
+}

@@ -1,0 +1,184 @@
+package blend
+
+import (
+	"context"
+	"runtime/debug"
+	"unsafe"
+
+	"libblend/internal/raw"
+)
+
+// call is one call of the library: what it reports to, what cancels it, who is told. It belongs to
+// one goroutine.
+type call struct {
+	ctx      context.Context
+	out      raw.Outcome
+	cancel   raw.Cancel
+	director raw.Listener // nil: no callbacks
+	listener *listener
+	stop     chan struct{} // nil: nobody watches ctx
+	stopped  chan struct{}
+}
+
+// begin prepares a call. ctx may be nil for one that cannot be cancelled. end must follow.
+func begin(ctx context.Context, l *listener) (*call, error) {
+	c := &call{ctx: ctx, listener: l}
+	if ctx != nil {
+		if err := ctx.Err(); err != nil {
+			return nil, &Error{Code: errCancelled, Message: "the context was done before the call", cause: err}
+		}
+	}
+	c.out = raw.NewOutcome()
+	c.cancel = raw.NewCancel()
+	if l != nil {
+		c.director = raw.NewDirectorListener(l)
+	}
+	if ctx != nil && ctx.Done() != nil {
+		c.stop = make(chan struct{})
+		c.stopped = make(chan struct{})
+		go c.watch()
+	}
+	return c, nil
+}
+
+func (c *call) watch() {
+	defer close(c.stopped)
+	select {
+	case <-c.ctx.Done():
+		c.cancel.Request()
+	case <-c.stop:
+	}
+}
+
+// set puts what the call is cancelled by, and who is told, into options of a long call.
+func (c *call) set(options interface {
+	Set_cancel(raw.Cancel)
+	Set_listener(raw.Listener)
+}) {
+	options.Set_cancel(c.cancel)
+	if c.director != nil {
+		options.Set_listener(c.director)
+	}
+}
+
+// failure is what the last use of the Outcome came to.
+func (c *call) failure() error {
+	code := Code(c.out.Code())
+	if code >= 0 {
+		return nil
+	}
+	if code == errCallback && c.listener != nil && c.listener.err != nil {
+		return c.listener.err
+	}
+	err := &Error{Code: code, Detail: c.out.Detail(), Message: c.out.Message()}
+	err.cause = cause(code, err.Detail)
+	if code == errCancelled && c.ctx != nil {
+		err.cause = c.ctx.Err()
+	}
+	return err
+}
+
+// end frees what the call held and gives its failure.
+func (c *call) end() error {
+	err := c.failure()
+	c.free()
+	return err
+}
+
+func (c *call) free() {
+	if c.stop != nil {
+		close(c.stop)
+		<-c.stopped
+	}
+	if c.director != nil {
+		raw.DeleteDirectorListener(c.director)
+	}
+	raw.DeleteCancel(c.cancel)
+	raw.DeleteOutcome(c.out)
+}
+
+// simple makes a call that cannot be cancelled.
+func simple(use func(out raw.Outcome)) error {
+	c, err := begin(nil, nil)
+	if err != nil {
+		return err
+	}
+	use(c.out)
+	return c.end()
+}
+
+// listener is what SWIG's director calls. No panic leaves it: C++ is below.
+type listener struct {
+	progress    func(done, total int64) error
+	score       func(*Scoring) error
+	measurement func(Measurement) error
+	err         error // of the callback that stopped the call
+}
+
+// listen gives nil if there is nobody to tell.
+func listen(l listener) *listener {
+	if l.progress == nil && l.score == nil && l.measurement == nil {
+		return nil
+	}
+	return &l
+}
+
+// guarded runs a callback and says whether the call is to go on.
+func (l *listener) guarded(callback func() error) bool {
+	l.err = recovered(callback)
+	return l.err == nil
+}
+
+func recovered(callback func() error) (err error) {
+	panicked := true
+	defer func() {
+		if panicked {
+			err = &PanicError{Value: recover(), Stack: debug.Stack()}
+		}
+	}()
+	err = callback()
+	panicked = false
+	return err
+}
+
+// Progress is of SWIG's director.
+func (l *listener) Progress(done, total uint64) bool {
+	if l.progress == nil {
+		return true
+	}
+	return l.guarded(func() error { return l.progress(int64(done), int64(total)) })
+}
+
+// Score is of SWIG's director.
+func (l *listener) Score(r raw.Scoring) bool {
+	if l.score == nil {
+		return l.guarded(func() error { return invalid("PolicyCallback needs FuseOptions.Score") })
+	}
+	n := int(r.Size())
+	s := Scoring{
+		Layer:     int(r.Layer()),
+		Rows:      unsafe.Slice((*uint32)(r.Rows()), n),
+		Deviation: unsafe.Slice((*float32)(r.Deviation()), n),
+		Scores:    unsafe.Slice((*float32)(r.Scores()), n),
+	}
+	return l.guarded(func() error { return l.score(&s) })
+}
+
+// Measurement is of SWIG's director.
+func (l *listener) Measurement(r raw.Measurement) bool {
+	if l.measurement == nil {
+		return true
+	}
+	line := makeMeasurement(r)
+	return l.guarded(func() error { return l.measurement(line) })
+}
+
+// Scoring is what a FuseOptions.Score is given: the candidate rows at a check layer, all slices of
+// one length and valid during the call only. The rows with the largest Scores go on; Scores begins
+// as a copy of Deviation, and is the only one to be written.
+type Scoring struct {
+	Layer     int
+	Rows      []uint32 // places in the prompt, ascending
+	Deviation []float32
+	Scores    []float32
+}

@@ -1,0 +1,44 @@
+// Package blend keeps the KV caches of text chunks in a store and fuses the caches of any chunks, in
+// any order, into one prompt's cache, recomputing only the rows whose K and V deviate most
+// (CacheBlend, Yao et al., EuroSys '25). A prompt made of retrieved chunks gets its first token
+// several times sooner than by full prefill.
+//
+//	ctx      -> Context    the compute threads; one a process is usual
+//	Context  -> Model      weights and tokenizer; immutable
+//	Context  -> Store      a directory of chunks, which processes may share
+//	Model.Precompute       a chunk into the store, once
+//	Model.Fuse             a Prompt into a Fusion
+//	Fusion.Generate        the text that follows, a token at a time
+//
+// # Errors
+//
+// Every failure of the library is an *Error with a code and a sentence; errors.Is finds the
+// sentinels (ErrNotFound and its like). An error that a callback returned comes back as it is, a
+// panic of one as a *PanicError. Calls that were cancelled by their context.Context match both
+// ErrCancelled and the context's error.
+//
+// # Lifetime
+//
+// Close frees what an object holds and may be called in any order, by any goroutine, twice; calls
+// that run are finished first, later ones give ErrClosed. What is forgotten is closed by a finalizer,
+// some time: the memory of a model is not the garbage collector's, which does not see how much it
+// is. Close what is large.
+//
+// # Goroutines
+//
+// Every method of every type may be called by any goroutine at any time. A Fusion is one
+// conversation: methods that change it (Generate, Decode, Extend, Replace, Erase) do not wait for
+// each other, one that comes while another runs gives ErrInUse. Concurrent calls on one Context
+// share its threads fairly.
+//
+// # Slices
+//
+// Tokens are []int32. They are read during the call and not kept. Methods that take a func and give
+// it a slice (Logits, Deviation) lend the library's memory for the time of the call: copy what is to
+// be kept, and do not write to it.
+//
+// # Callbacks
+//
+// They run on the calling goroutine. They must not call runtime.Goexit (testing.T.FailNow does):
+// the frames of C++ below them would never be left.
+package blend

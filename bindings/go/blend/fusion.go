@@ -1,0 +1,234 @@
+package blend
+
+import (
+	"context"
+	"runtime"
+
+	"libblend/internal/raw"
+)
+
+// Fusion is one prompt's fused KV cache and the logits of its last row. Methods that change it give
+// ErrInUse while another call runs on it, its own callbacks' included, and ErrViewHeld while a
+// callback of Logits or Deviation looks at it. See the package's notes on goroutines and lifetime.
+type Fusion struct {
+	raw raw.Fusion
+}
+
+func newFusion(r raw.Fusion) *Fusion {
+	f := &Fusion{raw: r}
+	runtime.SetFinalizer(f, func(f *Fusion) { raw.DeleteFusion(f.raw) })
+	return f
+}
+
+// Fuse makes one KV cache of the prompt's segments and computes the logits of its last row. s may be
+// nil with PolicyFull or MissCompute, options may be nil. Errors: ErrInvalidArgument (names the
+// segment), ErrContextLength, ErrNotFound, ErrMismatch (a chunk of another model), ErrIO, ErrNumeric,
+// ErrOutOfMemory, ErrCancelled.
+func (m *Model) Fuse(ctx context.Context, s *Store, p Prompt, options *FuseOptions) (*Fusion, error) {
+	if m == nil || m.raw == nil {
+		return nil, closed("model")
+	}
+	defer runtime.KeepAlive(m)
+	var made raw.Fusion
+	err := fusing(ctx, s, p, options, func(s raw.Store, p raw.Prompt, o raw.FuseOptions, out raw.Outcome) {
+		made = raw.FusionFuse(m.raw, s, p, o, out)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return newFusion(made), nil
+}
+
+// fusing makes the arguments of a fuse, and frees them.
+func fusing(ctx context.Context, s *Store, p Prompt, options *FuseOptions,
+	use func(raw.Store, raw.Prompt, raw.FuseOptions, raw.Outcome)) error {
+	store, done, err := s.use()
+	if err != nil {
+		return err
+	}
+	defer done()
+	prompt, err := p.make()
+	if err != nil {
+		return err
+	}
+	defer raw.DeletePrompt(prompt)
+	o, l, err := options.make()
+	if err != nil {
+		return err
+	}
+	defer raw.DeleteFuseOptions(o)
+	c, err := begin(ctx, l)
+	if err != nil {
+		return err
+	}
+	c.set(o)
+	use(store, prompt, o, c.out)
+	return c.end()
+}
+
+// Restore brings a saved fusion back, with reserve rows kept free behind it. Errors: ErrNotFound,
+// ErrMismatch (another model's), ErrCorrupt (fuse the tokens anew), ErrContextLength, ErrIO,
+// ErrOutOfMemory, ErrCancelled.
+func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, reserve int) (*Fusion, error) {
+	if m == nil || m.raw == nil {
+		return nil, closed("model")
+	}
+	if s == nil || s.raw == nil {
+		return nil, closed("store")
+	}
+	defer runtime.KeepAlive(m)
+	defer runtime.KeepAlive(s)
+	c, err := begin(ctx, nil)
+	if err != nil {
+		return nil, err
+	}
+	made := raw.FusionRestore(m.raw, s.raw, string(id), count(reserve), c.cancel, c.out)
+	if err := c.end(); err != nil {
+		return nil, err
+	}
+	return newFusion(made), nil
+}
+
+// call makes a call of an open fusion; a nil ctx: one that cannot be cancelled.
+func (f *Fusion) call(ctx context.Context, use func(r raw.Fusion, c *call)) error {
+	if f == nil || f.raw == nil {
+		return closed("fusion")
+	}
+	defer runtime.KeepAlive(f)
+	c, err := begin(ctx, nil)
+	if err != nil {
+		return err
+	}
+	use(f.raw, c)
+	return c.end()
+}
+
+// Extend fuses the segments of a next turn behind the rows there are. There is no Prefix among them.
+// On failure the fusion is as before. Errors: as Fuse.
+func (f *Fusion) Extend(ctx context.Context, s *Store, p Prompt, options *FuseOptions) error {
+	if f == nil || f.raw == nil {
+		return closed("fusion")
+	}
+	defer runtime.KeepAlive(f)
+	return fusing(ctx, s, p, options, func(s raw.Store, p raw.Prompt, o raw.FuseOptions, out raw.Outcome) {
+		f.raw.Extend(s, p, o, out)
+	})
+}
+
+// Save keeps the fusion in the store, until Model.Restore. Writing goes on in the background:
+// Store.Flush waits for it. Errors: ErrReadOnly, ErrNumeric, ErrOutOfMemory, ErrCancelled.
+func (f *Fusion) Save(ctx context.Context, s *Store, tenant string) (id ChunkID, err error) {
+	if s == nil || s.raw == nil {
+		return "", closed("store")
+	}
+	defer runtime.KeepAlive(s)
+	err = f.call(ctx, func(r raw.Fusion, c *call) {
+		id = ChunkID(r.Save(s.raw, tenant, c.cancel, c.out))
+	})
+	return id, err
+}
+
+// Info gives the account of the fuse.
+func (f *Fusion) Info() (info FusionInfo, err error) {
+	err = f.call(nil, func(r raw.Fusion, c *call) {
+		made := r.Info(c.out)
+		defer raw.DeleteFusionInfo(made)
+		info = makeFusionInfo(made)
+	})
+	return info, err
+}
+
+// Layer gives the account of one layer of FusionInfo.Layers.
+func (f *Fusion) Layer(layer int) (info LayerInfo, err error) {
+	err = f.call(nil, func(r raw.Fusion, c *call) {
+		made := r.Layer(count(layer), c.out)
+		defer raw.DeleteLayerInfo(made)
+		info = makeLayerInfo(made)
+	})
+	return info, err
+}
+
+// Segment gives what became of one segment of FusionInfo.Segments.
+func (f *Fusion) Segment(segment int) (info SegmentInfo, err error) {
+	err = f.call(nil, func(r raw.Fusion, c *call) {
+		made := r.Segment(int64(segment), c.out)
+		defer raw.DeleteSegmentInfo(made)
+		info = makeSegmentInfo(made)
+	})
+	return info, err
+}
+
+// Tokens gives the tokens of all rows there are now, the prompt's and those appended since.
+func (f *Fusion) Tokens() (tokens []int32, err error) {
+	err = f.call(nil, func(r raw.Fusion, c *call) { tokens = taken[int32](r.Tokens(c.out)) })
+	return tokens, err
+}
+
+// SelectedRows gives the rows that the policy recomputed, ascending.
+func (f *Fusion) SelectedRows() (rows []uint32, err error) {
+	err = f.call(nil, func(r raw.Fusion, c *call) { rows = taken[uint32](r.Selected(c.out)) })
+	return rows, err
+}
+
+// Logits lends look the logits of the last row, one for each of the model's vocabulary. They are the
+// library's memory: not to be written, nor kept. The error is look's.
+func (f *Fusion) Logits(look func(logits []float32) error) error {
+	return f.look(look, func(r raw.Fusion, out raw.Outcome) raw.View { return r.Logits(out) })
+}
+
+// Deviation lends look the deviation of every prompt row at the first check layer, 0 where it was
+// not measured, as Logits does.
+func (f *Fusion) Deviation(look func(deviation []float32) error) error {
+	return f.look(look, func(r raw.Fusion, out raw.Outcome) raw.View { return r.Deviation(out) })
+}
+
+func (f *Fusion) look(look func([]float32) error, lend func(raw.Fusion, raw.Outcome) raw.View) error {
+	var view raw.View
+	err := f.call(nil, func(r raw.Fusion, c *call) { view = lend(r, c.out) })
+	if view == nil {
+		return err
+	}
+	defer raw.DeleteView(view)
+	if err != nil {
+		return err
+	}
+	return recovered(func() error { return look(lent[float32](view)) })
+}
+
+// Decode appends tokens and computes the logits of the last of them. A call that failed or was
+// cancelled leaves the fusion as it was. Errors: ErrInvalidArgument, ErrContextLength (more rows than
+// were reserved), ErrNumeric, ErrCancelled.
+func (f *Fusion) Decode(ctx context.Context, tokens []int32) error {
+	return f.call(ctx, func(r raw.Fusion, c *call) { r.Decode(tokens, c.cancel, c.out) })
+}
+
+// Replace puts tokens in the place of n rows from first on. New rows are computed; the rows behind
+// keep their V and turn their K: docs/quality.md says what that costs. A call that failed leaves
+// the fusion as it was. Errors: ErrInvalidArgument, ErrContextLength, ErrNumeric, ErrOutOfMemory,
+// ErrCancelled.
+func (f *Fusion) Replace(ctx context.Context, first, n int, tokens []int32) error {
+	if first < 0 || n < 0 {
+		return invalid("rows %d to %d are none of the fusion's", first, first+n)
+	}
+	return f.call(ctx, func(r raw.Fusion, c *call) {
+		r.Replace(uint64(first), uint64(n), tokens, c.cancel, c.out)
+	})
+}
+
+// Erase is Replace without tokens.
+func (f *Fusion) Erase(ctx context.Context, first, n int) error {
+	if first < 0 || n < 0 {
+		return invalid("rows %d to %d are none of the fusion's", first, first+n)
+	}
+	return f.call(ctx, func(r raw.Fusion, c *call) { r.Erase(uint64(first), uint64(n), c.cancel, c.out) })
+}
+
+// Close frees the fusion's memory, or lets a call that runs do it.
+func (f *Fusion) Close() error {
+	if f == nil || f.raw == nil {
+		return nil
+	}
+	defer runtime.KeepAlive(f)
+	f.raw.Close()
+	return nil
+}

@@ -1,0 +1,155 @@
+package blend
+
+import (
+	"context"
+	"runtime"
+	"time"
+
+	"libblend/internal/raw"
+)
+
+// Machine tells how fast this machine prefills a model. See the package's notes on goroutines and
+// lifetime.
+type Machine struct {
+	raw raw.Machine
+}
+
+// MachineOptions are options of OpenMachine. The zero value has the defaults.
+type MachineOptions struct {
+	Measure   bool // anew, whatever the file holds
+	MaxTokens int  // longest prefill that is timed; 0: 1024
+	// Progress is told the prefills done; an error stops the call, which gives it back.
+	Progress func(done, total int64) error
+}
+
+// OpenMachine takes the measurement that the file path holds, if it is of this CPU, number of threads
+// and model; otherwise it measures, best on an idle machine, and writes the file. path "": nothing is
+// kept. options may be nil. Errors: ErrInvalidArgument, ErrIO, ErrOutOfMemory, ErrCancelled.
+func (m *Model) OpenMachine(ctx context.Context, path string, options *MachineOptions) (*Machine, error) {
+	if m == nil || m.raw == nil {
+		return nil, closed("model")
+	}
+	defer runtime.KeepAlive(m)
+	var o MachineOptions
+	if options != nil {
+		o = *options
+	}
+	c, err := begin(ctx, listen(listener{progress: o.Progress}))
+	if err != nil {
+		return nil, err
+	}
+	r := raw.NewMachineOptions()
+	defer raw.DeleteMachineOptions(r)
+	r.SetFlags(flag(o.Measure)) // BLEND_MACHINE_MEASURE
+	if o.MaxTokens != 0 {
+		r.SetMax_tokens(bytesOf(int64(o.MaxTokens)))
+	}
+	c.set(r)
+	opened := raw.MachineOpen(m.raw, path, r, c.out)
+	if err := c.end(); err != nil {
+		return nil, err
+	}
+	machine := &Machine{raw: opened}
+	runtime.SetFinalizer(machine, func(m *Machine) { raw.DeleteMachine(m.raw) })
+	return machine, nil
+}
+
+func (m *Machine) call(use func(r raw.Machine, out raw.Outcome)) error {
+	if m == nil || m.raw == nil {
+		return closed("machine")
+	}
+	defer runtime.KeepAlive(m)
+	return simple(func(out raw.Outcome) { use(m.raw, out) })
+}
+
+// Info describes the measurement.
+func (m *Machine) Info() (info MachineInfo, err error) {
+	err = m.call(func(r raw.Machine, out raw.Outcome) {
+		made := r.Info(out)
+		defer raw.DeleteMachineInfo(made)
+		info = makeMachineInfo(made)
+	})
+	return info, err
+}
+
+// Point gives one measured length of MachineInfo.Points, ascending, and how long its prefill took.
+func (m *Machine) Point(index int) (tokens int, prefill time.Duration, err error) {
+	err = m.call(func(r raw.Machine, out raw.Outcome) {
+		point := r.Point(bytesOf(int64(index)), out)
+		defer raw.DeleteMachinePoint(point)
+		tokens, prefill = int(point.GetN_tokens()), time.Duration(point.GetPrefill_ns())
+	})
+	return tokens, prefill, err
+}
+
+// RecomputeTime estimates how long recomputing a share of a prompt's rows takes; a ratio of 1 is the
+// whole prefill.
+func (m *Machine) RecomputeTime(tokens int, ratio float64) (estimate time.Duration, err error) {
+	err = m.call(func(r raw.Machine, out raw.Outcome) {
+		estimate = time.Duration(r.Recompute_ns(bytesOf(int64(tokens)), ratio, out))
+	})
+	return estimate, err
+}
+
+// Device is a place where chunks could be stored.
+type Device struct {
+	BytesPerSecond float64 // of reading
+	CostPerGBHour  float64 // of 1e9 bytes, in any currency
+}
+
+// AdviseOptions are options of Advise. The zero value has the defaults.
+type AdviseOptions struct {
+	CheckLayer int     // layers before it are not loaded; 0: 1; less than 0: none, as in the paper
+	Tokens     int     // of the prompt's chunks; 0: 4096
+	Ratio      float64 // 0: 0.15; RatioNone
+	KVDtype    KVDtype // of the store
+}
+
+// Advise says of several devices how fast they would be and which is the cheapest that adds no delay
+// (CacheBlend section 5.1). options may be nil. Errors: ErrInvalidArgument (names the device).
+func (m *Machine) Advise(devices []Device, options *AdviseOptions) (advices []Advice, err error) {
+	r := raw.NewAdviseOptions()
+	defer raw.DeleteAdviseOptions(r)
+	if options != nil {
+		if options.CheckLayer > 0 {
+			r.SetCheck_layer(count(options.CheckLayer))
+		} else if options.CheckLayer < 0 {
+			r.SetCheck_layer(0)
+		}
+		if options.Tokens != 0 {
+			r.SetN_tokens(bytesOf(int64(options.Tokens)))
+		}
+		if options.Ratio != 0 {
+			r.SetRatio(ratio(options.Ratio))
+		}
+		r.SetKv_dtype(uint(options.KVDtype))
+	}
+	list := raw.NewDevices()
+	defer raw.DeleteDevices(list)
+	for _, device := range devices {
+		list.Add(device.BytesPerSecond, device.CostPerGBHour)
+	}
+	err = m.call(func(machine raw.Machine, out raw.Outcome) {
+		made := machine.Advise(list, r, out)
+		defer raw.DeleteAdvices(made)
+		if out.Code() < 0 {
+			return
+		}
+		for i := int64(0); i < made.Size(); i++ {
+			advice := made.At(i, out)
+			advices = append(advices, makeAdvice(advice))
+			raw.DeleteAdvice(advice)
+		}
+	})
+	return advices, err
+}
+
+// Close lets the machine go; options that have it keep it.
+func (m *Machine) Close() error {
+	if m == nil || m.raw == nil {
+		return nil
+	}
+	defer runtime.KeepAlive(m)
+	m.raw.Close()
+	return nil
+}

@@ -1,0 +1,197 @@
+package blend
+
+import (
+	"context"
+	"runtime"
+
+	"libblend/internal/raw"
+)
+
+// Model is the weights, tokenizer and description of one model. Immutable. See the package's notes
+// on goroutines and lifetime.
+type Model struct {
+	raw raw.Model
+}
+
+// ModelOptions are options of OpenModel. The zero value has the defaults.
+type ModelOptions struct {
+	MaxContext int // rows a fusion may have; 0: what the model was trained for
+	// Progress is told the bytes of weights read; an error stops the call, which gives it back.
+	Progress func(done, total int64) error
+}
+
+// OpenModel opens a model file. options may be nil. Errors: ErrNotFound, ErrIO, ErrFormat (names the
+// offset or tensor), ErrUnsupported (names what was met), ErrNumeric, ErrOutOfMemory, ErrCancelled.
+func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptions) (*Model, error) {
+	if c == nil || c.raw == nil {
+		return nil, closed("context")
+	}
+	defer runtime.KeepAlive(c)
+	var o ModelOptions
+	if options != nil {
+		o = *options
+	}
+	call, err := begin(ctx, listen(listener{progress: o.Progress}))
+	if err != nil {
+		return nil, err
+	}
+	r := raw.NewModelOptions()
+	defer raw.DeleteModelOptions(r)
+	r.SetMax_context(count(o.MaxContext))
+	call.set(r)
+	opened := raw.ModelOpen(c.raw, path, r, call.out)
+	if err := call.end(); err != nil {
+		return nil, err
+	}
+	m := &Model{raw: opened}
+	runtime.SetFinalizer(m, func(m *Model) {
+		r := m.raw
+		go raw.DeleteModel(r) // gives much memory back
+	})
+	return m, nil
+}
+
+// call makes a call of an opened model that cannot be cancelled.
+func (m *Model) call(use func(r raw.Model, out raw.Outcome)) error {
+	if m == nil || m.raw == nil {
+		return closed("model")
+	}
+	defer runtime.KeepAlive(m)
+	return simple(func(out raw.Outcome) { use(m.raw, out) })
+}
+
+// Info describes the model.
+func (m *Model) Info() (info ModelInfo, err error) {
+	err = m.call(func(r raw.Model, out raw.Outcome) {
+		made := r.Info(out)
+		defer raw.DeleteModelInfo(made)
+		info = makeModelInfo(made)
+	})
+	return info, err
+}
+
+// Tokenize gives the tokens of a text; bytes that are not UTF-8 become byte tokens.
+func (m *Model) Tokenize(text string, flags TokenizeFlags) (tokens []int32, err error) {
+	err = m.call(func(r raw.Model, out raw.Outcome) {
+		tokens = taken[int32](r.Tokenize(text, uint(flags), out))
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tokens, nil
+}
+
+// Detokenize gives the text of tokens, possibly cut inside a UTF-8 sequence. Errors:
+// ErrInvalidArgument (a token outside the vocabulary).
+func (m *Model) Detokenize(tokens []int32, flags TokenizeFlags) (text string, err error) {
+	err = m.call(func(r raw.Model, out raw.Outcome) { text = r.Detokenize(tokens, uint(flags), out) })
+	return text, err
+}
+
+// PrecomputeOptions are options of Precompute and Find. The zero value has the defaults.
+type PrecomputeOptions struct {
+	Prefix []int32 // chunk prefix: prefilled before the chunk, not stored; part of the id
+	Tenant string  // salt of the id, so that tenants never share chunks
+	Codec  Codec   // 0: the store's
+	// Background: Precompute returns once the chunk is queued. Store.Wait tells when it is on disk.
+	Background bool
+	// Progress is told the layers done; an error stops the call, which gives it back.
+	Progress func(done, total int64) error
+}
+
+func (o *PrecomputeOptions) make() (PrecomputeOptions, raw.PrecomputeOptions) {
+	var set PrecomputeOptions
+	if o != nil {
+		set = *o
+	}
+	r := raw.NewPrecomputeOptions()
+	r.SetFlags(flag(set.Background)) // BLEND_PUT_BACKGROUND
+	r.SetCodec(uint(set.Codec))
+	r.SetTenant(set.Tenant)
+	r.Set_prefix(set.Prefix)
+	return set, r
+}
+
+// Stored is what Precompute stored.
+type Stored struct {
+	ID      ChunkID
+	Existed bool // it was in the store already: nothing was computed
+}
+
+// Precompute prefills one chunk by itself and stores its K (before RoPE) and V. It is on disk when
+// the call returns, unless options say Background. options may be nil. Errors: ErrInvalidArgument (no tokens, or one outside the
+// vocabulary), ErrContextLength, ErrFull, ErrReadOnly, ErrIO, ErrNumeric, ErrCancelled.
+func (m *Model) Precompute(ctx context.Context, s *Store, tokens []int32, options *PrecomputeOptions) (Stored, error) {
+	stored, err := m.chunk(ctx, s, options, func(r raw.PrecomputeOptions, out raw.Outcome) raw.Stored {
+		return m.raw.Precompute(s.raw, tokens, r, out)
+	})
+	return stored, err
+}
+
+// Find gives the id of a chunk and whether the store has it, without counting the look-up. options
+// (Prefix, Tenant) as for Precompute, may be nil. Errors: ErrInvalidArgument, ErrContextLength,
+// ErrIO.
+func (m *Model) Find(s *Store, tokens []int32, options *PrecomputeOptions) (ChunkID, bool, error) {
+	stored, err := m.chunk(context.Background(), s, options, func(r raw.PrecomputeOptions, out raw.Outcome) raw.Stored {
+		return m.raw.Find(s.raw, tokens, r, out)
+	})
+	return stored.ID, stored.Existed, err
+}
+
+func (m *Model) chunk(ctx context.Context, s *Store, options *PrecomputeOptions,
+	use func(raw.PrecomputeOptions, raw.Outcome) raw.Stored) (stored Stored, err error) {
+	if m == nil || m.raw == nil {
+		return stored, closed("model")
+	}
+	if s == nil || s.raw == nil {
+		return stored, closed("store")
+	}
+	defer runtime.KeepAlive(m)
+	defer runtime.KeepAlive(s)
+	set, r := options.make()
+	defer raw.DeletePrecomputeOptions(r)
+	c, err := begin(ctx, listen(listener{progress: set.Progress}))
+	if err != nil {
+		return stored, err
+	}
+	c.set(r)
+	made := use(r, c.out)
+	defer raw.DeleteStored(made)
+	if err := c.end(); err != nil {
+		return stored, err
+	}
+	return Stored{ID: ChunkID(made.GetId()), Existed: made.GetExisted()}, nil
+}
+
+// CheckLayer is a layer at which rows are chosen, and the share of the reused rows that goes on.
+type CheckLayer struct {
+	Layer int
+	Ratio float64
+}
+
+// FallingCheckLayers gives a schedule for gradual filtering: n check layers from first on, evenly
+// spaced, with ratios that fall from about 1.5 ratio to 0.5 ratio; fewer where the model has fewer
+// layers.
+func (m *Model) FallingCheckLayers(ratio float64, first, n int) (layers []CheckLayer, err error) {
+	if n < 0 {
+		return nil, invalid("%d check layers cannot be made", n)
+	}
+	err = m.call(func(r raw.Model, out raw.Outcome) {
+		made := r.Falling_check_layers(ratio, count(first), int64(n), out)
+		defer raw.DeleteCheckLayers(made)
+		for i := int64(0); i < made.Size(); i++ {
+			layers = append(layers, CheckLayer{Layer: int(made.Layer(i)), Ratio: made.Ratio(i)})
+		}
+	})
+	return layers, err
+}
+
+// Close lets the model go: its memory is free as soon as no call and no fusion needs it.
+func (m *Model) Close() error {
+	if m == nil || m.raw == nil {
+		return nil
+	}
+	defer runtime.KeepAlive(m)
+	m.raw.Close()
+	return nil
+}

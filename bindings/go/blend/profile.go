@@ -1,0 +1,257 @@
+package blend
+
+import (
+	"context"
+	"runtime"
+
+	"libblend/internal/raw"
+)
+
+// Profile is what calibration found out about one model: what chunks are best prefilled after, and
+// which share of rows must be recomputed. See the package's notes on goroutines and lifetime.
+type Profile struct {
+	raw raw.Profile
+}
+
+// CalibrateOptions are options of Calibrate. The zero value has the defaults.
+type CalibrateOptions struct {
+	CheckLayer    int         // 0: 1
+	ChunkPrefixes [][]int32   // that are tried; nil: none, and BOS if the model has one
+	Metrics       []Metric    // nil: MetricV
+	Ratios        []float64   // nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
+	KVDtype       KVDtype     // what chunks are rounded to
+	Correction    Correction  // CorrectionOff: no drift maps are fitted
+	DriftInputs   DriftInputs // 0: all
+	DriftRank     int         // at most; 0: whole matrices
+	Ridge         float64     // 0: 0.001
+	ScoreTokens   int         // tokens of full prefill's answer that are compared; 0: 16
+	MaxKL         float64     // limits of trust; 0: 0.02 nats
+	MinTop1       float64     // 0: 0.95
+	// OnMeasurement is told every line as it is measured, Progress the prefills and fuses done. An
+	// error stops the call, which gives it back.
+	OnMeasurement func(Measurement) error
+	Progress      func(done, total int64) error
+}
+
+func (o *CalibrateOptions) make() (raw.CalibrateOptions, *listener) {
+	r := raw.NewCalibrateOptions()
+	if o == nil {
+		return r, nil
+	}
+	if o.CheckLayer != 0 {
+		r.SetCheck_layer(count(o.CheckLayer))
+	}
+	for _, prefix := range o.ChunkPrefixes {
+		r.Add_chunk_prefix(prefix)
+	}
+	for _, metric := range o.Metrics {
+		r.Add_metric(uint(metric))
+	}
+	for _, value := range o.Ratios {
+		r.Add_ratio(ratio(value))
+	}
+	r.SetKv_dtype(uint(o.KVDtype))
+	r.SetCorrection(uint(o.Correction))
+	if o.DriftInputs != 0 {
+		r.SetDrift_inputs(uint(o.DriftInputs))
+	}
+	r.SetDrift_rank(count(o.DriftRank))
+	if o.Ridge != 0 {
+		r.SetRidge(o.Ridge)
+	}
+	if o.ScoreTokens != 0 {
+		r.SetScore_tokens(count(o.ScoreTokens))
+	}
+	if o.MaxKL != 0 {
+		r.SetMax_kl(o.MaxKL)
+	}
+	if o.MinTop1 != 0 {
+		r.SetMin_top1(o.MinTop1)
+	}
+	return r, listen(listener{progress: o.Progress, measurement: o.OnMeasurement})
+}
+
+// Calibrate measures sample prompts, whose chunks must be given as tokens, and writes a profile to
+// path, whole or not at all. false: it is written, but no ratio kept the limits. options may be nil.
+// Errors: ErrInvalidArgument (names the sample or option), ErrContextLength, ErrNumeric, ErrIO,
+// ErrOutOfMemory, ErrCancelled.
+func (m *Model) Calibrate(ctx context.Context, samples []Prompt, path string, options *CalibrateOptions) (trusted bool, err error) {
+	if m == nil || m.raw == nil {
+		return false, closed("model")
+	}
+	defer runtime.KeepAlive(m)
+	made, err := makeSamples(samples)
+	if err != nil {
+		return false, err
+	}
+	defer raw.DeleteSamples(made)
+	r, l := options.make()
+	defer raw.DeleteCalibrateOptions(r)
+	c, err := begin(ctx, l)
+	if err != nil {
+		return false, err
+	}
+	c.set(r)
+	trusted = raw.ProfileCalibrate(m.raw, made, r, path, c.out)
+	return trusted, c.end()
+}
+
+// OpenProfile opens a file of Calibrate. Errors: ErrNotFound, ErrIO, ErrFormat, ErrCorrupt,
+// ErrMismatch (of another model or format version), ErrNumeric, ErrOutOfMemory.
+func (m *Model) OpenProfile(path string) (*Profile, error) {
+	p := &Profile{}
+	err := m.call(func(r raw.Model, out raw.Outcome) { p.raw = raw.ProfileOpen(r, path, out) })
+	if err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(p, func(p *Profile) { raw.DeleteProfile(p.raw) })
+	return p, nil
+}
+
+func (p *Profile) call(use func(r raw.Profile, out raw.Outcome)) error {
+	if p == nil || p.raw == nil {
+		return closed("profile")
+	}
+	defer runtime.KeepAlive(p)
+	return simple(func(out raw.Outcome) { use(p.raw, out) })
+}
+
+// Apply sets o's Policy, Metric, CheckLayer, Ratio, ChunkPrefix, Correction and Profile as the
+// calibration chose them; what is set afterwards holds against it. Give the same ChunkPrefix to
+// Precompute.
+func (p *Profile) Apply(o *FuseOptions) error {
+	if o == nil {
+		return invalid("there are no options to apply the profile to")
+	}
+	return p.call(func(r raw.Profile, out raw.Outcome) {
+		made := raw.NewFuseOptions()
+		defer raw.DeleteFuseOptions(made)
+		made.Apply(r, out)
+		if out.Code() < 0 {
+			return
+		}
+		prefix := taken[int32](r.Chunk_prefix(out))
+		if out.Code() < 0 {
+			return
+		}
+		o.Policy = Policy(made.GetPolicy())
+		o.Metric = Metric(made.GetMetric())
+		o.CheckLayer = int(made.GetCheck_layer())
+		o.Ratio = made.GetRatio()
+		if o.Ratio == 0 {
+			o.Ratio = RatioNone
+		}
+		o.ChunkPrefix = prefix
+		o.Correction = Correction(made.GetCorrection())
+		o.Profile = p
+	})
+}
+
+// Info gives what the calibration chose.
+func (p *Profile) Info() (info ProfileInfo, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) {
+		made := r.Info(out)
+		defer raw.DeleteProfileInfo(made)
+		info = makeProfileInfo(made)
+	})
+	return info, err
+}
+
+// ChunkPrefix gives the prefix that it chose, for Precompute.
+func (p *Profile) ChunkPrefix() (tokens []int32, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) { tokens = taken[int32](r.Chunk_prefix(out)) })
+	return tokens, err
+}
+
+// Measurement gives line index of ProfileInfo.Measurements.
+func (p *Profile) Measurement(index int) (line Measurement, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) {
+		made := r.Measurement(int64(index), out)
+		defer raw.DeleteMeasurement(made)
+		line = makeMeasurement(made)
+	})
+	return line, err
+}
+
+// Drift gives the shares of the squared drift of K and of V at a layer that its map took away where
+// it was fitted. ErrNotFound: the layer has no map.
+func (p *Profile) Drift(layer int) (k, v float64, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) { k = r.Drift_k(count(layer), out) })
+	if err == nil {
+		err = p.call(func(r raw.Profile, out raw.Outcome) { v = r.Drift_v(count(layer), out) })
+	}
+	return k, v, err
+}
+
+// VerifyOptions are options of Verify. The zero value has the defaults.
+type VerifyOptions struct {
+	ScoreTokens int       // 0: 16
+	Ratios      []float64 // besides the profile's own; nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
+	MaxKL       float64   // limits; 0: the profile's
+	MinTop1     float64   // likewise
+	// As in CalibrateOptions.
+	OnMeasurement func(Measurement) error
+	Progress      func(done, total int64) error
+}
+
+func (o *VerifyOptions) make() (raw.VerifyOptions, *listener) {
+	r := raw.NewVerifyOptions()
+	if o == nil {
+		return r, nil
+	}
+	if o.ScoreTokens != 0 {
+		r.SetScore_tokens(count(o.ScoreTokens))
+	}
+	for _, value := range o.Ratios {
+		r.Add_ratio(ratio(value))
+	}
+	if o.MaxKL != 0 {
+		r.SetMax_kl(o.MaxKL)
+	}
+	if o.MinTop1 != 0 {
+		r.SetMin_top1(o.MinTop1)
+	}
+	return r, listen(listener{progress: o.Progress, measurement: o.OnMeasurement})
+}
+
+// Verify measures the profile's choice on samples that it was not made from. Verdict.Trusted says
+// whether they keep the limits. options may be nil. Errors: as Calibrate, and ErrMismatch (the
+// profile is of another model).
+func (m *Model) Verify(ctx context.Context, p *Profile, samples []Prompt, options *VerifyOptions) (verdict Verdict, err error) {
+	if m == nil || m.raw == nil {
+		return verdict, closed("model")
+	}
+	if p == nil || p.raw == nil {
+		return verdict, closed("profile")
+	}
+	defer runtime.KeepAlive(m)
+	defer runtime.KeepAlive(p)
+	made, err := makeSamples(samples)
+	if err != nil {
+		return verdict, err
+	}
+	defer raw.DeleteSamples(made)
+	r, l := options.make()
+	defer raw.DeleteVerifyOptions(r)
+	c, err := begin(ctx, l)
+	if err != nil {
+		return verdict, err
+	}
+	c.set(r)
+	found := p.raw.Verify(m.raw, made, r, c.out)
+	defer raw.DeleteVerdict(found)
+	if err := c.end(); err != nil {
+		return verdict, err
+	}
+	return makeVerdict(found), nil
+}
+
+// Close lets the profile go; fuses that use it keep it.
+func (p *Profile) Close() error {
+	if p == nil || p.raw == nil {
+		return nil
+	}
+	defer runtime.KeepAlive(p)
+	p.raw.Close()
+	return nil
+}

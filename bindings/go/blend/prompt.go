@@ -1,0 +1,59 @@
+package blend
+
+import "libblend/internal/raw"
+
+// Segment is a part of a prompt. Prefix, Chunk, ChunkByID, Text and Question make them.
+type Segment struct {
+	Kind   SegmentKind
+	Tokens []int32
+	ID     ChunkID // of a chunk given without its tokens
+}
+
+// Prompt is what is fused: segments in their order.
+type Prompt []Segment
+
+// Prefix is reused exactly: BOS, a system prompt. It stands before all other kinds.
+func Prefix(tokens []int32) Segment { return Segment{Kind: SegmentPrefix, Tokens: tokens} }
+
+// Chunk is stored by itself and reused anywhere. Its text is tokenized by itself, without BOS.
+func Chunk(tokens []int32) Segment { return Segment{Kind: SegmentChunk, Tokens: tokens} }
+
+// ChunkByID is a chunk that the store must have.
+func ChunkByID(id ChunkID) Segment { return Segment{Kind: SegmentChunk, ID: id} }
+
+// Text is always computed and never stored.
+func Text(tokens []int32) Segment { return Segment{Kind: SegmentText, Tokens: tokens} }
+
+// Question is always computed, and comes last.
+func Question(tokens []int32) Segment { return Segment{Kind: SegmentQuestion, Tokens: tokens} }
+
+// make copies the segments; the caller deletes what it gets.
+func (p Prompt) make() (raw.Prompt, error) {
+	made := raw.NewPrompt()
+	for i, s := range p {
+		if s.ID == "" {
+			made.Add(uint(s.Kind), s.Tokens)
+			continue
+		}
+		if s.Kind != SegmentChunk || len(s.Tokens) > 0 {
+			raw.DeletePrompt(made)
+			return nil, invalid("segment %d has an id: it must be a chunk, without tokens", i)
+		}
+		made.Add_chunk_id(string(s.ID))
+	}
+	return made, nil
+}
+
+func makeSamples(samples []Prompt) (raw.Samples, error) {
+	made := raw.NewSamples()
+	for _, sample := range samples {
+		prompt, err := sample.make()
+		if err != nil {
+			raw.DeleteSamples(made)
+			return nil, err
+		}
+		made.Add(prompt)
+		raw.DeletePrompt(prompt)
+	}
+	return made, nil
+}

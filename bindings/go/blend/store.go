@@ -1,0 +1,166 @@
+package blend
+
+import (
+	"runtime"
+	"time"
+
+	"libblend/internal/raw"
+)
+
+// Store is a directory of chunks. Processes may share it, but not on a network file system. See the
+// package's notes on goroutines and lifetime.
+type Store struct {
+	raw raw.Store
+}
+
+// StoreOptions are options of OpenStore. The zero value has the defaults.
+type StoreOptions struct {
+	ReadOnly   bool
+	NoCreate   bool     // ErrNotFound instead of a new store
+	KVDtype    KVDtype  // of new chunks, part of their ids; KVAuto: bf16 for a bf16 model, else f16
+	Codec      Codec    // of what is put without one; 0: CodecNone
+	ReadMode   ReadMode // 0: what works here
+	QuotaBytes int64    // of stored chunks; 0: 16 GiB. A put past it evicts
+	QueueBytes int64    // of background writes in flight; 0: 256 MiB
+	Eviction   Eviction // 0: EvictLRU
+	// TTL is in whole seconds: a chunk that nobody used for so long is a miss, and leaves with the
+	// next put. 0: chunks do not expire.
+	TTL              time.Duration
+	TenantQuotaBytes int64 // of any one tenant's chunks; 0: no bound but the store's
+	RAMBytes         int64 // memory for layers that were read, on top of what fuses take; 0: none
+}
+
+const (
+	storeReadOnly = 1
+	storeNoCreate = 2
+)
+
+// OpenStore opens or creates the directory path. options may be nil. Errors: ErrNotFound, ErrIO,
+// ErrFormat (not a store), ErrMismatch (another format version), ErrCorrupt, ErrUnsupported (the
+// read mode), ErrInvalidArgument.
+func OpenStore(c *Context, path string, options *StoreOptions) (*Store, error) {
+	if c == nil || c.raw == nil {
+		return nil, closed("context")
+	}
+	var o StoreOptions
+	if options != nil {
+		o = *options
+	}
+	r := raw.NewStoreOptions()
+	defer raw.DeleteStoreOptions(r)
+	r.SetFlags(flag(o.ReadOnly)*storeReadOnly | flag(o.NoCreate)*storeNoCreate)
+	r.SetKv_dtype(uint(o.KVDtype))
+	r.SetCodec(uint(o.Codec))
+	r.SetRead_mode(uint(o.ReadMode))
+	if o.QuotaBytes != 0 {
+		r.SetQuota_bytes(bytesOf(o.QuotaBytes))
+	}
+	if o.QueueBytes != 0 {
+		r.SetQueue_bytes(bytesOf(o.QueueBytes))
+	}
+	if o.Eviction != 0 {
+		r.SetEviction(uint(o.Eviction))
+	}
+	r.SetTtl_s(bytesOf(int64((o.TTL + time.Second - 1) / time.Second)))
+	r.SetTenant_quota_bytes(bytesOf(o.TenantQuotaBytes))
+	r.SetRam_bytes(bytesOf(o.RAMBytes))
+	s := &Store{}
+	err := simple(func(out raw.Outcome) { s.raw = raw.StoreOpen(c.raw, path, r, out) })
+	runtime.KeepAlive(c)
+	if err != nil {
+		return nil, err
+	}
+	runtime.SetFinalizer(s, func(s *Store) {
+		r := s.raw
+		go func() { // may wait for writes, which the other finalizers should not
+			r.Close()
+			raw.DeleteStore(r)
+		}()
+	})
+	return s, nil
+}
+
+// use gives the raw store of one that may be nil: no store.
+func (s *Store) use() (r raw.Store, done func(), err error) {
+	if s == nil {
+		none := raw.StoreNone()
+		return none, func() { raw.DeleteStore(none) }, nil
+	}
+	if s.raw == nil {
+		return nil, nil, closed("store")
+	}
+	return s.raw, func() { runtime.KeepAlive(s) }, nil
+}
+
+// call makes a call of an opened store.
+func (s *Store) call(use func(r raw.Store, out raw.Outcome)) error {
+	if s == nil || s.raw == nil {
+		return closed("store")
+	}
+	defer runtime.KeepAlive(s)
+	return simple(func(out raw.Outcome) { use(s.raw, out) })
+}
+
+// Flush waits until every background write so far is on disk, and gives the first error that one
+// met since the last flush.
+func (s *Store) Flush() error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Flush(out) })
+}
+
+// List gives every chunk, in the order of their ids. verify reads and checks every byte; a damaged
+// chunk has a Problem and stays in the store.
+func (s *Store) List(verify bool) ([]ChunkInfo, error) {
+	var infos []ChunkInfo
+	err := s.call(func(r raw.Store, out raw.Outcome) {
+		list := r.List(verify, out)
+		defer raw.DeleteChunks(list)
+		for i := int64(0); i < list.Size(); i++ {
+			at := raw.NewOutcome()
+			info := list.At(i, at)
+			infos = append(infos, makeChunkInfo(info))
+			raw.DeleteChunkInfo(info)
+			raw.DeleteOutcome(at)
+		}
+	})
+	return infos, err
+}
+
+// Remove removes a chunk. Errors: ErrNotFound, ErrReadOnly, ErrIO.
+func (s *Store) Remove(id ChunkID) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove(string(id), out) })
+}
+
+// Stat gives the store's state.
+func (s *Store) Stat() (stat StoreStat, err error) {
+	err = s.call(func(r raw.Store, out raw.Outcome) {
+		made := r.Stat(out)
+		defer raw.DeleteStoreStat(made)
+		stat = makeStoreStat(made)
+	})
+	return stat, err
+}
+
+// CodecStat gives what one codec holds. Errors: ErrInvalidArgument (CodecDefault is none), ErrIO.
+func (s *Store) CodecStat(codec Codec) (stat CodecStat, err error) {
+	err = s.call(func(r raw.Store, out raw.Outcome) {
+		made := r.Codec_stat(uint(codec), out)
+		defer raw.DeleteCodecStat(made)
+		stat = makeCodecStat(made)
+	})
+	return stat, err
+}
+
+// Close waits until background writes are on disk, unless a call that still runs needs the store,
+// and gives the first error that one met since the last Flush.
+func (s *Store) Close() error {
+	if s == nil || s.raw == nil {
+		return nil
+	}
+	defer runtime.KeepAlive(s)
+	err := s.Flush()
+	if e, ok := err.(*Error); ok && e.Code == errClosed {
+		err = nil
+	}
+	s.raw.Close()
+	return err
+}
