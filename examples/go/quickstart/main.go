@@ -1,0 +1,113 @@
+// The main job of libblend: precompute, fuse, generate.
+//
+//	go run ./quickstart [MODEL.gguf [STORE_DIR [QUESTION]]]
+//
+// Five passages stand for what a retriever found. Their KV caches are computed once and kept in
+// STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
+// streamed. Run it twice with a STORE_DIR: the second time nothing is stored again.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"time"
+
+	"examples/retrieval"
+	"libblend/blend"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	examples := retrieval.Examples()
+	passages, err := retrieval.ReadFolder(examples + "/data/documents")
+	if err != nil {
+		return err
+	}
+	question, err := os.ReadFile(examples + "/data/question.txt")
+	if err != nil {
+		return err
+	}
+	set := []string{examples + "/models/blend-qa.gguf", "", string(question)}
+	copy(set, args)
+	if set[1] == "" {
+		if set[1], err = os.MkdirTemp("", "blend"); err != nil {
+			return err
+		}
+		defer os.RemoveAll(set[1])
+	}
+
+	c, err := blend.NewContext(nil)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	model, err := blend.OpenModel(ctx, c, set[0], nil)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	store, err := blend.OpenStore(c, set[1], nil)
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+
+	bos, err := model.Tokenize("", blend.TokenizeBOS)
+	if err != nil {
+		return err
+	}
+	prompt := blend.Prompt{blend.Prefix(bos)}
+	for _, passage := range passages {
+		// Each text by itself: a chunk's tokens must not depend on what stands before it.
+		tokens, err := model.Tokenize(passage.Text, 0)
+		if err != nil {
+			return err
+		}
+		stored, err := model.Precompute(ctx, store, tokens, nil)
+		if err != nil {
+			return err
+		}
+		state := "stored"
+		if stored.Existed {
+			state = "was there"
+		}
+		fmt.Println(stored.ID[:16], state)
+		prompt = append(prompt, blend.Chunk(tokens))
+	}
+	asked, err := model.Tokenize(retrieval.Question(set[2]), 0)
+	if err != nil {
+		return err
+	}
+	prompt = append(prompt, blend.Question(asked))
+
+	// Recompute, of the reused rows, the 15 % whose K and V deviate most.
+	fusion, err := model.Fuse(ctx, store, prompt, &blend.FuseOptions{Ratio: 0.15, ReserveTokens: 64})
+	if err != nil {
+		return err
+	}
+	defer fusion.Close()
+	_, err = fusion.Generate(ctx, &blend.GenerateOptions{MaxTokens: 64}, func(token blend.Token) error {
+		_, err := fmt.Print(token.Text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	info, err := fusion.Info()
+	if err != nil {
+		return err
+	}
+	fmt.Printf("\n\nfirst token after %.2f ms: %d rows, %d from the store, %d of them recomputed\n",
+		float64(info.TTFT)/float64(time.Millisecond), info.Rows, info.RowsReused, info.RowsSelected)
+	return nil
+}
