@@ -44,18 +44,21 @@ def errors_python():
 def errors_java(package):
     files = {}
     for _, value, name, _, text in error_table():
+        # The shim's own codes are misuse of an object, for which Java has a class.
+        own = value <= -1000
+        base, arguments = ("IllegalStateException", "message") if own else ("BlendException", "CODE, detail, message")
         files[f"{name}Exception.java"] = f"""// {MADE}
 package {package};
 
 /** {text} */
-public final class {name}Exception extends BlendException {{
+public final class {name}Exception extends {base} {{
   private static final long serialVersionUID = 1L;
 
   /** The code of every such exception. */
   public static final int CODE = {value};
 
   {name}Exception(long detail, String message) {{
-    super(CODE, detail, message);
+    super({arguments});
   }}
 }}
 """
@@ -69,7 +72,7 @@ package {package};
 final class Exceptions {{
   private Exceptions() {{}}
 
-  static BlendException of(int code, long detail, String message) {{
+  static RuntimeException of(int code, long detail, String message) {{
     switch (code) {{
 {cases}
       default:

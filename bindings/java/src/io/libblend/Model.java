@@ -1,0 +1,336 @@
+package io.libblend;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/** Weights, tokenizer and description of one model. Immutable, thread-safe. */
+public final class Model implements AutoCloseable {
+  final RawModel raw;
+
+  private Model(RawModel raw) {
+    this.raw = raw;
+  }
+
+  /**
+   * Opens a model file.
+   *
+   * @param context that computes
+   * @param file of weights
+   * @return to be closed
+   */
+  public static Model open(Context context, Path file) {
+    return open(context, file, new Options());
+  }
+
+  /**
+   * Opens a model file; every offset and shape in it is checked.
+   *
+   * @param context that computes
+   * @param file of weights
+   * @param options how
+   * @return to be closed
+   * @throws NotFoundException if there is no such file
+   * @throws FormatException if it is not what it claims to be
+   * @throws UnsupportedException if it asks for what libblend does not do
+   */
+  public static Model open(Context context, Path file, Options options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawModelOptions call = CallOptions.prepare(new RawModelOptions(options.raw), cancel, listener);
+          try {
+            return new Model(RawModel.open(context.raw, file.toString(), call));
+          } finally {
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * A model that the host runs itself: for {@link #putKv}, {@link #find} and {@link Plan}.
+   *
+   * @param context that computes
+   * @param description of the model
+   * @return without weights and tokenizer; to be closed
+   */
+  public static Model describe(Context context, ModelDescription description) {
+    return new Model(RawModel.describe(context.raw, description.raw));
+  }
+
+  /**
+   * What the model is.
+   *
+   * @return the same every time
+   */
+  public ModelInfo info() {
+    return ModelInfo.of(raw.info());
+  }
+
+  /**
+   * The model's tokenizer.
+   *
+   * @return open as long as the model
+   */
+  public Tokenizer tokenizer() {
+    return new Tokenizer(raw);
+  }
+
+  // ---- Chunks
+
+  /**
+   * Prefills a chunk by itself and stores it, unless it is there. It is on disk when this returns.
+   *
+   * @param store where
+   * @param tokens of the chunk
+   * @return its id
+   */
+  public Stored precompute(Store store, int[] tokens) {
+    return precompute(store, tokens, new PrecomputeOptions());
+  }
+
+  /**
+   * The same of a text, tokenized by itself.
+   *
+   * @param store where
+   * @param text of the chunk
+   * @return its id
+   */
+  public Stored precompute(Store store, String text) {
+    return precompute(store, tokenizer().encode(text));
+  }
+
+  /**
+   * Prefills a chunk and stores it.
+   *
+   * @param store where
+   * @param tokens of the chunk
+   * @param options how
+   * @return its id
+   * @throws FullException if the quota or the disk is exhausted
+   * @throws ReadOnlyException if the store is
+   */
+  public Stored precompute(Store store, int[] tokens, PrecomputeOptions options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawPrecomputeOptions call = options.raw(cancel, listener);
+          try {
+            return Stored.of(raw.precompute(store.raw, Tokens.of(tokens), call));
+          } finally {
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * Whether a chunk is stored: the look-up of a fuse, not counted.
+   *
+   * @param store where
+   * @param tokens of the chunk
+   * @param options prefix and tenant
+   * @return its id, either way
+   */
+  public Stored find(Store store, int[] tokens, PrecomputeOptions options) {
+    RawPrecomputeOptions call = options.raw(new RawCancel(), null);
+    try {
+      return Stored.of(raw.find(store.raw, Tokens.of(tokens), call));
+    } finally {
+      call.delete();
+    }
+  }
+
+  /**
+   * Stores a chunk that the host's own engine prefilled.
+   *
+   * @param store where
+   * @param tokens of the chunk, [n]
+   * @param layers [n_layers], each with the chunk's n rows
+   * @param firstPosition that rotated K begins at
+   * @param options prefix, tenant, codec
+   * @return its id
+   */
+  public String putKv(
+      Store store, int[] tokens, List<KvView> layers, int firstPosition, PrecomputeOptions options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawPrecomputeOptions call = options.raw(cancel, listener);
+          RawKvLayers views = new RawKvLayers();
+          try {
+            for (KvView layer : layers) {
+              RawKvView view = layer.raw();
+              views.add(view);
+              view.delete();
+            }
+            return raw.putKv(store.raw, Tokens.of(tokens), views, firstPosition, call);
+          } finally {
+            views.delete();
+            call.delete();
+            java.lang.ref.Reference.reachabilityFence(layers);
+          }
+        });
+  }
+
+  // ---- Fusing
+
+  /**
+   * Fuses a prompt with the defaults.
+   *
+   * @param store of its chunks
+   * @param prompt segments in their order
+   * @return to be closed
+   */
+  public Fusion fuse(Store store, Prompt prompt) {
+    return fuse(store, prompt, new FuseOptions());
+  }
+
+  /**
+   * Fuses a prompt into one KV cache and computes the logits of its last row.
+   *
+   * @param store of its chunks; may be null with Policy.FULL and OnMiss.COMPUTE
+   * @param prompt segments in their order
+   * @param options how
+   * @return to be closed
+   * @throws NotFoundException if a chunk is missing and must not be computed
+   * @throws ContextLengthException if the prompt outgrows the context
+   * @throws CancelledException by {@link Cancel}, or when this thread is interrupted
+   */
+  public Fusion fuse(Store store, Prompt prompt, FuseOptions options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawFuseOptions call = options.raw(cancel, listener);
+          try {
+            return new Fusion(RawFusion.fuse(raw, Store.raw(store), prompt.raw, call));
+          } finally {
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * One prompt of a batch.
+   *
+   * @param prompt segments in their order
+   * @param options how; their cancel stops this prompt alone
+   */
+  public record FuseRequest(Prompt prompt, FuseOptions options) {}
+
+  /**
+   * What became of one prompt of a batch: one of the two is null.
+   *
+   * @param fusion to be closed
+   * @param failure of this prompt: a BlendException, or what its callback threw
+   */
+  public record FuseResult(Fusion fusion, Throwable failure) {}
+
+  /**
+   * Fuses prompts together, layer by layer in step: chunks that they share are read once. For throughput;
+   * all are complete at about the same time.
+   *
+   * @param store of their chunks; may be null as in {@link #fuse}
+   * @param requests the prompts
+   * @return one a request, in their order
+   */
+  public List<FuseResult> fuseBatch(Store store, List<FuseRequest> requests) {
+    RawBatch batch = new RawBatch();
+    List<Relay> relays = new ArrayList<>();
+    Running running = new Running(null);
+    try {
+      for (FuseRequest request : requests) {
+        Callbacks callbacks = request.options.callbacks();
+        Relay relay = callbacks.none() ? null : new Relay(callbacks);
+        relays.add(relay);
+        RawFuseOptions call = request.options.raw(running.more(request.options.cancel), relay);
+        batch.add(request.prompt.raw, call);
+        call.delete();
+      }
+      running.during(
+          () -> {
+            batch.fuse(raw, Store.raw(store));
+            return null;
+          });
+      List<FuseResult> results = new ArrayList<>();
+      for (int i = 0; i < requests.size(); ++i) {
+        try {
+          results.add(new FuseResult(new Fusion(batch.take(i)), null));
+        } catch (CallbackException e) {
+          Relay relay = relays.get(i);
+          results.add(new FuseResult(null, relay == null ? e : relay.failure(e)));
+        } catch (RuntimeException e) {
+          results.add(new FuseResult(null, e));
+        }
+      }
+      return results;
+    } finally {
+      running.delete();
+      batch.delete();
+      relays.stream().filter(java.util.Objects::nonNull).forEach(Relay::delete);
+    }
+  }
+
+  /**
+   * Brings back what {@link Fusion#save} kept.
+   *
+   * @param store where it is
+   * @param id of it
+   * @param reserveTokens rows kept free behind it
+   * @return to be closed
+   * @throws NotFoundException if there is none
+   */
+  public Fusion restore(Store store, String id, int reserveTokens) {
+    return Running.call(
+        null,
+        cancel -> new Fusion(RawFusion.restore(raw, Store.raw(store), id, reserveTokens, cancel)));
+  }
+
+  /**
+   * A schedule for gradual filtering.
+   *
+   * @param ratio its mean
+   * @param firstLayer at which rows are chosen first
+   * @param count layers wanted; fewer where the model has fewer
+   * @return for {@link FuseOptions#checkLayers}
+   */
+  public List<CheckLayer> fallingCheckLayers(double ratio, int firstLayer, int count) {
+    RawCheckLayers layers = raw.fallingCheckLayers(ratio, firstLayer, count);
+    try {
+      List<CheckLayer> list = new ArrayList<>();
+      for (long i = 0; i < layers.size(); ++i) {
+        list.add(new CheckLayer(layers.layer(i), layers.ratio(i)));
+      }
+      return list;
+    } finally {
+      layers.delete();
+    }
+  }
+
+  @Override
+  public void close() {
+    raw.close();
+  }
+
+  /** How a model is opened; its progress is bytes of weights. */
+  public static final class Options extends CallOptions<Options> {
+    private final RawModelOptions raw = new RawModelOptions();
+
+    /** The library's defaults. */
+    public Options() {}
+
+    /**
+     * Rows that a fusion may have.
+     *
+     * @param rows 0, the default: what the model was trained for
+     * @return this
+     */
+    public Options maxContext(int rows) {
+      raw.setMaxContext(rows);
+      return this;
+    }
+  }
+}

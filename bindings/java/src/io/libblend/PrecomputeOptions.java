@@ -1,0 +1,46 @@
+package io.libblend;
+
+/** How a chunk is prefilled and stored. */
+public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
+  private final RawPrecomputeOptions raw = new RawPrecomputeOptions();
+
+  /** The library's defaults: no chunk prefix, the store's codec. */
+  public PrecomputeOptions() {}
+
+  /**
+   * What is prefilled before the chunk, and not stored; part of its id.
+   *
+   * @param tokens copied
+   * @return this
+   */
+  public PrecomputeOptions prefix(int[] tokens) {
+    raw.setPrefix(Tokens.of(tokens));
+    return this;
+  }
+
+  /**
+   * Salt of the id, so that tenants never share chunks.
+   *
+   * @param name "" by default
+   * @return this
+   */
+  public PrecomputeOptions tenant(String name) {
+    raw.setTenant(name);
+    return this;
+  }
+
+  /**
+   * How its bytes are kept.
+   *
+   * @param codec the store's by default
+   * @return this
+   */
+  public PrecomputeOptions codec(Codec codec) {
+    raw.setCodec(codec.code);
+    return this;
+  }
+
+  RawPrecomputeOptions raw(RawCancel cancel, RawListener listener) {
+    return prepare(new RawPrecomputeOptions(raw), cancel, listener);
+  }
+}

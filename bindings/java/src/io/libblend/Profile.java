@@ -1,0 +1,140 @@
+package io.libblend;
+
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+
+/** What calibration found out about one model. Immutable, thread-safe. */
+public final class Profile implements AutoCloseable {
+  final RawProfile raw;
+
+  private Profile(RawProfile raw) {
+    this.raw = raw;
+  }
+
+  /**
+   * Opens a profile.
+   *
+   * @param model that it is of
+   * @param file of it
+   * @return to be closed
+   * @throws MismatchException if it is of another model
+   * @throws CorruptException if its checksum fails
+   */
+  public static Profile open(Model model, Path file) {
+    return new Profile(RawProfile.open(model.raw, file.toString()));
+  }
+
+  private static RawSamples samples(List<Prompt> prompts) {
+    RawSamples samples = new RawSamples();
+    prompts.forEach(prompt -> samples.add(prompt.raw));
+    return samples;
+  }
+
+  /**
+   * Measures fusing on sample prompts against full prefill, and writes a profile.
+   *
+   * @param model measured
+   * @param prompts samples, chunks given as tokens
+   * @param options how
+   * @param file written at the end, whole or not at all
+   * @return false if no ratio kept the limits: the profile then asks for ratio 1
+   */
+  public static boolean calibrate(Model model, List<Prompt> prompts, CalibrateOptions options, Path file) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawCalibrateOptions call = options.raw(cancel, listener);
+          RawSamples samples = samples(prompts);
+          try {
+            return RawProfile.calibrate(model.raw, samples, call, file.toString());
+          } finally {
+            samples.delete();
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * Measures the profile's choice on prompts that it was not made from.
+   *
+   * @param model that it is of
+   * @param prompts samples, chunks given as tokens
+   * @param options how
+   * @return what was found
+   */
+  public Verdict verify(Model model, List<Prompt> prompts, VerifyOptions options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawVerifyOptions call = options.raw(cancel, listener);
+          RawSamples samples = samples(prompts);
+          try {
+            return Verdict.of(raw.verify(model.raw, samples, call));
+          } finally {
+            samples.delete();
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * What it says.
+   *
+   * @return the choice and how it was made
+   */
+  public ProfileInfo info() {
+    return ProfileInfo.of(raw.info());
+  }
+
+  /**
+   * The chosen chunk prefix: for precompute.
+   *
+   * @return tokens; may be none
+   */
+  public int[] chunkPrefix() {
+    return Views.ints(raw.chunkPrefix());
+  }
+
+  /**
+   * The table that the choice was made from.
+   *
+   * @return in the order of measuring
+   */
+  public List<Measurement> measurements() {
+    List<Measurement> list = new ArrayList<>();
+    long n = info().nMeasurements();
+    for (long i = 0; i < n; ++i) {
+      RawMeasurement line = raw.measurement(i);
+      list.add(Measurement.of(line));
+      line.delete();
+    }
+    return list;
+  }
+
+  /**
+   * Shares of the squared drift that a layer's map took away.
+   *
+   * @param k of K
+   * @param v of V
+   */
+  public record Drift(double k, double v) {}
+
+  /**
+   * What the map of a layer does.
+   *
+   * @param layer of the model
+   * @return where it was fitted
+   * @throws NotFoundException for a layer without a map
+   */
+  public Drift drift(int layer) {
+    return new Drift(raw.driftK(layer), raw.driftV(layer));
+  }
+
+  @Override
+  public void close() {
+    raw.close();
+  }
+}

@@ -1,0 +1,4 @@
+/** libblend for Java: fused KV caches of retrieved chunks. */
+module io.libblend {
+  exports io.libblend;
+}

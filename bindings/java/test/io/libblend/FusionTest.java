@@ -1,0 +1,217 @@
+package io.libblend;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertNotNull;
+import static org.junit.Assert.assertNull;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.nio.FloatBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+import org.junit.Test;
+
+public class FusionTest extends Fixture {
+  private static final GenerateOptions SHORT = new GenerateOptions().maxTokens(16);
+
+  @Test
+  public void answersLikeFullPrefillAndTellsWhatItTook() {
+    try (Fusion fused = fusion();
+        Fusion full = model.fuse(null, prompt(), new FuseOptions().policy(Policy.FULL))) {
+      assertEquals(full.generate(SHORT), fused.generate(SHORT));
+      FusionInfo info = fused.info();
+      assertEquals(Policy.HKVD, info.policy());
+      assertEquals(4, info.nMisses()); // BOS is a prefix, stored too
+      assertTrue(info.flags().contains(FusionFlag.UNCALIBRATED));
+      assertEquals(model.info().nLayers(), fused.layers().size());
+      List<SegmentInfo> segments = fused.segments();
+      assertEquals(5, segments.size());
+      assertEquals(SegmentKind.PREFIX, segments.get(0).kind());
+      assertEquals(SegmentKind.QUESTION, segments.get(4).kind());
+      assertEquals("", segments.get(4).id());
+      assertEquals(SegmentSource.PRECOMPUTED, segments.get(1).source());
+      assertEquals(info.nRowsSelected(), fused.selected().length);
+      assertEquals(info.nRows(), fused.deviation().length);
+    }
+  }
+
+  @Test
+  public void ratioOneEqualsFullPrefill() {
+    try (Fusion fused = model.fuse(store(), prompt(), new FuseOptions().ratio(1));
+        Fusion full = model.fuse(null, prompt(), new FuseOptions().policy(Policy.FULL))) {
+      assertArrayEquals(full.logits(), fused.logits(), 1e-3f);
+    }
+  }
+
+  @Test
+  public void theFourWaysToGenerateAgree() {
+    String text;
+    try (Fusion fusion = fusion()) {
+      text = fusion.generate(SHORT);
+    }
+    assertTrue(text, text.contains("square anchor"));
+    try (Fusion fusion = fusion();
+        Stream<String> stream = fusion.stream(SHORT)) {
+      assertEquals(text, stream.collect(Collectors.joining()));
+    }
+    try (Fusion fusion = fusion()) {
+      StringBuilder pieces = new StringBuilder();
+      assertTrue(fusion.generate(SHORT, token -> pieces.append(token.text())));
+      assertEquals(text, pieces.toString());
+    }
+    try (Fusion fusion = fusion();
+        TokenStream tokens = fusion.generateTokens(SHORT)) {
+      int before = fusionRows(fusion);
+      List<Integer> ids = new ArrayList<>();
+      tokens.forEachRemaining(token -> ids.add(token.id()));
+      assertEquals(ids.size(), tokens.count());
+      assertEquals(before + ids.size(), fusionRows(fusion));
+      assertEquals(text, model.tokenizer().decode(ids.stream().mapToInt(i -> i).toArray(), Tokenize.RAW));
+    }
+  }
+
+  private static int fusionRows(Fusion fusion) {
+    return fusion.tokens().length;
+  }
+
+  @Test
+  public void aStreamThatIsLeftEarlyFreesTheFusionWhenClosed() {
+    try (Fusion fusion = fusion()) {
+      try (Stream<String> stream = fusion.stream(SHORT)) {
+        assertTrue(stream.findFirst().isPresent());
+        assertThrows(InUseException.class, () -> fusion.decode(5));
+      }
+      fusion.decode(5);
+    }
+  }
+
+  @Test
+  public void nothingIsGeneratedBeforeItIsAskedFor() {
+    try (Fusion fusion = fusion()) {
+      int rows = fusionRows(fusion);
+      try (Stream<String> stream = fusion.stream(SHORT)) {
+        assertNotNull(stream);
+      }
+      assertEquals(rows, fusionRows(fusion));
+    }
+  }
+
+  @Test
+  public void decodeExtendEraseAndReplace() {
+    try (Fusion fusion = fusion()) {
+      int rows = fusionRows(fusion);
+      fusion.decode(model.tokenizer().encode(" square"));
+      assertTrue(fusionRows(fusion) > rows);
+      int[] now = fusion.tokens();
+      fusion.erase(1, 3);
+      assertEquals(now.length - 3, fusionRows(fusion));
+      fusion.replace(1, 0, now[1], now[2], now[3]);
+      assertArrayEquals(now, fusion.tokens());
+      assertTrue(fusion.info().flags().contains(FusionFlag.EDITED));
+      Prompt turn = Prompt.builder(model.tokenizer()).chunk(PASSAGES.get(0)).question("\nAnd?").build();
+      fusion.extend(store(), turn, new FuseOptions());
+      assertEquals(now.length, fusion.info().nRowsResident());
+      assertTrue(fusionRows(fusion) > now.length);
+    }
+  }
+
+  @Test
+  public void savedAndRestoredGoesOnTheSame() {
+    String id;
+    String text;
+    try (Fusion fusion = fusion()) {
+      id = fusion.save(store(), "");
+      text = fusion.generate(SHORT);
+    }
+    store().flush();
+    try (Fusion fusion = model.restore(store(), id, 64)) {
+      assertTrue(fusion.info().flags().contains(FusionFlag.RESTORED));
+      assertEquals(text, fusion.generate(SHORT));
+    }
+  }
+
+  @Test
+  public void aBatchEqualsSingleFuses() {
+    float[] alone;
+    try (Fusion fusion = fusion()) {
+      alone = fusion.logits();
+    }
+    Prompt missing = Prompt.builder(model.tokenizer()).chunk("never stored\n").question("Why?").build();
+    List<Model.FuseResult> results =
+        model.fuseBatch(
+            store(),
+            List.of(
+                new Model.FuseRequest(prompt(), new FuseOptions()),
+                new Model.FuseRequest(missing, new FuseOptions().onMiss(OnMiss.FAIL)),
+                new Model.FuseRequest(
+                    prompt(),
+                    new FuseOptions()
+                        .progress(
+                            (done, total) -> {
+                              throw new ArithmeticException("mine");
+                            }))));
+    try (Fusion first = results.get(0).fusion()) {
+      assertNull(results.get(0).failure());
+      assertArrayEquals(alone, first.logits(), 0);
+    }
+    assertEquals(NotFoundException.class, results.get(1).failure().getClass());
+    assertEquals("mine", results.get(2).failure().getMessage());
+    assertNull(results.get(2).fusion());
+  }
+
+  @Test
+  public void viewsShowTheSameAndHoldTheMemory() {
+    try (Fusion fusion = fusion()) {
+      View<FloatBuffer> view = fusion.viewLogits();
+      FloatBuffer logits = view.buffer();
+      assertTrue(logits.isDirect() && logits.isReadOnly());
+      assertEquals(model.info().nVocab(), logits.remaining());
+      float[] copy = new float[logits.remaining()];
+      logits.duplicate().get(copy);
+      assertArrayEquals(fusion.logits(), copy, 0);
+      assertThrows(ViewHeldException.class, () -> fusion.decode(5));
+      fusion.close();
+      assertEquals(copy[3], logits.get(3), 0); // the view keeps what it shows
+      view.close();
+      assertThrows(IllegalStateException.class, view::buffer);
+    }
+  }
+
+  @Test
+  public void gradualFilteringAndUnions() {
+    List<CheckLayer> layers = model.fallingCheckLayers(0.2, 1, 3);
+    assertEquals(3, layers.size());
+    assertTrue(layers.get(0).ratio() > layers.get(2).ratio());
+    try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().checkLayers(layers))) {
+      assertEquals(3, fusion.info().nCheckLayers());
+    }
+    FuseOptions union =
+        new FuseOptions().policy(Policy.UNION).term(Policy.HKVD, 1).term(Policy.RANDOM, 1).seed(7).ratio(0.5);
+    try (Fusion fusion = model.fuse(store(), prompt(), union)) {
+      assertEquals(Policy.UNION, fusion.info().policy());
+      assertTrue(fusion.selected().length > 0);
+    }
+  }
+
+  @Test
+  public void chunksById() {
+    Stored stored = model.precompute(store(), PASSAGES.get(0));
+    Prompt byId = Prompt.builder(model.tokenizer()).chunkId(stored.id()).question("Who?").build();
+    try (Fusion fusion = model.fuse(store(), byId)) {
+      assertEquals(stored.id(), fusion.segments().get(0).id());
+      assertEquals(SegmentSource.STORE, fusion.segments().get(0).source());
+    }
+    assertFalse(stored.existed());
+  }
+
+  @Test
+  public void textThatIsNotInTheBasicPlane() {
+    Tokenizer tokenizer = model.tokenizer();
+    String text = "na\u00efve \ud83d\ude00 \u0000 end";
+    assertEquals(text, tokenizer.decode(tokenizer.encode(text)));
+  }
+}

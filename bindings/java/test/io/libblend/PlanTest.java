@@ -1,0 +1,85 @@
+package io.libblend;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.Test;
+
+/** The step API with a host that only moves numbers: K and V of row r at layer l are made of r and l. */
+public class PlanTest extends Fixture {
+  private static final int LAYERS = 3;
+  private static final int KV_DIM = 2 * 8;
+
+  private static ByteBuffer memory(int rows) {
+    return ByteBuffer.allocateDirect(4 * rows * KV_DIM + 12).order(ByteOrder.nativeOrder()).position(12).slice();
+  }
+
+  private static ByteBuffer filled(int rows, float value) {
+    ByteBuffer bytes = memory(rows);
+    FloatBuffer floats = bytes.order(ByteOrder.nativeOrder()).asFloatBuffer();
+    while (floats.hasRemaining()) {
+      floats.put(value);
+    }
+    return bytes;
+  }
+
+  @Test
+  public void storedRowsArriveInTheHostsBuffers() {
+    ModelDescription description =
+        new ModelDescription().shape(LAYERS, 4, 2, 8).limits(1000, 128).name("test/plan");
+    try (Model host = Model.describe(context, description);
+        Store store = Store.open(context, path("kv"), new Store.Options().kvType(KvType.F32))) {
+      int[] chunk = {11, 12, 13, 14};
+      List<KvView> layers = new ArrayList<>();
+      for (int l = 0; l < LAYERS; ++l) {
+        layers.add(new KvView(filled(4, l + 1), filled(4, l + 10), KvType.F32, true, 0, 0));
+      }
+      String id = host.putKv(store, chunk, layers, 0, new PrecomputeOptions());
+      assertEquals(new Stored(id, true), host.find(store, chunk, new PrecomputeOptions()));
+      assertThrows(
+          InvalidArgumentException.class,
+          () -> host.putKv(store, chunk, layers.subList(0, 1), 0, new PrecomputeOptions()));
+
+      Prompt prompt = Prompt.builder().chunk(chunk).question(new int[] {21, 22}).build();
+      FuseOptions options = new FuseOptions().policy(Policy.REUSE).onMiss(OnMiss.FAIL);
+      try (Plan plan = Plan.create(host, store, prompt, options)) {
+        assertEquals(6, plan.tokens().length);
+        for (int l = 0; l < LAYERS; ++l) {
+          ByteBuffer k = filled(6, -1);
+          ByteBuffer v = filled(6, -1);
+          plan.fetch(l, new KvView(k, v, KvType.F32, true, 0, 0));
+          int[] rows = plan.rows();
+          plan.synchronize(l);
+          for (int row = 0; row < 6; ++row) {
+            int wanted = row;
+            boolean fresh = java.util.Arrays.stream(rows).anyMatch(r -> r == wanted);
+            float stored = k.order(ByteOrder.nativeOrder()).getFloat(4 * row * KV_DIM);
+            assertEquals("layer " + l + " row " + row, fresh ? -1 : l + 1, stored, 1e-6);
+            assertEquals(
+                fresh ? -1 : l + 10, v.order(ByteOrder.nativeOrder()).getFloat(4 * row * KV_DIM), 1e-6);
+          }
+          KvView fresh = new KvView(filled(rows.length, 0), filled(rows.length, 0), KvType.F32, true, 0, 0);
+          plan.select(l, fresh);
+          plan.commit(l);
+        }
+        assertEquals(2, plan.segments().size());
+        assertTrue(plan.info().bytesLoaded() > 0);
+      }
+      Plan closed = Plan.create(host, store, prompt, options);
+      closed.close();
+      closed.close();
+      assertThrows(IllegalStateException.class, closed::rows);
+      try (Plan early = Plan.create(host, store, prompt, options)) {
+        assertThrows(InvalidArgumentException.class, () -> early.commit(0));
+        KvView small = new KvView(memory(2), memory(2), KvType.F32);
+        assertThrows(InvalidArgumentException.class, () -> early.fetch(0, small));
+      }
+    }
+  }
+}

@@ -1,0 +1,86 @@
+package io.libblend;
+
+import static org.junit.Assert.assertArrayEquals;
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
+import static org.junit.Assert.assertSame;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.Test;
+
+public class ProfileTest extends Fixture {
+  @Test
+  public void calibrateVerifyApply() {
+    Path file = path("profile");
+    List<Measurement> lines = new ArrayList<>();
+    CalibrateOptions options =
+        new CalibrateOptions()
+            .ratios(0.3)
+            .chunkPrefix(model.tokenizer().bos())
+            .scoreTokens(2)
+            .drift(Correction.OFF, 0, 0.001)
+            .limits(100, 0)
+            .onMeasurement(lines::add);
+    List<Prompt> samples = List.of(prompt(), prompt());
+    assertTrue(Profile.calibrate(model, samples, options, file));
+    try (Profile profile = Profile.open(model, file)) {
+      ProfileInfo info = profile.info();
+      assertTrue(info.trusted());
+      assertEquals(0.3, info.ratio(), 0);
+      assertEquals(lines.size(), profile.measurements().size());
+      assertEquals(lines.get(0).klMean(), profile.measurements().get(0).klMean(), 0);
+      assertArrayEquals(model.tokenizer().bos(), profile.chunkPrefix());
+      assertThrows(NotFoundException.class, () -> profile.drift(2));
+      Verdict verdict =
+          profile.verify(model, samples, new VerifyOptions().ratios(0.3).scoreTokens(2));
+      assertTrue(verdict.trusted());
+      FuseOptions fuse = new FuseOptions().apply(profile);
+      profile.close(); // the options keep it open
+      try (Fusion fusion = model.fuse(store(), prompt(), fuse)) {
+        assertEquals(0.3, fusion.info().ratio(), 0);
+        assertFalse(fusion.info().flags().contains(FusionFlag.UNCALIBRATED));
+      }
+    }
+    IllegalStateException mine = new IllegalStateException();
+    options.onMeasurement(
+        line -> {
+          throw mine;
+        });
+    assertSame(
+        mine,
+        assertThrows(
+            IllegalStateException.class,
+            () -> Profile.calibrate(model, samples, options, path("not written"))));
+    assertFalse(Files.exists(path("not written")));
+  }
+
+  @Test
+  public void machineAndAdvice() {
+    Path file = path("machine");
+    Machine.Options options = new Machine.Options().maxTokens(64);
+    try (Machine machine = Machine.open(model, file, options)) {
+      assertFalse(machine.info().kept());
+      assertEquals(machine.info().nPoints(), machine.points().size());
+      assertTrue(machine.recomputeNs(64, 1) > machine.recomputeNs(64, 0.1));
+      List<Advice> advices =
+          machine.advise(
+              List.of(new Machine.Device(1e12, 5), new Machine.Device(1e3, 1)),
+              new Machine.AdviseOptions().tokens(512));
+      assertEquals(2, advices.size());
+      assertTrue(advices.get(0).flags().contains(AdviceFlag.CHEAPEST));
+      assertTrue(advices.get(1).flags().contains(AdviceFlag.SLOWER_THAN_PREFILL));
+      FuseOptions auto = new FuseOptions().ratio(FuseOptions.RATIO_AUTO).machine(machine);
+      try (Fusion fusion = model.fuse(store(), prompt(), auto)) {
+        assertTrue(fusion.info().ratio() >= 0.15);
+      }
+    }
+    try (Machine again = Machine.open(model, file, options)) {
+      assertTrue(again.info().kept());
+    }
+  }
+}
