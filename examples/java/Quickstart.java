@@ -1,3 +1,4 @@
+import io.libblend.BlendException;
 import io.libblend.Context;
 import io.libblend.FuseOptions;
 import io.libblend.Fusion;
@@ -7,58 +8,65 @@ import io.libblend.Model;
 import io.libblend.Prompt;
 import io.libblend.Store;
 import io.libblend.Stored;
+import java.io.IOException;
+import java.nio.file.Files;
 import java.nio.file.Path;
+import java.util.ArrayList;
 import java.util.List;
 import java.util.stream.Stream;
 
 /**
  * The main job of libblend in Java: precompute, fuse, generate.
  *
- * <pre>java -cp libblend.jar Quickstart.java MODEL.gguf STORE_DIR [QUESTION]</pre>
+ * <pre>java -cp libblend.jar examples/java/Quickstart.java STORE_DIR [MODEL.gguf [QUESTION]]</pre>
  *
- * Three passages stand for what a retriever found. Their KV caches are computed once and kept in
+ * Five passages stand for what a retriever found. Their KV caches are computed once and kept in
  * STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
  * streamed. Run it twice: the second time nothing is stored again.
  */
 public final class Quickstart {
-  private static final List<String> PASSAGES =
-      List.of(
-          "For a year Hugo Rask works at the south inn. The sun was out and the streets were full.\n",
-          "There he guards the square anchor. Clouds came in from the sea.\n",
-          "Nobody said much about the matter. The morning was cold and the road was quiet.\n");
-
-  public static void main(String[] args) {
-    if (args.length < 2 || args.length > 3) {
-      System.err.println("usage: Quickstart MODEL.gguf STORE_DIR [QUESTION]");
+  public static void main(String[] args) throws IOException {
+    if (args.length < 1 || args.length > 3) {
+      System.err.println("usage: Quickstart STORE_DIR [MODEL.gguf [QUESTION]], in the project's folder");
       System.exit(2);
     }
-    String question = args.length > 2 ? args[2] : "What does Hugo Rask look after?";
+    Path examples = Path.of("examples");
+    Path file = args.length > 1 ? Path.of(args[1]) : examples.resolve("models/blend-qa.gguf");
+    String question =
+        args.length > 2 ? args[2] : Files.readString(examples.resolve("data/question.txt")).strip();
+    List<String> passages = new ArrayList<>();
+    for (int i = 1; i <= 5; ++i) {
+      passages.add(Files.readString(examples.resolve("data/documents/" + i + ".txt")));
+    }
 
     try (Context context = Context.create();
-        Model model = Model.open(context, Path.of(args[0]));
-        Store store = Store.open(context, Path.of(args[1]))) {
+        Model model = Model.open(context, file);
+        Store store = Store.open(context, Path.of(args[0]))) {
 
-      for (String passage : PASSAGES) {
+      // Each text by itself: a chunk's tokens must not depend on what stands before it.
+      for (String passage : passages) {
         Stored chunk = model.precompute(store, passage);
         System.out.printf("%.16s %s%n", chunk.id(), chunk.existed() ? "was there" : "stored");
       }
 
       // BOS where the model wants one, the chunks in prompt order, the question.
       Prompt.Builder prompt = Prompt.builder(model.tokenizer()).bos();
-      PASSAGES.forEach(prompt::chunk);
-      prompt.question("\nQuestion: " + question + "\nAnswer:");
+      passages.forEach(prompt::chunk);
+      prompt.question("Question: " + question + "\nAnswer:");
 
-      // Of the reused rows, those whose K and V deviate most are recomputed.
+      // Recompute, of the reused rows, the 15 % whose K and V deviate most.
       FuseOptions options = new FuseOptions().ratio(0.15).reserveTokens(64);
-      try (Fusion fusion = model.fuse(store, prompt.build(), options)) {
-        try (Stream<String> answer = fusion.stream(new GenerateOptions().maxTokens(64))) {
-          answer.forEach(System.out::print);
-        }
+      try (Fusion fusion = model.fuse(store, prompt.build(), options);
+          Stream<String> answer = fusion.stream(new GenerateOptions().maxTokens(64))) {
+        answer.forEach(System.out::print);
         FusionInfo info = fusion.info();
         System.out.printf(
             "%n%nfirst token after %.2f ms: %d rows, %d from the store, %d of them recomputed%n",
             info.ttftNs() / 1e6, info.nRows(), info.nRowsReused(), info.nRowsSelected());
       }
+    } catch (BlendException e) {
+      System.err.println(e.getMessage() + " (" + e.getClass().getSimpleName() + ")");
+      System.exit(1);
     }
   }
 }
