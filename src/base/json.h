@@ -1,0 +1,59 @@
+// Json: a JSON text (RFC 8259) as a tree, read from files that are never trusted.
+//
+// Nesting is bounded and a name that stands twice in one object is an error (which of the two
+// counts is how parsers disagree); memory is in proportion to the text. Members keep the file's
+// order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/status.h"
+
+namespace blend {
+
+// A value. Immutable once parsed; safe for concurrent use.
+class Json {
+ public:
+  using Member = std::pair<std::string, Json>;
+  using Array = std::vector<Json>;
+  using Object = std::vector<Member>;
+
+  static constexpr int kMaxDepth = 64;
+
+  Json() = default;
+  template <typename T>
+  explicit Json(T value) : value_(std::move(value)) {}
+
+  // FORMAT names the byte where it goes wrong. A byte order mark is not allowed for.
+  static Result<Json> parse(std::string_view text);
+
+  bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
+  const bool* boolean() const { return std::get_if<bool>(&value_); }
+  const std::string* string() const { return std::get_if<std::string>(&value_); }
+  const Array* array() const { return std::get_if<Array>(&value_); }
+  const Object* object() const { return std::get_if<Object>(&value_); }
+  // An integer in the range of int64_t, written as one or as "1.0"; nullopt-like: false if it is
+  // none.
+  bool integer(int64_t& out) const;
+  // Any number.
+  bool number(double& out) const;
+
+  // The object's member; nullptr where it is absent or this is no object. Linear in its members.
+  const Json* find(std::string_view name) const;
+  // "an object", "a string", ...: for messages.
+  const char* kind() const;
+
+  Array* array() { return std::get_if<Array>(&value_); }
+  Object* object() { return std::get_if<Object>(&value_); }
+
+ private:
+  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
+};
+
+}  // namespace blend
