@@ -127,7 +127,7 @@ int run(const Settings& s) {
   const int32_t bos = model->tokenizer().bos();
   std::vector<Tokens> documents;
   for (const std::string& text : read_files(s.docs)) {
-    Tokens tokens = model->tokenizer().encode(text, 0);
+    Tokens tokens = must(model->tokenizer().encode(text, 0));
     if (bos >= 0) tokens.insert(tokens.begin(), bos);
     documents.push_back(std::move(tokens));
   }

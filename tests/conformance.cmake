@@ -68,3 +68,13 @@ if(NOT BLEND_SANITIZE)
   blend_conformance_test(out_of_memory_test ${BLEND_FAULT_DIR}/out_of_memory_test.cpp
                          ${BLEND_FAULT_DIR}/failing_malloc.cpp)
 endif()
+
+# The golden files of the tokenizer tests against the library that made them, where it is installed:
+# -DBLEND_REFERENCE_PYTHON=.../bin/python names an interpreter that has it.
+set(BLEND_REFERENCE_PYTHON "" CACHE FILEPATH "Python with tokenizers, transformers and torch")
+if(BLEND_REFERENCE_PYTHON)
+  add_test(NAME conformance.tokenizers_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
+           ${BLEND_CONFORMANCE_DIR}/tokenizers/make_golden.py --check)
+  set_tests_properties(conformance.tokenizers_live PROPERTIES LABELS conformance
+                       SKIP_RETURN_CODE 77)
+endif()

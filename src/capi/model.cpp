@@ -125,7 +125,8 @@ int32_t blend_tokenize(const blend_model* model, const char* text, size_t text_b
     if (capacity > 0) BLEND_REQUIRE(tokens);
     BLEND_RETURN_IF_ERROR(check_flags(flags));
     BLEND_ASSIGN(const auto loaded, model->loaded());
-    const std::vector<int32_t> ids = loaded->tokenizer().encode({text, text_bytes}, flags);
+    BLEND_ASSIGN(const std::vector<int32_t> ids,
+                 loaded->tokenizer().encode({text, text_bytes}, flags));
     return copy_out(ids.data(), ids.size(), tokens, capacity, n_tokens, "tokens");
   });
 }

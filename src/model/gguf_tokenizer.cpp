@@ -1,5 +1,13 @@
 // The tokenizer that a GGUF file carries.
-#include "model/llama_source.h"
+#include "model/gguf_tokenizer.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "model/spm_tokenizer.h"
+#include "model/tokenizer/bpe_tokenizer.h"
+#include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/pre_patterns.h"
 
 namespace blend {
 namespace {
@@ -16,54 +24,162 @@ Result<int32_t> token_id(const GgufReader& gguf, const char* key, int32_t otherw
   return static_cast<int32_t>(*id);
 }
 
-}  // namespace
+Result<std::vector<int32_t>> stop_ids(const GgufReader& gguf) {
+  std::vector<int32_t> stop;
+  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
+    BLEND_ASSIGN(const int32_t id, token_id(gguf, key, -1));
+    if (id >= 0) stop.push_back(id);
+  }
+  return stop;
+}
 
-Result<std::unique_ptr<SpmTokenizer>> read_spm_tokenizer(const GgufReader& gguf) {
-  BLEND_ASSIGN(const std::optional<std::string> model, gguf.get_string("tokenizer.ggml.model"));
-  if (!model) {
-    return make_error(BLEND_E_FORMAT,
-                      "key 'tokenizer.ggml.model' is missing: the file has no "
-                      "tokenizer");
-  }
-  if (*model != "llama") {
-    return make_error(
-        BLEND_E_UNSUPPORTED,
-        "tokenizer '%.40s' is not supported; libblend reads 'llama' (SentencePiece BPE)",
-        model->c_str());
-  }
+// The texts of all tokens and their types; types may be empty where the file has none.
+struct Vocabulary {
+  std::vector<std::string> tokens;
+  std::vector<int32_t> types;
+};
+
+Result<Vocabulary> read_vocabulary(const GgufReader& gguf) {
   BLEND_ASSIGN(std::optional<std::vector<std::string>> tokens,
                gguf.get_strings("tokenizer.ggml.tokens"));
   if (!tokens) return make_error(BLEND_E_FORMAT, "key 'tokenizer.ggml.tokens' is missing");
-  BLEND_ASSIGN(std::optional<std::vector<float>> scores, gguf.get_floats("tokenizer.ggml.scores"));
-  if (!scores) return make_error(BLEND_E_FORMAT, "key 'tokenizer.ggml.scores' is missing");
   BLEND_ASSIGN(std::optional<std::vector<int32_t>> types,
                gguf.get_ints("tokenizer.ggml.token_type"));
+  if (types && types->empty() && !tokens->empty()) {
+    return make_error(BLEND_E_FORMAT, "key 'tokenizer.ggml.token_type' is an empty array");
+  }
+  Vocabulary v;
+  v.tokens = std::move(*tokens);
+  if (types) v.types = std::move(*types);
+  return v;
+}
+
+Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
+  BLEND_ASSIGN(Vocabulary vocabulary, read_vocabulary(gguf));
+  BLEND_ASSIGN(std::optional<std::vector<float>> scores, gguf.get_floats("tokenizer.ggml.scores"));
+  if (!scores) return make_error(BLEND_E_FORMAT, "key 'tokenizer.ggml.scores' is missing");
 
   SpmVocab v;
-  const auto n = static_cast<int64_t>(tokens->size());
-  v.tokens = std::move(*tokens);
+  const auto n = static_cast<int64_t>(vocabulary.tokens.size());
+  v.tokens = std::move(vocabulary.tokens);
+  v.types = std::move(vocabulary.types);
   v.scores = std::move(*scores);
-  if (types) {
-    if (types->empty() && n > 0) {
-      return make_error(BLEND_E_FORMAT, "key 'tokenizer.ggml.token_type' is an empty array");
-    }
-    v.types = std::move(*types);
-  }
   // Files that leave the ids out mean those of Llama's own vocabulary.
   const auto llama_id = [n](int32_t id) { return id < n ? id : -1; };
   BLEND_ASSIGN(v.unk, token_id(gguf, "tokenizer.ggml.unknown_token_id", llama_id(0)));
   BLEND_ASSIGN(v.bos, token_id(gguf, "tokenizer.ggml.bos_token_id", llama_id(1)));
   BLEND_ASSIGN(v.eos, token_id(gguf, "tokenizer.ggml.eos_token_id", llama_id(2)));
-  for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
-    BLEND_ASSIGN(const int32_t id, token_id(gguf, key, -1));
-    if (id >= 0) v.stop.push_back(id);
-  }
+  BLEND_ASSIGN(v.stop, stop_ids(gguf));
   BLEND_ASSIGN(const std::optional<bool> add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
   v.add_bos = add_bos.value_or(true) && v.bos >= 0;
   BLEND_ASSIGN(const std::optional<bool> add_space,
                gguf.get_bool("tokenizer.ggml.add_space_prefix"));
   v.add_space_prefix = add_space.value_or(true);
-  return SpmTokenizer::create(std::move(v));
+  BLEND_ASSIGN(std::unique_ptr<SpmTokenizer> tokenizer, SpmTokenizer::create(std::move(v)));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+// Control and user-defined tokens are cut out of the text; the others are what merging builds, so
+// that plain text never becomes a control token.
+void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
+  spec.bpe.byte_ids.fill(-1);
+  spec.bpe.pieces.resize(v.tokens.size());
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    const auto type = v.types.empty() ? TokenType::normal : static_cast<TokenType>(v.types[i]);
+    if (type == TokenType::control || type == TokenType::unknown ||
+        type == TokenType::user_defined) {
+      AddedToken token;
+      token.text = v.tokens[i];
+      token.id = id;
+      token.special = type != TokenType::user_defined;
+      spec.added.push_back(std::move(token));
+      continue;
+    }
+    if (type == TokenType::unused) continue;
+    std::string bytes = bytes_of_characters(v.tokens[i]).value_or("");
+    if (bytes.size() == 1) spec.bpe.byte_ids[static_cast<uint8_t>(bytes[0])] = id;
+    spec.bpe.pieces[i] = std::move(bytes);
+  }
+}
+
+// "left right": both are tokens, and so is what they make.
+Status read_merges(const GgufReader& gguf, const Vocabulary& v, BpeSpec& bpe) {
+  BLEND_ASSIGN(const std::optional<std::vector<std::string>> merges,
+               gguf.get_strings("tokenizer.ggml.merges"));
+  if (!merges) return make_error(BLEND_E_FORMAT, "key 'tokenizer.ggml.merges' is missing");
+  std::unordered_map<std::string_view, int32_t> ids;
+  ids.reserve(v.tokens.size());
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    if (!bpe.pieces[i].empty()) ids.try_emplace(v.tokens[i], static_cast<int32_t>(i));
+  }
+  const auto find = [&](std::string_view text) {
+    const auto it = ids.find(text);
+    return it == ids.end() ? -1 : it->second;
+  };
+  bpe.merges.reserve(merges->size());
+  for (size_t i = 0; i < merges->size(); ++i) {
+    const std::string& text = (*merges)[i];
+    const size_t space = text.find(' ', 1);
+    if (space == std::string::npos) {
+      return make_error(BLEND_E_FORMAT,
+                        "key 'tokenizer.ggml.merges': entry %zu has no space between two parts", i);
+    }
+    const std::string_view left = std::string_view(text).substr(0, space);
+    const std::string_view right = std::string_view(text).substr(space + 1);
+    std::string both(left);
+    both += right;
+    const BpeMerge merge = {find(left), find(right), find(both)};
+    // Merges of what the vocabulary lacks have no effect.
+    if (merge.left >= 0 && merge.right >= 0 && merge.result >= 0) bpe.merges.push_back(merge);
+  }
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Tokenizer>> read_bpe(const GgufReader& gguf) {
+  BLEND_ASSIGN(Vocabulary v, read_vocabulary(gguf));
+  if (!v.types.empty() && v.types.size() != v.tokens.size()) {
+    return make_error(BLEND_E_FORMAT, "the vocabulary has %zu tokens and %zu token types",
+                      v.tokens.size(), v.types.size());
+  }
+  BLEND_ASSIGN(const std::optional<std::string> name, gguf.get_string("tokenizer.ggml.pre"));
+  Result<PreTokenizer> pre = named_pre_tokenizer(name.value_or("default"));
+  if (!pre.is_ok()) return pre.status().with_context("key 'tokenizer.ggml.pre'");
+
+  BpeTokenizerSpec spec;
+  sort_tokens(v, spec);
+  BLEND_RETURN_IF_ERROR(read_merges(gguf, v, spec.bpe));
+  spec.bpe.ignore_merges = pre->ignore_merges;
+  spec.normalize = std::move(pre->normalize);
+  spec.split = std::move(pre->split);
+  spec.decoder.byte_level = true;
+  spec.tokens = std::move(v.tokens);
+  BLEND_ASSIGN(const std::optional<bool> space, gguf.get_bool("tokenizer.ggml.add_space_prefix"));
+  if (space.value_or(false) && !spec.split.empty()) spec.split.front().prefix_space = true;
+  BLEND_ASSIGN(spec.bos, token_id(gguf, "tokenizer.ggml.bos_token_id", -1));
+  BLEND_ASSIGN(spec.eos, token_id(gguf, "tokenizer.ggml.eos_token_id", -1));
+  BLEND_ASSIGN(spec.stop, stop_ids(gguf));
+  BLEND_ASSIGN(const std::optional<bool> add_bos, gguf.get_bool("tokenizer.ggml.add_bos_token"));
+  spec.add_bos = add_bos.value_or(pre->add_bos);
+  BLEND_ASSIGN(std::unique_ptr<BpeTokenizer> tokenizer, BpeTokenizer::create(std::move(spec)));
+  return std::unique_ptr<Tokenizer>(std::move(tokenizer));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> read_gguf_tokenizer(const GgufReader& gguf) {
+  if (!gguf.has("tokenizer.ggml.model")) {
+    return make_error(BLEND_E_FORMAT,
+                      "key 'tokenizer.ggml.model' is missing: the file has no tokenizer");
+  }
+  BLEND_ASSIGN(const std::optional<std::string> model, gguf.get_string("tokenizer.ggml.model"));
+  const std::string name = model.value_or("");
+  if (name == "llama") return read_spm(gguf);
+  if (name == "gpt2") return read_bpe(gguf);
+  return make_error(BLEND_E_UNSUPPORTED,
+                    "tokenizer '%.40s' is not supported; libblend reads 'llama' (SentencePiece "
+                    "BPE) and 'gpt2' (byte-level BPE)",
+                    name.c_str());
 }
 
 }  // namespace blend

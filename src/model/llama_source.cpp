@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "model/fingerprint.h"
+#include "model/gguf_tokenizer.h"
 
 namespace blend {
 namespace {
@@ -89,7 +90,7 @@ class LlamaSource final : public ModelSource {
   std::shared_ptr<const void> owner_;
   std::span<const std::byte> file_;
   ModelConfig config_;
-  std::unique_ptr<SpmTokenizer> tokenizer_;
+  std::unique_ptr<Tokenizer> tokenizer_;
   // Embedding, output norm, nine a layer, and the output matrix unless it is the embedding.
   std::vector<TensorView> tensors_;
   size_t output_ = 0;
@@ -102,7 +103,7 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   source->owner_ = std::move(owner);
   source->file_ = file;
   BLEND_ASSIGN(source->config_, read_llama_config(gguf));
-  BLEND_ASSIGN(source->tokenizer_, read_spm_tokenizer(gguf));
+  BLEND_ASSIGN(source->tokenizer_, read_gguf_tokenizer(gguf));
   source->config_.n_vocab = source->tokenizer_->n_vocab();
   BLEND_RETURN_IF_ERROR(source->take_freq_factors(gguf));
   BLEND_RETURN_IF_ERROR(source->take_tensors(gguf));

@@ -7,7 +7,6 @@
 
 #include "model/gguf_reader.h"
 #include "model/model_source.h"
-#include "model/spm_tokenizer.h"
 
 namespace blend {
 
@@ -22,7 +21,5 @@ inline constexpr double kMinRopeFactor = 1e-6;
 // The steps of it, one a file. Hyperparameters; n_vocab is the tokenizer's and freq_factors and
 // weight_dtype are the tensors', so they are left alone here.
 Result<ModelConfig> read_llama_config(const GgufReader& gguf);
-// The tokenizer of the keys `tokenizer.ggml.*`.
-Result<std::unique_ptr<SpmTokenizer>> read_spm_tokenizer(const GgufReader& gguf);
 
 }  // namespace blend

@@ -7,32 +7,13 @@
 #include <limits>
 #include <queue>
 
+#include "model/tokenizer/special_texts.h"
 #include "model/utf8.h"
 
 namespace blend {
 namespace {
 
 constexpr std::string_view kSpace = "\xe2\x96\x81";  // U+2581, SentencePiece's visible space
-
-// Texts of tokens that end a turn in models whose files do not say so by id.
-constexpr std::string_view kStopTexts[] = {"<|eot_id|>",    "<|im_end|>",     "<|end|>",
-                                           "<end_of_turn>", "<|endoftext|>",  "<|eom_id|>",
-                                           "<EOT>",         "<|end_of_text|>"};
-
-// The byte of "<0x41>"; -1 for any other text.
-int byte_of(std::string_view text) {
-  if (text.size() != 6 || text.substr(0, 3) != "<0x" || text[5] != '>') return -1;
-  int value = 0;
-  for (const char c : text.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                             : -1;
-    if (digit < 0) return -1;
-    value = value * 16 + digit;
-  }
-  return value;
-}
 
 void append_unescaped(std::string_view text, std::string& out) {
   for (size_t at = 0; at < text.size();) {
@@ -125,9 +106,7 @@ void SpmTokenizer::index() {
         break;
     }
     if (type(id) == TokenType::control || type(id) == TokenType::user_defined) {
-      if (std::find(std::begin(kStopTexts), std::end(kStopTexts), text) != std::end(kStopTexts)) {
-        vocab_.stop.push_back(id);
-      }
+      if (ends_turn(text)) vocab_.stop.push_back(id);
     }
   }
   std::stable_sort(special_.begin(), special_.end(), [&](int32_t a, int32_t b) {
@@ -148,7 +127,7 @@ int32_t SpmTokenizer::find(std::string_view piece) const {
   return it == pieces_.end() ? -1 : it->second;
 }
 
-std::vector<int32_t> SpmTokenizer::encode(std::string_view text, uint32_t flags) const {
+Result<std::vector<int32_t>> SpmTokenizer::encode(std::string_view text, uint32_t flags) const {
   std::vector<int32_t> out;
   if ((flags & BLEND_TOKENIZE_BOS) != 0 && vocab_.bos >= 0) out.push_back(vocab_.bos);
   // The text and every part of it behind a special token begin a word of their own.

@@ -54,12 +54,10 @@ class SpmTokenizer final : public Tokenizer {
   int32_t eos() const override { return vocab_.eos; }
   bool add_bos() const override { return vocab_.add_bos; }
   bool is_stop(int32_t token) const override;
-  std::vector<int32_t> encode(std::string_view text, uint32_t flags) const override;
+  Result<std::vector<int32_t>> encode(std::string_view text, uint32_t flags) const override;
   std::string piece(int32_t token, uint32_t flags) const override;
   Result<std::string> decode(std::span<const int32_t> tokens, uint32_t flags) const override;
-
-  // Everything that encode and decode depend on.
-  void hash(Sha256Hasher& hasher) const;
+  void hash(Sha256Hasher& hasher) const override;
 
  private:
   explicit SpmTokenizer(SpmVocab vocab) : vocab_(std::move(vocab)) {}

@@ -194,7 +194,7 @@ TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
   expect_error(with().string("general.architecture", "qwen2"), BLEND_E_UNSUPPORTED, "qwen2");
   expect_error(with().u32("llama.expert_count", 8), BLEND_E_UNSUPPORTED, "llama.expert_count");
   EXPECT_TRUE(open_bytes(with().u32("llama.expert_count", 0).bytes()).is_ok());
-  expect_error(with().string("tokenizer.ggml.model", "gpt2"), BLEND_E_UNSUPPORTED, "gpt2");
+  expect_error(with().string("tokenizer.ggml.model", "bert"), BLEND_E_UNSUPPORTED, "bert");
   expect_error(with().u32("llama.attention.value_length", 8), BLEND_E_UNSUPPORTED, "value_length");
   expect_error(with().i32s("llama.attention.head_count_kv", {2, 2}), BLEND_E_UNSUPPORTED,
                "head_count_kv");

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "model/llama_source.h"
+#include "model/spm_tokenizer.h"
 #include "support/random_model.h"
 
 namespace blend {
@@ -41,6 +42,12 @@ std::unique_ptr<SpmTokenizer> make(SpmVocab vocab) {
   auto t = SpmTokenizer::create(std::move(vocab));
   EXPECT_TRUE(t.is_ok()) << t.status().message();
   return t.is_ok() ? std::move(t.value()) : nullptr;
+}
+
+std::vector<int32_t> ids_of(const Tokenizer& t, std::string_view text, uint32_t flags) {
+  const auto ids = t.encode(text, flags);
+  EXPECT_TRUE(ids.is_ok()) << ids.status().message();
+  return ids.is_ok() ? ids.value() : std::vector<int32_t>();
 }
 
 std::string random_utf8(SplitMix& rng) {
@@ -172,7 +179,7 @@ TEST(SpmTokenizer, AgreesWithTheNaiveReference) {
     const auto t = make(v);
     for (int i = 0; i < 2000; ++i) {
       const std::string text = random_text(rng, v, true);
-      ASSERT_EQ(t->encode(text, 0), reference(v, text)) << text;
+      ASSERT_EQ(ids_of(*t, text, 0), reference(v, text)) << text;
     }
   }
 }
@@ -195,7 +202,7 @@ TEST(SpmTokenizer, AgreesWithTheReferenceOnTies) {
     for (int i = 0; i < 20; ++i) {
       std::string text;
       for (uint64_t n = rng.below(60); n > 0; --n) text += "abc "[rng.below(4)];
-      ASSERT_EQ(t->encode(text, 0), reference(v, text)) << text;
+      ASSERT_EQ(ids_of(*t, text, 0), reference(v, text)) << text;
     }
   }
 }
@@ -208,7 +215,7 @@ TEST(SpmTokenizer, DecodesWhatItEncoded) {
     for (int i = 0; i < 4000; ++i) {
       const std::string text = random_text(rng, v, i % 2 == 0);
       for (const uint32_t flags : {0u, kBos, kRaw, kRaw | kBos}) {
-        const auto back = t->decode(t->encode(text, flags), flags);
+        const auto back = t->decode(ids_of(*t, text, flags), flags);
         ASSERT_TRUE(back.is_ok());
         ASSERT_EQ(back.value(), text) << flags;
       }
@@ -222,7 +229,7 @@ TEST(SpmTokenizer, LongTextsTakeNoMoreThanAMoment) {
   const auto t = make(v);
   std::string text;
   while (text.size() < (1u << 20)) text += "and the story ";
-  const auto ids = t->encode(text, 0);
+  const auto ids = ids_of(*t, text, 0);
   EXPECT_LT(ids.size(), text.size());
   EXPECT_EQ(t->decode(ids, 0).value(), text);
 }
@@ -237,20 +244,20 @@ TEST(SpmTokenizer, SpacePrefixAndFlags) {
     return -1;
   };
   using Ids = std::vector<int32_t>;
-  EXPECT_EQ(t->encode("", 0), Ids());
-  EXPECT_EQ(t->encode("", kBos), Ids{1});
-  EXPECT_EQ(t->encode("the", 0), Ids{id(kSpace + "the")});
-  EXPECT_EQ(t->encode("the", kBos), (Ids{1, id(kSpace + "the")}));
-  EXPECT_EQ(t->encode("the", kRaw), (Ids{id("t"), id("he")}));
-  EXPECT_EQ(t->encode(" the", kRaw), Ids{id(kSpace + "the")});
-  EXPECT_EQ(t->encode(" the", 0), (Ids{id(kSpace), id(kSpace + "the")}));
+  EXPECT_EQ(ids_of(*t, "", 0), Ids());
+  EXPECT_EQ(ids_of(*t, "", kBos), Ids{1});
+  EXPECT_EQ(ids_of(*t, "the", 0), Ids{id(kSpace + "the")});
+  EXPECT_EQ(ids_of(*t, "the", kBos), (Ids{1, id(kSpace + "the")}));
+  EXPECT_EQ(ids_of(*t, "the", kRaw), (Ids{id("t"), id("he")}));
+  EXPECT_EQ(ids_of(*t, " the", kRaw), Ids{id(kSpace + "the")});
+  EXPECT_EQ(ids_of(*t, " the", 0), (Ids{id(kSpace), id(kSpace + "the")}));
   v.add_space_prefix = false;
   t = make(v);
-  EXPECT_EQ(t->encode("the", 0), (Ids{id("t"), id("he")}));
-  EXPECT_EQ(t->decode(t->encode(" the", 0), 0).value(), " the") << "no prefix, none to drop";
+  EXPECT_EQ(ids_of(*t, "the", 0), (Ids{id("t"), id("he")}));
+  EXPECT_EQ(t->decode(ids_of(*t, " the", 0), 0).value(), " the") << "no prefix, none to drop";
   v.bos = -1;
   t = make(v);
-  EXPECT_EQ(t->encode("", kBos), Ids());
+  EXPECT_EQ(ids_of(*t, "", kBos), Ids());
 }
 
 TEST(SpmTokenizer, SpecialTokensOnlyWhereAsked) {
@@ -259,24 +266,24 @@ TEST(SpmTokenizer, SpecialTokensOnlyWhereAsked) {
   add(v, "<|user|>!", 0, TokenType::control);      // 501
   const auto t = make(v);
   using Ids = std::vector<int32_t>;
-  const Ids the = t->encode("the", 0);
+  const Ids the = ids_of(*t, "the", 0);
   ASSERT_EQ(the.size(), 1u);
   // Untrusted text: never a control token, whatever it says.
   for (const std::string text : {"<s>", "</s>the", "<unk>", "<0x41>", "a<s>b", "<|user|>!"}) {
-    for (const int32_t token : t->encode(text, 0)) {
+    for (const int32_t token : ids_of(*t, text, 0)) {
       EXPECT_TRUE(token > 2 && token != 501) << text;
     }
   }
-  EXPECT_EQ(t->decode(t->encode("<s>", 0), 0).value(), "<s>");
-  EXPECT_EQ(t->encode("<s>", kSpecial), Ids{1});
-  EXPECT_EQ(t->encode("<s>", kSpecial | kBos), (Ids{1, 1}));
+  EXPECT_EQ(t->decode(ids_of(*t, "<s>", 0), 0).value(), "<s>");
+  EXPECT_EQ(ids_of(*t, "<s>", kSpecial), Ids{1});
+  EXPECT_EQ(ids_of(*t, "<s>", kSpecial | kBos), (Ids{1, 1}));
   // The text behind a special token begins with a space of its own.
-  EXPECT_EQ(t->encode("<s>the</s>the", kSpecial), (Ids{1, the[0], 2, the[0]}));
-  EXPECT_EQ(t->encode("<s>the</s>the", kSpecial | kRaw).size(), 6u);
+  EXPECT_EQ(ids_of(*t, "<s>the</s>the", kSpecial), (Ids{1, the[0], 2, the[0]}));
+  EXPECT_EQ(ids_of(*t, "<s>the</s>the", kSpecial | kRaw).size(), 6u);
   // User-defined tokens always count; the longer name wins where control tokens count too.
-  EXPECT_EQ(t->encode("<|user|>the", 0), (Ids{500, the[0]}));
-  EXPECT_EQ(t->encode("<|user|>!", kSpecial), Ids{501});
-  EXPECT_EQ(t->encode("<|user|>!", 0)[0], 500);
+  EXPECT_EQ(ids_of(*t, "<|user|>the", 0), (Ids{500, the[0]}));
+  EXPECT_EQ(ids_of(*t, "<|user|>!", kSpecial), Ids{501});
+  EXPECT_EQ(ids_of(*t, "<|user|>!", 0)[0], 500);
 }
 
 TEST(SpmTokenizer, ControlTokensCannotBeMergedTogether) {
@@ -288,7 +295,7 @@ TEST(SpmTokenizer, ControlTokensCannotBeMergedTogether) {
   }
   const auto t = make(v);
   for (const std::string text : {"<s>", "</s>", "<unk>", "<0x41>", " <s> </s>"}) {
-    const auto ids = t->encode(text, 0);
+    const auto ids = ids_of(*t, text, 0);
     EXPECT_EQ(t->decode(ids, 0).value(), text);
     for (const int32_t id : ids) EXPECT_GE(id, 259) << text;
   }
@@ -339,9 +346,9 @@ TEST(SpmTokenizer, UnknownWhereBytesAreMissing) {
     add(v, piece, 0, TokenType::normal);
   v.types[0] = static_cast<int32_t>(TokenType::unknown);
   v.unk = 0;
-  EXPECT_EQ(make(v)->encode("a€b", 0), (std::vector<int32_t>{2, 1, 0, 0}));
+  EXPECT_EQ(ids_of(*make(v), "a€b", 0), (std::vector<int32_t>{2, 1, 0, 0}));
   v.unk = -1;
-  EXPECT_EQ(make(v)->encode("a€b", 0), (std::vector<int32_t>{2, 1}));
+  EXPECT_EQ(ids_of(*make(v), "a€b", 0), (std::vector<int32_t>{2, 1}));
 }
 
 TEST(SpmTokenizer, TypesAreGuessedWhereTheFileHasNone) {
@@ -349,8 +356,8 @@ TEST(SpmTokenizer, TypesAreGuessedWhereTheFileHasNone) {
   v.types.clear();
   const auto t = make(v);
   EXPECT_EQ(t->piece(1, 0), "");
-  EXPECT_EQ(t->encode("<s>", kSpecial), std::vector<int32_t>{1});
-  EXPECT_EQ(t->decode(t->encode("€ <s>", 0), 0).value(), "€ <s>");
+  EXPECT_EQ(ids_of(*t, "<s>", kSpecial), std::vector<int32_t>{1});
+  EXPECT_EQ(t->decode(ids_of(*t, "€ <s>", 0), 0).value(), "€ <s>");
 }
 
 TEST(SpmTokenizer, RefusesWhatDoesNotFit) {
@@ -407,7 +414,7 @@ TEST(SpmTokenizer, HostileVocabulariesStayUsable) {
     for (int i = 0; i < 20; ++i) {
       std::string text;
       for (uint64_t k = rng.below(40); k > 0; --k) text += "ab< \xe2\x96\x81\xff"[rng.below(8)];
-      const auto ids = t->encode(text, static_cast<uint32_t>(rng.below(8)));
+      const auto ids = ids_of(*t, text, static_cast<uint32_t>(rng.below(8)));
       for (const int32_t id : ids) ASSERT_TRUE(id >= 0 && static_cast<uint64_t>(id) < n);
       EXPECT_TRUE(t->decode(ids, static_cast<uint32_t>(rng.below(8))).is_ok());
     }
@@ -433,7 +440,7 @@ TEST(SpmTokenizer, RealVocabulary) {
        {410, 504, 477, 444, 484, 475, 505, 485, 503, 243, 162, 155, 131}},
   };
   for (const Case& c : cases) {
-    EXPECT_EQ(t.encode(c.text, 0), c.ids) << c.text;
+    EXPECT_EQ(ids_of(t, c.text, 0), c.ids) << c.text;
     EXPECT_EQ(t.decode(c.ids, 0).value(), c.text);
   }
   EXPECT_EQ(t.bos(), 1);
