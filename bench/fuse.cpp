@@ -269,7 +269,7 @@ class Bench {
   const blend::test::TempDir dir_;
   std::shared_ptr<const blend::Model> model_;
   blend::bench::ThrottledStore store_;
-  std::optional<blend::ReadMeter> reads_;
+  std::optional<blend::RateMeter> reads_;
   blend::StoreAccess access_;
   blend::FuseOptions options_;
   std::vector<std::vector<int32_t>> chunks_;

@@ -34,7 +34,7 @@ struct blend_model {
 struct blend_store {
   std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
   std::shared_ptr<blend::ChunkStore> store;
-  std::shared_ptr<blend::ReadMeter> reads = std::make_shared<blend::ReadMeter>();
+  std::shared_ptr<blend::RateMeter> reads = std::make_shared<blend::RateMeter>();
   uint32_t kv_dtype = BLEND_KV_AUTO;
   bool read_only = false;
 };

@@ -30,7 +30,7 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     auto handle = std::make_unique<blend_plan>();
     handle->verdict = blend::capi::verdict_of(request);
     std::shared_ptr<blend::ChunkStore> chunks;
-    std::shared_ptr<blend::ReadMeter> reads;
+    std::shared_ptr<blend::RateMeter> reads;
     if (store != nullptr) {
       handle->runtime = store->runtime;
       chunks = store->store;

@@ -45,7 +45,7 @@ Result<TransferRequest> read_transfer(const blend_transfer_options* options) {
 
 Result<std::vector<blend::Metric>> metrics_of(const blend_store& store) {
   BLEND_ASSIGN(const blend::StoreStat stat, store.store->stat());
-  return blend::store_metrics(stat, store.reads->bytes_per_s());
+  return blend::store_metrics(stat, store.reads->per_second());
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/cancel.h"
-#include "engine/compute_meter.h"
+#include "base/rate_meter.h"
 #include "engine/model_description.h"
 #include "model/model_source.h"
 
@@ -40,8 +40,8 @@ class Model final : public ModelDescription {
   const Weight& output() const { return *output_; }            // [n_vocab, d_model]
   const LayerWeights& layer(uint32_t i) const { return layers_[i]; }
 
-  // What fuses learn of this machine's speed, for the next ones.
-  ComputeMeter& compute_meter() const { return compute_meter_; }
+  // Rows through a layer, as fuses computed them: for the next ones.
+  RateMeter& compute_meter() const { return compute_meter_; }
 
  private:
   explicit Model(std::shared_ptr<Runtime> runtime) : ModelDescription(std::move(runtime)) {}
@@ -53,7 +53,7 @@ class Model final : public ModelDescription {
   std::unique_ptr<Weight> output_norm_;
   std::unique_ptr<Weight> output_;
   std::vector<LayerWeights> layers_;
-  mutable ComputeMeter compute_meter_;
+  mutable RateMeter compute_meter_;
 };
 
 }  // namespace blend

@@ -67,7 +67,7 @@ namespace {
 constexpr uint64_t kProbeBytes = 4ull << 20;
 
 // Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
-void probe(const Plan& plan, uint32_t check_layer, uint32_t n_layers, ReadMeter& reads) {
+void probe(const Plan& plan, uint32_t check_layer, uint32_t n_layers, RateMeter& reads) {
   uint64_t bytes = 0;
   const Stopwatch clock;
   for (const PlannedSegment& s : plan.segments) {
@@ -84,13 +84,13 @@ void probe(const Plan& plan, uint32_t check_layer, uint32_t n_layers, ReadMeter&
 
 }  // namespace
 
-bool choose_by_cost(ReadMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
+bool choose_by_cost(RateMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
                     Schedule& checks) {
   if (options.auto_ratio == nullptr || reads == nullptr || checks.empty()) return false;
   if (!options.check_layers.empty()) return false;
   Check& check = checks.front();
-  if (reads->bytes_per_s() == 0.0) probe(plan, check.layer, n_layers, *reads);
-  const double bytes_per_s = reads->bytes_per_s();
+  if (reads->per_second() == 0.0) probe(plan, check.layer, n_layers, *reads);
+  const double bytes_per_s = reads->per_second();
   if (bytes_per_s == 0.0) return false;
   check.ratio = control(plan, check.layer, n_layers, *options.auto_ratio, bytes_per_s, check.ratio);
   return true;

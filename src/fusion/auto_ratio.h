@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "base/rate_meter.h"
 #include "control/cost_model.h"
-#include "control/read_meter.h"
 #include "fusion/plan.h"
 
 namespace blend {
@@ -21,7 +21,7 @@ double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const Prefil
 // BLEND_RATIO_AUTO: puts the ratio into `checks`, which holds the least one. False where there is
 // nothing to choose (no check, a schedule of the host's) or nothing to choose by (no machine, no
 // store). A store that nothing was read from yet is asked for a few layers of the plan.
-bool choose_by_cost(ReadMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
+bool choose_by_cost(RateMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
                     Schedule& checks);
 
 }  // namespace blend

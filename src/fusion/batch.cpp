@@ -104,8 +104,9 @@ Status Batch::prepare(Prompt& p, std::span<const int32_t> resident) {
 }
 
 uint32_t Batch::choose_depth(const LayerFeed& feed) const {
-  const double bytes_per_s = store_.reads == nullptr ? 0.0 : store_.reads->bytes_per_s();
-  double row_s = model_->compute_meter().seconds_per_row_layer();
+  const double bytes_per_s = store_.reads == nullptr ? 0.0 : store_.reads->per_second();
+  const double rows_per_s = model_->compute_meter().per_second();  // rows through one layer
+  double row_s = rows_per_s == 0.0 ? 0.0 : 1.0 / rows_per_s;
   std::vector<uint64_t> rows(n_layers_, 0);
   for (const Prompt& p : prompts_) {
     if (!p.alive()) continue;

@@ -5,7 +5,7 @@
 #include <span>
 #include <vector>
 
-#include "control/read_meter.h"
+#include "base/rate_meter.h"
 #include "engine/sequence.h"
 #include "fusion/options.h"
 #include "store/chunk_store.h"
@@ -27,7 +27,7 @@ struct StoreAccess {
   ChunkStore* store = nullptr;
   bool read_only = false;
   DType kv_dtype = DType::f16;
-  ReadMeter* reads = nullptr;  // told of what is read, asked how fast it comes; may be null
+  RateMeter* reads = nullptr;  // told of what is read, asked how fast it comes; may be null
 };
 
 // One prompt of a batch. What it refers to must outlive the call.

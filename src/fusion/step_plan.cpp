@@ -34,7 +34,7 @@ bool StepPlan::forked() const { return getpid() != process_; }
 
 Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDescription> model,
                                                    std::shared_ptr<ChunkStore> store,
-                                                   const std::shared_ptr<ReadMeter>& reads,
+                                                   const std::shared_ptr<RateMeter>& reads,
                                                    bool read_only, DType kv_dtype,
                                                    const std::vector<Segment>& segments,
                                                    FuseOptions options, Watch watch) {

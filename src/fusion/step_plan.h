@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "control/read_meter.h"
+#include "base/rate_meter.h"
 #include "engine/model_description.h"
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
@@ -31,7 +31,7 @@ class StepPlan {
   // every call.
   static Result<std::unique_ptr<StepPlan>> create(std::shared_ptr<const ModelDescription> model,
                                                   std::shared_ptr<ChunkStore> store,
-                                                  const std::shared_ptr<ReadMeter>& reads,
+                                                  const std::shared_ptr<RateMeter>& reads,
                                                   bool read_only, DType kv_dtype,
                                                   const std::vector<Segment>& segments,
                                                   FuseOptions options, Watch watch);

@@ -3,9 +3,9 @@
 
 #include <cmath>
 
+#include "base/rate_meter.h"
 #include "control/advise.h"
 #include "control/cost_model.h"
-#include "control/read_meter.h"
 
 namespace blend {
 namespace {
@@ -194,18 +194,18 @@ TEST(PrefillTimes, LinesBetweenAndAParabolaBehind) {
   EXPECT_FALSE(PrefillTimes::create({{0, 5}}).is_ok());
 }
 
-TEST(ReadMeter, FollowsTheDeviceButNotOneOddRead) {
-  ReadMeter meter;
-  EXPECT_EQ(meter.bytes_per_s(), 0.0);
+TEST(RateMeter, FollowsTheDeviceButNotOneOddRead) {
+  RateMeter meter;
+  EXPECT_EQ(meter.per_second(), 0.0);
   meter.add(0, 5);
   meter.add(5, 0);
-  EXPECT_EQ(meter.bytes_per_s(), 0.0);
+  EXPECT_EQ(meter.per_second(), 0.0);
   meter.add(1000, 1000);
-  EXPECT_NEAR(meter.bytes_per_s(), 1e9, 1);
+  EXPECT_NEAR(meter.per_second(), 1e9, 1);
   meter.add(100000, 1000);
-  EXPECT_LT(meter.bytes_per_s(), 30e9);
+  EXPECT_LT(meter.per_second(), 30e9);
   for (int i = 0; i < 20; ++i) meter.add(1000, 2000);
-  EXPECT_NEAR(meter.bytes_per_s(), 0.5e9, 0.2e9);
+  EXPECT_NEAR(meter.per_second(), 0.5e9, 0.2e9);
 }
 
 }  // namespace
