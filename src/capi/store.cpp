@@ -243,8 +243,6 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.ram_chunks = s.ram_chunks;
     out.prefetched_chunks = s.prefetched;
     out.queue_bytes = s.queue_bytes;
-||||||| parent of 2e0a7b0 (One RateMeter for what is read and what is computed)
-    out.read_bytes_per_s = store->reads->per_second();
     return blend::capi::write_struct(stat, out);
   });
 }

@@ -24,7 +24,7 @@ void account_segments(const Plan& plan, Fused& out) {
 }
 
 void account_totals(const Plan& plan, const FuseOptions& options, const Schedule& checks,
-                    uint64_t plan_ns, Fused& out) {
+                    bool ratio_chosen, uint64_t plan_ns, Fused& out) {
   blend_fusion_info& info = out.info;
   const auto n_layers = static_cast<uint32_t>(out.layers.size());
   info.flags = checks.empty() ? 0 : BLEND_FUSION_UNCALIBRATED;
@@ -37,6 +37,10 @@ void account_totals(const Plan& plan, const FuseOptions& options, const Schedule
   info.n_check_layers = static_cast<uint32_t>(checks.size());
   info.n_layers = n_layers;
   info.ratio = options.check_layers.empty() ? options.ratio : mean_ratio(checks, n_layers);
+  if (ratio_chosen) {
+    info.ratio = checks.front().ratio;
+    info.flags |= BLEND_FUSION_RATIO_CHOSEN;
+  }
   info.n_rows = plan.n_rows();
   info.n_rows_resident = plan.n_resident;
   info.n_segments = plan.segments.size();

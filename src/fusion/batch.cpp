@@ -206,11 +206,7 @@ void Batch::finish(Prompt& p) {
   settle(p, p.pass->finish());
   if (!p.alive()) return;
   account_segments(p.plan, p.out);
-  account_totals(p.plan, p.job->options, p.checks, p.plan_ns, p.out);
-  if (p.ratio_chosen) {
-    p.out.info.ratio = p.checks.front().ratio;
-    p.out.info.flags |= BLEND_FUSION_RATIO_CHOSEN;
-  }
+  account_totals(p.plan, p.job->options, p.checks, p.ratio_chosen, p.plan_ns, p.out);
   account_end(clock_, p.out);
   uint64_t row_layers = 0;
   for (const blend_layer_info& l : p.out.layers) row_layers += l.rows_full;

@@ -312,22 +312,17 @@ Status StepPlan::choose(const Check& check, const HostKv* fresh) {
 void StepPlan::refresh_account() {
   const uint64_t committed_ns = layer_ > 0 ? out_.layers[layer_ - 1].compute_end_ns : 0;
   out_.info = {};
-  account_segments(plan_, out_);
-  account_totals(plan_, options_, checks_, plan_ns_, out_);
   blend_fusion_info& info = out_.info;
+  info.n_rows_corrected = n_corrected_;
+  account_segments(plan_, out_);
+  account_totals(plan_, options_, checks_, ratio_chosen_, plan_ns_, out_);
   info.n_rows_reused = rows_.n_reused;
   info.n_rows_always = rows_.always.size();
   info.n_rows_selected = out_.selected.size();
   info.select_ns = select_ns_;
   info.correct_ns = correct_ns_;
   info.ring_depth = loads_ ? kRingDepth : 0;
-  if (ratio_chosen_) {
-    info.ratio = checks_.front().ratio;
-    info.flags |= BLEND_FUSION_RATIO_CHOSEN;
-  }
   info.n_rows_from_memory = n_rows_from_memory_;
-  info.n_rows_corrected = n_corrected_;
-  if (n_corrected_ > 0) info.flags |= BLEND_FUSION_CORRECTED;
   info.ttft_ns = committed_ns;
   // The host's own time: placing runs beside it.
   info.compute_ns = 0;
