@@ -5,6 +5,15 @@
 
 namespace blend {
 
+void account_load(const LayerLoad& load, blend_layer_info& out) {
+  out.bytes_loaded = load.bytes;
+  out.bytes_shared = load.shared_bytes;
+  out.bytes_from_memory = load.memory_bytes;
+  out.load_begin_ns = load.begin_ns;
+  out.load_end_ns = load.end_ns;
+  out.stall_ns = load.stall_ns;
+}
+
 void account_segments(const Plan& plan, Fused& out) {
   out.segments.assign(plan.segments.size(), blend_segment_info{});
   for (size_t i = 0; i < plan.segments.size(); ++i) {

@@ -3,9 +3,13 @@
 
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
+#include "fusion/layer_loader.h"
 #include "fusion/plan.h"
 
 namespace blend {
+
+// What the reader did for a layer.
+void account_load(const LayerLoad& load, blend_layer_info& out);
 
 // One entry a segment, and the exact rows of all of them.
 void account_segments(const Plan& plan, Fused& out);

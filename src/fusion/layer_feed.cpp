@@ -41,11 +41,9 @@ LayerFeed::View::~View() {
 
 Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   BLEND_ASSIGN(const StagedLayer* const all, feed_.acquire(layer));
-  staged_.load_begin_ns = all->load_begin_ns;
-  staged_.load_end_ns = all->load_end_ns;
-  staged_.stall_ns = all->stall_ns;
-  staged_.bytes = staged_.shared_bytes = 0;
-  staged_.memory_bytes = staged_.memory_rows = 0;
+  staged_.load = all->load;
+  staged_.load.bytes = staged_.load.shared_bytes = 0;
+  staged_.load.memory_bytes = staged_.load.memory_rows = 0;
   staged_.chunks.assign(items_.size(), {});
   for (size_t i = 0; i < items_.size(); ++i) {
     if (layer < first_layers_[i]) continue;
@@ -53,18 +51,18 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
     staged_.chunks[i] = all->chunks[item];
     const ChunkShape& shape = feed_.items_[item].source->meta().shape;
     const bool first = feed_.taken_[item] <= layer;
-    (first ? staged_.bytes : staged_.shared_bytes) += shape.layer_bytes();
+    (first ? staged_.load.bytes : staged_.load.shared_bytes) += shape.layer_bytes();
     feed_.taken_[item] = layer + 1;
     if (all->from_memory[item] == 0) {
       from_disk_[i] = 1;
     } else if (first) {
-      staged_.memory_bytes += shape.layer_bytes();
+      staged_.load.memory_bytes += shape.layer_bytes();
     }
   }
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool loaded = first_layers_[i] <= layer;
     if (loaded && from_disk_[i] == 0) {
-      staged_.memory_rows += feed_.items_[items_[i]].source->meta().shape.n_tokens;
+      staged_.load.memory_rows += feed_.items_[items_[i]].source->meta().shape.n_tokens;
     }
   }
   return static_cast<const StagedLayer*>(&staged_);
@@ -107,8 +105,8 @@ Result<const StagedLayer*> LayerFeed::acquire(uint32_t layer) {
     return acquired.status();
   }
   held_ = *acquired;
-  read_bytes_ += held_->bytes;
-  read_ns_ += held_->load_end_ns - held_->load_begin_ns;
+  read_bytes_ += held_->load.bytes;
+  read_ns_ += held_->load.end_ns - held_->load.begin_ns;
   return held_;
 }
 

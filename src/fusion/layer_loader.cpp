@@ -85,8 +85,8 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
   staged.chunks.resize(items_.size());
   staged.from_memory.assign(items_.size(), 0);
-  staged.bytes = 0;
-  staged.load_begin_ns = clock_.now_ns();
+  staged.load.bytes = 0;
+  staged.load.begin_ns = clock_.now_ns();
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
     staged.chunks[i].clear();
@@ -94,10 +94,10 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
     failed = i;
     BLEND_RETURN_IF_ERROR(
         item.source->finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]));
-    staged.bytes += item.source->meta().shape.layer_bytes();
+    staged.load.bytes += item.source->meta().shape.layer_bytes();
     staged.from_memory[i] = item.source->from_memory() ? 1 : 0;
   }
-  staged.load_end_ns = clock_.now_ns();
+  staged.load.end_ns = clock_.now_ns();
   return Status::ok();
 }
 
@@ -117,7 +117,7 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
     }
     if (fence != nullptr) fence->wait();
     // Only a layer that nothing else was left to read before: the ring had no room.
-    staged_[next_started_ % depth_].stall_ns =
+    staged_[next_started_ % depth_].load.stall_ns =
         next_started_ == layer ? clock_.now_ns() - ready_ns : 0;
     start_layer(next_started_++);
   }

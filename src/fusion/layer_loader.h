@@ -18,17 +18,22 @@
 
 namespace blend {
 
-// One layer of every loaded chunk, ready to be placed.
-struct StagedLayer {
-  std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
-  uint64_t load_begin_ns = 0;
-  uint64_t load_end_ns = 0;
+// What it took to bring a layer.
+struct LayerLoad {
+  uint64_t begin_ns = 0;
+  uint64_t end_ns = 0;
   uint64_t stall_ns = 0;  // the reader stood before it: the ring had no room
   uint64_t bytes = 0;
   uint64_t shared_bytes = 0;  // not in `bytes`: brought for another place of the chunk (LayerFeed)
-  std::vector<uint8_t> from_memory;  // [n_chunks]: the layer did not come from a file
-  uint64_t memory_bytes = 0;         // of `bytes`, those (LayerFeed)
-  uint64_t memory_rows = 0;  // of chunks that came from memory with all layers so far (LayerFeed)
+  uint64_t memory_bytes = 0;  // of `bytes`, those that did not come from a file (LayerFeed)
+  uint64_t memory_rows = 0;   // of chunks that came from memory with all layers so far (LayerFeed)
+};
+
+// One layer of every loaded chunk, ready to be placed.
+struct StagedLayer {
+  std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
+  std::vector<uint8_t> from_memory;         // [n_chunks]: the layer did not come from a file
+  LayerLoad load;
 };
 
 // acquire/release: one thread. The reader thread lives from start() to destruction, and is the only

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "fusion/account.h"
 #include "fusion/checks.h"
 #include "fusion/stored_rows.h"
 
@@ -94,13 +95,8 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
   account.wait_ns += clock_.now_ns() - begin;
   if (!acquired.is_ok()) return acquired.status();
   staged = *acquired;
-  account.bytes_loaded = staged->bytes;
-  account.bytes_shared = staged->shared_bytes;
-  account.bytes_from_memory = staged->memory_bytes;
-  out_.info.n_rows_from_memory = staged->memory_rows;
-  account.stall_ns = staged->stall_ns;
-  account.load_begin_ns = staged->load_begin_ns;
-  account.load_end_ns = staged->load_end_ns;
+  account_load(staged->load, account);
+  out_.info.n_rows_from_memory = staged->load.memory_rows;
   return Status::ok();
 }
 
@@ -119,10 +115,7 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& 
   }
   BLEND_RETURN_IF_ERROR(model_->backend().place(
       out_.sequence->cache(), layer, out_.sequence->rope(), runs, computed_.data(), correction));
-  for (const StoredRun& run : runs) {
-    const auto first = computed_.begin() + run.first;
-    account.rows_placed += static_cast<uint64_t>(std::count(first, first + run.n_rows, 0));
-  }
+  account.rows_placed = rows_to_place(runs, computed_);
   account.place_ns = clock_.now_ns() - begin;
   return Status::ok();
 }

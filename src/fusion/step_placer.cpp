@@ -1,6 +1,5 @@
 #include "fusion/step_placer.h"
 
-#include <algorithm>
 #include <chrono>
 #include <new>
 #include <system_error>
@@ -109,10 +108,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
   }
   BLEND_RETURN_IF_ERROR(
       backend_.place_host(*targets_[layer], *rope_, runs, computed_.data(), correction));
-  for (const StoredRun& run : runs) {
-    const auto first = computed_.begin() + run.first;
-    account.rows_placed += static_cast<uint64_t>(std::count(first, first + run.n_rows, 0));
-  }
+  account.rows_placed = rows_to_place(runs, computed_);
   account.place_ns = clock_.now_ns() - begin;
   return Status::ok();
 }
@@ -126,13 +122,7 @@ bool StepPlacer::handle(uint32_t layer) {
   }
   const StagedLayer& staged = **acquired;
   Account account;
-  account.bytes = staged.bytes;
-  account.shared_bytes = staged.shared_bytes;
-  account.memory_bytes = staged.memory_bytes;
-  account.memory_rows = staged.memory_rows;
-  account.load_begin_ns = staged.load_begin_ns;
-  account.load_end_ns = staged.load_end_ns;
-  account.stall_ns = staged.stall_ns;
+  account.load = staged.load;
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return stop_ || (targets_[layer].has_value() && layer < decided_); });

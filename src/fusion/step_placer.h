@@ -28,9 +28,9 @@ class StepPlacer {
  public:
   // What became of a layer.
   struct Account {
-    uint64_t bytes = 0, shared_bytes = 0, memory_bytes = 0, memory_rows = 0, rows_placed = 0;
+    LayerLoad load;
+    uint64_t rows_placed = 0, place_ns = 0, correct_ns = 0;
     uint64_t n_corrected = 0;  // rows, of all layers so far
-    uint64_t load_begin_ns = 0, load_end_ns = 0, stall_ns = 0, place_ns = 0, correct_ns = 0;
   };
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,

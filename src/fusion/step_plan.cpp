@@ -173,17 +173,12 @@ Status StepPlan::synchronize(uint32_t layer) {
             status.detail()};
   }
   const StepPlacer::Account placed = placer_->account(layer);
-  account.bytes_loaded = placed.bytes;
-  account.bytes_shared = placed.shared_bytes;
-  account.bytes_from_memory = placed.memory_bytes;
+  account_load(placed.load, account);
   account.rows_placed = placed.rows_placed;
-  account.load_begin_ns = placed.load_begin_ns;
-  account.load_end_ns = placed.load_end_ns;
-  account.stall_ns = placed.stall_ns;
   account.place_ns = placed.place_ns;
   correct_ns_ += placed.correct_ns;
   n_corrected_ = placed.n_corrected;
-  n_rows_from_memory_ = placed.memory_rows;
+  n_rows_from_memory_ = placed.load.memory_rows;
   synchronized_ = true;
   return Status::ok();
 }

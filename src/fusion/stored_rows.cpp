@@ -29,6 +29,15 @@ std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> seg
   return runs;
 }
 
+uint64_t rows_to_place(std::span<const StoredRun> runs, std::span<const uint8_t> computed) {
+  uint64_t n = 0;
+  for (const StoredRun& run : runs) {
+    const std::span<const uint8_t> rows = computed.subspan(run.first, run.n_rows);
+    n += static_cast<uint64_t>(std::count(rows.begin(), rows.end(), 0));
+  }
+  return n;
+}
+
 std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_t> segments,
                                          const StagedLayer& staged,
                                          std::span<const uint32_t> active) {

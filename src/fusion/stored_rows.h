@@ -22,8 +22,10 @@ ChunksToLoad chunks_to_load(const Plan& plan, uint32_t first_stored_layer, uint3
 // Rows of a staged layer by their place in the prompt. segments: as in ChunksToLoad.
 std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> segments,
                                    const StagedLayer& staged);
+// How many of those rows are placed: the ones with computed[row] == 0.
+uint64_t rows_to_place(std::span<const StoredRun> runs, std::span<const uint8_t> computed);
 
-// The same for the rows that are stored, not exact and among `active` (rows of the prompt,
+// The staged rows that are stored, not exact and among `active` (rows of the prompt,
 // ascending), by their place in `active`: what fresh rows are measured against.
 std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_t> segments,
                                          const StagedLayer& staged,

@@ -95,13 +95,13 @@ TEST_F(LayerFeedTest, WhatCameFromMemoryIsToldApart) {
   for (uint32_t layer = 1; layer < kLayers; ++layer) {
     auto first = va->acquire(layer);
     ASSERT_TRUE(first.is_ok());
-    EXPECT_EQ((layer >= 3 ? 2 : 1) * layer_bytes_, (*first)->memory_bytes);
-    EXPECT_EQ(2 * kTokens, (*first)->memory_rows) << "both places of 1; 2 began on disk";
+    EXPECT_EQ((layer >= 3 ? 2 : 1) * layer_bytes_, (*first)->load.memory_bytes);
+    EXPECT_EQ(2 * kTokens, (*first)->load.memory_rows) << "both places of 1; 2 began on disk";
     va->release(layer);
     auto second = vb->acquire(layer);
     ASSERT_TRUE(second.is_ok());
-    EXPECT_EQ(0u, (*second)->memory_bytes) << "the first prompt's";
-    EXPECT_EQ(kTokens, (*second)->memory_rows);
+    EXPECT_EQ(0u, (*second)->load.memory_bytes) << "the first prompt's";
+    EXPECT_EQ(kTokens, (*second)->load.memory_rows);
     vb->release(layer);
   }
 }
@@ -120,8 +120,8 @@ TEST_F(LayerFeedTest, WhatPromptsShareIsReadOnceAndServesEveryPlace) {
       ASSERT_TRUE(staged.is_ok());
       ASSERT_EQ((*staged)->chunks.size(), tags.size());
       for (size_t i = 0; i < tags.size(); ++i) expect_bytes(**staged, i, tags[i], layer);
-      bytes += (*staged)->bytes;
-      shared += (*staged)->shared_bytes;
+      bytes += (*staged)->load.bytes;
+      shared += (*staged)->load.shared_bytes;
       view.release(layer);
     };
     take(*va, {1, 2, 1});
@@ -155,7 +155,7 @@ TEST_F(LayerFeedTest, APromptSeesAChunkFromItsOwnFirstLayerOn) {
     ASSERT_TRUE(staged.is_ok());
     expect_bytes(**staged, 0, 2, layer);
     expect_bytes(**staged, 1, 1, layer);
-    EXPECT_EQ((*staged)->bytes, 0u);
+    EXPECT_EQ((*staged)->load.bytes, 0u);
     vb->release(layer);
   }
 }

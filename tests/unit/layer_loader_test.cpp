@@ -80,14 +80,14 @@ TEST(LayerLoader, StagesEveryLayerOfEveryChunkInOrder) {
     }
     if (layer < 2) {
       EXPECT_TRUE(s.chunks[1].empty());
-      EXPECT_EQ(s.bytes, a.meta().shape.layer_bytes());
+      EXPECT_EQ(s.load.bytes, a.meta().shape.layer_bytes());
     } else {
       for (size_t i = 0; i < b.meta().shape.layer_bytes(); ++i) {
         ASSERT_EQ(static_cast<uint32_t>(s.chunks[1][0].k[i]), 32 + layer);
       }
-      EXPECT_EQ(s.bytes, a.meta().shape.layer_bytes() + b.meta().shape.layer_bytes());
+      EXPECT_EQ(s.load.bytes, a.meta().shape.layer_bytes() + b.meta().shape.layer_bytes());
     }
-    EXPECT_LE(s.load_begin_ns, s.load_end_ns);
+    EXPECT_LE(s.load.begin_ns, s.load.end_ns);
     loader->release(layer);
   }
 }
