@@ -14,6 +14,25 @@ uint64_t stored_bytes(const PlannedSegment& s, uint32_t check_layer) {
   return shape.layer_bytes() * (shape.n_layers - skipped);
 }
 
+// Enough to time, little beside any prompt's whole load.
+constexpr uint64_t kProbeBytes = 4ull << 20;
+
+// Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
+void probe(const Plan& plan, uint32_t check_layer, uint32_t n_layers, RateMeter& reads) {
+  uint64_t bytes = 0;
+  const Stopwatch clock;
+  for (const PlannedSegment& s : plan.segments) {
+    if (stored_bytes(s, check_layer) == 0) continue;
+    auto buffer = AlignedBuffer::allocate(s.chunk->meta().shape.layer_bytes());
+    if (!buffer.is_ok()) return;
+    for (uint32_t layer = check_layer; layer < n_layers && bytes < kProbeBytes; ++layer) {
+      if (!s.chunk->read_layer(layer, buffer->data()).is_ok()) return;
+      bytes += s.chunk->meta().shape.layer_bytes();
+    }
+  }
+  reads.add(bytes, clock.now_ns());
+}
+
 }  // namespace
 
 FuseShape shape_of(const Plan& plan, uint32_t check_layer, uint32_t n_layers) {
@@ -60,29 +79,6 @@ double control(Plan& plan, uint32_t check_layer, uint32_t n_layers, const Prefil
   const double load_s = static_cast<double>(shape.load_bytes) / bytes_per_s;
   return choose_ratio(least, hidden_ratio(shape, prefill_s, load_s));
 }
-
-namespace {
-
-// Enough to time, little beside any prompt's whole load.
-constexpr uint64_t kProbeBytes = 4ull << 20;
-
-// Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
-void probe(const Plan& plan, uint32_t check_layer, uint32_t n_layers, RateMeter& reads) {
-  uint64_t bytes = 0;
-  const Stopwatch clock;
-  for (const PlannedSegment& s : plan.segments) {
-    if (stored_bytes(s, check_layer) == 0) continue;
-    auto buffer = AlignedBuffer::allocate(s.chunk->meta().shape.layer_bytes());
-    if (!buffer.is_ok()) return;
-    for (uint32_t layer = check_layer; layer < n_layers && bytes < kProbeBytes; ++layer) {
-      if (!s.chunk->read_layer(layer, buffer->data()).is_ok()) return;
-      bytes += s.chunk->meta().shape.layer_bytes();
-    }
-  }
-  reads.add(bytes, clock.now_ns());
-}
-
-}  // namespace
 
 bool choose_by_cost(RateMeter* reads, const FuseOptions& options, uint32_t n_layers, Plan& plan,
                     Schedule& checks) {

@@ -1,7 +1,7 @@
 #include "fusion/batch.h"
 
 #include <algorithm>
-#include <numeric>
+#include <functional>
 
 #include "fusion/account.h"
 #include "fusion/auto_ratio.h"
@@ -13,10 +13,6 @@ namespace {
 // Staged layers in memory at once: a stated budget, so that a slow device does not cost a second
 // copy of the prompts' caches.
 constexpr uint64_t kRingBytes = 256ull << 20;
-
-// As long as nothing is known of reading and computing: two hide the load behind the compute when
-// both are steady, the third takes up jitter.
-constexpr uint32_t kUsualDepth = 3;
 
 // What a policy needs of the prompt.
 Status check_prompt(const SelectionPolicy* policy, const Plan& plan) {
@@ -117,7 +113,7 @@ uint32_t Batch::choose_depth(const LayerFeed& feed) const {
       row_s = times->seconds(p.plan.n_rows()) / (p.plan.n_rows() * n_layers_);
     }
   }
-  if (bytes_per_s == 0.0 || row_s == 0.0) return kUsualDepth;
+  if (bytes_per_s == 0.0 || row_s == 0.0) return kUsualRingDepth;
   const std::vector<uint64_t> bytes = feed.layer_bytes();
   std::vector<LayerCost> layers(n_layers_);
   for (uint32_t i = 0; i < n_layers_; ++i) {

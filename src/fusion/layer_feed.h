@@ -15,6 +15,10 @@
 
 namespace blend {
 
+// The ring's depth as long as nothing is known of reading and computing: two layers hide the load
+// behind the compute when both are steady, the third takes up jitter.
+inline constexpr uint32_t kUsualRingDepth = 3;
+
 // Used by the thread of one batch. Views must not outlive it, nor it their plans.
 class LayerFeed {
  public:

@@ -11,13 +11,6 @@
 
 namespace blend {
 
-namespace {
-
-// Layers in flight. The host's own time, which a deeper ring would be chosen by, is not known.
-constexpr uint32_t kRingDepth = 3;
-
-}  // namespace
-
 StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
                    bool read_only, DType kv_dtype, FuseOptions options, Watch watch)
     : process_(getpid()),
@@ -84,8 +77,9 @@ Status StepPlan::begin() {
   const uint32_t first_stored =
       corrects() ? checks_.front().layer
                  : first_stored_layer(choosing_ ? policy_.get() : nullptr, checks_);
+  // The host's own time, which a deeper ring would be chosen by, is not known.
   BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), rope_, plan_, first_stored, n_layers_,
-                                          kRingDepth, corrector_.get(), clock_));
+                                          kUsualRingDepth, corrector_.get(), clock_));
   loads_ = placer_->loads();
   if (choosing_ && checks_.front().layer == 0) {
     BLEND_RETURN_IF_ERROR(choose(checks_.front(), nullptr));
@@ -316,7 +310,7 @@ void StepPlan::refresh_account() {
   info.n_rows_selected = out_.selected.size();
   info.select_ns = select_ns_;
   info.correct_ns = correct_ns_;
-  info.ring_depth = loads_ ? kRingDepth : 0;
+  info.ring_depth = loads_ ? kUsualRingDepth : 0;
   info.n_rows_from_memory = n_rows_from_memory_;
   info.ttft_ns = committed_ns;
   // The host's own time: placing runs beside it.
