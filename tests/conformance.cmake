@@ -29,6 +29,7 @@ endfunction()
 
 blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
+blend_conformance_test(misses_test ${BLEND_CONFORMANCE_DIR}/misses_test.cpp)
 blend_conformance_test(policy_test ${BLEND_CONFORMANCE_DIR}/policy_test.cpp)
 blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)
 blend_conformance_test(batch_test ${BLEND_CONFORMANCE_DIR}/batch_test.cpp)

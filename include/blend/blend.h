@@ -338,11 +338,12 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
  * (another format version), CORRUPT, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
-/* Waits until the background writes are on disk, then closes. */
+/* Waits until background prefills and writes are done and on disk, then closes. */
 BLEND_API void blend_store_close(blend_store *store);
 
-/* Waits until every background write so far is on disk. Returns the first error that one of them
- * met since the last flush (also sent as an event). */
+/* Waits until every background write so far is on disk, and every chunk that a fuse left to be
+ * prefilled behind it (BLEND_MISS_COMPUTE_STORE). Returns the first error that one of them met since
+ * the last flush (also sent as an event). */
 BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
 
 typedef struct blend_chunk_id {
@@ -651,11 +652,23 @@ BLEND_API int32_t blend_segment_init(blend_segment *segment, size_t struct_size)
 #define BLEND_POLICY_QUESTION 6u /* deviation times the attention that the question puts on the row
                                     at the check layer; the prompt needs a QUESTION segment */
 #define BLEND_POLICY_CALLBACK 7u /* the rows to which `score` gives the largest scores */
-#define BLEND_POLICY_UNION 8u    /* `terms`: several of HKVD .. CALLBACK, each with its share */
+#define BLEND_POLICY_UNION 8u    /* `terms`: several of the others, each with its share */
+#define BLEND_POLICY_CONTEXT_IMPACT 9u /* the rows that lean most on what stands before their chunk and
+                                   are most leaned on inside it, as seen when it was precomputed:
+                                   statistics that are kept with the chunk (Cache-Craft). Measures
+                                   nothing; NOT_FOUND names a chunk that has none (blend_put_kv) */
+#define BLEND_POLICY_APE 10u     /* nothing is recomputed; rows of chunks are attended to with
+                                   `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding). In
+                                   a union: the rows that the others leave to their stored K, V */
 
 #define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
 #define BLEND_METRIC_K 2u  /* the same of K */
 #define BLEND_METRIC_KV 3u /* their sum */
+#define BLEND_METRIC_WEIGHED 4u /* or'ed to one of these, for HKVD: the row's distance (the root of its
+                                   squares) times the attention it got from the rows of its chunk when
+                                   that was precomputed, which is kept with the chunk: the error that
+                                   its readers would get. A chunk without that statistic counts as if
+                                   its rows had attended evenly */
 
 #define BLEND_NORM_L2 1u /* squares are summed, as above (the paper's deviation) */
 #define BLEND_NORM_L1 2u /* magnitudes are summed */
@@ -663,6 +676,11 @@ BLEND_API int32_t blend_segment_init(blend_segment *segment, size_t struct_size)
 #define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
 #define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
 #define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
+#define BLEND_MISS_COMPUTE_STORE 4u /* COMPUTE, so the first token waits for no prefill but its own,
+                                   and the chunk is prefilled by itself and stored behind the fuse,
+                                   when nobody waits for the context's threads: the next prompt finds
+                                   it. With a `machine` and a long prompt, where prefilling the chunk
+                                   first is sooner, PRECOMPUTE. Not for plans */
 
 /* A layer at which rows are chosen, and the share of the reused rows that goes on behind it. A plain
  * pair that will not grow. */
@@ -674,9 +692,10 @@ typedef struct blend_check_layer {
 
 /* One policy of a union. A plain pair that will not grow. */
 typedef struct blend_policy_term {
-  uint32_t policy;    /* BLEND_POLICY_HKVD .. BLEND_POLICY_CALLBACK */
+  uint32_t policy;    /* BLEND_POLICY_HKVD .. BLEND_POLICY_APE, but FULL, REUSE and UNION */
   uint32_t reserved0; /* 0 */
-  double share;       /* of the budget, relative to the other terms' shares; more than 0 */
+  double share;       /* of the budget, relative to the other terms' shares; more than 0. That of
+                         APE counts for nothing: it asks for no rows */
 } blend_policy_term;
 
 /* Scores of the candidate rows at a check layer: those with the largest go on, ties to the earlier
@@ -703,9 +722,9 @@ typedef struct blend_fuse_options {
   uint32_t struct_size;
   uint32_t policy;      /* BLEND_POLICY_*; default HKVD */
   uint32_t metric;      /* BLEND_METRIC_*; default V */
-  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; default 1. FIRST_K and
-                           RANDOM measure nothing and leave rows out from layer 0 on, whatever this
-                           says; check_layers below can have them choose later */
+  uint32_t check_layer; /* where deviations are measured, 1 .. n_layers-1; default 1. FIRST_K, RANDOM
+                           and CONTEXT_IMPACT measure nothing and leave rows out from layer 0 on,
+                           whatever this says; check_layers below can have them choose later */
   double ratio;         /* recomputed share of the reused rows, 0 .. 1; default 0.15. The question,
                            new text and misses computed inline come on top */
   uint32_t on_miss;     /* BLEND_MISS_*; default PRECOMPUTE */
@@ -723,8 +742,8 @@ typedef struct blend_fuse_options {
   const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers rise,
                         ratios do not; each chooses among the rows that the one before let through,
                         and every row keeps its fresh K, V up to the layer that leaves it out. NULL:
-                        one, of check_layer and ratio. A layer 0 (FIRST_K and RANDOM only) is before
-                        that layer */
+                        one, of check_layer and ratio. A layer 0 (FIRST_K, RANDOM and CONTEXT_IMPACT
+                        only) is before that layer */
   size_t n_check_layers;
   const blend_policy_term *terms; /* UNION: 1 to 16. They choose in this order, a later one among the
                         rows that the earlier ones left, so the budget is met exactly */
@@ -740,6 +759,12 @@ typedef struct blend_fuse_options {
                         first of this fuse and the chunk prefix is the profile's; in every other
                         fuse AUTO corrects nothing and ON is an error */
   uint32_t reserved0;  /* 0 */
+  double ape_temperature; /* APE: scores of the rows in question are divided by it; default 0.9 */
+  double ape_scale;    /* APE: the logarithm of what these rows' exponentials add up to is multiplied
+                        by it, before it shares a row's attention with the others; default 0.9. Both 1:
+                        plain attention. In (0, 100]. Decoded rows attend in the same way. Of a fusion
+                        that is extended, the latest fuse with APE sets both for all such rows; one
+                        with APE cannot be saved, nor a host's own attention changed by a plan */
 } blend_fuse_options;
 
 /* A `ratio` that lets the controller choose (CacheBlend section 5.1): the largest ratio whose
@@ -861,6 +886,10 @@ typedef struct blend_fusion_info {
                                   their way to the disk, and of misses; the rest came from the disk or
                                   its page cache */
   uint64_t n_rows_from_memory; /* rows of PREFIX and CHUNK segments, all that was loaded of which did */
+  uint64_t n_rows_tempered;  /* attended to with APE's temperature and scale */
+  uint64_t n_misses_queued;  /* BLEND_MISS_COMPUTE_STORE: misses computed in this pass that are
+                                prefilled by themselves and stored behind it; blend_store_flush waits
+                                for them and says if one failed */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);
@@ -1317,7 +1346,7 @@ typedef struct blend_calibrate_options {
   uint32_t check_layer; /* 1 .. n_layers-1; default 1 */
   const blend_token_list *chunk_prefixes; /* that are tried; NULL: none, and BOS if the model has one */
   size_t n_chunk_prefixes;
-  const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V */
+  const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V | WEIGHED */
   size_t n_metrics;
   const double *ratios; /* NULL: 0, 0.05, 0.1, 0.15, 0.2, 0.3 */
   size_t n_ratios;

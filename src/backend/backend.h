@@ -123,6 +123,14 @@ struct Correction {
   const uint32_t* row = nullptr;  // host [capacity]: the row of kv for a slot, or kNone
 };
 
+// Slots whose keys are attended to at a temperature, and whose sum of exponentials is raised to a
+// power, before they share a row's attention with the others (APE, Yang et al. 2025).
+struct Tempering {
+  const uint8_t* slots = nullptr;  // host [the last row's position + 1]: non-zero = tempered
+  float temperature = 1.0f;        // T > 0
+  float scale = 1.0f;              // S > 0
+};
+
 // K and V of consecutive rows of one layer in the memory of a host that runs the model itself:
 // element e of head h of row i lies at i * row_stride + h * head_stride + e, of dtype.
 struct HostKv {
@@ -209,6 +217,14 @@ class Backend {
   // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
   virtual Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
                            Tensor out) = 0;
+  // attention() where the keys of some slots are tempered, per row and head:
+  //   Z_t = sum over tempered slots of exp(s_j / T), Z_o = sum over the others of exp(s_j)
+  //   out = (Z_t^S * weighted mean of their V + Z_o * that of the others') / (Z_t^S + Z_o)
+  // mass (may be null): host [rows], the probability that a row put on tempered slots, mean over
+  // heads. For few rows: it is slower than attention(), which it equals at T = S = 1.
+  virtual Status attention_tempered(const KvCache& cache, uint32_t layer, Tensor q,
+                                    const uint32_t* pos, const Tempering& tempering, Tensor out,
+                                    float* mass) = 0;
   // mass[j] += the probability that attention() would put on slot j, summed over rows and heads.
   // q: [rows, n_heads * head_dim], rotated; pos: host, ascending; mass: host [pos[rows - 1] + 1].
   // The same to the last bit on any number of threads.

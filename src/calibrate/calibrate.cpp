@@ -146,7 +146,7 @@ Status check_options(const Model& model, const CalibrateOptions& o) {
 Measurement line_of(uint32_t prefix, const Setting& setting, const Divergences& d) {
   Measurement m;
   m.prefix = prefix;
-  m.metric = static_cast<uint32_t>(setting.metric);
+  m.metric = setting.metric.code();
   m.corrected = setting.drift != nullptr;
   m.ratio = setting.ratio;
   m.kl_mean = d.kl_mean();
@@ -268,7 +268,7 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
       maps.push_back(std::move(fitted));
     }
     std::vector<Setting> settings;
-    for (const DeviationMetric metric : options.metrics) {
+    for (const RowMetric metric : options.metrics) {
       for (const double ratio : options.ratios) settings.push_back({metric, ratio, nullptr});
       for (const double ratio : options.ratios) {
         if (corrects) settings.push_back({metric, ratio, drift});
@@ -301,7 +301,7 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
   settings.reserve(ratios.size());
   for (const double ratio : ratios) {
     settings.push_back(
-        {static_cast<DeviationMetric>(profile.metric), ratio, profile.corrected ? drift : nullptr});
+        {RowMetric::from_code(profile.metric), ratio, profile.corrected ? drift : nullptr});
   }
   Verdict verdict;
   Progress progress(watch, samples.size() * (1 + settings.size()));

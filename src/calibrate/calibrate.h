@@ -20,7 +20,7 @@ using MeasurementFn = std::function<Status(const Measurement&)>;
 
 struct CalibrateOptions {
   std::vector<std::vector<int32_t>> prefixes = {{}};  // what chunks are prefilled after
-  std::vector<DeviationMetric> metrics = {DeviationMetric::v};
+  std::vector<RowMetric> metrics = {{DeviationMetric::v, true}};
   std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
   uint32_t check_layer = 1;
   DType kv_dtype = DType::f16;

@@ -84,7 +84,8 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
   const StoreAccess access{&store, false, options.kv_dtype};
   fuse_options.policy = Policy::hkvd;
   for (size_t i = 0; i < settings.size(); ++i) {
-    fuse_options.deviation.metric = settings[i].metric;
+    fuse_options.deviation.metric = settings[i].metric.of;
+    fuse_options.weighed = settings[i].metric.weighed;
     fuse_options.ratio = settings[i].ratio;
     fuse_options.drift = settings[i].drift;
     BLEND_ASSIGN(Fused fused, fuse(model, access, sample, fuse_options, cancel_only));

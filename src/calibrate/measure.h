@@ -18,7 +18,7 @@ using Sample = std::vector<Segment>;
 
 // One kind of fusing.
 struct Setting {
-  DeviationMetric metric = DeviationMetric::v;
+  RowMetric metric;
   double ratio = 0;
   std::shared_ptr<const Drift> drift;  // null: plain
 };

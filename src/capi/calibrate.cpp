@@ -116,8 +116,8 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
     BLEND_REQUIRE(o.metrics);
     out.metrics.clear();
     for (size_t i = 0; i < o.n_metrics; ++i) {
-      BLEND_RETURN_IF_ERROR(blend::capi::check_choice("metric", o.metrics[i], BLEND_METRIC_KV));
-      out.metrics.push_back(static_cast<blend::DeviationMetric>(o.metrics[i]));
+      BLEND_RETURN_IF_ERROR(blend::capi::check_metric(o.metrics[i]));
+      out.metrics.push_back(blend::RowMetric::from_code(o.metrics[i]));
     }
   }
   BLEND_ASSIGN(out.ratios, read_ratios(o.ratios, o.n_ratios));

@@ -31,6 +31,8 @@ blend_fuse_options default_fuse_options() {
   o.ratio = defaults.ratio;
   o.on_miss = static_cast<uint32_t>(defaults.on_miss);
   o.reserve_tokens = defaults.reserve_tokens;
+  o.ape_temperature = defaults.ape_temperature;
+  o.ape_scale = defaults.ape_scale;
   return o;
 }
 
@@ -64,7 +66,7 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
   for (size_t i = 0; i < n; ++i) {
     BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("terms[].reserved0", in[i].reserved0));
     BLEND_RETURN_IF_ERROR(
-        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_UNION));
+        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_APE));
     out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
   }
   return out;
@@ -72,10 +74,10 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
 
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
                                         const blend::ModelDescription& model) {
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_UNION));
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("metric", o.metric, BLEND_METRIC_KV));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_APE));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_metric(o.metric));
   BLEND_RETURN_IF_ERROR(blend::capi::check_choice("norm", o.norm, BLEND_NORM_L1));
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_FAIL));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_COMPUTE_STORE));
   if (o.relative > 1) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "relative %u must be 0 or 1", o.relative);
   }
@@ -83,7 +85,9 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
   BLEND_RETURN_IF_ERROR(model.check_length(o.n_chunk_prefix, "chunk_prefix"));
   blend::FuseOptions out;
   out.policy = static_cast<blend::Policy>(o.policy);
-  out.deviation.metric = static_cast<blend::DeviationMetric>(o.metric);
+  const blend::RowMetric metric = blend::RowMetric::from_code(o.metric);
+  out.deviation.metric = metric.of;
+  out.weighed = metric.weighed;
   out.deviation.norm = static_cast<blend::DeviationNorm>(o.norm);
   out.deviation.relative = o.relative != 0;
   out.check_layer = o.check_layer;
@@ -98,6 +102,8 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
     out.ratio = o.ratio;
   }
   out.seed = o.seed;
+  out.ape_temperature = o.ape_temperature;
+  out.ape_scale = o.ape_scale;
   BLEND_ASSIGN(out.check_layers, read_check_layers(o.check_layers, o.n_check_layers));
   BLEND_ASSIGN(out.terms, read_terms(o.terms, o.n_terms));
   if (o.score != nullptr) {
@@ -145,6 +151,12 @@ Status check_choice(const char* name, uint32_t value, uint32_t last) {
                            last);
 }
 
+Status check_metric(uint32_t metric) {
+  if (blend::RowMetric::is_code(metric)) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                           "metric %u is not V, K or KV, nor one of them with WEIGHED", metric);
+}
+
 Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
                                            const blend::ModelDescription& model) {
   std::vector<Segment> out;
@@ -181,6 +193,7 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
     request.store.store = store->store.get();
     request.store.read_only = store->read_only;
     request.store.reads = store->reads.get();
+    request.store.later = store->later.get();
     request.store.kv_dtype = resolve_kv_dtype(*store, model);
   }
   BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));

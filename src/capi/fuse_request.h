@@ -20,6 +20,8 @@ struct FuseRequest {
 };
 
 // INVALID_ARGUMENT names the member when `value` is not one of 1 .. last.
+// BLEND_METRIC_*.
+Status check_metric(uint32_t metric);
 Status check_choice(const char* name, uint32_t value, uint32_t last);
 
 // The array's stride is the struct_size of the host's header, which may be newer than ours. Errors

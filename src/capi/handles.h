@@ -13,6 +13,7 @@
 #include "engine/model.h"
 #include "engine/runtime.h"
 #include "fusion/fuse.h"
+#include "fusion/later_prefill.h"
 #include "profile/profile.h"
 #include "store/chunk_store.h"
 
@@ -35,6 +36,7 @@ struct blend_store {
   std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
   std::shared_ptr<blend::ChunkStore> store;
   std::shared_ptr<blend::RateMeter> reads = std::make_shared<blend::RateMeter>();
+  std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
   uint32_t kv_dtype = BLEND_KV_AUTO;
   bool read_only = false;
 };

@@ -164,6 +164,9 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     handle->store = std::move(*opened);
     handle->kv_dtype = o.kv_dtype;
     handle->read_only = s.read_only;
+    if (!s.read_only) {
+      handle->later = std::make_unique<blend::LaterPrefill>(handle->runtime, handle->store);
+    }
     *out = handle.release();
     return Status::ok();
   });
@@ -174,7 +177,9 @@ void blend_store_close(blend_store* store) { delete store; }
 int32_t blend_store_flush(const blend_store* store, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
-    return store->store->flush();
+    const Status prefilled = store->later == nullptr ? Status::ok() : store->later->flush();
+    const Status written = store->store->flush();
+    return prefilled.is_ok() ? written : prefilled;
   });
 }
 

@@ -44,8 +44,8 @@ Status use_profile(const ModelDescription& model, FuseRequest& request) {
   }
   // The controller's r*: calibration's, where it measured this kind of fusing.
   if (request.auto_ratio && measured_kind(o)) {
-    const auto least = least_ratio(p, o.chunk_prefix, static_cast<uint32_t>(o.deviation.metric),
-                                   o.check_layer, o.drift != nullptr);
+    const auto least =
+        least_ratio(p, o.chunk_prefix, o.metric().code(), o.check_layer, o.drift != nullptr);
     if (least.has_value()) o.ratio = *least;
   }
   return Status::ok();
@@ -65,7 +65,7 @@ void judge(const FuseRequest& request, blend_fusion_info& info) {
 Verdict verdict_of(const FuseRequest& request) {
   blend_fusion_info info{};
   info.flags = BLEND_FUSION_UNCALIBRATED;
-  info.metric = static_cast<uint32_t>(request.options.deviation.metric);
+  info.metric = request.options.metric().code();
   info.ratio = request.options.ratio;
   judge(request, info);
   return {(info.flags & BLEND_FUSION_UNCALIBRATED) == 0, info.flags & BLEND_FUSION_UNTRUSTED};

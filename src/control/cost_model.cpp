@@ -104,6 +104,18 @@ uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes,
   return std::max(kLeastDepth, std::min(depth, n_loaded));
 }
 
+bool prefill_first_is_sooner(uint64_t n_tokens, const FuseShape& shape, double ratio,
+                             const PrefillTimes& prefill) {
+  if (shape.n_rows == 0) return false;
+  const double prefill_s = prefill.seconds(shape.n_rows);
+  FuseShape in_pass = shape, reused = shape;
+  in_pass.n_always = n_tokens;
+  reused.n_reused = reused.n_candidates = n_tokens;
+  in_pass.n_reused = in_pass.n_candidates = reused.n_always = 0;
+  return prefill.seconds(n_tokens) + compute_seconds(reused, ratio, prefill_s) <
+         compute_seconds(in_pass, ratio, prefill_s);
+}
+
 std::vector<uint8_t> choose_computed(std::span<const uint64_t> n_tokens, const FuseShape& shape,
                                      double ratio, double prefill_s, double load_s) {
   std::vector<uint8_t> computed(n_tokens.size(), 0);

@@ -78,6 +78,13 @@ double pass_seconds(std::span<const LayerCost> layers, uint32_t depth);
 // `budget_bytes` holds fewer; then at least two.
 uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes, uint64_t budget_bytes);
 
+// Whether a missing chunk is better prefilled by itself, stored and reused in the same prompt than
+// computed in the prompt's pass. By itself its rows attend to each other alone, which is worth the
+// second time in part only where attention to a long prompt is what a row costs.
+// n_tokens: of the chunk, rows of shape.n_rows.
+bool prefill_first_is_sooner(uint64_t n_tokens, const FuseShape& shape, double ratio,
+                             const PrefillTimes& prefill);
+
 // Which chunks are better computed than loaded. It asks where loading a token is slower than
 // prefilling it; then chunks are computed, the longest first, as long as that makes the longer of
 // loading and computing shorter. n_tokens, out: [chunks], 1 = compute.

@@ -56,6 +56,18 @@ Status Forward::project_q(uint32_t layer, const RopeTable& rope, Tensor xb, cons
   return b.rope_q(rope, pos, c.head_dim, q);
 }
 
+Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor q,
+                       const uint32_t* pos) {
+  Backend& b = model_.backend();
+  if (tempered_ != nullptr && !tempered_->empty()) {
+    const Tempering tempering = tempered_->at(layer, pos[q.rows - 1] + 1);
+    if (tempering.slots != nullptr) {
+      return b.attention_tempered(cache, cache_layer, q, pos, tempering, q, nullptr);
+    }
+  }
+  return b.attention(cache, cache_layer, q, pos, q);
+}
+
 Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                              const RopeTable& rope, Tensor x, const uint32_t* pos,
                              const Watch& watch) {
@@ -69,7 +81,7 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
     BLEND_RETURN_IF_ERROR(project_q(layer, rope, xb, pos + first, normed, q));
-    BLEND_RETURN_IF_ERROR(b.attention(cache, cache_layer, q, pos + first, q));
+    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, q, pos + first));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.attn_out, q, xb, true));
 
     const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
@@ -98,6 +110,24 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const RopeT
   }
   const float share = 1.0f / (static_cast<float>(x.rows) * static_cast<float>(c.n_heads));
   for (size_t j = 0; j < n_slots; ++j) mass[j] *= share;
+  return Status::ok();
+}
+
+Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+                             const uint32_t* pos, uint32_t n_outside, float* mass,
+                             const Watch& watch) {
+  const ModelConfig& c = model_.config();
+  std::vector<uint8_t> outside(size_t{pos[x.rows - 1]} + 1, 0);
+  std::fill(outside.begin(), outside.begin() + n_outside, uint8_t{1});
+  for (int64_t first = 0; first < x.rows; first += block_) {
+    BLEND_RETURN_IF_ERROR(watch.check());
+    const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
+    const Tensor normed = operand(*normed_, rows, c.d_model);
+    const Tensor q = operand(*q_, rows, c.q_dim());
+    BLEND_RETURN_IF_ERROR(project_q(layer, rope, x.slice(first, rows), pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(model_.backend().attention_tempered(
+        cache, layer, q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
+  }
   return Status::ok();
 }
 

@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "engine/model.h"
+#include "engine/tempered_rows.h"
 
 namespace blend {
 
@@ -18,6 +19,10 @@ namespace blend {
 class Forward {
  public:
   static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows);
+
+  // From here on rows attend to those that `rows` names at their temperature; null: to none. It
+  // must outlive the use.
+  void temper(TemperedRows* rows) { tempered_ = rows; }
 
   // x: [rows, d_model] for up to max_rows rows.
   Tensor x(uint32_t rows) const { return view(*x_, rows, model_.config().d_model); }
@@ -38,6 +43,10 @@ class Forward {
   // and heads; x is only read, before finish_layer(). mass: host [pos[x.rows - 1] + 1].
   Status attention_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
                         const uint32_t* pos, float* mass, const Watch& watch);
+  // The attention probability that each row of x puts on the slots below n_outside, mean over
+  // heads; x is only read. mass: host [x.rows].
+  Status outside_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+                      const uint32_t* pos, uint32_t n_outside, float* mass, const Watch& watch);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits);
 
@@ -45,6 +54,10 @@ class Forward {
   // Q of the rows of xb, rotated; normed, q: scratch and result of as many rows.
   Status project_q(uint32_t layer, const RopeTable& rope, Tensor xb, const uint32_t* pos,
                    Tensor normed, Tensor q);
+
+  // Attention of the rows of q, in place.
+  Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor q,
+                const uint32_t* pos);
 
   explicit Forward(const Model& model) : model_(model) {}
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
@@ -56,6 +69,7 @@ class Forward {
   }
 
   const Model& model_;
+  TemperedRows* tempered_ = nullptr;
   uint32_t block_ = 0;                    // rows that pass through the wide scratch at once
   std::unique_ptr<DeviceBuffer> x_;       // [max_rows, d_model]
   std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, 2 * kv_dim]

@@ -3,6 +3,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "engine/context_impact.h"
 #include "engine/forward.h"
 
 namespace blend {
@@ -51,6 +52,7 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
 
   const Tensor x = forward->x(rows);
   const Tensor kv = forward->kv(rows);
+  InsideMass inside(n_prefix, rows - n_prefix);
   BLEND_RETURN_IF_ERROR(forward->embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
@@ -58,9 +60,15 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
     BLEND_RETURN_IF_ERROR(b.encode_kv(kv.slice(n_prefix, rows - n_prefix), record->meta.shape.dtype,
                                       record->k(layer), record->v(layer))
                               .with_context("layer " + std::to_string(layer)));
-    if (layer + 1 == c.n_layers) break;  // nothing reads the last layer's output
     BLEND_RETURN_IF_ERROR(b.write_kv(*cache, layer, *rope, kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(inside.add(*forward, layer, *cache, *rope, x, pos.data(), watch));
+    if (layer + 1 == c.n_layers) break;  // nothing reads the last layer's output
     BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *rope, x, pos.data(), watch));
+  }
+  BLEND_ASSIGN(const std::vector<float> outside, outside_mass(model, record->meta.tokens, watch));
+  for (size_t i = 0; i < outside.size(); ++i) {
+    record->meta.impact.push_back(
+        {outside[i], inside.inside()[i] / static_cast<float>(c.n_layers)});
   }
   BLEND_RETURN_IF_ERROR(watch.report(c.n_layers, c.n_layers));
   return record;

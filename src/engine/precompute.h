@@ -11,7 +11,8 @@ namespace blend {
 
 // Prefills prefix + tokens at positions 0.. and keeps the rows of `tokens`. K is kept without
 // position (AttentionStore 3.4.1), so the chunk may later stand anywhere. `meta` gives id, shape
-// and tokens; they must agree with `tokens`. CONTEXT_LENGTH when prefix and chunk do not fit;
+// and tokens; they must agree with `tokens`; the rows' context impact is put beside them
+// (context_impact.h). CONTEXT_LENGTH when prefix and chunk do not fit;
 // NUMERIC when a value does not fit the dtype.
 Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
                                                       std::span<const int32_t> prefix,

@@ -5,11 +5,12 @@
 
 #include "backend/select.h"
 #include "base/cancel.h"
+#include "base/foreground.h"
 #include "base/thread_pool.h"
 
 namespace blend {
 
-// Immutable; safe for concurrent use. Shared by everything opened on the context, so that handles
+// Safe for concurrent use. Shared by everything opened on the context, so that handles
 // may be closed in any order.
 class Runtime {
  public:
@@ -20,11 +21,14 @@ class Runtime {
   ThreadPool& pool() const { return *pool_; }
   Backend& backend() const { return *backend_; }
   const EventSink& events() const { return events_; }
+  // Calls that somebody waits for stand here; work in the background asks it.
+  Foreground& foreground() const { return foreground_; }
 
  private:
   Runtime() = default;
   // Destroyed in reverse: the backend goes before its threads.
   EventSink events_;
+  mutable Foreground foreground_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Backend> backend_;
 };

@@ -28,9 +28,11 @@ Status Sequence::reserve(uint32_t capacity) {
   return Status::ok();
 }
 
-void Sequence::set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits) {
+void Sequence::set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits,
+                          TemperedRows tempered) {
   tokens_.assign(tokens.begin(), tokens.end());
   logits_ = std::move(logits);
+  tempered_ = std::move(tempered);
 }
 
 Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
@@ -41,6 +43,7 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
                       tokens.size(), n_rows(), capacity());
   }
   if (tokens.empty()) return Status::ok();
+  const Foreground::Scope waited_for(model_->runtime().foreground());
   const auto rows = static_cast<uint32_t>(tokens.size());
   const uint32_t n_layers = model_->config().n_layers;
   Backend& b = model_->backend();
@@ -52,6 +55,7 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
     BLEND_ASSIGN(step_, Forward::create(*model_, 1));
   }
   Forward& forward = rows > 1 ? *own : *step_;
+  forward.temper(&tempered_);
 
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), n_rows());

@@ -26,8 +26,12 @@ class Sequence {
   uint32_t capacity() const { return cache_->capacity(); }
   const std::vector<float>& logits() const { return logits_; }  // [n_vocab]; empty before the first
 
+  // Rows that everything attends to at APE's temperature.
+  const TemperedRows& tempered() const { return tempered_; }
+
   // Says that slots 0 .. tokens.size()-1 are filled in every layer and gives the last row's logits.
-  void set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits);
+  void set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits,
+                  TemperedRows tempered = {});
 
   // Makes room for `capacity` rows in all; what is there stays. On failure nothing has changed.
   Status reserve(uint32_t capacity);
@@ -55,6 +59,7 @@ class Sequence {
   std::unique_ptr<Forward> step_;  // scratch of one-token steps, kept between them
   std::vector<int32_t> tokens_;    // [n_rows], room for capacity()
   std::vector<float> logits_;
+  TemperedRows tempered_;
 };
 
 }  // namespace blend

@@ -47,8 +47,10 @@ Edit plan_edit(uint32_t n_rows, uint32_t first, uint32_t n_old, uint32_t n_new) 
 // only once nothing can fail any more. Used by one call.
 class Rewrite {
  public:
-  Rewrite(const Model& model, const RopeTable& rope, KvCache& cache, const Edit& edit)
-      : model_(model), rope_(rope), cache_(cache), edit_(edit) {}
+  // `tempered`: of the rows as they will be.
+  Rewrite(const Model& model, const RopeTable& rope, KvCache& cache, const Edit& edit,
+          TemperedRows& tempered)
+      : model_(model), rope_(rope), cache_(cache), edit_(edit), tempered_(tempered) {}
 
   // tokens: [active]; logits: [n_vocab] of the last of them.
   Status compute(const int32_t* tokens, float* logits, const Watch& watch) {
@@ -59,6 +61,7 @@ class Rewrite {
     BLEND_ASSIGN(stage_, model_.backend().make_kv_cache(one_layer, edit_.n_rows()));
     BLEND_ASSIGN(fresh_, model_.backend().make_kv_cache(model_.config(), n_active));
     BLEND_ASSIGN(const auto forward, Forward::create(model_, n_active));
+    forward->temper(&tempered_);
     Tensor x = forward->x(n_active);
     BLEND_RETURN_IF_ERROR(forward->embed(tokens, x));
     const uint32_t* pos = edit_.active.data();
@@ -109,6 +112,7 @@ class Rewrite {
   const RopeTable& rope_;
   KvCache& cache_;
   const Edit& edit_;
+  TemperedRows& tempered_;
   std::unique_ptr<KvCache> stage_;  // one layer, [n_rows after the edit]
   std::unique_ptr<KvCache> fresh_;  // all layers, [active]
 };
@@ -137,6 +141,7 @@ Status Sequence::replace(uint64_t first, uint64_t n_old, std::span<const int32_t
                       tokens.size(), static_cast<unsigned long long>(n_old),
                       static_cast<unsigned long long>(rows), capacity());
   }
+  const Foreground::Scope waited_for(model_->runtime().foreground());
   const Edit edit = plan_edit(n_rows(), static_cast<uint32_t>(first), static_cast<uint32_t>(n_old),
                               static_cast<uint32_t>(tokens.size()));
   std::vector<int32_t> after;
@@ -149,11 +154,14 @@ Status Sequence::replace(uint64_t first, uint64_t n_old, std::span<const int32_t
   if (edit.last_again) computed.push_back(after.back());
 
   std::vector<float> logits(model_->config().n_vocab);
-  Rewrite rewrite(*model_, *rope_, *cache_, edit);
+  TemperedRows tempered = tempered_;
+  tempered.replace(first, n_old, tokens.size());
+  Rewrite rewrite(*model_, *rope_, *cache_, edit, tempered);
   BLEND_RETURN_IF_ERROR(rewrite.compute(computed.data(), logits.data(), watch));
   BLEND_RETURN_IF_ERROR(rewrite.commit());
   tokens_ = std::move(after);
   logits_ = std::move(logits);
+  tempered_ = std::move(tempered);
   return Status::ok();
 }
 

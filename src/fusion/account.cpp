@@ -39,7 +39,7 @@ void account_totals(const Plan& plan, const FuseOptions& options, const Schedule
   info.flags = checks.empty() ? 0 : BLEND_FUSION_UNCALIBRATED;
   if (info.n_rows_corrected > 0) info.flags |= BLEND_FUSION_CORRECTED;
   info.policy = static_cast<uint32_t>(options.policy);
-  info.metric = static_cast<uint32_t>(options.deviation.metric);
+  info.metric = options.metric().code();
   info.norm = static_cast<uint32_t>(options.deviation.norm);
   info.relative = options.deviation.relative ? 1 : 0;
   info.check_layer = checks.empty() ? options.check_layer : checks.front().layer;

@@ -6,6 +6,7 @@
 #include "fusion/account.h"
 #include "fusion/auto_ratio.h"
 #include "fusion/checks.h"
+#include "fusion/later_prefill.h"
 
 namespace blend {
 namespace {
@@ -53,6 +54,7 @@ Batch::Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store
 }
 
 std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
+  const Foreground::Scope waited_for(model_->runtime().foreground());
   const std::span<const int32_t> tokens =
       resident == nullptr ? std::span<const int32_t>() : std::span(resident->tokens());
   for (Prompt& p : prompts_) {
@@ -203,6 +205,11 @@ void Batch::finish(Prompt& p) {
   if (!p.alive()) return;
   account_segments(p.plan, p.out);
   account_totals(p.plan, p.job->options, p.checks, p.ratio_chosen, p.plan_ns, p.out);
+  for (LaterChunk& chunk : p.plan.later) {
+    if (store_.later != nullptr && store_.later->add(model_, std::move(chunk))) {
+      ++p.out.info.n_misses_queued;
+    }
+  }
   account_end(clock_, p.out);
   uint64_t row_layers = 0;
   for (const blend_layer_info& l : p.out.layers) row_layers += l.rows_full;

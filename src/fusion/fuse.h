@@ -12,6 +12,8 @@
 
 namespace blend {
 
+class LaterPrefill;
+
 // What came of a fuse; the public info structs are its account.
 struct Fused {
   std::unique_ptr<Sequence> sequence;
@@ -27,7 +29,8 @@ struct StoreAccess {
   ChunkStore* store = nullptr;
   bool read_only = false;
   DType kv_dtype = DType::f16;
-  RateMeter* reads = nullptr;  // told of what is read, asked how fast it comes; may be null
+  LaterPrefill* later = nullptr;  // takes what is computed in the pass; null: nobody does
+  RateMeter* reads = nullptr;     // told of what is read, asked how fast it comes; may be null
 };
 
 // One prompt of a batch. What it refers to must outlive the call.

@@ -32,12 +32,15 @@ enum class Policy : uint32_t {
   question = BLEND_POLICY_QUESTION,
   callback = BLEND_POLICY_CALLBACK,
   combined = BLEND_POLICY_UNION,
+  context_impact = BLEND_POLICY_CONTEXT_IMPACT,
+  ape = BLEND_POLICY_APE,
 };
 
 enum class OnMiss : uint32_t {
   precompute = BLEND_MISS_PRECOMPUTE,
   compute = BLEND_MISS_COMPUTE,
   fail = BLEND_MISS_FAIL,
+  compute_store = BLEND_MISS_COMPUTE_STORE,
 };
 
 struct Segment {
@@ -57,9 +60,27 @@ struct PolicyTerm {
 using ScoreFn = std::function<int32_t(uint32_t layer, std::span<const uint32_t> rows,
                                       std::span<const float> deviation, std::span<float> scores)>;
 
+// How rows are scored by their deviation: BLEND_METRIC_*.
+struct RowMetric {
+  DeviationMetric of = DeviationMetric::v;
+  bool weighed = false;  // by the attention that the row gets inside its chunk
+
+  static constexpr uint32_t kMost = BLEND_METRIC_KV | BLEND_METRIC_WEIGHED;
+  static bool is_code(uint32_t code) { return code <= kMost && (code & BLEND_METRIC_KV) != 0; }
+  static RowMetric from_code(uint32_t code) {
+    return {static_cast<DeviationMetric>(code & BLEND_METRIC_KV),
+            (code & BLEND_METRIC_WEIGHED) != 0};
+  }
+  uint32_t code() const {
+    return static_cast<uint32_t>(of) | (weighed ? BLEND_METRIC_WEIGHED : 0u);
+  }
+};
+
 struct FuseOptions {
   Policy policy = Policy::hkvd;
   DeviationRule deviation;
+  bool weighed = false;  // RowMetric
+  RowMetric metric() const { return {deviation.metric, weighed}; }
   uint32_t check_layer = 1;
   double ratio = 0.15;
   Schedule check_layers;  // empty: check_layer and ratio
@@ -68,6 +89,8 @@ struct FuseOptions {
   std::vector<PolicyTerm> terms;
   uint64_t seed = 0;
   ScoreFn score;
+  double ape_temperature = 0.9;
+  double ape_scale = 0.9;
   OnMiss on_miss = OnMiss::precompute;
   uint32_t reserve_tokens = 256;
   std::vector<int32_t> chunk_prefix;

@@ -75,9 +75,12 @@ Status Pass::prepare(LayerFeed::View& feed) {
     active_ = merge_rows(rows_.always, undecided_);
     ++next_check_;
   }
-  mark_computed();
+  tempered_ = out_.sequence->tempered();
+  if (tempers(options_)) tempered_.set(options_.ape_temperature, options_.ape_scale);
+  mark_computed(0);
 
   BLEND_ASSIGN(forward_, Forward::create(*model_, static_cast<uint32_t>(active_.size())));
+  forward_->temper(&tempered_);
   std::vector<int32_t> tokens;
   tokens.reserve(active_.size());
   for (const uint32_t row : active_) tokens.push_back(plan_.tokens[row]);
@@ -146,7 +149,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     account.select_ns = clock_.now_ns() - begin;
     out_.info.select_ns += account.select_ns;
     BLEND_RETURN_IF_ERROR(keep_rows(merge_rows(rows_.always, undecided_)));
-    mark_computed();
+    mark_computed(layer + 1);
     if (corrector_ != nullptr) BLEND_RETURN_IF_ERROR(corrector_->keep(computed_));
   }
   if (staged != nullptr) {
@@ -225,9 +228,15 @@ Status Pass::keep_rows(std::vector<uint32_t> keep) {
   return Status::ok();
 }
 
-void Pass::mark_computed() {
+void Pass::mark_computed(uint32_t layer) {
   std::fill(computed_.begin(), computed_.end(), uint8_t{0});
   for (const uint32_t row : active_) computed_[row] = 1;
+  if (!tempers(options_) || layer == n_layers_) return;
+  for (const PlannedSegment& s : plan_.segments) {
+    for (uint32_t row = s.first_row; s.stale() && row < s.first_row + s.n_rows; ++row) {
+      if (computed_[row] == 0) tempered_.add(row, layer);
+    }
+  }
 }
 
 // ---- Behind the layers
@@ -236,7 +245,8 @@ Status Pass::finish() {
   const uint64_t begin = clock_.now_ns();
   std::vector<float> logits(model_->config().n_vocab);
   BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits.data()));
-  out_.sequence->set_filled(plan_.tokens, std::move(logits));
+  out_.info.n_rows_tempered = tempered_.n_rows() - out_.sequence->tempered().n_rows();
+  out_.sequence->set_filled(plan_.tokens, std::move(logits), std::move(tempered_));
   out_.info.n_rows_reused = rows_.n_reused;
   out_.info.n_rows_always = rows_.always.size();
   out_.info.n_rows_selected = out_.selected.size();

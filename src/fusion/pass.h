@@ -65,7 +65,9 @@ class Pass {
   Status weigh_by_question(uint32_t layer, std::vector<float>& attention, const Watch& watch);
   // Drops the rows of x that are not in `keep`, a subset of active_.
   Status keep_rows(std::vector<uint32_t> keep);
-  void mark_computed();
+  // The rows of x_ are those that are computed at `layer` and behind, until the next choice. What
+  // is left to its stored K, V there is tempered from there on, where that is asked for.
+  void mark_computed(uint32_t layer);
 
   const std::shared_ptr<const Model>& model_;
   const Plan& plan_;
@@ -81,6 +83,7 @@ class Pass {
   std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
   std::vector<uint32_t> active_;     // rows of x_, ascending; their slots are these numbers
   std::vector<uint8_t> computed_;    // [capacity] 1: the row's K, V are fresh at this layer
+  TemperedRows tempered_;            // the resident rows' too
 
   std::unique_ptr<Forward> forward_;
   LayerFeed::View* feed_ = nullptr;

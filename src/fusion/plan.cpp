@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "control/cost_model.h"
 #include "engine/model.h"
 #include "engine/precompute.h"
 #include "fusion/clock.h"
@@ -165,6 +166,27 @@ Status Planner::resolve(const Segment& segment, size_t index, Plan& plan, bool& 
   return Status::ok();
 }
 
+void Planner::leave_for_later(Plan& plan, PlannedSegment& s) const {
+  const std::span<const int32_t> prefix = prefix_of(plan, s);
+  LaterChunk chunk;
+  chunk.meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant,
+                              std::span(plan.tokens).subspan(s.first_row, s.n_rows));
+  chunk.prefix.assign(prefix.begin(), prefix.end());
+  s.id = chunk.meta.id;
+  plan.later.push_back(std::move(chunk));
+}
+
+bool Planner::first_is_sooner(const Plan& plan, const PlannedSegment& s) const {
+  if (options_.auto_ratio == nullptr || model_.loaded() == nullptr) return false;
+  const Schedule& checks = options_.check_layers;
+  const uint32_t check_layer = checks.empty() ? options_.check_layer : checks.front().layer;
+  FuseShape shape;
+  shape.n_rows = plan.n_rows();
+  shape.n_layers = model_.config().n_layers;
+  shape.n_check_layers = std::min(check_layer, shape.n_layers);
+  return prefill_first_is_sooner(s.n_rows, shape, options_.ratio, *options_.auto_ratio);
+}
+
 Status Planner::precompute(size_t index, Plan& plan, const Watch& watch) {
   const Model* const model = model_.loaded();
   if (model == nullptr) {
@@ -213,6 +235,13 @@ Status Planner::resolve_miss(size_t index, Plan& plan, const Watch& watch) {
       return Status::ok();
     case OnMiss::precompute:
       return precompute(index, plan, watch).with_context(name);
+    case OnMiss::compute_store:
+      if (first_is_sooner(plan, s)) return precompute(index, plan, watch).with_context(name);
+      s.chunk.reset();
+      s.exact = false;
+      s.source = Source::computed;
+      leave_for_later(plan, s);
+      return Status::ok();
   }
   return {BLEND_E_INTERNAL, "unknown on_miss"};
 }

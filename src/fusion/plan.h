@@ -33,6 +33,14 @@ struct PlannedSegment {
   std::unique_ptr<ChunkSource> chunk;  // null: the rows are computed
 
   bool reused() const { return chunk != nullptr; }
+  bool has_impact() const { return reused() && !chunk->meta().impact.empty(); }
+  bool stale() const { return reused() && !exact; }  // stored rows lack what they would have taken
+};
+
+// A chunk that is to be prefilled by itself when nobody waits for it (later_prefill.h).
+struct LaterChunk {
+  ChunkMeta meta;
+  std::vector<int32_t> prefix;  // that it is prefilled after
 };
 
 struct Plan {
@@ -42,7 +50,8 @@ struct Plan {
   std::vector<PlannedSegment> segments;
   uint64_t n_hits = 0;
   uint64_t n_misses = 0;
-  uint64_t miss_ns = 0;  // spent on the prefill of missing chunks
+  uint64_t miss_ns = 0;           // spent on the prefill of missing chunks
+  std::vector<LaterChunk> later;  // computed in this pass, to be stored behind it
 
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
 };
@@ -87,6 +96,10 @@ class Planner {
                            bool tokens_made_id, PlannedSegment& s);
   Status resolve_miss(size_t index, Plan& plan, const Watch& watch);
   Status precompute(size_t index, Plan& plan, const Watch& watch);
+  // Whether the prompt is done sooner when the missing chunk is prefilled by itself and then
+  // reused.
+  bool first_is_sooner(const Plan& plan, const PlannedSegment& s) const;
+  void leave_for_later(Plan& plan, PlannedSegment& s) const;
   // The chunk prefix that the segment is prefilled after.
   std::span<const int32_t> prefix_of(const Plan& plan, const PlannedSegment& s) const;
   bool is_exact(const Plan& plan, const PlannedSegment& s) const;

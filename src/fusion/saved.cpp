@@ -52,6 +52,11 @@ Status check_meta(const Model& model, const ChunkMeta& meta) {
 Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, DType dtype,
                                                            std::string_view tenant,
                                                            const Watch& watch) {
+  if (!sequence.tempered().empty()) {
+    return Status{BLEND_E_UNSUPPORTED,
+                  "rows that were fused with APE are attended to at its temperature, which a saved "
+                  "fusion does not keep: keep it open, or fuse with another policy"};
+  }
   Backend& b = sequence.model().backend();
   auto record = std::make_shared<ChunkRecord>();
   record->meta = describe_sequence(sequence, dtype, tenant);

@@ -32,6 +32,11 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
                                                    const std::vector<Segment>& segments,
                                                    FuseOptions options, Watch watch) {
   BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));
+  if (options.on_miss == OnMiss::compute_store) {
+    return Status{BLEND_E_UNSUPPORTED,
+                  "a plan does not store what the host computes: choose BLEND_MISS_COMPUTE and "
+                  "blend_put_kv, or BLEND_MISS_PRECOMPUTE"};
+  }
   if (model->loaded() == nullptr && options.policy != Policy::full &&
       options.on_miss == OnMiss::precompute) {
     return Status{BLEND_E_INVALID_ARGUMENT,
@@ -45,6 +50,11 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
     return Status{BLEND_E_UNSUPPORTED,
                   "this policy weighs rows by the question's attention, which a plan does not see: "
                   "choose HKVD, FIRST_K, RANDOM or CALLBACK"};
+  }
+  if (tempers(p->options_)) {
+    return Status{BLEND_E_UNSUPPORTED,
+                  "APE changes the attention to stored rows, which is the host's here: choose a "
+                  "policy that recomputes rows, or reuse"};
   }
   BLEND_ASSIGN(p->checks_, checks_of(p->policy_.get(), p->options_, p->n_layers_));
   BLEND_RETURN_IF_ERROR(check_drift(p->options_, p->checks_));

@@ -71,6 +71,10 @@ void put_drift(ByteWriter& out, const DriftMaps& drift) {
   out.bytes(drift.data.data(), drift.data.size());
 }
 
+bool is_metric(uint32_t code) {
+  return (code & BLEND_METRIC_KV) != 0 && code <= (BLEND_METRIC_KV | BLEND_METRIC_WEIGHED);
+}
+
 bool is_share(double value) { return value >= 0 && value <= 1; }
 
 // Everything in front of the drift maps. Counts are held against what is left of the file before
@@ -105,7 +109,7 @@ Status get_description(ByteReader& in, Profile& p) {
   p.n_fitted = in.get<uint64_t>();
   p.n_measured = in.get<uint64_t>();
   if (p.prefix >= n_prefixes) return contradiction("chunk prefix");
-  if (p.metric < BLEND_METRIC_V || p.metric > BLEND_METRIC_KV) return contradiction("metric");
+  if (!is_metric(p.metric)) return contradiction("metric");
   if (p.check_layer < 1 || p.check_layer >= p.n_layers) return contradiction("check layer");
   if (flags > 3) return contradiction("set of flags");
   if (!is_share(p.ratio)) return contradiction("ratio");
@@ -119,8 +123,8 @@ Status get_table(ByteReader& in, Profile& p) {
   if (n > in.remaining() / kMeasurementBytes) return contradiction("table");
   for (uint32_t i = 0; i < n; ++i) {
     const Measurement m = get_measurement(in);
-    if (m.prefix >= p.prefixes.size() || m.metric < BLEND_METRIC_V || m.metric > BLEND_METRIC_KV ||
-        !is_share(m.ratio) || !is_share(m.top1) || !(m.kl_mean >= 0) || !(m.kl_p95 >= 0)) {
+    if (m.prefix >= p.prefixes.size() || !is_metric(m.metric) || !is_share(m.ratio) ||
+        !is_share(m.top1) || !(m.kl_mean >= 0) || !(m.kl_p95 >= 0)) {
       return contradiction("table");
     }
     p.table.push_back(m);

@@ -41,13 +41,21 @@ struct ChunkShape {
 using TenantTag = std::array<uint8_t, 16>;
 TenantTag tenant_tag(std::string_view tenant);
 
+// What was seen of a row when its chunk was precomputed (engine/context_impact.h).
+struct RowImpact {
+  float outside = 0;  // attention that it puts before its chunk, 0 .. 1
+  float inside = 0;   // attention that the rows of its chunk put on it, mean, 0 .. 1
+  bool operator==(const RowImpact&) const = default;
+};
+
 struct ChunkMeta {
   Sha256 id{};
   Sha256 fingerprint{};  // of the model
   ChunkShape shape;
   uint32_t n_prefix_tokens = 0;
   int64_t created_unix_s = 0;
-  std::vector<int32_t> tokens;  // [n_tokens]: compared on every hit
+  std::vector<int32_t> tokens;    // [n_tokens]: compared on every hit
+  std::vector<RowImpact> impact;  // [n_tokens]; empty where it was not measured
   // How a store holds it; of no meaning in a record that is to be put.
   Codec codec = Codec::none;
   uint64_t stored_bytes = 0;  // of K and V, encoded

@@ -1,6 +1,7 @@
 #include "store/manifest.h"
 
 #include <algorithm>
+#include <bit>
 
 #include "store/wire.h"
 
@@ -13,6 +14,7 @@ constexpr uint64_t kMaxStreamBytes = 1ull << 46;  // keeps every product below i
 constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 5 + 8 + 4 + 4;
 constexpr size_t kExtentBytes = 3 * 8;
 constexpr size_t kChecksumBytes = 8;
+constexpr uint32_t kHasImpact = 1;  // flag: two floats a token behind the layers
 
 void seal(ByteWriter& out) { out.put<uint64_t>(checksum64(out.view().data(), out.view().size())); }
 
@@ -21,6 +23,9 @@ bool sealed(std::span<const std::byte> bytes) {
   ByteReader tail(bytes.last(kChecksumBytes));
   return tail.get<uint64_t>() == checksum64(bytes.data(), bytes.size() - kChecksumBytes);
 }
+
+// Of attention, but for rounding.
+bool is_mass(float x) { return x >= 0.0f && x <= 1.001f; }
 
 Status corrupt(const Sha256& id, const char* what) {
   return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
@@ -47,8 +52,8 @@ bool shape_is_sane(const ChunkShape& s) {
 
 uint64_t Manifest::footprint() const {
   const uint64_t stream = stream_bytes();
-  const uint64_t manifest_bytes =
-      kFixedBytes + meta.tokens.size() * 4 + layers.size() * kExtentBytes + kChecksumBytes;
+  const uint64_t manifest_bytes = kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * 8 +
+                                  layers.size() * kExtentBytes + kChecksumBytes;
   return stream / kPieceBytes * round_to_pages(kPieceBytes) +
          (stream % kPieceBytes != 0 ? round_to_pages(stream % kPieceBytes) : 0) +
          round_to_pages(manifest_bytes);
@@ -66,6 +71,10 @@ Status check_record(const ChunkRecord& record) {
   if (record.meta.tokens.size() != s.n_tokens) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu token ids for %u tokens",
                       to_hex(record.meta.id).c_str(), record.meta.tokens.size(), s.n_tokens);
+  }
+  if (!record.meta.impact.empty() && record.meta.impact.size() != s.n_tokens) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu impacts for %u tokens",
+                      to_hex(record.meta.id).c_str(), record.meta.impact.size(), s.n_tokens);
   }
   if (record.data.bytes() != s.total_bytes()) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu bytes of K and V instead of %zu",
@@ -107,8 +116,8 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
 std::string encode_manifest(const Manifest& m) {
   const ChunkMeta& meta = m.meta;
   ByteWriter out;
-  out.reserve(kFixedBytes + meta.tokens.size() * 4 + m.layers.size() * kExtentBytes +
-              kChecksumBytes);
+  out.reserve(kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * 8 +
+              m.layers.size() * kExtentBytes + kChecksumBytes);
   out.put<uint32_t>(kManifestMagic);
   out.put<uint16_t>(kStoreFormatVersion);
   out.put<uint8_t>(static_cast<uint8_t>(meta.codec));
@@ -122,12 +131,16 @@ std::string encode_manifest(const Manifest& m) {
   out.put<uint32_t>(meta.n_prefix_tokens);
   out.put<int64_t>(meta.created_unix_s);
   out.put<uint32_t>(kPieceBytes);
-  out.put<uint32_t>(0);  // flags, none yet
+  out.put<uint32_t>(meta.impact.empty() ? 0 : kHasImpact);
   for (const int32_t token : meta.tokens) out.put<int32_t>(token);
   for (const LayerExtent& e : m.layers) {
     out.put<uint64_t>(e.offset);
     out.put<uint64_t>(e.length);
     out.put<uint64_t>(e.checksum);
+  }
+  for (const RowImpact& row : meta.impact) {
+    out.put<uint32_t>(std::bit_cast<uint32_t>(row.outside));
+    out.put<uint32_t>(std::bit_cast<uint32_t>(row.inside));
   }
   seal(out);
   return out.take();
@@ -164,10 +177,13 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
   if (!in.ok()) return corrupt(id, "it is too short");
   if (meta.id != id) return corrupt(id, "it describes another chunk");
   if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
-  if (piece_bytes != kPieceBytes || flags != 0) return corrupt(id, "its flags are unknown");
+  if (piece_bytes != kPieceBytes || (flags & ~kHasImpact) != 0) {
+    return corrupt(id, "its flags are unknown");
+  }
   // Compared before anything is allocated by these counts.
+  const uint64_t per_token = (flags & kHasImpact) != 0 ? 12 : 4;
   if (in.remaining() !=
-      uint64_t{meta.shape.n_tokens} * 4 + uint64_t{meta.shape.n_layers} * kExtentBytes) {
+      uint64_t{meta.shape.n_tokens} * per_token + uint64_t{meta.shape.n_layers} * kExtentBytes) {
     return corrupt(id, "its length does not fit its shape");
   }
   meta.tokens.resize(meta.shape.n_tokens);
@@ -185,6 +201,14 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
     end += e.length;
   }
   meta.stored_bytes = end;
+  if ((flags & kHasImpact) != 0) meta.impact.resize(meta.shape.n_tokens);
+  for (RowImpact& row : meta.impact) {
+    row.outside = std::bit_cast<float>(in.get<uint32_t>());
+    row.inside = std::bit_cast<float>(in.get<uint32_t>());
+    if (!is_mass(row.outside) || !is_mass(row.inside)) {
+      return corrupt(id, "the attention of a row is none");
+    }
+  }
   if (!in.ok()) return corrupt(id, "it is too short");
   return m;
 }

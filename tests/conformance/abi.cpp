@@ -123,6 +123,8 @@ blend_fuse_options options_of(const FuseCase& how) {
   options.n_check_layers = how.check_layers.size();
   options.profile = how.profile;
   options.correction = how.correction;
+  options.ape_temperature = how.ape_temperature;
+  options.ape_scale = how.ape_scale;
   options.terms = how.terms.data();
   options.n_terms = how.terms.size();
   if (how.score) {

@@ -66,6 +66,8 @@ struct FuseCase {
   const blend_profile* profile = nullptr;
   uint32_t correction = BLEND_CORRECTION_AUTO;
   std::optional<ReferenceDrift> drift = {};  // what the profile is expected to do
+  double ape_temperature = 0.9;
+  double ape_scale = 0.9;
 };
 // What the case is, for a failing test.
 std::ostream& operator<<(std::ostream& out, const FuseCase& how);

@@ -48,6 +48,7 @@ class PolicyProperty : public testing::TestWithParam<int> {
     how.score = callback_score;
     how.seed = rng_.next();
     how.metric = static_cast<uint32_t>(1 + rng_.below(3));
+    if (rng_.below(2) == 0) how.metric |= BLEND_METRIC_WEIGHED;
     how.norm = static_cast<uint32_t>(1 + rng_.below(2));
     how.relative = static_cast<uint32_t>(rng_.below(2));
     return how;
@@ -56,8 +57,9 @@ class PolicyProperty : public testing::TestWithParam<int> {
   // Every policy and some unions, at the ratio.
   std::vector<FuseCase> policies(double ratio) {
     std::vector<FuseCase> all;
-    for (const uint32_t policy : {BLEND_POLICY_HKVD, BLEND_POLICY_FIRST_K, BLEND_POLICY_RANDOM,
-                                  BLEND_POLICY_CALLBACK, BLEND_POLICY_QUESTION}) {
+    for (const uint32_t policy :
+         {BLEND_POLICY_HKVD, BLEND_POLICY_FIRST_K, BLEND_POLICY_RANDOM, BLEND_POLICY_CALLBACK,
+          BLEND_POLICY_QUESTION, BLEND_POLICY_CONTEXT_IMPACT}) {
       if (policy == BLEND_POLICY_QUESTION && !has_question()) continue;
       all.push_back(with({.policy = policy, .check_layer = any_layer(), .ratio = ratio}));
     }
@@ -67,7 +69,9 @@ class PolicyProperty : public testing::TestWithParam<int> {
         {{BLEND_POLICY_RANDOM, 0, 1.0},
          {BLEND_POLICY_CALLBACK, 0, 5.0},
          {BLEND_POLICY_HKVD, 0, 1.0}},
-        {{BLEND_POLICY_HKVD, 0, 1.0}, {BLEND_POLICY_HKVD, 0, 1.0}}};
+        {{BLEND_POLICY_HKVD, 0, 1.0}, {BLEND_POLICY_HKVD, 0, 1.0}},
+        {{BLEND_POLICY_CONTEXT_IMPACT, 0, 1.0}, {BLEND_POLICY_FIRST_K, 0, 1.0}},
+        {{BLEND_POLICY_APE, 0, 2.0}, {BLEND_POLICY_HKVD, 0, 1.0}, {BLEND_POLICY_RANDOM, 0, 1.0}}};
     for (const auto& terms : unions) {
       all.push_back(
           with({.policy = BLEND_POLICY_UNION, .check_layer = any_layer(), .ratio = ratio}));
@@ -143,6 +147,43 @@ TEST_P(PolicyProperty, SchedulesAreTheReference) {
     expect_like_reference(reference_, fuse(model_, store_, random_.prompt, how), random_.prompt,
                           how);
   }
+}
+
+// APE recomputes nothing; what was not computed is attended to at its temperature, by decoded rows
+// and behind edits too.
+TEST_P(PolicyProperty, ApeIsTheReference) {
+  FuseCase how = with({.policy = BLEND_POLICY_APE});
+  how.ape_temperature = 0.6 + 0.1 * static_cast<double>(rng_.below(8));
+  how.ape_scale = 0.7 + 0.1 * static_cast<double>(rng_.below(6));
+  const Fusion fusion = fuse(model_, store_, random_.prompt, how);
+  ReferenceFusion want = expect_like_reference(reference_, fusion, random_.prompt, how);
+  ASSERT_TRUE(fusion);
+  EXPECT_TRUE(selected(fusion).empty());
+
+  const std::vector<int32_t> answer = random_tokens(rng_, spec_.n_vocab, 3);
+  decode(fusion, {answer[0]});
+  decode(fusion, {answer[1], answer[2]});
+  reference_decode(reference_, want, answer);
+  EXPECT_LE(max_difference(logits(fusion), want.logits), kLogitTolerance) << "decoded";
+
+  std::vector<int32_t> all = tokens_of(fusion);
+  const size_t first = rng_.below(all.size() - 1), n_old = rng_.below(all.size() - first);
+  const std::vector<int32_t> fresh = random_tokens(rng_, spec_.n_vocab, rng_.below(4));
+  reference_replace(reference_, want, all, first, n_old, fresh);
+  replace(fusion, first, n_old, fresh);
+  if (n_old + fresh.size() > 0) {
+    EXPECT_LE(max_difference(logits(fusion), want.logits), kLogitTolerance) << "edited";
+  }
+}
+
+TEST_P(PolicyProperty, ApeOfNothingIsReuse) {
+  FuseCase how = with({.policy = BLEND_POLICY_APE});
+  how.ape_temperature = how.ape_scale = 1.0;
+  const Fusion reuse = fuse(model_, store_, random_.prompt, with({.policy = BLEND_POLICY_REUSE}));
+  const Fusion ape = fuse(model_, store_, random_.prompt, how);
+  ASSERT_TRUE(reuse && ape);
+  EXPECT_LE(max_difference(logits(ape), logits(reuse)), kLogitTolerance);
+  EXPECT_EQ(layer_info(ape, 0).rows_kv, layer_info(reuse, 0).rows_kv);
 }
 
 // What is chosen does not depend on threads, on where the chunks came from, or on the run.
@@ -289,6 +330,41 @@ TEST_F(Policies, ATermThatAsksTwiceGoesFurtherDownItsList) {
   EXPECT_EQ(rows_of(how), rows_of({.policy = BLEND_POLICY_HKVD, .ratio = 0.2}));
 }
 
+TEST_F(Policies, ApeInAUnionTakesNoneOfTheBudget) {
+  FuseCase how{.policy = BLEND_POLICY_UNION, .ratio = 0.2};
+  how.terms = {{BLEND_POLICY_APE, 0, 9.0}, {BLEND_POLICY_HKVD, 0, 1.0}};
+  const Fusion both = fuse(model_, store_, prompt_, how);
+  EXPECT_EQ(selected(both), rows_of({.policy = BLEND_POLICY_HKVD, .ratio = 0.2}));
+  EXPECT_EQ(info(both).n_rows_tempered, 71u - 16u);
+  how.terms = {{BLEND_POLICY_APE, 0, 1.0}};
+  const Fusion alone = fuse(model_, store_, prompt_, how);
+  EXPECT_TRUE(selected(alone).empty());
+  EXPECT_EQ(logits(alone), logits(fuse(model_, store_, prompt_, {.policy = BLEND_POLICY_APE})));
+}
+
+TEST_F(Policies, ApeWithoutStaleRowsIsFullPrefill) {
+  prompt_.erase(prompt_.begin() + 1, prompt_.end() - 1);  // one exact chunk and the question
+  const Fusion ape = fuse(model_, store_, prompt_, {.policy = BLEND_POLICY_APE});
+  EXPECT_EQ(info(ape).n_rows_tempered, 0u);
+  EXPECT_EQ(logits(ape), logits(fuse(model_, store_, prompt_, {.policy = BLEND_POLICY_REUSE})));
+}
+
+TEST_F(Policies, ContextImpactMeasuresNothing) {
+  const FuseCase how{.policy = BLEND_POLICY_CONTEXT_IMPACT, .ratio = 0.1};
+  const Fusion fusion = fuse(model_, store_, prompt_, how);
+  EXPECT_EQ(layer_info(fusion, 0).rows_kv, 8u + 6u) << "rows that are left out cost nothing";
+  // It is of the chunk, wherever and beside whatever it stands.
+  std::swap(prompt_[1], prompt_[3]);
+  const std::vector<uint32_t> rows = selected(fusion);
+  std::vector<uint32_t> moved;
+  for (const uint32_t row : rows) {
+    const uint32_t chunk = row < 47 ? 1 : row == 47 ? 2 : row < 68 ? 3 : 4;
+    moved.push_back(chunk == 1 ? row + 21 : chunk == 2 ? row - 20 : chunk == 3 ? row - 41 : row);
+  }
+  std::sort(moved.begin(), moved.end());
+  EXPECT_EQ(rows_of(how), moved);
+}
+
 // The early layers' K, V stay fresh for every row that was still computed there.
 TEST_F(Policies, EachCheckLetsItsShareThrough) {
   FuseCase how{.policy = BLEND_POLICY_HKVD};
@@ -318,7 +394,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   refused({.policy = 0}, "policy 0");
-  refused({.policy = 9}, "policy 9");
+  refused({.policy = 11}, "policy 11");
   refused({.policy = BLEND_POLICY_CALLBACK}, "needs a score callback");
   refused({.norm = 3}, "norm 3");
   refused({.relative = 2}, "relative 2");
@@ -331,6 +407,9 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   refused(with_terms({{BLEND_POLICY_HKVD, 0, 0.0}}), "share 0");
   refused(with_terms({{BLEND_POLICY_HKVD, 0, nan}}), "share nan");
   refused(with_terms({{BLEND_POLICY_HKVD, 0, 1e300}}), "share 1e+300");
+  refused({.policy = BLEND_POLICY_APE, .ape_temperature = 0.0}, "ape_temperature 0 must lie in");
+  refused({.policy = BLEND_POLICY_APE, .ape_scale = nan}, "ape_scale nan must lie in");
+  refused(with_checks(BLEND_POLICY_APE, {{1, 0, 0.1}}), "chooses no rows");
   refused(with_terms({{BLEND_POLICY_CALLBACK, 0, 1.0}}), "needs a score callback");
   FuseCase terms_without_union{.policy = BLEND_POLICY_HKVD};
   terms_without_union.terms = {{BLEND_POLICY_HKVD, 0, 1.0}};

@@ -59,6 +59,8 @@ ReferenceModel::ReferenceModel(const std::string& path) {
   if (!opened.is_ok()) throw std::runtime_error(opened.status().message());
   const ModelSource& source = **opened;
   config_ = source.config();
+  bos_ = source.tokenizer().bos();
+  context_ = config_.context_length;
   const auto get = [&](TensorRole role, uint32_t layer) {
     return to_double(source.tensor(role, layer));
   };
@@ -126,7 +128,8 @@ void ReferenceModel::project_kv(uint32_t layer, const std::vector<double>& x,
 
 void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
                                      const std::vector<double>& rotated_k,
-                                     const std::vector<double>& v, std::vector<double>& x) const {
+                                     const std::vector<double>& v, std::vector<double>& x,
+                                     const ReferenceTempering& tempering) const {
   const Layer& w = layers_[layer];
   std::vector<double> q = multiply(w.q, norm(x, w.attn_norm));
   rotate(q.data(), config_.n_heads, pos);
@@ -142,6 +145,13 @@ void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
         dot += q[h * dim + d] * rotated_k[j * kv_dim() + kv_head * dim + d];
       }
       score[j] = dot / std::sqrt(static_cast<double>(dim));
+    }
+    double tempered = 0;  // sum of the tempered keys' exponentials
+    for (size_t j = 0; j <= pos; ++j) {
+      if (tempering.of(j)) tempered += std::exp(score[j] /= tempering.temperature);
+    }
+    for (size_t j = 0; j <= pos && tempered > 0; ++j) {
+      if (tempering.of(j)) score[j] += (tempering.scale - 1) * std::log(tempered);
     }
     const double top = *std::max_element(score.begin(), score.end());
     double sum = 0;
@@ -181,6 +191,46 @@ std::vector<double> ReferenceModel::attention(uint32_t layer, size_t pos,
     for (size_t j = 0; j <= pos; ++j) mean[j] += std::exp(p[j]) / config_.n_heads;
   }
   return mean;
+}
+
+ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>& tokens,
+                                                      const std::vector<int32_t>& prefix) const {
+  const size_t n = tokens.size();
+  // Attention of every row of the last n, layer by layer, up to `n_layers`.
+  const auto attend = [&](std::vector<int32_t> all, uint32_t n_layers, const auto& see) {
+    all.insert(all.end(), tokens.begin(), tokens.end());
+    const size_t before = all.size() - n;
+    std::vector<std::vector<double>> x;
+    for (const int32_t token : all) x.push_back(embed(token));
+    for (uint32_t l = 0; l < n_layers; ++l) {
+      std::vector<double> k, v;
+      for (const auto& row : x) project_kv(l, row, k, v);
+      const std::vector<double> rotated = rotate_rows(k);
+      for (size_t i = 0; i < n; ++i)
+        see(l, i, before, attention(l, before + i, rotated, x[before + i]));
+      for (size_t i = 0; i < x.size(); ++i) attend_and_feed(l, i, rotated, v, x[i]);
+    }
+  };
+  std::vector<double> outside(n, 1.0), inside(n, 0.0);
+  std::vector<int32_t> context;
+  if (bos_ >= 0) context.push_back(bos_);
+  context.insert(context.end(), tokens.begin(),
+                 tokens.begin() + static_cast<int64_t>(std::min<size_t>(n, 64)));
+  context.resize(std::min(context.size(), context_ - n));
+  const uint32_t layer = config_.n_layers > 1 ? 1 : 0;
+  attend(context, layer + 1,
+         [&](uint32_t l, size_t i, size_t before, const std::vector<double>& p) {
+           if (l != layer || before == 0) return;
+           outside[i] = 0;
+           for (size_t j = 0; j < before; ++j) outside[i] += p[j];
+         });
+  attend(prefix, config_.n_layers,
+         [&](uint32_t, size_t, size_t before, const std::vector<double>& p) {
+           for (size_t j = before; j < p.size(); ++j) {
+             inside[j - before] += p[j] / static_cast<double>(n - (j - before)) / config_.n_layers;
+           }
+         });
+  return {outside, inside};
 }
 
 std::vector<double> ReferenceModel::logits(const std::vector<double>& x) const {

@@ -22,6 +22,13 @@ struct ReferencePrefill {
   ReferenceKv kv;
 };
 
+// APE (Yang et al. 2025): which rows are attended to at temperature T, and their sum raised to S.
+struct ReferenceTempering {
+  double temperature = 1, scale = 1;
+  std::vector<uint8_t> rows;  // of the prompt; none behind the last
+  bool of(size_t row) const { return row < rows.size() && rows[row] != 0; }
+};
+
 // Immutable; safe for concurrent use.
 class ReferenceModel {
  public:
@@ -39,6 +46,16 @@ class ReferenceModel {
   ReferenceKv chunk(const std::vector<int32_t>& tokens, const std::vector<int32_t>& prefix,
                     DType dtype) const;
 
+  // How much of each row of a chunk hangs on the text before it (Cache-Craft).
+  struct Impact {
+    std::vector<double> outside;  // attention it puts outside the chunk at layer 1, behind BOS and
+                                  // the chunk's own first 64 tokens
+    std::vector<double> inside;  // attention that the rows of the chunk which can see it put on it,
+                                 // mean over them and the layers of its own prefill
+  };
+  Impact context_impact(const std::vector<int32_t>& tokens,
+                        const std::vector<int32_t>& prefix) const;
+
   // ---- The pieces of a layer, for reference_fusion.cpp.
   std::vector<double> embed(int32_t token) const;  // [d_model]
   // K and V of one row from its residual stream x: appended to k and v, [kv_dim] each.
@@ -47,7 +64,8 @@ class ReferenceModel {
   // Attention over the first pos + 1 rows of k and v (K before RoPE; row j is at position j), then
   // the feed-forward layer; x is updated. k, v: [rows * kv_dim].
   void attend_and_feed(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
-                       const std::vector<double>& v, std::vector<double>& x) const;
+                       const std::vector<double>& v, std::vector<double>& x,
+                       const ReferenceTempering& tempering = {}) const;
   // The probability that a row at `pos` puts on each of the first pos + 1 rows, mean over heads.
   std::vector<double> attention(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
                                 const std::vector<double>& x) const;
@@ -66,6 +84,8 @@ class ReferenceModel {
   void rotate(double* row, uint32_t n_heads, size_t pos) const;
 
   ModelConfig config_;
+  int32_t bos_ = -1;
+  size_t context_ = 0;
   Matrix embedding_, output_norm_, output_;
   std::vector<Layer> layers_;
 };

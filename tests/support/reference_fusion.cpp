@@ -37,7 +37,8 @@ struct Candidate {
   uint32_t place = 0;       // in its chunk
   uint32_t chunk_rows = 0;  // of its chunk
   double deviation = 0;
-  double attention = 0;  // the question's
+  double attention = 0;            // the question's
+  double outside = 0, inside = 0;  // attention, seen when its chunk was precomputed
 };
 
 // Seats of a parliament: chunk by chunk, each time to the one whose next row stands earliest in
@@ -74,11 +75,19 @@ std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& can
       case BLEND_POLICY_QUESTION:
         scores.push_back(c.deviation * c.attention);
         break;
+      case BLEND_POLICY_CONTEXT_IMPACT:
+        scores.push_back(c.outside * c.inside);
+        break;
       case BLEND_POLICY_CALLBACK:
         scores.push_back(options.score(c.row, c.deviation));
         break;
       default:
-        scores.push_back(c.deviation);
+        if ((options.metric & BLEND_METRIC_WEIGHED) == 0) {
+          scores.push_back(c.deviation);
+        } else {
+          const bool squares = options.norm == BLEND_NORM_L2;
+          scores.push_back(c.inside * (squares ? std::sqrt(c.deviation) : c.deviation));
+        }
     }
   }
   return scores;
@@ -103,6 +112,7 @@ std::vector<uint32_t> choose_rows(std::vector<Candidate> candidates, size_t budg
                                   std::vector<double>& row_scores) {
   std::vector<blend_policy_term> terms = options.terms;
   if (options.policy != BLEND_POLICY_UNION) terms = {{options.policy, 0, 1.0}};
+  std::erase_if(terms, [](const auto& term) { return term.policy == BLEND_POLICY_APE; });
   budget = std::min(budget, candidates.size());
   double total = 0, sum = 0;
   for (const blend_policy_term& term : terms) total += term.share;
@@ -128,6 +138,29 @@ std::vector<uint32_t> choose_rows(std::vector<Candidate> candidates, size_t budg
   return rows;
 }
 
+bool has_term(const ReferenceFuseOptions& options, uint32_t policy) {
+  if (options.policy != BLEND_POLICY_UNION) return options.policy == policy;
+  return std::any_of(options.terms.begin(), options.terms.end(),
+                     [&](const auto& term) { return term.policy == policy; });
+}
+
+// Whether any policy asks for rows.
+bool policy_chooses(const ReferenceFuseOptions& options) {
+  const auto asks = [](uint32_t policy) {
+    return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE &&
+           policy != BLEND_POLICY_APE;
+  };
+  if (options.policy != BLEND_POLICY_UNION) return asks(options.policy);
+  return std::any_of(options.terms.begin(), options.terms.end(),
+                     [&](const auto& term) { return asks(term.policy); });
+}
+
+ReferenceTempering tempering_of(const ReferenceFusion& fusion, uint32_t layer) {
+  ReferenceTempering out{fusion.ape_temperature, fusion.ape_scale, {}};
+  for (const uint32_t from : fusion.tempered_from) out.rows.push_back(from <= layer ? 1 : 0);
+  return out;
+}
+
 bool policy_measures(uint32_t policy) {
   return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
          policy == BLEND_POLICY_CALLBACK;
@@ -149,7 +182,9 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   const uint32_t n_layers = model.config().n_layers;
   const size_t kv_dim = model.kv_dim();
   const bool full = options.policy == BLEND_POLICY_FULL;
-  const bool chooses = !full && options.policy != BLEND_POLICY_REUSE;
+  const bool chooses = policy_chooses(options);
+  const bool weighs_impact = has_term(options, BLEND_POLICY_CONTEXT_IMPACT) ||
+                             (options.metric & BLEND_METRIC_WEIGHED) != 0;
   const bool measures = reference_measures(options);
 
   ReferenceFusion out;
@@ -193,9 +228,14 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
         stored.v[l].resize(stored.v[l].size() + s.tokens.size() * kv_dim);
       }
     }
+    ReferenceModel::Impact impact;
+    if (is_stored && weighs_impact) impact = model.context_impact(s.tokens, stored_after);
     for (uint32_t i = 0; i < s.tokens.size(); ++i) {
       known.push_back(
           {static_cast<uint32_t>(known.size()), i, static_cast<uint32_t>(s.tokens.size())});
+      if (impact.inside.empty()) continue;
+      known.back().outside = impact.outside[i];
+      known.back().inside = impact.inside[i];
     }
     if (s.kind == BLEND_SEGMENT_QUESTION) question_rows = s.tokens.size();
     tokens.insert(tokens.end(), s.tokens.begin(), s.tokens.end());
@@ -241,6 +281,11 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
 
   out.kv = stored;
   out.kv.n_rows = n;
+  if (has_term(options, BLEND_POLICY_APE)) {
+    out.tempered_from.assign(n, UINT32_MAX);
+    out.ape_temperature = options.ape_temperature;
+    out.ape_scale = options.ape_scale;
+  }
   std::map<uint32_t, std::vector<double>> drift_inputs;  // by row
   for (uint32_t l = 0; l < n_layers; ++l) {
     std::vector<double>& k = out.kv.k[l];
@@ -250,6 +295,12 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       model.project_kv(l, x[i], fresh_k, fresh_v);
       std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * kv_dim));
       std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * kv_dim));
+    }
+    // What is stored here stays so in every later layer.
+    for (uint32_t i = 0; i < out.tempered_from.size(); ++i) {
+      if (rows[i] == Row::reused && !std::binary_search(active.begin(), active.end(), i)) {
+        out.tempered_from[i] = std::min(out.tempered_from[i], l);
+      }
     }
     out.n_corrected = 0;
     for (const auto& [row, x_row] : drift_inputs) {
@@ -305,8 +356,12 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       }
       decide(next_check++, std::move(candidates));
     }
-    for (const uint32_t i : active) model.attend_and_feed(l, i, rotated, v, x[i]);
+    const ReferenceTempering tempering = tempering_of(out, l);
+    for (const uint32_t i : active) model.attend_and_feed(l, i, rotated, v, x[i], tempering);
   }
+  out.n_tempered =
+      static_cast<size_t>(std::count_if(out.tempered_from.begin(), out.tempered_from.end(),
+                                        [&](uint32_t from) { return from < n_layers; }));
   if (!active.empty() && active.back() == n - 1) out.logits = model.logits(x[n - 1]);
   return out;
 }
@@ -318,7 +373,8 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
     std::vector<double> x = model.embed(token);
     for (uint32_t l = 0; l < model.config().n_layers; ++l) {
       model.project_kv(l, x, fusion.kv.k[l], fusion.kv.v[l]);
-      model.attend_and_feed(l, pos, model.rotate_rows(fusion.kv.k[l]), fusion.kv.v[l], x);
+      model.attend_and_feed(l, pos, model.rotate_rows(fusion.kv.k[l]), fusion.kv.v[l], x,
+                            tempering_of(fusion, l));
     }
     fusion.kv.n_rows = pos + 1;
     fusion.logits = model.logits(x);
@@ -342,6 +398,13 @@ void reference_replace(const ReferenceModel& model, ReferenceFusion& fusion,
     fusion.kv.n_rows = n;
   };
   cut(first);
+  if (!fusion.tempered_from.empty()) {
+    fusion.tempered_from.resize(before.n_rows, UINT32_MAX);
+    const auto from = fusion.tempered_from.begin() + static_cast<int64_t>(first);
+    fusion.tempered_from.insert(
+        fusion.tempered_from.erase(from, from + static_cast<int64_t>(n_old)), tokens.size(),
+        UINT32_MAX);
+  }
   reference_decode(model, fusion, tokens);
   for (size_t l = 0; l < n_layers; ++l) {
     const auto k = rows(before.k[l], first + n_old, before.n_rows);

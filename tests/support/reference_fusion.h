@@ -43,6 +43,7 @@ struct ReferenceFuseOptions {
   DType kv_dtype = DType::f32;
   std::vector<int32_t> chunk_prefix;
   std::optional<ReferenceDrift> drift;
+  double ape_temperature = 0.9, ape_scale = 0.9;
   // Recompute these rows instead of the ones that the last check layer chooses: for comparing the
   // rest of the computation where two deviations are too close for f32 to order.
   std::optional<std::vector<uint32_t>> forced_selection;
@@ -61,6 +62,11 @@ struct ReferenceFusion {
   size_t n_corrected = 0;
   size_t budget = 0;  // of the last check
   ReferenceKv kv;     // the fused cache: K before RoPE
+  // APE: the layer from which each row is tempered, UINT32_MAX for those that never are; [n_rows]
+  // where anything is.
+  std::vector<uint32_t> tempered_from;
+  double ape_temperature = 1, ape_scale = 1;
+  size_t n_tempered = 0;
 };
 
 // Whether a policy looks at deviations: then it chooses at layer 1 or later.

@@ -315,6 +315,37 @@ struct Attention {
     }
     return out;
   }
+  // attend() where some slots are tempered; mass: what those had of each row, mean over heads.
+  std::vector<double> attend_tempered(const std::vector<double>& q,
+                                      const std::vector<uint32_t>& pos, const Tempering& how,
+                                      std::vector<double>& mass) const {
+    const size_t d = config.head_dim;
+    std::vector<double> out(q.size()), w;
+    mass.assign(pos.size(), 0.0);
+    for (size_t i = 0; i < pos.size(); ++i) {
+      for (size_t h = 0; h < config.n_heads; ++h) {
+        const size_t at = i * config.q_dim() + h * d, kv = h / config.group() * d;
+        w.assign(pos[i] + 1, 0.0);
+        double tempered = 0, others = 0;
+        for (size_t j = 0; j <= pos[i]; ++j) {
+          for (size_t e = 0; e < d; ++e) w[j] += q[at + e] * k[j * kv_dim() + kv + e];
+          w[j] /= std::sqrt(static_cast<double>(d));
+          const bool is_tempered = how.slots[j] != 0;
+          w[j] = std::exp(is_tempered ? w[j] / static_cast<double>(how.temperature) : w[j]);
+          (is_tempered ? tempered : others) += w[j];
+        }
+        const double scaled =
+            tempered > 0 ? std::pow(tempered, static_cast<double>(how.scale)) : 0.0;
+        for (size_t j = 0; j <= pos[i]; ++j) {
+          const double p =
+              (how.slots[j] != 0 ? w[j] / tempered * scaled : w[j]) / (scaled + others);
+          for (size_t e = 0; e < d; ++e) out[at + e] += p * v[j * kv_dim() + kv + e];
+        }
+        mass[i] += scaled / (scaled + others) / config.n_heads;
+      }
+    }
+    return out;
+  }
   // 0.5 + the probabilities that attend() weighs V with, summed over rows and heads.
   std::vector<double> mass(const std::vector<double>& q, const std::vector<uint32_t>& pos) const {
     const size_t d = config.head_dim;
@@ -455,6 +486,20 @@ TEST_P(BackendOps, RopeCacheAttention) {
     ASSERT_TRUE(
         backend_->attention_mass(**cache, layer, tq.tensor, pos.data(), mass.data()).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(mass, ref.mass(rotated, pos)));
+    std::vector<uint8_t> tempered(pos.back() + 1);
+    for (uint8_t& slot : tempered) slot = number(0, 2) == 0 ? 1 : 0;
+    const Tempering how{tempered.data(), 0.8f, 0.9f};
+    std::vector<double> want_share;
+    const auto want_tempered = ref.attend_tempered(rotated, pos, how, want_share);
+    std::vector<float> share(pos.size());
+    ASSERT_TRUE(backend_
+                    ->attention_tempered(**cache, layer, tq.tensor, pos.data(), how, out.tensor,
+                                         round % 2 == 0 ? share.data() : nullptr)
+                    .is_ok());
+    ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want_tempered));
+    if (round % 2 == 0) {
+      ASSERT_NO_FATAL_FAILURE(expect_near(share, want_share));
+    }
     ASSERT_TRUE(backend_->attention(**cache, layer, tq.tensor, pos.data(), tq.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(host(tq.tensor), want));
   }

@@ -1,4 +1,5 @@
 blend_test(base_test SOURCES
+  ${CMAKE_CURRENT_LIST_DIR}/base_foreground_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/base_half_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/base_hash_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/base_json_test.cpp

@@ -194,6 +194,33 @@ TEST(PrefillTimes, LinesBetweenAndAParabolaBehind) {
   EXPECT_FALSE(PrefillTimes::create({{0, 5}}).is_ok());
 }
 
+// A chunk of 512 tokens in a prompt of 8192, at the paper's ratio, of 16 layers.
+TEST(Missing, IsPrefilledFirstOnlyWhereAttentionToALongPromptCosts) {
+  FuseShape shape;
+  shape.n_rows = 8192;
+  shape.n_layers = 16;
+  shape.n_check_layers = 1;
+  const auto times = [](double a, double b) {
+    std::vector<PrefillTimes::Point> points;
+    for (const uint64_t n : {128u, 512u, 2048u, 8192u}) {
+      const auto length = static_cast<double>(n);
+      points.push_back({n, static_cast<uint64_t>(1e3 * (a * length + b * length * length))});
+    }
+    return *PrefillTimes::create(points);
+  };
+  // All dense work: by itself it would be computed once, and a fifth of it again.
+  EXPECT_FALSE(prefill_first_is_sooner(512, shape, 0.15, times(1, 0)));
+  // All attention: by itself to 512 rows, in the prompt to 8192.
+  EXPECT_TRUE(prefill_first_is_sooner(512, shape, 0.15, times(0, 1)));
+  EXPECT_FALSE(prefill_first_is_sooner(512, shape, 1.0, times(0, 1))) << "all is computed again";
+  EXPECT_FALSE(prefill_first_is_sooner(8192, shape, 0.15, times(0, 1))) << "it is the prompt";
+  // a + 512 b < (a + 8192 b) * 15/16 * 0.85.
+  EXPECT_FALSE(prefill_first_is_sooner(512, shape, 0.15, times(1, 2e-5)));
+  EXPECT_TRUE(prefill_first_is_sooner(512, shape, 0.15, times(1, 5e-5)));
+  shape.n_rows = 0;
+  EXPECT_FALSE(prefill_first_is_sooner(512, shape, 0.15, times(0, 1)));
+}
+
 TEST(RateMeter, FollowsTheDeviceButNotOneOddRead) {
   RateMeter meter;
   EXPECT_EQ(meter.per_second(), 0.0);

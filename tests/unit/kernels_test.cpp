@@ -14,6 +14,7 @@
 #include "base/half.h"
 #include "cpu/attention.h"
 #include "cpu/attention_mass.h"
+#include "cpu/attention_tempered.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
 #include "cpu/drift.h"
@@ -398,6 +399,87 @@ TEST_P(Kernels, AttentionMassKeepsPoison) {
     attention_mass({q.data(), head_dim, pos.data(), 2, keys->as<float>(), head_dim, 0.25f},
                    mass->as<float>(), scratch->as<float>());
     EXPECT_EQ(std::isnan(mass->as<float>()[0]), last == 35);
+  }
+}
+
+TEST_P(Kernels, AttentionTempered) {
+  for (int round = 0; round < 60; ++round) {
+    const size_t rows = number(1, 14), head_dim = 2 * number(1, 64), slots = 32 * number(1, 20);
+    const size_t stride = head_dim * number(1, 3), v_stride = round_up(head_dim, 16);
+    std::vector<uint32_t> pos(rows);
+    for (uint32_t& p : pos) p = static_cast<uint32_t>(number(0, slots - 1));
+    std::sort(pos.begin(), pos.end());
+    // Of one kind, of the other, or of both.
+    std::vector<uint8_t> tempered(pos.back() + 1, round % 7 == 0 ? 1 : 0);
+    for (uint8_t& t : tempered) {
+      if (round % 7 > 1) t = number(0, 2) == 0 ? static_cast<uint8_t>(number(1, 255)) : 0;
+    }
+    const auto q = normal(rows * stride, 2.0f);
+    auto keys = AlignedBuffer::allocate(slots * head_dim * 4);
+    auto values = AlignedBuffer::allocate(slots * v_stride * 4);
+    for (size_t s = 0; s < slots; ++s) {
+      const bool seen = s <= pos.back();  // a leak of any other shows as NaN
+      for (size_t e = 0; e < head_dim; ++e) {
+        keys->as<float>()[s / 16 * 16 * head_dim + e * 16 + s % 16] =
+            seen ? normal(1)[0] : std::nanf("");
+      }
+      for (size_t e = 0; e < v_stride; ++e) {
+        values->as<float>()[s * v_stride + e] = seen ? normal(1)[0] : std::nanf("");
+      }
+    }
+    TemperedBlock block;
+    std::vector<float> got = q, want = q, got_mass(rows), want_mass(rows);
+    block.q = block.out = got.data();
+    block.stride = stride;
+    block.pos = pos.data();
+    block.n_rows = rows;
+    block.k = keys->as<float>();
+    block.v = values->as<float>();
+    block.head_dim = head_dim;
+    block.v_stride = v_stride;
+    block.tempered = tempered.data();
+    block.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)));
+    block.temperature = round % 3 == 0 ? 1.0f : 0.7f;
+    block.sum_scale = round % 5 == 0 ? 1.0f : 0.8f;
+    block.mass = got_mass.data();
+    auto scratch =
+        AlignedBuffer::allocate(attention_tempered_scratch_floats(pos.back(), head_dim) * 4);
+    attention_tempered(block, scratch->as<float>());
+    block.q = block.out = want.data();
+    block.mass = want_mass.data();
+    attention_tempered_ref(block);
+    SCOPED_TRACE(testing::Message() << "round " << round << ", " << rows << " rows, head_dim "
+                                    << head_dim << ", " << slots);
+    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 2e-5));
+    ASSERT_NO_FATAL_FAILURE(expect_close(got_mass, want_mass, 1e-5));
+  }
+}
+
+TEST_P(Kernels, AttentionTemperedKeepsPoison) {
+  const size_t head_dim = 16, slots = 64;
+  auto keys = AlignedBuffer::allocate(slots * head_dim * 4);
+  auto values = AlignedBuffer::allocate(slots * head_dim * 4);
+  std::fill_n(keys->as<float>(), slots * head_dim, 0.5f);
+  std::fill_n(values->as<float>(), slots * head_dim, 1.0f);
+  keys->as<float>()[2 * 16 * head_dim + 3] = std::nanf("");  // slot 35
+  for (const uint8_t kind : {0, 1}) {
+    std::vector<uint8_t> tempered(64, 0);
+    tempered[1] = 1;
+    tempered[35] = kind;
+    std::vector<float> q(2 * head_dim, 1.0f);
+    const std::vector<uint32_t> pos = {34, 35};
+    TemperedBlock block;
+    block.q = block.out = q.data();
+    block.stride = block.head_dim = block.v_stride = head_dim;
+    block.pos = pos.data();
+    block.n_rows = 2;
+    block.k = keys->as<float>();
+    block.v = values->as<float>();
+    block.tempered = tempered.data();
+    auto scratch = AlignedBuffer::allocate(attention_tempered_scratch_floats(35, head_dim) * 4);
+    attention_tempered(block, scratch->as<float>());
+    EXPECT_FLOAT_EQ(q[0], 1.0f);
+    EXPECT_TRUE(std::isnan(q[head_dim])) << int{kind};
   }
 }
 

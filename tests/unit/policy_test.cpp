@@ -62,6 +62,39 @@ TEST_F(PolicyTest, HkvdTakesTheLargestOfTheCandidatesOnly) {
   EXPECT_EQ(choose(make_hkvd(), {1, 2, 4, 5}, 2), (Rows{2, 5}));
 }
 
+// A chunk's source whose rows were seen.
+std::unique_ptr<ChunkSource> seen(const std::vector<RowImpact>& impact) {
+  auto record = std::make_shared<ChunkRecord>();
+  record->meta.impact = impact;
+  return make_memory_source(std::move(record));
+}
+
+TEST_F(PolicyTest, ContextImpactIsOutsideTimesInside) {
+  plan_.segments[0].chunk = seen({{.9f, .1f}, {.5f, .5f}, {.1f, .9f}, {0, 1}});
+  plan_.segments[1].chunk = seen(std::vector<RowImpact>(6, {.4f, .4f}));
+  EXPECT_EQ(choose(make_context_impact(), {0, 1, 2, 3, 4, 5}, 3), (Rows{1, 4, 5}));
+  EXPECT_TRUE(make_context_impact()->needs().nothing());
+  const CheckPoint at{*backend_, plan_, 0, {}, {}};
+  const Rows others{1, 10};
+  const auto refused = make_context_impact()->choose(at, others, 1);
+  EXPECT_EQ(refused.status().code(), BLEND_E_NOT_FOUND) << "the third chunk has no statistics";
+  EXPECT_TRUE(choose(make_context_impact(), {1, 2}, 1) == Rows{1}) << "unless it is not asked";
+}
+
+TEST_F(PolicyTest, WeighedHkvdTakesWhereTheErrorIsRead) {
+  deviation_ = {16, 9, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0};
+  plan_.segments[0].chunk = seen({{0, .1f}, {0, .1f}, {0, .2f}, {0, .4f}});
+  // Roots: .4, .3, .4, .4; squares would be 1.6, .9, .8, .4.
+  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l2), {0, 1, 2, 3}, 3), (Rows{0, 2, 3}));
+  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l1), {0, 1, 2, 3}, 2), (Rows{0, 1}));
+  // Not seen: as if it was attended to evenly, (1 + 1/2) / 2 = .75 and 1/2.
+  deviation_[10] = 0.2f;
+  deviation_[11] = 0.4f;
+  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l1), {2, 10, 11}, 2), (Rows{2, 11}));
+  deviation_[10] = 0.3f;
+  EXPECT_EQ(choose(make_weighed_hkvd(DeviationNorm::l1), {10, 11}, 1), (Rows{10}));
+}
+
 TEST_F(PolicyTest, TiesGoToTheEarlierRow) {
   EXPECT_EQ(choose(make_hkvd(), {3, 4, 5, 6}, 2), (Rows{3, 4}));
 }

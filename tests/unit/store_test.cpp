@@ -8,7 +8,9 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <map>
+#include <span>
 #include <thread>
 
 #include "store/manifest.h"
@@ -44,6 +46,39 @@ TEST(Store, RoundTripsEveryShape) {
       EXPECT_EQ("", problem);
       return 0;
     }));
+  }
+}
+
+TEST(Store, KeepsWhatWasSeenOfTheRows) {
+  TempDir dir;
+  const auto plain = make_record(1), seen = make_record(2);
+  for (uint32_t i = 0; i < seen->meta.shape.n_tokens; ++i) {
+    seen->meta.impact.push_back({0.5f / static_cast<float>(i + 1), i == 3 ? 0.0f : 1.0f});
+  }
+  auto part = make_record(3);
+  part->meta.impact.resize(2);
+  for (int reopened = 0; reopened < 2; ++reopened) {
+    auto store = open_store(dir.path());
+    if (reopened == 0) {
+      EXPECT_OK(store->put(*plain));
+      EXPECT_OK(store->put(*seen));
+      EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, store->put(*part));
+    }
+    const auto snapshot = store->snapshot().value();
+    EXPECT_TRUE(snapshot->open(plain->meta.id).value()->meta().impact.empty());
+    EXPECT_EQ(seen->meta.impact, snapshot->open(seen->meta.id).value()->meta().impact);
+    EXPECT_OK(compare(*store, *seen));
+  }
+}
+
+TEST(Store, AManifestWithImpossibleAttentionIsDamaged) {
+  for (const float wrong : {-0.1f, 1.5f, std::numeric_limits<float>::quiet_NaN()}) {
+    auto record = make_record(4);
+    record->meta.impact.resize(record->meta.shape.n_tokens, {0.1f, 0.2f});
+    record->meta.impact.back().inside = wrong;
+    const std::string bytes = encode_manifest(encode_chunk(*record, Codec::none)->manifest);
+    const auto decoded = decode_manifest(std::as_bytes(std::span(bytes)), record->meta.id);
+    EXPECT_CODE(BLEND_E_CORRUPT, decoded.status());
   }
 }
 

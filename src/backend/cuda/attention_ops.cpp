@@ -7,13 +7,14 @@
 #include "backend/cuda/tensors.h"
 #include "cuda/attention.h"
 #include "cuda/attention_mass.h"
+#include "cuda/attention_tempered.h"
 
 namespace blend::cuda {
 namespace {
 
 namespace k = kernels::cuda;
 
-constexpr size_t kMassScratchBytes = size_t{256} << 20;
+constexpr size_t kScoreBytes = size_t{256} << 20;  // of scratch where every score is kept
 
 Status outside(const char* op, uint64_t slot, uint32_t limit) {
   return make_error(BLEND_E_INTERNAL, "%s: slot %llu of %u", op,
@@ -189,6 +190,54 @@ Status CudaBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, co
   return check_launch("attention");
 }
 
+Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer, Tensor q,
+                                       const uint32_t* pos, const Tempering& tempering, Tensor out,
+                                       float* mass) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto rows = static_cast<size_t>(q.rows);
+  if (rows == 0) return Status::ok();
+  const uint32_t last = pos[rows - 1];
+  if (last >= c.capacity()) return outside("attention_tempered", last, c.capacity());
+  const auto scope = enter();
+  const k::KvView view = c.layer(layer);
+  const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
+  const size_t at_once = std::min(rows, k::tempered_rows_per_call(n_heads, last, kScoreBytes));
+  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
+  BLEND_ASSIGN(const Memory slots, stager_->upload(tempering.slots, size_t{last} + 1));
+  BLEND_ASSIGN(
+      const Memory scratch,
+      device_->allocate(k::tempered_scratch_floats(at_once, n_heads, last) * sizeof(float)));
+  Memory masses;  // [rows][n_heads]
+  if (mass != nullptr) {
+    BLEND_ASSIGN(masses, device_->allocate(rows * n_heads * sizeof(float)));
+  }
+  for (size_t first = 0; first < rows; first += at_once) {
+    const auto from = static_cast<int64_t>(first);
+    const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
+    k::TemperedRows some;
+    some.q = rows_of(q.slice(from, n));
+    some.out = rows_of(out.slice(from, n));
+    some.pos = at.as<uint32_t>() + first;
+    some.last = last;
+    some.tempered = slots.as<uint8_t>();
+    some.scale = scale_of(view.head_dim);
+    some.temperature = tempering.temperature;
+    some.sum_scale = tempering.scale;
+    if (mass != nullptr) some.mass = masses.as<float>() + first * n_heads;
+    k::attention_tempered(some, view, scratch.as<float>(), stream());
+  }
+  BLEND_RETURN_IF_ERROR(check_launch("attention_tempered"));
+  if (mass == nullptr) return Status::ok();
+  std::vector<float> of_heads(rows * n_heads);
+  BLEND_RETURN_IF_ERROR(fetch(of_heads.data(), masses.as<void>(), of_heads.size() * sizeof(float)));
+  for (size_t i = 0; i < rows; ++i) {
+    mass[i] = 0;
+    for (size_t head = 0; head < n_heads; ++head) mass[i] += of_heads[i * n_heads + head];
+    mass[i] /= static_cast<float>(n_heads);
+  }
+  return Status::ok();
+}
+
 Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor q,
                                    const uint32_t* pos, float* mass) {
   const auto& c = static_cast<const CudaKvCache&>(cache);
@@ -199,7 +248,7 @@ Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor 
   const auto scope = enter();
   const k::KvView view = c.layer(layer);
   const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
-  const size_t at_once = std::min(rows, k::mass_rows_per_call(n_heads, last, kMassScratchBytes));
+  const size_t at_once = std::min(rows, k::mass_rows_per_call(n_heads, last, kScoreBytes));
   BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
   BLEND_ASSIGN(const Memory sums, stager_->upload(mass, size_t{last} + 1));
   BLEND_ASSIGN(const Memory scratch,

@@ -1,5 +1,11 @@
 // hkvd: the rows whose fresh K, V lie furthest from their stored ones (CacheBlend 4.2). Which of K
 // and V, and in which norm, is the fuse's rule of deviation.
+//
+// Weighed, a row's distance counts as much as others attend to it: what reaches them of its error
+// is attention times distance. The attention is that of the rows of its own chunk, kept with the
+// chunk (engine/context_impact.h), so nothing more is measured in the fuse.
+#include <cmath>
+
 #include "fusion/policy/policy.h"
 
 namespace blend {
@@ -17,8 +23,45 @@ class Hkvd final : public RankingPolicy {
   }
 };
 
+class WeighedHkvd final : public RankingPolicy {
+ public:
+  explicit WeighedHkvd(DeviationNorm norm) : norm_(norm) {}
+  Needs needs() const override { return {.deviation = true}; }
+
+ private:
+  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+               std::span<float> scores) const override {
+    size_t i = 0;
+    for (const PlannedSegment& s : at.plan.segments) {
+      for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
+        const float deviation = at.deviation[candidates[i]];
+        const float distance = norm_ == DeviationNorm::l2 ? std::sqrt(deviation) : deviation;
+        scores[i] = distance * attention_of(s, candidates[i] - s.first_row);
+      }
+    }
+    return Status::ok();
+  }
+
+  // That a row of a chunk gets inside it; where it is not known, what it would get if every row
+  // attended evenly to all that it sees.
+  static float attention_of(const PlannedSegment& s, uint32_t row) {
+    if (s.has_impact()) return s.chunk->meta().impact[row].inside;
+    float sum = 0;
+    for (uint32_t reader = row; reader < s.n_rows; ++reader) {
+      sum += 1.0f / static_cast<float>(reader + 1);
+    }
+    return sum / static_cast<float>(s.n_rows - row);
+  }
+
+  const DeviationNorm norm_;
+};
+
 }  // namespace
 
 std::unique_ptr<SelectionPolicy> make_hkvd() { return std::make_unique<Hkvd>(); }
+
+std::unique_ptr<SelectionPolicy> make_weighed_hkvd(DeviationNorm norm) {
+  return std::make_unique<WeighedHkvd>(norm);
+}
 
 }  // namespace blend

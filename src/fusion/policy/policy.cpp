@@ -13,7 +13,7 @@ constexpr double kMaxShare = 1e9;  // so that their sum is a number
 Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOptions& options) {
   switch (policy) {
     case Policy::hkvd:
-      return make_hkvd();
+      return options.weighed ? make_weighed_hkvd(options.deviation.norm) : make_hkvd();
     case Policy::first_k:
       return make_first_k();
     case Policy::random:
@@ -26,8 +26,11 @@ Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOp
                       "BLEND_POLICY_CALLBACK needs a score callback; set `score`"};
       }
       return make_callback(options.score);
+    case Policy::context_impact:
+      return make_context_impact();
     case Policy::full:
     case Policy::reuse:
+    case Policy::ape:
     case Policy::combined:
       break;
   }
@@ -47,19 +50,28 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
       return make_error(BLEND_E_INVALID_ARGUMENT, "term %zu: share %g must lie in (0, %g]", i,
                         term.share, kMaxShare);
     }
+    if (term.policy == Policy::ape) continue;  // it asks for no rows, so its share is the others'
     BLEND_ASSIGN(auto policy, make_single(term.policy, options));
     if (policy == nullptr) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
-                        "FIRST_K, RANDOM, QUESTION and CALLBACK",
+                        "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT and APE",
                         i, static_cast<uint32_t>(term.policy));
     }
     terms.push_back({std::move(policy), term.share});
   }
+  if (terms.empty()) return std::unique_ptr<SelectionPolicy>();  // APE alone
   return make_union(std::move(terms));
 }
 
 }  // namespace
+
+bool tempers(const FuseOptions& options) {
+  const auto is_ape = [](const PolicyTerm& term) { return term.policy == Policy::ape; };
+  return options.policy == Policy::ape ||
+         (options.policy == Policy::combined &&
+          std::any_of(options.terms.begin(), options.terms.end(), is_ape));
+}
 
 size_t recompute_budget(double ratio, size_t n_reused) {
   const double rows = ratio * static_cast<double>(n_reused);

@@ -5,14 +5,17 @@
 // measured there and rank rows, so that all of them can be compared at one budget and joined by
 // union.
 //
-//   hkvd      the rows of highest KV deviation (CacheBlend 4.2)
+//   hkvd      the rows of highest KV deviation (CacheBlend 4.2), or weighed by who attends to them
 //   first_k   the first rows of every chunk (EPIC, LegoLink): no measurement
 //   random    any rows, by a seed: the control of the others
 //   question  deviation, weighted by how much the question attends to the row
 //   callback  scores that the host gives
+//   impact    how much the row leaned on what stood before its chunk when that was precomputed
+//             (Cache-Craft): statistics kept with the chunk, no measurement
 //   union     several of these, each with its share of the budget
 //
-// `full` and `reuse` choose nothing and are not policies in this sense.
+// `full`, `reuse` and `ape` choose nothing and are not policies in this sense; `ape` says how rows
+// that are not chosen are attended to, and may join any other in a union.
 #pragma once
 
 #include <cstdint>
@@ -73,15 +76,22 @@ class RankingPolicy : public SelectionPolicy {
 // rounding is not rounded up.
 size_t recompute_budget(double ratio, size_t n_reused);
 
-// The policy that `options` ask for; null for full and reuse. INVALID_ARGUMENT for what does not go
-// together: a union without terms or of unions, a callback policy without a callback.
+// The policy that `options` ask for; null for what chooses nothing: full, reuse, ape, a union of
+// ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions, a
+// callback policy without a callback.
 Result<std::unique_ptr<SelectionPolicy>> make_policy(const FuseOptions& options);
+
+// Whether rows that keep their stored K, V are attended to at a temperature: APE, alone or in a
+// union.
+bool tempers(const FuseOptions& options);
 
 // One of each kind, for make_policy and the tests.
 std::unique_ptr<SelectionPolicy> make_hkvd();
+std::unique_ptr<SelectionPolicy> make_weighed_hkvd(DeviationNorm norm);
 std::unique_ptr<SelectionPolicy> make_first_k();
 std::unique_ptr<SelectionPolicy> make_random(uint64_t seed);
 std::unique_ptr<SelectionPolicy> make_question();
+std::unique_ptr<SelectionPolicy> make_context_impact();
 std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score);
 struct UnionTerm {
   std::unique_ptr<SelectionPolicy> policy;

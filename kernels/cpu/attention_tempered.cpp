@@ -1,0 +1,180 @@
+#include "cpu/attention_tempered.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "cpu/kv_layout.h"
+#include "cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/attention_tempered.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+
+#include "cpu/exp-inl.h"
+#include "cpu/key_scores-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// What the keys of one kind add up to.
+struct KindSum {
+  float largest = -std::numeric_limits<float>::infinity();  // score
+  float sum = 0.0f;                                         // of exp(score - largest)
+
+  // log of the sum of exponentials; -inf where there is no key.
+  float log() const { return sum == 0.0f ? largest : largest + std::log(sum); }
+};
+
+// s: scores [n_keys] -> attention probabilities; 0 up to `padded`. kind[j] is 1 for tempered keys
+// and 0 for the others. Returns what the tempered keys have together.
+HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT kind, size_t n_keys,
+                             size_t padded, float temperature, float sum_scale) {
+  const hn::CappedTag<float, kKeyBlock> d;
+  const size_t lanes = hn::Lanes(d);
+  const float kInf = std::numeric_limits<float>::infinity();
+  const auto none = hn::Set(d, -kInf), zero = hn::Zero(d);
+  const auto cooling = hn::Set(d, 1.0f / temperature);
+  std::fill(s + n_keys, s + padded, -kInf);
+  KindSum tempered, other;
+  auto most_tempered = none, most_other = none;
+  for (size_t j = 0; j < padded; j += lanes) {
+    const auto is_tempered = hn::Gt(hn::Load(d, kind + j), zero);
+    const auto plain = hn::Load(d, s + j);
+    const auto score = hn::IfThenElse(is_tempered, hn::Mul(plain, cooling), plain);
+    hn::Store(score, d, s + j);
+    most_tempered = hn::Max(most_tempered, hn::IfThenElse(is_tempered, score, none));
+    most_other = hn::Max(most_other, hn::IfThenElse(is_tempered, none, score));
+  }
+  tempered.largest = hn::GetLane(hn::MaxOfLanes(d, most_tempered));
+  other.largest = hn::GetLane(hn::MaxOfLanes(d, most_other));
+  // Where a kind has no key nothing is measured from its maximum.
+  const auto from_tempered = hn::Set(d, std::max(tempered.largest, -3e38f));
+  const auto from_other = hn::Set(d, std::max(other.largest, -3e38f));
+  auto sum_tempered = zero, sum_other = zero;
+  for (size_t j = 0; j < padded; j += lanes) {
+    const auto is_tempered = hn::Gt(hn::Load(d, kind + j), zero);
+    const auto from = hn::IfThenElse(is_tempered, from_tempered, from_other);
+    const auto p = exp_nonpositive(d, hn::Sub(hn::Load(d, s + j), from));
+    hn::Store(p, d, s + j);
+    sum_tempered = hn::Add(sum_tempered, hn::IfThenElse(is_tempered, p, zero));
+    sum_other = hn::Add(sum_other, hn::IfThenElse(is_tempered, zero, p));
+  }
+  tempered.sum = hn::GetLane(hn::SumOfLanes(d, sum_tempered));
+  other.sum = hn::GetLane(hn::SumOfLanes(d, sum_other));
+  const float log_tempered = tempered.sum == 0.0f ? -kInf : sum_scale * tempered.log();
+  const float log_other = other.log();
+  const float most = std::max(log_tempered, log_other);
+  const float share_tempered = std::exp(log_tempered - most);
+  const float share_other = std::exp(log_other - most);
+  const float total = share_tempered + share_other;
+  const auto of_tempered =
+      hn::Set(d, tempered.sum == 0.0f ? 0.0f : share_tempered / (total * tempered.sum));
+  const auto of_other = hn::Set(d, other.sum == 0.0f ? 0.0f : share_other / (total * other.sum));
+  for (size_t j = 0; j < padded; j += lanes) {
+    const auto is_tempered = hn::Gt(hn::Load(d, kind + j), zero);
+    const auto weight = hn::IfThenElse(is_tempered, of_tempered, of_other);
+    hn::Store(hn::Mul(hn::Load(d, s + j), weight), d, s + j);
+  }
+  return share_tempered / total;
+}
+
+// o = sum over keys of p[j] v[j], in whole vectors of v_stride elements.
+HWY_INLINE void sum_values(const float* HWY_RESTRICT p, size_t n_keys, const float* HWY_RESTRICT v,
+                           size_t v_stride, float* HWY_RESTRICT o) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  for (size_t e = 0; e < v_stride; e += lanes) {
+    auto even = hn::Zero(d), odd = hn::Zero(d);
+    size_t j = 0;
+    for (; j + 2 <= n_keys; j += 2) {
+      even = hn::MulAdd(hn::Set(d, p[j]), hn::Load(d, v + j * v_stride + e), even);
+      odd = hn::MulAdd(hn::Set(d, p[j + 1]), hn::Load(d, v + (j + 1) * v_stride + e), odd);
+    }
+    if (j < n_keys) even = hn::MulAdd(hn::Set(d, p[j]), hn::Load(d, v + j * v_stride + e), even);
+    hn::Store(hn::Add(even, odd), d, o + e);
+  }
+}
+
+void AttentionTempered(const TemperedBlock& b, float* scratch) {
+  const size_t stride = round_up(size_t{b.pos[b.n_rows - 1]} + 1, kSlotMultiple);
+  float* const kind = scratch;      // [stride]
+  float* const o = kind + stride;   // [v_stride]
+  float* const s = o + b.v_stride;  // [kScoredRows][stride]
+  const size_t end = size_t{b.pos[b.n_rows - 1]} + 1;
+  for (size_t j = 0; j < end; ++j) kind[j] = b.tempered[j] != 0 ? 1.0f : 0.0f;
+  std::fill(kind + end, kind + stride, 0.0f);
+  for (size_t i = 0; i < b.n_rows;) {
+    const size_t rows = b.n_rows - i >= kScoredRows ? kScoredRows : 1;
+    const size_t n_keys = size_t{b.pos[i + rows - 1]} + 1;
+    const float* const q = b.q + i * b.stride;
+    if (rows == kScoredRows) {
+      key_scores<kScoredRows>(q, b.stride, b.k, b.head_dim, b.scale, n_keys, s, stride);
+    } else {
+      key_scores<1>(q, b.stride, b.k, b.head_dim, b.scale, n_keys, s, stride);
+    }
+    for (size_t r = 0; r < rows; ++r) {
+      float* const own = s + r * stride;
+      const size_t visible = size_t{b.pos[i + r]} + 1;
+      const float mass = weigh_kinds(own, kind, visible, round_up(visible, kSlotMultiple),
+                                     b.temperature, b.sum_scale);
+      if (b.mass != nullptr) b.mass[i + r] = mass;
+      sum_values(own, visible, b.v, b.v_stride, o);
+      std::copy(o, o + b.head_dim, b.out + (i + r) * b.stride);
+    }
+    i += rows;
+  }
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace blend::kernels {
+
+HWY_EXPORT(AttentionTempered);
+
+size_t attention_tempered_scratch_floats(size_t pos, size_t head_dim) {
+  const size_t row = round_up(pos + 1, kSlotMultiple);
+  return row + round_up(head_dim, 16) + HWY_STATIC_DISPATCH(kScoredRows) * row;
+}
+
+void attention_tempered(const TemperedBlock& block, float* scratch) {
+  if (block.n_rows != 0) HWY_DYNAMIC_DISPATCH(AttentionTempered)(block, scratch);
+}
+
+void attention_tempered_ref(const TemperedBlock& b) {
+  std::vector<double> p, o(b.head_dim);
+  for (size_t i = 0; i < b.n_rows; ++i) {
+    p.assign(size_t{b.pos[i]} + 1, 0.0);
+    double sums[2] = {0, 0};
+    for (size_t j = 0; j < p.size(); ++j) {
+      const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      for (size_t e = 0; e < b.head_dim; ++e) {
+        p[j] += static_cast<double>(b.q[i * b.stride + e]) * static_cast<double>(k[e * kKeyBlock]);
+      }
+      p[j] *= static_cast<double>(b.scale);
+      if (b.tempered[j] != 0) p[j] /= static_cast<double>(b.temperature);
+      sums[b.tempered[j] != 0] += p[j] = std::exp(p[j]);
+    }
+    const double shares[2] = {
+        sums[0], sums[1] == 0 ? 0 : std::pow(sums[1], static_cast<double>(b.sum_scale))};
+    if (b.mass != nullptr) b.mass[i] = static_cast<float>(shares[1] / (shares[0] + shares[1]));
+    std::fill(o.begin(), o.end(), 0.0);
+    for (size_t j = 0; j < p.size(); ++j) {
+      const size_t kind = b.tempered[j] != 0 ? 1 : 0;
+      const double w = p[j] / sums[kind] * shares[kind] / (shares[0] + shares[1]);
+      for (size_t e = 0; e < b.head_dim; ++e) {
+        o[e] += w * static_cast<double>(b.v[j * b.v_stride + e]);
+      }
+    }
+    for (size_t e = 0; e < b.head_dim; ++e) b.out[i * b.stride + e] = static_cast<float>(o[e]);
+  }
+}
+
+}  // namespace blend::kernels
+#endif  // HWY_ONCE

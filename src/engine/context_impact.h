@@ -1,0 +1,45 @@
+// Context impact: how much of a chunk hangs on the text before it, row by row, measured when the
+// chunk is precomputed and kept with it (Cache-Craft, Agarwal et al. 2025, section 3: attention to
+// what stands before a chunk beside attention inside it).
+//
+//   outside(i)  the attention that row i puts before its chunk, at the first layer whose K and V
+//               depend on it, when the chunk stands behind some text. Which text hardly matters
+//               (docs/quality.md), so it is the chunk's own beginning: nothing has to be given.
+//   inside(i)   the attention that the chunk's rows put on row i when the chunk is prefilled, mean
+//               over layers and the rows that can see it.
+// A row that takes much from before and that others lean on is one whose stored K, V are wrong and
+// matter: policy/context_impact.cpp ranks by the product. Where a fuse measures how wrong they are,
+// inside(i) weighs that (policy/hkvd.cpp). Cache-Craft itself takes the ratio of the two over a
+// whole chunk to say how many tokens to recompute, and its outside part to say which.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "engine/forward.h"
+
+namespace blend {
+
+// Gathers inside() while a chunk is prefilled. Used by one thread.
+class InsideMass {
+ public:
+  InsideMass(uint32_t n_prefix, uint32_t n_tokens)
+      : n_prefix_(n_prefix), inside_(n_tokens, 0.0f), mass_(size_t{n_prefix} + n_tokens) {}
+
+  // At every layer, its K, V being in `cache`. x: [n_prefix + n_tokens, d_model], before the layer.
+  Status add(Forward& forward, uint32_t layer, const KvCache& cache, const RopeTable& rope,
+             Tensor x, const uint32_t* pos, const Watch& watch);
+  const std::vector<float>& inside() const { return inside_; }  // [n_tokens], summed over layers
+
+ private:
+  const uint32_t n_prefix_;
+  std::vector<float> inside_;
+  std::vector<float> mass_;  // of one layer
+};
+
+// outside() of `tokens`, [tokens.size()]; two layers of a prefill.
+Result<std::vector<float>> outside_mass(const Model& model, std::span<const int32_t> tokens,
+                                        const Watch& watch);
+
+}  // namespace blend
