@@ -59,6 +59,20 @@ TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
 }
 
 TEST(EvalOptions, PoliciesAreJoinedByPlus) {
+  // APE alone has no ratio; a union with it has both lists.
+  EvalSelection ape;
+  ape.ape = {{0.9, 0.9}, {1, 0.8}, {0.9, 0.9}};
+  const auto tempered =
+      make_configs({"ape", "hkvd+ape", "hkvd"}, {"v"}, {0.1, 0.2}, {"none"}, 1, ape);
+  ASSERT_EQ(tempered.size(), 2u + 4u + 2u);
+  EXPECT_EQ(config_name(tempered[1]), "ape 1:0.8");
+  EXPECT_EQ(tempered[1].ratio, 0.0);
+  EXPECT_EQ(config_name(tempered[3]), "hkvd+ape 0.9:0.9 v");
+  EXPECT_EQ(tempered[3].ratio, 0.2);
+  EXPECT_EQ(config_name(tempered[7]), "hkvd v");
+  EXPECT_EQ(check_ape("0.9:0.8"), "");
+  EXPECT_NE(check_ape("0.9"), "");
+  EXPECT_NE(check_ape("0:1"), "");
   const PolicySpec spec = parse_policy("hkvd:0.7+first_k");
   EXPECT_EQ(spec.policy, BLEND_POLICY_UNION);
   ASSERT_EQ(spec.terms.size(), 2u);

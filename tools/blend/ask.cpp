@@ -33,6 +33,7 @@ struct Options {
   std::string check_layers;
   uint32_t checks = 1;
   uint64_t policy_seed = 0;
+  std::string ape = "0.9:0.9";
   std::string on_miss = "precompute";
   uint32_t max_tokens = 128;
   float temperature = 0;
@@ -47,6 +48,7 @@ struct Options {
 
 const Choices kOnMiss = {{"precompute", BLEND_MISS_PRECOMPUTE},
                          {"compute", BLEND_MISS_COMPUTE},
+                         {"compute_store", BLEND_MISS_COMPUTE_STORE},
                          {"fail", BLEND_MISS_FAIL}};
 
 double ratio_of(const Options& options) {
@@ -118,6 +120,9 @@ blendpp::FuseOptions fuse_options(const Options& options, const Choice& choice,
   fuse.seed = options.policy_seed;
   fuse.norm = value_of(norm_choices(), options.norm);
   fuse.relative = options.relative ? 1 : 0;
+  const ApeSetting ape = parse_ape(options.ape);
+  fuse.ape_temperature = ape.temperature;
+  fuse.ape_scale = ape.scale;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
@@ -311,10 +316,15 @@ void add_fuse_options(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_option("--policy-seed", options.policy_seed, "Of the policy random")
       ->capture_default_str();
+  command.add_option("--ape", options.ape, "Attention temperature and scale of the policy ape")
+      ->check(check_ape)
+      ->type_name("T:S")
+      ->capture_default_str();
   command
-      .add_option("--on-miss", options.on_miss,
-                  "A chunk that is not stored: precompute (and store) it, compute it inline, or "
-                  "fail")
+      .add_option(
+          "--on-miss", options.on_miss,
+          "A chunk that is not stored: precompute (and store) it before the rest, compute it "
+          "inline, compute it inline and store it afterwards, or fail")
       ->check(CLI::IsMember(names_of(kOnMiss)))
       ->capture_default_str();
 }

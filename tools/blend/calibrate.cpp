@@ -27,7 +27,7 @@ struct Options {
   std::string model;
   SampleOptions samples;
   std::string out;
-  std::vector<std::string> metrics = {"v"};
+  std::vector<std::string> metrics = {"v_weighed"};
   std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
   std::vector<std::string> chunk_prefixes;
   std::string kv_dtype = "auto";
@@ -106,7 +106,9 @@ void add_search(CLI::App& command, Options& options) {
                   "What chunks are prefilled after: any of none, bos, text:...; default: none, and "
                   "bos if the model has one")
       ->type_name("LIST");
-  command.add_option("--metrics", options.metrics, "Deviations of v, k or kv")
+  command
+      .add_option("--metrics", options.metrics,
+                  "Deviations of v, k or kv, weighed by the attention to a row or not")
       ->delimiter(',')
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->type_name("LIST")

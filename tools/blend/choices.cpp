@@ -13,16 +13,24 @@ constexpr std::string_view kPlaceholder = "{question}";
 }  // namespace
 
 const Choices& policy_choices() {
-  static const Choices kPolicies = {
-      {"hkvd", BLEND_POLICY_HKVD},     {"first_k", BLEND_POLICY_FIRST_K},
-      {"random", BLEND_POLICY_RANDOM}, {"question", BLEND_POLICY_QUESTION},
-      {"reuse", BLEND_POLICY_REUSE},   {"full", BLEND_POLICY_FULL}};
+  static const Choices kPolicies = {{"hkvd", BLEND_POLICY_HKVD},
+                                    {"first_k", BLEND_POLICY_FIRST_K},
+                                    {"random", BLEND_POLICY_RANDOM},
+                                    {"question", BLEND_POLICY_QUESTION},
+                                    {"context_impact", BLEND_POLICY_CONTEXT_IMPACT},
+                                    {"ape", BLEND_POLICY_APE},
+                                    {"reuse", BLEND_POLICY_REUSE},
+                                    {"full", BLEND_POLICY_FULL}};
   return kPolicies;
 }
 
 const Choices& metric_choices() {
-  static const Choices kMetrics = {
-      {"v", BLEND_METRIC_V}, {"k", BLEND_METRIC_K}, {"kv", BLEND_METRIC_KV}};
+  static const Choices kMetrics = {{"v", BLEND_METRIC_V},
+                                   {"k", BLEND_METRIC_K},
+                                   {"kv", BLEND_METRIC_KV},
+                                   {"v_weighed", BLEND_METRIC_V | BLEND_METRIC_WEIGHED},
+                                   {"k_weighed", BLEND_METRIC_K | BLEND_METRIC_WEIGHED},
+                                   {"kv_weighed", BLEND_METRIC_KV | BLEND_METRIC_WEIGHED}};
   return kMetrics;
 }
 

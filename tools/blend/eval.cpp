@@ -31,6 +31,7 @@ struct Options {
   std::vector<double> ratios = {0.05, 0.15, 0.3};
   std::vector<std::string> chunk_prefixes = {"none"};
   std::string norm = "l2";
+  std::vector<std::string> ape = {"0.9:0.9"};
   EvalSelection selection;
   uint32_t check_layer = 1;
   std::string profile;
@@ -72,6 +73,8 @@ EvalPlan plan_of(const Options& options) {
   }
   EvalSelection selection = options.selection;
   selection.norm = value_of(norm_choices(), options.norm);
+  selection.ape.clear();
+  for (const std::string& setting : options.ape) selection.ape.push_back(parse_ape(setting));
   plan.configs = make_configs(options.policies, options.metrics, options.ratios, prefixes,
                               options.check_layer, selection);
   plan.repeats = options.repeats;
@@ -152,8 +155,8 @@ void run(const Options& options, const CLI::App& command) {
 void add_what_is_compared(CLI::App& command, Options& options) {
   command
       .add_option("--policies", options.policies,
-                  "Any of full, reuse, hkvd, first_k, random, question, and unions such as "
-                  "hkvd:0.7+first_k:0.3")
+                  "Any of full, reuse, hkvd, first_k, random, question, context_impact, ape, and "
+                  "unions such as hkvd:0.7+first_k:0.3 and hkvd+ape")
       ->delimiter(',')
       ->check(check_policy)
       ->type_name("LIST")
@@ -168,7 +171,10 @@ void add_what_is_compared(CLI::App& command, Options& options) {
       ->type_name("LIST")
       ->capture_default_str();
   command
-      .add_option("--metrics", options.metrics, "Deviations of v, k or kv, for hkvd and question")
+      .add_option(
+          "--metrics", options.metrics,
+          "Deviations of v, k or kv, for hkvd and question; for hkvd also v_weighed, k_weighed, "
+          "kv_weighed: times the attention that a row gets inside its chunk")
       ->delimiter(',')
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->type_name("LIST")
@@ -199,6 +205,13 @@ void add_what_is_compared(CLI::App& command, Options& options) {
       ->capture_default_str();
   command.add_flag("--relative", options.selection.relative,
                    "Divide a deviation by the stored row's own size");
+  command
+      .add_option("--ape", options.ape,
+                  "Attention temperatures and scales that ape is tried with, as 0.9:0.9,1:0.8")
+      ->delimiter(',')
+      ->check(check_ape)
+      ->type_name("LIST")
+      ->capture_default_str();
   command.add_option("--policy-seed", options.selection.seed, "Of the policy random")
       ->capture_default_str();
 }

@@ -12,6 +12,18 @@
 namespace blend_cli {
 namespace {
 
+// What of a row a metric looks at.
+const char* deviating(uint32_t metric) {
+  switch (metric & BLEND_METRIC_KV) {
+    case BLEND_METRIC_K:
+      return "K";
+    case BLEND_METRIC_V:
+      return "V";
+    default:
+      return "K and V";
+  }
+}
+
 constexpr size_t kPrompts = 3;       // drawn row by row
 constexpr size_t kDifferences = 60;  // questions in the table of answers
 
@@ -340,10 +352,7 @@ class Page {
         format(
             ". Heat: the root of a row's deviation at layer %u, its fresh %s against the stored "
             "one. Framed: the selected rows, computed at every layer.</p>\n",
-            showcase()->check_layer,
-            showcase()->metric == BLEND_METRIC_K   ? "K"
-            : showcase()->metric == BLEND_METRIC_V ? "V"
-                                                   : "K and V") +
+            showcase()->check_layer, deviating(showcase()->metric)) +
         "<div class=\"legend\"><span><i class=\"swatch ramp\"></i>low to high deviation</span>";
     for (const auto& [colour, name] :
          {std::pair("full", "computed"), std::pair("kv", "only K and V computed"),

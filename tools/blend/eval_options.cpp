@@ -72,6 +72,26 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
       configs.push_back(config);
     }
   };
+  // At every metric and number of check layers, where those mean something.
+  const auto add_measures = [&](EvalConfig config) {
+    if (!config.chooses()) {
+      configs.push_back(config);
+      return;
+    }
+    if (!config.measures()) {
+      add_ratios(config);
+      return;
+    }
+    config.norm = selection.norm;
+    config.relative = selection.relative;
+    for (const std::string& metric : without_duplicates(metrics)) {
+      config.metric = value_of(metric_choices(), metric);
+      for (const uint32_t checks : without_duplicates(selection.checks)) {
+        config.checks = checks;
+        add_ratios(config);
+      }
+    }
+  };
   if (asked("full")) configs.push_back({BLEND_POLICY_FULL, 0, 1, check_layer, ""});
   for (const std::string& prefix : without_duplicates(chunk_prefixes)) {
     if (asked("reuse")) configs.push_back({BLEND_POLICY_REUSE, 0, 0, check_layer, prefix});
@@ -82,19 +102,11 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
       config.check_layer = check_layer;
       config.chunk_prefix = prefix;
       config.seed = selection.seed;
-      if (!config.chooses()) continue;
-      if (!config.measures()) {
-        add_ratios(config);
-        continue;
-      }
-      config.norm = selection.norm;
-      config.relative = selection.relative;
-      for (const std::string& metric : without_duplicates(metrics)) {
-        config.metric = value_of(metric_choices(), metric);
-        for (const uint32_t checks : without_duplicates(selection.checks)) {
-          config.checks = checks;
-          add_ratios(config);
-        }
+      if (config.policy == BLEND_POLICY_FULL || config.policy == BLEND_POLICY_REUSE) continue;
+      for (const ApeSetting& ape : without_duplicates(selection.ape)) {
+        if (config.tempers()) config.ape = ape;
+        add_measures(config);
+        if (!config.tempers()) break;
       }
     }
   }

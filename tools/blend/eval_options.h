@@ -20,11 +20,12 @@ struct EvalSelection {
   bool relative = false;
   std::vector<uint32_t> checks = {1};  // numbers of check layers
   uint64_t seed = 0;
+  std::vector<ApeSetting> ape = {ApeSetting{}};  // that ape is tried with
 };
 
 // The configurations that lists of choices stand for, in the order of a reader: full prefill, then
 // for each chunk prefix full reuse and each policy's ratios, smallest first; those that measure by
-// each metric and number of check layers. Duplicates fall away.
+// each metric and number of check layers, ape by each setting. Duplicates fall away.
 std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& metrics,
                                      const std::vector<double>& ratios,

@@ -111,6 +111,8 @@ class Runner {
     fuse.terms = config.spec.terms.data();
     fuse.n_terms = config.spec.terms.size();
     fuse.seed = config.seed;
+    fuse.ape_temperature = config.ape.temperature;
+    fuse.ape_scale = config.ape.scale;
     if (config.checks > 1) {
       checks_ = model_.falling_check_layers(config.ratio, config.check_layer, config.checks);
       fuse.check_layers = checks_.data();
@@ -247,6 +249,7 @@ class Runner {
 std::string config_name(const EvalConfig& config) {
   std::string name =
       config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
+  if (config.tempers()) name += format(" %g:%g", config.ape.temperature, config.ape.scale);
   if (!config.measures()) return name;
   name += " " + name_of(metric_choices(), config.metric);
   if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);

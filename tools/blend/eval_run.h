@@ -40,12 +40,18 @@ struct EvalConfig {
   uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
   uint64_t seed = 0;       // of the policy random
   bool corrected = false;  // with the profile's drift correction
+  ApeSetting ape = {};     // of the policy ape
 
-  // Recomputes rows of its choice: everything but full prefill and full reuse.
-  bool chooses() const { return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE; }
+  // Recomputes rows of its choice: everything but full prefill, full reuse and APE.
+  bool chooses() const {
+    return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE &&
+           (spec.name.empty() || spec.chooses());
+  }
+  bool tempers() const { return spec.tempers(); }
   bool measures() const { return chooses() && (policy == BLEND_POLICY_HKVD || spec.measures()); }
 };
-// "full", "reuse", "hkvd v", "hkvd v corrected", "first_k", "hkvd+first_k v, 3 checks".
+// "full", "reuse", "ape 0.9:0.9", "hkvd v", "hkvd v corrected", "first_k", "hkvd+first_k v, 3
+// checks".
 std::string config_name(const EvalConfig& config);
 
 // What one configuration made of one question.

@@ -158,6 +158,10 @@ nlohmann::json config_json(const EvalConfig& config) {
     out["check_layer"] = config.check_layer;
     out["n_check_layers"] = config.checks;
   }
+  if (config.tempers()) {
+    out["ape_temperature"] = config.ape.temperature;
+    out["ape_scale"] = config.ape.scale;
+  }
   if (config.chooses()) out["policy_seed"] = config.seed;
   out["ratio"] = config.ratio;
   if (config.policy != BLEND_POLICY_FULL) out["chunk_prefix"] = config.chunk_prefix;

@@ -31,6 +31,10 @@ double number_of(const std::string& text, const std::string& whole) {
   return value;
 }
 
+bool policy_chooses(uint32_t policy) {
+  return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE && policy != BLEND_POLICY_APE;
+}
+
 bool policy_measures(uint32_t policy) {
   return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION;
 }
@@ -48,7 +52,15 @@ std::string sentence_of(const Parse& parse) {
 }  // namespace
 
 bool PolicySpec::chooses() const {
-  return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE;
+  if (policy != BLEND_POLICY_UNION) return policy_chooses(policy);
+  return std::any_of(terms.begin(), terms.end(),
+                     [](const blend_policy_term& term) { return policy_chooses(term.policy); });
+}
+
+bool PolicySpec::tempers() const {
+  return policy == BLEND_POLICY_APE ||
+         std::any_of(terms.begin(), terms.end(),
+                     [](const blend_policy_term& term) { return term.policy == BLEND_POLICY_APE; });
 }
 
 bool PolicySpec::measures() const {
@@ -84,6 +96,23 @@ PolicySpec parse_policy(const std::string& text) {
 
 std::string check_policy(const std::string& text) {
   return sentence_of([&] { return parse_policy(text); });
+}
+
+ApeSetting parse_ape(const std::string& text) {
+  const size_t colon = text.find(':');
+  if (colon == std::string::npos) {
+    throw CommandError(kExitUsage, "'" + text + "' must be TEMPERATURE:SCALE");
+  }
+  const ApeSetting ape{number_of(text.substr(0, colon), text),
+                       number_of(text.substr(colon + 1), text)};
+  if (!(ape.temperature > 0 && ape.scale > 0)) {
+    throw CommandError(kExitUsage, "'" + text + "': both must be more than 0");
+  }
+  return ape;
+}
+
+std::string check_ape(const std::string& text) {
+  return sentence_of([&] { return parse_ape(text); });
 }
 
 std::vector<blend_check_layer> parse_check_layers(const std::string& text) {

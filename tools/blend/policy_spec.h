@@ -15,8 +15,10 @@ struct PolicySpec {
   uint32_t policy = BLEND_POLICY_HKVD;
   std::vector<blend_policy_term> terms;  // of BLEND_POLICY_UNION
 
-  // Chooses rows to recompute: everything but full and reuse.
+  // Chooses rows to recompute: everything but full, reuse and ape.
   bool chooses() const;
+  // Attends to the other rows of chunks with APE's temperature and scale.
+  bool tempers() const;
   // Looks at deviations, so metric, norm and check layers mean something.
   bool measures() const;
 };
@@ -25,6 +27,15 @@ struct PolicySpec {
 PolicySpec parse_policy(const std::string& text);
 // A sentence when it is none, otherwise "" (a CLI11 check).
 std::string check_policy(const std::string& text);
+
+// APE's temperature and scale, as "0.9:0.8". Throws CommandError (usage).
+struct ApeSetting {
+  double temperature = 0.9;
+  double scale = 0.9;
+  bool operator==(const ApeSetting&) const = default;
+};
+ApeSetting parse_ape(const std::string& text);
+std::string check_ape(const std::string& text);
 
 // Check layers as the command line gives them: "1:0.3,4:0.2". Throws CommandError (usage).
 std::vector<blend_check_layer> parse_check_layers(const std::string& text);

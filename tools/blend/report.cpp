@@ -3,23 +3,13 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "table.h"
 
 namespace blend_cli {
 namespace {
 
 constexpr size_t kTimelineWidth = 56;
-
-std::string metric_text(uint32_t metric) {
-  switch (metric) {
-    case BLEND_METRIC_K:
-      return "k";
-    case BLEND_METRIC_KV:
-      return "kv";
-    default:
-      return "v";
-  }
-}
 
 std::string kind_text(uint32_t kind) {
   switch (kind) {
@@ -77,7 +67,7 @@ std::string policy_facts(const blendpp::FusionInfo& info) {
   text += format(", ratio %.3g", info.ratio);
   // Layer 0: chosen before it, without a measurement.
   if (info.check_layer == 0) return text;
-  text += format(", metric %s%s%s", metric_text(info.metric).c_str(),
+  text += format(", metric %s%s%s", name_of(metric_choices(), info.metric).c_str(),
                  info.norm == BLEND_NORM_L1 ? " l1" : "", info.relative != 0 ? " relative" : "");
   text += info.n_check_layers > 1
               ? format(", %u check layers from %u", info.n_check_layers, info.check_layer)
@@ -190,7 +180,7 @@ nlohmann::json report_json(const FusionReport& report) {
   const blendpp::FusionInfo& info = report.info;
   nlohmann::json out = {
       {"policy", policy_text(info.policy)},
-      {"metric", metric_text(info.metric)},
+      {"metric", name_of(metric_choices(), info.metric)},
       {"norm", info.norm == BLEND_NORM_L1 ? "l1" : "l2"},
       {"relative", info.relative != 0},
       {"check_layer", info.check_layer},
