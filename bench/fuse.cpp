@@ -1,7 +1,7 @@
 // What a fuse spends its time on, layer by layer, and whether loading hides behind computing: TTFT
 // beside the times of loading alone and of computing alone, from devices of several bandwidths
 // around the one at which the two are equal. Then several prompts over the same chunks, one by one
-// and in a batch.
+// and in a batch; and a prompt whose chunks are all missing, by what is done about it.
 //
 // Chunks lie in memory behind a reader that takes as long as a device of the stated bandwidth
 // would, without using the CPU. All times of a line are medians of runs that alternate, so that a
@@ -23,7 +23,9 @@
 #include "bench/measure.h"
 #include "bench/shapes.h"
 #include "bench/throttled_store.h"
+#include "calibrate/memory_store.h"
 #include "engine/precompute.h"
+#include "fusion/later_prefill.h"
 #include "fusion/layer_feed.h"
 #include "support/temp_dir.h"
 
@@ -57,8 +59,8 @@ class Bench {
   explicit Bench(const Settings& s) : s_(s) {
     const blend::test::RandomModelSpec spec = blend::bench::shape_of(s.shape, s.dtype);
     const std::string path = blend::test::write_random_model(spec, dir_.file("model.gguf"));
-    auto runtime = must(blend::Runtime::create(s.threads, {}));
-    model_ = must(blend::Model::load(std::move(runtime), path, 0, {}));
+    runtime_ = must(blend::Runtime::create(s.threads, {}));
+    model_ = must(blend::Model::load(runtime_, path, 0, {}));
     access_ = {&store_, false, blend::DType::f16, nullptr};
     options_.ratio = s.ratio;
     for (size_t i = 0; i < s.chunks; ++i) {
@@ -102,6 +104,7 @@ class Bench {
     out["sweep"] = sweep(crossing);
     out["layers"] = layers(crossing);
     out["batch"] = batch(crossing);
+    out["misses"] = misses();
     return out;
   }
 
@@ -265,8 +268,59 @@ class Bench {
     return rows;
   }
 
+  // Nothing is stored: the first token, the tokens behind it, what goes on in the background, and
+  // the same prompt again.
+  json misses() {
+    struct Way {
+      const char* name;
+      blend::OnMiss on_miss;
+      std::vector<double> first, token, behind, next;
+    };
+    Way ways[] = {{"precompute", blend::OnMiss::precompute, {}, {}, {}, {}},
+                  {"compute", blend::OnMiss::compute, {}, {}, {}, {}},
+                  {"compute_store", blend::OnMiss::compute_store, {}, {}, {}, {}}};
+    constexpr int kTokens = 16;
+    for (int i = 0; i <= s_.repeat; ++i) {
+      for (Way& way : ways) {
+        const auto store = std::make_shared<blend::MemoryStore>();
+        blend::LaterPrefill later(runtime_, store);
+        const blend::StoreAccess access{store.get(), false, blend::DType::f16, &later, nullptr};
+        blend::FuseOptions options = options_;
+        options.on_miss = way.on_miss;
+        blend::Fused fused = must(blend::fuse(model_, access, prompts_.front(), options, {}));
+        const blend::Stopwatch decoding;
+        for (int32_t t = 0; t < kTokens; ++t) must(fused.sequence->append({&t, 1}, {}));
+        const double token_ms = ms(decoding.now_ns()) / kTokens;
+        const blend::Stopwatch behind;
+        must(later.flush());
+        const double behind_ms = ms(behind.now_ns());
+        options.on_miss = blend::OnMiss::compute;
+        const blend::Fused again = must(blend::fuse(model_, access, prompts_.front(), options, {}));
+        if (i == 0) continue;  // the first runs pay for what later ones find ready
+        way.first.push_back(ms(fused.info.ttft_ns));
+        way.token.push_back(token_ms);
+        way.behind.push_back(behind_ms);
+        way.next.push_back(ms(again.info.ttft_ns));
+      }
+    }
+    std::printf("\nall chunks missing:\n%16s %15s %15s %15s %15s\n", "on miss", "first token ms",
+                "a token ms", "behind it ms", "next prompt ms");
+    json rows = json::array();
+    for (const Way& way : ways) {
+      std::printf("%16s %15.1f %15.2f %15.1f %15.1f\n", way.name, median(way.first),
+                  median(way.token), median(way.behind), median(way.next));
+      rows.push_back({{"on_miss", way.name},
+                      {"first_token_ms", median(way.first)},
+                      {"token_ms", median(way.token)},
+                      {"behind_ms", median(way.behind)},
+                      {"next_prompt_ms", median(way.next)}});
+    }
+    return rows;
+  }
+
   const Settings& s_;
   const blend::test::TempDir dir_;
+  std::shared_ptr<blend::Runtime> runtime_;
   std::shared_ptr<const blend::Model> model_;
   blend::bench::ThrottledStore store_;
   std::optional<blend::RateMeter> reads_;
