@@ -38,6 +38,23 @@ constexpr uint64_t round_to_pages(uint64_t value_bytes) {
 
 }  // namespace
 
+void put_impact(ByteWriter& out, const std::vector<RowImpact>& impact) {
+  for (const RowImpact& row : impact) {
+    out.put<uint32_t>(std::bit_cast<uint32_t>(row.outside));
+    out.put<uint32_t>(std::bit_cast<uint32_t>(row.inside));
+  }
+}
+
+bool get_impact(ByteReader& in, uint32_t n_tokens, std::vector<RowImpact>& impact) {
+  impact.resize(n_tokens);
+  for (RowImpact& row : impact) {
+    row.outside = std::bit_cast<float>(in.get<uint32_t>());
+    row.inside = std::bit_cast<float>(in.get<uint32_t>());
+    if (!is_mass(row.outside) || !is_mass(row.inside)) return false;
+  }
+  return true;
+}
+
 bool shape_is_sane(const ChunkShape& s) {
   if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
   if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
@@ -52,8 +69,9 @@ bool shape_is_sane(const ChunkShape& s) {
 
 uint64_t Manifest::footprint() const {
   const uint64_t stream = stream_bytes();
-  const uint64_t manifest_bytes = kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * 8 +
-                                  layers.size() * kExtentBytes + kChecksumBytes;
+  const uint64_t manifest_bytes = kFixedBytes + meta.tokens.size() * 4 +
+                                  meta.impact.size() * kImpactBytes + layers.size() * kExtentBytes +
+                                  kChecksumBytes;
   return stream / kPieceBytes * round_to_pages(kPieceBytes) +
          (stream % kPieceBytes != 0 ? round_to_pages(stream % kPieceBytes) : 0) +
          round_to_pages(manifest_bytes);
@@ -116,7 +134,7 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
 std::string encode_manifest(const Manifest& m) {
   const ChunkMeta& meta = m.meta;
   ByteWriter out;
-  out.reserve(kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * 8 +
+  out.reserve(kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
               m.layers.size() * kExtentBytes + kChecksumBytes);
   out.put<uint32_t>(kManifestMagic);
   out.put<uint16_t>(kStoreFormatVersion);
@@ -138,10 +156,7 @@ std::string encode_manifest(const Manifest& m) {
     out.put<uint64_t>(e.length);
     out.put<uint64_t>(e.checksum);
   }
-  for (const RowImpact& row : meta.impact) {
-    out.put<uint32_t>(std::bit_cast<uint32_t>(row.outside));
-    out.put<uint32_t>(std::bit_cast<uint32_t>(row.inside));
-  }
+  put_impact(out, meta.impact);
   seal(out);
   return out.take();
 }
@@ -201,13 +216,8 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
     end += e.length;
   }
   meta.stored_bytes = end;
-  if ((flags & kHasImpact) != 0) meta.impact.resize(meta.shape.n_tokens);
-  for (RowImpact& row : meta.impact) {
-    row.outside = std::bit_cast<float>(in.get<uint32_t>());
-    row.inside = std::bit_cast<float>(in.get<uint32_t>());
-    if (!is_mass(row.outside) || !is_mass(row.inside)) {
-      return corrupt(id, "the attention of a row is none");
-    }
+  if ((flags & kHasImpact) != 0 && !get_impact(in, meta.shape.n_tokens, meta.impact)) {
+    return corrupt(id, "the attention of a row is none");
   }
   if (!in.ok()) return corrupt(id, "it is too short");
   return m;

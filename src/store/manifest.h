@@ -14,6 +14,9 @@
 
 namespace blend {
 
+class ByteReader;
+class ByteWriter;
+
 inline constexpr uint32_t kStoreFormatVersion = 2;
 
 // A value of this size and LMDB's 16-byte page header fill 256 pages exactly. Values of one size
@@ -42,6 +45,10 @@ struct Manifest {
   uint64_t footprint() const;
 };
 
+// A row's attention in a description: 8 bytes each. get_impact is false where a value is none.
+inline constexpr size_t kImpactBytes = 8;
+void put_impact(ByteWriter& out, const std::vector<RowImpact>& impact);
+bool get_impact(ByteReader& in, uint32_t n_tokens, std::vector<RowImpact>& impact);
 // Each number at least 1, and no product of them overflows.
 bool shape_is_sane(const ChunkShape& shape);
 // Refuses a record whose parts contradict each other (INVALID_ARGUMENT).

@@ -20,6 +20,7 @@ namespace {
 constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'C', 'X', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kChunkMagic = 0x434b4c42;  // "BLKC"
+constexpr uint32_t kHasImpact = 0x100;        // beside the dtype: the rows' attention is last
 constexpr uint32_t kEndMagic = 0x454b4c42;    // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
 constexpr size_t kSealBytes = 8;
@@ -89,7 +90,7 @@ std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
   ByteWriter out;
   const ChunkMeta& m = r.meta;
   out.put<uint32_t>(kChunkMagic);
-  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype));
+  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kHasImpact));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -102,6 +103,7 @@ std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
   for (uint32_t layer = 0; layer < m.shape.n_layers; ++layer) {
     out.put<uint64_t>(checksum64(r.k(layer), m.shape.layer_bytes()));
   }
+  put_impact(out, m.impact);
   return seal(std::move(out));
 }
 
@@ -172,7 +174,9 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   ChunkHead h;
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
-  const auto dtype = in.get<uint32_t>();
+  const auto kind = in.get<uint32_t>();
+  const uint32_t dtype = kind & ~kHasImpact;
+  const uint64_t per_token = (kind & kHasImpact) != 0 ? 4 + kImpactBytes : 4;
   in.bytes(m.id.data(), m.id.size());
   in.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (uint32_t* n : {&m.shape.n_layers, &m.shape.n_tokens, &m.shape.kv_dim, &m.shape.head_dim,
@@ -187,7 +191,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   if (dtype > static_cast<uint32_t>(DType::bf16)) return impossible;
   m.shape.dtype = static_cast<DType>(dtype);
   if (!shape_is_sane(m.shape)) return impossible;
-  if (in.remaining() != uint64_t{m.shape.n_tokens} * 4 + uint64_t{m.shape.n_layers} * 8) {
+  if (in.remaining() != uint64_t{m.shape.n_tokens} * per_token + uint64_t{m.shape.n_layers} * 8) {
     return impossible;
   }
   if (m.shape.total_bytes() > left) return Status{BLEND_E_FORMAT, "the file is truncated"};
@@ -195,6 +199,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   for (int32_t& token : m.tokens) token = in.get<int32_t>();
   h.checksums.resize(m.shape.n_layers);
   for (uint64_t& sum : h.checksums) sum = in.get<uint64_t>();
+  if ((kind & kHasImpact) != 0 && !get_impact(in, m.shape.n_tokens, m.impact)) return impossible;
   return h;
 }
 

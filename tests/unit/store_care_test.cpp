@@ -22,6 +22,7 @@ namespace {
 std::shared_ptr<ChunkRecord> chunk(uint32_t i) {
   auto r = make_record(i, {1 + i % 3, 1 + i * 7 % 90, 64, i % 2 == 0 ? DType::f16 : DType::bf16});
   r->meta.tenant = tenant_tag(i % 2 == 0 ? "" : "odd");
+  if (i % 3 == 0) r->meta.impact.resize(r->meta.shape.n_tokens, {0.25f, 0.5f});
   return r;
 }
 

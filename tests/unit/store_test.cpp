@@ -64,9 +64,9 @@ TEST(Store, KeepsWhatWasSeenOfTheRows) {
       EXPECT_OK(store->put(*seen));
       EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, store->put(*part));
     }
-    const auto snapshot = store->snapshot().value();
-    EXPECT_TRUE(snapshot->open(plain->meta.id).value()->meta().impact.empty());
-    EXPECT_EQ(seen->meta.impact, snapshot->open(seen->meta.id).value()->meta().impact);
+    const auto snapshot = take(store->snapshot());
+    EXPECT_TRUE((*snapshot->open(plain->meta.id))->meta().impact.empty());
+    EXPECT_EQ(seen->meta.impact, (*snapshot->open(seen->meta.id))->meta().impact);
     EXPECT_OK(compare(*store, *seen));
   }
 }

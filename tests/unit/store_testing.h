@@ -40,7 +40,8 @@ inline Status compare(ChunkSource& source, const ChunkRecord& want) {
   const ChunkMeta& m = source.meta();
   if (m.id != want.meta.id || m.fingerprint != want.meta.fingerprint ||
       !(m.shape == want.meta.shape) || m.n_prefix_tokens != want.meta.n_prefix_tokens ||
-      m.created_unix_s != want.meta.created_unix_s || m.tokens != want.meta.tokens) {
+      m.created_unix_s != want.meta.created_unix_s || m.tokens != want.meta.tokens ||
+      m.impact != want.meta.impact) {
     return {BLEND_E_INTERNAL, "another description"};
   }
   std::vector<std::byte> layer(m.shape.layer_bytes());
