@@ -113,10 +113,11 @@ void arguments_tokens(const fixture* f) {
 void arguments_fuse_options(const fixture* f) {
   static const double kRatios[] = {-0.1, 1.5, 1.0000001, -1e-300, NAN, INFINITY, -INFINITY};
   static const uint32_t kCheckLayers[] = {0, 4, 5, UINT32_MAX}; /* of 4 layers: 1, 2 or 3 */
-  static const uint32_t kUnknown[] = {0, 4, 99, UINT32_MAX};    /* metrics, norms, misses */
+  static const uint32_t kUnknown[] = {0, 4, 99, UINT32_MAX};    /* metrics, norms */
+  static const uint32_t kUnknownMisses[] = {0, 5, 99, UINT32_MAX};
   static const blend_check_layer kChecks[] = {{1, 0, 0.5}};
   static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 0, 1.0}};
-  static const uint32_t kUnknownPolicies[] = {0, 9, 99, UINT32_MAX};
+  static const uint32_t kUnknownPolicies[] = {0, 11, 99, UINT32_MAX};
   world w;
   int32_t tokens[20];
   blend_segment s[3];
@@ -149,7 +150,7 @@ void arguments_fuse_options(const fixture* f) {
     o.norm = kUnknown[i];
     CHECK_SAYS(INVALID, "norm", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     o = fuse_options();
-    o.on_miss = kUnknown[i];
+    o.on_miss = kUnknownMisses[i];
     CHECK_SAYS(INVALID, "on_miss", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   }
   o = fuse_options();

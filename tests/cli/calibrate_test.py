@@ -129,8 +129,8 @@ class CalibrateTest(unittest.TestCase):
         names = [(c["name"], c["ratio"])
                  for c in json.loads((self.dir / "eval.json").read_text())["configs"]]
         for ratio in (0.1, 0.2):
-            self.assertIn(("hkvd v", ratio), names)
-            self.assertIn(("hkvd v corrected", ratio), names)
+            self.assertIn(("hkvd v_weighed", ratio), names)
+            self.assertIn(("hkvd v_weighed corrected", ratio), names)
 
     def test_exit_codes(self):
         out = self.dir / "bad.profile"
