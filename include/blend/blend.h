@@ -664,11 +664,11 @@ BLEND_API int32_t blend_segment_init(blend_segment *segment, size_t struct_size)
 #define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
 #define BLEND_METRIC_K 2u  /* the same of K */
 #define BLEND_METRIC_KV 3u /* their sum */
-#define BLEND_METRIC_WEIGHED 4u /* or'ed to one of these, for HKVD: the row's distance (the root of its
-                                   squares) times the attention it got from the rows of its chunk when
-                                   that was precomputed, which is kept with the chunk: the error that
-                                   its readers would get. A chunk without that statistic counts as if
-                                   its rows had attended evenly */
+#define BLEND_METRIC_V_WEIGHED 5u  /* HKVD: the row's distance (the root of its squares) times the
+                                      attention it got from the rows of its chunk when that was
+                                      precomputed, which is kept with it: the error that readers get */
+#define BLEND_METRIC_K_WEIGHED 6u  /* the same of K. A chunk without that statistic counts as if its */
+#define BLEND_METRIC_KV_WEIGHED 7u /* rows had attended evenly */
 
 #define BLEND_NORM_L2 1u /* squares are summed, as above (the paper's deviation) */
 #define BLEND_NORM_L1 2u /* magnitudes are summed */
@@ -1346,7 +1346,7 @@ typedef struct blend_calibrate_options {
   uint32_t check_layer; /* 1 .. n_layers-1; default 1 */
   const blend_token_list *chunk_prefixes; /* that are tried; NULL: none, and BOS if the model has one */
   size_t n_chunk_prefixes;
-  const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V | WEIGHED */
+  const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V_WEIGHED */
   size_t n_metrics;
   const double *ratios; /* NULL: 0, 0.05, 0.1, 0.15, 0.2, 0.3 */
   size_t n_ratios;

@@ -153,8 +153,8 @@ Status check_choice(const char* name, uint32_t value, uint32_t last) {
 
 Status check_metric(uint32_t metric) {
   if (blend::RowMetric::is_code(metric)) return Status::ok();
-  return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                           "metric %u is not V, K or KV, nor one of them with WEIGHED", metric);
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "metric %u is not a BLEND_METRIC_ value",
+                           metric);
 }
 
 Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,

@@ -65,15 +65,13 @@ struct RowMetric {
   DeviationMetric of = DeviationMetric::v;
   bool weighed = false;  // by the attention that the row gets inside its chunk
 
-  static constexpr uint32_t kMost = BLEND_METRIC_KV | BLEND_METRIC_WEIGHED;
+  static constexpr uint32_t kMost = BLEND_METRIC_KV_WEIGHED;
+  static constexpr uint32_t kWeighed = BLEND_METRIC_V_WEIGHED & ~BLEND_METRIC_V;
   static bool is_code(uint32_t code) { return code <= kMost && (code & BLEND_METRIC_KV) != 0; }
   static RowMetric from_code(uint32_t code) {
-    return {static_cast<DeviationMetric>(code & BLEND_METRIC_KV),
-            (code & BLEND_METRIC_WEIGHED) != 0};
+    return {static_cast<DeviationMetric>(code & BLEND_METRIC_KV), (code & kWeighed) != 0};
   }
-  uint32_t code() const {
-    return static_cast<uint32_t>(of) | (weighed ? BLEND_METRIC_WEIGHED : 0u);
-  }
+  uint32_t code() const { return static_cast<uint32_t>(of) | (weighed ? kWeighed : 0u); }
 };
 
 struct FuseOptions {

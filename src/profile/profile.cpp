@@ -72,7 +72,7 @@ void put_drift(ByteWriter& out, const DriftMaps& drift) {
 }
 
 bool is_metric(uint32_t code) {
-  return (code & BLEND_METRIC_KV) != 0 && code <= (BLEND_METRIC_KV | BLEND_METRIC_WEIGHED);
+  return (code & BLEND_METRIC_KV) != 0 && code <= BLEND_METRIC_KV_WEIGHED;
 }
 
 bool is_share(double value) { return value >= 0 && value <= 1; }

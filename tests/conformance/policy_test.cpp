@@ -48,7 +48,7 @@ class PolicyProperty : public testing::TestWithParam<int> {
     how.score = callback_score;
     how.seed = rng_.next();
     how.metric = static_cast<uint32_t>(1 + rng_.below(3));
-    if (rng_.below(2) == 0) how.metric |= BLEND_METRIC_WEIGHED;
+    if (rng_.below(2) == 0) how.metric += BLEND_METRIC_V_WEIGHED - BLEND_METRIC_V;
     how.norm = static_cast<uint32_t>(1 + rng_.below(2));
     how.relative = static_cast<uint32_t>(rng_.below(2));
     return how;

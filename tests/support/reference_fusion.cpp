@@ -82,7 +82,7 @@ std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& can
         scores.push_back(options.score(c.row, c.deviation));
         break;
       default:
-        if ((options.metric & BLEND_METRIC_WEIGHED) == 0) {
+        if (options.metric < BLEND_METRIC_V_WEIGHED) {
           scores.push_back(c.deviation);
         } else {
           const bool squares = options.norm == BLEND_NORM_L2;
@@ -183,8 +183,8 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   const size_t kv_dim = model.kv_dim();
   const bool full = options.policy == BLEND_POLICY_FULL;
   const bool chooses = policy_chooses(options);
-  const bool weighs_impact = has_term(options, BLEND_POLICY_CONTEXT_IMPACT) ||
-                             (options.metric & BLEND_METRIC_WEIGHED) != 0;
+  const bool weighs_impact =
+      has_term(options, BLEND_POLICY_CONTEXT_IMPACT) || options.metric >= BLEND_METRIC_V_WEIGHED;
   const bool measures = reference_measures(options);
 
   ReferenceFusion out;

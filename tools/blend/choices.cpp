@@ -28,9 +28,9 @@ const Choices& metric_choices() {
   static const Choices kMetrics = {{"v", BLEND_METRIC_V},
                                    {"k", BLEND_METRIC_K},
                                    {"kv", BLEND_METRIC_KV},
-                                   {"v_weighed", BLEND_METRIC_V | BLEND_METRIC_WEIGHED},
-                                   {"k_weighed", BLEND_METRIC_K | BLEND_METRIC_WEIGHED},
-                                   {"kv_weighed", BLEND_METRIC_KV | BLEND_METRIC_WEIGHED}};
+                                   {"v_weighed", BLEND_METRIC_V_WEIGHED},
+                                   {"k_weighed", BLEND_METRIC_K_WEIGHED},
+                                   {"kv_weighed", BLEND_METRIC_KV_WEIGHED}};
   return kMetrics;
 }
 

@@ -6,23 +6,28 @@ package blend
 type Policy uint32
 
 const (
-	PolicyFull     Policy = 1 // full prefill: nothing reused; the reference
-	PolicyReuse    Policy = 2 // stored rows as they are (PromptCache); wrong where chunks refer to each other; the lower bound
-	PolicyHKVD     Policy = 3 // recompute the rows of highest KV deviation (CacheBlend 4.2-4.3)
-	PolicyFirstK   Policy = 4 // the first rows of every chunk, the budget split over the chunks by their rows (EPIC's LegoLink). Measures nothing
-	PolicyRandom   Policy = 5 // any rows, by `seed`: the control. Measures nothing
-	PolicyQuestion Policy = 6 // deviation times the attention that the question puts on the row at the check layer; the prompt needs a QUESTION segment
-	PolicyCallback Policy = 7 // the rows to which `score` gives the largest scores
-	PolicyUnion    Policy = 8 // `terms`: several of HKVD .. CALLBACK, each with its share
+	PolicyFull          Policy = 1  // full prefill: nothing reused; the reference
+	PolicyReuse         Policy = 2  // stored rows as they are (PromptCache); wrong where chunks refer to each other; the lower bound
+	PolicyHKVD          Policy = 3  // recompute the rows of highest KV deviation (CacheBlend 4.2-4.3)
+	PolicyFirstK        Policy = 4  // the first rows of every chunk, the budget split over the chunks by their rows (EPIC's LegoLink). Measures nothing
+	PolicyRandom        Policy = 5  // any rows, by `seed`: the control. Measures nothing
+	PolicyQuestion      Policy = 6  // deviation times the attention that the question puts on the row at the check layer; the prompt needs a QUESTION segment
+	PolicyCallback      Policy = 7  // the rows to which `score` gives the largest scores
+	PolicyUnion         Policy = 8  // `terms`: several of the others, each with its share
+	PolicyContextImpact Policy = 9  // the rows that lean most on what stands before their chunk and are most leaned on inside it, as seen when it was precomputed: statistics that are kept with the chunk (Cache-Craft). Measures nothing; NOT_FOUND names a chunk that has none (blend_put_kv)
+	PolicyApe           Policy = 10 // nothing is recomputed; rows of chunks are attended to with `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding). In a union: the rows that the others leave to their stored K, V
 )
 
 // Metric is what the deviation of a row is measured on.
 type Metric uint32
 
 const (
-	MetricV  Metric = 1 // sum over kv_dim of (V_fresh - V_stored)^2
-	MetricK  Metric = 2 // the same of K
-	MetricKV Metric = 3 // their sum
+	MetricV         Metric = 1 // sum over kv_dim of (V_fresh - V_stored)^2
+	MetricK         Metric = 2 // the same of K
+	MetricKV        Metric = 3 // their sum
+	MetricVWeighed  Metric = 5 // HKVD: the row's distance (the root of its squares) times the attention it got from the rows of its chunk when that was precomputed, which is kept with it: the error that readers get
+	MetricKWeighed  Metric = 6 // the same of K. A chunk without that statistic counts as if its
+	MetricKVWeighed Metric = 7 // rows had attended evenly
 )
 
 // Norm is how a deviation is summed.
@@ -37,9 +42,10 @@ const (
 type Miss uint32
 
 const (
-	MissPrecompute Miss = 1 // prefill the chunk, store it in the background, fuse it
-	MissCompute    Miss = 2 // treat it as new text: exact, nothing is stored
-	MissFail       Miss = 3 // BLEND_E_NOT_FOUND
+	MissPrecompute   Miss = 1 // prefill the chunk, store it in the background, fuse it
+	MissCompute      Miss = 2 // treat it as new text: exact, nothing is stored
+	MissFail         Miss = 3 // BLEND_E_NOT_FOUND
+	MissComputeStore Miss = 4 // COMPUTE, so the first token waits for no prefill but its own, and the chunk is prefilled by itself and stored behind the fuse, when nobody waits for the context's threads: the next prompt finds it. With a `machine` and a long prompt, where prefilling the chunk first is sooner, PRECOMPUTE. Not for plans
 )
 
 // SegmentKind says how a segment is treated.

@@ -216,6 +216,8 @@ type FusionInfo struct {
 	RingDepth       int           // layers that could be in flight; 0: nothing was loaded
 	BytesFromMemory int64         // of bytes_loaded: from the store's ram_bytes, from chunks that were on their way to the disk, and of misses; the rest came from the disk or its page cache
 	RowsFromMemory  int           // rows of PREFIX and CHUNK segments, all that was loaded of which did
+	RowsTempered    int           // attended to with APE's temperature and scale
+	MissesQueued    int           // BLEND_MISS_COMPUTE_STORE: misses computed in this pass that are prefilled by themselves and stored behind it; blend_store_flush waits for them and says if one failed
 }
 
 func makeFusionInfo(r raw.FusionInfo) FusionInfo {
@@ -256,6 +258,8 @@ func makeFusionInfo(r raw.FusionInfo) FusionInfo {
 		RingDepth:       int(r.GetRing_depth()),
 		BytesFromMemory: int64(r.GetBytes_from_memory()),
 		RowsFromMemory:  int(r.GetN_rows_from_memory()),
+		RowsTempered:    int(r.GetN_rows_tempered()),
+		MissesQueued:    int(r.GetN_misses_queued()),
 	}
 }
 

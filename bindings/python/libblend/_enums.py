@@ -26,6 +26,8 @@ class Policy(IntEnum):
     QUESTION = raw.POLICY_QUESTION  #: deviation times the question's attention
     CALLBACK = raw.POLICY_CALLBACK  #: those that ``score`` gives the largest scores
     UNION = raw.POLICY_UNION  #: ``terms``: several of these, each with its share
+    CONTEXT_IMPACT = raw.POLICY_CONTEXT_IMPACT  #: by statistics kept with the chunk (Cache-Craft)
+    APE = raw.POLICY_APE  #: none: stored rows attended to at a temperature and a scale
 
 
 class Metric(IntEnum):
@@ -34,6 +36,9 @@ class Metric(IntEnum):
     V = raw.METRIC_V
     K = raw.METRIC_K
     KV = raw.METRIC_KV
+    V_WEIGHED = raw.METRIC_V_WEIGHED  #: times the attention that the row gets inside its chunk
+    K_WEIGHED = raw.METRIC_K_WEIGHED
+    KV_WEIGHED = raw.METRIC_KV_WEIGHED
 
 
 class Norm(IntEnum):
@@ -49,6 +54,7 @@ class Miss(IntEnum):
     PRECOMPUTE = raw.MISS_PRECOMPUTE  #: prefill it, store it in the background, fuse it
     COMPUTE = raw.MISS_COMPUTE  #: treat it as new text: exact, nothing is stored
     FAIL = raw.MISS_FAIL  #: NotFoundError
+    COMPUTE_STORE = raw.MISS_COMPUTE_STORE  #: COMPUTE, and prefilled and stored behind the fuse
 
 
 class Correction(IntEnum):

@@ -132,7 +132,9 @@
   X(uint32_t, norm)                  \
   X(uint32_t, relative)              \
   X(uint64_t, seed)                  \
-  X(uint32_t, correction)
+  X(uint32_t, correction)            \
+  X(double, ape_temperature)         \
+  X(double, ape_scale)
 
 #define BLEND_FUSION_INFO_FIELDS(X) \
   X(uint32_t, flags)                \
@@ -170,7 +172,9 @@
   X(uint64_t, bytes_shared)         \
   X(uint32_t, ring_depth)           \
   X(uint64_t, bytes_from_memory)    \
-  X(uint64_t, n_rows_from_memory)
+  X(uint64_t, n_rows_from_memory)   \
+  X(uint64_t, n_rows_tempered)      \
+  X(uint64_t, n_misses_queued)
 
 #define BLEND_LAYER_INFO_FIELDS(X) \
   X(uint32_t, layer)               \

@@ -317,26 +317,30 @@ typedef long long swig_type_283;
 typedef long long swig_type_284;
 typedef long long swig_type_285;
 typedef long long swig_type_286;
-typedef _gostring_ swig_type_287;
-typedef _gostring_ swig_type_288;
+typedef long long swig_type_287;
+typedef long long swig_type_288;
 typedef long long swig_type_289;
 typedef long long swig_type_290;
-typedef long long swig_type_291;
+typedef _gostring_ swig_type_291;
 typedef _gostring_ swig_type_292;
 typedef long long swig_type_293;
-typedef _gostring_ swig_type_294;
-typedef _gostring_ swig_type_295;
+typedef long long swig_type_294;
+typedef long long swig_type_295;
 typedef _gostring_ swig_type_296;
 typedef long long swig_type_297;
-typedef _goslice_ swig_type_298;
-typedef long long swig_type_299;
-typedef long long swig_type_300;
-typedef _goslice_ swig_type_301;
-typedef long long swig_type_302;
+typedef _gostring_ swig_type_298;
+typedef _gostring_ swig_type_299;
+typedef _gostring_ swig_type_300;
+typedef long long swig_type_301;
+typedef _goslice_ swig_type_302;
 typedef long long swig_type_303;
 typedef long long swig_type_304;
-typedef long long swig_type_305;
+typedef _goslice_ swig_type_305;
 typedef long long swig_type_306;
+typedef long long swig_type_307;
+typedef long long swig_type_308;
+typedef long long swig_type_309;
+typedef long long swig_type_310;
 extern void _wrap_Swig_free_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_raw_b03e864faf141cbc(swig_intgo arg1);
 extern swig_intgo _wrap_BLEND_SHIM_E_CLOSED_raw_b03e864faf141cbc(void);
@@ -862,6 +866,10 @@ extern void _wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig
 extern swig_type_197 _wrap_FuseOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_correction_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FuseOptions_correction_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_ape_temperature_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
+extern double _wrap_FuseOptions_ape_temperature_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_ape_scale_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
+extern double _wrap_FuseOptions_ape_scale_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_198 arg2);
 extern swig_type_199 _wrap_FuseOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_200 arg2);
@@ -945,38 +953,42 @@ extern void _wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_
 extern swig_type_250 _wrap_FusionInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_251 arg2);
 extern swig_type_252 _wrap_FusionInfo_n_rows_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_253 arg2);
+extern swig_type_254 _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_255 arg2);
+extern swig_type_256 _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_FusionInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_FusionInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_LayerInfo_layer_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_LayerInfo_layer_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_253 arg2);
-extern swig_type_254 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_255 arg2);
-extern swig_type_256 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_257 arg2);
-extern swig_type_258 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_259 arg2);
-extern swig_type_260 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_261 arg2);
-extern swig_type_262 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_263 arg2);
-extern swig_type_264 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_265 arg2);
-extern swig_type_266 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_267 arg2);
-extern swig_type_268 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_269 arg2);
-extern swig_type_270 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_271 arg2);
-extern swig_type_272 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_273 arg2);
-extern swig_type_274 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_275 arg2);
-extern swig_type_276 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_277 arg2);
-extern swig_type_278 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_279 arg2);
-extern swig_type_280 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_257 arg2);
+extern swig_type_258 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_259 arg2);
+extern swig_type_260 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_261 arg2);
+extern swig_type_262 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_263 arg2);
+extern swig_type_264 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_265 arg2);
+extern swig_type_266 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_267 arg2);
+extern swig_type_268 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_269 arg2);
+extern swig_type_270 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_271 arg2);
+extern swig_type_272 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_273 arg2);
+extern swig_type_274 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_275 arg2);
+extern swig_type_276 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_277 arg2);
+extern swig_type_278 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_281 arg2);
+extern swig_type_282 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_283 arg2);
+extern swig_type_284 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_LayerInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_LayerInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_kind_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -985,14 +997,14 @@ extern void _wrap_SegmentInfo_source_set_raw_b03e864faf141cbc(uintptr_t arg1, sw
 extern swig_intgo _wrap_SegmentInfo_source_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_SegmentInfo_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_281 arg2);
-extern swig_type_282 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_283 arg2);
-extern swig_type_284 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_285 arg2);
-extern swig_type_286 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_287 arg2);
-extern swig_type_288 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_285 arg2);
+extern swig_type_286 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_287 arg2);
+extern swig_type_288 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_289 arg2);
+extern swig_type_290 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_SegmentInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_SegmentInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_GenerateOptions_raw_b03e864faf141cbc(void);
@@ -1006,40 +1018,40 @@ extern void _wrap_GenerateOptions_top_k_set_raw_b03e864faf141cbc(uintptr_t arg1,
 extern swig_intgo _wrap_GenerateOptions_top_k_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_ignore_eos_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_GenerateOptions_ignore_eos_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_289 arg2);
-extern swig_type_290 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_add_stop_token_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_delete_GenerateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_delete_TokenStream_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_291 arg2, uintptr_t arg3);
+extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2, uintptr_t arg3);
 extern swig_intgo _wrap_TokenStream_token_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_292 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_293 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_296 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_297 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
 extern _Bool _wrap_TokenStream_by_stop_token_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_TokenStream_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Fusion_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_294 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
+extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_298 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
 extern void _wrap_delete_Fusion_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Fusion_extend_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_295 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_296 arg3, uintptr_t arg4, uintptr_t arg5);
+extern swig_type_299 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_300 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_297 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_Fusion_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_tokens_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_logits_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_298 arg2, uintptr_t arg3, uintptr_t arg4);
-extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_299 arg2, swig_type_300 arg3, swig_type_301 arg4, uintptr_t arg5, uintptr_t arg6);
-extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_302 arg2, swig_type_303 arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_302 arg2, uintptr_t arg3, uintptr_t arg4);
+extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2, swig_type_304 arg3, swig_type_305 arg4, uintptr_t arg5, uintptr_t arg6);
+extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_306 arg2, swig_type_307 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_generate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern void _wrap_Fusion_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_304 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_308 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_305 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Batch_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Batch_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Plan_create_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
@@ -1056,7 +1068,7 @@ extern uintptr_t _wrap_Plan_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintpt
 extern uintptr_t _wrap_Plan_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_306 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_310 arg2, uintptr_t arg3);
 extern void _wrap_Plan_close_raw_b03e864faf141cbc(uintptr_t arg1);
 #undef intgo
 */
@@ -1174,14 +1186,20 @@ const POLICY_RANDOM uint = 5
 const POLICY_QUESTION uint = 6
 const POLICY_CALLBACK uint = 7
 const POLICY_UNION uint = 8
+const POLICY_CONTEXT_IMPACT uint = 9
+const POLICY_APE uint = 10
 const METRIC_V uint = 1
 const METRIC_K uint = 2
 const METRIC_KV uint = 3
+const METRIC_V_WEIGHED uint = 5
+const METRIC_K_WEIGHED uint = 6
+const METRIC_KV_WEIGHED uint = 7
 const NORM_L2 uint = 1
 const NORM_L1 uint = 2
 const MISS_PRECOMPUTE uint = 1
 const MISS_COMPUTE uint = 2
 const MISS_FAIL uint = 3
+const MISS_COMPUTE_STORE uint = 4
 const CORRECTION_AUTO uint = 0
 const CORRECTION_OFF uint = 1
 const CORRECTION_ON uint = 2
@@ -6021,6 +6039,32 @@ func (arg1 SwigcptrFuseOptions) GetCorrection() (_swig_ret uint) {
 	return swig_r
 }
 
+func (arg1 SwigcptrFuseOptions) SetApe_temperature(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FuseOptions_ape_temperature_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrFuseOptions) GetApe_temperature() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_FuseOptions_ape_temperature_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrFuseOptions) SetApe_scale(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FuseOptions_ape_scale_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrFuseOptions) GetApe_scale() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_FuseOptions_ape_scale_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrFuseOptions) SetTenant(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -6135,6 +6179,10 @@ type FuseOptions interface {
 	GetSeed() (_swig_ret uint64)
 	SetCorrection(arg2 uint)
 	GetCorrection() (_swig_ret uint)
+	SetApe_temperature(arg2 float64)
+	GetApe_temperature() (_swig_ret float64)
+	SetApe_scale(arg2 float64)
+	GetApe_scale() (_swig_ret float64)
 	SetTenant(arg2 string)
 	GetTenant() (_swig_ret string)
 	Set_chunk_prefix(arg2 []int32)
@@ -6628,6 +6676,32 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_from_memory() (_swig_ret uint64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrFusionInfo) SetN_rows_tempered(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
+}
+
+func (arg1 SwigcptrFusionInfo) GetN_rows_tempered() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrFusionInfo) SetN_misses_queued(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
+}
+
+func (arg1 SwigcptrFusionInfo) GetN_misses_queued() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewFusionInfo() (_swig_ret FusionInfo) {
 	var swig_r FusionInfo
 	swig_r = (FusionInfo)(SwigcptrFusionInfo(C._wrap_new_FusionInfo_raw_b03e864faf141cbc()))
@@ -6714,6 +6788,10 @@ type FusionInfo interface {
 	GetBytes_from_memory() (_swig_ret uint64)
 	SetN_rows_from_memory(arg2 uint64)
 	GetN_rows_from_memory() (_swig_ret uint64)
+	SetN_rows_tempered(arg2 uint64)
+	GetN_rows_tempered() (_swig_ret uint64)
+	SetN_misses_queued(arg2 uint64)
+	GetN_misses_queued() (_swig_ret uint64)
 }
 
 type SwigcptrLayerInfo uintptr
@@ -6741,7 +6819,7 @@ func (arg1 SwigcptrLayerInfo) GetLayer() (_swig_ret uint) {
 func (arg1 SwigcptrLayerInfo) SetRows_kv(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
+	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
@@ -6754,7 +6832,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_full(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
+	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
@@ -6767,7 +6845,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_placed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
+	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
@@ -6780,7 +6858,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_loaded(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
+	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
@@ -6793,7 +6871,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
@@ -6806,7 +6884,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
+	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
@@ -6819,7 +6897,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
+	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
@@ -6832,7 +6910,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
+	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
@@ -6845,7 +6923,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetWait_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
+	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
@@ -6858,7 +6936,7 @@ func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetPlace_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
+	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
@@ -6871,7 +6949,7 @@ func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetSelect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
+	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
@@ -6884,7 +6962,7 @@ func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetStall_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
+	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
@@ -6897,7 +6975,7 @@ func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_shared(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
+	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
@@ -6910,7 +6988,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
+	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_from_memory() (_swig_ret uint64) {
@@ -7017,7 +7095,7 @@ func (arg1 SwigcptrSegmentInfo) GetExact() (_swig_ret uint) {
 func (arg1 SwigcptrSegmentInfo) SetFirst_row(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
+	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
@@ -7030,7 +7108,7 @@ func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
@@ -7043,7 +7121,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows_selected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
@@ -7056,7 +7134,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetId(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_287)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_291)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -7185,7 +7263,7 @@ func (arg1 SwigcptrGenerateOptions) GetIgnore_eos() (_swig_ret uint) {
 func (arg1 SwigcptrGenerateOptions) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
+	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrGenerateOptions) GetSeed() (_swig_ret uint64) {
@@ -7273,7 +7351,7 @@ func (arg1 SwigcptrTokenStream) Next(arg2 int64, arg3 Outcome) (_swig_ret int) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1), C.uintptr_t(_swig_i_2)))
+	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1), C.uintptr_t(_swig_i_2)))
 	return swig_r
 }
 
@@ -7352,7 +7430,7 @@ func FusionRestore(arg1 Model, arg2 Store, arg3 string, arg4 uint, arg5 Cancel, 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_294)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_298)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -7380,7 +7458,7 @@ func (arg1 SwigcptrFusion) Save(arg2 Store, arg3 string, arg4 Cancel, arg5 Outco
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_296)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_300)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -7412,7 +7490,7 @@ func (arg1 SwigcptrFusion) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentI
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -7453,7 +7531,7 @@ func (arg1 SwigcptrFusion) Decode(arg2 []int32, arg3 Cancel, arg4 Outcome) {
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_298)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_302)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -7466,7 +7544,7 @@ func (arg1 SwigcptrFusion) Replace(arg2 uint64, arg3 uint64, arg4 []int32, arg5 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1), C.swig_type_300(_swig_i_2), *(*C.swig_type_301)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
+	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1), C.swig_type_304(_swig_i_2), *(*C.swig_type_305)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
 	}
@@ -7478,7 +7556,7 @@ func (arg1 SwigcptrFusion) Erase(arg2 uint64, arg3 uint64, arg4 Cancel, arg5 Out
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_302(_swig_i_1), C.swig_type_303(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1), C.swig_type_307(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 }
 
 func (arg1 SwigcptrFusion) Generate(arg2 GenerateOptions, arg3 Outcome) (_swig_ret TokenStream) {
@@ -7550,7 +7628,7 @@ func (arg1 SwigcptrBatch) Take(arg2 int64, arg3 Outcome) (_swig_ret Fusion) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -7709,7 +7787,7 @@ func (arg1 SwigcptrPlan) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentInf
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 

@@ -7097,6 +7097,56 @@ intgo _wrap_FuseOptions_correction_get_raw_b03e864faf141cbc(blend_shim::FuseOpti
 }
 
 
+void _wrap_FuseOptions_ape_temperature_set_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0, double _swig_go_1) {
+  blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->ape_temperature = arg2;
+  
+}
+
+
+double _wrap_FuseOptions_ape_temperature_get_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0) {
+  blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->ape_temperature);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_FuseOptions_ape_scale_set_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0, double _swig_go_1) {
+  blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->ape_scale = arg2;
+  
+}
+
+
+double _wrap_FuseOptions_ape_scale_get_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0) {
+  blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->ape_scale);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0, _gostring_ _swig_go_1) {
   blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
   std::string *arg2 = 0 ;
@@ -8140,6 +8190,56 @@ long long _wrap_FusionInfo_n_rows_from_memory_get_raw_b03e864faf141cbc(blend_shi
   arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
   
   result = (uint64_t) ((arg1)->n_rows_from_memory);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0, long long _swig_go_1) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_rows_tempered = arg2;
+  
+}
+
+
+long long _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->n_rows_tempered);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0, long long _swig_go_1) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_misses_queued = arg2;
+  
+}
+
+
+long long _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->n_misses_queued);
   _swig_go_result = result; 
   return _swig_go_result;
 }
