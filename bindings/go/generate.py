@@ -73,7 +73,7 @@ def swig(out):
 # ---- Names and types of Go for those of blend.h.
 
 INITIALISMS = {"bos": "BOS", "eos": "EOS", "id": "ID", "ff": "FF", "kl": "KL", "kv": "KV", "ttft": "TTFT",
-               "ram": "RAM", "ttl": "TTL", "rope": "RoPE", "top1": "Top1", "cpu": "CPU", "s": "Second"}
+               "ram": "RAM", "ttl": "TTL", "rope": "RoPE", "top1": "Top1", "cpu": "CPU", "ape": "APE", "s": "Second"}
 ENUMS = {"policy": "Policy", "metric": "Metric", "norm": "Norm", "kind": "SegmentKind",
          "source": "Source", "codec": "Codec", "kv_dtype": "KVDtype", "read_mode": "ReadMode"}
 FLAGS = {"blend_fusion_info": "FusionFlags", "blend_advice": "AdviceFlags"}
@@ -202,7 +202,7 @@ GROUPS = [
     ("BLEND_EVICT_", "Eviction", "Eviction says which chunk leaves first when a put needs room."),
 ]
 OTHER = {"BLEND_METRIC_COUNTER", "BLEND_KV_VIEW_UNROTATED"}
-CAPITALS = {"HKVD", "V", "K", "KV", "L1", "L2", "BOS", "F32", "F16", "BF16", "LRU", "FIFO"}
+CAPITALS = {"HKVD", "APE", "V", "K", "KV", "L1", "L2", "BOS", "F32", "F16", "BF16", "LRU", "FIFO"}
 WHOLE = {"INT8": "Int8", "INT4": "Int4", "ZSTD": "Zstd", "URING": "URing"}
 
 

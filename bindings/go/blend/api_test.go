@@ -192,6 +192,14 @@ func TestPolicies(t *testing.T) {
 	if info := must(fuse(t, &blend.FuseOptions{Policy: blend.PolicyFull}).Info())(t); info.RowsReused != 0 {
 		t.Errorf("PolicyFull reused %d", info.RowsReused)
 	}
+	if info := must(fuse(t, &blend.FuseOptions{Policy: blend.PolicyAPE, APETemperature: 0.8, APEScale: 0.7}).Info())(t); info.RowsTempered == 0 {
+		t.Errorf("PolicyAPE: %+v", info)
+	}
+	for _, wrong := range []blend.FuseOptions{{APETemperature: -1}, {APEScale: -1}} {
+		wrong.Policy = blend.PolicyAPE
+		_, err := model.Fuse(bg, store, prompt(t), &wrong)
+		wantError(t, err, blend.ErrInvalidArgument)
+	}
 	layers := must(model.FallingCheckLayers(0.3, 1, 3))(t)
 	if len(layers) != 3 || layers[0].Layer != 1 || layers[2].Ratio >= layers[0].Ratio {
 		t.Errorf("%v", layers)

@@ -13,27 +13,26 @@ import (
 type call struct {
 	ctx      context.Context
 	out      raw.Outcome
-	cancel   raw.Cancel
+	cancel   raw.Cancel   // nil of a simple one
 	director raw.Listener // nil: no callbacks
 	listener *listener
 	stop     chan struct{} // nil: nobody watches ctx
 	stopped  chan struct{}
 }
 
-// begin prepares a call. ctx may be nil for one that cannot be cancelled. end must follow.
+// begin prepares a call that ctx may cancel. end or free must follow.
 func begin(ctx context.Context, l *listener) (*call, error) {
-	c := &call{ctx: ctx, listener: l}
-	if ctx != nil {
-		if err := ctx.Err(); err != nil {
-			return nil, &Error{Code: errCancelled, Message: "the context was done before the call", cause: err}
-		}
+	if ctx == nil {
+		ctx = context.Background()
 	}
-	c.out = raw.NewOutcome()
-	c.cancel = raw.NewCancel()
+	if err := ctx.Err(); err != nil {
+		return nil, &Error{Code: errCancelled, Message: "the context was done before the call", cause: err}
+	}
+	c := &call{ctx: ctx, out: raw.NewOutcome(), cancel: raw.NewCancel(), listener: l}
 	if l != nil {
 		c.director = raw.NewDirectorListener(l)
 	}
-	if ctx != nil && ctx.Done() != nil {
+	if ctx.Done() != nil {
 		c.stop = make(chan struct{})
 		c.stopped = make(chan struct{})
 		go c.watch()
@@ -62,15 +61,17 @@ func (c *call) set(options interface {
 }
 
 // failure is what the last use of the Outcome came to.
-func (c *call) failure() error {
-	code := Code(c.out.Code())
+func (c *call) failure() error { return c.failureOf(c.out) }
+
+func (c *call) failureOf(out raw.Outcome) error {
+	code := Code(out.Code())
 	if code >= 0 {
 		return nil
 	}
 	if code == errCallback && c.listener != nil && c.listener.err != nil {
 		return c.listener.err
 	}
-	err := &Error{Code: code, Detail: c.out.Detail(), Message: c.out.Message()}
+	err := &Error{Code: code, Detail: out.Detail(), Message: out.Message()}
 	err.cause = cause(code, err.Detail)
 	if code == errCancelled && c.ctx != nil {
 		err.cause = c.ctx.Err()
@@ -93,16 +94,15 @@ func (c *call) free() {
 	if c.director != nil {
 		raw.DeleteDirectorListener(c.director)
 	}
-	raw.DeleteCancel(c.cancel)
+	if c.cancel != nil {
+		raw.DeleteCancel(c.cancel)
+	}
 	raw.DeleteOutcome(c.out)
 }
 
-// simple makes a call that cannot be cancelled.
+// simple makes a call that takes no time worth cancelling.
 func simple(use func(out raw.Outcome)) error {
-	c, err := begin(nil, nil)
-	if err != nil {
-		return err
-	}
+	c := &call{out: raw.NewOutcome()}
 	use(c.out)
 	return c.end()
 }

@@ -15,7 +15,7 @@ const (
 	PolicyCallback      Policy = 7  // the rows to which `score` gives the largest scores
 	PolicyUnion         Policy = 8  // `terms`: several of the others, each with its share
 	PolicyContextImpact Policy = 9  // the rows that lean most on what stands before their chunk and are most leaned on inside it, as seen when it was precomputed: statistics that are kept with the chunk (Cache-Craft). Measures nothing; NOT_FOUND names a chunk that has none (blend_put_kv)
-	PolicyApe           Policy = 10 // nothing is recomputed; rows of chunks are attended to with `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding). In a union: the rows that the others leave to their stored K, V
+	PolicyAPE           Policy = 10 // nothing is recomputed; rows of chunks are attended to with `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding). In a union: the rows that the others leave to their stored K, V
 )
 
 // Metric is what the deviation of a row is measured on.

@@ -89,7 +89,16 @@ func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, reserve int) 
 	return newFusion(made), nil
 }
 
-// call makes a call of an open fusion; a nil ctx: one that cannot be cancelled.
+// read makes a call of an open fusion that looks at it.
+func (f *Fusion) read(use func(r raw.Fusion, out raw.Outcome)) error {
+	if f == nil || f.raw == nil {
+		return closed("fusion")
+	}
+	defer runtime.KeepAlive(f)
+	return simple(func(out raw.Outcome) { use(f.raw, out) })
+}
+
+// call makes one that may be cancelled.
 func (f *Fusion) call(ctx context.Context, use func(r raw.Fusion, c *call)) error {
 	if f == nil || f.raw == nil {
 		return closed("fusion")
@@ -130,8 +139,8 @@ func (f *Fusion) Save(ctx context.Context, s *Store, tenant string) (id ChunkID,
 
 // Info gives the account of the fuse.
 func (f *Fusion) Info() (info FusionInfo, err error) {
-	err = f.call(nil, func(r raw.Fusion, c *call) {
-		made := r.Info(c.out)
+	err = f.read(func(r raw.Fusion, out raw.Outcome) {
+		made := r.Info(out)
 		defer raw.DeleteFusionInfo(made)
 		info = makeFusionInfo(made)
 	})
@@ -140,8 +149,8 @@ func (f *Fusion) Info() (info FusionInfo, err error) {
 
 // Layer gives the account of one layer of FusionInfo.Layers.
 func (f *Fusion) Layer(layer int) (info LayerInfo, err error) {
-	err = f.call(nil, func(r raw.Fusion, c *call) {
-		made := r.Layer(count(layer), c.out)
+	err = f.read(func(r raw.Fusion, out raw.Outcome) {
+		made := r.Layer(count(layer), out)
 		defer raw.DeleteLayerInfo(made)
 		info = makeLayerInfo(made)
 	})
@@ -150,8 +159,8 @@ func (f *Fusion) Layer(layer int) (info LayerInfo, err error) {
 
 // Segment gives what became of one segment of FusionInfo.Segments.
 func (f *Fusion) Segment(segment int) (info SegmentInfo, err error) {
-	err = f.call(nil, func(r raw.Fusion, c *call) {
-		made := r.Segment(int64(segment), c.out)
+	err = f.read(func(r raw.Fusion, out raw.Outcome) {
+		made := r.Segment(int64(segment), out)
 		defer raw.DeleteSegmentInfo(made)
 		info = makeSegmentInfo(made)
 	})
@@ -160,13 +169,13 @@ func (f *Fusion) Segment(segment int) (info SegmentInfo, err error) {
 
 // Tokens gives the tokens of all rows there are now, the prompt's and those appended since.
 func (f *Fusion) Tokens() (tokens []int32, err error) {
-	err = f.call(nil, func(r raw.Fusion, c *call) { tokens = taken[int32](r.Tokens(c.out)) })
+	err = f.read(func(r raw.Fusion, out raw.Outcome) { tokens = taken[int32](r.Tokens(out)) })
 	return tokens, err
 }
 
 // SelectedRows gives the rows that the policy recomputed, ascending.
 func (f *Fusion) SelectedRows() (rows []uint32, err error) {
-	err = f.call(nil, func(r raw.Fusion, c *call) { rows = taken[uint32](r.Selected(c.out)) })
+	err = f.read(func(r raw.Fusion, out raw.Outcome) { rows = taken[uint32](r.Selected(out)) })
 	return rows, err
 }
 
@@ -184,7 +193,7 @@ func (f *Fusion) Deviation(look func(deviation []float32) error) error {
 
 func (f *Fusion) look(look func([]float32) error, lend func(raw.Fusion, raw.Outcome) raw.View) error {
 	var view raw.View
-	err := f.call(nil, func(r raw.Fusion, c *call) { view = lend(r, c.out) })
+	err := f.read(func(r raw.Fusion, out raw.Outcome) { view = lend(r, out) })
 	if view == nil {
 		return err
 	}

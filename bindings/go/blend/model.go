@@ -43,12 +43,16 @@ func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptio
 	if err := call.end(); err != nil {
 		return nil, err
 	}
-	m := &Model{raw: opened}
+	return newModel(opened), nil
+}
+
+func newModel(r raw.Model) *Model {
+	m := &Model{raw: r}
 	runtime.SetFinalizer(m, func(m *Model) {
 		r := m.raw
 		go raw.DeleteModel(r) // gives much memory back
 	})
-	return m, nil
+	return m
 }
 
 // call makes a call of an opened model that cannot be cancelled.

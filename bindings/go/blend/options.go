@@ -44,6 +44,10 @@ type FuseOptions struct {
 	// chose.
 	Profile    *Profile
 	Correction Correction // 0: as the profile says
+	// Of PolicyAPE: what the scores of the rows in question are divided by, and what the logarithm of
+	// the sum of their exponentials is multiplied by. 0: 0.9 each.
+	APETemperature float64
+	APEScale       float64
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
@@ -104,6 +108,12 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 		r.Add_term(uint(term.Policy), term.Share)
 	}
 	r.SetCorrection(uint(o.Correction))
+	if o.APETemperature != 0 {
+		r.SetApe_temperature(o.APETemperature)
+	}
+	if o.APEScale != 0 {
+		r.SetApe_scale(o.APEScale)
+	}
 	err := simple(func(out raw.Outcome) {
 		if o.Machine != nil && o.Machine.raw != nil {
 			r.Set_machine(o.Machine.raw, out)

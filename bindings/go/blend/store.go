@@ -111,18 +111,22 @@ func (s *Store) Flush() error {
 // chunk has a Problem and stays in the store.
 func (s *Store) List(verify bool) ([]ChunkInfo, error) {
 	var infos []ChunkInfo
-	err := s.call(func(r raw.Store, out raw.Outcome) {
-		list := r.List(verify, out)
-		defer raw.DeleteChunks(list)
-		for i := int64(0); i < list.Size(); i++ {
-			at := raw.NewOutcome()
-			info := list.At(i, at)
-			infos = append(infos, makeChunkInfo(info))
-			raw.DeleteChunkInfo(info)
-			raw.DeleteOutcome(at)
-		}
-	})
+	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List(verify, out)) })
 	return infos, err
+}
+
+// takenChunks is a list as a slice; the list is gone.
+func takenChunks(list raw.Chunks) []ChunkInfo {
+	defer raw.DeleteChunks(list)
+	out := raw.NewOutcome()
+	defer raw.DeleteOutcome(out)
+	var infos []ChunkInfo
+	for i := int64(0); i < list.Size(); i++ {
+		info := list.At(i, out)
+		infos = append(infos, makeChunkInfo(info))
+		raw.DeleteChunkInfo(info)
+	}
+	return infos
 }
 
 // Remove removes a chunk. Errors: ErrNotFound, ErrReadOnly, ErrIO.

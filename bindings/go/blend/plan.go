@@ -1,0 +1,171 @@
+package blend
+
+import (
+	"context"
+	"runtime"
+
+	"libblend/internal/raw"
+)
+
+// Plan is the step API, for hosts that run the model themselves: docs/step-api.md has the order of the
+// calls. Methods that change it give ErrInUse while another call runs on it. See the package's notes
+// on goroutines and lifetime.
+type Plan struct {
+	raw  raw.Plan
+	call *call // what cancels it and who is told, as long as it lives
+}
+
+// NewPlan looks the prompt's segments up and starts loading. Arguments are those of Fuse; ctx and the
+// callbacks of options hold for all of the plan's life. Errors: as Fuse.
+func (m *Model) NewPlan(ctx context.Context, s *Store, p Prompt, options *FuseOptions) (*Plan, error) {
+	if m == nil || m.raw == nil {
+		return nil, closed("model")
+	}
+	defer runtime.KeepAlive(m)
+	store, done, err := s.use()
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	prompt, err := p.make()
+	if err != nil {
+		return nil, err
+	}
+	defer raw.DeletePrompt(prompt)
+	o, l, err := options.make()
+	if err != nil {
+		return nil, err
+	}
+	defer raw.DeleteFuseOptions(o)
+	c, err := begin(ctx, l)
+	if err != nil {
+		return nil, err
+	}
+	c.set(o)
+	made := raw.PlanCreate(m.raw, store, prompt, o, c.out)
+	if err := c.failure(); err != nil {
+		c.free()
+		return nil, err
+	}
+	plan := &Plan{raw: made, call: c}
+	runtime.SetFinalizer(plan, func(p *Plan) {
+		p.raw.Close()
+		raw.DeletePlan(p.raw)
+		p.call.free()
+	})
+	return plan, nil
+}
+
+func (p *Plan) do(use func(r raw.Plan, out raw.Outcome)) error {
+	if p == nil || p.raw == nil {
+		return closed("plan")
+	}
+	defer runtime.KeepAlive(p)
+	out := raw.NewOutcome()
+	defer raw.DeleteOutcome(out)
+	use(p.raw, out)
+	return p.call.failureOf(out)
+}
+
+// Restart starts anew at layer 0; what was fetched so far is void. After ErrCorrupt the damaged chunk
+// is a miss.
+func (p *Plan) Restart() error {
+	return p.do(func(r raw.Plan, out raw.Outcome) { r.Restart(out) })
+}
+
+// Fetch says where the stored rows of a layer go: memory for all rows of the prompt, which must stay
+// until Synchronize of the layer, or Restart or Close, came back. Returns at once.
+func (p *Plan) Fetch(layer int, kv KVView) error {
+	view := kv.make()
+	defer raw.DeleteKvView(view)
+	return p.do(func(r raw.Plan, out raw.Outcome) { r.Fetch(count(layer), view, out) })
+}
+
+// Synchronize waits until the stored rows of a layer are in place. Errors: ErrCorrupt (Restart),
+// ErrIO, ErrNumeric, ErrCancelled, ErrInvalidArgument.
+func (p *Plan) Synchronize(layer int) error {
+	return p.do(func(r raw.Plan, out raw.Outcome) { r.Synchronize(count(layer), out) })
+}
+
+// Select gives the rows to go on with behind this layer, of Rows, ascending. fresh has their K and V,
+// row i of it those of Rows()[i]; it may be nil where nothing is measured. Errors: ErrInvalidArgument,
+// ErrNumeric (names the row), ErrCancelled.
+func (p *Plan) Select(layer int, fresh *KVView) (rows []uint32, err error) {
+	if fresh == nil {
+		err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Choose_unmeasured(count(layer), out)) })
+		return rows, err
+	}
+	view := fresh.make()
+	defer raw.DeleteKvView(view)
+	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Choose(count(layer), view, out)) })
+	return rows, err
+}
+
+// Commit ends the layer.
+func (p *Plan) Commit(layer int) error {
+	return p.do(func(r raw.Plan, out raw.Outcome) { r.Commit(count(layer), out) })
+}
+
+// Rows gives the rows that the host computes at this point, ascending.
+func (p *Plan) Rows() (rows []uint32, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Rows(out)) })
+	return rows, err
+}
+
+// Tokens gives the prompt's tokens.
+func (p *Plan) Tokens() (tokens []int32, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) { tokens = taken[int32](r.Tokens(out)) })
+	return tokens, err
+}
+
+// SelectedRows gives the rows that the policy chose, ascending.
+func (p *Plan) SelectedRows() (rows []uint32, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Selected(out)) })
+	return rows, err
+}
+
+// Deviation gives the deviation of every prompt row at the first check layer.
+func (p *Plan) Deviation() (deviation []float32, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) { deviation = taken[float32](r.Deviation(out)) })
+	return deviation, err
+}
+
+// Info gives the account so far.
+func (p *Plan) Info() (info FusionInfo, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) {
+		made := r.Info(out)
+		defer raw.DeleteFusionInfo(made)
+		info = makeFusionInfo(made)
+	})
+	return info, err
+}
+
+// Layer gives the account of one layer.
+func (p *Plan) Layer(layer int) (info LayerInfo, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) {
+		made := r.Layer(count(layer), out)
+		defer raw.DeleteLayerInfo(made)
+		info = makeLayerInfo(made)
+	})
+	return info, err
+}
+
+// Segment gives what became of one segment.
+func (p *Plan) Segment(segment int) (info SegmentInfo, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) {
+		made := r.Segment(int64(segment), out)
+		defer raw.DeleteSegmentInfo(made)
+		info = makeSegmentInfo(made)
+	})
+	return info, err
+}
+
+// Close waits for a read under way; memory given to Fetch is not written any more.
+func (p *Plan) Close() error {
+	if p == nil || p.raw == nil {
+		return nil
+	}
+	defer runtime.KeepAlive(p)
+	p.raw.Close()
+	return nil
+}

@@ -1,0 +1,162 @@
+package blend_test
+
+import (
+	"errors"
+	"math"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"libblend/blend"
+)
+
+const (
+	hostLayers = 3
+	hostHeads  = 2
+	hostDim    = 4
+	hostRow    = hostHeads * hostDim
+)
+
+func host(t *testing.T) (*blend.Model, *blend.Store) {
+	t.Helper()
+	m := must(blend.DescribeModel(ctx, blend.ModelDescription{Name: "host", Layers: hostLayers, Heads: 4,
+		KVHeads: hostHeads, HeadDim: hostDim, Vocab: 100, ContextLength: 64}))(t)
+	s := must(blend.OpenStore(ctx, filepath.Join(t.TempDir(), "s"), &blend.StoreOptions{KVDtype: blend.KVF32}))(t)
+	t.Cleanup(func() { m.Close(); s.Close() })
+	return m, s
+}
+
+func newKV(t *testing.T, rows int) (*blend.KV, []float32, []float32) {
+	t.Helper()
+	kv := must(blend.NewKV(rows*hostRow, blend.KVF32))(t)
+	t.Cleanup(func() { kv.Close() })
+	k, v := kv.Float32()
+	return kv, k, v
+}
+
+// put stores a chunk whose K is 100*layer + row + element/100, and V minus that.
+func put(t *testing.T, m *blend.Model, s *blend.Store, ids []int32) {
+	t.Helper()
+	var layers []blend.KVView
+	for layer := 0; layer < hostLayers; layer++ {
+		kv, k, v := newKV(t, len(ids))
+		for i := range k {
+			k[i] = stored(layer, i/hostRow, i%hostRow)
+			v[i] = -k[i]
+		}
+		view := kv.View()
+		view.Unrotated = true
+		layers = append(layers, view)
+	}
+	id := must(m.PutKV(bg, s, ids, layers, 0, nil))(t)
+	if found, there, err := m.Find(s, ids, nil); err != nil || !there || found != id {
+		t.Errorf("put as %s, found as %s, %v", id, found, err)
+	}
+}
+
+func stored(layer, row, element int) float32 {
+	return float32(100*layer+row) + float32(element)/100
+}
+
+func TestPlan(t *testing.T) {
+	m, s := host(t)
+	chunk := []int32{5, 6, 7, 8, 9, 10}
+	put(t, m, s, chunk)
+	told := 0
+	plan := must(m.NewPlan(bg, s, blend.Prompt{blend.Text([]int32{1, 2}), blend.Chunk(chunk), blend.Question([]int32{3})},
+		&blend.FuseOptions{OnMiss: blend.MissFail, Ratio: 0.33, Progress: func(int64, int64) error { told++; return nil }}))(t)
+	if got := must(plan.Tokens())(t); !reflect.DeepEqual(got, []int32{1, 2, 5, 6, 7, 8, 9, 10, 3}) {
+		t.Errorf("tokens %v", got)
+	}
+	for layer := 0; layer < hostLayers; layer++ {
+		kv, k, v := newKV(t, 9)
+		view := kv.View()
+		view.Unrotated = true
+		ok(t, plan.Fetch(layer, view))
+		rows := must(plan.Rows())(t)
+		fresh, freshK, freshV := newKV(t, len(rows))
+		computed := map[int]bool{}
+		for i, row := range rows {
+			computed[int(row)] = true
+			for e := 0; e < hostRow; e++ {
+				freshK[i*hostRow+e] = stored(layer, int(row)-2, e)
+				freshV[i*hostRow+e] = -freshK[i*hostRow+e]
+				if row == 4 || row == 6 { // these deviate
+					freshV[i*hostRow+e]++
+				}
+			}
+		}
+		ok(t, plan.Synchronize(layer))
+		for i := range k {
+			row := i / hostRow
+			want := stored(layer, row-2, i%hostRow)
+			if computed[row] {
+				want = 0
+			}
+			if math.Abs(float64(k[i]-want)) > 1e-4 || math.Abs(float64(v[i]+want)) > 1e-4 {
+				t.Fatalf("layer %d, row %d: K %v V %v, stored was %v", layer, row, k[i], v[i], want)
+			}
+		}
+		freshView := fresh.View()
+		freshView.Unrotated = true
+		next := must(plan.Select(layer, &freshView))(t)
+		if layer == 1 && !reflect.DeepEqual(next, []uint32{0, 1, 4, 6, 8}) {
+			t.Errorf("selected %v", next)
+		}
+		ok(t, plan.Commit(layer))
+	}
+	if got := must(plan.SelectedRows())(t); !reflect.DeepEqual(got, []uint32{4, 6}) {
+		t.Errorf("selected %v", got)
+	}
+	if d := must(plan.Deviation())(t); len(d) != 9 || d[4] <= d[3] {
+		t.Errorf("deviation %v", d)
+	}
+	if info := must(plan.Info())(t); info.RowsSelected != 2 || told == 0 {
+		t.Errorf("told %d times, %+v", told, info)
+	}
+	if segment := must(plan.Segment(1))(t); segment.RowsSelected != 2 || segment.Source != blend.SourceStore {
+		t.Errorf("%+v", segment)
+	}
+	if layer := must(plan.Layer(2))(t); layer.RowsPlaced != 4 {
+		t.Errorf("%+v", layer)
+	}
+	ok(t, plan.Close())
+	_, err := plan.Rows()
+	wantError(t, err, blend.ErrClosed)
+}
+
+func TestPlanErrors(t *testing.T) {
+	m, s := host(t)
+	put(t, m, s, []int32{5, 6})
+	p := blend.Prompt{blend.Chunk([]int32{5, 6}), blend.Question([]int32{3})}
+	plan := must(m.NewPlan(bg, s, p, &blend.FuseOptions{OnMiss: blend.MissFail, Progress: func(int64, int64) error { return errMine }}))(t)
+	defer plan.Close()
+	wantError(t, plan.Synchronize(0), blend.ErrInvalidArgument) // fetch is due
+	short, _, _ := newKV(t, 2)
+	wantError(t, plan.Fetch(0, short.View()), blend.ErrInvalidArgument) // memory for two rows of three
+	kv, k, _ := newKV(t, 3)
+	ok(t, plan.Fetch(0, kv.View()))
+	ok(t, plan.Synchronize(0))
+	ok(t, plan.Restart())
+	ok(t, plan.Fetch(0, kv.View()))
+	ok(t, plan.Synchronize(0))
+	must(plan.Select(0, nil))(t)
+	if err := plan.Commit(0); !errors.Is(err, errMine) {
+		t.Errorf("the callback's error came back as %v", err)
+	}
+	_, err := m.Tokenize("text", 0)
+	wantError(t, err, blend.ErrInvalidArgument)
+	k[0] = float32(math.NaN())
+	_, err = m.PutKV(bg, s, []int32{1, 2, 3}, []blend.KVView{kv.View(), kv.View(), kv.View()}, 0, nil)
+	wantError(t, err, blend.ErrNumeric)
+	_, err = blend.DescribeModel(ctx, blend.ModelDescription{})
+	wantError(t, err, blend.ErrInvalidArgument)
+	other := must(blend.DescribeModel(ctx, blend.ModelDescription{Name: "other", Layers: 2, Heads: 2, KVHeads: 2,
+		HeadDim: 4, Vocab: 1600, ContextLength: 64}))(t)
+	defer other.Close()
+	stored := must(model.Precompute(bg, store, tokens(t, "A chunk of the model."), nil))(t)
+	_, err = other.NewPlan(bg, store, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, &blend.FuseOptions{OnMiss: blend.MissFail})
+	wantError(t, err, blend.ErrMismatch)
+	_, err = blend.NewKV(0, blend.KVF32)
+	wantError(t, err, blend.ErrInvalidArgument)
+}
