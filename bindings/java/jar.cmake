@@ -8,8 +8,15 @@ endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK}/classes ${WORK}/sources/io/libblend)
+# SWIG leaves the class of yesterday where it was; what RawJNI does not know is none of today's.
+file(READ ${RAW}/RawJNI.java known)
 file(GLOB raw ${RAW}/*.java)
-file(COPY ${raw} DESTINATION ${WORK}/sources/io/libblend)
+foreach(file ${raw})
+  get_filename_component(class ${file} NAME_WE)
+  if(class MATCHES "^Raw(JNI|Constants)?$" OR known MATCHES "[ _]${class}[_( ]")
+    file(COPY ${file} DESTINATION ${WORK}/sources/io/libblend)
+  endif()
+endforeach()
 # SWIG has no word for who sees its constants.
 set(constants ${WORK}/sources/io/libblend/RawConstants.java)
 file(READ ${constants} text)

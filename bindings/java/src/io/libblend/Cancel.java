@@ -8,7 +8,7 @@ import java.util.Set;
  * one layer. One may serve many calls, at once and in turn. Thread-safe.
  */
 public final class Cancel {
-  private final Set<RawCancel> running = new HashSet<>();
+  final Set<RawCancel> running = new HashSet<>();
   private boolean requested;
 
   /** One that nobody has requested yet. */

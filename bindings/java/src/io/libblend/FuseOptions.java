@@ -162,6 +162,19 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   }
 
   /**
+   * Of {@link Policy#APE}: how rows of chunks are attended to.
+   *
+   * @param temperature as blend_fuse_options has it
+   * @param scale as blend_fuse_options has it
+   * @return this
+   */
+  public FuseOptions ape(double temperature, double scale) {
+    raw.setApeTemperature(temperature);
+    raw.setApeScale(scale);
+    return this;
+  }
+
+  /**
    * Whether the profile's drift correction is applied.
    *
    * @param correction AUTO by default

@@ -40,6 +40,17 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
     return this;
   }
 
+  /**
+   * Returns once the chunk is queued; {@link Store#flush} waits until it is on disk.
+   *
+   * @param on false by default
+   * @return this
+   */
+  public PrecomputeOptions background(boolean on) {
+    raw.setFlags(on ? RawConstants.PUT_BACKGROUND : 0);
+    return this;
+  }
+
   RawPrecomputeOptions raw(RawCancel cancel, RawListener listener) {
     return prepare(new RawPrecomputeOptions(raw), cancel, listener);
   }

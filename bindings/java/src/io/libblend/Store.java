@@ -1,6 +1,7 @@
 package io.libblend;
 
 import java.nio.file.Path;
+import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -151,7 +152,7 @@ public final class Store implements AutoCloseable {
     }
 
     /**
-     * How many bytes of chunks there may be.
+     * How many bytes of chunks there may be; a put past it evicts.
      *
      * @param bytes 16 GiB by default
      * @return this
@@ -180,6 +181,50 @@ public final class Store implements AutoCloseable {
      */
     public Options codec(Codec codec) {
       raw.setCodec(codec.code);
+      return this;
+    }
+
+    /**
+     * Which chunk leaves first when a put needs room.
+     *
+     * @param policy LRU by default
+     * @return this
+     */
+    public Options eviction(Eviction policy) {
+      raw.setEviction(policy.code);
+      return this;
+    }
+
+    /**
+     * How long a chunk that nobody uses stays.
+     *
+     * @param time whole seconds; 0, the default: for ever
+     * @return this
+     */
+    public Options timeToLive(Duration time) {
+      raw.setTtlS(time.toSeconds());
+      return this;
+    }
+
+    /**
+     * What the chunks of any one tenant may take.
+     *
+     * @param bytes 0, the default: no bound but the store's
+     * @return this
+     */
+    public Options tenantQuotaBytes(long bytes) {
+      raw.setTenantQuotaBytes(bytes);
+      return this;
+    }
+
+    /**
+     * Host memory for layers that were read: a hit there costs a copy.
+     *
+     * @param bytes none by default
+     * @return this
+     */
+    public Options ramBytes(long bytes) {
+      raw.setRamBytes(bytes);
       return this;
     }
 

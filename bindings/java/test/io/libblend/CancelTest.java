@@ -30,7 +30,8 @@ public class CancelTest extends Fixture {
                   join(other);
                 });
     assertThrows(CancelledException.class, () -> model.fuse(store(), prompt(), options));
-    assertThrows(CancelledException.class, () -> model.fuse(store(), prompt(), options));
+    FuseOptions quiet = new FuseOptions().cancel(cancel);
+    assertThrows(CancelledException.class, () -> model.fuse(store(), prompt(), quiet));
     cancel.reset();
     model.fuse(store(), prompt(), new FuseOptions().cancel(cancel)).close();
   }
@@ -73,6 +74,7 @@ public class CancelTest extends Fixture {
       thread.join();
     }
     assertEquals(null, wrong.get());
+    assertEquals("calls that are over are remembered", 0, cancel.running.size());
   }
 
   @Test

@@ -113,7 +113,7 @@ public class ErrorsTest extends Fixture {
       InvalidArgumentException.CODE, InvalidStructException.CODE, BufferTooSmallException.CODE,
       ContextLengthException.CODE, NotFoundException.CODE, FormatException.CODE, UnsupportedException.CODE,
       MismatchException.CODE, CorruptException.CODE, IoException.CODE, FullException.CODE,
-      ReadOnlyException.CODE, NoDeviceException.CODE, OutOfMemoryException.CODE, CancelledException.CODE,
+      ReadOnlyException.CODE, NoDeviceException.CODE, BusyException.CODE, OutOfMemoryException.CODE, CancelledException.CODE,
       CallbackException.CODE, ForkedException.CODE, NumericException.CODE, InternalException.CODE
     };
     for (int code : codes) {

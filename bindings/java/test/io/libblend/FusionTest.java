@@ -182,6 +182,15 @@ public class FusionTest extends Fixture {
   }
 
   @Test
+  public void aClosedViewHoldsNothing() {
+    try (Fusion fusion = fusion()) {
+      fusion.viewTokens().close();
+      fusion.viewLogits().close();
+      fusion.decode(5);
+    }
+  }
+
+  @Test
   public void gradualFilteringAndUnions() {
     List<CheckLayer> layers = model.fallingCheckLayers(0.2, 1, 3);
     assertEquals(3, layers.size());

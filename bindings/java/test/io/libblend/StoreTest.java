@@ -66,4 +66,21 @@ public class StoreTest extends Fixture {
       assertThrows(ReadOnlyException.class, () -> model.precompute(again, PASSAGES.get(1)));
     }
   }
+
+  @Test
+  public void whatAStoreKeeps() {
+    Store.Options options =
+        new Store.Options()
+            .eviction(Eviction.FIFO)
+            .ramBytes(1 << 22)
+            .tenantQuotaBytes(1 << 20)
+            .timeToLive(Duration.ofHours(1));
+    try (Store store = Store.open(context, path("kept"), options)) {
+      int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+      model.precompute(store, tokens, new PrecomputeOptions().background(true));
+      store.flush();
+      assertEquals(1, store.stat().nChunks());
+      assertEquals(1 << 22, store.stat().ramBudgetBytes());
+    }
+  }
 }
