@@ -67,4 +67,7 @@ if(BLEND_BUILD_EXAMPLES AND BLEND_BUILD_TOOLS)
   add_test(NAME examples.quickstart_c COMMAND ${CMAKE_CURRENT_LIST_DIR}/install/run_quickstart.sh
            $<TARGET_FILE:quickstart_c> $<TARGET_FILE:make_random_model>)
   set_tests_properties(examples.quickstart_c PROPERTIES LABELS examples)
+  add_test(NAME examples.quickstart_cpp COMMAND ${CMAKE_CURRENT_LIST_DIR}/install/run_quickstart.sh
+           $<TARGET_FILE:quickstart_cpp> $<TARGET_FILE:make_random_model>)
+  set_tests_properties(examples.quickstart_cpp PROPERTIES LABELS examples)
 endif()
