@@ -1,0 +1,73 @@
+/*
+ * fuse_call.c - how long one blend_fuse takes, seen from C: what bindings are compared with.
+ *
+ *   fuse_call MODEL.gguf STORE_DIR CHUNKS TOKENS CALLS
+ *
+ * CHUNKS chunks of TOKENS token ids and a question of 16, one thread, everything stored beforehand.
+ * Prints, for every call (fuse and close together), a line of nanoseconds: by the clock, and of the
+ * calling thread's CPU time, which other programs do not disturb as much.
+ */
+#define _POSIX_C_SOURCE 200809L
+#include <blend/blend.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+static void must(int32_t code, blend_error* error) {
+  if (code >= 0) return;
+  fprintf(stderr, "fuse_call: %s\n", blend_error_message(error));
+  exit(1);
+}
+
+static long long now_ns(clockid_t clock) {
+  struct timespec t;
+  clock_gettime(clock, &t);
+  return t.tv_sec * 1000000000LL + t.tv_nsec;
+}
+
+int main(int argc, char** argv) {
+  if (argc != 6) {
+    fprintf(stderr, "usage: %s MODEL.gguf STORE_DIR CHUNKS TOKENS CALLS\n", argv[0]);
+    return 2;
+  }
+  const int chunks = atoi(argv[3]), tokens = atoi(argv[4]), calls = atoi(argv[5]);
+  blend_error* error = NULL;
+  blend_ctx* ctx = NULL;
+  blend_model* model = NULL;
+  blend_store* store = NULL;
+  blend_ctx_options options;
+  blend_ctx_options_init(&options, sizeof options);
+  options.n_threads = 1;
+  must(blend_ctx_create(&ctx, &options, &error), error);
+  must(blend_model_open(&model, ctx, argv[1], NULL, &error), error);
+  must(blend_store_open(&store, ctx, argv[2], NULL, &error), error);
+
+  int32_t* ids = malloc(sizeof *ids * (size_t)(chunks * tokens + 16));
+  blend_segment* segments = malloc(sizeof *segments * (size_t)(chunks + 1));
+  if (ids == NULL || segments == NULL) return 1;
+  for (int i = 0; i < chunks * tokens + 16; ++i) ids[i] = 5 + (int32_t)(i * 7919LL % 800);
+  for (int i = 0; i <= chunks; ++i) {
+    blend_segment_init(&segments[i], sizeof segments[i]);
+    segments[i].kind = i < chunks ? BLEND_SEGMENT_CHUNK : BLEND_SEGMENT_QUESTION;
+    segments[i].tokens = ids + (size_t)i * (size_t)tokens;
+    segments[i].n_tokens = i < chunks ? (size_t)tokens : 16;
+    if (i == chunks) continue;
+    must(blend_precompute(model, store, segments[i].tokens, segments[i].n_tokens, NULL, NULL,
+                          &error),
+         error);
+  }
+  for (int i = -3; i < calls; ++i) { /* three to warm up */
+    blend_fusion* fusion = NULL;
+    const long long begin = now_ns(CLOCK_MONOTONIC), cpu = now_ns(CLOCK_THREAD_CPUTIME_ID);
+    must(blend_fuse(&fusion, model, store, segments, (size_t)chunks + 1, NULL, &error), error);
+    blend_fusion_close(fusion);
+    const long long cpu_ns = now_ns(CLOCK_THREAD_CPUTIME_ID) - cpu;
+    if (i >= 0) printf("%lld %lld\n", now_ns(CLOCK_MONOTONIC) - begin, cpu_ns);
+  }
+  free(ids);
+  free(segments);
+  blend_store_close(store);
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+  return 0;
+}
