@@ -176,6 +176,7 @@ def main():
             metrics = request(port, "GET", "/metrics")[1]
             counted = f'blend_requests_total{{path="/ask",code="200"}} {n + len(QUESTIONS)}'
             check(counted in metrics, f"/metrics has no line {counted!r}:\n{metrics}")
+            check("blend_store" in metrics, f"/metrics has nothing of the store:\n{metrics}")
             stop_during_an_answer(service, port)
         except AssertionError as error:
             sys.exit(f"load.py: {error}")

@@ -182,6 +182,10 @@ BY_FUNCTION = re.compile(
     r"^(struct_size|reserved\d*|.*_user|progress|cancel|n_prefix|n_chunk_prefix(es)?|n_metrics|n_ratios"
     r"|n_terms|n_check_layers|n_stop_tokens|n_rope_freq_factors|n_ids|score|on_event|on_measurement"
     r"|id|fingerprint)$")
+BUILT_OTHERWISE = {
+    "blend_ctx_options", "blend_chunk_id", "blend_segment", "blend_fuse_request", "blend_sample",
+    "blend_check_layer", "blend_policy_term", "blend_token_list",
+}
 SHOWN = {
     "blend_fusion_info": {"n_check_layers"},
 }
@@ -206,6 +210,9 @@ def check():
         problems.append(f"errors.txt and the headers differ in {set(defined.items()) ^ set(table.items())}")
     lists = shown_fields()
     known = structs()
+    for struct in known:
+        if struct.upper() + "_FIELDS" not in lists and struct not in BUILT_OTHERWISE:
+            problems.append(f"{struct} has no list in fields.h")
     for macro, fields in lists.items():
         struct = macro[:-len("_FIELDS")].lower()
         shown = SHOWN.get(struct, set())

@@ -38,6 +38,19 @@
 %threadallow blend_shim::Store::flush;
 %threadallow blend_shim::Store::list;
 %threadallow blend_shim::Store::remove;
+%threadallow blend_shim::Store::wait;
+%threadallow blend_shim::Store::hint;
+%threadallow blend_shim::Store::pin;
+%threadallow blend_shim::Store::evict;
+%threadallow blend_shim::Store::set_tenant_quota;
+%threadallow blend_shim::Store::tenant;
+%threadallow blend_shim::Store::repair;
+%threadallow blend_shim::Store::copy_to;
+%threadallow blend_shim::Store::export_to;
+%threadallow blend_shim::Store::import_from;
+%threadallow blend_shim::Store::compact;
+%threadallow blend_shim::Store::visit_metrics;
+%threadallow blend_shim::Store::metrics;
 %threadallow blend_shim::Store::stat;
 %threadallow blend_shim::Store::codec_stat;
 %threadallow blend_shim::Store::close;
@@ -88,6 +101,7 @@ PyObject* _set_raise(PyObject* make) {
   Py_XSETREF(blend_make_error, make);
   Py_RETURN_NONE;
 }
+void _close_entrance() { blend_python::entrance.close(); }
 void _set_main_thread(unsigned long ident) { blend_python::main_thread = ident; }
 %}
 

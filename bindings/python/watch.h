@@ -18,14 +18,42 @@ inline unsigned long main_thread = 0;
 
 inline bool on_main_thread() { return PyThread_get_thread_ident() == main_thread; }
 
-// Whether the interpreter is going away: then no thread but the main one may enter it any more.
-inline bool ending() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return Py_IsFinalizing() != 0;
-#else
-  return _Py_IsFinalizing() != 0;
-#endif
-}
+// The way from the library into Python. A thread that asks for the interpreter's lock when the
+// interpreter is going away is ended by unwinding its stack, which the library's frames below do not
+// allow: so before that (atexit) the way is closed, and those who are on it are waited for.
+// Thread-safe.
+class Entrance {
+ public:
+  bool enter() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (closed_) return false;
+    ++inside_;
+    return true;
+  }
+  void leave() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    --inside_;
+    changed_.notify_all();
+  }
+  // Called with the interpreter's lock, which those inside may be waiting for.
+  void close() {
+    PyThreadState* saved = PyEval_SaveThread();
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      closed_ = true;
+      changed_.wait(lock, [this] { return inside_ == 0; });
+    }
+    PyEval_RestoreThread(saved);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  int inside_ = 0;
+};
+
+inline Entrance entrance;
 
 // Stands between the library and a listener that is written in Python, if there is one: stops the
 // call where Python cannot be entered. On the main thread it also looks, every poll_ms, whether a
@@ -52,17 +80,26 @@ class Watch : public blend_shim::Listener {
   }
 
   bool progress(uint64_t done, uint64_t total) override {
-    if (tells_progress_ && (ending() || !inner_->progress(done, total))) return false;
+    if (tells_progress_ && !inside([&] { return inner_->progress(done, total); })) return false;
     return !polls_ || poll();
   }
   bool score(const blend_shim::Scoring& candidates) override {
-    return inner_ == nullptr || (!ending() && inner_->score(candidates));
+    return inner_ == nullptr || inside([&] { return inner_->score(candidates); });
   }
   bool measurement(const blend_shim::Measurement& line) override {
-    return inner_ == nullptr || (!ending() && inner_->measurement(line));
+    return inner_ == nullptr || inside([&] { return inner_->measurement(line); });
   }
 
  private:
+  // Asks Python, or says no where it cannot be entered any more.
+  template <typename Ask>
+  static bool inside(Ask ask) {
+    if (!entrance.enter()) return false;
+    const bool answer = ask();
+    entrance.leave();
+    return answer;
+  }
+
   bool poll() {
     const auto now = std::chrono::steady_clock::now();
     if (now - last_ < every_) return true;

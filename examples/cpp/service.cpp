@@ -92,7 +92,6 @@ class Service {
   }
 
   std::string metrics() {
-    const blendpp::StoreStat stat = store_.stat();
     std::ostringstream out;
     const std::lock_guard<std::mutex> lock(mutex_);
     out << "# TYPE blend_requests_total counter\n";
@@ -103,14 +102,7 @@ class Service {
     out << "# TYPE blend_tokens_total counter\nblend_tokens_total " << n_tokens_ << '\n'
         << "# TYPE blend_ttft_seconds summary\nblend_ttft_seconds_sum " << ttft_s_
         << "\nblend_ttft_seconds_count " << n_answers_ << '\n';
-    const std::pair<const char*, uint64_t> gauges[] = {{"chunks", stat.n_chunks},
-                                                       {"bytes", stat.bytes},
-                                                       {"hits", stat.hits},
-                                                       {"misses", stat.misses}};
-    for (const auto& [name, value] : gauges) {
-      out << "# TYPE blend_store_" << name << " gauge\nblend_store_" << name << ' ' << value
-          << '\n';
-    }
+    out << store_.metrics("documents");
     return out.str();
   }
 

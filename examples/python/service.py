@@ -82,7 +82,6 @@ class Service:
                "reused": info.n_rows_reused, "recomputed": info.n_rows_selected}, None
 
     def metrics(self):
-        stat = self.store.stat()
         with self.lock:
             lines = ["# TYPE blend_requests_total counter"]
             lines += [f'blend_requests_total{{path="{path}",code="{code}"}} {n}'
@@ -91,10 +90,7 @@ class Service:
                       "# TYPE blend_ttft_seconds summary",
                       f"blend_ttft_seconds_sum {self.ttft_s:.6f}",
                       f"blend_ttft_seconds_count {self.answers}"]
-        for name, value in (("chunks", stat.n_chunks), ("bytes", stat.bytes),
-                            ("hits", stat.hits), ("misses", stat.misses)):
-            lines += [f"# TYPE blend_store_{name} gauge", f"blend_store_{name} {value}"]
-        return "\n".join(lines) + "\n"
+        return "\n".join(lines) + "\n" + self.store.metrics("documents")
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

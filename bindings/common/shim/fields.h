@@ -96,6 +96,8 @@
   X(uint64_t, prefetched_chunks)   \
   X(uint64_t, queue_bytes)
 
+#define BLEND_TRANSFER_OPTIONS_FIELDS(X) X(uint32_t, flags)
+
 #define BLEND_CODEC_STAT_FIELDS(X) \
   X(uint32_t, codec)               \
   X(uint64_t, n_chunks)            \

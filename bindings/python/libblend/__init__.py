@@ -20,8 +20,8 @@ works. On the main thread Ctrl-C stops a call. Errors are :class:`BlendError`, o
 from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
-from ._enums import (RATIO_AUTO, AdviceFlags, Codec, Correction, DriftInputs, FusionFlags, KvDtype,
-                     Metric, Miss, Norm, Policy, ReadMode, RopeLayout, SegmentKind, Source)
+from ._enums import (RATIO_AUTO, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
+                     KvDtype, Metric, Miss, Norm, Policy, ReadMode, RopeLayout, SegmentKind, Source)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
@@ -30,7 +30,7 @@ from ._model import Model, Stored
 from ._plan import Plan
 from ._profile import Machine, Profile
 from ._prompt import Prompt
-from ._store import Store
+from ._store import Metric as StoreMetric, Store, TenantUse
 from .errors import *  # noqa: F401,F403
 
 #: "major.minor.patch" of the library that is loaded.
@@ -38,9 +38,9 @@ __version__: str = _raw.version()
 
 __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
-    "Correction", "DriftInputs", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
+    "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "KvDtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "Model", "ModelInfo", "Norm", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "RATIO_AUTO",
-    "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreStat", "Stored",
-    "Token", "Verdict", "errors",
+    "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
+    "TenantUse", "Token", "Verdict", "errors",
 ] + errors.__all__

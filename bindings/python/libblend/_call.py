@@ -1,5 +1,6 @@
 """What surrounds a call: its errors, its callbacks, the keys that interrupt it."""
 
+import atexit
 import threading
 from typing import Any, Callable, Optional
 
@@ -28,6 +29,7 @@ def make_error(code: int, detail: int, message: str) -> BlendError:
 
 
 raw._set_raise(make_error)
+atexit.register(raw._close_entrance)
 raw._set_main_thread(threading.main_thread().ident)
 
 

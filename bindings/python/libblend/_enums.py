@@ -93,6 +93,15 @@ class ReadMode(IntEnum):
     MAPPED = raw.READ_MAPPED
 
 
+class Eviction(IntEnum):
+    """Which chunk leaves a full store first."""
+
+    LRU = raw.EVICT_LRU  #: the one that was unused longest
+    FIFO = raw.EVICT_FIFO  #: the one that was put first
+    REUSE = raw.EVICT_REUSE  #: LRU, but what was hit n times gets log2(n) further chances
+    NEVER = raw.EVICT_NEVER  #: none: a put past the quota raises FullError
+
+
 class RopeLayout(IntEnum):
     """Which elements of a head rotate together."""
 

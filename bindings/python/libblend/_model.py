@@ -96,23 +96,27 @@ class Model(Closable):
         return self.detokenize_bytes(tokens, special=special, raw_text=raw_text).decode(
             "utf-8", "replace")
 
-    def _put_options(self, prefix: Optional[Tokens], tenant: str, codec: Union[Codec, str]) -> Any:
-        options = set_given(raw.PrecomputeOptions(), codec=choice(Codec, codec), tenant=tenant)
+    def _put_options(self, prefix: Optional[Tokens], tenant: str, codec: Union[Codec, str],
+                     background: bool = False) -> Any:
+        options = set_given(raw.PrecomputeOptions(), codec=choice(Codec, codec), tenant=tenant,
+                            flags=raw.PUT_BACKGROUND if background else 0)
         if prefix is not None:
             options.set_prefix(tokens_in(prefix))
         return options
 
     def precompute(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
                    tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
-                   progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Stored:
+                   background: bool = False, progress: Optional[Progress] = None,
+                   cancel: Optional[Cancel] = None) -> Stored:
         """Prefills one chunk by itself and stores its K (before RoPE) and V; it is on disk on return.
 
         prefix: prefilled before the chunk and not stored; part of the id.  tenant: salt of the id, so
-        that tenants never share chunks.  progress: layers.
+        that tenants never share chunks.  background: return once it is queued; Store.wait tells when
+        it is on disk.  progress: layers.
 
         Raises InvalidArgumentError, ContextLengthError, FullError, ReadOnlyError, IoError,
         NumericError, CancelledError."""
-        options = self._put_options(prefix, tenant, codec)
+        options = self._put_options(prefix, tenant, codec, background)
         with watched(options, progress, cancel):
             done = self._raw.precompute(store._raw, tokens_in(tokens), options)
         return Stored(done.id, done.existed)
@@ -129,7 +133,8 @@ class Model(Closable):
                first_position: int = 0, unrotated: bool = False,
                dtype: Optional[Union[KvDtype, str]] = None, prefix: Optional[Tokens] = None,
                tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
-               progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> ChunkId:
+               background: bool = False, progress: Optional[Progress] = None,
+               cancel: Optional[Cancel] = None) -> ChunkId:
         """Stores a chunk whose K and V the host's own engine computed.
 
         layers: (k, v) a layer, arrays [n_tokens, n_kv_heads, head_dim] of float32 or float16, or of
@@ -137,7 +142,7 @@ class Model(Closable):
         last must be contiguous). K is rotated to the positions `first_position`, ..., unless
         `unrotated`. Raises InvalidArgumentError, NumericError (names layer and row), FullError,
         ReadOnlyError, IoError."""
-        options = self._put_options(prefix, tenant, codec)
+        options = self._put_options(prefix, tenant, codec, background)
         views = raw.KvLayers()
         kept: List[Tuple[np.ndarray, np.ndarray]] = []
         for k, v in layers:

@@ -1,11 +1,13 @@
 """Stores: where chunks are kept."""
 
 import os
-from typing import Any, List, Optional, Union
+import threading
+from typing import Any, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import raw
+from ._call import POLL_MS, Cancel, Progress, watched
 from ._context import Closable, Context
-from ._enums import Codec, KvDtype, ReadMode, choice
+from ._enums import Codec, Eviction, KvDtype, ReadMode, choice
 from ._infos import ChunkInfo, CodecStat, StoreStat
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
@@ -21,6 +23,33 @@ def set_given(options: Any, **values: Any) -> Any:
     return options
 
 
+class TenantUse(NamedTuple):
+    """What the chunks of one tenant take, and may take (0: no bound but the store's)."""
+
+    n_chunks: int
+    stored_bytes: int
+    quota_bytes: int
+
+
+class Metric(NamedTuple):
+    """One figure of a store, named as Prometheus has it."""
+
+    name: str
+    labels: str
+    """such as `tier="ram"`; may be empty"""
+    help: str
+    counter: bool
+    """it only grows while the store is open; otherwise it is a gauge"""
+    value: float
+
+
+def _ids(ids: Iterable[ChunkId]) -> Any:
+    chunk_ids = raw.ChunkIds()
+    for id in ids:
+        chunk_ids.add(id)
+    return chunk_ids
+
+
 class Store(Closable):
     """A directory of chunks that several processes and threads may use at once. Thread-safe.
 
@@ -28,8 +57,11 @@ class Store(Closable):
 
     read_only: writes raise ReadOnlyError.  create: make a store where there is none; otherwise
     NotFoundError.  kv_dtype: what new chunks are stored as; part of their ids.  codec: of what is put
-    without one.  quota_bytes: of stored chunks, default 16 GiB; a put past it raises FullError.
+    without one.  quota_bytes: of stored chunks, default 16 GiB; a put past it evicts.
     queue_bytes: background writes in flight, default 256 MiB.  read_mode: how layers are read.
+    eviction: which chunk leaves first, default LRU.  ttl_s: seconds without use after which a chunk
+    expires, default never.  tenant_quota_bytes: bound of any one tenant's chunks.  ram_bytes: host
+    memory for layers that were read, default none.
 
     Raises NotFoundError, IoError, FormatError, MismatchError, CorruptError, UnsupportedError.
     """
@@ -38,12 +70,16 @@ class Store(Closable):
                  kv_dtype: Union[KvDtype, str] = KvDtype.AUTO,
                  codec: Union[Codec, str] = Codec.DEFAULT,
                  read_mode: Union[ReadMode, str] = ReadMode.AUTO,
-                 quota_bytes: Optional[int] = None, queue_bytes: Optional[int] = None) -> None:
+                 quota_bytes: Optional[int] = None, queue_bytes: Optional[int] = None,
+                 eviction: Union[Eviction, str] = Eviction.LRU, ttl_s: Optional[int] = None,
+                 tenant_quota_bytes: Optional[int] = None,
+                 ram_bytes: Optional[int] = None) -> None:
         flags = (raw.STORE_READ_ONLY if read_only else 0) | (0 if create else raw.STORE_NO_CREATE)
         options = set_given(
             raw.StoreOptions(), flags=flags, kv_dtype=choice(KvDtype, kv_dtype),
             codec=choice(Codec, codec), read_mode=choice(ReadMode, read_mode),
-            quota_bytes=quota_bytes, queue_bytes=queue_bytes)
+            quota_bytes=quota_bytes, queue_bytes=queue_bytes, eviction=choice(Eviction, eviction),
+            ttl_s=ttl_s, tenant_quota_bytes=tenant_quota_bytes, ram_bytes=ram_bytes)
         self._raw = raw.Store.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx
 
@@ -73,6 +109,86 @@ class Store(Closable):
     def codec_stat(self, codec: Union[Codec, str]) -> CodecStat:
         """What it holds in one codec, NONE .. INT4."""
         return CodecStat._of(self._raw.codec_stat(choice(Codec, codec)))
+
+    def wait(self, id: ChunkId, timeout_s: Optional[float] = None) -> bool:
+        """Waits for the background write of a chunk (of a save, a put with `background`, a fuse that
+        missed); False: it is not done after `timeout_s`. Raises the write's own error, or
+        NotFoundError: the chunk is neither stored nor on its way."""
+        if timeout_s is not None:
+            return bool(self._raw.wait(id, max(0, int(timeout_s * 1000))))
+        if threading.current_thread() is not threading.main_thread():
+            return bool(self._raw.wait(id, -1))
+        while not self._raw.wait(id, POLL_MS):  # signals are handled between two looks
+            pass
+        return True
+
+    def hint(self, ids: Iterable[ChunkId]) -> None:
+        """The chunks that coming prompts need, in the order of need: they are read ahead into memory,
+        as far as ram_bytes go, and leave last. Takes the place of the hint before; none lets all go."""
+        self._raw.hint(_ids(ids))
+
+    def pin(self, id: ChunkId, pinned: bool = True) -> None:
+        """Keeps a chunk from being evicted and from expiring, or lets it go again. Raises
+        NotFoundError, ReadOnlyError, IoError."""
+        self._raw.pin(id, pinned)
+
+    def evict(self, target_bytes: int) -> int:
+        """Evicts until at most so much is stored; how many chunks left. Raises FullError when pinned or
+        needed chunks are in the way (all others are gone)."""
+        return int(self._raw.evict(target_bytes))
+
+    def set_tenant_quota(self, tenant: str, quota_bytes: int) -> None:
+        """What the chunks of one tenant may take, kept in the store; 0: the store's default again."""
+        self._raw.set_tenant_quota(tenant, quota_bytes)
+
+    def tenant(self, tenant: str) -> TenantUse:
+        """What a tenant's chunks take now."""
+        use = self._raw.tenant(tenant)
+        return TenantUse(use.n_chunks, use.stored_bytes, use.quota_bytes)
+
+    def repair(self) -> List[ChunkInfo]:
+        """Reads and checks every byte and removes what is damaged, which it returns."""
+        chunks = self._raw.repair()
+        return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
+
+    def copy_to(self, path: Path) -> None:
+        """Writes a consistent copy, as small as its chunks, into another folder."""
+        self._raw.copy_to(os.fsencode(path))
+
+    def export_to(self, path: Path, ids: Iterable[ChunkId] = (), *,
+                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> int:
+        """Writes chunks (all that are sound, if no `ids` are given) to a file; how many. progress:
+        chunks."""
+        options = raw.TransferOptions()
+        options.set_ids(_ids(ids))
+        with watched(options, progress, cancel):
+            return int(self._raw.export_to(os.fsencode(path), options))
+
+    def import_from(self, path: Path, *, replace: bool = False,
+                    progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> int:
+        """Puts the chunks of such a file; how many. Ids are taken on trust: import files of those
+        whose chunks you would use. progress: bytes. Raises FormatError, MismatchError, CorruptError,
+        FullError; what was put before stays."""
+        options = set_given(raw.TransferOptions(), flags=raw.IMPORT_REPLACE if replace else 0)
+        with watched(options, progress, cancel):
+            return int(self._raw.import_from(os.fsencode(path), options))
+
+    @staticmethod
+    def compact(path: Path) -> Tuple[int, int]:
+        """Makes a store's data file as small as its chunks; bytes before and after. Raises BusyError
+        if a process, this one included, has it open."""
+        done = raw.Store.compact(os.fsencode(path))
+        return done.bytes_before, done.bytes_after
+
+    def metrics(self, name: str = "") -> str:
+        """The text that Prometheus scrapes, each line with the label store=`name`."""
+        return str(self._raw.metrics(name))
+
+    def figures(self) -> List[Metric]:
+        """The same one by one, for another metrics system."""
+        raws = self._raw.visit_metrics()
+        found = [raws.at(i) for i in range(raws.size())]
+        return [Metric(m.name, m.labels, m.help, m.counter, m.value) for m in found]
 
 
 def raw_store(store: Optional[Store]) -> Any:

@@ -201,6 +201,93 @@ class MainJob(Case):
         self.assertRegex(libblend.__version__, r"^\d+\.\d+\.\d+$")
 
 
+class Keeping(Case):
+    """What keeps a store in order."""
+
+    def setUp(self):
+        self.path = self.folder / self._testMethodName
+        self.kept = libblend.Store(self.ctx, self.path, ram_bytes=1 << 20)
+        self.addCleanup(self.kept.close)
+        self.ids = [self.model.precompute(self.kept, self.model.tokenize(d)).id for d in DOCUMENTS]
+
+    def test_pin_evict(self):
+        self.kept.pin(self.ids[0])
+        with self.assertRaises(libblend.FullError):
+            self.kept.evict(0)
+        self.assertEqual([c.id for c in self.kept.list()], self.ids[:1])
+        self.assertEqual(self.kept.stat().pinned_chunks, 1)
+        self.kept.pin(self.ids[0], False)
+        self.assertEqual(self.kept.evict(0), 1)
+        with self.assertRaises(libblend.NotFoundError):
+            self.kept.pin(self.ids[0])
+
+    def test_background_and_wait(self):
+        tokens = self.model.tokenize("Later, in the background.")
+        stored = self.model.precompute(self.kept, tokens, background=True)
+        self.assertTrue(self.kept.wait(stored.id))
+        self.assertTrue(self.kept.wait(stored.id, 5.0))
+        with self.assertRaises(libblend.NotFoundError):
+            self.kept.wait("0" * 64)
+
+    def test_hint(self):
+        self.kept.hint(self.ids + ["0" * 64])
+        self.kept.hint([])
+        with self.assertRaises(libblend.InvalidArgumentError):
+            self.kept.hint(["short"])
+
+    def test_tenants(self):
+        self.model.precompute(self.kept, [5, 6, 7], tenant="a")
+        self.kept.set_tenant_quota("a", 1 << 20)
+        use = self.kept.tenant("a")
+        self.assertEqual((use.n_chunks, use.quota_bytes), (1, 1 << 20))
+        self.assertGreater(use.stored_bytes, 0)
+        self.assertEqual(self.kept.tenant("b").n_chunks, 0)
+
+    def test_export_import_copy_compact_repair(self):
+        file = self.folder / "chunks"
+        told = []
+        n = self.kept.export_to(file, progress=lambda done, total: told.append((done, total)))
+        self.assertEqual((n, told[-1]), (5, (5, 5)))
+        with libblend.Store(self.ctx, self.folder / "imported") as other:
+            self.assertEqual(other.import_from(file), 5)
+            self.assertEqual(other.import_from(file), 0)
+            self.assertEqual(other.import_from(file, replace=True), 5)
+        self.assertEqual(self.kept.export_to(file, self.ids[:2]), 2)
+        with self.assertRaises(libblend.NotFoundError):
+            self.kept.export_to(file, ["0" * 64])
+        self.kept.copy_to(self.folder / "copied")
+        with libblend.Store(self.ctx, self.folder / "copied") as copied:
+            self.assertEqual([c.id for c in copied.list()], [c.id for c in self.kept.list()])
+        self.assertEqual(self.kept.repair(), [])
+        with self.assertRaises(libblend.BusyError):
+            libblend.Store.compact(self.path)
+        self.kept.close()
+        before, after = libblend.Store.compact(self.path)
+        self.assertLessEqual(after, before)
+
+    def test_metrics(self):
+        text = self.kept.metrics("main")
+        figures = self.kept.figures()
+        self.assertTrue(figures)
+        for figure in figures:
+            self.assertIn(figure.name, text)
+            self.assertTrue(figure.help)
+        self.assertIn('store="main"', text)
+
+    def test_eviction_by_quota(self):
+        size = self.kept.list()[0].stored_bytes
+        with libblend.Store(self.ctx, self.folder / "small", quota_bytes=4 * size + 65536,
+                            eviction="fifo") as small:
+            for i in range(12):
+                self.model.precompute(small, self.model.tokenize(f"{i} {DOCUMENTS[0]}"))
+            self.assertGreater(small.stat().evicted_chunks, 0)
+        with libblend.Store(self.ctx, self.folder / "small", quota_bytes=4 * size,
+                            eviction="never") as small:
+            with self.assertRaises(libblend.FullError):
+                for i in range(12):
+                    self.model.precompute(small, self.model.tokenize(f"x{i} {DOCUMENTS[0]}"))
+
+
 class Measured(Case):
     def test_machine(self):
         told = []
