@@ -1401,6 +1401,28 @@ ChunkInfo Chunks::at(size_t i, Outcome& out) const noexcept {
   });
 }
 
+Metric Metrics::at(size_t i, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    if (i >= metrics_.size()) invalid("no metric " + std::to_string(i) + " in the list");
+    return metrics_[i];
+  });
+}
+
+void ChunkIds::add(const std::string& id) noexcept {
+  keep([&] { ids_.push_back(id); });
+}
+TransferOptions::TransferOptions() noexcept {
+  const blendpp::TransferOptions c;
+  TransferOptions& s = *this;
+  BLEND_TRANSFER_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
+}
+void TransferOptions::set_ids(const ChunkIds& ids) noexcept {
+  keep([&] {
+    require_complete(ids);
+    ids_ = ids;
+  });
+}
+
 Store::Store(std::shared_ptr<Slot<blendpp::Store>> slot) noexcept : slot_(std::move(slot)) {}
 Store::~Store() = default;
 
@@ -1421,19 +1443,54 @@ void Store::flush(Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->flush(); });
 }
 
+namespace {
+
+// A ChunkFn that keeps what it is told.
+blendpp::ChunkFn into(Chunks& chunks) {
+  return [&chunks](const blend_chunk_info& c, const char* problem) {
+    ChunkInfo s;
+    BLEND_CHUNK_INFO_FIELDS(BLEND_SHIM_FROM_C)
+    s.id = blendpp::ChunkId(c.id).hex();
+    s.fingerprint = fingerprint_hex(c.fingerprint);
+    if (problem != nullptr) s.problem = problem;
+    chunks.chunks_.push_back(std::move(s));
+    return true;
+  };
+}
+
+std::vector<blendpp::ChunkId> to_c(const ChunkIds& ids) {
+  require_complete(ids);
+  std::vector<blendpp::ChunkId> out;
+  out.reserve(ids.size());
+  for (const std::string& id : ids.ids_) out.push_back(blendpp::ChunkId::from_hex(id));
+  return out;
+}
+
+// Options for export and import, and what they point at.
+struct Transfer {
+  explicit Transfer(const TransferOptions& s) : ids(to_c(s.ids_)) {
+    require_complete(s);
+    BLEND_TRANSFER_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    if (!ids.empty()) {
+      raw_ids.assign(ids.begin(), ids.end());
+      c.ids = raw_ids.data();
+      c.n_ids = raw_ids.size();
+    }
+    c.on_progress = progress_of(s);
+    c.cancel = raw(s.cancel_);
+  }
+  std::vector<blendpp::ChunkId> ids;
+  std::vector<blend_chunk_id> raw_ids;
+  blendpp::TransferOptions c;
+};
+
+}  // namespace
+
 Chunks Store::list(bool verify, Outcome& out) const noexcept {
   return guarded(out, [&] {
     Chunks chunks;
     try {
-      open_slot().get()->list(verify, [&](const blend_chunk_info& c, const char* problem) {
-        ChunkInfo s;
-        BLEND_CHUNK_INFO_FIELDS(BLEND_SHIM_FROM_C)
-        s.id = blendpp::ChunkId(c.id).hex();
-        s.fingerprint = fingerprint_hex(c.fingerprint);
-        if (problem != nullptr) s.problem = problem;
-        chunks.chunks_.push_back(std::move(s));
-        return true;
-      });
+      open_slot().get()->list(verify, into(chunks));
     } catch (const blendpp::Error& error) {
       // What is damaged is told in the list.
       bool any = false;
@@ -1464,6 +1521,68 @@ CodecStat Store::codec_stat(uint32_t codec, Outcome& out) const noexcept {
     BLEND_CODEC_STAT_FIELDS(BLEND_SHIM_FROM_C)
     return s;
   });
+}
+
+bool Store::wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept {
+  return guarded(
+      out, [&] { return open_slot().get()->wait(blendpp::ChunkId::from_hex(id), timeout_ms); });
+}
+void Store::hint(const ChunkIds& ids, Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->hint(to_c(ids)); });
+}
+void Store::pin(const std::string& id, bool pinned, Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->pin(blendpp::ChunkId::from_hex(id), pinned); });
+}
+uint64_t Store::evict(uint64_t target_bytes, Outcome& out) const noexcept {
+  return guarded(out, [&] { return open_slot().get()->evict(target_bytes); });
+}
+void Store::set_tenant_quota(const std::string& tenant, uint64_t quota_bytes,
+                             Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->set_tenant_quota(tenant, quota_bytes); });
+}
+TenantUse Store::tenant(const std::string& tenant, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const blendpp::TenantUse use = open_slot().get()->tenant(tenant);
+    return TenantUse{use.n_chunks, use.stored_bytes, use.quota_bytes};
+  });
+}
+Chunks Store::repair(Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    Chunks chunks;
+    open_slot().get()->repair(into(chunks));
+    return chunks;
+  });
+}
+void Store::copy_to(const std::string& path, Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->copy_to(path); });
+}
+uint64_t Store::export_to(const std::string& path, const TransferOptions& options,
+                          Outcome& out) const noexcept {
+  return guarded(out, [&] { return open_slot().get()->export_to(path, Transfer(options).c); });
+}
+uint64_t Store::import_from(const std::string& path, const TransferOptions& options,
+                            Outcome& out) const noexcept {
+  return guarded(out, [&] { return open_slot().get()->import_from(path, Transfer(options).c); });
+}
+Compacted Store::compact(const std::string& path, Outcome& out) noexcept {
+  return guarded(out, [&] {
+    const auto [before, after] = blendpp::compact_store(path);
+    return Compacted{before, after};
+  });
+}
+Metrics Store::visit_metrics(Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    Metrics metrics;
+    open_slot().get()->visit_metrics(
+        [&](const char* name, const char* labels, const char* help, bool counter, double value) {
+          metrics.metrics_.push_back({name, labels, help, counter, value});
+          return true;
+        });
+    return metrics;
+  });
+}
+std::string Store::metrics(const std::string& name, Outcome& out) const noexcept {
+  return guarded(out, [&] { return open_slot().get()->metrics(name); });
 }
 
 void Store::close() noexcept {

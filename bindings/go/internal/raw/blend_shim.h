@@ -112,6 +112,8 @@
   X(uint64_t, prefetched_chunks)   \
   X(uint64_t, queue_bytes)
 
+#define BLEND_TRANSFER_OPTIONS_FIELDS(X) X(uint32_t, flags)
+
 #define BLEND_CODEC_STAT_FIELDS(X) \
   X(uint32_t, codec)               \
   X(uint64_t, n_chunks)            \
@@ -602,6 +604,58 @@ class Chunks {
 #endif
 };
 
+// Of stored chunks. One that is not 64 hexadecimal digits is told by the call that is given them.
+class ChunkIds : public Builder {
+ public:
+  void add(const std::string& id) noexcept;
+  size_t size() const noexcept { return ids_.size(); }
+#ifndef SWIG
+  std::vector<std::string> ids_;
+#endif
+};
+
+class TransferOptions : public Call {
+ public:
+  TransferOptions() noexcept;
+  BLEND_TRANSFER_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  void set_ids(const ChunkIds& ids) noexcept;  // export: only these; none: all that are sound
+#ifndef SWIG
+  ChunkIds ids_;
+#endif
+};
+
+// What the chunks of one tenant take and may take (0: no bound but the store's).
+struct TenantUse {
+  uint64_t n_chunks = 0;
+  uint64_t stored_bytes = 0;
+  uint64_t quota_bytes = 0;
+};
+
+// What compacting did to the data file.
+struct Compacted {
+  uint64_t bytes_before = 0;
+  uint64_t bytes_after = 0;
+};
+
+// One figure of a store.
+struct Metric {
+  std::string name;
+  std::string labels;  // such as tier="ram", or ""
+  std::string help;
+  bool counter = false;  // it only grows
+  double value = 0;
+};
+
+// All of them; those of one name together. Immutable.
+class Metrics {
+ public:
+  size_t size() const noexcept { return metrics_.size(); }
+  Metric at(size_t i, Outcome& out) const noexcept;  // i < size()
+#ifndef SWIG
+  std::vector<Metric> metrics_;
+#endif
+};
+
 // Every function may be called on any thread at any time, close() included; see Context.
 class Store {
  public:
@@ -618,6 +672,28 @@ class Store {
   void remove(const std::string& id, Outcome& out) const noexcept;
   StoreStat stat(Outcome& out) const noexcept;
   CodecStat codec_stat(uint32_t codec, Outcome& out) const noexcept;
+  // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). The
+  // write's own error is this call's.
+  bool wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept;
+  // What coming prompts need, in the order of need; takes the place of the hint before.
+  void hint(const ChunkIds& ids, Outcome& out) const noexcept;
+  void pin(const std::string& id, bool pinned, Outcome& out) const noexcept;
+  uint64_t evict(uint64_t target_bytes, Outcome& out) const noexcept;  // how many chunks left
+  void set_tenant_quota(const std::string& tenant, uint64_t quota_bytes,
+                        Outcome& out) const noexcept;
+  TenantUse tenant(const std::string& tenant, Outcome& out) const noexcept;
+  Chunks repair(Outcome& out) const noexcept;  // those that were damaged, and are removed
+  void copy_to(const std::string& path, Outcome& out) const noexcept;
+  // How many chunks were written to, or put from, a file.
+  uint64_t export_to(const std::string& path, const TransferOptions& options,
+                     Outcome& out) const noexcept;
+  uint64_t import_from(const std::string& path, const TransferOptions& options,
+                       Outcome& out) const noexcept;
+  // Nobody may have the store open.
+  static Compacted compact(const std::string& path, Outcome& out) noexcept;
+  Metrics visit_metrics(Outcome& out) const noexcept;
+  // The text that Prometheus scrapes, with the label store="`name`".
+  std::string metrics(const std::string& name, Outcome& out) const noexcept;
   // Waits until background writes are on disk, unless a call that still runs needs the store.
   void close() noexcept;
 #ifndef SWIG

@@ -2960,6 +2960,512 @@ void _wrap_delete_Chunks_raw_b03e864faf141cbc(blend_shim::Chunks *_swig_go_0) {
 }
 
 
+void _wrap_ChunkIds_add_raw_b03e864faf141cbc(blend_shim::ChunkIds *_swig_go_0, _gostring_ _swig_go_1) {
+  blend_shim::ChunkIds *arg1 = (blend_shim::ChunkIds *) 0 ;
+  std::string *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::ChunkIds **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  
+  (arg1)->add((std::string const &)*arg2);
+  
+}
+
+
+long long _wrap_ChunkIds_size_raw_b03e864faf141cbc(blend_shim::ChunkIds *_swig_go_0) {
+  blend_shim::ChunkIds *arg1 = (blend_shim::ChunkIds *) 0 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::ChunkIds **)&_swig_go_0; 
+  
+  result = ((blend_shim::ChunkIds const *)arg1)->size();
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::ChunkIds *_wrap_new_ChunkIds_raw_b03e864faf141cbc() {
+  blend_shim::ChunkIds *result = 0 ;
+  blend_shim::ChunkIds *_swig_go_result;
+  
+  
+  result = (blend_shim::ChunkIds *)new blend_shim::ChunkIds();
+  *(blend_shim::ChunkIds **)&_swig_go_result = (blend_shim::ChunkIds *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_ChunkIds_raw_b03e864faf141cbc(blend_shim::ChunkIds *_swig_go_0) {
+  blend_shim::ChunkIds *arg1 = (blend_shim::ChunkIds *) 0 ;
+  
+  arg1 = *(blend_shim::ChunkIds **)&_swig_go_0; 
+  
+  delete arg1;
+  
+}
+
+
+blend_shim::TransferOptions *_wrap_new_TransferOptions_raw_b03e864faf141cbc() {
+  blend_shim::TransferOptions *result = 0 ;
+  blend_shim::TransferOptions *_swig_go_result;
+  
+  
+  result = (blend_shim::TransferOptions *)new blend_shim::TransferOptions();
+  *(blend_shim::TransferOptions **)&_swig_go_result = (blend_shim::TransferOptions *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_TransferOptions_flags_set_raw_b03e864faf141cbc(blend_shim::TransferOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::TransferOptions *arg1 = (blend_shim::TransferOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::TransferOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->flags = arg2;
+  
+}
+
+
+intgo _wrap_TransferOptions_flags_get_raw_b03e864faf141cbc(blend_shim::TransferOptions *_swig_go_0) {
+  blend_shim::TransferOptions *arg1 = (blend_shim::TransferOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::TransferOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->flags);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_TransferOptions_set_ids_raw_b03e864faf141cbc(blend_shim::TransferOptions *_swig_go_0, blend_shim::ChunkIds *_swig_go_1) {
+  blend_shim::TransferOptions *arg1 = (blend_shim::TransferOptions *) 0 ;
+  blend_shim::ChunkIds *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::TransferOptions **)&_swig_go_0; 
+  arg2 = *(blend_shim::ChunkIds **)&_swig_go_1; 
+  
+  (arg1)->set_ids((blend_shim::ChunkIds const &)*arg2);
+  
+}
+
+
+void _wrap_delete_TransferOptions_raw_b03e864faf141cbc(blend_shim::TransferOptions *_swig_go_0) {
+  blend_shim::TransferOptions *arg1 = (blend_shim::TransferOptions *) 0 ;
+  
+  arg1 = *(blend_shim::TransferOptions **)&_swig_go_0; 
+  
+  delete arg1;
+  
+}
+
+
+void _wrap_TransferOptions_set_listener_raw_b03e864faf141cbc(blend_shim::TransferOptions *_swig_go_0, blend_shim::Listener *_swig_go_1) {
+  blend_shim::TransferOptions *arg1 = (blend_shim::TransferOptions *) 0 ;
+  blend_shim::Listener *arg2 = (blend_shim::Listener *) 0 ;
+  
+  arg1 = *(blend_shim::TransferOptions **)&_swig_go_0; 
+  arg2 = *(blend_shim::Listener **)&_swig_go_1; 
+  
+  blend_shim::Call *swig_b0 = (blend_shim::Call *)arg1;
+  (swig_b0)->set_listener(arg2);
+  
+}
+
+
+void _wrap_TransferOptions_set_cancel_raw_b03e864faf141cbc(blend_shim::TransferOptions *_swig_go_0, blend_shim::Cancel *_swig_go_1) {
+  blend_shim::TransferOptions *arg1 = (blend_shim::TransferOptions *) 0 ;
+  blend_shim::Cancel *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::TransferOptions **)&_swig_go_0; 
+  arg2 = *(blend_shim::Cancel **)&_swig_go_1; 
+  
+  blend_shim::Call *swig_b0 = (blend_shim::Call *)arg1;
+  (swig_b0)->set_cancel((blend_shim::Cancel const &)*arg2);
+  
+}
+
+
+void _wrap_TenantUse_n_chunks_set_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0, long long _swig_go_1) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_chunks = arg2;
+  
+}
+
+
+long long _wrap_TenantUse_n_chunks_get_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->n_chunks);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_TenantUse_stored_bytes_set_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0, long long _swig_go_1) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->stored_bytes = arg2;
+  
+}
+
+
+long long _wrap_TenantUse_stored_bytes_get_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->stored_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_TenantUse_quota_bytes_set_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0, long long _swig_go_1) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->quota_bytes = arg2;
+  
+}
+
+
+long long _wrap_TenantUse_quota_bytes_get_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->quota_bytes);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::TenantUse *_wrap_new_TenantUse_raw_b03e864faf141cbc() {
+  blend_shim::TenantUse *result = 0 ;
+  blend_shim::TenantUse *_swig_go_result;
+  
+  
+  result = (blend_shim::TenantUse *)new blend_shim::TenantUse();
+  *(blend_shim::TenantUse **)&_swig_go_result = (blend_shim::TenantUse *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_TenantUse_raw_b03e864faf141cbc(blend_shim::TenantUse *_swig_go_0) {
+  blend_shim::TenantUse *arg1 = (blend_shim::TenantUse *) 0 ;
+  
+  arg1 = *(blend_shim::TenantUse **)&_swig_go_0; 
+  
+  delete arg1;
+  
+}
+
+
+void _wrap_Compacted_bytes_before_set_raw_b03e864faf141cbc(blend_shim::Compacted *_swig_go_0, long long _swig_go_1) {
+  blend_shim::Compacted *arg1 = (blend_shim::Compacted *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::Compacted **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bytes_before = arg2;
+  
+}
+
+
+long long _wrap_Compacted_bytes_before_get_raw_b03e864faf141cbc(blend_shim::Compacted *_swig_go_0) {
+  blend_shim::Compacted *arg1 = (blend_shim::Compacted *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::Compacted **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->bytes_before);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_Compacted_bytes_after_set_raw_b03e864faf141cbc(blend_shim::Compacted *_swig_go_0, long long _swig_go_1) {
+  blend_shim::Compacted *arg1 = (blend_shim::Compacted *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::Compacted **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bytes_after = arg2;
+  
+}
+
+
+long long _wrap_Compacted_bytes_after_get_raw_b03e864faf141cbc(blend_shim::Compacted *_swig_go_0) {
+  blend_shim::Compacted *arg1 = (blend_shim::Compacted *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::Compacted **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->bytes_after);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::Compacted *_wrap_new_Compacted_raw_b03e864faf141cbc() {
+  blend_shim::Compacted *result = 0 ;
+  blend_shim::Compacted *_swig_go_result;
+  
+  
+  result = (blend_shim::Compacted *)new blend_shim::Compacted();
+  *(blend_shim::Compacted **)&_swig_go_result = (blend_shim::Compacted *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_Compacted_raw_b03e864faf141cbc(blend_shim::Compacted *_swig_go_0) {
+  blend_shim::Compacted *arg1 = (blend_shim::Compacted *) 0 ;
+  
+  arg1 = *(blend_shim::Compacted **)&_swig_go_0; 
+  
+  delete arg1;
+  
+}
+
+
+void _wrap_Metric_name_set_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0, _gostring_ _swig_go_1) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  std::string *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  
+  if (arg1) (arg1)->name = *arg2;
+  
+}
+
+
+_gostring_ _wrap_Metric_name_get_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  std::string *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  result = (std::string *) & ((arg1)->name);
+  _swig_go_result = Swig_AllocateString((*result).data(), (*result).length()); 
+  return _swig_go_result;
+}
+
+
+void _wrap_Metric_labels_set_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0, _gostring_ _swig_go_1) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  std::string *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  
+  if (arg1) (arg1)->labels = *arg2;
+  
+}
+
+
+_gostring_ _wrap_Metric_labels_get_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  std::string *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  result = (std::string *) & ((arg1)->labels);
+  _swig_go_result = Swig_AllocateString((*result).data(), (*result).length()); 
+  return _swig_go_result;
+}
+
+
+void _wrap_Metric_help_set_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0, _gostring_ _swig_go_1) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  std::string *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  
+  if (arg1) (arg1)->help = *arg2;
+  
+}
+
+
+_gostring_ _wrap_Metric_help_get_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  std::string *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  result = (std::string *) & ((arg1)->help);
+  _swig_go_result = Swig_AllocateString((*result).data(), (*result).length()); 
+  return _swig_go_result;
+}
+
+
+void _wrap_Metric_counter_set_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0, bool _swig_go_1) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  bool arg2 ;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  arg2 = (bool)_swig_go_1; 
+  
+  if (arg1) (arg1)->counter = arg2;
+  
+}
+
+
+bool _wrap_Metric_counter_get_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  bool result;
+  bool _swig_go_result;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  result = (bool) ((arg1)->counter);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_Metric_value_set_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0, double _swig_go_1) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  double arg2 ;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  arg2 = (double)_swig_go_1; 
+  
+  if (arg1) (arg1)->value = arg2;
+  
+}
+
+
+double _wrap_Metric_value_get_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  double result;
+  double _swig_go_result;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  result = (double) ((arg1)->value);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::Metric *_wrap_new_Metric_raw_b03e864faf141cbc() {
+  blend_shim::Metric *result = 0 ;
+  blend_shim::Metric *_swig_go_result;
+  
+  
+  result = (blend_shim::Metric *)new blend_shim::Metric();
+  *(blend_shim::Metric **)&_swig_go_result = (blend_shim::Metric *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_Metric_raw_b03e864faf141cbc(blend_shim::Metric *_swig_go_0) {
+  blend_shim::Metric *arg1 = (blend_shim::Metric *) 0 ;
+  
+  arg1 = *(blend_shim::Metric **)&_swig_go_0; 
+  
+  delete arg1;
+  
+}
+
+
+long long _wrap_Metrics_size_raw_b03e864faf141cbc(blend_shim::Metrics *_swig_go_0) {
+  blend_shim::Metrics *arg1 = (blend_shim::Metrics *) 0 ;
+  size_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::Metrics **)&_swig_go_0; 
+  
+  result = ((blend_shim::Metrics const *)arg1)->size();
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::Metric *_wrap_Metrics_at_raw_b03e864faf141cbc(blend_shim::Metrics *_swig_go_0, long long _swig_go_1, blend_shim::Outcome *_swig_go_2) {
+  blend_shim::Metrics *arg1 = (blend_shim::Metrics *) 0 ;
+  size_t arg2 ;
+  blend_shim::Outcome *arg3 = 0 ;
+  blend_shim::Metric result;
+  blend_shim::Metric *_swig_go_result;
+  
+  arg1 = *(blend_shim::Metrics **)&_swig_go_0; 
+  arg2 = (size_t)_swig_go_1; 
+  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
+  
+  result = ((blend_shim::Metrics const *)arg1)->at(arg2,*arg3);
+  *(blend_shim::Metric **)&_swig_go_result = new blend_shim::Metric(result); 
+  return _swig_go_result;
+}
+
+
+blend_shim::Metrics *_wrap_new_Metrics_raw_b03e864faf141cbc() {
+  blend_shim::Metrics *result = 0 ;
+  blend_shim::Metrics *_swig_go_result;
+  
+  
+  result = (blend_shim::Metrics *)new blend_shim::Metrics();
+  *(blend_shim::Metrics **)&_swig_go_result = (blend_shim::Metrics *)result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_delete_Metrics_raw_b03e864faf141cbc(blend_shim::Metrics *_swig_go_0) {
+  blend_shim::Metrics *arg1 = (blend_shim::Metrics *) 0 ;
+  
+  arg1 = *(blend_shim::Metrics **)&_swig_go_0; 
+  
+  delete arg1;
+  
+}
+
+
 blend_shim::Store *_wrap_Store_open_raw_b03e864faf141cbc(blend_shim::Context *_swig_go_0, _gostring_ _swig_go_1, blend_shim::StoreOptions *_swig_go_2, blend_shim::Outcome *_swig_go_3) {
   blend_shim::Context *arg1 = 0 ;
   std::string *arg2 = 0 ;
@@ -3077,6 +3583,246 @@ blend_shim::CodecStat *_wrap_Store_codec_stat_raw_b03e864faf141cbc(blend_shim::S
   
   result = ((blend_shim::Store const *)arg1)->codec_stat(arg2,*arg3);
   *(blend_shim::CodecStat **)&_swig_go_result = new blend_shim::CodecStat(result); 
+  return _swig_go_result;
+}
+
+
+bool _wrap_Store_wait_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, blend_shim::Outcome *_swig_go_3) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  int64_t arg3 ;
+  blend_shim::Outcome *arg4 = 0 ;
+  bool result;
+  bool _swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = (int64_t)_swig_go_2; 
+  arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
+  
+  result = (bool)((blend_shim::Store const *)arg1)->wait((std::string const &)*arg2,arg3,*arg4);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_Store_hint_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, blend_shim::ChunkIds *_swig_go_1, blend_shim::Outcome *_swig_go_2) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  blend_shim::ChunkIds *arg2 = 0 ;
+  blend_shim::Outcome *arg3 = 0 ;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  arg2 = *(blend_shim::ChunkIds **)&_swig_go_1; 
+  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
+  
+  ((blend_shim::Store const *)arg1)->hint((blend_shim::ChunkIds const &)*arg2,*arg3);
+  
+}
+
+
+void _wrap_Store_pin_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, bool _swig_go_2, blend_shim::Outcome *_swig_go_3) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  bool arg3 ;
+  blend_shim::Outcome *arg4 = 0 ;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = (bool)_swig_go_2; 
+  arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
+  
+  ((blend_shim::Store const *)arg1)->pin((std::string const &)*arg2,arg3,*arg4);
+  
+}
+
+
+long long _wrap_Store_evict_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, long long _swig_go_1, blend_shim::Outcome *_swig_go_2) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  uint64_t arg2 ;
+  blend_shim::Outcome *arg3 = 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
+  
+  result = (uint64_t)((blend_shim::Store const *)arg1)->evict(arg2,*arg3);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_Store_set_tenant_quota_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, long long _swig_go_2, blend_shim::Outcome *_swig_go_3) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  uint64_t arg3 ;
+  blend_shim::Outcome *arg4 = 0 ;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = (uint64_t)_swig_go_2; 
+  arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
+  
+  ((blend_shim::Store const *)arg1)->set_tenant_quota((std::string const &)*arg2,arg3,*arg4);
+  
+}
+
+
+blend_shim::TenantUse *_wrap_Store_tenant_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, blend_shim::Outcome *_swig_go_2) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  blend_shim::Outcome *arg3 = 0 ;
+  blend_shim::TenantUse result;
+  blend_shim::TenantUse *_swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
+  
+  result = ((blend_shim::Store const *)arg1)->tenant((std::string const &)*arg2,*arg3);
+  *(blend_shim::TenantUse **)&_swig_go_result = new blend_shim::TenantUse(result); 
+  return _swig_go_result;
+}
+
+
+blend_shim::Chunks *_wrap_Store_repair_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, blend_shim::Outcome *_swig_go_1) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  blend_shim::Outcome *arg2 = 0 ;
+  blend_shim::Chunks result;
+  blend_shim::Chunks *_swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  arg2 = *(blend_shim::Outcome **)&_swig_go_1; 
+  
+  result = ((blend_shim::Store const *)arg1)->repair(*arg2);
+  *(blend_shim::Chunks **)&_swig_go_result = new blend_shim::Chunks(result); 
+  return _swig_go_result;
+}
+
+
+void _wrap_Store_copy_to_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, blend_shim::Outcome *_swig_go_2) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  blend_shim::Outcome *arg3 = 0 ;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
+  
+  ((blend_shim::Store const *)arg1)->copy_to((std::string const &)*arg2,*arg3);
+  
+}
+
+
+long long _wrap_Store_export_to_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, blend_shim::TransferOptions *_swig_go_2, blend_shim::Outcome *_swig_go_3) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  blend_shim::TransferOptions *arg3 = 0 ;
+  blend_shim::Outcome *arg4 = 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = *(blend_shim::TransferOptions **)&_swig_go_2; 
+  arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
+  
+  result = (uint64_t)((blend_shim::Store const *)arg1)->export_to((std::string const &)*arg2,(blend_shim::TransferOptions const &)*arg3,*arg4);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+long long _wrap_Store_import_from_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, blend_shim::TransferOptions *_swig_go_2, blend_shim::Outcome *_swig_go_3) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  blend_shim::TransferOptions *arg3 = 0 ;
+  blend_shim::Outcome *arg4 = 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = *(blend_shim::TransferOptions **)&_swig_go_2; 
+  arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
+  
+  result = (uint64_t)((blend_shim::Store const *)arg1)->import_from((std::string const &)*arg2,(blend_shim::TransferOptions const &)*arg3,*arg4);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::Compacted *_wrap_Store_compact_raw_b03e864faf141cbc(_gostring_ _swig_go_0, blend_shim::Outcome *_swig_go_1) {
+  std::string *arg1 = 0 ;
+  blend_shim::Outcome *arg2 = 0 ;
+  blend_shim::Compacted result;
+  blend_shim::Compacted *_swig_go_result;
+  
+  
+  std::string arg1_str(_swig_go_0.p, _swig_go_0.n);
+  arg1 = &arg1_str;
+  
+  arg2 = *(blend_shim::Outcome **)&_swig_go_1; 
+  
+  result = blend_shim::Store::compact((std::string const &)*arg1,*arg2);
+  *(blend_shim::Compacted **)&_swig_go_result = new blend_shim::Compacted(result); 
+  return _swig_go_result;
+}
+
+
+blend_shim::Metrics *_wrap_Store_visit_metrics_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, blend_shim::Outcome *_swig_go_1) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  blend_shim::Outcome *arg2 = 0 ;
+  blend_shim::Metrics result;
+  blend_shim::Metrics *_swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  arg2 = *(blend_shim::Outcome **)&_swig_go_1; 
+  
+  result = ((blend_shim::Store const *)arg1)->visit_metrics(*arg2);
+  *(blend_shim::Metrics **)&_swig_go_result = new blend_shim::Metrics(result); 
+  return _swig_go_result;
+}
+
+
+_gostring_ _wrap_Store_metrics_raw_b03e864faf141cbc(blend_shim::Store *_swig_go_0, _gostring_ _swig_go_1, blend_shim::Outcome *_swig_go_2) {
+  blend_shim::Store *arg1 = (blend_shim::Store *) 0 ;
+  std::string *arg2 = 0 ;
+  blend_shim::Outcome *arg3 = 0 ;
+  std::string result;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(blend_shim::Store **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
+  
+  result = ((blend_shim::Store const *)arg1)->metrics((std::string const &)*arg2,*arg3);
+  _swig_go_result = Swig_AllocateString((&result)->data(), (&result)->length()); 
   return _swig_go_result;
 }
 
