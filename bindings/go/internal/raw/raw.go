@@ -139,67 +139,67 @@ typedef _gostring_ swig_type_105;
 typedef long long swig_type_106;
 typedef long long swig_type_107;
 typedef _gostring_ swig_type_108;
-typedef _gostring_ swig_type_109;
+typedef long long swig_type_109;
 typedef long long swig_type_110;
 typedef long long swig_type_111;
 typedef long long swig_type_112;
 typedef long long swig_type_113;
 typedef long long swig_type_114;
 typedef long long swig_type_115;
-typedef _gostring_ swig_type_116;
-typedef _gostring_ swig_type_117;
-typedef _gostring_ swig_type_118;
-typedef _gostring_ swig_type_119;
+typedef long long swig_type_116;
+typedef long long swig_type_117;
+typedef long long swig_type_118;
+typedef long long swig_type_119;
 typedef _gostring_ swig_type_120;
 typedef _gostring_ swig_type_121;
 typedef _gostring_ swig_type_122;
 typedef _gostring_ swig_type_123;
 typedef _gostring_ swig_type_124;
 typedef _gostring_ swig_type_125;
-typedef _gostring_ swig_type_126;
-typedef _gostring_ swig_type_127;
+typedef long long swig_type_126;
+typedef long long swig_type_127;
 typedef _gostring_ swig_type_128;
 typedef _gostring_ swig_type_129;
 typedef _gostring_ swig_type_130;
-typedef _gostring_ swig_type_131;
-typedef _goslice_ swig_type_132;
+typedef long long swig_type_131;
+typedef _gostring_ swig_type_132;
 typedef long long swig_type_133;
 typedef long long swig_type_134;
-typedef long long swig_type_135;
+typedef _gostring_ swig_type_135;
 typedef long long swig_type_136;
-typedef long long swig_type_137;
-typedef long long swig_type_138;
+typedef _gostring_ swig_type_137;
+typedef _gostring_ swig_type_138;
 typedef long long swig_type_139;
-typedef long long swig_type_140;
+typedef _gostring_ swig_type_140;
 typedef long long swig_type_141;
-typedef long long swig_type_142;
+typedef _gostring_ swig_type_142;
 typedef _gostring_ swig_type_143;
 typedef _gostring_ swig_type_144;
 typedef _gostring_ swig_type_145;
-typedef _goslice_ swig_type_146;
-typedef _goslice_ swig_type_147;
-typedef _goslice_ swig_type_148;
-typedef _gostring_ swig_type_149;
-typedef _goslice_ swig_type_150;
+typedef long long swig_type_146;
+typedef long long swig_type_147;
+typedef long long swig_type_148;
+typedef long long swig_type_149;
+typedef long long swig_type_150;
 typedef long long swig_type_151;
-typedef _goslice_ swig_type_152;
+typedef _gostring_ swig_type_152;
 typedef _gostring_ swig_type_153;
-typedef long long swig_type_154;
-typedef long long swig_type_155;
-typedef long long swig_type_156;
-typedef long long swig_type_157;
-typedef long long swig_type_158;
-typedef long long swig_type_159;
-typedef long long swig_type_160;
-typedef long long swig_type_161;
-typedef long long swig_type_162;
-typedef long long swig_type_163;
-typedef long long swig_type_164;
+typedef _gostring_ swig_type_154;
+typedef _gostring_ swig_type_155;
+typedef _gostring_ swig_type_156;
+typedef _gostring_ swig_type_157;
+typedef _gostring_ swig_type_158;
+typedef _gostring_ swig_type_159;
+typedef _gostring_ swig_type_160;
+typedef _gostring_ swig_type_161;
+typedef _gostring_ swig_type_162;
+typedef _gostring_ swig_type_163;
+typedef _gostring_ swig_type_164;
 typedef _gostring_ swig_type_165;
 typedef _gostring_ swig_type_166;
-typedef _goslice_ swig_type_167;
-typedef _gostring_ swig_type_168;
-typedef _gostring_ swig_type_169;
+typedef _gostring_ swig_type_167;
+typedef _goslice_ swig_type_168;
+typedef long long swig_type_169;
 typedef long long swig_type_170;
 typedef long long swig_type_171;
 typedef long long swig_type_172;
@@ -207,35 +207,35 @@ typedef long long swig_type_173;
 typedef long long swig_type_174;
 typedef long long swig_type_175;
 typedef long long swig_type_176;
-typedef _gostring_ swig_type_177;
-typedef _gostring_ swig_type_178;
-typedef long long swig_type_179;
-typedef long long swig_type_180;
-typedef long long swig_type_181;
-typedef long long swig_type_182;
-typedef long long swig_type_183;
-typedef long long swig_type_184;
-typedef long long swig_type_185;
-typedef long long swig_type_186;
+typedef long long swig_type_177;
+typedef long long swig_type_178;
+typedef _gostring_ swig_type_179;
+typedef _gostring_ swig_type_180;
+typedef _gostring_ swig_type_181;
+typedef _goslice_ swig_type_182;
+typedef _goslice_ swig_type_183;
+typedef _goslice_ swig_type_184;
+typedef _gostring_ swig_type_185;
+typedef _goslice_ swig_type_186;
 typedef long long swig_type_187;
-typedef long long swig_type_188;
-typedef long long swig_type_189;
+typedef _goslice_ swig_type_188;
+typedef _gostring_ swig_type_189;
 typedef long long swig_type_190;
 typedef long long swig_type_191;
-typedef _gostring_ swig_type_192;
+typedef long long swig_type_192;
 typedef long long swig_type_193;
 typedef long long swig_type_194;
 typedef long long swig_type_195;
 typedef long long swig_type_196;
 typedef long long swig_type_197;
-typedef _gostring_ swig_type_198;
-typedef _gostring_ swig_type_199;
-typedef _goslice_ swig_type_200;
-typedef long long swig_type_201;
-typedef long long swig_type_202;
-typedef long long swig_type_203;
-typedef long long swig_type_204;
-typedef long long swig_type_205;
+typedef long long swig_type_198;
+typedef long long swig_type_199;
+typedef long long swig_type_200;
+typedef _gostring_ swig_type_201;
+typedef _gostring_ swig_type_202;
+typedef _goslice_ swig_type_203;
+typedef _gostring_ swig_type_204;
+typedef _gostring_ swig_type_205;
 typedef long long swig_type_206;
 typedef long long swig_type_207;
 typedef long long swig_type_208;
@@ -243,8 +243,8 @@ typedef long long swig_type_209;
 typedef long long swig_type_210;
 typedef long long swig_type_211;
 typedef long long swig_type_212;
-typedef long long swig_type_213;
-typedef long long swig_type_214;
+typedef _gostring_ swig_type_213;
+typedef _gostring_ swig_type_214;
 typedef long long swig_type_215;
 typedef long long swig_type_216;
 typedef long long swig_type_217;
@@ -258,15 +258,15 @@ typedef long long swig_type_224;
 typedef long long swig_type_225;
 typedef long long swig_type_226;
 typedef long long swig_type_227;
-typedef long long swig_type_228;
+typedef _gostring_ swig_type_228;
 typedef long long swig_type_229;
 typedef long long swig_type_230;
 typedef long long swig_type_231;
 typedef long long swig_type_232;
 typedef long long swig_type_233;
-typedef long long swig_type_234;
-typedef long long swig_type_235;
-typedef long long swig_type_236;
+typedef _gostring_ swig_type_234;
+typedef _gostring_ swig_type_235;
+typedef _goslice_ swig_type_236;
 typedef long long swig_type_237;
 typedef long long swig_type_238;
 typedef long long swig_type_239;
@@ -321,26 +321,62 @@ typedef long long swig_type_287;
 typedef long long swig_type_288;
 typedef long long swig_type_289;
 typedef long long swig_type_290;
-typedef _gostring_ swig_type_291;
-typedef _gostring_ swig_type_292;
+typedef long long swig_type_291;
+typedef long long swig_type_292;
 typedef long long swig_type_293;
 typedef long long swig_type_294;
 typedef long long swig_type_295;
-typedef _gostring_ swig_type_296;
+typedef long long swig_type_296;
 typedef long long swig_type_297;
-typedef _gostring_ swig_type_298;
-typedef _gostring_ swig_type_299;
-typedef _gostring_ swig_type_300;
+typedef long long swig_type_298;
+typedef long long swig_type_299;
+typedef long long swig_type_300;
 typedef long long swig_type_301;
-typedef _goslice_ swig_type_302;
+typedef long long swig_type_302;
 typedef long long swig_type_303;
 typedef long long swig_type_304;
-typedef _goslice_ swig_type_305;
+typedef long long swig_type_305;
 typedef long long swig_type_306;
 typedef long long swig_type_307;
 typedef long long swig_type_308;
 typedef long long swig_type_309;
 typedef long long swig_type_310;
+typedef long long swig_type_311;
+typedef long long swig_type_312;
+typedef long long swig_type_313;
+typedef long long swig_type_314;
+typedef long long swig_type_315;
+typedef long long swig_type_316;
+typedef long long swig_type_317;
+typedef long long swig_type_318;
+typedef long long swig_type_319;
+typedef long long swig_type_320;
+typedef long long swig_type_321;
+typedef long long swig_type_322;
+typedef long long swig_type_323;
+typedef long long swig_type_324;
+typedef long long swig_type_325;
+typedef long long swig_type_326;
+typedef _gostring_ swig_type_327;
+typedef _gostring_ swig_type_328;
+typedef long long swig_type_329;
+typedef long long swig_type_330;
+typedef long long swig_type_331;
+typedef _gostring_ swig_type_332;
+typedef long long swig_type_333;
+typedef _gostring_ swig_type_334;
+typedef _gostring_ swig_type_335;
+typedef _gostring_ swig_type_336;
+typedef long long swig_type_337;
+typedef _goslice_ swig_type_338;
+typedef long long swig_type_339;
+typedef long long swig_type_340;
+typedef _goslice_ swig_type_341;
+typedef long long swig_type_342;
+typedef long long swig_type_343;
+typedef long long swig_type_344;
+typedef long long swig_type_345;
+typedef long long swig_type_346;
 extern void _wrap_Swig_free_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_raw_b03e864faf141cbc(swig_intgo arg1);
 extern swig_intgo _wrap_BLEND_SHIM_E_CLOSED_raw_b03e864faf141cbc(void);
@@ -547,14 +583,68 @@ extern swig_type_106 _wrap_Chunks_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Chunks_at_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_107 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Chunks_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Chunks_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Store_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_108 arg2, uintptr_t arg3, uintptr_t arg4);
+extern void _wrap_ChunkIds_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_108 arg2);
+extern swig_type_109 _wrap_ChunkIds_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_new_ChunkIds_raw_b03e864faf141cbc(void);
+extern void _wrap_delete_ChunkIds_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_new_TransferOptions_raw_b03e864faf141cbc(void);
+extern void _wrap_TransferOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_TransferOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_TransferOptions_set_ids_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_delete_TransferOptions_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_TransferOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
+extern void _wrap_TransferOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
+extern void _wrap_TenantUse_n_chunks_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_110 arg2);
+extern swig_type_111 _wrap_TenantUse_n_chunks_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_TenantUse_stored_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_112 arg2);
+extern swig_type_113 _wrap_TenantUse_stored_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_TenantUse_quota_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_114 arg2);
+extern swig_type_115 _wrap_TenantUse_quota_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_new_TenantUse_raw_b03e864faf141cbc(void);
+extern void _wrap_delete_TenantUse_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Compacted_bytes_before_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_116 arg2);
+extern swig_type_117 _wrap_Compacted_bytes_before_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Compacted_bytes_after_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_118 arg2);
+extern swig_type_119 _wrap_Compacted_bytes_after_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_new_Compacted_raw_b03e864faf141cbc(void);
+extern void _wrap_delete_Compacted_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Metric_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_120 arg2);
+extern swig_type_121 _wrap_Metric_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Metric_labels_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_122 arg2);
+extern swig_type_123 _wrap_Metric_labels_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Metric_help_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_124 arg2);
+extern swig_type_125 _wrap_Metric_help_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Metric_counter_set_raw_b03e864faf141cbc(uintptr_t arg1, _Bool arg2);
+extern _Bool _wrap_Metric_counter_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Metric_value_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
+extern double _wrap_Metric_value_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_new_Metric_raw_b03e864faf141cbc(void);
+extern void _wrap_delete_Metric_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_126 _wrap_Metrics_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_Metrics_at_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_127 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_new_Metrics_raw_b03e864faf141cbc(void);
+extern void _wrap_delete_Metrics_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_Store_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_128 arg2, uintptr_t arg3, uintptr_t arg4);
 extern uintptr_t _wrap_Store_none_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Store_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Store_flush_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Store_list_raw_b03e864faf141cbc(uintptr_t arg1, _Bool arg2, uintptr_t arg3);
-extern void _wrap_Store_remove_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_109 arg2, uintptr_t arg3);
+extern void _wrap_Store_remove_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_129 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_Store_stat_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Store_codec_stat_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
+extern _Bool _wrap_Store_wait_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_130 arg2, swig_type_131 arg3, uintptr_t arg4);
+extern void _wrap_Store_hint_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
+extern void _wrap_Store_pin_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_132 arg2, _Bool arg3, uintptr_t arg4);
+extern swig_type_133 _wrap_Store_evict_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_134 arg2, uintptr_t arg3);
+extern void _wrap_Store_set_tenant_quota_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_135 arg2, swig_type_136 arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Store_tenant_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_137 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Store_repair_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
+extern void _wrap_Store_copy_to_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_138 arg2, uintptr_t arg3);
+extern swig_type_139 _wrap_Store_export_to_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_140 arg2, uintptr_t arg3, uintptr_t arg4);
+extern swig_type_141 _wrap_Store_import_from_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_142 arg2, uintptr_t arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Store_compact_raw_b03e864faf141cbc(swig_type_143 arg1, uintptr_t arg2);
+extern uintptr_t _wrap_Store_visit_metrics_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
+extern swig_type_144 _wrap_Store_metrics_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_145 arg2, uintptr_t arg3);
 extern void _wrap_Store_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ModelOptions_raw_b03e864faf141cbc(void);
 extern void _wrap_ModelOptions_max_context_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -586,20 +676,20 @@ extern void _wrap_ModelInfo_add_bos_set_raw_b03e864faf141cbc(uintptr_t arg1, swi
 extern swig_intgo _wrap_ModelInfo_add_bos_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelInfo_rope_theta_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_ModelInfo_rope_theta_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_n_parameters_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_110 arg2);
-extern swig_type_111 _wrap_ModelInfo_n_parameters_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_weight_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_112 arg2);
-extern swig_type_113 _wrap_ModelInfo_weight_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_kv_bytes_per_token_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_114 arg2);
-extern swig_type_115 _wrap_ModelInfo_kv_bytes_per_token_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_architecture_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_116 arg2);
-extern swig_type_117 _wrap_ModelInfo_architecture_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_118 arg2);
-extern swig_type_119 _wrap_ModelInfo_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_weight_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_120 arg2);
-extern swig_type_121 _wrap_ModelInfo_weight_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_122 arg2);
-extern swig_type_123 _wrap_ModelInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_n_parameters_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_146 arg2);
+extern swig_type_147 _wrap_ModelInfo_n_parameters_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_weight_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_148 arg2);
+extern swig_type_149 _wrap_ModelInfo_weight_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_kv_bytes_per_token_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_150 arg2);
+extern swig_type_151 _wrap_ModelInfo_kv_bytes_per_token_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_architecture_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_152 arg2);
+extern swig_type_153 _wrap_ModelInfo_architecture_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_154 arg2);
+extern swig_type_155 _wrap_ModelInfo_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_weight_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_156 arg2);
+extern swig_type_157 _wrap_ModelInfo_weight_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_158 arg2);
+extern swig_type_159 _wrap_ModelInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ModelInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_ModelInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ModelDescription_raw_b03e864faf141cbc(void);
@@ -625,14 +715,14 @@ extern void _wrap_ModelDescription_rope_theta_set_raw_b03e864faf141cbc(uintptr_t
 extern double _wrap_ModelDescription_rope_theta_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelDescription_rope_linear_scale_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_ModelDescription_rope_linear_scale_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelDescription_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_124 arg2);
-extern swig_type_125 _wrap_ModelDescription_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_126 arg2);
-extern swig_type_127 _wrap_ModelDescription_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelDescription_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_ModelDescription_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_ModelDescription_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelDescription_add_rope_freq_factor_raw_b03e864faf141cbc(uintptr_t arg1, float arg2);
 extern void _wrap_delete_ModelDescription_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_Stored_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_128 arg2);
-extern swig_type_129 _wrap_Stored_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Stored_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_164 arg2);
+extern swig_type_165 _wrap_Stored_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Stored_existed_set_raw_b03e864faf141cbc(uintptr_t arg1, _Bool arg2);
 extern _Bool _wrap_Stored_existed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Stored_raw_b03e864faf141cbc(void);
@@ -642,52 +732,52 @@ extern void _wrap_PrecomputeOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg
 extern swig_intgo _wrap_PrecomputeOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_codec_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_PrecomputeOptions_codec_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_130 arg2);
-extern swig_type_131 _wrap_PrecomputeOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_132 arg2);
+extern void _wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_166 arg2);
+extern swig_type_167 _wrap_PrecomputeOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_168 arg2);
 extern void _wrap_delete_PrecomputeOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern uintptr_t _wrap_new_KvView__SWIG_0_raw_b03e864faf141cbc(void);
-extern uintptr_t _wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(swig_voidp arg1, swig_type_133 arg2, swig_voidp arg3, swig_type_134 arg4);
+extern uintptr_t _wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(swig_voidp arg1, swig_type_169 arg2, swig_voidp arg3, swig_type_170 arg4);
 extern void _wrap_KvView_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_KvView_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_KvView_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_KvView_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_KvView_row_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_135 arg2);
-extern swig_type_136 _wrap_KvView_row_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_KvView_head_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_137 arg2);
-extern swig_type_138 _wrap_KvView_head_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_KvView_row_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_171 arg2);
+extern swig_type_172 _wrap_KvView_row_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_KvView_head_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_173 arg2);
+extern swig_type_174 _wrap_KvView_head_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_KvView_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_KvLayers_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_139 _wrap_KvLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_175 _wrap_KvLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_KvLayers_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_KvLayers_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CheckLayers_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, double arg3);
-extern swig_type_140 _wrap_CheckLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_intgo _wrap_CheckLayers_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_141 arg2);
-extern double _wrap_CheckLayers_ratio_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_142 arg2);
+extern swig_type_176 _wrap_CheckLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_intgo _wrap_CheckLayers_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_177 arg2);
+extern double _wrap_CheckLayers_ratio_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_178 arg2);
 extern uintptr_t _wrap_new_CheckLayers_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_CheckLayers_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Model_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_143 arg2, uintptr_t arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Model_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_179 arg2, uintptr_t arg3, uintptr_t arg4);
 extern uintptr_t _wrap_Model_describe_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern void _wrap_delete_Model_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Model_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_Model_tokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_144 arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_145 _wrap_Model_detokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_146 arg2, swig_intgo arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Model_precompute_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_147 arg3, uintptr_t arg4, uintptr_t arg5);
-extern uintptr_t _wrap_Model_find_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_148 arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_149 _wrap_Model_put_kv_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_150 arg3, uintptr_t arg4, swig_intgo arg5, uintptr_t arg6, uintptr_t arg7);
-extern uintptr_t _wrap_Model_falling_check_layers_raw_b03e864faf141cbc(uintptr_t arg1, double arg2, swig_intgo arg3, swig_type_151 arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Model_tokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_180 arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_181 _wrap_Model_detokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_182 arg2, swig_intgo arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Model_precompute_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_183 arg3, uintptr_t arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Model_find_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_184 arg3, uintptr_t arg4, uintptr_t arg5);
+extern swig_type_185 _wrap_Model_put_kv_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_186 arg3, uintptr_t arg4, swig_intgo arg5, uintptr_t arg6, uintptr_t arg7);
+extern uintptr_t _wrap_Model_falling_check_layers_raw_b03e864faf141cbc(uintptr_t arg1, double arg2, swig_intgo arg3, swig_type_187 arg4, uintptr_t arg5);
 extern void _wrap_Model_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Prompt_raw_b03e864faf141cbc(void);
-extern void _wrap_Prompt_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, swig_type_152 arg3);
-extern void _wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_153 arg2);
-extern swig_type_154 _wrap_Prompt_size_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_155 _wrap_Prompt_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Prompt_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, swig_type_188 arg3);
+extern void _wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_189 arg2);
+extern swig_type_190 _wrap_Prompt_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_191 _wrap_Prompt_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_Prompt_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Samples_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_156 _wrap_Samples_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_192 _wrap_Samples_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Samples_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Samples_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ProfileInfo_trusted_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -710,16 +800,16 @@ extern void _wrap_ProfileInfo_drift_rank_set_raw_b03e864faf141cbc(uintptr_t arg1
 extern swig_intgo _wrap_ProfileInfo_drift_rank_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ProfileInfo_kv_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ProfileInfo_kv_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_157 arg2);
-extern swig_type_158 _wrap_ProfileInfo_drift_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_159 arg2);
-extern swig_type_160 _wrap_ProfileInfo_n_fitted_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_161 arg2);
-extern swig_type_162 _wrap_ProfileInfo_n_measured_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_163 arg2);
-extern swig_type_164 _wrap_ProfileInfo_n_measurements_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_165 arg2);
-extern swig_type_166 _wrap_ProfileInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_193 arg2);
+extern swig_type_194 _wrap_ProfileInfo_drift_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_195 arg2);
+extern swig_type_196 _wrap_ProfileInfo_n_fitted_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_197 arg2);
+extern swig_type_198 _wrap_ProfileInfo_n_measured_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_199 arg2);
+extern swig_type_200 _wrap_ProfileInfo_n_measurements_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_201 arg2);
+extern swig_type_202 _wrap_ProfileInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ProfileInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_ProfileInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_CalibrateOptions_raw_b03e864faf141cbc(void);
@@ -741,7 +831,7 @@ extern void _wrap_CalibrateOptions_max_kl_set_raw_b03e864faf141cbc(uintptr_t arg
 extern double _wrap_CalibrateOptions_max_kl_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CalibrateOptions_min_top1_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_CalibrateOptions_min_top1_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_167 arg2);
+extern void _wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_203 arg2);
 extern void _wrap_CalibrateOptions_add_metric_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_CalibrateOptions_add_ratio_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern void _wrap_delete_CalibrateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
@@ -770,47 +860,47 @@ extern void _wrap_Verdict_least_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, d
 extern double _wrap_Verdict_least_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Verdict_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Verdict_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Profile_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_168 arg2, uintptr_t arg3);
-extern _Bool _wrap_Profile_calibrate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_169 arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Profile_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_204 arg2, uintptr_t arg3);
+extern _Bool _wrap_Profile_calibrate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_205 arg4, uintptr_t arg5);
 extern void _wrap_delete_Profile_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Profile_verify_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Profile_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Profile_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_Profile_measurement_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_170 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Profile_measurement_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_206 arg2, uintptr_t arg3);
 extern double _wrap_Profile_drift_k_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
 extern double _wrap_Profile_drift_v_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
 extern void _wrap_Profile_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_MachineOptions_raw_b03e864faf141cbc(void);
 extern void _wrap_MachineOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_MachineOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_171 arg2);
-extern swig_type_172 _wrap_MachineOptions_max_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_207 arg2);
+extern swig_type_208 _wrap_MachineOptions_max_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_MachineOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_MachineOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_MachineOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_MachineInfo_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_MachineInfo_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_173 arg2);
-extern swig_type_174 _wrap_MachineInfo_n_points_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_175 arg2);
-extern swig_type_176 _wrap_MachineInfo_measured_unix_s_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_177 arg2);
-extern swig_type_178 _wrap_MachineInfo_cpu_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_MachineInfo_n_points_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_211 arg2);
+extern swig_type_212 _wrap_MachineInfo_measured_unix_s_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_213 arg2);
+extern swig_type_214 _wrap_MachineInfo_cpu_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_MachineInfo_kept_set_raw_b03e864faf141cbc(uintptr_t arg1, _Bool arg2);
 extern _Bool _wrap_MachineInfo_kept_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_MachineInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_MachineInfo_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_179 arg2);
-extern swig_type_180 _wrap_MachinePoint_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_181 arg2);
-extern swig_type_182 _wrap_MachinePoint_prefill_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_215 arg2);
+extern swig_type_216 _wrap_MachinePoint_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_MachinePoint_prefill_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_MachinePoint_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_MachinePoint_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_AdviseOptions_raw_b03e864faf141cbc(void);
 extern void _wrap_AdviseOptions_check_layer_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_AdviseOptions_check_layer_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_183 arg2);
-extern swig_type_184 _wrap_AdviseOptions_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_219 arg2);
+extern swig_type_220 _wrap_AdviseOptions_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_AdviseOptions_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_AdviseOptions_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_AdviseOptions_kv_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -818,10 +908,10 @@ extern swig_intgo _wrap_AdviseOptions_kv_dtype_get_raw_b03e864faf141cbc(uintptr_
 extern void _wrap_delete_AdviseOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Advice_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_Advice_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_Advice_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_185 arg2);
-extern swig_type_186 _wrap_Advice_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_187 arg2);
-extern swig_type_188 _wrap_Advice_recompute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Advice_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_Advice_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_223 arg2);
+extern swig_type_224 _wrap_Advice_recompute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Advice_hidden_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_Advice_hidden_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Advice_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
@@ -831,18 +921,18 @@ extern double _wrap_Advice_cost_per_hour_get_raw_b03e864faf141cbc(uintptr_t arg1
 extern uintptr_t _wrap_new_Advice_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Advice_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Devices_add_raw_b03e864faf141cbc(uintptr_t arg1, double arg2, double arg3);
-extern swig_type_189 _wrap_Devices_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_225 _wrap_Devices_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Devices_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Devices_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_190 _wrap_Advices_size_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Advices_at_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_191 arg2, uintptr_t arg3);
+extern swig_type_226 _wrap_Advices_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_Advices_at_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_227 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Advices_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Advices_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Machine_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_192 arg2, uintptr_t arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Machine_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_228 arg2, uintptr_t arg3, uintptr_t arg4);
 extern void _wrap_delete_Machine_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Machine_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_Machine_point_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_193 arg2, uintptr_t arg3);
-extern swig_type_194 _wrap_Machine_recompute_ns_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_195 arg2, double arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Machine_point_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_229 arg2, uintptr_t arg3);
+extern swig_type_230 _wrap_Machine_recompute_ns_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_231 arg2, double arg3, uintptr_t arg4);
 extern uintptr_t _wrap_Machine_advise_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
 extern void _wrap_Machine_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_FuseOptions_raw_b03e864faf141cbc(void);
@@ -862,17 +952,17 @@ extern void _wrap_FuseOptions_norm_set_raw_b03e864faf141cbc(uintptr_t arg1, swig
 extern swig_intgo _wrap_FuseOptions_norm_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_relative_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FuseOptions_relative_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_196 arg2);
-extern swig_type_197 _wrap_FuseOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_232 arg2);
+extern swig_type_233 _wrap_FuseOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_correction_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FuseOptions_correction_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_ape_temperature_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FuseOptions_ape_temperature_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_ape_scale_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FuseOptions_ape_scale_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_198 arg2);
-extern swig_type_199 _wrap_FuseOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_200 arg2);
+extern void _wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_234 arg2);
+extern swig_type_235 _wrap_FuseOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_236 arg2);
 extern void _wrap_FuseOptions_set_check_layers_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern void _wrap_FuseOptions_add_term_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, double arg3);
 extern void _wrap_FuseOptions_set_machine_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
@@ -893,102 +983,102 @@ extern void _wrap_FusionInfo_n_layers_set_raw_b03e864faf141cbc(uintptr_t arg1, s
 extern swig_intgo _wrap_FusionInfo_n_layers_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FusionInfo_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_201 arg2);
-extern swig_type_202 _wrap_FusionInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_203 arg2);
-extern swig_type_204 _wrap_FusionInfo_n_rows_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_205 arg2);
-extern swig_type_206 _wrap_FusionInfo_n_rows_reused_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_FusionInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_209 arg2);
-extern swig_type_210 _wrap_FusionInfo_n_rows_always_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_211 arg2);
-extern swig_type_212 _wrap_FusionInfo_n_segments_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_213 arg2);
-extern swig_type_214 _wrap_FusionInfo_n_hits_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_215 arg2);
-extern swig_type_216 _wrap_FusionInfo_n_misses_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_217 arg2);
-extern swig_type_218 _wrap_FusionInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_219 arg2);
-extern swig_type_220 _wrap_FusionInfo_ttft_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_FusionInfo_plan_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_223 arg2);
-extern swig_type_224 _wrap_FusionInfo_miss_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_225 arg2);
-extern swig_type_226 _wrap_FusionInfo_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_227 arg2);
-extern swig_type_228 _wrap_FusionInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_229 arg2);
-extern swig_type_230 _wrap_FusionInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_231 arg2);
-extern swig_type_232 _wrap_FusionInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_233 arg2);
-extern swig_type_234 _wrap_FusionInfo_compute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_237 arg2);
+extern swig_type_238 _wrap_FusionInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_239 arg2);
+extern swig_type_240 _wrap_FusionInfo_n_rows_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_FusionInfo_n_rows_reused_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_FusionInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_245 arg2);
+extern swig_type_246 _wrap_FusionInfo_n_rows_always_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_247 arg2);
+extern swig_type_248 _wrap_FusionInfo_n_segments_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_249 arg2);
+extern swig_type_250 _wrap_FusionInfo_n_hits_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_251 arg2);
+extern swig_type_252 _wrap_FusionInfo_n_misses_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_253 arg2);
+extern swig_type_254 _wrap_FusionInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_255 arg2);
+extern swig_type_256 _wrap_FusionInfo_ttft_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_257 arg2);
+extern swig_type_258 _wrap_FusionInfo_plan_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_259 arg2);
+extern swig_type_260 _wrap_FusionInfo_miss_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_261 arg2);
+extern swig_type_262 _wrap_FusionInfo_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_263 arg2);
+extern swig_type_264 _wrap_FusionInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_265 arg2);
+extern swig_type_266 _wrap_FusionInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_267 arg2);
+extern swig_type_268 _wrap_FusionInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_269 arg2);
+extern swig_type_270 _wrap_FusionInfo_compute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_norm_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_norm_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_relative_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_relative_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_n_check_layers_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_n_check_layers_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_235 arg2);
-extern swig_type_236 _wrap_FusionInfo_n_rows_resident_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_237 arg2);
-extern swig_type_238 _wrap_FusionInfo_n_rows_corrected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_239 arg2);
-extern swig_type_240 _wrap_FusionInfo_correct_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_241 arg2);
-extern swig_type_242 _wrap_FusionInfo_prepare_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_243 arg2);
-extern swig_type_244 _wrap_FusionInfo_other_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_245 arg2);
-extern swig_type_246 _wrap_FusionInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_247 arg2);
-extern swig_type_248 _wrap_FusionInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_271 arg2);
+extern swig_type_272 _wrap_FusionInfo_n_rows_resident_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_273 arg2);
+extern swig_type_274 _wrap_FusionInfo_n_rows_corrected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_275 arg2);
+extern swig_type_276 _wrap_FusionInfo_correct_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_277 arg2);
+extern swig_type_278 _wrap_FusionInfo_prepare_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_FusionInfo_other_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_281 arg2);
+extern swig_type_282 _wrap_FusionInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_283 arg2);
+extern swig_type_284 _wrap_FusionInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_ring_depth_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_ring_depth_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_249 arg2);
-extern swig_type_250 _wrap_FusionInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_251 arg2);
-extern swig_type_252 _wrap_FusionInfo_n_rows_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_253 arg2);
-extern swig_type_254 _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_255 arg2);
-extern swig_type_256 _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_285 arg2);
+extern swig_type_286 _wrap_FusionInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_287 arg2);
+extern swig_type_288 _wrap_FusionInfo_n_rows_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_289 arg2);
+extern swig_type_290 _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_FusionInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_FusionInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_LayerInfo_layer_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_LayerInfo_layer_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_257 arg2);
-extern swig_type_258 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_259 arg2);
-extern swig_type_260 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_261 arg2);
-extern swig_type_262 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_263 arg2);
-extern swig_type_264 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_265 arg2);
-extern swig_type_266 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_267 arg2);
-extern swig_type_268 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_269 arg2);
-extern swig_type_270 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_271 arg2);
-extern swig_type_272 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_273 arg2);
-extern swig_type_274 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_275 arg2);
-extern swig_type_276 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_277 arg2);
-extern swig_type_278 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_279 arg2);
-extern swig_type_280 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_281 arg2);
-extern swig_type_282 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_283 arg2);
-extern swig_type_284 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_297 arg2);
+extern swig_type_298 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_299 arg2);
+extern swig_type_300 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2);
+extern swig_type_302 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_311 arg2);
+extern swig_type_312 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_315 arg2);
+extern swig_type_316 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_317 arg2);
+extern swig_type_318 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_319 arg2);
+extern swig_type_320 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_LayerInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_LayerInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_kind_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -997,14 +1087,14 @@ extern void _wrap_SegmentInfo_source_set_raw_b03e864faf141cbc(uintptr_t arg1, sw
 extern swig_intgo _wrap_SegmentInfo_source_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_SegmentInfo_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_285 arg2);
-extern swig_type_286 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_287 arg2);
-extern swig_type_288 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_289 arg2);
-extern swig_type_290 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_291 arg2);
-extern swig_type_292 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_323 arg2);
+extern swig_type_324 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_325 arg2);
+extern swig_type_326 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_327 arg2);
+extern swig_type_328 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_SegmentInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_SegmentInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_GenerateOptions_raw_b03e864faf141cbc(void);
@@ -1018,40 +1108,40 @@ extern void _wrap_GenerateOptions_top_k_set_raw_b03e864faf141cbc(uintptr_t arg1,
 extern swig_intgo _wrap_GenerateOptions_top_k_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_ignore_eos_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_GenerateOptions_ignore_eos_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_293 arg2);
-extern swig_type_294 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_329 arg2);
+extern swig_type_330 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_add_stop_token_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_delete_GenerateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_delete_TokenStream_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2, uintptr_t arg3);
+extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_331 arg2, uintptr_t arg3);
 extern swig_intgo _wrap_TokenStream_token_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_296 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_297 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_332 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_333 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
 extern _Bool _wrap_TokenStream_by_stop_token_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_TokenStream_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Fusion_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_298 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
+extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_334 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
 extern void _wrap_delete_Fusion_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Fusion_extend_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_299 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_300 arg3, uintptr_t arg4, uintptr_t arg5);
+extern swig_type_335 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_336 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_337 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_Fusion_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_tokens_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_logits_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_302 arg2, uintptr_t arg3, uintptr_t arg4);
-extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2, swig_type_304 arg3, swig_type_305 arg4, uintptr_t arg5, uintptr_t arg6);
-extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_306 arg2, swig_type_307 arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_338 arg2, uintptr_t arg3, uintptr_t arg4);
+extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_339 arg2, swig_type_340 arg3, swig_type_341 arg4, uintptr_t arg5, uintptr_t arg6);
+extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_342 arg2, swig_type_343 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_generate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern void _wrap_Fusion_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_308 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_344 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_345 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Batch_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Batch_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Plan_create_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
@@ -1068,7 +1158,7 @@ extern uintptr_t _wrap_Plan_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintpt
 extern uintptr_t _wrap_Plan_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_310 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_346 arg2, uintptr_t arg3);
 extern void _wrap_Plan_close_raw_b03e864faf141cbc(uintptr_t arg1);
 #undef intgo
 */
@@ -3076,6 +3166,421 @@ type Chunks interface {
 	At(arg2 int64, arg3 Outcome) (_swig_ret ChunkInfo)
 }
 
+type SwigcptrChunkIds uintptr
+
+func (p SwigcptrChunkIds) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrChunkIds) SwigIsChunkIds() {
+}
+
+func (arg1 SwigcptrChunkIds) Add(arg2 string) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ChunkIds_add_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrChunkIds) Size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_ChunkIds_size_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewChunkIds() (_swig_ret ChunkIds) {
+	var swig_r ChunkIds
+	swig_r = (ChunkIds)(SwigcptrChunkIds(C._wrap_new_ChunkIds_raw_b03e864faf141cbc()))
+	return swig_r
+}
+
+func DeleteChunkIds(arg1 ChunkIds) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_ChunkIds_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+}
+
+func (p SwigcptrChunkIds) SwigIsBuilder() {
+}
+
+func (p SwigcptrChunkIds) SwigGetBuilder() Builder {
+	return SwigcptrBuilder(getSwigcptr(p))
+}
+
+type ChunkIds interface {
+	Swigcptr() uintptr
+	SwigIsChunkIds()
+	Add(arg2 string)
+	Size() (_swig_ret int64)
+	SwigIsBuilder()
+	SwigGetBuilder() Builder
+}
+
+type SwigcptrTransferOptions uintptr
+
+func (p SwigcptrTransferOptions) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrTransferOptions) SwigIsTransferOptions() {
+}
+
+func NewTransferOptions() (_swig_ret TransferOptions) {
+	var swig_r TransferOptions
+	swig_r = (TransferOptions)(SwigcptrTransferOptions(C._wrap_new_TransferOptions_raw_b03e864faf141cbc()))
+	return swig_r
+}
+
+func (arg1 SwigcptrTransferOptions) SetFlags(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_TransferOptions_flags_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrTransferOptions) GetFlags() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_TransferOptions_flags_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrTransferOptions) Set_ids(arg2 ChunkIds) {
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	C._wrap_TransferOptions_set_ids_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))
+}
+
+func DeleteTransferOptions(arg1 TransferOptions) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_TransferOptions_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+}
+
+func (_swig_base SwigcptrTransferOptions) Set_listener(arg1 Listener) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_TransferOptions_set_listener_raw_b03e864faf141cbc(C.uintptr_t(_swig_base), C.uintptr_t(_swig_i_0))
+}
+
+func (_swig_base SwigcptrTransferOptions) Set_cancel(arg1 Cancel) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_TransferOptions_set_cancel_raw_b03e864faf141cbc(C.uintptr_t(_swig_base), C.uintptr_t(_swig_i_0))
+}
+
+func (p SwigcptrTransferOptions) SwigIsCall() {
+}
+
+func (p SwigcptrTransferOptions) SwigGetCall() Call {
+	return SwigcptrCall(getSwigcptr(p))
+}
+
+func (p SwigcptrTransferOptions) SwigIsBuilder() {
+}
+
+func (p SwigcptrTransferOptions) SwigGetBuilder() Builder {
+	return SwigcptrBuilder(getSwigcptr(p))
+}
+
+type TransferOptions interface {
+	Swigcptr() uintptr
+	SwigIsTransferOptions()
+	SetFlags(arg2 uint)
+	GetFlags() (_swig_ret uint)
+	Set_ids(arg2 ChunkIds)
+	Set_listener(arg1 Listener)
+	Set_cancel(arg1 Cancel)
+	SwigIsCall()
+	SwigGetCall() Call
+	SwigIsBuilder()
+	SwigGetBuilder() Builder
+}
+
+type SwigcptrTenantUse uintptr
+
+func (p SwigcptrTenantUse) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrTenantUse) SwigIsTenantUse() {
+}
+
+func (arg1 SwigcptrTenantUse) SetN_chunks(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_TenantUse_n_chunks_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1))
+}
+
+func (arg1 SwigcptrTenantUse) GetN_chunks() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_TenantUse_n_chunks_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrTenantUse) SetStored_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_TenantUse_stored_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+}
+
+func (arg1 SwigcptrTenantUse) GetStored_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_TenantUse_stored_bytes_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrTenantUse) SetQuota_bytes(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_TenantUse_quota_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+}
+
+func (arg1 SwigcptrTenantUse) GetQuota_bytes() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_TenantUse_quota_bytes_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewTenantUse() (_swig_ret TenantUse) {
+	var swig_r TenantUse
+	swig_r = (TenantUse)(SwigcptrTenantUse(C._wrap_new_TenantUse_raw_b03e864faf141cbc()))
+	return swig_r
+}
+
+func DeleteTenantUse(arg1 TenantUse) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_TenantUse_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+}
+
+type TenantUse interface {
+	Swigcptr() uintptr
+	SwigIsTenantUse()
+	SetN_chunks(arg2 uint64)
+	GetN_chunks() (_swig_ret uint64)
+	SetStored_bytes(arg2 uint64)
+	GetStored_bytes() (_swig_ret uint64)
+	SetQuota_bytes(arg2 uint64)
+	GetQuota_bytes() (_swig_ret uint64)
+}
+
+type SwigcptrCompacted uintptr
+
+func (p SwigcptrCompacted) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrCompacted) SwigIsCompacted() {
+}
+
+func (arg1 SwigcptrCompacted) SetBytes_before(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Compacted_bytes_before_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_116(_swig_i_1))
+}
+
+func (arg1 SwigcptrCompacted) GetBytes_before() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_Compacted_bytes_before_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrCompacted) SetBytes_after(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Compacted_bytes_after_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_118(_swig_i_1))
+}
+
+func (arg1 SwigcptrCompacted) GetBytes_after() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_Compacted_bytes_after_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewCompacted() (_swig_ret Compacted) {
+	var swig_r Compacted
+	swig_r = (Compacted)(SwigcptrCompacted(C._wrap_new_Compacted_raw_b03e864faf141cbc()))
+	return swig_r
+}
+
+func DeleteCompacted(arg1 Compacted) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_Compacted_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+}
+
+type Compacted interface {
+	Swigcptr() uintptr
+	SwigIsCompacted()
+	SetBytes_before(arg2 uint64)
+	GetBytes_before() (_swig_ret uint64)
+	SetBytes_after(arg2 uint64)
+	GetBytes_after() (_swig_ret uint64)
+}
+
+type SwigcptrMetric uintptr
+
+func (p SwigcptrMetric) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrMetric) SwigIsMetric() {
+}
+
+func (arg1 SwigcptrMetric) SetName(arg2 string) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Metric_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrMetric) GetName() (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_Metric_name_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+	swig_r_1 = swigCopyString(swig_r)
+	return swig_r_1
+}
+
+func (arg1 SwigcptrMetric) SetLabels(arg2 string) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Metric_labels_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrMetric) GetLabels() (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_Metric_labels_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+	swig_r_1 = swigCopyString(swig_r)
+	return swig_r_1
+}
+
+func (arg1 SwigcptrMetric) SetHelp(arg2 string) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Metric_help_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_1)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrMetric) GetHelp() (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_Metric_help_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+	swig_r_1 = swigCopyString(swig_r)
+	return swig_r_1
+}
+
+func (arg1 SwigcptrMetric) SetCounter(arg2 bool) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Metric_counter_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C._Bool(_swig_i_1))
+}
+
+func (arg1 SwigcptrMetric) GetCounter() (_swig_ret bool) {
+	var swig_r bool
+	_swig_i_0 := arg1
+	swig_r = (bool)(C._wrap_Metric_counter_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrMetric) SetValue(arg2 float64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_Metric_value_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1))
+}
+
+func (arg1 SwigcptrMetric) GetValue() (_swig_ret float64) {
+	var swig_r float64
+	_swig_i_0 := arg1
+	swig_r = (float64)(C._wrap_Metric_value_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func NewMetric() (_swig_ret Metric) {
+	var swig_r Metric
+	swig_r = (Metric)(SwigcptrMetric(C._wrap_new_Metric_raw_b03e864faf141cbc()))
+	return swig_r
+}
+
+func DeleteMetric(arg1 Metric) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_Metric_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+}
+
+type Metric interface {
+	Swigcptr() uintptr
+	SwigIsMetric()
+	SetName(arg2 string)
+	GetName() (_swig_ret string)
+	SetLabels(arg2 string)
+	GetLabels() (_swig_ret string)
+	SetHelp(arg2 string)
+	GetHelp() (_swig_ret string)
+	SetCounter(arg2 bool)
+	GetCounter() (_swig_ret bool)
+	SetValue(arg2 float64)
+	GetValue() (_swig_ret float64)
+}
+
+type SwigcptrMetrics uintptr
+
+func (p SwigcptrMetrics) Swigcptr() uintptr {
+	return (uintptr)(p)
+}
+
+func (p SwigcptrMetrics) SwigIsMetrics() {
+}
+
+func (arg1 SwigcptrMetrics) Size() (_swig_ret int64) {
+	var swig_r int64
+	_swig_i_0 := arg1
+	swig_r = (int64)(C._wrap_Metrics_size_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrMetrics) At(arg2 int64, arg3 Outcome) (_swig_ret Metric) {
+	var swig_r Metric
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r = (Metric)(SwigcptrMetric(C._wrap_Metrics_at_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_127(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	return swig_r
+}
+
+func NewMetrics() (_swig_ret Metrics) {
+	var swig_r Metrics
+	swig_r = (Metrics)(SwigcptrMetrics(C._wrap_new_Metrics_raw_b03e864faf141cbc()))
+	return swig_r
+}
+
+func DeleteMetrics(arg1 Metrics) {
+	_swig_i_0 := getSwigcptr(arg1)
+	C._wrap_delete_Metrics_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+}
+
+type Metrics interface {
+	Swigcptr() uintptr
+	SwigIsMetrics()
+	Size() (_swig_ret int64)
+	At(arg2 int64, arg3 Outcome) (_swig_ret Metric)
+}
+
 type SwigcptrStore uintptr
 
 func (p SwigcptrStore) Swigcptr() uintptr {
@@ -3091,7 +3596,7 @@ func StoreOpen(arg1 Context, arg2 string, arg3 StoreOptions, arg4 Outcome) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Store)(SwigcptrStore(C._wrap_Store_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_108)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (Store)(SwigcptrStore(C._wrap_Store_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3128,7 +3633,7 @@ func (arg1 SwigcptrStore) Remove(arg2 string, arg3 Outcome) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	C._wrap_Store_remove_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_109)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	C._wrap_Store_remove_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_129)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3151,6 +3656,147 @@ func (arg1 SwigcptrStore) Codec_stat(arg2 uint, arg3 Outcome) (_swig_ret CodecSt
 	return swig_r
 }
 
+func (arg1 SwigcptrStore) Wait(arg2 string, arg3 int64, arg4 Outcome) (_swig_ret bool) {
+	var swig_r bool
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r = (bool)(C._wrap_Store_wait_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_130)(unsafe.Pointer(&_swig_i_1)), C.swig_type_131(_swig_i_2), C.uintptr_t(_swig_i_3)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Hint(arg2 ChunkIds, arg3 Outcome) {
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	_swig_i_2 := getSwigcptr(arg3)
+	C._wrap_Store_hint_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2))
+}
+
+func (arg1 SwigcptrStore) Pin(arg2 string, arg3 bool, arg4 Outcome) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	C._wrap_Store_pin_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_132)(unsafe.Pointer(&_swig_i_1)), C._Bool(_swig_i_2), C.uintptr_t(_swig_i_3))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrStore) Evict(arg2 uint64, arg3 Outcome) (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r = (uint64)(C._wrap_Store_evict_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_134(_swig_i_1), C.uintptr_t(_swig_i_2)))
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Set_tenant_quota(arg2 string, arg3 uint64, arg4 Outcome) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	C._wrap_Store_set_tenant_quota_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_135)(unsafe.Pointer(&_swig_i_1)), C.swig_type_136(_swig_i_2), C.uintptr_t(_swig_i_3))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrStore) Tenant(arg2 string, arg3 Outcome) (_swig_ret TenantUse) {
+	var swig_r TenantUse
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r = (TenantUse)(SwigcptrTenantUse(C._wrap_Store_tenant_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_137)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Repair(arg2 Outcome) (_swig_ret Chunks) {
+	var swig_r Chunks
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (Chunks)(SwigcptrChunks(C._wrap_Store_repair_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))))
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Copy_to(arg2 string, arg3 Outcome) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	C._wrap_Store_copy_to_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_138)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrStore) Export_to(arg2 string, arg3 TransferOptions, arg4 Outcome) (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r = (uint64)(C._wrap_Store_export_to_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_140)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Import_from(arg2 string, arg3 TransferOptions, arg4 Outcome) (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r = (uint64)(C._wrap_Store_import_from_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_142)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	return swig_r
+}
+
+func StoreCompact(arg1 string, arg2 Outcome) (_swig_ret Compacted) {
+	var swig_r Compacted
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (Compacted)(SwigcptrCompacted(C._wrap_Store_compact_raw_b03e864faf141cbc(*(*C.swig_type_143)(unsafe.Pointer(&_swig_i_0)), C.uintptr_t(_swig_i_1))))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg1
+	}
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Visit_metrics(arg2 Outcome) (_swig_ret Metrics) {
+	var swig_r Metrics
+	_swig_i_0 := arg1
+	_swig_i_1 := getSwigcptr(arg2)
+	swig_r = (Metrics)(SwigcptrMetrics(C._wrap_Store_visit_metrics_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1))))
+	return swig_r
+}
+
+func (arg1 SwigcptrStore) Metrics(arg2 string, arg3 Outcome) (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	_swig_i_2 := getSwigcptr(arg3)
+	swig_r_p := C._wrap_Store_metrics_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_145)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+	var swig_r_1 string
+	swig_r_1 = swigCopyString(swig_r)
+	return swig_r_1
+}
+
 func (arg1 SwigcptrStore) Close() {
 	_swig_i_0 := arg1
 	C._wrap_Store_close_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
@@ -3164,6 +3810,18 @@ type Store interface {
 	Remove(arg2 string, arg3 Outcome)
 	Stat(arg2 Outcome) (_swig_ret StoreStat)
 	Codec_stat(arg2 uint, arg3 Outcome) (_swig_ret CodecStat)
+	Wait(arg2 string, arg3 int64, arg4 Outcome) (_swig_ret bool)
+	Hint(arg2 ChunkIds, arg3 Outcome)
+	Pin(arg2 string, arg3 bool, arg4 Outcome)
+	Evict(arg2 uint64, arg3 Outcome) (_swig_ret uint64)
+	Set_tenant_quota(arg2 string, arg3 uint64, arg4 Outcome)
+	Tenant(arg2 string, arg3 Outcome) (_swig_ret TenantUse)
+	Repair(arg2 Outcome) (_swig_ret Chunks)
+	Copy_to(arg2 string, arg3 Outcome)
+	Export_to(arg2 string, arg3 TransferOptions, arg4 Outcome) (_swig_ret uint64)
+	Import_from(arg2 string, arg3 TransferOptions, arg4 Outcome) (_swig_ret uint64)
+	Visit_metrics(arg2 Outcome) (_swig_ret Metrics)
+	Metrics(arg2 string, arg3 Outcome) (_swig_ret string)
 	Close()
 }
 
@@ -3405,7 +4063,7 @@ func (arg1 SwigcptrModelInfo) GetRope_theta() (_swig_ret float64) {
 func (arg1 SwigcptrModelInfo) SetN_parameters(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_n_parameters_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_110(_swig_i_1))
+	C._wrap_ModelInfo_n_parameters_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_146(_swig_i_1))
 }
 
 func (arg1 SwigcptrModelInfo) GetN_parameters() (_swig_ret uint64) {
@@ -3418,7 +4076,7 @@ func (arg1 SwigcptrModelInfo) GetN_parameters() (_swig_ret uint64) {
 func (arg1 SwigcptrModelInfo) SetWeight_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_weight_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_112(_swig_i_1))
+	C._wrap_ModelInfo_weight_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_148(_swig_i_1))
 }
 
 func (arg1 SwigcptrModelInfo) GetWeight_bytes() (_swig_ret uint64) {
@@ -3431,7 +4089,7 @@ func (arg1 SwigcptrModelInfo) GetWeight_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrModelInfo) SetKv_bytes_per_token(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_kv_bytes_per_token_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_114(_swig_i_1))
+	C._wrap_ModelInfo_kv_bytes_per_token_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_150(_swig_i_1))
 }
 
 func (arg1 SwigcptrModelInfo) GetKv_bytes_per_token() (_swig_ret uint64) {
@@ -3444,7 +4102,7 @@ func (arg1 SwigcptrModelInfo) GetKv_bytes_per_token() (_swig_ret uint64) {
 func (arg1 SwigcptrModelInfo) SetArchitecture(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_architecture_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_116)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelInfo_architecture_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_152)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3463,7 +4121,7 @@ func (arg1 SwigcptrModelInfo) GetArchitecture() (_swig_ret string) {
 func (arg1 SwigcptrModelInfo) SetName(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_118)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelInfo_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_154)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3482,7 +4140,7 @@ func (arg1 SwigcptrModelInfo) GetName() (_swig_ret string) {
 func (arg1 SwigcptrModelInfo) SetWeight_dtype(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_weight_dtype_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_120)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelInfo_weight_dtype_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_156)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3501,7 +4159,7 @@ func (arg1 SwigcptrModelInfo) GetWeight_dtype() (_swig_ret string) {
 func (arg1 SwigcptrModelInfo) SetFingerprint(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelInfo_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_122)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelInfo_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_158)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3732,7 +4390,7 @@ func (arg1 SwigcptrModelDescription) GetRope_linear_scale() (_swig_ret float64) 
 func (arg1 SwigcptrModelDescription) SetName(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelDescription_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_124)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelDescription_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_160)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3751,7 +4409,7 @@ func (arg1 SwigcptrModelDescription) GetName() (_swig_ret string) {
 func (arg1 SwigcptrModelDescription) SetFingerprint(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_126)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_162)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3831,7 +4489,7 @@ func (p SwigcptrStored) SwigIsStored() {
 func (arg1 SwigcptrStored) SetId(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Stored_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_128)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_Stored_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3924,7 +4582,7 @@ func (arg1 SwigcptrPrecomputeOptions) GetCodec() (_swig_ret uint) {
 func (arg1 SwigcptrPrecomputeOptions) SetTenant(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_130)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_166)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -3943,7 +4601,7 @@ func (arg1 SwigcptrPrecomputeOptions) GetTenant() (_swig_ret string) {
 func (arg1 SwigcptrPrecomputeOptions) Set_prefix(arg2 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_132)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_168)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4017,7 +4675,7 @@ func NewKvView__SWIG_1(arg1 unsafe.Pointer, arg2 int64, arg3 unsafe.Pointer, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (KvView)(SwigcptrKvView(C._wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(C.swig_voidp(_swig_i_0), C.swig_type_133(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_134(_swig_i_3))))
+	swig_r = (KvView)(SwigcptrKvView(C._wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(C.swig_voidp(_swig_i_0), C.swig_type_169(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_170(_swig_i_3))))
 	return swig_r
 }
 
@@ -4061,7 +4719,7 @@ func (arg1 SwigcptrKvView) GetDtype() (_swig_ret uint) {
 func (arg1 SwigcptrKvView) SetRow_stride(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_KvView_row_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_135(_swig_i_1))
+	C._wrap_KvView_row_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
 }
 
 func (arg1 SwigcptrKvView) GetRow_stride() (_swig_ret int64) {
@@ -4074,7 +4732,7 @@ func (arg1 SwigcptrKvView) GetRow_stride() (_swig_ret int64) {
 func (arg1 SwigcptrKvView) SetHead_stride(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_KvView_head_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_137(_swig_i_1))
+	C._wrap_KvView_head_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
 }
 
 func (arg1 SwigcptrKvView) GetHead_stride() (_swig_ret int64) {
@@ -4178,7 +4836,7 @@ func (arg1 SwigcptrCheckLayers) Layer(arg2 int64) (_swig_ret uint) {
 	var swig_r uint
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint)(C._wrap_CheckLayers_layer_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_141(_swig_i_1)))
+	swig_r = (uint)(C._wrap_CheckLayers_layer_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1)))
 	return swig_r
 }
 
@@ -4186,7 +4844,7 @@ func (arg1 SwigcptrCheckLayers) Ratio(arg2 int64) (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (float64)(C._wrap_CheckLayers_ratio_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_142(_swig_i_1)))
+	swig_r = (float64)(C._wrap_CheckLayers_ratio_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_178(_swig_i_1)))
 	return swig_r
 }
 
@@ -4234,7 +4892,7 @@ func ModelOpen(arg1 Context, arg2 string, arg3 ModelOptions, arg4 Outcome) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Model)(SwigcptrModel(C._wrap_Model_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_143)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (Model)(SwigcptrModel(C._wrap_Model_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4269,7 +4927,7 @@ func (arg1 SwigcptrModel) Tokenize(arg2 string, arg3 uint, arg4 Outcome) (_swig_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (View)(SwigcptrView(C._wrap_Model_tokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_144)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (View)(SwigcptrView(C._wrap_Model_tokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4282,7 +4940,7 @@ func (arg1 SwigcptrModel) Detokenize(arg2 []int32, arg3 uint, arg4 Outcome) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_Model_detokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_146)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_Model_detokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4299,7 +4957,7 @@ func (arg1 SwigcptrModel) Precompute(arg2 Store, arg3 []int32, arg4 PrecomputeOp
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_precompute_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_147)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_precompute_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -4313,7 +4971,7 @@ func (arg1 SwigcptrModel) Find(arg2 Store, arg3 []int32, arg4 PrecomputeOptions,
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_find_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_148)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_find_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -4329,7 +4987,7 @@ func (arg1 SwigcptrModel) Put_kv(arg2 Store, arg3 []int32, arg4 KvLayers, arg5 u
 	_swig_i_4 := arg5
 	_swig_i_5 := getSwigcptr(arg6)
 	_swig_i_6 := getSwigcptr(arg7)
-	swig_r_p := C._wrap_Model_put_kv_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_150)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6))
+	swig_r_p := C._wrap_Model_put_kv_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_186)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -4346,7 +5004,7 @@ func (arg1 SwigcptrModel) Falling_check_layers(arg2 float64, arg3 uint, arg4 int
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (CheckLayers)(SwigcptrCheckLayers(C._wrap_Model_falling_check_layers_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_151(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	swig_r = (CheckLayers)(SwigcptrCheckLayers(C._wrap_Model_falling_check_layers_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_187(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	return swig_r
 }
 
@@ -4387,7 +5045,7 @@ func (arg1 SwigcptrPrompt) Add(arg2 uint, arg3 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	C._wrap_Prompt_add_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_152)(unsafe.Pointer(&_swig_i_2)))
+	C._wrap_Prompt_add_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_188)(unsafe.Pointer(&_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -4396,7 +5054,7 @@ func (arg1 SwigcptrPrompt) Add(arg2 uint, arg3 []int32) {
 func (arg1 SwigcptrPrompt) Add_chunk_id(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_153)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_189)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4630,7 +5288,7 @@ func (arg1 SwigcptrProfileInfo) GetKv_dtype() (_swig_ret uint) {
 func (arg1 SwigcptrProfileInfo) SetDrift_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_157(_swig_i_1))
+	C._wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetDrift_bytes() (_swig_ret uint64) {
@@ -4643,7 +5301,7 @@ func (arg1 SwigcptrProfileInfo) GetDrift_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetN_fitted(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_159(_swig_i_1))
+	C._wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetN_fitted() (_swig_ret uint64) {
@@ -4656,7 +5314,7 @@ func (arg1 SwigcptrProfileInfo) GetN_fitted() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetN_measured(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_161(_swig_i_1))
+	C._wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetN_measured() (_swig_ret uint64) {
@@ -4669,7 +5327,7 @@ func (arg1 SwigcptrProfileInfo) GetN_measured() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetN_measurements(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_163(_swig_i_1))
+	C._wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_199(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetN_measurements() (_swig_ret uint64) {
@@ -4682,7 +5340,7 @@ func (arg1 SwigcptrProfileInfo) GetN_measurements() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetFingerprint(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_165)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_201)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4879,7 +5537,7 @@ func (arg1 SwigcptrCalibrateOptions) GetMin_top1() (_swig_ret float64) {
 func (arg1 SwigcptrCalibrateOptions) Add_chunk_prefix(arg2 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_167)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_203)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5179,7 +5837,7 @@ func ProfileOpen(arg1 Model, arg2 string, arg3 Outcome) (_swig_ret Profile) {
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Profile)(SwigcptrProfile(C._wrap_Profile_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_168)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))))
+	swig_r = (Profile)(SwigcptrProfile(C._wrap_Profile_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_204)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5193,7 +5851,7 @@ func ProfileCalibrate(arg1 Model, arg2 Samples, arg3 CalibrateOptions, arg4 stri
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (bool)(C._wrap_Profile_calibrate_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_169)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4)))
+	swig_r = (bool)(C._wrap_Profile_calibrate_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_205)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
 	}
@@ -5237,7 +5895,7 @@ func (arg1 SwigcptrProfile) Measurement(arg2 int64, arg3 Outcome) (_swig_ret Mea
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Measurement)(SwigcptrMeasurement(C._wrap_Profile_measurement_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_170(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Measurement)(SwigcptrMeasurement(C._wrap_Profile_measurement_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -5307,7 +5965,7 @@ func (arg1 SwigcptrMachineOptions) GetFlags() (_swig_ret uint) {
 func (arg1 SwigcptrMachineOptions) SetMax_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	C._wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachineOptions) GetMax_tokens() (_swig_ret uint64) {
@@ -5386,7 +6044,7 @@ func (arg1 SwigcptrMachineInfo) GetN_threads() (_swig_ret uint) {
 func (arg1 SwigcptrMachineInfo) SetN_points(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
+	C._wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachineInfo) GetN_points() (_swig_ret uint64) {
@@ -5399,7 +6057,7 @@ func (arg1 SwigcptrMachineInfo) GetN_points() (_swig_ret uint64) {
 func (arg1 SwigcptrMachineInfo) SetMeasured_unix_s(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
+	C._wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachineInfo) GetMeasured_unix_s() (_swig_ret int64) {
@@ -5412,7 +6070,7 @@ func (arg1 SwigcptrMachineInfo) GetMeasured_unix_s() (_swig_ret int64) {
 func (arg1 SwigcptrMachineInfo) SetCpu(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_177)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5479,7 +6137,7 @@ func (p SwigcptrMachinePoint) SwigIsMachinePoint() {
 func (arg1 SwigcptrMachinePoint) SetN_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_179(_swig_i_1))
+	C._wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_215(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachinePoint) GetN_tokens() (_swig_ret uint64) {
@@ -5492,7 +6150,7 @@ func (arg1 SwigcptrMachinePoint) GetN_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrMachinePoint) SetPrefill_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_181(_swig_i_1))
+	C._wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachinePoint) GetPrefill_ns() (_swig_ret uint64) {
@@ -5553,7 +6211,7 @@ func (arg1 SwigcptrAdviseOptions) GetCheck_layer() (_swig_ret uint) {
 func (arg1 SwigcptrAdviseOptions) SetN_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_183(_swig_i_1))
+	C._wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
 }
 
 func (arg1 SwigcptrAdviseOptions) GetN_tokens() (_swig_ret uint64) {
@@ -5632,7 +6290,7 @@ func (arg1 SwigcptrAdvice) GetFlags() (_swig_ret uint) {
 func (arg1 SwigcptrAdvice) SetLoad_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Advice_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_185(_swig_i_1))
+	C._wrap_Advice_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
 }
 
 func (arg1 SwigcptrAdvice) GetLoad_ns() (_swig_ret uint64) {
@@ -5645,7 +6303,7 @@ func (arg1 SwigcptrAdvice) GetLoad_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrAdvice) SetRecompute_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_187(_swig_i_1))
+	C._wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
 }
 
 func (arg1 SwigcptrAdvice) GetRecompute_ns() (_swig_ret uint64) {
@@ -5793,7 +6451,7 @@ func (arg1 SwigcptrAdvices) At(arg2 int64, arg3 Outcome) (_swig_ret Advice) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Advice)(SwigcptrAdvice(C._wrap_Advices_at_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_191(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Advice)(SwigcptrAdvice(C._wrap_Advices_at_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_227(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -5830,7 +6488,7 @@ func MachineOpen(arg1 Model, arg2 string, arg3 MachineOptions, arg4 Outcome) (_s
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Machine)(SwigcptrMachine(C._wrap_Machine_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_192)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (Machine)(SwigcptrMachine(C._wrap_Machine_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_228)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5855,7 +6513,7 @@ func (arg1 SwigcptrMachine) Point(arg2 uint64, arg3 Outcome) (_swig_ret MachineP
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (MachinePoint)(SwigcptrMachinePoint(C._wrap_Machine_point_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (MachinePoint)(SwigcptrMachinePoint(C._wrap_Machine_point_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -5865,7 +6523,7 @@ func (arg1 SwigcptrMachine) Recompute_ns(arg2 uint64, arg3 float64, arg4 Outcome
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (uint64)(C._wrap_Machine_recompute_ns_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1), C.double(_swig_i_2), C.uintptr_t(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_Machine_recompute_ns_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1), C.double(_swig_i_2), C.uintptr_t(_swig_i_3)))
 	return swig_r
 }
 
@@ -6016,7 +6674,7 @@ func (arg1 SwigcptrFuseOptions) GetRelative() (_swig_ret uint) {
 func (arg1 SwigcptrFuseOptions) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_196(_swig_i_1))
+	C._wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_232(_swig_i_1))
 }
 
 func (arg1 SwigcptrFuseOptions) GetSeed() (_swig_ret uint64) {
@@ -6068,7 +6726,7 @@ func (arg1 SwigcptrFuseOptions) GetApe_scale() (_swig_ret float64) {
 func (arg1 SwigcptrFuseOptions) SetTenant(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_198)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_234)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -6087,7 +6745,7 @@ func (arg1 SwigcptrFuseOptions) GetTenant() (_swig_ret string) {
 func (arg1 SwigcptrFuseOptions) Set_chunk_prefix(arg2 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_200)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_236)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -6289,7 +6947,7 @@ func (arg1 SwigcptrFusionInfo) GetRatio() (_swig_ret float64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows() (_swig_ret uint64) {
@@ -6302,7 +6960,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_exact(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_203(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_exact() (_swig_ret uint64) {
@@ -6315,7 +6973,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_exact() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_reused(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_205(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_reused() (_swig_ret uint64) {
@@ -6328,7 +6986,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_reused() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_selected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_selected() (_swig_ret uint64) {
@@ -6341,7 +6999,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_selected() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_always(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_always() (_swig_ret uint64) {
@@ -6354,7 +7012,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_always() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_segments(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
+	C._wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_segments() (_swig_ret uint64) {
@@ -6367,7 +7025,7 @@ func (arg1 SwigcptrFusionInfo) GetN_segments() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_hits(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
+	C._wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_249(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_hits() (_swig_ret uint64) {
@@ -6380,7 +7038,7 @@ func (arg1 SwigcptrFusionInfo) GetN_hits() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_misses(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_215(_swig_i_1))
+	C._wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_251(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_misses() (_swig_ret uint64) {
@@ -6393,7 +7051,7 @@ func (arg1 SwigcptrFusionInfo) GetN_misses() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetBytes_loaded(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
+	C._wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetBytes_loaded() (_swig_ret uint64) {
@@ -6406,7 +7064,7 @@ func (arg1 SwigcptrFusionInfo) GetBytes_loaded() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetTtft_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
+	C._wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetTtft_ns() (_swig_ret uint64) {
@@ -6419,7 +7077,7 @@ func (arg1 SwigcptrFusionInfo) GetTtft_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetPlan_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	C._wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetPlan_ns() (_swig_ret uint64) {
@@ -6432,7 +7090,7 @@ func (arg1 SwigcptrFusionInfo) GetPlan_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetMiss_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
+	C._wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetMiss_ns() (_swig_ret uint64) {
@@ -6445,7 +7103,7 @@ func (arg1 SwigcptrFusionInfo) GetMiss_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetLoad_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
+	C._wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetLoad_ns() (_swig_ret uint64) {
@@ -6458,7 +7116,7 @@ func (arg1 SwigcptrFusionInfo) GetLoad_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetWait_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_227(_swig_i_1))
+	C._wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetWait_ns() (_swig_ret uint64) {
@@ -6471,7 +7129,7 @@ func (arg1 SwigcptrFusionInfo) GetWait_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetPlace_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1))
+	C._wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetPlace_ns() (_swig_ret uint64) {
@@ -6484,7 +7142,7 @@ func (arg1 SwigcptrFusionInfo) GetPlace_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetSelect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1))
+	C._wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetSelect_ns() (_swig_ret uint64) {
@@ -6497,7 +7155,7 @@ func (arg1 SwigcptrFusionInfo) GetSelect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetCompute_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1))
+	C._wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetCompute_ns() (_swig_ret uint64) {
@@ -6549,7 +7207,7 @@ func (arg1 SwigcptrFusionInfo) GetN_check_layers() (_swig_ret uint) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_resident(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_235(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_resident() (_swig_ret uint64) {
@@ -6562,7 +7220,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_resident() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_corrected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_corrected() (_swig_ret uint64) {
@@ -6575,7 +7233,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_corrected() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetCorrect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
+	C._wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetCorrect_ns() (_swig_ret uint64) {
@@ -6588,7 +7246,7 @@ func (arg1 SwigcptrFusionInfo) GetCorrect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetPrepare_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
+	C._wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetPrepare_ns() (_swig_ret uint64) {
@@ -6601,7 +7259,7 @@ func (arg1 SwigcptrFusionInfo) GetPrepare_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetOther_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
+	C._wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetOther_ns() (_swig_ret uint64) {
@@ -6614,7 +7272,7 @@ func (arg1 SwigcptrFusionInfo) GetOther_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetStall_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
+	C._wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetStall_ns() (_swig_ret uint64) {
@@ -6627,7 +7285,7 @@ func (arg1 SwigcptrFusionInfo) GetStall_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetBytes_shared(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
+	C._wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetBytes_shared() (_swig_ret uint64) {
@@ -6653,7 +7311,7 @@ func (arg1 SwigcptrFusionInfo) GetRing_depth() (_swig_ret uint) {
 func (arg1 SwigcptrFusionInfo) SetBytes_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_249(_swig_i_1))
+	C._wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetBytes_from_memory() (_swig_ret uint64) {
@@ -6666,7 +7324,7 @@ func (arg1 SwigcptrFusionInfo) GetBytes_from_memory() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_251(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_from_memory() (_swig_ret uint64) {
@@ -6679,7 +7337,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_from_memory() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_tempered(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_tempered() (_swig_ret uint64) {
@@ -6692,7 +7350,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_tempered() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_misses_queued(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
+	C._wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_misses_queued() (_swig_ret uint64) {
@@ -6819,7 +7477,7 @@ func (arg1 SwigcptrLayerInfo) GetLayer() (_swig_ret uint) {
 func (arg1 SwigcptrLayerInfo) SetRows_kv(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
+	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
@@ -6832,7 +7490,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_full(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
+	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
@@ -6845,7 +7503,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_placed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
@@ -6858,7 +7516,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_loaded(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
+	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
@@ -6871,7 +7529,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
+	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
@@ -6884,7 +7542,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
+	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
@@ -6897,7 +7555,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
+	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
@@ -6910,7 +7568,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
+	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
@@ -6923,7 +7581,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetWait_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
+	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
@@ -6936,7 +7594,7 @@ func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetPlace_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
+	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
@@ -6949,7 +7607,7 @@ func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetSelect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
+	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
@@ -6962,7 +7620,7 @@ func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetStall_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
+	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
@@ -6975,7 +7633,7 @@ func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_shared(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
+	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
@@ -6988,7 +7646,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
+	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_from_memory() (_swig_ret uint64) {
@@ -7095,7 +7753,7 @@ func (arg1 SwigcptrSegmentInfo) GetExact() (_swig_ret uint) {
 func (arg1 SwigcptrSegmentInfo) SetFirst_row(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
+	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
@@ -7108,7 +7766,7 @@ func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
@@ -7121,7 +7779,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows_selected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
@@ -7134,7 +7792,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetId(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_291)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_327)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -7263,7 +7921,7 @@ func (arg1 SwigcptrGenerateOptions) GetIgnore_eos() (_swig_ret uint) {
 func (arg1 SwigcptrGenerateOptions) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
+	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_329(_swig_i_1))
 }
 
 func (arg1 SwigcptrGenerateOptions) GetSeed() (_swig_ret uint64) {
@@ -7351,7 +8009,7 @@ func (arg1 SwigcptrTokenStream) Next(arg2 int64, arg3 Outcome) (_swig_ret int) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1), C.uintptr_t(_swig_i_2)))
+	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_331(_swig_i_1), C.uintptr_t(_swig_i_2)))
 	return swig_r
 }
 
@@ -7430,7 +8088,7 @@ func FusionRestore(arg1 Model, arg2 Store, arg3 string, arg4 uint, arg5 Cancel, 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_298)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_334)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -7458,7 +8116,7 @@ func (arg1 SwigcptrFusion) Save(arg2 Store, arg3 string, arg4 Cancel, arg5 Outco
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_300)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_336)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -7490,7 +8148,7 @@ func (arg1 SwigcptrFusion) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentI
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_337(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -7531,7 +8189,7 @@ func (arg1 SwigcptrFusion) Decode(arg2 []int32, arg3 Cancel, arg4 Outcome) {
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_302)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_338)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -7544,7 +8202,7 @@ func (arg1 SwigcptrFusion) Replace(arg2 uint64, arg3 uint64, arg4 []int32, arg5 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1), C.swig_type_304(_swig_i_2), *(*C.swig_type_305)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
+	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1), C.swig_type_340(_swig_i_2), *(*C.swig_type_341)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
 	}
@@ -7556,7 +8214,7 @@ func (arg1 SwigcptrFusion) Erase(arg2 uint64, arg3 uint64, arg4 Cancel, arg5 Out
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_306(_swig_i_1), C.swig_type_307(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_342(_swig_i_1), C.swig_type_343(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 }
 
 func (arg1 SwigcptrFusion) Generate(arg2 GenerateOptions, arg3 Outcome) (_swig_ret TokenStream) {
@@ -7628,7 +8286,7 @@ func (arg1 SwigcptrBatch) Take(arg2 int64, arg3 Outcome) (_swig_ret Fusion) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_345(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -7787,7 +8445,7 @@ func (arg1 SwigcptrPlan) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentInf
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_310(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_346(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
