@@ -19,8 +19,8 @@ inline unsigned long main_thread = 0;
 inline bool on_main_thread() { return PyThread_get_thread_ident() == main_thread; }
 
 // The way from the library into Python. A thread that asks for the interpreter's lock when the
-// interpreter is going away is ended by unwinding its stack, which the library's frames below do not
-// allow: so before that (atexit) the way is closed, and those who are on it are waited for.
+// interpreter is going away is ended by unwinding its stack, which the library's frames below do
+// not allow: so before that (atexit) the way is closed, and those who are on it are waited for.
 // Thread-safe.
 class Entrance {
  public:
