@@ -41,7 +41,7 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
   }
 
   /**
-   * Returns once the chunk is queued; {@link Store#flush} waits until it is on disk.
+   * Returns once the chunk is queued; {@link Store#await} tells when it is on disk.
    *
    * @param on false by default
    * @return this

@@ -9,6 +9,8 @@ import java.util.List;
  * A directory of chunks, which several processes may share (never on a network file system). Thread-safe.
  */
 public final class Store implements AutoCloseable {
+  private static final long SLICE_MS = 50; // how soon a wait sees an interrupt
+
   private static final class None {
     static final RawStore RAW = RawStore.none();
   }
@@ -61,7 +63,10 @@ public final class Store implements AutoCloseable {
    * @return as they were at one moment
    */
   public List<ChunkInfo> list(boolean verify) {
-    RawChunks chunks = raw.list(verify);
+    return chunks(raw.list(verify));
+  }
+
+  private static List<ChunkInfo> chunks(RawChunks chunks) {
     try {
       List<ChunkInfo> list = new ArrayList<>();
       for (long i = 0; i < chunks.size(); ++i) {
@@ -100,6 +105,235 @@ public final class Store implements AutoCloseable {
    */
   public CodecStat stat(Codec codec) {
     return CodecStat.of(raw.codecStat(codec.code));
+  }
+
+  // ---- Upkeep
+
+  /**
+   * Waits for the background write of one chunk.
+   *
+   * @param id of it
+   * @param timeout how long
+   * @return whether it is on disk
+   * @throws NotFoundException if it is neither stored nor on its way
+   * @throws CancelledException if the thread is interrupted, and stays so
+   */
+  public boolean await(String id, Duration timeout) {
+    long end = System.nanoTime() + timeout.toNanos();
+    while (true) {
+      long left = Math.max(0, end - System.nanoTime());
+      if (raw.wait(id, Math.min(SLICE_MS, left / 1_000_000))) {
+        return true;
+      }
+      if (Thread.currentThread().isInterrupted()) {
+        throw new CancelledException(0, "the thread was interrupted while it waited for a chunk's write");
+      }
+      if (left == 0) {
+        return false;
+      }
+    }
+  }
+
+  /**
+   * The chunks that coming prompts need: they are read ahead into memory, and are not evicted for others.
+   * A hint takes the place of the one before. Returns at once.
+   *
+   * @param ids in the order of need; none lets all go
+   */
+  public void hint(List<String> ids) {
+    RawChunkIds list = ids(ids);
+    try {
+      raw.hint(list);
+    } finally {
+      list.delete();
+    }
+  }
+
+  static RawChunkIds ids(List<String> ids) {
+    RawChunkIds list = new RawChunkIds();
+    ids.forEach(list::add);
+    return list;
+  }
+
+  /**
+   * Keeps a chunk from being evicted and from expiring, for all processes.
+   *
+   * @param id of it
+   * @param pinned false lets it go again
+   */
+  public void pin(String id, boolean pinned) {
+    raw.pin(id, pinned);
+  }
+
+  /**
+   * Evicts until at most so much is stored.
+   *
+   * @param targetBytes that may stay
+   * @return how many chunks left
+   * @throws FullException if pinned or needed chunks are in the way; all others are gone then
+   */
+  public long evict(long targetBytes) {
+    return raw.evict(targetBytes);
+  }
+
+  /**
+   * What a tenant's chunks may take, for all processes.
+   *
+   * @param tenant as given to precompute
+   * @param bytes 0: what the options of the store say
+   */
+  public void tenantQuota(String tenant, long bytes) {
+    raw.setTenantQuota(tenant, bytes);
+  }
+
+  /**
+   * What one tenant takes.
+   *
+   * @param nChunks stored
+   * @param storedBytes of them
+   * @param quotaBytes that they may take; 0: no bound but the store's
+   */
+  public record TenantUse(long nChunks, long storedBytes, long quotaBytes) {}
+
+  /**
+   * What a tenant's chunks take and may take.
+   *
+   * @param name of the tenant
+   * @return as it is now
+   */
+  public TenantUse tenant(String name) {
+    RawTenantUse use = raw.tenant(name);
+    try {
+      return new TenantUse(use.getNChunks(), use.getStoredBytes(), use.getQuotaBytes());
+    } finally {
+      use.delete();
+    }
+  }
+
+  /**
+   * Reads and checks every byte and removes what is damaged.
+   *
+   * @return what was removed, with its problem
+   */
+  public List<ChunkInfo> repair() {
+    return chunks(raw.repair());
+  }
+
+  /**
+   * Writes a consistent copy, as small as the chunks; others may read and write meanwhile.
+   *
+   * @param directory of the new store
+   */
+  public void copyTo(Path directory) {
+    raw.copyTo(directory.toString());
+  }
+
+  /**
+   * Writes chunks to a file, which appears whole or not at all.
+   *
+   * @param file to be made
+   * @param options which
+   * @return how many
+   */
+  public long exportTo(Path file, TransferOptions options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawTransferOptions call = options.raw(cancel, listener);
+          try {
+            return raw.exportTo(file.toString(), call);
+          } finally {
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * Puts the chunks of such a file. Ids are taken on trust: import files of those whose chunks you would
+   * use.
+   *
+   * @param file of exportTo
+   * @param options how
+   * @return how many were put
+   */
+  public long importFrom(Path file, TransferOptions options) {
+    return Running.call(
+        options.cancel,
+        options.callbacks(),
+        (cancel, listener) -> {
+          RawTransferOptions call = options.raw(cancel, listener);
+          try {
+            return raw.importFrom(file.toString(), call);
+          } finally {
+            call.delete();
+          }
+        });
+  }
+
+  /**
+   * What compacting did to the data file.
+   *
+   * @param bytesBefore of it
+   * @param bytesAfter of it
+   */
+  public record Compacted(long bytesBefore, long bytesAfter) {}
+
+  /**
+   * Makes the data file of a store as small as its chunks, whole or not at all.
+   *
+   * @param directory of a store that nobody has open
+   * @return sizes
+   * @throws BusyException if a process, this one included, has it open
+   */
+  public static Compacted compact(Path directory) {
+    RawCompacted sizes = RawStore.compact(directory.toString());
+    try {
+      return new Compacted(sizes.getBytesBefore(), sizes.getBytesAfter());
+    } finally {
+      sizes.delete();
+    }
+  }
+
+  /**
+   * One figure of a store, for a metrics system of the host's own.
+   *
+   * @param name as Prometheus has it
+   * @param labels such as {@code tier="ram"}, or ""
+   * @param help a line
+   * @param counter whether it only grows while the store is open
+   * @param value now
+   */
+  public record Figure(String name, String labels, String help, boolean counter, double value) {}
+
+  /**
+   * Every figure of {@link #stat()}.
+   *
+   * @return those of one name together
+   */
+  public List<Figure> figures() {
+    RawMetrics metrics = raw.visitMetrics();
+    try {
+      List<Figure> list = new ArrayList<>();
+      for (long i = 0; i < metrics.size(); ++i) {
+        RawMetric m = metrics.at(i);
+        list.add(new Figure(m.getName(), m.getLabels(), m.getHelp(), m.getCounter(), m.getValue()));
+        m.delete();
+      }
+      return list;
+    } finally {
+      metrics.delete();
+    }
+  }
+
+  /**
+   * The same as the text that Prometheus scrapes.
+   *
+   * @param name each line's label {@code store}
+   * @return exposition format 0.0.4
+   */
+  public String metrics(String name) {
+    return raw.metrics(name);
   }
 
   /** Waits until background writes are on disk, unless a call that still runs needs the store. */

@@ -68,19 +68,88 @@ public class StoreTest extends Fixture {
   }
 
   @Test
-  public void whatAStoreKeeps() {
-    Store.Options options =
-        new Store.Options()
-            .eviction(Eviction.FIFO)
-            .ramBytes(1 << 22)
-            .tenantQuotaBytes(1 << 20)
-            .timeToLive(Duration.ofHours(1));
-    try (Store store = Store.open(context, path("kept"), options)) {
-      int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
-      model.precompute(store, tokens, new PrecomputeOptions().background(true));
-      store.flush();
-      assertEquals(1, store.stat().nChunks());
+  public void pinEvictHintAndTenants() {
+    try (Store store =
+        Store.open(
+            context,
+            path("kept"),
+            new Store.Options()
+                .eviction(Eviction.FIFO)
+                .ramBytes(1 << 22)
+                .tenantQuotaBytes(1 << 20)
+                .timeToLive(Duration.ofHours(1)))) {
       assertEquals(1 << 22, store.stat().ramBudgetBytes());
+      String kept = model.precompute(store, PASSAGES.get(0)).id();
+      String lost = model.precompute(store, PASSAGES.get(1)).id();
+      store.pin(kept, true);
+      assertEquals(1, store.stat().pinnedChunks());
+      assertThrows(FullException.class, () -> store.evict(0));
+      assertEquals(List.of(kept), store.list(false).stream().map(ChunkInfo::id).toList());
+      assertTrue(store.list(false).get(0).pinned());
+      assertThrows(NotFoundException.class, () -> store.pin(lost, true));
+      store.pin(kept, false);
+      assertEquals(1, store.evict(0));
+
+      PrecomputeOptions tenant = new PrecomputeOptions().tenant("t");
+      store.tenantQuota("t", 1 << 20);
+      model.precompute(store, model.tokenizer().encode(PASSAGES.get(0)), tenant);
+      Store.TenantUse use = store.tenant("t");
+      assertEquals(1, use.nChunks());
+      assertEquals(1 << 20, use.quotaBytes());
+      assertTrue(use.storedBytes() > 0);
+      store.hint(List.of(kept, lost));
+      assertThrows(InvalidArgumentException.class, () -> store.hint(List.of("no id")));
+      store.hint(List.of());
     }
+  }
+
+  @Test
+  public void backgroundWritesAreAwaited() {
+    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    Stored stored = model.precompute(store(), tokens, new PrecomputeOptions().background(true));
+    assertTrue(store().await(stored.id(), Duration.ofMinutes(1)));
+    String none = "0".repeat(64);
+    assertThrows(NotFoundException.class, () -> store().await(none, Duration.ofMinutes(1)));
+  }
+
+  @Test
+  public void exportImportCopyCompactRepair() {
+    Stored first = model.precompute(store(), PASSAGES.get(0));
+    model.precompute(store(), PASSAGES.get(1));
+    assertEquals(2, store().exportTo(path("all"), new TransferOptions()));
+    assertEquals(1, store().exportTo(path("one"), new TransferOptions().ids(List.of(first.id()))));
+    IllegalStateException mine = new IllegalStateException("mine");
+    TransferOptions failing =
+        new TransferOptions()
+            .progress(
+                (done, total) -> {
+                  throw mine;
+                });
+    assertEquals(
+        mine, assertThrows(IllegalStateException.class, () -> store().exportTo(path("no"), failing)));
+    store().copyTo(path("copy"));
+    try (Store other = Store.open(context, path("other"));
+        Store copy = Store.open(context, path("copy"))) {
+      assertEquals(1, other.importFrom(path("one"), new TransferOptions()));
+      assertEquals(1, other.importFrom(path("all"), new TransferOptions()));
+      assertEquals(2, other.importFrom(path("all"), new TransferOptions().replace(true)));
+      assertEquals(2, copy.stat().nChunks());
+      assertEquals(List.of(), copy.repair());
+      BusyException busy = assertThrows(BusyException.class, () -> Store.compact(path("copy")));
+      assertEquals(BusyException.CODE, busy.code());
+    }
+    Store.Compacted sizes = Store.compact(path("copy"));
+    assertTrue(sizes.bytesAfter() > 0 && sizes.bytesAfter() <= sizes.bytesBefore());
+  }
+
+  @Test
+  public void figuresForMetrics() {
+    model.precompute(store(), PASSAGES.get(0));
+    List<Store.Figure> figures = store().figures();
+    assertTrue(figures.size() > 5);
+    assertTrue(figures.stream().anyMatch(Store.Figure::counter));
+    assertTrue(figures.stream().allMatch(f -> !f.name().isEmpty() && !f.help().isEmpty()));
+    String text = store().metrics("mine");
+    assertTrue(text, text.contains(figures.get(0).name()) && text.contains("store=\"mine\""));
   }
 }
