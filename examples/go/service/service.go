@@ -143,7 +143,7 @@ func (s *service) count(path string, code int) {
 
 // metrics is what Prometheus scrapes.
 func (s *service) metrics() (string, error) {
-	stat, err := s.store.Stat()
+	ofStore, err := s.store.Metrics("documents")
 	if err != nil {
 		return "", err
 	}
@@ -165,11 +165,5 @@ func (s *service) metrics() (string, error) {
 	fmt.Fprintf(&out, "# TYPE blend_tokens_total counter\nblend_tokens_total %d\n", s.tokens)
 	fmt.Fprintf(&out, "# TYPE blend_ttft_seconds summary\nblend_ttft_seconds_sum %.6f\nblend_ttft_seconds_count %d\n",
 		s.ttft.Seconds(), s.answers)
-	for _, figure := range []struct {
-		name  string
-		value int64
-	}{{"chunks", int64(stat.Chunks)}, {"bytes", stat.Bytes}, {"hits", int64(stat.Hits)}, {"misses", int64(stat.Misses)}} {
-		fmt.Fprintf(&out, "# TYPE blend_store_%s gauge\nblend_store_%s %d\n", figure.name, figure.name, figure.value)
-	}
-	return out.String(), nil
+	return out.String() + ofStore, nil
 }

@@ -1,0 +1,129 @@
+package blend_test
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"libblend/blend"
+)
+
+// chunksOf stores every document and gives the ids.
+func chunksOf(t *testing.T, s *blend.Store) []blend.ChunkID {
+	t.Helper()
+	var ids []blend.ChunkID
+	for _, document := range documents {
+		ids = append(ids, must(model.Precompute(bg, s, tokens(t, document), nil))(t).ID)
+	}
+	return ids
+}
+
+func openStore(t *testing.T, path string, options *blend.StoreOptions) *blend.Store {
+	t.Helper()
+	s := must(blend.OpenStore(ctx, path, options))(t)
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+func TestBackgroundPut(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	stored := must(model.Precompute(bg, s, tokens(t, documents[0]), &blend.PrecomputeOptions{Background: true}))(t)
+	if !must(s.Wait(stored.ID, -1))(t) || !must(s.Wait(stored.ID, time.Second))(t) {
+		t.Error("not done after waiting for it")
+	}
+	_, err := s.Wait(blend.ChunkID(strings.Repeat("0", 64)), 0)
+	wantError(t, err, blend.ErrNotFound)
+}
+
+func TestPinsAndEviction(t *testing.T) {
+	s := openStore(t, t.TempDir(), &blend.StoreOptions{Eviction: blend.EvictFIFO, RAMBytes: 1 << 20, TTL: time.Hour})
+	ids := chunksOf(t, s)
+	ok(t, s.Pin(ids[0], true))
+	ok(t, s.Hint(ids[1:2]))
+	ok(t, s.Hint(nil))
+	n, err := s.Evict(0)
+	wantError(t, err, blend.ErrFull) // the pinned one is in the way
+	list := must(s.List(false))(t)
+	if len(list) != 1 || list[0].ID != ids[0] || !list[0].Pinned {
+		t.Errorf("%d left: %+v", n, list)
+	}
+	ok(t, s.Pin(ids[0], false))
+	if n := must(s.Evict(0))(t); n != 1 {
+		t.Errorf("%d left", n)
+	}
+	if stat := must(s.Stat())(t); stat.EvictedChunks == 0 || stat.RAMBudgetBytes != 1<<20 {
+		t.Errorf("%+v", stat)
+	}
+	wantError(t, s.Pin(ids[0], true), blend.ErrNotFound)
+	wantError(t, s.Hint([]blend.ChunkID{"zz"}), blend.ErrInvalidArgument)
+}
+
+func TestTenants(t *testing.T) {
+	s := openStore(t, t.TempDir(), &blend.StoreOptions{TenantQuotaBytes: 1 << 30})
+	must(model.Precompute(bg, s, tokens(t, documents[0]), &blend.PrecomputeOptions{Tenant: "a"}))(t)
+	use := must(s.Tenant("a"))(t)
+	if use.Chunks != 1 || use.StoredBytes <= 0 || use.QuotaBytes != 1<<30 {
+		t.Errorf("%+v", use)
+	}
+	ok(t, s.SetTenantQuota("a", 4096))
+	if use := must(s.Tenant("a"))(t); use.QuotaBytes != 4096 {
+		t.Errorf("%+v", use)
+	}
+	wantError(t, s.SetTenantQuota("", 1), blend.ErrInvalidArgument)
+}
+
+func TestCopyExportImportCompact(t *testing.T) {
+	folder := t.TempDir()
+	s := openStore(t, filepath.Join(folder, "s"), nil)
+	ids := chunksOf(t, s)
+	ok(t, s.CopyTo(filepath.Join(folder, "copy")))
+	before, after, err := blend.CompactStore(filepath.Join(folder, "copy"))
+	if err != nil || before <= 0 || after <= 0 || after > before {
+		t.Errorf("%d, %d, %v", before, after, err)
+	}
+	_, _, err = blend.CompactStore(filepath.Join(folder, "s"))
+	wantError(t, err, blend.ErrBusy)
+	if removed := must(s.Repair())(t); len(removed) != 0 {
+		t.Errorf("repaired away: %+v", removed)
+	}
+
+	file := filepath.Join(folder, "chunks")
+	if n := must(s.Export(bg, file, &blend.TransferOptions{IDs: ids[:2]}))(t); n != 2 {
+		t.Errorf("%d exported", n)
+	}
+	other := openStore(t, filepath.Join(folder, "other"), nil)
+	if n := must(other.Import(bg, file, nil))(t); n != 2 {
+		t.Errorf("%d imported", n)
+	}
+	if n := must(other.Import(bg, file, nil))(t); n != 0 {
+		t.Errorf("%d imported again", n)
+	}
+	if n := must(other.Import(bg, file, &blend.TransferOptions{Replace: true}))(t); n != 2 {
+		t.Errorf("%d replaced", n)
+	}
+	if _, err := s.Export(bg, file, &blend.TransferOptions{Progress: func(int64, int64) error { return errMine }}); err != errMine {
+		t.Error(err)
+	}
+	ok(t, os.WriteFile(file, []byte("no such file of chunks"), 0o600))
+	_, err = other.Import(bg, file, nil)
+	wantError(t, err, blend.ErrFormat)
+}
+
+func TestMetrics(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	n := len(chunksOf(t, s))
+	text := must(s.Metrics("mine"))(t)
+	if !strings.Contains(text, `store="mine"`) || !strings.Contains(text, "# TYPE blend_store") {
+		t.Errorf("%s", text)
+	}
+	for _, figure := range must(s.Figures())(t) {
+		if !strings.Contains(text, figure.Name+"{") || figure.Help == "" {
+			t.Errorf("%+v is not in the text", figure)
+		}
+		if strings.HasSuffix(figure.Name, "_chunks") && figure.Labels == "" && figure.Value != float64(n) && figure.Value != 0 {
+			t.Errorf("%+v", figure)
+		}
+	}
+}
