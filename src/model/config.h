@@ -1,11 +1,14 @@
-// ModelConfig: the hyperparameters of a decoder-only Transformer, whatever file they came from.
+// ModelConfig: what a decoder-only Transformer computes, whatever file it came from. One forward
+// pass (engine/forward.h) reads it; a family of models is a way to fill it in and nothing else.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "base/half.h"
+#include "model/weight_blocks.h"
 
 namespace blend {
 
@@ -21,11 +24,35 @@ struct RopeParams {
   double theta = 10000.0;
   double linear_scale = 1.0;        // positions are divided by it
   std::vector<float> freq_factors;  // [rotary_dim/2] or empty: frequencies are divided by them
-                                    // (Llama 3.1 `rope_freqs.weight`)
+                                    // (Llama 3.1, YaRN, LongRoPE: model/rope_scaling.h)
+  // What the rotated elements of Q and of K are multiplied by besides (YaRN, LongRoPE). Stored K
+  // never has it; a host's rotated K does.
+  double attention_factor = 1.0;
+
+  bool operator==(const RopeParams&) const = default;
+};
+
+// How the rows of one layer see each other: layers of one model may differ.
+struct LayerAttention {
+  enum class Rope : uint8_t {
+    main,   // ModelConfig::rope
+    local,  // ModelConfig::local_rope (Gemma 3's windowed layers)
+    none,   // K and Q are not rotated (NoPE: SmolLM3)
+  };
+  uint32_t window = 0;  // row i sees the rows j with pos(i) - window < pos(j); 0: all before it
+  Rope rope = Rope::main;
+
+  bool operator==(const LayerAttention&) const = default;
+};
+
+// Of the feed-forward's gate.
+enum class Activation : uint8_t {
+  silu,
+  gelu_tanh,  // GELU by its tanh form (Gemma)
 };
 
 struct ModelConfig {
-  std::string architecture;  // "llama"
+  std::string architecture;  // "llama", "qwen2", ...: for people; nothing is decided by it
   std::string name;
   uint32_t n_layers = 0;
   uint32_t d_model = 0;
@@ -37,11 +64,36 @@ struct ModelConfig {
   uint32_t context_length = 0;
   float rms_eps = 1e-5f;
   RopeParams rope;
-  DType weight_dtype = DType::f32;  // of the matrices
+  DType weight_dtype = DType::f32;            // of the matrices; f16 where they are quantized
+  BlockType weight_blocks = BlockType::none;  // of the matrices
+
+  // ---- What families add to a plain Llama. The defaults are a plain Llama.
+  RopeParams local_rope;               // unused without a layer that names it
+  std::vector<LayerAttention> layers;  // [n_layers]; empty: all like LayerAttention{}
+  // Tensors besides those of a plain Llama: model/tensor_table.h has their shapes.
+  bool qkv_bias = false;       // of Q, K and V (Qwen2)
+  bool attn_out_bias = false;  // of the output projection
+  bool ffn_bias = false;       // of gate, up and down
+  bool qk_norm = false;        // Q and K are normalised per head before RoPE (Qwen3)
+  bool post_norms = false;     // attention's and the feed-forward's results are normalised before
+                               // they are added (Gemma 2)
+  float norm_offset = 0;       // added to every weight of a norm as it is loaded (Gemma: 1)
+  float embedding_scale = 1;   // of the embedding's rows (Gemma: sqrt(d_model))
+  float attn_scale = 0;        // of attention scores; 0: 1 / sqrt(head_dim)
+  float attn_softcap = 0;      // scores become cap * tanh(score / cap); 0: they do not
+  float logit_softcap = 0;     // the same of logits
+  Activation activation = Activation::silu;
 
   uint32_t q_dim() const { return n_heads * head_dim; }
   uint32_t kv_dim() const { return n_kv_heads * head_dim; }
   uint32_t group() const { return n_heads / n_kv_heads; }  // query heads per KV head
+  LayerAttention attention(uint32_t layer) const {
+    return layers.empty() ? LayerAttention{} : layers[layer];
+  }
+  float score_scale() const {
+    return attn_scale != 0 ? attn_scale
+                           : static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  }
 };
 
 }  // namespace blend

@@ -15,6 +15,7 @@
 #include "base/status.h"
 #include "model/config.h"
 #include "model/tokenizer.h"
+#include "model/weight_blocks.h"
 
 namespace blend {
 
@@ -24,32 +25,49 @@ struct TensorView {
   DType dtype = DType::f32;
   std::vector<int64_t> shape;       // row-major: [rows, cols] for matrices, [n] for vectors
   const std::byte* data = nullptr;  // maybe unaligned to the element
+  // Quantized: rows are made of these blocks, `dtype` is f32, which they decode to.
+  BlockType blocks = BlockType::none;
 
   int64_t elements() const {
     int64_t n = 1;
     for (const int64_t s : shape) n *= s;
     return n;
   }
-  size_t bytes() const {
-    return static_cast<size_t>(elements()) * static_cast<size_t>(dtype_size(dtype));
-  }
+  int64_t cols() const { return shape.empty() ? 1 : shape.back(); }  // of a row
+  int64_t rows() const { return cols() == 0 ? 0 : elements() / cols(); }
+  size_t row_bytes() const { return weight_row_bytes(dtype, blocks, static_cast<size_t>(cols())); }
+  size_t bytes() const { return static_cast<size_t>(rows()) * row_bytes(); }
+  const std::byte* row(int64_t i) const { return data + static_cast<size_t>(i) * row_bytes(); }
 };
 
-// What a tensor is for; `layer` is 0 for the first three.
+// What a tensor is for; `layer` is 0 for the first three. Those behind ffn_down are there where the
+// config says so; tensor_table.h has the shapes of all.
 enum class TensorRole : uint8_t {
-  embedding,    // [n_vocab, d_model]
-  output_norm,  // [d_model]
-  output,       // [n_vocab, d_model]; the embedding where they are tied
-  attn_norm,    // [d_model]
-  attn_q,       // [n_heads*head_dim, d_model]
-  attn_k,       // [n_kv_heads*head_dim, d_model]
-  attn_v,       // [n_kv_heads*head_dim, d_model]
-  attn_out,     // [d_model, n_heads*head_dim]
-  ffn_norm,     // [d_model]
-  ffn_gate,     // [d_ff, d_model]
-  ffn_up,       // [d_ff, d_model]
-  ffn_down,     // [d_model, d_ff]
+  embedding,       // [n_vocab, d_model]
+  output_norm,     // [d_model]
+  output,          // [n_vocab, d_model]; the embedding where they are tied
+  attn_norm,       // [d_model]
+  attn_q,          // [n_heads*head_dim, d_model]
+  attn_k,          // [n_kv_heads*head_dim, d_model]
+  attn_v,          // [n_kv_heads*head_dim, d_model]
+  attn_out,        // [d_model, n_heads*head_dim]
+  ffn_norm,        // [d_model]
+  ffn_gate,        // [d_ff, d_model]
+  ffn_up,          // [d_ff, d_model]
+  ffn_down,        // [d_model, d_ff]
+  attn_q_bias,     // [n_heads*head_dim]
+  attn_k_bias,     // [n_kv_heads*head_dim]
+  attn_v_bias,     // [n_kv_heads*head_dim]
+  attn_out_bias,   // [d_model]
+  attn_q_norm,     // [head_dim]
+  attn_k_norm,     // [head_dim]
+  attn_post_norm,  // [d_model]
+  ffn_gate_bias,   // [d_ff]
+  ffn_up_bias,     // [d_ff]
+  ffn_down_bias,   // [d_model]
+  ffn_post_norm,   // [d_model]
 };
+inline constexpr size_t kTensorRoles = static_cast<size_t>(TensorRole::ffn_post_norm) + 1;
 
 // Immutable after open; safe for concurrent use.
 class ModelSource {
@@ -57,7 +75,8 @@ class ModelSource {
   virtual ~ModelSource() = default;
   virtual const ModelConfig& config() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
-  // Never null for a source that opened: every role of every layer was found with its shape.
+  // Every role that config() calls for (has_tensor()) is there in every layer, with its shape;
+  // others must not be asked for.
   virtual const TensorView& tensor(TensorRole role, uint32_t layer) const = 0;
   virtual uint64_t n_parameters() const = 0;
   // SHA-256 over hyperparameters, vocabulary and every weight byte. Reads the whole file: `watch`

@@ -1,0 +1,37 @@
+// RoPE's frequencies as models stretch them for long contexts: each scheme is a factor per
+// frequency (RopeParams::freq_factors) and, for YaRN, one of attention.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/config.h"
+
+namespace blend {
+
+// Llama 3.1 ("llama3"): frequencies that turn less than low_freq_factor times within the original
+// context are divided by `factor`, those that turn more than high_freq_factor times stay, and those
+// between are interpolated. [rotary_dim / 2].
+struct Llama3Scaling {
+  double factor = 8;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  double original_context = 8192;
+};
+std::vector<float> llama3_factors(uint32_t rotary_dim, double theta, const Llama3Scaling& s);
+
+// YaRN (Peng et al. 2023): the frequencies that turn more than beta_fast times within the original
+// context stay, those that turn less than beta_slow times are divided by `factor`, with a ramp over
+// the frequencies between. [rotary_dim / 2].
+struct YarnScaling {
+  double factor = 1;
+  double original_context = 0;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  bool whole_dimensions = true;  // the ramp's ends are rounded outwards ("truncate")
+};
+std::vector<float> yarn_factors(uint32_t rotary_dim, double theta, const YarnScaling& s);
+// What YaRN multiplies Q and K by for a context `factor` times the original: 0.1 ln(factor) + 1.
+double yarn_attention_factor(double factor);
+
+}  // namespace blend

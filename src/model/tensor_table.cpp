@@ -1,0 +1,140 @@
+#include "model/tensor_table.h"
+
+namespace blend {
+
+bool has_tensor(TensorRole role, const ModelConfig& c) {
+  switch (role) {
+    case TensorRole::attn_q_bias:
+    case TensorRole::attn_k_bias:
+    case TensorRole::attn_v_bias:
+      return c.qkv_bias;
+    case TensorRole::attn_out_bias:
+      return c.attn_out_bias;
+    case TensorRole::ffn_gate_bias:
+    case TensorRole::ffn_up_bias:
+    case TensorRole::ffn_down_bias:
+      return c.ffn_bias;
+    case TensorRole::attn_q_norm:
+    case TensorRole::attn_k_norm:
+      return c.qk_norm;
+    case TensorRole::attn_post_norm:
+    case TensorRole::ffn_post_norm:
+      return c.post_norms;
+    case TensorRole::embedding:
+    case TensorRole::output_norm:
+    case TensorRole::output:
+    case TensorRole::attn_norm:
+    case TensorRole::attn_q:
+    case TensorRole::attn_k:
+    case TensorRole::attn_v:
+    case TensorRole::attn_out:
+    case TensorRole::ffn_norm:
+    case TensorRole::ffn_gate:
+    case TensorRole::ffn_up:
+    case TensorRole::ffn_down:
+      break;
+  }
+  return true;
+}
+
+std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& c) {
+  const int64_t d = c.d_model, q = c.q_dim(), kv = c.kv_dim(), ff = c.d_ff, head = c.head_dim;
+  switch (role) {
+    case TensorRole::embedding:
+    case TensorRole::output:
+      return {c.n_vocab, d};
+    case TensorRole::attn_q:
+      return {q, d};
+    case TensorRole::attn_k:
+    case TensorRole::attn_v:
+      return {kv, d};
+    case TensorRole::attn_out:
+      return {d, q};
+    case TensorRole::ffn_gate:
+    case TensorRole::ffn_up:
+      return {ff, d};
+    case TensorRole::ffn_down:
+      return {d, ff};
+    case TensorRole::attn_q_bias:
+      return {q};
+    case TensorRole::attn_k_bias:
+    case TensorRole::attn_v_bias:
+      return {kv};
+    case TensorRole::attn_q_norm:
+    case TensorRole::attn_k_norm:
+      return {head};
+    case TensorRole::ffn_gate_bias:
+    case TensorRole::ffn_up_bias:
+      return {ff};
+    case TensorRole::output_norm:
+    case TensorRole::attn_norm:
+    case TensorRole::ffn_norm:
+    case TensorRole::attn_out_bias:
+    case TensorRole::attn_post_norm:
+    case TensorRole::ffn_down_bias:
+    case TensorRole::ffn_post_norm:
+      break;
+  }
+  return {d};
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t s : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(s);
+  return text + "]";
+}
+
+Result<TensorTable> TensorTable::fill(const ModelConfig& config, bool tied, const Find& find) {
+  TensorTable t;
+  BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::embedding, 0, find));
+  BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output_norm, 0, find));
+  for (size_t i = kFirstOfLayer; i < kTensorRoles; ++i) {
+    const bool present = has_tensor(static_cast<TensorRole>(i), config);
+    t.place_[i - kFirstOfLayer] = present ? t.per_layer_++ : kAbsent;
+  }
+  for (uint32_t layer = 0; layer < config.n_layers; ++layer) {
+    for (size_t i = kFirstOfLayer; i < kTensorRoles; ++i) {
+      if (t.place_[i - kFirstOfLayer] == kAbsent) continue;
+      BLEND_RETURN_IF_ERROR(t.take(config, static_cast<TensorRole>(i), layer, find));
+    }
+  }
+  if (!tied) {
+    t.output_ = t.tensors_.size();
+    BLEND_RETURN_IF_ERROR(t.take(config, TensorRole::output, 0, find));
+  }
+  return t;
+}
+
+Status TensorTable::take(const ModelConfig& config, TensorRole role, uint32_t layer,
+                         const Find& find) {
+  BLEND_ASSIGN(TensorView view, find(role, layer));
+  const std::vector<int64_t> shape = tensor_shape(role, config);
+  if (view.shape != shape) {
+    return make_error(BLEND_E_FORMAT,
+                      "tensor '%s' has the shape %s; the hyperparameters ask for %s",
+                      view.name.c_str(), shape_text(view.shape).c_str(), shape_text(shape).c_str());
+  }
+  tensors_.push_back(std::move(view));
+  return Status::ok();
+}
+
+const TensorView& TensorTable::at(TensorRole role, uint32_t layer) const {
+  switch (role) {
+    case TensorRole::embedding:
+      return tensors_[0];
+    case TensorRole::output_norm:
+      return tensors_[1];
+    case TensorRole::output:
+      return tensors_[output_];
+    default:
+      return tensors_[2 + layer * per_layer_ + place_[static_cast<size_t>(role) - kFirstOfLayer]];
+  }
+}
+
+uint64_t TensorTable::n_elements() const {
+  uint64_t n = 0;
+  for (const TensorView& t : tensors_) n += static_cast<uint64_t>(t.elements());
+  return n;
+}
+
+}  // namespace blend
