@@ -73,7 +73,7 @@ void attention(benchmark::State& state) {
     keys += pos[i] + 1;
   }
   const Tensor q = bed.tensor(rows, kHeads * kHeadDim), out = bed.tensor(rows, kHeads * kHeadDim);
-  for (auto _ : state) must(bed.backend->attention(*bed.cache, 0, q, pos.data(), out));
+  for (auto _ : state) must(bed.backend->attention(*bed.cache, 0, {}, q, pos.data(), out));
   rate(state, "GFLOP/s", 4.0 * keys * kHeads * kHeadDim);
 }
 BENCHMARK(attention)
@@ -126,7 +126,7 @@ void rms_norm(benchmark::State& state) {
   const Tensor x = bed.tensor(512, kModel), out = bed.tensor(512, kModel);
   const std::vector<float> ones(kModel, 1.0f);
   TensorView view{"norm", DType::f32, {kModel}, reinterpret_cast<const std::byte*>(ones.data())};
-  const auto weight = must(bed.backend->load_vector(view));
+  const auto weight = must(bed.backend->load_vector(std::array{&view}, 0));
   for (auto _ : state) must(bed.backend->rms_norm(x, *weight, 1e-5f, out));
   rate(state, "GB/s", 512.0 * kModel * 4 * 2);
 }

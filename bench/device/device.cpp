@@ -241,7 +241,7 @@ class Kernels {
     const Owned q = make(n_rows, c_.q_dim(), b_.operand_bytes());
     const Owned out = make(n_rows, c_.q_dim(), b_.operand_bytes());
     const double ms =
-        time_ms([&] { must(b_.attention(*cache, 0, q.tensor, pos.data(), out.tensor)); });
+        time_ms([&] { must(b_.attention(*cache, 0, {}, q.tensor, pos.data(), out.tensor)); });
     return row(name, n, ms, 4.0 * pairs * c_.q_dim(), "TFLOP/s");
   }
 

@@ -171,14 +171,16 @@ struct Softmax {
   float* sum;      // [vectors] so far
 };
 
-HWY_INLINE void panel_softmax(float* s, size_t n, const size_t* visible, size_t n_keys,
-                              Softmax state, float* alpha) {
+// hidden[i]: keys at the tile's beginning that vector i does not see; it sees one at least.
+HWY_INLINE void panel_softmax(float* s, size_t n, const size_t* hidden, const size_t* visible,
+                              size_t n_keys, Softmax state, float* alpha) {
   const D d;
   const size_t padded = round_up(n_keys, kKeyStep);
   const float kInf = std::numeric_limits<float>::infinity();
   HWY_ALIGN float largest[16];
   for (size_t i = 0; i < n; ++i) {
     float* row = s + i * kTile;
+    for (size_t j = 0; j < hidden[i]; ++j) row[j] = -kInf;
     for (size_t j = visible[i]; j < padded; ++j) row[j] = -kInf;
     V m = hn::Load(d, row);
     for (size_t j = kLanes; j < padded; j += kLanes) m = hn::Max(m, hn::Load(d, row + j));
@@ -202,6 +204,17 @@ HWY_INLINE void panel_softmax(float* s, size_t n, const size_t* visible, size_t 
   }
 }
 
+// Scores s -> cap * tanh(s / cap).
+HWY_INLINE void panel_softcap(float* s, size_t n, size_t n_keys, float cap) {
+  const D d;
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j < round_up(n_keys, kKeyStep); j += kLanes) {
+      float* const at = s + i * kTile + j;
+      hn::Store(soft_cap(d, hn::Load(d, at), cap), d, at);
+    }
+  }
+}
+
 void Attention(const AttentionBlock& b, float* scratch) {
   const size_t n = b.n_rows * b.group;  // query vectors, row by row
   const size_t padded = round_up(n, 16);
@@ -222,18 +235,24 @@ void Attention(const AttentionBlock& b, float* scratch) {
   std::fill(alpha, alpha + 16, 0.0f);
 
   const size_t end = static_cast<size_t>(b.pos[b.n_rows - 1]) + 1;
-  size_t first_row = 0;  // that still sees keys of the tile
-  for (size_t tile = 0; tile < end; tile += kTile) {
+  // Rows [first_row, last_row) see keys of the tile.
+  size_t first_row = 0, last_row = 0;
+  for (size_t tile = b.first_key(b.pos[0]) / kTile * kTile; tile < end; tile += kTile) {
     while (b.pos[first_row] < tile) ++first_row;
-    for (size_t i = first_row * b.group; i < n; i += kPanel) {
-      const size_t vectors = std::min(kPanel, n - i);
-      size_t visible[kPanel];  // keys of the tile that each vector sees
+    while (last_row < b.n_rows && b.first_key(b.pos[last_row]) < tile + kTile) ++last_row;
+    const size_t last = last_row * b.group;
+    for (size_t i = first_row * b.group; i < last; i += kPanel) {
+      const size_t vectors = std::min(kPanel, last - i);
+      size_t hidden[kPanel], visible[kPanel];  // each vector sees the keys [hidden, visible)
       for (size_t j = 0; j < vectors; ++j) {
-        visible[j] = std::min(kTile, b.pos[(i + j) / b.group] + 1 - tile);
+        const uint32_t pos = b.pos[(i + j) / b.group];
+        hidden[j] = std::max(b.first_key(pos), tile) - tile;
+        visible[j] = std::min(kTile, pos + 1 - tile);
       }
       const size_t n_keys = visible[vectors - 1];
       panel_scores(q + i * b.head_dim, vectors, b.head_dim, b.k + tile * b.head_dim, n_keys, s);
-      panel_softmax(s, vectors, visible, n_keys, {largest + i, sum + i}, alpha);
+      if (b.softcap != 0) panel_softcap(s, vectors, n_keys, b.softcap);
+      panel_softmax(s, vectors, hidden, visible, n_keys, {largest + i, sum + i}, alpha);
       panel_weigh(s, vectors, n_keys, b.v + tile * b.v_stride, b.v_stride, alpha,
                   o + i * b.v_stride);
     }
@@ -273,18 +292,23 @@ void attention_ref(const AttentionBlock& b) {
   for (size_t i = 0; i < b.n_rows * b.group; ++i) {
     const float* q = b.q + i / b.group * b.q_stride + i % b.group * b.head_dim;
     const size_t n = static_cast<size_t>(b.pos[i / b.group]) + 1;
+    const size_t begin = b.first_key(b.pos[i / b.group]);
     p.assign(n, 0);
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (size_t j = 0; j < n; ++j) {
+    for (size_t j = begin; j < n; ++j) {
       const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {
         p[j] += static_cast<double>(q[e]) * static_cast<double>(k[e * kKeyBlock]);
       }
       p[j] *= static_cast<double>(b.scale);
+      if (b.softcap != 0) {
+        const auto cap = static_cast<double>(b.softcap);
+        p[j] = cap * std::tanh(p[j] / cap);
+      }
       largest = std::max(largest, p[j]);
     }
     std::fill(o.begin(), o.end(), 0.0);
-    for (size_t j = 0; j < n; ++j) {
+    for (size_t j = begin; j < n; ++j) {
       const double w = std::exp(p[j] - largest);
       sum += w;
       for (size_t e = 0; e < b.head_dim; ++e) {

@@ -1,9 +1,10 @@
 // Attention of a block of query rows over one KV head.
 //
-// Rows may be any rows of the prompt: row i sees exactly the slots 0..pos[i] (CacheBlend recomputes
-// scattered rows, so the mask cannot be a triangle). Keys go by in tiles with the online softmax of
-// FlashAttention (Dao et al. 2022), and the query heads that share the KV head (GQA) are vectors of
-// the same block, so that a tile of K and V is read once for all of them.
+// Rows may be any rows of the prompt: row i sees exactly the slots 0..pos[i], or the last `window`
+// of them (CacheBlend recomputes scattered rows, so the mask cannot be a triangle or a band). Keys
+// go by in tiles with the online softmax of FlashAttention (Dao et al. 2022), and the query heads
+// that share the KV head (GQA) are vectors of the same block, so that a tile of K and V is read
+// once for all of them.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +26,12 @@ struct AttentionBlock {
   const float* v = nullptr;  // one KV head: [slots][v_stride]
   size_t head_dim = 0;
   size_t v_stride = 0;
-  float scale = 1.0f;  // of the scores: 1 / sqrt(head_dim)
+  float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
+  uint32_t window = 0;  // slots that a row sees, itself the last of them; 0: all up to it
+  float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: they stay
+
+  // The first slot that a row at position p sees.
+  size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };
 
 // Rows of a block that suit the caches for `group` query heads a KV head.

@@ -21,11 +21,12 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// mass += softmax(s) over the first n_keys; s: padded to whole vectors, destroyed.
-HWY_INLINE void add_softmax(float* HWY_RESTRICT s, size_t n_keys, size_t padded,
+// mass += softmax(s) over the keys [begin, n_keys); s: padded to whole vectors, destroyed.
+HWY_INLINE void add_softmax(float* HWY_RESTRICT s, size_t begin, size_t n_keys, size_t padded,
                             float* HWY_RESTRICT mass) {
   const hn::CappedTag<float, kKeyBlock> d;
   const size_t lanes = hn::Lanes(d);
+  std::fill(s, s + begin, -std::numeric_limits<float>::infinity());
   std::fill(s + n_keys, s + padded, -std::numeric_limits<float>::infinity());
   auto m = hn::Load(d, s);
   for (size_t j = lanes; j < padded; j += lanes) m = hn::Max(m, hn::Load(d, s + j));
@@ -42,6 +43,13 @@ HWY_INLINE void add_softmax(float* HWY_RESTRICT s, size_t n_keys, size_t padded,
   }
 }
 
+HWY_INLINE void cap_scores(float* HWY_RESTRICT s, size_t padded, float cap) {
+  const hn::CappedTag<float, kKeyBlock> d;
+  for (size_t j = 0; j < padded; j += hn::Lanes(d)) {
+    hn::Store(soft_cap(d, hn::Load(d, s + j), cap), d, s + j);
+  }
+}
+
 void AttentionMass(const AttentionMassBlock& b, float* mass, float* scratch) {
   const size_t stride = attention_mass_floats(b.pos[b.n_rows - 1]);
   for (size_t i = 0; i < b.n_rows;) {
@@ -55,7 +63,9 @@ void AttentionMass(const AttentionMassBlock& b, float* mass, float* scratch) {
     }
     for (size_t r = 0; r < rows; ++r) {
       const size_t visible = static_cast<size_t>(b.pos[i + r]) + 1;
-      add_softmax(scratch + r * stride, visible, round_up(visible, kSlotMultiple), mass);
+      const size_t padded = round_up(visible, kSlotMultiple);
+      if (b.softcap != 0) cap_scores(scratch + r * stride, padded, b.softcap);
+      add_softmax(scratch + r * stride, b.first_key(b.pos[i + r]), visible, padded, mass);
     }
     i += rows;
   }
@@ -84,17 +94,22 @@ void attention_mass_ref(const AttentionMassBlock& b, float* mass) {
   for (size_t i = 0; i < b.n_rows; ++i) {
     p.assign(static_cast<size_t>(b.pos[i]) + 1, 0.0);
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (size_t j = 0; j < p.size(); ++j) {
+    const size_t begin = b.first_key(b.pos[i]);
+    for (size_t j = begin; j < p.size(); ++j) {
       const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {
         p[j] +=
             static_cast<double>(b.q[i * b.q_stride + e]) * static_cast<double>(k[e * kKeyBlock]);
       }
       p[j] *= static_cast<double>(b.scale);
+      if (b.softcap != 0) {
+        const auto cap = static_cast<double>(b.softcap);
+        p[j] = cap * std::tanh(p[j] / cap);
+      }
       largest = std::max(largest, p[j]);
     }
-    for (double& x : p) sum += x = std::exp(x - largest);
-    for (size_t j = 0; j < p.size(); ++j) mass[j] += static_cast<float>(p[j] / sum);
+    for (size_t j = begin; j < p.size(); ++j) sum += p[j] = std::exp(p[j] - largest);
+    for (size_t j = begin; j < p.size(); ++j) mass[j] += static_cast<float>(p[j] / sum);
   }
 }
 

@@ -16,14 +16,18 @@ struct AttentionMassBlock {
   size_t n_rows = 0;
   const float* k = nullptr;  // its KV head: [slots / 16][head_dim][16], see kv_layout.h
   size_t head_dim = 0;
-  float scale = 1.0f;  // of the scores: 1 / sqrt(head_dim)
+  float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
+  uint32_t window = 0;  // as in AttentionBlock
+  float softcap = 0;    // as in AttentionBlock
+
+  size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };
 
 // Floats of `scratch` and of `mass` that a block whose last row is at `pos` needs.
 size_t attention_mass_scratch_floats(size_t pos);
 size_t attention_mass_floats(size_t pos);
 
-// mass[j] += sum over the rows i of softmax(q[i] K^T * scale)[j], over the keys 0..pos[i].
+// mass[j] += sum over the rows i of softmax(q[i] K^T * scale)[j], over the keys that row i sees.
 // mass: [attention_mass_floats()], of which the part past the last row's key stays as it was or
 // grows by 0; both 64-byte aligned.
 void attention_mass(const AttentionMassBlock& block, float* mass, float* scratch);

@@ -37,6 +37,14 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
 }
 
+// cap * tanh(x / cap), to cap * 1e-7; NaN stays NaN.
+template <class D>
+HWY_INLINE hn::Vec<D> soft_cap(D d, hn::Vec<D> x, float cap) {
+  const auto e = exp_nonpositive(d, hn::Mul(hn::Abs(x), hn::Set(d, -2.0f / cap)));
+  const auto one = hn::Set(d, 1.0f);
+  return hn::CopySign(hn::Mul(hn::Set(d, cap), hn::Div(hn::Sub(one, e), hn::Add(one, e))), x);
+}
+
 }  // namespace blend::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

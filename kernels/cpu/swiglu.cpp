@@ -1,6 +1,7 @@
 #include "cpu/swiglu.h"
 
 #include <cmath>
+#include <numbers>
 
 #include "cpu/simd.h"
 
@@ -15,24 +16,40 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-template <class D>
-HWY_INLINE hn::Vec<D> silu_mul(D d, hn::Vec<D> g, hn::Vec<D> u) {
-  // exp() of the library overflows into garbage past 88; there silu is 0 to f32's resolution.
-  const auto e = hn::Exp(d, hn::Min(hn::Neg(g), hn::Set(d, 87.0f)));
+// silu(g) = g * sigmoid(g), and gelu by tanh is g * sigmoid(2 z), z = sqrt(2 / pi) (g + 0.044715
+// g^3), for 0.5 (1 + tanh(z)) = sigmoid(2 z).
+template <bool kGelu, class D>
+HWY_INLINE hn::Vec<D> gated(D d, hn::Vec<D> g, hn::Vec<D> u) {
+  auto z = g;
+  if constexpr (kGelu) {
+    const auto cubic = hn::MulAdd(hn::Mul(g, g), hn::Set(d, 0.044715f), hn::Set(d, 1.0f));
+    z = hn::Mul(hn::Mul(g, hn::Set(d, 1.5957691216f)), cubic);
+  }
+  // exp() of the library overflows into garbage past 88; there the result is 0 to f32's resolution.
+  const auto e = hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 87.0f)));
   return hn::Mul(hn::Div(g, hn::Add(hn::Set(d, 1.0f), e)), u);
 }
 
-void Swiglu(const float* gate, const float* up, size_t n, float* out) {
+template <bool kGelu>
+void gate_row(const float* gate, const float* up, size_t n, float* out) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    hn::StoreU(silu_mul(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
+    hn::StoreU(gated<kGelu>(d, hn::LoadU(d, gate + i), hn::LoadU(d, up + i)), d, out + i);
   }
   const hn::CappedTag<float, 1> d1;
   for (; i < n; ++i) {
-    hn::StoreU(silu_mul(d1, hn::LoadU(d1, gate + i), hn::LoadU(d1, up + i)), d1, out + i);
+    hn::StoreU(gated<kGelu>(d1, hn::LoadU(d1, gate + i), hn::LoadU(d1, up + i)), d1, out + i);
   }
+}
+
+void Swiglu(const float* gate, const float* up, size_t n, float* out) {
+  gate_row<false>(gate, up, n, out);
+}
+
+void Geglu(const float* gate, const float* up, size_t n, float* out) {
+  gate_row<true>(gate, up, n, out);
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -42,6 +59,7 @@ HWY_AFTER_NAMESPACE();
 namespace blend::kernels {
 
 HWY_EXPORT(Swiglu);
+HWY_EXPORT(Geglu);
 
 void swiglu(const float* gate, const float* up, size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(Swiglu)(gate, up, n, out);
@@ -51,6 +69,18 @@ void swiglu_ref(const float* gate, const float* up, size_t n, float* out) {
   for (size_t i = 0; i < n; ++i) {
     const double g = static_cast<double>(gate[i]);
     out[i] = static_cast<float>(g / (1.0 + std::exp(-g)) * static_cast<double>(up[i]));
+  }
+}
+
+void geglu(const float* gate, const float* up, size_t n, float* out) {
+  HWY_DYNAMIC_DISPATCH(Geglu)(gate, up, n, out);
+}
+
+void geglu_ref(const float* gate, const float* up, size_t n, float* out) {
+  for (size_t i = 0; i < n; ++i) {
+    const double g = static_cast<double>(gate[i]);
+    const double z = std::sqrt(2.0 / std::numbers::pi) * (g + 0.044715 * g * g * g);
+    out[i] = static_cast<float>(0.5 * g * (1.0 + std::tanh(z)) * static_cast<double>(up[i]));
   }
 }
 

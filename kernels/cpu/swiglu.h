@@ -1,4 +1,4 @@
-// SwiGLU (Shazeer 2020): the feed-forward layer's gate.
+// SwiGLU and GeGLU (Shazeer 2020): the feed-forward layer's gate.
 #pragma once
 
 #include <cstddef>
@@ -8,5 +8,9 @@ namespace blend::kernels {
 // out = gate / (1 + exp(-gate)) * up; all [n]; out may be gate or up.
 void swiglu(const float* gate, const float* up, size_t n, float* out);
 void swiglu_ref(const float* gate, const float* up, size_t n, float* out);
+
+// out = gelu(gate) * up, gelu(x) = x / 2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+void geglu(const float* gate, const float* up, size_t n, float* out);
+void geglu_ref(const float* gate, const float* up, size_t n, float* out);
 
 }  // namespace blend::kernels

@@ -2,8 +2,9 @@
 // kernels/cpu/attention.cpp, attention_ref().
 //
 // A block: 16 m-rows a warp (attention_plan.h) of one KV head. Row i of the prompt sees exactly the
-// slots 0..pos(i): CacheBlend recomputes scattered rows, so the mask is no triangle; it is needed
-// only in the tiles of keys that reach beyond the first position of a warp's rows.
+// slots 0..pos(i), or the last `window` of them: CacheBlend recomputes scattered rows, so the mask
+// is no triangle; it is needed only in the tiles of keys that reach beyond the first position of a
+// warp's rows, or begin before the last one's window.
 //
 // Shared memory, in rows of kHeadDim bf16:
 //
@@ -138,7 +139,9 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>) attent
   const uint32_t last_m =
       first_m + 16 * kWarps < a.m_rows ? first_m + 16 * kWarps - 1 : a.m_rows - 1;
   const uint32_t n_keys = a.rows.pos[last_m / a.group] + 1;
-  const KeyTiles tiles = key_tiles(n_keys, kKeys, split, a.splits);
+  const uint32_t window = a.rows.window;
+  const KeyTiles tiles =
+      key_tiles(first_key(a.rows.pos[first_m / a.group], window), n_keys, kKeys, split, a.splits);
 
   // The two rows of this thread in every fragment, and how far they and the warp's others see.
   const uint32_t warp_m = first_m + warp * 16, m[2] = {warp_m + g, warp_m + g + 8};
@@ -185,8 +188,8 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>) attent
       copy_async_wait<0>();
     }
     __syncthreads();
-    const uint32_t first_key = tile * kKeys;
-    if (first_key <= most) {
+    const uint32_t first = tile * kKeys;
+    if (first <= most && first + kKeys > first_key(least, window)) {
       // S = Q K^T
       float s[kKeyTiles][4];
 #pragma unroll
@@ -210,14 +213,29 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>) attent
       }
 
       // Exponents of 2, and the mask.
-      const bool masked = first_key + kKeys - 1 > least;
+      const bool masked = first + kKeys - 1 > least || first < first_key(most, window);
+      if (a.rows.softcap != 0.0f) {
+        // cap * tanh(s / cap), and tanh(x) = 1 - 2 / (1 + exp(2 x)).
+        const float inner = a.scale_log2 * 2.0f / a.rows.softcap, cap = a.rows.softcap * kLog2e;
+#pragma unroll
+        for (int n = 0; n < kKeyTiles; ++n) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) {
+            s[n][e] = cap - 2.0f * cap / (1.0f + exp2f(s[n][e] * inner));
+          }
+        }
+      }
+      const float scale = a.rows.softcap != 0.0f ? 1.0f : a.scale_log2;
       float now[2] = {largest[0], largest[1]};
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
 #pragma unroll
         for (int e = 0; e < 4; ++e) {
-          s[n][e] *= a.scale_log2;
-          if (masked && first_key + n * 8 + 2 * t + (e & 1) > pos[e / 2]) s[n][e] = -INFINITY;
+          s[n][e] *= scale;
+          const uint32_t key = first + n * 8 + 2 * t + (e & 1);
+          if (masked && (key > pos[e / 2] || key < first_key(pos[e / 2], window))) {
+            s[n][e] = -INFINITY;
+          }
           now[e / 2] = fmaxf(now[e / 2], s[n][e]);
         }
       }

@@ -4,6 +4,7 @@
 // and head, a thread a key; then their sum; then, a thread a key, the probabilities of all rows and
 // heads in one order.
 #include "cuda/attention_mass.h"
+#include "cuda/attention_plan.h"
 #include "cuda/device.cuh"
 
 namespace blend::kernels::cuda {
@@ -21,19 +22,20 @@ __global__ void __launch_bounds__(kThreads)
   const size_t q = row * rows.q.cols + head * cache.head_dim;
   const uint16_t* const keys = cache.k + cache.at(head / group, 0);
   float* const own = scores + blockIdx.x * (size_t{rows.last} + 1);
-  const uint32_t n_keys = rows.pos[row] + 1;
+  const uint32_t begin = first_key(rows.pos[row], rows.window), n_keys = rows.pos[row] + 1;
   float largest = -INFINITY;
-  for (uint32_t j = threadIdx.x; j < n_keys; j += kThreads) {
+  for (uint32_t j = begin + threadIdx.x; j < n_keys; j += kThreads) {
     float sum = 0;
     for (uint32_t e = 0; e < cache.head_dim; ++e) {
       sum += load<kType>(rows.q.data, q + e) * from_bf16(keys[size_t{j} * cache.stride + e]);
     }
     own[j] = sum * rows.scale;
+    if (rows.softcap != 0.0f) own[j] = rows.softcap * tanhf(own[j] / rows.softcap);
     largest = fmaxf(largest, own[j]);
   }
   largest = block_max(largest, parts);
   float sum = 0;
-  for (uint32_t j = threadIdx.x; j < n_keys; j += kThreads) sum += expf(own[j] - largest);
+  for (uint32_t j = begin + threadIdx.x; j < n_keys; j += kThreads) sum += expf(own[j] - largest);
   sum = block_sum(sum, parts);
   if (threadIdx.x == 0) {
     stats[size_t{blockIdx.x} * 2] = largest;
@@ -48,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   if (j > rows.last) return;
   float sum = 0;
   for (size_t row = 0; row < rows.q.n; ++row) {
-    if (j > rows.pos[row]) continue;
+    if (j > rows.pos[row] || j < first_key(rows.pos[row], rows.window)) continue;
     for (size_t i = row * n_heads; i < (row + 1) * n_heads; ++i) {
       sum += expf(scores[i * (size_t{rows.last} + 1) + j] - stats[2 * i]) * stats[2 * i + 1];
     }

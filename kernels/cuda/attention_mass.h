@@ -10,6 +10,8 @@ struct MassRows {
   const uint32_t* pos = nullptr;  // device [n], ascending
   uint32_t last = 0;              // pos[n - 1]
   float scale = 1.0f;
+  uint32_t window = 0;   // as in AttentionRows
+  float softcap = 0.0f;  // as in AttentionRows
 };
 
 // Rows of one call whose scratch stays within about `bytes`.

@@ -45,7 +45,17 @@ constexpr uint32_t padded_head_dim(uint32_t head_dim) {
 // As many as leave room for two stages in the 99 KiB of shared memory that sm_86 has.
 constexpr uint32_t keys_of_tile(uint32_t padded) { return padded <= 128 ? 64 : 32; }
 
-// Tiles of keys [begin, end) that part `split` of `splits` walks, of those that hold `n_keys`.
+// The first key that a row at position `pos` sees.
+#if defined(__CUDACC__)
+__host__ __device__
+#endif
+    constexpr uint32_t
+    first_key(uint32_t pos, uint32_t window) {
+  return window == 0 || pos < window ? 0 : pos - window + 1;
+}
+
+// Tiles of keys [begin, end) that part `split` of `splits` walks, of those that hold the keys
+// [first, n_keys).
 struct KeyTiles {
   uint32_t begin = 0;
   uint32_t end = 0;
@@ -54,13 +64,15 @@ struct KeyTiles {
 __host__ __device__
 #endif
     constexpr KeyTiles
-    key_tiles(uint32_t n_keys, uint32_t keys, uint32_t split, uint32_t splits) {
-  const uint32_t n = (n_keys + keys - 1) / keys, each = (n + splits - 1) / splits;
-  const uint32_t begin = split * each < n ? split * each : n;
+    key_tiles(uint32_t first, uint32_t n_keys, uint32_t keys, uint32_t split, uint32_t splits) {
+  const uint32_t from = first / keys, n = (n_keys + keys - 1) / keys;
+  const uint32_t each = (n - from + splits - 1) / splits;
+  const uint32_t begin = from + split * each < n ? from + split * each : n;
   return {begin, begin + each < n ? begin + each : n};
 }
 
-// n_rows > 0; last_pos: the largest position. n_sms: multiprocessors of the device.
+// n_rows > 0; last_pos: the largest position, or the window's last key where that is fewer. n_sms:
+// multiprocessors of the device.
 inline AttentionPlan plan_attention(uint32_t n_rows, uint32_t group, uint32_t n_kv_heads,
                                     uint32_t head_dim, uint32_t last_pos, uint32_t n_sms) {
   constexpr uint32_t kMostSplits = 64, kLeastTilesOfASplit = 4;

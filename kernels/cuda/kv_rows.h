@@ -62,9 +62,10 @@ struct MovedRows {
   float sin_sign = 1.0f;
 };
 
-// table[p][0][i], [1][i] = cos, sin of p * frequency[i], the angle in double; frequency: device.
-void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions, float* table,
-                     cudaStream_t stream);
+// table[p][0][i], [1][i] = factor * cos, sin of p * frequency[i], the angle in double; frequency:
+// device.
+void make_rope_table(const double* frequency, uint32_t half, uint32_t n_positions, float factor,
+                     float* table, cudaStream_t stream);
 
 // Rotates heads in place; x: [n, n_heads * head_dim]; pos: device [n].
 void rope_rows(const RopeView& rope, const Rows& x, uint32_t head_dim, const uint32_t* pos,

@@ -1,5 +1,5 @@
-// Embedding, gathering and conversion of rows. CPU reference: kernels/cpu/convert.cpp, decode_ref()
-// and encode_ref(); the loops of CpuBackend::embed() and gather().
+// Embedding, gathering, sums and conversion of rows. CPU reference: kernels/cpu/convert.cpp,
+// decode_ref() and encode_ref(); the loops of CpuBackend::embed() and gather().
 #include "cuda/device.cuh"
 #include "cuda/rows.h"
 
@@ -29,6 +29,26 @@ __global__ void __launch_bounds__(kThreads)
 
 __device__ inline void report(float value, unsigned long long index, unsigned long long* bad) {
   if (bad != nullptr && not_finite(value)) atomicMin(bad, index);
+}
+
+// A block a row.
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    add_bias_kernel(void* x, size_t cols, const float* bias) {
+  const size_t first = blockIdx.x * cols;
+  for (size_t i = threadIdx.x; i < cols; i += kThreads) {
+    store<kType>(x, first + i, load<kType>(x, first + i) + bias[i]);
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) add_kernel(float* x, const float* y, size_t n) {
+  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
+  if (i < n) x[i] += y[i];
+}
+
+__global__ void __launch_bounds__(kThreads) scale_kernel(float* x, float factor, size_t n) {
+  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x;
+  if (i < n) x[i] *= factor;
 }
 
 // A block a row: weights have long ones, and an element's index needs no division.
@@ -85,6 +105,32 @@ void embed(const void* table, DType table_type, const int32_t* tokens, const Row
   auto* const to = static_cast<float*>(out.data);
   const size_t cols = out.cols;
   BLEND_LAUNCH(kernel, static_cast<unsigned>(out.n), kThreads, 0, stream, table, tokens, cols, to);
+}
+
+void add_bias(const Rows& x, const float* bias, cudaStream_t stream) {
+  if (x.n == 0) return;
+  const auto kernel =
+      x.type == DType::f32 ? &add_bias_kernel<DType::f32> : &add_bias_kernel<DType::bf16>;
+  void* const data = x.data;
+  const size_t cols = x.cols;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(x.n), kThreads, 0, stream, data, cols, bias);
+}
+
+void add_rows(const Rows& x, const Rows& y, cudaStream_t stream) {
+  const size_t n = x.n * x.cols;
+  if (n == 0) return;
+  const auto kernel = &add_kernel;
+  auto* const to = static_cast<float*>(x.data);
+  const auto* const from = static_cast<const float*>(y.data);
+  BLEND_LAUNCH(kernel, blocks_for(n), kThreads, 0, stream, to, from, n);
+}
+
+void scale_rows(const Rows& x, float factor, cudaStream_t stream) {
+  const size_t n = x.n * x.cols;
+  if (n == 0) return;
+  const auto kernel = &scale_kernel;
+  auto* const to = static_cast<float*>(x.data);
+  BLEND_LAUNCH(kernel, blocks_for(n), kThreads, 0, stream, to, factor, n);
 }
 
 void gather(const Rows& src, const uint32_t* rows, const Rows& dst, cudaStream_t stream) {

@@ -1,4 +1,5 @@
-// Row-wise operations: normalisation, the feed-forward's gate, embedding, gathering, conversion.
+// Row-wise operations: normalisation, the feed-forward's gate, embedding, gathering, sums,
+// conversion.
 //
 // Shapes are row-major and contiguous; pointers are of the device, aligned to 256 bytes at a
 // tensor's start. Types are f32 or bf16 unless said otherwise. Launches are ordered by the stream.
@@ -26,6 +27,21 @@ void rms_norm(const Rows& x, const float* weight, float eps, const Rows& out, cu
 
 // out = silu(gate) * up; gate_up: [n, 2 * cols] = gate | up; out: [n, cols].
 void swiglu(const Rows& gate_up, const Rows& out, cudaStream_t stream);
+// The same with GELU by its tanh form.
+void geglu(const Rows& gate_up, const Rows& out, cudaStream_t stream);
+
+// x[i] += bias; bias: f32 [cols].
+void add_bias(const Rows& x, const float* bias, cudaStream_t stream);
+
+// x[i, j] = x[i, j] + y[i, j], f32 both.
+void add_rows(const Rows& x, const Rows& y, cudaStream_t stream);
+
+// x *= factor; f32.
+void scale_rows(const Rows& x, float factor, cudaStream_t stream);
+
+// rms_norm() of each of the first n_heads heads of every row, in place; weight: f32 [head_dim].
+void norm_heads(const Rows& x, uint32_t n_heads, uint32_t head_dim, const float* weight, float eps,
+                cudaStream_t stream);
 
 // out[i] = table[tokens[i]]; table: [.., cols] of table_type (f16 too); tokens: device [n]; out
 // f32.

@@ -4,7 +4,7 @@
 // Operations are ordered as they were issued; results are visible to the host after download(),
 // deviation(), attention_mass() or encode_kv() returns. Row positions equal cache slots: slot i of
 // a KV cache holds the row at position i of the prompt, so "row i attends to key j iff pos(j) <=
-// pos(i)" is "slots 0..pos(i)".
+// pos(i)" is "slots 0..pos(i)", or the last `window` of them.
 //
 // Thread-safe: several fuses may issue operations on one backend at once, each on its own tensors
 // and caches.
@@ -116,6 +116,13 @@ struct DriftInputs {
   size_t size(size_t kv_dim) const { return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u); }
 };
 
+// What a row's scores are made of besides Q and K, and which keys it sees.
+struct AttentionRule {
+  float scale = 0;      // of the scores; 0: 1 / sqrt(head_dim)
+  uint32_t window = 0;  // row i sees slots pos[i] - window + 1 .. pos[i]; 0: all from slot 0 on
+  float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: they stay
+};
+
 // What place() adds to stored rows, K before it is rotated (the drift correction).
 struct Correction {
   static constexpr uint32_t kNone = UINT32_MAX;
@@ -172,7 +179,9 @@ class Backend {
   // The parts are stacked along their rows: [sum of rows, cols].
   virtual Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) = 0;
   virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table) = 0;
-  virtual Result<std::unique_ptr<Weight>> load_vector(const TensorView& vector) = 0;
+  // The parts one behind another, `offset` added to each element.
+  virtual Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
+                                                      float offset) = 0;
 
   // ---- Rows
   // out[i] = table[tokens[i]]; tokens: host [out.rows], checked by the caller.
@@ -185,8 +194,20 @@ class Backend {
   virtual Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) = 0;
   // out = silu(gate) * up; gate_up: [rows, 2 * d_ff] = gate | up; out: [rows, d_ff].
   virtual Status swiglu(Tensor gate_up, Tensor out) = 0;
+  // The same with GELU by its tanh form.
+  virtual Status geglu(Tensor gate_up, Tensor out) = 0;
+  // x[i] += bias; bias: [x.cols].
+  virtual Status add_bias(const Weight& bias, Tensor x) = 0;
+  // rms_norm() of each of the first n_heads heads of every row, in place; weight: [head_dim]; what
+  // a row holds behind them stays.
+  virtual Status norm_heads(Tensor x, uint32_t n_heads, const Weight& weight, float eps) = 0;
+  // x += y, of one shape, f32.
+  virtual Status add(Tensor x, Tensor y) = 0;
+  // x *= factor; x: f32.
+  virtual Status scale(Tensor x, float factor) = 0;
 
   // ---- Attention
+  // cos and sin times params.attention_factor. rotary_dim 0: a table that turns nothing.
   virtual Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
                                                        uint32_t n_positions) = 0;
   virtual Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
@@ -213,10 +234,10 @@ class Backend {
   // caller who has checked them may rely on it. dst_layer must not be used by others meanwhile.
   virtual Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
                       const RowMove& rows) = 0;
-  // out[i] = softmax(q[i] K^T / sqrt(head_dim)) V over slots 0..pos[i], per head (GQA).
+  // out[i] = softmax(q[i] K^T * scale) V over the slots that row i sees, per head (GQA).
   // q, out: [rows, n_heads * head_dim], may be the same memory; pos: host, ascending.
-  virtual Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                           Tensor out) = 0;
+  virtual Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                           Tensor q, const uint32_t* pos, Tensor out) = 0;
   // attention() where the keys of some slots are tempered, per row and head:
   //   Z_t = sum over tempered slots of exp(s_j / T), Z_o = sum over the others of exp(s_j)
   //   out = (Z_t^S * weighted mean of their V + Z_o * that of the others') / (Z_t^S + Z_o)
@@ -228,8 +249,8 @@ class Backend {
   // mass[j] += the probability that attention() would put on slot j, summed over rows and heads.
   // q: [rows, n_heads * head_dim], rotated; pos: host, ascending; mass: host [pos[rows - 1] + 1].
   // The same to the last bit on any number of threads.
-  virtual Status attention_mass(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                                float* mass) = 0;
+  virtual Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                                Tensor q, const uint32_t* pos, float* mass) = 0;
 
   // ---- Fusion (CacheBlend 4.2: deviation of row i = sum over kv_dim of (fresh - stored)^2)
   // out: host [kv.rows]; only the rows of runs are written. kv: [rows, 2 * kv_dim], K before RoPE.

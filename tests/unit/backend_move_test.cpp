@@ -41,7 +41,7 @@ std::vector<float> BackendMove::attend(const Shape& shape, const KvCache& cache,
   const std::vector<uint32_t> pos = {filled / 2, filled - 1};
   Owned t = make_tensor(q, 2, shape.config.q_dim());
   EXPECT_TRUE(backend_->rope_q(rope, pos.data(), shape.config.head_dim, t.tensor).is_ok());
-  EXPECT_TRUE(backend_->attention(cache, layer, t.tensor, pos.data(), t.tensor).is_ok());
+  EXPECT_TRUE(backend_->attention(cache, layer, {}, t.tensor, pos.data(), t.tensor).is_ok());
   return host(t.tensor);
 }
 

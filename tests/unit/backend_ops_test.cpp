@@ -180,7 +180,8 @@ TEST_P(BackendOps, WeightsMustBeFinite) {
           << matrix.status().message();
       EXPECT_EQ(backend_->load_table(second->view).status().code(), BLEND_E_NUMERIC);
       const auto vector = make_stored("norm.weight", poisoned, {70 * 33}, dtype);
-      EXPECT_EQ(backend_->load_vector(vector->view).status().code(), BLEND_E_NUMERIC);
+      EXPECT_EQ(backend_->load_vector(std::array{&vector->view}, 0).status().code(),
+                BLEND_E_NUMERIC);
     }
   }
 }
@@ -225,7 +226,7 @@ TEST_P(BackendOps, RmsNorm) {
     const size_t rows = number(1, 70), cols = number(1, 700);
     const auto x = normal(rows * cols, 5.0f);
     const auto w = make_stored("norm", normal(cols), {static_cast<int64_t>(cols)}, DType::f32);
-    auto weight = backend_->load_vector(w->view);
+    auto weight = backend_->load_vector(std::array{&w->view}, 0);
     ASSERT_TRUE(weight.is_ok());
     Owned tx = make_tensor(x, static_cast<int64_t>(rows), static_cast<int64_t>(cols));
     Owned out = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(cols));
@@ -265,10 +266,94 @@ TEST_P(BackendOps, Swiglu) {
   }
 }
 
+TEST_P(BackendOps, Geglu) {
+  for (int round = 0; round < rounds(10); ++round) {
+    const size_t rows = number(1, 70), d_ff = number(1, 300);
+    const auto x = normal(rows * 2 * d_ff, 4.0f);
+    Owned tx = make_tensor(x, static_cast<int64_t>(rows), static_cast<int64_t>(2 * d_ff));
+    Owned out = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(d_ff));
+    ASSERT_TRUE(backend_->geglu(tx.tensor, out.tensor).is_ok());
+    std::vector<double> want(rows * d_ff);
+    for (size_t i = 0; i < rows; ++i) {
+      for (size_t e = 0; e < d_ff; ++e) {
+        const double g = static_cast<double>(x[i * 2 * d_ff + e]);
+        const double z = 0.7978845608028654 * (g + 0.044715 * g * g * g);
+        want[i * d_ff + e] =
+            0.5 * g * (1 + std::tanh(z)) * static_cast<double>(x[(i * 2 + 1) * d_ff + e]);
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
+  }
+}
+
+// Biases of two tensors one behind another, and the offset of norms.
+TEST_P(BackendOps, AddBias) {
+  for (int round = 0; round < rounds(10); ++round) {
+    const auto rows = static_cast<int64_t>(number(1, 70)),
+               first = static_cast<int64_t>(number(1, 300)),
+               second = static_cast<int64_t>(number(1, 300)), cols = first + second;
+    const auto a = make_stored("a", normal(static_cast<size_t>(first)), {first}, DType::f32);
+    const auto b = make_stored("b", normal(static_cast<size_t>(second)), {second}, DType::bf16);
+    const float offset = round % 2 == 0 ? 0.0f : 1.0f;
+    auto bias = backend_->load_vector(std::array{&a->view, &b->view}, offset);
+    ASSERT_TRUE(bias.is_ok());
+    const auto x = normal(static_cast<size_t>(rows * cols));
+    Owned tx = make_tensor(x, rows, cols);
+    ASSERT_TRUE(backend_->add_bias(**bias, tx.tensor).is_ok());
+    std::vector<double> want(x.begin(), x.end());
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t e = 0; e < cols; ++e) {
+        const float add = e < first ? a->values[static_cast<size_t>(e)]
+                                    : b->values[static_cast<size_t>(e - first)];
+        want[static_cast<size_t>(i * cols + e)] += static_cast<double>(add + offset);
+      }
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_close(host(tx.tensor), want));
+    EXPECT_EQ(backend_->add_bias(**bias, make_tensor(x, rows * cols, 1).tensor).code(),
+              BLEND_E_INTERNAL);
+  }
+}
+
+TEST_P(BackendOps, NormHeads) {
+  for (int round = 0; round < rounds(10); ++round) {
+    const size_t rows = number(1, 40), dim = number(1, 130), heads = number(1, 9);
+    const size_t cols = heads * dim + number(0, 1) * number(1, 200);  // V behind K
+    const auto w = make_stored("norm", normal(dim), {static_cast<int64_t>(dim)}, DType::f32);
+    auto weight = backend_->load_vector(std::array{&w->view}, 0);
+    ASSERT_TRUE(weight.is_ok());
+    const auto x = normal(rows * cols, 3.0f);
+    Owned tx = make_tensor(x, static_cast<int64_t>(rows), static_cast<int64_t>(cols));
+    ASSERT_TRUE(
+        backend_->norm_heads(tx.tensor, static_cast<uint32_t>(heads), **weight, 1e-6f).is_ok());
+    std::vector<double> want(x.begin(), x.end());
+    for (size_t i = 0; i < rows * heads; ++i) {
+      double* const head = &want[i / heads * cols + i % heads * dim];
+      double squares = 0;
+      for (size_t e = 0; e < dim; ++e) squares += head[e] * head[e];
+      const double scale = 1 / std::sqrt(squares / static_cast<double>(dim) + 1e-6);
+      for (size_t e = 0; e < dim; ++e) head[e] *= scale * static_cast<double>(w->values[e]);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_close(host(tx.tensor), want));
+  }
+}
+
+TEST_P(BackendOps, AddAndScale) {
+  const auto x = normal(37 * 41), y = normal(37 * 41);
+  Owned tx = make_tensor(x, 37, 41), ty = make_tensor(y, 37, 41);
+  ASSERT_TRUE(backend_->add(tx.tensor, ty.tensor).is_ok());
+  ASSERT_TRUE(backend_->scale(tx.tensor, 0.25f).is_ok());
+  std::vector<double> want;
+  for (size_t i = 0; i < x.size(); ++i) {
+    want.push_back((static_cast<double>(x[i]) + static_cast<double>(y[i])) * 0.25);
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_close(host(tx.tensor), want));
+}
+
 // ---- RoPE, the cache and attention, together: a model of the cache in double precision.
 
 struct Attention {
   ModelConfig config;
+  AttentionRule rule;
   uint32_t capacity = 0;
   std::vector<double> k, v;  // [capacity, kv_dim]; k rotated
 
@@ -294,6 +379,15 @@ struct Attention {
       rotate(k.data() + slot * kv_dim() + h * config.head_dim, slot);
     }
   }
+  size_t first_key(size_t pos) const {
+    return rule.window == 0 || pos < rule.window ? 0 : pos + 1 - rule.window;
+  }
+  double scored(double dot) const {
+    dot *= rule.scale != 0 ? static_cast<double>(rule.scale)
+                           : 1 / std::sqrt(static_cast<double>(config.head_dim));
+    const auto cap = static_cast<double>(rule.softcap);
+    return cap == 0 ? dot : cap * std::tanh(dot / cap);
+  }
   std::vector<double> attend(const std::vector<double>& q, const std::vector<uint32_t>& pos) const {
     const size_t d = config.head_dim;
     std::vector<double> out(q.size()), w;
@@ -302,13 +396,13 @@ struct Attention {
         const size_t at = i * config.q_dim() + h * d, kv = h / config.group() * d;
         w.assign(pos[i] + 1, 0.0);
         double largest = -1e300, sum = 0;
-        for (size_t j = 0; j <= pos[i]; ++j) {
+        for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) w[j] += q[at + e] * k[j * kv_dim() + kv + e];
-          w[j] /= std::sqrt(static_cast<double>(d));
+          w[j] = scored(w[j]);
           largest = std::max(largest, w[j]);
         }
-        for (double& x : w) sum += x = std::exp(x - largest);
-        for (size_t j = 0; j <= pos[i]; ++j) {
+        for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) sum += w[j] = std::exp(w[j] - largest);
+        for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) out[at + e] += w[j] / sum * v[j * kv_dim() + kv + e];
         }
       }
@@ -354,14 +448,14 @@ struct Attention {
       for (size_t h = 0; h < config.n_heads; ++h) {
         w.assign(pos[i] + 1, 0.0);
         double total = 0;
-        for (size_t j = 0; j <= pos[i]; ++j) {
+        for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) {
           for (size_t e = 0; e < d; ++e) {
             w[j] +=
                 q[i * config.q_dim() + h * d + e] * k[j * kv_dim() + h / config.group() * d + e];
           }
-          total += w[j] = std::exp(w[j] / std::sqrt(static_cast<double>(d)));
+          total += w[j] = std::exp(scored(w[j]));
         }
-        for (size_t j = 0; j <= pos[i]; ++j) sum[j] += w[j] / total;
+        for (size_t j = first_key(pos[i]); j <= pos[i]; ++j) sum[j] += w[j] / total;
       }
     }
     return sum;
@@ -388,6 +482,9 @@ TEST_P(BackendOps, RopeCacheAttention) {
       for (float& f : c.rope.freq_factors) f = 1.0f + static_cast<float>(number(0, 31)) / 4;
     }
     ref.capacity = static_cast<uint32_t>(number(70, 700));
+    if (round % 3 == 1) ref.rule.window = static_cast<uint32_t>(number(1, ref.capacity));
+    if (round % 5 == 4) ref.rule.softcap = static_cast<float>(number(1, 30));
+    if (round % 5 == 3) ref.rule.scale = 0.07f;
     const size_t kv_dim = ref.kv_dim();
     ref.k.resize(ref.capacity * kv_dim);
     ref.v.resize(ref.capacity * kv_dim);
@@ -468,7 +565,8 @@ TEST_P(BackendOps, RopeCacheAttention) {
 
     auto pos = positions(round % 8 == 0 ? 1 : number(1, 70), ref.capacity);
     if (round % 3 == 0) pos.back() = ref.capacity - 1;
-    const auto q = normal(pos.size() * c.q_dim(), 2.0f);
+    // Few keys average less of 16-bit scores' rounding away.
+    const auto q = normal(pos.size() * c.q_dim(), ref.rule.window == 0 ? 2.0f : 1.0f);
     std::vector<double> rotated(q.begin(), q.end());
     for (size_t i = 0; i < pos.size(); ++i) {
       for (uint32_t h = 0; h < c.n_heads; ++h) {
@@ -480,29 +578,61 @@ TEST_P(BackendOps, RopeCacheAttention) {
     ASSERT_NO_FATAL_FAILURE(expect_close(host(tq.tensor), rotated));
     const auto want = ref.attend(rotated, pos);
     Owned out = make_empty(static_cast<int64_t>(pos.size()), c.q_dim());
-    ASSERT_TRUE(backend_->attention(**cache, layer, tq.tensor, pos.data(), out.tensor).is_ok());
+    ASSERT_TRUE(
+        backend_->attention(**cache, layer, ref.rule, tq.tensor, pos.data(), out.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want));
     std::vector<float> mass(pos.back() + 1, 0.5f);  // it is added to
     ASSERT_TRUE(
-        backend_->attention_mass(**cache, layer, tq.tensor, pos.data(), mass.data()).is_ok());
+        backend_->attention_mass(**cache, layer, ref.rule, tq.tensor, pos.data(), mass.data())
+            .is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(mass, ref.mass(rotated, pos)));
-    std::vector<uint8_t> tempered(pos.back() + 1);
-    for (uint8_t& slot : tempered) slot = number(0, 2) == 0 ? 1 : 0;
-    const Tempering how{tempered.data(), 0.8f, 0.9f};
-    std::vector<double> want_share;
-    const auto want_tempered = ref.attend_tempered(rotated, pos, how, want_share);
-    std::vector<float> share(pos.size());
-    ASSERT_TRUE(backend_
-                    ->attention_tempered(**cache, layer, tq.tensor, pos.data(), how, out.tensor,
-                                         round % 2 == 0 ? share.data() : nullptr)
-                    .is_ok());
-    ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want_tempered));
-    if (round % 2 == 0) {
-      ASSERT_NO_FATAL_FAILURE(expect_near(share, want_share));
+    const bool usual = ref.rule.scale == 0 && ref.rule.window == 0 && ref.rule.softcap == 0;
+    if (usual) {  // tempered attention knows no other
+      std::vector<uint8_t> tempered(pos.back() + 1);
+      for (uint8_t& slot : tempered) slot = number(0, 2) == 0 ? 1 : 0;
+      const Tempering how{tempered.data(), 0.8f, 0.9f};
+      std::vector<double> want_share;
+      const auto want_tempered = ref.attend_tempered(rotated, pos, how, want_share);
+      std::vector<float> share(pos.size());
+      ASSERT_TRUE(backend_
+                      ->attention_tempered(**cache, layer, tq.tensor, pos.data(), how, out.tensor,
+                                           round % 2 == 0 ? share.data() : nullptr)
+                      .is_ok());
+      ASSERT_NO_FATAL_FAILURE(expect_near(host(out.tensor), want_tempered));
+      if (round % 2 == 0) {
+        ASSERT_NO_FATAL_FAILURE(expect_near(share, want_share));
+      }
     }
-    ASSERT_TRUE(backend_->attention(**cache, layer, tq.tensor, pos.data(), tq.tensor).is_ok());
+    ASSERT_TRUE(
+        backend_->attention(**cache, layer, ref.rule, tq.tensor, pos.data(), tq.tensor).is_ok());
     ASSERT_NO_FATAL_FAILURE(expect_near(host(tq.tensor), want));
   }
+}
+
+// A table that turns nothing, and one whose cosines and sines are scaled.
+TEST_P(BackendOps, RopeOfNothingAndScaled) {
+  const auto q = normal(5 * 32);
+  const std::vector<uint32_t> pos = {0, 3, 4, 17, 39};
+  RopeParams params;
+  auto nothing = backend_->make_rope(params, 40);
+  ASSERT_TRUE(nothing.is_ok());
+  Owned tq = make_tensor(q, 5, 32);
+  ASSERT_TRUE(backend_->rope_q(**nothing, pos.data(), 16, tq.tensor).is_ok());
+  ASSERT_NO_FATAL_FAILURE(expect_close(host(tq.tensor), {q.begin(), q.end()}));
+
+  params.rotary_dim = 8;
+  params.attention_factor = 1.5;
+  auto scaled = backend_->make_rope(params, 40);
+  ASSERT_TRUE(scaled.is_ok());
+  ASSERT_TRUE(backend_->rope_q(**scaled, pos.data(), 16, tq.tensor).is_ok());
+  Attention ref;
+  ref.config.rope = params;
+  std::vector<double> want(q.begin(), q.end());
+  for (size_t head = 0; head < 10; ++head) {
+    ref.rotate(&want[head * 16], pos[head / 2]);
+    for (size_t e = 0; e < 8; ++e) want[head * 16 + e] *= 1.5;
+  }
+  ASSERT_NO_FATAL_FAILURE(expect_close(host(tq.tensor), want));
 }
 
 TEST_P(BackendOps, RowsDoNotSeeTheFuture) {
@@ -528,7 +658,7 @@ TEST_P(BackendOps, RowsDoNotSeeTheFuture) {
     if (poisoned % 9 != 0 && poisoned + 2 < n) continue;
     Owned tkv = make_tensor(kv, n, 2 * c.kv_dim()), tq = make_tensor(q, n, c.q_dim());
     ASSERT_TRUE(backend_->write_kv(**cache, 0, **rope, tkv.tensor, pos.data()).is_ok());
-    ASSERT_TRUE(backend_->attention(**cache, 0, tq.tensor, pos.data(), tq.tensor).is_ok());
+    ASSERT_TRUE(backend_->attention(**cache, 0, {}, tq.tensor, pos.data(), tq.tensor).is_ok());
     const auto out = host(tq.tensor);
     if (!before.empty()) {
       for (size_t i = 0; i < poisoned * c.q_dim(); ++i) ASSERT_EQ(out[i], before[i]) << poisoned;
@@ -715,7 +845,7 @@ TEST_P(BackendOps, OperandsOfEitherType) {
     return std::move(*backend_->load_matrix({&part, 1}));
   };
   const auto norm = make_stored("n", normal(static_cast<size_t>(d)), {d}, DType::f32);
-  const auto weight = std::move(*backend_->load_vector(norm->view));
+  const auto weight = std::move(*backend_->load_vector(std::array{&norm->view}, 0));
   const auto wide = matrix(2 * d_ff, d), down = matrix(d, d_ff), query = matrix(d, d),
              kv = matrix(d, d);
   const auto rope = std::move(*backend_->make_rope(c.rope, 64));
@@ -738,7 +868,7 @@ TEST_P(BackendOps, OperandsOfEitherType) {
     EXPECT_TRUE(backend_->rms_norm(sum.tensor, *weight, 1e-5f, normed.tensor).is_ok());
     EXPECT_TRUE(backend_->matmul(*query, normed.tensor, q.tensor, false).is_ok());
     EXPECT_TRUE(backend_->rope_q(*rope, pos.data(), 18, q.tensor).is_ok());
-    EXPECT_TRUE(backend_->attention(*cache, 0, q.tensor, pos.data(), q.tensor).is_ok());
+    EXPECT_TRUE(backend_->attention(*cache, 0, {}, q.tensor, pos.data(), q.tensor).is_ok());
     attended = host(q.tensor);
     EXPECT_TRUE(backend_->matmul(*wide, q.tensor, gate_up.tensor, false).is_ok());
     EXPECT_TRUE(backend_->swiglu(gate_up.tensor, act.tensor).is_ok());
@@ -846,7 +976,7 @@ TEST_P(BackendOps, NoRowsIsNoWork) {
   EXPECT_TRUE(backend_->rope_q(**rope, nullptr, 8, none).is_ok());
   EXPECT_TRUE(backend_->write_kv(**cache, 0, **rope, none16, nullptr).is_ok());
   EXPECT_TRUE(backend_->place(**cache, 0, **rope, {}, nullptr, nullptr).is_ok());
-  EXPECT_TRUE(backend_->attention(**cache, 0, none, nullptr, none).is_ok());
+  EXPECT_TRUE(backend_->attention(**cache, 0, {}, none, nullptr, none).is_ok());
   EXPECT_TRUE(backend_->swiglu(none16, none).is_ok());
   EXPECT_TRUE(backend_->gather(none, nullptr, none).is_ok());
   EXPECT_TRUE(backend_->download(none, nullptr).is_ok());

@@ -19,6 +19,8 @@ struct Shape {
   uint32_t head_dim, group, n_kv_heads, n_rows, n_slots;
   bool bf16;
   uint32_t n_sms;  // many: the keys are split
+  uint32_t window = 0;
+  float softcap = 0.0f;
 };
 
 class Memory {
@@ -70,7 +72,8 @@ class CudaAttention : public testing::TestWithParam<simt::Order> {
 void CudaAttention::check(const Shape& s) {
   SCOPED_TRACE(testing::Message() << "head_dim " << s.head_dim << " group " << s.group << " heads "
                                   << s.n_kv_heads << " rows " << s.n_rows << " slots " << s.n_slots
-                                  << (s.bf16 ? " bf16" : " f32") << " sms " << s.n_sms);
+                                  << (s.bf16 ? " bf16" : " f32") << " sms " << s.n_sms << " window "
+                                  << s.window << " softcap " << s.softcap);
   // Scattered rows; slots behind the last of them are never written.
   std::vector<uint32_t> pos(s.n_slots);
   std::iota(pos.begin(), pos.end(), 0u);
@@ -101,6 +104,8 @@ void CudaAttention::check(const Shape& s) {
   rows.out = rows.q;  // in place
   rows.pos = dpos.as<uint32_t>();
   rows.scale = 1.0f / std::sqrt(static_cast<float>(s.head_dim));
+  rows.window = s.window;
+  rows.softcap = s.softcap;
   KvView cache;
   cache.k = dk.as<uint16_t>();
   cache.v = dv.as<uint16_t>();
@@ -120,15 +125,18 @@ void CudaAttention::check(const Shape& s) {
       const size_t head = h / s.group * s.n_slots * stride;
       w.assign(pos[i] + 1, 0.0);
       double largest = -1e300, sum = 0;
-      for (size_t j = 0; j <= pos[i]; ++j) {
+      const size_t begin = s.window == 0 || pos[i] < s.window ? 0 : pos[i] + 1 - s.window;
+      for (size_t j = begin; j <= pos[i]; ++j) {
         for (size_t d = 0; d < s.head_dim; ++d) {
           w[j] += static_cast<double>(q[i * q_dim + h * s.head_dim + d]) *
                   static_cast<double>(bf16_to_f32(k[head + j * stride + d]));
         }
         w[j] *= static_cast<double>(rows.scale);
+        const auto cap = static_cast<double>(s.softcap);
+        if (cap != 0) w[j] = cap * std::tanh(w[j] / cap);
         largest = std::max(largest, w[j]);
       }
-      for (double& x : w) sum += x = std::exp(x - largest);
+      for (size_t j = begin; j <= pos[i]; ++j) sum += w[j] = std::exp(w[j] - largest);
       std::fill(want.begin(), want.end(), 0.0);
       for (size_t j = 0; j <= pos[i]; ++j) {
         for (size_t d = 0; d < s.head_dim; ++d) {
@@ -172,6 +180,21 @@ TEST_P(CudaAttention, FewRowsBehindALongPromptAreSplit) {
   ASSERT_NO_FATAL_FAILURE(check({80, 3, 2, 9, 520, true, 16}));
 }
 
+TEST_P(CudaAttention, Windows) {
+  for (const uint32_t window : {1u, 7u, 64u, 65u, 130u}) {
+    ASSERT_NO_FATAL_FAILURE(check({64, 2, 1, 70, 300, true, 1, window}));
+    ASSERT_NO_FATAL_FAILURE(check({128, 4, 1, 1, 600, true, 16, window}));  // decode
+    ASSERT_NO_FATAL_FAILURE(check({64, 4, 2, 9, 700, false, 16, window}));  // split
+  }
+  ASSERT_NO_FATAL_FAILURE(check({256, 2, 1, 40, 120, true, 1, 33}));
+}
+
+TEST_P(CudaAttention, SoftCaps) {
+  ASSERT_NO_FATAL_FAILURE(check({64, 2, 2, 40, 130, true, 1, 0, 2.0f}));
+  ASSERT_NO_FATAL_FAILURE(check({256, 2, 1, 20, 200, false, 1, 50, 5.0f}));
+  ASSERT_NO_FATAL_FAILURE(check({64, 4, 1, 2, 600, true, 16, 300, 1.5f}));
+}
+
 TEST_P(CudaAttention, FewKeys) {
   ASSERT_NO_FATAL_FAILURE(check({64, 1, 1, 1, 1, true, 1}));
   ASSERT_NO_FATAL_FAILURE(check({128, 8, 1, 2, 2, true, 64}));
@@ -203,9 +226,10 @@ TEST(AttentionPlan, CoversAllRowsAndKeysOnceAndFitsTheSmallestDevice) {
     ASSERT_GE(p.splits, 1u);
     ASSERT_EQ(p.scratch_floats() == 0, p.splits == 1);
     for (const uint32_t n_keys : {last + 1, number(1, last + 1), 1u}) {
-      uint32_t next = 0;
+      const uint32_t first = number(0, 1) * number(0, n_keys - 1);
+      uint32_t next = first / p.keys;
       for (uint32_t split = 0; split < p.splits; ++split) {
-        const KeyTiles t = key_tiles(n_keys, p.keys, split, p.splits);
+        const KeyTiles t = key_tiles(first, n_keys, p.keys, split, p.splits);
         ASSERT_LE(t.begin, t.end);
         if (t.begin == t.end) continue;
         ASSERT_EQ(t.begin, next);

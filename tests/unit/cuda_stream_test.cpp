@@ -201,9 +201,9 @@ TEST_F(CudaHost, FailingAllocations) {
       BLEND_RETURN_IF_ERROR(b.write_kv(*cache, 0, *rope, ty, pos.data()));
       const Tensor q{y->data(), 16, 32, 4};
       BLEND_RETURN_IF_ERROR(b.rope_q(*rope, pos.data(), 16, q));
-      BLEND_RETURN_IF_ERROR(b.attention(*cache, 0, q, pos.data(), q));
+      BLEND_RETURN_IF_ERROR(b.attention(*cache, 0, {}, q, pos.data(), q));
       std::vector<float> mass(16);
-      BLEND_RETURN_IF_ERROR(b.attention_mass(*cache, 0, q, pos.data(), mass.data()));
+      BLEND_RETURN_IF_ERROR(b.attention_mass(*cache, 0, {}, q, pos.data(), mass.data()));
       const auto* const stored = reinterpret_cast<const std::byte*>(values.data());
       const StoredRun run{stored, stored + 32 * 16 * 4, DType::f32, 16, 0};
       BLEND_RETURN_IF_ERROR(b.place(*cache, 1, *rope, {&run, 1}, nullptr, nullptr));

@@ -319,14 +319,23 @@ TEST_P(Kernels, Attention) {
         cols,       pos.data(), a.rows,
         a.group,    k,          v,
         a.head_dim, v_stride,   static_cast<float>(1 / std::sqrt(static_cast<double>(a.head_dim)))};
+    if (number(0, 1) == 1) block.window = static_cast<uint32_t>(number(1, a.slots));
+    if (number(0, 2) == 2) block.softcap = 1.0f + static_cast<float>(number(0, 40));
+    // Keys before every row's window are masked whatever they hold.
+    for (size_t s = 0; s < block.first_key(pos[0]); ++s) {
+      for (size_t e = 0; e < a.head_dim; ++e) {
+        k[s / 16 * 16 * a.head_dim + e * 16 + s % 16] = std::nanf("");
+      }
+    }
     std::vector<float> want(q.size());
     block.out = want.data();
     attention_ref(block);
     block.out = q.data();  // in place
     attention(block, scratch->as<float>());
     SCOPED_TRACE(testing::Message() << a.rows << " rows, group " << a.group << ", head_dim "
-                                    << a.head_dim << ", slots " << a.slots);
-    ASSERT_NO_FATAL_FAILURE(expect_close(q, want, 3e-6));
+                                    << a.head_dim << ", slots " << a.slots << ", window "
+                                    << block.window << ", softcap " << block.softcap);
+    ASSERT_NO_FATAL_FAILURE(expect_close(q, want, block.softcap != 0 ? 1e-5 : 3e-6));
   }
 }
 
@@ -365,14 +374,15 @@ TEST_P(Kernels, AttentionMass) {
             s <= pos.back() ? normal(1)[0] : std::nanf("");
       }
     }
-    const AttentionMassBlock block{
-        q.data(),
-        stride,
-        pos.data(),
-        rows,
-        keys->as<float>(),
-        head_dim,
-        static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))};
+    AttentionMassBlock block{q.data(),
+                             stride,
+                             pos.data(),
+                             rows,
+                             keys->as<float>(),
+                             head_dim,
+                             static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))};
+    if (round % 2 == 1) block.window = static_cast<uint32_t>(number(1, slots));
+    if (round % 3 == 2) block.softcap = 1.0f + static_cast<float>(number(0, 40));
     auto mass = AlignedBuffer::allocate(attention_mass_floats(pos.back()) * 4);
     auto scratch = AlignedBuffer::allocate(attention_mass_scratch_floats(pos.back()) * 4);
     std::fill_n(mass->as<float>(), attention_mass_floats(pos.back()), 0.25f);  // it is added to
@@ -381,7 +391,7 @@ TEST_P(Kernels, AttentionMass) {
     attention_mass_ref(block, want.data());
     const std::vector<float> got(mass->as<float>(), mass->as<float>() + want.size());
     SCOPED_TRACE(testing::Message() << rows << " rows, head_dim " << head_dim << ", " << slots);
-    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 3e-6));
+    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, block.softcap != 0 ? 1e-5 : 3e-6));
   }
 }
 

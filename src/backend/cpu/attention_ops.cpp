@@ -26,6 +26,11 @@ Status outside(const char* op, uint32_t slot, uint32_t limit) {
   return make_error(BLEND_E_INTERNAL, "%s: slot %u of %u", op, slot, limit);
 }
 
+float scale_of(const AttentionRule& rule, size_t head_dim) {
+  if (rule.scale != 0) return rule.scale;
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+}
+
 // Rows of one key block on their way into the cache: K is rotated in scratch, then transposed.
 class KeyBlockWriter {
  public:
@@ -259,8 +264,8 @@ Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
   return Status::ok();
 }
 
-Status CpuBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                             Tensor out) {
+Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                             Tensor q, const uint32_t* pos, Tensor out) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const kernels::KvLayout& layout = c.layout();
   const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
@@ -278,7 +283,9 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, con
   shape.group = group;
   shape.head_dim = head_dim;
   shape.v_stride = layout.v_stride();
-  shape.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+  shape.scale = scale_of(rule, head_dim);
+  shape.window = rule.window;
+  shape.softcap = rule.softcap;
   const size_t n_tasks = n_kv_heads * n_blocks;
   const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(cols) *
                        static_cast<double>(pos[rows - 1] + 1);
@@ -350,8 +357,8 @@ Status CpuBackend::attention_tempered(const KvCache& cache, uint32_t layer, Tens
   return Status::ok();
 }
 
-Status CpuBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor q,
-                                  const uint32_t* pos, float* mass) {
+Status CpuBackend::attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                                  Tensor q, const uint32_t* pos, float* mass) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const kernels::KvLayout& layout = c.layout();
   const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
@@ -376,7 +383,9 @@ Status CpuBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor q
       block.n_rows = rows;
       block.k = c.k(layer) + layout.k_offset(head / group, 0);
       block.head_dim = head_dim;
-      block.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+      block.scale = scale_of(rule, head_dim);
+      block.window = rule.window;
+      block.softcap = rule.softcap;
       float* const own = heads + head * head_floats;
       std::fill(own, own + head_floats, 0.0f);
       kernels::attention_mass(block, own, heads + head_floats * n_heads + per_thread * thread);

@@ -25,17 +25,18 @@ class CpuBuffer final : public DeviceBuffer {
   AlignedBuffer buffer_;
 };
 
-// Checks `tensor` for NaN and infinity, in pieces that fit the first-level cache.
+// Checks `tensor` for NaN and infinity, in pieces that fit the first-level cache and that are whole
+// blocks where it is quantized: rows are, so the tensor is one run of them.
 Status check_finite(ThreadPool& pool, const TensorView& tensor) {
   constexpr size_t kPiece = 2048;  // elements
   const size_t n = static_cast<size_t>(tensor.elements());
-  const size_t size = static_cast<size_t>(dtype_size(tensor.dtype));
   FirstError error;
   pool.parallel_for((n + kPiece - 1) / kPiece, 64, [&](size_t begin, size_t end, uint32_t) {
     float values[kPiece];
     for (size_t piece = begin; piece < end && !error.failed(); ++piece) {
       const size_t first = piece * kPiece, count = std::min(kPiece, n - first);
-      kernels::decode(tensor.data + first * size, tensor.dtype, count, values);
+      decode(tensor, tensor.data + weight_row_bytes(tensor.dtype, tensor.blocks, first), count,
+             values);
       const size_t bad = kernels::find_not_finite(values, count);
       if (bad != count) error.set(not_finite(tensor, first + bad, values[bad]));
     }
@@ -69,12 +70,20 @@ Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table) 
   return std::unique_ptr<Weight>(new CpuTable(table));
 }
 
-Result<std::unique_ptr<Weight>> CpuBackend::load_vector(const TensorView& vector) {
-  BLEND_RETURN_IF_ERROR(check_finite(pool_, vector));
-  const size_t n = static_cast<size_t>(vector.elements());
-  BLEND_ASSIGN(AlignedBuffer data, AlignedBuffer::allocate(n * sizeof(float)));
-  kernels::decode(vector.data, vector.dtype, n, data.as<float>());
-  return std::unique_ptr<Weight>(new CpuVector(std::move(data), vector.elements()));
+Result<std::unique_ptr<Weight>> CpuBackend::load_vector(std::span<const TensorView* const> parts,
+                                                        float offset) {
+  int64_t n = 0;
+  for (const TensorView* part : parts) {
+    BLEND_RETURN_IF_ERROR(check_finite(pool_, *part));
+    n += part->elements();
+  }
+  BLEND_ASSIGN(AlignedBuffer data, AlignedBuffer::allocate(static_cast<size_t>(n) * sizeof(float)));
+  float* to = data.as<float>();
+  for (const TensorView* part : parts) {
+    for (int64_t row = 0; row < part->rows(); ++row, to += part->cols()) decode_row(*part, row, to);
+  }
+  for (int64_t i = 0; i < n; ++i) data.as<float>()[i] += offset;
+  return std::unique_ptr<Weight>(new CpuVector(std::move(data), n));
 }
 
 Status CpuBackend::embed(const Weight& table, const int32_t* tokens, Tensor out) {
@@ -88,7 +97,7 @@ Status CpuBackend::embed(const Weight& table, const int32_t* tokens, Tensor out)
   pool_.parallel_for(static_cast<size_t>(out.rows), row_grain(cols),
                      [&](size_t begin, size_t end, uint32_t) {
                        for (size_t i = begin; i < end; ++i) {
-                         kernels::decode(t.row(tokens[i]), t.dtype(), cols, to + i * cols);
+                         decode_row(t.view(), tokens[i], to + i * cols);
                        }
                      });
   return Status::ok();

@@ -208,12 +208,9 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
       float* row = rows;
       for (const TensorView* part : parts) {
         const int64_t part_end = part_begin + part->shape[0];
-        const size_t row_bytes =
-            static_cast<size_t>(k) * static_cast<size_t>(dtype_size(part->dtype));
         for (; w_row < part_end && w_row < w_end; ++w_row, row += k) {
           const size_t part_row = static_cast<size_t>(w_row - part_begin);
-          kernels::decode(part->data + part_row * row_bytes, part->dtype, static_cast<size_t>(k),
-                          row);
+          decode_row(*part, static_cast<int64_t>(part_row), row);
           const size_t bad = kernels::find_not_finite(row, static_cast<size_t>(k));
           if (bad == static_cast<size_t>(k)) continue;
           error.set(not_finite(*part, part_row * static_cast<size_t>(k) + bad, row[bad]));

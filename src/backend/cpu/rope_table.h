@@ -39,8 +39,8 @@ class CpuRopeTable final : public RopeTable {
         float* row = table + p * 2 * half;
         for (size_t i = 0; i < half; ++i) {
           const double angle = static_cast<double>(p) * frequency[i];
-          row[i] = static_cast<float>(std::cos(angle));
-          row[half + i] = static_cast<float>(std::sin(angle));
+          row[i] = static_cast<float>(std::cos(angle) * params.attention_factor);
+          row[half + i] = static_cast<float>(std::sin(angle) * params.attention_factor);
         }
       }
     });

@@ -1,30 +1,35 @@
-// Weights other than matrices: the embedding table and the norms' vectors.
+// Weights other than matrices: the embedding table and vectors (norms, biases).
 #pragma once
 
 #include "backend/backend.h"
 #include "backend/weight_error.h"
 #include "base/buffer.h"
+#include "cpu/convert.h"
 
 namespace blend::cpu {
+
+// n elements of `tensor` from `data` on, which begins a block where it is quantized.
+inline void decode(const TensorView& tensor, const std::byte* data, size_t n, float* out) {
+  if (tensor.blocks == BlockType::none) {
+    kernels::decode(data, tensor.dtype, n, out);
+  } else {
+    decode_blocks(tensor.blocks, data, n, out);
+  }
+}
+inline void decode_row(const TensorView& tensor, int64_t row, float* out) {
+  decode(tensor, tensor.row(row), static_cast<size_t>(tensor.cols()), out);
+}
 
 // Refers to the mapped file: rows are decoded as they are looked up. Immutable.
 class CpuTable final : public Weight {
  public:
-  explicit CpuTable(const TensorView& view)
-      : data_(view.data), dtype_(view.dtype), rows_(view.shape[0]), cols_(view.shape[1]) {}
+  explicit CpuTable(const TensorView& view) : view_(view) {}
   size_t bytes() const override { return 0; }
-  DType dtype() const { return dtype_; }
-  int64_t rows() const { return rows_; }
-  int64_t cols() const { return cols_; }
-  size_t row_bytes() const {
-    return static_cast<size_t>(cols_) * static_cast<size_t>(dtype_size(dtype_));
-  }
-  const std::byte* row(int64_t i) const { return data_ + static_cast<size_t>(i) * row_bytes(); }
+  const TensorView& view() const { return view_; }
+  int64_t cols() const { return view_.cols(); }
 
  private:
-  const std::byte* data_;
-  DType dtype_;
-  int64_t rows_, cols_;
+  TensorView view_;
 };
 
 // f32. Immutable.

@@ -21,7 +21,8 @@ Status outside(const char* op, uint64_t slot, uint32_t limit) {
                     static_cast<unsigned long long>(slot), limit);
 }
 
-float scale_of(uint32_t head_dim) {
+float scale_of(const AttentionRule& rule, uint32_t head_dim) {
+  if (rule.scale != 0) return rule.scale;
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
@@ -41,9 +42,12 @@ Result<std::shared_ptr<RopeTable>> CudaBackend::make_rope(const RopeParams& para
     if (!params.freq_factors.empty()) frequency[i] /= static_cast<double>(params.freq_factors[i]);
   }
   BLEND_ASSIGN(Memory table, device_->allocate(size_t{n_positions} * 2 * n_pairs * sizeof(float)));
-  BLEND_ASSIGN(const Memory f, stager_->upload(frequency.data(), frequency.size()));
-  k::make_rope_table(f.as<double>(), n_pairs, n_positions, table.as<float>(), stream());
-  BLEND_RETURN_IF_ERROR(check_launch("make_rope"));
+  if (n_pairs != 0) {
+    BLEND_ASSIGN(const Memory f, stager_->upload(frequency.data(), frequency.size()));
+    k::make_rope_table(f.as<double>(), n_pairs, n_positions,
+                       static_cast<float>(params.attention_factor), table.as<float>(), stream());
+    BLEND_RETURN_IF_ERROR(check_launch("make_rope"));
+  }
   return std::shared_ptr<RopeTable>(std::make_shared<CudaRopeTable>(
       std::move(table), n_positions, n_pairs, params.layout == RopeLayout::half_split));
 }
@@ -170,8 +174,8 @@ Status CudaBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope
   return check_launch("move");
 }
 
-Status CudaBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                              Tensor out) {
+Status CudaBackend::attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                              Tensor q, const uint32_t* pos, Tensor out) {
   const auto& c = static_cast<const CudaKvCache&>(cache);
   const auto rows = static_cast<size_t>(q.rows);
   if (rows == 0) return Status::ok();
@@ -180,12 +184,14 @@ Status CudaBackend::attention(const KvCache& cache, uint32_t layer, Tensor q, co
   const auto scope = enter();
   const k::KvView view = c.layer(layer);
   const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / view.kv_dim());
-  const k::AttentionPlan plan =
-      k::plan_attention(static_cast<uint32_t>(rows), group, view.n_kv_heads, view.head_dim, last,
-                        device_->n_multiprocessors());
+  const k::AttentionPlan plan = k::plan_attention(
+      static_cast<uint32_t>(rows), group, view.n_kv_heads, view.head_dim,
+      rule.window == 0 ? last : std::min(last, rule.window - 1), device_->n_multiprocessors());
   BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
   BLEND_ASSIGN(const Memory scratch, device_->allocate(plan.scratch_floats() * sizeof(float)));
-  const k::AttentionRows args{rows_of(q), rows_of(out), at.as<uint32_t>(), scale_of(view.head_dim)};
+  const k::AttentionRows args{rows_of(q),        rows_of(out),
+                              at.as<uint32_t>(), scale_of(rule, view.head_dim),
+                              rule.window,       rule.softcap};
   k::attention(args, view, plan, scratch.as<float>(), stream());
   return check_launch("attention");
 }
@@ -220,7 +226,7 @@ Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer, Ten
     some.pos = at.as<uint32_t>() + first;
     some.last = last;
     some.tempered = slots.as<uint8_t>();
-    some.scale = scale_of(view.head_dim);
+    some.scale = scale_of({}, view.head_dim);
     some.temperature = tempering.temperature;
     some.sum_scale = tempering.scale;
     if (mass != nullptr) some.mass = masses.as<float>() + first * n_heads;
@@ -238,8 +244,8 @@ Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer, Ten
   return Status::ok();
 }
 
-Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor q,
-                                   const uint32_t* pos, float* mass) {
+Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                                   Tensor q, const uint32_t* pos, float* mass) {
   const auto& c = static_cast<const CudaKvCache&>(cache);
   const auto rows = static_cast<size_t>(q.rows);
   if (rows == 0) return Status::ok();
@@ -256,7 +262,11 @@ Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, Tensor 
   for (size_t first = 0; first < rows; first += at_once) {
     const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
     const k::MassRows some{rows_of(q.slice(static_cast<int64_t>(first), n)),
-                           at.as<uint32_t>() + first, last, scale_of(view.head_dim)};
+                           at.as<uint32_t>() + first,
+                           last,
+                           scale_of(rule, view.head_dim),
+                           rule.window,
+                           rule.softcap};
     k::attention_mass(some, view, scratch.as<float>(), sums.as<float>(), stream());
   }
   BLEND_RETURN_IF_ERROR(check_launch("attention_mass"));

@@ -3,7 +3,8 @@
 #include "backend/cuda/cuda_backend.h"
 
 #include <algorithm>
-#include <cstring>
+#include <cmath>
+#include <vector>
 
 #include "backend/cuda/tensors.h"
 #include "backend/weight_error.h"
@@ -18,15 +19,12 @@ constexpr size_t kPieceBytes = size_t{16} << 20;  // of a weight on its way
 
 // Element `index` of a tensor in host memory.
 float element(const TensorView& tensor, size_t index) {
-  const std::byte* const at = tensor.data + index * static_cast<size_t>(dtype_size(tensor.dtype));
-  if (tensor.dtype == DType::f32) {
-    float f = 0;
-    std::memcpy(&f, at, sizeof f);
-    return f;
-  }
-  uint16_t h = 0;
-  std::memcpy(&h, at, sizeof h);
-  return tensor.dtype == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h);
+  const size_t block = block_elements(tensor.blocks), first = index / block * block;
+  std::vector<float> values(block);
+  decode_weights(tensor.dtype, tensor.blocks,
+                 tensor.data + weight_row_bytes(tensor.dtype, tensor.blocks, first), block,
+                 values.data());
+  return values[index - first];
 }
 
 }  // namespace
@@ -109,12 +107,21 @@ Status CudaBackend::load_pieces(const TensorView& tensor, size_t rows, size_t co
                                 void* context) {
   const size_t row_bytes = cols * static_cast<size_t>(dtype_size(tensor.dtype));
   const size_t rows_at_once = std::max<size_t>(1, kPieceBytes / std::max<size_t>(row_bytes, 1));
+  const bool quantized = tensor.blocks != BlockType::none;
+  std::vector<float> decoded(quantized ? std::min(rows_at_once, rows) * cols : 0);
   BLEND_ASSIGN(const Memory bad, make_counter());
   for (size_t first = 0; first < rows; first += rows_at_once) {
     const size_t n = std::min(rows_at_once, rows - first);
     BLEND_ASSIGN(const Memory raw, device_->allocate(n * row_bytes));
-    BLEND_RETURN_IF_ERROR(
-        stager_->copy(raw.as<void>(), tensor.data + first * row_bytes, n * row_bytes));
+    const std::byte* from = tensor.data + first * row_bytes;
+    if (quantized) {
+      pool_.parallel_for(n, 64, [&](size_t begin, size_t end, uint32_t) {
+        decode_blocks(tensor.blocks, tensor.row(static_cast<int64_t>(first + begin)),
+                      (end - begin) * cols, decoded.data() + begin * cols);
+      });
+      from = reinterpret_cast<const std::byte*>(decoded.data());
+    }
+    BLEND_RETURN_IF_ERROR(stager_->copy(raw.as<void>(), from, n * row_bytes));
     use(context, raw.as<void>(), first, n, bad.as<unsigned long long>());
     BLEND_RETURN_IF_ERROR(check_launch("loading a weight"));
   }
@@ -165,7 +172,9 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table)
   if (table.shape.size() != 2) {
     return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
   }
-  auto memory = device_->allocate(table.bytes());
+  // A quantized table is kept as what it decodes to.
+  auto memory = device_->allocate(static_cast<size_t>(table.elements()) *
+                                  static_cast<size_t>(dtype_size(table.dtype)));
   if (!memory.is_ok()) return memory.status().with_context("tensor '" + table.name + "'");
   struct Context {
     const TensorView* table;
@@ -189,23 +198,25 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table)
   return std::unique_ptr<Weight>(new CudaTable(std::move(*memory), table.dtype, table.shape[1]));
 }
 
-Result<std::unique_ptr<Weight>> CudaBackend::load_vector(const TensorView& vector) {
+// Small: put together on the host.
+Result<std::unique_ptr<Weight>> CudaBackend::load_vector(std::span<const TensorView* const> parts,
+                                                         float offset) {
+  std::vector<float> values;
+  for (const TensorView* part : parts) {
+    const size_t first = values.size(), n = static_cast<size_t>(part->elements());
+    values.resize(first + n);
+    decode_weights(part->dtype, part->blocks, part->data, n, values.data() + first);
+    for (size_t i = 0; i < n; ++i) {
+      if (!std::isfinite(values[first + i])) return not_finite(*part, i, values[first + i]);
+      values[first + i] += offset;
+    }
+  }
   const auto scope = enter();
-  const auto n = static_cast<size_t>(vector.elements());
-  BLEND_ASSIGN(Memory memory, device_->allocate(n * sizeof(float)));
-  struct Context {
-    const TensorView* vector;
-    float* to;
-    cudaStream_t stream;
-  } c{&vector, memory.as<float>(), stream()};
-  BLEND_RETURN_IF_ERROR(load_pieces(
-      vector, n, 1,
-      [](void* context, const void* raw, size_t first, size_t count, unsigned long long* bad) {
-        const auto& w = *static_cast<const Context*>(context);
-        k::to_f32(raw, w.vector->dtype, count, w.to + first, first, bad, w.stream);
-      },
-      &c));
-  return std::unique_ptr<Weight>(new CudaVector(std::move(memory), vector.elements()));
+  BLEND_ASSIGN(Memory memory, device_->allocate(values.size() * sizeof(float)));
+  BLEND_RETURN_IF_ERROR(
+      stager_->copy(memory.as<void>(), values.data(), values.size() * sizeof(float)));
+  return std::unique_ptr<Weight>(
+      new CudaVector(std::move(memory), static_cast<int64_t>(values.size())));
 }
 
 // ---- Rows

@@ -35,13 +35,19 @@ class CudaBackend final : public Backend {
 
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
   Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
-  Result<std::unique_ptr<Weight>> load_vector(const TensorView& vector) override;
+  Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
+                                              float offset) override;
 
   Status embed(const Weight& table, const int32_t* tokens, Tensor out) override;
   Status gather(Tensor src, const uint32_t* rows, Tensor dst) override;
   Status rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) override;
   Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) override;
   Status swiglu(Tensor gate_up, Tensor out) override;
+  Status geglu(Tensor gate_up, Tensor out) override;
+  Status add_bias(const Weight& bias, Tensor x) override;
+  Status norm_heads(Tensor x, uint32_t n_heads, const Weight& weight, float eps) override;
+  Status add(Tensor x, Tensor y) override;
+  Status scale(Tensor x, float factor) override;
 
   Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
                                                uint32_t n_positions) override;
@@ -57,12 +63,12 @@ class CudaBackend final : public Backend {
                const Correction* correction) override;
   Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
               const RowMove& rows) override;
-  Status attention(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                   Tensor out) override;
+  Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
+                   const uint32_t* pos, Tensor out) override;
   Status attention_tempered(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
                             const Tempering& tempering, Tensor out, float* mass) override;
-  Status attention_mass(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                        float* mass) override;
+  Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
+                        const uint32_t* pos, float* mass) override;
 
   Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
                    float* out) override;
