@@ -179,8 +179,9 @@ typedef struct blend_model_options {
 
 BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t struct_size);
 
-/* Opens a GGUF file (v2 or v3, architecture `llama`, F32/F16/BF16, tokenizer `llama`). The file is
- * mapped, every offset and shape in it is checked, and the weights are packed for this machine.
+/* Opens a GGUF file (v2 or v3). docs/models.md says which families of models and which types of
+ * weights there are. The file is mapped, every offset and shape in it is checked, and the weights
+ * are packed for this machine.
  * Errors: NOT_FOUND, IO, FORMAT (names the offset or tensor), UNSUPPORTED (names what was met),
  * NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_model_open(blend_model **out, const blend_ctx *ctx, const char *path,
@@ -204,9 +205,9 @@ typedef struct blend_model_info {
   uint64_t n_parameters;
   uint64_t weight_bytes;       /* memory the packed weights take */
   uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
-  const char *architecture;    /* "llama"; valid while the model is open */
+  const char *architecture;    /* "llama", "qwen2", ...; valid while the model is open */
   const char *name;            /* general.name or "" */
-  const char *weight_dtype;    /* "f32", "f16" or "bf16": the file's matrices */
+  const char *weight_dtype;    /* "f32", "f16", "bf16", "q8_0", ...: the file's matrices */
   uint8_t fingerprint[32];     /* SHA-256 over weights, tokenizer and hyperparameters */
 } blend_model_info;
 

@@ -30,15 +30,17 @@ struct KindSum {
   float log() const { return sum == 0.0f ? largest : largest + std::log(sum); }
 };
 
-// s: scores [n_keys] -> attention probabilities; 0 up to `padded`. kind[j] is 1 for tempered keys
-// and 0 for the others. Returns what the tempered keys have together.
-HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT kind, size_t n_keys,
-                             size_t padded, float temperature, float sum_scale) {
+// s: scores of the keys [begin, n_keys) -> attention probabilities; 0 elsewhere up to `padded`.
+// kind[j] is 1 for tempered keys and 0 for the others. Returns what the tempered keys have
+// together.
+HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT kind, size_t begin,
+                             size_t n_keys, size_t padded, float temperature, float sum_scale) {
   const hn::CappedTag<float, kKeyBlock> d;
   const size_t lanes = hn::Lanes(d);
   const float kInf = std::numeric_limits<float>::infinity();
   const auto none = hn::Set(d, -kInf), zero = hn::Zero(d);
   const auto cooling = hn::Set(d, 1.0f / temperature);
+  std::fill(s, s + begin, -kInf);
   std::fill(s + n_keys, s + padded, -kInf);
   KindSum tempered, other;
   auto most_tempered = none, most_other = none;
@@ -120,7 +122,14 @@ void AttentionTempered(const TemperedBlock& b, float* scratch) {
     for (size_t r = 0; r < rows; ++r) {
       float* const own = s + r * stride;
       const size_t visible = size_t{b.pos[i + r]} + 1;
-      const float mass = weigh_kinds(own, kind, visible, round_up(visible, kSlotMultiple),
+      const size_t padded = round_up(visible, kSlotMultiple);
+      if (b.softcap != 0) {
+        const hn::CappedTag<float, kKeyBlock> d;
+        for (size_t j = 0; j < padded; j += hn::Lanes(d)) {
+          hn::Store(soft_cap(d, hn::Load(d, own + j), b.softcap), d, own + j);
+        }
+      }
+      const float mass = weigh_kinds(own, kind, b.first_key(b.pos[i + r]), visible, padded,
                                      b.temperature, b.sum_scale);
       if (b.mass != nullptr) b.mass[i + r] = mass;
       sum_values(own, visible, b.v, b.v_stride, o);
@@ -152,12 +161,14 @@ void attention_tempered_ref(const TemperedBlock& b) {
   for (size_t i = 0; i < b.n_rows; ++i) {
     p.assign(size_t{b.pos[i]} + 1, 0.0);
     double sums[2] = {0, 0};
-    for (size_t j = 0; j < p.size(); ++j) {
+    for (size_t j = b.first_key(b.pos[i]); j < p.size(); ++j) {
       const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {
         p[j] += static_cast<double>(b.q[i * b.stride + e]) * static_cast<double>(k[e * kKeyBlock]);
       }
       p[j] *= static_cast<double>(b.scale);
+      const auto cap = static_cast<double>(b.softcap);
+      if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
       if (b.tempered[j] != 0) p[j] /= static_cast<double>(b.temperature);
       sums[b.tempered[j] != 0] += p[j] = std::exp(p[j]);
     }
@@ -165,7 +176,7 @@ void attention_tempered_ref(const TemperedBlock& b) {
         sums[0], sums[1] == 0 ? 0 : std::pow(sums[1], static_cast<double>(b.sum_scale))};
     if (b.mass != nullptr) b.mass[i] = static_cast<float>(shares[1] / (shares[0] + shares[1]));
     std::fill(o.begin(), o.end(), 0.0);
-    for (size_t j = 0; j < p.size(); ++j) {
+    for (size_t j = b.first_key(b.pos[i]); j < p.size(); ++j) {
       const size_t kind = b.tempered[j] != 0 ? 1 : 0;
       const double w = p[j] / sums[kind] * shares[kind] / (shares[0] + shares[1]);
       for (size_t e = 0; e < b.head_dim; ++e) {

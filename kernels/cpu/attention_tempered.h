@@ -27,9 +27,13 @@ struct TemperedBlock {
   size_t v_stride = 0;
   const uint8_t* tempered = nullptr;  // [pos[n_rows - 1] + 1]: non-zero = of the first kind
   float scale = 1.0f;                 // of the scores: 1 / sqrt(head_dim)
+  uint32_t window = 0;                // as in AttentionBlock
+  float softcap = 0;                  // as in AttentionBlock
   float temperature = 1.0f;           // > 0
   float sum_scale = 1.0f;             // S
   float* mass = nullptr;              // [n_rows] out: the probability put on tempered keys; or null
+
+  size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };
 
 // Floats of scratch for a block whose last row is at `pos`.

@@ -4,6 +4,7 @@
 // It runs for the rows of a question and for decoded ones, so it is written to be plain: a block a
 // row and head; its scores, a thread a key; the sums of both kinds of keys; then, a thread an
 // element, the weighted values.
+#include "cuda/attention_plan.h"
 #include "cuda/attention_tempered.h"
 #include "cuda/device.cuh"
 
@@ -22,15 +23,16 @@ __global__ void __launch_bounds__(kThreads)
   const size_t q = row * rows.q.cols + head * cache.head_dim;
   const size_t plane = cache.at(head / group, 0);
   float* const own = scores + blockIdx.x * (size_t{rows.last} + 1);
-  const uint32_t n_keys = rows.pos[row] + 1;
+  const uint32_t begin = first_key(rows.pos[row], rows.window), n_keys = rows.pos[row] + 1;
   float most_tempered = -INFINITY, most_other = -INFINITY;
-  for (uint32_t j = threadIdx.x; j < n_keys; j += kThreads) {
+  for (uint32_t j = begin + threadIdx.x; j < n_keys; j += kThreads) {
     const uint16_t* const key = cache.k + plane + size_t{j} * cache.stride;
     float sum = 0;
     for (uint32_t e = 0; e < cache.head_dim; ++e) {
       sum += load<kType>(rows.q.data, q + e) * from_bf16(key[e]);
     }
     sum *= rows.scale;
+    if (rows.softcap != 0.0f) sum = rows.softcap * tanhf(sum / rows.softcap);
     if (rows.tempered[j] != 0) {
       sum /= rows.temperature;
       most_tempered = fmaxf(most_tempered, sum);
@@ -42,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
   most_tempered = block_max(most_tempered, parts);
   most_other = block_max(most_other, parts);
   float sum_tempered = 0, sum_other = 0;
-  for (uint32_t j = threadIdx.x; j < n_keys; j += kThreads) {
+  for (uint32_t j = begin + threadIdx.x; j < n_keys; j += kThreads) {
     if (rows.tempered[j] != 0) {
       sum_tempered += own[j] = expf(own[j] - most_tempered);
     } else {
@@ -63,7 +65,7 @@ __global__ void __launch_bounds__(kThreads)
   if (rows.mass != nullptr && threadIdx.x == 0) rows.mass[blockIdx.x] = share_tempered / total;
   for (uint32_t e = threadIdx.x; e < cache.head_dim; e += kThreads) {
     float sum = 0;
-    for (uint32_t j = 0; j < n_keys; ++j) {
+    for (uint32_t j = begin; j < n_keys; ++j) {
       const float weight = own[j] * (rows.tempered[j] != 0 ? of_tempered : of_other);
       sum += weight * from_bf16(cache.v[plane + size_t{j} * cache.stride + e]);
     }

@@ -13,6 +13,8 @@ struct TemperedRows {
   uint32_t last = 0;                  // pos[n - 1]
   const uint8_t* tempered = nullptr;  // device [last + 1]
   float scale = 1.0f;                 // of the scores
+  uint32_t window = 0;                // as in AttentionRows
+  float softcap = 0.0f;               // as in AttentionRows
   float temperature = 1.0f;
   float sum_scale = 1.0f;
   float* mass = nullptr;  // device [n * n_heads] out: probability put on tempered keys; or null

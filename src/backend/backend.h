@@ -243,9 +243,9 @@ class Backend {
   //   out = (Z_t^S * weighted mean of their V + Z_o * that of the others') / (Z_t^S + Z_o)
   // mass (may be null): host [rows], the probability that a row put on tempered slots, mean over
   // heads. For few rows: it is slower than attention(), which it equals at T = S = 1.
-  virtual Status attention_tempered(const KvCache& cache, uint32_t layer, Tensor q,
-                                    const uint32_t* pos, const Tempering& tempering, Tensor out,
-                                    float* mass) = 0;
+  virtual Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                                    Tensor q, const uint32_t* pos, const Tempering& tempering,
+                                    Tensor out, float* mass) = 0;
   // mass[j] += the probability that attention() would put on slot j, summed over rows and heads.
   // q: [rows, n_heads * head_dim], rotated; pos: host, ascending; mass: host [pos[rows - 1] + 1].
   // The same to the last bit on any number of threads.

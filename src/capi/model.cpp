@@ -108,7 +108,9 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
                            static_cast<uint64_t>(m.backend().activation_bytes());
     i.architecture = c.architecture.c_str();
     i.name = c.name.c_str();
-    i.weight_dtype = blend::dtype_name(c.weight_dtype);
+    i.weight_dtype = c.weight_blocks == blend::BlockType::none
+                         ? blend::dtype_name(c.weight_dtype)
+                         : blend::block_type_name(c.weight_blocks);
     std::memcpy(i.fingerprint, m.fingerprint().data(), m.fingerprint().size());
     return blend::capi::write_struct(info, i);
   });

@@ -11,10 +11,10 @@ constexpr size_t kContextTokens = 64;
 
 }  // namespace
 
-Status InsideMass::add(Forward& forward, uint32_t layer, const KvCache& cache,
-                       const RopeTable& rope, Tensor x, const uint32_t* pos, const Watch& watch) {
+Status InsideMass::add(Forward& forward, uint32_t layer, const KvCache& cache, const Ropes& ropes,
+                       Tensor x, const uint32_t* pos, const Watch& watch) {
   const auto n = static_cast<uint32_t>(inside_.size());
-  BLEND_RETURN_IF_ERROR(forward.attention_mass(layer, cache, rope, x.slice(n_prefix_, n),
+  BLEND_RETURN_IF_ERROR(forward.attention_mass(layer, cache, ropes, x.slice(n_prefix_, n),
                                                pos + n_prefix_, mass_.data(), watch));
   // Its mean is over all rows; row i is seen by n - i of them.
   for (uint32_t i = 0; i < n; ++i) {
@@ -43,7 +43,7 @@ Result<std::vector<float>> outside_mass(const Model& model, std::span<const int3
   ModelConfig few_layers = c;
   few_layers.n_layers = last + 1;
   BLEND_ASSIGN(auto forward, Forward::create(model, rows));
-  BLEND_ASSIGN(auto rope, model.rope(rows));
+  BLEND_ASSIGN(auto ropes, model.ropes(rows));
   BLEND_ASSIGN(auto cache, model.backend().make_kv_cache(few_layers, rows));
   std::vector<uint32_t> pos(rows);
   std::iota(pos.begin(), pos.end(), 0u);
@@ -51,12 +51,13 @@ Result<std::vector<float>> outside_mass(const Model& model, std::span<const int3
   BLEND_RETURN_IF_ERROR(forward->embed(all.data(), x));
   for (uint32_t layer = 0; layer <= last; ++layer) {
     BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(model.backend().write_kv(*cache, layer, *rope, kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(
+        model.backend().write_kv(*cache, layer, ropes->keys(layer), kv, pos.data()));
     if (layer == last) break;
-    BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *rope, x, pos.data(), watch));
+    BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *ropes, x, pos.data(), watch));
   }
   const auto n = static_cast<int64_t>(tokens.size());
-  BLEND_RETURN_IF_ERROR(forward->outside_mass(last, *cache, *rope, x.slice(n_outside, n),
+  BLEND_RETURN_IF_ERROR(forward->outside_mass(last, *cache, *ropes, x.slice(n_outside, n),
                                               pos.data() + n_outside, n_outside, mass.data(),
                                               watch));
   return mass;

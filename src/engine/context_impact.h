@@ -28,8 +28,8 @@ class InsideMass {
       : n_prefix_(n_prefix), inside_(n_tokens, 0.0f), mass_(size_t{n_prefix} + n_tokens) {}
 
   // At every layer, its K, V being in `cache`. x: [n_prefix + n_tokens, d_model], before the layer.
-  Status add(Forward& forward, uint32_t layer, const KvCache& cache, const RopeTable& rope,
-             Tensor x, const uint32_t* pos, const Watch& watch);
+  Status add(Forward& forward, uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
+             const uint32_t* pos, const Watch& watch);
   const std::vector<float>& inside() const { return inside_; }  // [n_tokens], summed over layers
 
  private:

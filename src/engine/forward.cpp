@@ -25,11 +25,15 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   BLEND_RETURN_IF_ERROR(allocate(f->wide_, f->block_, size_t{2} * c.d_ff, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->logits_, 1, c.n_vocab, kept));
+  if (c.post_norms) BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
   return f;
 }
 
 Status Forward::embed(const int32_t* tokens, Tensor x) {
-  return model_.backend().embed(model_.embedding(), tokens, x);
+  Backend& b = model_.backend();
+  BLEND_RETURN_IF_ERROR(b.embed(model_.embedding(), tokens, x));
+  const float factor = model_.config().embedding_scale;
+  return factor == 1 ? Status::ok() : b.scale(x, factor);
 }
 
 Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch) {
@@ -41,19 +45,46 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor normed = operand(*normed_, rows, c.d_model);
     BLEND_RETURN_IF_ERROR(b.rms_norm(x.slice(first, rows), *w.attn_norm, c.rms_eps, normed));
-    BLEND_RETURN_IF_ERROR(b.matmul(*w.kv, normed, kv.slice(first, rows), false));
+    const Tensor kvb = kv.slice(first, rows);
+    BLEND_RETURN_IF_ERROR(b.matmul(*w.kv, normed, kvb, false));
+    if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.kv_bias, kvb));
+    if (c.qk_norm) {
+      BLEND_RETURN_IF_ERROR(b.norm_heads(kvb, c.n_kv_heads, *w.k_norm, c.rms_eps));
+    }
   }
   return Status::ok();
 }
 
-Status Forward::project_q(uint32_t layer, const RopeTable& rope, Tensor xb, const uint32_t* pos,
+Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
                           Tensor normed, Tensor q) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
   BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.attn_norm, c.rms_eps, normed));
   BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
-  return b.rope_q(rope, pos, c.head_dim, q);
+  if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
+  if (c.qk_norm) BLEND_RETURN_IF_ERROR(b.norm_heads(q, c.n_heads, *w.q_norm, c.rms_eps));
+  return b.rope_q(ropes.queries(layer), pos, c.head_dim, q);
+}
+
+AttentionRule Forward::rule(uint32_t layer) const {
+  const ModelConfig& c = model_.config();
+  return {c.score_scale(), c.attention(layer).window, c.attn_softcap};
+}
+
+Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
+                              Tensor xb) {
+  Backend& b = model_.backend();
+  if (post == nullptr) {
+    BLEND_RETURN_IF_ERROR(b.matmul(w, in, xb, true));
+    return bias == nullptr ? Status::ok() : b.add_bias(*bias, xb);
+  }
+  const ModelConfig& c = model_.config();
+  const Tensor added = view(*added_, static_cast<uint32_t>(xb.rows), c.d_model);
+  BLEND_RETURN_IF_ERROR(b.matmul(w, in, added, false));
+  if (bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*bias, added));
+  BLEND_RETURN_IF_ERROR(b.rms_norm(added, *post, c.rms_eps, added));
+  return b.add(xb, added);
 }
 
 Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor q,
@@ -62,14 +93,14 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
   if (tempered_ != nullptr && !tempered_->empty()) {
     const Tempering tempering = tempered_->at(layer, pos[q.rows - 1] + 1);
     if (tempering.slots != nullptr) {
-      return b.attention_tempered(cache, cache_layer, q, pos, tempering, q, nullptr);
+      return b.attention_tempered(cache, cache_layer, rule(layer), q, pos, tempering, q, nullptr);
     }
   }
-  return b.attention(cache, cache_layer, q, pos, q);
+  return b.attention(cache, cache_layer, rule(layer), q, pos, q);
 }
 
 Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
-                             const RopeTable& rope, Tensor x, const uint32_t* pos,
+                             const Ropes& ropes, Tensor x, const uint32_t* pos,
                              const Watch& watch) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
@@ -80,23 +111,27 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     const Tensor xb = x.slice(first, rows);
     const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, rope, xb, pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, normed, q));
     BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, q, pos + first));
-    BLEND_RETURN_IF_ERROR(b.matmul(*w.attn_out, q, xb, true));
+    BLEND_RETURN_IF_ERROR(
+        add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb));
 
     const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
     const Tensor act = operand(*act_, rows, c.d_ff);
     BLEND_RETURN_IF_ERROR(watch.check());
     BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
     BLEND_RETURN_IF_ERROR(b.matmul(*w.gate_up, normed, wide, false));
-    BLEND_RETURN_IF_ERROR(b.swiglu(wide, act));
-    BLEND_RETURN_IF_ERROR(b.matmul(*w.ffn_down, act, xb, true));
+    if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
+    BLEND_RETURN_IF_ERROR(c.activation == Activation::silu ? b.swiglu(wide, act)
+                                                           : b.geglu(wide, act));
+    BLEND_RETURN_IF_ERROR(
+        add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb));
   }
   return Status::ok();
 }
 
-Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope,
-                               Tensor x, const uint32_t* pos, float* mass, const Watch& watch) {
+Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
+                               const uint32_t* pos, float* mass, const Watch& watch) {
   const ModelConfig& c = model_.config();
   const size_t n_slots = static_cast<size_t>(pos[x.rows - 1]) + 1;
   std::fill(mass, mass + n_slots, 0.0f);
@@ -105,15 +140,16 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const RopeT
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, rope, x.slice(first, rows), pos + first, normed, q));
-    BLEND_RETURN_IF_ERROR(model_.backend().attention_mass(cache, layer, q, pos + first, mass));
+    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(
+        model_.backend().attention_mass(cache, layer, rule(layer), q, pos + first, mass));
   }
   const float share = 1.0f / (static_cast<float>(x.rows) * static_cast<float>(c.n_heads));
   for (size_t j = 0; j < n_slots; ++j) mass[j] *= share;
   return Status::ok();
 }
 
-Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                              const uint32_t* pos, uint32_t n_outside, float* mass,
                              const Watch& watch) {
   const ModelConfig& c = model_.config();
@@ -124,9 +160,9 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const RopeTab
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, rope, x.slice(first, rows), pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, normed, q));
     BLEND_RETURN_IF_ERROR(model_.backend().attention_tempered(
-        cache, layer, q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
+        cache, layer, rule(layer), q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
   }
   return Status::ok();
 }
@@ -140,6 +176,7 @@ Status Forward::logits(Tensor x, float* logits) {
   BLEND_RETURN_IF_ERROR(b.matmul(model_.output(), normed, out, false));
   BLEND_RETURN_IF_ERROR(b.download(out, logits));
   for (uint32_t i = 0; i < c.n_vocab; ++i) {
+    if (c.logit_softcap != 0) logits[i] = c.logit_softcap * std::tanh(logits[i] / c.logit_softcap);
     if (!std::isfinite(logits[i])) {
       return make_error(BLEND_E_NUMERIC,
                         "the logit of token %u is not finite: the activations overflowed or a "

@@ -1,11 +1,12 @@
 // Forward: one Transformer layer in the two halves that fusion needs, and the logits.
 //
-//   compute_kv    x -> K | V of the rows, before RoPE
+//   compute_kv    x -> K | V of the rows, before RoPE (K normed, where the model does that)
 //   ...the caller puts K, V into the cache: fresh, stored, or some of each...
 //   finish_layer  x -> Q, attention over the cache, output projection, feed-forward; x in place
 //
 // Full prefill, decode, precompute and fusion are all loops over these two; which rows take part in
-// which half is the only difference between them.
+// which half is the only difference between them. What a family of models adds stands in
+// ModelConfig and is asked for here, once: there is no other forward pass.
 #pragma once
 
 #include <memory>
@@ -31,33 +32,38 @@ class Forward {
 
   Status embed(const int32_t* tokens, Tensor x);
   Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
-  // pos: host [x.rows], ascending. Row i sees the slots 0 .. pos[i].
-  Status finish_layer(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+  // pos: host [x.rows], ascending. Row i sees the slots 0 .. pos[i], or the layer's window of them.
+  Status finish_layer(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, const Watch& watch) {
-    return finish_layer(layer, cache, layer, rope, x, pos, watch);
+    return finish_layer(layer, cache, layer, ropes, x, pos, watch);
   }
   // The same where the layer's K, V are those of another layer of `cache`.
   Status finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
-                      const RopeTable& rope, Tensor x, const uint32_t* pos, const Watch& watch);
+                      const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch);
   // The attention probability that the rows of x put on every slot at this layer, mean over rows
   // and heads; x is only read, before finish_layer(). mass: host [pos[x.rows - 1] + 1].
-  Status attention_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+  Status attention_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                         const uint32_t* pos, float* mass, const Watch& watch);
   // The attention probability that each row of x puts on the slots below n_outside, mean over
   // heads; x is only read. mass: host [x.rows].
-  Status outside_mass(uint32_t layer, const KvCache& cache, const RopeTable& rope, Tensor x,
+  Status outside_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, uint32_t n_outside, float* mass, const Watch& watch);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits);
 
  private:
   // Q of the rows of xb, rotated; normed, q: scratch and result of as many rows.
-  Status project_q(uint32_t layer, const RopeTable& rope, Tensor xb, const uint32_t* pos,
+  Status project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
                    Tensor normed, Tensor q);
 
   // Attention of the rows of q, in place.
   Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor q,
                 const uint32_t* pos);
+
+  // x += y, normed by `post` before where the model has such a norm. y = operand W^T + bias.
+  Status add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
+                       Tensor xb);
+  AttentionRule rule(uint32_t layer) const;
 
   explicit Forward(const Model& model) : model_(model) {}
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
@@ -77,6 +83,8 @@ class Forward {
   std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
   std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff]
   std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]
+  std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed before they
+                                          // are added; else null
   std::unique_ptr<DeviceBuffer> logits_;  // [1, n_vocab]
 };
 

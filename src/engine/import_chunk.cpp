@@ -18,7 +18,7 @@ Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
   Backend& b = model.backend();
   auto record = std::make_shared<ChunkRecord>();
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(meta.shape.total_bytes()));
-  BLEND_ASSIGN(const auto rope, model.rope(first_position + rows));
+  BLEND_ASSIGN(const auto ropes, model.ropes(first_position + rows));
   const auto element = static_cast<size_t>(b.activation_bytes());
   BLEND_ASSIGN(const auto buffer, b.allocate(size_t{2} * c.kv_dim() * rows * element));
   const Tensor kv{buffer->data(), rows, int64_t{2} * c.kv_dim(), b.activation_bytes()};
@@ -28,7 +28,8 @@ Result<std::shared_ptr<ChunkRecord>> import_chunk(const ModelDescription& model,
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
     const std::string where = "layer " + std::to_string(layer);
-    BLEND_RETURN_IF_ERROR(b.read_host(layers[layer], *rope, pos.data(), kv).with_context(where));
+    BLEND_RETURN_IF_ERROR(
+        b.read_host(layers[layer], ropes->from_host(layer), pos.data(), kv).with_context(where));
     BLEND_RETURN_IF_ERROR(
         b.encode_kv(kv, record->meta.shape.dtype, record->k(layer), record->v(layer))
             .with_context(where));

@@ -1,5 +1,7 @@
 #include "engine/model.h"
 
+#include "model/tensor_table.h"
+
 namespace blend {
 
 Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtime,
@@ -28,40 +30,63 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
   return std::shared_ptr<const Model>(std::move(model));
 }
 
+Status Model::pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
+                          std::initializer_list<TensorRole> roles) {
+  std::vector<const TensorView*> parts;
+  for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
+  BLEND_ASSIGN(out, backend().load_matrix(parts));
+  weight_bytes_ += out->bytes();
+  return Status::ok();
+}
+
+Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
+                          std::initializer_list<TensorRole> roles, float offset) {
+  std::vector<const TensorView*> parts;
+  for (const TensorRole role : roles) {
+    if (!has_tensor(role, config())) return Status::ok();
+    parts.push_back(&source_->tensor(role, layer));
+  }
+  BLEND_ASSIGN(out, backend().load_vector(parts, offset));
+  weight_bytes_ += out->bytes();
+  return Status::ok();
+}
+
 Status Model::pack(const Watch& watch) {
   Backend& b = backend();
-  const auto matrix = [&](std::unique_ptr<Weight>& out, uint32_t layer,
-                          std::initializer_list<TensorRole> roles) -> Status {
-    std::vector<const TensorView*> parts;
-    for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
-    BLEND_ASSIGN(out, b.load_matrix(parts));
-    weight_bytes_ += out->bytes();
-    return Status::ok();
-  };
-  const auto vector = [&](std::unique_ptr<Weight>& out, uint32_t layer, TensorRole role) -> Status {
-    BLEND_ASSIGN(out, b.load_vector(source_->tensor(role, layer)));
-    weight_bytes_ += out->bytes();
-    return Status::ok();
-  };
-
   BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
   BLEND_ASSIGN(embedding_, b.load_table(source_->tensor(TensorRole::embedding, 0)));
   weight_bytes_ += embedding_->bytes();
-  BLEND_RETURN_IF_ERROR(vector(output_norm_, 0, TensorRole::output_norm));
-  BLEND_RETURN_IF_ERROR(matrix(output_, 0, {TensorRole::output}));
+  BLEND_RETURN_IF_ERROR(
+      pack_vector(output_norm_, 0, {TensorRole::output_norm}, config().norm_offset));
+  BLEND_RETURN_IF_ERROR(pack_matrix(output_, 0, {TensorRole::output}));
   layers_.resize(config().n_layers);
   for (uint32_t i = 0; i < config().n_layers; ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());
-    LayerWeights& l = layers_[i];
-    BLEND_RETURN_IF_ERROR(vector(l.attn_norm, i, TensorRole::attn_norm));
-    BLEND_RETURN_IF_ERROR(matrix(l.q, i, {TensorRole::attn_q}));
-    BLEND_RETURN_IF_ERROR(matrix(l.kv, i, {TensorRole::attn_k, TensorRole::attn_v}));
-    BLEND_RETURN_IF_ERROR(matrix(l.attn_out, i, {TensorRole::attn_out}));
-    BLEND_RETURN_IF_ERROR(vector(l.ffn_norm, i, TensorRole::ffn_norm));
-    BLEND_RETURN_IF_ERROR(matrix(l.gate_up, i, {TensorRole::ffn_gate, TensorRole::ffn_up}));
-    BLEND_RETURN_IF_ERROR(matrix(l.ffn_down, i, {TensorRole::ffn_down}));
+    BLEND_RETURN_IF_ERROR(pack_layer(i));
   }
   return Status::ok();
+}
+
+Status Model::pack_layer(uint32_t i) {
+  using R = TensorRole;
+  LayerWeights& l = layers_[i];
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.q, i, {R::attn_q}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, i, {R::attn_k, R::attn_v}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, i, {R::attn_out}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, i, {R::ffn_gate, R::ffn_up}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.ffn_down, i, {R::ffn_down}));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, i, {R::attn_q_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.kv_bias, i, {R::attn_k_bias, R::attn_v_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, i, {R::attn_out_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, i, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, i, {R::ffn_down_bias}, 0));
+  const float offset = config().norm_offset;
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_norm, i, {R::attn_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_norm, i, {R::ffn_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.q_norm, i, {R::attn_q_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.k_norm, i, {R::attn_k_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, i, {R::attn_post_norm}, offset));
+  return pack_vector(l.ffn_post_norm, i, {R::ffn_post_norm}, offset);
 }
 
 }  // namespace blend

@@ -1,6 +1,7 @@
 // Model: a model source whose weights a backend has packed.
 #pragma once
 
+#include <initializer_list>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,16 @@ struct LayerWeights {
   std::unique_ptr<Weight> ffn_norm;   // [d_model]
   std::unique_ptr<Weight> gate_up;    // [2 * d_ff, d_model]: gate over up, one GEMM
   std::unique_ptr<Weight> ffn_down;   // [d_model, d_ff]
+  // Null where the config has none.
+  std::unique_ptr<Weight> q_bias;          // [n_heads * head_dim]
+  std::unique_ptr<Weight> kv_bias;         // [2 * kv_dim]
+  std::unique_ptr<Weight> q_norm;          // [head_dim]
+  std::unique_ptr<Weight> k_norm;          // [head_dim]
+  std::unique_ptr<Weight> attn_out_bias;   // [d_model]
+  std::unique_ptr<Weight> attn_post_norm;  // [d_model]
+  std::unique_ptr<Weight> gate_up_bias;    // [2 * d_ff]
+  std::unique_ptr<Weight> ffn_down_bias;   // [d_model]
+  std::unique_ptr<Weight> ffn_post_norm;   // [d_model]
 };
 
 // A described model with its weights and tokenizer. Safe for concurrent use.
@@ -46,6 +57,12 @@ class Model final : public ModelDescription {
  private:
   explicit Model(std::shared_ptr<Runtime> runtime) : ModelDescription(std::move(runtime)) {}
   Status pack(const Watch& watch);
+  Status pack_layer(uint32_t layer);
+  // The roles' tensors stacked; of vectors, `offset` is added to each element.
+  Status pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
+                     std::initializer_list<TensorRole> roles);
+  Status pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
+                     std::initializer_list<TensorRole> roles, float offset);
 
   std::unique_ptr<ModelSource> source_;
   uint64_t weight_bytes_ = 0;

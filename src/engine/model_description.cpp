@@ -81,13 +81,13 @@ Result<std::shared_ptr<const ModelDescription>> ModelDescription::create(
   return std::shared_ptr<const ModelDescription>(std::move(model));
 }
 
-Result<std::shared_ptr<const RopeTable>> ModelDescription::rope(uint32_t n_positions) const {
+Result<std::shared_ptr<const Ropes>> ModelDescription::ropes(uint32_t n_positions) const {
   std::lock_guard lock(rope_mutex_);
-  if (rope_ == nullptr || rope_->n_positions() < n_positions) {
+  if (ropes_ == nullptr || ropes_->n_positions() < n_positions) {
     const uint32_t grown = std::min(std::bit_ceil(std::max(n_positions, 1024u)), context_length_);
-    BLEND_ASSIGN(rope_, backend().make_rope(config().rope, std::max(grown, n_positions)));
+    BLEND_ASSIGN(ropes_, Ropes::create(backend(), config(), std::max(grown, n_positions)));
   }
-  return rope_;
+  return ropes_;
 }
 
 Status ModelDescription::check_length(size_t n, const std::string& what) const {

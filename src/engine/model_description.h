@@ -13,6 +13,7 @@
 
 #include "backend/backend.h"
 #include "base/hash.h"
+#include "engine/ropes.h"
 #include "engine/runtime.h"
 #include "model/config.h"
 
@@ -20,7 +21,7 @@ namespace blend {
 
 class Model;
 
-// Immutable but for the RoPE table, which grows under a lock; safe for concurrent use.
+// Immutable but for the RoPE tables, which grow under a lock; safe for concurrent use.
 class ModelDescription {
  public:
   // A model that somebody else runs. INVALID_ARGUMENT names the member that makes no sense. Without
@@ -41,8 +42,8 @@ class ModelDescription {
   const Sha256& fingerprint() const { return fingerprint_; }
   uint32_t context_length() const { return context_length_; }
 
-  // A table that covers at least n_positions. Tables are shared and grow by doubling.
-  Result<std::shared_ptr<const RopeTable>> rope(uint32_t n_positions) const;
+  // Tables that cover at least n_positions. They are shared and grow by doubling.
+  Result<std::shared_ptr<const Ropes>> ropes(uint32_t n_positions) const;
 
   // CONTEXT_LENGTH when `n` tokens cannot fit in any prompt. Asked before the tokens are read: a
   // length that is nonsense must not be followed. `what` is their owner.
@@ -60,7 +61,7 @@ class ModelDescription {
 
  private:
   mutable std::mutex rope_mutex_;
-  mutable std::shared_ptr<const RopeTable> rope_;
+  mutable std::shared_ptr<const Ropes> ropes_;
 };
 
 }  // namespace blend

@@ -40,7 +40,7 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
   auto record = std::make_shared<ChunkRecord>();
   BLEND_ASSIGN(record->data, AlignedBuffer::allocate(meta.shape.total_bytes()));
   BLEND_ASSIGN(auto forward, Forward::create(model, rows));
-  BLEND_ASSIGN(auto rope, model.rope(rows));
+  BLEND_ASSIGN(auto ropes, model.ropes(rows));
   // A cache of one layer would do; the layers are short-lived and the interface stays one.
   BLEND_ASSIGN(auto cache, b.make_kv_cache(c, rows));
 
@@ -60,10 +60,10 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
     BLEND_RETURN_IF_ERROR(b.encode_kv(kv.slice(n_prefix, rows - n_prefix), record->meta.shape.dtype,
                                       record->k(layer), record->v(layer))
                               .with_context("layer " + std::to_string(layer)));
-    BLEND_RETURN_IF_ERROR(b.write_kv(*cache, layer, *rope, kv, pos.data()));
-    BLEND_RETURN_IF_ERROR(inside.add(*forward, layer, *cache, *rope, x, pos.data(), watch));
+    BLEND_RETURN_IF_ERROR(b.write_kv(*cache, layer, ropes->keys(layer), kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(inside.add(*forward, layer, *cache, *ropes, x, pos.data(), watch));
     if (layer + 1 == c.n_layers) break;  // nothing reads the last layer's output
-    BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *rope, x, pos.data(), watch));
+    BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *ropes, x, pos.data(), watch));
   }
   BLEND_ASSIGN(const std::vector<float> outside, outside_mass(model, record->meta.tokens, watch));
   for (size_t i = 0; i < outside.size(); ++i) {

@@ -9,7 +9,7 @@ Result<std::unique_ptr<Sequence>> Sequence::create(std::shared_ptr<const Model> 
   std::unique_ptr<Sequence> s(new Sequence());
   s->model_ = std::move(model);
   BLEND_ASSIGN(s->cache_, s->model_->backend().make_kv_cache(s->model_->config(), capacity));
-  BLEND_ASSIGN(s->rope_, s->model_->rope(capacity));
+  BLEND_ASSIGN(s->ropes_, s->model_->ropes(capacity));
   s->tokens_.reserve(capacity);
   return s;
 }
@@ -18,13 +18,14 @@ Status Sequence::reserve(uint32_t capacity) {
   if (capacity <= this->capacity()) return Status::ok();
   Backend& b = model_->backend();
   BLEND_ASSIGN(std::unique_ptr<KvCache> grown, b.make_kv_cache(model_->config(), capacity));
-  BLEND_ASSIGN(std::shared_ptr<const RopeTable> rope, model_->rope(capacity));
+  BLEND_ASSIGN(std::shared_ptr<const Ropes> ropes, model_->ropes(capacity));
   tokens_.reserve(capacity);
   for (uint32_t layer = 0; layer < model_->config().n_layers; ++layer) {
-    BLEND_RETURN_IF_ERROR(b.move(*cache_, *grown, *rope, {layer, 0, layer, 0, n_rows(), 0}));
+    const RowMove all{layer, 0, layer, 0, n_rows(), 0};
+    BLEND_RETURN_IF_ERROR(b.move(*cache_, *grown, ropes->keys(layer), all));
   }
   cache_ = std::move(grown);
-  rope_ = std::move(rope);
+  ropes_ = std::move(ropes);
   return Status::ok();
 }
 
@@ -65,13 +66,13 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
     BLEND_RETURN_IF_ERROR(forward.compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(b.write_kv(*cache_, layer, *rope_, kv, pos.data()));
+    BLEND_RETURN_IF_ERROR(b.write_kv(*cache_, layer, ropes_->keys(layer), kv, pos.data()));
     const uint32_t* row_pos = pos.data();
     if (layer + 1 == n_layers) {  // only the last row's output is read
       x = x.slice(rows - 1, 1);
       row_pos += rows - 1;
     }
-    BLEND_RETURN_IF_ERROR(forward.finish_layer(layer, *cache_, *rope_, x, row_pos, watch));
+    BLEND_RETURN_IF_ERROR(forward.finish_layer(layer, *cache_, *ropes_, x, row_pos, watch));
   }
   std::vector<float> fresh(model_->config().n_vocab);
   BLEND_RETURN_IF_ERROR(forward.logits(x, fresh.data()));

@@ -20,7 +20,7 @@ class Sequence {
   const Model& model() const { return *model_; }
   const std::shared_ptr<const Model>& shared_model() const { return model_; }
   KvCache& cache() { return *cache_; }
-  const RopeTable& rope() const { return *rope_; }
+  const Ropes& ropes() const { return *ropes_; }
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens_.size()); }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // [n_rows]
   uint32_t capacity() const { return cache_->capacity(); }
@@ -55,7 +55,7 @@ class Sequence {
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<KvCache> cache_;
-  std::shared_ptr<const RopeTable> rope_;
+  std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<Forward> step_;  // scratch of one-token steps, kept between them
   std::vector<int32_t> tokens_;    // [n_rows], room for capacity()
   std::vector<float> logits_;

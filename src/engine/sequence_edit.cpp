@@ -48,9 +48,9 @@ Edit plan_edit(uint32_t n_rows, uint32_t first, uint32_t n_old, uint32_t n_new) 
 class Rewrite {
  public:
   // `tempered`: of the rows as they will be.
-  Rewrite(const Model& model, const RopeTable& rope, KvCache& cache, const Edit& edit,
+  Rewrite(const Model& model, const Ropes& ropes, KvCache& cache, const Edit& edit,
           TemperedRows& tempered)
-      : model_(model), rope_(rope), cache_(cache), edit_(edit), tempered_(tempered) {}
+      : model_(model), ropes_(ropes), cache_(cache), edit_(edit), tempered_(tempered) {}
 
   // tokens: [active]; logits: [n_vocab] of the last of them.
   Status compute(const int32_t* tokens, float* logits, const Watch& watch) {
@@ -74,7 +74,7 @@ class Rewrite {
         x = x.slice(n_active - 1, 1);
         pos += n_active - 1;
       }
-      BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *stage_, 0, rope_, x, pos, watch));
+      BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *stage_, 0, ropes_, x, pos, watch));
     }
     return forward->logits(x, logits);
   }
@@ -83,12 +83,13 @@ class Rewrite {
   Status commit() {
     Backend& b = model_.backend();
     for (uint32_t layer = 0; layer < model_.config().n_layers; ++layer) {
-      BLEND_RETURN_IF_ERROR(b.move(cache_, cache_, rope_, edit_.tail(layer, layer)));
+      const RopeTable& rope = ropes_.keys(layer);
+      BLEND_RETURN_IF_ERROR(b.move(cache_, cache_, rope, edit_.tail(layer, layer)));
       const RowMove fresh{layer, 0, layer, edit_.first, edit_.n_new, 0};
-      BLEND_RETURN_IF_ERROR(b.move(*fresh_, cache_, rope_, fresh));
+      BLEND_RETURN_IF_ERROR(b.move(*fresh_, cache_, rope, fresh));
       if (!edit_.last_again) continue;
       const RowMove last{layer, edit_.n_new, layer, edit_.active.back(), 1, 0};
-      BLEND_RETURN_IF_ERROR(b.move(*fresh_, cache_, rope_, last));
+      BLEND_RETURN_IF_ERROR(b.move(*fresh_, cache_, rope, last));
     }
     return Status::ok();
   }
@@ -97,19 +98,20 @@ class Rewrite {
   // The layer as it will be, in stage_; its fresh rows also in fresh_. kv: [active, 2 * kv_dim].
   Status stage_layer(uint32_t layer, Tensor kv) {
     Backend& b = model_.backend();
+    const RopeTable& rope = ropes_.keys(layer);
     const RowMove before{layer, 0, 0, 0, edit_.first, 0};
-    BLEND_RETURN_IF_ERROR(b.move(cache_, *stage_, rope_, before));
-    BLEND_RETURN_IF_ERROR(b.move(cache_, *stage_, rope_, edit_.tail(layer, 0)));
-    BLEND_RETURN_IF_ERROR(b.write_kv(*stage_, 0, rope_, kv, edit_.active.data()));
+    BLEND_RETURN_IF_ERROR(b.move(cache_, *stage_, rope, before));
+    BLEND_RETURN_IF_ERROR(b.move(cache_, *stage_, rope, edit_.tail(layer, 0)));
+    BLEND_RETURN_IF_ERROR(b.write_kv(*stage_, 0, rope, kv, edit_.active.data()));
     const RowMove fresh{0, edit_.first, layer, 0, edit_.n_new, 0};
-    BLEND_RETURN_IF_ERROR(b.move(*stage_, *fresh_, rope_, fresh));
+    BLEND_RETURN_IF_ERROR(b.move(*stage_, *fresh_, rope, fresh));
     if (!edit_.last_again) return Status::ok();
     const RowMove last{0, edit_.active.back(), layer, edit_.n_new, 1, 0};
-    return b.move(*stage_, *fresh_, rope_, last);
+    return b.move(*stage_, *fresh_, rope, last);
   }
 
   const Model& model_;
-  const RopeTable& rope_;
+  const Ropes& ropes_;
   KvCache& cache_;
   const Edit& edit_;
   TemperedRows& tempered_;
@@ -156,7 +158,7 @@ Status Sequence::replace(uint64_t first, uint64_t n_old, std::span<const int32_t
   std::vector<float> logits(model_->config().n_vocab);
   TemperedRows tempered = tempered_;
   tempered.replace(first, n_old, tokens.size());
-  Rewrite rewrite(*model_, *rope_, *cache_, edit, tempered);
+  Rewrite rewrite(*model_, *ropes_, *cache_, edit, tempered);
   BLEND_RETURN_IF_ERROR(rewrite.compute(computed.data(), logits.data(), watch));
   BLEND_RETURN_IF_ERROR(rewrite.commit());
   tokens_ = std::move(after);

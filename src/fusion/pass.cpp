@@ -116,8 +116,9 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& 
     out_.info.n_rows_corrected = corrector_->n_rows();
     out_.info.correct_ns += clock_.now_ns() - begin;
   }
-  BLEND_RETURN_IF_ERROR(model_->backend().place(
-      out_.sequence->cache(), layer, out_.sequence->rope(), runs, computed_.data(), correction));
+  BLEND_RETURN_IF_ERROR(model_->backend().place(out_.sequence->cache(), layer,
+                                                out_.sequence->ropes().keys(layer), runs,
+                                                computed_.data(), correction));
   account.rows_placed = rows_to_place(runs, computed_);
   account.place_ns = clock_.now_ns() - begin;
   return Status::ok();
@@ -126,7 +127,7 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& 
 Status Pass::layer(uint32_t layer, const Watch& watch) {
   Backend& b = model_->backend();
   KvCache& cache = out_.sequence->cache();
-  const RopeTable& rope = out_.sequence->rope();
+  const Ropes& ropes = out_.sequence->ropes();
   blend_layer_info& account = out_.layers[layer];
   account.layer = layer;
   account.compute_begin_ns = clock_.now_ns();
@@ -134,7 +135,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
   // Fresh K, V first: what they need is here already, and the reader gains the time.
   const Tensor kv = forward_->kv(static_cast<uint32_t>(active_.size()));
   BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x_, kv, watch));
-  BLEND_RETURN_IF_ERROR(b.write_kv(cache, layer, rope, kv, active_.data()));
+  BLEND_RETURN_IF_ERROR(b.write_kv(cache, layer, ropes.keys(layer), kv, active_.data()));
   account.rows_kv = active_.size();
 
   const StagedLayer* staged = nullptr;
@@ -159,7 +160,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
 
   // Behind the last layer only the last row's output is read.
   if (layer + 1 == n_layers_) BLEND_RETURN_IF_ERROR(keep_rows({plan_.n_rows() - 1}));
-  BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, cache, rope, x_, active_.data(), watch));
+  BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, cache, ropes, x_, active_.data(), watch));
   account.rows_full = active_.size();
   account.compute_end_ns = clock_.now_ns();
   return Status::ok();
@@ -185,7 +186,7 @@ Status Pass::weigh_by_question(uint32_t layer, std::vector<float>& attention, co
   // Its rows are always computed and stand last (see fuse()), so they are the last of x_.
   const size_t first = active_.size() - question.n_rows;
   attention.assign(plan_.n_rows(), 0.0f);
-  return forward_->attention_mass(layer, out_.sequence->cache(), out_.sequence->rope(),
+  return forward_->attention_mass(layer, out_.sequence->cache(), out_.sequence->ropes(),
                                   x_.slice(static_cast<int64_t>(first), question.n_rows),
                                   active_.data() + first, attention.data(), watch);
 }

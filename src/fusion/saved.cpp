@@ -72,7 +72,8 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
     for (uint32_t first = 0; first < shape.n_tokens; first += block) {
       const uint32_t rows = std::min(block, shape.n_tokens - first);
       const Tensor kv{buffer->data(), rows, cols, b.activation_bytes()};
-      BLEND_RETURN_IF_ERROR(b.read_kv(sequence.cache(), layer, sequence.rope(), first, kv));
+      BLEND_RETURN_IF_ERROR(
+          b.read_kv(sequence.cache(), layer, sequence.ropes().keys(layer), first, kv));
       BLEND_RETURN_IF_ERROR(b.encode_kv(kv, dtype, record->k(layer) + first * row_bytes,
                                         record->v(layer) + first * row_bytes)
                                 .with_context("layer " + std::to_string(layer)));
@@ -104,8 +105,9 @@ Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const M
     const Status read = source->read_layer(layer, staged.data());
     if (read.code() == BLEND_E_CORRUPT) store.report_damage(id, read);
     BLEND_RETURN_IF_ERROR(read);
-    BLEND_RETURN_IF_ERROR(model->backend().place(sequence->cache(), layer, sequence->rope(),
-                                                 std::span(&run, 1), nullptr, nullptr));
+    BLEND_RETURN_IF_ERROR(model->backend().place(sequence->cache(), layer,
+                                                 sequence->ropes().keys(layer), std::span(&run, 1),
+                                                 nullptr, nullptr));
   }
   sequence->set_filled({meta.tokens.begin(), meta.tokens.end() - 1}, {});
   BLEND_RETURN_IF_ERROR(sequence->append(std::span(meta.tokens).last(1), Watch{watch.cancel, {}}));

@@ -14,11 +14,11 @@ constexpr auto kPoll = std::chrono::milliseconds(10);
 
 }  // namespace
 
-StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const RopeTable> rope, const Plan& plan,
+StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, const Plan& plan,
                        uint32_t first_stored_layer, uint32_t n_layers, Corrector* corrector,
                        const Stopwatch& clock)
     : backend_(backend),
-      rope_(std::move(rope)),
+      ropes_(std::move(ropes)),
       plan_(plan),
       n_layers_(n_layers),
       corrector_(corrector),
@@ -29,12 +29,12 @@ StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const RopeTable> rope, 
       accounts_(n_layers) {}
 
 Result<std::unique_ptr<StepPlacer>> StepPlacer::start(Backend& backend,
-                                                      std::shared_ptr<const RopeTable> rope,
+                                                      std::shared_ptr<const Ropes> ropes,
                                                       const Plan& plan, uint32_t first_stored_layer,
                                                       uint32_t n_layers, uint32_t ring_depth,
                                                       Corrector* corrector,
                                                       const Stopwatch& clock) {
-  std::unique_ptr<StepPlacer> p(new StepPlacer(backend, std::move(rope), plan, first_stored_layer,
+  std::unique_ptr<StepPlacer> p(new StepPlacer(backend, std::move(ropes), plan, first_stored_layer,
                                                n_layers, corrector, clock));
   while (p->placed_ < n_layers && !p->view_->has(p->placed_)) ++p->placed_;
   if (p->placed_ == n_layers) return p;
@@ -106,8 +106,8 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
     account.n_corrected = corrector_->n_rows();
     account.correct_ns = clock_.now_ns() - begin;
   }
-  BLEND_RETURN_IF_ERROR(
-      backend_.place_host(*targets_[layer], *rope_, runs, computed_.data(), correction));
+  BLEND_RETURN_IF_ERROR(backend_.place_host(*targets_[layer], ropes_->to_host(layer), runs,
+                                            computed_.data(), correction));
   account.rows_placed = rows_to_place(runs, computed_);
   account.place_ns = clock_.now_ns() - begin;
   return Status::ok();

@@ -34,7 +34,7 @@ class StepPlacer {
   };
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,
-                                                   std::shared_ptr<const RopeTable> rope,
+                                                   std::shared_ptr<const Ropes> ropes,
                                                    const Plan& plan, uint32_t first_stored_layer,
                                                    uint32_t n_layers, uint32_t ring_depth,
                                                    Corrector* corrector, const Stopwatch& clock);
@@ -60,7 +60,7 @@ class StepPlacer {
   bool loads() const { return !view_->segments().empty(); }
 
  private:
-  StepPlacer(Backend& backend, std::shared_ptr<const RopeTable> rope, const Plan& plan,
+  StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, const Plan& plan,
              uint32_t first_stored_layer, uint32_t n_layers, Corrector* corrector,
              const Stopwatch& clock);
   void main(uint32_t first);
@@ -70,7 +70,7 @@ class StepPlacer {
   void fail(const Status& status);
 
   Backend& backend_;
-  const std::shared_ptr<const RopeTable> rope_;
+  const std::shared_ptr<const Ropes> ropes_;
   const Plan& plan_;
   const uint32_t n_layers_;
   Corrector* const corrector_;

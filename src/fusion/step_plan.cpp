@@ -60,7 +60,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
   BLEND_RETURN_IF_ERROR(check_drift(p->options_, p->checks_));
   BLEND_ASSIGN(p->plan_, p->planner_.build(segments, {}, p->watch_));
   p->ratio_chosen_ = choose_by_cost(reads.get(), p->options_, p->n_layers_, p->plan_, p->checks_);
-  BLEND_ASSIGN(p->rope_, p->model_->rope(p->plan_.n_rows()));
+  BLEND_ASSIGN(p->ropes_, p->model_->ropes(p->plan_.n_rows()));
   p->plan_ns_ = p->clock_.now_ns() - p->plan_.miss_ns;
   BLEND_RETURN_IF_ERROR(p->begin());
   return p;
@@ -88,7 +88,7 @@ Status StepPlan::begin() {
       corrects() ? checks_.front().layer
                  : first_stored_layer(choosing_ ? policy_.get() : nullptr, checks_);
   // The host's own time, which a deeper ring would be chosen by, is not known.
-  BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), rope_, plan_, first_stored, n_layers_,
+  BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), ropes_, plan_, first_stored, n_layers_,
                                           kUsualRingDepth, corrector_.get(), clock_));
   loads_ = placer_->loads();
   if (choosing_ && checks_.front().layer == 0) {
@@ -272,7 +272,7 @@ Result<std::vector<float>> StepPlan::measure(const Check& check, const HostKv& f
                b.allocate(active_.size() * cols * static_cast<size_t>(b.activation_bytes())));
   const Tensor kv{buffer->data(), static_cast<int64_t>(active_.size()), static_cast<int64_t>(cols),
                   b.activation_bytes()};
-  BLEND_RETURN_IF_ERROR(b.read_host(fresh, *rope_, active_.data(), kv));
+  BLEND_RETURN_IF_ERROR(b.read_host(fresh, ropes_->from_host(check.layer), active_.data(), kv));
   const std::vector<StoredRun> runs =
       stored_runs_among(plan_, placer_->segments(), *placer_->held(), active_);
   if (corrector_ != nullptr && check.layer == corrector_->check_layer()) {

@@ -110,7 +110,7 @@ class StepPlan {
   Status broken_;              // what a restart must mend
   bool dead_ = false;          // something broke half-way: only close is left
 
-  std::shared_ptr<const RopeTable> rope_;
+  std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   uint64_t correct_ns_ = 0;
   uint64_t n_corrected_ = 0;  // rows

@@ -1,6 +1,7 @@
 #include "model/fingerprint.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <bit>
 #include <new>
@@ -18,6 +19,45 @@ struct Block {
 
 }  // namespace
 
+namespace {
+
+void hash_rope(const RopeParams& r, Sha256Hasher& hasher) {
+  hasher.field(uint64_t{r.rotary_dim}).field(static_cast<uint64_t>(r.layout));
+  hasher.field(std::bit_cast<uint64_t>(r.theta)).field(std::bit_cast<uint64_t>(r.linear_scale));
+  hasher.field(static_cast<uint64_t>(r.freq_factors.size()));
+  for (const float f : r.freq_factors) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
+  hasher.field(std::bit_cast<uint64_t>(r.attention_factor));
+}
+
+// What families add to a plain Llama; nothing of a plain Llama, whose fingerprint is older than
+// this.
+void hash_family(const ModelConfig& c, Sha256Hasher& hasher) {
+  const ModelConfig plain;
+  const auto flags = [](const ModelConfig& m) {
+    return (m.qkv_bias ? 1u : 0u) | (m.attn_out_bias ? 2u : 0u) | (m.ffn_bias ? 4u : 0u) |
+           (m.qk_norm ? 8u : 0u) | (m.post_norms ? 16u : 0u);
+  };
+  const auto numbers = [](const ModelConfig& m) {
+    return std::array{m.norm_offset, m.embedding_scale, m.attn_scale, m.attn_softcap,
+                      m.logit_softcap};
+  };
+  if (c.layers.empty() && c.rope.attention_factor == 1 && flags(c) == flags(plain) &&
+      numbers(c) == numbers(plain) && c.activation == plain.activation) {
+    return;
+  }
+  hasher.field("family");
+  hash_rope(c.rope, hasher);
+  hash_rope(c.local_rope, hasher);
+  hasher.field(static_cast<uint64_t>(c.layers.size()));
+  for (const LayerAttention& l : c.layers) {
+    hasher.field(uint64_t{l.window}).field(static_cast<uint64_t>(l.rope));
+  }
+  hasher.field(uint64_t{flags(c)}).field(static_cast<uint64_t>(c.activation));
+  for (const float f : numbers(c)) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
+}
+
+}  // namespace
+
 void hash_config(const ModelConfig& c, Sha256Hasher& hasher) {
   hasher.field("blend model 1").field(c.architecture);
   for (const uint32_t n : {c.n_layers, c.d_model, c.n_heads, c.n_kv_heads, c.head_dim, c.d_ff,
@@ -31,6 +71,7 @@ void hash_config(const ModelConfig& c, Sha256Hasher& hasher) {
   hasher.field(static_cast<uint64_t>(c.rope.freq_factors.size()));
   for (const float f : c.rope.freq_factors) hasher.field(uint64_t{std::bit_cast<uint32_t>(f)});
   hasher.field(static_cast<uint64_t>(c.weight_dtype));
+  hash_family(c, hasher);
 }
 
 Status hash_tensors(std::span<const TensorView> tensors, const ModelSource::ParallelRun& parallel,
@@ -75,6 +116,7 @@ Status hash_tensors(std::span<const TensorView> tensors, const ModelSource::Para
   hasher.field(static_cast<uint64_t>(tensors.size()));
   for (const TensorView& t : tensors) {
     hasher.field(t.name).field(static_cast<uint64_t>(t.dtype));
+    if (t.blocks != BlockType::none) hasher.field(block_type_name(t.blocks));
     hasher.field(static_cast<uint64_t>(t.shape.size()));
     for (const int64_t s : t.shape) hasher.field(static_cast<uint64_t>(s));
     for (size_t at = 0; at < t.bytes(); at += kFingerprintBlock) {

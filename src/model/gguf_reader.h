@@ -38,6 +38,14 @@ enum class GgufType : uint32_t {
 // ggml's numbers of the element types that libblend computes with; there are many more.
 inline constexpr uint32_t kGgmlF32 = 0;
 inline constexpr uint32_t kGgmlF16 = 1;
+inline constexpr uint32_t kGgmlQ4_0 = 2;
+inline constexpr uint32_t kGgmlQ4_1 = 3;
+inline constexpr uint32_t kGgmlQ5_0 = 6;
+inline constexpr uint32_t kGgmlQ5_1 = 7;
+inline constexpr uint32_t kGgmlQ8_0 = 8;
+inline constexpr uint32_t kGgmlQ4_K = 12;
+inline constexpr uint32_t kGgmlQ5_K = 13;
+inline constexpr uint32_t kGgmlQ6_K = 14;
 inline constexpr uint32_t kGgmlBF16 = 30;
 
 // "Q4_K" for 12; "type 99" for a number this table does not know.
@@ -71,6 +79,7 @@ class GgufReader {
   Result<std::optional<std::vector<float>>> get_floats(std::string_view key) const;
   Result<std::optional<std::vector<int32_t>>> get_ints(std::string_view key) const;
 
+  std::span<const std::byte> file() const { return file_; }
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufTensor* tensor(std::string_view name) const;
 

@@ -1,57 +1,62 @@
 #include "model/llama_source.h"
 
+#include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
+#include <iterator>
 #include <unordered_set>
 
 #include "model/fingerprint.h"
 #include "model/gguf_tokenizer.h"
+#include "model/tensor_table.h"
 
 namespace blend {
 namespace {
 
-// Roles of one layer, in TensorRole's order from attn_norm on.
-constexpr std::array<const char*, 9> kLayerTensors = {
-    "attn_norm", "attn_q",   "attn_k", "attn_v",   "attn_output",
-    "ffn_norm",  "ffn_gate", "ffn_up", "ffn_down",
+// In TensorRole's order; those of a layer behind "blk.<layer>.".
+constexpr std::array<const char*, kTensorRoles> kNames = {
+    "token_embd.weight",
+    "output_norm.weight",
+    "output.weight",
+    "attn_norm.weight",
+    "attn_q.weight",
+    "attn_k.weight",
+    "attn_v.weight",
+    "attn_output.weight",
+    "ffn_norm.weight",
+    "ffn_gate.weight",
+    "ffn_up.weight",
+    "ffn_down.weight",
+    "attn_q.bias",
+    "attn_k.bias",
+    "attn_v.bias",
+    "attn_output.bias",
+    "attn_q_norm.weight",
+    "attn_k_norm.weight",
+    "post_attention_norm.weight",
+    "ffn_gate.bias",
+    "ffn_up.bias",
+    "ffn_down.bias",
+    "post_ffw_norm.weight",
 };
-constexpr size_t kFirstLayerRole = static_cast<size_t>(TensorRole::attn_norm);
-static_assert(static_cast<size_t>(TensorRole::ffn_down) - kFirstLayerRole + 1 ==
-              kLayerTensors.size());
 
-std::vector<int64_t> layer_shape(TensorRole role, const ModelConfig& c) {
-  const int64_t d = c.d_model;
-  const int64_t q = c.q_dim();
-  const int64_t kv = c.kv_dim();
-  const int64_t ff = c.d_ff;
-  switch (role) {
-    case TensorRole::attn_q:
-      return {q, d};
-    case TensorRole::attn_k:
-    case TensorRole::attn_v:
-      return {kv, d};
-    case TensorRole::attn_out:
-      return {d, q};
-    case TensorRole::ffn_gate:
-    case TensorRole::ffn_up:
-      return {ff, d};
-    case TensorRole::ffn_down:
-      return {d, ff};
-    case TensorRole::embedding:
-    case TensorRole::output:
-    case TensorRole::output_norm:
-    case TensorRole::attn_norm:
-    case TensorRole::ffn_norm:
-      break;
-  }
-  return {d};
-}
+struct ElementType {
+  uint32_t ggml;
+  DType dtype;
+  BlockType blocks;
+};
+constexpr ElementType kElementTypes[] = {
+    {kGgmlF32, DType::f32, BlockType::none},   {kGgmlF16, DType::f16, BlockType::none},
+    {kGgmlBF16, DType::bf16, BlockType::none}, {kGgmlQ4_0, DType::f32, BlockType::q4_0},
+    {kGgmlQ4_1, DType::f32, BlockType::q4_1},  {kGgmlQ5_0, DType::f32, BlockType::q5_0},
+    {kGgmlQ5_1, DType::f32, BlockType::q5_1},  {kGgmlQ8_0, DType::f32, BlockType::q8_0},
+    {kGgmlQ4_K, DType::f32, BlockType::q4_k},  {kGgmlQ5_K, DType::f32, BlockType::q5_k},
+    {kGgmlQ6_K, DType::f32, BlockType::q6_k},
+};
 
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text = "[";
-  for (const int64_t s : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(s);
-  return text + "]";
+std::string tensor_name(TensorRole role, uint32_t layer) {
+  const char* const name = kNames[static_cast<size_t>(role)];
+  if (role < TensorRole::attn_norm) return name;
+  return "blk." + std::to_string(layer) + "." + name;
 }
 
 // Immutable after open; safe for concurrent use.
@@ -63,37 +68,26 @@ class LlamaSource final : public ModelSource {
   const ModelConfig& config() const override { return config_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
   const TensorView& tensor(TensorRole role, uint32_t layer) const override {
-    if (role == TensorRole::embedding) return tensors_[0];
-    if (role == TensorRole::output_norm) return tensors_[1];
-    if (role == TensorRole::output) return tensors_[output_];
-    return tensors_[2 + layer * kLayerTensors.size() + static_cast<size_t>(role) - kFirstLayerRole];
+    return tensors_.at(role, layer);
   }
-  uint64_t n_parameters() const override {
-    uint64_t n = 0;
-    for (const TensorView& t : tensors_) n += static_cast<uint64_t>(t.elements());
-    return n;
-  }
+  uint64_t n_parameters() const override { return tensors_.n_elements(); }
   Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const override {
     Sha256Hasher hasher;
     hash_config(config_, hasher);
     tokenizer_->hash(hasher);
-    BLEND_RETURN_IF_ERROR(hash_tensors(tensors_, parallel, watch, hasher));
+    BLEND_RETURN_IF_ERROR(hash_tensors(tensors_.all(), parallel, watch, hasher));
     return hasher.finish();
   }
 
  private:
-  Status take_tensors(const GgufReader& gguf);
-  Status take(const GgufReader& gguf, const std::string& name, const std::vector<int64_t>& shape);
-  Status take_freq_factors(const GgufReader& gguf);
+  Result<TensorView> view(const GgufReader& gguf, const std::string& name) const;
   Status refuse_others(const GgufReader& gguf) const;
 
   std::shared_ptr<const void> owner_;
   std::span<const std::byte> file_;
   ModelConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
-  // Embedding, output norm, nine a layer, and the output matrix unless it is the embedding.
-  std::vector<TensorView> tensors_;
-  size_t output_ = 0;
+  TensorTable tensors_;
 };
 
 Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte> file,
@@ -102,104 +96,48 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   auto source = std::make_unique<LlamaSource>();
   source->owner_ = std::move(owner);
   source->file_ = file;
-  BLEND_ASSIGN(source->config_, read_llama_config(gguf));
+  BLEND_ASSIGN(source->config_, read_gguf_config(gguf));
   BLEND_ASSIGN(source->tokenizer_, read_gguf_tokenizer(gguf));
   source->config_.n_vocab = source->tokenizer_->n_vocab();
-  BLEND_RETURN_IF_ERROR(source->take_freq_factors(gguf));
-  BLEND_RETURN_IF_ERROR(source->take_tensors(gguf));
+  BLEND_ASSIGN(source->tensors_,
+               TensorTable::fill(source->config_, gguf.tensor("output.weight") == nullptr,
+                                 [&](TensorRole role, uint32_t layer) {
+                                   return source->view(gguf, tensor_name(role, layer));
+                                 }));
   BLEND_RETURN_IF_ERROR(source->refuse_others(gguf));
   // The one the most work is done in; files that mix types keep the norms in f32.
-  source->config_.weight_dtype = source->tensor(TensorRole::attn_q, 0).dtype;
+  const TensorView& q = source->tensor(TensorRole::attn_q, 0);
+  source->config_.weight_blocks = q.blocks;
+  source->config_.weight_dtype = q.blocks == BlockType::none ? q.dtype : DType::f16;
   return std::unique_ptr<ModelSource>(std::move(source));
 }
 
-Status LlamaSource::take_tensors(const GgufReader& gguf) {
-  const ModelConfig& c = config_;
-  BLEND_RETURN_IF_ERROR(take(gguf, "token_embd.weight", {c.n_vocab, c.d_model}));
-  BLEND_RETURN_IF_ERROR(take(gguf, "output_norm.weight", {c.d_model}));
-  for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
-    for (size_t i = 0; i < kLayerTensors.size(); ++i) {
-      const auto role = static_cast<TensorRole>(kFirstLayerRole + i);
-      BLEND_RETURN_IF_ERROR(
-          take(gguf, "blk." + std::to_string(layer) + "." + kLayerTensors[i] + ".weight",
-               layer_shape(role, c)));
-    }
-  }
-  if (gguf.tensor("output.weight") != nullptr) {
-    output_ = tensors_.size();
-    BLEND_RETURN_IF_ERROR(take(gguf, "output.weight", {c.n_vocab, c.d_model}));
-  }
-  return Status::ok();
-}
-
-Status LlamaSource::take(const GgufReader& gguf, const std::string& name,
-                         const std::vector<int64_t>& shape) {
+Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& name) const {
   const GgufTensor* t = gguf.tensor(name);
   if (t == nullptr) return make_error(BLEND_E_FORMAT, "tensor '%s' is missing", name.c_str());
   TensorView view;
   view.name = name;
-  switch (t->type) {
-    case kGgmlF32:
-      view.dtype = DType::f32;
-      break;
-    case kGgmlF16:
-      view.dtype = DType::f16;
-      break;
-    case kGgmlBF16:
-      view.dtype = DType::bf16;
-      break;
-    default:
-      return make_error(BLEND_E_UNSUPPORTED,
-                        "tensor '%s' is %s; libblend reads F32, F16 and BF16, so convert the model "
-                        "to one of them",
-                        name.c_str(), ggml_type_name(t->type).c_str());
+  const auto type = std::find_if(std::begin(kElementTypes), std::end(kElementTypes),
+                                 [&](const ElementType& e) { return e.ggml == t->type; });
+  if (type == std::end(kElementTypes)) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "tensor '%s' is %s; libblend reads F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, "
+                      "Q5_1, Q4_K, Q5_K and Q6_K, so convert the model to one of them",
+                      name.c_str(), ggml_type_name(t->type).c_str());
   }
+  view.dtype = type->dtype;
+  view.blocks = type->blocks;
   // ggml counts dimensions from the fastest one.
   view.shape.assign(t->dims.rbegin(), t->dims.rend());
-  if (view.shape != shape) {
-    return make_error(BLEND_E_FORMAT,
-                      "tensor '%s' has the shape %s; the hyperparameters ask for %s", name.c_str(),
-                      shape_text(view.shape).c_str(), shape_text(shape).c_str());
-  }
   view.data = file_.data() + t->offset;
-  tensors_.push_back(std::move(view));
-  return Status::ok();
-}
-
-// Llama 3.1: frequencies divided by these.
-Status LlamaSource::take_freq_factors(const GgufReader& gguf) {
-  const GgufTensor* t = gguf.tensor("rope_freqs.weight");
-  if (t == nullptr) return Status::ok();
-  if (t->type != kGgmlF32) {
-    return make_error(BLEND_E_UNSUPPORTED, "tensor 'rope_freqs.weight' is %s; libblend reads F32",
-                      ggml_type_name(t->type).c_str());
-  }
-  const uint64_t n = config_.rope.rotary_dim / 2;
-  if (t->dims.size() != 1 || t->dims[0] != n) {
-    return make_error(BLEND_E_FORMAT,
-                      "tensor 'rope_freqs.weight' has the shape %s; [%llu] belongs "
-                      "to 'llama.rope.dimension_count'",
-                      shape_text({t->dims.rbegin(), t->dims.rend()}).c_str(),
-                      static_cast<unsigned long long>(n));
-  }
-  std::vector<float>& factors = config_.rope.freq_factors;
-  factors.resize(static_cast<size_t>(n));
-  std::memcpy(factors.data(), file_.data() + t->offset, factors.size() * sizeof(float));
-  for (const float f : factors) {
-    if (!std::isfinite(f) || f < kMinRopeFactor) {
-      return make_error(BLEND_E_FORMAT,
-                        "tensor 'rope_freqs.weight' holds %g; factors are finite and above 0",
-                        static_cast<double>(f));
-    }
-  }
-  return Status::ok();
+  return view;
 }
 
 // A tensor that nothing here uses would change the result where it belongs (biases, experts, norms
 // of Q and K): better no model than a wrong one.
 Status LlamaSource::refuse_others(const GgufReader& gguf) const {
   std::unordered_set<std::string_view> known = {"rope_freqs.weight"};
-  for (const TensorView& t : tensors_) known.insert(t.name);
+  for (const TensorView& t : tensors_.all()) known.insert(t.name);
   for (const GgufTensor& t : gguf.tensors()) {
     // Old converters wrote the rotation's frequencies, which follow from theta.
     if (known.contains(t.name) || t.name.ends_with(".attn_rot_embd.weight")) continue;
@@ -207,9 +145,8 @@ Status LlamaSource::refuse_others(const GgufReader& gguf) const {
     for (char& ch : name) ch = ch >= ' ' && ch < 127 ? ch : '?';
     return make_error(
         BLEND_E_UNSUPPORTED,
-        "tensor '%s' has no place in a plain llama of %u layers; a model that needs it "
-        "is not supported",
-        name.c_str(), config_.n_layers);
+        "tensor '%s' has no place in a %s of %u layers; a model that needs it is not supported",
+        name.c_str(), config_.architecture.c_str(), config_.n_layers);
   }
   return Status::ok();
 }

@@ -1,9 +1,11 @@
-// A GGUF file of architecture `llama` as a ModelSource.
+// A GGUF file as a ModelSource.
 #pragma once
 
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <string>
+#include <vector>
 
 #include "model/gguf_reader.h"
 #include "model/model_source.h"
@@ -18,8 +20,11 @@ Result<std::unique_ptr<ModelSource>> open_llama_gguf(std::span<const std::byte> 
 // Frequencies are divided by scaling factors; smaller ones would make angles overflow.
 inline constexpr double kMinRopeFactor = 1e-6;
 
-// The steps of it, one a file. Hyperparameters; n_vocab is the tokenizer's and freq_factors and
-// weight_dtype are the tensors', so they are left alone here.
-Result<ModelConfig> read_llama_config(const GgufReader& gguf);
+// The steps of it, one a file. Hyperparameters; n_vocab is the tokenizer's and weight_dtype the
+// tensors', so they are left alone here.
+Result<ModelConfig> read_gguf_config(const GgufReader& gguf);
+// The [n] values of an F32 tensor that a key says the length of.
+Result<std::vector<float>> read_f32_vector(const GgufReader& gguf, const GgufTensor& t, uint64_t n,
+                                           const std::string& belongs_to);
 
 }  // namespace blend

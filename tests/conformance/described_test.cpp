@@ -42,7 +42,7 @@ class Described : public testing::Test {
     const ReferenceKv kv = reference_.prefill(tokens).kv;
     std::vector<HostLayer> layers;
     for (uint32_t l = 0; l < c.n_layers; ++l) {
-      const std::vector<double> k = rotated ? reference_.rotate_rows(kv.k[l]) : kv.k[l];
+      const std::vector<double> k = rotated ? reference_.rotate_rows(l, kv.k[l]) : kv.k[l];
       layers.emplace_back(c, chunk_.size(), layout);
       for (size_t i = 0; i < chunk_.size(); ++i) {
         const size_t at = (prefix_.size() + i) * c.kv_dim();

@@ -57,7 +57,7 @@ bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
     std::copy(row_k.begin(), row_k.end(), k.data() + rows_[i] * kv_dim);
     std::copy(row_v.begin(), row_v.end(), v.data() + rows_[i] * kv_dim);
   }
-  const std::vector<double> rotated = reference_.rotate_rows(k);
+  const std::vector<double> rotated = reference_.rotate_rows(l, k);
   const auto as = [&](uint32_t flags) -> const std::vector<double>& {
     return (flags & BLEND_KV_VIEW_UNROTATED) != 0 ? k : rotated;
   };
@@ -93,7 +93,8 @@ bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
     all_k.insert(all_k.end(), row_k.begin(), row_k.end());
     all_v.insert(all_v.end(), row_v.begin(), row_v.end());
   }
-  if ((options_.target_flags & BLEND_KV_VIEW_UNROTATED) != 0) all_k = reference_.rotate_rows(all_k);
+  if ((options_.target_flags & BLEND_KV_VIEW_UNROTATED) != 0)
+    all_k = reference_.rotate_rows(l, all_k);
   for (size_t i = 0; i < rows_.size(); ++i) {
     reference_.attend_and_feed(l, rows_[i], all_k, all_v, x_[i]);
   }

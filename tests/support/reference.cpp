@@ -2,26 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <stdexcept>
 
 namespace blend::test {
 namespace {
 
 std::vector<double> to_double(const TensorView& t) {
-  std::vector<double> out(static_cast<size_t>(t.elements()));
-  for (size_t i = 0; i < out.size(); ++i) {
-    if (t.dtype == DType::f32) {
-      float f = 0;
-      std::memcpy(&f, t.data + 4 * i, 4);
-      out[i] = f;
-    } else {
-      uint16_t h = 0;
-      std::memcpy(&h, t.data + 2 * i, 2);
-      out[i] = t.dtype == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h);
-    }
-  }
-  return out;
+  std::vector<float> values(static_cast<size_t>(t.elements()));
+  decode_weights(t.dtype, t.blocks, t.data, values.size(), values.data());
+  return {values.begin(), values.end()};
 }
 
 // y = W x; w: [rows, x.size()].
@@ -64,20 +53,64 @@ ReferenceModel::ReferenceModel(const std::string& path) {
   const auto get = [&](TensorRole role, uint32_t layer) {
     return to_double(source.tensor(role, layer));
   };
+  const auto norm_of = [&](TensorRole role, uint32_t layer) {
+    std::vector<double> w = get(role, layer);
+    for (double& e : w) e += static_cast<double>(config_.norm_offset);
+    return w;
+  };
   embedding_ = get(TensorRole::embedding, 0);
-  output_norm_ = get(TensorRole::output_norm, 0);
+  output_norm_ = norm_of(TensorRole::output_norm, 0);
   output_ = get(TensorRole::output, 0);
+  using R = TensorRole;
   for (uint32_t l = 0; l < config_.n_layers; ++l) {
-    layers_.push_back(
-        {get(TensorRole::attn_norm, l), get(TensorRole::attn_q, l), get(TensorRole::attn_k, l),
-         get(TensorRole::attn_v, l), get(TensorRole::attn_out, l), get(TensorRole::ffn_norm, l),
-         get(TensorRole::ffn_gate, l), get(TensorRole::ffn_up, l), get(TensorRole::ffn_down, l)});
+    Layer w{norm_of(R::attn_norm, l),
+            get(R::attn_q, l),
+            get(R::attn_k, l),
+            get(R::attn_v, l),
+            get(R::attn_out, l),
+            norm_of(R::ffn_norm, l),
+            get(R::ffn_gate, l),
+            get(R::ffn_up, l),
+            get(R::ffn_down, l),
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {},
+            {}};
+    if (config_.qkv_bias) {
+      w.q_bias = get(R::attn_q_bias, l);
+      w.k_bias = get(R::attn_k_bias, l);
+      w.v_bias = get(R::attn_v_bias, l);
+    }
+    if (config_.attn_out_bias) w.out_bias = get(R::attn_out_bias, l);
+    if (config_.ffn_bias) {
+      w.gate_bias = get(R::ffn_gate_bias, l);
+      w.up_bias = get(R::ffn_up_bias, l);
+      w.down_bias = get(R::ffn_down_bias, l);
+    }
+    if (config_.qk_norm) {
+      w.q_norm = norm_of(R::attn_q_norm, l);
+      w.k_norm = norm_of(R::attn_k_norm, l);
+    }
+    if (config_.post_norms) {
+      w.attn_post_norm = norm_of(R::attn_post_norm, l);
+      w.ffn_post_norm = norm_of(R::ffn_post_norm, l);
+    }
+    layers_.push_back(std::move(w));
   }
 }
 
 std::vector<double> ReferenceModel::embed(int32_t token) const {
   const auto* row = &embedding_[static_cast<size_t>(token) * config_.d_model];
-  return {row, row + config_.d_model};
+  std::vector<double> x(row, row + config_.d_model);
+  for (double& e : x) e *= static_cast<double>(config_.embedding_scale);
+  return x;
 }
 
 std::vector<double> ReferenceModel::norm(const std::vector<double>& x, const Matrix& weight) const {
@@ -90,8 +123,10 @@ std::vector<double> ReferenceModel::norm(const std::vector<double>& x, const Mat
   return out;
 }
 
-void ReferenceModel::rotate(double* row, uint32_t n_heads, size_t pos) const {
-  const RopeParams& rope = config_.rope;
+void ReferenceModel::rotate(uint32_t layer, double* row, uint32_t n_heads, size_t pos) const {
+  const LayerAttention::Rope kind = config_.attention(layer).rope;
+  if (kind == LayerAttention::Rope::none) return;
+  const RopeParams& rope = kind == LayerAttention::Rope::local ? config_.local_rope : config_.rope;
   const uint32_t half = rope.rotary_dim / 2;
   for (uint32_t h = 0; h < n_heads; ++h) {
     double* head = row + static_cast<size_t>(h) * config_.head_dim;
@@ -103,27 +138,84 @@ void ReferenceModel::rotate(double* row, uint32_t n_heads, size_t pos) const {
       double& a = head[interleaved ? 2 * i : i];
       double& b = head[interleaved ? 2 * i + 1 : i + half];
       const double turned = a * std::cos(angle) - b * std::sin(angle);
-      b = a * std::sin(angle) + b * std::cos(angle);
-      a = turned;
+      b = (a * std::sin(angle) + b * std::cos(angle)) * rope.attention_factor;
+      a = turned * rope.attention_factor;
     }
   }
 }
 
-std::vector<double> ReferenceModel::rotate_rows(const std::vector<double>& k) const {
+std::vector<double> ReferenceModel::rotate_rows(uint32_t layer,
+                                                const std::vector<double>& k) const {
   std::vector<double> out(k);
   for (size_t row = 0; row < k.size() / kv_dim(); ++row) {
-    rotate(&out[row * kv_dim()], config_.n_kv_heads, row);
+    rotate(layer, &out[row * kv_dim()], config_.n_kv_heads, row);
   }
   return out;
 }
 
+std::vector<double> ReferenceModel::project(const Matrix& w, const Matrix& bias,
+                                            const Matrix& head_norm,
+                                            const std::vector<double>& x) const {
+  std::vector<double> y = multiply(w, x);
+  for (size_t i = 0; i < bias.size(); ++i) y[i] += bias[i];
+  if (head_norm.empty()) return y;
+  const auto dim = static_cast<int64_t>(config_.head_dim);
+  for (auto head = y.begin(); head != y.end(); head += dim) {
+    const std::vector<double> normed = norm({head, head + dim}, head_norm);
+    std::copy(normed.begin(), normed.end(), head);
+  }
+  return y;
+}
+
 void ReferenceModel::project_kv(uint32_t layer, const std::vector<double>& x,
                                 std::vector<double>& k, std::vector<double>& v) const {
-  const std::vector<double> normed = norm(x, layers_[layer].attn_norm);
-  const std::vector<double> row_k = multiply(layers_[layer].k, normed);
-  const std::vector<double> row_v = multiply(layers_[layer].v, normed);
+  const Layer& w = layers_[layer];
+  const std::vector<double> normed = norm(x, w.attn_norm);
+  const std::vector<double> row_k = project(w.k, w.k_bias, w.k_norm, normed);
+  const std::vector<double> row_v = project(w.v, w.v_bias, {}, normed);
   k.insert(k.end(), row_k.begin(), row_k.end());
   v.insert(v.end(), row_v.begin(), row_v.end());
+}
+
+std::vector<double> ReferenceModel::query(uint32_t layer, size_t pos,
+                                          const std::vector<double>& x) const {
+  const Layer& w = layers_[layer];
+  std::vector<double> q = project(w.q, w.q_bias, w.q_norm, norm(x, w.attn_norm));
+  rotate(layer, q.data(), config_.n_heads, pos);
+  return q;
+}
+
+std::vector<double> ReferenceModel::probabilities(uint32_t layer, size_t pos, size_t head,
+                                                  const std::vector<double>& q,
+                                                  const std::vector<double>& rotated_k,
+                                                  const ReferenceTempering& tempering) const {
+  const size_t dim = config_.head_dim, window = config_.attention(layer).window;
+  const double scale = config_.attn_scale != 0 ? static_cast<double>(config_.attn_scale)
+                                               : 1 / std::sqrt(static_cast<double>(dim));
+  std::vector<double> p(pos + 1, -INFINITY);
+  for (size_t j = 0; j <= pos; ++j) {
+    if (window != 0 && j + window <= pos) continue;
+    const double* k = &rotated_k[j * kv_dim() + head / config_.group() * dim];
+    p[j] = 0;
+    for (size_t d = 0; d < dim; ++d) p[j] += q[head * dim + d] * k[d];
+    p[j] *= scale;
+    const auto cap = static_cast<double>(config_.attn_softcap);
+    if (cap != 0) p[j] = cap * std::tanh(p[j] / cap);
+  }
+  double tempered = 0;  // sum of the tempered keys' exponentials
+  for (size_t j = 0; j <= pos; ++j) {
+    if (tempering.of(j)) tempered += std::exp(p[j] /= tempering.temperature);
+  }
+  for (size_t j = 0; j <= pos && tempered > 0; ++j) {
+    if (tempering.of(j)) p[j] += (tempering.scale - 1) * std::log(tempered);
+  }
+  for (double& e : p = log_probabilities(p)) e = std::exp(e);
+  return p;
+}
+
+void ReferenceModel::add(std::vector<double>& x, std::vector<double> y, const Matrix& post) const {
+  if (!post.empty()) y = norm(y, post);
+  for (size_t i = 0; i < x.size(); ++i) x[i] += y[i];
 }
 
 void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
@@ -131,64 +223,41 @@ void ReferenceModel::attend_and_feed(uint32_t layer, size_t pos,
                                      const std::vector<double>& v, std::vector<double>& x,
                                      const ReferenceTempering& tempering) const {
   const Layer& w = layers_[layer];
-  std::vector<double> q = multiply(w.q, norm(x, w.attn_norm));
-  rotate(q.data(), config_.n_heads, pos);
-
+  const std::vector<double> q = query(layer, pos, x);
   const size_t dim = config_.head_dim;
   std::vector<double> mixed(q.size(), 0.0);
-  std::vector<double> score(pos + 1);
   for (size_t h = 0; h < config_.n_heads; ++h) {
-    const size_t kv_head = h / config_.group();
+    const std::vector<double> p = probabilities(layer, pos, h, q, rotated_k, tempering);
     for (size_t j = 0; j <= pos; ++j) {
-      double dot = 0;
+      if (p[j] == 0) continue;
       for (size_t d = 0; d < dim; ++d) {
-        dot += q[h * dim + d] * rotated_k[j * kv_dim() + kv_head * dim + d];
-      }
-      score[j] = dot / std::sqrt(static_cast<double>(dim));
-    }
-    double tempered = 0;  // sum of the tempered keys' exponentials
-    for (size_t j = 0; j <= pos; ++j) {
-      if (tempering.of(j)) tempered += std::exp(score[j] /= tempering.temperature);
-    }
-    for (size_t j = 0; j <= pos && tempered > 0; ++j) {
-      if (tempering.of(j)) score[j] += (tempering.scale - 1) * std::log(tempered);
-    }
-    const double top = *std::max_element(score.begin(), score.end());
-    double sum = 0;
-    for (double& s : score) sum += s = std::exp(s - top);
-    for (size_t j = 0; j <= pos; ++j) {
-      for (size_t d = 0; d < dim; ++d) {
-        mixed[h * dim + d] += score[j] / sum * v[j * kv_dim() + kv_head * dim + d];
+        mixed[h * dim + d] += p[j] * v[j * kv_dim() + h / config_.group() * dim + d];
       }
     }
   }
-  const std::vector<double> attended = multiply(w.out, mixed);
-  for (size_t i = 0; i < x.size(); ++i) x[i] += attended[i];
+  add(x, project(w.out, w.out_bias, {}, mixed), w.attn_post_norm);
 
   const std::vector<double> normed = norm(x, w.ffn_norm);
-  std::vector<double> gate = multiply(w.gate, normed);
-  const std::vector<double> up = multiply(w.up, normed);
-  for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1.0 + std::exp(-gate[i]));
-  const std::vector<double> fed = multiply(w.down, gate);
-  for (size_t i = 0; i < x.size(); ++i) x[i] += fed[i];
+  std::vector<double> gate = project(w.gate, w.gate_bias, {}, normed);
+  const std::vector<double> up = project(w.up, w.up_bias, {}, normed);
+  for (size_t i = 0; i < gate.size(); ++i) {
+    const double g = gate[i];
+    gate[i] = config_.activation == Activation::silu
+                  ? g / (1.0 + std::exp(-g))
+                  : 0.5 * g * (1 + std::tanh(0.7978845608028654 * (g + 0.044715 * g * g * g)));
+    gate[i] *= up[i];
+  }
+  add(x, project(w.down, w.down_bias, {}, gate), w.ffn_post_norm);
 }
 
 std::vector<double> ReferenceModel::attention(uint32_t layer, size_t pos,
                                               const std::vector<double>& rotated_k,
                                               const std::vector<double>& x) const {
-  std::vector<double> q = multiply(layers_[layer].q, norm(x, layers_[layer].attn_norm));
-  rotate(q.data(), config_.n_heads, pos);
-  const size_t dim = config_.head_dim;
+  const std::vector<double> q = query(layer, pos, x);
   std::vector<double> mean(pos + 1, 0.0);
   for (size_t h = 0; h < config_.n_heads; ++h) {
-    std::vector<double> p(pos + 1, 0.0);
-    for (size_t j = 0; j <= pos; ++j) {
-      const double* k = &rotated_k[j * kv_dim() + h / config_.group() * dim];
-      for (size_t d = 0; d < dim; ++d) p[j] += q[h * dim + d] * k[d];
-      p[j] /= std::sqrt(static_cast<double>(dim));
-    }
-    p = log_probabilities(p);
-    for (size_t j = 0; j <= pos; ++j) mean[j] += std::exp(p[j]) / config_.n_heads;
+    const std::vector<double> p = probabilities(layer, pos, h, q, rotated_k, {});
+    for (size_t j = 0; j <= pos; ++j) mean[j] += p[j] / config_.n_heads;
   }
   return mean;
 }
@@ -205,7 +274,7 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
     for (uint32_t l = 0; l < n_layers; ++l) {
       std::vector<double> k, v;
       for (const auto& row : x) project_kv(l, row, k, v);
-      const std::vector<double> rotated = rotate_rows(k);
+      const std::vector<double> rotated = rotate_rows(l, k);
       for (size_t i = 0; i < n; ++i)
         see(l, i, before, attention(l, before + i, rotated, x[before + i]));
       for (size_t i = 0; i < x.size(); ++i) attend_and_feed(l, i, rotated, v, x[i]);
@@ -234,7 +303,12 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
 }
 
 std::vector<double> ReferenceModel::logits(const std::vector<double>& x) const {
-  return multiply(output_, norm(x, output_norm_));
+  std::vector<double> out = multiply(output_, norm(x, output_norm_));
+  const auto cap = static_cast<double>(config_.logit_softcap);
+  if (cap != 0) {
+    for (double& l : out) l = cap * std::tanh(l / cap);
+  }
+  return out;
 }
 
 ReferencePrefill ReferenceModel::prefill(const std::vector<int32_t>& tokens) const {
@@ -245,7 +319,7 @@ ReferencePrefill ReferenceModel::prefill(const std::vector<int32_t>& tokens) con
   for (uint32_t l = 0; l < config_.n_layers; ++l) {
     std::vector<double> k, v;
     for (const auto& row : x) project_kv(l, row, k, v);
-    const std::vector<double> rotated = rotate_rows(k);
+    const std::vector<double> rotated = rotate_rows(l, k);
     for (size_t i = 0; i < x.size(); ++i) attend_and_feed(l, i, rotated, v, x[i]);
     out.kv.k.push_back(std::move(k));
     out.kv.v.push_back(std::move(v));

@@ -61,27 +61,43 @@ class ReferenceModel {
   // K and V of one row from its residual stream x: appended to k and v, [kv_dim] each.
   void project_kv(uint32_t layer, const std::vector<double>& x, std::vector<double>& k,
                   std::vector<double>& v) const;
-  // Attention over the first pos + 1 rows of k and v (K before RoPE; row j is at position j), then
-  // the feed-forward layer; x is updated. k, v: [rows * kv_dim].
+  // Attention over the rows of k and v that a row at `pos` sees (row j is at position j), then the
+  // feed-forward layer; x is updated. k, v: [rows * kv_dim].
   void attend_and_feed(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
                        const std::vector<double>& v, std::vector<double>& x,
                        const ReferenceTempering& tempering = {}) const;
   // The probability that a row at `pos` puts on each of the first pos + 1 rows, mean over heads.
   std::vector<double> attention(uint32_t layer, size_t pos, const std::vector<double>& rotated_k,
                                 const std::vector<double>& x) const;
-  // Every row of k turned to its position; [rows * kv_dim].
-  std::vector<double> rotate_rows(const std::vector<double>& k) const;
+  // Every row of k turned to its position, as the layer does it; [rows * kv_dim].
+  std::vector<double> rotate_rows(uint32_t layer, const std::vector<double>& k) const;
   std::vector<double> logits(const std::vector<double>& x) const;  // [n_vocab]
 
  private:
   using Matrix = std::vector<double>;
   struct Layer {
     Matrix attn_norm, q, k, v, out, ffn_norm, gate, up, down;
+    // Empty where the model has none.
+    Matrix q_bias, k_bias, v_bias, out_bias, gate_bias, up_bias, down_bias;
+    Matrix q_norm, k_norm, attn_post_norm, ffn_post_norm;
   };
 
   std::vector<double> norm(const std::vector<double>& x, const Matrix& weight) const;
+  // W x + bias, each head normed where `norm` is not empty.
+  std::vector<double> project(const Matrix& w, const Matrix& bias, const Matrix& norm,
+                              const std::vector<double>& x) const;
+  // Q of a row, rotated.
+  std::vector<double> query(uint32_t layer, size_t pos, const std::vector<double>& x) const;
+  // The probabilities of one head of Q over the rows it sees, by row; 0 for those before its
+  // window.
+  std::vector<double> probabilities(uint32_t layer, size_t pos, size_t head,
+                                    const std::vector<double>& q,
+                                    const std::vector<double>& rotated_k,
+                                    const ReferenceTempering& tempering) const;
+  // x += y, normed by `post` where that is not empty.
+  void add(std::vector<double>& x, std::vector<double> y, const Matrix& post) const;
   // Turns the heads of one row by the angle of `pos`.
-  void rotate(double* row, uint32_t n_heads, size_t pos) const;
+  void rotate(uint32_t layer, double* row, uint32_t n_heads, size_t pos) const;
 
   ModelConfig config_;
   int32_t bos_ = -1;

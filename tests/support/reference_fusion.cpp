@@ -330,7 +330,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
         if (options.drift->constant) x_row.push_back(1);
       }
     }
-    const std::vector<double> rotated = model.rotate_rows(k);
+    const std::vector<double> rotated = model.rotate_rows(l, k);
     if (next_check < out.checks.size() && out.checks[next_check].layer == l) {
       std::vector<Candidate> candidates = candidates_now();
       for (Candidate& c : candidates) {
@@ -373,7 +373,7 @@ void reference_decode(const ReferenceModel& model, ReferenceFusion& fusion,
     std::vector<double> x = model.embed(token);
     for (uint32_t l = 0; l < model.config().n_layers; ++l) {
       model.project_kv(l, x, fusion.kv.k[l], fusion.kv.v[l]);
-      model.attend_and_feed(l, pos, model.rotate_rows(fusion.kv.k[l]), fusion.kv.v[l], x,
+      model.attend_and_feed(l, pos, model.rotate_rows(l, fusion.kv.k[l]), fusion.kv.v[l], x,
                             tempering_of(fusion, l));
     }
     fusion.kv.n_rows = pos + 1;

@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "model/llama_source.h"
+#include "model/rope_scaling.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
@@ -171,7 +172,20 @@ TEST(LlamaSource, RopeVariants) {
   EXPECT_EQ(scale_of(GgufWriter(base).f32(factor, 4)), 4.0);
   EXPECT_EQ(scale_of(GgufWriter(base).f32("llama.rope.scale_linear", 2)), 2.0);
   EXPECT_EQ(scale_of(GgufWriter(base).f32("llama.rope.scale_linear", 0)), 1.0);
-  expect_error(GgufWriter(base).string(type, "yarn").f32(factor, 4), BLEND_E_UNSUPPORTED, "yarn");
+  // YaRN: the factors of 4 times 64 positions, by the paper's ramp, and its factor of attention.
+  auto yarn = open_bytes(GgufWriter(base)
+                             .string(type, "yarn")
+                             .f32(factor, 4)
+                             .u32("llama.rope.scaling.original_context_length", 64)
+                             .bytes());
+  ASSERT_TRUE(yarn.is_ok()) << yarn.status().message();
+  EXPECT_EQ((*yarn)->config().rope.linear_scale, 1.0);
+  EXPECT_NEAR((*yarn)->config().rope.attention_factor, 0.1 * std::log(4.0) + 1, 1e-12);
+  EXPECT_FALSE((*yarn)->config().rope.freq_factors.empty());
+  expect_error(GgufWriter(base).string(type, "yarn").f32(factor, -4), BLEND_E_FORMAT, "factor");
+  expect_error(
+      GgufWriter(base).string(type, "yarn").f32("llama.rope.scaling.yarn_ext_factor", 0.5f),
+      BLEND_E_UNSUPPORTED, "YaRN");
   expect_error(GgufWriter(base).string(type, "longrope"), BLEND_E_UNSUPPORTED, "longrope");
   expect_error(GgufWriter(base).f32(factor, -1), BLEND_E_FORMAT, factor);
   expect_error(GgufWriter(base).f32(factor, std::numeric_limits<float>::infinity()), BLEND_E_FORMAT,
@@ -188,34 +202,139 @@ TEST(LlamaSource, RopeVariants) {
   expect_error(factors({1, std::nanf("")}), BLEND_E_FORMAT, "rope_freqs.weight");
 }
 
+ModelConfig config_of(const RandomModelSpec& spec) {
+  auto source = open_bytes(random_model(spec).bytes());
+  EXPECT_TRUE(source.is_ok()) << source.status().message();
+  return source.is_ok() ? (*source)->config() : ModelConfig{};
+}
+
+TEST(LlamaSource, Families) {
+  RandomModelSpec s = small();
+  s.n_layers = 12;
+  using Rope = LayerAttention::Rope;
+  EXPECT_TRUE(config_of(s).layers.empty());
+  s.window = 40;
+  for (const LayerAttention& layer : config_of(s).layers) {
+    EXPECT_EQ(layer, (LayerAttention{40, Rope::main}));
+  }
+  s.biases = true;
+  EXPECT_TRUE(config_of(s).qkv_bias && config_of(s).attn_out_bias && config_of(s).ffn_bias);
+  s.biases = false;
+
+  s.architecture = "qwen2";
+  ModelConfig c = config_of(s);
+  EXPECT_TRUE(c.qkv_bias && !c.attn_out_bias && !c.ffn_bias && !c.qk_norm);
+  EXPECT_EQ(c.rope.layout, RopeLayout::half_split);
+
+  s.architecture = "qwen3";
+  c = config_of(s);
+  EXPECT_TRUE(c.qk_norm && !c.qkv_bias && !c.post_norms);
+
+  s.architecture = "smollm3";
+  s.window = 0;
+  c = config_of(s);
+  EXPECT_EQ(c.rope.layout, RopeLayout::interleaved);
+  for (uint32_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(c.attention(i), (LayerAttention{0, i % 4 == 3 ? Rope::none : Rope::main})) << i;
+  }
+
+  s.architecture = "gemma2";
+  s.window = 40;
+  c = config_of(s);
+  EXPECT_TRUE(c.post_norms && !c.qk_norm && c.activation == Activation::gelu_tanh);
+  EXPECT_EQ(c.embedding_scale, 4.0f);  // sqrt(16)
+  EXPECT_EQ(c.norm_offset, 0.0f) << "the file has it in the weights";
+  EXPECT_EQ(c.attn_softcap, 5.0f);
+  EXPECT_EQ(c.logit_softcap, 6.0f);
+  EXPECT_EQ(c.attn_scale, 0.0f);
+  for (uint32_t i = 0; i < 12; ++i) {
+    EXPECT_EQ(c.attention(i), (LayerAttention{i % 2 == 0 ? 40u : 0u, Rope::main})) << i;
+  }
+  s.n_layers = 46;  // the 27B
+  s.n_heads = 4;
+  s.head_dim = 8;
+  EXPECT_EQ(config_of(s).attn_scale, 0.5f) << "1 / sqrt(16 / 4)";
+  s = small();
+
+  s.architecture = "gemma3";
+  s.n_layers = 12;
+  s.window = 40;
+  s.rope_theta = 1e6;
+  s.linear_scale = 8;
+  c = config_of(s);
+  EXPECT_TRUE(c.post_norms && c.qk_norm);
+  EXPECT_EQ(c.rope.linear_scale, 8.0);
+  EXPECT_EQ(c.local_rope.linear_scale, 1.0) << "the windowed layers are not scaled";
+  EXPECT_EQ(c.local_rope.theta, 10000.0);
+  for (uint32_t i = 0; i < 12; ++i) {
+    const LayerAttention want =
+        i % 6 == 5 ? LayerAttention{0, Rope::main} : LayerAttention{40, Rope::local};
+    EXPECT_EQ(c.attention(i), want) << i;
+  }
+  GgufWriter w = random_model(s);
+  expect_error(w.f32("llama.attn_logit_softcapping", 5).string("general.architecture", "llama"),
+               BLEND_E_FORMAT, "llama.block_count");
+  RandomModelSpec plain = small();
+  expect_error(random_model(plain).f32("llama.attn_logit_softcapping", 5), BLEND_E_UNSUPPORTED,
+               "softcapping");
+}
+
+// Against transformers 5.23: the factors of Llama 3.2 1B (theta 5e5, 64 elements, factor 32) and of
+// Qwen3's YaRN (theta 1e6, 128 elements, factor 4 of 32768), those of a few frequencies.
+TEST(RopeScaling, FactorsOfKnownModels) {
+  const auto llama = llama3_factors(64, 500000.0, {32, 1, 4, 8192});
+  const auto yarn = yarn_factors(128, 1000000.0, {4, 32768, 32, 1, true});
+  EXPECT_NEAR(llama[0], 1.000000f, 0.000010f);
+  EXPECT_NEAR(llama[13], 1.000000f, 0.000010f);
+  EXPECT_NEAR(llama[14], 1.000000f, 0.000010f);
+  EXPECT_NEAR(llama[15], 1.651329f, 0.000017f);
+  EXPECT_NEAR(llama[16], 3.292263f, 0.000033f);
+  EXPECT_NEAR(llama[17], 9.666731f, 0.000097f);
+  EXPECT_NEAR(llama[18], 31.999999f, 0.000320f);
+  EXPECT_NEAR(llama[31], 32.000001f, 0.000320f);
+  EXPECT_NEAR(yarn[0], 1.000000f, 4e-5f);
+  EXPECT_NEAR(yarn[22], 1.000000f, 4e-5f);
+  EXPECT_NEAR(yarn[23], 1.000000f, 4e-5f);
+  EXPECT_NEAR(yarn[24], 1.046154f, 4e-5f);
+  EXPECT_NEAR(yarn[30], 1.446809f, 4e-5f);
+  EXPECT_NEAR(yarn[38], 2.956522f, 4e-5f);
+  EXPECT_NEAR(yarn[40], 4.000000f, 4e-5f);
+  EXPECT_NEAR(yarn[41], 4.000000f, 4e-5f);
+  EXPECT_NEAR(yarn[63], 4.000000f, 4e-5f);
+  EXPECT_NEAR(yarn_attention_factor(4), 1.138629436111989, 1e-12);
+  EXPECT_EQ(yarn_attention_factor(1), 1.0);
+}
+
 TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
   const GgufWriter base = random_model(small());
   const auto with = [&] { return GgufWriter(base); };
-  expect_error(with().string("general.architecture", "qwen2"), BLEND_E_UNSUPPORTED, "qwen2");
+  expect_error(with().string("general.architecture", "mamba"), BLEND_E_UNSUPPORTED, "mamba");
   expect_error(with().u32("llama.expert_count", 8), BLEND_E_UNSUPPORTED, "llama.expert_count");
   EXPECT_TRUE(open_bytes(with().u32("llama.expert_count", 0).bytes()).is_ok());
   expect_error(with().string("tokenizer.ggml.model", "bert"), BLEND_E_UNSUPPORTED, "bert");
   expect_error(with().u32("llama.attention.value_length", 8), BLEND_E_UNSUPPORTED, "value_length");
   expect_error(with().i32s("llama.attention.head_count_kv", {2, 2}), BLEND_E_UNSUPPORTED,
                "head_count_kv");
-  expect_error(with().u32("llama.attention.sliding_window", 100), BLEND_E_UNSUPPORTED, "window");
   EXPECT_TRUE(open_bytes(with().u32("llama.attention.sliding_window", 512).bytes()).is_ok());
   expect_error(with().boolean("llama.attention.causal", false), BLEND_E_UNSUPPORTED, "causal");
   expect_error(with().f32("llama.logit_scale", 2), BLEND_E_UNSUPPORTED, "llama.logit_scale");
   const std::string vector(64, '\0');
-  for (const char* name : {"blk.0.attn_q.bias", "blk.1.ffn_gate_inp.weight", "output.bias",
+  for (const char* name : {"blk.1.attn_q.bias", "blk.1.ffn_gate_inp.weight", "output.bias",
                            "blk.0.attn_q_norm.weight", "blk.2.attn_norm.weight"}) {
     expect_error(with().tensor(name, test::kGgmlF32, {16}, vector), BLEND_E_UNSUPPORTED, name);
   }
+  // One of several biases.
+  expect_error(with().tensor("blk.0.attn_q.bias", test::kGgmlF32, {16}, vector), BLEND_E_FORMAT,
+               "blk.0.attn_k.bias");
   EXPECT_TRUE(
       open_bytes(with().tensor("blk.0.attn_rot_embd.weight", 0, {16}, vector).bytes()).is_ok());
-  // Named by the type and the tensor. 256 is Q4_K's block.
+  // Named by the type and the tensor. 256 is Q2_K's block.
   RandomModelSpec wide = small();
   wide.d_model = 256;
   wide.head_dim = 64;
-  expect_error(random_model(wide).tensor("blk.1.attn_v.weight", test::kGgmlQ4_K, {256, 128},
-                                         std::string(128 * 144, '\0')),
-               BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q4_K");
+  expect_error(
+      random_model(wide).tensor("blk.1.attn_v.weight", 10, {256, 128}, std::string(128 * 84, '\0')),
+      BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q2_K");
   expect_error(with().tensor("output.weight", 99, {16, 300}, vector), BLEND_E_UNSUPPORTED,
                "type 99");
 }

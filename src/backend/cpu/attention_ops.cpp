@@ -309,9 +309,9 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
   return Status::ok();
 }
 
-Status CpuBackend::attention_tempered(const KvCache& cache, uint32_t layer, Tensor q,
-                                      const uint32_t* pos, const Tempering& tempering, Tensor out,
-                                      float* mass) {
+Status CpuBackend::attention_tempered(const KvCache& cache, uint32_t layer,
+                                      const AttentionRule& rule, Tensor q, const uint32_t* pos,
+                                      const Tempering& tempering, Tensor out, float* mass) {
   const auto& c = static_cast<const CpuKvCache&>(cache);
   const kernels::KvLayout& layout = c.layout();
   const size_t rows = static_cast<size_t>(q.rows), cols = static_cast<size_t>(q.cols);
@@ -342,7 +342,9 @@ Status CpuBackend::attention_tempered(const KvCache& cache, uint32_t layer, Tens
       block.head_dim = head_dim;
       block.v_stride = layout.v_stride();
       block.tempered = tempering.slots;
-      block.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
+      block.scale = scale_of(rule, head_dim);
+      block.window = rule.window;
+      block.softcap = rule.softcap;
       block.temperature = tempering.temperature;
       block.sum_scale = tempering.scale;
       if (mass != nullptr) block.mass = masses + head * rows + first;

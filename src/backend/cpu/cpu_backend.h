@@ -55,8 +55,9 @@ class CpuBackend final : public Backend {
               const RowMove& rows) override;
   Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                    const uint32_t* pos, Tensor out) override;
-  Status attention_tempered(const KvCache& cache, uint32_t layer, Tensor q, const uint32_t* pos,
-                            const Tempering& tempering, Tensor out, float* mass) override;
+  Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                            Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
+                            float* mass) override;
   Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                         const uint32_t* pos, float* mass) override;
 

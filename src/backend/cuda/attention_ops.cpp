@@ -196,9 +196,9 @@ Status CudaBackend::attention(const KvCache& cache, uint32_t layer, const Attent
   return check_launch("attention");
 }
 
-Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer, Tensor q,
-                                       const uint32_t* pos, const Tempering& tempering, Tensor out,
-                                       float* mass) {
+Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer,
+                                       const AttentionRule& rule, Tensor q, const uint32_t* pos,
+                                       const Tempering& tempering, Tensor out, float* mass) {
   const auto& c = static_cast<const CudaKvCache&>(cache);
   const auto rows = static_cast<size_t>(q.rows);
   if (rows == 0) return Status::ok();
@@ -226,7 +226,9 @@ Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer, Ten
     some.pos = at.as<uint32_t>() + first;
     some.last = last;
     some.tempered = slots.as<uint8_t>();
-    some.scale = scale_of({}, view.head_dim);
+    some.scale = scale_of(rule, view.head_dim);
+    some.window = rule.window;
+    some.softcap = rule.softcap;
     some.temperature = tempering.temperature;
     some.sum_scale = tempering.scale;
     if (mass != nullptr) some.mass = masses.as<float>() + first * n_heads;

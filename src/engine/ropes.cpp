@@ -1,0 +1,40 @@
+#include "engine/ropes.h"
+
+#include <algorithm>
+
+namespace blend {
+
+Result<std::shared_ptr<const Ropes>> Ropes::create(Backend& backend, const ModelConfig& config,
+                                                   uint32_t n_positions) {
+  std::shared_ptr<Ropes> ropes(new Ropes());
+  ropes->n_positions_ = n_positions;
+  ropes->layers_ = config.layers;
+  const auto make = [&](RopeParams params, double factor,
+                        std::shared_ptr<const RopeTable>& out) -> Status {
+    params.attention_factor = factor;
+    BLEND_ASSIGN(out, backend.make_rope(params, n_positions));
+    return Status::ok();
+  };
+  for (const auto kind :
+       {LayerAttention::Rope::main, LayerAttention::Rope::local, LayerAttention::Rope::none}) {
+    const auto named = [&](const LayerAttention& layer) { return layer.rope == kind; };
+    const bool used = config.layers.empty()
+                          ? kind == LayerAttention::Rope::main
+                          : std::any_of(config.layers.begin(), config.layers.end(), named);
+    if (!used) continue;
+    RopeParams params;  // turns nothing
+    if (kind == LayerAttention::Rope::main) params = config.rope;
+    if (kind == LayerAttention::Rope::local) params = config.local_rope;
+    const double factor = params.attention_factor;
+    Tables& t = ropes->tables_[static_cast<size_t>(kind)];
+    BLEND_RETURN_IF_ERROR(make(params, 1.0, t.keys));
+    t.queries = t.to_host = t.from_host = t.keys;
+    if (factor == 1.0) continue;
+    BLEND_RETURN_IF_ERROR(make(params, factor * factor, t.queries));
+    BLEND_RETURN_IF_ERROR(make(params, factor, t.to_host));
+    BLEND_RETURN_IF_ERROR(make(params, 1.0 / factor, t.from_host));
+  }
+  return std::shared_ptr<const Ropes>(std::move(ropes));
+}
+
+}  // namespace blend

@@ -1,0 +1,368 @@
+// Hyperparameters of a GGUF: what each key means, its default and its sane range, and what a family
+// of models (`general.architecture`) adds to them.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "model/llama_source.h"
+#include "model/rope_scaling.h"
+#include "model/tensor_table.h"
+
+namespace blend {
+namespace {
+
+// Limits far above any model, so that products of two of them stay inside 32 bits where the config
+// multiplies them and inside 64 everywhere.
+constexpr uint32_t kMaxLayers = 1 << 16;
+constexpr uint32_t kMaxHeads = 1 << 14;
+constexpr uint32_t kMaxHeadDim = 1 << 14;
+constexpr uint32_t kMaxWidth = 1 << 26;
+constexpr uint32_t kMaxContext = 16 << 20;
+
+// What an architecture means besides its keys, as llama.cpp reads the same files.
+struct Family {
+  const char* architecture;
+  RopeLayout layout;
+  bool qkv_bias = false;  // always; a llama has biases where the file does
+  bool qk_norm = false;
+  uint32_t nope_every = 0;    // layers n - 1, 2n - 1, ... do not rotate
+  uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
+  bool gemma = false;
+};
+constexpr Family kFamilies[] = {
+    {"llama", RopeLayout::interleaved},
+    {"qwen2", RopeLayout::half_split, true},
+    {"qwen3", RopeLayout::half_split, false, true},
+    {"smollm3", RopeLayout::interleaved, false, false, 4},
+    {"gemma2", RopeLayout::half_split, false, false, 0, 2, true},
+    {"gemma3", RopeLayout::half_split, false, true, 0, 6, true},
+};
+
+// Keys behind the architecture's name that, present, mean a computation that libblend does not do.
+constexpr const char* kUnsupportedKeys[] = {
+    "rope.scaling.yarn_log_multiplier",
+    "logit_scale",
+    "embedding_scale",
+    "residual_scale",
+    "attention.clamp_kqv",
+    "attention.max_alibi_bias",
+    "attention.temperature_scale",
+    "attention.sink",
+};
+
+// Reads one file's keys; those of the architecture are named without it. Used by one call.
+class ConfigReader {
+ public:
+  ConfigReader(const GgufReader& gguf, const Family& family) : gguf_(gguf), family_(family) {}
+
+  Result<ModelConfig> read();
+
+ private:
+  std::string key(const char* name) const { return std::string(family_.architecture) + "." + name; }
+  static Result<uint32_t> in_range(const std::string& key, uint32_t value, uint32_t max) {
+    if (value >= 1 && value <= max) return value;
+    return make_error(BLEND_E_FORMAT, "key '%s' is %u; 1 to %u make sense", key.c_str(), value,
+                      max);
+  }
+  Result<uint32_t> required(const char* name, uint32_t max) const {
+    BLEND_ASSIGN(const std::optional<uint32_t> value, gguf_.get_u32(key(name)));
+    if (!value) return make_error(BLEND_E_FORMAT, "key '%s' is missing", key(name).c_str());
+    return in_range(key(name), *value, max);
+  }
+  Result<uint32_t> with_default(const char* name, uint32_t otherwise, uint32_t max) const {
+    BLEND_ASSIGN(const std::optional<uint32_t> value, gguf_.get_u32(key(name)));
+    return in_range(key(name), value.value_or(otherwise), max);
+  }
+  static Result<double> positive(const std::string& key, double value) {
+    if (std::isfinite(value) && value > 0) return value;
+    return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be a finite number above 0",
+                      key.c_str(), value);
+  }
+  Result<double> positive_or(const char* name, double otherwise) const {
+    BLEND_ASSIGN(const std::optional<double> value, gguf_.get_float(key(name)));
+    return positive(key(name), value.value_or(otherwise));
+  }
+  bool has_tensor(const char* name) const { return gguf_.tensor(name) != nullptr; }
+
+  Status refuse_unsupported() const;
+  Status read_shape();
+  Status read_attention();
+  Status read_windows();
+  Status read_rope();
+  Status read_scaling(const std::string& type);
+  Status read_yarn();
+  Status read_freq_factors();
+  Status read_family();
+
+  const GgufReader& gguf_;
+  const Family& family_;
+  ModelConfig c_;
+};
+
+Result<ModelConfig> ConfigReader::read() {
+  c_.architecture = family_.architecture;
+  BLEND_ASSIGN(const std::optional<std::string> name, gguf_.get_string("general.name"));
+  c_.name = name.value_or("");
+  // The name is handed on as a C string.
+  c_.name.resize(std::min(c_.name.size(), c_.name.find('\0')));
+  BLEND_RETURN_IF_ERROR(refuse_unsupported());
+  BLEND_RETURN_IF_ERROR(read_shape());
+  BLEND_RETURN_IF_ERROR(read_attention());
+  BLEND_RETURN_IF_ERROR(read_rope());
+  BLEND_RETURN_IF_ERROR(read_windows());
+  BLEND_RETURN_IF_ERROR(read_family());
+  return std::move(c_);
+}
+
+Status ConfigReader::refuse_unsupported() const {
+  for (const char* name : kUnsupportedKeys) {
+    if (gguf_.has(key(name))) {
+      return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
+                        key(name).c_str());
+    }
+  }
+  BLEND_ASSIGN(const std::optional<uint32_t> experts, gguf_.get_u32(key("expert_count")));
+  if (experts.value_or(0) != 0) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "a mixture of experts ('%s' is %u) is not "
+                      "supported",
+                      key("expert_count").c_str(), *experts);
+  }
+  BLEND_ASSIGN(const std::optional<bool> causal, gguf_.get_bool(key("attention.causal")));
+  if (!causal.value_or(true)) {
+    return make_error(BLEND_E_UNSUPPORTED, "attention without a causal mask is not supported");
+  }
+  return Status::ok();
+}
+
+Status ConfigReader::read_shape() {
+  BLEND_ASSIGN(c_.n_layers, required("block_count", kMaxLayers));
+  BLEND_ASSIGN(c_.d_model, required("embedding_length", kMaxWidth));
+  BLEND_ASSIGN(c_.d_ff, required("feed_forward_length", kMaxWidth));
+  BLEND_ASSIGN(c_.context_length, required("context_length", kMaxContext));
+  const std::string eps_key = key("attention.layer_norm_rms_epsilon");
+  BLEND_ASSIGN(const std::optional<double> eps, gguf_.get_float(eps_key));
+  if (!eps) return make_error(BLEND_E_FORMAT, "key '%s' is missing", eps_key.c_str());
+  BLEND_ASSIGN(const double positive_eps, positive(eps_key, *eps));
+  c_.rms_eps = static_cast<float>(positive_eps);
+  if (c_.rms_eps <= 0 || c_.rms_eps >= 1) {
+    return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be between 0 and 1", eps_key.c_str(),
+                      positive_eps);
+  }
+  return Status::ok();
+}
+
+Status ConfigReader::read_attention() {
+  BLEND_ASSIGN(c_.n_heads, required("attention.head_count", kMaxHeads));
+  BLEND_ASSIGN(c_.n_kv_heads, with_default("attention.head_count_kv", c_.n_heads, kMaxHeads));
+  if (c_.n_heads % c_.n_kv_heads != 0) {
+    return make_error(BLEND_E_FORMAT, "key '%s' is %u, no multiple of the %u of '%s'",
+                      key("attention.head_count").c_str(), c_.n_heads, c_.n_kv_heads,
+                      key("attention.head_count_kv").c_str());
+  }
+  if (!gguf_.has(key("attention.key_length")) && c_.d_model % c_.n_heads != 0) {
+    return make_error(BLEND_E_FORMAT,
+                      "key '%s' is %u, no multiple of the %u of '%s', and '%s' is missing",
+                      key("embedding_length").c_str(), c_.d_model, c_.n_heads,
+                      key("attention.head_count").c_str(), key("attention.key_length").c_str());
+  }
+  BLEND_ASSIGN(c_.head_dim,
+               with_default("attention.key_length", c_.d_model / c_.n_heads, kMaxHeadDim));
+  BLEND_ASSIGN(const uint32_t value_dim,
+               with_default("attention.value_length", c_.d_model / c_.n_heads, kMaxHeadDim));
+  if (value_dim != c_.head_dim) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "keys of %u elements and values of %u ('%s', 'value_length'): libblend needs "
+                      "them equal",
+                      c_.head_dim, value_dim, key("attention.key_length").c_str());
+  }
+  if (gguf_.has(key("attention.scale"))) {
+    BLEND_ASSIGN(const double scale, positive_or("attention.scale", 1));
+    c_.attn_scale = static_cast<float>(scale);
+  }
+  c_.qk_norm = family_.qk_norm;
+  c_.qkv_bias = family_.qkv_bias || has_tensor("blk.0.attn_q.bias");
+  c_.attn_out_bias = has_tensor("blk.0.attn_output.bias");
+  c_.ffn_bias = has_tensor("blk.0.ffn_gate.bias");
+  return Status::ok();
+}
+
+// Which layers see a window and which do not rotate; a config without such layers has no list.
+Status ConfigReader::read_windows() {
+  BLEND_ASSIGN(const std::optional<uint32_t> given, gguf_.get_u32(key("attention.sliding_window")));
+  // A window as long as the context hides nothing.
+  const uint32_t window = given.value_or(0) < c_.context_length ? given.value_or(0) : 0;
+  if (window == 0 && family_.nope_every == 0 && !family_.gemma) return Status::ok();
+  c_.layers.resize(c_.n_layers);
+  for (uint32_t i = 0; i < c_.n_layers; ++i) {
+    LayerAttention& layer = c_.layers[i];
+    const bool global = family_.global_every != 0 && (i + 1) % family_.global_every == 0;
+    if (!global) layer.window = window;
+    if (!global && c_.local_rope.rotary_dim != 0) layer.rope = LayerAttention::Rope::local;
+    if (family_.nope_every != 0 && (i + 1) % family_.nope_every == 0) {
+      layer.rope = LayerAttention::Rope::none;
+    }
+  }
+  return Status::ok();
+}
+
+Status ConfigReader::read_rope() {
+  RopeParams& r = c_.rope;
+  r.layout = family_.layout;
+  BLEND_ASSIGN(r.rotary_dim, with_default("rope.dimension_count", c_.head_dim,
+                                          std::numeric_limits<uint32_t>::max()));
+  if (r.rotary_dim > c_.head_dim || r.rotary_dim % 2 != 0) {
+    return make_error(BLEND_E_FORMAT,
+                      "key '%s' is %u; it must be even and at most the head's %u elements",
+                      key("rope.dimension_count").c_str(), r.rotary_dim, c_.head_dim);
+  }
+  BLEND_ASSIGN(r.theta, positive_or("rope.freq_base", 10000.0));
+  if (r.theta < 1) {
+    return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be at least 1",
+                      key("rope.freq_base").c_str(), r.theta);
+  }
+  BLEND_RETURN_IF_ERROR(read_freq_factors());
+  if (std::strcmp(family_.architecture, "gemma3") == 0) {
+    c_.local_rope = r;  // before any scaling, which is the global layers' alone
+    BLEND_ASSIGN(c_.local_rope.theta, positive_or("rope.freq_base_swa", 10000.0));
+    if (c_.local_rope.theta < 1) {
+      return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be at least 1",
+                        key("rope.freq_base_swa").c_str(), c_.local_rope.theta);
+    }
+  }
+  BLEND_ASSIGN(const std::optional<std::string> type, gguf_.get_string(key("rope.scaling.type")));
+  return read_scaling(type.value_or("linear"));
+}
+
+Status ConfigReader::read_scaling(const std::string& type) {
+  if (type == "none") return Status::ok();
+  if (type == "yarn") return read_yarn();
+  if (type != "linear") {
+    return make_error(BLEND_E_UNSUPPORTED, "RoPE scaling of type '%.40s' is not supported",
+                      type.c_str());
+  }
+  if (gguf_.has(key("rope.scaling.attn_factor"))) {
+    return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
+                      key("rope.scaling.attn_factor").c_str());
+  }
+  // Files from before scaling had types call the factor scale_linear; 0 says there is none.
+  std::string name = key("rope.scaling.factor");
+  BLEND_ASSIGN(std::optional<double> factor, gguf_.get_float(name));
+  if (!factor) {
+    name = key("rope.scale_linear");
+    BLEND_ASSIGN(factor, gguf_.get_float(name));
+  }
+  if (factor.value_or(0) != 0) {
+    BLEND_ASSIGN(c_.rope.linear_scale, positive(name, *factor));
+    if (c_.rope.linear_scale < kMinRopeFactor) {
+      return make_error(BLEND_E_FORMAT, "key '%s' is %g, which is too small", name.c_str(),
+                        c_.rope.linear_scale);
+    }
+  }
+  return Status::ok();
+}
+
+Status ConfigReader::read_yarn() {
+  YarnScaling s;
+  BLEND_ASSIGN(s.factor, positive_or("rope.scaling.factor", 1.0));
+  BLEND_ASSIGN(s.original_context,
+               positive_or("rope.scaling.original_context_length", c_.context_length));
+  BLEND_ASSIGN(s.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
+  BLEND_ASSIGN(s.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
+  BLEND_ASSIGN(const double share, positive_or("rope.scaling.yarn_ext_factor", 1.0));
+  BLEND_ASSIGN(const double attention, positive_or("rope.scaling.attn_factor", 1.0));
+  BLEND_ASSIGN(const double yarn_attention, positive_or("rope.scaling.yarn_attn_factor", 1.0));
+  RopeParams& r = c_.rope;
+  if (s.factor < 1 || s.factor > 1e6 || r.theta <= 1 || s.beta_slow > s.beta_fast || share != 1) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "YaRN with factor %g, beta_fast %g, beta_slow %g, ext_factor %g and a base "
+                      "of %g ('%s' and its neighbours) is not supported",
+                      s.factor, s.beta_fast, s.beta_slow, share, r.theta,
+                      key("rope.scaling.factor").c_str());
+  }
+  const std::vector<float> factors = yarn_factors(r.rotary_dim, r.theta, s);
+  if (r.freq_factors.empty()) {
+    r.freq_factors = factors;
+  } else {
+    for (size_t i = 0; i < factors.size(); ++i) r.freq_factors[i] *= factors[i];
+  }
+  r.attention_factor = yarn_attention_factor(s.factor) * attention * yarn_attention;
+  return Status::ok();
+}
+
+// Llama 3.1: frequencies divided by these.
+Status ConfigReader::read_freq_factors() {
+  const GgufTensor* t = gguf_.tensor("rope_freqs.weight");
+  if (t == nullptr) return Status::ok();
+  BLEND_ASSIGN(c_.rope.freq_factors,
+               read_f32_vector(gguf_, *t, c_.rope.rotary_dim / 2, key("rope.dimension_count")));
+  for (const float f : c_.rope.freq_factors) {
+    if (!std::isfinite(f) || f < kMinRopeFactor) {
+      return make_error(BLEND_E_FORMAT,
+                        "tensor 'rope_freqs.weight' holds %g; factors are finite and above 0",
+                        static_cast<double>(f));
+    }
+  }
+  return Status::ok();
+}
+
+Status ConfigReader::read_family() {
+  for (const auto& [name, to] : {std::pair{"attn_logit_softcapping", &c_.attn_softcap},
+                                 {"final_logit_softcapping", &c_.logit_softcap}}) {
+    BLEND_ASSIGN(const std::optional<double> cap, gguf_.get_float(key(name)));
+    if (cap.value_or(0) == 0) continue;
+    if (!family_.gemma) {
+      return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
+                        key(name).c_str());
+    }
+    BLEND_ASSIGN(const double value, positive(key(name), *cap));
+    *to = static_cast<float>(value);
+  }
+  if (!family_.gemma) return Status::ok();
+  c_.post_norms = true;
+  c_.activation = Activation::gelu_tanh;
+  // The norms' weights have their 1 in the file.
+  c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
+  // The 27B models, which only their layers tell from others, scale by the width of a head that is
+  // not theirs.
+  const bool third = family_.qk_norm;
+  if (c_.n_layers == (third ? 62u : 46u)) {
+    c_.attn_scale = static_cast<float>(
+        1.0 / std::sqrt(static_cast<double>(c_.d_model) / static_cast<double>(c_.n_heads)));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<std::vector<float>> read_f32_vector(const GgufReader& gguf, const GgufTensor& t, uint64_t n,
+                                           const std::string& belongs_to) {
+  if (t.type != kGgmlF32) {
+    return make_error(BLEND_E_UNSUPPORTED, "tensor '%s' is %s; libblend reads F32", t.name.c_str(),
+                      ggml_type_name(t.type).c_str());
+  }
+  if (t.dims.size() != 1 || t.dims[0] != n) {
+    return make_error(BLEND_E_FORMAT, "tensor '%s' has the shape %s; [%llu] belongs to '%s'",
+                      t.name.c_str(), shape_text({t.dims.rbegin(), t.dims.rend()}).c_str(),
+                      static_cast<unsigned long long>(n), belongs_to.c_str());
+  }
+  std::vector<float> values(static_cast<size_t>(n));
+  std::memcpy(values.data(), gguf.file().data() + t.offset, values.size() * sizeof(float));
+  return values;
+}
+
+Result<ModelConfig> read_gguf_config(const GgufReader& gguf) {
+  BLEND_ASSIGN(const std::optional<std::string> architecture,
+               gguf.get_string("general.architecture"));
+  if (!architecture) return make_error(BLEND_E_FORMAT, "key 'general.architecture' is missing");
+  std::string known;
+  for (const Family& f : kFamilies) {
+    if (*architecture == f.architecture) return ConfigReader(gguf, f).read();
+    known += std::string(known.empty() ? "'" : ", '") + f.architecture + "'";
+  }
+  return make_error(BLEND_E_UNSUPPORTED, "architecture '%.40s' is not supported; libblend runs %s",
+                    architecture->c_str(), known.c_str());
+}
+
+}  // namespace blend
