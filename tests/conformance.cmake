@@ -28,6 +28,7 @@ function(blend_conformance_test name)
 endfunction()
 
 blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
+blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)
 blend_conformance_test(misses_test ${BLEND_CONFORMANCE_DIR}/misses_test.cpp)
 blend_conformance_test(policy_test ${BLEND_CONFORMANCE_DIR}/policy_test.cpp)
@@ -70,12 +71,21 @@ if(NOT BLEND_SANITIZE)
                          ${BLEND_FAULT_DIR}/failing_malloc.cpp)
 endif()
 
-# The golden files of the tokenizer tests against the library that made them, where it is installed:
-# -DBLEND_REFERENCE_PYTHON=.../bin/python names an interpreter that has it.
-set(BLEND_REFERENCE_PYTHON "" CACHE FILEPATH "Python with tokenizers, transformers and torch")
+# Random models of every family, for tests and for people (docs/models.md).
+add_executable(random_model ${PROJECT_SOURCE_DIR}/tools/random_model/main.cpp)
+target_link_libraries(random_model PRIVATE blend_test_support)
+blend_warnings(random_model)
+
+# The golden files of tokenizers and of models against the libraries that made them, where those are
+# installed: -DBLEND_REFERENCE_PYTHON=.../bin/python names an interpreter that has them.
+set(BLEND_REFERENCE_PYTHON "" CACHE FILEPATH
+    "Python with tokenizers, transformers, torch, gguf and llama_cpp")
 if(BLEND_REFERENCE_PYTHON)
   add_test(NAME conformance.tokenizers_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
            ${BLEND_CONFORMANCE_DIR}/tokenizers/make_golden.py --check)
-  set_tests_properties(conformance.tokenizers_live PROPERTIES LABELS conformance
-                       SKIP_RETURN_CODE 77)
+  add_test(NAME conformance.families_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
+           ${BLEND_CONFORMANCE_DIR}/golden/families.py --check
+           --random-model $<TARGET_FILE:random_model>)
+  set_tests_properties(conformance.tokenizers_live conformance.families_live PROPERTIES
+                       LABELS conformance SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()

@@ -44,6 +44,22 @@ GoldenFile read_golden(const std::string& path) {
   return file;
 }
 
+std::vector<FamilyGolden> read_family_goldens(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw std::runtime_error("cannot open " + path);
+  std::vector<FamilyGolden> all;
+  for (const auto& c : nlohmann::json::parse(in)) {
+    FamilyGolden g;
+    c.at("family").get_to(g.family);
+    c.at("prompt").get_to(g.prompt);
+    c.at("greedy").get_to(g.greedy);
+    c.at("transformers").get_to(g.transformers);
+    c.at("llama_cpp").get_to(g.llama_cpp);
+    all.push_back(std::move(g));
+  }
+  return all;
+}
+
 void write_golden(const GoldenFile& golden, const std::string& path) {
   std::ofstream out(path);
   // One line a field, so that a diff shows which numbers moved.

@@ -28,6 +28,16 @@ struct GoldenFile {
   std::vector<GoldenCase> cases;
 };
 
+// What other implementations make of a random model (golden/families.py).
+struct FamilyGolden {
+  std::string family;  // of random_families()
+  std::vector<int32_t> prompt;
+  std::vector<int32_t> greedy;       // what follows the prompt
+  std::vector<double> transformers;  // logits behind the prompt
+  std::vector<double> llama_cpp;     // the same of llama.cpp
+};
+std::vector<FamilyGolden> read_family_goldens(const std::string& path);
+
 // Throws when the file is not there or not one of ours.
 GoldenFile read_golden(const std::string& path);
 void write_golden(const GoldenFile& golden, const std::string& path);

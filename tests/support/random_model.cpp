@@ -5,6 +5,8 @@
 #include <set>
 #include <stdexcept>
 
+#include "support/random_blocks.h"
+
 namespace blend::test {
 namespace {
 
@@ -125,17 +127,34 @@ RandomVocab random_vocab(uint32_t n_vocab) {
 
 GgufWriter random_model(const RandomModelSpec& spec) {
   GgufWriter w;
-  w.string("general.architecture", "llama").string("general.name", "random");
-  w.u32("llama.block_count", spec.n_layers).u32("llama.embedding_length", spec.d_model);
-  w.u32("llama.feed_forward_length", spec.d_ff).u32("llama.context_length", spec.context);
-  w.u32("llama.attention.head_count", spec.n_heads);
-  w.u32("llama.attention.head_count_kv", spec.n_kv_heads);
-  w.u32("llama.attention.key_length", spec.head_dim);
-  w.u32("llama.attention.value_length", spec.head_dim);
-  w.f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
+  const std::string arch = spec.architecture + ".";
+  const bool gemma = spec.architecture.starts_with("gemma");
+  const bool qk_norm = spec.architecture == "qwen3" || spec.architecture == "gemma3";
+  const bool tied = spec.tied || gemma;
+  w.string("general.architecture", spec.architecture).string("general.name", "random");
+  w.u32(arch + "block_count", spec.n_layers).u32(arch + "embedding_length", spec.d_model);
+  w.u32(arch + "feed_forward_length", spec.d_ff).u32(arch + "context_length", spec.context);
+  w.u32(arch + "attention.head_count", spec.n_heads);
+  w.u32(arch + "attention.head_count_kv", spec.n_kv_heads);
+  w.u32(arch + "attention.key_length", spec.head_dim);
+  w.u32(arch + "attention.value_length", spec.head_dim);
+  w.f32(arch + "attention.layer_norm_rms_epsilon", 1e-5f);
   const uint32_t rotary_dim = spec.rotary_dim == 0 ? spec.head_dim : spec.rotary_dim;
-  w.u32("llama.rope.dimension_count", rotary_dim);
-  w.f32("llama.rope.freq_base", static_cast<float>(spec.rope_theta));
+  w.u32(arch + "rope.dimension_count", rotary_dim);
+  w.f32(arch + "rope.freq_base", static_cast<float>(spec.rope_theta));
+  if (spec.linear_scale != 1) {
+    w.string(arch + "rope.scaling.type", "linear");
+    w.f32(arch + "rope.scaling.factor", static_cast<float>(spec.linear_scale));
+  } else if (spec.yarn_factor != 1) {
+    w.string(arch + "rope.scaling.type", "yarn");
+    w.f32(arch + "rope.scaling.factor", static_cast<float>(spec.yarn_factor));
+    w.u32(arch + "rope.scaling.original_context_length", spec.context / 8);
+  }
+  if (spec.window != 0) w.u32(arch + "attention.sliding_window", spec.window);
+  if (spec.architecture == "gemma2") {
+    // Far below what Gemma has, so that they bend something.
+    w.f32(arch + "attn_logit_softcapping", 5).f32(arch + "final_logit_softcapping", 6);
+  }
 
   const RandomVocab vocab = random_vocab(spec.n_vocab);
   w.string("tokenizer.ggml.model", "llama").strings("tokenizer.ggml.tokens", vocab.tokens);
@@ -161,16 +180,24 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     });
   };
   // x: [d_model] of unit size, W: [out, in]: each output has the standard deviation `gain`.
+  size_t n_matrices = 0;
   const auto matrix = [&](const std::string& name, uint64_t in, uint64_t out, double gain) {
-    add(name, spec.dtype, {in, out}, 0, gain / std::sqrt(static_cast<double>(in)));
+    const double deviation = gain / std::sqrt(static_cast<double>(in));
+    if (spec.blocks.empty()) return add(name, spec.dtype, {in, out}, 0, deviation);
+    const BlockType type = spec.blocks[n_matrices++ % spec.blocks.size()];
+    const uint64_t seed = tensor_seed(spec.seed, name), n = in * out;
+    w.tensor(name, ggml_type_of(type), {in, out}, n / block_elements(type) * block_bytes(type),
+             [=] {
+               SplitMix rng(seed);
+               return random_blocks(type, n, deviation, rng);
+             });
   };
   const uint64_t d = spec.d_model;
   const uint64_t q_dim = uint64_t{spec.n_heads} * spec.head_dim;
   const uint64_t kv_dim = uint64_t{spec.n_kv_heads} * spec.head_dim;
 
   // Tied, the embedding must also make logits: smaller, and the layers speak louder.
-  add("token_embd.weight", spec.dtype, {d, spec.n_vocab}, 0,
-      spec.tied ? 2.5 / std::sqrt(static_cast<double>(d)) : 1);
+  matrix("token_embd.weight", d, spec.n_vocab, tied ? 2.5 : std::sqrt(static_cast<double>(d)));
   if (spec.rope_freq_factors) {
     const uint32_t half = rotary_dim / 2;
     std::string data;
@@ -189,13 +216,32 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     matrix(blk + "attn_k.weight", d, kv_dim, 1.4);
     matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
     matrix(blk + "attn_output.weight", q_dim, d, 1);
+    if (spec.biases || spec.architecture == "qwen2") {
+      add(blk + "attn_q.bias", DType::f32, {q_dim}, 0, 0.5);
+      add(blk + "attn_k.bias", DType::f32, {kv_dim}, 0, 0.5);
+      add(blk + "attn_v.bias", DType::f32, {kv_dim}, 0, 0.5);
+    }
+    if (spec.biases) {
+      add(blk + "attn_output.bias", DType::f32, {d}, 0, 0.2);
+      add(blk + "ffn_gate.bias", DType::f32, {spec.d_ff}, 0, 0.3);
+      add(blk + "ffn_up.bias", DType::f32, {spec.d_ff}, 0, 0.3);
+      add(blk + "ffn_down.bias", DType::f32, {d}, 0, 0.2);
+    }
+    if (qk_norm) {
+      add(blk + "attn_q_norm.weight", DType::f32, {spec.head_dim}, 1.4, 0.2);
+      add(blk + "attn_k_norm.weight", DType::f32, {spec.head_dim}, 1.4, 0.2);
+    }
+    if (gemma) {
+      add(blk + "post_attention_norm.weight", DType::f32, {d}, 1, 0.1);
+      add(blk + "post_ffw_norm.weight", DType::f32, {d}, 1, 0.1);
+    }
     add(blk + "ffn_norm.weight", DType::f32, {d}, 1, 0.1);
     matrix(blk + "ffn_gate.weight", d, spec.d_ff, 1);
     matrix(blk + "ffn_up.weight", d, spec.d_ff, 1);
     matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);
   }
   add("output_norm.weight", DType::f32, {d}, 1, 0.1);
-  if (!spec.tied) matrix("output.weight", d, spec.n_vocab, 2.5);
+  if (!tied) matrix("output.weight", d, spec.n_vocab, 2.5);
   return w;
 }
 

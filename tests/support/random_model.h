@@ -1,4 +1,4 @@
-// Small Llamas with random weights, so that tests need no files from elsewhere.
+// Small models of every family with random weights, so that tests need no files from elsewhere.
 //
 // The same spec gives the same bytes on every platform: an own generator and
 // only correctly rounded arithmetic. Weights are
@@ -11,11 +11,14 @@
 #include <vector>
 
 #include "base/half.h"
+#include "model/weight_blocks.h"
 #include "support/gguf_writer.h"
 
 namespace blend::test {
 
 struct RandomModelSpec {
+  // "llama", "qwen2", "qwen3", "smollm3", "gemma2" or "gemma3": names and tensors of such a GGUF.
+  std::string architecture = "llama";
   uint32_t n_layers = 4;
   uint32_t d_model = 64;
   uint32_t n_heads = 8;
@@ -26,9 +29,14 @@ struct RandomModelSpec {
   uint32_t n_vocab = 320;  // at least 300
   uint32_t context = 512;
   DType dtype = DType::f32;        // of the matrices; norms are f32
+  std::vector<BlockType> blocks;   // not empty: the matrices are quantized, these types in turn
   bool tied = false;               // no output.weight
   bool rope_freq_factors = false;  // Llama 3.1's rope_freqs.weight
   double rope_theta = 10000;
+  double linear_scale = 1;  // of positions
+  double yarn_factor = 1;   // of a context of an eighth of `context`
+  uint32_t window = 0;      // rows that a row sees, where its layer has a window
+  bool biases = false;  // of every projection, as a llama may have them; a qwen2 has those of QKV
   uint64_t seed = 1;
 };
 
@@ -37,6 +45,14 @@ GgufWriter random_model(const RandomModelSpec& spec);
 
 // Writes it; streams, so that a benchmark may ask for a large one. Returns `path`.
 std::string write_random_model(const RandomModelSpec& spec, const std::string& path);
+
+// A small model of every family that libblend runs, and of every kind of tensor, by name. What a
+// family adds is large in them: small windows, hard soft-caps, strong scaling.
+struct RandomFamily {
+  std::string name;
+  RandomModelSpec spec;
+};
+std::vector<RandomFamily> random_families();
 
 // Its vocabulary: <unk>, <s>, </s>, 256 byte tokens, merges (best first), then single characters.
 // n_vocab >= 300; 320 pieces hold all lower-case letters, longer ones capitals and digits too.

@@ -1,0 +1,137 @@
+// Every family of models through the C ABI against the float64 reference (full prefill, decode,
+// fusion at every kind of ratio, edits) and against what transformers and llama.cpp gave for it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "conformance/expect.h"
+#include "conformance/golden_file.h"
+#include "conformance/random_prompt.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+namespace {
+
+class Families : public testing::TestWithParam<RandomFamily> {
+ protected:
+  Families()
+      : path_(write_random_model(GetParam().spec, dir_.file("model.gguf"))),
+        reference_(path_),
+        ctx_(make_ctx()),
+        model_(open_model(ctx_, path_)),
+        store_(open_store(ctx_, dir_.file("store"))) {
+    SplitMix rng(GetParam().spec.seed);
+    const uint32_t n_vocab = GetParam().spec.n_vocab;
+    for (const size_t n : {25u, 30u, 18u}) {
+      prompt_.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng, n_vocab, n), false});
+    }
+    prompt_.push_back({BLEND_SEGMENT_QUESTION, random_tokens(rng, n_vocab, 7), false});
+    more_ = random_tokens(rng, n_vocab, 9);
+  }
+
+  TempDir dir_;
+  std::string path_;
+  ReferenceModel reference_;
+  Ctx ctx_;
+  Model model_;
+  Store store_;
+  Prompt prompt_;
+  std::vector<int32_t> more_;
+};
+
+TEST_P(Families, FusesAsTheReferenceDoes) {
+  for (const double ratio : {-1.0, 0.0, 0.3, 1.0}) {
+    FuseCase how{.policy = ratio < 0 ? BLEND_POLICY_FULL : BLEND_POLICY_HKVD,
+                 .metric = BLEND_METRIC_KV,
+                 .ratio = std::max(ratio, 0.0)};
+    SCOPED_TRACE(testing::Message() << how);
+    const Fusion fusion = fuse(model_, store_, prompt_, how);
+    ASSERT_TRUE(fusion);
+    expect_like_reference(reference_, fusion, prompt_, how);
+  }
+}
+
+TEST_P(Families, RatioOneIsFullPrefillAndStaysSoWhenDecoded) {
+  const Fusion full = fuse(model_, store_, prompt_, {.policy = BLEND_POLICY_FULL});
+  const Fusion one = fuse(model_, store_, prompt_, {.ratio = 1.0});
+  ASSERT_TRUE(full && one);
+  EXPECT_LE(max_difference(logits(full), logits(one)), kLogitTolerance);
+  decode(full, more_);
+  for (const int32_t token : more_) decode(one, {token});
+  EXPECT_LE(max_difference(logits(full), logits(one)), kLogitTolerance);
+  // And a prompt that is prefilled whole.
+  std::vector<int32_t> all = flatten(prompt_);
+  all.insert(all.end(), more_.begin(), more_.end());
+  EXPECT_LE(max_difference(logits(full), reference_.prefill(all).logits.back()), kLogitTolerance);
+}
+
+// The question's attention is the policy's only look at windows and soft-caps outside attention.
+TEST_P(Families, WeighsByTheQuestion) {
+  FuseCase how{.policy = BLEND_POLICY_QUESTION, .ratio = 0.25};
+  const Fusion fusion = fuse(model_, store_, prompt_, how);
+  ASSERT_TRUE(fusion);
+  expect_like_reference(reference_, fusion, prompt_, how);
+}
+
+TEST_P(Families, RowsMove) {
+  const FuseCase how{.ratio = 0.2};
+  const Fusion fusion = fuse(model_, store_, prompt_, how);
+  ASSERT_TRUE(fusion);
+  ReferenceFusion want = expect_like_reference(reference_, fusion, prompt_, how);
+  std::vector<int32_t> all = flatten(prompt_);
+  for (const auto& [first, n_old, n_new] :
+       {std::tuple<size_t, size_t, size_t>{5, 14, 0}, {20, 2, 9}, {0, 3, 3}}) {
+    const std::vector<int32_t> tokens(more_.begin(), more_.begin() + static_cast<int64_t>(n_new));
+    replace(fusion, first, n_old, tokens);
+    reference_replace(reference_, want, all, first, n_old, tokens);
+    EXPECT_LE(max_difference(logits(fusion), want.logits), kLogitTolerance) << first;
+  }
+}
+
+// golden/families.json. llama.cpp rounds what goes into a product with quantized weights to 8 bits,
+// and takes GELU from a table of f16.
+TEST_P(Families, IsWhatTransformersAndLlamaCppMakeOfIt) {
+  const std::vector<FamilyGolden> all =
+      read_family_goldens(BLEND_TEST_SOURCE_DIR "/conformance/golden/families.json");
+  const auto golden = std::find_if(
+      all.begin(), all.end(), [](const FamilyGolden& g) { return g.family == GetParam().name; });
+  ASSERT_NE(golden, all.end()) << "families.json is older than this family";
+  const Prompt prompt = {{BLEND_SEGMENT_QUESTION, golden->prompt, false}};
+  const Fusion fusion =
+      fuse(model_, store_, prompt, {.policy = BLEND_POLICY_FULL, .reserve_tokens = 80});
+  ASSERT_TRUE(fusion);
+  const RandomModelSpec& spec = GetParam().spec;
+  if (spec.rotary_dim == 0) {  // transformers has none of these that rotate a part of a head
+    EXPECT_LE(max_difference(logits(fusion), golden->transformers), 1e-3);
+    EXPECT_EQ(golden->greedy.size(), 64u);
+  }
+  // llama.cpp has no windows in a `llama`, and stops where a part of a head rotates.
+  if (spec.rotary_dim == 0 && GetParam().name != "mistral") {
+    const bool table = spec.architecture.starts_with("gemma");
+    const double tolerance = !spec.blocks.empty() ? 0.3 : table ? 1e-2 : 1e-3;
+    EXPECT_LE(max_difference(logits(fusion), golden->llama_cpp), tolerance);
+  }
+  for (const int32_t token : golden->greedy) {
+    const std::vector<float> l = logits(fusion);
+    const auto best = std::max_element(l.begin(), l.end()) - l.begin();
+    ASSERT_EQ(best, token);
+    decode(fusion, {token});
+  }
+}
+
+TEST(FamilyGoldens, AreOfTheFamiliesThereAre) {
+  std::vector<std::string> names, golden;
+  for (const RandomFamily& f : random_families()) names.push_back(f.name);
+  for (const FamilyGolden& g :
+       read_family_goldens(BLEND_TEST_SOURCE_DIR "/conformance/golden/families.json")) {
+    golden.push_back(g.family);
+  }
+  EXPECT_EQ(names, golden);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Families, testing::ValuesIn(random_families()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace blend::test

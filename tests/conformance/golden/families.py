@@ -1,0 +1,258 @@
+"""Writes families.json: what transformers and llama.cpp make of the random models of every family.
+
+    python3 tests/conformance/golden/families.py --random-model build/release/tests/random_model \
+        > tests/conformance/golden/families.json
+
+needs torch, transformers, gguf and llama_cpp. With --check nothing is written: the numbers are
+computed again and compared with the committed ones; without those packages that is skipped (exit status 77)
+and says why. CTest does that where BLEND_REFERENCE_PYTHON names an interpreter that has them.
+
+The weights come from the GGUF that random_model writes, by gguf-py, and go into transformers'
+modules by the rules of llama.cpp's converter, backwards; transformers runs in float64. The prompt
+is one whose greedy continuation is not a matter of rounding: no two best logits lie closer than
+MARGIN on the way.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+MARGIN = 4e-3
+N_PROMPT = 48
+N_GREEDY = 64
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+class Gguf:
+    """Keys and tensors of a file."""
+
+    def __init__(self, path):
+        import gguf
+        reader = gguf.GGUFReader(path)
+        self.keys = {name: field.contents() for name, field in reader.fields.items()}
+        self.architecture = self.keys["general.architecture"]
+        self.tensors = {t.name: gguf.dequantize(t.data, t.tensor_type).reshape(
+            [int(n) for n in reversed(t.shape)]) for t in reader.tensors}
+
+    def __call__(self, name, otherwise=None):
+        return self.keys.get(f"{self.architecture}.{name}", otherwise)
+
+
+def halves(w, n_heads):
+    """Rows of Q or K whose pairs are neighbours -> rows whose pairs are the halves of a head."""
+    shape = w.shape
+    return w.reshape(n_heads, -1, 2, *shape[1:]).swapaxes(1, 2).reshape(shape)
+
+
+def rope_parameters(g):
+    theta = g("rope.freq_base")
+    partial = g("rope.dimension_count") / g("attention.key_length")
+    kind = g("rope.scaling.type")
+    out = {"rope_theta": theta, "rope_type": "default", "partial_rotary_factor": partial}
+    if kind == "linear":
+        out |= {"rope_type": "linear", "factor": g("rope.scaling.factor")}
+    if kind == "yarn":
+        out |= {"rope_type": "yarn", "factor": g("rope.scaling.factor"),
+                "original_max_position_embeddings": g("rope.scaling.original_context_length")}
+    return out
+
+
+def config_of(g):
+    import transformers as t
+    n_layers, window = g("block_count"), g("attention.sliding_window")
+    common = dict(
+        vocab_size=len(g.keys["tokenizer.ggml.tokens"]), hidden_size=g("embedding_length"),
+        intermediate_size=g("feed_forward_length"), num_hidden_layers=n_layers,
+        num_attention_heads=g("attention.head_count"),
+        num_key_value_heads=g("attention.head_count_kv"), head_dim=g("attention.key_length"),
+        rms_norm_eps=g("attention.layer_norm_rms_epsilon"),
+        max_position_embeddings=g("context_length"), rope_parameters=rope_parameters(g),
+        tie_word_embeddings="output.weight" not in g.tensors, attn_implementation="eager")
+    biased = "blk.0.ffn_gate.bias" in g.tensors
+    match g.architecture:
+        case "llama" if window:
+            return t.MistralConfig(**common, sliding_window=window)
+        case "llama":
+            return t.LlamaConfig(**common, attention_bias=biased, mlp_bias=biased)
+        case "qwen2":
+            return t.Qwen2Config(**common)
+        case "qwen3":
+            return t.Qwen3Config(**common)
+        case "smollm3":
+            return t.SmolLM3Config(**common, pad_token_id=0,
+                                   no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n_layers)])
+        case "gemma2":
+            return t.Gemma2Config(**common, sliding_window=window,
+                                  query_pre_attn_scalar=g("attention.key_length"),
+                                  attn_logit_softcapping=g("attn_logit_softcapping"),
+                                  final_logit_softcapping=g("final_logit_softcapping"))
+        case "gemma3":
+            full = common.pop("rope_parameters")
+            local = {"rope_type": "default", "rope_theta": 10000.0}
+            return t.Gemma3TextConfig(**common, sliding_window=window,
+                                      query_pre_attn_scalar=g("attention.key_length"),
+                                      rope_parameters={"full_attention": full,
+                                                       "sliding_attention": local})
+    raise SystemExit(f"no transformers model for {g.architecture}")
+
+
+NAMES = {
+    "attn_norm": "input_layernorm", "attn_q": "self_attn.q_proj", "attn_k": "self_attn.k_proj",
+    "attn_v": "self_attn.v_proj", "attn_output": "self_attn.o_proj",
+    "attn_q_norm": "self_attn.q_norm", "attn_k_norm": "self_attn.k_norm",
+    "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
+    "ffn_norm": "post_attention_layernorm",
+}
+GEMMA_NAMES = {"post_attention_norm": "post_attention_layernorm",
+               "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
+
+
+def state_of(g):
+    import torch
+    gemma = g.architecture.startswith("gemma")
+    names = NAMES | GEMMA_NAMES if gemma else NAMES
+    state = {}
+    for name, w in g.tensors.items():
+        if name == "rope_freqs.weight":
+            continue
+        if gemma and name.removesuffix(".weight").endswith("norm"):
+            w = w - 1
+        stem, kind = name.rsplit(".", 1)
+        if name == "token_embd.weight":
+            to = "model.embed_tokens.weight"
+        elif name == "output_norm.weight":
+            to = "model.norm.weight"
+        elif name == "output.weight":
+            to = "lm_head.weight"
+        else:
+            _, layer, role = stem.split(".")
+            if g.architecture in ("llama", "smollm3") and role in ("attn_q", "attn_k"):
+                heads = g("attention.head_count" + ("_kv" if role == "attn_k" else ""))
+                w = halves(w, heads)
+            to = f"model.layers.{layer}.{names[role]}.{kind}"
+        state[to] = torch.tensor(w)
+    return state
+
+
+def transformers_model(g):
+    import torch
+    import transformers
+    config = config_of(g)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    state = state_of(g)
+    if config.tie_word_embeddings:
+        state["lm_head.weight"] = state["model.embed_tokens.weight"]
+    missing, unexpected = model.load_state_dict(state, strict=False)
+    assert not missing and not unexpected, (missing, unexpected)
+    model = model.double().eval()
+    if "rope_freqs.weight" in g.tensors:
+        rotary = model.model.rotary_emb
+        rotary.inv_freq = rotary.inv_freq / torch.tensor(g.tensors["rope_freqs.weight"])
+    return model
+
+
+def tokens_of(n_vocab, seed):
+    import numpy as np
+    return [int(x) for x in np.random.default_rng(seed).integers(3, n_vocab, N_PROMPT)]
+
+
+def transformers_numbers(model, n_vocab, seed):
+    """Logits behind a prompt of ordinary tokens and the greedy continuation; None if it is close."""
+    import torch
+    tokens = tokens_of(n_vocab, seed)
+    greedy, first, cache = [], None, None
+    with torch.no_grad():
+        for _ in range(N_GREEDY):
+            feed = torch.tensor([greedy[-1:] or tokens])
+            out = model(feed, past_key_values=cache, use_cache=True)
+            logits, cache = out.logits[0, -1], out.past_key_values
+            if first is None:
+                first = logits.tolist()
+            top = torch.topk(logits, 2)
+            if top.values[0] - top.values[1] < MARGIN:
+                return None
+            greedy.append(int(top.indices[0]))
+    return tokens, first, greedy
+
+
+def rotates_in_part(g):
+    return g("rope.dimension_count") != g("attention.key_length")
+
+
+def llama_cpp_logits(path, g, prompt):
+    """Empty where llama.cpp does not do what the file says: it has no windows in a `llama`, and
+    stops where a part of a head rotates."""
+    if g.architecture == "llama" and g("attention.sliding_window") or rotates_in_part(g):
+        return []
+    import llama_cpp
+    import numpy as np
+    model = llama_cpp.Llama(model_path=path, n_ctx=512, n_threads=2, logits_all=True, verbose=False,
+                            type_k=0, type_v=0, flash_attn=False)
+    model.eval(prompt)
+    return np.array(model.scores[len(prompt) - 1], dtype=np.float64)
+
+
+def numbers_of(tool, family):
+    import numpy as np
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.gguf")
+        subprocess.run([tool, "--family", family, path], check=True)
+        g = Gguf(path)
+        n_vocab = len(g.keys["tokenizer.ggml.tokens"])
+        if rotates_in_part(g):
+            # None of transformers' models of these architectures rotates a part of a head.
+            seed, prompt, logits, greedy = 0, tokens_of(n_vocab, 0), [], []
+        else:
+            model = transformers_model(g)
+            for seed in range(100):
+                found = transformers_numbers(model, n_vocab, seed)
+                if found is not None:
+                    break
+            prompt, logits, greedy = found
+        other = llama_cpp_logits(path, g, prompt)
+        both = len(other) and len(logits)
+        difference = np.abs(other - np.array(logits)).max() if both else np.nan
+        print(f"{family}: prompt {seed}, llama.cpp differs by {difference:.2e}", file=sys.stderr)
+    rounded = lambda values: [round(float(v), 5) for v in values]
+    return {"family": family, "prompt": prompt, "greedy": greedy,
+            "transformers": rounded(logits), "llama_cpp": rounded(other)}
+
+
+def skip(why):
+    print(f"skipped: {why}")
+    raise SystemExit(77)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--random-model", required=True)
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    if args.check:
+        try:
+            import gguf, llama_cpp, torch, transformers  # noqa: F401, E401
+        except ImportError as e:
+            skip(e)
+    families = subprocess.run([args.random_model, "--list"], check=True, capture_output=True,
+                              text=True).stdout.split()
+    if not args.check:
+        cases = [json.dumps(numbers_of(args.random_model, f)) for f in families]
+        print("[\n" + ",\n".join(cases) + "\n]")
+        return
+    golden = {c["family"]: c for c in json.loads((HERE / "families.json").read_text())}
+    assert sorted(golden) == sorted(families), "families.json has other families"
+    for family in families:
+        now = numbers_of(args.random_model, family)
+        was = golden[family]
+        assert now["prompt"] == was["prompt"] and now["greedy"] == was["greedy"], family
+        for name in ("transformers", "llama_cpp"):
+            worst = max((abs(a - b) for a, b in zip(now[name], was[name])), default=0)
+            assert worst < 1e-3, (family, name, worst)
+
+
+if __name__ == "__main__":
+    main()

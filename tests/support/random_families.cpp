@@ -1,0 +1,58 @@
+#include "support/random_model.h"
+
+namespace blend::test {
+
+std::vector<RandomFamily> random_families() {
+  std::vector<RandomFamily> all;
+  const auto add = [&](const std::string& name, const std::string& architecture) -> auto& {
+    RandomModelSpec spec;
+    spec.architecture = architecture;
+    spec.n_layers = 8;  // SmolLM3's and Gemma 3's alternation, and then some
+    spec.d_model = 48;
+    spec.n_heads = 4;
+    spec.n_kv_heads = 2;
+    spec.head_dim = 16;
+    spec.d_ff = 80;
+    spec.n_vocab = 300;
+    spec.seed = 77 + all.size();
+    all.push_back({name, spec});
+    return all.back().spec;
+  };
+  const auto quantized = [&](const std::string& name, uint32_t width,
+                             std::vector<BlockType> blocks) {
+    RandomModelSpec& spec = add(name, "llama");
+    spec.n_layers = 2;
+    spec.d_model = spec.d_ff = width;
+    spec.head_dim = width / spec.n_heads;
+    spec.blocks = std::move(blocks);
+  };
+  add("llama2", "llama");
+  add("llama31", "llama").rope_freq_factors = true;
+  add("mistral", "llama").window = 21;
+  add("llama_biases", "llama").biases = true;
+  add("llama_linear", "llama").linear_scale = 4;
+  add("llama_yarn", "llama").yarn_factor = 8;
+  add("multi_query", "llama").n_kv_heads = 1;
+  // llama.cpp wants the heads of a qwen2 to be as wide together as the model.
+  add("qwen2", "qwen2").head_dim = 12;
+  RandomModelSpec& qwen2_yarn = add("qwen2_yarn", "qwen2");
+  qwen2_yarn.head_dim = 12;
+  qwen2_yarn.yarn_factor = 8;
+  add("qwen3", "qwen3").head_dim = 24;  // q_dim is not d_model
+  add("smollm3", "smollm3").tied = true;
+  add("gemma2", "gemma2").window = 17;
+  RandomModelSpec& gemma3 = add("gemma3", "gemma3");
+  gemma3.window = 17;
+  gemma3.rope_theta = 1e6;
+  gemma3.linear_scale = 8;
+  RandomModelSpec& partial = add("partial_yarn", "qwen2");
+  partial.head_dim = 12;
+  partial.rotary_dim = 8;
+  partial.yarn_factor = 8;
+  quantized("blocks_of_32", 64,
+            {BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1, BlockType::q8_0});
+  quantized("blocks_of_256", 256, {BlockType::q4_k, BlockType::q5_k, BlockType::q6_k});
+  return all;
+}
+
+}  // namespace blend::test
