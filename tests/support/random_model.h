@@ -28,10 +28,10 @@ struct RandomModelSpec {
   uint32_t d_ff = 160;
   uint32_t n_vocab = 320;  // at least 300
   uint32_t context = 512;
-  DType dtype = DType::f32;        // of the matrices; norms are f32
-  std::vector<BlockType> blocks;   // not empty: the matrices are quantized, these types in turn
-  bool tied = false;               // no output.weight
-  bool rope_freq_factors = false;  // Llama 3.1's rope_freqs.weight
+  DType dtype = DType::f32;            // of the matrices; norms are f32
+  std::vector<BlockType> blocks = {};  // not empty: the matrices are quantized, these types in turn
+  bool tied = false;                   // no output.weight
+  bool rope_freq_factors = false;      // Llama 3.1's rope_freqs.weight
   double rope_theta = 10000;
   double linear_scale = 1;  // of positions
   double yarn_factor = 1;   // of a context of an eighth of `context`

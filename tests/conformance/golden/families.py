@@ -4,8 +4,8 @@
         > tests/conformance/golden/families.json
 
 needs torch, transformers, gguf and llama_cpp. With --check nothing is written: the numbers are
-computed again and compared with the committed ones; without those packages that is skipped (exit status 77)
-and says why. CTest does that where BLEND_REFERENCE_PYTHON names an interpreter that has them.
+computed again and compared with the committed ones; without those packages that is skipped (exit
+status 77), and it says why. CTest does that where BLEND_REFERENCE_PYTHON names an interpreter that has them.
 
 The weights come from the GGUF that random_model writes, by gguf-py, and go into transformers'
 modules by the rules of llama.cpp's converter, backwards; transformers runs in float64. The prompt
