@@ -79,13 +79,19 @@ blend_warnings(random_model)
 # The golden files of tokenizers and of models against the libraries that made them, where those are
 # installed: -DBLEND_REFERENCE_PYTHON=.../bin/python names an interpreter that has them.
 set(BLEND_REFERENCE_PYTHON "" CACHE FILEPATH
-    "Python with tokenizers, transformers, torch, gguf and llama_cpp")
+    "Python with tokenizers, transformers, torch, safetensors, gguf and llama_cpp")
 if(BLEND_REFERENCE_PYTHON)
   add_test(NAME conformance.tokenizers_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
            ${BLEND_CONFORMANCE_DIR}/tokenizers/make_golden.py --check)
+  add_test(NAME conformance.hf_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
+           ${BLEND_CONFORMANCE_DIR}/hf/make_models.py --check)
   add_test(NAME conformance.families_live COMMAND ${BLEND_REFERENCE_PYTHON} -B
            ${BLEND_CONFORMANCE_DIR}/golden/families.py --check
            --random-model $<TARGET_FILE:random_model>)
-  set_tests_properties(conformance.tokenizers_live conformance.families_live PROPERTIES
-                       LABELS conformance SKIP_RETURN_CODE 77 TIMEOUT 1200)
+  set_tests_properties(conformance.tokenizers_live conformance.hf_live conformance.families_live
+                       PROPERTIES LABELS conformance SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
+
+# Hugging Face directories.
+blend_conformance_test(hf_test ${BLEND_CONFORMANCE_DIR}/hf_test.cpp)
+target_link_libraries(hf_test PRIVATE nlohmann_json::nlohmann_json)

@@ -179,10 +179,12 @@ typedef struct blend_model_options {
 
 BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t struct_size);
 
-/* Opens a GGUF file (v2 or v3). docs/models.md says which families of models and which types of
- * weights there are. The file is mapped, every offset and shape in it is checked, and the weights
- * are packed for this machine.
- * Errors: NOT_FOUND, IO, FORMAT (names the offset or tensor), UNSUPPORTED (names what was met),
+/* Opens a GGUF file (v2 or v3), or a Hugging Face directory (config.json, tokenizer.json and
+ * model.safetensors or its shards). docs/models.md says which families of models, types of weights
+ * and tokenizers there are. Files are mapped, every offset and shape in them is checked, and the
+ * weights are packed for this machine.
+ * Errors: NOT_FOUND, IO, FORMAT (names the file and the offset, member or tensor), UNSUPPORTED (names
+ * what was met),
  * NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_model_open(blend_model **out, const blend_ctx *ctx, const char *path,
                                    const blend_model_options *options, blend_error **err);
@@ -209,6 +211,8 @@ typedef struct blend_model_info {
   const char *name;            /* general.name or "" */
   const char *weight_dtype;    /* "f32", "f16", "bf16", "q8_0", ...: the file's matrices */
   uint8_t fingerprint[32];     /* SHA-256 over weights, tokenizer and hyperparameters */
+  const char *chat_template;   /* the model's, Jinja source for the host to render; "": none; valid
+                                  while the model is open */
 } blend_model_info;
 
 BLEND_API int32_t blend_model_info_init(blend_model_info *info, size_t struct_size);
@@ -259,7 +263,8 @@ BLEND_API int32_t blend_model_describe(blend_model **out, const blend_ctx *ctx,
 #define BLEND_TOKENIZE_RAW 4u     /* do not add the space that SentencePiece puts before a text */
 
 /* Tokens of a UTF-8 text (invalid bytes become byte tokens). Writes up to `capacity` ids and the
- * full count to *n_tokens. Errors: BUFFER_TOO_SMALL (call again with *n_tokens), INVALID_ARGUMENT. */
+ * full count to *n_tokens. Errors: BUFFER_TOO_SMALL (call again with *n_tokens), INVALID_ARGUMENT,
+ * UNSUPPORTED (the model's own patterns take too long over this text). */
 BLEND_API int32_t blend_tokenize(const blend_model *model, const char *text, size_t text_bytes,
                                  uint32_t flags, int32_t *tokens, size_t capacity, size_t *n_tokens,
                                  blend_error **err);

@@ -88,10 +88,12 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
     const blend::ModelConfig& c = m.config();
     blend_model_info i{};
     i.bos_token = i.eos_token = -1;
+    i.chat_template = "";
     if (const blend::Model* const loaded = m.loaded()) {
       i.bos_token = loaded->tokenizer().bos();
       i.eos_token = loaded->tokenizer().eos();
       i.add_bos = loaded->tokenizer().add_bos() ? 1 : 0;
+      i.chat_template = loaded->chat_template().c_str();
       i.n_parameters = loaded->n_parameters();
       i.weight_bytes = loaded->weight_bytes();
     }

@@ -43,6 +43,7 @@ class Model final : public ModelDescription {
 
   const Model* loaded() const override { return this; }
   const Tokenizer& tokenizer() const { return source_->tokenizer(); }
+  const std::string& chat_template() const { return source_->chat_template(); }
   uint64_t n_parameters() const { return source_->n_parameters(); }
   uint64_t weight_bytes() const { return weight_bytes_; }
 

@@ -67,6 +67,7 @@ class LlamaSource final : public ModelSource {
 
   const ModelConfig& config() const override { return config_; }
   const Tokenizer& tokenizer() const override { return *tokenizer_; }
+  const std::string& chat_template() const override { return chat_template_; }
   const TensorView& tensor(TensorRole role, uint32_t layer) const override {
     return tensors_.at(role, layer);
   }
@@ -87,6 +88,7 @@ class LlamaSource final : public ModelSource {
   std::span<const std::byte> file_;
   ModelConfig config_;
   std::unique_ptr<Tokenizer> tokenizer_;
+  std::string chat_template_;
   TensorTable tensors_;
 };
 
@@ -99,6 +101,11 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   BLEND_ASSIGN(source->config_, read_gguf_config(gguf));
   BLEND_ASSIGN(source->tokenizer_, read_gguf_tokenizer(gguf));
   source->config_.n_vocab = source->tokenizer_->n_vocab();
+  BLEND_ASSIGN(const std::optional<std::string> chat, gguf.get_string("tokenizer.chat_template"));
+  source->chat_template_ = chat.value_or("");
+  // It is handed on as a C string.
+  source->chat_template_.resize(
+      std::min(source->chat_template_.size(), source->chat_template_.find('\0')));
   BLEND_ASSIGN(source->tensors_,
                TensorTable::fill(source->config_, gguf.tensor("output.weight") == nullptr,
                                  [&](TensorRole role, uint32_t layer) {

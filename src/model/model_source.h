@@ -1,6 +1,6 @@
 // ModelSource: an opened model file: description, tokenizer and tensors, before any backend has
-// packed the weights. Formats (GGUF now, Hugging Face directories later) implement open functions
-// that return it; nothing behind this header knows which format it was.
+// packed the weights. Formats (GGUF, Hugging Face directories) implement open functions that return
+// it; nothing behind this header knows which format it was.
 #pragma once
 
 #include <array>
@@ -75,6 +75,8 @@ class ModelSource {
   virtual ~ModelSource() = default;
   virtual const ModelConfig& config() const = 0;
   virtual const Tokenizer& tokenizer() const = 0;
+  // The model's chat template, Jinja source; "" where it has none. Without a NUL.
+  virtual const std::string& chat_template() const = 0;
   // Every role that config() calls for (has_tensor()) is there in every layer, with its shape;
   // others must not be asked for.
   virtual const TensorView& tensor(TensorRole role, uint32_t layer) const = 0;
@@ -85,7 +87,7 @@ class ModelSource {
   virtual Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const = 0;
 };
 
-// Opens a model file by its content (the magic, not the name).
+// Opens a model file by its content (the magic, not the name), or a Hugging Face directory.
 Result<std::unique_ptr<ModelSource>> open_model_source(const std::string& path);
 
 }  // namespace blend

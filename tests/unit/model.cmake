@@ -5,6 +5,7 @@ blend_test(model_test SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/model_mutation_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/model_source_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/model_tokenizer_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/safetensors_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer_json_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/weight_blocks_test.cpp
   LIBS nlohmann_json::nlohmann_json)

@@ -405,11 +405,11 @@ TEST(OpenModelSource, GoesByContentAndNamesTheFile) {
   test::write_file(dir.file("empty.gguf"), "");
   expect(dir.file("empty.gguf"), BLEND_E_FORMAT, "empty");
   test::write_file(dir.file("other.gguf"), "PK\3\4 and so on");
-  expect(dir.file("other.gguf"), BLEND_E_FORMAT, "convert");
+  expect(dir.file("other.gguf"), BLEND_E_FORMAT, "Hugging Face");
   test::write_file(dir.file("cut.gguf"), random_model(small()).bytes().substr(0, 20000));
   expect(dir.file("cut.gguf"), BLEND_E_FORMAT, "truncated");
   expect(dir.file("absent.gguf"), BLEND_E_NOT_FOUND, "cannot open");
-  expect(dir.path(), BLEND_E_IO, "directory");
+  expect(dir.path(), BLEND_E_NOT_FOUND, "config.json");
 }
 
 TEST(OpenModelSource, RealWeights) {

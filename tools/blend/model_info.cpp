@@ -29,7 +29,7 @@ void run(const Options& options) {
         {"add_bos", info.add_bos != 0},      {"rope_theta", info.rope_theta},
         {"n_parameters", info.n_parameters}, {"weight_dtype", info.weight_dtype},
         {"weight_bytes", info.weight_bytes}, {"kv_bytes_per_token", info.kv_bytes_per_token},
-        {"fingerprint", fingerprint}};
+        {"fingerprint", fingerprint},        {"chat_template", info.chat_template}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     return;
   }
@@ -50,6 +50,7 @@ void run(const Options& options) {
                                 info.add_bos != 0 ? " (put in front)" : "", info.eos_token)});
   table.add({"RoPE theta", format("%g", info.rope_theta)});
   table.add({"KV per token", bytes_text(info.kv_bytes_per_token)});
+  table.add({"chat template", info.chat_template[0] == '\0' ? "none" : "one (--json shows it)"});
   table.add({"fingerprint", fingerprint});
   std::cout << table.str();
 }
@@ -58,7 +59,7 @@ void run(const Options& options) {
 
 void register_model_info(CLI::App& model) {
   auto options = std::make_shared<Options>();
-  CLI::App* command = model.add_subcommand("info", "What a model file holds");
+  CLI::App* command = model.add_subcommand("info", "What a model file or directory holds");
   add_model_path(*command, options->path);
   add_common_options(*command, options->common);
   command->footer("Example:\n  blend model info --model model.gguf --json");

@@ -1,0 +1,351 @@
+#include "model/hf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string_view>
+
+namespace blend {
+namespace {
+
+// Limits far above any model, so that products of two of them stay inside 32 bits where the config
+// multiplies them and inside 64 everywhere.
+constexpr int64_t kMaxLayers = 1 << 16;
+constexpr int64_t kMaxHeads = 1 << 14;
+constexpr int64_t kMaxHeadDim = 1 << 14;
+constexpr int64_t kMaxWidth = 1 << 26;
+constexpr int64_t kMaxContext = 16 << 20;
+constexpr int64_t kMaxVocab = 1 << 26;
+
+// Which layers see a window where `layer_types` does not say.
+enum class Windows : uint8_t {
+  all,             // every layer, where there is a window at all
+  from_max_layer,  // those from `max_window_layers` on
+  without_rope,    // those that do not rotate
+  alternate,       // all but each `sliding_window_pattern`-th
+};
+
+// What a `model_type` means besides its members, as transformers runs it.
+struct Family {
+  std::string_view model_type;
+  bool tied = false;  // where the file does not say
+  double theta = 10000;
+  int64_t head_dim = 0;  // where the file does not say; 0: hidden_size / heads
+  double eps = 1e-6;
+  Windows windows = Windows::all;
+  int64_t window = 0;         // where the file does not say; 0: none
+  bool window_asked = false;  // only with use_sliding_window
+  int64_t pattern = 0;        // of Windows::alternate
+  bool qkv_bias = false;      // always; else as attention_bias says
+  bool qk_norm = false;
+  bool nope = false;
+  bool fused = false;
+  bool gemma = false;
+};
+constexpr Family kFamilies[] = {
+    {.model_type = "llama"},
+    {.model_type = "mistral", .window = 4096},
+    {.model_type = "qwen2",
+     .windows = Windows::from_max_layer,
+     .window = 4096,
+     .window_asked = true,
+     .qkv_bias = true},
+    {.model_type = "qwen3",
+     .head_dim = 128,
+     .windows = Windows::from_max_layer,
+     .window = 4096,
+     .window_asked = true,
+     .qk_norm = true},
+    {.model_type = "smollm3",
+     .tied = true,
+     .theta = 2000000,
+     .windows = Windows::without_rope,
+     .window_asked = true,
+     .nope = true},
+    {.model_type = "phi3", .eps = 1e-5, .fused = true},
+    {.model_type = "gemma2",
+     .tied = true,
+     .head_dim = 256,
+     .windows = Windows::alternate,
+     .window = 4096,
+     .pattern = 2,
+     .gemma = true},
+    {.model_type = "gemma3_text",
+     .tied = true,
+     .theta = 1000000,
+     .head_dim = 256,
+     .windows = Windows::alternate,
+     .window = 4096,
+     .pattern = 6,
+     .qk_norm = true,
+     .gemma = true},
+};
+
+// Reads one file. Used by one call.
+class ConfigReader {
+ public:
+  ConfigReader(const JsonView& root, const Family& family) : root_(root), family_(family) {}
+
+  Result<HfConfig> read();
+
+ private:
+  Result<int64_t> integer(const char* name, int64_t max) const {
+    BLEND_ASSIGN(const JsonView value, root_.need(name));
+    return value.integer(1, max);
+  }
+  Result<int64_t> integer_or(const char* name, int64_t otherwise, int64_t min, int64_t max) const {
+    const std::optional<JsonView> value = root_.get(name);
+    return value ? value->integer(min, max) : Result<int64_t>(otherwise);
+  }
+  Result<float> positive_or(const char* name, double otherwise) const;
+  bool is_null(const char* name) const {
+    const Json* const value = root_.value().find(name);
+    return value != nullptr && value->is_null();
+  }
+
+  Status read_shape();
+  Status read_tensors();
+  Status read_ropes();
+  Status read_layers();
+  Result<std::vector<bool>> rotating() const;
+  Result<std::vector<bool>> windowed(const std::vector<bool>& rotating) const;
+  Status read_gemma();
+
+  const JsonView& root_;
+  const Family& family_;
+  HfConfig out_;
+  ModelConfig& c_ = out_.model;
+};
+
+Result<float> ConfigReader::positive_or(const char* name, double otherwise) const {
+  const std::optional<JsonView> value = root_.get(name);
+  if (!value) return static_cast<float>(otherwise);
+  BLEND_ASSIGN(const double number, value->number());
+  const auto narrow = static_cast<float>(number);
+  if (narrow > 0 && std::isfinite(narrow)) return narrow;
+  return value->error(BLEND_E_FORMAT, "it must be a finite number above 0");
+}
+
+Result<HfConfig> ConfigReader::read() {
+  c_.architecture = family_.model_type;
+  BLEND_RETURN_IF_ERROR(read_shape());
+  BLEND_RETURN_IF_ERROR(read_tensors());
+  BLEND_RETURN_IF_ERROR(read_ropes());
+  BLEND_RETURN_IF_ERROR(read_layers());
+  if (family_.gemma) BLEND_RETURN_IF_ERROR(read_gemma());
+  return std::move(out_);
+}
+
+Status ConfigReader::read_shape() {
+  BLEND_ASSIGN(const int64_t layers, integer("num_hidden_layers", kMaxLayers));
+  BLEND_ASSIGN(const int64_t width, integer("hidden_size", kMaxWidth));
+  BLEND_ASSIGN(const int64_t ff, integer("intermediate_size", kMaxWidth));
+  BLEND_ASSIGN(const int64_t vocab, integer("vocab_size", kMaxVocab));
+  BLEND_ASSIGN(const int64_t context, integer("max_position_embeddings", kMaxContext));
+  BLEND_ASSIGN(const int64_t heads, integer("num_attention_heads", kMaxHeads));
+  BLEND_ASSIGN(const int64_t kv_heads, integer_or("num_key_value_heads", heads, 1, kMaxHeads));
+  if (heads % kv_heads != 0) {
+    return make_error(BLEND_E_FORMAT,
+                      "num_attention_heads is %lld, no multiple of num_key_value_heads, %lld",
+                      static_cast<long long>(heads), static_cast<long long>(kv_heads));
+  }
+  const int64_t share = family_.head_dim != 0 ? family_.head_dim : width / heads;
+  if (!root_.get("head_dim") && family_.head_dim == 0 && width % heads != 0) {
+    return make_error(BLEND_E_FORMAT,
+                      "hidden_size is %lld, no multiple of num_attention_heads, %lld, and head_dim "
+                      "is missing",
+                      static_cast<long long>(width), static_cast<long long>(heads));
+  }
+  BLEND_ASSIGN(const int64_t head_dim, integer_or("head_dim", share, 1, kMaxHeadDim));
+  c_.n_layers = static_cast<uint32_t>(layers);
+  c_.d_model = static_cast<uint32_t>(width);
+  c_.d_ff = static_cast<uint32_t>(ff);
+  c_.n_vocab = static_cast<uint32_t>(vocab);
+  c_.context_length = static_cast<uint32_t>(context);
+  c_.n_heads = static_cast<uint32_t>(heads);
+  c_.n_kv_heads = static_cast<uint32_t>(kv_heads);
+  c_.head_dim = static_cast<uint32_t>(head_dim);
+  BLEND_ASSIGN(c_.rms_eps, positive_or("rms_norm_eps", family_.eps));
+  if (c_.rms_eps < 1) return Status::ok();
+  return make_error(BLEND_E_FORMAT, "rms_norm_eps is %g; it must be below 1",
+                    static_cast<double>(c_.rms_eps));
+}
+
+// Which tensors there are besides a plain Llama's, and what goes on between them.
+Status ConfigReader::read_tensors() {
+  BLEND_ASSIGN(out_.tied, root_.boolean_or("tie_word_embeddings", family_.tied));
+  out_.fused = family_.fused;
+  BLEND_ASSIGN(const bool attention_bias, root_.boolean_or("attention_bias", false));
+  BLEND_ASSIGN(const bool mlp_bias, root_.boolean_or("mlp_bias", false));
+  c_.qkv_bias = family_.qkv_bias || attention_bias;
+  c_.attn_out_bias = attention_bias && !family_.qkv_bias;
+  c_.ffn_bias = mlp_bias;
+  c_.qk_norm = family_.qk_norm;
+  c_.post_norms = family_.gemma;
+  const char* const wanted = family_.gemma ? "gelu_pytorch_tanh" : "silu";
+  const char* const member = family_.gemma ? "hidden_activation" : "hidden_act";
+  BLEND_ASSIGN(const std::string activation, root_.string_or(member, wanted));
+  if (activation != wanted) {
+    return make_error(BLEND_E_UNSUPPORTED, "%s is '%.40s'; libblend runs '%s' in such a model",
+                      member, activation.c_str(), wanted);
+  }
+  if (family_.gemma) c_.activation = Activation::gelu_tanh;
+  if (root_.get("quantization_config")) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "quantization_config: quantized safetensors are not supported; libblend "
+                      "reads F32, F16 and BF16 here, and quantized GGUF files");
+  }
+  return Status::ok();
+}
+
+Status ConfigReader::read_ropes() {
+  std::optional<JsonView> params = root_.get("rope_parameters");
+  std::optional<JsonView> local;
+  if (params && params->get("full_attention")) {  // by layer type
+    local = params->get("sliding_attention");
+    params = params->get("full_attention");
+  } else if (!params) {
+    params = root_.get("rope_scaling");
+  }
+  double theta = family_.theta;
+  if (const std::optional<JsonView> beside = root_.get("rope_theta")) {
+    BLEND_ASSIGN(theta, beside->number());
+    if (theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
+  }
+  BLEND_RETURN_IF_ERROR(
+      read_hf_rope(root_, params, theta, c_.head_dim, c_.context_length, c_.rope));
+  if (family_.model_type != "gemma3_text") return Status::ok();
+  double local_theta = 10000;
+  if (const std::optional<JsonView> beside = root_.get("rope_local_base_freq")) {
+    BLEND_ASSIGN(local_theta, beside->number());
+    if (local_theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
+  }
+  if (local) {
+    return read_hf_rope(root_, local, local_theta, c_.head_dim, c_.context_length, c_.local_rope);
+  }
+  c_.local_rope = {};
+  c_.local_rope.layout = c_.rope.layout;
+  c_.local_rope.rotary_dim = c_.rope.rotary_dim;
+  c_.local_rope.theta = local_theta;
+  return Status::ok();
+}
+
+// `no_rope_layers`: 1 where a layer rotates.
+Result<std::vector<bool>> ConfigReader::rotating() const {
+  std::vector<bool> out(c_.n_layers, true);
+  if (!family_.nope) return out;
+  const std::optional<JsonView> list = root_.get("no_rope_layers");
+  if (!list) {
+    BLEND_ASSIGN(const int64_t every, integer_or("no_rope_layer_interval", 4, 1, kMaxLayers));
+    for (size_t i = 0; i < out.size(); ++i) out[i] = (static_cast<int64_t>(i) + 1) % every != 0;
+    return out;
+  }
+  BLEND_ASSIGN(const Json::Array* const entries, list->array());
+  if (entries->size() != out.size()) {
+    return make_error(BLEND_E_FORMAT, "no_rope_layers has %zu entries for %zu layers",
+                      entries->size(), out.size());
+  }
+  for (size_t i = 0; i < out.size(); ++i) {
+    BLEND_ASSIGN(const int64_t rotates, list->element(i).integer(0, 1));
+    out[i] = rotates == 1;
+  }
+  return out;
+}
+
+Result<std::vector<bool>> ConfigReader::windowed(const std::vector<bool>& rotating) const {
+  std::vector<bool> out(c_.n_layers, false);
+  if (const std::optional<JsonView> list = root_.get("layer_types")) {
+    BLEND_ASSIGN(const Json::Array* const entries, list->array());
+    if (entries->size() != out.size()) {
+      return make_error(BLEND_E_FORMAT, "layer_types has %zu entries for %zu layers",
+                        entries->size(), out.size());
+    }
+    for (size_t i = 0; i < out.size(); ++i) {
+      BLEND_ASSIGN(const std::string type, list->element(i).string());
+      out[i] = type == "sliding_attention";
+      if (!out[i] && type != "full_attention") {
+        return make_error(BLEND_E_UNSUPPORTED, "layer_types[%zu]: '%.40s' is not supported", i,
+                          type.c_str());
+      }
+    }
+    return out;
+  }
+  BLEND_ASSIGN(const int64_t from, integer_or("max_window_layers", 28, 0, kMaxLayers));
+  BLEND_ASSIGN(
+      const int64_t pattern,
+      integer_or("sliding_window_pattern", std::max<int64_t>(family_.pattern, 1), 1, kMaxLayers));
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto layer = static_cast<int64_t>(i);
+    switch (family_.windows) {
+      case Windows::all:
+        out[i] = true;
+        break;
+      case Windows::from_max_layer:
+        out[i] = layer >= from;
+        break;
+      case Windows::without_rope:
+        out[i] = !rotating[i];
+        break;
+      case Windows::alternate:
+        out[i] = (layer + 1) % pattern != 0;
+        break;
+    }
+  }
+  return out;
+}
+
+Status ConfigReader::read_layers() {
+  int64_t window = 0;
+  BLEND_ASSIGN(const bool asked, root_.boolean_or("use_sliding_window", !family_.window_asked));
+  if (asked && !is_null("sliding_window")) {
+    BLEND_ASSIGN(window, integer_or("sliding_window", family_.window, 0, kMaxContext));
+  }
+  if (window >= c_.context_length) window = 0;  // hides nothing
+  BLEND_ASSIGN(const std::vector<bool> rotates, rotating());
+  BLEND_ASSIGN(const std::vector<bool> local, windowed(rotates));
+  c_.layers.resize(c_.n_layers);
+  for (size_t i = 0; i < c_.layers.size(); ++i) {
+    LayerAttention& layer = c_.layers[i];
+    if (local[i]) layer.window = static_cast<uint32_t>(window);
+    if (local[i] && c_.local_rope.rotary_dim != 0) layer.rope = LayerAttention::Rope::local;
+    if (!rotates[i]) layer.rope = LayerAttention::Rope::none;
+  }
+  // A model whose layers are all plain has no list.
+  const auto plain = [](const LayerAttention& layer) { return layer == LayerAttention{}; };
+  if (std::all_of(c_.layers.begin(), c_.layers.end(), plain)) c_.layers.clear();
+  return Status::ok();
+}
+
+Status ConfigReader::read_gemma() {
+  const bool second = family_.model_type == "gemma2";
+  BLEND_ASSIGN(const bool both_ways, root_.boolean_or("use_bidirectional_attention", false));
+  if (both_ways) {
+    return make_error(BLEND_E_UNSUPPORTED, "use_bidirectional_attention is not supported");
+  }
+  BLEND_ASSIGN(const float scalar, positive_or("query_pre_attn_scalar", 256));
+  c_.attn_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(scalar)));
+  c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
+  c_.norm_offset = 1;
+  if (!is_null("attn_logit_softcapping")) {
+    BLEND_ASSIGN(c_.attn_softcap, positive_or("attn_logit_softcapping", second ? 50 : 0));
+  }
+  if (!is_null("final_logit_softcapping")) {
+    BLEND_ASSIGN(c_.logit_softcap, positive_or("final_logit_softcapping", second ? 30 : 0));
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Result<HfConfig> read_hf_config(const JsonView& root) {
+  BLEND_ASSIGN(const JsonView type, root.need("model_type"));
+  BLEND_ASSIGN(const std::string name, type.string());
+  std::string known;
+  for (const Family& f : kFamilies) {
+    if (name == f.model_type) return ConfigReader(root, f).read();
+    known += (known.empty() ? "" : ", ") + std::string(f.model_type);
+  }
+  return make_error(BLEND_E_UNSUPPORTED, "model_type '%.40s' is not supported; libblend runs %s",
+                    name.c_str(), known.c_str());
+}
+
+}  // namespace blend

@@ -1,0 +1,26 @@
+// config.json of a Hugging Face model: the hyperparameters of the families that libblend runs.
+#pragma once
+
+#include "base/json_reader.h"
+#include "model/config.h"
+
+namespace blend {
+
+// A config.json and what it says besides hyperparameters.
+struct HfConfig {
+  ModelConfig model;   // weight_dtype is the tensors', so it is left alone here
+  bool tied = false;   // the output matrix is the embedding
+  bool fused = false;  // Q, K and V are one matrix, and gate and up are (Phi-3)
+};
+
+// FORMAT names the member that makes no sense, UNSUPPORTED what the model asks for. Members that
+// are absent have the values that transformers gives them.
+Result<HfConfig> read_hf_config(const JsonView& root);
+
+// Its RoPE: `rope_parameters`, or `rope_theta` and `rope_scaling` in files from before transformers
+// 5. `params`: the object that holds the scaling, or nullopt; `theta` where it holds no base
+// itself. head_dim, context_length: of the model.
+Status read_hf_rope(const JsonView& root, const std::optional<JsonView>& params, double theta,
+                    uint32_t head_dim, uint32_t context_length, RopeParams& rope);
+
+}  // namespace blend

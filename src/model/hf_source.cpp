@@ -1,0 +1,196 @@
+#include "model/hf_source.h"
+
+#include <sys/stat.h>
+
+#include <array>
+#include <unordered_set>
+
+#include "base/mapped_file.h"
+#include "model/fingerprint.h"
+#include "model/hf_config.h"
+#include "model/hf_tokenizer.h"
+#include "model/hf_weights.h"
+#include "model/tensor_table.h"
+
+namespace blend {
+namespace {
+
+// In TensorRole's order; those of a layer behind "model.layers.<layer>.". Gemma has the same names
+// for other norms, below.
+constexpr std::array<const char*, kTensorRoles> kNames = {
+    "model.embed_tokens.weight",
+    "model.norm.weight",
+    "lm_head.weight",
+    "input_layernorm.weight",
+    "self_attn.q_proj.weight",
+    "self_attn.k_proj.weight",
+    "self_attn.v_proj.weight",
+    "self_attn.o_proj.weight",
+    "post_attention_layernorm.weight",
+    "mlp.gate_proj.weight",
+    "mlp.up_proj.weight",
+    "mlp.down_proj.weight",
+    "self_attn.q_proj.bias",
+    "self_attn.k_proj.bias",
+    "self_attn.v_proj.bias",
+    "self_attn.o_proj.bias",
+    "self_attn.q_norm.weight",
+    "self_attn.k_norm.weight",
+    "post_attention_layernorm.weight",
+    "mlp.gate_proj.bias",
+    "mlp.up_proj.bias",
+    "mlp.down_proj.bias",
+    "post_feedforward_layernorm.weight",
+};
+
+// Where a role is part of a matrix of several: rows [begin, begin + rows) of it.
+struct Part {
+  const char* name = nullptr;  // null: a tensor of its own
+  int64_t begin = 0;
+};
+
+Part part_of(TensorRole role, const ModelConfig& c) {
+  const char* const kQkv = "self_attn.qkv_proj.weight";
+  const char* const kGateUp = "mlp.gate_up_proj.weight";
+  switch (role) {
+    case TensorRole::attn_q:
+      return {kQkv, 0};
+    case TensorRole::attn_k:
+      return {kQkv, c.q_dim()};
+    case TensorRole::attn_v:
+      return {kQkv, int64_t{c.q_dim()} + c.kv_dim()};
+    case TensorRole::ffn_gate:
+      return {kGateUp, 0};
+    case TensorRole::ffn_up:
+      return {kGateUp, c.d_ff};
+    default:
+      return {};
+  }
+}
+
+// Rows of the whole matrix.
+int64_t whole_rows(TensorRole role, const ModelConfig& c) {
+  const bool qkv =
+      role == TensorRole::attn_q || role == TensorRole::attn_k || role == TensorRole::attn_v;
+  return qkv ? int64_t{c.q_dim()} + 2 * int64_t{c.kv_dim()} : 2 * int64_t{c.d_ff};
+}
+
+std::string tensor_name(const char* name, TensorRole role, uint32_t layer) {
+  if (role < TensorRole::attn_norm) return name;
+  return "model.layers." + std::to_string(layer) + "." + name;
+}
+
+// "model" of "/some/where/model/".
+std::string last_name(std::string path) {
+  while (path.ends_with('/')) path.pop_back();
+  return path.substr(path.find_last_of('/') + 1);
+}
+
+// Immutable after open; safe for concurrent use.
+class HfSource final : public ModelSource {
+ public:
+  static Result<std::unique_ptr<ModelSource>> open(const std::string& path);
+
+  const ModelConfig& config() const override { return hf_.model; }
+  const Tokenizer& tokenizer() const override { return *tokenizer_.tokenizer; }
+  const std::string& chat_template() const override { return tokenizer_.chat_template; }
+  const TensorView& tensor(TensorRole role, uint32_t layer) const override {
+    return tensors_.at(role, layer);
+  }
+  uint64_t n_parameters() const override { return tensors_.n_elements(); }
+  Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const override {
+    Sha256Hasher hasher;
+    hash_config(hf_.model, hasher);
+    tokenizer_.tokenizer->hash(hasher);
+    BLEND_RETURN_IF_ERROR(hash_tensors(tensors_.all(), parallel, watch, hasher));
+    return hasher.finish();
+  }
+
+ private:
+  Result<TensorView> find(TensorRole role, uint32_t layer) const;
+  Status refuse_others() const;
+
+  HfConfig hf_;
+  HfTokenizer tokenizer_;
+  HfWeights weights_;
+  TensorTable tensors_;
+};
+
+Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
+  constexpr const char* kConfig = "config.json";
+  auto source = std::make_unique<HfSource>();
+  BLEND_ASSIGN(const MappedFile file, MappedFile::open(path + "/" + kConfig));
+  Result<Json> json =
+      Json::parse({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()});
+  if (!json.is_ok()) return json.status().with_context(kConfig);
+  const JsonView root(*json, "");
+  Result<HfConfig> config = read_hf_config(root);
+  if (!config.is_ok()) return config.status().with_context(kConfig);
+  source->hf_ = std::move(*config);
+  ModelConfig& c = source->hf_.model;
+  c.name = last_name(path);
+  BLEND_ASSIGN(source->tokenizer_, open_hf_tokenizer(path, root, c.n_vocab));
+  BLEND_ASSIGN(source->weights_, HfWeights::open(path));
+  BLEND_ASSIGN(source->tensors_,
+               TensorTable::fill(c, source->hf_.tied, [&](TensorRole role, uint32_t layer) {
+                 return source->find(role, layer);
+               }));
+  BLEND_RETURN_IF_ERROR(source->refuse_others());
+  // The one the most work is done in.
+  c.weight_dtype = source->tensor(TensorRole::attn_q, 0).dtype;
+  return std::unique_ptr<ModelSource>(std::move(source));
+}
+
+Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
+  const ModelConfig& c = hf_.model;
+  const Part part = hf_.fused ? part_of(role, c) : Part{};
+  if (part.name == nullptr) {
+    const char* name = kNames[static_cast<size_t>(role)];
+    if (role == TensorRole::ffn_norm && c.post_norms) name = "pre_feedforward_layernorm.weight";
+    return weights_.view(tensor_name(name, role, layer));
+  }
+  BLEND_ASSIGN(TensorView view, weights_.view(tensor_name(part.name, role, layer)));
+  const std::vector<int64_t> whole = {whole_rows(role, c), c.d_model};
+  if (view.shape != whole) {
+    return make_error(BLEND_E_FORMAT,
+                      "tensor '%s' has the shape %s; the hyperparameters ask for %s",
+                      view.name.c_str(), shape_text(view.shape).c_str(), shape_text(whole).c_str());
+  }
+  view.data = view.row(part.begin);
+  view.shape[0] = tensor_shape(role, c)[0];
+  return view;
+}
+
+// A tensor that nothing here uses would change the result where it belongs (experts, adapters):
+// better no model than a wrong one.
+Status HfSource::refuse_others() const {
+  std::unordered_set<std::string_view> known;
+  for (const TensorView& t : tensors_.all()) known.insert(t.name);
+  for (const std::string& name : weights_.names()) {
+    // Old files hold the rotation's frequencies, which follow from the base; a tied output may be
+    // there twice, and transformers takes the embedding.
+    const bool spare = name.ends_with(".rotary_emb.inv_freq") ||
+                       (hf_.tied && name == kNames[static_cast<size_t>(TensorRole::output)]);
+    if (spare || known.contains(name)) continue;
+    std::string shown = name.substr(0, 120);
+    for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "tensor '%s' has no place in a %s of %u layers; a model that needs it is not "
+                      "supported",
+                      shown.c_str(), hf_.model.architecture.c_str(), hf_.model.n_layers);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+bool is_directory(const std::string& path) {
+  struct stat info = {};
+  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Result<std::unique_ptr<ModelSource>> open_hf_directory(const std::string& path) {
+  return HfSource::open(path);
+}
+
+}  // namespace blend

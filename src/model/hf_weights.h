@@ -1,0 +1,45 @@
+// HfWeights: the tensors of a Hugging Face directory, in one safetensors file or in several that
+// model.safetensors.index.json lists.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "base/status.h"
+#include "model/model_source.h"
+#include "model/safetensors.h"
+
+namespace blend {
+
+// Immutable once open; safe for concurrent use. The files stay mapped while it lives.
+class HfWeights {
+ public:
+  static Result<HfWeights> open(const std::string& directory);
+
+  bool has(std::string_view name) const { return places_.contains(std::string(name)); }
+  // FORMAT: no such tensor; UNSUPPORTED: one of a type that libblend does not compute with.
+  Result<TensorView> view(const std::string& name) const;
+  // Of all tensors.
+  std::vector<std::string> names() const;
+
+ private:
+  struct Shard {
+    std::string name;
+    MappedFile file;
+    SafetensorsReader reader;
+  };
+  struct Place {
+    size_t shard;
+    const SafetensorsTensor* tensor;
+  };
+  Status add_shard(const std::string& directory, const std::string& name);
+  Status read_index(const std::string& directory, const MappedFile& index);
+
+  std::vector<Shard> shards_;
+  std::unordered_map<std::string, Place> places_;
+};
+
+}  // namespace blend

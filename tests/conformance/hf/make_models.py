@@ -1,0 +1,117 @@
+#!/usr/bin/env python3
+"""Writes small random models of each family as Hugging Face directories, saved by transformers, with
+the logits and the greedy continuation that transformers computes with them in F32.
+
+    make_models.py [--check]
+
+needs torch and transformers (2.15 and 5.23 wrote the files here). --check computes with the committed
+weights again and compares with the committed numbers.
+
+Files: <model>/config.json and *.safetensors; <model>/golden.json: "prompt", its last row's
+"logits", the "greedy" continuation. The test adds a tokenizer.json of tests/conformance/tokenizers.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+if "--check" in sys.argv and os.environ.get("BLEND_LIVE_REFERENCES") != "1":
+    print("skipped: BLEND_LIVE_REFERENCES=1 asks for it")
+    sys.exit(77)
+try:
+    import torch
+    import transformers
+except ImportError:
+    print("skipped: the Python packages torch and transformers are not installed")
+    sys.exit(77)
+
+HERE = pathlib.Path(__file__).resolve().parent
+VOCAB = 483  # of tokenizers/qwen2.tokenizer.json without the last two, which a model of these rows cannot use
+SHAPE = dict(vocab_size=VOCAB, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, max_position_embeddings=256, bos_token_id=1, eos_token_id=2,
+             initializer_range=0.25, pad_token_id=None)
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=64)
+YARN = dict(rope_type="yarn", factor=4.0, original_max_position_embeddings=64)
+GEMMA = dict(query_pre_attn_scalar=12, sliding_window=9, head_dim=16)
+
+# model: (config class, what it adds to the shape, weights' type, bytes a shard or None)
+MODELS = {
+    "llama": ("LlamaConfig", dict(tie_word_embeddings=False), "bfloat16", None),
+    "llama3-sharded": ("LlamaConfig", dict(rope_parameters=dict(LLAMA3, rope_theta=500000.0), tie_word_embeddings=True,
+                                           attention_bias=True, mlp_bias=True), "float16", 20000),
+    "llama-linear": ("LlamaConfig", dict(rope_parameters=dict(rope_type="linear", factor=2.5, rope_theta=10000.0),
+                                         tie_word_embeddings=True, num_key_value_heads=1), "float32", None),
+    "mistral": ("MistralConfig", dict(sliding_window=7, head_dim=12), "bfloat16", None),
+    "qwen2": ("Qwen2Config", dict(tie_word_embeddings=True, use_sliding_window=True, sliding_window=6, max_window_layers=1),
+              "bfloat16", None),
+    "qwen2-yarn": ("Qwen2Config", dict(rope_parameters=dict(YARN, rope_theta=1000000.0), tie_word_embeddings=True), "bfloat16", None),
+    "qwen3": ("Qwen3Config", dict(head_dim=16, tie_word_embeddings=True), "bfloat16", None),
+    "smollm3": ("SmolLM3Config", dict(no_rope_layers=[1, 0, 1], rope_parameters=dict(rope_type="default", rope_theta=50000.0)),
+                "bfloat16", None),
+    "phi3": ("Phi3Config", dict(tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
+                                                                                partial_rotary_factor=0.75), head_dim=None), "bfloat16", None),
+    "gemma2": ("Gemma2Config", dict(GEMMA, attn_logit_softcapping=3.0, final_logit_softcapping=4.0), "bfloat16", None),
+    "gemma3": ("Gemma3TextConfig", dict(GEMMA, num_hidden_layers=7, rope_parameters={
+        "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
+        "sliding_attention": dict(rope_type="default", rope_theta=10000.0)}), "bfloat16", None),
+}
+
+
+def build(name):
+    config_class, extra, dtype, shard = MODELS[name]
+    # A seed of the name's own, the same in every process.
+    torch.manual_seed(sum(ord(c) * 31 ** i for i, c in enumerate(name)) % 2**31)
+    kept = {k: v for k, v in dict(SHAPE, **extra).items() if not (k == "head_dim" and v is None)}
+    config = getattr(transformers, config_class)(**kept)
+    model = transformers.AutoModelForCausalLM.from_config(config, attn_implementation="eager")
+    with torch.no_grad():  # norms and biases are 1 and 0 at first, which would hide what is done with them
+        for key, p in model.named_parameters():
+            if p.dim() == 1:
+                p.add_(torch.randn_like(p) * 0.2)
+    folder = HERE / name
+    shutil.rmtree(folder, ignore_errors=True)
+    model.to(getattr(torch, dtype)).save_pretrained(folder, **({"max_shard_size": shard} if shard else {}))
+    (folder / "generation_config.json").unlink(missing_ok=True)
+
+
+def reference(name):
+    model = transformers.AutoModelForCausalLM.from_pretrained(HERE / name, dtype=torch.float32, attn_implementation="eager")
+    model.eval()
+    rng = torch.Generator().manual_seed(5)
+    prompt = torch.randint(3, VOCAB, (1, 29), generator=rng)
+    ids = prompt
+    with torch.no_grad():
+        first = model(prompt).logits[0, -1]
+        for _ in range(48):
+            ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], dim=1)
+    return {"prompt": prompt[0].tolist(), "logits": [round(x, 5) for x in first.tolist()],
+            "greedy": ids[0, prompt.shape[1]:].tolist()}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    wrong = 0
+    for name in MODELS:
+        if not args.check:
+            build(name)
+        golden = reference(name)
+        path = HERE / name / "golden.json"
+        if not args.check:
+            path.write_text(json.dumps(golden, separators=(",", ":")) + "\n")
+            print(name, "std of logits", float(torch.tensor(golden["logits"]).std()), "different greedy tokens", len(set(golden["greedy"])))
+            continue
+        kept = json.loads(path.read_text())
+        worst = max(abs(a - b) for a, b in zip(kept["logits"], golden["logits"]))
+        if worst > 1e-3 or kept["greedy"] != golden["greedy"] or kept["prompt"] != golden["prompt"]:
+            print(f"{name}: logits differ by {worst}")
+            wrong += 1
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,347 @@
+// Hugging Face directories through the C ABI: logits and greedy tokens of transformers for every
+// family, the same answers as from a GGUF of the same weights, and directories that lie.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "conformance/abi.h"
+#include "support/temp_dir.h"
+
+namespace blend::test {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+const std::string kModels = std::string(BLEND_TEST_SOURCE_DIR) + "/conformance/hf/";
+const std::string kTokenizers = std::string(BLEND_TEST_SOURCE_DIR) + "/conformance/tokenizers/";
+const std::string kExample = std::string(BLEND_TEST_SOURCE_DIR) + "/../examples/models/";
+
+json read_json(const std::string& path) {
+  std::ifstream in(path);
+  EXPECT_TRUE(in) << path;
+  return json::parse(in);
+}
+
+void write(const std::string& path, const std::string& text) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+std::string read(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  EXPECT_TRUE(in) << path;
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+// A copy of a model with a tokenizer beside it.
+class Directory {
+ public:
+  explicit Directory(const std::string& model) : path_(dir_.file(model)) {
+    fs::copy(kModels + model, path_, fs::copy_options::recursive);
+    fs::copy(kTokenizers + "qwen2.tokenizer.json", file("tokenizer.json"));
+  }
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  // Changes a JSON file by `change(json&)`.
+  template <typename Change>
+  void edit(const std::string& name, const Change& change) const {
+    json j = read_json(file(name));
+    change(j);
+    write(file(name), j.dump());
+  }
+
+ private:
+  TempDir dir_;
+  std::string path_;
+};
+
+Outcome try_open(const Ctx& ctx, const std::string& path, Model* out = nullptr) {
+  blend_model* model = nullptr;
+  blend_error* error = nullptr;
+  const int32_t code = blend_model_open(&model, ctx.get(), path.c_str(), nullptr, &error);
+  Model owned(model);
+  if (out != nullptr) *out = std::move(owned);
+  return outcome(code, error);
+}
+
+std::vector<int32_t> greedy(const Fusion& fusion, uint32_t n) {
+  blend_generate_options options;
+  EXPECT_EQ(blend_generate_options_init(&options, sizeof options), BLEND_OK);
+  options.max_tokens = n;
+  options.temperature = 0;
+  std::vector<int32_t> tokens;
+  const blend_token_fn take = [](void* user, int32_t token, const char*, size_t) -> int32_t {
+    static_cast<std::vector<int32_t>*>(user)->push_back(token);
+    return 0;
+  };
+  blend_error* error = nullptr;
+  const int32_t code = blend_generate(fusion.get(), &options, take, &tokens, nullptr, &error);
+  EXPECT_GE(outcome(code, error).code, 0);
+  return tokens;
+}
+
+Fusion full_prefill(const Model& model, const std::vector<int32_t>& prompt) {
+  return fuse(model, Store(), {{BLEND_SEGMENT_TEXT, prompt, false}},
+              {.policy = BLEND_POLICY_FULL, .reserve_tokens = 80});
+}
+
+class HfFamily : public testing::TestWithParam<const char*> {};
+
+// 1e-3 of logits whose standard deviation is about 1.4, computed in F32 by both.
+TEST_P(HfFamily, LogitsAndGreedyTokensAreThoseOfTransformers) {
+  const Directory directory(GetParam());
+  const json golden = read_json(directory.file("golden.json"));
+  const Ctx ctx = make_ctx();
+  const Model model = open_model(ctx, directory.path());
+  ASSERT_TRUE(model);
+  const Fusion f = full_prefill(model, golden.at("prompt").get<std::vector<int32_t>>());
+  EXPECT_LE(max_difference(logits(f), golden.at("logits").get<std::vector<double>>()), 1e-3);
+  // Tokens one by one, past any stop token.
+  for (const int32_t expected : golden.at("greedy").get<std::vector<int32_t>>()) {
+    const std::vector<float> now = logits(f);
+    ASSERT_EQ(std::max_element(now.begin(), now.end()) - now.begin(), expected);
+    decode(f, {expected});
+  }
+}
+
+// Chunks fused at ratio 1 are a full prefill, whatever the family adds.
+TEST_P(HfFamily, FusionAtRatioOneIsFullPrefill) {
+  const Directory directory(GetParam());
+  const auto prompt =
+      read_json(directory.file("golden.json")).at("prompt").get<std::vector<int32_t>>();
+  const Ctx ctx = make_ctx();
+  const Model model = open_model(ctx, directory.path());
+  ASSERT_TRUE(model);
+  const TempDir dir;
+  const Store store = open_store(ctx, dir.file("store"), BLEND_KV_F32);
+  const Prompt parts = {{BLEND_SEGMENT_CHUNK, {prompt.begin(), prompt.begin() + 9}, false},
+                        {BLEND_SEGMENT_CHUNK, {prompt.begin() + 9, prompt.begin() + 21}, false},
+                        {BLEND_SEGMENT_QUESTION, {prompt.begin() + 21, prompt.end()}, false}};
+  precompute_all(model, store, parts, {});
+  const Fusion fused = fuse(model, store, parts, {.ratio = 1.0});
+  EXPECT_EQ(info(fused).n_hits, 2u);
+  EXPECT_LE(max_difference(logits(fused), logits(full_prefill(model, prompt))), 1e-4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
+                         testing::Values("llama", "llama3-sharded", "llama-linear", "mistral",
+                                         "qwen2", "qwen2-yarn", "qwen3", "smollm3", "phi3",
+                                         "gemma2", "gemma3"),
+                         [](const testing::TestParamInfo<const char*>& family) {
+                           std::string name = family.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// The example model is there in both formats, with the same weights.
+TEST(HfDirectory, AGgufOfTheSameWeightsGivesTheSame) {
+  const Ctx ctx = make_ctx();
+  const Model hf = open_model(ctx, kExample + "blend-qa-hf");
+  const Model gguf = open_model(ctx, kExample + "blend-qa.gguf");
+  ASSERT_TRUE(hf && gguf);
+  const std::string text =
+      "Question: Where did Mara carry the lamp?\nAnswer: é 日本 \xf0\x9f\x98\x80  <s> 12";
+  std::vector<std::vector<int32_t>> ids;
+  for (const Model* model : {&hf, &gguf}) {
+    std::vector<int32_t> tokens(512);
+    size_t n = 0;
+    blend_error* error = nullptr;
+    const int32_t code = blend_tokenize(model->get(), text.data(), text.size(), BLEND_TOKENIZE_BOS,
+                                        tokens.data(), tokens.size(), &n, &error);
+    ASSERT_EQ(outcome(code, error).code, BLEND_OK);
+    tokens.resize(n);
+    ids.push_back(tokens);
+  }
+  EXPECT_EQ(ids[0], ids[1]);
+  const Fusion a = full_prefill(hf, ids[0]);
+  const Fusion b = full_prefill(gguf, ids[0]);
+  EXPECT_LE(max_difference(logits(a), logits(b)), 1e-4);
+  EXPECT_EQ(greedy(a, 64), greedy(b, 64));
+  blend_model_info info;
+  ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  blend_error* error = nullptr;
+  const int32_t code = blend_model_get_info(hf.get(), &info, &error);
+  ASSERT_EQ(outcome(code, error).code, BLEND_OK);
+  EXPECT_EQ(info.bos_token, 1);
+  EXPECT_EQ(info.eos_token, 2);
+  EXPECT_EQ(info.add_bos, 1u);
+  EXPECT_STREQ(info.name, "blend-qa-hf");
+  EXPECT_STREQ(info.weight_dtype, "f16");
+}
+
+std::string fingerprint(const Ctx& ctx, const std::string& path) {
+  const Model model = open_model(ctx, path);
+  blend_model_info info;
+  EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  blend_error* error = nullptr;
+  const int32_t code = blend_model_get_info(model.get(), &info, &error);
+  EXPECT_EQ(outcome(code, error).code, BLEND_OK);
+  return {reinterpret_cast<const char*>(info.fingerprint), sizeof info.fingerprint};
+}
+
+// What the answers depend on, and nothing else, tells models apart.
+TEST(HfDirectory, FingerprintCoversWeightsTokenizerAndRope) {
+  const Ctx ctx = make_ctx();
+  const Directory first("llama");
+  const Directory second("llama");
+  const std::string before = fingerprint(ctx, first.path());
+  EXPECT_EQ(before, fingerprint(ctx, second.path()));
+  second.edit("config.json", [](json& j) { j["rope_parameters"]["rope_theta"] = 20000.0; });
+  EXPECT_NE(before, fingerprint(ctx, second.path()));
+
+  const Directory third("llama");
+  std::string weights = read(third.file("model.safetensors"));
+  weights[weights.size() - 2] = static_cast<char>(weights[weights.size() - 2] ^ 1);
+  write(third.file("model.safetensors"), weights);
+  EXPECT_NE(before, fingerprint(ctx, third.path()));
+
+  const Directory fourth("llama");
+  fourth.edit("tokenizer.json",
+              [](json& j) { std::swap(j["model"]["merges"][0], j["model"]["merges"][1]); });
+  EXPECT_NE(before, fingerprint(ctx, fourth.path()));
+  const Directory fifth("llama");
+  fifth.edit("config.json", [](json& j) { j["transformers_version"] = "9.9"; });
+  EXPECT_EQ(before, fingerprint(ctx, fifth.path()));
+}
+
+TEST(HfDirectory, ChatTemplateAndStopTokens) {
+  const Ctx ctx = make_ctx();
+  const Directory d("llama");
+  const auto opened = [&] {
+    Model model;
+    EXPECT_EQ(try_open(ctx, d.path(), &model).code, BLEND_OK);
+    return model;
+  };
+  const auto info_of = [](const Model& model) {
+    blend_model_info info;
+    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_error* error = nullptr;
+    const int32_t code = blend_model_get_info(model.get(), &info, &error);
+    EXPECT_EQ(outcome(code, error).code, BLEND_OK);
+    return info;
+  };
+  Model model = opened();
+  EXPECT_STREQ(info_of(model).chat_template, "");
+  write(d.file("tokenizer_config.json"),
+        R"({"chat_template": "{{ messages }}", "eos_token": {"content": "<|im_end|>"},
+            "bos_token": null})");
+  model = opened();
+  EXPECT_STREQ(info_of(model).chat_template, "{{ messages }}");
+  EXPECT_EQ(info_of(model).eos_token, 482);
+  EXPECT_EQ(info_of(model).bos_token, 1) << "config.json's, where the other file has none";
+  EXPECT_EQ(info_of(model).add_bos, 0u);
+  write(d.file("tokenizer_config.json"),
+        R"({"chat_template": [{"name": "tool_use", "template": "t"},
+                              {"name": "default", "template": "d"}]})");
+  model = opened();
+  EXPECT_STREQ(info_of(model).chat_template, "d");
+  write(d.file("chat_template.jinja"), "{% for m in messages %}");
+  model = opened();
+  EXPECT_STREQ(info_of(model).chat_template, "{% for m in messages %}");
+}
+
+void expect_refused(const Ctx& ctx, const Directory& d, int32_t code,
+                    const std::vector<std::string>& parts) {
+  const Outcome o = try_open(ctx, d.path());
+  EXPECT_EQ(o.code, code) << o.message;
+  for (const std::string& part : parts) {
+    EXPECT_NE(o.message.find(part), std::string::npos) << "'" << part << "' in: " << o.message;
+  }
+}
+
+TEST(HfDirectory, MissingFilesAreNamed) {
+  const Ctx ctx = make_ctx();
+  for (const char* name : {"config.json", "tokenizer.json", "model.safetensors"}) {
+    const Directory d("llama");
+    fs::remove(d.file(name));
+    expect_refused(ctx, d, BLEND_E_NOT_FOUND, {name, "llama"});
+  }
+  const Directory d("llama3-sharded");
+  fs::remove(d.file("model-00002-of-00004.safetensors"));
+  expect_refused(ctx, d, BLEND_E_NOT_FOUND, {"model-00002-of-00004.safetensors"});
+}
+
+TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
+  const Ctx ctx = make_ctx();
+  const auto refused = [&](const char* model, const char* pointer, const json& value, int32_t code,
+                           const std::string& part) {
+    const Directory d(model);
+    d.edit("config.json", [&](json& j) { j[json::json_pointer(pointer)] = value; });
+    expect_refused(ctx, d, code, {"config.json", part});
+  };
+  refused("llama", "/model_type", "mamba", BLEND_E_UNSUPPORTED, "'mamba'");
+  refused("llama", "/model_type", nullptr, BLEND_E_FORMAT, "'model_type' is missing");
+  refused("llama", "/hidden_act", "relu", BLEND_E_UNSUPPORTED, "'relu'");
+  refused("llama", "/quantization_config", json::object({{"bits", 4}}), BLEND_E_UNSUPPORTED,
+          "quantization_config");
+  refused("llama", "/rope_parameters/rope_type", "dynamic", BLEND_E_UNSUPPORTED, "'dynamic'");
+  refused("llama", "/rope_parameters/rope_theta", -1, BLEND_E_FORMAT, "rope_theta");
+  refused("llama", "/num_hidden_layers", 0, BLEND_E_FORMAT, "num_hidden_layers is 0");
+  refused("llama", "/num_hidden_layers", 1e9, BLEND_E_FORMAT, "num_hidden_layers");
+  refused("llama", "/num_key_value_heads", 3, BLEND_E_FORMAT, "num_key_value_heads");
+  refused("llama", "/head_dim", "8", BLEND_E_FORMAT, "head_dim is a string");
+  refused("llama", "/rms_norm_eps", 0, BLEND_E_FORMAT, "rms_norm_eps");
+  refused("llama", "/intermediate_size", nullptr, BLEND_E_FORMAT, "'intermediate_size'");
+  refused("qwen2", "/layer_types/1", "chunked_attention", BLEND_E_UNSUPPORTED, "layer_types[1]");
+  refused("qwen2", "/layer_types", json::array({"full_attention"}), BLEND_E_FORMAT,
+          "1 entries for 3 layers");
+  refused("smollm3", "/no_rope_layers", json::array({1}), BLEND_E_FORMAT, "no_rope_layers");
+  refused("gemma3", "/use_bidirectional_attention", true, BLEND_E_UNSUPPORTED, "bidirectional");
+}
+
+TEST(HfDirectory, TensorsThatDoNotFitAreNamed) {
+  const Ctx ctx = make_ctx();
+  {
+    const Directory d("llama");
+    d.edit("config.json", [](json& j) { j["intermediate_size"] = 64; });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"mlp.gate_proj.weight", "[48, 32]", "[64, 32]"});
+  }
+  {
+    const Directory d("llama");
+    d.edit("config.json", [](json& j) { j["num_hidden_layers"] = 4; });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"'model.layers.3.", "missing"});
+  }
+  {
+    const Directory d("llama");
+    d.edit("config.json", [](json& j) { j["num_hidden_layers"] = 2; });
+    expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'model.layers.2.", "no place"});
+  }
+  {
+    const Directory d("phi3");
+    d.edit("config.json", [](json& j) { j["num_key_value_heads"] = 4; });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"self_attn.qkv_proj.weight"});
+  }
+  {
+    const Directory d("llama3-sharded");
+    d.edit("model.safetensors.index.json",
+           [](json& j) { j["weight_map"]["model.norm.weight"] = "../llama/model.safetensors"; });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"model.norm.weight", "of this directory"});
+  }
+  {
+    const Directory d("llama3-sharded");
+    d.edit("model.safetensors.index.json", [](json& j) {
+      json& map = j["weight_map"];
+      map["model.norm.weight"] = map["model.norm.weight"] == "model-00001-of-00004.safetensors"
+                                     ? "model-00002-of-00004.safetensors"
+                                     : "model-00001-of-00004.safetensors";
+    });
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"model.norm.weight", "where the index puts it"});
+  }
+  {
+    const Directory d("llama");
+    const std::string weights = read(d.file("model.safetensors"));
+    write(d.file("model.safetensors"), weights.substr(0, weights.size() - 100));
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"model.safetensors", "data_offsets"});
+  }
+  {
+    const Directory d("llama");
+    write(d.file("tokenizer.json"), "{\"model\": {\"type\": \"Unigram\"}}");
+    expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"tokenizer.json"});
+  }
+}
+
+}  // namespace
+}  // namespace blend::test
