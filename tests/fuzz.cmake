@@ -1,6 +1,10 @@
-# Fuzzers: -DBLEND_FUZZ=ON with Clang; then `codec_fuzz -max_total_time=60`. What they reach is
-# compiled into them, with its coverage.
+# Fuzzers: -DBLEND_FUZZ=ON with Clang; then `gguf_fuzz -max_total_time=600 FOLDER tests/fuzz/corpus/gguf`
+# puts what it finds into FOLDER. What they reach is compiled into them, with its coverage. Their
+# corpora are ordinary tests of every build.
 option(BLEND_FUZZ "Build the fuzzers (Clang)" OFF)
+set(BLEND_FUZZ_DIR ${CMAKE_CURRENT_LIST_DIR}/fuzz)
+set(BLEND_FUZZ_FLAGS -fsanitize=fuzzer,address,undefined)
+
 if(BLEND_FUZZ)
   set(root ${CMAKE_CURRENT_LIST_DIR}/..)
   add_executable(codec_fuzz ${CMAKE_CURRENT_LIST_DIR}/fuzz/codec_fuzz.cpp
@@ -10,8 +14,38 @@ if(BLEND_FUZZ)
     ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp
     ${root}/src/base/status.cpp)
   target_include_directories(codec_fuzz PRIVATE ${root}/include ${root}/src ${root}/kernels)
-  target_compile_options(codec_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
-  target_link_options(codec_fuzz PRIVATE -fsanitize=fuzzer,address,undefined)
+  target_compile_options(codec_fuzz PRIVATE ${BLEND_FUZZ_FLAGS})
+  target_link_options(codec_fuzz PRIVATE ${BLEND_FUZZ_FLAGS})
   target_link_libraries(codec_fuzz PRIVATE PkgConfig::zstd PkgConfig::hwy)
   blend_warnings(codec_fuzz)
+
+  # What reads model files.
+  file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/model/*.cpp
+       ${root}/src/model/tokenizer/*.cpp)
+  add_library(blend_fuzz_model STATIC ${sources})
+  target_include_directories(blend_fuzz_model PUBLIC ${root}/include ${root}/src ${root}/kernels)
+  target_compile_options(blend_fuzz_model PRIVATE -fsanitize=fuzzer-no-link,address,undefined
+    -fno-sanitize-recover=all)
+  target_link_libraries(blend_fuzz_model PUBLIC Threads::Threads blend_dependencies)
+  blend_warnings(blend_fuzz_model)
 endif()
+
+# blend_fuzz(name corpus): the fuzzer fuzz/<name>.cpp and the test fuzz.<name> over fuzz/corpus/<corpus>.
+function(blend_fuzz name corpus)
+  add_executable(${name}_corpus ${BLEND_FUZZ_DIR}/${name}.cpp ${BLEND_FUZZ_DIR}/run_corpus.cpp)
+  target_link_libraries(${name}_corpus PRIVATE blend_core)
+  blend_warnings(${name}_corpus)
+  add_test(NAME fuzz.${name} COMMAND ${name}_corpus ${BLEND_FUZZ_DIR}/corpus/${corpus})
+  set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz)
+  if(BLEND_FUZZ)
+    add_executable(${name} ${BLEND_FUZZ_DIR}/${name}.cpp)
+    target_compile_options(${name} PRIVATE ${BLEND_FUZZ_FLAGS})
+    target_link_options(${name} PRIVATE ${BLEND_FUZZ_FLAGS})
+    target_link_libraries(${name} PRIVATE blend_fuzz_model)
+    blend_warnings(${name})
+  endif()
+endfunction()
+blend_fuzz(gguf_fuzz gguf)
+blend_fuzz(hf_config_fuzz hf-config)
+blend_fuzz(safetensors_fuzz safetensors)
+blend_fuzz(tokenizer_json_fuzz tokenizer-json)
