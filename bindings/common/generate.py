@@ -111,7 +111,8 @@ INFOS = {
     "ModelInfo": ("Shape and names of a model.", {
         "architecture": 'such as "llama"', "name": 'general.name or ""',
         "weight_dtype": '"f32", "f16" or "bf16": the file\'s matrices',
-        "fingerprint": "SHA-256 over weights, tokenizer and hyperparameters, in hexadecimal"}),
+        "fingerprint": "SHA-256 over weights, tokenizer and hyperparameters, in hexadecimal",
+        "chat_template": 'Jinja source for you to render, or ""'}),
     "StoreStat": ("What a store holds, and how it was used.", {}),
     "CodecStat": ("What a store holds in one codec.", {}),
     "ChunkInfo": ("One stored chunk.", {

@@ -115,7 +115,7 @@ def field(struct, kind, name):
 # blend.h's struct, the shim's and Go's name, and what stands above it in the documentation.
 INFOS = [
     ("blend_model_info", "ModelInfo", "ModelInfo describes an open model.",
-     ["Architecture", "Name", "WeightDtype", "Fingerprint"]),
+     ["Architecture", "Name", "WeightDtype", "Fingerprint", "ChatTemplate"]),
     ("blend_store_stat", "StoreStat", "StoreStat is the state of a store.", []),
     ("blend_codec_stat", "CodecStat", "CodecStat is what one codec holds in a store.", []),
     ("blend_chunk_info", "ChunkInfo", "ChunkInfo describes one stored chunk.",
@@ -136,6 +136,7 @@ EXTRA = {
     "Architecture": "such as \"llama\"", "Name": "of the file's metadata, or \"\"",
     "WeightDtype": "\"f32\", \"f16\", \"bf16\", ...: of the file's matrices",
     "Fingerprint": "of the model: 64 hexadecimal digits",
+    "ChatTemplate": "Jinja source for you to render, or \"\"",
     "Problem": "\"\" for a sound chunk, else what is wrong with it",
     "CPU": "its name", "Kept": "it was in the file: nothing was measured",
 }
@@ -165,8 +166,8 @@ def infos():
         for item in extra:
             member, _, kind = item.partition(":")
             raw = f"r.Get{'Id' if member == 'ID' else 'Cpu' if member == 'CPU' else member}()"
-            if name == "ModelInfo" and member == "WeightDtype":
-                raw = "r.GetWeight_dtype()"
+            if name == "ModelInfo" and member in ("WeightDtype", "ChatTemplate"):
+                raw = {"WeightDtype": "r.GetWeight_dtype()", "ChatTemplate": "r.GetChat_template()"}[member]
             note = EXTRA_OF.get((name, member), EXTRA.get(member, ""))
             rows.append((member, kind or "string", f"ChunkID({raw})" if kind == "ChunkID" else raw, note))
         names = [row[0] for row in rows]

@@ -28,7 +28,7 @@ struct FirstRelease;
 
 BLEND_FIRST_RELEASE(blend_ctx_options, 32);
 BLEND_FIRST_RELEASE(blend_model_options, 32);
-BLEND_FIRST_RELEASE(blend_model_info, 136);
+BLEND_FIRST_RELEASE(blend_model_info, 144);
 BLEND_FIRST_RELEASE(blend_model_description, 112);
 BLEND_FIRST_RELEASE(blend_kv_view, 48);
 BLEND_FIRST_RELEASE(blend_store_options, 72);

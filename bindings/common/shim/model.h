@@ -22,7 +22,8 @@ struct ModelInfo {
   std::string architecture;
   std::string name;
   std::string weight_dtype;
-  std::string fingerprint;  // 64 hexadecimal digits
+  std::string fingerprint;    // 64 hexadecimal digits
+  std::string chat_template;  // Jinja source, or ""
 #ifndef SWIG
   ModelInfo() noexcept;
 #endif

@@ -29,7 +29,7 @@ func TestModelInfo(t *testing.T) {
 		t.Errorf("not the model of examples/models: %+v", info)
 	}
 	if !info.AddBOS || info.BOSToken != bos[0] || info.Architecture != "llama" ||
-		info.WeightDtype != "f16" || len(info.Fingerprint) != 64 || info.RoPETheta != 10000 ||
+		info.WeightDtype != "f16" || len(info.Fingerprint) != 64 || info.ChatTemplate != "" || info.RoPETheta != 10000 ||
 		info.KVBytesPerToken != 6*2*2*32*4 || info.WeightBytes <= 0 {
 		t.Errorf("%+v", info)
 	}

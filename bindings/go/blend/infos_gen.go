@@ -29,6 +29,7 @@ type ModelInfo struct {
 	Name            string // of the file's metadata, or ""
 	WeightDtype     string // "f32", "f16", "bf16", ...: of the file's matrices
 	Fingerprint     string // of the model: 64 hexadecimal digits
+	ChatTemplate    string // Jinja source for you to render, or ""
 }
 
 func makeModelInfo(r raw.ModelInfo) ModelInfo {
@@ -52,6 +53,7 @@ func makeModelInfo(r raw.ModelInfo) ModelInfo {
 		Name:            r.GetName(),
 		WeightDtype:     r.GetWeight_dtype(),
 		Fingerprint:     r.GetFingerprint(),
+		ChatTemplate:    r.GetChat_template(),
 	}
 }
 

@@ -52,6 +52,7 @@ class MainJob(Case):
 
     def test_model_info(self):
         info = self.model.info
+        self.assertEqual(info.chat_template, "")  # it has none
         self.assertEqual((info.architecture, info.name, len(info.fingerprint)),
                          ("llama", "blend-qa", 64))
         with self.assertRaises(Exception):

@@ -717,6 +717,7 @@ ModelInfo Model::info(Outcome& out) const noexcept {
     s.name = c.name;
     s.weight_dtype = c.weight_dtype;
     s.fingerprint = fingerprint_hex(c.fingerprint);
+    s.chat_template = c.chat_template;
     return s;
   });
 }

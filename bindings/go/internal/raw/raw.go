@@ -198,9 +198,9 @@ typedef _gostring_ swig_type_164;
 typedef _gostring_ swig_type_165;
 typedef _gostring_ swig_type_166;
 typedef _gostring_ swig_type_167;
-typedef _goslice_ swig_type_168;
-typedef long long swig_type_169;
-typedef long long swig_type_170;
+typedef _gostring_ swig_type_168;
+typedef _gostring_ swig_type_169;
+typedef _goslice_ swig_type_170;
 typedef long long swig_type_171;
 typedef long long swig_type_172;
 typedef long long swig_type_173;
@@ -209,19 +209,19 @@ typedef long long swig_type_175;
 typedef long long swig_type_176;
 typedef long long swig_type_177;
 typedef long long swig_type_178;
-typedef _gostring_ swig_type_179;
-typedef _gostring_ swig_type_180;
+typedef long long swig_type_179;
+typedef long long swig_type_180;
 typedef _gostring_ swig_type_181;
-typedef _goslice_ swig_type_182;
-typedef _goslice_ swig_type_183;
+typedef _gostring_ swig_type_182;
+typedef _gostring_ swig_type_183;
 typedef _goslice_ swig_type_184;
-typedef _gostring_ swig_type_185;
+typedef _goslice_ swig_type_185;
 typedef _goslice_ swig_type_186;
-typedef long long swig_type_187;
+typedef _gostring_ swig_type_187;
 typedef _goslice_ swig_type_188;
-typedef _gostring_ swig_type_189;
-typedef long long swig_type_190;
-typedef long long swig_type_191;
+typedef long long swig_type_189;
+typedef _goslice_ swig_type_190;
+typedef _gostring_ swig_type_191;
 typedef long long swig_type_192;
 typedef long long swig_type_193;
 typedef long long swig_type_194;
@@ -231,22 +231,22 @@ typedef long long swig_type_197;
 typedef long long swig_type_198;
 typedef long long swig_type_199;
 typedef long long swig_type_200;
-typedef _gostring_ swig_type_201;
-typedef _gostring_ swig_type_202;
-typedef _goslice_ swig_type_203;
+typedef long long swig_type_201;
+typedef long long swig_type_202;
+typedef _gostring_ swig_type_203;
 typedef _gostring_ swig_type_204;
-typedef _gostring_ swig_type_205;
-typedef long long swig_type_206;
-typedef long long swig_type_207;
+typedef _goslice_ swig_type_205;
+typedef _gostring_ swig_type_206;
+typedef _gostring_ swig_type_207;
 typedef long long swig_type_208;
 typedef long long swig_type_209;
 typedef long long swig_type_210;
 typedef long long swig_type_211;
 typedef long long swig_type_212;
-typedef _gostring_ swig_type_213;
-typedef _gostring_ swig_type_214;
-typedef long long swig_type_215;
-typedef long long swig_type_216;
+typedef long long swig_type_213;
+typedef long long swig_type_214;
+typedef _gostring_ swig_type_215;
+typedef _gostring_ swig_type_216;
 typedef long long swig_type_217;
 typedef long long swig_type_218;
 typedef long long swig_type_219;
@@ -258,17 +258,17 @@ typedef long long swig_type_224;
 typedef long long swig_type_225;
 typedef long long swig_type_226;
 typedef long long swig_type_227;
-typedef _gostring_ swig_type_228;
+typedef long long swig_type_228;
 typedef long long swig_type_229;
-typedef long long swig_type_230;
+typedef _gostring_ swig_type_230;
 typedef long long swig_type_231;
 typedef long long swig_type_232;
 typedef long long swig_type_233;
-typedef _gostring_ swig_type_234;
-typedef _gostring_ swig_type_235;
-typedef _goslice_ swig_type_236;
-typedef long long swig_type_237;
-typedef long long swig_type_238;
+typedef long long swig_type_234;
+typedef long long swig_type_235;
+typedef _gostring_ swig_type_236;
+typedef _gostring_ swig_type_237;
+typedef _goslice_ swig_type_238;
 typedef long long swig_type_239;
 typedef long long swig_type_240;
 typedef long long swig_type_241;
@@ -357,26 +357,28 @@ typedef long long swig_type_323;
 typedef long long swig_type_324;
 typedef long long swig_type_325;
 typedef long long swig_type_326;
-typedef _gostring_ swig_type_327;
-typedef _gostring_ swig_type_328;
-typedef long long swig_type_329;
-typedef long long swig_type_330;
+typedef long long swig_type_327;
+typedef long long swig_type_328;
+typedef _gostring_ swig_type_329;
+typedef _gostring_ swig_type_330;
 typedef long long swig_type_331;
-typedef _gostring_ swig_type_332;
+typedef long long swig_type_332;
 typedef long long swig_type_333;
 typedef _gostring_ swig_type_334;
-typedef _gostring_ swig_type_335;
+typedef long long swig_type_335;
 typedef _gostring_ swig_type_336;
-typedef long long swig_type_337;
-typedef _goslice_ swig_type_338;
+typedef _gostring_ swig_type_337;
+typedef _gostring_ swig_type_338;
 typedef long long swig_type_339;
-typedef long long swig_type_340;
-typedef _goslice_ swig_type_341;
+typedef _goslice_ swig_type_340;
+typedef long long swig_type_341;
 typedef long long swig_type_342;
-typedef long long swig_type_343;
+typedef _goslice_ swig_type_343;
 typedef long long swig_type_344;
 typedef long long swig_type_345;
 typedef long long swig_type_346;
+typedef long long swig_type_347;
+typedef long long swig_type_348;
 extern void _wrap_Swig_free_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_raw_b03e864faf141cbc(swig_intgo arg1);
 extern swig_intgo _wrap_BLEND_SHIM_E_CLOSED_raw_b03e864faf141cbc(void);
@@ -690,6 +692,8 @@ extern void _wrap_ModelInfo_weight_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1
 extern swig_type_157 _wrap_ModelInfo_weight_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_158 arg2);
 extern swig_type_159 _wrap_ModelInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_chat_template_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_160 arg2);
+extern swig_type_161 _wrap_ModelInfo_chat_template_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ModelInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_ModelInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ModelDescription_raw_b03e864faf141cbc(void);
@@ -715,14 +719,14 @@ extern void _wrap_ModelDescription_rope_theta_set_raw_b03e864faf141cbc(uintptr_t
 extern double _wrap_ModelDescription_rope_theta_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelDescription_rope_linear_scale_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_ModelDescription_rope_linear_scale_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelDescription_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_160 arg2);
-extern swig_type_161 _wrap_ModelDescription_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_162 arg2);
-extern swig_type_163 _wrap_ModelDescription_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelDescription_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_162 arg2);
+extern swig_type_163 _wrap_ModelDescription_name_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_164 arg2);
+extern swig_type_165 _wrap_ModelDescription_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelDescription_add_rope_freq_factor_raw_b03e864faf141cbc(uintptr_t arg1, float arg2);
 extern void _wrap_delete_ModelDescription_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_Stored_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_164 arg2);
-extern swig_type_165 _wrap_Stored_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Stored_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_166 arg2);
+extern swig_type_167 _wrap_Stored_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Stored_existed_set_raw_b03e864faf141cbc(uintptr_t arg1, _Bool arg2);
 extern _Bool _wrap_Stored_existed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Stored_raw_b03e864faf141cbc(void);
@@ -732,52 +736,52 @@ extern void _wrap_PrecomputeOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg
 extern swig_intgo _wrap_PrecomputeOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_codec_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_PrecomputeOptions_codec_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_166 arg2);
-extern swig_type_167 _wrap_PrecomputeOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_168 arg2);
+extern void _wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_168 arg2);
+extern swig_type_169 _wrap_PrecomputeOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_170 arg2);
 extern void _wrap_delete_PrecomputeOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern uintptr_t _wrap_new_KvView__SWIG_0_raw_b03e864faf141cbc(void);
-extern uintptr_t _wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(swig_voidp arg1, swig_type_169 arg2, swig_voidp arg3, swig_type_170 arg4);
+extern uintptr_t _wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(swig_voidp arg1, swig_type_171 arg2, swig_voidp arg3, swig_type_172 arg4);
 extern void _wrap_KvView_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_KvView_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_KvView_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_KvView_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_KvView_row_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_171 arg2);
-extern swig_type_172 _wrap_KvView_row_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_KvView_head_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_173 arg2);
-extern swig_type_174 _wrap_KvView_head_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_KvView_row_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_173 arg2);
+extern swig_type_174 _wrap_KvView_row_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_KvView_head_stride_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_175 arg2);
+extern swig_type_176 _wrap_KvView_head_stride_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_KvView_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_KvLayers_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_175 _wrap_KvLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_177 _wrap_KvLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_KvLayers_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_KvLayers_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CheckLayers_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, double arg3);
-extern swig_type_176 _wrap_CheckLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_intgo _wrap_CheckLayers_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_177 arg2);
-extern double _wrap_CheckLayers_ratio_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_178 arg2);
+extern swig_type_178 _wrap_CheckLayers_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_intgo _wrap_CheckLayers_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_179 arg2);
+extern double _wrap_CheckLayers_ratio_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_180 arg2);
 extern uintptr_t _wrap_new_CheckLayers_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_CheckLayers_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Model_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_179 arg2, uintptr_t arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Model_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_181 arg2, uintptr_t arg3, uintptr_t arg4);
 extern uintptr_t _wrap_Model_describe_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern void _wrap_delete_Model_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Model_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_Model_tokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_180 arg2, swig_intgo arg3, uintptr_t arg4);
-extern swig_type_181 _wrap_Model_detokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_182 arg2, swig_intgo arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Model_precompute_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_183 arg3, uintptr_t arg4, uintptr_t arg5);
-extern uintptr_t _wrap_Model_find_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_184 arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_185 _wrap_Model_put_kv_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_186 arg3, uintptr_t arg4, swig_intgo arg5, uintptr_t arg6, uintptr_t arg7);
-extern uintptr_t _wrap_Model_falling_check_layers_raw_b03e864faf141cbc(uintptr_t arg1, double arg2, swig_intgo arg3, swig_type_187 arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Model_tokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_182 arg2, swig_intgo arg3, uintptr_t arg4);
+extern swig_type_183 _wrap_Model_detokenize_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_184 arg2, swig_intgo arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Model_precompute_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_185 arg3, uintptr_t arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Model_find_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_186 arg3, uintptr_t arg4, uintptr_t arg5);
+extern swig_type_187 _wrap_Model_put_kv_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_188 arg3, uintptr_t arg4, swig_intgo arg5, uintptr_t arg6, uintptr_t arg7);
+extern uintptr_t _wrap_Model_falling_check_layers_raw_b03e864faf141cbc(uintptr_t arg1, double arg2, swig_intgo arg3, swig_type_189 arg4, uintptr_t arg5);
 extern void _wrap_Model_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Prompt_raw_b03e864faf141cbc(void);
-extern void _wrap_Prompt_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, swig_type_188 arg3);
-extern void _wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_189 arg2);
-extern swig_type_190 _wrap_Prompt_size_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_191 _wrap_Prompt_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Prompt_add_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, swig_type_190 arg3);
+extern void _wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_191 arg2);
+extern swig_type_192 _wrap_Prompt_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_193 _wrap_Prompt_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_Prompt_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Samples_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern swig_type_192 _wrap_Samples_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_194 _wrap_Samples_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Samples_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Samples_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ProfileInfo_trusted_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -800,16 +804,16 @@ extern void _wrap_ProfileInfo_drift_rank_set_raw_b03e864faf141cbc(uintptr_t arg1
 extern swig_intgo _wrap_ProfileInfo_drift_rank_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ProfileInfo_kv_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ProfileInfo_kv_dtype_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_193 arg2);
-extern swig_type_194 _wrap_ProfileInfo_drift_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_195 arg2);
-extern swig_type_196 _wrap_ProfileInfo_n_fitted_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_197 arg2);
-extern swig_type_198 _wrap_ProfileInfo_n_measured_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_199 arg2);
-extern swig_type_200 _wrap_ProfileInfo_n_measurements_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_201 arg2);
-extern swig_type_202 _wrap_ProfileInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_195 arg2);
+extern swig_type_196 _wrap_ProfileInfo_drift_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_197 arg2);
+extern swig_type_198 _wrap_ProfileInfo_n_fitted_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_199 arg2);
+extern swig_type_200 _wrap_ProfileInfo_n_measured_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_201 arg2);
+extern swig_type_202 _wrap_ProfileInfo_n_measurements_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_203 arg2);
+extern swig_type_204 _wrap_ProfileInfo_fingerprint_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ProfileInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_ProfileInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_CalibrateOptions_raw_b03e864faf141cbc(void);
@@ -831,7 +835,7 @@ extern void _wrap_CalibrateOptions_max_kl_set_raw_b03e864faf141cbc(uintptr_t arg
 extern double _wrap_CalibrateOptions_max_kl_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CalibrateOptions_min_top1_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_CalibrateOptions_min_top1_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_203 arg2);
+extern void _wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_205 arg2);
 extern void _wrap_CalibrateOptions_add_metric_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_CalibrateOptions_add_ratio_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern void _wrap_delete_CalibrateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
@@ -860,47 +864,47 @@ extern void _wrap_Verdict_least_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, d
 extern double _wrap_Verdict_least_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Verdict_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Verdict_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Profile_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_204 arg2, uintptr_t arg3);
-extern _Bool _wrap_Profile_calibrate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_205 arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Profile_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_206 arg2, uintptr_t arg3);
+extern _Bool _wrap_Profile_calibrate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, swig_type_207 arg4, uintptr_t arg5);
 extern void _wrap_delete_Profile_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Profile_verify_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Profile_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Profile_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_Profile_measurement_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_206 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Profile_measurement_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_208 arg2, uintptr_t arg3);
 extern double _wrap_Profile_drift_k_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
 extern double _wrap_Profile_drift_v_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
 extern void _wrap_Profile_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_MachineOptions_raw_b03e864faf141cbc(void);
 extern void _wrap_MachineOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_MachineOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_207 arg2);
-extern swig_type_208 _wrap_MachineOptions_max_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_209 arg2);
+extern swig_type_210 _wrap_MachineOptions_max_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_MachineOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_MachineOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_MachineOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_MachineInfo_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_MachineInfo_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_209 arg2);
-extern swig_type_210 _wrap_MachineInfo_n_points_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_211 arg2);
-extern swig_type_212 _wrap_MachineInfo_measured_unix_s_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_213 arg2);
-extern swig_type_214 _wrap_MachineInfo_cpu_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_211 arg2);
+extern swig_type_212 _wrap_MachineInfo_n_points_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_213 arg2);
+extern swig_type_214 _wrap_MachineInfo_measured_unix_s_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_215 arg2);
+extern swig_type_216 _wrap_MachineInfo_cpu_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_MachineInfo_kept_set_raw_b03e864faf141cbc(uintptr_t arg1, _Bool arg2);
 extern _Bool _wrap_MachineInfo_kept_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_MachineInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_MachineInfo_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_215 arg2);
-extern swig_type_216 _wrap_MachinePoint_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_217 arg2);
-extern swig_type_218 _wrap_MachinePoint_prefill_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_217 arg2);
+extern swig_type_218 _wrap_MachinePoint_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_219 arg2);
+extern swig_type_220 _wrap_MachinePoint_prefill_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_MachinePoint_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_MachinePoint_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_AdviseOptions_raw_b03e864faf141cbc(void);
 extern void _wrap_AdviseOptions_check_layer_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_AdviseOptions_check_layer_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_219 arg2);
-extern swig_type_220 _wrap_AdviseOptions_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_221 arg2);
+extern swig_type_222 _wrap_AdviseOptions_n_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_AdviseOptions_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_AdviseOptions_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_AdviseOptions_kv_dtype_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -908,10 +912,10 @@ extern swig_intgo _wrap_AdviseOptions_kv_dtype_get_raw_b03e864faf141cbc(uintptr_
 extern void _wrap_delete_AdviseOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Advice_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_Advice_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_Advice_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_221 arg2);
-extern swig_type_222 _wrap_Advice_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_223 arg2);
-extern swig_type_224 _wrap_Advice_recompute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Advice_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_223 arg2);
+extern swig_type_224 _wrap_Advice_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_225 arg2);
+extern swig_type_226 _wrap_Advice_recompute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Advice_hidden_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_Advice_hidden_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Advice_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
@@ -921,18 +925,18 @@ extern double _wrap_Advice_cost_per_hour_get_raw_b03e864faf141cbc(uintptr_t arg1
 extern uintptr_t _wrap_new_Advice_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Advice_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Devices_add_raw_b03e864faf141cbc(uintptr_t arg1, double arg2, double arg3);
-extern swig_type_225 _wrap_Devices_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_227 _wrap_Devices_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_Devices_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Devices_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_226 _wrap_Advices_size_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Advices_at_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_227 arg2, uintptr_t arg3);
+extern swig_type_228 _wrap_Advices_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern uintptr_t _wrap_Advices_at_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_229 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Advices_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Advices_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Machine_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_228 arg2, uintptr_t arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Machine_open_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_230 arg2, uintptr_t arg3, uintptr_t arg4);
 extern void _wrap_delete_Machine_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Machine_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern uintptr_t _wrap_Machine_point_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_229 arg2, uintptr_t arg3);
-extern swig_type_230 _wrap_Machine_recompute_ns_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_231 arg2, double arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Machine_point_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_231 arg2, uintptr_t arg3);
+extern swig_type_232 _wrap_Machine_recompute_ns_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_233 arg2, double arg3, uintptr_t arg4);
 extern uintptr_t _wrap_Machine_advise_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
 extern void _wrap_Machine_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_FuseOptions_raw_b03e864faf141cbc(void);
@@ -952,17 +956,17 @@ extern void _wrap_FuseOptions_norm_set_raw_b03e864faf141cbc(uintptr_t arg1, swig
 extern swig_intgo _wrap_FuseOptions_norm_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_relative_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FuseOptions_relative_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_232 arg2);
-extern swig_type_233 _wrap_FuseOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_234 arg2);
+extern swig_type_235 _wrap_FuseOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_correction_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FuseOptions_correction_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_ape_temperature_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FuseOptions_ape_temperature_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_ape_scale_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FuseOptions_ape_scale_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_234 arg2);
-extern swig_type_235 _wrap_FuseOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_236 arg2);
+extern void _wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_236 arg2);
+extern swig_type_237 _wrap_FuseOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_238 arg2);
 extern void _wrap_FuseOptions_set_check_layers_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern void _wrap_FuseOptions_add_term_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, double arg3);
 extern void _wrap_FuseOptions_set_machine_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
@@ -983,102 +987,102 @@ extern void _wrap_FusionInfo_n_layers_set_raw_b03e864faf141cbc(uintptr_t arg1, s
 extern swig_intgo _wrap_FusionInfo_n_layers_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_ratio_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FusionInfo_ratio_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_237 arg2);
-extern swig_type_238 _wrap_FusionInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_239 arg2);
-extern swig_type_240 _wrap_FusionInfo_n_rows_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_241 arg2);
-extern swig_type_242 _wrap_FusionInfo_n_rows_reused_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_243 arg2);
-extern swig_type_244 _wrap_FusionInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_245 arg2);
-extern swig_type_246 _wrap_FusionInfo_n_rows_always_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_247 arg2);
-extern swig_type_248 _wrap_FusionInfo_n_segments_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_249 arg2);
-extern swig_type_250 _wrap_FusionInfo_n_hits_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_251 arg2);
-extern swig_type_252 _wrap_FusionInfo_n_misses_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_253 arg2);
-extern swig_type_254 _wrap_FusionInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_255 arg2);
-extern swig_type_256 _wrap_FusionInfo_ttft_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_257 arg2);
-extern swig_type_258 _wrap_FusionInfo_plan_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_259 arg2);
-extern swig_type_260 _wrap_FusionInfo_miss_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_261 arg2);
-extern swig_type_262 _wrap_FusionInfo_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_263 arg2);
-extern swig_type_264 _wrap_FusionInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_265 arg2);
-extern swig_type_266 _wrap_FusionInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_267 arg2);
-extern swig_type_268 _wrap_FusionInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_269 arg2);
-extern swig_type_270 _wrap_FusionInfo_compute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_239 arg2);
+extern swig_type_240 _wrap_FusionInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_241 arg2);
+extern swig_type_242 _wrap_FusionInfo_n_rows_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_243 arg2);
+extern swig_type_244 _wrap_FusionInfo_n_rows_reused_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_245 arg2);
+extern swig_type_246 _wrap_FusionInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_247 arg2);
+extern swig_type_248 _wrap_FusionInfo_n_rows_always_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_249 arg2);
+extern swig_type_250 _wrap_FusionInfo_n_segments_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_251 arg2);
+extern swig_type_252 _wrap_FusionInfo_n_hits_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_253 arg2);
+extern swig_type_254 _wrap_FusionInfo_n_misses_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_255 arg2);
+extern swig_type_256 _wrap_FusionInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_257 arg2);
+extern swig_type_258 _wrap_FusionInfo_ttft_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_259 arg2);
+extern swig_type_260 _wrap_FusionInfo_plan_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_261 arg2);
+extern swig_type_262 _wrap_FusionInfo_miss_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_263 arg2);
+extern swig_type_264 _wrap_FusionInfo_load_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_265 arg2);
+extern swig_type_266 _wrap_FusionInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_267 arg2);
+extern swig_type_268 _wrap_FusionInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_269 arg2);
+extern swig_type_270 _wrap_FusionInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_271 arg2);
+extern swig_type_272 _wrap_FusionInfo_compute_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_norm_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_norm_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_relative_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_relative_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_n_check_layers_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_n_check_layers_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_271 arg2);
-extern swig_type_272 _wrap_FusionInfo_n_rows_resident_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_273 arg2);
-extern swig_type_274 _wrap_FusionInfo_n_rows_corrected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_275 arg2);
-extern swig_type_276 _wrap_FusionInfo_correct_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_277 arg2);
-extern swig_type_278 _wrap_FusionInfo_prepare_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_279 arg2);
-extern swig_type_280 _wrap_FusionInfo_other_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_281 arg2);
-extern swig_type_282 _wrap_FusionInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_283 arg2);
-extern swig_type_284 _wrap_FusionInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_273 arg2);
+extern swig_type_274 _wrap_FusionInfo_n_rows_resident_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_275 arg2);
+extern swig_type_276 _wrap_FusionInfo_n_rows_corrected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_277 arg2);
+extern swig_type_278 _wrap_FusionInfo_correct_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_279 arg2);
+extern swig_type_280 _wrap_FusionInfo_prepare_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_281 arg2);
+extern swig_type_282 _wrap_FusionInfo_other_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_283 arg2);
+extern swig_type_284 _wrap_FusionInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_285 arg2);
+extern swig_type_286 _wrap_FusionInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_ring_depth_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FusionInfo_ring_depth_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_285 arg2);
-extern swig_type_286 _wrap_FusionInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_287 arg2);
-extern swig_type_288 _wrap_FusionInfo_n_rows_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_289 arg2);
-extern swig_type_290 _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_291 arg2);
-extern swig_type_292 _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_287 arg2);
+extern swig_type_288 _wrap_FusionInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_289 arg2);
+extern swig_type_290 _wrap_FusionInfo_n_rows_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_291 arg2);
+extern swig_type_292 _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_293 arg2);
+extern swig_type_294 _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_FusionInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_FusionInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_LayerInfo_layer_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_LayerInfo_layer_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_293 arg2);
-extern swig_type_294 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2);
-extern swig_type_296 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_297 arg2);
-extern swig_type_298 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_299 arg2);
-extern swig_type_300 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2);
-extern swig_type_302 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2);
-extern swig_type_304 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_305 arg2);
-extern swig_type_306 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_307 arg2);
-extern swig_type_308 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2);
-extern swig_type_310 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_311 arg2);
-extern swig_type_312 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_313 arg2);
-extern swig_type_314 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_315 arg2);
-extern swig_type_316 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_317 arg2);
-extern swig_type_318 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_319 arg2);
-extern swig_type_320 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_297 arg2);
+extern swig_type_298 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_299 arg2);
+extern swig_type_300 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2);
+extern swig_type_302 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_311 arg2);
+extern swig_type_312 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_315 arg2);
+extern swig_type_316 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_317 arg2);
+extern swig_type_318 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_319 arg2);
+extern swig_type_320 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_LayerInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_LayerInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_kind_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -1087,14 +1091,14 @@ extern void _wrap_SegmentInfo_source_set_raw_b03e864faf141cbc(uintptr_t arg1, sw
 extern swig_intgo _wrap_SegmentInfo_source_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_SegmentInfo_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_321 arg2);
-extern swig_type_322 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_323 arg2);
-extern swig_type_324 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_325 arg2);
-extern swig_type_326 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_327 arg2);
-extern swig_type_328 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_323 arg2);
+extern swig_type_324 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_325 arg2);
+extern swig_type_326 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_327 arg2);
+extern swig_type_328 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_329 arg2);
+extern swig_type_330 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_SegmentInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_SegmentInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_GenerateOptions_raw_b03e864faf141cbc(void);
@@ -1108,40 +1112,40 @@ extern void _wrap_GenerateOptions_top_k_set_raw_b03e864faf141cbc(uintptr_t arg1,
 extern swig_intgo _wrap_GenerateOptions_top_k_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_ignore_eos_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_GenerateOptions_ignore_eos_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_329 arg2);
-extern swig_type_330 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_331 arg2);
+extern swig_type_332 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_add_stop_token_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_delete_GenerateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_delete_TokenStream_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_331 arg2, uintptr_t arg3);
+extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_333 arg2, uintptr_t arg3);
 extern swig_intgo _wrap_TokenStream_token_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_332 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_333 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_334 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_335 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
 extern _Bool _wrap_TokenStream_by_stop_token_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_TokenStream_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Fusion_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_334 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
+extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_336 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
 extern void _wrap_delete_Fusion_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Fusion_extend_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_335 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_336 arg3, uintptr_t arg4, uintptr_t arg5);
+extern swig_type_337 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_338 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_337 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_339 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_Fusion_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_tokens_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_logits_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_338 arg2, uintptr_t arg3, uintptr_t arg4);
-extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_339 arg2, swig_type_340 arg3, swig_type_341 arg4, uintptr_t arg5, uintptr_t arg6);
-extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_342 arg2, swig_type_343 arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_340 arg2, uintptr_t arg3, uintptr_t arg4);
+extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_341 arg2, swig_type_342 arg3, swig_type_343 arg4, uintptr_t arg5, uintptr_t arg6);
+extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_344 arg2, swig_type_345 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_generate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern void _wrap_Fusion_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_344 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_346 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_345 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_347 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Batch_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Batch_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Plan_create_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
@@ -1158,7 +1162,7 @@ extern uintptr_t _wrap_Plan_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintpt
 extern uintptr_t _wrap_Plan_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_346 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_348 arg2, uintptr_t arg3);
 extern void _wrap_Plan_close_raw_b03e864faf141cbc(uintptr_t arg1);
 #undef intgo
 */
@@ -4175,6 +4179,25 @@ func (arg1 SwigcptrModelInfo) GetFingerprint() (_swig_ret string) {
 	return swig_r_1
 }
 
+func (arg1 SwigcptrModelInfo) SetChat_template(arg2 string) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ModelInfo_chat_template_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_160)(unsafe.Pointer(&_swig_i_1)))
+	if Swig_escape_always_false {
+		Swig_escape_val = arg2
+	}
+}
+
+func (arg1 SwigcptrModelInfo) GetChat_template() (_swig_ret string) {
+	var swig_r string
+	_swig_i_0 := arg1
+	swig_r_p := C._wrap_ModelInfo_chat_template_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
+	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
+	var swig_r_1 string
+	swig_r_1 = swigCopyString(swig_r)
+	return swig_r_1
+}
+
 func NewModelInfo() (_swig_ret ModelInfo) {
 	var swig_r ModelInfo
 	swig_r = (ModelInfo)(SwigcptrModelInfo(C._wrap_new_ModelInfo_raw_b03e864faf141cbc()))
@@ -4227,6 +4250,8 @@ type ModelInfo interface {
 	GetWeight_dtype() (_swig_ret string)
 	SetFingerprint(arg2 string)
 	GetFingerprint() (_swig_ret string)
+	SetChat_template(arg2 string)
+	GetChat_template() (_swig_ret string)
 }
 
 type SwigcptrModelDescription uintptr
@@ -4390,7 +4415,7 @@ func (arg1 SwigcptrModelDescription) GetRope_linear_scale() (_swig_ret float64) 
 func (arg1 SwigcptrModelDescription) SetName(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelDescription_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_160)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelDescription_name_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_162)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4409,7 +4434,7 @@ func (arg1 SwigcptrModelDescription) GetName() (_swig_ret string) {
 func (arg1 SwigcptrModelDescription) SetFingerprint(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_162)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ModelDescription_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4489,7 +4514,7 @@ func (p SwigcptrStored) SwigIsStored() {
 func (arg1 SwigcptrStored) SetId(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Stored_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_164)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_Stored_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_166)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4582,7 +4607,7 @@ func (arg1 SwigcptrPrecomputeOptions) GetCodec() (_swig_ret uint) {
 func (arg1 SwigcptrPrecomputeOptions) SetTenant(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_166)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_168)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4601,7 +4626,7 @@ func (arg1 SwigcptrPrecomputeOptions) GetTenant() (_swig_ret string) {
 func (arg1 SwigcptrPrecomputeOptions) Set_prefix(arg2 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_168)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_170)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4675,7 +4700,7 @@ func NewKvView__SWIG_1(arg1 unsafe.Pointer, arg2 int64, arg3 unsafe.Pointer, arg
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
-	swig_r = (KvView)(SwigcptrKvView(C._wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(C.swig_voidp(_swig_i_0), C.swig_type_169(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_170(_swig_i_3))))
+	swig_r = (KvView)(SwigcptrKvView(C._wrap_new_KvView__SWIG_1_raw_b03e864faf141cbc(C.swig_voidp(_swig_i_0), C.swig_type_171(_swig_i_1), C.swig_voidp(_swig_i_2), C.swig_type_172(_swig_i_3))))
 	return swig_r
 }
 
@@ -4719,7 +4744,7 @@ func (arg1 SwigcptrKvView) GetDtype() (_swig_ret uint) {
 func (arg1 SwigcptrKvView) SetRow_stride(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_KvView_row_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_171(_swig_i_1))
+	C._wrap_KvView_row_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
 }
 
 func (arg1 SwigcptrKvView) GetRow_stride() (_swig_ret int64) {
@@ -4732,7 +4757,7 @@ func (arg1 SwigcptrKvView) GetRow_stride() (_swig_ret int64) {
 func (arg1 SwigcptrKvView) SetHead_stride(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_KvView_head_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_173(_swig_i_1))
+	C._wrap_KvView_head_stride_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_175(_swig_i_1))
 }
 
 func (arg1 SwigcptrKvView) GetHead_stride() (_swig_ret int64) {
@@ -4836,7 +4861,7 @@ func (arg1 SwigcptrCheckLayers) Layer(arg2 int64) (_swig_ret uint) {
 	var swig_r uint
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (uint)(C._wrap_CheckLayers_layer_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_177(_swig_i_1)))
+	swig_r = (uint)(C._wrap_CheckLayers_layer_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_179(_swig_i_1)))
 	return swig_r
 }
 
@@ -4844,7 +4869,7 @@ func (arg1 SwigcptrCheckLayers) Ratio(arg2 int64) (_swig_ret float64) {
 	var swig_r float64
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	swig_r = (float64)(C._wrap_CheckLayers_ratio_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_178(_swig_i_1)))
+	swig_r = (float64)(C._wrap_CheckLayers_ratio_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_180(_swig_i_1)))
 	return swig_r
 }
 
@@ -4892,7 +4917,7 @@ func ModelOpen(arg1 Context, arg2 string, arg3 ModelOptions, arg4 Outcome) (_swi
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Model)(SwigcptrModel(C._wrap_Model_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_179)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (Model)(SwigcptrModel(C._wrap_Model_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_181)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4927,7 +4952,7 @@ func (arg1 SwigcptrModel) Tokenize(arg2 string, arg3 uint, arg4 Outcome) (_swig_
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (View)(SwigcptrView(C._wrap_Model_tokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_180)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (View)(SwigcptrView(C._wrap_Model_tokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -4940,7 +4965,7 @@ func (arg1 SwigcptrModel) Detokenize(arg2 []int32, arg3 uint, arg4 Outcome) (_sw
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r_p := C._wrap_Model_detokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_182)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
+	swig_r_p := C._wrap_Model_detokenize_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_1)), C.swig_intgo(_swig_i_2), C.uintptr_t(_swig_i_3))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
@@ -4957,7 +4982,7 @@ func (arg1 SwigcptrModel) Precompute(arg2 Store, arg3 []int32, arg4 PrecomputeOp
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_precompute_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_183)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_precompute_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_185)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -4971,7 +4996,7 @@ func (arg1 SwigcptrModel) Find(arg2 Store, arg3 []int32, arg4 PrecomputeOptions,
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_find_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_184)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	swig_r = (Stored)(SwigcptrStored(C._wrap_Model_find_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_186)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -4987,7 +5012,7 @@ func (arg1 SwigcptrModel) Put_kv(arg2 Store, arg3 []int32, arg4 KvLayers, arg5 u
 	_swig_i_4 := arg5
 	_swig_i_5 := getSwigcptr(arg6)
 	_swig_i_6 := getSwigcptr(arg7)
-	swig_r_p := C._wrap_Model_put_kv_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_186)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6))
+	swig_r_p := C._wrap_Model_put_kv_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_188)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.swig_intgo(_swig_i_4), C.uintptr_t(_swig_i_5), C.uintptr_t(_swig_i_6))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -5004,7 +5029,7 @@ func (arg1 SwigcptrModel) Falling_check_layers(arg2 float64, arg3 uint, arg4 int
 	_swig_i_2 := arg3
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (CheckLayers)(SwigcptrCheckLayers(C._wrap_Model_falling_check_layers_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_187(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	swig_r = (CheckLayers)(SwigcptrCheckLayers(C._wrap_Model_falling_check_layers_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.double(_swig_i_1), C.swig_intgo(_swig_i_2), C.swig_type_189(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	return swig_r
 }
 
@@ -5045,7 +5070,7 @@ func (arg1 SwigcptrPrompt) Add(arg2 uint, arg3 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	C._wrap_Prompt_add_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_188)(unsafe.Pointer(&_swig_i_2)))
+	C._wrap_Prompt_add_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1), *(*C.swig_type_190)(unsafe.Pointer(&_swig_i_2)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -5054,7 +5079,7 @@ func (arg1 SwigcptrPrompt) Add(arg2 uint, arg3 []int32) {
 func (arg1 SwigcptrPrompt) Add_chunk_id(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_189)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_Prompt_add_chunk_id_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_191)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5288,7 +5313,7 @@ func (arg1 SwigcptrProfileInfo) GetKv_dtype() (_swig_ret uint) {
 func (arg1 SwigcptrProfileInfo) SetDrift_bytes(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_193(_swig_i_1))
+	C._wrap_ProfileInfo_drift_bytes_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetDrift_bytes() (_swig_ret uint64) {
@@ -5301,7 +5326,7 @@ func (arg1 SwigcptrProfileInfo) GetDrift_bytes() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetN_fitted(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_195(_swig_i_1))
+	C._wrap_ProfileInfo_n_fitted_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetN_fitted() (_swig_ret uint64) {
@@ -5314,7 +5339,7 @@ func (arg1 SwigcptrProfileInfo) GetN_fitted() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetN_measured(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_197(_swig_i_1))
+	C._wrap_ProfileInfo_n_measured_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_199(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetN_measured() (_swig_ret uint64) {
@@ -5327,7 +5352,7 @@ func (arg1 SwigcptrProfileInfo) GetN_measured() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetN_measurements(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_199(_swig_i_1))
+	C._wrap_ProfileInfo_n_measurements_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_201(_swig_i_1))
 }
 
 func (arg1 SwigcptrProfileInfo) GetN_measurements() (_swig_ret uint64) {
@@ -5340,7 +5365,7 @@ func (arg1 SwigcptrProfileInfo) GetN_measurements() (_swig_ret uint64) {
 func (arg1 SwigcptrProfileInfo) SetFingerprint(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_201)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_ProfileInfo_fingerprint_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_203)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5537,7 +5562,7 @@ func (arg1 SwigcptrCalibrateOptions) GetMin_top1() (_swig_ret float64) {
 func (arg1 SwigcptrCalibrateOptions) Add_chunk_prefix(arg2 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_203)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_CalibrateOptions_add_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_205)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5837,7 +5862,7 @@ func ProfileOpen(arg1 Model, arg2 string, arg3 Outcome) (_swig_ret Profile) {
 	_swig_i_0 := getSwigcptr(arg1)
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Profile)(SwigcptrProfile(C._wrap_Profile_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_204)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))))
+	swig_r = (Profile)(SwigcptrProfile(C._wrap_Profile_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_206)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -5851,7 +5876,7 @@ func ProfileCalibrate(arg1 Model, arg2 Samples, arg3 CalibrateOptions, arg4 stri
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (bool)(C._wrap_Profile_calibrate_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_205)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4)))
+	swig_r = (bool)(C._wrap_Profile_calibrate_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), C.uintptr_t(_swig_i_2), *(*C.swig_type_207)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
 	}
@@ -5895,7 +5920,7 @@ func (arg1 SwigcptrProfile) Measurement(arg2 int64, arg3 Outcome) (_swig_ret Mea
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Measurement)(SwigcptrMeasurement(C._wrap_Profile_measurement_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_206(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Measurement)(SwigcptrMeasurement(C._wrap_Profile_measurement_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_208(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -5965,7 +5990,7 @@ func (arg1 SwigcptrMachineOptions) GetFlags() (_swig_ret uint) {
 func (arg1 SwigcptrMachineOptions) SetMax_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_207(_swig_i_1))
+	C._wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachineOptions) GetMax_tokens() (_swig_ret uint64) {
@@ -6044,7 +6069,7 @@ func (arg1 SwigcptrMachineInfo) GetN_threads() (_swig_ret uint) {
 func (arg1 SwigcptrMachineInfo) SetN_points(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_209(_swig_i_1))
+	C._wrap_MachineInfo_n_points_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachineInfo) GetN_points() (_swig_ret uint64) {
@@ -6057,7 +6082,7 @@ func (arg1 SwigcptrMachineInfo) GetN_points() (_swig_ret uint64) {
 func (arg1 SwigcptrMachineInfo) SetMeasured_unix_s(arg2 int64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_211(_swig_i_1))
+	C._wrap_MachineInfo_measured_unix_s_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_213(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachineInfo) GetMeasured_unix_s() (_swig_ret int64) {
@@ -6070,7 +6095,7 @@ func (arg1 SwigcptrMachineInfo) GetMeasured_unix_s() (_swig_ret int64) {
 func (arg1 SwigcptrMachineInfo) SetCpu(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_213)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_MachineInfo_cpu_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_215)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -6137,7 +6162,7 @@ func (p SwigcptrMachinePoint) SwigIsMachinePoint() {
 func (arg1 SwigcptrMachinePoint) SetN_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_215(_swig_i_1))
+	C._wrap_MachinePoint_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachinePoint) GetN_tokens() (_swig_ret uint64) {
@@ -6150,7 +6175,7 @@ func (arg1 SwigcptrMachinePoint) GetN_tokens() (_swig_ret uint64) {
 func (arg1 SwigcptrMachinePoint) SetPrefill_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_217(_swig_i_1))
+	C._wrap_MachinePoint_prefill_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
 }
 
 func (arg1 SwigcptrMachinePoint) GetPrefill_ns() (_swig_ret uint64) {
@@ -6211,7 +6236,7 @@ func (arg1 SwigcptrAdviseOptions) GetCheck_layer() (_swig_ret uint) {
 func (arg1 SwigcptrAdviseOptions) SetN_tokens(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_219(_swig_i_1))
+	C._wrap_AdviseOptions_n_tokens_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
 }
 
 func (arg1 SwigcptrAdviseOptions) GetN_tokens() (_swig_ret uint64) {
@@ -6290,7 +6315,7 @@ func (arg1 SwigcptrAdvice) GetFlags() (_swig_ret uint) {
 func (arg1 SwigcptrAdvice) SetLoad_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Advice_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_221(_swig_i_1))
+	C._wrap_Advice_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
 }
 
 func (arg1 SwigcptrAdvice) GetLoad_ns() (_swig_ret uint64) {
@@ -6303,7 +6328,7 @@ func (arg1 SwigcptrAdvice) GetLoad_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrAdvice) SetRecompute_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_223(_swig_i_1))
+	C._wrap_Advice_recompute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_225(_swig_i_1))
 }
 
 func (arg1 SwigcptrAdvice) GetRecompute_ns() (_swig_ret uint64) {
@@ -6451,7 +6476,7 @@ func (arg1 SwigcptrAdvices) At(arg2 int64, arg3 Outcome) (_swig_ret Advice) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Advice)(SwigcptrAdvice(C._wrap_Advices_at_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_227(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Advice)(SwigcptrAdvice(C._wrap_Advices_at_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -6488,7 +6513,7 @@ func MachineOpen(arg1 Model, arg2 string, arg3 MachineOptions, arg4 Outcome) (_s
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Machine)(SwigcptrMachine(C._wrap_Machine_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_228)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	swig_r = (Machine)(SwigcptrMachine(C._wrap_Machine_open_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_230)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -6513,7 +6538,7 @@ func (arg1 SwigcptrMachine) Point(arg2 uint64, arg3 Outcome) (_swig_ret MachineP
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (MachinePoint)(SwigcptrMachinePoint(C._wrap_Machine_point_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_229(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (MachinePoint)(SwigcptrMachinePoint(C._wrap_Machine_point_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -6523,7 +6548,7 @@ func (arg1 SwigcptrMachine) Recompute_ns(arg2 uint64, arg3 float64, arg4 Outcome
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (uint64)(C._wrap_Machine_recompute_ns_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_231(_swig_i_1), C.double(_swig_i_2), C.uintptr_t(_swig_i_3)))
+	swig_r = (uint64)(C._wrap_Machine_recompute_ns_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_233(_swig_i_1), C.double(_swig_i_2), C.uintptr_t(_swig_i_3)))
 	return swig_r
 }
 
@@ -6674,7 +6699,7 @@ func (arg1 SwigcptrFuseOptions) GetRelative() (_swig_ret uint) {
 func (arg1 SwigcptrFuseOptions) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_232(_swig_i_1))
+	C._wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_234(_swig_i_1))
 }
 
 func (arg1 SwigcptrFuseOptions) GetSeed() (_swig_ret uint64) {
@@ -6726,7 +6751,7 @@ func (arg1 SwigcptrFuseOptions) GetApe_scale() (_swig_ret float64) {
 func (arg1 SwigcptrFuseOptions) SetTenant(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_234)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_FuseOptions_tenant_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_236)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -6745,7 +6770,7 @@ func (arg1 SwigcptrFuseOptions) GetTenant() (_swig_ret string) {
 func (arg1 SwigcptrFuseOptions) Set_chunk_prefix(arg2 []int32) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_236)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_FuseOptions_set_chunk_prefix_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_238)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -6947,7 +6972,7 @@ func (arg1 SwigcptrFusionInfo) GetRatio() (_swig_ret float64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_237(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows() (_swig_ret uint64) {
@@ -6960,7 +6985,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_exact(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_239(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_exact_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_exact() (_swig_ret uint64) {
@@ -6973,7 +6998,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_exact() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_reused(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_241(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_reused_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_reused() (_swig_ret uint64) {
@@ -6986,7 +7011,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_reused() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_selected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_243(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_selected() (_swig_ret uint64) {
@@ -6999,7 +7024,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_selected() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_always(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_245(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_always_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_always() (_swig_ret uint64) {
@@ -7012,7 +7037,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_always() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_segments(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_247(_swig_i_1))
+	C._wrap_FusionInfo_n_segments_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_249(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_segments() (_swig_ret uint64) {
@@ -7025,7 +7050,7 @@ func (arg1 SwigcptrFusionInfo) GetN_segments() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_hits(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_249(_swig_i_1))
+	C._wrap_FusionInfo_n_hits_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_251(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_hits() (_swig_ret uint64) {
@@ -7038,7 +7063,7 @@ func (arg1 SwigcptrFusionInfo) GetN_hits() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_misses(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_251(_swig_i_1))
+	C._wrap_FusionInfo_n_misses_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_misses() (_swig_ret uint64) {
@@ -7051,7 +7076,7 @@ func (arg1 SwigcptrFusionInfo) GetN_misses() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetBytes_loaded(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_253(_swig_i_1))
+	C._wrap_FusionInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetBytes_loaded() (_swig_ret uint64) {
@@ -7064,7 +7089,7 @@ func (arg1 SwigcptrFusionInfo) GetBytes_loaded() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetTtft_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_255(_swig_i_1))
+	C._wrap_FusionInfo_ttft_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetTtft_ns() (_swig_ret uint64) {
@@ -7077,7 +7102,7 @@ func (arg1 SwigcptrFusionInfo) GetTtft_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetPlan_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_257(_swig_i_1))
+	C._wrap_FusionInfo_plan_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetPlan_ns() (_swig_ret uint64) {
@@ -7090,7 +7115,7 @@ func (arg1 SwigcptrFusionInfo) GetPlan_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetMiss_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_259(_swig_i_1))
+	C._wrap_FusionInfo_miss_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetMiss_ns() (_swig_ret uint64) {
@@ -7103,7 +7128,7 @@ func (arg1 SwigcptrFusionInfo) GetMiss_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetLoad_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_261(_swig_i_1))
+	C._wrap_FusionInfo_load_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetLoad_ns() (_swig_ret uint64) {
@@ -7116,7 +7141,7 @@ func (arg1 SwigcptrFusionInfo) GetLoad_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetWait_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_263(_swig_i_1))
+	C._wrap_FusionInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetWait_ns() (_swig_ret uint64) {
@@ -7129,7 +7154,7 @@ func (arg1 SwigcptrFusionInfo) GetWait_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetPlace_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_265(_swig_i_1))
+	C._wrap_FusionInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetPlace_ns() (_swig_ret uint64) {
@@ -7142,7 +7167,7 @@ func (arg1 SwigcptrFusionInfo) GetPlace_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetSelect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_267(_swig_i_1))
+	C._wrap_FusionInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetSelect_ns() (_swig_ret uint64) {
@@ -7155,7 +7180,7 @@ func (arg1 SwigcptrFusionInfo) GetSelect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetCompute_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_269(_swig_i_1))
+	C._wrap_FusionInfo_compute_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetCompute_ns() (_swig_ret uint64) {
@@ -7207,7 +7232,7 @@ func (arg1 SwigcptrFusionInfo) GetN_check_layers() (_swig_ret uint) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_resident(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_271(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_resident_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_resident() (_swig_ret uint64) {
@@ -7220,7 +7245,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_resident() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_corrected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_273(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_corrected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_corrected() (_swig_ret uint64) {
@@ -7233,7 +7258,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_corrected() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetCorrect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_275(_swig_i_1))
+	C._wrap_FusionInfo_correct_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetCorrect_ns() (_swig_ret uint64) {
@@ -7246,7 +7271,7 @@ func (arg1 SwigcptrFusionInfo) GetCorrect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetPrepare_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_277(_swig_i_1))
+	C._wrap_FusionInfo_prepare_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetPrepare_ns() (_swig_ret uint64) {
@@ -7259,7 +7284,7 @@ func (arg1 SwigcptrFusionInfo) GetPrepare_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetOther_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_279(_swig_i_1))
+	C._wrap_FusionInfo_other_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetOther_ns() (_swig_ret uint64) {
@@ -7272,7 +7297,7 @@ func (arg1 SwigcptrFusionInfo) GetOther_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetStall_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_281(_swig_i_1))
+	C._wrap_FusionInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetStall_ns() (_swig_ret uint64) {
@@ -7285,7 +7310,7 @@ func (arg1 SwigcptrFusionInfo) GetStall_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetBytes_shared(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_283(_swig_i_1))
+	C._wrap_FusionInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetBytes_shared() (_swig_ret uint64) {
@@ -7311,7 +7336,7 @@ func (arg1 SwigcptrFusionInfo) GetRing_depth() (_swig_ret uint) {
 func (arg1 SwigcptrFusionInfo) SetBytes_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_285(_swig_i_1))
+	C._wrap_FusionInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetBytes_from_memory() (_swig_ret uint64) {
@@ -7324,7 +7349,7 @@ func (arg1 SwigcptrFusionInfo) GetBytes_from_memory() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_287(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_from_memory() (_swig_ret uint64) {
@@ -7337,7 +7362,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_from_memory() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_rows_tempered(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_289(_swig_i_1))
+	C._wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_rows_tempered() (_swig_ret uint64) {
@@ -7350,7 +7375,7 @@ func (arg1 SwigcptrFusionInfo) GetN_rows_tempered() (_swig_ret uint64) {
 func (arg1 SwigcptrFusionInfo) SetN_misses_queued(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_291(_swig_i_1))
+	C._wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
 }
 
 func (arg1 SwigcptrFusionInfo) GetN_misses_queued() (_swig_ret uint64) {
@@ -7477,7 +7502,7 @@ func (arg1 SwigcptrLayerInfo) GetLayer() (_swig_ret uint) {
 func (arg1 SwigcptrLayerInfo) SetRows_kv(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_293(_swig_i_1))
+	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
@@ -7490,7 +7515,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_full(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
+	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
@@ -7503,7 +7528,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_placed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
+	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
@@ -7516,7 +7541,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_loaded(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
+	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
@@ -7529,7 +7554,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
+	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
@@ -7542,7 +7567,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
+	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
@@ -7555,7 +7580,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
+	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
@@ -7568,7 +7593,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
+	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
@@ -7581,7 +7606,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetWait_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
+	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
@@ -7594,7 +7619,7 @@ func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetPlace_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
+	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
@@ -7607,7 +7632,7 @@ func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetSelect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
+	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
@@ -7620,7 +7645,7 @@ func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetStall_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
+	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
@@ -7633,7 +7658,7 @@ func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_shared(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
+	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
@@ -7646,7 +7671,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
+	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_from_memory() (_swig_ret uint64) {
@@ -7753,7 +7778,7 @@ func (arg1 SwigcptrSegmentInfo) GetExact() (_swig_ret uint) {
 func (arg1 SwigcptrSegmentInfo) SetFirst_row(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
+	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
@@ -7766,7 +7791,7 @@ func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
@@ -7779,7 +7804,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows_selected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_327(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
@@ -7792,7 +7817,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetId(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_327)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_329)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -7921,7 +7946,7 @@ func (arg1 SwigcptrGenerateOptions) GetIgnore_eos() (_swig_ret uint) {
 func (arg1 SwigcptrGenerateOptions) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_329(_swig_i_1))
+	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_331(_swig_i_1))
 }
 
 func (arg1 SwigcptrGenerateOptions) GetSeed() (_swig_ret uint64) {
@@ -8009,7 +8034,7 @@ func (arg1 SwigcptrTokenStream) Next(arg2 int64, arg3 Outcome) (_swig_ret int) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_331(_swig_i_1), C.uintptr_t(_swig_i_2)))
+	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_333(_swig_i_1), C.uintptr_t(_swig_i_2)))
 	return swig_r
 }
 
@@ -8088,7 +8113,7 @@ func FusionRestore(arg1 Model, arg2 Store, arg3 string, arg4 uint, arg5 Cancel, 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_334)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_336)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -8116,7 +8141,7 @@ func (arg1 SwigcptrFusion) Save(arg2 Store, arg3 string, arg4 Cancel, arg5 Outco
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_336)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_338)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -8148,7 +8173,7 @@ func (arg1 SwigcptrFusion) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentI
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_337(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -8189,7 +8214,7 @@ func (arg1 SwigcptrFusion) Decode(arg2 []int32, arg3 Cancel, arg4 Outcome) {
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_338)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_340)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -8202,7 +8227,7 @@ func (arg1 SwigcptrFusion) Replace(arg2 uint64, arg3 uint64, arg4 []int32, arg5 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1), C.swig_type_340(_swig_i_2), *(*C.swig_type_341)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
+	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_341(_swig_i_1), C.swig_type_342(_swig_i_2), *(*C.swig_type_343)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
 	}
@@ -8214,7 +8239,7 @@ func (arg1 SwigcptrFusion) Erase(arg2 uint64, arg3 uint64, arg4 Cancel, arg5 Out
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_342(_swig_i_1), C.swig_type_343(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_344(_swig_i_1), C.swig_type_345(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 }
 
 func (arg1 SwigcptrFusion) Generate(arg2 GenerateOptions, arg3 Outcome) (_swig_ret TokenStream) {
@@ -8286,7 +8311,7 @@ func (arg1 SwigcptrBatch) Take(arg2 int64, arg3 Outcome) (_swig_ret Fusion) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_345(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_347(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -8445,7 +8470,7 @@ func (arg1 SwigcptrPlan) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentInf
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_346(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 

@@ -4396,6 +4396,34 @@ _gostring_ _wrap_ModelInfo_fingerprint_get_raw_b03e864faf141cbc(blend_shim::Mode
 }
 
 
+void _wrap_ModelInfo_chat_template_set_raw_b03e864faf141cbc(blend_shim::ModelInfo *_swig_go_0, _gostring_ _swig_go_1) {
+  blend_shim::ModelInfo *arg1 = (blend_shim::ModelInfo *) 0 ;
+  std::string *arg2 = 0 ;
+  
+  arg1 = *(blend_shim::ModelInfo **)&_swig_go_0; 
+  
+  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
+  arg2 = &arg2_str;
+  
+  
+  if (arg1) (arg1)->chat_template = *arg2;
+  
+}
+
+
+_gostring_ _wrap_ModelInfo_chat_template_get_raw_b03e864faf141cbc(blend_shim::ModelInfo *_swig_go_0) {
+  blend_shim::ModelInfo *arg1 = (blend_shim::ModelInfo *) 0 ;
+  std::string *result = 0 ;
+  _gostring_ _swig_go_result;
+  
+  arg1 = *(blend_shim::ModelInfo **)&_swig_go_0; 
+  
+  result = (std::string *) & ((arg1)->chat_template);
+  _swig_go_result = Swig_AllocateString((*result).data(), (*result).length()); 
+  return _swig_go_result;
+}
+
+
 blend_shim::ModelInfo *_wrap_new_ModelInfo_raw_b03e864faf141cbc() {
   blend_shim::ModelInfo *result = 0 ;
   blend_shim::ModelInfo *_swig_go_result;
