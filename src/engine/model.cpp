@@ -67,26 +67,26 @@ Status Model::pack(const Watch& watch) {
   return Status::ok();
 }
 
-Status Model::pack_layer(uint32_t i) {
+Status Model::pack_layer(uint32_t layer) {
   using R = TensorRole;
-  LayerWeights& l = layers_[i];
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.q, i, {R::attn_q}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, i, {R::attn_k, R::attn_v}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, i, {R::attn_out}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, i, {R::ffn_gate, R::ffn_up}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.ffn_down, i, {R::ffn_down}));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, i, {R::attn_q_bias}, 0));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.kv_bias, i, {R::attn_k_bias, R::attn_v_bias}, 0));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, i, {R::attn_out_bias}, 0));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, i, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, i, {R::ffn_down_bias}, 0));
+  LayerWeights& l = layers_[layer];
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.q, layer, {R::attn_q}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, R::attn_v}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, layer, {R::attn_out}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::ffn_gate, R::ffn_up}));
+  BLEND_RETURN_IF_ERROR(pack_matrix(l.ffn_down, layer, {R::ffn_down}));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.q_bias, layer, {R::attn_q_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.kv_bias, layer, {R::attn_k_bias, R::attn_v_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_out_bias, layer, {R::attn_out_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.gate_up_bias, layer, {R::ffn_gate_bias, R::ffn_up_bias}, 0));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_down_bias, layer, {R::ffn_down_bias}, 0));
   const float offset = config().norm_offset;
-  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_norm, i, {R::attn_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_norm, i, {R::ffn_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.q_norm, i, {R::attn_q_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.k_norm, i, {R::attn_k_norm}, offset));
-  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, i, {R::attn_post_norm}, offset));
-  return pack_vector(l.ffn_post_norm, i, {R::ffn_post_norm}, offset);
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_norm, layer, {R::attn_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.ffn_norm, layer, {R::ffn_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.q_norm, layer, {R::attn_q_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.k_norm, layer, {R::attn_k_norm}, offset));
+  BLEND_RETURN_IF_ERROR(pack_vector(l.attn_post_norm, layer, {R::attn_post_norm}, offset));
+  return pack_vector(l.ffn_post_norm, layer, {R::ffn_post_norm}, offset);
 }
 
 }  // namespace blend

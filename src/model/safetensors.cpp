@@ -67,11 +67,12 @@ Result<SafetensorsTensor> read_tensor(const std::string& name, const Json& value
   }
   uint64_t elements = 1;
   for (const int64_t dim : t.shape) elements *= static_cast<uint64_t>(dim);
-  if (elements * bits != t.bytes * 8) {
+  const uint64_t need = elements * bits;
+  if (need != t.bytes * 8) {
     return make_error(BLEND_E_FORMAT, "%s has %llu bytes; %llu elements of %s take %llu bits",
                       entry.path().c_str(), static_cast<unsigned long long>(t.bytes),
                       static_cast<unsigned long long>(elements), t.dtype.c_str(),
-                      static_cast<unsigned long long>(elements * bits));
+                      static_cast<unsigned long long>(need));
   }
   return t;
 }
