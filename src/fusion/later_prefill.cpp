@@ -52,8 +52,10 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
     } catch (const std::system_error&) {
       return false;
     }
-    ids_.insert(chunk.meta.id);
+    // Queued first: an id whose chunk found no memory would never leave, and flush() wait for ever.
+    const Sha256 id = chunk.meta.id;
     queue_.push_back({std::move(model), std::move(chunk)});
+    ids_.insert(id);
   }
   changed_.notify_all();
   return true;

@@ -33,8 +33,8 @@ class LaterPrefill {
   // False: the queue is full, and the chunk will be missed again. A chunk that is queued already,
   // or under way, is not queued again.
   bool add(std::shared_ptr<const Model> model, LaterChunk chunk);
-  // Waits for all that was added before, without standing back; the first error since the last
-  // flush. The store's own write-back comes after it.
+  // Waits until nothing is left to do, without standing back; the first error since the last flush.
+  // The store's own write-back comes after it.
   Status flush();
 
  private:
