@@ -69,6 +69,9 @@ if(NOT BLEND_SANITIZE)
   set(BLEND_FAULT_DIR ${CMAKE_CURRENT_LIST_DIR}/fault)
   blend_conformance_test(out_of_memory_test ${BLEND_FAULT_DIR}/out_of_memory_test.cpp
                          ${BLEND_FAULT_DIR}/failing_malloc.cpp)
+  blend_test(later_prefill_memory_test SOURCES
+    ${BLEND_FAULT_DIR}/later_prefill_memory_test.cpp
+    ${BLEND_FAULT_DIR}/failing_malloc.cpp)
 endif()
 
 # Random models of every family, for tests and for people (docs/models.md).

@@ -344,7 +344,7 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
  * (another format version), CORRUPT, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
-/* Waits until background prefills and writes are done and on disk, then closes. */
+/* Waits for background writes, then closes. Chunks still to be prefilled are given up (an event). */
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every chunk that a fuse left to be
@@ -362,8 +362,8 @@ BLEND_API void blend_chunk_id_to_hex(const blend_chunk_id *id, char *hex);
 BLEND_API int32_t blend_chunk_id_from_hex(blend_chunk_id *id, const char *hex, blend_error **err);
 
 /* The background write of one chunk, by its id: that of blend_fusion_save, of a put with
- * BLEND_PUT_BACKGROUND, of a fuse that missed. Waits `timeout_ms` for it, for ever if negative.
- * BLEND_OK: it is on disk. BLEND_PENDING: not yet. Otherwise the write's own error (asking again
+ * BLEND_PUT_BACKGROUND, of a fuse that missed, its prefill included. Waits `timeout_ms`, for ever if
+ * negative. BLEND_OK: it is on disk. BLEND_PENDING: not yet. Otherwise its own error (asking again
  * gives it again, until the chunk is put anew), or NOT_FOUND: the chunk is neither stored nor on its
  * way. */
 BLEND_API int32_t blend_store_wait(const blend_store *store, const blend_chunk_id *id,
@@ -685,8 +685,8 @@ BLEND_API int32_t blend_segment_init(blend_segment *segment, size_t struct_size)
 #define BLEND_MISS_COMPUTE_STORE 4u /* COMPUTE, so the first token waits for no prefill but its own,
                                    and the chunk is prefilled by itself and stored behind the fuse,
                                    when nobody waits for the context's threads: the next prompt finds
-                                   it. With a `machine` and a long prompt, where prefilling the chunk
-                                   first is sooner, PRECOMPUTE. Not for plans */
+                                   it, unless the store is closed first: flush, or wait for its id.
+                                   With a `machine`, PRECOMPUTE where that is sooner. Not for plans */
 
 /* A layer at which rows are chosen, and the share of the reused rows that goes on behind it. A plain
  * pair that will not grow. */

@@ -1,6 +1,8 @@
 // What of a store stays: pins, eviction on request, quotas of tenants.
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "capi/chunk_ids.h"
@@ -57,8 +59,19 @@ int32_t blend_store_wait(const blend_store* store, const blend_chunk_id* id, int
       deadline =
           std::chrono::steady_clock::now() + std::chrono::milliseconds(std::min(timeout_ms, kYear));
     }
+    const blend::Sha256 chunk = blend::capi::digest_of(*id);
+    // A chunk that a fuse missed may have to be prefilled before there is anything to write.
+    Status prefilled;
+    if (store->later != nullptr) {
+      std::optional<Status> outcome = store->later->outcome(chunk, deadline);
+      if (!outcome.has_value()) return int32_t{BLEND_PENDING};
+      prefilled = std::move(*outcome);
+    }
     bool pending = false;
-    BLEND_RETURN_IF_ERROR(store->store->wait(blend::capi::digest_of(*id), deadline, &pending));
+    Status written = store->store->wait(chunk, deadline, &pending);
+    // Unless it came some other way since.
+    if (written.code() == BLEND_E_NOT_FOUND && !prefilled.is_ok()) return prefilled;
+    BLEND_RETURN_IF_ERROR(written);
     return int32_t{pending ? BLEND_PENDING : BLEND_OK};
   });
 }

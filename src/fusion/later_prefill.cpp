@@ -2,8 +2,10 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <new>
+#include <string>
 #include <system_error>
 #include <utility>
 
@@ -32,30 +34,49 @@ LaterPrefill::~LaterPrefill() {
     if (thread_.joinable()) thread_.detach();  // it is the parent's
     return;
   }
-  const Foreground::Hurry hurry(runtime_->foreground());
   {
     std::lock_guard lock(mutex_);
     stop_ = true;
+    cancel_.request();
   }
   changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  {
+    const Foreground::Hurry hurry(runtime_->foreground());
+    if (thread_.joinable()) thread_.join();
+  }
+  if (ids_.empty()) return;
+  try {
+    tell(BLEND_E_CANCELLED,
+         std::to_string(ids_.size()) +
+             " chunks that a fuse left to be prefilled behind it are not stored, because the store "
+             "was closed first; blend_store_flush before it waits for them");
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): there is nobody else to tell
+  }
+}
+
+void LaterPrefill::tell(int32_t code, const std::string& message) const {
+  if (runtime_->events()) runtime_->events()(code, message);
 }
 
 bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
   if (forked()) return false;
+  const Sha256 id = chunk.meta.id;
   {
     std::lock_guard lock(mutex_);
-    if (ids_.contains(chunk.meta.id)) return true;
+    if (ids_.contains(id)) return true;
     if (queue_.size() >= kMostQueued) return false;
+    // The fuse has its answer, whatever becomes of the chunk.
     try {
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+      ids_.insert(id);
+      queue_.push_back({std::move(model), std::move(chunk)});
     } catch (const std::system_error&) {
       return false;
+    } catch (const std::bad_alloc&) {
+      ids_.erase(id);  // or flush() would wait for it for ever
+      return false;
     }
-    // Queued first: an id whose chunk found no memory would never leave, and flush() wait for ever.
-    const Sha256 id = chunk.meta.id;
-    queue_.push_back({std::move(model), std::move(chunk)});
-    ids_.insert(id);
+    failed_.erase(id);
   }
   changed_.notify_all();
   return true;
@@ -69,10 +90,43 @@ Status LaterPrefill::flush() {
   return std::exchange(error_, Status::ok());
 }
 
+std::optional<Status> LaterPrefill::outcome(const Sha256& id, Deadline deadline) {
+  if (forked()) return Status::ok();
+  const auto settled = [&] { return !ids_.contains(id); };
+  std::unique_lock lock(mutex_);
+  if (!settled()) {
+    if (deadline.has_value() && *deadline <= std::chrono::steady_clock::now()) return std::nullopt;
+    const auto queued = std::find_if(queue_.begin(), queue_.end(),
+                                     [&](const Job& job) { return job.chunk.meta.id == id; });
+    if (queued != queue_.end()) std::rotate(queue_.begin(), queued, queued + 1);
+    const Foreground::Hurry hurry(runtime_->foreground());
+    if (!deadline.has_value()) {
+      changed_.wait(lock, settled);
+    } else if (!changed_.wait_until(lock, *deadline, settled)) {
+      return std::nullopt;
+    }
+  }
+  const auto failed = failed_.find(id);
+  return failed == failed_.end() ? Status::ok() : failed->second;
+}
+
+void LaterPrefill::remember(const Sha256& id, const Status& status) {
+  if (error_.is_ok()) error_ = status;
+  try {
+    failed_.insert_or_assign(id, status);
+    failed_order_.push_back(id);
+    while (failed_order_.size() > kOutcomes) {
+      failed_.erase(failed_order_.front());
+      failed_order_.pop_front();
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): flush() still tells it
+  }
+}
+
 Status LaterPrefill::prefill(Job& job) {
   BLEND_ASSIGN(const bool there, store_->contains(job.chunk.meta.id));
   if (there) return Status::ok();
-  const Watch polite{nullptr, [&](uint64_t, uint64_t) {
+  const Watch polite{&cancel_, [&](uint64_t, uint64_t) {
                        runtime_->foreground().stand_back(kQuiet, kMostWait);
                        return 0;
                      }};
@@ -87,7 +141,7 @@ void LaterPrefill::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
+    if (stop_) return;
     Job job = std::move(queue_.front());
     queue_.pop_front();
     const Sha256 id = job.chunk.meta.id;
@@ -96,15 +150,16 @@ void LaterPrefill::run() {
     try {
       status = prefill(job);
       job = {};  // the model may be closed by now
-      if (!status.is_ok() && runtime_->events()) {
-        runtime_->events()(status.code(), status.message());
+      if (!status.is_ok() && status.code() != BLEND_E_CANCELLED) {
+        tell(status.code(), status.message());
       }
     } catch (const std::bad_alloc&) {
       status = Status::out_of_memory();
     }
     lock.lock();
+    if (status.code() == BLEND_E_CANCELLED) return;  // one of those that the end counts
     ids_.erase(id);
-    if (error_.is_ok()) error_ = status;
+    if (!status.is_ok()) remember(id, status);
     changed_.notify_all();
   }
 }

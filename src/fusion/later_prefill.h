@@ -7,13 +7,17 @@
 // context is running or has just ended.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
+#include "base/cancel.h"
 #include "engine/model.h"
 #include "fusion/plan.h"
 #include "store/chunk_store.h"
@@ -24,18 +28,27 @@ namespace blend {
 // thread does not exist, and it does nothing.
 class LaterPrefill {
  public:
+  using Deadline = std::optional<std::chrono::steady_clock::time_point>;  // none: for ever
+
   // Events of `runtime` tell what fails.
   LaterPrefill(std::shared_ptr<Runtime> runtime, std::shared_ptr<ChunkStore> store);
-  ~LaterPrefill();  // does what is queued
+  // Gives up what is queued, and what is under way within about a layer's compute time: chunks that
+  // can be missed again are not worth a close that takes minutes. One event says how many.
+  ~LaterPrefill();
   LaterPrefill(const LaterPrefill&) = delete;
   LaterPrefill& operator=(const LaterPrefill&) = delete;
 
-  // False: the queue is full, and the chunk will be missed again. A chunk that is queued already,
-  // or under way, is not queued again.
+  // False: the queue is full, or there is no memory or thread for it, and the chunk will be missed
+  // again. A chunk that is queued already, or under way, is not queued again.
   bool add(std::shared_ptr<const Model> model, LaterChunk chunk);
   // Waits until nothing is left to do, without standing back; the first error since the last flush.
   // The store's own write-back comes after it.
   Status flush();
+  // Waits until chunk `id`, which goes before all others then, is with the store's write-back or
+  // has failed, whose error it gives; of the last kOutcomes that failed it is remembered until they
+  // are queued again. Nothing: `deadline` came first. OK also for a chunk that was never queued.
+  static constexpr size_t kOutcomes = 1024;
+  std::optional<Status> outcome(const Sha256& id, Deadline deadline);
 
  private:
   struct Job {
@@ -45,6 +58,8 @@ class LaterPrefill {
 
   void run();
   Status prefill(Job& job);
+  void remember(const Sha256& id, const Status& status);  // mutex_ held
+  void tell(int32_t code, const std::string& message) const;
   bool forked() const;
 
   const int process_;
@@ -53,11 +68,14 @@ class LaterPrefill {
 
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> queue_;  // guarded by mutex_
-  std::set<Sha256> ids_;   // queued or under way; guarded by mutex_
-  bool stop_ = false;      // guarded by mutex_
-  Status error_;           // the first since the last flush; guarded by mutex_
-  std::thread thread_;     // started under mutex_
+  std::deque<Job> queue_;            // guarded by mutex_
+  std::set<Sha256> ids_;             // queued or under way; guarded by mutex_
+  bool stop_ = false;                // guarded by mutex_
+  Status error_;                     // the first since the last flush; guarded by mutex_
+  std::map<Sha256, Status> failed_;  // guarded by mutex_
+  std::deque<Sha256> failed_order_;  // oldest first; some may be queued again; guarded by mutex_
+  CancelToken cancel_;               // of what is under way
+  std::thread thread_;               // started under mutex_
 };
 
 }  // namespace blend

@@ -71,17 +71,40 @@ TEST_F(Misses, AreComputedInThePassAndFoundByTheNext) {
   EXPECT_EQ(events_.n, 0);
 }
 
-TEST_F(Misses, AreStoredBeforeTheStoreIsClosed) {
+TEST_F(Misses, AreWaitedForByTheirIds) {
   {
     const Fusion fusion = fuse(model_, store_, prompt_, how(BLEND_MISS_COMPUTE_STORE));
     ASSERT_TRUE(fusion);
-    // Neither the fusion nor the model need live until they are.
+    // Neither the fusion nor the model need live until they are stored.
     model_.reset();
+    for (const size_t s : {3u, 0u, 1u, 2u}) {
+      const blend_chunk_id id = segment_info(fusion, s).id;
+      blend_error* error = nullptr;
+      const int32_t code = blend_store_wait(store_.get(), &id, -1, &error);
+      EXPECT_EQ(outcome(code, error).code, BLEND_OK) << s;
+    }
     store_.reset();
   }
+  EXPECT_EQ(events_.n, 0) << "nothing was left to give up";
   model_ = open_model(ctx_, path_);
   store_ = open_store(ctx_, dir_.file("store"));
   EXPECT_TRUE(fuse(model_, store_, prompt_, how(BLEND_MISS_FAIL)));
+}
+
+// However far the prefills have come, each chunk is stored or counted.
+TEST_F(Misses, AreStoredOrGivenUpWhenTheStoreIsClosed) {
+  const Fusion fusion = fuse(model_, store_, prompt_, how(BLEND_MISS_COMPUTE_STORE));
+  ASSERT_TRUE(fusion);
+  ASSERT_EQ(info(fusion).n_misses_queued, 4u);
+  store_.reset();
+  store_ = open_store(ctx_, dir_.file("store"));
+  blend_store_stat stat;
+  ASSERT_EQ(blend_store_stat_init(&stat, sizeof stat), BLEND_OK);
+  ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, nullptr), BLEND_OK);
+  EXPECT_EQ(events_.n, stat.n_chunks < 4 ? 1 : 0);
+  if (events_.n > 0) {
+    EXPECT_EQ(events_.last_code, BLEND_E_CANCELLED);
+  }
 }
 
 TEST_F(Misses, AChunkThatStandsTwiceIsStoredOnce) {
@@ -126,6 +149,10 @@ TEST_F(Misses, ThatCannotBeStoredAreToldByTheFlush) {
   EXPECT_NE(told.message.find("left to be prefilled behind a fuse"), std::string::npos)
       << told.message;
   EXPECT_EQ(events_.n, 2) << "12 tokens fit, 30 and 25 do not";
+  const blend_chunk_id id = segment_info(fusion, 3).id;
+  blend_error* error = nullptr;
+  const int32_t code = blend_store_wait(store_.get(), &id, 0, &error);
+  EXPECT_EQ(outcome(code, error).code, BLEND_E_CONTEXT_LENGTH);
   EXPECT_EQ(flush().code, BLEND_OK) << "once";
 }
 

@@ -147,6 +147,30 @@ TEST_P(OutOfMemory, FuseAndDecode) {
   EXPECT_EQ(got, want) << "a failed allocation changed an answer";
 }
 
+// What is left for later is stored, refused or an error of the flush, and never waited for in vain.
+TEST_P(OutOfMemory, MissesLeftForLater) {
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, path_);
+  const Store store = open_store(ctx, dir_.file("store"));
+  const std::vector<blend_segment> segments = segments_of(prompt_);
+  const blend_fuse_options options = options_of({.on_miss = BLEND_MISS_COMPUTE_STORE});
+  const std::vector<float> want = logits(fuse(model, store, prompt_, {}));
+  std::vector<blend_chunk_id> ids(3);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    EXPECT_EQ(precompute(model, store, prompt_[i].tokens, {}, &ids[i]), BLEND_EXISTS);
+  }
+  sweep([&](blend_error** error) {
+    for (const blend_chunk_id& id : ids) (void)blend_store_remove(store.get(), &id, nullptr);
+    blend_fusion* fusion = nullptr;
+    const int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(),
+                                    segments.size(), &options, error);
+    blend_fusion_close(fusion);
+    const int32_t flushed = blend_store_flush(store.get(), code >= 0 ? error : nullptr);
+    return code < 0 ? code : flushed;
+  });
+  EXPECT_EQ(logits(fuse(model, store, prompt_, {.on_miss = BLEND_MISS_FAIL})), want);
+}
+
 TEST_P(OutOfMemory, Edit) {
   const Ctx ctx = make_ctx(2);
   const Model model = open_model(ctx, path_);

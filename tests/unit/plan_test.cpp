@@ -1,51 +1,14 @@
 #include "fusion/plan.h"
 
-#include <map>
-
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
+#include "support/fake_store.h"
 
 namespace blend {
 namespace {
 
 using test::EngineTest;
-
-// A store in memory that can pretend to be damaged.
-class FakeStore : public ChunkStore {
- public:
-  class Snapshot : public StoreSnapshot {
-   public:
-    explicit Snapshot(FakeStore& store) : store_(store) {}
-    Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override {
-      const auto it = store_.chunks.find(id);
-      if (it == store_.chunks.end()) return Status{BLEND_E_NOT_FOUND, "no such chunk"};
-      return make_memory_source(it->second);
-    }
-
-   private:
-    FakeStore& store_;
-  };
-  Result<std::unique_ptr<StoreSnapshot>> snapshot() override {
-    return std::unique_ptr<StoreSnapshot>(new Snapshot(*this));
-  }
-  Result<bool> contains(const Sha256& id) override { return chunks.count(id) > 0; }
-  Status put(const ChunkRecord&) override { return {BLEND_E_INTERNAL, "not used here"}; }
-  Status put_async(std::shared_ptr<const ChunkRecord> record) override {
-    ++puts;
-    chunks[record->meta.id] = record;
-    return put_status;
-  }
-  Status flush() override { return Status::ok(); }
-  Status remove(const Sha256&) override { return Status::ok(); }
-  Status for_each(bool, const Visit&) override { return Status::ok(); }
-  Result<StoreStat> stat() override { return StoreStat{}; }
-  void report_damage(const Sha256&, const Status&) override { ++damaged; }
-
-  std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks;
-  Status put_status;
-  int puts = 0;
-  int damaged = 0;
-};
+using test::FakeStore;
 
 class PlanTest : public EngineTest {
  protected:
