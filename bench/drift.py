@@ -14,8 +14,12 @@ import subprocess
 import sys
 import tempfile
 
+MAP_METRIC = "v_weighed"  # what rows are chosen by where maps are compared
+MAP_RATIOS = [0, 0.05, 0.15]
+MAP_OPTIONS = ["--metrics", MAP_METRIC, "--ratios", ",".join(map(str, MAP_RATIOS))]
+
 RUNS = [
-    ("deviation, fresh, constant", []),
+    ("deviation, fresh, constant", ["--metrics", "v,v_weighed"]),
     ("deviation", ["--drift-inputs", "deviation"]),
     ("deviation, constant", ["--drift-inputs", "deviation,constant"]),
     ("deviation, fresh", ["--drift-inputs", "deviation,fresh"]),
@@ -45,35 +49,43 @@ def width_of(args):
     return 2 * info["n_kv_heads"] * info["head_dim"]
 
 
-def kl(table, prefix, ratio, corrected):
+def kl(table, prefix, metric, ratio, corrected):
     for line in table:
-        if (line["chunk_prefix"], line["ratio"], line["corrected"]) == (prefix, ratio, corrected):
+        key = (line["chunk_prefix"], line["metric"], line["ratio"], line["corrected"])
+        if key == (prefix, metric, ratio, corrected):
             return line
-    raise KeyError((prefix, ratio, corrected))
+    raise KeyError((prefix, metric, ratio, corrected))
 
 
 def figure(x):
-    return f"{x:.4f}".lstrip("0")
+    return f"{x:.4f}".lstrip("0") if x >= 0.001 else f"{x:.2e}"
 
 
 def markdown(runs):
     table = runs[0]["result"]["table"]
     prefixes = list(dict.fromkeys(line["chunk_prefix"] for line in table))
+    metrics = list(dict.fromkeys(line["metric"] for line in table))
     ratios = sorted({line["ratio"] for line in table})
     out = ["| recompute | " + " | ".join(f"{100 * r:g} %" for r in ratios) + " |",
            "|---|" + "---|" * len(ratios)]
     for prefix in prefixes:
+        for metric in metrics:
+            for corrected in (False, True):
+                cells = [kl(table, prefix, metric, r, corrected) for r in ratios]
+                name = f"{prefix}, {metric}, {'corrected' if corrected else 'plain'}"
+                out.append(f"| {name} | " + " | ".join(
+                    f"{figure(c['kl_mean'])} ({100 * c['top1']:.1f})" for c in cells) + " |")
+    columns = [(p, r) for p in prefixes for r in MAP_RATIOS]
+    out += ["", "| maps | " + " | ".join(f"{p} {100 * r:g} %" for p, r in columns) + " |",
+            "|---|" + "---|" * len(columns)]
+    for run in runs:
         for corrected in (False, True):
-            cells = [kl(table, prefix, r, corrected) for r in ratios]
-            name = f"{prefix}, {'corrected' if corrected else 'plain'}"
-            out.append(f"| {name} | " + " | ".join(
-                f"{figure(c['kl_mean'])} ({100 * c['top1']:.1f})" for c in cells) + " |")
-    out += ["", "| maps | " + " | ".join(f"{p} 0 % | {p} 5 % | {p} 15 %" for p in prefixes) + " |",
-            "|---|" + "---|" * (3 * len(prefixes))]
-    for r in runs:
-        cells = [figure(kl(r["result"]["table"], p, ratio, True)["kl_mean"])
-                 for p in prefixes for ratio in (0, 0.05, 0.15)]
-        out.append(f"| {r['name']} | " + " | ".join(cells) + " |")
+            if not corrected and run["name"] != "check layer 2":
+                continue
+            cells = [figure(kl(run["result"]["table"], p, MAP_METRIC, r, corrected)["kl_mean"])
+                     for p, r in columns]
+            name = run["name"] + ("" if corrected else ", plain")
+            out.append(f"| {name} | " + " | ".join(cells) + " |")
     return "\n".join(out)
 
 
@@ -92,6 +104,8 @@ def main():
     runs = []
     for name, options in RUNS:
         options = [o.format(**ranks) for o in options]
+        if runs:  # the first has the whole table
+            options = MAP_OPTIONS + options
         result = run(args, options, extra)
         result["model"], result["data"] = (os.path.basename(result[k]) for k in ("model", "data"))
         runs.append({"name": name, "options": options, "result": result})

@@ -2,8 +2,9 @@
 // chunk is precomputed and kept with it (Cache-Craft, Agarwal et al. 2025, section 3: attention to
 // what stands before a chunk beside attention inside it).
 //
-//   outside(i)  the attention that row i puts before its chunk, at the first layer whose K and V
-//               depend on it, when the chunk stands behind some text. Which text hardly matters
+//   outside(i)  the attention that row i would put before its chunk, at the first layer whose K and
+//               V depend on it, if some text stood there: Q and K of the row as they are without
+//               it, so that only that text has to be computed besides. Which text hardly matters
 //               (docs/quality.md), so it is the chunk's own beginning: nothing has to be given.
 //   inside(i)   the attention that the chunk's rows put on row i when the chunk is prefilled, mean
 //               over layers and the rows that can see it.
@@ -27,19 +28,27 @@ class InsideMass {
   InsideMass(uint32_t n_prefix, uint32_t n_tokens)
       : n_prefix_(n_prefix), inside_(n_tokens, 0.0f), mass_(size_t{n_prefix} + n_tokens) {}
 
-  // At every layer, its K, V being in `cache`. x: [n_prefix + n_tokens, d_model], before the layer.
-  Status add(Forward& forward, uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
-             const uint32_t* pos, const Watch& watch);
+  // At every layer but the last: what finish_layer() is to fill, and then add().
+  Forward::MassOut out() { return {n_prefix_, mass_.data()}; }
+  void add();
+  // The last layer, its K, V being in `cache`. x: [n_prefix + n_tokens, d_model], before the layer.
+  Status last_layer(Forward& forward, uint32_t layer, const KvCache& cache, const Ropes& ropes,
+                    Tensor x, const uint32_t* pos, const Watch& watch);
   const std::vector<float>& inside() const { return inside_; }  // [n_tokens], summed over layers
 
  private:
+  int64_t n_tokens() const { return static_cast<int64_t>(inside_.size()); }
+
   const uint32_t n_prefix_;
   std::vector<float> inside_;
   std::vector<float> mass_;  // of one layer
 };
 
-// outside() of `tokens`, [tokens.size()]; two layers of a prefill.
+// The layer that outside() is of.
+uint32_t outside_layer(const ModelConfig& config);
+// outside() of `tokens`, [tokens.size()]. forward, x, kv: of their own prefill at that layer,
+// before finish_layer(), x and fresh K | V being of their rows alone: [tokens.size(), ...].
 Result<std::vector<float>> outside_mass(const Model& model, std::span<const int32_t> tokens,
-                                        const Watch& watch);
+                                        Forward& forward, Tensor x, Tensor kv, const Watch& watch);
 
 }  // namespace blend

@@ -100,11 +100,13 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
 }
 
 Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
-                             const Ropes& ropes, Tensor x, const uint32_t* pos,
-                             const Watch& watch) {
+                             const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch,
+                             MassOut out) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
+  const size_t n_slots = size_t{pos[x.rows - 1]} + 1;
+  if (out.mass != nullptr) std::fill(out.mass, out.mass + n_slots, 0.0f);
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
@@ -112,6 +114,12 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
     BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, normed, q));
+    if (const int64_t begin = std::max<int64_t>(first, out.first);
+        out.mass != nullptr && begin < first + rows) {
+      const Tensor asked = q.slice(begin - first, first + rows - begin);
+      BLEND_RETURN_IF_ERROR(
+          b.attention_mass(cache, cache_layer, rule(layer), asked, pos + begin, out.mass));
+    }
     BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, q, pos + first));
     BLEND_RETURN_IF_ERROR(
         add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb));
@@ -127,7 +135,14 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     BLEND_RETURN_IF_ERROR(
         add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb));
   }
+  if (out.mass != nullptr) average(out.mass, n_slots, x.rows - out.first);
   return Status::ok();
+}
+
+void Forward::average(float* mass, size_t n_slots, int64_t n_rows) const {
+  const float share =
+      1.0f / (static_cast<float>(n_rows) * static_cast<float>(model_.config().n_heads));
+  for (size_t j = 0; j < n_slots; ++j) mass[j] *= share;
 }
 
 Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
@@ -144,8 +159,7 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes
     BLEND_RETURN_IF_ERROR(
         model_.backend().attention_mass(cache, layer, rule(layer), q, pos + first, mass));
   }
-  const float share = 1.0f / (static_cast<float>(x.rows) * static_cast<float>(c.n_heads));
-  for (size_t j = 0; j < n_slots; ++j) mass[j] *= share;
+  average(mass, n_slots, x.rows);
   return Status::ok();
 }
 

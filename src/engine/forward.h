@@ -32,14 +32,21 @@ class Forward {
 
   Status embed(const int32_t* tokens, Tensor x);
   Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
+  // Where finish_layer() leaves the attention_mass() of the rows from `first` on, whose Q it has
+  // anyway.
+  struct MassOut {
+    uint32_t first = 0;
+    float* mass = nullptr;  // host [pos[x.rows - 1] + 1]
+  };
   // pos: host [x.rows], ascending. Row i sees the slots 0 .. pos[i], or the layer's window of them.
   Status finish_layer(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, const Watch& watch) {
-    return finish_layer(layer, cache, layer, ropes, x, pos, watch);
+    return finish_layer(layer, cache, layer, ropes, x, pos, watch, {});
   }
-  // The same where the layer's K, V are those of another layer of `cache`.
+  // The same where the layer's K, V are those of another layer of `cache`, or the mass is wanted.
   Status finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
-                      const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch);
+                      const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch,
+                      MassOut out);
   // The attention probability that the rows of x put on every slot at this layer, mean over rows
   // and heads; x is only read, before finish_layer(). mass: host [pos[x.rows - 1] + 1].
   Status attention_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
@@ -64,6 +71,8 @@ class Forward {
   Status add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
                        Tensor xb);
   AttentionRule rule(uint32_t layer) const;
+  // Sums over n_rows rows and all heads -> their mean; mass: [n_slots].
+  void average(float* mass, size_t n_slots, int64_t n_rows) const;
 
   explicit Forward(const Model& model) : model_(model) {}
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {

@@ -52,20 +52,31 @@ Result<std::shared_ptr<ChunkRecord>> precompute_chunk(const Model& model,
 
   const Tensor x = forward->x(rows);
   const Tensor kv = forward->kv(rows);
-  InsideMass inside(n_prefix, rows - n_prefix);
+  const uint32_t n_tokens = rows - n_prefix;
+  InsideMass inside(n_prefix, n_tokens);
+  std::vector<float> outside;
   BLEND_RETURN_IF_ERROR(forward->embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < c.n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, c.n_layers));
     BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(b.encode_kv(kv.slice(n_prefix, rows - n_prefix), record->meta.shape.dtype,
+    BLEND_RETURN_IF_ERROR(b.encode_kv(kv.slice(n_prefix, n_tokens), record->meta.shape.dtype,
                                       record->k(layer), record->v(layer))
                               .with_context("layer " + std::to_string(layer)));
     BLEND_RETURN_IF_ERROR(b.write_kv(*cache, layer, ropes->keys(layer), kv, pos.data()));
-    BLEND_RETURN_IF_ERROR(inside.add(*forward, layer, *cache, *ropes, x, pos.data(), watch));
-    if (layer + 1 == c.n_layers) break;  // nothing reads the last layer's output
-    BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *cache, *ropes, x, pos.data(), watch));
+    if (layer == outside_layer(c)) {
+      BLEND_ASSIGN(outside,
+                   outside_mass(model, record->meta.tokens, *forward, x.slice(n_prefix, n_tokens),
+                                kv.slice(n_prefix, n_tokens), watch));
+    }
+    if (layer + 1 == c.n_layers) {  // nothing reads its output
+      BLEND_RETURN_IF_ERROR(
+          inside.last_layer(*forward, layer, *cache, *ropes, x, pos.data(), watch));
+      break;
+    }
+    BLEND_RETURN_IF_ERROR(
+        forward->finish_layer(layer, *cache, layer, *ropes, x, pos.data(), watch, inside.out()));
+    inside.add();
   }
-  BLEND_ASSIGN(const std::vector<float> outside, outside_mass(model, record->meta.tokens, watch));
   for (size_t i = 0; i < outside.size(); ++i) {
     record->meta.impact.push_back(
         {outside[i], inside.inside()[i] / static_cast<float>(c.n_layers)});

@@ -74,7 +74,7 @@ class Rewrite {
         x = x.slice(n_active - 1, 1);
         pos += n_active - 1;
       }
-      BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *stage_, 0, ropes_, x, pos, watch));
+      BLEND_RETURN_IF_ERROR(forward->finish_layer(layer, *stage_, 0, ropes_, x, pos, watch, {}));
     }
     return forward->logits(x, logits);
   }

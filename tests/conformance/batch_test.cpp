@@ -111,20 +111,33 @@ TEST_F(Batch, EachFusionIsThatOfItsOwnFuseUnderEveryPolicy) {
   const std::vector<Prompt> prompts = {prompt({0, 1, 2}, 0), prompt({2, 1, 2}, 1),
                                        prompt({3}, 2),       prompt({4, 0, 5}, 3),
                                        prompt({1, 3, 0}, 4), prompt({5, 4, 3, 2}, 5)};
-  const std::vector<FuseCase> cases = {
+  const std::vector<FuseCase> measuring = {
       {.policy = BLEND_POLICY_HKVD},
       {.policy = BLEND_POLICY_HKVD, .metric = BLEND_METRIC_KV, .check_layer = 2, .ratio = 0.4},
       {.policy = BLEND_POLICY_FULL},
       {.policy = BLEND_POLICY_FIRST_K, .ratio = 0.2},
       {.policy = BLEND_POLICY_QUESTION, .ratio = 0.3},
       {.policy = BLEND_POLICY_REUSE}};
-  std::vector<blend_fuse_options> options;
-  for (const FuseCase& c : cases) options.push_back(options_of(c));
-  const BatchResult batch = fuse_batch(model_, store_, prompts, options);
-  ASSERT_EQ(batch.outcome.code, BLEND_OK) << batch.outcome.message;
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    expect_same(batch.fusions[i], fuse(model_, store_, prompts[i], cases[i]),
-                "prompt " + std::to_string(i));
+  FuseCase joined{.policy = BLEND_POLICY_UNION, .ratio = 0.3};
+  joined.terms = {{BLEND_POLICY_APE, 0, 1.0}, {BLEND_POLICY_CONTEXT_IMPACT, 0, 1.0}};
+  FuseCase gradual{.policy = BLEND_POLICY_HKVD};
+  gradual.check_layers = {{1, 0, 0.5}, {2, 0, 0.2}};
+  const std::vector<FuseCase> remembering = {
+      {.policy = BLEND_POLICY_HKVD, .metric = BLEND_METRIC_V_WEIGHED},
+      {.policy = BLEND_POLICY_CONTEXT_IMPACT, .ratio = 0.3},
+      {.policy = BLEND_POLICY_APE},
+      {.policy = BLEND_POLICY_RANDOM, .seed = 3},
+      joined,
+      gradual};
+  for (const std::vector<FuseCase>& cases : {measuring, remembering}) {
+    std::vector<blend_fuse_options> options;
+    for (const FuseCase& c : cases) options.push_back(options_of(c));
+    const BatchResult batch = fuse_batch(model_, store_, prompts, options);
+    ASSERT_EQ(batch.outcome.code, BLEND_OK) << batch.outcome.message;
+    for (size_t i = 0; i < prompts.size(); ++i) {
+      expect_same(batch.fusions[i], fuse(model_, store_, prompts[i], cases[i]),
+                  "prompt " + std::to_string(i));
+    }
   }
 }
 

@@ -265,18 +265,15 @@ std::vector<double> ReferenceModel::attention(uint32_t layer, size_t pos,
 ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>& tokens,
                                                       const std::vector<int32_t>& prefix) const {
   const size_t n = tokens.size();
-  // Attention of every row of the last n, layer by layer, up to `n_layers`.
-  const auto attend = [&](std::vector<int32_t> all, uint32_t n_layers, const auto& see) {
-    all.insert(all.end(), tokens.begin(), tokens.end());
-    const size_t before = all.size() - n;
+  // A prefill of `all`; see(l, rows before the layer, their K before RoPE).
+  const auto prefill_layers = [&](const std::vector<int32_t>& all, const auto& see) {
     std::vector<std::vector<double>> x;
     for (const int32_t token : all) x.push_back(embed(token));
-    for (uint32_t l = 0; l < n_layers; ++l) {
+    for (uint32_t l = 0; l < config_.n_layers; ++l) {
       std::vector<double> k, v;
       for (const auto& row : x) project_kv(l, row, k, v);
+      see(l, x, k);
       const std::vector<double> rotated = rotate_rows(l, k);
-      for (size_t i = 0; i < n; ++i)
-        see(l, i, before, attention(l, before + i, rotated, x[before + i]));
       for (size_t i = 0; i < x.size(); ++i) attend_and_feed(l, i, rotated, v, x[i]);
     }
   };
@@ -286,19 +283,36 @@ ReferenceModel::Impact ReferenceModel::context_impact(const std::vector<int32_t>
   context.insert(context.end(), tokens.begin(),
                  tokens.begin() + static_cast<int64_t>(std::min<size_t>(n, 64)));
   context.resize(std::min(context.size(), context_ - n));
+  using Rows = std::vector<std::vector<double>>;
   const uint32_t layer = config_.n_layers > 1 ? 1 : 0;
-  attend(context, layer + 1,
-         [&](uint32_t l, size_t i, size_t before, const std::vector<double>& p) {
-           if (l != layer || before == 0) return;
-           outside[i] = 0;
-           for (size_t j = 0; j < before; ++j) outside[i] += p[j];
-         });
-  attend(prefix, config_.n_layers,
-         [&](uint32_t, size_t, size_t before, const std::vector<double>& p) {
-           for (size_t j = before; j < p.size(); ++j) {
-             inside[j - before] += p[j] / static_cast<double>(n - (j - before)) / config_.n_layers;
-           }
-         });
+  std::vector<double> k_before;
+  prefill_layers(context, [&](uint32_t l, const Rows&, const std::vector<double>& k) {
+    if (l == layer) k_before = k;
+  });
+
+  std::vector<int32_t> all = prefix;
+  all.insert(all.end(), tokens.begin(), tokens.end());
+  prefill_layers(all, [&](uint32_t l, const Rows& x, const std::vector<double>& k) {
+    const size_t before = prefix.size();
+    const std::vector<double> rotated = rotate_rows(l, k);
+    for (size_t i = 0; i < n; ++i) {
+      const std::vector<double> p = attention(l, before + i, rotated, x[before + i]);
+      for (size_t j = before; j < p.size(); ++j) {
+        inside[j - before] += p[j] / static_cast<double>(n - (j - before)) / config_.n_layers;
+      }
+    }
+    if (l != layer || context.empty()) return;
+    // The same rows behind the context instead of the prefix.
+    std::vector<double> joined = k_before;
+    joined.insert(joined.end(), k.begin() + static_cast<int64_t>(before * k.size() / x.size()),
+                  k.end());
+    const std::vector<double> turned = rotate_rows(l, joined);
+    for (size_t i = 0; i < n; ++i) {
+      const std::vector<double> p = attention(l, context.size() + i, turned, x[before + i]);
+      outside[i] = 0;
+      for (size_t j = 0; j < context.size(); ++j) outside[i] += p[j];
+    }
+  });
   return {outside, inside};
 }
 

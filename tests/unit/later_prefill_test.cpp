@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <thread>
 
 #include "engine/precompute.h"
 #include "support/engine_fixture.h"
@@ -49,6 +50,12 @@ TEST_F(LaterPrefillTest, FlushDoesAllOfItWhoeverWaits) {
   EXPECT_EQ(store_->puts, 3);
   later_.reset();
   EXPECT_TRUE(events_.empty());
+}
+
+TEST_F(LaterPrefillTest, StandsBackWhileSomebodyWaits) {
+  const Sha256 id = add(1);
+  std::this_thread::sleep_for(std::chrono::milliseconds(60));  // enough for all of it otherwise
+  EXPECT_FALSE(later_->outcome(id, Clock::now()).has_value());
 }
 
 TEST_F(LaterPrefillTest, ItsEndGivesUpWhatIsLeftAndSaysHowMuch) {
