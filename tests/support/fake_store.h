@@ -1,6 +1,7 @@
 // FakeStore: a chunk store in memory that can pretend to be full or damaged.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <vector>
@@ -9,7 +10,7 @@
 
 namespace blend::test {
 
-// Not thread-safe.
+// Not thread-safe, but where it says so.
 class FakeStore : public ChunkStore {
  public:
   class Snapshot : public StoreSnapshot {
@@ -27,7 +28,10 @@ class FakeStore : public ChunkStore {
   Result<std::unique_ptr<StoreSnapshot>> snapshot() override {
     return std::unique_ptr<StoreSnapshot>(new Snapshot(*this));
   }
-  Result<bool> contains(const Sha256& id) override { return chunks.count(id) > 0; }
+  Result<bool> contains(const Sha256& id) override {
+    ++looks;
+    return chunks.count(id) > 0;
+  }
   Status put(const ChunkRecord&) override { return {BLEND_E_INTERNAL, "not used here"}; }
   Status put_async(std::shared_ptr<const ChunkRecord> record) override {
     ++puts;
@@ -46,6 +50,7 @@ class FakeStore : public ChunkStore {
   int puts = 0;
   std::vector<Sha256> order;  // of the puts
   int damaged = 0;
+  std::atomic<int> looks{0};  // contains() was asked; from any thread
 };
 
 }  // namespace blend::test

@@ -62,6 +62,7 @@ TEST_F(LaterPrefillTest, ItsEndGivesUpWhatIsLeftAndSaysHowMuch) {
   add(1);
   ASSERT_TRUE(later_->flush().is_ok());
   for (const uint64_t seed : {2u, 3u, 4u}) add(seed);
+  while (store_->looks < 2) std::this_thread::yield();  // until the first of them is under way
   later_.reset();
   EXPECT_EQ(store_->puts, 1) << "what was under way as well as what had not begun";
   ASSERT_EQ(events_.size(), 1u);
