@@ -985,9 +985,10 @@ class Batch {
     std::unique_ptr<Error> error;
   };
   // `store` may be null as for a Fusion. Throws what fails the whole batch, and what a callback
-  // threw.
+  // threw. Without requests it does nothing.
   std::vector<Outcome> fuse(const Model& model, const Store* store) const {
     const size_t n = requests_.size();
+    if (n == 0) return {};
     detail::Outcome outcome;
     std::vector<std::unique_ptr<Callbacks>> callbacks;
     std::vector<blend_fuse_options> options;
@@ -1040,7 +1041,7 @@ class Batch {
         copy.score = &detail::on_score;
         copy.score_user = &score;
       }
-      return copy;
+      return static_cast<const blend_fuse_options&>(copy);
     }
     detail::Guarded<ProgressFn> progress;
     detail::Guarded<ScoreFn> score;

@@ -90,6 +90,7 @@ TEST_F(BlendppTest, ABatchGivesFusionsAndErrors) {
   blendpp::FuseOptions throwing;
   throwing.on_progress = [](uint64_t, uint64_t) -> bool { throw Surprise("from a batch"); };
   EXPECT_THROW(blendpp::Batch().add(prompt(), throwing).fuse(model, &store), Surprise);
+  EXPECT_TRUE(blendpp::Batch().fuse(model, &store).empty());
 }
 
 TEST_F(BlendppTest, TextSurvivesTokenizeAndDetokenize) {
