@@ -125,9 +125,24 @@ func listen(l listener) *listener {
 
 // guarded runs a callback and says whether the call is to go on.
 func (l *listener) guarded(callback func() error) bool {
-	l.err = recovered(callback)
+	l.err = apart(callback)
 	return l.err == nil
 }
+
+// apart runs a callback on a goroutine of its own, and waits: runtime.Goexit ends all of the goroutine
+// that calls it, and the frames of C++ on this one must be left as they were entered.
+func apart(callback func() error) error {
+	err := ErrGoexit
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		err = recovered(callback) // does not come back from Goexit
+	}()
+	<-done
+	return err
+}
+
+// recovered runs a callback and makes an error of its panic.
 
 func recovered(callback func() error) (err error) {
 	panicked := true

@@ -23,8 +23,8 @@ type ContextOptions struct {
 	Backend string // "cpu" (also ""), "cuda", "cuda:N" or "auto"
 	// OnEvent is told what is worth a log line and no call's error: damage found in a store and
 	// treated as a miss, a background write that failed. It runs on a goroutine of its own, one
-	// event at a time; of more than 1024 that wait, the oldest are dropped. A panic of it ends the
-	// telling and comes back from Context.Close.
+	// event at a time; of more than 1024 that wait, the oldest are dropped. A panic or runtime.Goexit
+	// of it ends the telling and comes back from Context.Close.
 	OnEvent func(code Code, message string)
 }
 
@@ -104,7 +104,7 @@ func (e *events) pull(told raw.Events, tell func(code Code, message string)) {
 	defer raw.DeleteEvent(event)
 	for told.Next(-1, event) == 1 {
 		code, message := Code(event.GetCode()), event.GetMessage()
-		if err := recovered(func() error { tell(code, message); return nil }); err != nil {
+		if err := apart(func() error { tell(code, message); return nil }); err != nil {
 			e.mutex.Lock()
 			e.err = err
 			e.mutex.Unlock()

@@ -39,6 +39,8 @@
 //
 // # Callbacks
 //
-// They run on the calling goroutine. They must not call runtime.Goexit (testing.T.FailNow does):
-// the frames of C++ below them would never be left.
+// They run one at a time, while the call waits. Those of Generate, Logits and Deviation run on the
+// calling goroutine, and runtime.Goexit (testing.T.FailNow) in them ends it as anywhere else. The
+// others have frames of C++ below the call, so they run on a goroutine of their own: Goexit ends that,
+// and the call comes back with ErrGoexit.
 package blend

@@ -53,6 +53,9 @@ func (e *PanicError) Unwrap() error {
 	return err
 }
 
+// ErrGoexit is what a call gives when runtime.Goexit ended a callback of it.
+var ErrGoexit = errors.New("blend: a callback called runtime.Goexit")
+
 // Stop, returned by a callback of Generate, ends the generation without an error.
 var Stop = errors.New("blend: stop")
 

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -262,6 +263,45 @@ func TestCallbacksPanicComesBack(t *testing.T) {
 		}
 	}
 	if got, _ := generated(t, fuse(t, nil), nil); got != answer {
+		t.Errorf("afterwards the answer is %q", got)
+	}
+}
+
+// TestGoexitComesBack: what C++ calls ends the call, what Go calls the goroutine; neither hangs or
+// leaves anything in use.
+func TestGoexitComesBack(t *testing.T) {
+	for name, call := range callbacks(t) {
+		var err error
+		returned := false
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			err = call(func() error { runtime.Goexit(); return nil })
+			returned = true
+		}()
+		<-done
+		onItsOwn := name == "generate" || name == "logits" || name == "deviation"
+		if returned == onItsOwn || !onItsOwn && err != blend.ErrGoexit {
+			t.Errorf("%s: returned %v, %v", name, returned, err)
+		}
+	}
+	f := fuse(t, nil)
+	for _, call := range []func(){
+		func() { f.Generate(bg, nil, func(blend.Token) error { runtime.Goexit(); return nil }) },
+		func() { f.Logits(func([]float32) error { runtime.Goexit(); return nil }) },
+	} {
+		done := make(chan struct{})
+		go func(call func()) {
+			defer close(done)
+			call()
+		}(call)
+		<-done
+		if _, err := f.Info(); err != nil {
+			t.Error(err)
+		}
+		ok(t, f.Replace(bg, 0, 0, nil)) // changes it, so it needs it alone
+	}
+	if got, _ := generated(t, f, nil); got != answer {
 		t.Errorf("afterwards the answer is %q", got)
 	}
 }

@@ -20,7 +20,7 @@ type ModelOptions struct {
 	Progress func(done, total int64) error
 }
 
-// OpenModel opens a model file. options may be nil. Errors: ErrNotFound, ErrIO, ErrFormat (names the
+// OpenModel opens a GGUF file or a Hugging Face directory. options may be nil. Errors: ErrNotFound, ErrIO, ErrFormat (names the
 // offset or tensor), ErrUnsupported (names what was met), ErrNumeric, ErrOutOfMemory, ErrCancelled.
 func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptions) (*Model, error) {
 	if c == nil || c.raw == nil {

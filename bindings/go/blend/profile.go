@@ -17,7 +17,7 @@ type Profile struct {
 type CalibrateOptions struct {
 	CheckLayer    int         // 0: 1
 	ChunkPrefixes [][]int32   // that are tried; nil: none, and BOS if the model has one
-	Metrics       []Metric    // nil: MetricV
+	Metrics       []Metric    // nil: MetricVWeighed, the deviation weighed by attention
 	Ratios        []float64   // nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
 	KVDtype       KVDtype     // what chunks are rounded to
 	Correction    Correction  // CorrectionOff: no drift maps are fitted
