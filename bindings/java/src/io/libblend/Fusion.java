@@ -257,10 +257,27 @@ public final class Fusion implements AutoCloseable {
    * @param tokens that come
    */
   public void replace(long firstRow, long rows, int... tokens) {
+    replace(firstRow, rows, Tokens.of(tokens), null);
+  }
+
+  /**
+   * The same with a buffer's tokens from its position to its limit, not copied if it is direct and in
+   * native order.
+   *
+   * @param firstRow that goes
+   * @param rows how many go
+   * @param tokens that come; the position stays
+   * @param cancel may be null
+   */
+  public void replace(long firstRow, long rows, IntBuffer tokens, Cancel cancel) {
+    replace(firstRow, rows, Tokens.of(tokens), cancel);
+  }
+
+  private void replace(long firstRow, long rows, Object tokens, Cancel cancel) {
     Running.call(
-        null,
+        cancel,
         call -> {
-          raw.replace(firstRow, rows, Tokens.of(tokens), call);
+          raw.replace(firstRow, rows, tokens, call);
           return null;
         });
   }
@@ -272,8 +289,19 @@ public final class Fusion implements AutoCloseable {
    * @param rows how many go
    */
   public void erase(long firstRow, long rows) {
+    erase(firstRow, rows, null);
+  }
+
+  /**
+   * The same, to be cancelled.
+   *
+   * @param firstRow that goes
+   * @param rows how many go
+   * @param cancel may be null
+   */
+  public void erase(long firstRow, long rows, Cancel cancel) {
     Running.call(
-        null,
+        cancel,
         call -> {
           raw.erase(firstRow, rows, call);
           return null;
@@ -288,7 +316,19 @@ public final class Fusion implements AutoCloseable {
    * @return its id; {@link Store#flush()} tells whether it is on disk
    */
   public String save(Store store, String tenant) {
-    return Running.call(null, call -> raw.save(Store.raw(store), tenant, call));
+    return save(store, tenant, null);
+  }
+
+  /**
+   * The same, to be cancelled.
+   *
+   * @param store where
+   * @param tenant whose, or ""
+   * @param cancel may be null
+   * @return its id; {@link Store#flush()} tells whether it is on disk
+   */
+  public String save(Store store, String tenant, Cancel cancel) {
+    return Running.call(cancel, call -> raw.save(Store.raw(store), tenant, call));
   }
 
   @Override

@@ -13,10 +13,10 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * Opens a model file.
+   * Opens a model with the defaults.
    *
    * @param context that computes
-   * @param file of weights
+   * @param file a GGUF file or a Hugging Face directory
    * @return to be closed
    */
   public static Model open(Context context, Path file) {
@@ -24,10 +24,10 @@ public final class Model implements AutoCloseable {
   }
 
   /**
-   * Opens a model file; every offset and shape in it is checked.
+   * Opens a model; every offset and shape in it is checked.
    *
    * @param context that computes
-   * @param file of weights
+   * @param file a GGUF file or a Hugging Face directory
    * @param options how
    * @return to be closed
    * @throws NotFoundException if there is no such file
@@ -284,8 +284,22 @@ public final class Model implements AutoCloseable {
    * @throws NotFoundException if there is none
    */
   public Fusion restore(Store store, String id, int reserveTokens) {
+    return restore(store, id, reserveTokens, null);
+  }
+
+  /**
+   * The same, to be cancelled.
+   *
+   * @param store where it is
+   * @param id of it
+   * @param reserveTokens rows kept free behind it
+   * @param users what cancels it besides an interrupt; may be null
+   * @return to be closed
+   * @throws NotFoundException if there is none
+   */
+  public Fusion restore(Store store, String id, int reserveTokens, Cancel users) {
     return Running.call(
-        null,
+        users,
         cancel -> new Fusion(RawFusion.restore(raw, Store.raw(store), id, reserveTokens, cancel)));
   }
 

@@ -78,6 +78,31 @@ public class CancelTest extends Fixture {
   }
 
   @Test
+  public void whatIsCancelledChangesNothing() {
+    Cancel cancel = new Cancel();
+    cancel.request();
+    java.nio.IntBuffer token = java.nio.IntBuffer.wrap(new int[] {5});
+    try (Fusion fusion = roomy()) {
+      int[] before = fusion.tokens();
+      assertThrows(CancelledException.class, () -> fusion.decode(token, cancel));
+      assertThrows(CancelledException.class, () -> fusion.replace(1, 1, token, cancel));
+      assertThrows(CancelledException.class, () -> fusion.erase(1, 1, cancel));
+      assertThrows(CancelledException.class, () -> fusion.save(store(), "", cancel));
+      org.junit.Assert.assertArrayEquals(before, fusion.tokens());
+      cancel.reset();
+      fusion.replace(1, 1, token, cancel);
+      fusion.erase(2, 1, cancel);
+      assertEquals(before.length - 1, fusion.tokens().length);
+      assertEquals(5, fusion.tokens()[1]);
+      String id = fusion.save(store(), "", cancel);
+      model.restore(store(), id, 0, cancel).close();
+      cancel.request();
+      assertThrows(CancelledException.class, () -> model.restore(store(), id, 0, cancel));
+    }
+    assertEquals("calls that are over are remembered", 0, cancel.running.size());
+  }
+
+  @Test
   public void anInterruptStopsWhatTheThreadWaitsFor() throws Exception {
     CountDownLatch started = new CountDownLatch(1);
     AtomicReference<Throwable> seen = new AtomicReference<>();
