@@ -1,40 +1,25 @@
-// How C++ arguments look from Python.
+// How C++ arguments look from Python. Only functions of its limited API, as of 3.9: wheels are built
+// for the stable ABI.
 
-// ---- Buffers in: (pointer, length) of int32 from anything with a C-contiguous buffer of them. The
-// Py_buffer is held until freearg, so that the memory stays while the call runs without the GIL.
-%fragment("blend_token_buffer", "header") {
-// A new reference's worth of buffer of 4-byte signed integers, or -1 with an exception set.
-SWIGINTERN int blend_get_tokens(PyObject* object, Py_buffer* view) {
-  if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) != 0) {
-    PyErr_SetString(PyExc_TypeError, "tokens must be a C-contiguous buffer of 32-bit integers");
+// ---- Tokens in: (pointer, length) of int32. The facade gives (address, length, owner), a tuple that
+// holds whatever holds the memory until the call is back. Py_buffer would do the same here, but is in the
+// stable ABI from Python 3.11 on only.
+%fragment("blend_tokens", "header") {
+SWIGINTERN int blend_get_tokens(PyObject* object, const int32_t** tokens, size_t* n) {
+  if (!PyTuple_Check(object) || PyTuple_Size(object) != 3) {
+    PyErr_SetString(PyExc_TypeError, "tokens are (address, length, owner)");
     return -1;
   }
-  const char* format = view->format == NULL ? "B" : view->format;
-  if (*format == '@' || *format == '=' || *format == '<') ++format;
-  const int is_int = (*format == 'i' || (*format == 'l' && view->itemsize == 4)) && format[1] == 0;
-  if (!is_int || view->itemsize != 4) {
-    PyErr_Format(PyExc_TypeError,
-                 "tokens must be 32-bit signed integers (dtype int32), this buffer has format '%s' "
-                 "with items of %zd bytes",
-                 view->format == NULL ? "B" : view->format, view->itemsize);
-    PyBuffer_Release(view);
-    return -1;
-  }
-  return 0;
+  *tokens = (const int32_t*)PyLong_AsVoidPtr(PyTuple_GetItem(object, 0));
+  *n = PyLong_AsSize_t(PyTuple_GetItem(object, 1));
+  return PyErr_Occurred() == NULL ? 0 : -1;
 }
 }
-%typemap(in, fragment="blend_token_buffer") (const int32_t* tokens, size_t n_tokens)
-    (Py_buffer view, int held = 0) {
-  if (blend_get_tokens($input, &view) != 0) SWIG_fail;
-  held = 1;
-  $1 = (int32_t*)view.buf;
-  $2 = (size_t)(view.len / 4);
-}
-%typemap(freearg) (const int32_t* tokens, size_t n_tokens) {
-  if (held$argnum) PyBuffer_Release(&view$argnum);
+%typemap(in, fragment="blend_tokens") (const int32_t* tokens, size_t n_tokens) {
+  if (blend_get_tokens($input, (const int32_t**)&$1, &$2) != 0) SWIG_fail;
 }
 %typemap(typecheck, precedence=SWIG_TYPECHECK_INT32_ARRAY) (const int32_t* tokens, size_t n_tokens) {
-  $1 = PyObject_CheckBuffer($input) ? 1 : 0;
+  $1 = PyTuple_Check($input) ? 1 : 0;
 }
 
 // ---- K and V of a host: writable memory whose owner the facade keeps (a Py_buffer of its own), as
@@ -68,7 +53,9 @@ static void blend_raise(const blend_shim::Outcome& outcome) {
   PyObject* error = PyObject_CallFunction(blend_make_error, "iLN", (int)outcome.code(),
                                           (long long)outcome.detail(), text);
   if (error == NULL) return;
-  PyErr_SetObject((PyObject*)Py_TYPE(error), error);
+  PyObject* type = PyObject_Type(error);
+  PyErr_SetObject(type, error);
+  Py_XDECREF(type);
   Py_DECREF(error);
 }
 %}
@@ -95,15 +82,15 @@ SWIGINTERN int blend_get_text(PyObject* object, std::string* text) {
   if (PyUnicode_Check(object)) {
     PyObject* bytes = PyUnicode_AsEncodedString(object, "utf-8", "surrogateescape");
     if (bytes == NULL) return -1;
-    text->assign(PyBytes_AS_STRING(bytes), (size_t)PyBytes_GET_SIZE(bytes));
+    text->assign(PyBytes_AsString(bytes), (size_t)PyBytes_Size(bytes));
     Py_DECREF(bytes);
     return 0;
   }
   if (PyBytes_Check(object)) {
-    text->assign(PyBytes_AS_STRING(object), (size_t)PyBytes_GET_SIZE(object));
+    text->assign(PyBytes_AsString(object), (size_t)PyBytes_Size(object));
     return 0;
   }
-  PyErr_Format(PyExc_TypeError, "a str or bytes was expected, not %s", Py_TYPE(object)->tp_name);
+  PyErr_Format(PyExc_TypeError, "a str or bytes was expected, not %R", (PyObject*)Py_TYPE(object));
   return -1;
 }
 }

@@ -1,6 +1,6 @@
 """Arrays in and out, without copies where the memory is right already."""
 
-from typing import Any, Iterable, Union
+from typing import Any, Iterable, Tuple, Union
 
 import numpy as np
 
@@ -14,32 +14,27 @@ _KINDS = {raw.BLEND_SHIM_I32: "<i4", raw.BLEND_SHIM_U32: "<u4", raw.BLEND_SHIM_F
 _INT32 = np.iinfo(np.int32)
 
 
-def tokens_in(tokens: Tokens) -> Any:
-    """What the typemap takes: int32, one dimension, contiguous."""
+def tokens_in(tokens: Tokens) -> Tuple[int, int, Any]:
+    """What the typemap takes: address and number of int32, and who holds them while the call runs. A
+    numpy array keeps the buffer that it was made of, which cannot be resized meanwhile."""
     if isinstance(tokens, (str, bytes, bytearray)):
         raise TypeError(f"tokens are integers, not {type(tokens).__name__}: tokenize the text first")
-    if not isinstance(tokens, np.ndarray):
-        try:
-            view = memoryview(tokens)
-        except TypeError:
-            pass
-        else:
-            if view.format in ("i", "@i", "=i", "<i") and view.ndim == 1 and view.c_contiguous:
-                return view
-        if not hasattr(tokens, "__len__"):
-            tokens = list(tokens)
+    if not isinstance(tokens, np.ndarray) and not hasattr(tokens, "__len__"):
+        tokens = list(tokens)
     values = np.asarray(tokens)
     if values.size == 0:
-        return np.empty(0, np.int32)
+        return 0, 0, None
     if values.ndim != 1:
         raise TypeError(f"tokens have one dimension, not {values.ndim}")
     if values.dtype == np.int32:
-        return np.ascontiguousarray(values)
-    if values.dtype.kind not in "iu":
+        values = np.ascontiguousarray(values)
+    elif values.dtype.kind not in "iu":
         raise TypeError(f"tokens are integers, not {values.dtype}")
-    if values.min() < _INT32.min or values.max() > _INT32.max:
+    elif values.min() < _INT32.min or values.max() > _INT32.max:
         raise ValueError("a token id does not fit 32 bits")
-    return values.astype(np.int32)
+    else:
+        values = values.astype(np.int32)
+    return values.__array_interface__["data"][0], values.size, values
 
 
 class _Owner:

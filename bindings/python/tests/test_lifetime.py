@@ -1,5 +1,6 @@
 """Objects may be closed and collected in any order, under load, thousands of times."""
 
+import array
 import gc
 import itertools
 import os
@@ -31,6 +32,20 @@ class Closing(Case):
             prompt.chunk(document)
         fusion = model.fuse(store, prompt.question("Question: Who?\nAnswer:"))
         return [ctx, model, store, fusion]
+
+    def test_tokens_are_held_while_a_call_runs(self):
+        tokens = array.array("i", self.model.tokenize(DOCUMENTS[0])[::-1].tolist())
+        calls = []
+
+        def progress(done, total):
+            calls.append(done)
+            with self.assertRaises(BufferError):  # what C++ reads must stay where it is
+                tokens.append(5)
+
+        stored = self.model.precompute(self.store, tokens, progress=progress)
+        self.assertFalse(stored.existed)
+        self.assertTrue(calls)
+        tokens.append(5)  # and is let go of
 
     def test_any_order(self):
         for order in itertools.permutations(range(4)):
