@@ -97,8 +97,10 @@ BLEND_INTERRUPTIBLE(blend_shim::Fusion::save, arg4, true)
 %inline %{
 // The facade's callable (code, detail, message) -> exception.
 PyObject* _set_raise(PyObject* make) {
+  PyObject* before = blend_make_error;
   Py_INCREF(make);
-  Py_XSETREF(blend_make_error, make);
+  blend_make_error = make;
+  Py_XDECREF(before);
   Py_RETURN_NONE;
 }
 void _close_entrance() { blend_python::entrance.close(); }
@@ -119,3 +121,23 @@ class Watch : public blend_shim::Listener {
   void raise_kept();
 };
 }
+
+// Fusion::fuse with a Watch around it, all in one call: of a fuse of few rows every call back and forth
+// shows. `inner` may be null.
+%newobject fuse_watched;
+%inline %{
+blend_shim::Fusion* fuse_watched(const blend_shim::Model& model, const blend_shim::Store& store,
+                                 const blend_shim::Prompt& prompt, blend_shim::FuseOptions& options,
+                                 blend_shim::Listener* inner, bool tells_progress, int poll_ms,
+                                 blend_shim::Outcome& out) {
+  blend_python::Watch watch(poll_ms);
+  watch.set_inner(inner, tells_progress);
+  options.set_listener(&watch);
+  PyThreadState* saved = PyEval_SaveThread();
+  blend_shim::Fusion* made = blend_shim::Fusion::fuse(model, store, prompt, options, out);
+  PyEval_RestoreThread(saved);
+  options.set_listener(NULL);
+  watch.raise_kept();
+  return made;
+}
+%}

@@ -1,6 +1,7 @@
 """What surrounds a call: its errors, its callbacks, the keys that interrupt it."""
 
 import atexit
+import os
 import threading
 from typing import Any, Callable, Optional
 
@@ -30,7 +31,21 @@ def make_error(code: int, detail: int, message: str) -> BlendError:
 
 raw._set_raise(make_error)
 atexit.register(raw._close_entrance)
-raw._set_main_thread(threading.main_thread().ident)
+
+
+def _know_main_thread() -> None:
+    global _main_thread
+    _main_thread = threading.main_thread().ident
+    raw._set_main_thread(_main_thread)
+
+
+_know_main_thread()
+os.register_at_fork(after_in_child=_know_main_thread)
+
+
+def on_main_thread() -> bool:
+    """Whether this is the thread that signals come to."""
+    return threading.get_ident() == _main_thread
 
 
 class Cancel:
@@ -51,7 +66,7 @@ class Cancel:
         self._raw.reset()
 
 
-class _Listener(raw.Listener):
+class Listener(raw.Listener):
     """The callbacks of one call. What they raise is kept: it must not pass through C++."""
 
     def __init__(self, progress: Optional[Progress], score: Optional[Score],
@@ -61,6 +76,12 @@ class _Listener(raw.Listener):
         self._score = score
         self._on_measurement = on_measurement
         self.error: Optional[BaseException] = None
+
+    def check(self) -> None:
+        """Raises what a callback raised, once."""
+        if self.error is not None:
+            error, self.error = self.error, None
+            raise error
 
     def _ask(self, function: Callable[..., Any], *args: Any) -> bool:
         try:
@@ -98,12 +119,12 @@ class watched:
     def __init__(self, options: Any, progress: Optional[Progress] = None,
                  cancel: Optional[Cancel] = None, score: Optional[Score] = None,
                  on_measurement: Optional[OnMeasurement] = None) -> None:
-        self._listener: Optional[_Listener] = None
+        self._listener: Optional[Listener] = None
         self._watch: Any = None
         self._options = options
         if progress is not None or score is not None or on_measurement is not None:
-            self._listener = _Listener(progress, score, on_measurement)
-        if self._listener is not None or threading.current_thread() is threading.main_thread():
+            self._listener = Listener(progress, score, on_measurement)
+        if self._listener is not None or on_main_thread():
             self._watch = raw.Watch(POLL_MS)
             if self._listener is not None:
                 self._watch.set_inner(self._listener, progress is not None)
@@ -116,19 +137,23 @@ class watched:
 
     def check(self) -> None:
         """Raises what a callback has kept, once."""
-        if self._listener is not None and self._listener.error is not None:
-            error, self._listener.error = self._listener.error, None
-            raise error
+        if self._listener is not None:
+            self._listener.check()
         if self._watch is not None:
             self._watch.raise_kept()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if isinstance(error, CallbackError):
-            try:
-                self.check()
-            except BaseException as own:
-                own.__suppress_context__ = True
-                raise
+            raise_own(self.check)
+
+
+def raise_own(check: Callable[[], None]) -> None:
+    """Raises what a callback raised, in the place of the CallbackError that is being handled."""
+    try:
+        check()
+    except BaseException as own:
+        own.__suppress_context__ = True
+        raise
 
 
 def raw_cancel(cancel: Optional[Cancel]) -> Any:

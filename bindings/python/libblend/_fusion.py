@@ -1,6 +1,5 @@
 """Fusions: one prompt's fused cache, its account, and the text that follows."""
 
-import threading
 from dataclasses import dataclass
 from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from . import raw
 from ._arrays import Tokens, tokens_in, view_out
-from ._call import POLL_MS, Cancel, Progress, Score, raw_cancel, watched
+from ._call import POLL_MS, Cancel, Progress, Score, on_main_thread, raw_cancel, watched
 from ._context import Closable
 from ._enums import Correction, Metric, Miss, Norm, Policy, choice
 from ._infos import FusionInfo, LayerInfo, SegmentInfo
@@ -46,6 +45,10 @@ class FuseArguments:
     check_layers: Sequence[Tuple[int, float]] = ()
     #: Of Policy.UNION: (policy, share).
     terms: Sequence[Tuple[Union[Policy, str], float]] = ()
+    #: Of Policy.APE: what scores of the rows in question are divided by, default 0.9.
+    ape_temperature: Optional[float] = None
+    #: Of Policy.APE: what the logarithm of their exponentials' sum is multiplied by, default 0.9.
+    ape_scale: Optional[float] = None
     #: Of Policy.CALLBACK.
     score: Optional[Score] = None
     #: For RATIO_AUTO.
@@ -58,20 +61,38 @@ class FuseArguments:
     cancel: Optional[Cancel] = None
 
 
-def _number(kind: Any, value: Any) -> Optional[int]:
-    return None if value is None else choice(kind, value)
-
-
 def fuse_options(a: FuseArguments) -> Any:
-    """The raw form, without the callbacks."""
+    """The raw form, without the callbacks. Written out: a fuse of few rows takes a millisecond and
+    leaves nothing of this in the processor's caches, so every call that is not made counts."""
     options = raw.FuseOptions()
     if a.profile is not None:
         options.apply(a.profile._raw)
-    set_given(
-        options, policy=_number(Policy, a.policy), ratio=a.ratio, metric=_number(Metric, a.metric),
-        check_layer=a.check_layer, on_miss=_number(Miss, a.on_miss),
-        reserve_tokens=a.reserve_tokens, tenant=a.tenant, norm=_number(Norm, a.norm),
-        relative=int(a.relative), seed=a.seed, correction=_number(Correction, a.correction))
+    if a.policy is not None:
+        options.policy = choice(Policy, a.policy)
+    if a.ratio is not None:
+        options.ratio = a.ratio
+    if a.metric is not None:
+        options.metric = choice(Metric, a.metric)
+    if a.check_layer is not None:
+        options.check_layer = a.check_layer
+    if a.on_miss is not None:
+        options.on_miss = choice(Miss, a.on_miss)
+    if a.reserve_tokens is not None:
+        options.reserve_tokens = a.reserve_tokens
+    if a.tenant:
+        options.tenant = a.tenant
+    if a.norm is not None:
+        options.norm = choice(Norm, a.norm)
+    if a.relative:
+        options.relative = 1
+    if a.seed:
+        options.seed = a.seed
+    if a.correction is not None:
+        options.correction = choice(Correction, a.correction)
+    if a.ape_temperature is not None:
+        options.ape_temperature = a.ape_temperature
+    if a.ape_scale is not None:
+        options.ape_scale = a.ape_scale
     if a.chunk_prefix is not None:
         options.set_chunk_prefix(tokens_in(a.chunk_prefix))
     if a.check_layers:
@@ -104,7 +125,7 @@ class Generation(Iterator[Token]):
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
-        self._main = threading.current_thread() is threading.main_thread()
+        self._main = on_main_thread()
         self._open = True
 
     def __iter__(self) -> "Generation":

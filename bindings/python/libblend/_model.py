@@ -7,7 +7,7 @@ import numpy as np
 
 from . import raw
 from ._arrays import Tokens, copy_out, tokens_in
-from ._call import Cancel, Progress, raw_cancel, watched
+from ._call import POLL_MS, Cancel, Listener, Progress, raise_own, raw_cancel, watched
 from ._context import Closable, Context
 from ._enums import Codec, KvDtype, RopeLayout, choice
 from ._error import BlendError
@@ -16,6 +16,7 @@ from ._infos import ModelInfo
 from ._kv import KvLayer, raw_view
 from ._prompt import Prompt
 from ._store import ChunkId, Path, Store, raw_store, set_given
+from .errors import CallbackError
 
 
 class Stored(NamedTuple):
@@ -29,8 +30,9 @@ class Stored(NamedTuple):
 class Model(Closable):
     """Weights, tokenizer and description of one model. Immutable, thread-safe.
 
-    path: a GGUF file (v2 or v3, architecture `llama`).  max_context: rows a fusion may have, default
-    what the model was trained for.  progress: bytes of weights read.
+    path: a GGUF file (v2 or v3) or a Hugging Face directory; docs/models.md says which there are.
+    max_context: rows a fusion may have, default what the model was trained for.  progress: bytes of
+    weights read.
 
     Raises NotFoundError, IoError, FormatError (names the offset or tensor), UnsupportedError (names
     what was met), NumericError, OutOfMemoryError, CancelledError.
@@ -173,9 +175,19 @@ class Model(Closable):
         MismatchError, IoError, NumericError, OutOfMemoryError, CancelledError, ForkedError."""
         arguments = FuseArguments(**options)
         raw_options = fuse_options(arguments)
-        with watched(raw_options, arguments.progress, arguments.cancel, arguments.score):
-            made = raw.Fusion.fuse(self._raw, raw_store(store), prompt._raw, raw_options)
-        return Fusion(made)
+        tells = arguments.progress is not None
+        listener: Optional[Listener] = None
+        if tells or arguments.score is not None:
+            listener = Listener(arguments.progress, arguments.score, None)
+        if arguments.cancel is not None:
+            raw_options.set_cancel(arguments.cancel._raw)
+        try:  # as watched() does it
+            return Fusion(raw.fuse_watched(self._raw, raw_store(store), prompt._raw, raw_options,
+                                           listener, tells, POLL_MS))
+        except CallbackError:
+            if listener is not None:
+                raise_own(listener.check)
+            raise
 
     def fuse_batch(self, store: Optional[Store], requests: "Iterable[Union[Prompt, Tuple[Prompt, dict[str, Any]]]]",
                    ) -> "List[Union[Fusion, BlendError]]":

@@ -1,11 +1,10 @@
 """Stores: where chunks are kept."""
 
 import os
-import threading
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple, Union
 
 from . import raw
-from ._call import POLL_MS, Cancel, Progress, watched
+from ._call import POLL_MS, Cancel, Progress, on_main_thread, watched
 from ._context import Closable, Context
 from ._enums import Codec, Eviction, KvDtype, ReadMode, choice
 from ._infos import ChunkInfo, CodecStat, StoreStat
@@ -116,7 +115,7 @@ class Store(Closable):
         NotFoundError: the chunk is neither stored nor on its way."""
         if timeout_s is not None:
             return bool(self._raw.wait(id, max(0, int(timeout_s * 1000))))
-        if threading.current_thread() is not threading.main_thread():
+        if not on_main_thread():
             return bool(self._raw.wait(id, -1))
         while not self._raw.wait(id, POLL_MS):  # signals are handled between two looks
             pass

@@ -167,6 +167,13 @@ class MainJob(Case):
                              libblend.Policy[policy.upper()])
         union = self.fuse(policy="union", terms=[("hkvd", 1), ("first_k", 1)])
         self.assertGreater(union.info.n_rows_selected, 0)
+        ape = self.fuse(policy="ape", ape_temperature=0.8, ape_scale=1.1)
+        self.assertEqual(ape.info.n_rows_tempered, ape.info.n_rows_reused)
+        self.assertFalse(np.array_equal(ape.logits, self.fuse(policy="ape").logits))
+        plain = self.fuse(policy="ape", ape_temperature=1.0, ape_scale=1.0)
+        np.testing.assert_allclose(plain.logits, self.fuse(policy="reuse").logits, atol=1e-3)
+        with self.assertRaises(libblend.InvalidArgumentError):
+            self.fuse(policy="ape", ape_scale=-1)
         layers = self.model.falling_check_layers(0.2, 1, 3)
         falling = self.fuse(check_layers=layers)
         self.assertEqual(falling.info.n_check_layers, len(layers))
@@ -196,6 +203,7 @@ class MainJob(Case):
         np.testing.assert_array_equal(results[0].logits, alone)
         self.assertAlmostEqual(results[1].info.ratio, 0.3)
         self.assertIsInstance(results[2], libblend.NotFoundError)
+        self.assertEqual(self.model.fuse_batch(self.store, []), [])
 
     def test_backend_and_version(self):
         self.assertEqual(self.ctx.backend, "cpu")
