@@ -5,6 +5,7 @@ import pickle
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
@@ -168,6 +169,29 @@ class Raised(Case):
         self.raises(libblend.CancelledError, fusion.decode, [5] * 20, cancel=cancel)
         with self.assertRaises(libblend.CancelledError):
             fusion.generate(4, cancel=cancel).text()
+        self.store.flush()
+        saved = fusion.save(self.store)
+        self.store.flush()
+        path = self.folder / "cancelled"
+        calls = {
+            "open": lambda: libblend.Model(self.ctx, MODEL, cancel=cancel),
+            "precompute": lambda: self.model.precompute(self.store, [9, 8, 7], cancel=cancel),
+            "extend": lambda: fusion.extend(
+                None, libblend.Prompt().question([5]), on_miss="compute", cancel=cancel),
+            "replace": lambda: fusion.replace(1, 1, [5], cancel=cancel),
+            "erase": lambda: fusion.erase(1, 1, cancel=cancel),
+            "save": lambda: fusion.save(self.store, cancel=cancel),
+            "restore": lambda: self.model.restore(self.store, saved, cancel=cancel),
+            "machine": lambda: libblend.Machine(self.model, max_tokens=32, cancel=cancel),
+            "calibrate": lambda: libblend.Profile.calibrate(
+                self.model, [self.prompt()], path, ratios=[1.0], score_tokens=1, correction="off",
+                cancel=cancel),
+            "export": lambda: self.store.export_to(path, cancel=cancel),
+        }
+        for name, call in calls.items():
+            with self.subTest(name):
+                self.raises(libblend.CancelledError, call)
+        self.assertFalse(path.exists())
         cancel.reset()
         fusion.decode([5], cancel=cancel)
 
@@ -282,19 +306,27 @@ def generate():
         for token in fusion.generate(900, ignore_eos=True):
             pass
         fusion.erase(1, 900)
+def calibrate():  # one call of several seconds, whose file is written at its end
+    prompts = []
+    for i in range(60):
+        prompt = libblend.Prompt()
+        for first in range(i, i + 200, 40):
+            prompt.chunk(tokens[first:first + 40])
+        prompts.append(prompt.question([5 + i]))
+    libblend.Profile.calibrate(model, prompts, "profile", correction="off")
 threading.Thread(target=interrupt, daemon=True).start()
 try:
     {{call}}()
 except KeyboardInterrupt:
-    print("interrupted", model.tokenize("still alive").size > 0)
+    print("interrupted", model.tokenize("still alive").size > 0, os.path.exists("profile"))
 """
 
     def test_interrupt(self):
-        for call in ("full", "decode", "generate"):
-            with self.subTest(call):
+        for call in ("full", "decode", "generate", "calibrate"):
+            with self.subTest(call), tempfile.TemporaryDirectory() as folder:
                 done = subprocess.run([sys.executable, "-c", self.CODE.format(call=call)],
-                                      capture_output=True, text=True, timeout=60)
-                self.assertEqual(done.stdout, "interrupted True\n", done.stderr)
+                                      capture_output=True, text=True, timeout=120, cwd=folder)
+                self.assertEqual(done.stdout, "interrupted True False\n", done.stderr)
 
 
 if __name__ == "__main__":

@@ -47,6 +47,23 @@ class Closing(Case):
         self.assertTrue(calls)
         tokens.append(5)  # and is let go of
 
+    def test_a_plan_keeps_what_it_writes_to(self):
+        host = libblend.Model.describe(self.ctx, name="kept", n_layers=2, n_heads=1, n_kv_heads=1,
+                                       head_dim=2, n_vocab=9, context_length=9)
+        plan = libblend.Plan(host, None, libblend.Prompt().question([1, 2]), policy="full",
+                             on_miss="compute")
+        arrays = [np.zeros((2, 1, 2), np.float32) for _ in range(4)]
+        kept = [weakref.ref(array) for array in arrays]
+        plan.fetch(0, arrays[0], arrays[1])
+        plan.fetch(1, arrays[2], arrays[3])
+        del arrays
+        gc.collect()
+        self.assertTrue(all(ref() is not None for ref in kept), "the plan may write to them")
+        plan.synchronize(0)
+        self.assertEqual([ref() is None for ref in kept], [True, True, False, False])
+        plan.close()
+        self.assertTrue(all(ref() is None for ref in kept), "nothing is written any more")
+
     def test_any_order(self):
         for order in itertools.permutations(range(4)):
             objects = self.objects()
@@ -125,6 +142,24 @@ class Views(Case):
             del view
         fusion.decode([5])
 
+    def test_an_interrupted_generation_is_closed(self):
+        fusion = self.fuse()
+        generation = fusion.generate(4)
+        next(generation)
+        inner = generation._stream
+
+        class Interrupted:  # as when Ctrl-C is met between two looks
+            close = inner.close
+
+            def next(self, timeout_ms):
+                raise KeyboardInterrupt
+
+        generation._stream = Interrupted()
+        with self.assertRaises(KeyboardInterrupt):
+            next(generation)
+        fusion.decode([5])  # it is not in use any more
+        self.assertEqual(list(generation), [])
+
     def test_one_user_at_a_time(self):
         fusion = self.fuse()
         with fusion.generate(8, ignore_eos=True) as stream:
@@ -144,6 +179,35 @@ class Collecting(Case):
         del ctx, store
         gc.collect()
         self.assertEqual([r() for r in references], [None, None])
+
+    def test_the_lock_is_let_go_of(self):
+        tokens = [5 + i % 500 for i in range(800)]
+        text = " ".join(DOCUMENTS) * 20
+        fusion = self.model.fuse(None, libblend.Prompt().question([5]), policy="full",
+                                 reserve_tokens=700)
+        fusions = []  # closing them would let go of it too
+        calls = {
+            "fuse": lambda i: fusions.append(self.model.fuse(
+                None, libblend.Prompt().question(tokens), policy="full")),
+            "precompute": lambda i: self.model.precompute(self.store, tokens[i:] + tokens[:i]),
+            "tokenize": lambda i: self.model.tokenize(text),
+            "decode": lambda i: fusion.decode(tokens[:10]),
+        }
+        self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
+        sys.setswitchinterval(1000)  # seconds: a thread runs until it lets go itself
+        for name, call in calls.items():
+            ran, calls_made = [], []
+
+            def work():
+                while not ran and len(calls_made) < 60:
+                    call(len(calls_made))
+                    calls_made.append(name)
+
+            thread = threading.Thread(target=work)
+            thread.start()  # waits until it runs, and then for the lock
+            ran.append(True)
+            thread.join()
+            self.assertLess(len(calls_made), 60, f"{name} kept the lock")
 
     def test_garbage_under_load(self):
         stop = threading.Event()
