@@ -318,6 +318,39 @@ func threads(t testing.TB) int { return status(t, "Threads") }
 // TestTenThousandWithoutGrowth opens and closes contexts ten thousand times, stores and fusions a
 // hundredth as often. A leak makes the process grow every time; malloc's pools, one a thread, only
 // until they are full.
+// TestWhatIsForgottenIsClosed: a store that somebody has open cannot be compacted, and fusions take
+// memory.
+func TestWhatIsForgottenIsClosed(t *testing.T) {
+	folder := filepath.Join(t.TempDir(), "store")
+	func() {
+		s := must(blend.OpenStore(ctx, folder, nil))(t)
+		must(model.Precompute(bg, s, []int32{5, 6, 7}, nil))(t)
+	}()
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		runtime.GC()
+		_, _, err := blend.CompactStore(folder)
+		if err == nil {
+			break
+		}
+		wantError(t, err, blend.ErrBusy)
+		if time.Now().After(end) {
+			t.Fatal("a store that was forgotten is open")
+		}
+	}
+	p := prompt(t)
+	before := status(t, "RssAnon")
+	for i := 0; i < 200; i++ { // 0.7 MB each
+		must(model.Fuse(bg, store, p, nil))(t)
+		if i%10 == 9 {
+			runtime.GC()
+			time.Sleep(time.Millisecond) // finalizers
+		}
+	}
+	if grown := status(t, "RssAnon") - before; grown > 48<<10 {
+		t.Errorf("%d KiB more for fusions that were forgotten", grown)
+	}
+}
+
 func TestTenThousandWithoutGrowth(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
