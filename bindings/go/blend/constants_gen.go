@@ -45,7 +45,7 @@ const (
 	MissPrecompute   Miss = 1 // prefill the chunk, store it in the background, fuse it
 	MissCompute      Miss = 2 // treat it as new text: exact, nothing is stored
 	MissFail         Miss = 3 // BLEND_E_NOT_FOUND
-	MissComputeStore Miss = 4 // COMPUTE, so the first token waits for no prefill but its own, and the chunk is prefilled by itself and stored behind the fuse, when nobody waits for the context's threads: the next prompt finds it. With a `machine` and a long prompt, where prefilling the chunk first is sooner, PRECOMPUTE. Not for plans
+	MissComputeStore Miss = 4 // COMPUTE, so the first token waits for no prefill but its own, and the chunk is prefilled by itself and stored behind the fuse, when nobody waits for the context's threads: the next prompt finds it, unless the store is closed first: flush, or wait for its id. With a `machine`, PRECOMPUTE where that is sooner. Not for plans
 )
 
 // SegmentKind says how a segment is treated.
