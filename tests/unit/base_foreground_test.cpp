@@ -36,6 +36,20 @@ TEST(Foreground, StandsBackUntilTheLastHasGone) {
   EXPECT_TRUE(went);
 }
 
+TEST(Foreground, StandsBackForAWhileAfterTheLast) {
+  Foreground f;
+  { const Foreground::Scope gone(f); }
+  std::atomic<bool> went{false};
+  std::thread background([&] {
+    f.stand_back(hours(1), hours(1));
+    went = true;
+  });
+  std::this_thread::sleep_for(milliseconds(20));
+  EXPECT_FALSE(went);
+  const Foreground::Hurry hurry(f);
+  background.join();
+}
+
 TEST(Foreground, WhereSomebodyAlwaysWaitsItGoesOn) {
   Foreground f;
   const Foreground::Scope always(f);
