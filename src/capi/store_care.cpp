@@ -45,7 +45,12 @@ Result<TransferRequest> read_transfer(const blend_transfer_options* options) {
 
 Result<std::vector<blend::Metric>> metrics_of(const blend_store& store) {
   BLEND_ASSIGN(const blend::StoreStat stat, store.store->stat());
-  return blend::store_metrics(stat, store.reads->per_second());
+  std::vector<blend::Metric> metrics = blend::store_metrics(stat, store.reads->per_second());
+  const size_t prefills = store.later == nullptr ? 0 : store.later->n_left();
+  metrics.push_back({"blend_store_prefills_left", "",
+                     "Chunks that fuses missed and left to be prefilled behind them", false,
+                     static_cast<double>(prefills)});
+  return metrics;
 }
 
 }  // namespace

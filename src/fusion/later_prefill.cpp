@@ -110,6 +110,12 @@ std::optional<Status> LaterPrefill::outcome(const Sha256& id, Deadline deadline)
   return failed == failed_.end() ? Status::ok() : failed->second;
 }
 
+size_t LaterPrefill::n_left() const {
+  if (forked()) return 0;
+  const std::lock_guard lock(mutex_);
+  return ids_.size();
+}
+
 void LaterPrefill::remember(const Sha256& id, const Status& status) {
   if (error_.is_ok()) error_ = status;
   try {

@@ -49,6 +49,7 @@ class LaterPrefill {
   // are queued again. Nothing: `deadline` came first. OK also for a chunk that was never queued.
   static constexpr size_t kOutcomes = 1024;
   std::optional<Status> outcome(const Sha256& id, Deadline deadline);
+  size_t n_left() const;  // queued or under way
 
  private:
   struct Job {
@@ -66,7 +67,7 @@ class LaterPrefill {
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<ChunkStore> store_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> queue_;            // guarded by mutex_
   std::set<Sha256> ids_;             // queued or under way; guarded by mutex_

@@ -58,6 +58,16 @@ TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
   EXPECT_EQ(showcase_of(configs), configs.size()) << "only HKVD's rows are drawn";
 }
 
+TEST(EvalOptions, OnlyHkvdWeighs) {
+  const auto configs = make_configs({"question", "hkvd+question", "hkvd"}, {"v", "v_weighed", "kv"},
+                                    {0.1}, {"none"}, 1, {});
+  std::vector<std::string> names;
+  for (const EvalConfig& config : configs) names.push_back(config_name(config));
+  EXPECT_EQ(names, (std::vector<std::string>{"question v", "question kv", "hkvd+question v",
+                                             "hkvd+question v_weighed", "hkvd+question kv",
+                                             "hkvd v", "hkvd v_weighed", "hkvd kv"}));
+}
+
 TEST(EvalOptions, PoliciesAreJoinedByPlus) {
   // APE alone has no ratio; a union with it has both lists.
   EvalSelection ape;

@@ -96,6 +96,14 @@ TEST_F(Misses, AreStoredOrGivenUpWhenTheStoreIsClosed) {
   const Fusion fusion = fuse(model_, store_, prompt_, how(BLEND_MISS_COMPUTE_STORE));
   ASSERT_TRUE(fusion);
   ASSERT_EQ(info(fusion).n_misses_queued, 4u);
+  double left = -1;
+  const auto find = [](void* user, const char* name, const char*, const char*, uint32_t,
+                       double value) -> int32_t {
+    if (std::strcmp(name, "blend_store_prefills_left") == 0) *static_cast<double*>(user) = value;
+    return 0;
+  };
+  ASSERT_EQ(blend_store_visit_metrics(store_.get(), find, &left, nullptr), BLEND_OK);
+  EXPECT_GE(left, 0) << "there is a metric of it";
   store_.reset();
   store_ = open_store(ctx_, dir_.file("store"));
   blend_store_stat stat;

@@ -46,7 +46,9 @@ class LaterPrefillTest : public test::EngineTest {
 
 TEST_F(LaterPrefillTest, FlushDoesAllOfItWhoeverWaits) {
   for (const uint64_t seed : {1u, 2u, 3u}) add(seed);
+  EXPECT_EQ(later_->n_left(), 3u);
   EXPECT_TRUE(later_->flush().is_ok());
+  EXPECT_EQ(later_->n_left(), 0u);
   EXPECT_EQ(store_->puts, 3);
   later_.reset();
   EXPECT_TRUE(events_.empty());

@@ -84,8 +84,13 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
     }
     config.norm = selection.norm;
     config.relative = selection.relative;
-    for (const std::string& metric : without_duplicates(metrics)) {
-      config.metric = value_of(metric_choices(), metric);
+    std::vector<uint32_t> codes;
+    for (const std::string& metric : metrics) {
+      const uint32_t code = value_of(metric_choices(), metric);
+      codes.push_back(config.spec.weighs() ? code : code & BLEND_METRIC_KV);
+    }
+    for (const uint32_t code : without_duplicates(codes)) {
+      config.metric = code;
       for (const uint32_t checks : without_duplicates(selection.checks)) {
         config.checks = checks;
         add_ratios(config);

@@ -69,6 +69,13 @@ bool PolicySpec::measures() const {
                      [](const blend_policy_term& term) { return policy_measures(term.policy); });
 }
 
+bool PolicySpec::weighs() const {
+  return policy == BLEND_POLICY_HKVD ||
+         std::any_of(terms.begin(), terms.end(), [](const blend_policy_term& term) {
+           return term.policy == BLEND_POLICY_HKVD;
+         });
+}
+
 PolicySpec parse_policy(const std::string& text) {
   PolicySpec spec;
   spec.name = text;
