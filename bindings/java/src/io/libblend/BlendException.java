@@ -7,7 +7,10 @@ package io.libblend;
 public class BlendException extends RuntimeException {
   private static final long serialVersionUID = 1L;
 
+  /** The library's code. */
   private final int code;
+
+  /** The errno, or 0. */
   private final long detail;
 
   BlendException(int code, long detail, String message) {

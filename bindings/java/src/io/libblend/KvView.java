@@ -16,7 +16,16 @@ import java.nio.ByteBuffer;
  */
 public record KvView(
     ByteBuffer k, ByteBuffer v, KvType type, boolean unrotated, long rowStride, long headStride) {
-  /** Keeps positions and limits as they are now. */
+  /**
+   * Keeps positions and limits as they are now.
+   *
+   * @param k direct, in native order
+   * @param v direct, in native order
+   * @param type of elements: F32, F16 or BF16
+   * @param unrotated whether K is before RoPE
+   * @param rowStride elements from row to row; 0: n_kv_heads * head_dim
+   * @param headStride elements from head to head; 0: head_dim
+   */
   public KvView {
     if (!k.isDirect() || !v.isDirect()) {
       throw new IllegalArgumentException(

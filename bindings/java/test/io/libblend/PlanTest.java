@@ -1,9 +1,11 @@
 package io.libblend;
 
 import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
+import java.lang.ref.WeakReference;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
@@ -27,6 +29,35 @@ public class PlanTest extends Fixture {
       floats.put(value);
     }
     return bytes;
+  }
+
+  private static WeakReference<KvView> fetched(Plan plan, int layer) {
+    KvView rows = new KvView(memory(2), memory(2), KvType.F32);
+    plan.fetch(layer, rows);
+    return new WeakReference<>(rows);
+  }
+
+  private static boolean isCollected(WeakReference<?> reference, int tries) throws Exception {
+    for (int i = 0; i < tries && reference.get() != null; ++i) {
+      System.gc();
+      Thread.sleep(10);
+    }
+    return reference.get() == null;
+  }
+
+  @Test
+  public void aPlanKeepsWhatItWritesToUntilThatIsDone() throws Exception {
+    ModelDescription description =
+        new ModelDescription().shape(LAYERS, 4, 2, 8).limits(1000, 128).name("test/kept");
+    Prompt prompt = Prompt.builder().question(new int[] {21, 22}).build();
+    FuseOptions options = new FuseOptions().policy(Policy.FULL).onMiss(OnMiss.COMPUTE);
+    try (Model host = Model.describe(context, description);
+        Plan plan = Plan.create(host, null, prompt, options)) {
+      WeakReference<KvView> rows = fetched(plan, 0);
+      assertFalse("the library may write to it", isCollected(rows, 5));
+      plan.synchronize(0);
+      assertTrue("nothing is written any more", isCollected(rows, 1000));
+    }
   }
 
   @Test
