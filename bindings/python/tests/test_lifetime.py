@@ -181,14 +181,15 @@ class Collecting(Case):
         self.assertEqual([r() for r in references], [None, None])
 
     def test_the_lock_is_let_go_of(self):
-        tokens = [5 + i % 500 for i in range(800)]
+        # No lists: numpy lets go of the lock while it makes arrays of them.
+        tokens = array.array("i", [5 + i % 500 for i in range(800)])
+        prompt = libblend.Prompt().question(tokens)
         text = " ".join(DOCUMENTS) * 20
         fusion = self.model.fuse(None, libblend.Prompt().question([5]), policy="full",
                                  reserve_tokens=700)
         fusions = []  # closing them would let go of it too
         calls = {
-            "fuse": lambda i: fusions.append(self.model.fuse(
-                None, libblend.Prompt().question(tokens), policy="full")),
+            "fuse": lambda i: fusions.append(self.model.fuse(self.store, prompt, policy="full")),
             "precompute": lambda i: self.model.precompute(self.store, tokens[i:] + tokens[:i]),
             "tokenize": lambda i: self.model.tokenize(text),
             "decode": lambda i: fusion.decode(tokens[:10]),

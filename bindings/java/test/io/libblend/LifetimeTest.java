@@ -158,6 +158,27 @@ public class LifetimeTest extends Fixture {
     throw new AssertionError("no VmRSS");
   }
 
+  private void openAndForget(Path directory) {
+    model.precompute(Store.open(context, directory), new int[] {300, 301, 302});
+  }
+
+  /** A store that somebody has open cannot be compacted. */
+  @Test
+  public void whatIsForgottenIsClosed() throws Exception {
+    Path directory = path("forgotten");
+    openAndForget(directory);
+    for (int tries = 0; ; ++tries) {
+      System.gc();
+      try {
+        assertTrue(Store.compact(directory).bytesAfter() > 0);
+        return;
+      } catch (BusyException e) {
+        assertTrue("a store that was forgotten is open", tries < 2000);
+        Thread.sleep(10);
+      }
+    }
+  }
+
   private void openAndClose(int rounds) {
     for (int i = 0; i < rounds; ++i) {
       Context.create(new Context.Options().threads(1)).close();
