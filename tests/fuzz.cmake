@@ -7,18 +7,6 @@ set(BLEND_FUZZ_FLAGS -fsanitize=fuzzer,address,undefined)
 
 if(BLEND_FUZZ)
   set(root ${CMAKE_CURRENT_LIST_DIR}/..)
-  add_executable(codec_fuzz ${CMAKE_CURRENT_LIST_DIR}/fuzz/codec_fuzz.cpp
-    ${root}/src/store/codec/codec.cpp ${root}/src/store/codec/int4.cpp
-    ${root}/src/store/codec/int8.cpp ${root}/src/store/codec/none.cpp
-    ${root}/src/store/codec/zstd.cpp ${root}/kernels/cpu/convert.cpp
-    ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp
-    ${root}/src/base/status.cpp)
-  target_include_directories(codec_fuzz PRIVATE ${root}/include ${root}/src ${root}/kernels)
-  target_compile_options(codec_fuzz PRIVATE ${BLEND_FUZZ_FLAGS})
-  target_link_options(codec_fuzz PRIVATE ${BLEND_FUZZ_FLAGS})
-  target_link_libraries(codec_fuzz PRIVATE PkgConfig::zstd PkgConfig::hwy)
-  blend_warnings(codec_fuzz)
-
   # What reads model files.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/base/*.cpp ${root}/src/model/*.cpp
        ${root}/src/model/tokenizer/*.cpp)
@@ -28,10 +16,21 @@ if(BLEND_FUZZ)
     -fno-sanitize-recover=all)
   target_link_libraries(blend_fuzz_model PUBLIC Threads::Threads blend_dependencies)
   blend_warnings(blend_fuzz_model)
+
+  # What reads a store's records and layers.
+  file(GLOB sources CONFIGURE_DEPENDS ${root}/src/store/*.cpp ${root}/src/store/codec/*.cpp
+       ${root}/src/store/evict/*.cpp ${root}/src/store/ram/*.cpp)
+  add_library(blend_fuzz_store STATIC ${sources} ${root}/kernels/cpu/convert.cpp
+    ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp)
+  target_compile_options(blend_fuzz_store PRIVATE -fsanitize=fuzzer-no-link,address,undefined
+    -fno-sanitize-recover=all)
+  target_link_libraries(blend_fuzz_store PUBLIC blend_fuzz_model)
+  blend_warnings(blend_fuzz_store)
 endif()
 
-# blend_fuzz(name corpus): the fuzzer fuzz/<name>.cpp and the test fuzz.<name> over fuzz/corpus/<corpus>.
-function(blend_fuzz name corpus)
+# blend_fuzz(name corpus reached): the fuzzer fuzz/<name>.cpp of the library blend_fuzz_<reached>, and
+# the test fuzz.<name> over fuzz/corpus/<corpus>.
+function(blend_fuzz name corpus reached)
   add_executable(${name}_corpus ${BLEND_FUZZ_DIR}/${name}.cpp ${BLEND_FUZZ_DIR}/run_corpus.cpp)
   target_link_libraries(${name}_corpus PRIVATE blend_core)
   blend_warnings(${name}_corpus)
@@ -41,11 +40,13 @@ function(blend_fuzz name corpus)
     add_executable(${name} ${BLEND_FUZZ_DIR}/${name}.cpp)
     target_compile_options(${name} PRIVATE ${BLEND_FUZZ_FLAGS})
     target_link_options(${name} PRIVATE ${BLEND_FUZZ_FLAGS})
-    target_link_libraries(${name} PRIVATE blend_fuzz_model)
+    target_link_libraries(${name} PRIVATE blend_fuzz_${reached})
     blend_warnings(${name})
   endif()
 endfunction()
-blend_fuzz(gguf_fuzz gguf)
-blend_fuzz(hf_config_fuzz hf-config)
-blend_fuzz(safetensors_fuzz safetensors)
-blend_fuzz(tokenizer_json_fuzz tokenizer-json)
+blend_fuzz(codec_fuzz codec store)
+blend_fuzz(gguf_fuzz gguf model)
+blend_fuzz(hf_config_fuzz hf-config model)
+blend_fuzz(safetensors_fuzz safetensors model)
+blend_fuzz(store_record_fuzz store-record store)
+blend_fuzz(tokenizer_json_fuzz tokenizer-json model)
