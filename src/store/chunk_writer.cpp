@@ -162,3 +162,5 @@ Status ChunkWriter::commit() {
 }
 
 }  // namespace blend
+  // What this transaction has counted so far goes on from there.
+  if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
