@@ -25,6 +25,8 @@ namespace {
 constexpr unsigned kMaxReaders = 1024;
 constexpr unsigned kMaxDatabases = 8;  // six are used; later formats may add some
 constexpr auto kMapPatience = std::chrono::seconds(30);
+constexpr auto kCompactionPatience = std::chrono::seconds(30);
+constexpr auto kLongestPause = std::chrono::milliseconds(20);
 
 using Identity = std::pair<uint64_t, uint64_t>;  // device, inode
 
@@ -170,11 +172,16 @@ Result<MapView> Txn::map_view() const {
 
 Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, bool create,
                                                   bool read_only, uint64_t map_bytes) {
-  // A store that is being compacted is replaced at some moment: look again.
-  for (int attempt = 0;; ++attempt) {
+  // A store that is being compacted is replaced at some moment: look again, first at once, for who
+  // waited for the compaction comes to itself just when it is done. By time: how long a compaction
+  // takes depends on the store and the machine.
+  const auto deadline = std::chrono::steady_clock::now() + kCompactionPatience;
+  for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
     auto env = acquire_once(path, create, read_only, map_bytes);
-    if (env.status().code() != BLEND_E_BUSY || attempt == 100) return env;
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (env.status().code() != BLEND_E_BUSY || std::chrono::steady_clock::now() >= deadline) {
+      return env;
+    }
+    std::this_thread::sleep_for(pause);
   }
 }
 
