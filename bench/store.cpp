@@ -9,6 +9,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +19,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <thread>
 
 #include "bench/json_file.h"
 #include "bench/measure.h"
@@ -204,7 +206,7 @@ double read_all(blend::ChunkStore& store, const std::vector<blend::Sha256>& ids,
 double fio(const std::string& dir, const std::string& rw, uint64_t bytes, const std::string& more) {
   const std::string file = dir + "/fio.data";
   const std::string command = "fio --name=x --filename='" + file + "' --rw=" + rw +
-                              " --bs=1M --direct=1 --size=" + std::to_string(bytes) +
+                              " --direct=1 --size=" + std::to_string(bytes) +
                               " --output-format=json " + more + " 2>/dev/null";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) throw std::runtime_error("cannot run fio");
@@ -214,6 +216,72 @@ double fio(const std::string& dir, const std::string& rw, uint64_t bytes, const 
   if (pclose(pipe) != 0) throw std::runtime_error("fio failed: is it installed?");
   const json job = json::parse(text.substr(text.find('{'))).at("jobs").at(0);
   return job.at(rw).at("bw_bytes").get<double>() / 1e9;
+}
+
+using Records = std::vector<std::shared_ptr<blend::ChunkRecord>>;
+
+// Durable puts of all records by so many threads; 0: queued, and waited for at the end.
+double put_all(blend::ChunkStore& store, const Records& records, unsigned n_threads) {
+  const auto begin = Clock::now();
+  if (n_threads == 0) {
+    for (const auto& record : records) must(store.put_async(record));
+    must(store.flush());
+    return seconds_since(begin);
+  }
+  std::atomic<size_t> next{0};
+  std::atomic<bool> failed{false};
+  std::vector<std::thread> threads;
+  for (unsigned t = 0; t < n_threads; ++t) {
+    threads.emplace_back([&] {
+      for (size_t i = 0; (i = next++) < records.size();) {
+        if (!store.put(*records[i]).is_ok()) failed = true;
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  if (failed) throw std::runtime_error("a put failed");
+  return seconds_since(begin);
+}
+
+// Each round writes everything in every way, so that what others do on the machine meets all of
+// them. The first writes new files, the others over what is there: told apart.
+json measure_writes(const std::string& dir, const std::string& path, const Records& records,
+                    const blend::StoreOptions& options, int repeats) {
+  uint64_t total = 0;
+  for (const auto& record : records) total += record->data.bytes();
+  const double gb = static_cast<double>(total) / 1e9;
+  // The same promise: 16 MiB, then a sync; with nothing else meanwhile, or with the next under way.
+  const std::vector<std::pair<std::string, std::string>> peers = {
+      {"fio, 16 MiB, then fdatasync", "--ioengine=psync --bs=16M --fdatasync=1"},
+      {"fio, 16 x 1 MiB in flight, fdatasync each 16",
+       "--ioengine=io_uring --iodepth=16 --bs=1M --fdatasync=16"}};
+  const std::vector<std::pair<std::string, unsigned>> ways = {
+      {"put, 1 thread", 1}, {"put, 2 threads", 2}, {"put, 4 threads", 4}, {"background puts", 0}};
+  std::map<std::string, std::vector<double>> fresh, over;
+  for (int r = 0; r <= repeats; ++r) {
+    auto& rates = r == 0 ? fresh : over;
+    for (const auto& [name, how] : peers) {
+      if (r == 0) std::filesystem::remove(dir + "/fio.data");
+      rates[name].push_back(fio(dir, "write", total, how));
+    }
+    for (const auto& [name, n_threads] : ways) {
+      if (r == 0) std::filesystem::remove_all(path);
+      const auto store = must(blend::open_lmdb_store(path, options, {}));
+      rates[name].push_back(gb / put_all(*store, records, n_threads));
+      if (r == repeats && n_threads == 0) continue;  // for the reads
+      for (const auto& record : records) must(store->remove(record->meta.id));
+    }
+  }
+  json out;
+  std::printf("\n%zu chunks of 16 MiB, %-18s %8s %14s\n", records.size(), "durable writes", "GB/s",
+              "into new files");
+  const auto tell = [&](const std::string& name) {
+    std::printf("%-46s %8.2f %14.2f\n", name.c_str(), median(over[name]), median(fresh[name]));
+    out[name] = {{"gb_per_s", median(over[name])}, {"new_file_gb_per_s", median(fresh[name])}};
+  };
+  for (const auto& [name, how] : peers) tell(name);
+  for (const auto& [name, n_threads] : ways) tell(name);
+  return out;
 }
 
 json measure_disk(const std::string& dir, uint64_t bytes, int repeats) {
@@ -229,32 +297,19 @@ json measure_disk(const std::string& dir, uint64_t bytes, int repeats) {
   blend::StoreOptions options;
   options.quota_bytes = 2 * total + (64 << 20);
 
-  std::vector<std::shared_ptr<blend::ChunkRecord>> records;
+  Records records;
   std::vector<blend::Sha256> ids;
   for (uint32_t i = 0; i < n; ++i) {
     records.push_back(noise(i, shape));
     ids.push_back(records.back()->meta.id);
   }
-  std::vector<double> puts, fio_writes;
-  for (int r = 0; r < repeats; ++r) {
-    fio_writes.push_back(fio(dir, "write", total, "--ioengine=io_uring --iodepth=16 --fsync=16"));
-    const auto store = must(blend::open_lmdb_store(path, options, {}));
-    const auto begin = Clock::now();
-    for (const auto& record : records) must(store->put(*record));  // durable, one by one
-    puts.push_back(gb / seconds_since(begin));
-    if (r + 1 < repeats) {
-      for (const auto& id : ids) must(store->remove(id));
-    }
-  }
+  out["write"] = measure_writes(dir, path, records, options, repeats);
   records.clear();
-  std::printf("\n%u chunks of 16 MiB, durable puts: %.2f GB/s; fio (1 MiB, fsync each 16): %.2f\n",
-              n, median(puts), median(fio_writes));
-  out["write"] = {{"put_gb_per_s", median(puts)}, {"fio_gb_per_s", median(fio_writes)}};
 
   std::map<std::string, std::vector<double>> rates, cpu;
   std::vector<double> fio_reads;
   for (int r = 0; r < repeats; ++r) {
-    fio_reads.push_back(fio(dir, "read", total, "--ioengine=io_uring --iodepth=16"));
+    fio_reads.push_back(fio(dir, "read", total, "--ioengine=io_uring --iodepth=16 --bs=1M"));
     for (const auto mode :
          {blend::ReadMode::uring, blend::ReadMode::threads, blend::ReadMode::mapped}) {
       blend::StoreOptions o = options;

@@ -5,6 +5,8 @@
 #include <functional>
 #include <memory>
 
+#include "store/place_value.h"
+
 namespace blend {
 namespace {
 
@@ -111,17 +113,44 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
   return rc == 0 || rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "read");
 }
 
+Status ChunkWriter::write_piece(MDB_val key, std::span<const std::byte> bytes) {
+  const LmdbEnv& env = txn_.env();
+  const LmdbEnv::Placing placing = env.placing();
+  MDB_val value{bytes.size(), nullptr};
+  const int rc = mdb_put(txn_.get(), env.chunks(), &key, &value, MDB_RESERVE);
+  if (rc != 0) return lmdb_error(rc, "write");
+  uint64_t page = 0;
+  if (placing != LmdbEnv::Placing::off && bytes.size() >= kPlacedBytes) {
+    BLEND_ASSIGN(page, place_value(env.data_fd(), env.page_size(), value, bytes));
+    if (page != 0 && placing == LmdbEnv::Placing::on) return Status::ok();
+    if (page != 0) on_trial_.push_back(page);
+  }
+  std::memcpy(value.mv_data, bytes.data(), bytes.size());
+  return Status::ok();
+}
+
+// Had the commit written the pages that were placed after all, it wrote the same bytes, under a
+// header that would keep them from being freed.
+Status ChunkWriter::judge_placing() {
+  LmdbEnv& env = txn_.env();
+  if (on_trial_.empty()) return Status::ok();
+  bool as_expected = true;
+  for (const uint64_t page : on_trial_) {
+    BLEND_ASSIGN(const bool good, placed_as_expected(env.data_fd(), env.page_size(), page));
+    as_expected = as_expected && good;
+  }
+  env.set_placing(as_expected ? LmdbEnv::Placing::on : LmdbEnv::Placing::off);
+  return Status::ok();
+}
+
 Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> stream,
                         UseRecord use) {
   const Sha256& id = manifest.meta.id;
   for (uint32_t i = 0; i < manifest.n_pieces(); ++i) {
     const uint64_t at = uint64_t{i} * kPieceBytes;
     PieceKey key(id, i);
-    MDB_val k = key.val();
-    MDB_val value{std::min<uint64_t>(kPieceBytes, stream.size() - at), nullptr};
-    const int rc = mdb_put(txn_.get(), txn_.env().chunks(), &k, &value, MDB_RESERVE);
-    if (rc != 0) return lmdb_error(rc, "write");
-    std::memcpy(value.mv_data, stream.data() + at, value.mv_size);
+    const uint64_t n = std::min<uint64_t>(kPieceBytes, stream.size() - at);
+    BLEND_RETURN_IF_ERROR(write_piece(key.val(), stream.subspan(at, n)));
   }
   const std::string bytes = encode_manifest(manifest);
   MDB_val k = id_val(id);
@@ -145,6 +174,8 @@ Status ChunkWriter::rebuild_uses() {
     chunks.push_back({m.meta.id, created * 1'000'000, m.footprint()});
   };
   BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, note));
+  // What this transaction has counted so far goes on from there.
+  if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
   BLEND_RETURN_IF_ERROR(uses().rebuild(chunks));
   totals_ = old_totals_ = uses().totals();
   return Status::ok();
@@ -158,9 +189,8 @@ Status ChunkWriter::commit() {
     return lmdb_error(rc, "write the counters");
   }
   if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
-  return lmdb_error(txn_.commit(), "commit");
+  if (const int rc = txn_.commit(); rc != 0) return lmdb_error(rc, "commit");
+  return judge_placing();
 }
 
 }  // namespace blend
-  // What this transaction has counted so far goes on from there.
-  if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));

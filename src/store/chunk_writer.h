@@ -4,6 +4,7 @@
 
 #include <span>
 #include <string>
+#include <vector>
 
 #include "store/evict/use_index.h"
 #include "store/lmdb_snapshot.h"
@@ -42,11 +43,15 @@ class ChunkWriter {
         totals_(totals),
         old_totals_(totals) {}
 
+  Status write_piece(MDB_val key, std::span<const std::byte> bytes);
+  Status judge_placing();
+
   Txn txn_;
   MapView view_;
   StoreCounters counters_;
   UseTotals totals_;
   UseTotals old_totals_;
+  std::vector<uint64_t> on_trial_;  // pages that were placed while that is not proven
 };
 
 }  // namespace blend

@@ -17,6 +17,7 @@
 #include "store/evict/use_record.h"
 #include "store/lmdb_check.h"
 #include "store/manifest.h"
+#include "store/place_value.h"
 #include "store/store_path.h"
 
 namespace blend {
@@ -267,6 +268,7 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
     page_size = st.ms_psize;
   }
   page_size_ = page_size;
+  if (lmdb_can_place()) placing_ = Placing::on_trial;
   int dead = 0;
   mdb_reader_check(env_, &dead);
   BLEND_RETURN_IF_ERROR(check_pages().with_context(what));

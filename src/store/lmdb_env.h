@@ -120,6 +120,14 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   static Result<std::shared_ptr<void>> reserve(const std::pair<uint64_t, uint64_t>& identity,
                                                const std::string& path);
 
+  // How the pages of large new values are written (place_value.h): by LMDB's commit, or placed
+  // before it. The first ones that are placed are on the heap as well, until a commit has shown
+  // that it leaves them alone. Of concern to write transactions only.
+  enum class Placing { off, on_trial, on };
+  Placing placing() const { return placing_.load(std::memory_order_relaxed); }
+  void set_placing(Placing placing) { placing_.store(placing, std::memory_order_relaxed); }
+  uint32_t page_size() const { return page_size_; }
+
   // Clears readers of processes that died: they would keep freed pages from being used again.
   void clear_dead_readers();
 
@@ -145,6 +153,7 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   MDB_dbi chunks_ = 0, meta_ = 0, info_ = 0;
   MDB_dbi uses_ = 0, order_ = 0, tenants_ = 0;
   std::atomic<bool> has_use_tables_{false};
+  std::atomic<Placing> placing_{Placing::off};
   std::mutex use_tables_mutex_;  // LMDB opens databases in one transaction at a time
 
   std::mutex gate_mutex_;

@@ -1,52 +1,29 @@
 #include "store/lmdb_store.h"
 
-#include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <utility>
 
 #include "store/compact.h"
 
 namespace blend {
-namespace {
-
-using ull = unsigned long long;
-
-// Freed pages come back two transactions late, so the map has room for the quota, the pages of two
-// transactions, and the trees.
-constexpr uint64_t kLargestTransaction = 512ull << 20;
-constexpr uint64_t kTreeRoom = 16ull << 20;
-constexpr uint64_t kLargestMap = 16ull << 40;
-
-uint64_t map_bytes_for(uint64_t quota, uint64_t transaction) {
-  const uint64_t capped = std::min(quota, kLargestMap / 2);
-  return capped + capped / 10 + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
-}
-
-// Whether a failed write of `bytes` is explained by a full disk or a limit on the file's size: a
-// write that gets only part of its bytes in comes back from LMDB as EIO.
-bool out_of_space(int fd, uint64_t file_bytes, uint64_t bytes) {
-  struct statvfs fs {};
-  if (fstatvfs(fd, &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_frsize < bytes) return true;
-  struct rlimit limit {};
-  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-         file_bytes + bytes > limit.rlim_cur;
-}
-
-}  // namespace
 
 LmdbStore::LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common)
     : options_(options),
       common_(std::move(common)),
       env_(*common_->env),
       policy_(make_policy(options.eviction)),
+      turns_(options.quota_bytes / 2),
       worker_(std::make_unique<Worker>()),
       write_back_(std::make_unique<WriteBack>(
-          options.queue_bytes,
-          [this](const std::shared_ptr<const ChunkRecord>& r) { return write(*r, r); },
+          WriteBack::Limits{.queue_bytes = options.queue_bytes},
+          [this](WriteBack::Batch batch, std::span<Status> statuses) {
+            std::vector<Record> records;
+            records.reserve(batch.size());
+            for (const auto& record : batch) records.push_back({record.get(), record});
+            write_all(records, statuses);
+          },
           [this](const Status& s) {
             common_->write_errors.fetch_add(1, std::memory_order_relaxed);
             common_->event(s.code(), s.message());
@@ -113,7 +90,7 @@ Status LmdbStore::put(const ChunkRecord& record) {
   BLEND_RETURN_IF_ERROR(check_writable());
   BLEND_RETURN_IF_ERROR(check_record(record));
   write_back_->cancel(record.meta.id);  // or an older one would be written over this
-  return write(record, nullptr);
+  return write(record);
 }
 
 Status LmdbStore::put_async(std::shared_ptr<const ChunkRecord> record) {
@@ -208,70 +185,6 @@ void LmdbStore::report_damage(const Sha256& id, const Status& status) {
   common_->damage(named ? status : status.with_context("chunk " + to_hex(id)));
 }
 
-Status LmdbStore::write(const ChunkRecord& record,
-                        const std::shared_ptr<const ChunkRecord>& shared) {
-  const std::string what = "put chunk " + to_hex(record.meta.id);
-  // Before the transaction: other writers wait for that.
-  const auto encoded = encode_chunk(record, record.codec.value_or(options_.codec));
-  if (!encoded.is_ok()) return encoded.status().with_context(what);
-  const EncodedChunk& chunk = encoded.value();
-  const Manifest& manifest = chunk.manifest;
-  env_.want_map(map_bytes_for(
-      options_.quota_bytes,
-      std::max(manifest.footprint(), std::min(options_.quota_bytes, kLargestTransaction))));
-  // A process that died with a snapshot would keep every page that eviction frees.
-  env_.clear_dead_readers();
-  Status status = write_once(chunk, record.meta.tenant);
-  // A larger map may be waiting for our own snapshots to end.
-  if (status.detail() == MDB_MAP_FULL && env_.grow_map()) {
-    status = write_once(chunk, record.meta.tenant);
-  }
-  if (status.is_ok()) {
-    common_->written.fetch_add(1, std::memory_order_relaxed);
-    if (common_->ram != nullptr && shared != nullptr) keep_in_ram(shared, manifest);
-    return status;
-  }
-  const uint64_t needed = manifest.footprint();
-  const auto full = [&](const char* why) {
-    return make_error(BLEND_E_FULL,
-                      "%s: %s; it needs %llu bytes and the data file of '%s' has %llu",
-                      what.c_str(), why, static_cast<ull>(needed), env_.path().c_str(),
-                      static_cast<ull>(env_.file_bytes()));
-  };
-  if (status.detail() == MDB_MAP_FULL) {
-    return full(
-        "the map is full, perhaps because old snapshots hold on to freed pages: close "
-        "them, remove chunks, or open the store with a larger quota_bytes");
-  }
-  const bool no_space = status.detail() == ENOSPC || status.detail() == EDQUOT ||
-                        status.detail() == EFBIG ||
-                        (status.detail() == EIO &&
-                         out_of_space(env_.data_fd(), env_.file_bytes(), needed + kTreeRoom));
-  if (no_space) {
-    return full("the disk is full or the file may not grow: free space, or remove chunks");
-  }
-  return status.with_context(what);
-}
-
-Status LmdbStore::write_once(const EncodedChunk& chunk, const TenantTag& tenant) {
-  const Manifest& manifest = chunk.manifest;
-  for (;;) {
-    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-    UseRecord use;
-    BLEND_ASSIGN(const Room room, room_for(writer, manifest, tenant, &use));
-    if (room.state == Room::State::none) return {BLEND_E_FULL, room.why};
-    const bool enough = room.state == Room::State::enough;
-    if (enough) {
-      bool replaced = false;
-      BLEND_RETURN_IF_ERROR(writer.erase(manifest.meta.id, &replaced));
-      BLEND_RETURN_IF_ERROR(writer.add(manifest, {chunk.stream, manifest.stream_bytes()}, use));
-    }
-    BLEND_RETURN_IF_ERROR(writer.commit());
-    tell(room);
-    if (enough) return Status::ok();
-  }
-}
-
 Result<std::shared_ptr<ChunkStore>> open_lmdb_store(const std::string& path,
                                                     const StoreOptions& options, EventSink events) {
   if (options.quota_bytes == 0 && !options.read_only) {
@@ -280,8 +193,7 @@ Result<std::shared_ptr<ChunkStore>> open_lmdb_store(const std::string& path,
   auto common = std::make_shared<StoreCommon>();
   BLEND_ASSIGN(common->env,
                LmdbEnv::acquire(path, options.create && !options.read_only, options.read_only,
-                                map_bytes_for(options.quota_bytes,
-                                              std::min(options.quota_bytes, kLargestTransaction))));
+                                LmdbStore::map_bytes_for(options.quota_bytes, 0)));
   common->events = std::move(events);
   BLEND_ASSIGN(common->reader,
                make_page_reader(path + "/data.mdb", common->env->data_fd(), options.read_mode));

@@ -1,7 +1,7 @@
 // LmdbStore: a ChunkStore in one LMDB environment (FORMAT.md has the layout).
 //
-// lmdb_store.cpp writes and reads chunks, lmdb_list.cpp goes through them, lmdb_use.cpp looks after
-// which of them stay.
+// lmdb_store.cpp opens and finds chunks, lmdb_put.cpp writes them, lmdb_list.cpp goes through them,
+// lmdb_use.cpp looks after which of them stay.
 #pragma once
 
 #include <atomic>
@@ -12,6 +12,7 @@
 
 #include "store/chunk_writer.h"
 #include "store/evict/make_room.h"
+#include "store/put_turns.h"
 #include "store/worker.h"
 
 namespace blend {
@@ -45,11 +46,23 @@ class LmdbStore final : public ChunkStore {
   Result<TenantUse> tenant(const TenantTag& tenant) override;
   void report_damage(const Sha256& id, const Status& status) override;
 
+  // How large the map has to be for a store with this quota and chunks of this footprint.
+  static uint64_t map_bytes_for(uint64_t quota, uint64_t chunk);
+
  private:
   Status check_writable() const;
-  // `shared`: the same record, if memory may keep it; otherwise null.
-  Status write(const ChunkRecord& record, const std::shared_ptr<const ChunkRecord>& shared);
-  Status write_once(const EncodedChunk& chunk, const TenantTag& tenant);
+  struct Record {
+    const ChunkRecord* record = nullptr;
+    std::shared_ptr<const ChunkRecord> shared;  // the same, if memory may keep it
+  };
+  Status write(const ChunkRecord& record);
+  // A status for each.
+  void write_all(std::span<const Record> records, std::span<Status> statuses);
+  // What `status` means to who put it.
+  Status conclude(const Status& status, const Record& record, const Manifest& manifest);
+  // One transaction for those whose turn it is.
+  Status put_waiting();
+  Result<Room> put_one(ChunkWriter& writer, const EncodedChunk& chunk, const TenantTag& tenant);
   Result<Room> room_for(ChunkWriter& writer, const Manifest& manifest, const TenantTag& tenant,
                         UseRecord* use);
   Result<Room> make_room_or_rebuild(ChunkWriter& writer, const RoomRequest& request);
@@ -66,6 +79,7 @@ class LmdbStore final : public ChunkStore {
   LmdbEnv& env_;
   mutable std::mutex mutex_;
   std::shared_ptr<const EvictionPolicy> policy_;  // mutex_
+  PutTurns turns_;
   std::atomic<uint64_t> hints_{0};       // number of the last hint: older reading ahead stops
   std::atomic<uint64_t> prefetched_{0};  // chunks
   bool rebuilt_ = false;                 // mutex_: the index was, and it did not help

@@ -1,12 +1,16 @@
 #include "store/write_back.h"
 
+#include <algorithm>
 #include <new>
 #include <system_error>
 
 namespace blend {
 
-WriteBack::WriteBack(uint64_t queue_bytes, Write write, OnError on_error)
-    : queue_bytes_(queue_bytes), write_(std::move(write)), on_error_(std::move(on_error)) {}
+WriteBack::WriteBack(const Limits& limits, Write write, OnError on_error)
+    : limits_(limits), write_(std::move(write)), on_error_(std::move(on_error)) {
+  threads_.reserve(limits.n_threads);
+  in_flight_.reserve(limits.n_threads * kMostRecords);
+}
 
 WriteBack::~WriteBack() {
   {
@@ -14,25 +18,31 @@ WriteBack::~WriteBack() {
     stop_ = true;
   }
   work_.notify_all();
-  if (thread_.joinable()) thread_.join();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status WriteBack::start_threads() {
+  while (threads_.size() < limits_.n_threads) {
+    try {
+      threads_.emplace_back([this] { run(); });
+    } catch (const std::system_error& e) {
+      if (!threads_.empty()) return Status::ok();  // they do it alone; the next push tries again
+      return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the write-back thread: %s", e.what());
+    }
+  }
+  return Status::ok();
 }
 
 Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
   const Sha256 id = record->meta.id;
   const uint64_t size = size_of(*record);
   std::unique_lock lock(mutex_);
-  if (!thread_.joinable()) {
-    try {
-      thread_ = std::thread([this] { run(); });
-    } catch (const std::system_error& e) {
-      return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the write-back thread: %s", e.what());
-    }
-  }
+  BLEND_RETURN_IF_ERROR(start_threads());
   space_.wait(lock, [&] {
     // Read anew at every wake: the record it would replace may have left meanwhile.
     const auto old = queued_.find(id);
     const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
-    return others == 0 || (size <= queue_bytes_ && others <= queue_bytes_ - size);
+    return others == 0 || (size <= limits_.queue_bytes && others <= limits_.queue_bytes - size);
   });
   failed_.erase(id);
   if (const auto old = queued_.find(id); old != queued_.end()) {
@@ -48,7 +58,6 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
     throw;
   }
   bytes_ += size;
-  ++pushed_;
   work_.notify_one();
   return Status::ok();
 }
@@ -56,37 +65,71 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
 void WriteBack::run() {
   std::unique_lock lock(mutex_);
   for (;;) {
-    work_.wait(lock, [&] { return stop_ || !order_.empty(); });
+    work_.wait(lock, [&] { return has_work() || (stop_ && order_.empty()); });
     if (order_.empty()) return;
-    const auto next = queued_.find(order_.front());
-    order_.pop_front();
-    if (next != queued_.end()) {
-      in_flight_ = std::move(next->second);
-      queued_.erase(next);
-      const std::shared_ptr<const ChunkRecord> record = in_flight_;
-      lock.unlock();
-      Status status;
-      try {
-        status = write_(record);
-      } catch (const std::bad_alloc&) {
-        status = Status::out_of_memory();
-      }
-      if (!status.is_ok()) {
-        try {
-          on_error_(status);
-        } catch (const std::bad_alloc&) {
-          // No memory to tell it as an event: flush() still does.
-        }
-      }
-      lock.lock();
-      if (!status.is_ok() && first_error_.is_ok()) first_error_ = status;
-      if (!status.is_ok()) remember(record->meta.id, status);
-      bytes_ -= size_of(*record);
-      in_flight_.reset();
-    }
-    ++done_;
+    const Taken taken = take();
+    if (taken.n > 0) write(lock, taken.batch());
     space_.notify_all();
+    work_.notify_all();  // a newer record of the same id may have waited for this one
   }
+}
+
+WriteBack::Taken WriteBack::take() {
+  Taken taken;
+  uint64_t bytes = 0;
+  while (taken.n < limits_.batch_records && has_work()) {
+    const auto next = queued_.find(order_.front());
+    if (next != queued_.end()) {
+      bytes += size_of(*next->second);
+      if (taken.n > 0 && bytes > limits_.batch_bytes) break;
+      taken.records[taken.n++] = next->second;
+      in_flight_.push_back({std::move(next->second), n_taken_});
+      queued_.erase(next);
+    }
+    order_.pop_front();
+    ++n_taken_;
+  }
+  return taken;
+}
+
+void WriteBack::write(std::unique_lock<std::mutex>& lock, Batch batch) {
+  lock.unlock();
+  std::array<Status, kMostRecords> statuses;
+  const std::span<Status> of_batch(statuses.data(), batch.size());
+  std::fill(of_batch.begin(), of_batch.end(), Status::out_of_memory());
+  try {
+    write_(batch, of_batch);
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as they stand
+  }
+  for (const Status& status : of_batch) {
+    if (status.is_ok()) continue;
+    try {
+      on_error_(status);
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
+      // No memory to tell it as an event: flush() still does.
+    }
+  }
+  lock.lock();
+  for (size_t i = 0; i < batch.size(); ++i) {
+    if (!statuses[i].is_ok() && first_error_.is_ok()) first_error_ = statuses[i];
+    if (!statuses[i].is_ok()) remember(batch[i]->meta.id, statuses[i]);
+    bytes_ -= size_of(*batch[i]);
+    std::erase_if(in_flight_, [&](const InFlight& f) { return f.record == batch[i]; });
+  }
+}
+
+const WriteBack::InFlight* WriteBack::in_flight(const Sha256& id) const {
+  for (const InFlight& f : in_flight_) {
+    if (f.record->meta.id == id) return &f;
+  }
+  return nullptr;
+}
+
+void WriteBack::wait_for_all(std::unique_lock<std::mutex>& lock) {
+  space_.wait(lock, [this, end = n_taken_ + order_.size()] {
+    return n_taken_ >= end && std::none_of(in_flight_.begin(), in_flight_.end(),
+                                           [&](const InFlight& f) { return f.place < end; });
+  });
 }
 
 void WriteBack::remember(const Sha256& id, const Status& status) {
@@ -104,9 +147,7 @@ void WriteBack::remember(const Sha256& id, const Status& status) {
 std::optional<Status> WriteBack::outcome(
     const Sha256& id, std::optional<std::chrono::steady_clock::time_point> deadline) {
   std::unique_lock lock(mutex_);
-  const auto settled = [&] {
-    return !queued_.contains(id) && (in_flight_ == nullptr || in_flight_->meta.id != id);
-  };
+  const auto settled = [&] { return !queued_.contains(id) && in_flight(id) == nullptr; };
   if (!deadline.has_value()) {
     space_.wait(lock, settled);
   } else if (!space_.wait_until(lock, *deadline, settled)) {
@@ -118,26 +159,26 @@ std::optional<Status> WriteBack::outcome(
 
 Status WriteBack::flush() {
   std::unique_lock lock(mutex_);
-  space_.wait(lock, [this, target = pushed_] { return done_ >= target; });
+  wait_for_all(lock);
   return std::exchange(first_error_, Status::ok());
 }
 
 void WriteBack::drain() {
   std::unique_lock lock(mutex_);
-  space_.wait(lock, [this, target = pushed_] { return done_ >= target; });
+  wait_for_all(lock);
 }
 
 std::shared_ptr<const ChunkRecord> WriteBack::find(const Sha256& id) const {
   const std::lock_guard lock(mutex_);
   if (const auto it = queued_.find(id); it != queued_.end()) return it->second;
-  if (in_flight_ != nullptr && in_flight_->meta.id == id) return in_flight_;
-  return nullptr;
+  const InFlight* writing = in_flight(id);
+  return writing == nullptr ? nullptr : writing->record;
 }
 
 RecordMap WriteBack::pending() const {
   const std::lock_guard lock(mutex_);
   RecordMap all = queued_;
-  if (in_flight_ != nullptr) all.emplace(in_flight_->meta.id, in_flight_);
+  for (const InFlight& f : in_flight_) all.emplace(f.record->meta.id, f.record);
   return all;
 }
 
@@ -151,8 +192,11 @@ bool WriteBack::cancel(const Sha256& id) {
     space_.notify_all();
   }
   // Only the write under way now: a newer one of the same id was pushed after this call.
-  if (in_flight_ != nullptr && in_flight_->meta.id == id) {
-    space_.wait(lock, [this, target = done_ + 1] { return done_ >= target; });
+  if (const InFlight* writing = in_flight(id); writing != nullptr) {
+    space_.wait(lock, [this, id, place = writing->place] {
+      const InFlight* now = in_flight(id);
+      return now == nullptr || now->place != place;
+    });
   }
   return dropped;
 }

@@ -2,6 +2,7 @@
 // buffer of the asynchronous save).
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -11,8 +12,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <thread>
 #include <unordered_map>
+#include <vector>
 
 #include "base/status.h"
 #include "store/chunk.h"
@@ -28,14 +31,28 @@ struct Sha256Hash {
 };
 using RecordMap = std::unordered_map<Sha256, std::shared_ptr<const ChunkRecord>, Sha256Hash>;
 
-// Thread-safe. One thread writes, in the order of arrival; it starts with the first push. Must not
-// be destroyed in a forked child (the thread is not there): leak it.
+// Thread-safe. A few threads write: they begin in the order of arrival, and two records of one id
+// are never under way together. They start with the first push. Must not be destroyed in a forked
+// child (the threads are not there): leak it.
 class WriteBack {
  public:
-  using Write = std::function<Status(const std::shared_ptr<const ChunkRecord>&)>;
+  // Writes some records, no two of one id, and says of each how it went.
+  using Batch = std::span<const std::shared_ptr<const ChunkRecord>>;
+  using Write = std::function<void(Batch, std::span<Status>)>;
+
   using OnError = std::function<void(const Status&)>;  // called without locks held
 
-  WriteBack(uint64_t queue_bytes, Write write, OnError on_error);
+  struct Limits {
+    uint64_t queue_bytes = 0;
+    unsigned n_threads = 2;  // while one writes the other encodes, and joins its transaction
+    // What one call of Write gets at most, so that small records share a sync; a larger one goes
+    // alone.
+    size_t batch_records = kMostRecords;
+    uint64_t batch_bytes = 8ull << 20;
+  };
+  static constexpr size_t kMostRecords = 16;
+
+  WriteBack(const Limits& limits, Write write, OnError on_error);
   ~WriteBack();  // writes what is queued
   WriteBack(const WriteBack&) = delete;
   WriteBack& operator=(const WriteBack&) = delete;
@@ -62,12 +79,28 @@ class WriteBack {
 
  private:
   void run();
-  void remember(const Sha256& id, const Status& status);  // mutex_ held
+  struct InFlight {
+    std::shared_ptr<const ChunkRecord> record;
+    uint64_t place = 0;  // in the order of arrival
+  };
+  // mutex_ held
+  Status start_threads();
+  struct Taken {
+    std::array<std::shared_ptr<const ChunkRecord>, kMostRecords> records;
+    size_t n = 0;
+    Batch batch() const { return {records.data(), n}; }
+  };
+  Taken take();
+  void write(std::unique_lock<std::mutex>& lock, Batch batch);
+  const InFlight* in_flight(const Sha256& id) const;
+  bool has_work() const { return !order_.empty() && in_flight(order_.front()) == nullptr; }
+  void wait_for_all(std::unique_lock<std::mutex>& lock);  // that were pushed up to now
+  void remember(const Sha256& id, const Status& status);
   static uint64_t size_of(const ChunkRecord& record) {
     return record.data.bytes() + record.meta.tokens.size() * sizeof(int32_t);
   }
 
-  const uint64_t queue_bytes_;
+  const Limits limits_;
   const Write write_;
   const OnError on_error_;
 
@@ -77,15 +110,14 @@ class WriteBack {
   // An id whose record is not in queued_ any more was cancelled.
   std::deque<Sha256> order_;
   RecordMap queued_;
-  std::shared_ptr<const ChunkRecord> in_flight_;
-  uint64_t bytes_ = 0;   // of queued_ and in_flight_
-  uint64_t pushed_ = 0;  // places ever taken in order_
-  uint64_t done_ = 0;    // of them finished
+  std::vector<InFlight> in_flight_;  // with room for a batch a thread from the start
+  uint64_t bytes_ = 0;               // of queued_ and in_flight_
+  uint64_t n_taken_ = 0;             // places that have left order_
   Status first_error_;
   std::unordered_map<Sha256, Status, Sha256Hash> failed_;
   std::deque<Sha256> failed_order_;  // oldest first; may name ids that are not in failed_ any more
   bool stop_ = false;
-  std::thread thread_;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace blend

@@ -18,6 +18,7 @@
 #include <cstring>
 #include <random>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "../unit/store_testing.h"
@@ -72,8 +73,12 @@ class Child {
     const FaultyIo faulty(kill_at == 0 ? IoFault::none : IoFault::kill, kill_at);
     open();
     for (uint32_t i = 0; i < n_steps; ++i) {
-      Step step{Kind::put, static_cast<uint32_t>(rng_() % kIds), first_version + i, 0};
-      const uint32_t what = rng_() % 16;
+      Step step{Kind::put, static_cast<uint32_t>(rng_() % kIds), first_version + 10 * i, 0};
+      const uint32_t what = rng_() % 20;
+      if (what >= 16) {
+        burst(step);
+        continue;
+      }
       step.kind = what < 2    ? Kind::remove
                   : what < 4  ? Kind::pin
                   : what < 6  ? Kind::unpin
@@ -154,6 +159,36 @@ class Child {
     return store_->wait(id, std::nullopt, &pending);
   }
 
+  // Three puts at once, of the queue and of a thread: they share transactions.
+  void burst(const Step& first) {
+    std::array<Step, 3> steps;
+    std::array<Status, 3> done;
+    std::array<std::shared_ptr<ChunkRecord>, 3> records;
+    for (uint32_t i = 0; i < 3; ++i) {
+      steps[i] = {Kind::put, (first.slot + 5 * i) % kIds, first.version + i, 0};
+      records[i] = contents(steps[i].slot, steps[i].version);
+    }
+    for (const Step& step : steps) tell(step);
+    std::thread other([&] { done[0] = store_->put(*records[0]); });
+    for (uint32_t i = 1; i < 3; ++i) done[i] = store_->put_async(records[i]);
+    for (uint32_t i = 1; i < 3; ++i) {
+      bool pending = false;
+      if (done[i].is_ok()) done[i] = store_->wait(records[i]->meta.id, std::nullopt, &pending);
+    }
+    other.join();
+    (void)store_->flush();  // its errors are those of wait()
+    for (uint32_t i = 0; i < 3; ++i) {
+      const bool full = done[i].code() == BLEND_E_FULL && !pinned_.empty();
+      // The next one of the burst may have taken its place by now.
+      const bool gone = done[i].code() == BLEND_E_NOT_FOUND;
+      if (!done[i].is_ok() && !full && !gone) fail(done[i]);
+      if (full) steps[i].kind = Kind::evict;
+      if (gone) steps[i].kind = Kind::evicted;
+      steps[i].acknowledged = 1;
+      tell(steps[i]);
+    }
+  }
+
   void tell(Step step) {
     // Not by write(), which may be a place to die at.
     if (syscall(SYS_write, out_, &step, sizeof step) != sizeof step) _exit(2);
@@ -172,6 +207,9 @@ struct Slot {
   uint32_t version = 0;  // 0: not there
   uint64_t age = 0;      // when it was put
   bool pinned = false;
+  // It was evicted while a put of it was under way: before that or after.
+  bool evicted_in_doubt = false;
+  bool may_be_gone = false;
 };
 
 class Parent {
@@ -194,13 +232,12 @@ class Parent {
   bool one_round(int round, uint64_t kill_at, bool* killed) {
     int pipe_fd[2];
     if (pipe(pipe_fd) != 0) return false;
-    doubt_ = {};
-    has_doubt_ = false;
+    doubts_.clear();
     const auto seed = static_cast<uint32_t>(rng_());
     const pid_t pid = fork();
     if (pid == 0) {
       close(pipe_fd[0]);
-      const auto first_version = static_cast<uint32_t>(round + 1) * 10'000;
+      const auto first_version = static_cast<uint32_t>(round + 1) * 100'000;
       Child(dir_.path(), pipe_fd[1], seed).run(first_version, kill_at == 0 ? 9'000 : 12, kill_at);
     }
     close(pipe_fd[1]);
@@ -229,22 +266,26 @@ class Parent {
 
   void note(const Step& step) {
     Slot& slot = slots_[step.slot];
-    if (step.kind == Kind::evicted) {
-      ++n_evicted_;
-      slot = {};
+    if (step.acknowledged == 0) {
+      if (doubts_.empty()) ++clock_;  // those of a burst are of one age
+      doubts_.push_back(step);
+      slot.evicted_in_doubt = false;
       return;
     }
-    if (step.acknowledged == 0) {
-      doubt_ = step;
-      has_doubt_ = true;
+    if (step.kind == Kind::evicted) {
+      ++n_evicted_;
+      if (step.version != 0) settle(step.slot);  // told by the burst, not by an event
+      slot = {};
+      slot.evicted_in_doubt = doubt(step.slot) != nullptr;
       return;
     }
     ++n_steps_;
-    has_doubt_ = false;
+    settle(step.slot);
     switch (step.kind) {
       case Kind::put:
         slot.version = step.version;
-        slot.age = ++clock_;
+        slot.age = clock_;
+        slot.may_be_gone = slot.evicted_in_doubt;
         break;
       case Kind::remove:
         slot = {};
@@ -262,10 +303,22 @@ class Parent {
     }
   }
 
+  const Step* doubt(uint32_t slot) const {
+    for (const Step& step : doubts_) {
+      if (step.slot == slot) return &step;
+    }
+    return nullptr;
+  }
+  void settle(uint32_t slot) {
+    std::erase_if(doubts_, [&](const Step& step) { return step.slot == slot; });
+  }
+
   bool wrong(int round, const char* what, uint32_t slot) {
     std::fprintf(stderr, "round %d: slot %u (version %u%s) %s; in doubt: %d kind %d slot %u\n",
                  round, slot, slots_[slot].version, slots_[slot].pinned ? ", pinned" : "", what,
-                 has_doubt_, static_cast<int>(doubt_.kind), doubt_.slot);
+                 static_cast<int>(doubts_.size()),
+                 doubts_.empty() ? -1 : static_cast<int>(doubts_[0].kind),
+                 doubts_.empty() ? kIds : doubts_[0].slot);
     return false;
   }
 
@@ -278,44 +331,50 @@ class Parent {
       return false;
     }
     ChunkStore& store = **opened;
-    n_in_doubt_ += has_doubt_;
+    n_in_doubt_ += doubts_.empty() ? 0 : 1;
+    const bool evicts = std::any_of(doubts_.begin(), doubts_.end(), [](const Step& step) {
+      return step.kind == Kind::put || step.kind == Kind::evict;
+    });
     uint64_t n_chunks = 0;
     uint64_t youngest_gone = 0;
     uint64_t oldest_left = ~uint64_t{0};
     for (uint32_t i = 0; i < kIds; ++i) {
       Slot& slot = slots_[i];
-      const bool in_doubt = has_doubt_ && doubt_.slot == i;
+      const Step* in_doubt = doubt(i);
       const auto holds = [&](uint32_t version) {
         return compare(store, *contents(i, version)).is_ok();
       };
       const bool there = store.contains(id_of(i)).value();
-      if (in_doubt && doubt_.kind == Kind::put && there && holds(doubt_.version)) {
-        slot.version = doubt_.version;
-        slot.age = ++clock_;
-      } else if (in_doubt && doubt_.kind == Kind::remove && !there) {
+      const bool was_put = in_doubt != nullptr && in_doubt->kind == Kind::put;
+      if (was_put && there && holds(in_doubt->version)) {
+        slot.version = in_doubt->version;
+        slot.age = clock_;
+      } else if (in_doubt != nullptr && in_doubt->kind == Kind::remove && !there) {
         slot = {};
       } else if (slot.version == 0) {
         if (there) return wrong(round, "is there, and nobody put it", i);
       } else if (!there) {
         // Only the step under way may have evicted it untold.
-        const bool evicts = has_doubt_ && (doubt_.kind == Kind::put || doubt_.kind == Kind::evict);
-        if (!evicts || slot.pinned) return wrong(round, "was lost", i);
-        youngest_gone = std::max(youngest_gone, slot.age);
+        if (!slot.may_be_gone) {
+          if (!evicts || slot.pinned) return wrong(round, "was lost", i);
+          youngest_gone = std::max(youngest_gone, slot.age);
+        }
         slot = {};
       } else if (!holds(slot.version)) {
         return wrong(round, "is damaged or old", i);
       }
+      slot.may_be_gone = false;
       if (slot.version == 0) continue;
       ++n_chunks;
       const auto use = store.use(id_of(i));
       if (!use.is_ok()) return wrong(round, "has no record of its use", i);
       const bool pin_in_doubt =
-          in_doubt && (doubt_.kind == Kind::pin || doubt_.kind == Kind::unpin);
+          in_doubt != nullptr && (in_doubt->kind == Kind::pin || in_doubt->kind == Kind::unpin);
       if (use.value().pinned != slot.pinned && !pin_in_doubt) {
         return wrong(round, "has the wrong pin", i);
       }
       slot.pinned = use.value().pinned;
-      if (!slot.pinned && !in_doubt) oldest_left = std::min(oldest_left, slot.age);
+      if (!slot.pinned && in_doubt == nullptr) oldest_left = std::min(oldest_left, slot.age);
     }
     if (youngest_gone > oldest_left) return wrong(round, "left before an older chunk", 0);
     const Status verified = store.for_each(true, [](const ChunkMeta&, const std::string& problem) {
@@ -335,8 +394,7 @@ class Parent {
   TempDir dir_;
   std::mt19937 rng_{std::random_device{}()};
   std::array<Slot, kIds> slots_;
-  Step doubt_;
-  bool has_doubt_ = false;
+  std::vector<Step> doubts_;  // told and not acknowledged
   uint64_t clock_ = 0;
   uint32_t n_steps_ = 0, n_evicted_ = 0, n_in_doubt_ = 0;
   int n_killed_ = 0;

@@ -7,8 +7,10 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <cstddef>
 
 namespace {
@@ -55,6 +57,23 @@ bool met(size_t* bytes) {
   return true;
 }
 
+// As met(), of parts; `n` gets how many of them stay, the last perhaps cut, in `cut`.
+bool met(const struct iovec* iov, int* n, struct iovec* cut) {
+  size_t total = 0;
+  for (int i = 0; i < *n; ++i) total += iov[i].iov_len;
+  size_t left = total;
+  if (met(&left)) return true;
+  if (left == total) return false;
+  int kept = 0;
+  for (; left > 0; ++kept) {
+    cut[kept] = iov[kept];
+    cut[kept].iov_len = std::min(left, iov[kept].iov_len);
+    left -= cut[kept].iov_len;
+  }
+  *n = -kept;
+  return false;
+}
+
 template <typename... Args>
 long raw(long number, Args... args) {
   return syscall(number, args...);
@@ -76,12 +95,14 @@ BLEND_SEEN ssize_t pwrite64(int fd, const void* data, size_t n, off64_t at) {
   return pwrite(fd, data, n, at);
 }
 BLEND_SEEN ssize_t writev(int fd, const struct iovec* iov, int n) {
-  if (regular(fd) && met(nullptr)) return -1;
-  return raw(SYS_writev, fd, iov, n);
+  struct iovec cut[IOV_MAX];
+  if (regular(fd) && met(iov, &n, cut)) return -1;
+  return n < 0 ? raw(SYS_writev, fd, cut, -n) : raw(SYS_writev, fd, iov, n);
 }
 BLEND_SEEN ssize_t pwritev(int fd, const struct iovec* iov, int n, off_t at) {
-  if (regular(fd) && met(nullptr)) return -1;
-  return raw(SYS_pwritev, fd, iov, n, at, 0L);
+  struct iovec cut[IOV_MAX];
+  if (regular(fd) && met(iov, &n, cut)) return -1;
+  return n < 0 ? raw(SYS_pwritev, fd, cut, -n, at, 0L) : raw(SYS_pwritev, fd, iov, n, at, 0L);
 }
 BLEND_SEEN int fsync(int fd) {
   if (g_armed.load() && met(nullptr)) return -1;

@@ -7,6 +7,8 @@ blend_test(store_evict_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_evict_test.c
            LIBS PkgConfig::lmdb)
 blend_test(store_care_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_care_test.cpp)
 blend_test(store_hint_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_hint_test.cpp)
+blend_test(store_put_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_put_test.cpp
+           LIBS PkgConfig::lmdb)
 blend_test(store_queue_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_queue_test.cpp)
 include(${CMAKE_CURRENT_LIST_DIR}/../crash/crash.cmake)
 blend_test(store_read_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/store_read_test.cpp)

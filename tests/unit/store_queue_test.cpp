@@ -58,9 +58,16 @@ struct Queue {
   SlowDisk disk;
   std::vector<std::string> errors;
   std::unique_ptr<WriteBack> queue;
-  explicit Queue(uint64_t bytes) {
+  std::mutex mutex;
+  std::vector<size_t> batches;
+  explicit Queue(uint64_t bytes, unsigned n_threads = 1, size_t batch_records = 1) {
     queue = std::make_unique<WriteBack>(
-        bytes, [this](const std::shared_ptr<const ChunkRecord>& r) { return disk.write(*r); },
+        WriteBack::Limits{bytes, n_threads, batch_records},
+        [this](WriteBack::Batch batch, std::span<Status> statuses) {
+          for (size_t i = 0; i < batch.size(); ++i) statuses[i] = disk.write(*batch[i]);
+          const std::lock_guard lock(mutex);
+          batches.push_back(batch.size());
+        },
         [this](const Status& s) { errors.push_back(s.message()); });
   }
 };
@@ -174,6 +181,59 @@ TEST(WriteBack, FlushGivesTheFirstErrorOnce) {
   EXPECT_OK(q.queue->flush());
   EXPECT_EQ((std::vector<std::string>{"no 1000", "no 1001"}), q.errors);
   EXPECT_EQ(4u, q.disk.written().size());  // an error does not stop the others
+}
+
+TEST(WriteBack, WhatWaitsIsWrittenTogether) {
+  Queue q(1 << 20, 1, 4);
+  EXPECT_OK(q.queue->push(make_record(0, kSmall)));
+  q.disk.wait_begun(1);
+  for (uint32_t i = 1; i < 10; ++i) {
+    EXPECT_OK(q.queue->push(make_record(i == 3 ? 1000 : i, kSmall)));
+  }
+  EXPECT_TRUE(q.queue->cancel(make_record(2, kSmall)->meta.id));
+  q.disk.allow(100);
+  EXPECT_CODE(BLEND_E_IO, q.queue->flush());
+  EXPECT_EQ((std::vector<int32_t>{0, 1, 1000, 4, 5, 6, 7, 8, 9}), q.disk.written());
+  EXPECT_EQ((std::vector<size_t>{1, 4, 4}), q.batches);
+  EXPECT_EQ(0u, q.queue->bytes());
+  // Each has its own outcome.
+  EXPECT_CODE(BLEND_E_IO, *q.queue->outcome(make_record(1000, kSmall)->meta.id, std::nullopt));
+  EXPECT_OK(*q.queue->outcome(make_record(4, kSmall)->meta.id, std::nullopt));
+}
+
+TEST(WriteBack, LargeRecordsGoAlone) {
+  Queue q(1 << 30, 1, 4);
+  const ChunkShape large{1, 1024, 1024, DType::f16};  // 4 MiB: two are more than a batch
+  EXPECT_OK(q.queue->push(make_record(0, kSmall)));
+  q.disk.wait_begun(1);
+  for (uint32_t i = 1; i <= 3; ++i) EXPECT_OK(q.queue->push(make_record(i, large)));
+  q.disk.allow(100);
+  EXPECT_OK(q.queue->flush());
+  EXPECT_EQ((std::vector<size_t>{1, 1, 1, 1}), q.batches);
+}
+
+TEST(WriteBack, OneThreadWritesWhileAnotherDoes) {
+  Queue q(1 << 20, 2);
+  const auto a = make_record(1, kSmall);
+  auto newer = make_record(3, kSmall);
+  newer->meta.id = a->meta.id;
+  EXPECT_OK(q.queue->push(a));
+  EXPECT_OK(q.queue->push(make_record(2, kSmall)));
+  q.disk.wait_begun(2);  // both
+  // Never two of one id: it waits for the first, though another thread is free.
+  EXPECT_OK(q.queue->push(newer));
+  EXPECT_OK(q.queue->push(make_record(4, kSmall)));
+  EXPECT_EQ(4u, q.queue->pending().size() + 1);  // by id
+  auto flushed = std::async(std::launch::async, [&] { return q.queue->flush(); });
+  q.disk.allow(1);
+  EXPECT_EQ(std::future_status::timeout, flushed.wait_for(std::chrono::milliseconds(20)));
+  q.disk.allow(3);
+  EXPECT_OK(flushed.get());
+  const std::vector<int32_t> written = q.disk.written();
+  EXPECT_EQ(4u, written.size());
+  EXPECT_LT(std::find(written.begin(), written.end(), 1),
+            std::find(written.begin(), written.end(), 3));
+  EXPECT_EQ(nullptr, q.queue->find(a->meta.id));
 }
 
 TEST(WriteBack, DestructionWritesWhatIsQueued) {
