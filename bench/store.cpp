@@ -15,7 +15,6 @@
 #include <cstring>
 #include <ctime>
 #include <filesystem>
-#include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <random>
@@ -345,9 +344,7 @@ json measure_disk(const std::string& dir, uint64_t bytes, int repeats) {
   return out;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   CLI::App app("The store's codecs, reads and writes");
   std::vector<std::string> kv;
   std::string dir;
@@ -361,14 +358,20 @@ int main(int argc, char** argv) {
   app.add_option("--repeats", repeats, "Of which the median is told")->check(CLI::Range(1, 100));
   app.add_option("--json", json_path, "Write the figures")->type_name("FILE");
   CLI11_PARSE(app, argc, argv);
+  json out;
+  for (const std::string& store : kv) out["codecs"].push_back(measure_codecs(store, repeats));
+  if (!dir.empty()) out["disk"] = measure_disk(dir, bytes, repeats);
+  blend::bench::write_json(json_path, out);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
   try {
-    json out;
-    for (const std::string& store : kv) out["codecs"].push_back(measure_codecs(store, repeats));
-    if (!dir.empty()) out["disk"] = measure_disk(dir, bytes, repeats);
-    blend::bench::write_json(json_path, out);
+    return run(argc, argv);
   } catch (const std::exception& e) {
-    std::cerr << "bench_store: " << e.what() << '\n';
+    std::fprintf(stderr, "bench_store: %s\n", e.what());
     return 1;
   }
-  return 0;
 }
