@@ -26,6 +26,8 @@ blend_test(simt_test
 blend_test(cuda_backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_backend_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 
@@ -40,6 +42,8 @@ blend_warnings(blend_cuda_emulated_module)
 blend_test(device_backend_test EXCLUDE_FROM_CTEST
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/device/backend_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp)
 add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
 target_link_libraries(device_fusion_test PRIVATE blend_conformance_support GTest::gtest_main)

@@ -9,6 +9,7 @@
 #include "backend/cpu/grain.h"
 #include "backend/cpu/kv_cache.h"
 #include "backend/cpu/rope_table.h"
+#include "backend/outside.h"
 #include "cpu/attention.h"
 #include "cpu/attention_mass.h"
 #include "cpu/attention_tempered.h"
@@ -21,10 +22,6 @@ namespace blend::cpu {
 namespace {
 
 using kernels::kKeyBlock;
-
-Status outside(const char* op, uint32_t slot, uint32_t limit) {
-  return make_error(BLEND_E_INTERNAL, "%s: slot %u of %u", op, slot, limit);
-}
 
 float scale_of(const AttentionRule& rule, size_t head_dim) {
   if (rule.scale != 0) return rule.scale;
@@ -154,7 +151,7 @@ Status CpuBackend::read_kv(const KvCache& cache, uint32_t layer, const RopeTable
   const size_t rows = static_cast<size_t>(kv.rows), kv_dim = c.kv_dim(), dim = layout.head_dim;
   const uint32_t limit = std::min(c.capacity(), table.n_positions());
   if (first > limit || rows > limit - first) {
-    return outside("read_kv", first + static_cast<uint32_t>(rows), limit);
+    return outside("read_kv", first + rows, limit);
   }
   // A rotation is undone by the same cosines and the negated sines.
   const size_t half = table.row(0, 1, dim).rotary_dim / 2;
@@ -194,7 +191,7 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
   size_t n_blocks = 0;
   for (const StoredRun& run : runs) {
     if (run.first > limit || run.n_rows > limit - run.first) {
-      return outside("place", run.first + run.n_rows, limit);
+      return outside("place", uint64_t{run.first} + run.n_rows, limit);
     }
     n_blocks += blocks(run);
   }
@@ -235,10 +232,10 @@ Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
   const auto& d = static_cast<const CpuKvCache&>(dst);
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   if (rows.from > s.capacity() || rows.n > s.capacity() - rows.from) {
-    return outside("move", rows.from + rows.n, s.capacity());
+    return outside("move", uint64_t{rows.from} + rows.n, s.capacity());
   }
   if (rows.to > d.capacity() || rows.n > d.capacity() - rows.to) {
-    return outside("move", rows.to + rows.n, d.capacity());
+    return outside("move", uint64_t{rows.to} + rows.n, d.capacity());
   }
   const auto distance = static_cast<uint32_t>(std::abs(static_cast<int64_t>(rows.turn)));
   if (distance >= table.n_positions()) return outside("move", distance, table.n_positions());

@@ -5,6 +5,7 @@
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/rope_table.h"
+#include "backend/outside.h"
 #include "cpu/convert.h"
 
 namespace blend::cpu {
@@ -45,10 +46,6 @@ bool scatter_row(const HostKv& h, std::byte* base, size_t row, const float* in) 
                               at + head * h.head_stride * size_of(h.dtype));
   }
   return finite;
-}
-
-Status outside(const char* op, size_t pos, uint32_t limit) {
-  return make_error(BLEND_E_INTERNAL, "%s: position %zu of %u", op, pos, limit);
 }
 
 }  // namespace

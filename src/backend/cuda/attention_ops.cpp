@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/tensors.h"
+#include "backend/outside.h"
 #include "cuda/attention.h"
 #include "cuda/attention_mass.h"
 #include "cuda/attention_tempered.h"
@@ -15,11 +16,6 @@ namespace {
 namespace k = kernels::cuda;
 
 constexpr size_t kScoreBytes = size_t{256} << 20;  // of scratch where every score is kept
-
-Status outside(const char* op, uint64_t slot, uint32_t limit) {
-  return make_error(BLEND_E_INTERNAL, "%s: slot %llu of %u", op,
-                    static_cast<unsigned long long>(slot), limit);
-}
 
 float scale_of(const AttentionRule& rule, uint32_t head_dim) {
   if (rule.scale != 0) return rule.scale;

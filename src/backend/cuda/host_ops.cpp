@@ -5,6 +5,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/tensors.h"
+#include "backend/outside.h"
 
 namespace blend::cuda {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 namespace k = kernels::cuda;
 
 size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
-
-Status outside(const char* op, uint64_t pos, uint32_t limit) {
-  return make_error(BLEND_E_INTERNAL, "%s: position %llu of %u", op,
-                    static_cast<unsigned long long>(pos), limit);
-}
 
 }  // namespace
 
