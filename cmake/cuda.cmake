@@ -5,8 +5,8 @@ set_property(CACHE BLEND_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(BLEND_CUDA_ARCHITECTURES "80;86;89;90;100" CACHE STRING
     "Compute capabilities that libblend_cuda.so is built for")
 
-set(BLEND_CUDA_KERNELS attention.cu attention_mass.cu attention_tempered.cu deviation.cu kv_rows.cu rms_norm.cu rope.cu
-    rows.cu swiglu.cu top_k.cu)
+set(BLEND_CUDA_KERNELS attention.cu attention_mass.cu attention_tempered.cu deviation.cu kv_rows.cu packed_rows.cu
+    rms_norm.cu rope.cu rows.cu swiglu.cu top_k.cu)
 list(TRANSFORM BLEND_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 set(BLEND_CUDA_HOST attention_ops.cpp cuda_backend.cpp device.cpp fusion_ops.cpp gemm.cpp
     host_ops.cpp row_ops.cpp stager.cpp)

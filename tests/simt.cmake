@@ -29,6 +29,7 @@ blend_test(cuda_backend_test
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 
 # The same as a module, so that the library opens it as it opens libblend_cuda.so.
@@ -44,7 +45,8 @@ blend_test(device_backend_test EXCLUDE_FROM_CTEST
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp)
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp)
 add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
 target_link_libraries(device_fusion_test PRIVATE blend_conformance_support GTest::gtest_main)
 blend_warnings(device_fusion_test)

@@ -1,16 +1,11 @@
 // Rows into the KV cache and out of it. CPU reference: CpuBackend::write_kv(), place() and
 // read_kv() with kernels/cpu/convert.cpp, drift.cpp, rope.cpp and scatter_k.cpp.
-//
-// A block a row. A thread makes two neighbouring elements of the cache and writes them at once; for
-// K it reads both ends of each pair, which the block's other reads leave in the first-level cache.
-#include "cuda/device.cuh"
-#include "cuda/rope.cuh"
+#include "cuda/kv_place.cuh"
 
 namespace blend::kernels::cuda {
 namespace {
 
 constexpr unsigned kThreads = 256;
-constexpr uint32_t kNoDrift = UINT32_MAX;
 
 // Row `row` of k or v, with what is to be added.
 template <DType kType>
@@ -25,33 +20,11 @@ struct Source {
 };
 
 template <DType kType>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kPlaceThreads)
     place_kernel(PlacedRows rows, KvView cache, RopeView rope) {
-  const size_t row = blockIdx.x;
-  const uint32_t slot =
-      rows.slots != nullptr ? rows.slots[row] : rows.first + static_cast<uint32_t>(row);
-  if (rows.skip != nullptr && rows.skip[slot] != 0) return;
-  const float* drift = nullptr;
-  if (rows.drift != nullptr && rows.drift_row[slot] != kNoDrift) {
-    drift = rows.drift + rows.drift_row[slot] * 2 * cache.kv_dim();
-  }
-  const uint32_t pairs = cache.stride / 2, n = cache.n_kv_heads * pairs;
-  for (uint32_t i = threadIdx.x; i < 2 * n; i += kThreads) {
-    const bool is_k = i < n;
-    const uint32_t j = is_k ? i : i - n, head = j / pairs, d = j % pairs * 2;
-    const size_t head_first = size_t{head} * cache.head_dim;
-    const Source<kType> source{
-        is_k ? rows.k : rows.v, row * rows.row_stride + head_first,
-        drift == nullptr ? nullptr : drift + (is_k ? 0 : cache.kv_dim()) + head_first};
-    float two[2];
-    for (uint32_t e = 0; e < 2; ++e) {
-      two[e] = d + e >= cache.head_dim ? 0.0f
-               : is_k                  ? rotated(rope, slot, 1.0f, d + e, source)
-                                       : source(d + e);
-    }
-    uint16_t* const to = (is_k ? cache.k : cache.v) + cache.at(head, slot) + d;
-    *reinterpret_cast<uint32_t*>(to) = pack_bf16(two[0], two[1]);
-  }
+  place_row(rows, cache, rope, [&](bool is_k, size_t row, uint32_t col) {
+    return load<kType>(is_k ? rows.k : rows.v, row * rows.row_stride + col);
+  });
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -165,7 +138,7 @@ void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rop
   const auto kernel = rows.type == DType::f32   ? &place_kernel<DType::f32>
                       : rows.type == DType::f16 ? &place_kernel<DType::f16>
                                                 : &place_kernel<DType::bf16>;
-  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, rows, cache, rope);
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kPlaceThreads, 0, stream, rows, cache, rope);
 }
 
 void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,

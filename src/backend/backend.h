@@ -16,6 +16,7 @@
 #include <span>
 
 #include "base/half.h"
+#include "base/packing.h"
 #include "base/status.h"
 #include "base/thread_pool.h"
 #include "model/config.h"
@@ -84,6 +85,10 @@ struct StoredRun {
   DType dtype = DType::f16;
   uint32_t n_rows = 0;
   uint32_t first = 0;  // place(): slot of the first row; deviation(): row of the fresh tensor
+  // Not none: k and v are encoded planes, of which the rows from plane_row on are meant; dtype is
+  // what their values are rounded to. Only where Backend::unpacks().
+  PackedPlanes packed = {};
+  uint32_t plane_row = 0;
 };
 
 // Rows that move() takes from one place to another.
@@ -162,6 +167,8 @@ class Backend {
   // Per element of rows that only feed a GEMM or attention: normed rows, Q, the feed-forward's
   // inner rows. Operations on them take either type.
   virtual int64_t operand_bytes() const { return activation_bytes(); }
+  // Whether it decodes packed rows itself, so that fewer bytes go to the device.
+  virtual bool unpacks() const { return false; }
   // Rows that should pass through a layer's wide scratch at once.
   virtual uint32_t block_rows() const { return 512; }
 

@@ -3,6 +3,21 @@
 #include <algorithm>
 
 namespace blend {
+namespace {
+
+// `n` rows of `run` from its row `skip` on, which stand at `first`.
+StoredRun part_of(const RowRun& run, const ChunkShape& shape, uint32_t skip, uint32_t n,
+                  uint32_t first) {
+  StoredRun part{run.k, run.v, shape.dtype, n, first, run.packed, run.first + skip};
+  if (run.packed.packing == Packing::none) {
+    const size_t bytes = skip * (shape.plane_bytes() / shape.n_tokens);
+    part.k += bytes;
+    part.v += bytes;
+  }
+  return part;
+}
+
+}  // namespace
 
 ChunksToLoad chunks_to_load(const Plan& plan, uint32_t first_stored_layer, uint32_t n_layers) {
   ChunksToLoad out;
@@ -23,7 +38,8 @@ std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> seg
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
     const PlannedSegment& s = plan.segments[segments[i]];
     for (const RowRun& run : staged.chunks[i]) {
-      runs.push_back({run.k, run.v, s.chunk->meta().shape.dtype, run.n, s.first_row + run.first});
+      runs.push_back(
+          part_of(run, s.chunk->meta().shape, 0, run.n, s.first_row + run.first));
     }
   }
   return runs;
@@ -48,7 +64,6 @@ std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_
     const PlannedSegment& s = plan.segments[segments[i]];
     if (s.exact) continue;
     const ChunkShape& shape = s.chunk->meta().shape;
-    const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
     for (const RowRun& run : staged.chunks[i]) {
       const uint32_t first = s.first_row + run.first;
       auto at = std::lower_bound(active.begin(), active.end(), first);
@@ -56,9 +71,9 @@ std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_
       while (at != end) {
         auto stop = at + 1;
         while (stop != end && *stop == *(stop - 1) + 1) ++stop;
-        const size_t skip = (*at - first) * row_bytes;
-        runs.push_back({run.k + skip, run.v + skip, shape.dtype, static_cast<uint32_t>(stop - at),
-                        static_cast<uint32_t>(at - active.begin())});
+        runs.push_back(part_of(run, shape, *at - first,
+                               static_cast<uint32_t>(stop - at),
+                               static_cast<uint32_t>(at - active.begin())));
         at = stop;
       }
     }

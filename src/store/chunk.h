@@ -12,6 +12,7 @@
 #include "base/buffer.h"
 #include "base/half.h"
 #include "base/hash.h"
+#include "base/packing.h"
 #include "base/status.h"
 
 namespace blend {
@@ -78,10 +79,11 @@ struct ChunkRecord {
 
 // Rows of a layer that lie next to each other in memory.
 struct RowRun {
-  const std::byte* k = nullptr;  // [n, kv_dim] of the chunk's dtype
-  const std::byte* v = nullptr;  // [n, kv_dim]
+  const std::byte* k = nullptr;  // [n, kv_dim] of the chunk's dtype; packed: the encoded plane
+  const std::byte* v = nullptr;  // [n, kv_dim]; the same
   uint32_t first = 0;            // of the chunk's rows
   uint32_t n = 0;
+  PackedPlanes packed = {};
 };
 
 // Where the layers of one chunk are read from: a store's snapshot or a record in memory. Used by
@@ -109,6 +111,9 @@ class ChunkSource {
     rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
     return Status::ok();
   }
+  // From here on finish_layer() may give rows as they are packed, checked but not decoded, where
+  // that is how the source has them.
+  virtual void allow_packed() {}
   // Blocks until nothing that was started is under way.
   virtual void abandon() {}
   // Whether the layer that was read or finished last came from host memory, not from a file.

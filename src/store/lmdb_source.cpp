@@ -150,8 +150,14 @@ size_t LmdbSource::pages_at() const {
 
 size_t LmdbSource::count_stage_bytes() const {
   const ChunkShape& shape = manifest_.meta.shape;
-  if (reader_ == nullptr) return shape.layer_bytes();
-  size_t most = 0;
+  size_t most = shape.layer_bytes();
+  if (reader_ == nullptr) {
+    // Packed, few tokens may take more than decoded: every channel of K has a step.
+    if (packing_of(manifest_.meta.codec) == Packing::none) return most;
+    for (const LayerExtent& e : manifest_.layers) most = std::max<size_t>(most, e.length);
+    return most;
+  }
+  most = 0;
   for (const LayerExtent& e : manifest_.layers) {
     const size_t n_parts = e.length / kPieceBytes + 2;
     size_t bytes = e.length + n_parts * 2 * kDirectAlignment;
@@ -291,11 +297,29 @@ Status LmdbSource::decode_parts(uint32_t layer, const std::vector<Part>& parts, 
     to += parts[i].bytes;
   }
   const std::span<const std::byte> in(begin, to);
+  if (packed_) return hand_on_packed(layer, in, rows);
   const Status decoded = decode_layer(manifest_.meta.codec, shape, in, space, scratch_);
   if (decoded.code() == BLEND_E_CORRUPT) return corrupt(layer, decoded.message());
   BLEND_RETURN_IF_ERROR(decoded);
   rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
   return Status::ok();
+}
+
+Status LmdbSource::hand_on_packed(uint32_t layer, std::span<const std::byte> in,
+                                  std::vector<RowRun>& rows) {
+  auto planes = check_packed_layer(manifest_.meta.codec, manifest_.meta.shape, in, scratch_);
+  if (planes.status().code() == BLEND_E_CORRUPT) return corrupt(layer, planes.status().message());
+  if (!planes.is_ok()) return planes.status();
+  rows.push_back(
+      {in.data(), in.data() + planes->k_bytes, 0, manifest_.meta.shape.n_tokens, *planes});
+  return Status::ok();
+}
+
+Status LmdbSource::finish_from_map(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {
+  if (!packed_) return ChunkSource::finish_layer(layer, space, rows);
+  BLEND_RETURN_IF_ERROR(check_layer(layer));
+  BLEND_RETURN_IF_ERROR(copy_stored(layer, space));
+  return hand_on_packed(layer, {space, manifest_.layers[layer].length}, rows);
 }
 
 Status LmdbSource::finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {

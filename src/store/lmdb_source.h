@@ -31,6 +31,7 @@ class LmdbSource final : public ChunkSource {
   size_t stage_bytes() const override { return stage_bytes_; }
   void start_layer(uint32_t layer, std::byte* space) override;
   Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) override;
+  void allow_packed() override { packed_ = packing_of(manifest_.meta.codec) != Packing::none; }
   void abandon() override;
   // A piece behind the last one, which nothing would ever read.
   Status check_no_more_pieces();
@@ -73,6 +74,10 @@ class LmdbSource final : public ChunkSource {
   void lay_out_rows(const std::vector<Part>& parts, std::byte* space, std::vector<RowRun>& rows);
   Status decode_parts(uint32_t layer, const std::vector<Part>& parts, std::byte* space,
                       std::vector<RowRun>& rows);
+  // The same without direct reads.
+  Status finish_from_map(uint32_t layer, std::byte* space, std::vector<RowRun>& rows);
+  // Rows as they are packed in `in`, an encoded layer.
+  Status hand_on_packed(uint32_t layer, std::span<const std::byte> in, std::vector<RowRun>& rows);
 
   const Txn& txn_;
   const MapView& view_;
@@ -80,6 +85,7 @@ class LmdbSource final : public ChunkSource {
   PageReader* reader_;
   const bool cache_first_;
   const Manifest manifest_;
+  bool packed_ = false;  // layers are handed on as they are packed
   size_t stage_bytes_ = 0;
   std::vector<const std::byte*> pieces_;  // found so far
   AlignedBuffer encoded_;                 // room for an encoded layer

@@ -24,6 +24,8 @@ BackendCase device() {
 
 INSTANTIATE_TEST_SUITE_P(Cuda, BackendOps, testing::Values(device()),
                          [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cuda, BackendPacked, testing::Values(device()),
+                         [](const auto& tested) { return tested.param.name; });
 INSTANTIATE_TEST_SUITE_P(Cuda, BackendMove, testing::Values(device()),
                          [](const auto& tested) { return tested.param.name; });
 

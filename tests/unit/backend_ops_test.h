@@ -80,6 +80,9 @@ class BackendMove : public BackendOps {
                             const RopeTable& rope, const std::vector<float>& q, uint32_t filled);
 };
 
+// Packed rows (StoredRun::packed); instantiated like BackendOps, for backends with unpacks().
+class BackendPacked : public BackendOps {};
+
 // A weight as a model file would hold it: encoded values, and what they decode to.
 struct StoredTensor {
   TensorView view;

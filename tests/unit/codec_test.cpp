@@ -270,6 +270,40 @@ TEST(Codec, HostileBytesNeverHurt) {
   }
 }
 
+// Whatever decoding finds wrong, the check without decoding does, and nothing else; the planes are
+// where the decoder found them.
+TEST(Codec, CheckingPackedLayersFindsWhatDecodingFinds) {
+  std::mt19937 rng(5);
+  CodecScratch scratch;
+  int n_bad = 0;
+  for (const Codec codec : {Codec::int8, Codec::int4}) {
+    for (const ChunkShape& shape : shapes(DType::f16)) {
+      const Bytes sound = encoded(codec, shape, as_layer(shape, kv_values(shape, 3)));
+      const auto planes = check_packed_layer(codec, shape, sound, scratch);
+      ASSERT_TRUE(planes.is_ok()) << planes.status().message();
+      EXPECT_EQ(planes.value().n_rows, shape.n_tokens);
+      EXPECT_EQ(planes.value().packing, codec == Codec::int8 ? Packing::int8 : Packing::int4);
+      EXPECT_EQ(planes.value().head_dim, shape.head_dim == 0 ? shape.kv_dim : shape.head_dim);
+      for (int i = 0; i < 60; ++i) {
+        Bytes bytes = sound;
+        if (i % 3 == 0) bytes.resize(rng() % (sound.size() + 1));
+        if (i % 3 == 1 && !bytes.empty()) bytes[rng() % bytes.size()] = std::byte{0xff};
+        if (i % 3 == 2) {  // where headers, steps and bases are
+          for (size_t n = 0; n < 8 && n < bytes.size(); ++n)
+            bytes[n] ^= static_cast<std::byte>(rng());
+        }
+        const auto got = check_packed_layer(codec, shape, bytes, scratch);
+        const auto want = decoded(codec, shape, bytes);
+        ASSERT_EQ(got.status().code(), want.status().code()) << got.status().message();
+        ASSERT_EQ(got.status().message(), want.status().message());
+        n_bad += got.is_ok() ? 0 : 1;
+      }
+    }
+  }
+  EXPECT_GT(n_bad, 200);
+  EXPECT_FALSE(check_packed_layer(Codec::zstd, {1, 4, 8, DType::f16, 4}, {}, scratch).is_ok());
+}
+
 TEST(Codec, NamesAndNumbers) {
   for (const Codec codec : kAll) EXPECT_EQ(codec, codec_from_name(codec_name(codec)));
   EXPECT_FALSE(codec_from_name("gzip").has_value());

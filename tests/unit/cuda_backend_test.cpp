@@ -34,6 +34,8 @@ const auto kCases =
 
 INSTANTIATE_TEST_SUITE_P(Emulated, BackendOps, kCases,
                          [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Emulated, BackendPacked, kCases,
+                         [](const auto& tested) { return tested.param.name; });
 INSTANTIATE_TEST_SUITE_P(Emulated, BackendMove, kCases,
                          [](const auto& tested) { return tested.param.name; });
 

@@ -209,6 +209,19 @@ TEST_F(CudaHost, FailingAllocations) {
       BLEND_RETURN_IF_ERROR(b.place(*cache, 1, *rope, {&run, 1}, nullptr, nullptr));
       std::vector<float> deviation(16);
       BLEND_RETURN_IF_ERROR(b.deviation(ty, {&run, 1}, {}, deviation.data()));
+      // int8 of 16 rows: steps of zeros, any bytes.
+      const size_t plane = 16 * 32, k_bytes = 2 * 32 + plane, v_bytes = 2 * 16 * 2 + plane;
+      const std::vector<std::byte> zeros(k_bytes + v_bytes);
+      const StoredRun packed{zeros.data(),
+                             zeros.data() + k_bytes,
+                             DType::f16,
+                             16,
+                             0,
+                             {Packing::int8, 16, 16, k_bytes, v_bytes}};
+      BLEND_RETURN_IF_ERROR(b.place(*cache, 2, *rope, {&packed, 1}, nullptr, nullptr));
+      BLEND_RETURN_IF_ERROR(b.deviation(ty, {&packed, 1}, {}, deviation.data()));
+      const Tensor tx2{x->data(), 8, 64, 4};
+      BLEND_RETURN_IF_ERROR(b.drift_inputs(ty.slice(0, 8), {}, {}, tx2));
       std::vector<uint32_t> chosen(4);
       BLEND_RETURN_IF_ERROR(b.top_k(deviation, 4, chosen.data()));
       std::vector<std::byte> k(16 * 32 * 2), v = k;

@@ -70,6 +70,49 @@ TEST_P(StoreRead, EveryRowComesBackOnce) {
   }
 }
 
+// Packed, rows come as one piece that decodes to what the same source reads; only where the codec
+// is one that a device decodes, and only after it was allowed.
+TEST_P(StoreRead, PackedRowsAreHandedOnWhereThatIsAllowed) {
+  TempDir dir;
+  OPEN_OR_SKIP(store, dir.path());
+  uint32_t seed = 1;
+  for (const ChunkShape& shape :
+       {ChunkShape{2, 1, 64, DType::f16, 32}, ChunkShape{2, 7, 3, DType::f32, 3},
+        ChunkShape{3, 500, 1000, DType::f32, 100}, ChunkShape{2, 33, 128, DType::bf16, 64}}) {
+    for (const Codec codec : {Codec::none, Codec::zstd, Codec::int8, Codec::int4}) {
+      const auto record = make_record(seed++, shape);
+      std::memset(record->data.data(), 0x35, record->data.bytes());  // numbers
+      record->codec = codec;
+      EXPECT_OK(store->put(*record));
+      const auto snapshot = take(store->snapshot());
+      const auto source = take(snapshot->open(record->meta.id));
+      auto space = take(AlignedBuffer::allocate(source->stage_bytes()));
+      std::vector<std::byte> want(shape.layer_bytes()), got(shape.layer_bytes());
+      std::vector<RowRun> rows;
+      CodecScratch scratch;
+      for (const bool allowed : {false, true}) {
+        if (allowed) source->allow_packed();
+        for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+          source->start_layer(layer, space.data());
+          EXPECT_OK(source->finish_layer(layer, space.data(), rows));
+          EXPECT_OK(source->read_layer(layer, want.data()));
+          const RowRun& run = rows.front();
+          ASSERT_EQ(run.packed.packing, allowed ? packing_of(codec) : Packing::none);
+          if (run.packed.packing == Packing::none) continue;
+          ASSERT_EQ(rows.size(), 1u);
+          EXPECT_EQ(run.first, 0u);
+          EXPECT_EQ(run.n, shape.n_tokens);
+          EXPECT_EQ(run.v, run.k + run.packed.k_bytes);
+          const size_t planes = run.packed.k_bytes + run.packed.v_bytes;
+          const size_t padded = (planes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
+          EXPECT_OK(decode_layer(codec, shape, {run.k, padded}, got.data(), scratch));
+          EXPECT_TRUE(got == want) << codec_name(codec);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(StoreRead, SeveralSourcesOfOneSnapshotAtOnce) {
   TempDir dir;
   OPEN_OR_SKIP(store, dir.path());

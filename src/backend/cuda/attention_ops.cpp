@@ -145,7 +145,12 @@ Status CudaBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
       placed.drift = static_cast<const float*>(correction->kv.data);
       placed.drift_row = drift_row.as<uint32_t>();
     }
-    k::place_rows(placed, view, table.view(), stream());
+    if (runs[i].packed.packing == Packing::none) {
+      k::place_rows(placed, view, table.view(), stream());
+    } else {
+      k::place_packed_rows(packed_rows(staged, i, runs[i], view.kv_dim()), placed, view,
+                           table.view(), stream());
+    }
   }
   return check_launch("place");
 }

@@ -7,6 +7,7 @@
 #include "backend/backend.h"
 #include "backend/cuda/gemm.h"
 #include "backend/cuda/stager.h"
+#include "cuda/packed_rows.h"
 #include "cuda/rows.h"
 
 namespace blend::cuda {
@@ -25,6 +26,7 @@ class CudaBackend final : public Backend {
   const char* name() const override { return name_.c_str(); }
   int64_t activation_bytes() const override { return sizeof(float); }
   int64_t operand_bytes() const override { return sizeof(uint16_t); }
+  bool unpacks() const override { return true; }
   uint32_t block_rows() const override { return 4096; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
@@ -95,6 +97,17 @@ class CudaBackend final : public Backend {
   }
   // Device memory to the host's; waits for it.
   Status fetch(void* to, const void* from, size_t bytes);
+  // Staged run i as the kernels of packed rows take it.
+  static kernels::cuda::PackedRows packed_rows(const Stager::Rows& staged, size_t i,
+                                               const StoredRun& run, size_t kv_dim);
+  // Staged run i as rows that lie there one by one; `unpacked` holds them where they were packed.
+  struct PlainRows {
+    const void* k = nullptr;
+    const void* v = nullptr;
+    Memory unpacked;
+  };
+  Result<PlainRows> plain_rows(const Stager::Rows& staged, size_t i, const StoredRun& run,
+                               size_t kv_dim);
   // A counter that kernels lower to the first thing that is wrong; kNone at first.
   static constexpr unsigned long long kNone = ~0ull;
   Result<Memory> make_counter();

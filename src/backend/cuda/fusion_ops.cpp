@@ -21,11 +21,34 @@ Status check_runs(const char* op, std::span<const StoredRun> runs, const Tensor&
   return Status::ok();
 }
 
-k::StoredRows stored(const Stager::Rows& staged, size_t i, const StoredRun& run) {
-  return {staged.k(i), staged.v(i), run.dtype, run.n_rows, run.first};
+}  // namespace
+
+k::PackedRows CudaBackend::packed_rows(const Stager::Rows& staged, size_t i, const StoredRun& run,
+                                       size_t kv_dim) {
+  return {static_cast<const uint8_t*>(staged.k(i)),
+          static_cast<const uint8_t*>(staged.v(i)),
+          run.packed.packing,
+          run.dtype,
+          static_cast<uint32_t>(kv_dim),
+          run.packed.head_dim,
+          run.packed.n_rows,
+          run.plane_row};
 }
 
-}  // namespace
+Result<CudaBackend::PlainRows> CudaBackend::plain_rows(const Stager::Rows& staged, size_t i,
+                                                       const StoredRun& run, size_t kv_dim) {
+  PlainRows rows;
+  rows.k = staged.k(i);
+  rows.v = staged.v(i);
+  if (run.packed.packing == Packing::none) return rows;
+  const size_t plane = run.n_rows * kv_dim * static_cast<size_t>(dtype_size(run.dtype));
+  BLEND_ASSIGN(rows.unpacked, device_->allocate(2 * plane));
+  auto* const at = rows.unpacked.as<std::byte>();
+  k::unpack_rows(packed_rows(staged, i, run, kv_dim), run.n_rows, at, at + plane, stream());
+  rows.k = at;
+  rows.v = at + plane;
+  return rows;
+}
 
 Status CudaBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
                               float* out) {
@@ -40,8 +63,10 @@ Status CudaBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const 
   {
     BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
     for (size_t i = 0; i < runs.size(); ++i) {
-      k::deviation(static_cast<const float*>(kv.data), kv_dim, stored(staged, i, runs[i]), terms,
-                   sums.as<float>(), stream());
+      BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, i, runs[i], kv_dim));
+      const k::StoredRows stored{plain.k, plain.v, runs[i].dtype, runs[i].n_rows, runs[i].first};
+      k::deviation(static_cast<const float*>(kv.data), kv_dim, stored, terms, sums.as<float>(),
+                   stream());
     }
     BLEND_RETURN_IF_ERROR(check_launch("deviation"));
   }
@@ -65,8 +90,10 @@ Status CudaBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Dri
   const auto scope = enter();
   BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
   for (size_t i = 0; i < runs.size(); ++i) {
-    k::drift_inputs(static_cast<const float*>(kv.data), kv_dim, stored(staged, i, runs[i]),
-                    inputs.fresh, inputs.constant, static_cast<float*>(out.data), stream());
+    BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, i, runs[i], kv_dim));
+    const k::StoredRows stored{plain.k, plain.v, runs[i].dtype, runs[i].n_rows, runs[i].first};
+    k::drift_inputs(static_cast<const float*>(kv.data), kv_dim, stored, inputs.fresh,
+                    inputs.constant, static_cast<float*>(out.data), stream());
   }
   return check_launch("drift_inputs");
 }

@@ -84,9 +84,10 @@ Status CudaBackend::place_host(const HostKv& dst, const RopeTable& rope,
     }
     {
       BLEND_ASSIGN(const Stager::Rows staged, stager_->stage({&run, 1}, kv_dim));
+      BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, 0, run, kv_dim));
       k::HostRows turned;
-      turned.k = staged.k(0);
-      turned.v = staged.v(0);
+      turned.k = plain.k;
+      turned.v = plain.v;
       turned.type = run.dtype;
       turned.n = run.n_rows;
       turned.n_kv_heads = dst.n_kv_heads;

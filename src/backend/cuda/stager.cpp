@@ -14,6 +14,20 @@ size_t aligned(size_t bytes) {
   return (bytes + kPlaneAlignment - 1) / kPlaneAlignment * kPlaneAlignment;
 }
 
+struct PlaneBytes {
+  size_t k = 0, v = 0;
+};
+PlaneBytes plane_bytes(const StoredRun& run, size_t row_elements) {
+  if (run.packed.packing != Packing::none) return {run.packed.k_bytes, run.packed.v_bytes};
+  const size_t bytes = run.n_rows * row_elements * static_cast<size_t>(dtype_size(run.dtype));
+  return {bytes, bytes};
+}
+
+// Whether run i is part of the same planes as the one before it.
+bool shares_planes(std::span<const StoredRun> runs, size_t i) {
+  return i > 0 && runs[i].packed.packing != Packing::none && runs[i].k == runs[i - 1].k;
+}
+
 // One core does not copy as fast as the bus.
 void copy_parallel(ThreadPool& pool, std::byte* to, const std::byte* from, size_t bytes) {
   constexpr size_t kGrain = 256 << 10;
@@ -74,11 +88,12 @@ Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
 }
 
 Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_elements) {
-  const auto plane_bytes = [row_elements](const StoredRun& run) {
-    return run.n_rows * row_elements * static_cast<size_t>(dtype_size(run.dtype));
-  };
   size_t bytes = 0;
-  for (const StoredRun& run : runs) bytes += 2 * aligned(plane_bytes(run));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (shares_planes(runs, i)) continue;
+    const PlaneBytes planes = plane_bytes(runs[i], row_elements);
+    bytes += aligned(planes.k) + aligned(planes.v);
+  }
 
   Rows rows(*this, std::unique_lock(mutex_), next_++ % kSlots);
   Slot& slot = slots_[rows.slot_];
@@ -88,14 +103,19 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
   }
   std::byte* at = slot.memory.as<std::byte>();
-  for (const StoredRun& run : runs) {
-    const size_t plane = plane_bytes(run);
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (shares_planes(runs, i)) {
+      rows.k_.push_back(rows.k_.back());
+      rows.v_.push_back(rows.v_.back());
+      continue;
+    }
+    const PlaneBytes planes = plane_bytes(runs[i], row_elements);
     rows.k_.push_back(at);
-    BLEND_RETURN_IF_ERROR(copy_rows(at, run.k, plane));
-    at += aligned(plane);
+    BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].k, planes.k));
+    at += aligned(planes.k);
     rows.v_.push_back(at);
-    BLEND_RETURN_IF_ERROR(copy_rows(at, run.v, plane));
-    at += aligned(plane);
+    BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].v, planes.v));
+    at += aligned(planes.v);
   }
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));

@@ -76,7 +76,8 @@ class Stager {
     size_t slot_;
     std::vector<const void*> k_, v_;
   };
-  // row_elements: kv_dim.
+  // row_elements: kv_dim. Of packed runs the planes come over whole and as they are, once for all
+  // runs in a row that are part of them.
   Result<Rows> stage(std::span<const StoredRun> runs, size_t row_elements);
 
  private:

@@ -13,6 +13,15 @@ uint64_t padded(Codec codec, uint64_t bytes) {
   return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
 }
 
+// What stands behind the planes of an encoded layer.
+Status check_tail(Codec codec, std::span<const std::byte> in, size_t planes) {
+  if (in.size() != padded(codec, planes)) return corrupt_layer("the encoded layer has a tail");
+  for (const std::byte b : in.subspan(planes)) {
+    if (b != std::byte{0}) return corrupt_layer("the encoded layer's padding is not zero");
+  }
+  return Status::ok();
+}
+
 }  // namespace
 
 const PlaneCodec* plane_codec(Codec codec) {
@@ -75,11 +84,19 @@ Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::b
   BLEND_ASSIGN(const size_t k, c->decode(PlaneKind::k, plane, in, layer, scratch));
   BLEND_ASSIGN(const size_t v,
                c->decode(PlaneKind::v, plane, in.subspan(k), layer + shape.plane_bytes(), scratch));
-  if (in.size() != padded(codec, k + v)) return corrupt_layer("the encoded layer has a tail");
-  for (const std::byte b : in.subspan(k + v)) {
-    if (b != std::byte{0}) return corrupt_layer("the encoded layer's padding is not zero");
-  }
-  return Status::ok();
+  return check_tail(codec, in, k + v);
+}
+
+Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
+                                        std::span<const std::byte> in, CodecScratch& scratch) {
+  const PlaneCodec* c = plane_codec(codec);
+  if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "an unknown codec"};
+  const PlaneShape plane(shape);
+  PackedPlanes planes{packing_of(codec), shape.n_tokens, plane.head_dim, 0, 0};
+  BLEND_ASSIGN(planes.k_bytes, c->check(PlaneKind::k, plane, in, scratch));
+  BLEND_ASSIGN(planes.v_bytes, c->check(PlaneKind::v, plane, in.subspan(planes.k_bytes), scratch));
+  BLEND_RETURN_IF_ERROR(check_tail(codec, in, planes.k_bytes + planes.v_bytes));
+  return planes;
 }
 
 }  // namespace blend

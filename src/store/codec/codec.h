@@ -54,6 +54,12 @@ class PlaneCodec {
   virtual Result<size_t> decode(PlaneKind kind, const PlaneShape& shape,
                                 std::span<const std::byte> in, std::byte* rows,
                                 CodecScratch& scratch) const = 0;
+  // Whether decode() would take what `in` begins with, and its length; of codecs that a device can
+  // decode (packing_of()).
+  virtual Result<size_t> check(PlaneKind /*kind*/, const PlaneShape& /*shape*/,
+                               std::span<const std::byte> /*in*/, CodecScratch& /*scratch*/) const {
+    return Status{BLEND_E_INTERNAL, "a codec that only the host decodes"};
+  }
 };
 
 // What decode() says of bytes that no encoder wrote.
@@ -71,6 +77,13 @@ std::optional<Codec> codec_from_name(std::string_view name);
 // What comes back is what was put, bit for bit.
 constexpr bool is_lossless(Codec codec) { return codec == Codec::none || codec == Codec::zstd; }
 
+// What a device needs to know to decode it; none: only the host does.
+constexpr Packing packing_of(Codec codec) {
+  return codec == Codec::int8   ? Packing::int8
+         : codec == Codec::int4 ? Packing::int4
+                                : Packing::none;
+}
+
 // A layer is its K plane, its V plane, and zeros up to a multiple of this (none: no zeros), so that
 // the fields of the next one are aligned.
 inline constexpr size_t kLayerAlignment = 16;
@@ -85,5 +98,9 @@ Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byt
 // in: the whole encoded layer; layer: layer_bytes(). CORRUPT as PlaneCodec::decode().
 Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
                     std::byte* layer, CodecScratch& scratch);
+// All that decode_layer() would find wrong, without decoding. The V plane begins behind the K
+// plane.
+Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
+                                        std::span<const std::byte> in, CodecScratch& scratch);
 
 }  // namespace blend

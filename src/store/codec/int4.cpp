@@ -46,14 +46,28 @@ class Int4Codec final : public PlaneCodec {
     return static_cast<size_t>(to - out);
   }
 
+  Result<size_t> check(PlaneKind kind, const PlaneShape& shape, std::span<const std::byte> in,
+                       CodecScratch& scratch) const override {
+    BLEND_ASSIGN(const DType half, read_header(kind, shape, in));
+    const size_t cols = shape.kv_dim;
+    const size_t group = kind == PlaneKind::k ? kGroup4 : 1;
+    const size_t params = kind == PlaneKind::k ? cols : kernels::n_groups(cols, kGroup4);
+    float* const read = scratch.floats(1, params);
+    const std::byte* from = in.data() + kHeader;
+    for (size_t t = 0; t < shape.n_tokens; t += group) {
+      const size_t n = std::min<size_t>(group, shape.n_tokens - t);
+      BLEND_RETURN_IF_ERROR(load_halves(from, half, params, false, read));
+      BLEND_RETURN_IF_ERROR(load_halves(from + 2 * params, half, params, true, read));
+      from += 4 * params + (kind == PlaneKind::v ? kernels::nibble_row_bytes(cols)
+                                                 : kernels::nibble_bytes(n) * cols);
+    }
+    return bytes_of(kind, shape);
+  }
+
   Result<size_t> decode(PlaneKind kind, const PlaneShape& shape, std::span<const std::byte> in,
                         std::byte* rows, CodecScratch& scratch) const override {
     const size_t bytes = bytes_of(kind, shape);
-    if (in.size() < bytes) return Status{BLEND_E_CORRUPT, "the quantized layer ends too soon"};
-    if (in[0] > std::byte{1} || in[1] != std::byte{0}) {
-      return Status{BLEND_E_CORRUPT, "the quantized layer has an unknown kind of steps"};
-    }
-    const DType half = in[0] == std::byte{1} ? DType::bf16 : DType::f16;
+    BLEND_ASSIGN(const DType half, read_header(kind, shape, in));
     const size_t cols = shape.kv_dim;
     const size_t row_bytes = cols * shape.element_bytes();
     const size_t group = kind == PlaneKind::k ? kGroup4 : 1;
@@ -83,6 +97,18 @@ class Int4Codec final : public PlaneCodec {
   }
 
  private:
+  // The type of the steps and bases; CORRUPT: no such header, or too few bytes.
+  static Result<DType> read_header(PlaneKind kind, const PlaneShape& shape,
+                                   std::span<const std::byte> in) {
+    if (in.size() < bytes_of(kind, shape)) {
+      return Status{BLEND_E_CORRUPT, "the quantized layer ends too soon"};
+    }
+    if (in[0] > std::byte{1} || in[1] != std::byte{0}) {
+      return Status{BLEND_E_CORRUPT, "the quantized layer has an unknown kind of steps"};
+    }
+    return in[0] == std::byte{1} ? DType::bf16 : DType::f16;
+  }
+
   static uint64_t bytes_of(PlaneKind kind, const PlaneShape& shape) {
     const size_t cols = shape.kv_dim;
     if (kind == PlaneKind::v) {

@@ -60,13 +60,20 @@ class Int8Codec final : public PlaneCodec {
     return 2 * steps + shape.elements();
   }
 
-  Result<size_t> decode(PlaneKind kind, const PlaneShape& shape, std::span<const std::byte> in,
-                        std::byte* rows, CodecScratch& scratch) const override {
+  Result<size_t> check(PlaneKind kind, const PlaneShape& shape, std::span<const std::byte> in,
+                       CodecScratch& scratch) const override {
     const size_t steps = n_steps(kind, shape);
     const size_t bytes = 2 * steps + shape.elements();
     if (in.size() < bytes) return Status{BLEND_E_CORRUPT, "the quantized layer ends too soon"};
-    float* step = scratch.floats(3, steps);
-    BLEND_RETURN_IF_ERROR(load_halves(in.data(), kStep, steps, false, step));
+    BLEND_RETURN_IF_ERROR(load_halves(in.data(), kStep, steps, false, scratch.floats(3, steps)));
+    return bytes;
+  }
+
+  Result<size_t> decode(PlaneKind kind, const PlaneShape& shape, std::span<const std::byte> in,
+                        std::byte* rows, CodecScratch& scratch) const override {
+    BLEND_ASSIGN(const size_t bytes, check(kind, shape, in, scratch));
+    const size_t steps = n_steps(kind, shape);
+    const float* step = scratch.floats(3, steps);  // as check() left them
     const auto* q = reinterpret_cast<const int8_t*>(in.data() + 2 * steps);
     const bool by_column = kind == PlaneKind::k || shape.head_dim == 1;
     kernels::dequantize8(q, shape.n_tokens, shape.kv_dim, step,
