@@ -22,6 +22,7 @@ blend_test(simt_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/simt_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_attention_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_stream_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_recording_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 blend_test(cuda_backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_backend_test.cpp
@@ -42,6 +43,7 @@ blend_warnings(blend_cuda_emulated_module)
 # What tests/device/run runs on a GPU. Here the fusion runs on the emulated one.
 blend_test(device_backend_test EXCLUDE_FROM_CTEST
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/device/backend_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/device/recording_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp

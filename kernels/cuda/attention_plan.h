@@ -24,6 +24,7 @@ struct AttentionPlan {
   uint32_t head_dim = 0;
   uint32_t m_tiles = 0;
   uint32_t splits = 1;
+  uint32_t most_splits = 1;  // however many keys there are
 
   uint32_t tile_rows() const { return 16 * warps; }
   // Q, and two stages of K and V.
@@ -71,11 +72,13 @@ __host__ __device__
   return {begin, begin + each < n ? begin + each : n};
 }
 
+inline constexpr uint32_t kLeastTilesOfASplit = 4;
+
 // n_rows > 0; last_pos: the largest position, or the window's last key where that is fewer. n_sms:
 // multiprocessors of the device.
 inline AttentionPlan plan_attention(uint32_t n_rows, uint32_t group, uint32_t n_kv_heads,
                                     uint32_t head_dim, uint32_t last_pos, uint32_t n_sms) {
-  constexpr uint32_t kMostSplits = 64, kLeastTilesOfASplit = 4;
+  constexpr uint32_t kMostSplits = 64;
   AttentionPlan p;
   p.padded = padded_head_dim(head_dim);
   p.keys = keys_of_tile(p.padded);
@@ -86,10 +89,17 @@ inline AttentionPlan plan_attention(uint32_t n_rows, uint32_t group, uint32_t n_
   p.m_tiles = (p.m_rows + p.tile_rows() - 1) / p.tile_rows();
   const uint32_t blocks = p.m_tiles * n_kv_heads, n_tiles = last_pos / p.keys + 1;
   if (blocks < n_sms) {
-    const uint32_t wanted = std::min((2 * n_sms + blocks - 1) / blocks, kMostSplits);
-    p.splits = std::max(1u, std::min(wanted, n_tiles / kLeastTilesOfASplit));
+    p.most_splits = std::min((2 * n_sms + blocks - 1) / blocks, kMostSplits);
+    p.splits = std::max(1u, std::min(p.most_splits, n_tiles / kLeastTilesOfASplit));
   }
   return p;
+}
+
+// The last position whose plan is this one, which was made for some position before it.
+inline uint32_t plan_lasts(const AttentionPlan& p, uint32_t window) {
+  if (p.splits == p.most_splits) return UINT32_MAX;
+  const uint32_t until = ((p.splits + 1) * kLeastTilesOfASplit - 1) * p.keys - 1;
+  return window != 0 && until >= window - 1 ? UINT32_MAX : until;  // no row sees more keys
 }
 
 }  // namespace blend::kernels::cuda

@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 
@@ -89,6 +90,24 @@ struct StoredRun {
   // what their values are rounded to. Only where Backend::unpacks().
   PackedPlanes packed = {};
   uint32_t plane_row = 0;
+};
+
+// What a step of one row reads of host memory, and what differs when it is run again.
+struct StepInput {
+  int32_t token = 0;
+  uint32_t pos = 0;
+};
+
+// A step of one row that was recorded (Backend::record()), to be run for other tokens and
+// positions without issuing its operations again. Used by one thread at a time; what its operations
+// work on must outlive it.
+class RecordedStep {
+ public:
+  virtual ~RecordedStep() = default;
+  // Whether what was recorded does for this position what issuing it would do.
+  virtual bool covers(uint32_t pos) const = 0;
+  // Issues the step; covers(input.pos).
+  virtual Status run(const StepInput& input) = 0;
 };
 
 // Rows that move() takes from one place to another.
@@ -181,6 +200,14 @@ class Backend {
   // OUT_OF_MEMORY names the bytes that weights of so many elements need and those that are free.
   virtual Status check_room(uint64_t /*n_elements*/) { return Status::ok(); }
   virtual Status download(const Tensor& src, float* dst) = 0;  // dst: host [rows, cols]
+
+  // Records the operations that `issue` issues for one row, without running them: of host memory
+  // they read &input.token and &input.pos and nothing else, they wait for no result and make
+  // nothing that outlives them. Null: that cannot be done here; nothing has happened.
+  virtual std::unique_ptr<RecordedStep> record(const StepInput& /*input*/,
+                                               const std::function<Status()>& /*issue*/) {
+    return nullptr;
+  }
 
   // ---- Weights. NUMERIC names the tensor that holds a NaN or infinity.
   // The parts are stacked along their rows: [sum of rows, cols].

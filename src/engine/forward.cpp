@@ -181,14 +181,17 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
   return Status::ok();
 }
 
-Status Forward::logits(Tensor x, float* logits) {
+Status Forward::project_logits(Tensor x) {
   const ModelConfig& c = model_.config();
   Backend& b = model_.backend();
   const Tensor normed = operand(*normed_, 1, c.d_model);
-  const Tensor out = view(*logits_, 1, c.n_vocab);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
-  BLEND_RETURN_IF_ERROR(b.matmul(model_.output(), normed, out, false));
-  BLEND_RETURN_IF_ERROR(b.download(out, logits));
+  return b.matmul(model_.output(), normed, view(*logits_, 1, c.n_vocab), false);
+}
+
+Status Forward::read_logits(float* logits) {
+  const ModelConfig& c = model_.config();
+  BLEND_RETURN_IF_ERROR(model_.backend().download(view(*logits_, 1, c.n_vocab), logits));
   for (uint32_t i = 0; i < c.n_vocab; ++i) {
     if (c.logit_softcap != 0) logits[i] = c.logit_softcap * std::tanh(logits[i] / c.logit_softcap);
     if (!std::isfinite(logits[i])) {

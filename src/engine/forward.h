@@ -56,7 +56,13 @@ class Forward {
   Status outside_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, uint32_t n_outside, float* mass, const Watch& watch);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
-  Status logits(Tensor x, float* logits);
+  Status logits(Tensor x, float* logits) {
+    BLEND_RETURN_IF_ERROR(project_logits(x));
+    return read_logits(logits);
+  }
+  // The same in two: on the device, and from there.
+  Status project_logits(Tensor x);
+  Status read_logits(float* logits);
 
  private:
   // Q of the rows of xb, rotated; normed, q: scratch and result of as many rows.

@@ -15,4 +15,13 @@ Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink e
   return runtime;
 }
 
+Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
+                                                 const MakeBackend& make) {
+  std::shared_ptr<Runtime> runtime(new Runtime());
+  runtime->events_ = std::move(events);
+  BLEND_ASSIGN(runtime->pool_, ThreadPool::create(n_threads));
+  BLEND_ASSIGN(runtime->backend_, make(*runtime->pool_));
+  return runtime;
+}
+
 }  // namespace blend

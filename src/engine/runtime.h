@@ -17,6 +17,10 @@ class Runtime {
   // Where an automatic choice falls back to the CPU, the event sink is told why.
   static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
                                                  const BackendSpec& backend = {});
+  // On a backend of the caller's making.
+  using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)>;
+  static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
+                                                 const MakeBackend& make);
 
   ThreadPool& pool() const { return *pool_; }
   Backend& backend() const { return *backend_; }

@@ -24,6 +24,7 @@ Status Sequence::reserve(uint32_t capacity) {
     const RowMove all{layer, 0, layer, 0, n_rows(), 0};
     BLEND_RETURN_IF_ERROR(b.move(*cache_, *grown, ropes->keys(layer), all));
   }
+  recorded_.reset();  // it writes to the old one
   cache_ = std::move(grown);
   ropes_ = std::move(ropes);
   return Status::ok();
@@ -45,40 +46,67 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
   }
   if (tokens.empty()) return Status::ok();
   const Foreground::Scope waited_for(model_->runtime().foreground());
+  std::vector<float> fresh(model_->config().n_vocab);
+  if (tokens.size() == 1) {
+    BLEND_RETURN_IF_ERROR(step(tokens[0], watch));
+    BLEND_RETURN_IF_ERROR(step_->read_logits(fresh.data()));
+  } else {
+    const auto rows = static_cast<uint32_t>(tokens.size());
+    BLEND_ASSIGN(const auto forward, Forward::create(*model_, rows));
+    forward->temper(&tempered_);
+    std::vector<uint32_t> pos(rows);
+    std::iota(pos.begin(), pos.end(), n_rows());
+    BLEND_RETURN_IF_ERROR(issue(*forward, tokens, pos.data(), watch));
+    BLEND_RETURN_IF_ERROR(forward->read_logits(fresh.data()));
+  }
+  logits_ = std::move(fresh);
+  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
+  return Status::ok();
+}
+
+Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const uint32_t* pos,
+                       const Watch& watch) const {
   const auto rows = static_cast<uint32_t>(tokens.size());
   const uint32_t n_layers = model_->config().n_layers;
-  Backend& b = model_->backend();
-
-  std::unique_ptr<Forward> own;
-  if (rows > 1) {
-    BLEND_ASSIGN(own, Forward::create(*model_, rows));
-  } else if (step_ == nullptr) {
-    BLEND_ASSIGN(step_, Forward::create(*model_, 1));
-  }
-  Forward& forward = rows > 1 ? *own : *step_;
-  forward.temper(&tempered_);
-
-  std::vector<uint32_t> pos(rows);
-  std::iota(pos.begin(), pos.end(), n_rows());
   Tensor x = forward.x(rows);
   const Tensor kv = forward.kv(rows);
   BLEND_RETURN_IF_ERROR(forward.embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
     BLEND_RETURN_IF_ERROR(forward.compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(b.write_kv(*cache_, layer, ropes_->keys(layer), kv, pos.data()));
-    const uint32_t* row_pos = pos.data();
+    BLEND_RETURN_IF_ERROR(model_->backend().write_kv(*cache_, layer, ropes_->keys(layer), kv, pos));
+    const uint32_t* row_pos = pos;
     if (layer + 1 == n_layers) {  // only the last row's output is read
       x = x.slice(rows - 1, 1);
       row_pos += rows - 1;
     }
     BLEND_RETURN_IF_ERROR(forward.finish_layer(layer, *cache_, *ropes_, x, row_pos, watch));
   }
-  std::vector<float> fresh(model_->config().n_vocab);
-  BLEND_RETURN_IF_ERROR(forward.logits(x, fresh.data()));
-  logits_ = std::move(fresh);
-  tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
-  return Status::ok();
+  return forward.project_logits(x);
+}
+
+Status Sequence::step(int32_t token, const Watch& watch) {
+  if (step_ == nullptr) {
+    BLEND_ASSIGN(step_, Forward::create(*model_, 1));
+  }
+  step_->temper(&tempered_);
+  const StepInput input{token, n_rows()};
+  const auto issue_it = [&](const Watch& seen) {
+    return issue(*step_, {&input.token, 1}, &input.pos, seen);
+  };
+  // Which rows are tempered is read from the host's memory at every step.
+  if (!may_record_ || !stepped_ || !tempered_.empty()) {
+    stepped_ = true;
+    return issue_it(watch);
+  }
+  if (recorded_ == nullptr || !recorded_->covers(input.pos)) {
+    recorded_.reset();
+    recorded_ = model_->backend().record(input, [&] { return issue_it({}); });
+    may_record_ = recorded_ != nullptr;
+  }
+  if (recorded_ == nullptr) return issue_it(watch);
+  BLEND_RETURN_IF_ERROR(watch.report(0, model_->config().n_layers));
+  return recorded_->run(input);
 }
 
 }  // namespace blend

@@ -50,14 +50,28 @@ class Sequence {
   Status replace(uint64_t first, uint64_t n_old, std::span<const int32_t> tokens,
                  const Watch& watch);
 
+  // Steps of one token are recorded and run again where the backend can do that; not from here on.
+  void issue_every_step() {
+    may_record_ = false;
+    recorded_.reset();
+  }
+  bool records() const { return recorded_ != nullptr; }  // as of the last step
+
  private:
   Sequence() = default;
+  // append() of one token, and of any number but its logits.
+  Status step(int32_t token, const Watch& watch);
+  Status issue(Forward& forward, std::span<const int32_t> tokens, const uint32_t* pos,
+               const Watch& watch) const;
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<Forward> step_;  // scratch of one-token steps, kept between them
-  std::vector<int32_t> tokens_;    // [n_rows], room for capacity()
+  // Works on what stands above. The first step is not recorded: many a fusion takes one only.
+  std::unique_ptr<RecordedStep> recorded_;
+  bool may_record_ = true, stepped_ = false;
+  std::vector<int32_t> tokens_;  // [n_rows], room for capacity()
   std::vector<float> logits_;
   TemperedRows tempered_;
 };

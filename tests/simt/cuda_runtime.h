@@ -157,6 +157,8 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorStreamCaptureUnsupported = 900,
+  cudaErrorStreamCaptureInvalidated = 901,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice = 1,
@@ -173,6 +175,11 @@ enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
 enum cudaMemAllocationType { cudaMemAllocationTypePinned = 1 };
 enum cudaMemLocationType { cudaMemLocationTypeDevice = 1 };
+enum cudaStreamCaptureMode {
+  cudaStreamCaptureModeGlobal = 0,
+  cudaStreamCaptureModeThreadLocal = 1,
+  cudaStreamCaptureModeRelaxed = 2,
+};
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocDefault = 0;
@@ -193,6 +200,7 @@ namespace simt {
 struct Stream;
 struct Event;
 struct Pool;
+struct Graph;
 
 // late: nothing runs before it is waited for. early: everything at once. random: some of either.
 // others_first: what is in other streams than the first that was created runs at once, the first
@@ -206,12 +214,15 @@ struct Machine {
   size_t memory_bytes = size_t{4} << 30;
   Schedule schedule = Schedule::late;
   uint32_t seed = 1;
+  int64_t captured_operations = -1;  // more in one capture break it; -1: as many as there are
 };
 void set_machine(const Machine& machine);
 size_t bytes_in_use();  // of device memory
 size_t pinned_bytes();
 // Allocations of device memory fail from the n-th one on; -1: never.
 void fail_allocation(int64_t n);
+uint64_t graph_launches();
+uint64_t kernel_launches();  // by themselves
 
 void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const void* kernel,
             std::function<void()> body);
@@ -219,6 +230,9 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const vo
 using cudaStream_t = simt::Stream*;
 using cudaEvent_t = simt::Event*;
 using cudaMemPool_t = simt::Pool*;
+using cudaGraph_t = simt::Graph*;
+struct cudaGraphExec;
+using cudaGraphExec_t = cudaGraphExec*;
 
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaGetDevice(int* device);
@@ -238,6 +252,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags);
 cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaEventSynchronize(cudaEvent_t event);
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode);
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long flags = 0);
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream);
+cudaError_t cudaGraphDestroy(cudaGraph_t graph);
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties);
 cudaError_t cudaMemPoolDestroy(cudaMemPool_t pool);

@@ -21,8 +21,15 @@ struct Operation {
   std::function<bool()> ready;  // null: always
   std::function<void()> run;
 };
+// What a capture has taken down: operations with the arguments that they were issued with. As on a
+// device, memory that they name is not looked after.
+struct Graph {
+  std::vector<Operation> operations;
+  bool broken = false;
+};
 struct Stream {
   std::deque<Operation> queue;
+  std::unique_ptr<Graph> capture;  // not null: nothing runs, everything is taken down
 };
 struct Pool {};
 
@@ -39,6 +46,7 @@ struct Device {
   std::map<const void*, size_t> allowed_shared;
   size_t in_use = 0, n_pinned = 0;
   int64_t allocations_left = -1;
+  uint64_t n_graph_launches = 0, n_kernel_launches = 0;
 };
 Device& device() {
   static auto* const d = new Device;  // never destroyed: streams may outlive main()
@@ -74,6 +82,12 @@ void drain(Stream* s) {
 void enqueue(Stream* s, Operation op) {
   Device& d = device();
   if (s == nullptr) die("the default stream is not to be used");
+  if (s->capture != nullptr) {
+    const auto n = static_cast<int64_t>(s->capture->operations.size());
+    if (n == d.machine.captured_operations) s->capture->broken = true;
+    s->capture->operations.push_back(std::move(op));
+    return;
+  }
   s->queue.push_back(std::move(op));
   if (d.machine.schedule == Schedule::early) {
     while (step_any(nullptr)) {
@@ -85,6 +99,13 @@ void enqueue(Stream* s, Operation op) {
     for (auto n = d.random() % 4; n > 0 && step_any(nullptr); --n) {
     }
   }
+}
+
+// What a capture cannot take down, or may not with libblend: it ends as a failure.
+bool breaks_capture(Stream* s) {
+  if (s == nullptr || s->capture == nullptr) return false;
+  s->capture->broken = true;
+  return true;
 }
 
 // The allocation that holds p, or none.
@@ -113,6 +134,15 @@ void set_machine(const Machine& machine) {
   d.random.seed(machine.seed);
   d.allowed_shared.clear();
   d.allocations_left = -1;
+  d.n_graph_launches = d.n_kernel_launches = 0;
+}
+uint64_t graph_launches() {
+  const Lock lock(device().mutex);
+  return device().n_graph_launches;
+}
+uint64_t kernel_launches() {
+  const Lock lock(device().mutex);
+  return device().n_kernel_launches;
 }
 size_t bytes_in_use() {
   const Lock lock(device().mutex);
@@ -139,6 +169,7 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const vo
   if (shared_bytes > (allowed == d.allowed_shared.end() ? kDefaultShared : allowed->second)) {
     die("%zu bytes of shared memory were not asked for beforehand", shared_bytes);
   }
+  if (stream->capture == nullptr) ++d.n_kernel_launches;
   enqueue(stream,
           {{}, [=, body = std::move(body)] {
              run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, body);
@@ -209,6 +240,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) 
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   const Lock lock(device().mutex);
+  if (stream->capture != nullptr) simt::die("a stream is destroyed while it captures");
   simt::drain(stream);
   auto& all = device().streams;
   all.erase(std::find(all.begin(), all.end(), stream));
@@ -217,11 +249,13 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(device().mutex);
+  if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   simt::drain(stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const Lock lock(device().mutex);
+  if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto moments = event->moments;
   const uint64_t until = moments->recorded;
   simt::enqueue(stream, {[=] { return moments->done >= until; }, [] {}});
@@ -238,6 +272,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const Lock lock(device().mutex);
+  if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto moments = event->moments;
   const uint64_t moment = ++moments->recorded;
   simt::enqueue(stream, {{}, [=] { moments->done = std::max(moments->done, moment); }});
@@ -248,6 +283,49 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   while (event->moments->done < event->moments->recorded) {
     if (!simt::step_any(nullptr)) simt::die("nobody records the event that is waited for");
   }
+  return cudaSuccess;
+}
+
+// ---- Graphs
+
+struct cudaGraphExec {
+  std::vector<simt::Operation> operations;
+};
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mode) {
+  const Lock lock(device().mutex);
+  if (mode != cudaStreamCaptureModeRelaxed) simt::die("other threads' calls would break a capture");
+  if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  stream->capture = std::make_unique<simt::Graph>();
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Lock lock(device().mutex);
+  *graph = nullptr;
+  const std::unique_ptr<simt::Graph> taken = std::move(stream->capture);
+  if (taken == nullptr) return cudaErrorInvalidValue;
+  if (taken->broken) return cudaErrorStreamCaptureInvalidated;
+  *graph = new simt::Graph(*taken);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph,
+                                 unsigned long long /*flags*/) {
+  *exec = new cudaGraphExec{graph->operations};
+  return cudaSuccess;
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const Lock lock(device().mutex);
+  if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+  ++device().n_graph_launches;
+  for (const simt::Operation& op : exec->operations) simt::enqueue(stream, op);
+  return cudaSuccess;
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
+  delete graph;
+  return cudaSuccess;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  delete exec;  // what was launched runs to its end
   return cudaSuccess;
 }
 
@@ -265,9 +343,10 @@ cudaError_t cudaMemPoolSetAttribute(cudaMemPool_t /*pool*/, cudaMemPoolAttr /*at
 }
 cudaError_t cudaMemPoolTrimTo(cudaMemPool_t /*pool*/, size_t /*bytes*/) { return cudaSuccess; }
 cudaError_t cudaMallocFromPoolAsync(void** p, size_t bytes, cudaMemPool_t /*pool*/,
-                                    cudaStream_t /*stream*/) {
+                                    cudaStream_t stream) {
   auto& d = device();
   const Lock lock(d.mutex);
+  if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   if (d.allocations_left == 0 || bytes > d.machine.memory_bytes - d.in_use) {
     return cudaErrorMemoryAllocation;
   }
@@ -282,6 +361,7 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   auto& d = device();
   const Lock lock(d.mutex);
   if (d.memory.find(p) == d.memory.end()) simt::die("a free of memory that is not there");
+  if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   simt::enqueue(stream, {{}, [p] {
                            auto& dev = device();
                            const auto at = dev.memory.find(p);
@@ -323,6 +403,9 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (from_device && !simt::inside(d.memory, from, bytes))
     simt::die("a copy from no device memory");
   if (to_device && !simt::inside(d.memory, to, bytes)) simt::die("a copy to no device memory");
+  const bool pinned = (from_device || simt::inside(d.pinned, from, bytes)) &&
+                      (to_device || simt::inside(d.pinned, to, bytes));
+  if (!pinned && simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   const auto copy = [=] { std::memcpy(to, from, bytes); };
   if (!from_device && !simt::inside(d.pinned, from, bytes)) {
     // Pageable memory may be written again once the call returns.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/recorder.h"
 #include "backend/cuda/tensors.h"
 #include "backend/outside.h"
 #include "cuda/attention.h"
@@ -69,6 +70,7 @@ Status CudaBackend::rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t 
   for (size_t i = 0; i < rows; ++i) {
     if (pos[i] >= table.n_positions()) return outside("rope_q", pos[i], table.n_positions());
   }
+  Recorder::covers(*device_, table.n_positions() - 1);
   const auto scope = enter();
   BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
   k::rope_rows(table.view(), rows_of(q), head_dim, at.as<uint32_t>(), stream());
@@ -85,6 +87,7 @@ Status CudaBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& ro
   for (size_t i = 0; i < rows; ++i) {
     if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
   }
+  Recorder::covers(*device_, limit - 1);
   const auto scope = enter();
   BLEND_ASSIGN(const Memory slots, stager_->upload(pos, rows));
   const k::KvView view = c.layer(layer);
@@ -188,6 +191,7 @@ Status CudaBackend::attention(const KvCache& cache, uint32_t layer, const Attent
   const k::AttentionPlan plan = k::plan_attention(
       static_cast<uint32_t>(rows), group, view.n_kv_heads, view.head_dim,
       rule.window == 0 ? last : std::min(last, rule.window - 1), device_->n_multiprocessors());
+  Recorder::covers(*device_, std::min(c.capacity() - 1, k::plan_lasts(plan, rule.window)));
   BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
   BLEND_ASSIGN(const Memory scratch, device_->allocate(plan.scratch_floats() * sizeof(float)));
   const k::AttentionRows args{rows_of(q),        rows_of(out),

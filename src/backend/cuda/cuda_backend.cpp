@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "backend/cuda/recorder.h"
 #include "backend/cuda/tensors.h"
 #include "backend/weight_error.h"
 #include "cuda/attention.h"
@@ -59,6 +60,12 @@ Result<std::unique_ptr<Fence>> CudaBackend::fence() {
   BLEND_ASSIGN(UniqueEvent event, device_->make_event());
   BLEND_CUDA_CHECK(cudaEventRecord(event.get(), device_->copies()));
   return std::unique_ptr<Fence>(new CudaFence(*device_, std::move(event)));
+}
+
+std::unique_ptr<RecordedStep> CudaBackend::record(const StepInput& input,
+                                                  const std::function<Status()>& issue) {
+  const auto scope = enter();
+  return record_step(*device_, *stager_, input, issue);
 }
 
 Status CudaBackend::check_room(uint64_t n_elements) {

@@ -35,6 +35,9 @@ class CudaBackend final : public Backend {
   Status check_room(uint64_t n_elements) override;
   Status download(const Tensor& src, float* dst) override;
 
+  std::unique_ptr<RecordedStep> record(const StepInput& input,
+                                       const std::function<Status()>& issue) override;
+
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
   Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
   Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,

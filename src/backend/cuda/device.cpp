@@ -1,5 +1,7 @@
 #include "backend/cuda/device.h"
 
+#include "backend/cuda/recorder.h"
+
 namespace blend::cuda {
 namespace {
 
@@ -11,6 +13,8 @@ std::string decimal(size_t bytes) { return std::to_string(bytes); }
 
 Memory::~Memory() {
   if (data_ == nullptr) return;
+  if (lender_ != nullptr) lender_->take_back(data_);
+  if (device_ == nullptr) return;  // somebody else's
   const DeviceScope scope(device_->ordinal());
   (void)cudaFreeAsync(data_, stream_);
 }
@@ -81,6 +85,16 @@ Device::~Device() {
   copies_ = UniqueStream();
   compute_ = UniqueStream();
   pool_ = UniquePool();
+}
+
+cudaStream_t Device::compute() const {
+  const Recorder* const recorder = Recorder::of(*this);
+  return recorder == nullptr ? compute_.get() : recorder->stream();
+}
+
+Result<Memory> Device::allocate(size_t bytes) {
+  Recorder* const recorder = Recorder::of(*this);
+  return recorder == nullptr ? allocate(bytes, compute_.get()) : recorder->lend(bytes);
 }
 
 size_t Device::free_bytes() const {

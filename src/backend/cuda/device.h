@@ -44,6 +44,7 @@ using UniqueEvent = Unique<cudaEvent_t, cudaEventDestroy>;
 using UniquePool = Unique<cudaMemPool_t, cudaMemPoolDestroy>;
 
 class Device;
+class Recorder;
 
 // Device memory; freed in the order of the stream that it is used in. Move-only.
 class Memory {
@@ -51,9 +52,13 @@ class Memory {
   Memory() = default;
   Memory(Device* device, void* data, size_t bytes, cudaStream_t stream)
       : device_(device), data_(data), bytes_(bytes), stream_(stream) {}
+  // Lent, and goes back there.
+  Memory(Recorder* lender, void* data, size_t bytes)
+      : lender_(lender), data_(data), bytes_(bytes) {}
   Memory(Memory&& other) noexcept { *this = std::move(other); }
   Memory& operator=(Memory&& other) noexcept {
     std::swap(device_, other.device_);
+    std::swap(lender_, other.lender_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
     std::swap(stream_, other.stream_);
@@ -66,9 +71,9 @@ class Memory {
     return static_cast<T*>(data_);
   }
   size_t bytes() const { return bytes_; }
-
  private:
   Device* device_ = nullptr;
+  Recorder* lender_ = nullptr;
   void* data_ = nullptr;
   size_t bytes_ = 0;
   cudaStream_t stream_ = nullptr;
@@ -109,12 +114,13 @@ class Device {
   int ordinal() const { return ordinal_; }
   const std::string& name() const { return name_; }
   uint32_t n_multiprocessors() const { return n_multiprocessors_; }
-  cudaStream_t compute() const { return compute_.get(); }
+  // While the calling thread records a step (recorder.h), the stream that takes it down.
+  cudaStream_t compute() const;
   cudaStream_t copies() const { return copies_.get(); }
 
   // Used in the compute stream, unless another is named. OUT_OF_MEMORY says what was wanted and
-  // what is free.
-  Result<Memory> allocate(size_t bytes) { return allocate(bytes, compute()); }
+  // what is free. While a step is recorded, memory that the recording keeps.
+  Result<Memory> allocate(size_t bytes);
   Result<Memory> allocate(size_t bytes, cudaStream_t stream);
   // At least `bytes` of pinned host memory, at a page's alignment. Getting it from the driver takes
   // milliseconds, so what is given back is kept for the next, up to kKeptPinnedBytes.
@@ -133,6 +139,7 @@ class Device {
 
  private:
   friend class Pinned;
+  friend class Recorder;  // wants the compute stream itself
   static constexpr size_t kKeptPinnedBytes = size_t{1} << 30;
 
   Device() = default;

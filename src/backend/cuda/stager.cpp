@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/cuda/recorder.h"
+
 namespace blend::cuda {
 namespace {
 
@@ -76,6 +78,9 @@ Result<std::unique_ptr<Stager>> Stager::create(Device& device, ThreadPool& pool)
 }
 
 Result<Memory> Stager::upload_bytes(const void* from, size_t bytes) {
+  if (Recorder* const recorder = Recorder::of(device_); recorder != nullptr) {
+    return recorder->input(from, bytes);
+  }
   BLEND_ASSIGN(Memory memory, device_.allocate(bytes));
   BLEND_RETURN_IF_ERROR(small_->copy(memory.as<void>(), from, bytes, device_.compute()));
   return memory;

@@ -52,6 +52,10 @@ class Stager {
   Result<Memory> upload(const T* from, size_t n) {
     return upload_bytes(from, n * sizeof(T));
   }
+  // A few bytes to memory that is there, in the order of the compute stream.
+  Status update(void* to, const void* from, size_t bytes) {
+    return small_->copy(to, from, bytes, device_.compute());
+  }
   // Bytes to memory that the compute stream uses, in its order; large ones at full speed.
   Status copy(void* to, const void* from, size_t bytes) {
     return large_->copy(to, from, bytes, device_.compute());
