@@ -23,6 +23,7 @@ blend_test(simt_test
           ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_attention_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_stream_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_recording_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/device_tier_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 blend_test(cuda_backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_backend_test.cpp

@@ -149,6 +149,10 @@ typedef struct blend_ctx_options {
   const char *backend; /* what computes: "cpu" (also NULL, the default), "cuda" or "cuda:N" (the
                           N-th GPU that the driver shows, from 0), "auto" (the first GPU where one
                           can be had, else the CPU, and on_event says why). Copied. */
+  uint64_t device_bytes; /* GPU memory for stored chunks that were used, kept from fuse to fuse until
+                            others push them out (least recently used first) or the context closes: a
+                            fuse neither loads nor copies what is there. Chunks of INT8 and INT4 stay
+                            as small there. 0 (default): none; of no effect with "cpu" */
 } blend_ctx_options;
 
 BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t struct_size);
@@ -896,6 +900,9 @@ typedef struct blend_fusion_info {
   uint64_t n_misses_queued;  /* BLEND_MISS_COMPUTE_STORE: misses computed in this pass that are
                                 prefilled by themselves and stored behind it; blend_store_flush waits
                                 for them and says if one failed */
+  uint64_t n_rows_from_device; /* of n_rows_from_memory: all that was needed of them was in device
+                                  memory (device_bytes of blend_ctx_options) */
+  uint64_t bytes_from_device;  /* not in bytes_loaded: K and V, as if decoded, that were there */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_info_init(blend_fusion_info *info, size_t struct_size);

@@ -90,6 +90,14 @@ struct StoredRun {
   // what their values are rounded to. Only where Backend::unpacks().
   PackedPlanes packed = {};
   uint32_t plane_row = 0;
+  const DeviceBuffer* kept = nullptr;  // not null: k and v lie there, not in host memory
+};
+
+// Host memory that goes to `at` bytes into memory of keep().
+struct KeptPart {
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+  size_t at = 0;
 };
 
 // What a step of one row reads of host memory, and what differs when it is run again.
@@ -197,6 +205,12 @@ class Backend {
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) = 0;
   // Null: nothing that was issued still reads host memory.
   virtual Result<std::unique_ptr<Fence>> fence() { return std::unique_ptr<Fence>(); }
+  // New memory of the device, for StoredRun::kept, with the parts copied to it. The host's may
+  // change behind a fence() that is made afterwards. Null: the device has no memory of its own.
+  virtual Result<std::unique_ptr<DeviceBuffer>> keep(size_t /*bytes*/,
+                                                     std::span<const KeptPart> /*parts*/) {
+    return std::unique_ptr<DeviceBuffer>();
+  }
   // OUT_OF_MEMORY names the bytes that weights of so many elements need and those that are free.
   virtual Status check_room(uint64_t /*n_elements*/) { return Status::ok(); }
   virtual Status download(const Tensor& src, float* dst) = 0;  // dst: host [rows, cols]

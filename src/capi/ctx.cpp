@@ -39,7 +39,8 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
     }
     BLEND_ASSIGN(const blend::BackendSpec backend, blend::parse_backend(o.backend));
     auto ctx = std::make_unique<blend_ctx>();
-    BLEND_ASSIGN(ctx->runtime, blend::Runtime::create(o.n_threads, std::move(events), backend));
+    BLEND_ASSIGN(ctx->runtime,
+                 blend::Runtime::create(o.n_threads, std::move(events), backend, o.device_bytes));
     *out = ctx.release();
     return blend::Status::ok();
   });

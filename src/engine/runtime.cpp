@@ -3,12 +3,14 @@
 namespace blend {
 
 Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
-                                                 const BackendSpec& backend) {
+                                                 const BackendSpec& backend,
+                                                 uint64_t device_bytes) {
   std::shared_ptr<Runtime> runtime(new Runtime());
   runtime->events_ = std::move(events);
   BLEND_ASSIGN(runtime->pool_, ThreadPool::create(n_threads));
   std::string fallback;
   BLEND_ASSIGN(runtime->backend_, make_backend(backend, *runtime->pool_, &fallback));
+  runtime->keep_chunks(device_bytes);
   if (!fallback.empty() && runtime->events_) {
     runtime->events_(BLEND_E_NO_DEVICE, "computing on the CPU: " + fallback);
   }
@@ -16,12 +18,17 @@ Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink e
 }
 
 Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
-                                                 const MakeBackend& make) {
+                                                 const MakeBackend& make, uint64_t device_bytes) {
   std::shared_ptr<Runtime> runtime(new Runtime());
   runtime->events_ = std::move(events);
   BLEND_ASSIGN(runtime->pool_, ThreadPool::create(n_threads));
   BLEND_ASSIGN(runtime->backend_, make(*runtime->pool_));
+  runtime->keep_chunks(device_bytes);
   return runtime;
+}
+
+void Runtime::keep_chunks(uint64_t device_bytes) {
+  if (device_bytes > 0) device_tier_ = std::make_unique<DeviceTier>(*backend_, device_bytes);
 }
 
 }  // namespace blend

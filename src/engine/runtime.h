@@ -7,6 +7,7 @@
 #include "base/cancel.h"
 #include "base/foreground.h"
 #include "base/thread_pool.h"
+#include "engine/device_tier.h"
 
 namespace blend {
 
@@ -16,25 +17,31 @@ class Runtime {
  public:
   // Where an automatic choice falls back to the CPU, the event sink is told why.
   static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
-                                                 const BackendSpec& backend = {});
+                                                 const BackendSpec& backend = {},
+                                                 uint64_t device_bytes = 0);
   // On a backend of the caller's making.
   using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)>;
   static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
-                                                 const MakeBackend& make);
+                                                 const MakeBackend& make,
+                                                 uint64_t device_bytes = 0);
 
   ThreadPool& pool() const { return *pool_; }
   Backend& backend() const { return *backend_; }
+  // Chunks kept in the backend's memory, up to device_bytes; null where those are 0.
+  DeviceTier* device_tier() const { return device_tier_.get(); }
   const EventSink& events() const { return events_; }
   // Calls that somebody waits for stand here; work in the background asks it.
   Foreground& foreground() const { return foreground_; }
 
  private:
   Runtime() = default;
+  void keep_chunks(uint64_t device_bytes);
   // Destroyed in reverse: the backend goes before its threads.
   EventSink events_;
   mutable Foreground foreground_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<Backend> backend_;
+  std::unique_ptr<DeviceTier> device_tier_;
 };
 
 }  // namespace blend

@@ -165,7 +165,8 @@ bool Batch::run_layers(LayerFeed& feed) {
 bool Batch::round(std::unique_ptr<Sequence>& resident) {
   for (Prompt& p : prompts_) p.out = {};
   Loan loan(resident, prompts_.front().out.sequence);
-  LayerFeed feed(model_->backend(), n_layers_, clock_);
+  LayerFeed feed(model_->backend(), n_layers_, clock_,
+                 store_.use_device_tier ? model_->runtime().device_tier() : nullptr);
   const EndOfRound end{prompts_};  // before the feed goes, by an exception too
   bool done = true;
   if (const Status status = begin_passes(feed); status.is_ok()) {

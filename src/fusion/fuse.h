@@ -31,6 +31,7 @@ struct StoreAccess {
   DType kv_dtype = DType::f16;
   LaterPrefill* later = nullptr;  // takes what is computed in the pass; null: nobody does
   RateMeter* reads = nullptr;     // told of what is read, asked how fast it comes; may be null
+  bool use_device_tier = true;    // of the model's runtime, where it has one
 };
 
 // One prompt of a batch. What it refers to must outlive the call.

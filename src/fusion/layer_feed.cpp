@@ -22,6 +22,7 @@ LayerFeed::View::View(LayerFeed& feed, const Plan& plan, uint32_t first_stored_l
     items_.push_back(static_cast<size_t>(same - feed.items_.begin()));
     first_layers_.push_back(item.first_layer);
     from_disk_.push_back(0);
+    from_host_.push_back(0);
     if (same == feed.items_.end()) {
       feed.items_.push_back(item);
     } else {
@@ -44,12 +45,20 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   staged_.load = all->load;
   staged_.load.bytes = staged_.load.shared_bytes = 0;
   staged_.load.memory_bytes = staged_.load.memory_rows = 0;
+  staged_.load.device_bytes = staged_.load.device_rows = 0;
   staged_.chunks.assign(items_.size(), {});
+  staged_.kept.assign(items_.size(), nullptr);
   for (size_t i = 0; i < items_.size(); ++i) {
     if (layer < first_layers_[i]) continue;
     const size_t item = items_[i];
     staged_.chunks[i] = all->chunks[item];
+    staged_.kept[i] = all->kept[item];
     const ChunkShape& shape = feed_.items_[item].source->meta().shape;
+    if (all->from_device[item] != 0) {
+      staged_.load.device_bytes += shape.layer_bytes();
+      continue;
+    }
+    from_host_[i] = 1;
     const bool first = feed_.taken_[item] <= layer;
     (first ? staged_.load.bytes : staged_.load.shared_bytes) += shape.layer_bytes();
     feed_.taken_[item] = layer + 1;
@@ -61,9 +70,10 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   }
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool loaded = first_layers_[i] <= layer;
-    if (loaded && from_disk_[i] == 0) {
-      staged_.load.memory_rows += feed_.items_[items_[i]].source->meta().shape.n_tokens;
-    }
+    if (!loaded || from_disk_[i] != 0) continue;
+    const uint32_t n = feed_.items_[items_[i]].source->meta().shape.n_tokens;
+    staged_.load.memory_rows += n;
+    if (from_host_[i] == 0) staged_.load.device_rows += n;
   }
   return static_cast<const StagedLayer*>(&staged_);
 }
@@ -90,7 +100,7 @@ std::vector<uint64_t> LayerFeed::layer_bytes() const {
 Status LayerFeed::start(uint32_t depth) {
   if (items_.empty()) return Status::ok();
   taken_.assign(items_.size(), 0);
-  BLEND_ASSIGN(loader_, LayerLoader::start(backend_, items_, n_layers_, depth, clock_));
+  BLEND_ASSIGN(loader_, LayerLoader::start(backend_, items_, n_layers_, depth, clock_, tier_));
   return Status::ok();
 }
 

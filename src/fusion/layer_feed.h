@@ -46,14 +46,15 @@ class LayerFeed {
     std::vector<size_t> segments_;        // of the plan
     std::vector<uint32_t> first_layers_;  // of each
     std::vector<uint8_t> from_disk_;      // of each: a layer so far came from a file
+    std::vector<uint8_t> from_host_;      // of each: one was not in device memory
     uint32_t first_layer_ = 0;            // the least; n_layers: nothing is loaded
     uint32_t released_ = 0;               // layers below are
     StagedLayer staged_;
   };
 
-  // Staged in host memory of `backend`.
-  LayerFeed(Backend& backend, uint32_t n_layers, const Stopwatch& clock)
-      : backend_(backend), n_layers_(n_layers), clock_(clock) {}
+  // Staged in host memory of `backend`, or where `tier` (may be null) has them.
+  LayerFeed(Backend& backend, uint32_t n_layers, const Stopwatch& clock, DeviceTier* tier = nullptr)
+      : backend_(backend), n_layers_(n_layers), clock_(clock), tier_(tier) {}
 
   // Before start().
   std::unique_ptr<View> subscribe(const Plan& plan, uint32_t first_stored_layer) {
@@ -77,6 +78,7 @@ class LayerFeed {
   Backend& backend_;
   const uint32_t n_layers_;
   const Stopwatch& clock_;
+  DeviceTier* const tier_;
   std::vector<LayerLoader::Item> items_;  // one a chunk
   std::vector<uint32_t> taken_;           // [items] 1 + the last layer that a view was given
   std::vector<View*> views_;

@@ -14,14 +14,21 @@ constexpr uint32_t kPrefetchLayers = 4;
 
 }  // namespace
 
-LayerLoader::LayerLoader(std::vector<Item> items, uint32_t n_layers, uint32_t depth,
-                         const Stopwatch& clock)
-    : items_(std::move(items)), n_layers_(n_layers), depth_(depth), clock_(clock) {}
+LayerLoader::LayerLoader(Backend& backend, std::vector<Item> items, uint32_t n_layers,
+                         uint32_t depth, const Stopwatch& clock, DeviceTier* tier)
+    : backend_(backend),
+      items_(std::move(items)),
+      n_layers_(n_layers),
+      depth_(depth),
+      clock_(clock),
+      tier_(tier),
+      chunks_(items_.size()) {}
 
 Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::vector<Item> items,
                                                         uint32_t n_layers, uint32_t depth,
-                                                        const Stopwatch& clock) {
-  std::unique_ptr<LayerLoader> l(new LayerLoader(std::move(items), n_layers, depth, clock));
+                                                        const Stopwatch& clock, DeviceTier* tier) {
+  std::unique_ptr<LayerLoader> l(
+      new LayerLoader(backend, std::move(items), n_layers, depth, clock, tier));
   l->first_layer_ = n_layers;
   size_t slot_bytes = 0;
   for (const Item& item : l->items_) {
@@ -34,6 +41,7 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
   l->next_staged_ = l->next_released_ = l->next_started_ = l->first_layer_;
   l->staged_.resize(depth);
   l->fences_.resize(depth);
+  l->keeping_.resize(depth);
   for (uint32_t i = 0; i < depth; ++i) {
     BLEND_ASSIGN(auto slot, backend.allocate_host(slot_bytes));
     l->slots_.push_back(std::move(slot));
@@ -72,11 +80,38 @@ void LayerLoader::release(uint32_t layer, std::unique_ptr<Fence> fence) {
   changed_.notify_all();
 }
 
+DeviceTier::LayerRef LayerLoader::on_device(size_t item, uint32_t layer) const {
+  return chunks_[item] == nullptr ? nullptr : tier_->layer(chunks_[item], layer);
+}
+
+// What cannot be kept is placed from host memory, as without a tier.
+void LayerLoader::keep(size_t item, uint32_t layer, StagedLayer& staged) {
+  const ChunkSource& source = *items_[item].source;
+  const ChunkShape& shape = source.meta().shape;
+  std::vector<RowRun>& rows = staged.chunks[item];
+  DeviceTier::ChunkRef& chunk = chunks_[item];
+  if (chunk == nullptr && layer == items_[item].first_layer) {
+    chunk = tier_->admit({source.meta().id, source.version()}, n_layers_,
+                         DeviceTier::bytes_of(shape, rows));
+  }
+  if (chunk == nullptr) return;
+  staged.kept[item] = tier_->keep(chunk, layer, shape, rows);
+  if (staged.kept[item] == nullptr) {
+    chunk = nullptr;
+  } else {
+    rows = staged.kept[item]->rows;
+  }
+}
+
 // All of a layer's reads are under way before the first is waited for.
 void LayerLoader::start_layer(uint32_t layer) {
+  StagedLayer& staged = staged_[layer % depth_];
+  staged.kept.assign(items_.size(), nullptr);
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
     if (layer < item.first_layer) continue;
+    staged.kept[i] = on_device(i, layer);
+    if (staged.kept[i] != nullptr) continue;
     if (layer + kPrefetchLayers < n_layers_) item.source->prefetch(layer + kPrefetchLayers);
     item.source->start_layer(layer, slot(layer) + offsets_[i]);
   }
@@ -86,17 +121,31 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
   staged.chunks.resize(items_.size());
   staged.from_memory.assign(items_.size(), 0);
-  staged.load.bytes = 0;
+  staged.from_device.assign(items_.size(), 0);
+  staged.load.bytes = staged.load.device_bytes = 0;
+  bool keeps = false;
   staged.load.begin_ns = clock_.now_ns();
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
     staged.chunks[i].clear();
     if (layer < item.first_layer) continue;
+    if (staged.kept[i] != nullptr) {
+      staged.chunks[i] = staged.kept[i]->rows;
+      staged.from_memory[i] = staged.from_device[i] = 1;
+      staged.load.device_bytes += item.source->meta().shape.layer_bytes();
+      continue;
+    }
     failed = i;
     BLEND_RETURN_IF_ERROR(
         item.source->finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]));
     staged.load.bytes += item.source->meta().shape.layer_bytes();
     staged.from_memory[i] = item.source->from_memory() ? 1 : 0;
+    if (tier_ != nullptr) keep(i, layer, staged);
+    keeps = keeps || staged.kept[i] != nullptr;
+  }
+  // A layer may be given back by a pass that never read it, and so without a fence.
+  if (keeps) {
+    BLEND_ASSIGN(keeping_[layer % depth_], backend_.fence());
   }
   staged.load.end_ns = clock_.now_ns();
   return Status::ok();
@@ -117,6 +166,9 @@ Status LayerLoader::stage(uint32_t layer, size_t& failed) {
       fence = std::move(fences_[next_started_ % depth_]);
     }
     if (fence != nullptr) fence->wait();
+    if (auto keeping = std::move(keeping_[next_started_ % depth_]); keeping != nullptr) {
+      keeping->wait();
+    }
     // Only a layer that nothing else was left to read before: the ring had no room.
     staged_[next_started_ % depth_].load.stall_ns =
         next_started_ == layer ? clock_.now_ns() - ready_ns : 0;
@@ -131,7 +183,11 @@ void LayerLoader::abandon_all() {
 }
 
 void LayerLoader::reader_main() {
-  for (const Item& item : items_) {
+  for (size_t i = 0; i < items_.size(); ++i) {
+    const Item& item = items_[i];
+    if (tier_ != nullptr)
+      chunks_[i] = tier_->find({item.source->meta().id, item.source->version()});
+    if (chunks_[i] != nullptr) continue;
     const uint32_t end = std::min(n_layers_, item.first_layer + kPrefetchLayers);
     for (uint32_t layer = item.first_layer; layer < end; ++layer) item.source->prefetch(layer);
   }

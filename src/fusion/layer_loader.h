@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "engine/device_tier.h"
 #include "fusion/clock.h"
 #include "store/chunk.h"
 
@@ -26,6 +27,8 @@ struct LayerLoad {
   uint64_t bytes = 0;
   uint64_t shared_bytes = 0;  // not in `bytes`: brought for another place of the chunk (LayerFeed)
   uint64_t memory_bytes = 0;  // of `bytes`, those that did not come from a file (LayerFeed)
+  uint64_t device_bytes = 0;  // not in `bytes`: were in device memory
+  uint64_t device_rows = 0;   // of chunks that had all layers so far there (LayerFeed)
   uint64_t memory_rows = 0;   // of chunks that came from memory with all layers so far (LayerFeed)
 };
 
@@ -33,6 +36,8 @@ struct LayerLoad {
 struct StagedLayer {
   std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
   std::vector<uint8_t> from_memory;         // [n_chunks]: the layer did not come from a file
+  std::vector<uint8_t> from_device;         // [n_chunks]: it was in device memory
+  std::vector<DeviceTier::LayerRef> kept;   // [n_chunks]: where the rows lie; null: host memory
   LayerLoad load;
 };
 
@@ -45,10 +50,12 @@ class LayerLoader {
     uint32_t first_layer = 0;  // layers before it are not needed of this chunk
   };
   // Reads layers first .. n_layers-1, where first is the least first_layer, into host memory of
-  // `backend`, which must outlive the loader.
+  // `backend`, which must outlive the loader; takes from `tier`, which may be null, what is there,
+  // and keeps there what it reads.
   static Result<std::unique_ptr<LayerLoader>> start(Backend& backend, std::vector<Item> items,
                                                     uint32_t n_layers, uint32_t depth,
-                                                    const Stopwatch& clock);
+                                                    const Stopwatch& clock,
+                                                    DeviceTier* tier = nullptr);
   ~LayerLoader();
   LayerLoader(const LayerLoader&) = delete;
   LayerLoader& operator=(const LayerLoader&) = delete;
@@ -61,20 +68,28 @@ class LayerLoader {
   size_t failed_item() const { return failed_item_; }
 
  private:
-  LayerLoader(std::vector<Item> items, uint32_t n_layers, uint32_t depth, const Stopwatch& clock);
+  LayerLoader(Backend& backend, std::vector<Item> items, uint32_t n_layers, uint32_t depth,
+              const Stopwatch& clock, DeviceTier* tier);
   void reader_main();
   void start_layer(uint32_t layer);
   Status finish_layer(uint32_t layer, size_t& failed);
   Status stage(uint32_t layer, size_t& failed);
+  DeviceTier::LayerRef on_device(size_t item, uint32_t layer) const;
+  void keep(size_t item, uint32_t layer, StagedLayer& staged);
   void abandon_all();
   std::byte* slot(uint32_t layer) const {
     return static_cast<std::byte*>(slots_[layer % depth_]->data());
   }
 
+  Backend& backend_;
   const std::vector<Item> items_;
   const uint32_t n_layers_;
   const uint32_t depth_;
   const Stopwatch& clock_;
+  DeviceTier* const tier_;
+  // The reader thread's: [items], null: not in the tier; and [depth]: what is still copied there.
+  std::vector<DeviceTier::ChunkRef> chunks_;
+  std::vector<std::unique_ptr<Fence>> keeping_;
   uint32_t first_layer_ = 0;
   uint32_t next_started_ = 0;    // layers below are being read, or were; the reader thread's
   std::vector<size_t> offsets_;  // of each item inside a slot

@@ -100,6 +100,8 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
   staged = *acquired;
   account_load(staged->load, account);
   out_.info.n_rows_from_memory = staged->load.memory_rows;
+  out_.info.n_rows_from_device = staged->load.device_rows;
+  out_.info.bytes_from_device += staged->load.device_bytes;
   return Status::ok();
 }
 

@@ -6,9 +6,10 @@ namespace blend {
 namespace {
 
 // `n` rows of `run` from its row `skip` on, which stand at `first`.
-StoredRun part_of(const RowRun& run, const ChunkShape& shape, uint32_t skip, uint32_t n,
-                  uint32_t first) {
+StoredRun part_of(const RowRun& run, const DeviceTier::LayerRef& kept, const ChunkShape& shape,
+                  uint32_t skip, uint32_t n, uint32_t first) {
   StoredRun part{run.k, run.v, shape.dtype, n, first, run.packed, run.first + skip};
+  if (kept != nullptr) part.kept = kept->memory.get();
   if (run.packed.packing == Packing::none) {
     const size_t bytes = skip * (shape.plane_bytes() / shape.n_tokens);
     part.k += bytes;
@@ -39,7 +40,7 @@ std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> seg
     const PlannedSegment& s = plan.segments[segments[i]];
     for (const RowRun& run : staged.chunks[i]) {
       runs.push_back(
-          part_of(run, s.chunk->meta().shape, 0, run.n, s.first_row + run.first));
+          part_of(run, staged.kept[i], s.chunk->meta().shape, 0, run.n, s.first_row + run.first));
     }
   }
   return runs;
@@ -71,7 +72,7 @@ std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_
       while (at != end) {
         auto stop = at + 1;
         while (stop != end && *stop == *(stop - 1) + 1) ++stop;
-        runs.push_back(part_of(run, shape, *at - first,
+        runs.push_back(part_of(run, staged.kept[i], shape, *at - first,
                                static_cast<uint32_t>(stop - at),
                                static_cast<uint32_t>(at - active.begin())));
         at = stop;

@@ -111,6 +111,8 @@ class ChunkSource {
     rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
     return Status::ok();
   }
+  // Tells the bytes that are read from others that were ever put under this id; 0: not known.
+  virtual uint64_t version() const { return 0; }
   // From here on finish_layer() may give rows as they are packed, checked but not decoded, where
   // that is how the source has them.
   virtual void allow_packed() {}

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "store/lmdb_snapshot.h"
+#include "store/ram/ram_tier.h"
 
 namespace blend {
 namespace {
@@ -37,6 +38,8 @@ LmdbSource::LmdbSource(const Txn& txn, const MapView& view, std::mutex& mutex, P
 }
 
 LmdbSource::~LmdbSource() { abandon(); }
+
+uint64_t LmdbSource::version() const { return ram_key(manifest_).version; }
 
 // ---- From the map
 
@@ -325,14 +328,14 @@ Status LmdbSource::finish_from_map(uint32_t layer, std::byte* space, std::vector
 Status LmdbSource::finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {
   rows.clear();
   const auto found = pending_.find(layer);
-  if (found == pending_.end()) return ChunkSource::finish_layer(layer, space, rows);
+  if (found == pending_.end()) return finish_from_map(layer, space, rows);
   const std::unique_ptr<Pending> pending = std::move(found->second);
   pending_.erase(found);
   const Status read = reader_->wait(pending->batch);
   BLEND_RETURN_IF_ERROR(txn_.env().check_fork());
   if (!read.is_ok() || !is_sound(layer, pending->parts, space)) {
     // Damage, or direct reads are not what they seem: the map decides.
-    return ChunkSource::finish_layer(layer, space, rows);
+    return finish_from_map(layer, space, rows);
   }
   if (manifest_.meta.codec != Codec::none) return decode_parts(layer, pending->parts, space, rows);
   lay_out_rows(pending->parts, space, rows);

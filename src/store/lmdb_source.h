@@ -31,6 +31,7 @@ class LmdbSource final : public ChunkSource {
   size_t stage_bytes() const override { return stage_bytes_; }
   void start_layer(uint32_t layer, std::byte* space) override;
   Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) override;
+  uint64_t version() const override;
   void allow_packed() override { packed_ = packing_of(manifest_.meta.codec) != Packing::none; }
   void abandon() override;
   // A piece behind the last one, which nothing would ever read.

@@ -14,12 +14,13 @@
 #if defined(__LP64__)
 
 /* clang-format off */
-SIZE(blend_ctx_options, 32)
+SIZE(blend_ctx_options, 40)
 FIELD(blend_ctx_options, struct_size, 0, 4)
 FIELD(blend_ctx_options, n_threads, 4, 4)
 FIELD(blend_ctx_options, on_event, 8, 8)
 FIELD(blend_ctx_options, event_user, 16, 8)
 FIELD(blend_ctx_options, backend, 24, 8)
+FIELD(blend_ctx_options, device_bytes, 32, 8)
 
 SIZE(blend_model_options, 32)
 FIELD(blend_model_options, struct_size, 0, 4)
@@ -229,7 +230,7 @@ FIELD(blend_fuse_request, segments, 8, 8)
 FIELD(blend_fuse_request, n_segments, 16, 8)
 FIELD(blend_fuse_request, options, 24, 8)
 
-SIZE(blend_fusion_info, 280)
+SIZE(blend_fusion_info, 296)
 FIELD(blend_fusion_info, struct_size, 0, 4)
 FIELD(blend_fusion_info, flags, 4, 4)
 FIELD(blend_fusion_info, policy, 8, 4)
@@ -271,6 +272,8 @@ FIELD(blend_fusion_info, bytes_from_memory, 248, 8)
 FIELD(blend_fusion_info, n_rows_from_memory, 256, 8)
 FIELD(blend_fusion_info, n_rows_tempered, 264, 8)
 FIELD(blend_fusion_info, n_misses_queued, 272, 8)
+FIELD(blend_fusion_info, n_rows_from_device, 280, 8)
+FIELD(blend_fusion_info, bytes_from_device, 288, 8)
 
 SIZE(blend_layer_info, 120)
 FIELD(blend_layer_info, struct_size, 0, 4)

@@ -30,9 +30,10 @@ std::string backend_name() {
 }
 
 // A context on the device; null with the reason where there is none.
-Ctx device_ctx(std::string* why) {
+Ctx device_ctx(std::string* why, uint64_t device_bytes = 0) {
   blend_ctx_options options;
   EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+  options.device_bytes = device_bytes;
   const std::string name = backend_name();
   options.n_threads = 2;
   options.backend = name.c_str();
@@ -42,6 +43,20 @@ Ctx device_ctx(std::string* why) {
   const Outcome o = outcome(code, error);
   *why = o.message;
   return Ctx(ctx);
+}
+
+Store open_packed_store(const Ctx& ctx, const std::string& path, uint32_t codec) {
+  blend_store_options options;
+  EXPECT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
+  options.quota_bytes = 256u << 20;
+  options.kv_dtype = BLEND_KV_BF16;
+  options.codec = codec;
+  blend_store* store = nullptr;
+  blend_error* error = nullptr;
+  const int32_t code = blend_store_open(&store, ctx.get(), path.c_str(), &options, &error);
+  const Outcome o = outcome(code, error);
+  EXPECT_EQ(o.code, BLEND_OK) << o.message;
+  return Store(store);
 }
 
 double mean_difference(const std::vector<float>& a, const std::vector<double>& b) {
@@ -158,6 +173,107 @@ TEST_P(DeviceFusion, DecodingEditingAndTurnsAreAsOnTheCpu) {
     SCOPED_TRACE(testing::Message() << "after step " << i);
     ASSERT_NO_FATAL_FAILURE(expect_near(got[i], {want[i].begin(), want[i].end()}));
   }
+}
+
+// Chunks in int8 and int4 come to the device packed; the CPU backend's reader decodes the same
+// bytes. What is measured comes of packed rows too.
+TEST_P(DeviceFusion, PackedChunksAreAsOnTheCpu) {
+  const Ctx cpu = make_ctx();
+  const Model cpu_model = open_model(cpu, path_);
+  for (const uint32_t codec : {BLEND_CODEC_INT8, BLEND_CODEC_INT4}) {
+    const std::string path = dir_.file(codec == BLEND_CODEC_INT8 ? "int8" : "int4");
+    const RandomPrompt random = random_prompt(rng_, spec_.n_vocab, kMaxRows);
+    {
+      const Store store = open_packed_store(cpu, path, codec);
+      precompute_all(cpu_model, store, random.prompt, random.chunk_prefix);
+    }
+    for (const uint32_t policy : {BLEND_POLICY_REUSE, BLEND_POLICY_HKVD}) {
+      FuseCase how{.policy = policy, .metric = BLEND_METRIC_KV, .ratio = 0.25};
+      how.chunk_prefix = random.chunk_prefix;
+      SCOPED_TRACE(testing::Message() << how << " codec " << codec);
+      std::vector<float> got, want, got_deviation, want_deviation;
+      {
+        const Store store = open_packed_store(ctx_, path, codec);
+        const Fusion fusion = fuse(model_, store, random.prompt, how);
+        ASSERT_TRUE(fusion);
+        EXPECT_EQ(info(fusion).n_misses, 0u) << "nothing was made here";
+        got = logits(fusion);
+        got_deviation = deviation(fusion);
+      }
+      {
+        const Store store = open_packed_store(cpu, path, codec);
+        const Fusion fusion = fuse(cpu_model, store, random.prompt, how);
+        ASSERT_TRUE(fusion);
+        want = logits(fusion);
+        want_deviation = deviation(fusion);
+      }
+      if (policy == BLEND_POLICY_REUSE) {  // no choice that a rounding could tip
+        ASSERT_NO_FATAL_FAILURE(expect_near(got, {want.begin(), want.end()}));
+      }
+      double largest = 1e-3;
+      for (const float d : want_deviation) largest = std::max(largest, static_cast<double>(d));
+      ASSERT_EQ(got_deviation.size(), want_deviation.size());
+      for (size_t i = 0; i < got_deviation.size(); ++i) {
+        EXPECT_NEAR(static_cast<double>(got_deviation[i]), static_cast<double>(want_deviation[i]),
+                    0.05 * largest)
+            << "row " << i;
+      }
+    }
+  }
+}
+
+// What an earlier fuse left in device memory: nothing is loaded, and every bit is the same. A chunk
+// that was put anew in another codec is not the one that is kept.
+TEST_P(DeviceFusion, ChunksInDeviceMemoryAreThoseOfTheStore) {
+  if (GetParam() > 2) return;
+  std::string why;
+  const Ctx keeping = device_ctx(&why, 64u << 20);
+  ASSERT_NE(keeping, nullptr) << why;
+  const Model kept_model = open_model(keeping, path_);
+  RandomPrompt random = random_prompt(rng_, spec_.n_vocab, kMaxRows);
+  const bool packed = GetParam() % 2 == 1;
+  const std::string path = dir_.file("kept");
+  {
+    const Store store = open_packed_store(ctx_, path, packed ? BLEND_CODEC_INT4 : BLEND_CODEC_NONE);
+    precompute_all(model_, store, random.prompt, random.chunk_prefix);
+  }
+  for (const uint32_t policy : {BLEND_POLICY_REUSE, BLEND_POLICY_HKVD}) {
+    FuseCase how{.policy = policy, .metric = BLEND_METRIC_KV, .ratio = 0.25};
+    how.chunk_prefix = random.chunk_prefix;
+    SCOPED_TRACE(testing::Message() << how);
+    const Store plain_store = open_packed_store(ctx_, path, BLEND_CODEC_NONE);
+    const Fusion plain = fuse(model_, plain_store, random.prompt, how);
+    const Store store = open_packed_store(keeping, path, BLEND_CODEC_NONE);
+    // The second has all that the first loaded.
+    const Fusion first = fuse(kept_model, store, random.prompt, how);
+    const Fusion second = fuse(kept_model, store, random.prompt, how);
+    ASSERT_TRUE(plain && first && second);
+    EXPECT_EQ(logits(first), logits(plain));
+    EXPECT_EQ(logits(second), logits(plain));
+    EXPECT_EQ(deviation(second), deviation(plain));
+    EXPECT_EQ(info(plain).bytes_from_device, 0u);
+    EXPECT_EQ(info(second).bytes_loaded + info(second).bytes_shared, 0u);
+    EXPECT_EQ(info(second).bytes_from_device, info(plain).bytes_loaded + info(plain).bytes_shared);
+    EXPECT_EQ(info(second).n_rows_from_device, info(second).n_rows_from_memory);
+    if (info(plain).bytes_loaded > 0) {
+      EXPECT_GT(info(second).n_rows_from_device, 0u);
+    }
+  }
+  // The same chunks in another codec: other bytes under the same ids.
+  const std::string other = dir_.file("other");
+  {
+    const Store store =
+        open_packed_store(ctx_, other, packed ? BLEND_CODEC_NONE : BLEND_CODEC_INT4);
+    precompute_all(model_, store, random.prompt, random.chunk_prefix);
+  }
+  FuseCase how{.policy = BLEND_POLICY_REUSE};
+  how.chunk_prefix = random.chunk_prefix;
+  const Store plain_store = open_packed_store(ctx_, other, BLEND_CODEC_NONE);
+  const Fusion plain = fuse(model_, plain_store, random.prompt, how);
+  const Store store = open_packed_store(keeping, other, BLEND_CODEC_NONE);
+  const Fusion again = fuse(kept_model, store, random.prompt, how);
+  ASSERT_TRUE(plain && again);
+  EXPECT_EQ(logits(again), logits(plain));
 }
 
 TEST_P(DeviceFusion, FusesAtTheSameTimeDoNotMix) {

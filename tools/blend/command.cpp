@@ -38,12 +38,17 @@ void add_backend_option(CLI::App& app, CommonOptions& options) {
          "What computes: cpu, cuda (the first GPU), cuda:N, or auto (a GPU where one can be "
          "had)")
       ->capture_default_str();
+  app.add_option("--device-cache", options.device_bytes,
+                 "Bytes of GPU memory for chunks that were used, e.g. 8GiB; default none")
+      ->transform(CLI::AsSizeValue(false))
+      ->type_name("SIZE");
 }
 
 blendpp::Context make_context(const CommonOptions& options) {
   blendpp::ContextOptions context;
   context.n_threads = options.threads;
   context.backend = options.backend.c_str();
+  context.device_bytes = options.device_bytes;
   context.events = [](int32_t code, const char* message) {
     if (code >= 0) return;  // evictions: `blend store stat` counts them
     print_note(std::string(message) + " (" + blend_code_name(code) + ")");

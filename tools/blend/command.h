@@ -41,6 +41,7 @@ struct CommonOptions {
   bool json = false;
   uint32_t threads = 0;
   std::string backend = "cpu";
+  uint64_t device_bytes = 0;
 };
 void add_common_options(CLI::App& app, CommonOptions& options);
 void add_backend_option(CLI::App& app, CommonOptions& options);

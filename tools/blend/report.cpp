@@ -147,6 +147,11 @@ std::string summary_text(const FusionReport& report) {
                         bytes_text(info.bytes_loaded).c_str(),
                         bytes_text(info.bytes_from_memory).c_str(), n(info.n_rows_from_memory),
                         bytes_text(info.bytes_loaded - info.bytes_from_memory).c_str())});
+  if (info.bytes_from_device > 0) {
+    facts.add({"on the device",
+               format("%s, not loaded at all; all of %llu rows",
+                      bytes_text(info.bytes_from_device).c_str(), n(info.n_rows_from_device))});
+  }
   std::string text = times.str() + '\n' + facts.str();
   if ((info.flags & BLEND_FUSION_UNCALIBRATED) != 0) {
     text += "The ratio is not calibrated for this model; --compare shows what it costs.\n";
@@ -203,6 +208,8 @@ nlohmann::json report_json(const FusionReport& report) {
       {"bytes_shared", info.bytes_shared},
       {"bytes_from_memory", info.bytes_from_memory},
       {"n_rows_from_memory", info.n_rows_from_memory},
+      {"bytes_from_device", info.bytes_from_device},
+      {"n_rows_from_device", info.n_rows_from_device},
       {"ring_depth", info.ring_depth},
       {"prepare_ns", info.prepare_ns},
       {"stall_ns", info.stall_ns},

@@ -220,6 +220,8 @@ type FusionInfo struct {
 	RowsFromMemory  int           // rows of PREFIX and CHUNK segments, all that was loaded of which did
 	RowsTempered    int           // attended to with APE's temperature and scale
 	MissesQueued    int           // BLEND_MISS_COMPUTE_STORE: misses computed in this pass that are prefilled by themselves and stored behind it; blend_store_flush waits for them and says if one failed
+	RowsFromDevice  int           // of n_rows_from_memory: all that was needed of them was in device memory (device_bytes of blend_ctx_options)
+	BytesFromDevice int64         // not in bytes_loaded: K and V, as if decoded, that were there
 }
 
 func makeFusionInfo(r raw.FusionInfo) FusionInfo {
@@ -262,6 +264,8 @@ func makeFusionInfo(r raw.FusionInfo) FusionInfo {
 		RowsFromMemory:  int(r.GetN_rows_from_memory()),
 		RowsTempered:    int(r.GetN_rows_tempered()),
 		MissesQueued:    int(r.GetN_misses_queued()),
+		RowsFromDevice:  int(r.GetN_rows_from_device()),
+		BytesFromDevice: int64(r.GetBytes_from_device()),
 	}
 }
 

@@ -62,6 +62,13 @@ Result<std::unique_ptr<Fence>> CudaBackend::fence() {
   return std::unique_ptr<Fence>(new CudaFence(*device_, std::move(event)));
 }
 
+Result<std::unique_ptr<DeviceBuffer>> CudaBackend::keep(size_t bytes,
+                                                        std::span<const KeptPart> parts) {
+  const auto scope = enter();
+  BLEND_ASSIGN(std::unique_ptr<DeviceBuffer> kept, stager_->keep(bytes, parts));
+  return kept;
+}
+
 std::unique_ptr<RecordedStep> CudaBackend::record(const StepInput& input,
                                                   const std::function<Status()>& issue) {
   const auto scope = enter();

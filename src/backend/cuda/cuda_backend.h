@@ -32,6 +32,8 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override;
   Result<std::unique_ptr<Fence>> fence() override;
+  Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes,
+                                             std::span<const KeptPart> parts) override;
   Status check_room(uint64_t n_elements) override;
   Status download(const Tensor& src, float* dst) override;
 

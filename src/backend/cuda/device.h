@@ -71,6 +71,9 @@ class Memory {
     return static_cast<T*>(data_);
   }
   size_t bytes() const { return bytes_; }
+  // From here on in the order of this stream, which is behind the one that it was allocated in.
+  void hand_to(cudaStream_t stream) { stream_ = stream; }
+
  private:
   Device* device_ = nullptr;
   Recorder* lender_ = nullptr;

@@ -25,9 +25,31 @@ PlaneBytes plane_bytes(const StoredRun& run, size_t row_elements) {
   return {bytes, bytes};
 }
 
+// Rows that outlive a call. The copy stream writes them, the compute stream reads them and, in its
+// order, gives the memory back.
+class CudaKept final : public DeviceBuffer {
+ public:
+  CudaKept(Device& device, Memory memory, UniqueEvent arrived)
+      : device_(device), memory_(std::move(memory)), arrived_(std::move(arrived)) {}
+  ~CudaKept() override { (void)wait_for(device_); }
+  void* data() const override { return memory_.as<void>(); }
+  // The compute stream waits until the rows are there.
+  Status wait_for(const Device& device) const {
+    const DeviceScope scope(device.ordinal());
+    BLEND_CUDA_CHECK(cudaStreamWaitEvent(device.compute(), arrived_.get(), 0));
+    return Status::ok();
+  }
+
+ private:
+  Device& device_;
+  Memory memory_;
+  UniqueEvent arrived_;
+};
+
 // Whether run i is part of the same planes as the one before it.
 bool shares_planes(std::span<const StoredRun> runs, size_t i) {
-  return i > 0 && runs[i].packed.packing != Packing::none && runs[i].k == runs[i - 1].k;
+  return i > 0 && runs[i].packed.packing != Packing::none && runs[i].k == runs[i - 1].k &&
+         runs[i].kept == runs[i - 1].kept;
 }
 
 // One core does not copy as fast as the bus.
@@ -95,7 +117,7 @@ Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
 Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_elements) {
   size_t bytes = 0;
   for (size_t i = 0; i < runs.size(); ++i) {
-    if (shares_planes(runs, i)) continue;
+    if (runs[i].kept != nullptr || shares_planes(runs, i)) continue;
     const PlaneBytes planes = plane_bytes(runs[i], row_elements);
     bytes += aligned(planes.k) + aligned(planes.v);
   }
@@ -108,7 +130,17 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
   }
   std::byte* at = slot.memory.as<std::byte>();
+  const DeviceBuffer* waited_for = nullptr;
   for (size_t i = 0; i < runs.size(); ++i) {
+    if (runs[i].kept != nullptr) {
+      if (runs[i].kept != waited_for) {
+        BLEND_RETURN_IF_ERROR(static_cast<const CudaKept*>(runs[i].kept)->wait_for(device_));
+      }
+      waited_for = runs[i].kept;
+      rows.k_.push_back(runs[i].k);
+      rows.v_.push_back(runs[i].v);
+      continue;
+    }
     if (shares_planes(runs, i)) {
       rows.k_.push_back(rows.k_.back());
       rows.v_.push_back(rows.v_.back());
@@ -125,6 +157,23 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));
   return rows;
+}
+
+Result<std::unique_ptr<DeviceBuffer>> Stager::keep(size_t bytes, std::span<const KeptPart> parts) {
+  BLEND_ASSIGN(Memory memory, device_.allocate(bytes, device_.copies()));
+  BLEND_ASSIGN(UniqueEvent event, device_.make_event());
+  const cudaEvent_t arrived = event.get();
+  memory.hand_to(device_.compute());
+  auto kept = std::make_unique<CudaKept>(device_, std::move(memory), std::move(event));
+  Status copied;
+  for (size_t i = 0; copied.is_ok() && i < parts.size(); ++i) {
+    copied = copy_rows(static_cast<std::byte*>(kept->data()) + parts[i].at, parts[i].from,
+                       parts[i].bytes);
+  }
+  // Whatever has been issued: the memory is not given back before that.
+  BLEND_CUDA_CHECK(cudaEventRecord(arrived, device_.copies()));
+  BLEND_RETURN_IF_ERROR(copied);
+  return std::unique_ptr<DeviceBuffer>(std::move(kept));
 }
 
 Stager::Rows::~Rows() {

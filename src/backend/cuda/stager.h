@@ -84,6 +84,10 @@ class Stager {
   // runs in a row that are part of them.
   Result<Rows> stage(std::span<const StoredRun> runs, size_t row_elements);
 
+  // See Backend::keep(). What is kept is read by kernels only behind stage() of a run that names
+  // it.
+  Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes, std::span<const KeptPart> parts);
+
  private:
   static constexpr size_t kSlots = 4;  // layers on the device ahead of the compute stream
   struct Slot {

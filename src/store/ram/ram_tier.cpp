@@ -138,6 +138,7 @@ class RamSource final : public ChunkSource {
   const ChunkMeta& meta() const override { return disk_->meta(); }
   bool from_memory() const override { return from_memory_; }
   size_t stage_bytes() const override { return disk_->stage_bytes(); }
+  uint64_t version() const override { return key_.version; }
 
   void prefetch(uint32_t layer) override {
     if (tier_->find(key_, layer) == nullptr) disk_->prefetch(layer);

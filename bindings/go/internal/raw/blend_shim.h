@@ -176,7 +176,9 @@
   X(uint64_t, bytes_from_memory)    \
   X(uint64_t, n_rows_from_memory)   \
   X(uint64_t, n_rows_tempered)      \
-  X(uint64_t, n_misses_queued)
+  X(uint64_t, n_misses_queued)      \
+  X(uint64_t, n_rows_from_device)   \
+  X(uint64_t, bytes_from_device)
 
 #define BLEND_LAYER_INFO_FIELDS(X) \
   X(uint32_t, layer)               \

@@ -359,26 +359,30 @@ typedef long long swig_type_325;
 typedef long long swig_type_326;
 typedef long long swig_type_327;
 typedef long long swig_type_328;
-typedef _gostring_ swig_type_329;
-typedef _gostring_ swig_type_330;
+typedef long long swig_type_329;
+typedef long long swig_type_330;
 typedef long long swig_type_331;
 typedef long long swig_type_332;
-typedef long long swig_type_333;
+typedef _gostring_ swig_type_333;
 typedef _gostring_ swig_type_334;
 typedef long long swig_type_335;
-typedef _gostring_ swig_type_336;
-typedef _gostring_ swig_type_337;
+typedef long long swig_type_336;
+typedef long long swig_type_337;
 typedef _gostring_ swig_type_338;
 typedef long long swig_type_339;
-typedef _goslice_ swig_type_340;
-typedef long long swig_type_341;
-typedef long long swig_type_342;
-typedef _goslice_ swig_type_343;
-typedef long long swig_type_344;
+typedef _gostring_ swig_type_340;
+typedef _gostring_ swig_type_341;
+typedef _gostring_ swig_type_342;
+typedef long long swig_type_343;
+typedef _goslice_ swig_type_344;
 typedef long long swig_type_345;
 typedef long long swig_type_346;
-typedef long long swig_type_347;
+typedef _goslice_ swig_type_347;
 typedef long long swig_type_348;
+typedef long long swig_type_349;
+typedef long long swig_type_350;
+typedef long long swig_type_351;
+typedef long long swig_type_352;
 extern void _wrap_Swig_free_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Swig_malloc_raw_b03e864faf141cbc(swig_intgo arg1);
 extern swig_intgo _wrap_BLEND_SHIM_E_CLOSED_raw_b03e864faf141cbc(void);
@@ -1051,38 +1055,42 @@ extern void _wrap_FusionInfo_n_rows_tempered_set_raw_b03e864faf141cbc(uintptr_t 
 extern swig_type_292 _wrap_FusionInfo_n_rows_tempered_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FusionInfo_n_misses_queued_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_293 arg2);
 extern swig_type_294 _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_n_rows_from_device_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2);
+extern swig_type_296 _wrap_FusionInfo_n_rows_from_device_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FusionInfo_bytes_from_device_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_297 arg2);
+extern swig_type_298 _wrap_FusionInfo_bytes_from_device_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_FusionInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_FusionInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_LayerInfo_layer_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_LayerInfo_layer_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_295 arg2);
-extern swig_type_296 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_297 arg2);
-extern swig_type_298 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_299 arg2);
-extern swig_type_300 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2);
-extern swig_type_302 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2);
-extern swig_type_304 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_305 arg2);
-extern swig_type_306 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_307 arg2);
-extern swig_type_308 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2);
-extern swig_type_310 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_311 arg2);
-extern swig_type_312 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_313 arg2);
-extern swig_type_314 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_315 arg2);
-extern swig_type_316 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_317 arg2);
-extern swig_type_318 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_319 arg2);
-extern swig_type_320 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_321 arg2);
-extern swig_type_322 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_299 arg2);
+extern swig_type_300 _wrap_LayerInfo_rows_kv_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_301 arg2);
+extern swig_type_302 _wrap_LayerInfo_rows_full_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_303 arg2);
+extern swig_type_304 _wrap_LayerInfo_rows_placed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_305 arg2);
+extern swig_type_306 _wrap_LayerInfo_bytes_loaded_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_307 arg2);
+extern swig_type_308 _wrap_LayerInfo_load_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_309 arg2);
+extern swig_type_310 _wrap_LayerInfo_load_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_311 arg2);
+extern swig_type_312 _wrap_LayerInfo_compute_begin_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_313 arg2);
+extern swig_type_314 _wrap_LayerInfo_compute_end_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_315 arg2);
+extern swig_type_316 _wrap_LayerInfo_wait_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_317 arg2);
+extern swig_type_318 _wrap_LayerInfo_place_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_319 arg2);
+extern swig_type_320 _wrap_LayerInfo_select_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_321 arg2);
+extern swig_type_322 _wrap_LayerInfo_stall_ns_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_323 arg2);
+extern swig_type_324 _wrap_LayerInfo_bytes_shared_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_325 arg2);
+extern swig_type_326 _wrap_LayerInfo_bytes_from_memory_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_LayerInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_LayerInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_kind_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
@@ -1091,14 +1099,14 @@ extern void _wrap_SegmentInfo_source_set_raw_b03e864faf141cbc(uintptr_t arg1, sw
 extern swig_intgo _wrap_SegmentInfo_source_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_SegmentInfo_exact_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_SegmentInfo_exact_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_323 arg2);
-extern swig_type_324 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_325 arg2);
-extern swig_type_326 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_327 arg2);
-extern swig_type_328 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_329 arg2);
-extern swig_type_330 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_327 arg2);
+extern swig_type_328 _wrap_SegmentInfo_first_row_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_329 arg2);
+extern swig_type_330 _wrap_SegmentInfo_n_rows_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_331 arg2);
+extern swig_type_332 _wrap_SegmentInfo_n_rows_selected_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_333 arg2);
+extern swig_type_334 _wrap_SegmentInfo_id_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_SegmentInfo_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_SegmentInfo_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_GenerateOptions_raw_b03e864faf141cbc(void);
@@ -1112,40 +1120,40 @@ extern void _wrap_GenerateOptions_top_k_set_raw_b03e864faf141cbc(uintptr_t arg1,
 extern swig_intgo _wrap_GenerateOptions_top_k_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_ignore_eos_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_GenerateOptions_ignore_eos_get_raw_b03e864faf141cbc(uintptr_t arg1);
-extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_331 arg2);
-extern swig_type_332 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_335 arg2);
+extern swig_type_336 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_add_stop_token_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_delete_GenerateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_delete_TokenStream_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_333 arg2, uintptr_t arg3);
+extern swig_intgo _wrap_TokenStream_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_337 arg2, uintptr_t arg3);
 extern swig_intgo _wrap_TokenStream_token_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_334 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
-extern swig_type_335 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_338 _wrap_TokenStream_text_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_339 _wrap_TokenStream_n_tokens_raw_b03e864faf141cbc(uintptr_t arg1);
 extern _Bool _wrap_TokenStream_by_stop_token_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_TokenStream_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Fusion_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_336 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
+extern uintptr_t _wrap_Fusion_restore_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_340 arg3, swig_intgo arg4, uintptr_t arg5, uintptr_t arg6);
 extern void _wrap_delete_Fusion_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Fusion_extend_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
-extern swig_type_337 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_338 arg3, uintptr_t arg4, uintptr_t arg5);
+extern swig_type_341 _wrap_Fusion_save_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, swig_type_342 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_339 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Fusion_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_343 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_Fusion_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_tokens_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Fusion_logits_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
-extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_340 arg2, uintptr_t arg3, uintptr_t arg4);
-extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_341 arg2, swig_type_342 arg3, swig_type_343 arg4, uintptr_t arg5, uintptr_t arg6);
-extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_344 arg2, swig_type_345 arg3, uintptr_t arg4, uintptr_t arg5);
+extern void _wrap_Fusion_decode_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_344 arg2, uintptr_t arg3, uintptr_t arg4);
+extern void _wrap_Fusion_replace_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_345 arg2, swig_type_346 arg3, swig_type_347 arg4, uintptr_t arg5, uintptr_t arg6);
+extern void _wrap_Fusion_erase_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_348 arg2, swig_type_349 arg3, uintptr_t arg4, uintptr_t arg5);
 extern uintptr_t _wrap_Fusion_generate_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
 extern void _wrap_Fusion_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_add_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3);
-extern swig_type_346 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
+extern swig_type_350 _wrap_Batch_size_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_Batch_fuse_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_347 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Batch_take_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_351 arg2, uintptr_t arg3);
 extern uintptr_t _wrap_new_Batch_raw_b03e864faf141cbc(void);
 extern void _wrap_delete_Batch_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_Plan_create_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2, uintptr_t arg3, uintptr_t arg4, uintptr_t arg5);
@@ -1162,7 +1170,7 @@ extern uintptr_t _wrap_Plan_selected_raw_b03e864faf141cbc(uintptr_t arg1, uintpt
 extern uintptr_t _wrap_Plan_deviation_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_info_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern uintptr_t _wrap_Plan_layer_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_348 arg2, uintptr_t arg3);
+extern uintptr_t _wrap_Plan_segment_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_352 arg2, uintptr_t arg3);
 extern void _wrap_Plan_close_raw_b03e864faf141cbc(uintptr_t arg1);
 #undef intgo
 */
@@ -7385,6 +7393,32 @@ func (arg1 SwigcptrFusionInfo) GetN_misses_queued() (_swig_ret uint64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrFusionInfo) SetN_rows_from_device(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FusionInfo_n_rows_from_device_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
+}
+
+func (arg1 SwigcptrFusionInfo) GetN_rows_from_device() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_FusionInfo_n_rows_from_device_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
+func (arg1 SwigcptrFusionInfo) SetBytes_from_device(arg2 uint64) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FusionInfo_bytes_from_device_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
+}
+
+func (arg1 SwigcptrFusionInfo) GetBytes_from_device() (_swig_ret uint64) {
+	var swig_r uint64
+	_swig_i_0 := arg1
+	swig_r = (uint64)(C._wrap_FusionInfo_bytes_from_device_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func NewFusionInfo() (_swig_ret FusionInfo) {
 	var swig_r FusionInfo
 	swig_r = (FusionInfo)(SwigcptrFusionInfo(C._wrap_new_FusionInfo_raw_b03e864faf141cbc()))
@@ -7475,6 +7509,10 @@ type FusionInfo interface {
 	GetN_rows_tempered() (_swig_ret uint64)
 	SetN_misses_queued(arg2 uint64)
 	GetN_misses_queued() (_swig_ret uint64)
+	SetN_rows_from_device(arg2 uint64)
+	GetN_rows_from_device() (_swig_ret uint64)
+	SetBytes_from_device(arg2 uint64)
+	GetBytes_from_device() (_swig_ret uint64)
 }
 
 type SwigcptrLayerInfo uintptr
@@ -7502,7 +7540,7 @@ func (arg1 SwigcptrLayerInfo) GetLayer() (_swig_ret uint) {
 func (arg1 SwigcptrLayerInfo) SetRows_kv(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_295(_swig_i_1))
+	C._wrap_LayerInfo_rows_kv_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
@@ -7515,7 +7553,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_kv() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_full(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_297(_swig_i_1))
+	C._wrap_LayerInfo_rows_full_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
@@ -7528,7 +7566,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_full() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetRows_placed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_299(_swig_i_1))
+	C._wrap_LayerInfo_rows_placed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
@@ -7541,7 +7579,7 @@ func (arg1 SwigcptrLayerInfo) GetRows_placed() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_loaded(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_301(_swig_i_1))
+	C._wrap_LayerInfo_bytes_loaded_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
@@ -7554,7 +7592,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_loaded() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_303(_swig_i_1))
+	C._wrap_LayerInfo_load_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
@@ -7567,7 +7605,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetLoad_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_305(_swig_i_1))
+	C._wrap_LayerInfo_load_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
@@ -7580,7 +7618,7 @@ func (arg1 SwigcptrLayerInfo) GetLoad_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_begin_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_307(_swig_i_1))
+	C._wrap_LayerInfo_compute_begin_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
@@ -7593,7 +7631,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_begin_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetCompute_end_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_309(_swig_i_1))
+	C._wrap_LayerInfo_compute_end_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
@@ -7606,7 +7644,7 @@ func (arg1 SwigcptrLayerInfo) GetCompute_end_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetWait_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_311(_swig_i_1))
+	C._wrap_LayerInfo_wait_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
@@ -7619,7 +7657,7 @@ func (arg1 SwigcptrLayerInfo) GetWait_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetPlace_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_313(_swig_i_1))
+	C._wrap_LayerInfo_place_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
@@ -7632,7 +7670,7 @@ func (arg1 SwigcptrLayerInfo) GetPlace_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetSelect_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_315(_swig_i_1))
+	C._wrap_LayerInfo_select_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
@@ -7645,7 +7683,7 @@ func (arg1 SwigcptrLayerInfo) GetSelect_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetStall_ns(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_317(_swig_i_1))
+	C._wrap_LayerInfo_stall_ns_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
@@ -7658,7 +7696,7 @@ func (arg1 SwigcptrLayerInfo) GetStall_ns() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_shared(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_319(_swig_i_1))
+	C._wrap_LayerInfo_bytes_shared_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
@@ -7671,7 +7709,7 @@ func (arg1 SwigcptrLayerInfo) GetBytes_shared() (_swig_ret uint64) {
 func (arg1 SwigcptrLayerInfo) SetBytes_from_memory(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_321(_swig_i_1))
+	C._wrap_LayerInfo_bytes_from_memory_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
 }
 
 func (arg1 SwigcptrLayerInfo) GetBytes_from_memory() (_swig_ret uint64) {
@@ -7778,7 +7816,7 @@ func (arg1 SwigcptrSegmentInfo) GetExact() (_swig_ret uint) {
 func (arg1 SwigcptrSegmentInfo) SetFirst_row(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_323(_swig_i_1))
+	C._wrap_SegmentInfo_first_row_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_327(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
@@ -7791,7 +7829,7 @@ func (arg1 SwigcptrSegmentInfo) GetFirst_row() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_325(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_329(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
@@ -7804,7 +7842,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetN_rows_selected(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_327(_swig_i_1))
+	C._wrap_SegmentInfo_n_rows_selected_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_331(_swig_i_1))
 }
 
 func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
@@ -7817,7 +7855,7 @@ func (arg1 SwigcptrSegmentInfo) GetN_rows_selected() (_swig_ret uint64) {
 func (arg1 SwigcptrSegmentInfo) SetId(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_329)(unsafe.Pointer(&_swig_i_1)))
+	C._wrap_SegmentInfo_id_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_333)(unsafe.Pointer(&_swig_i_1)))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -7946,7 +7984,7 @@ func (arg1 SwigcptrGenerateOptions) GetIgnore_eos() (_swig_ret uint) {
 func (arg1 SwigcptrGenerateOptions) SetSeed(arg2 uint64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_331(_swig_i_1))
+	C._wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_335(_swig_i_1))
 }
 
 func (arg1 SwigcptrGenerateOptions) GetSeed() (_swig_ret uint64) {
@@ -8034,7 +8072,7 @@ func (arg1 SwigcptrTokenStream) Next(arg2 int64, arg3 Outcome) (_swig_ret int) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_333(_swig_i_1), C.uintptr_t(_swig_i_2)))
+	swig_r = (int)(C._wrap_TokenStream_next_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_337(_swig_i_1), C.uintptr_t(_swig_i_2)))
 	return swig_r
 }
 
@@ -8113,7 +8151,7 @@ func FusionRestore(arg1 Model, arg2 Store, arg3 string, arg4 uint, arg5 Cancel, 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_336)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Fusion_restore_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_340)(unsafe.Pointer(&_swig_i_2)), C.swig_intgo(_swig_i_3), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
 	}
@@ -8141,7 +8179,7 @@ func (arg1 SwigcptrFusion) Save(arg2 Store, arg3 string, arg4 Cancel, arg5 Outco
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_338)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	swig_r_p := C._wrap_Fusion_save_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.uintptr_t(_swig_i_1), *(*C.swig_type_342)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 	swig_r = *(*string)(unsafe.Pointer(&swig_r_p))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg3
@@ -8173,7 +8211,7 @@ func (arg1 SwigcptrFusion) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentI
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_339(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Fusion_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_343(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -8214,7 +8252,7 @@ func (arg1 SwigcptrFusion) Decode(arg2 []int32, arg3 Cancel, arg4 Outcome) {
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
 	_swig_i_3 := getSwigcptr(arg4)
-	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_340)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
+	C._wrap_Fusion_decode_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), *(*C.swig_type_344)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg2
 	}
@@ -8227,7 +8265,7 @@ func (arg1 SwigcptrFusion) Replace(arg2 uint64, arg3 uint64, arg4 []int32, arg5 
 	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
 	_swig_i_5 := getSwigcptr(arg6)
-	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_341(_swig_i_1), C.swig_type_342(_swig_i_2), *(*C.swig_type_343)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
+	C._wrap_Fusion_replace_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_345(_swig_i_1), C.swig_type_346(_swig_i_2), *(*C.swig_type_347)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))
 	if Swig_escape_always_false {
 		Swig_escape_val = arg4
 	}
@@ -8239,7 +8277,7 @@ func (arg1 SwigcptrFusion) Erase(arg2 uint64, arg3 uint64, arg4 Cancel, arg5 Out
 	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
 	_swig_i_4 := getSwigcptr(arg5)
-	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_344(_swig_i_1), C.swig_type_345(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
+	C._wrap_Fusion_erase_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1), C.swig_type_349(_swig_i_2), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))
 }
 
 func (arg1 SwigcptrFusion) Generate(arg2 GenerateOptions, arg3 Outcome) (_swig_ret TokenStream) {
@@ -8311,7 +8349,7 @@ func (arg1 SwigcptrBatch) Take(arg2 int64, arg3 Outcome) (_swig_ret Fusion) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_347(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (Fusion)(SwigcptrFusion(C._wrap_Batch_take_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_351(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 
@@ -8470,7 +8508,7 @@ func (arg1 SwigcptrPlan) Segment(arg2 int64, arg3 Outcome) (_swig_ret SegmentInf
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_348(_swig_i_1), C.uintptr_t(_swig_i_2))))
+	swig_r = (SegmentInfo)(SwigcptrSegmentInfo(C._wrap_Plan_segment_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_type_352(_swig_i_1), C.uintptr_t(_swig_i_2))))
 	return swig_r
 }
 

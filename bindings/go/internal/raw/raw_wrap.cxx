@@ -9019,6 +9019,56 @@ long long _wrap_FusionInfo_n_misses_queued_get_raw_b03e864faf141cbc(blend_shim::
 }
 
 
+void _wrap_FusionInfo_n_rows_from_device_set_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0, long long _swig_go_1) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_rows_from_device = arg2;
+  
+}
+
+
+long long _wrap_FusionInfo_n_rows_from_device_get_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->n_rows_from_device);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_FusionInfo_bytes_from_device_set_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0, long long _swig_go_1) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t arg2 ;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  arg2 = (uint64_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->bytes_from_device = arg2;
+  
+}
+
+
+long long _wrap_FusionInfo_bytes_from_device_get_raw_b03e864faf141cbc(blend_shim::FusionInfo *_swig_go_0) {
+  blend_shim::FusionInfo *arg1 = (blend_shim::FusionInfo *) 0 ;
+  uint64_t result;
+  long long _swig_go_result;
+  
+  arg1 = *(blend_shim::FusionInfo **)&_swig_go_0; 
+  
+  result = (uint64_t) ((arg1)->bytes_from_device);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 blend_shim::FusionInfo *_wrap_new_FusionInfo_raw_b03e864faf141cbc() {
   blend_shim::FusionInfo *result = 0 ;
   blend_shim::FusionInfo *_swig_go_result;
