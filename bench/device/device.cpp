@@ -1,5 +1,6 @@
 // Time to first token on a CUDA device: full prefill beside fusing at several ratios, from chunks
-// in host RAM and from the store on disk; and what its kernels reach by themselves.
+// in device memory, in host RAM and in the store on disk; decoding, recorded and not; and what its
+// kernels reach by themselves.
 // bench/device/run sets it beside PyTorch's and transformers' figures for the same shapes.
 //
 //   bench_device --shape 8b --tokens 1024,4096,16384 --ratios 0,0.05,0.15,0.3 --json out.json
@@ -19,7 +20,9 @@
 #include "bench/shapes.h"
 #include "calibrate/memory_store.h"
 #include "engine/precompute.h"
+#include "engine/sequence.h"
 #include "fusion/fuse.h"
+#include "store/codec/codec.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
@@ -39,6 +42,7 @@ struct Settings {
   uint32_t chunk_tokens = 512;
   uint32_t question_tokens = 64;
   uint32_t threads = 0;
+  uint64_t device_bytes = uint64_t{6} << 30;  // 32 K tokens of the 8b shape take 4
   int repeat = 5;
   std::string model_path;
   std::string json_path;
@@ -64,8 +68,11 @@ class Ttft {
       options.policy = blend::Policy::full;
       const json full = measure(n, "-", "full prefill", prompt, nullptr, options, 0);
       rows.push_back(full);
+      // "device": what the runs before the measured ones have left there.
       for (const auto& [from, store] :
-           {std::pair<const char*, blend::ChunkStore*>{"ram", &ram_}, {"disk", disk_.get()}}) {
+           {std::pair<const char*, blend::ChunkStore*>{"device", disk_.get()},
+            {"ram", &ram_},
+            {"disk", disk_.get()}}) {
         for (const double ratio : s_.ratios) {
           options.policy = ratio == 0.0 ? blend::Policy::reuse : blend::Policy::hkvd;
           options.ratio = ratio;
@@ -110,7 +117,8 @@ class Ttft {
                const blend::FuseOptions& options, const json& full_ms) {
     std::vector<double> ttft, wait;
     blend_fusion_info last{};
-    const blend::StoreAccess access{store, false, blend::DType::bf16, nullptr};
+    blend::StoreAccess access{store, false, blend::DType::bf16, nullptr};
+    access.use_device_tier = from == "device";
     for (int i = 0; i < s_.repeat + 1; ++i) {
       const blend::Fused fused = must(blend::fuse(model_, access, prompt, options, {}));
       last = fused.info;
@@ -131,6 +139,7 @@ class Ttft {
             {"ttft_ms", ms},
             {"wait_ms", median(wait)},
             {"bytes_loaded", last.bytes_loaded},
+            {"bytes_from_device", last.bytes_from_device},
             {"rows_selected", last.n_rows_selected},
             {"rows_always", last.n_rows_always}};
   }
@@ -140,6 +149,39 @@ class Ttft {
   blend::MemoryStore ram_;
   std::shared_ptr<blend::ChunkStore> disk_;
 };
+
+// ---- Decoding
+
+// Steps of one token behind n others, each issued, and recorded once and run again.
+json decode(const std::shared_ptr<const blend::Model>& model, const std::vector<uint32_t>& lengths,
+            int repeat) {
+  constexpr uint32_t kSteps = 64;
+  json rows = json::array();
+  std::printf("\n%-34s %10s %12s\n", "decode, 64 steps", "ms a step", "tokens/s");
+  for (const uint32_t n : lengths) {
+    if (n + kSteps > model->context_length()) continue;
+    const uint32_t vocab = model->config().n_vocab;
+    const std::vector<int32_t> answer = random_tokens(kSteps, vocab, 7);
+    for (const bool recorded : {false, true}) {
+      std::vector<double> ms;
+      for (int i = 0; i < std::max(2, repeat / 2) + 1; ++i) {
+        const auto sequence = must(blend::Sequence::create(model, n + kSteps));
+        if (!recorded) sequence->issue_every_step();
+        must(sequence->append(random_tokens(n, vocab, 5), {}));
+        const auto begin = Clock::now();
+        for (const int32_t token : answer) must(sequence->append({&token, 1}, {}));
+        const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+        if (i > 0) ms.push_back(took.count() / kSteps);
+      }
+      const char* const name = recorded ? "recorded" : "issued";
+      const std::string title = std::string(name) + ", behind " + std::to_string(n) + " tokens";
+      std::printf("%-34s %10.3f %12.1f\n", title.c_str(), median(ms), 1e3 / median(ms));
+      std::fflush(stdout);
+      rows.push_back({{"steps", name}, {"tokens", n}, {"ms", median(ms)}});
+    }
+  }
+  return rows;
+}
 
 // ---- The kernels by themselves
 
@@ -156,7 +198,10 @@ class Kernels {
       rows.push_back(attention(n, n, "attention, all rows"));
       rows.push_back(attention(n * 15 / 100 + 1, n, "attention, 15 % of the rows"));
       rows.push_back(attention(1, n, "attention, decode"));
-      rows.push_back(place(n));
+      for (const blend::Codec codec :
+           {blend::Codec::none, blend::Codec::int8, blend::Codec::int4}) {
+        rows.push_back(place(n, codec));
+      }
     }
     return rows;
   }
@@ -245,19 +290,28 @@ class Kernels {
     return row(name, n, ms, 4.0 * pairs * c_.q_dim(), "TFLOP/s");
   }
 
-  // A staged layer from pinned memory into the cache.
-  json place(uint32_t n) {
+  // A staged layer from pinned memory into the cache, packed as a store of that codec has it;
+  // counted: decoded bytes.
+  json place(uint32_t n, blend::Codec codec) {
     const auto rope = must(b_.make_rope(c_.rope, n));
     const auto cache = must(b_.make_kv_cache(one_layer(), n));
-    const size_t plane = size_t{n} * c_.kv_dim() * 2;
-    const auto host = must(b_.allocate_host(2 * plane));
+    const blend::ChunkShape shape{1, n, c_.kv_dim(), blend::DType::bf16, c_.head_dim};
+    std::vector<std::byte> layer(shape.layer_bytes(), std::byte{0x3c});
+    blend::CodecScratch scratch;
+    const auto host = must(b_.allocate_host(blend::longest_layer(codec, shape)));
     auto* const at = static_cast<std::byte*>(host->data());
-    std::fill(at, at + 2 * plane, std::byte{0x3c});
-    const blend::StoredRun run{at, at + plane, blend::DType::bf16, n, 0};
+    const size_t bytes = must(blend::encode_layer(codec, shape, layer.data(), at, scratch));
+    blend::StoredRun run{at, at + shape.plane_bytes(), blend::DType::bf16, n, 0};
+    if (codec != blend::Codec::none) {
+      if (!b_.unpacks()) return nullptr;
+      run.packed = must(blend::check_packed_layer(codec, shape, {at, bytes}, scratch));
+      run.v = at + run.packed.k_bytes;
+    }
     const double ms = time_ms([&] {
       must(b_.place(*cache, 0, *rope, {&run, 1}, nullptr, nullptr));
     });
-    return row("copy and place a layer", n, ms, 2.0 * static_cast<double>(plane), "GB/s");
+    return row(std::string("copy and place a layer, ") + blend::codec_name(codec), n, ms,
+               static_cast<double>(shape.layer_bytes()), "GB/s");
   }
 
   blend::Backend& b_;
@@ -267,7 +321,7 @@ class Kernels {
 
 int run(const Settings& s) {
   const blend::BackendSpec spec = must(blend::parse_backend(s.backend.c_str()));
-  const auto runtime = must(blend::Runtime::create(s.threads, {}, spec));
+  const auto runtime = must(blend::Runtime::create(s.threads, {}, spec, s.device_bytes));
   std::printf("%s, shape %s, bf16 weights; chunks of %u tokens, a question of %u; median of %d\n",
               runtime->backend().name(), s.shape.c_str(), s.chunk_tokens, s.question_tokens,
               s.repeat);
@@ -283,11 +337,13 @@ int run(const Settings& s) {
   }
   const auto model = must(blend::Model::load(runtime, path, 0, {}));
   const json ttft = Ttft(s, model).run(dir.file("store"));
+  const json steps = decode(model, s.tokens, s.repeat);
   const json kernels = Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens);
   blend::bench::write_json(s.json_path, {{"bench", "device"},
                                          {"backend", runtime->backend().name()},
                                          {"shape", s.shape},
                                          {"ttft", ttft},
+                                         {"decode", steps},
                                          {"kernels", kernels}});
   return 0;
 }
@@ -304,6 +360,8 @@ int main(int argc, char** argv) {
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();
   app.add_option("--question-tokens", s.question_tokens)->capture_default_str();
   app.add_option("--threads", s.threads, "0: all CPUs of the process")->capture_default_str();
+  app.add_option("--device-bytes", s.device_bytes, "of chunks kept in device memory")
+      ->capture_default_str();
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
   app.add_option("--model", s.model_path, "a GGUF file instead of random weights");
   app.add_option("--json", s.json_path, "also write the figures there");

@@ -109,7 +109,7 @@ def main():
     print(f"bf16 GEMM {rates['bf16_gemm_per_s'] * 1e-12:.0f} TFLOP/s, device copy "
           f"{rates['device_copy_bytes_per_s'] * 1e-12:.2f} TB/s, pinned to device "
           f"{rates['pinned_copy_bytes_per_s'] * 1e-9:.1f} GB/s\n")
-    print(f"{'tokens':>7} {'from':<5} {'policy':<14} {'TTFT ms':>9} {'x below transformers':>21}")
+    print(f"{'tokens':>7} {'from':<6} {'policy':<14} {'TTFT ms':>9} {'x below transformers':>21}")
     for n in tokens:
         if n in prefill:
             print(f"{n:>7} {'-':<5} {'transformers':<14} {prefill[n]:>9.2f} {1:>20.2f}x")
@@ -117,7 +117,7 @@ def main():
             if row["tokens"] != n:
                 continue
             times = f"{prefill[n] / row['ttft_ms']:>20.2f}x" if n in prefill else ""
-            print(f"{n:>7} {row['from']:<5} {row['policy']:<14} {row['ttft_ms']:>9.2f} {times}")
+            print(f"{n:>7} {row['from']:<6} {row['policy']:<14} {row['ttft_ms']:>9.2f} {times}")
     _, d, _, _, _, _ = SHAPES[args.shape]
     print(f"\n{'tokens':>7} {'attention, all rows':<22} {'ms':>9} {'TFLOP/s':>9} {'of GEMM':>8}")
     for n in tokens:
