@@ -59,8 +59,13 @@ class CudaRecording : public testing::Test {
 };
 
 TEST_F(CudaRecording, StepsRunAgainAreThoseThatAreIssued) {
-  for (const auto schedule :
-       {simt::Schedule::late, simt::Schedule::early, simt::Schedule::random}) {
+#if defined(__SANITIZE_ADDRESS__)
+  const std::vector<simt::Schedule> schedules = {simt::Schedule::random};
+#else
+  const std::vector<simt::Schedule> schedules = {simt::Schedule::late, simt::Schedule::early,
+                                                 simt::Schedule::random};
+#endif
+  for (const auto schedule : schedules) {
     simt::Machine machine;
     machine.schedule = schedule;
     ASSERT_NO_FATAL_FAILURE(open(machine));
@@ -90,7 +95,12 @@ TEST_F(CudaRecording, ANewPartOfTheKeysIsRecordedAnew) {
   spec.d_model = 16;
   spec.d_ff = 32;
   spec.context = 600;
-  for (const uint32_t window : {0u, 460u}) {
+#if defined(__SANITIZE_ADDRESS__)
+  const std::vector<uint32_t> windows = {460};  // some hundred rows take their time there
+#else
+  const std::vector<uint32_t> windows = {0, 460};
+#endif
+  for (const uint32_t window : windows) {
     spec.architecture = window == 0 ? "llama" : "gemma2";
     spec.window = window;
     ASSERT_NO_FATAL_FAILURE(open({}, spec));

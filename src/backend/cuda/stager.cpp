@@ -124,7 +124,9 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
 
   Rows rows(*this, std::unique_lock(mutex_), next_++ % kSlots);
   Slot& slot = slots_[rows.slot_];
-  BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.copies(), slot.consumed.get(), 0));
+  if (bytes > 0) {
+    BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.copies(), slot.consumed.get(), 0));
+  }
   if (slot.memory.bytes() < bytes) {
     slot.memory = Memory();  // freed in the copy stream: behind the wait above
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
@@ -154,6 +156,7 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].v, planes.v));
     at += aligned(planes.v);
   }
+  if (bytes == 0) return rows;  // what is kept waits for no other fuse's rows
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));
   return rows;
