@@ -60,7 +60,7 @@ class Bench {
     const blend::test::RandomModelSpec spec = blend::bench::shape_of(s.shape, s.dtype);
     const std::string path = blend::test::write_random_model(spec, dir_.file("model.gguf"));
     runtime_ = must(blend::Runtime::create(s.threads, {}));
-    model_ = must(blend::Model::load(runtime_, path, 0, {}));
+    model_ = must(blend::Model::load(runtime_, path, {}, {}));
     access_ = {&store_, false, blend::DType::f16, nullptr};
     options_.ratio = s.ratio;
     for (size_t i = 0; i < s.chunks; ++i) {

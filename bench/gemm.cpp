@@ -5,7 +5,8 @@
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "ours" is the backend's GEMM on a ThreadPool; "oneDNN" one matmul primitive with weights it
 // packed as it liked, on as many OpenMP threads. GB/s is ours, of weights read, which is what
-// bounds few rows. The two alternate, so that a busy machine is unfair to neither.
+// bounds few rows. The other columns are ours with mapped weights of these types, decoded as they
+// are used. All alternate, so that a busy machine is unfair to none.
 #include "backend/cpu/gemm.h"
 
 #include <omp.h>
@@ -14,12 +15,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/json_file.h"
 #include "bench/measure.h"
+#include "support/random_blocks.h"
 
 namespace {
 
@@ -69,37 +72,63 @@ class Library {
   std::unordered_map<int, memory> args_;
 };
 
+// Mapped weights of one type; random bits that are numbers.
+struct Mapped {
+  const char* name;
+  std::string bytes;
+  TensorView view;
+  std::unique_ptr<cpu::MappedMatrix> matrix;
+};
+
+Mapped make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
+  test::SplitMix random(1);
+  Mapped m{blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks), {}, {}, {}};
+  if (blocks == BlockType::none) {
+    m.bytes.assign(static_cast<size_t>(2 * k * n), '\x2c');  // 0.067 in f16
+  } else {
+    m.bytes = test::random_blocks(blocks, static_cast<uint64_t>(k * n), 0.1, random);
+  }
+  m.view = {"w", dtype, {n, k}, nullptr, blocks};
+  return m;
+}
+
 struct Cell {
   int64_t m, k, n;
-  double ours, library;  // GFLOP/s
+  std::vector<double> gflops;  // packed, oneDNN, then the mapped ones
 };
 
 Cell measure(cpu::Gemm& gemm, int64_t m, int64_t k, int64_t n, AlignedBuffer& w,
-             const cpu::PackedMatrix& packed) {
+             const cpu::PackedMatrix& packed, const std::vector<Mapped>& mapped) {
   auto x = must(AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4));
   auto y = must(AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4));
   std::fill_n(x.as<float>(), m * k, 0.25f);
   Library library(m, k, n, x.as<float>(), w.as<float>(), y.as<float>());
-  const auto ours = [&] { must(gemm.run(packed, x.as<float>(), m, y.as<float>(), false)); };
-  std::vector<double> t_ours, t_library;
-  const double once = seconds(ours);
-  seconds([&] { library.run(); });
+  const auto ours = [&](const cpu::CpuMatrix& weights) {
+    must(gemm.run(weights, x.as<float>(), m, y.as<float>(), false));
+  };
+  std::vector<std::function<void()>> ways = {[&] { ours(packed); }, [&] { library.run(); }};
+  for (const Mapped& one : mapped) ways.push_back([&] { ours(*one.matrix); });
+  std::vector<std::vector<double>> times(ways.size());
+  const double once = seconds(ways[0]);
+  seconds(ways[1]);
   // In turns of some calls each: the libraries' threads spin for a while after a call, and would
   // take the cores from each other.
   const int calls = std::clamp(static_cast<int>(0.05 / std::max(once, 1e-6)), 1, 200);
   const auto begin = Clock::now();
   do {
-    for (int turn = 0; turn < 2; ++turn) {
-      auto& times = turn == 0 ? t_ours : t_library;
+    for (size_t way = 0; way < ways.size(); ++way) {
       for (int i = 0; i <= calls; ++i) {
-        const double s = turn == 0 ? seconds(ours) : seconds([&] { library.run(); });
-        if (i != 0) times.push_back(s);
+        const double s = seconds(ways[way]);
+        if (i != 0) times[way].push_back(s);
       }
     }
-  } while (std::chrono::duration<double>(Clock::now() - begin).count() < 2 * kSecondsPerCell);
+  } while (std::chrono::duration<double>(Clock::now() - begin).count() <
+           kSecondsPerCell * static_cast<double>(ways.size()));
   const double flops =
       2e-9 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
-  return {m, k, n, flops / median(t_ours), flops / median(t_library)};
+  Cell cell{m, k, n, {}};
+  for (auto& t : times) cell.gflops.push_back(flops / median(std::move(t)));
+  return cell;
 }
 
 nlohmann::json run(uint32_t threads) {
@@ -109,8 +138,12 @@ nlohmann::json run(uint32_t threads) {
   cpu::ScratchPool scratch;
   cpu::Gemm gemm(*pool, scratch);
 
-  std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s\n", threads, "k", "n", "m",
-              "ours", "oneDNN", "ratio", "GB/s");
+  const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
+                                               {BlockType::q8_0, DType::f32},
+                                               {BlockType::q4_k, DType::f32},
+                                               {BlockType::q6_k, DType::f32}};
+  std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s %9s\n", threads, "k", "n",
+              "m", "ours", "oneDNN", "ratio", "GB/s", "mapped:");
   nlohmann::json cells = nlohmann::json::array();
   const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 1536}};
   for (const auto& [k, n] : shapes) {
@@ -119,14 +152,31 @@ nlohmann::json run(uint32_t threads) {
     const TensorView view{"w", DType::f32, {n, k}, w.data()};
     const TensorView* part = &view;
     const auto packed = must(gemm.pack({&part, 1}));
+    std::vector<Mapped> mapped;
+    for (const auto& [blocks, dtype] : types) {
+      if (k % static_cast<int64_t>(block_elements(blocks)) != 0) continue;
+      mapped.push_back(make_mapped(blocks, dtype, k, n));
+    }
+    for (Mapped& one : mapped) {  // where they stay
+      one.view.data = reinterpret_cast<const std::byte*>(one.bytes.data());
+      const TensorView* const parts[] = {&one.view};
+      one.matrix = std::make_unique<cpu::MappedMatrix>(must(cpu::StackedParts::of(parts)));
+    }
     for (const int64_t m : {1, 8, 77, 512, 3072}) {
-      const Cell c = measure(gemm, m, k, n, w, *packed);
-      std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f\n", static_cast<long long>(k),
-                  static_cast<long long>(n), static_cast<long long>(m), c.ours, c.library,
-                  c.ours / c.library, c.ours / (2.0 * static_cast<double>(m)) * 4.0);
+      const Cell c = measure(gemm, m, k, n, w, *packed, mapped);
+      const double ours = c.gflops[0];
+      std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f", static_cast<long long>(k),
+                  static_cast<long long>(n), static_cast<long long>(m), ours, c.gflops[1],
+                  ours / c.gflops[1], ours / (2.0 * static_cast<double>(m)) * 4.0);
+      nlohmann::json cell = {
+          {"m", m}, {"k", k}, {"n", n}, {"gflops", ours}, {"onednn_gflops", c.gflops[1]}};
+      for (size_t i = 0; i < mapped.size(); ++i) {
+        std::printf("  %s %.1f (%.2f)", mapped[i].name, c.gflops[2 + i], c.gflops[2 + i] / ours);
+        cell[std::string("mapped_") + mapped[i].name + "_gflops"] = c.gflops[2 + i];
+      }
+      std::printf("\n");
       std::fflush(stdout);
-      cells.push_back(
-          {{"m", m}, {"k", k}, {"n", n}, {"gflops", c.ours}, {"onednn_gflops", c.library}});
+      cells.push_back(std::move(cell));
     }
   }
   return {{"threads", threads}, {"cells", cells}};

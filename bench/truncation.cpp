@@ -123,7 +123,7 @@ std::vector<std::string> read_files(const std::vector<std::string>& paths) {
 
 int run(const Settings& s) {
   auto runtime = must(blend::Runtime::create(s.threads, {}));
-  const auto model = must(blend::Model::load(std::move(runtime), s.model, 0, {}));
+  const auto model = must(blend::Model::load(std::move(runtime), s.model, {}, {}));
   const int32_t bos = model->tokenizer().bos();
   std::vector<Tokens> documents;
   for (const std::string& text : read_files(s.docs)) {

@@ -335,7 +335,7 @@ int run(const Settings& s) {
     random.context = 40960;  // the longest prompt, and some room
     blend::test::write_random_model(random, path);
   }
-  const auto model = must(blend::Model::load(runtime, path, 0, {}));
+  const auto model = must(blend::Model::load(runtime, path, {}, {}));
   const json ttft = Ttft(s, model).run(dir.file("store"));
   const json steps = decode(model, s.tokens, s.repeat);
   const json kernels = Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens);

@@ -75,7 +75,8 @@ def swig(out):
 INITIALISMS = {"bos": "BOS", "eos": "EOS", "id": "ID", "ff": "FF", "kl": "KL", "kv": "KV", "ttft": "TTFT",
                "ram": "RAM", "ttl": "TTL", "rope": "RoPE", "top1": "Top1", "cpu": "CPU", "ape": "APE", "s": "Second"}
 ENUMS = {"policy": "Policy", "metric": "Metric", "norm": "Norm", "kind": "SegmentKind",
-         "source": "Source", "codec": "Codec", "kv_dtype": "KVDtype", "read_mode": "ReadMode"}
+         "source": "Source", "codec": "Codec", "kv_dtype": "KVDtype", "read_mode": "ReadMode",
+         "weights": "Weights"}
 FLAGS = {"blend_fusion_info": "FusionFlags", "blend_advice": "AdviceFlags"}
 BOOLS = {"exact", "trusted", "corrected", "add_bos", "relative", "pinned"}
 
@@ -195,6 +196,7 @@ GROUPS = [
     ("BLEND_CORRECTION_", "Correction", "Correction says whether rows that are not recomputed are corrected."),
     ("BLEND_FUSION_", "FusionFlags", "FusionFlags are properties of a fusion."),
     ("BLEND_KV_", "KVDtype", "KVDtype is the type of stored K and V."),
+    ("BLEND_WEIGHTS_", "Weights", "Weights says how the weights of a model are kept in memory."),
     ("BLEND_CODEC_", "Codec", "Codec is how the bytes of K and V are kept."),
     ("BLEND_READ_", "ReadMode", "ReadMode is how layers are read from the disk."),
     ("BLEND_TOKENIZE_", "TokenizeFlags", "TokenizeFlags are options of Tokenize and Detokenize."),

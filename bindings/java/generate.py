@@ -24,6 +24,7 @@ ENUMS = {
     "Metric": ("METRIC_", ("COUNTER",), False, "What a row's deviation is measured on."),
     "Norm": ("NORM_", (), False, "How a deviation is summed up."),
     "OnMiss": ("MISS_", (), False, "What to do with a chunk that is not in the store."),
+    "Weights": ("WEIGHTS_", (), False, "How the weights of a model are kept in memory."),
     "Codec": ("CODEC_", (), False, "How the bytes of K and V are kept."),
     "KvType": ("KV_", ("VIEW_UNROTATED",), False, "Element types of stored K and V."),
     "ReadMode": ("READ_", (), False, "How layers are read from the disk."),

@@ -173,12 +173,22 @@ BLEND_API void blend_ctx_close(blend_ctx *ctx);
 /* Weights, tokenizer and description of one model. Immutable; all functions may run concurrently. */
 typedef struct blend_model blend_model;
 
+/* How the weights' matrices are kept in memory. */
+#define BLEND_WEIGHTS_AUTO 0u   /* MAPPED where they are quantized and the backend can, else PACKED */
+#define BLEND_WEIGHTS_PACKED 1u /* a copy in the form that is computed with fastest: f32 on a CPU (4
+                                   bytes a weight), bf16 on a GPU */
+#define BLEND_WEIGHTS_MAPPED 2u /* as the file has them, of any type, decoded as they are used. They take
+                                   the file's bytes in the page cache, which processes that open the
+                                   same model share, and nothing else. CPU only (UNSUPPORTED). The file
+                                   must not be cut short while the model is open */
+
 typedef struct blend_model_options {
   uint32_t struct_size;
   uint32_t max_context; /* rows a fusion may have; 0 = what the model was trained for */
   blend_progress_fn progress; /* bytes of weights read */
   void *progress_user;
   const blend_cancel *cancel;
+  uint32_t weights;         /* BLEND_WEIGHTS_*; default AUTO */
 } blend_model_options;
 
 BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t struct_size);
@@ -209,7 +219,7 @@ typedef struct blend_model_info {
   uint32_t add_bos;        /* 1: the model expects BOS at the start of a prompt */
   double rope_theta;
   uint64_t n_parameters;
-  uint64_t weight_bytes;       /* memory the packed weights take */
+  uint64_t weight_bytes;       /* memory of its own that the weights take: little where they are mapped */
   uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
   const char *architecture;    /* "llama", "qwen2", ...; valid while the model is open */
   const char *name;            /* general.name or "" */
@@ -217,6 +227,7 @@ typedef struct blend_model_info {
   uint8_t fingerprint[32];     /* SHA-256 over weights, tokenizer and hyperparameters */
   const char *chat_template;   /* the model's, Jinja source for the host to render; "": none; valid
                                   while the model is open */
+  uint32_t weights;            /* BLEND_WEIGHTS_PACKED or _MAPPED; 0 where there are none */
 } blend_model_info;
 
 BLEND_API int32_t blend_model_info_init(blend_model_info *info, size_t struct_size);

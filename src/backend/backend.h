@@ -226,6 +226,15 @@ class Backend {
   // ---- Weights. NUMERIC names the tensor that holds a NaN or infinity.
   // The parts are stacked along their rows: [sum of rows, cols].
   virtual Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) = 0;
+  // The same without a copy: decoded from the mapped file as it is used, slower for many rows, with
+  // no memory of its own. Whether the backend can.
+  virtual bool maps_weights() const { return false; }
+  virtual Result<std::unique_ptr<Weight>> map_matrix(std::span<const TensorView* const> /*parts*/) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "the %s backend does not read weights from the mapped "
+                      "file; take them packed",
+                      name());
+  }
   virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table) = 0;
   // The parts one behind another, `offset` added to each element.
   virtual Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,

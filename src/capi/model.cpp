@@ -63,10 +63,15 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
     BLEND_REQUIRE(path);
     blend_model_options o = default_model_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    if (o.weights > BLEND_WEIGHTS_MAPPED) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "weights %u: no BLEND_WEIGHTS_ value of this version", o.weights);
+    }
     auto handle = std::make_unique<blend_model>();
-    auto loaded =
-        blend::Model::load(ctx->runtime, path, o.max_context,
-                           blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
+    auto loaded = blend::Model::load(
+        ctx->runtime, path,
+        {.max_context = o.max_context, .weights = static_cast<blend::WeightForm>(o.weights)},
+        blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
     if (!loaded.is_ok()) return loaded.status().with_context("model '" + std::string(path) + "'");
     handle->description = std::move(*loaded);
     *out = handle.release();
@@ -96,6 +101,7 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
       i.chat_template = loaded->chat_template().c_str();
       i.n_parameters = loaded->n_parameters();
       i.weight_bytes = loaded->weight_bytes();
+      i.weights = static_cast<uint32_t>(loaded->weight_form());
     }
     i.n_layers = c.n_layers;
     i.d_model = c.d_model;

@@ -5,18 +5,22 @@
 namespace blend {
 
 Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtime,
-                                                 const std::string& path, uint32_t max_context,
+                                                 const std::string& path, const Options& options,
                                                  const Watch& watch) {
   std::shared_ptr<Model> model(new Model(std::move(runtime)));
   BLEND_ASSIGN(model->source_, open_model_source(path));
   model->config_ = model->source_->config();
   const uint32_t trained = model->config().context_length;
-  if (max_context > trained) {
+  if (options.max_context > trained) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
                       "max_context %u is more than the %u rows this model was trained for",
-                      max_context, trained);
+                      options.max_context, trained);
   }
-  model->context_length_ = max_context == 0 ? trained : max_context;
+  model->context_length_ = options.max_context == 0 ? trained : options.max_context;
+  const bool quantized = model->source_->tensor(TensorRole::ffn_down, 0).blocks != BlockType::none;
+  model->mapped_ =
+      options.weights == WeightForm::mapped ||
+      (options.weights == WeightForm::automatic && quantized && model->backend().maps_weights());
 
   // Hashing first also brings the file into the page cache at the disk's sequential speed.
   ThreadPool& pool = model->runtime_->pool();
@@ -34,7 +38,7 @@ Status Model::pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                           std::initializer_list<TensorRole> roles) {
   std::vector<const TensorView*> parts;
   for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
-  BLEND_ASSIGN(out, backend().load_matrix(parts));
+  BLEND_ASSIGN(out, mapped_ ? backend().map_matrix(parts) : backend().load_matrix(parts));
   weight_bytes_ += out->bytes();
   return Status::ok();
 }
@@ -53,7 +57,7 @@ Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
 
 Status Model::pack(const Watch& watch) {
   Backend& b = backend();
-  BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
+  if (!mapped_) BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
   BLEND_ASSIGN(embedding_, b.load_table(source_->tensor(TensorRole::embedding, 0)));
   weight_bytes_ += embedding_->bytes();
   BLEND_RETURN_IF_ERROR(

@@ -48,10 +48,13 @@ Ctx make_ctx(uint32_t n_threads, EventCount* events) {
   return Ctx(ctx);
 }
 
-Model open_model(const Ctx& ctx, const std::string& path) {
+Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights) {
+  blend_model_options options;
+  EXPECT_EQ(blend_model_options_init(&options, sizeof options), BLEND_OK);
+  options.weights = weights;
   blend_model* model = nullptr;
   blend_error* error = nullptr;
-  must(blend_model_open(&model, ctx.get(), path.c_str(), nullptr, &error), error,
+  must(blend_model_open(&model, ctx.get(), path.c_str(), &options, &error), error,
        "blend_model_open");
   return Model(model);
 }

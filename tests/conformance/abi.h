@@ -46,7 +46,7 @@ struct EventCount {
 };
 
 Ctx make_ctx(uint32_t n_threads = 2, EventCount* events = nullptr);
-Model open_model(const Ctx& ctx, const std::string& path);
+Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights = BLEND_WEIGHTS_AUTO);
 Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_KV_F32);
 
 struct FuseCase {

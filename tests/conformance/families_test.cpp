@@ -52,6 +52,27 @@ TEST_P(Families, FusesAsTheReferenceDoes) {
   }
 }
 
+TEST_P(Families, FusesWithWeightsInEitherForm) {
+  const FuseCase how{.ratio = 0.3};
+  for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_MAPPED}) {
+    SCOPED_TRACE(weights);
+    const Model model = open_model(ctx_, path_, weights);
+    blend_model_info info;
+    ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
+    EXPECT_EQ(info.weights, weights);
+    const bool small = info.weight_bytes < info.n_parameters / 2;  // norms and biases only
+    EXPECT_EQ(small, weights == BLEND_WEIGHTS_MAPPED) << info.weight_bytes;
+    const Fusion fusion = fuse(model, store_, prompt_, how);
+    ASSERT_TRUE(fusion);
+    ReferenceFusion want = expect_like_reference(reference_, fusion, prompt_, how);
+    // One row at a time, which mapped weights are multiplied with in another way.
+    for (const int32_t token : more_) decode(fusion, {token});
+    reference_decode(reference_, want, more_);
+    EXPECT_LE(max_difference(logits(fusion), want.logits), kLogitTolerance);
+  }
+}
+
 TEST_P(Families, RatioOneIsFullPrefillAndStaysSoWhenDecoded) {
   const Fusion full = fuse(model_, store_, prompt_, {.policy = BLEND_POLICY_FULL});
   const Fusion one = fuse(model_, store_, prompt_, {.ratio = 1.0});

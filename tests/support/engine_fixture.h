@@ -22,7 +22,7 @@ class EngineTest : public ::testing::Test {
     });
     EXPECT_TRUE(runtime.is_ok()) << runtime.status().message();
     auto model =
-        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), 0, Watch{});
+        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), {}, Watch{});
     EXPECT_TRUE(model.is_ok()) << model.status().message();
     return model.is_ok() ? *model : nullptr;
   }

@@ -1,4 +1,5 @@
-// The CPU GEMM by itself: both packings, the tile plan, and what it leaves of OpenMP's state.
+// The CPU GEMM by itself: packed and mapped weights, the tile plan, and what it leaves of OpenMP's
+// state.
 #include <gtest/gtest.h>
 #include <omp.h>
 
@@ -8,6 +9,7 @@
 #include <thread>
 
 #include "backend/cpu/gemm.h"
+#include "support/random_blocks.h"
 #include "unit/backend_ops_test.h"
 
 namespace blend::cpu {
@@ -72,6 +74,66 @@ TEST_F(GemmTest, LargeShapesInBothPackings) {
       }
     }
   }
+}
+
+TEST_F(GemmTest, MappedPartsOfEveryType) {
+  // Parts of a plain type and of two quantized ones, whose borders lie inside slices; few rows and
+  // enough for several tiles of them, with fewer and with more slices than threads want.
+  test::SplitMix random(3);
+  for (const int64_t k : {256, 4096}) {
+    const int64_t rows[] = {100, 36, 333};
+    const int64_t n = rows[0] + rows[1] + rows[2];
+    const auto plain =
+        make_stored("w", normal(static_cast<size_t>(rows[0] * k)), {rows[0], k}, DType::f16);
+    const std::string q4 =
+        test::random_blocks(BlockType::q4_k, static_cast<uint64_t>(rows[1] * k), 1.0, random);
+    const std::string q8 =
+        test::random_blocks(BlockType::q8_0, static_cast<uint64_t>(rows[2] * k), 1.0, random);
+    TensorView views[] = {plain->view, plain->view, plain->view};
+    views[1].dtype = views[2].dtype = DType::f32;
+    views[1].shape = {rows[1], k}, views[1].blocks = BlockType::q4_k;
+    views[1].data = reinterpret_cast<const std::byte*>(q4.data());
+    views[2].shape = {rows[2], k}, views[2].blocks = BlockType::q8_0;
+    views[2].data = reinterpret_cast<const std::byte*>(q8.data());
+    std::vector<float> w(plain->values);
+    w.resize(static_cast<size_t>(n * k));
+    for (int part = 1; part < 3; ++part) {
+      float* const to = w.data() + (part == 1 ? rows[0] : rows[0] + rows[1]) * k;
+      decode_blocks(views[part].blocks, views[part].data, static_cast<size_t>(rows[part] * k), to);
+    }
+    const TensorView* parts[] = {&views[0], &views[1], &views[2]};
+    auto stacked = StackedParts::of(parts);
+    ASSERT_TRUE(stacked.is_ok());
+    const MappedMatrix mapped(std::move(*stacked));
+    ASSERT_EQ(mapped.out(), n);
+    for (const int64_t m : {1, 8, 9, 300, 530}) {
+      const auto x = normal(static_cast<size_t>(m * k)), y0 = normal(static_cast<size_t>(m * n));
+      for (const bool accumulate : {false, true}) {
+        auto y = y0;
+        ASSERT_TRUE(gemm_->run(mapped, x.data(), m, y.data(), accumulate).is_ok());
+        for (int64_t i = 0; i<m; i += m> 9 ? 53 : 1) {
+          for (int64_t j = 0; j < n; j += 7) {
+            const auto at = static_cast<size_t>(i * n + j);
+            double want = accumulate ? static_cast<double>(y0[at]) : 0.0;
+            for (int64_t e = 0; e < k; ++e) {
+              want += static_cast<double>(x[static_cast<size_t>(i * k + e)]) *
+                      static_cast<double>(w[static_cast<size_t>(j * k + e)]);
+            }
+            ASSERT_NEAR(y[at], want, 2e-3) << m << ": " << i << ", " << j;
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(GemmTest, PartsMustFit) {
+  const auto a = make_stored("a", normal(6), {2, 3}, DType::f32);
+  const auto b = make_stored("b", normal(8), {2, 4}, DType::f32);
+  const TensorView* parts[] = {&a->view, &b->view};
+  EXPECT_EQ(StackedParts::of(parts).status().code(), BLEND_E_INTERNAL);
+  EXPECT_EQ(gemm_->pack(parts).status().code(), BLEND_E_INTERNAL);
+  EXPECT_EQ(StackedParts::of({}).status().code(), BLEND_E_INTERNAL);
 }
 
 TEST_F(GemmTest, LeavesOpenMpAlone) {

@@ -15,8 +15,10 @@
 #include "cpu/attention.h"
 #include "cpu/attention_mass.h"
 #include "cpu/attention_tempered.h"
+#include "cpu/block_decode.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
+#include "cpu/dot.h"
 #include "cpu/drift.h"
 #include "cpu/move_keys.h"
 #include "cpu/rms_norm.h"
@@ -92,6 +94,35 @@ TEST_P(Kernels, DecodesEveryHalf) {
         }
       }
     }
+  }
+}
+
+TEST_P(Kernels, DecodesBlocksBitForBit) {
+  for (int type = 1; type <= static_cast<int>(BlockType::q6_k); ++type) {
+    const auto blocks = static_cast<BlockType>(type);
+    const size_t n = 5 * block_elements(blocks);
+    // Bits of every kind, scales that are infinite, subnormal or no number among them.
+    std::vector<std::byte> bytes(1 + 5 * block_bytes(blocks));
+    for (int round = 0; round < 40; ++round) {
+      for (std::byte& b : bytes) b = static_cast<std::byte>(rng_());
+      std::vector<float> got(n), want(n);
+      kernels::decode_blocks(blocks, bytes.data() + 1, n, got.data());
+      blend::decode_blocks(blocks, bytes.data() + 1, n, want.data());
+      for (size_t i = 0; i < n; ++i) {
+        ASSERT_TRUE(std::memcmp(&got[i], &want[i], sizeof got[i]) == 0 ||
+                    (std::isnan(got[i]) && std::isnan(want[i])))
+            << block_type_name(blocks) << " " << i << ": " << got[i] << ", " << want[i];
+      }
+    }
+  }
+}
+
+TEST_P(Kernels, Dot) {
+  for (const size_t n : {0u, 1u, 7u, 16u, 63u, 64u, 65u, 200u, 4099u}) {
+    const auto a = normal(n), b = normal(n);
+    EXPECT_NEAR(dot(a.data(), b.data(), n), dot_ref(a.data(), b.data(), n),
+                1e-5f * std::sqrt(static_cast<float>(n)) + 1e-6f)
+        << n;
   }
 }
 

@@ -12,7 +12,7 @@ namespace {
 
 struct Options {
   CommonOptions common;
-  std::string model;
+  ModelChoice model;
   std::string machine;
   bool measure = false;
   uint64_t max_tokens = 0;  // 0: the library's default
@@ -149,7 +149,7 @@ void register_advise(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "advise", "What recomputing costs on this machine, and which storage device hides it");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   command
       ->add_option("--machine", options->machine,
                    "File that keeps the measurement of this machine; none: measured every time")

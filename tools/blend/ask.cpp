@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   CommonOptions common;
-  std::string model;
+  ModelChoice model;
   StoreOptions store;
   CorpusOptions corpus;
   std::vector<std::string> questions;
@@ -348,7 +348,7 @@ void add_answer_options(CLI::App& command, Options& options) {
 void register_ask(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("ask", "Answer a question from documents");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   add_store_options(*command, options->store);
   add_corpus_options(*command, options->corpus, false);
   command

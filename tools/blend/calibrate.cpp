@@ -24,7 +24,7 @@ const Choices kInputs = {{"none", 0},
 
 struct Options {
   CommonOptions common;
-  std::string model;
+  ModelChoice model;
   SampleOptions samples;
   std::string out;
   std::vector<std::string> metrics = {"v_weighed"};
@@ -79,7 +79,7 @@ void run(const Options& options) {
   }
   const blendpp::Profile profile(model, options.out);
   if (options.common.json) {
-    const nlohmann::json out = {{"model", options.model},
+    const nlohmann::json out = {{"model", options.model.path},
                                 {"data", samples.source},
                                 {"n_samples", samples.prompts.size()},
                                 {"n_too_long", samples.n_too_long},
@@ -152,7 +152,7 @@ void register_calibrate(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "calibrate", "Measure how a model bears fusing, fit its drift correction, write its profile");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   add_sample_options(*command, options->samples);
   command->add_option("--out", options->out, "The profile; replaced whole")
       ->required()

@@ -47,6 +47,13 @@ const Choices& codec_choices() {
   return kCodecs;
 }
 
+const Choices& weights_choices() {
+  static const Choices kWeights = {{"auto", BLEND_WEIGHTS_AUTO},
+                                   {"packed", BLEND_WEIGHTS_PACKED},
+                                   {"mapped", BLEND_WEIGHTS_MAPPED}};
+  return kWeights;
+}
+
 const Choices& read_choices() {
   static const Choices kModes = {{"auto", BLEND_READ_AUTO},
                                  {"io_uring", BLEND_READ_URING},

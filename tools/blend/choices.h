@@ -13,8 +13,9 @@ using Choices = std::vector<std::pair<std::string, uint32_t>>;
 const Choices& policy_choices();  // BLEND_POLICY_*
 const Choices& metric_choices();  // BLEND_METRIC_*
 const Choices& norm_choices();    // BLEND_NORM_*
-const Choices& codec_choices();   // none, zstd, int8, int4
-const Choices& read_choices();    // BLEND_READ_*
+const Choices& codec_choices();
+const Choices& weights_choices();  // auto, packed, mapped
+const Choices& read_choices();     // BLEND_READ_*
 
 std::vector<std::string> names_of(const Choices& choices);
 // Throws CommandError (usage) for a name that is not among them.

@@ -124,16 +124,24 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
   return blendpp::Store(ctx, path, store);
 }
 
-void add_model_path(CLI::App& app, std::string& path) {
-  app.add_option("--model", path, "GGUF file of the model")->required()->type_name("FILE");
+void add_model(CLI::App& app, ModelChoice& model) {
+  app.add_option("--model", model.path, "GGUF file or Hugging Face directory of the model")
+      ->required()
+      ->type_name("FILE");
+  app.add_option("--weights", model.weights,
+                 "How weights are kept: packed (fastest; f32 on a CPU), mapped (as the file has "
+                 "them, decoded as they are used), or auto: mapped where they are quantized")
+      ->check(CLI::IsMember(names_of(weights_choices())))
+      ->capture_default_str();
 }
 
-blendpp::Model open_model(const blendpp::Context& ctx, const std::string& path) {
+blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model) {
   ProgressBar bar("Reading the model");
   blendpp::ModelOptions options;
   options.on_progress = bar.callback();
   options.cancel = interrupt_token();
-  return blendpp::Model(ctx, path, options);
+  options.weights = value_of(weights_choices(), model.weights);
+  return blendpp::Model(ctx, model.path, options);
 }
 
 }  // namespace blend_cli

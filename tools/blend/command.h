@@ -67,8 +67,12 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
                                    bool read_only);
 
-void add_model_path(CLI::App& app, std::string& path);
-blendpp::Model open_model(const blendpp::Context& ctx, const std::string& path);
+struct ModelChoice {
+  std::string path;
+  std::string weights = "auto";
+};
+void add_model(CLI::App& app, ModelChoice& model);
+blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model);
 
 // Each adds its subcommand to `app`. The callback throws on failure and sets nothing otherwise.
 void register_precompute(CLI::App& app);

@@ -21,7 +21,7 @@ constexpr uint64_t kTrimBytes = uint64_t{2} << 30;
 
 struct Options {
   CommonOptions common;  // its json is not used: --json takes a file here
-  std::string model;
+  ModelChoice model;
   StoreOptions store;
   std::string data;
   size_t limit = 0;
@@ -86,7 +86,7 @@ EvalPlan plan_of(const Options& options) {
 EvalContext context_of(const Options& options, const CLI::App& command,
                        const blendpp::Model& model) {
   EvalContext context;
-  context.model_path = options.model;
+  context.model_path = options.model.path;
   context.data_path = options.data;
   context.command = command_of(command);
   context.kv_dtype = options.store.kv_dtype;
@@ -241,7 +241,7 @@ void register_eval(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("eval", "Measure what fusing costs in quality, over a set of questions");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   command
       ->add_option("--data", options->data,
                    "Questions: JSON lines or one array of {\"chunks\" or \"ctxs\", \"question\", "

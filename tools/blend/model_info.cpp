@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "command.h"
 #include "table.h"
 
@@ -10,26 +11,36 @@ namespace {
 
 struct Options {
   CommonOptions common;
-  std::string path;
+  ModelChoice model;
 };
 
 void run(const Options& options) {
   const blendpp::Context ctx = make_context(options.common);
-  const blendpp::Model model = open_model(ctx, options.path);
+  const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::ModelInfo info = model.info();
   const std::string fingerprint = hex_text(info.fingerprint, sizeof info.fingerprint);
   if (options.common.json) {
-    const nlohmann::json out = {
-        {"architecture", info.architecture}, {"name", info.name},
-        {"n_layers", info.n_layers},         {"d_model", info.d_model},
-        {"n_heads", info.n_heads},           {"n_kv_heads", info.n_kv_heads},
-        {"head_dim", info.head_dim},         {"d_ff", info.d_ff},
-        {"n_vocab", info.n_vocab},           {"context_length", info.context_length},
-        {"bos_token", info.bos_token},       {"eos_token", info.eos_token},
-        {"add_bos", info.add_bos != 0},      {"rope_theta", info.rope_theta},
-        {"n_parameters", info.n_parameters}, {"weight_dtype", info.weight_dtype},
-        {"weight_bytes", info.weight_bytes}, {"kv_bytes_per_token", info.kv_bytes_per_token},
-        {"fingerprint", fingerprint},        {"chat_template", info.chat_template}};
+    const nlohmann::json out = {{"architecture", info.architecture},
+                                {"name", info.name},
+                                {"n_layers", info.n_layers},
+                                {"d_model", info.d_model},
+                                {"n_heads", info.n_heads},
+                                {"n_kv_heads", info.n_kv_heads},
+                                {"head_dim", info.head_dim},
+                                {"d_ff", info.d_ff},
+                                {"n_vocab", info.n_vocab},
+                                {"context_length", info.context_length},
+                                {"bos_token", info.bos_token},
+                                {"eos_token", info.eos_token},
+                                {"add_bos", info.add_bos != 0},
+                                {"rope_theta", info.rope_theta},
+                                {"n_parameters", info.n_parameters},
+                                {"weight_dtype", info.weight_dtype},
+                                {"weight_bytes", info.weight_bytes},
+                                {"kv_bytes_per_token", info.kv_bytes_per_token},
+                                {"weights", name_of(weights_choices(), info.weights)},
+                                {"fingerprint", fingerprint},
+                                {"chat_template", info.chat_template}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
     return;
   }
@@ -37,8 +48,10 @@ void run(const Options& options) {
   Table table({"architecture", info.architecture}, Table::Align::all_left);
   table.add({"name", info.name});
   table.add({"parameters", number(info.n_parameters)});
-  table.add({"weights",
-             std::string(info.weight_dtype) + ", " + bytes_text(info.weight_bytes) + " packed"});
+  table.add({"weights", std::string(info.weight_dtype) + ", " +
+                            (info.weights == BLEND_WEIGHTS_MAPPED
+                                 ? "mapped"
+                                 : bytes_text(info.weight_bytes) + " packed")});
   table.add({"layers", number(info.n_layers)});
   table.add({"d_model", number(info.d_model)});
   table.add({"heads", format("%u query, %u key/value, head_dim %u", info.n_heads, info.n_kv_heads,
@@ -60,7 +73,7 @@ void run(const Options& options) {
 void register_model_info(CLI::App& model) {
   auto options = std::make_shared<Options>();
   CLI::App* command = model.add_subcommand("info", "What a model file or directory holds");
-  add_model_path(*command, options->path);
+  add_model(*command, options->model);
   add_common_options(*command, options->common);
   command->footer("Example:\n  blend model info --model model.gguf --json");
   command->callback([options] { run(*options); });

@@ -18,7 +18,7 @@ namespace {
 
 struct Options {
   CommonOptions common;
-  std::string model;
+  ModelChoice model;
   std::vector<std::string> docs;
   uint32_t window = 0;  // 0: the model's context
   double drop = 0.5;
@@ -174,7 +174,7 @@ void register_perplexity(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "perplexity", "What truncation costs: dropping the oldest rows, against computing anew");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   command->add_option("--docs", options->docs, "Texts: files, or directories of .txt and .md")
       ->required()
       ->type_name("PATH");

@@ -14,7 +14,7 @@ namespace {
 
 struct Options {
   CommonOptions common;
-  std::string model;
+  ModelChoice model;
   StoreOptions store;
   CorpusOptions corpus;
 };
@@ -98,7 +98,7 @@ void register_precompute(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command =
       app.add_subcommand("precompute", "Prefill the chunks of documents and store their KV caches");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   add_store_options(*command, options->store);
   add_corpus_options(*command, options->corpus, true);
   add_common_options(*command, options->common);

@@ -14,7 +14,7 @@ namespace {
 
 struct Options {
   CommonOptions common;
-  std::string model;
+  ModelChoice model;
   std::string profile;
   SampleOptions samples;
   std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
@@ -56,7 +56,7 @@ void run(const Options& options) {
   const double max_kl = verify.max_kl < 0 ? info.max_kl : verify.max_kl;
   const double min_top1 = verify.min_top1 < 0 ? info.min_top1 : verify.min_top1;
   if (options.common.json) {
-    const nlohmann::json out = {{"model", options.model},
+    const nlohmann::json out = {{"model", options.model.path},
                                 {"profile", profile_json(model, profile)},
                                 {"data", samples.source},
                                 {"n_samples", samples.prompts.size()},
@@ -84,7 +84,7 @@ void register_verify(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand(
       "verify", "Measure a profile on other prompts: may the model be trusted at its ratio?");
-  add_model_path(*command, options->model);
+  add_model(*command, options->model);
   command->add_option("--profile", options->profile, "What blend calibrate wrote")
       ->required()
       ->type_name("FILE");

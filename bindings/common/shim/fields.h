@@ -7,7 +7,7 @@
 
 #define BLEND_SHIM_DECLARE(type, name) type name;
 
-#define BLEND_MODEL_OPTIONS_FIELDS(X) X(uint32_t, max_context)
+#define BLEND_MODEL_OPTIONS_FIELDS(X) X(uint32_t, max_context) X(uint32_t, weights)
 
 #define BLEND_MODEL_INFO_FIELDS(X) \
   X(uint32_t, n_layers)            \
@@ -24,7 +24,8 @@
   X(double, rope_theta)            \
   X(uint64_t, n_parameters)        \
   X(uint64_t, weight_bytes)        \
-  X(uint64_t, kv_bytes_per_token)
+  X(uint64_t, kv_bytes_per_token)  \
+  X(uint32_t, weights)
 
 #define BLEND_MODEL_DESCRIPTION_FIELDS(X) \
   X(uint32_t, n_layers)                   \

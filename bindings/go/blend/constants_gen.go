@@ -99,6 +99,15 @@ const (
 	KVBF16 KVDtype = 3
 )
 
+// Weights says how the weights of a model are kept in memory.
+type Weights uint32
+
+const (
+	WeightsAuto   Weights = 0 // MAPPED where they are quantized and the backend can, else PACKED
+	WeightsPacked Weights = 1 // a copy in the form that is computed with fastest: f32 on a CPU (4 bytes a weight), bf16 on a GPU
+	WeightsMapped Weights = 2 // as the file has them, of any type, decoded as they are used. They take the file's bytes in the page cache, which processes that open the same model share, and nothing else. CPU only (UNSUPPORTED). The file must not be cut short while the model is open
+)
+
 // Codec is how the bytes of K and V are kept.
 type Codec uint32
 

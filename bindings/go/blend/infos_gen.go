@@ -23,13 +23,14 @@ type ModelInfo struct {
 	AddBOS          bool  // 1: the model expects BOS at the start of a prompt
 	RoPETheta       float64
 	Parameters      int
-	WeightBytes     int64  // memory the packed weights take
-	KVBytesPerToken int64  // in the fused cache, all layers
-	Architecture    string // such as "llama"
-	Name            string // of the file's metadata, or ""
-	WeightDtype     string // "f32", "f16", "bf16", ...: of the file's matrices
-	Fingerprint     string // of the model: 64 hexadecimal digits
-	ChatTemplate    string // Jinja source for you to render, or ""
+	WeightBytes     int64   // memory of its own that the weights take: little where they are mapped
+	KVBytesPerToken int64   // in the fused cache, all layers
+	Weights         Weights // BLEND_WEIGHTS_PACKED or _MAPPED; 0 where there are none
+	Architecture    string  // such as "llama"
+	Name            string  // of the file's metadata, or ""
+	WeightDtype     string  // "f32", "f16", "bf16", ...: of the file's matrices
+	Fingerprint     string  // of the model: 64 hexadecimal digits
+	ChatTemplate    string  // Jinja source for you to render, or ""
 }
 
 func makeModelInfo(r raw.ModelInfo) ModelInfo {
@@ -49,6 +50,7 @@ func makeModelInfo(r raw.ModelInfo) ModelInfo {
 		Parameters:      int(r.GetN_parameters()),
 		WeightBytes:     int64(r.GetWeight_bytes()),
 		KVBytesPerToken: int64(r.GetKv_bytes_per_token()),
+		Weights:         Weights(r.GetWeights()),
 		Architecture:    r.GetArchitecture(),
 		Name:            r.GetName(),
 		WeightDtype:     r.GetWeight_dtype(),

@@ -15,7 +15,8 @@ type Model struct {
 
 // ModelOptions are options of OpenModel. The zero value has the defaults.
 type ModelOptions struct {
-	MaxContext int // rows a fusion may have; 0: what the model was trained for
+	MaxContext int     // rows a fusion may have; 0: what the model was trained for
+	Weights    Weights // how they are kept in memory; 0: as the file has them where they are quantized
 	// Progress is told the bytes of weights read; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
@@ -38,6 +39,7 @@ func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptio
 	r := raw.NewModelOptions()
 	defer raw.DeleteModelOptions(r)
 	r.SetMax_context(count(o.MaxContext))
+	r.SetWeights(uint(o.Weights))
 	call.set(r)
 	opened := raw.ModelOpen(c.raw, path, r, call.out)
 	if err := call.end(); err != nil {

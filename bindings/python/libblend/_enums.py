@@ -74,6 +74,14 @@ class KvDtype(IntEnum):
     BF16 = raw.KV_BF16
 
 
+class Weights(IntEnum):
+    """How the weights of a model are kept in memory."""
+
+    AUTO = raw.WEIGHTS_AUTO  #: MAPPED where they are quantized, else PACKED
+    PACKED = raw.WEIGHTS_PACKED  #: in the form that is computed with fastest
+    MAPPED = raw.WEIGHTS_MAPPED  #: as the file has them, decoded as they are used
+
+
 class Codec(IntEnum):
     """How the bytes of K and V are kept."""
 

@@ -9,7 +9,7 @@ from . import raw
 from ._arrays import Tokens, copy_out, tokens_in
 from ._call import POLL_MS, Cancel, Listener, Progress, raise_own, raw_cancel, watched
 from ._context import Closable, Context
-from ._enums import Codec, KvDtype, RopeLayout, choice
+from ._enums import Codec, KvDtype, RopeLayout, Weights, choice
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, fuse_options
 from ._infos import ModelInfo
@@ -31,16 +31,19 @@ class Model(Closable):
     """Weights, tokenizer and description of one model. Immutable, thread-safe.
 
     path: a GGUF file (v2 or v3) or a Hugging Face directory; docs/models.md says which there are.
-    max_context: rows a fusion may have, default what the model was trained for.  progress: bytes of
-    weights read.
+    max_context: rows a fusion may have, default what the model was trained for.  weights: how they
+    are kept in memory; AUTO leaves quantized ones as the file has them.  progress: bytes of weights
+    read.
 
     Raises NotFoundError, IoError, FormatError (names the offset or tensor), UnsupportedError (names
     what was met), NumericError, OutOfMemoryError, CancelledError.
     """
 
     def __init__(self, ctx: Context, path: Path, *, max_context: Optional[int] = None,
+                 weights: Union[Weights, str] = Weights.AUTO,
                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
-        options = set_given(raw.ModelOptions(), max_context=max_context)
+        options = set_given(raw.ModelOptions(), max_context=max_context,
+                            weights=choice(Weights, weights))
         with watched(options, progress, cancel):
             self._raw = raw.Model.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx

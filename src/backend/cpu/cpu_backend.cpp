@@ -62,6 +62,12 @@ Result<std::unique_ptr<Weight>> CpuBackend::load_matrix(std::span<const TensorVi
   return packed;
 }
 
+Result<std::unique_ptr<Weight>> CpuBackend::map_matrix(std::span<const TensorView* const> parts) {
+  BLEND_ASSIGN(StackedParts stacked, StackedParts::of(parts));
+  for (const TensorView* part : parts) BLEND_RETURN_IF_ERROR(check_finite(pool_, *part));
+  return std::unique_ptr<Weight>(new MappedMatrix(std::move(stacked)));
+}
+
 Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table) {
   if (table.shape.size() != 2) {
     return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
@@ -138,14 +144,14 @@ Status CpuBackend::rms_norm(Tensor x, const Weight& weight, float eps, Tensor ou
 }
 
 Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
-  const auto& packed = static_cast<const PackedMatrix&>(w);
-  if (x.cols != packed.in() || y.cols != packed.out() || x.rows != y.rows) {
+  const auto& matrix = static_cast<const CpuMatrix&>(w);
+  if (x.cols != matrix.in() || y.cols != matrix.out() || x.rows != y.rows) {
     return make_error(BLEND_E_INTERNAL, "matmul: [%lld, %lld] x [%lld, %lld]^T into [%lld, %lld]",
                       static_cast<long long>(x.rows), static_cast<long long>(x.cols),
-                      static_cast<long long>(packed.out()), static_cast<long long>(packed.in()),
+                      static_cast<long long>(matrix.out()), static_cast<long long>(matrix.in()),
                       static_cast<long long>(y.rows), static_cast<long long>(y.cols));
   }
-  return gemm_.run(packed, static_cast<const float*>(x.data), x.rows, static_cast<float*>(y.data),
+  return gemm_.run(matrix, static_cast<const float*>(x.data), x.rows, static_cast<float*>(y.data),
                    accumulate);
 }
 

@@ -24,6 +24,8 @@ class CpuBackend final : public Backend {
   Status download(const Tensor& src, float* dst) override;
 
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
+  bool maps_weights() const override { return true; }
+  Result<std::unique_ptr<Weight>> map_matrix(std::span<const TensorView* const> parts) override;
   Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
   Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
                                               float offset) override;

@@ -9,6 +9,7 @@
 #include "backend/cpu/memory.h"
 #include "backend/cpu/weights.h"
 #include "cpu/convert.h"
+#include "cpu/dot.h"
 
 namespace blend::cpu {
 namespace {
@@ -67,18 +68,19 @@ constexpr size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 }  // namespace
 
-TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads) {
+TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, int64_t most_columns) {
   constexpr int64_t kRows = 256, kColumns = 512, kFewestRows = 64;
   constexpr double kWorthSharing = 1e6;  // FLOPs: some 5 us of one core, a thread's wake-up
   if (n_threads == 1 ||
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) <
           kWorthSharing) {
     const int64_t rows = std::min(m, kRows);
-    return {rows, align(n, kPanelColumns), ceil_div(m, rows), 1};
+    const int64_t columns = std::min(align(n, kPanelColumns), most_columns);
+    return {rows, columns, ceil_div(m, rows), ceil_div(n, columns)};
   }
   TilePlan plan;
   plan.rows = align(ceil_div(m, ceil_div(m, kRows)), 8);
-  plan.columns = std::min(align(n, kPanelColumns), kColumns);
+  plan.columns = std::min({align(n, kPanelColumns), kColumns, most_columns});
   const auto count = [&] {
     plan.rows = std::min(plan.rows, m);
     plan.row_tiles = ceil_div(m, plan.rows);
@@ -100,7 +102,7 @@ TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads) {
 
 // One product.
 struct Gemm::Operands {
-  const PackedMatrix& w;
+  const CpuMatrix& w;
   const float* x;
   int64_t m;
   float* y;
@@ -112,8 +114,18 @@ struct Gemm::Tiles {
   TilePlan plan;
   bool direct = false;  // a tile is contiguous in y: written there, or else by way of scratch
   std::shared_ptr<const Primitive> primitives[2][2];  // [last row tile][last column tile]
-  size_t library_scratch = 0;                         // bytes, after the tile's own
+  // Of a thread's scratch, in this order: the slice of W that it decoded last, the tile, oneDNN's.
+  size_t slice_bytes = 0;
   size_t tile_bytes = 0;
+  size_t library_bytes = 0;
+  size_t per_thread() const {
+    return lines(slice_bytes) + lines(tile_bytes) + lines(library_bytes);
+  }
+};
+
+// What a thread has decoded in its scratch: neighbouring tiles share the slice.
+struct Gemm::Decoded {
+  int64_t column_tile = -1;
 };
 
 Gemm::Gemm(ThreadPool& pool, ScratchPool& scratch)
@@ -150,17 +162,9 @@ std::shared_ptr<const Gemm::Primitive> Gemm::primitive(const Key& key) {
 
 Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* const> parts,
                                                  Packing packing) {
-  auto packed = std::make_unique<PackedMatrix>();
-  for (const TensorView* part : parts) {
-    if (part->shape.size() != 2 || part->shape[1] != parts[0]->shape[1]) {
-      return make_error(BLEND_E_INTERNAL, "tensor '%s' cannot be stacked on '%s'",
-                        part->name.c_str(), parts[0]->name.c_str());
-    }
-    packed->out_ += part->shape[0];
-    packed->in_ = part->shape[1];
-  }
-  const int64_t n = packed->out_, k = packed->in_;
-  if (n == 0 || k == 0) return make_error(BLEND_E_INTERNAL, "a weight matrix without elements");
+  BLEND_ASSIGN(const StackedParts stacked, StackedParts::of(parts));
+  const int64_t n = stacked.rows(), k = stacked.cols();
+  bool blocked = false;
   const OneOmpThread one_thread;
   if (packing == Packing::best) {
     // Without AVX-512 oneDNN has no matmul for this format; its GEMM reads the plain rows instead.
@@ -169,13 +173,13 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
       return Status::ok();
     });
     if (tried.code() == BLEND_E_OUT_OF_MEMORY) return tried;
-    packed->blocked_ = tried.is_ok();
+    blocked = tried.is_ok();
   }
   const size_t rows_bytes = static_cast<size_t>(kPanelColumns * k) * sizeof(float);
   size_t panel_bytes = rows_bytes, library_bytes = 0;
   dnnl::reorder::primitive_desc reorder_desc;
   dnnl::reorder reorder;
-  if (packed->blocked_) {
+  if (blocked) {
     BLEND_RETURN_IF_ERROR(guarded([&] {
       const Desc panel = weights_desc(k, kPanelColumns, true);
       panel_bytes = panel.get_size();
@@ -188,38 +192,31 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
       return Status::ok();
     }));
   }
-  packed->panel_bytes_ = panel_bytes;
   const size_t n_panels = static_cast<size_t>(ceil_div(n, kPanelColumns));
-  BLEND_ASSIGN(packed->data_, allocate_tensor(n_panels * panel_bytes));
+  BLEND_ASSIGN(AlignedBuffer data, allocate_tensor(n_panels * panel_bytes));
 
-  const size_t per_thread = packed->blocked_ ? lines(rows_bytes) + lines(library_bytes) : 0;
+  const size_t per_thread = blocked ? lines(rows_bytes) + lines(library_bytes) : 0;
   BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
   FirstError error;
   pool_.parallel_for(n_panels, 1, [&](size_t begin, size_t end, uint32_t thread) {
     const OneOmpThread one;
     for (size_t panel = begin; panel < end && !error.failed(); ++panel) {
-      std::byte* const to = packed->data_.data() + panel * panel_bytes;
+      std::byte* const to = data.data() + panel * panel_bytes;
       float* const rows =
-          reinterpret_cast<float*>(packed->blocked_ ? lease.data() + per_thread * thread : to);
-      // Decode the panel's 64 rows of W, which may come from several parts.
-      int64_t w_row = static_cast<int64_t>(panel) * kPanelColumns;
-      const int64_t w_end = std::min(n, w_row + kPanelColumns);
-      int64_t part_begin = 0;
+          reinterpret_cast<float*>(blocked ? lease.data() + per_thread * thread : to);
       float* row = rows;
-      for (const TensorView* part : parts) {
-        const int64_t part_end = part_begin + part->shape[0];
-        for (; w_row < part_end && w_row < w_end; ++w_row, row += k) {
-          const size_t part_row = static_cast<size_t>(w_row - part_begin);
-          decode_row(*part, static_cast<int64_t>(part_row), row);
-          const size_t bad = kernels::find_not_finite(row, static_cast<size_t>(k));
-          if (bad == static_cast<size_t>(k)) continue;
-          error.set(not_finite(*part, part_row * static_cast<size_t>(k) + bad, row[bad]));
-          return;
-        }
-        part_begin = part_end;
+      const int64_t first = static_cast<int64_t>(panel) * kPanelColumns;
+      const int64_t last = std::min(n, first + kPanelColumns);
+      for (int64_t w_row = first; w_row < last; ++w_row, row += k) {
+        const auto [part, part_row] = stacked.part_of(w_row);
+        decode_row(*part, part_row, row);
+        const size_t bad = kernels::find_not_finite(row, static_cast<size_t>(k));
+        if (bad == static_cast<size_t>(k)) continue;
+        error.set(not_finite(*part, static_cast<size_t>(part_row * k) + bad, row[bad]));
+        return;
       }
       std::fill(row, rows + kPanelColumns * k, 0.0f);
-      if (!packed->blocked_) continue;
+      if (!blocked) continue;
       error.set(guarded([&] {
         dnnl::stream stream(engine_);
         dnnl::memory from(weights_desc(k, kPanelColumns, false), engine_, rows);
@@ -234,11 +231,11 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
     }
   });
   if (error.failed()) return error.take();
-  return packed;
+  return std::make_unique<PackedMatrix>(n, k, blocked, panel_bytes, std::move(data));
 }
 
 void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::byte* scratch,
-                    dnnl::stream& stream) const {
+                    Decoded& decoded, dnnl::stream& stream) const {
   // Neighbours share the weight slice, so that it is read from memory once.
   const int64_t row_tile = static_cast<int64_t>(tile) % tiles.plan.row_tiles;
   const int64_t column_tile = static_cast<int64_t>(tile) / tiles.plan.row_tiles;
@@ -248,19 +245,24 @@ void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::by
   const int64_t rows = std::min(tiles.plan.rows, op.m - row);
   const int64_t columns = std::min(tiles.plan.columns, op.w.out() - column);
   float* const y = op.y + row * op.w.out() + column;
-  float* const out = tiles.direct ? y : reinterpret_cast<float*>(scratch);
-  const std::byte* slice =
-      op.w.data_.data() + static_cast<size_t>(column / kPanelColumns) * op.w.panel_bytes_;
+  float* const own_slice = reinterpret_cast<float*>(scratch);
+  float* const out =
+      tiles.direct ? y : reinterpret_cast<float*>(scratch + lines(tiles.slice_bytes));
+  const float* const slice = op.w.decoded() && decoded.column_tile == column_tile
+                                 ? own_slice
+                                 : op.w.slice(column, columns, own_slice);
+  decoded.column_tile = column_tile;
 
   // The wrapper takes no const pointers; oneDNN only reads source and weights.
   float* const x = const_cast<float*>(op.x + row * op.w.in());
-  p.matmul.execute(stream,
-                   {{DNNL_ARG_SRC, dnnl::memory(p.desc.src_desc(), engine_, x)},
-                    {DNNL_ARG_WEIGHTS,
-                     dnnl::memory(p.desc.weights_desc(), engine_, const_cast<std::byte*>(slice))},
-                    {DNNL_ARG_DST, dnnl::memory(p.desc.dst_desc(), engine_, out)},
-                    {DNNL_ARG_SCRATCHPAD, dnnl::memory(p.desc.scratchpad_desc(), engine_,
-                                                       scratch + lines(tiles.tile_bytes))}});
+  p.matmul.execute(
+      stream,
+      {{DNNL_ARG_SRC, dnnl::memory(p.desc.src_desc(), engine_, x)},
+       {DNNL_ARG_WEIGHTS, dnnl::memory(p.desc.weights_desc(), engine_, const_cast<float*>(slice))},
+       {DNNL_ARG_DST, dnnl::memory(p.desc.dst_desc(), engine_, out)},
+       {DNNL_ARG_SCRATCHPAD,
+        dnnl::memory(p.desc.scratchpad_desc(), engine_,
+                     scratch + lines(tiles.slice_bytes) + lines(tiles.tile_bytes))}});
   stream.wait();
   if (tiles.direct) return;
   for (int64_t i = 0; i < rows; ++i) {
@@ -274,15 +276,19 @@ void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::by
   }
 }
 
-Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
-  if (m == 0) return Status::ok();
-  const OneOmpThread one_thread;
-  const Operands op{w, x, m, y, accumulate};
+Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
+  const CpuMatrix& w = op.w;
+  // A decoded slice stays in the second-level cache while the rows' tiles go by.
+  constexpr int64_t kSliceElements = 256 << 10;
+  const int64_t most_columns =
+      w.decoded() ? std::clamp(kSliceElements / w.in() / kPanelColumns * kPanelColumns,
+                               kPanelColumns, int64_t{512})
+                  : INT64_MAX;
   Tiles tiles;
-  tiles.plan = plan_tiles(m, w.out(), w.in(), pool_.n_threads());
+  tiles.plan = plan_tiles(op.m, w.out(), w.in(), pool_.n_threads(), most_columns);
   tiles.direct = tiles.plan.column_tiles == 1 || tiles.plan.rows == 1;
   BLEND_RETURN_IF_ERROR(guarded([&] {
-    const int64_t last_rows = m - (tiles.plan.row_tiles - 1) * tiles.plan.rows;
+    const int64_t last_rows = op.m - (tiles.plan.row_tiles - 1) * tiles.plan.rows;
     const int64_t last_columns = w.out() - (tiles.plan.column_tiles - 1) * tiles.plan.columns;
     for (int r = 0; r < 2; ++r) {
       for (int c = 0; c < 2; ++c) {
@@ -291,9 +297,9 @@ Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, boo
           continue;
         }
         auto p = primitive({r == 1 ? last_rows : tiles.plan.rows, w.in(),
-                            c == 1 ? last_columns : tiles.plan.columns, w.blocked_,
-                            accumulate && tiles.direct});
-        tiles.library_scratch = std::max(tiles.library_scratch, p->scratch_bytes);
+                            c == 1 ? last_columns : tiles.plan.columns, w.blocked(),
+                            op.accumulate && tiles.direct});
+        tiles.library_bytes = std::max(tiles.library_bytes, p->scratch_bytes);
         tiles.primitives[r][c] = std::move(p);
       }
     }
@@ -302,22 +308,65 @@ Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, boo
   if (!tiles.direct) {
     tiles.tile_bytes = static_cast<size_t>(tiles.plan.rows * tiles.plan.columns) * sizeof(float);
   }
-  const size_t per_thread = lines(tiles.tile_bytes) + lines(tiles.library_scratch);
-  BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
+  if (w.decoded()) {
+    tiles.slice_bytes = static_cast<size_t>(tiles.plan.columns * w.in()) * sizeof(float);
+  }
+  return tiles;
+}
+
+Status Gemm::run(const CpuMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  if (m == 0) return Status::ok();
+  const Operands op{w, x, m, y, accumulate};
+  if (w.decoded() && m <= kFewRows) return run_few(op);
+  const OneOmpThread one_thread;
+  BLEND_ASSIGN(const Tiles tiles, plan(op));
+  const size_t n_threads = pool_.n_threads(), per_thread = tiles.per_thread();
+  // Each thread's scratch begins with what it knows of it.
+  constexpr size_t kHead = lines(sizeof(Decoded));
+  BLEND_ASSIGN(auto lease, scratch_.take((kHead + per_thread) * n_threads));
+  const auto scratch = [&](size_t thread) { return lease.data() + (kHead + per_thread) * thread; };
+  for (size_t i = 0; i < n_threads; ++i) new (scratch(i)) Decoded;
 
   FirstError error;
-  const size_t n_tiles = static_cast<size_t>(tiles.plan.row_tiles * tiles.plan.column_tiles);
-  pool_.parallel_for(n_tiles, 1, [&](size_t begin, size_t end, uint32_t thread) {
-    const OneOmpThread one;
-    error.set(guarded([&] {
-      dnnl::stream stream(engine_);
-      for (size_t i = begin; i < end; ++i) {
-        run_tile(op, tiles, i, lease.data() + per_thread * thread, stream);
-      }
-      return Status::ok();
-    }));
-  });
+  const size_t row_tiles = static_cast<size_t>(tiles.plan.row_tiles);
+  const size_t column_tiles = static_cast<size_t>(tiles.plan.column_tiles);
+  // A slice is decoded once where there are enough of them for every thread.
+  const size_t grain = w.decoded() && column_tiles >= 2 * n_threads ? row_tiles : 1;
+  pool_.parallel_for(
+      row_tiles * column_tiles, grain, [&](size_t begin, size_t end, uint32_t thread) {
+        const OneOmpThread one;
+        Decoded& decoded = *std::launder(reinterpret_cast<Decoded*>(scratch(thread)));
+        error.set(guarded([&] {
+          dnnl::stream stream(engine_);
+          for (size_t i = begin; i < end; ++i) {
+            run_tile(op, tiles, i, scratch(thread) + kHead, decoded, stream);
+          }
+          return Status::ok();
+        }));
+      });
   return error.failed() ? error.take() : Status::ok();
+}
+
+// Every weight is used a few times only: a row of W is decoded into the first-level cache and
+// multiplied there.
+Status Gemm::run_few(const Operands& op) {
+  const size_t n = static_cast<size_t>(op.w.out()), k = static_cast<size_t>(op.w.in());
+  const size_t per_thread = lines(k * sizeof(float));
+  BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
+  // Some 10 us of one core.
+  const size_t grain = std::max<size_t>(1, (64 << 10) / k);
+  pool_.parallel_for(n, grain, [&](size_t begin, size_t end, uint32_t thread) {
+    float* const row = reinterpret_cast<float*>(lease.data() + per_thread * thread);
+    for (size_t j = begin; j < end; ++j) {
+      (void)op.w.slice(static_cast<int64_t>(j), 1, row);
+      for (size_t i = 0; i < static_cast<size_t>(op.m); ++i) {
+        const float product = kernels::dot(op.x + i * k, row, k);
+        float& y = op.y[i * n + j];
+        y = op.accumulate ? y + product : product;
+      }
+    }
+  });
+  return Status::ok();
 }
 
 }  // namespace blend::cpu

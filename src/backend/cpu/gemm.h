@@ -1,10 +1,11 @@
-// GEMM on the CPU: y = x W^T by oneDNN's matmul with prepacked f32 weights, its calls
-// single-threaded and spread over our ThreadPool.
+// GEMM on the CPU: y = x W^T in f32 by oneDNN's matmul, its calls single-threaded and spread over
+// our ThreadPool. A product is cut into tiles of rows x columns that are independent oneDNN calls,
+// each writing its own part of y.
 //
-// The weight is packed once into oneDNN's blocked format BA16a64b: panels of 64 output columns,
-// each contiguous. A slice of columns is therefore a part of the one packed buffer, and a product
-// is cut into tiles of rows x columns that are independent oneDNN calls, each writing its own part
-// of y.
+// Packed weights were brought into oneDNN's blocked format BA16a64b when they were loaded: panels
+// of 64 output columns, each contiguous, so that a tile's weights are a part of the one packed
+// buffer. Mapped weights stay as the file has them: a thread decodes the slice that its tile needs
+// and keeps it for the tiles of further rows.
 #pragma once
 
 #include <cstdint>
@@ -17,26 +18,11 @@
 #include <tuple>
 
 #include "backend/backend.h"
+#include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
-#include "base/buffer.h"
 #include "base/thread_pool.h"
 
 namespace blend::cpu {
-
-// W [out, in] in the form that the GEMM reads. Immutable.
-class PackedMatrix final : public Weight {
- public:
-  size_t bytes() const override { return data_.bytes(); }
-  int64_t out() const { return out_; }
-  int64_t in() const { return in_; }
-
- private:
-  friend class Gemm;
-  int64_t out_ = 0, in_ = 0;
-  bool blocked_ = false;    // panels of oneDNN's BA16a64b; false: rows as they came, [out, in]
-  size_t panel_bytes_ = 0;  // of 64 columns
-  AlignedBuffer data_;
-};
 
 // How a product of m rows and n columns is cut. Measured on 2 quiet cores with AVX-512, f32, k =
 // 2048, n = 8192: at m = 512, tiles of 256 x 512 reach 483 GFLOP/s, 256 x all columns 494, 64 x 512
@@ -50,7 +36,9 @@ struct TilePlan {
   int64_t column_tiles = 0;
 };
 inline constexpr int64_t kPanelColumns = 64;
-TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads);
+// No tile has more than `most_columns`, a multiple of kPanelColumns.
+TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads,
+                    int64_t most_columns = INT64_MAX);
 
 // Thread-safe. `pool` and `scratch` must outlive it.
 class Gemm {
@@ -63,7 +51,7 @@ class Gemm {
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView* const> parts,
                                              Packing packing = Packing::best);
   // y = x W^T, or y += x W^T; x: [m, in], y: [m, out].
-  Status run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate);
+  Status run(const CpuMatrix& w, const float* x, int64_t m, float* y, bool accumulate);
 
  private:
   struct Primitive {
@@ -73,11 +61,16 @@ class Gemm {
   };
   struct Operands;
   struct Tiles;
+  struct Decoded;
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, bool>;  // m, k, n, blocked, accumulate
 
   std::shared_ptr<const Primitive> primitive(const Key& key);
+  Result<Tiles> plan(const Operands& op);
   void run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::byte* scratch,
-                dnnl::stream& stream) const;
+                Decoded& decoded, dnnl::stream& stream) const;
+  Status run_few(const Operands& op);
+
+  static constexpr int64_t kFewRows = 8;  // of x: mapped weights are multiplied without tiles
 
   ThreadPool& pool_;
   ScratchPool& scratch_;

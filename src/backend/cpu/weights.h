@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "backend/weight_error.h"
 #include "base/buffer.h"
+#include "cpu/block_decode.h"
 #include "cpu/convert.h"
 
 namespace blend::cpu {
@@ -13,7 +14,7 @@ inline void decode(const TensorView& tensor, const std::byte* data, size_t n, fl
   if (tensor.blocks == BlockType::none) {
     kernels::decode(data, tensor.dtype, n, out);
   } else {
-    decode_blocks(tensor.blocks, data, n, out);
+    kernels::decode_blocks(tensor.blocks, data, n, out);
   }
 }
 inline void decode_row(const TensorView& tensor, int64_t row, float* out) {

@@ -655,6 +655,8 @@ extern void _wrap_Store_close_raw_b03e864faf141cbc(uintptr_t arg1);
 extern uintptr_t _wrap_new_ModelOptions_raw_b03e864faf141cbc(void);
 extern void _wrap_ModelOptions_max_context_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_ModelOptions_max_context_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelOptions_weights_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ModelOptions_weights_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_ModelOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_ModelOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
@@ -688,6 +690,8 @@ extern void _wrap_ModelInfo_weight_bytes_set_raw_b03e864faf141cbc(uintptr_t arg1
 extern swig_type_149 _wrap_ModelInfo_weight_bytes_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelInfo_kv_bytes_per_token_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_150 arg2);
 extern swig_type_151 _wrap_ModelInfo_kv_bytes_per_token_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_ModelInfo_weights_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_ModelInfo_weights_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelInfo_architecture_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_152 arg2);
 extern swig_type_153 _wrap_ModelInfo_architecture_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_ModelInfo_name_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_154 arg2);
@@ -1248,6 +1252,9 @@ const E_CALLBACK int = -44
 const E_FORKED int = -46
 const E_NUMERIC int = -48
 const E_INTERNAL int = -50
+const WEIGHTS_AUTO uint = 0
+const WEIGHTS_PACKED uint = 1
+const WEIGHTS_MAPPED uint = 2
 const ROPE_INTERLEAVED uint = 1
 const ROPE_HALF_SPLIT uint = 2
 const TOKENIZE_BOS uint = 1
@@ -3865,6 +3872,19 @@ func (arg1 SwigcptrModelOptions) GetMax_context() (_swig_ret uint) {
 	return swig_r
 }
 
+func (arg1 SwigcptrModelOptions) SetWeights(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ModelOptions_weights_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrModelOptions) GetWeights() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_ModelOptions_weights_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func DeleteModelOptions(arg1 ModelOptions) {
 	_swig_i_0 := getSwigcptr(arg1)
 	C._wrap_delete_ModelOptions_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
@@ -3899,6 +3919,8 @@ type ModelOptions interface {
 	SwigIsModelOptions()
 	SetMax_context(arg2 uint)
 	GetMax_context() (_swig_ret uint)
+	SetWeights(arg2 uint)
+	GetWeights() (_swig_ret uint)
 	Set_listener(arg1 Listener)
 	Set_cancel(arg1 Cancel)
 	SwigIsCall()
@@ -4111,6 +4133,19 @@ func (arg1 SwigcptrModelInfo) GetKv_bytes_per_token() (_swig_ret uint64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrModelInfo) SetWeights(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_ModelInfo_weights_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrModelInfo) GetWeights() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_ModelInfo_weights_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrModelInfo) SetArchitecture(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -4250,6 +4285,8 @@ type ModelInfo interface {
 	GetWeight_bytes() (_swig_ret uint64)
 	SetKv_bytes_per_token(arg2 uint64)
 	GetKv_bytes_per_token() (_swig_ret uint64)
+	SetWeights(arg2 uint)
+	GetWeights() (_swig_ret uint)
 	SetArchitecture(arg2 string)
 	GetArchitecture() (_swig_ret string)
 	SetName(arg2 string)

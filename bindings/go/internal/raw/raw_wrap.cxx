@@ -3873,6 +3873,31 @@ intgo _wrap_ModelOptions_max_context_get_raw_b03e864faf141cbc(blend_shim::ModelO
 }
 
 
+void _wrap_ModelOptions_weights_set_raw_b03e864faf141cbc(blend_shim::ModelOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::ModelOptions *arg1 = (blend_shim::ModelOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::ModelOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->weights = arg2;
+  
+}
+
+
+intgo _wrap_ModelOptions_weights_get_raw_b03e864faf141cbc(blend_shim::ModelOptions *_swig_go_0) {
+  blend_shim::ModelOptions *arg1 = (blend_shim::ModelOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::ModelOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->weights);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_delete_ModelOptions_raw_b03e864faf141cbc(blend_shim::ModelOptions *_swig_go_0) {
   blend_shim::ModelOptions *arg1 = (blend_shim::ModelOptions *) 0 ;
   
@@ -4279,6 +4304,31 @@ long long _wrap_ModelInfo_kv_bytes_per_token_get_raw_b03e864faf141cbc(blend_shim
   arg1 = *(blend_shim::ModelInfo **)&_swig_go_0; 
   
   result = (uint64_t) ((arg1)->kv_bytes_per_token);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_ModelInfo_weights_set_raw_b03e864faf141cbc(blend_shim::ModelInfo *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::ModelInfo *arg1 = (blend_shim::ModelInfo *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::ModelInfo **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->weights = arg2;
+  
+}
+
+
+intgo _wrap_ModelInfo_weights_get_raw_b03e864faf141cbc(blend_shim::ModelInfo *_swig_go_0) {
+  blend_shim::ModelInfo *arg1 = (blend_shim::ModelInfo *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::ModelInfo **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->weights);
   _swig_go_result = result; 
   return _swig_go_result;
 }

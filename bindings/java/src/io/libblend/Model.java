@@ -346,5 +346,16 @@ public final class Model implements AutoCloseable {
       raw.setMaxContext(rows);
       return this;
     }
+
+    /**
+     * How the weights are kept in memory.
+     *
+     * @param weights AUTO, the default: as the file has them where they are quantized
+     * @return this
+     */
+    public Options weights(Weights weights) {
+      raw.setWeights(weights.code);
+      return this;
+    }
   }
 }

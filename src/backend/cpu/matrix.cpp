@@ -1,0 +1,41 @@
+#include "backend/cpu/matrix.h"
+
+#include "backend/cpu/gemm.h"
+#include "backend/cpu/weights.h"
+
+namespace blend::cpu {
+
+Result<StackedParts> StackedParts::of(std::span<const TensorView* const> parts) {
+  StackedParts out;
+  for (const TensorView* part : parts) {
+    if (part->shape.size() != 2 || part->cols() != parts[0]->cols()) {
+      return make_error(BLEND_E_INTERNAL, "tensor '%s' cannot be stacked on '%s'",
+                        part->name.c_str(), parts[0]->name.c_str());
+    }
+    out.rows_ += part->rows();
+    out.parts_.push_back(part);
+  }
+  if (out.rows_ == 0) return make_error(BLEND_E_INTERNAL, "a weight matrix without elements");
+  return out;
+}
+
+std::pair<const TensorView*, int64_t> StackedParts::part_of(int64_t i) const {
+  size_t part = 0;
+  for (; i >= parts_[part]->rows(); ++part) i -= parts_[part]->rows();
+  return {parts_[part], i};
+}
+
+const float* PackedMatrix::slice(int64_t first, int64_t /*n*/, float* /*into*/) const {
+  return reinterpret_cast<const float*>(data_.data() +
+                                        static_cast<size_t>(first / kPanelColumns) * panel_bytes_);
+}
+
+const float* MappedMatrix::slice(int64_t first, int64_t n, float* into) const {
+  for (int64_t i = 0; i < n; ++i) {
+    const auto [part, row] = parts_.part_of(first + i);
+    decode_row(*part, row, into + i * in_);
+  }
+  return into;
+}
+
+}  // namespace blend::cpu
