@@ -60,6 +60,8 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/nulls.c
   ${BLEND_CAPI_DIR}/stop.c
   ${BLEND_CAPI_DIR}/structs.c)
+# Its C files have static names in common.
+set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)
 target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest GTest::gtest_main)
 blend_warnings(capi_test)
 gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS capi)

@@ -6,6 +6,8 @@ add_library(blend_cuda_emulated STATIC
   ${CMAKE_CURRENT_LIST_DIR}/simt/runtime.cpp
   ${CMAKE_CURRENT_LIST_DIR}/simt/cublas_lt.cpp)
 set_source_files_properties(${BLEND_CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
+# Each is a translation unit of nvcc's too, with names of its own.
+set_target_properties(blend_cuda_emulated PROPERTIES UNITY_BUILD OFF)
 # Before all others: <cuda_runtime.h> and <cublasLt.h> are the emulated ones.
 target_include_directories(blend_cuda_emulated BEFORE PUBLIC
   ${CMAKE_CURRENT_LIST_DIR}/simt ${CMAKE_CURRENT_LIST_DIR})

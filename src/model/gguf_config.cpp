@@ -5,6 +5,7 @@
 #include <cstring>
 #include <limits>
 
+#include "model/limits.h"
 #include "model/llama_source.h"
 #include "model/rope_scaling.h"
 #include "model/tensor_table.h"
@@ -12,16 +13,8 @@
 namespace blend {
 namespace {
 
-// Limits far above any model, so that products of two of them stay inside 32 bits where the config
-// multiplies them and inside 64 everywhere.
-constexpr uint32_t kMaxLayers = 1 << 16;
-constexpr uint32_t kMaxHeads = 1 << 14;
-constexpr uint32_t kMaxHeadDim = 1 << 14;
-constexpr uint32_t kMaxWidth = 1 << 26;
-constexpr uint32_t kMaxContext = 16 << 20;
-
 // What an architecture means besides its keys, as llama.cpp reads the same files.
-struct Family {
+struct GgufFamily {
   const char* architecture;
   RopeLayout layout;
   bool qkv_bias = false;  // always; a llama has biases where the file does
@@ -30,7 +23,7 @@ struct Family {
   uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
   bool gemma = false;
 };
-constexpr Family kFamilies[] = {
+constexpr GgufFamily kGgufFamilies[] = {
     {"llama", RopeLayout::interleaved},
     {"qwen2", RopeLayout::half_split, true},
     {"qwen3", RopeLayout::half_split, false, true},
@@ -52,9 +45,10 @@ constexpr const char* kUnsupportedKeys[] = {
 };
 
 // Reads one file's keys; those of the architecture are named without it. Used by one call.
-class ConfigReader {
+class GgufConfigReader {
  public:
-  ConfigReader(const GgufReader& gguf, const Family& family) : gguf_(gguf), family_(family) {}
+  GgufConfigReader(const GgufReader& gguf, const GgufFamily& family)
+      : gguf_(gguf), family_(family) {}
 
   Result<ModelConfig> read();
 
@@ -96,11 +90,11 @@ class ConfigReader {
   Status read_family();
 
   const GgufReader& gguf_;
-  const Family& family_;
+  const GgufFamily& family_;
   ModelConfig c_;
 };
 
-Result<ModelConfig> ConfigReader::read() {
+Result<ModelConfig> GgufConfigReader::read() {
   c_.architecture = family_.architecture;
   BLEND_ASSIGN(const std::optional<std::string> name, gguf_.get_string("general.name"));
   c_.name = name.value_or("");
@@ -115,7 +109,7 @@ Result<ModelConfig> ConfigReader::read() {
   return std::move(c_);
 }
 
-Status ConfigReader::refuse_unsupported() const {
+Status GgufConfigReader::refuse_unsupported() const {
   for (const char* name : kUnsupportedKeys) {
     if (gguf_.has(key(name))) {
       return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
@@ -136,7 +130,7 @@ Status ConfigReader::refuse_unsupported() const {
   return Status::ok();
 }
 
-Status ConfigReader::read_shape() {
+Status GgufConfigReader::read_shape() {
   BLEND_ASSIGN(c_.n_layers, required("block_count", kMaxLayers));
   BLEND_ASSIGN(c_.d_model, required("embedding_length", kMaxWidth));
   BLEND_ASSIGN(c_.d_ff, required("feed_forward_length", kMaxWidth));
@@ -153,7 +147,7 @@ Status ConfigReader::read_shape() {
   return Status::ok();
 }
 
-Status ConfigReader::read_attention() {
+Status GgufConfigReader::read_attention() {
   BLEND_ASSIGN(c_.n_heads, required("attention.head_count", kMaxHeads));
   BLEND_ASSIGN(c_.n_kv_heads, with_default("attention.head_count_kv", c_.n_heads, kMaxHeads));
   if (c_.n_heads % c_.n_kv_heads != 0) {
@@ -189,7 +183,7 @@ Status ConfigReader::read_attention() {
 }
 
 // Which layers see a window and which do not rotate; a config without such layers has no list.
-Status ConfigReader::read_windows() {
+Status GgufConfigReader::read_windows() {
   BLEND_ASSIGN(const std::optional<uint32_t> given, gguf_.get_u32(key("attention.sliding_window")));
   // A window as long as the context hides nothing.
   const uint32_t window = given.value_or(0) < c_.context_length ? given.value_or(0) : 0;
@@ -207,7 +201,7 @@ Status ConfigReader::read_windows() {
   return Status::ok();
 }
 
-Status ConfigReader::read_rope() {
+Status GgufConfigReader::read_rope() {
   RopeParams& r = c_.rope;
   r.layout = family_.layout;
   BLEND_ASSIGN(r.rotary_dim, with_default("rope.dimension_count", c_.head_dim,
@@ -235,7 +229,7 @@ Status ConfigReader::read_rope() {
   return read_scaling(type.value_or("linear"));
 }
 
-Status ConfigReader::read_scaling(const std::string& type) {
+Status GgufConfigReader::read_scaling(const std::string& type) {
   if (type == "none") return Status::ok();
   if (type == "yarn") return read_yarn();
   if (type != "linear") {
@@ -263,7 +257,7 @@ Status ConfigReader::read_scaling(const std::string& type) {
   return Status::ok();
 }
 
-Status ConfigReader::read_yarn() {
+Status GgufConfigReader::read_yarn() {
   YarnScaling s;
   BLEND_ASSIGN(s.factor, positive_or("rope.scaling.factor", 1.0));
   BLEND_ASSIGN(s.original_context,
@@ -292,7 +286,7 @@ Status ConfigReader::read_yarn() {
 }
 
 // Llama 3.1: frequencies divided by these.
-Status ConfigReader::read_freq_factors() {
+Status GgufConfigReader::read_freq_factors() {
   const GgufTensor* t = gguf_.tensor("rope_freqs.weight");
   if (t == nullptr) return Status::ok();
   BLEND_ASSIGN(c_.rope.freq_factors,
@@ -307,7 +301,7 @@ Status ConfigReader::read_freq_factors() {
   return Status::ok();
 }
 
-Status ConfigReader::read_family() {
+Status GgufConfigReader::read_family() {
   for (const auto& [name, to] : {std::pair{"attn_logit_softcapping", &c_.attn_softcap},
                                  {"final_logit_softcapping", &c_.logit_softcap}}) {
     BLEND_ASSIGN(const std::optional<double> cap, gguf_.get_float(key(name)));
@@ -357,8 +351,8 @@ Result<ModelConfig> read_gguf_config(const GgufReader& gguf) {
                gguf.get_string("general.architecture"));
   if (!architecture) return make_error(BLEND_E_FORMAT, "key 'general.architecture' is missing");
   std::string known;
-  for (const Family& f : kFamilies) {
-    if (*architecture == f.architecture) return ConfigReader(gguf, f).read();
+  for (const GgufFamily& f : kGgufFamilies) {
+    if (*architecture == f.architecture) return GgufConfigReader(gguf, f).read();
     known += std::string(known.empty() ? "'" : ", '") + f.architecture + "'";
   }
   return make_error(BLEND_E_UNSUPPORTED, "architecture '%.40s' is not supported; libblend runs %s",

@@ -4,17 +4,10 @@
 #include <cmath>
 #include <string_view>
 
+#include "model/limits.h"
+
 namespace blend {
 namespace {
-
-// Limits far above any model, so that products of two of them stay inside 32 bits where the config
-// multiplies them and inside 64 everywhere.
-constexpr int64_t kMaxLayers = 1 << 16;
-constexpr int64_t kMaxHeads = 1 << 14;
-constexpr int64_t kMaxHeadDim = 1 << 14;
-constexpr int64_t kMaxWidth = 1 << 26;
-constexpr int64_t kMaxContext = 16 << 20;
-constexpr int64_t kMaxVocab = 1 << 26;
 
 // Which layers see a window where `layer_types` does not say.
 enum class Windows : uint8_t {
@@ -25,7 +18,7 @@ enum class Windows : uint8_t {
 };
 
 // What a `model_type` means besides its members, as transformers runs it.
-struct Family {
+struct HfFamily {
   std::string_view model_type;
   bool tied = false;  // where the file does not say
   double theta = 10000;
@@ -41,7 +34,7 @@ struct Family {
   bool fused = false;
   bool gemma = false;
 };
-constexpr Family kFamilies[] = {
+constexpr HfFamily kHfFamilies[] = {
     {.model_type = "llama"},
     {.model_type = "mistral", .window = 4096},
     {.model_type = "qwen2",
@@ -81,9 +74,9 @@ constexpr Family kFamilies[] = {
 };
 
 // Reads one file. Used by one call.
-class ConfigReader {
+class HfConfigReader {
  public:
-  ConfigReader(const JsonView& root, const Family& family) : root_(root), family_(family) {}
+  HfConfigReader(const JsonView& root, const HfFamily& family) : root_(root), family_(family) {}
 
   Result<HfConfig> read();
 
@@ -111,12 +104,12 @@ class ConfigReader {
   Status read_gemma();
 
   const JsonView& root_;
-  const Family& family_;
+  const HfFamily& family_;
   HfConfig out_;
   ModelConfig& c_ = out_.model;
 };
 
-Result<float> ConfigReader::positive_or(const char* name, double otherwise) const {
+Result<float> HfConfigReader::positive_or(const char* name, double otherwise) const {
   const std::optional<JsonView> value = root_.get(name);
   if (!value) return static_cast<float>(otherwise);
   BLEND_ASSIGN(const double number, value->number());
@@ -125,7 +118,7 @@ Result<float> ConfigReader::positive_or(const char* name, double otherwise) cons
   return value->error(BLEND_E_FORMAT, "it must be a finite number above 0");
 }
 
-Result<HfConfig> ConfigReader::read() {
+Result<HfConfig> HfConfigReader::read() {
   c_.architecture = family_.model_type;
   BLEND_RETURN_IF_ERROR(read_shape());
   BLEND_RETURN_IF_ERROR(read_tensors());
@@ -135,7 +128,7 @@ Result<HfConfig> ConfigReader::read() {
   return std::move(out_);
 }
 
-Status ConfigReader::read_shape() {
+Status HfConfigReader::read_shape() {
   BLEND_ASSIGN(const int64_t layers, integer("num_hidden_layers", kMaxLayers));
   BLEND_ASSIGN(const int64_t width, integer("hidden_size", kMaxWidth));
   BLEND_ASSIGN(const int64_t ff, integer("intermediate_size", kMaxWidth));
@@ -171,7 +164,7 @@ Status ConfigReader::read_shape() {
 }
 
 // Which tensors there are besides a plain Llama's, and what goes on between them.
-Status ConfigReader::read_tensors() {
+Status HfConfigReader::read_tensors() {
   BLEND_ASSIGN(out_.tied, root_.boolean_or("tie_word_embeddings", family_.tied));
   out_.fused = family_.fused;
   BLEND_ASSIGN(const bool attention_bias, root_.boolean_or("attention_bias", false));
@@ -197,7 +190,7 @@ Status ConfigReader::read_tensors() {
   return Status::ok();
 }
 
-Status ConfigReader::read_ropes() {
+Status HfConfigReader::read_ropes() {
   std::optional<JsonView> params = root_.get("rope_parameters");
   std::optional<JsonView> local;
   if (params && params->get("full_attention")) {  // by layer type
@@ -230,7 +223,7 @@ Status ConfigReader::read_ropes() {
 }
 
 // `no_rope_layers`: 1 where a layer rotates.
-Result<std::vector<bool>> ConfigReader::rotating() const {
+Result<std::vector<bool>> HfConfigReader::rotating() const {
   std::vector<bool> out(c_.n_layers, true);
   if (!family_.nope) return out;
   const std::optional<JsonView> list = root_.get("no_rope_layers");
@@ -251,7 +244,7 @@ Result<std::vector<bool>> ConfigReader::rotating() const {
   return out;
 }
 
-Result<std::vector<bool>> ConfigReader::windowed(const std::vector<bool>& rotating) const {
+Result<std::vector<bool>> HfConfigReader::windowed(const std::vector<bool>& rotating) const {
   std::vector<bool> out(c_.n_layers, false);
   if (const std::optional<JsonView> list = root_.get("layer_types")) {
     BLEND_ASSIGN(const Json::Array* const entries, list->array());
@@ -293,7 +286,7 @@ Result<std::vector<bool>> ConfigReader::windowed(const std::vector<bool>& rotati
   return out;
 }
 
-Status ConfigReader::read_layers() {
+Status HfConfigReader::read_layers() {
   int64_t window = 0;
   BLEND_ASSIGN(const bool asked, root_.boolean_or("use_sliding_window", !family_.window_asked));
   if (asked && !is_null("sliding_window")) {
@@ -315,7 +308,7 @@ Status ConfigReader::read_layers() {
   return Status::ok();
 }
 
-Status ConfigReader::read_gemma() {
+Status HfConfigReader::read_gemma() {
   const bool second = family_.model_type == "gemma2";
   BLEND_ASSIGN(const bool both_ways, root_.boolean_or("use_bidirectional_attention", false));
   if (both_ways) {
@@ -340,8 +333,8 @@ Result<HfConfig> read_hf_config(const JsonView& root) {
   BLEND_ASSIGN(const JsonView type, root.need("model_type"));
   BLEND_ASSIGN(const std::string name, type.string());
   std::string known;
-  for (const Family& f : kFamilies) {
-    if (name == f.model_type) return ConfigReader(root, f).read();
+  for (const HfFamily& f : kHfFamilies) {
+    if (name == f.model_type) return HfConfigReader(root, f).read();
     known += (known.empty() ? "" : ", ") + std::string(f.model_type);
   }
   return make_error(BLEND_E_UNSUPPORTED, "model_type '%.40s' is not supported; libblend runs %s",

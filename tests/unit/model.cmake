@@ -9,6 +9,8 @@ blend_test(model_test SOURCES
   ${CMAKE_CURRENT_LIST_DIR}/tokenizer_json_test.cpp
   ${CMAKE_CURRENT_LIST_DIR}/weight_blocks_test.cpp
   LIBS nlohmann_json::nlohmann_json)
+# Its files have helpers of one name.
+set_target_properties(model_test PROPERTIES UNITY_BUILD OFF)
 # Real weights beside the checkout; the tests that use them are skipped where they are absent.
 target_compile_definitions(model_test PRIVATE
   BLEND_SHARED_DIR="${PROJECT_SOURCE_DIR}/../shared"
