@@ -17,7 +17,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
                       options.max_context, trained);
   }
   model->context_length_ = options.max_context == 0 ? trained : options.max_context;
-  const bool quantized = model->source_->tensor(TensorRole::ffn_down, 0).blocks != BlockType::none;
+  const bool quantized = model->config().weight_blocks != BlockType::none;
   model->mapped_ =
       options.weights == WeightForm::mapped ||
       (options.weights == WeightForm::automatic && quantized && model->backend().maps_weights());
@@ -30,6 +30,12 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
     });
   };
   BLEND_ASSIGN(model->fingerprint_, model->source_->fingerprint(parallel, watch));
+  ModelConfig& config = model->config_;
+  if (config.short_context != 0 && model->context_length_ > config.short_context) {
+    // Chunks that were prefilled with other frequencies are another model's.
+    config.rope = config.long_rope;
+    model->fingerprint_ = Sha256Hasher().field(to_hex(model->fingerprint_)).field("long").finish();
+  }
   BLEND_RETURN_IF_ERROR(model->pack(watch));
   return std::shared_ptr<const Model>(std::move(model));
 }

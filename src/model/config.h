@@ -68,6 +68,10 @@ struct ModelConfig {
   BlockType weight_blocks = BlockType::none;  // of the matrices
 
   // ---- What families add to a plain Llama. The defaults are a plain Llama.
+  // Of a model that is asked for more than this many rows, `long_rope` takes the place of `rope`
+  // (LongRoPE); 0: never. Positions are turned by one or the other, never by both.
+  uint32_t short_context = 0;
+  RopeParams long_rope;
   RopeParams local_rope;               // unused without a layer that names it
   std::vector<LayerAttention> layers;  // [n_layers]; empty: all like LayerAttention{}
   // Tensors besides those of a plain Llama: model/tensor_table.h has their shapes.

@@ -41,13 +41,18 @@ void hash_family(const ModelConfig& c, Sha256Hasher& hasher) {
     return std::array{m.norm_offset, m.embedding_scale, m.attn_scale, m.attn_softcap,
                       m.logit_softcap};
   };
-  if (c.layers.empty() && c.rope.attention_factor == 1 && flags(c) == flags(plain) &&
-      numbers(c) == numbers(plain) && c.activation == plain.activation) {
+  if (c.layers.empty() && c.rope.attention_factor == 1 && c.short_context == 0 &&
+      flags(c) == flags(plain) && numbers(c) == numbers(plain) &&
+      c.activation == plain.activation) {
     return;
   }
   hasher.field("family");
   hash_rope(c.rope, hasher);
   hash_rope(c.local_rope, hasher);
+  if (c.short_context != 0) {
+    hasher.field("long").field(uint64_t{c.short_context});
+    hash_rope(c.long_rope, hasher);
+  }
   hasher.field(static_cast<uint64_t>(c.layers.size()));
   for (const LayerAttention& l : c.layers) {
     hasher.field(uint64_t{l.window}).field(static_cast<uint64_t>(l.rope));

@@ -204,8 +204,11 @@ Status HfConfigReader::read_ropes() {
     BLEND_ASSIGN(theta, beside->number());
     if (theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
   }
-  BLEND_RETURN_IF_ERROR(
-      read_hf_rope(root_, params, theta, c_.head_dim, c_.context_length, c_.rope));
+  BLEND_ASSIGN(const HfRope main,
+               read_hf_rope(root_, params, theta, c_.head_dim, c_.context_length));
+  c_.rope = main.rope;
+  c_.short_context = main.short_context;
+  c_.long_rope = main.long_rope;
   if (family_.model_type != "gemma3_text") return Status::ok();
   double local_theta = 10000;
   if (const std::optional<JsonView> beside = root_.get("rope_local_base_freq")) {
@@ -213,7 +216,13 @@ Status HfConfigReader::read_ropes() {
     if (local_theta < 1) return beside->error(BLEND_E_FORMAT, "it must be at least 1");
   }
   if (local) {
-    return read_hf_rope(root_, local, local_theta, c_.head_dim, c_.context_length, c_.local_rope);
+    BLEND_ASSIGN(const HfRope windowed,
+                 read_hf_rope(root_, local, local_theta, c_.head_dim, c_.context_length));
+    if (windowed.short_context != 0) {
+      return local->error(BLEND_E_UNSUPPORTED, "LongRoPE of windowed layers is not supported");
+    }
+    c_.local_rope = windowed.rope;
+    return Status::ok();
   }
   c_.local_rope = {};
   c_.local_rope.layout = c_.rope.layout;

@@ -20,7 +20,13 @@ Result<HfConfig> read_hf_config(const JsonView& root);
 // Its RoPE: `rope_parameters`, or `rope_theta` and `rope_scaling` in files from before transformers
 // 5. `params`: the object that holds the scaling, or nullopt; `theta` where it holds no base
 // itself. head_dim, context_length: of the model.
-Status read_hf_rope(const JsonView& root, const std::optional<JsonView>& params, double theta,
-                    uint32_t head_dim, uint32_t context_length, RopeParams& rope);
+struct HfRope {
+  RopeParams rope;
+  // LongRoPE: ModelConfig has what they mean.
+  uint32_t short_context = 0;
+  RopeParams long_rope = {};
+};
+Result<HfRope> read_hf_rope(const JsonView& root, const std::optional<JsonView>& params,
+                            double theta, uint32_t head_dim, uint32_t context_length);
 
 }  // namespace blend

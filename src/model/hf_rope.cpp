@@ -75,11 +75,47 @@ Status read_yarn(const JsonView& root, const JsonView& params, uint32_t context,
   return Status::ok();
 }
 
+// One factor a frequency.
+Result<std::vector<float>> read_factors(const JsonView& params, const char* name, size_t n) {
+  BLEND_ASSIGN(const JsonView list, params.need(name));
+  BLEND_ASSIGN(const Json::Array* const entries, list.array());
+  if (entries->size() != n) {
+    return make_error(BLEND_E_FORMAT, "%s has %zu numbers for %zu frequencies", list.path().c_str(),
+                      entries->size(), n);
+  }
+  std::vector<float> factors(n);
+  for (size_t i = 0; i < n; ++i) {
+    BLEND_ASSIGN(const double factor, in_range(list.element(i), 1e-6, kMaxFactor));
+    factors[i] = static_cast<float>(factor);
+  }
+  return factors;
+}
+
+Status read_longrope(const JsonView& root, const JsonView& params, uint32_t context, HfRope& out) {
+  const size_t n = out.rope.rotary_dim / 2;
+  out.long_rope = out.rope;
+  BLEND_ASSIGN(out.rope.freq_factors, read_factors(params, "short_factor", n));
+  BLEND_ASSIGN(out.long_rope.freq_factors, read_factors(params, "long_factor", n));
+  BLEND_ASSIGN(const double original, original_context(root, params, context));
+  if (original < 2) {
+    return params.error(BLEND_E_FORMAT, "original_max_position_embeddings must be above 1");
+  }
+  BLEND_ASSIGN(const double factor,
+               optional(params, "factor", context / original, 1e-6, kMaxFactor));
+  BLEND_ASSIGN(const double attention,
+               optional(params, "attention_factor", longrope_attention_factor(factor, original),
+                        1e-6, kMaxFactor));
+  out.rope.attention_factor = out.long_rope.attention_factor = attention;
+  out.short_context = static_cast<uint32_t>(original);
+  return Status::ok();
+}
+
 }  // namespace
 
-Status read_hf_rope(const JsonView& root, const std::optional<JsonView>& params, double theta,
-                    uint32_t head_dim, uint32_t context_length, RopeParams& rope) {
-  rope = {};
+Result<HfRope> read_hf_rope(const JsonView& root, const std::optional<JsonView>& params,
+                            double theta, uint32_t head_dim, uint32_t context_length) {
+  HfRope out;
+  RopeParams& rope = out.rope;
   rope.layout = RopeLayout::half_split;
   BLEND_ASSIGN(rope.theta, optional(params ? *params : root, "rope_theta", theta, 1, kMaxTheta));
   BLEND_ASSIGN(const double beside, optional(root, "partial_rotary_factor", 1, 0, 1));
@@ -91,20 +127,30 @@ Status read_hf_rope(const JsonView& root, const std::optional<JsonView>& params,
                       "%u of the %u elements of a head rotate; it must be an even number above 0",
                       rope.rotary_dim, head_dim);
   }
-  if (!params) return Status::ok();
+  if (!params) return out;
 
   BLEND_ASSIGN(const std::string old_name, params->string_or("type", "default"));
   BLEND_ASSIGN(const std::string type, params->string_or("rope_type", old_name.c_str()));
-  if (type == "default") return Status::ok();
+  if (type == "default") return out;
   if (type == "linear") {
     BLEND_ASSIGN(rope.linear_scale, needed(*params, "factor", 1e-6, kMaxFactor));
-    return Status::ok();
+    return out;
   }
-  if (type == "llama3") return read_llama3(root, *params, context_length, rope);
-  if (type == "yarn") return read_yarn(root, *params, context_length, rope);
+  if (type == "llama3") {
+    BLEND_RETURN_IF_ERROR(read_llama3(root, *params, context_length, rope));
+    return out;
+  }
+  if (type == "yarn") {
+    BLEND_RETURN_IF_ERROR(read_yarn(root, *params, context_length, rope));
+    return out;
+  }
+  if (type == "longrope") {
+    BLEND_RETURN_IF_ERROR(read_longrope(root, *params, context_length, out));
+    return out;
+  }
   return make_error(BLEND_E_UNSUPPORTED,
                     "%s: RoPE of type '%.40s' is not supported; libblend knows default, linear, "
-                    "llama3 and yarn",
+                    "llama3, yarn and longrope",
                     params->path().c_str(), type.c_str());
 }
 

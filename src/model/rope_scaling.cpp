@@ -53,6 +53,10 @@ std::vector<float> yarn_factors(uint32_t rotary_dim, double theta, const YarnSca
   return factors;
 }
 
+double longrope_attention_factor(double factor, double original_context) {
+  return factor <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original_context));
+}
+
 double yarn_attention_factor(double factor) {
   return factor <= 1 ? 1.0 : 0.1 * std::log(factor) + 1.0;
 }

@@ -31,6 +31,9 @@ struct YarnScaling {
   bool whole_dimensions = true;  // the ramp's ends are rounded outwards ("truncate")
 };
 std::vector<float> yarn_factors(uint32_t rotary_dim, double theta, const YarnScaling& s);
+// LongRoPE (Ding et al. 2024) has factors of its own for every frequency; this is what it
+// multiplies Q and K by, for a context `factor` times the original.
+double longrope_attention_factor(double factor, double original_context);
 // What YaRN multiplies Q and K by for a context `factor` times the original: 0.1 ln(factor) + 1.
 double yarn_attention_factor(double factor);
 

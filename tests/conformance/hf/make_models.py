@@ -2,7 +2,7 @@
 """Writes small random models of each family as Hugging Face directories, saved by transformers, with
 the logits and the greedy continuation that transformers computes with them in F32.
 
-    make_models.py [--check]
+    make_models.py [--check] [--only MODEL]
 
 needs torch and transformers (2.15 and 5.23 wrote the files here). --check computes with the committed
 weights again and compares with the committed numbers.
@@ -49,6 +49,9 @@ MODELS = {
                 "bfloat16", None),
     "phi3": ("Phi3Config", dict(tie_word_embeddings=True, rope_parameters=dict(rope_type="default", rope_theta=10000.0,
                                                                                 partial_rotary_factor=0.75), head_dim=None), "bfloat16", None),
+    "phi3-longrope": ("Phi3Config", dict(tie_word_embeddings=True, original_max_position_embeddings=16, rope_parameters=dict(
+        rope_type="longrope", rope_theta=10000.0, short_factor=[1.0, 1.1, 1.3, 1.9], long_factor=[1.0, 2.0, 4.5, 9.0],
+        original_max_position_embeddings=16)), "bfloat16", None),
     "gemma2": ("Gemma2Config", dict(GEMMA, attn_logit_softcapping=3.0, final_logit_softcapping=4.0), "bfloat16", None),
     "gemma3": ("Gemma3TextConfig", dict(GEMMA, num_hidden_layers=7, rope_parameters={
         "full_attention": dict(rope_type="linear", factor=8.0, rope_theta=1000000.0),
@@ -90,9 +93,10 @@ def reference(name):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", choices=MODELS, help="one of them")
     args = parser.parse_args()
     wrong = 0
-    for name in MODELS:
+    for name in [args.only] if args.only else MODELS:
         if not args.check:
             build(name)
         golden = reference(name)
