@@ -29,10 +29,7 @@ blend_test(simt_test
   LIBS blend_cuda_emulated LABELS cuda)
 blend_test(cuda_backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_backend_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp
+          $<TARGET_OBJECTS:backend_op_tests>
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 
@@ -47,10 +44,7 @@ blend_warnings(blend_cuda_emulated_module)
 blend_test(device_backend_test EXCLUDE_FROM_CTEST
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/device/backend_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/device/recording_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_attention_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_fusion_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_move_test.cpp
+          $<TARGET_OBJECTS:backend_op_tests>
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp)
 add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
 target_link_libraries(device_fusion_test PRIVATE blend_conformance_support GTest::gtest_main)

@@ -1,9 +1,15 @@
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # the GEMM test looks at its state
 blend_test(kernels_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp LIBS PkgConfig::hwy)
+# The tests of every backend's operations; programs instantiate them for one backend each.
+add_library(backend_op_tests OBJECT
+  ${CMAKE_CURRENT_LIST_DIR}/backend_ops_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/backend_attention_ops_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/backend_fusion_ops_test.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/backend_move_test.cpp)
+target_link_libraries(backend_op_tests PRIVATE blend_core blend_test_support GTest::gtest)
+blend_warnings(backend_op_tests)
 blend_test(backend_test
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.cpp ${CMAKE_CURRENT_LIST_DIR}/backend_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/backend_attention_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/backend_fusion_ops_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/backend_gemm_test.cpp ${CMAKE_CURRENT_LIST_DIR}/backend_move_test.cpp
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.cpp ${CMAKE_CURRENT_LIST_DIR}/backend_gemm_test.cpp
+          $<TARGET_OBJECTS:backend_op_tests>
   LIBS PkgConfig::hwy DNNL::dnnl ${OpenMP_CXX_LIBRARIES})
 blend_test(backend_select_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_select_test.cpp)
