@@ -26,9 +26,9 @@ struct FirstRelease;
   };                                           \
   static_assert(sizeof(type) >= (bytes), #type " shrank")
 
-BLEND_FIRST_RELEASE(blend_ctx_options, 32);
-BLEND_FIRST_RELEASE(blend_model_options, 32);
-BLEND_FIRST_RELEASE(blend_model_info, 144);
+BLEND_FIRST_RELEASE(blend_ctx_options, 40);
+BLEND_FIRST_RELEASE(blend_model_options, 40);
+BLEND_FIRST_RELEASE(blend_model_info, 152);
 BLEND_FIRST_RELEASE(blend_model_description, 112);
 BLEND_FIRST_RELEASE(blend_kv_view, 48);
 BLEND_FIRST_RELEASE(blend_store_options, 72);
@@ -40,7 +40,7 @@ BLEND_FIRST_RELEASE(blend_precompute_options, 64);
 BLEND_FIRST_RELEASE(blend_segment, 32);
 BLEND_FIRST_RELEASE(blend_fuse_options, 184);
 BLEND_FIRST_RELEASE(blend_fuse_request, 32);
-BLEND_FIRST_RELEASE(blend_fusion_info, 280);
+BLEND_FIRST_RELEASE(blend_fusion_info, 296);
 BLEND_FIRST_RELEASE(blend_layer_info, 120);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
 BLEND_FIRST_RELEASE(blend_generate_options, 56);

@@ -26,7 +26,7 @@ TEST(DeviceRecording, RecordedStepsAreThoseThatAreIssued) {
   shape.context = 700;
   const TempDir dir;
   const auto model =
-      Model::load(runtime.value(), write_random_model(shape, dir.file("model.gguf")), 0, {});
+      Model::load(runtime.value(), write_random_model(shape, dir.file("model.gguf")), {}, {});
   ASSERT_TRUE(model.is_ok()) << model.status().message();
   SplitMix random(3);
   const auto tokens = [&](size_t n) {

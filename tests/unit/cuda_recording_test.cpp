@@ -23,7 +23,7 @@ class CudaRecording : public testing::Test {
         Runtime::create(2, {}, [](ThreadPool& pool) { return CudaBackend::create(0, pool); });
     ASSERT_TRUE(runtime.is_ok()) << runtime.status().message();
     const std::string path = test::write_random_model(spec, dir_.file("model.gguf"));
-    auto model = Model::load(*runtime, path, 0, {});
+    auto model = Model::load(*runtime, path, {}, {});
     ASSERT_TRUE(model.is_ok()) << model.status().message();
     model_ = *model;
   }
