@@ -10,8 +10,6 @@
 namespace blend::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 // ---- RoPE, the cache and attention, together: a model of the cache in double precision.
 
 struct Attention {

@@ -10,8 +10,6 @@
 namespace blend::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 TEST_P(BackendOps, Deviation) {
   for (int round = 0; round < rounds(20); ++round) {
     const size_t rows = number(1, 70), kv_dim = number(1, 200);

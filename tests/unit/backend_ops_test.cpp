@@ -125,8 +125,6 @@ std::unique_ptr<StoredTensor> make_stored(const std::string& name, std::vector<f
 
 namespace {
 
-constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
-
 TEST_P(BackendOps, Matmul) {
   for (int round = 0; round < rounds(40); ++round) {
     const size_t m = round % 4 == 0 ? 1 : number(1, 70), k = number(1, 200);

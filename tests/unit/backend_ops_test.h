@@ -92,4 +92,6 @@ struct StoredTensor {
 std::unique_ptr<StoredTensor> make_stored(const std::string& name, std::vector<float> values,
                                           std::vector<int64_t> shape, DType dtype);
 
+inline constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
+
 }  // namespace blend::test

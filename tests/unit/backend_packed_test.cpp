@@ -10,7 +10,6 @@
 namespace blend::test {
 namespace {
 
-constexpr DType kDTypes[] = {DType::f32, DType::f16, DType::bf16};
 constexpr Codec kCodecs4[] = {Codec::int8, Codec::int4};
 
 // One layer of a chunk: encoded, and as the host decodes it.
