@@ -76,7 +76,7 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
       ids_.erase(id);  // or flush() would wait for it for ever
       return false;
     }
-    failed_.erase(id);
+    errors_.forget(id);
   }
   changed_.notify_all();
   return true;
@@ -87,7 +87,7 @@ Status LaterPrefill::flush() {
   const Foreground::Hurry hurry(runtime_->foreground());
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return ids_.empty(); });
-  return std::exchange(error_, Status::ok());
+  return errors_.take_first();
 }
 
 std::optional<Status> LaterPrefill::outcome(const Sha256& id, Deadline deadline) {
@@ -106,27 +106,13 @@ std::optional<Status> LaterPrefill::outcome(const Sha256& id, Deadline deadline)
       return std::nullopt;
     }
   }
-  const auto failed = failed_.find(id);
-  return failed == failed_.end() ? Status::ok() : failed->second;
+  return errors_.of(id);
 }
 
 size_t LaterPrefill::n_left() const {
   if (forked()) return 0;
   const std::lock_guard lock(mutex_);
   return ids_.size();
-}
-
-void LaterPrefill::remember(const Sha256& id, const Status& status) {
-  if (error_.is_ok()) error_ = status;
-  try {
-    failed_.insert_or_assign(id, status);
-    failed_order_.push_back(id);
-    while (failed_order_.size() > kOutcomes) {
-      failed_.erase(failed_order_.front());
-      failed_order_.pop_front();
-    }
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): flush() still tells it
-  }
 }
 
 Status LaterPrefill::prefill(Job& job) {
@@ -165,7 +151,7 @@ void LaterPrefill::run() {
     lock.lock();
     if (status.code() == BLEND_E_CANCELLED) return;  // one of those that the end counts
     ids_.erase(id);
-    if (!status.is_ok()) remember(id, status);
+    if (!status.is_ok()) errors_.add(id, status);
     changed_.notify_all();
   }
 }

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +17,7 @@
 #include <thread>
 
 #include "base/cancel.h"
+#include "base/late_errors.h"
 #include "engine/model.h"
 #include "fusion/plan.h"
 #include "store/chunk_store.h"
@@ -45,9 +45,8 @@ class LaterPrefill {
   // The store's own write-back comes after it.
   Status flush();
   // Waits until chunk `id`, which goes before all others then, is with the store's write-back or
-  // has failed, whose error it gives; of the last kOutcomes that failed it is remembered until they
-  // are queued again. Nothing: `deadline` came first. OK also for a chunk that was never queued.
-  static constexpr size_t kOutcomes = 1024;
+  // has failed, whose error it gives (LateErrors) until it is queued again. Nothing: `deadline`
+  // came first. OK also for a chunk that was never queued.
   std::optional<Status> outcome(const Sha256& id, Deadline deadline);
   size_t n_left() const;  // queued or under way
 
@@ -59,7 +58,6 @@ class LaterPrefill {
 
   void run();
   Status prefill(Job& job);
-  void remember(const Sha256& id, const Status& status);  // mutex_ held
   void tell(int32_t code, const std::string& message) const;
   bool forked() const;
 
@@ -69,14 +67,12 @@ class LaterPrefill {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<Job> queue_;            // guarded by mutex_
-  std::set<Sha256> ids_;             // queued or under way; guarded by mutex_
-  bool stop_ = false;                // guarded by mutex_
-  Status error_;                     // the first since the last flush; guarded by mutex_
-  std::map<Sha256, Status> failed_;  // guarded by mutex_
-  std::deque<Sha256> failed_order_;  // oldest first; some may be queued again; guarded by mutex_
-  CancelToken cancel_;               // of what is under way
-  std::thread thread_;               // started under mutex_
+  std::deque<Job> queue_;  // guarded by mutex_
+  std::set<Sha256> ids_;   // queued or under way; guarded by mutex_
+  bool stop_ = false;      // guarded by mutex_
+  LateErrors errors_;      // guarded by mutex_
+  CancelToken cancel_;     // of what is under way
+  std::thread thread_;     // started under mutex_
 };
 
 }  // namespace blend

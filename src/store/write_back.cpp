@@ -44,7 +44,7 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
     const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
     return others == 0 || (size <= limits_.queue_bytes && others <= limits_.queue_bytes - size);
   });
-  failed_.erase(id);
+  errors_.forget(id);
   if (const auto old = queued_.find(id); old != queued_.end()) {
     bytes_ += size - size_of(*old->second);
     old->second = std::move(record);
@@ -111,8 +111,7 @@ void WriteBack::write(std::unique_lock<std::mutex>& lock, Batch batch) {
   }
   lock.lock();
   for (size_t i = 0; i < batch.size(); ++i) {
-    if (!statuses[i].is_ok() && first_error_.is_ok()) first_error_ = statuses[i];
-    if (!statuses[i].is_ok()) remember(batch[i]->meta.id, statuses[i]);
+    if (!statuses[i].is_ok()) errors_.add(batch[i]->meta.id, statuses[i]);
     bytes_ -= size_of(*batch[i]);
     std::erase_if(in_flight_, [&](const InFlight& f) { return f.record == batch[i]; });
   }
@@ -132,18 +131,6 @@ void WriteBack::wait_for_all(std::unique_lock<std::mutex>& lock) {
   });
 }
 
-void WriteBack::remember(const Sha256& id, const Status& status) {
-  try {
-    failed_.insert_or_assign(id, status);
-    failed_order_.push_back(id);
-    while (failed_order_.size() > kOutcomes) {
-      failed_.erase(failed_order_.front());
-      failed_order_.pop_front();
-    }
-  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): flush() still tells it
-  }
-}
-
 std::optional<Status> WriteBack::outcome(
     const Sha256& id, std::optional<std::chrono::steady_clock::time_point> deadline) {
   std::unique_lock lock(mutex_);
@@ -153,14 +140,13 @@ std::optional<Status> WriteBack::outcome(
   } else if (!space_.wait_until(lock, *deadline, settled)) {
     return std::nullopt;
   }
-  const auto failed = failed_.find(id);
-  return failed == failed_.end() ? Status::ok() : failed->second;
+  return errors_.of(id);
 }
 
 Status WriteBack::flush() {
   std::unique_lock lock(mutex_);
   wait_for_all(lock);
-  return std::exchange(first_error_, Status::ok());
+  return errors_.take_first();
 }
 
 void WriteBack::drain() {

@@ -17,6 +17,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/late_errors.h"
 #include "base/status.h"
 #include "store/chunk.h"
 
@@ -66,9 +67,8 @@ class WriteBack {
   void drain();
   std::shared_ptr<const ChunkRecord> find(const Sha256& id) const;  // null: not pending
   // What became of the last record pushed under `id`, waiting for it until `deadline`. Nothing: it
-  // is still on its way. OK: it was written, or cancelled, or never pushed. The errors of the last
-  // kOutcomes records that failed are remembered.
-  static constexpr size_t kOutcomes = 1024;
+  // is still on its way. OK: it was written, or cancelled, or never pushed, or failed before the
+  // last LateErrors::kMost that failed.
   std::optional<Status> outcome(const Sha256& id,
                                 std::optional<std::chrono::steady_clock::time_point> deadline);
   RecordMap pending() const;
@@ -95,7 +95,6 @@ class WriteBack {
   const InFlight* in_flight(const Sha256& id) const;
   bool has_work() const { return !order_.empty() && in_flight(order_.front()) == nullptr; }
   void wait_for_all(std::unique_lock<std::mutex>& lock);  // that were pushed up to now
-  void remember(const Sha256& id, const Status& status);
   static uint64_t size_of(const ChunkRecord& record) {
     return record.data.bytes() + record.meta.tokens.size() * sizeof(int32_t);
   }
@@ -113,9 +112,7 @@ class WriteBack {
   std::vector<InFlight> in_flight_;  // with room for a batch a thread from the start
   uint64_t bytes_ = 0;               // of queued_ and in_flight_
   uint64_t n_taken_ = 0;             // places that have left order_
-  Status first_error_;
-  std::unordered_map<Sha256, Status, Sha256Hash> failed_;
-  std::deque<Sha256> failed_order_;  // oldest first; may name ids that are not in failed_ any more
+  LateErrors errors_;
   bool stop_ = false;
   std::vector<std::thread> threads_;
 };
