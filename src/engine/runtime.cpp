@@ -5,12 +5,9 @@ namespace blend {
 Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
                                                  const BackendSpec& backend,
                                                  uint64_t device_bytes) {
-  std::shared_ptr<Runtime> runtime(new Runtime());
-  runtime->events_ = std::move(events);
-  BLEND_ASSIGN(runtime->pool_, ThreadPool::create(n_threads));
   std::string fallback;
-  BLEND_ASSIGN(runtime->backend_, make_backend(backend, *runtime->pool_, &fallback));
-  runtime->keep_chunks(device_bytes);
+  const auto make = [&](ThreadPool& pool) { return make_backend(backend, pool, &fallback); };
+  BLEND_ASSIGN(auto runtime, create(n_threads, std::move(events), MakeBackend(make), device_bytes));
   if (!fallback.empty() && runtime->events_) {
     runtime->events_(BLEND_E_NO_DEVICE, "computing on the CPU: " + fallback);
   }
