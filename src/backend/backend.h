@@ -205,11 +205,13 @@ class Backend {
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) = 0;
   // Null: nothing that was issued still reads host memory.
   virtual Result<std::unique_ptr<Fence>> fence() { return std::unique_ptr<Fence>(); }
+  // Whether the device has memory of its own, to which keep() copies.
+  virtual bool has_own_memory() const { return false; }
   // New memory of the device, for StoredRun::kept, with the parts copied to it. The host's may
-  // change behind a fence() that is made afterwards. Null: the device has no memory of its own.
+  // change behind a fence() that is made afterwards.
   virtual Result<std::unique_ptr<DeviceBuffer>> keep(size_t /*bytes*/,
                                                      std::span<const KeptPart> /*parts*/) {
-    return std::unique_ptr<DeviceBuffer>();
+    return make_error(BLEND_E_UNSUPPORTED, "the %s backend has no memory of its own", name());
   }
   // OUT_OF_MEMORY names the bytes that weights of so many elements need and those that are free.
   virtual Status check_room(uint64_t /*n_elements*/) { return Status::ok(); }

@@ -94,7 +94,7 @@ DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
     }
   }
   auto memory = backend_.keep(layout.bytes, parts);
-  if (!memory.is_ok() || memory.value() == nullptr) {
+  if (!memory.is_ok()) {
     const std::lock_guard lock(mutex_);
     const auto found = entries_.find(chunk->key.id);
     if (found != entries_.end() && found->second.chunk == chunk) erase(found);

@@ -25,7 +25,8 @@ Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink e
 }
 
 void Runtime::keep_chunks(uint64_t device_bytes) {
-  if (device_bytes > 0) device_tier_ = std::make_unique<DeviceTier>(*backend_, device_bytes);
+  if (device_bytes > 0 && backend_->has_own_memory())
+    device_tier_ = std::make_unique<DeviceTier>(*backend_, device_bytes);
 }
 
 }  // namespace blend

@@ -27,7 +27,8 @@ class Runtime {
 
   ThreadPool& pool() const { return *pool_; }
   Backend& backend() const { return *backend_; }
-  // Chunks kept in the backend's memory, up to device_bytes; null where those are 0.
+  // Chunks kept in the backend's memory, up to device_bytes; null where those are 0 or the backend
+  // has no memory of its own.
   DeviceTier* device_tier() const { return device_tier_.get(); }
   const EventSink& events() const { return events_; }
   // Calls that somebody waits for stand here; work in the background asks it.

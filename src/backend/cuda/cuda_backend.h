@@ -32,6 +32,7 @@ class CudaBackend final : public Backend {
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override;
   Result<std::unique_ptr<Fence>> fence() override;
+  bool has_own_memory() const override { return true; }
   Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes,
                                              std::span<const KeptPart> parts) override;
   Status check_room(uint64_t n_elements) override;
