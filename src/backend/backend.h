@@ -237,7 +237,9 @@ class Backend {
                       "file; take them packed",
                       name());
   }
-  virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table) = 0;
+  // known_finite: another weight holds the same elements (a tied embedding), so they were checked.
+  virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table,
+                                                     bool known_finite) = 0;
   // The parts one behind another, `offset` added to each element.
   virtual Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
                                                       float offset) = 0;

@@ -64,11 +64,13 @@ Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
 Status Model::pack(const Watch& watch) {
   Backend& b = backend();
   if (!mapped_) BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
-  BLEND_ASSIGN(embedding_, b.load_table(source_->tensor(TensorRole::embedding, 0)));
+  BLEND_RETURN_IF_ERROR(pack_matrix(output_, 0, {TensorRole::output}));
+  const TensorView& embedding = source_->tensor(TensorRole::embedding, 0);
+  const bool tied = &source_->tensor(TensorRole::output, 0) == &embedding;
+  BLEND_ASSIGN(embedding_, b.load_table(embedding, tied));
   weight_bytes_ += embedding_->bytes();
   BLEND_RETURN_IF_ERROR(
       pack_vector(output_norm_, 0, {TensorRole::output_norm}, config().norm_offset));
-  BLEND_RETURN_IF_ERROR(pack_matrix(output_, 0, {TensorRole::output}));
   layers_.resize(config().n_layers);
   for (uint32_t i = 0; i < config().n_layers; ++i) {
     BLEND_RETURN_IF_ERROR(watch.check());

@@ -71,10 +71,14 @@ class CApi : public testing::Test {
   }
 
   // The code of opening `path`; the handle is closed again.
-  static int32_t open_code(const blend_ctx* ctx, const std::string& path, std::string* message) {
+  static int32_t open_code(const blend_ctx* ctx, const std::string& path, std::string* message,
+                           uint32_t weights = BLEND_WEIGHTS_AUTO) {
     blend_model* model = nullptr;
     blend_error* error = nullptr;
-    const int32_t code = blend_model_open(&model, ctx, path.c_str(), nullptr, &error);
+    blend_model_options options;
+    blend_model_options_init(&options, sizeof options);
+    options.weights = weights;
+    const int32_t code = blend_model_open(&model, ctx, path.c_str(), &options, &error);
     EXPECT_EQ(code >= 0, error == nullptr);
     EXPECT_EQ(code >= 0, model != nullptr);
     *message = blend_error_message(error);
@@ -152,12 +156,17 @@ TEST_F(CApi, model_that_is_something_else) {
 TEST_F(CApi, model_with_nan_or_infinity_in_its_weights) {
   blend_ctx* ctx = open_ctx();
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    for (const char* name : {"token_embd.weight", "blk.2.attn_k.weight", "blk.3.ffn_norm.weight",
-                             "blk.0.ffn_down.weight", "output.weight"}) {
+    // Where there is no output.weight, the embedding is two of the model's weights.
+    const std::pair<const char*, bool> places[] = {
+        {"token_embd.weight", false},    {"token_embd.weight", true},
+        {"blk.2.attn_k.weight", false},  {"blk.3.ffn_norm.weight", false},
+        {"blk.0.ffn_down.weight", true}, {"output.weight", false}};
+    for (const auto& [name, tied] : places) {
       for (const float bad :
            {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::infinity()}) {
         RandomModelSpec spec;
         spec.dtype = dtype;
+        spec.tied = tied;
         const bool norm = std::string(name).find("norm") != std::string::npos;
         const uint64_t rows = std::string(name) == "blk.2.attn_k.weight"     ? 32
                               : std::string(name) == "blk.0.ffn_down.weight" ? 64
@@ -178,10 +187,13 @@ TEST_F(CApi, model_with_nan_or_infinity_in_its_weights) {
         GgufWriter w = random_model(spec);
         w.tensor(name, type, norm ? std::vector<uint64_t>{64} : std::vector<uint64_t>{cols, rows},
                  data);
-        std::string message;
-        EXPECT_EQ(open_code(ctx, w.write(dir_.file("nan.gguf")), &message), BLEND_E_NUMERIC)
-            << name << ": " << message;
-        EXPECT_NE(message.find(name), std::string::npos) << message;
+        const std::string path = w.write(dir_.file("nan.gguf"));
+        for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_MAPPED}) {
+          std::string message;
+          EXPECT_EQ(open_code(ctx, path, &message, weights), BLEND_E_NUMERIC)
+              << name << (tied ? ", tied: " : ": ") << message;
+          EXPECT_NE(message.find(name), std::string::npos) << message;
+        }
       }
     }
   }

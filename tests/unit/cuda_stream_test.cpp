@@ -154,7 +154,7 @@ TEST_F(CudaHost, UploadsMayBeWrittenAgainAtOnce) {
     view.name = "t";
     view.shape = {200, 1};
     view.data = reinterpret_cast<const std::byte*>(table.data());
-    auto weight = b.load_table(view);
+    auto weight = b.load_table(view, false);
     ASSERT_TRUE(weight.is_ok());
     int32_t token = 0;
     for (int i = 0; i < 200; ++i) {
@@ -187,7 +187,7 @@ TEST_F(CudaHost, FailingAllocations) {
     simt::fail_allocation(n);
     const auto all = [&]() -> Status {
       BLEND_ASSIGN(auto w, b.load_matrix({&part, 1}));
-      BLEND_ASSIGN(auto table, b.load_table(view));
+      BLEND_ASSIGN(auto table, b.load_table(view, false));
       BLEND_ASSIGN(auto rope, b.make_rope(c.rope, 16));
       BLEND_ASSIGN(auto cache, b.make_kv_cache(c, 16));
       BLEND_ASSIGN(auto x, b.allocate(16 * 33 * 4));

@@ -68,11 +68,11 @@ Result<std::unique_ptr<Weight>> CpuBackend::map_matrix(std::span<const TensorVie
   return std::unique_ptr<Weight>(new MappedMatrix(std::move(stacked)));
 }
 
-Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table) {
+Result<std::unique_ptr<Weight>> CpuBackend::load_table(const TensorView& table, bool known_finite) {
   if (table.shape.size() != 2) {
     return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
   }
-  BLEND_RETURN_IF_ERROR(check_finite(pool_, table));
+  if (!known_finite) BLEND_RETURN_IF_ERROR(check_finite(pool_, table));
   return std::unique_ptr<Weight>(new CpuTable(table));
 }
 

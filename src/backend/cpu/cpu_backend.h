@@ -26,7 +26,7 @@ class CpuBackend final : public Backend {
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
   bool maps_weights() const override { return true; }
   Result<std::unique_ptr<Weight>> map_matrix(std::span<const TensorView* const> parts) override;
-  Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
+  Result<std::unique_ptr<Weight>> load_table(const TensorView& table, bool known_finite) override;
   Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
                                               float offset) override;
 

@@ -181,7 +181,8 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_matrix(std::span<const TensorV
   return std::unique_ptr<Weight>(new CudaMatrix(std::move(*memory), out, in, stride));
 }
 
-Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table) {
+Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table,
+                                                        bool known_finite) {
   const auto scope = enter();
   if (table.shape.size() != 2) {
     return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
@@ -194,15 +195,22 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table)
     const TensorView* table;
     size_t cols;
     std::byte* to;
+    bool known_finite;
     cudaStream_t stream;
     cudaError_t error;
-  } c{&table, static_cast<size_t>(table.shape[1]), memory->as<std::byte>(), stream(), cudaSuccess};
+  } c{&table,
+      static_cast<size_t>(table.shape[1]),
+      memory->as<std::byte>(),
+      known_finite,
+      stream(),
+      cudaSuccess};
   BLEND_RETURN_IF_ERROR(load_pieces(
       table, static_cast<size_t>(table.shape[0]), c.cols,
       [](void* context, const void* raw, size_t first, size_t n, unsigned long long* bad) {
         auto& w = *static_cast<Context*>(context);
         const size_t row_bytes = w.cols * static_cast<size_t>(dtype_size(w.table->dtype));
-        k::check_finite(raw, w.table->dtype, n * w.cols, first * w.cols, bad, w.stream);
+        if (!w.known_finite)
+          k::check_finite(raw, w.table->dtype, n * w.cols, first * w.cols, bad, w.stream);
         const cudaError_t error = cudaMemcpyAsync(w.to + first * row_bytes, raw, n * row_bytes,
                                                   cudaMemcpyDeviceToDevice, w.stream);
         if (error != cudaSuccess) w.error = error;

@@ -42,7 +42,7 @@ class CudaBackend final : public Backend {
                                        const std::function<Status()>& issue) override;
 
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
-  Result<std::unique_ptr<Weight>> load_table(const TensorView& table) override;
+  Result<std::unique_ptr<Weight>> load_table(const TensorView& table, bool known_finite) override;
   Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
                                               float offset) override;
 
