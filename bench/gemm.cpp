@@ -5,8 +5,10 @@
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "ours" is the backend's GEMM on a ThreadPool; "oneDNN" one matmul primitive with weights it
 // packed as it liked, on as many OpenMP threads. GB/s is ours, of weights read, which is what
-// bounds few rows. The other columns are ours with mapped weights of these types, decoded as they
-// are used. All alternate, so that a busy machine is unfair to none.
+// bounds few rows. "int8" is ours with 8-bit weights and activations, which come as f32 and go back
+// to it, beside oneDNN's product of bytes that are bytes already. The other columns are ours with
+// mapped weights of these types, decoded as they are used. All alternate, so that a busy machine is
+// unfair to none.
 #include "backend/cpu/gemm.h"
 
 #include <omp.h>
@@ -20,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/cpu/int8_gemm.h"
 #include "bench/json_file.h"
 #include "bench/measure.h"
 #include "support/random_blocks.h"
@@ -41,18 +44,24 @@ double seconds(const auto& fn) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
+// What a product's operands are.
+struct Types {
+  memory::data_type x, w, y;
+};
+constexpr Types kFloats = {memory::data_type::f32, memory::data_type::f32, memory::data_type::f32};
+constexpr Types kBytes = {memory::data_type::u8, memory::data_type::s8, memory::data_type::s32};
+
 // One shape's oneDNN primitive, created and run under its own threads.
 class Library {
  public:
-  Library(int64_t m, int64_t k, int64_t n, float* x, float* w, float* y)
+  Library(const Types& types, int64_t m, int64_t k, int64_t n, void* x, void* w, void* y)
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    const auto f32 = memory::data_type::f32;
-    const dnnl::matmul::desc desc({{m, k}, f32, memory::dims{k, 1}},
-                                  {{k, n}, f32, memory::format_tag::any},
-                                  {{m, n}, f32, memory::dims{n, 1}});
+    const dnnl::matmul::desc desc({{m, k}, types.x, memory::dims{k, 1}},
+                                  {{k, n}, types.w, memory::format_tag::any},
+                                  {{m, n}, types.y, memory::dims{n, 1}});
     const dnnl::matmul::primitive_desc pd(desc, engine_);
     matmul_ = dnnl::matmul(pd);
-    memory plain({{k, n}, f32, memory::dims{1, k}}, engine_, w);
+    memory plain({{k, n}, types.w, memory::dims{1, k}}, engine_, w);
     memory packed(pd.weights_desc(), engine_);
     dnnl::reorder(plain, packed).execute(stream_, plain, packed);
     stream_.wait();
@@ -94,20 +103,32 @@ Mapped make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
 
 struct Cell {
   int64_t m, k, n;
-  std::vector<double> gflops;  // packed, oneDNN, then the mapped ones
+  std::vector<double> gflops;  // packed, oneDNN, int8, oneDNN's int8, then the mapped ones
 };
 
-Cell measure(cpu::Gemm& gemm, int64_t m, int64_t k, int64_t n, AlignedBuffer& w,
-             const cpu::PackedMatrix& packed, const std::vector<Mapped>& mapped) {
+struct Ours {
+  cpu::Gemm& gemm;
+  cpu::Int8Gemm& int8_gemm;
+  const cpu::PackedMatrix& packed;
+  const cpu::Int8Matrix* int8;  // null where the machine has no integer products
+  const std::vector<Mapped>& mapped;
+};
+
+Cell measure(const Ours& o, int64_t m, int64_t k, int64_t n, AlignedBuffer& w) {
   auto x = must(AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4));
   auto y = must(AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4));
   std::fill_n(x.as<float>(), m * k, 0.25f);
-  Library library(m, k, n, x.as<float>(), w.as<float>(), y.as<float>());
-  const auto ours = [&](const cpu::CpuMatrix& weights) {
-    must(gemm.run(weights, x.as<float>(), m, y.as<float>(), false));
+  Library library(kFloats, m, k, n, x.data(), w.data(), y.data());
+  Library bytes(kBytes, m, k, n, x.data(), w.data(), y.data());  // of any bits
+  const auto ours = [&](const cpu::FloatMatrix& weights) {
+    must(o.gemm.run(weights, x.as<float>(), m, y.as<float>(), false));
   };
-  std::vector<std::function<void()>> ways = {[&] { ours(packed); }, [&] { library.run(); }};
-  for (const Mapped& one : mapped) ways.push_back([&] { ours(*one.matrix); });
+  std::vector<std::function<void()>> ways = {[&] { ours(o.packed); }, [&] { library.run(); }};
+  if (o.int8 != nullptr) {
+    ways.push_back([&] { must(o.int8_gemm.run(*o.int8, x.as<float>(), m, y.as<float>(), false)); });
+    ways.push_back([&] { bytes.run(); });
+  }
+  for (const Mapped& one : o.mapped) ways.push_back([&] { ours(*one.matrix); });
   std::vector<std::vector<double>> times(ways.size());
   const double once = seconds(ways[0]);
   seconds(ways[1]);
@@ -136,14 +157,16 @@ nlohmann::json run(uint32_t threads) {
   threads = pool->n_threads();
   omp_set_num_threads(static_cast<int>(threads));
   cpu::ScratchPool scratch;
-  cpu::Gemm gemm(*pool, scratch);
+  cpu::MatmulCache matmuls;
+  cpu::Gemm gemm(*pool, scratch, matmuls);
+  cpu::Int8Gemm int8_gemm(*pool, scratch, matmuls);
 
   const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
                                                {BlockType::q8_0, DType::f32},
                                                {BlockType::q4_k, DType::f32},
                                                {BlockType::q6_k, DType::f32}};
   std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s %9s\n", threads, "k", "n",
-              "m", "ours", "oneDNN", "ratio", "GB/s", "mapped:");
+              "m", "ours", "oneDNN", "ratio", "GB/s", "int8, mapped:");
   nlohmann::json cells = nlohmann::json::array();
   const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 1536}};
   for (const auto& [k, n] : shapes) {
@@ -152,6 +175,8 @@ nlohmann::json run(uint32_t threads) {
     const TensorView view{"w", DType::f32, {n, k}, w.data()};
     const TensorView* part = &view;
     const auto packed = must(gemm.pack({&part, 1}));
+    const auto quantized = must(int8_gemm.pack({&part, 1}));
+    const auto* const int8 = dynamic_cast<const cpu::Int8Matrix*>(quantized.get());
     std::vector<Mapped> mapped;
     for (const auto& [blocks, dtype] : types) {
       if (k % static_cast<int64_t>(block_elements(blocks)) != 0) continue;
@@ -163,16 +188,25 @@ nlohmann::json run(uint32_t threads) {
       one.matrix = std::make_unique<cpu::MappedMatrix>(must(cpu::StackedParts::of(parts)));
     }
     for (const int64_t m : {1, 8, 77, 512, 3072}) {
-      const Cell c = measure(gemm, m, k, n, w, *packed, mapped);
+      const Cell c = measure({gemm, int8_gemm, *packed, int8, mapped}, m, k, n, w);
       const double ours = c.gflops[0];
       std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f", static_cast<long long>(k),
                   static_cast<long long>(n), static_cast<long long>(m), ours, c.gflops[1],
                   ours / c.gflops[1], ours / (2.0 * static_cast<double>(m)) * 4.0);
       nlohmann::json cell = {
           {"m", m}, {"k", k}, {"n", n}, {"gflops", ours}, {"onednn_gflops", c.gflops[1]}};
-      for (size_t i = 0; i < mapped.size(); ++i) {
-        std::printf("  %s %.1f (%.2f)", mapped[i].name, c.gflops[2 + i], c.gflops[2 + i] / ours);
-        cell[std::string("mapped_") + mapped[i].name + "_gflops"] = c.gflops[2 + i];
+      size_t at = 2;
+      if (int8 != nullptr) {
+        std::printf("  int8 %.1f (%.2f; oneDNN %.1f)", c.gflops[2], c.gflops[2] / ours,
+                    c.gflops[3]);
+        cell["int8_gflops"] = c.gflops[2];
+        cell["onednn_int8_gflops"] = c.gflops[3];
+        at = 4;
+      }
+      for (const Mapped& one : mapped) {
+        const double rate = c.gflops[at++];
+        std::printf("  %s %.1f (%.2f)", one.name, rate, rate / ours);
+        cell[std::string("mapped_") + one.name + "_gflops"] = rate;
       }
       std::printf("\n");
       std::fflush(stdout);

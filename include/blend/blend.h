@@ -181,6 +181,12 @@ typedef struct blend_model blend_model;
                                    the file's bytes in the page cache, which processes that open the
                                    same model share, and nothing else. CPU only (UNSUPPORTED). The file
                                    must not be cut short while the model is open */
+#define BLEND_WEIGHTS_INT8 3u   /* a copy of 8 bits a weight, a step per output; a quarter of PACKED's
+                                   memory. Activations become bytes too, with a scale a row, where the
+                                   machine multiplies those (AVX-512 VNNI): three to four times PACKED's
+                                   speed in matrix products. Answers differ a little; docs/quality.md
+                                   has figures. Elsewhere weights are decoded as they are used. CPU only
+                                   (UNSUPPORTED) */
 
 typedef struct blend_model_options {
   uint32_t struct_size;
@@ -227,7 +233,7 @@ typedef struct blend_model_info {
   uint8_t fingerprint[32];     /* SHA-256 over weights, tokenizer and hyperparameters */
   const char *chat_template;   /* the model's, Jinja source for the host to render; "": none; valid
                                   while the model is open */
-  uint32_t weights;            /* BLEND_WEIGHTS_PACKED or _MAPPED; 0 where there are none */
+  uint32_t weights;            /* BLEND_WEIGHTS_PACKED, _MAPPED or _INT8; 0 where there are none */
 } blend_model_info;
 
 BLEND_API int32_t blend_model_info_init(blend_model_info *info, size_t struct_size);

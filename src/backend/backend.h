@@ -56,6 +56,14 @@ struct Tensor {
   }
 };
 
+// How matrices are kept: = BLEND_WEIGHTS_*.
+enum class WeightForm : uint32_t {
+  automatic = 0,  // Model chooses
+  packed = 1,     // a copy in the form that the backend computes fastest with
+  mapped = 2,     // as the file has them, decoded as they are used: no memory, slower for many rows
+  int8 = 3,       // a copy of 8 bits a weight, multiplied with activations of 8 bits where possible
+};
+
 // A weight in the backend's own form: packed matrix, lookup table, or vector. Immutable.
 class Weight {
  public:
@@ -226,16 +234,13 @@ class Backend {
   }
 
   // ---- Weights. NUMERIC names the tensor that holds a NaN or infinity.
-  // The parts are stacked along their rows: [sum of rows, cols].
+  // The parts are stacked along their rows: [sum of rows, cols]. Packed.
   virtual Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) = 0;
-  // The same without a copy: decoded from the mapped file as it is used, slower for many rows, with
-  // no memory of its own. Whether the backend can.
-  virtual bool maps_weights() const { return false; }
-  virtual Result<std::unique_ptr<Weight>> map_matrix(std::span<const TensorView* const> /*parts*/) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "the %s backend does not read weights from the mapped "
-                      "file; take them packed",
-                      name());
+  // The same in another form, of those that it keeps.
+  virtual bool keeps(WeightForm form) const { return form == WeightForm::packed; }
+  virtual Result<std::unique_ptr<Weight>> load_matrix_as(WeightForm /*form*/,
+                                                         std::span<const TensorView* const> parts) {
+    return load_matrix(parts);
   }
   // known_finite: another weight holds the same elements (a tied embedding), so they were checked.
   virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table,

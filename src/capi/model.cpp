@@ -63,7 +63,7 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
     BLEND_REQUIRE(path);
     blend_model_options o = default_model_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    if (o.weights > BLEND_WEIGHTS_MAPPED) {
+    if (o.weights > BLEND_WEIGHTS_INT8) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT,
                                "weights %u: no BLEND_WEIGHTS_ value of this version", o.weights);
     }

@@ -3,6 +3,21 @@
 #include "model/tensor_table.h"
 
 namespace blend {
+namespace {
+
+Result<WeightForm> choose_form(WeightForm asked, const ModelConfig& config,
+                               const Backend& backend) {
+  if (asked == WeightForm::automatic) {
+    const bool quantized = config.weight_blocks != BlockType::none;
+    return quantized && backend.keeps(WeightForm::mapped) ? WeightForm::mapped : WeightForm::packed;
+  }
+  if (backend.keeps(asked)) return asked;
+  return make_error(BLEND_E_UNSUPPORTED,
+                    "the %s backend does not keep weights %s; take them packed", backend.name(),
+                    asked == WeightForm::mapped ? "in the mapped file" : "as 8-bit integers");
+}
+
+}  // namespace
 
 Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtime,
                                                  const std::string& path, const Options& options,
@@ -17,10 +32,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
                       options.max_context, trained);
   }
   model->context_length_ = options.max_context == 0 ? trained : options.max_context;
-  const bool quantized = model->config().weight_blocks != BlockType::none;
-  model->mapped_ =
-      options.weights == WeightForm::mapped ||
-      (options.weights == WeightForm::automatic && quantized && model->backend().maps_weights());
+  BLEND_ASSIGN(model->form_, choose_form(options.weights, model->config(), model->backend()));
 
   // Hashing first also brings the file into the page cache at the disk's sequential speed.
   ThreadPool& pool = model->runtime_->pool();
@@ -44,7 +56,7 @@ Status Model::pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                           std::initializer_list<TensorRole> roles) {
   std::vector<const TensorView*> parts;
   for (const TensorRole role : roles) parts.push_back(&source_->tensor(role, layer));
-  BLEND_ASSIGN(out, mapped_ ? backend().map_matrix(parts) : backend().load_matrix(parts));
+  BLEND_ASSIGN(out, backend().load_matrix_as(form_, parts));
   weight_bytes_ += out->bytes();
   return Status::ok();
 }
@@ -63,7 +75,7 @@ Status Model::pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,
 
 Status Model::pack(const Watch& watch) {
   Backend& b = backend();
-  if (!mapped_) BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
+  if (form_ == WeightForm::packed) BLEND_RETURN_IF_ERROR(b.check_room(source_->n_parameters()));
   BLEND_RETURN_IF_ERROR(pack_matrix(output_, 0, {TensorRole::output}));
   const TensorView& embedding = source_->tensor(TensorRole::embedding, 0);
   const bool tied = &source_->tensor(TensorRole::output, 0) == &embedding;

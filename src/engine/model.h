@@ -13,13 +13,6 @@
 
 namespace blend {
 
-// How the matrices are kept: = BLEND_WEIGHTS_*.
-enum class WeightForm : uint32_t {
-  automatic = 0,  // mapped where they are quantized and the backend can, else packed
-  packed = 1,     // in the form that the backend computes fastest with
-  mapped = 2,     // as the file has them, decoded as they are used
-};
-
 struct LayerWeights {
   std::unique_ptr<Weight> attn_norm;  // [d_model]
   std::unique_ptr<Weight> q;          // [n_heads * head_dim, d_model]
@@ -45,6 +38,7 @@ class Model final : public ModelDescription {
  public:
   struct Options {
     uint32_t max_context = 0;  // 0: what the model was trained for; more than that is refused
+    // automatic: mapped where they are quantized and the backend can, else packed.
     WeightForm weights = WeightForm::automatic;
   };
   static Result<std::shared_ptr<const Model>> load(std::shared_ptr<Runtime> runtime,
@@ -56,7 +50,7 @@ class Model final : public ModelDescription {
   const std::string& chat_template() const { return source_->chat_template(); }
   uint64_t n_parameters() const { return source_->n_parameters(); }
   uint64_t weight_bytes() const { return weight_bytes_; }
-  WeightForm weight_form() const { return mapped_ ? WeightForm::mapped : WeightForm::packed; }
+  WeightForm weight_form() const { return form_; }
 
   const Weight& embedding() const { return *embedding_; }      // table [n_vocab, d_model]
   const Weight& output_norm() const { return *output_norm_; }  // [d_model]
@@ -77,7 +71,7 @@ class Model final : public ModelDescription {
                      std::initializer_list<TensorRole> roles, float offset);
 
   std::unique_ptr<ModelSource> source_;
-  bool mapped_ = false;
+  WeightForm form_ = WeightForm::packed;
   uint64_t weight_bytes_ = 0;
   std::unique_ptr<Weight> embedding_;
   std::unique_ptr<Weight> output_norm_;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <tuple>
 
 #include "conformance/expect.h"
@@ -71,6 +72,42 @@ TEST_P(Families, FusesWithWeightsInEitherForm) {
     reference_decode(reference_, want, more_);
     EXPECT_LE(max_difference(logits(fusion), want.logits), kLogitTolerance);
   }
+}
+
+// Bytes for weights and activations cost a little, and no more where windows, soft-caps or biases
+// are.
+TEST_P(Families, StaysCloseInEightBits) {
+  const Model model = open_model(ctx_, path_, BLEND_WEIGHTS_INT8);
+  blend_model_info info;
+  ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
+  EXPECT_EQ(info.weights, BLEND_WEIGHTS_INT8);
+  const FuseCase full{.policy = BLEND_POLICY_FULL};
+  const Fusion exact = fuse(model_, store_, prompt_, full);
+  const Fusion bytes = fuse(model, store_, prompt_, full);
+  ASSERT_TRUE(exact && bytes);
+  // Of the spread of the logits: bytes are there (> 0), and no more than noise.
+  const auto off = [&] {
+    const std::vector<float> want = logits(exact);
+    double sum = 0, squares = 0;
+    for (const float l : want) sum += static_cast<double>(l);
+    const double mean = sum / static_cast<double>(want.size());
+    for (const float l : want) squares += std::pow(static_cast<double>(l) - mean, 2);
+    return max_difference(want, logits(bytes)) /
+           std::sqrt(squares / static_cast<double>(want.size()));
+  };
+  EXPECT_GT(off(), 1e-4);
+  EXPECT_LT(off(), 0.25);
+  for (const int32_t token : more_) {
+    decode(exact, {token});
+    decode(bytes, {token});
+  }
+  EXPECT_LT(off(), 0.25);
+  // A row's bytes are its own: at ratio 1 the same rows are computed, in other company.
+  const Fusion one = fuse(model, store_, prompt_, {.ratio = 1.0});
+  ASSERT_TRUE(one);
+  decode(one, more_);
+  EXPECT_LE(max_difference(logits(bytes), logits(one)), 0.02);
 }
 
 TEST_P(Families, RatioOneIsFullPrefillAndStaysSoWhenDecoded) {

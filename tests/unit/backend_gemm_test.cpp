@@ -9,6 +9,8 @@
 #include <thread>
 
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/int8_gemm.h"
+#include "cpu/int8_rows.h"
 #include "support/random_blocks.h"
 #include "unit/backend_ops_test.h"
 
@@ -30,7 +32,7 @@ class GemmTest : public testing::Test {
     auto pool = ThreadPool::create(3);
     ASSERT_TRUE(pool.is_ok());
     pool_ = std::move(pool.value());
-    gemm_ = std::make_unique<Gemm>(*pool_, scratch_);
+    gemm_ = std::make_unique<Gemm>(*pool_, scratch_, matmuls_);
   }
   std::vector<float> normal(size_t n) {
     std::normal_distribution<float> dist;
@@ -42,6 +44,7 @@ class GemmTest : public testing::Test {
   std::mt19937 rng_{5};
   std::unique_ptr<ThreadPool> pool_;
   ScratchPool scratch_;
+  MatmulCache matmuls_;
   std::unique_ptr<Gemm> gemm_;
 };
 
@@ -170,6 +173,144 @@ TEST_F(GemmTest, ManyShapesStayCorrect) {
       ASSERT_EQ(y, std::vector<float>(y.size(), 4.0f)) << m;
     }
   }
+}
+
+// W and x as their nearest 8-bit numbers, multiplied in double.
+std::vector<double> int8_product(const std::vector<float>& w, const std::vector<float>& x,
+                                 int64_t m, int64_t n, int64_t k, bool bytes_of_x) {
+  std::vector<double> wq(w.size()), xq(x.size());
+  for (int64_t j = 0; j < n; ++j) {
+    float most = 0;
+    for (int64_t e = 0; e < k; ++e) {
+      most = std::max(most, std::abs(w[static_cast<size_t>(j * k + e)]));
+    }
+    const double step = static_cast<double>(most) / 127;
+    for (int64_t e = 0; e < k; ++e) {
+      const auto at = static_cast<size_t>(j * k + e);
+      wq[at] = step == 0 ? 0 : std::nearbyint(static_cast<double>(w[at]) / step) * step;
+    }
+  }
+  std::vector<uint8_t> q(static_cast<size_t>(k));
+  for (int64_t i = 0; i < m; ++i) {
+    const float* const row = x.data() + i * k;
+    const auto r = kernels::quantize_row_ref(row, q.size(), q.data());
+    for (int64_t e = 0; e < k; ++e) {
+      xq[static_cast<size_t>(i * k + e)] =
+          bytes_of_x ? static_cast<double>(r.scale) * (q[static_cast<size_t>(e)] - r.zero)
+                     : static_cast<double>(row[e]);
+    }
+  }
+  std::vector<double> y(static_cast<size_t>(m * n), 0);
+  for (int64_t i = 0; i < m; ++i) {
+    for (int64_t j = 0; j < n; ++j) {
+      for (int64_t e = 0; e < k; ++e) {
+        y[static_cast<size_t>(i * n + j)] +=
+            xq[static_cast<size_t>(i * k + e)] * wq[static_cast<size_t>(j * k + e)];
+      }
+    }
+  }
+  return y;
+}
+
+class Int8GemmTest : public GemmTest {
+ protected:
+  // Fewer elements than a block of the library's format, and more; a last panel that is not full.
+  static constexpr int64_t kIn = 150, kOut = 610;
+  void SetUp() override {
+    GemmTest::SetUp();
+    int8_ = std::make_unique<Int8Gemm>(*pool_, scratch_, matmuls_);
+  }
+  std::unique_ptr<Int8Gemm> int8_;
+
+  Status run(const CpuMatrix& w, const std::vector<float>& x, int64_t m, float* y,
+             bool accumulate) {
+    if (w.int8()) {
+      return int8_->run(static_cast<const Int8Matrix&>(w), x.data(), m, y, accumulate);
+    }
+    return gemm_->run(static_cast<const FloatMatrix&>(w), x.data(), m, y, accumulate);
+  }
+};
+
+TEST_F(Int8GemmTest, ProductsOfBytesInBothArithmetics) {
+  // Two parts, one row of zeros, one of values that are all of one sign.
+  auto values = normal(static_cast<size_t>(kIn * kOut));
+  std::fill_n(values.begin() + 3 * kIn, kIn, 0.0f);
+  for (int64_t e = 0; e < kIn; ++e)
+    values[static_cast<size_t>(70 * kIn + e)] = -1.0f - static_cast<float>(e);
+  const auto split = values.begin() + 100 * kIn;
+  const auto a = make_stored("a", {values.begin(), split}, {100, kIn}, DType::f32);
+  const auto b = make_stored("b", {split, values.end()}, {kOut - 100, kIn}, DType::f32);
+  const TensorView* const parts[] = {&a->view, &b->view};
+  for (const auto arithmetic : {Int8Gemm::Arithmetic::best, Int8Gemm::Arithmetic::f32}) {
+    auto packed = int8_->pack(parts, arithmetic);
+    ASSERT_TRUE(packed.is_ok()) << packed.status().message();
+    const CpuMatrix& w = **packed;
+    if (arithmetic == Int8Gemm::Arithmetic::f32) {
+      EXPECT_FALSE(w.int8());
+    }
+    EXPECT_LT(w.bytes(), static_cast<size_t>(kIn * kOut) * 2 + 8192);
+    for (const int64_t m : {1, 5, 260}) {
+      auto x = normal(static_cast<size_t>(m * kIn));
+      if (m > 1) {
+        std::fill_n(x.begin() + kIn, kIn, 0.0f);  // a row of zeros, one that is never negative
+        for (int64_t e = 0; e < kIn; ++e) x[static_cast<size_t>(2 * kIn + e)] += 100.0f;
+      }
+      const auto want = int8_product(values, x, m, kOut, kIn, w.int8());
+      const auto before = normal(static_cast<size_t>(m * kOut));
+      for (const bool accumulate : {false, true}) {
+        auto y = before;
+        ASSERT_TRUE(run(w, x, m, y.data(), accumulate).is_ok());
+        for (size_t i = 0; i < y.size(); ++i) {
+          const double expected = want[i] + (accumulate ? static_cast<double>(before[i]) : 0.0);
+          ASSERT_NEAR(y[i], expected, 1e-3 + 1e-5 * std::abs(expected)) << m << ": " << i;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
+  const auto w = make_stored("w", normal(static_cast<size_t>(kIn * kOut)), {kOut, kIn}, DType::f16);
+  const TensorView* part = &w->view;
+  auto packed = int8_->pack({&part, 1});
+  ASSERT_TRUE(packed.is_ok());
+  if (!(*packed)->int8()) GTEST_SKIP() << "no integer products on this machine";
+  constexpr int64_t kRows = 300;
+  const auto x = normal(kRows * kIn);
+  std::vector<float> all(kRows * kOut), one(kOut);
+  ASSERT_TRUE(run(**packed, x, kRows, all.data(), false).is_ok());
+  for (const int64_t i : {0, 77, 299}) {
+    const std::vector<float> row(x.begin() + i * kIn, x.begin() + (i + 1) * kIn);
+    ASSERT_TRUE(run(**packed, row, 1, one.data(), false).is_ok());
+    EXPECT_TRUE(std::equal(one.begin(), one.end(), all.begin() + i * kOut)) << i;
+  }
+}
+
+TEST_F(Int8GemmTest, NumbersThatAreNoneComeThrough) {
+  const auto w = make_stored("w", normal(static_cast<size_t>(kIn * kOut)), {kOut, kIn}, DType::f32);
+  const TensorView* part = &w->view;
+  auto packed = int8_->pack({&part, 1});
+  ASSERT_TRUE(packed.is_ok());
+  for (const float odd : {NAN, INFINITY, -INFINITY}) {
+    for (const size_t at : {size_t{0}, size_t{kIn - 1}}) {
+      auto x = normal(2 * kIn);
+      x[at] = odd;
+      std::vector<float> y(2 * kOut);
+      ASSERT_TRUE(run(**packed, x, 2, y.data(), false).is_ok());
+      for (int64_t j = 0; j < kOut; ++j) {
+        ASSERT_FALSE(std::isfinite(y[static_cast<size_t>(j)])) << odd;
+        ASSERT_TRUE(std::isfinite(y[static_cast<size_t>(kOut + j)])) << odd;
+      }
+    }
+  }
+  std::vector<float> values = normal(static_cast<size_t>(kIn * kOut));
+  values[200 * kIn + 5] = NAN;
+  const auto damaged = make_stored("damaged", values, {kOut, kIn}, DType::f32);
+  part = &damaged->view;
+  const auto refused = int8_->pack({&part, 1});
+  ASSERT_EQ(refused.status().code(), BLEND_E_NUMERIC);
+  EXPECT_NE(refused.status().message().find("'damaged' holds a NaN at [200, 5]"), std::string::npos)
+      << refused.status().message();
 }
 
 TEST(TilePlan, CoversEveryShape) {

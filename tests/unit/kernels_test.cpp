@@ -20,6 +20,7 @@
 #include "cpu/deviation.h"
 #include "cpu/dot.h"
 #include "cpu/drift.h"
+#include "cpu/int8_rows.h"
 #include "cpu/move_keys.h"
 #include "cpu/rms_norm.h"
 #include "cpu/rope.h"
@@ -124,6 +125,55 @@ TEST_P(Kernels, Dot) {
                 1e-5f * std::sqrt(static_cast<float>(n)) + 1e-6f)
         << n;
   }
+}
+
+TEST_P(Kernels, Int8Rows) {
+  for (const size_t n : {size_t{1}, size_t{7}, size_t{16}, size_t{61}, size_t{150}}) {
+    for (const float shift : {0.0f, 40.0f, -40.0f}) {
+      for (const float scale : {1e-35f, 1e-3f, 1e4f}) {
+        auto x = normal(n, scale);
+        for (float& v : x) v += shift * scale;
+        std::vector<uint8_t> q(n), want(n);
+        const Int8Row row = quantize_row(x.data(), n, q.data());
+        const Int8Row reference = quantize_row_ref(x.data(), n, want.data());
+        EXPECT_EQ(row.scale, reference.scale);
+        EXPECT_EQ(row.zero, reference.zero);
+        EXPECT_EQ(q, want);
+        for (size_t i = 0; i < n; ++i) {  // no further off than half a step
+          EXPECT_NEAR(row.scale * static_cast<float>(q[i] - row.zero), x[i],
+                      std::max(0.502f * row.scale, 1e-30f));
+        }
+        std::vector<int32_t> products(n), sums(n);
+        std::vector<float> steps(n);
+        for (size_t j = 0; j < n; ++j) {
+          products[j] = static_cast<int32_t>(rng_() % 2000000) - 1000000;
+          sums[j] = static_cast<int32_t>(rng_() % 2000) - 1000;
+          steps[j] = 1e-3f * static_cast<float>(1 + rng_() % 100);
+        }
+        for (const bool accumulate : {false, true}) {
+          auto y = normal(n), y_ref = y;
+          const Int8Row some{0.5f, 117};
+          finish_int8(products.data(), sums.data(), steps.data(), some, n, accumulate, y.data());
+          finish_int8_ref(products.data(), sums.data(), steps.data(), some, n, accumulate,
+                          y_ref.data());
+          for (size_t j = 0; j < n; ++j)
+            EXPECT_NEAR(y[j], y_ref[j], 1e-6 * std::abs(y_ref[j]) + 1e-5);
+        }
+      }
+    }
+  }
+  // What is no number is seen wherever it stands, and so is a range that f32 does not hold.
+  for (const float odd : {NAN, INFINITY, -INFINITY}) {
+    for (size_t at = 0; at < 21; ++at) {
+      auto x = normal(21);
+      x[at] = odd;
+      std::vector<uint8_t> q(21);
+      EXPECT_TRUE(std::isnan(quantize_row(x.data(), 21, q.data()).scale)) << odd << " at " << at;
+    }
+  }
+  const float wide[] = {3e38f, -3e38f};
+  uint8_t q[2];
+  EXPECT_TRUE(std::isnan(quantize_row(wide, 2, q).scale));
 }
 
 TEST_P(Kernels, EncodesBitForBit) {

@@ -50,7 +50,8 @@ const Choices& codec_choices() {
 const Choices& weights_choices() {
   static const Choices kWeights = {{"auto", BLEND_WEIGHTS_AUTO},
                                    {"packed", BLEND_WEIGHTS_PACKED},
-                                   {"mapped", BLEND_WEIGHTS_MAPPED}};
+                                   {"mapped", BLEND_WEIGHTS_MAPPED},
+                                   {"int8", BLEND_WEIGHTS_INT8}};
   return kWeights;
 }
 

@@ -51,7 +51,8 @@ void run(const Options& options) {
   table.add({"weights", std::string(info.weight_dtype) + ", " +
                             (info.weights == BLEND_WEIGHTS_MAPPED
                                  ? "mapped"
-                                 : bytes_text(info.weight_bytes) + " packed")});
+                                 : bytes_text(info.weight_bytes) + " " +
+                                       name_of(weights_choices(), info.weights))});
   table.add({"layers", number(info.n_layers)});
   table.add({"d_model", number(info.d_model)});
   table.add({"heads", format("%u query, %u key/value, head_dim %u", info.n_heads, info.n_kv_heads,

@@ -25,7 +25,7 @@ type ModelInfo struct {
 	Parameters      int
 	WeightBytes     int64   // memory of its own that the weights take: little where they are mapped
 	KVBytesPerToken int64   // in the fused cache, all layers
-	Weights         Weights // BLEND_WEIGHTS_PACKED or _MAPPED; 0 where there are none
+	Weights         Weights // BLEND_WEIGHTS_PACKED, _MAPPED or _INT8; 0 where there are none
 	Architecture    string  // such as "llama"
 	Name            string  // of the file's metadata, or ""
 	WeightDtype     string  // "f32", "f16", "bf16", ...: of the file's matrices

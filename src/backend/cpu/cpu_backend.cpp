@@ -62,7 +62,13 @@ Result<std::unique_ptr<Weight>> CpuBackend::load_matrix(std::span<const TensorVi
   return packed;
 }
 
-Result<std::unique_ptr<Weight>> CpuBackend::map_matrix(std::span<const TensorView* const> parts) {
+Result<std::unique_ptr<Weight>> CpuBackend::load_matrix_as(
+    WeightForm form, std::span<const TensorView* const> parts) {
+  if (form == WeightForm::int8) {
+    BLEND_ASSIGN(std::unique_ptr<Weight> bytes, int8_gemm_.pack(parts));
+    return bytes;
+  }
+  if (form != WeightForm::mapped) return load_matrix(parts);
   BLEND_ASSIGN(StackedParts stacked, StackedParts::of(parts));
   for (const TensorView* part : parts) BLEND_RETURN_IF_ERROR(check_finite(pool_, *part));
   return std::unique_ptr<Weight>(new MappedMatrix(std::move(stacked)));
@@ -151,8 +157,12 @@ Status CpuBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) 
                       static_cast<long long>(matrix.out()), static_cast<long long>(matrix.in()),
                       static_cast<long long>(y.rows), static_cast<long long>(y.cols));
   }
-  return gemm_.run(matrix, static_cast<const float*>(x.data), x.rows, static_cast<float*>(y.data),
-                   accumulate);
+  const auto* const from = static_cast<const float*>(x.data);
+  auto* const to = static_cast<float*>(y.data);
+  if (matrix.int8()) {
+    return int8_gemm_.run(static_cast<const Int8Matrix&>(w), from, x.rows, to, accumulate);
+  }
+  return gemm_.run(static_cast<const FloatMatrix&>(w), from, x.rows, to, accumulate);
 }
 
 Status CpuBackend::swiglu(Tensor gate_up, Tensor out) {

@@ -3,6 +3,7 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/gemm.h"
+#include "backend/cpu/int8_gemm.h"
 #include "backend/cpu/scratch.h"
 
 namespace blend::cpu {
@@ -12,7 +13,8 @@ namespace blend::cpu {
 // return.
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(ThreadPool& pool) : pool_(pool), gemm_(pool, scratch_) {}
+  explicit CpuBackend(ThreadPool& pool)
+      : pool_(pool), gemm_(pool, scratch_, matmuls_), int8_gemm_(pool, scratch_, matmuls_) {}
 
   const char* name() const override { return "cpu"; }
   int64_t activation_bytes() const override { return sizeof(float); }
@@ -24,8 +26,9 @@ class CpuBackend final : public Backend {
   Status download(const Tensor& src, float* dst) override;
 
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override;
-  bool maps_weights() const override { return true; }
-  Result<std::unique_ptr<Weight>> map_matrix(std::span<const TensorView* const> parts) override;
+  bool keeps(WeightForm /*form*/) const override { return true; }
+  Result<std::unique_ptr<Weight>> load_matrix_as(WeightForm form,
+                                                 std::span<const TensorView* const> parts) override;
   Result<std::unique_ptr<Weight>> load_table(const TensorView& table, bool known_finite) override;
   Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
                                               float offset) override;
@@ -78,7 +81,9 @@ class CpuBackend final : public Backend {
  private:
   ThreadPool& pool_;
   ScratchPool scratch_;
+  MatmulCache matmuls_;
   Gemm gemm_;
+  Int8Gemm int8_gemm_;
 };
 
 }  // namespace blend::cpu

@@ -1,108 +1,17 @@
 #include "backend/cpu/gemm.h"
 
-#include <omp.h>
-
 #include <algorithm>
 #include <new>
 
 #include "backend/cpu/first_error.h"
+#include "backend/cpu/library.h"
 #include "backend/cpu/memory.h"
-#include "backend/cpu/weights.h"
-#include "cpu/convert.h"
 #include "cpu/dot.h"
 
 namespace blend::cpu {
-namespace {
-
-using Desc = dnnl::memory::desc;
-constexpr auto kF32 = dnnl::memory::data_type::f32;
-constexpr auto kBlockedTag = dnnl::memory::format_tag::BA16a64b;
-
-// While it lives, OpenMP regions of the calling thread have one thread, so that oneDNN starts none
-// of its own and primitives are created for one thread. The setting is the thread's own (an ICV of
-// the OpenMP data environment), and the host's value comes back.
-class OneOmpThread {
- public:
-  OneOmpThread() : saved_(omp_get_max_threads()) {
-    if (saved_ != 1) omp_set_num_threads(1);
-  }
-  ~OneOmpThread() {
-    if (saved_ != 1) omp_set_num_threads(saved_);
-  }
-  OneOmpThread(const OneOmpThread&) = delete;
-  OneOmpThread& operator=(const OneOmpThread&) = delete;
-
- private:
-  int saved_;
-};
-
-// Runs fn(), which may throw what oneDNN's C++ wrapper throws. Also on compute threads, where
-// nothing may escape: hence no allocation on the way out.
-template <typename Fn>
-Status guarded(Fn fn) noexcept {
-  try {
-    return fn();
-  } catch (const dnnl::error& e) {
-    if (e.status == dnnl_out_of_memory) return Status::out_of_memory();
-    return make_error(BLEND_E_INTERNAL, "the GEMM library failed: %s", e.what());
-  } catch (const std::bad_alloc&) {
-    return Status::out_of_memory();
-  } catch (const std::exception& e) {
-    return make_error(BLEND_E_INTERNAL, "the GEMM failed: %s", e.what());
-  }
-}
-
-Desc weights_desc(int64_t k, int64_t n, bool blocked) {
-  if (blocked) return Desc({k, n}, kF32, kBlockedTag);
-  return Desc({k, n}, kF32, dnnl::memory::dims{1, k});
-}
-
-Desc rows_desc(int64_t rows, int64_t cols) {
-  return Desc({rows, cols}, kF32, dnnl::memory::dims{cols, 1});
-}
-
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int64_t align(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-// Bytes rounded up to whole cache lines, so that threads' parts of a buffer share none.
-constexpr size_t lines(size_t bytes) { return (bytes + 63) / 64 * 64; }
-
-}  // namespace
-
-TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, int64_t most_columns) {
-  constexpr int64_t kRows = 256, kColumns = 512, kFewestRows = 64;
-  constexpr double kWorthSharing = 1e6;  // FLOPs: some 5 us of one core, a thread's wake-up
-  if (n_threads == 1 ||
-      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) <
-          kWorthSharing) {
-    const int64_t rows = std::min(m, kRows);
-    const int64_t columns = std::min(align(n, kPanelColumns), most_columns);
-    return {rows, columns, ceil_div(m, rows), ceil_div(n, columns)};
-  }
-  TilePlan plan;
-  plan.rows = align(ceil_div(m, ceil_div(m, kRows)), 8);
-  plan.columns = std::min({align(n, kPanelColumns), kColumns, most_columns});
-  const auto count = [&] {
-    plan.rows = std::min(plan.rows, m);
-    plan.row_tiles = ceil_div(m, plan.rows);
-    plan.column_tiles = ceil_div(n, plan.columns);
-    return plan.row_tiles * plan.column_tiles;
-  };
-  const int64_t wanted = 2 * static_cast<int64_t>(n_threads);
-  while (count() < wanted) {
-    if (plan.rows >= 2 * kFewestRows) {
-      plan.rows = align(plan.rows / 2, 8);
-    } else if (plan.columns > kPanelColumns) {
-      plan.columns = align(plan.columns / 2, kPanelColumns);
-    } else {
-      break;
-    }
-  }
-  return plan;
-}
-
 // One product.
 struct Gemm::Operands {
-  const CpuMatrix& w;
+  const FloatMatrix& w;
   const float* x;
   int64_t m;
   float* y;
@@ -113,7 +22,7 @@ struct Gemm::Operands {
 struct Gemm::Tiles {
   TilePlan plan;
   bool direct = false;  // a tile is contiguous in y: written there, or else by way of scratch
-  std::shared_ptr<const Primitive> primitives[2][2];  // [last row tile][last column tile]
+  std::shared_ptr<const Matmul> primitives[2][2];  // [last row tile][last column tile]
   // Of a thread's scratch, in this order: the slice of W that it decoded last, the tile, oneDNN's.
   size_t slice_bytes = 0;
   size_t tile_bytes = 0;
@@ -128,48 +37,20 @@ struct Gemm::Decoded {
   int64_t column_tile = -1;
 };
 
-Gemm::Gemm(ThreadPool& pool, ScratchPool& scratch)
-    : pool_(pool), scratch_(scratch), engine_(dnnl::engine::kind::cpu, 0) {}
-
-std::shared_ptr<const Gemm::Primitive> Gemm::primitive(const Key& key) {
-  std::lock_guard lock(mutex_);
-  if (const auto it = index_.find(key); it != index_.end()) {
-    lru_.splice(lru_.begin(), lru_, it->second);
-    return it->second->second;
-  }
-  const auto [m, k, n, blocked, accumulate] = key;
-  dnnl::primitive_attr attr;
-  attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-  if (accumulate) {
-    dnnl::post_ops ops;
-    ops.append_sum(1.0f);
-    attr.set_post_ops(ops);
-  }
-  auto made = std::make_shared<Primitive>();
-  made->desc = dnnl::matmul::primitive_desc(
-      dnnl::matmul::desc(rows_desc(m, k), weights_desc(k, n, blocked), rows_desc(m, n)), attr,
-      engine_);
-  made->matmul = dnnl::matmul(made->desc);
-  made->scratch_bytes = made->desc.scratchpad_desc().get_size();
-  lru_.emplace_front(key, made);
-  index_.emplace(key, lru_.begin());
-  if (lru_.size() > kMaxPrimitives) {
-    index_.erase(lru_.back().first);
-    lru_.pop_back();
-  }
-  return made;
-}
+Gemm::Gemm(ThreadPool& pool, ScratchPool& scratch, MatmulCache& matmuls)
+    : pool_(pool), scratch_(scratch), matmuls_(matmuls) {}
 
 Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* const> parts,
                                                  Packing packing) {
   BLEND_ASSIGN(const StackedParts stacked, StackedParts::of(parts));
   const int64_t n = stacked.rows(), k = stacked.cols();
+  const dnnl::engine& engine = matmuls_.engine();
   bool blocked = false;
   const OneOmpThread one_thread;
   if (packing == Packing::best) {
     // Without AVX-512 oneDNN has no matmul for this format; its GEMM reads the plain rows instead.
     const Status tried = guarded([&] {
-      (void)primitive({1, k, std::min(n, kPanelColumns), true, false});
+      (void)matmuls_.get({1, k, std::min(n, kPanelColumns), WeightLayout::panels, false});
       return Status::ok();
     });
     if (tried.code() == BLEND_E_OUT_OF_MEMORY) return tried;
@@ -181,12 +62,12 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
   dnnl::reorder reorder;
   if (blocked) {
     BLEND_RETURN_IF_ERROR(guarded([&] {
-      const Desc panel = weights_desc(k, kPanelColumns, true);
+      const auto panel = weights_desc(k, kPanelColumns, WeightLayout::panels);
       panel_bytes = panel.get_size();
       dnnl::primitive_attr attr;
       attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      reorder_desc = dnnl::reorder::primitive_desc(engine_, weights_desc(k, kPanelColumns, false),
-                                                   engine_, panel, attr);
+      reorder_desc = dnnl::reorder::primitive_desc(
+          engine, weights_desc(k, kPanelColumns, WeightLayout::rows), engine, panel, attr);
       reorder = dnnl::reorder(reorder_desc);
       library_bytes = reorder_desc.scratchpad_desc().get_size();
       return Status::ok();
@@ -208,20 +89,16 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
       const int64_t first = static_cast<int64_t>(panel) * kPanelColumns;
       const int64_t last = std::min(n, first + kPanelColumns);
       for (int64_t w_row = first; w_row < last; ++w_row, row += k) {
-        const auto [part, part_row] = stacked.part_of(w_row);
-        decode_row(*part, part_row, row);
-        const size_t bad = kernels::find_not_finite(row, static_cast<size_t>(k));
-        if (bad == static_cast<size_t>(k)) continue;
-        error.set(not_finite(*part, static_cast<size_t>(part_row * k) + bad, row[bad]));
-        return;
+        error.set(stacked.decode_row(w_row, row));
+        if (error.failed()) return;
       }
       std::fill(row, rows + kPanelColumns * k, 0.0f);
       if (!blocked) continue;
       error.set(guarded([&] {
-        dnnl::stream stream(engine_);
-        dnnl::memory from(weights_desc(k, kPanelColumns, false), engine_, rows);
-        dnnl::memory into(weights_desc(k, kPanelColumns, true), engine_, to);
-        dnnl::memory library(reorder_desc.scratchpad_desc(), engine_,
+        dnnl::stream stream(engine);
+        dnnl::memory from(weights_desc(k, kPanelColumns, WeightLayout::rows), engine, rows);
+        dnnl::memory into(weights_desc(k, kPanelColumns, WeightLayout::panels), engine, to);
+        dnnl::memory library(reorder_desc.scratchpad_desc(), engine,
                              reinterpret_cast<std::byte*>(rows) + lines(rows_bytes));
         reorder.execute(
             stream, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, into}, {DNNL_ARG_SCRATCHPAD, library}});
@@ -239,8 +116,8 @@ void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::by
   // Neighbours share the weight slice, so that it is read from memory once.
   const int64_t row_tile = static_cast<int64_t>(tile) % tiles.plan.row_tiles;
   const int64_t column_tile = static_cast<int64_t>(tile) / tiles.plan.row_tiles;
-  const Primitive& p = *tiles.primitives[row_tile == tiles.plan.row_tiles - 1]
-                                        [column_tile == tiles.plan.column_tiles - 1];
+  const Matmul& p = *tiles.primitives[row_tile == tiles.plan.row_tiles - 1]
+                                     [column_tile == tiles.plan.column_tiles - 1];
   const int64_t row = row_tile * tiles.plan.rows, column = column_tile * tiles.plan.columns;
   const int64_t rows = std::min(tiles.plan.rows, op.m - row);
   const int64_t columns = std::min(tiles.plan.columns, op.w.out() - column);
@@ -253,17 +130,8 @@ void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::by
                                  : op.w.slice(column, columns, own_slice);
   decoded.column_tile = column_tile;
 
-  // The wrapper takes no const pointers; oneDNN only reads source and weights.
-  float* const x = const_cast<float*>(op.x + row * op.w.in());
-  p.matmul.execute(
-      stream,
-      {{DNNL_ARG_SRC, dnnl::memory(p.desc.src_desc(), engine_, x)},
-       {DNNL_ARG_WEIGHTS, dnnl::memory(p.desc.weights_desc(), engine_, const_cast<float*>(slice))},
-       {DNNL_ARG_DST, dnnl::memory(p.desc.dst_desc(), engine_, out)},
-       {DNNL_ARG_SCRATCHPAD,
-        dnnl::memory(p.desc.scratchpad_desc(), engine_,
-                     scratch + lines(tiles.slice_bytes) + lines(tiles.tile_bytes))}});
-  stream.wait();
+  run_matmul(p, matmuls_.engine(), stream, op.x + row * op.w.in(), slice, out,
+             scratch + lines(tiles.slice_bytes) + lines(tiles.tile_bytes));
   if (tiles.direct) return;
   for (int64_t i = 0; i < rows; ++i) {
     const float* from = out + i * columns;
@@ -277,7 +145,7 @@ void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::by
 }
 
 Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
-  const CpuMatrix& w = op.w;
+  const FloatMatrix& w = op.w;
   // A decoded slice stays in the second-level cache while the rows' tiles go by.
   constexpr int64_t kSliceElements = 256 << 10;
   const int64_t most_columns =
@@ -296,9 +164,10 @@ Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
         if ((r == 0 && tiles.plan.row_tiles == 1) || (c == 0 && tiles.plan.column_tiles == 1)) {
           continue;
         }
-        auto p = primitive({r == 1 ? last_rows : tiles.plan.rows, w.in(),
-                            c == 1 ? last_columns : tiles.plan.columns, w.blocked(),
-                            op.accumulate && tiles.direct});
+        auto p = matmuls_.get({r == 1 ? last_rows : tiles.plan.rows, w.in(),
+                               c == 1 ? last_columns : tiles.plan.columns,
+                               w.blocked() ? WeightLayout::panels : WeightLayout::rows,
+                               op.accumulate && tiles.direct});
         tiles.library_bytes = std::max(tiles.library_bytes, p->scratch_bytes);
         tiles.primitives[r][c] = std::move(p);
       }
@@ -314,7 +183,7 @@ Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
   return tiles;
 }
 
-Status Gemm::run(const CpuMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
   const Operands op{w, x, m, y, accumulate};
   if (w.decoded() && m <= kFewRows) return run_few(op);
@@ -337,7 +206,7 @@ Status Gemm::run(const CpuMatrix& w, const float* x, int64_t m, float* y, bool a
         const OneOmpThread one;
         Decoded& decoded = *std::launder(reinterpret_cast<Decoded*>(scratch(thread)));
         error.set(guarded([&] {
-          dnnl::stream stream(engine_);
+          dnnl::stream stream(matmuls_.engine());
           for (size_t i = begin; i < end; ++i) {
             run_tile(op, tiles, i, scratch(thread) + kHead, decoded, stream);
           }

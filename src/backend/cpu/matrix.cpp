@@ -1,6 +1,6 @@
 #include "backend/cpu/matrix.h"
 
-#include "backend/cpu/gemm.h"
+#include "backend/cpu/tiles.h"
 #include "backend/cpu/weights.h"
 
 namespace blend::cpu {
@@ -23,6 +23,15 @@ std::pair<const TensorView*, int64_t> StackedParts::part_of(int64_t i) const {
   size_t part = 0;
   for (; i >= parts_[part]->rows(); ++part) i -= parts_[part]->rows();
   return {parts_[part], i};
+}
+
+Status StackedParts::decode_row(int64_t i, float* row) const {
+  const auto [part, part_row] = part_of(i);
+  cpu::decode_row(*part, part_row, row);
+  const auto k = static_cast<size_t>(cols());
+  const size_t bad = kernels::find_not_finite(row, k);
+  if (bad == k) return Status::ok();
+  return not_finite(*part, static_cast<size_t>(part_row) * k + bad, row[bad]);
 }
 
 const float* PackedMatrix::slice(int64_t first, int64_t /*n*/, float* /*into*/) const {

@@ -1255,6 +1255,7 @@ const E_INTERNAL int = -50
 const WEIGHTS_AUTO uint = 0
 const WEIGHTS_PACKED uint = 1
 const WEIGHTS_MAPPED uint = 2
+const WEIGHTS_INT8 uint = 3
 const ROPE_INTERLEAVED uint = 1
 const ROPE_HALF_SPLIT uint = 2
 const TOKENIZE_BOS uint = 1

@@ -1,0 +1,149 @@
+#include "cpu/int8_rows.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/int8_rows.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+
+#ifndef BLEND_KERNELS_INT8_ROWS_ONCE  // what all targets share
+#define BLEND_KERNELS_INT8_ROWS_ONCE
+namespace blend::kernels {
+
+// What turns x into q: q = round(x * inverse) + row.zero, clamped. lo <= 0 <= hi.
+struct Int8Mapping {
+  Int8Row row;
+  float inverse = 0;
+};
+inline Int8Mapping map_range(float lo, float hi) {
+  const float range = hi - lo;
+  // Below, the inverse would overflow; nothing of a model is as small.
+  if (range < 1e-30f) return {};
+  const float inverse = 255.0f / range;
+  return {{range / 255.0f, static_cast<int32_t>(std::nearbyint(-lo * inverse))}, inverse};
+}
+
+}  // namespace blend::kernels
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using DI = hn::Rebind<int32_t, D>;
+using DB = hn::Rebind<uint8_t, D>;
+
+Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
+  const D d;
+  const DI di;
+  const size_t lanes = hn::Lanes(d);
+  auto lo = hn::Zero(d), hi = hn::Zero(d), odd = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = hn::LoadU(d, x + i);
+    lo = hn::Min(lo, v);
+    hi = hn::Max(hi, v);
+    odd = hn::MulAdd(v, hn::Zero(d), odd);  // NaN of NaN and infinity, which Min and Max may lose
+  }
+  float least = hn::GetLane(hn::MinOfLanes(d, lo)), most = hn::GetLane(hn::MaxOfLanes(d, hi));
+  float bad = hn::GetLane(hn::SumOfLanes(d, odd));
+  for (size_t j = i; j < n; ++j) {
+    least = std::min(least, x[j]);
+    most = std::max(most, x[j]);
+    bad += x[j] * 0.0f;
+  }
+  if (bad != 0.0f || !(most - least <= std::numeric_limits<float>::max())) {
+    std::fill(q, q + n, uint8_t{0});
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  const Int8Mapping map = map_range(least, most);
+  const auto inverse = hn::Set(d, map.inverse);
+  const auto zero = hn::Set(di, map.row.zero);
+  size_t j = 0;
+  for (; j + lanes <= n; j += lanes) {
+    const auto v = hn::NearestInt(hn::Mul(hn::LoadU(d, x + j), inverse));
+    hn::StoreU(hn::DemoteTo(DB(), hn::Add(v, zero)), DB(), q + j);
+  }
+  for (; j < n; ++j) {
+    const auto v = static_cast<int32_t>(std::nearbyint(x[j] * map.inverse)) + map.row.zero;
+    q[j] = static_cast<uint8_t>(std::clamp(v, 0, 255));
+  }
+  return map.row;
+}
+
+void FinishInt8(const int32_t* products, const int32_t* sums, const float* steps,
+                const Int8Row& row, size_t n, bool accumulate, float* y) {
+  const D d;
+  const DI di;
+  const size_t lanes = hn::Lanes(d);
+  const auto scale = hn::Set(d, row.scale);
+  const auto zero = hn::Set(di, row.zero);
+  size_t j = 0;
+  for (; j + lanes <= n; j += lanes) {
+    const auto sum = hn::Sub(hn::LoadU(di, products + j), hn::Mul(zero, hn::LoadU(di, sums + j)));
+    const auto factor = hn::Mul(scale, hn::LoadU(d, steps + j));
+    auto out = hn::Mul(hn::ConvertTo(d, sum), factor);
+    if (accumulate) out = hn::Add(hn::LoadU(d, y + j), out);
+    hn::StoreU(out, d, y + j);
+  }
+  for (; j < n; ++j) {
+    const float out = static_cast<float>(products[j] - row.zero * sums[j]) * (row.scale * steps[j]);
+    y[j] = accumulate ? y[j] + out : out;
+  }
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace blend::kernels {
+
+HWY_EXPORT(QuantizeRow);
+HWY_EXPORT(FinishInt8);
+
+Int8Row quantize_row(const float* x, size_t n, uint8_t* q) {
+  return HWY_DYNAMIC_DISPATCH(QuantizeRow)(x, n, q);
+}
+
+void finish_int8(const int32_t* products, const int32_t* sums, const float* steps,
+                 const Int8Row& row, size_t n, bool accumulate, float* y) {
+  HWY_DYNAMIC_DISPATCH(FinishInt8)(products, sums, steps, row, n, accumulate, y);
+}
+
+Int8Row quantize_row_ref(const float* x, size_t n, uint8_t* q) {
+  float lo = 0, hi = 0;
+  for (size_t i = 0; i < n; ++i) {
+    if (!std::isfinite(x[i])) return {std::numeric_limits<float>::quiet_NaN(), 0};
+    lo = std::min(lo, x[i]);
+    hi = std::max(hi, x[i]);
+  }
+  if (hi - lo > std::numeric_limits<float>::max()) {
+    return {std::numeric_limits<float>::quiet_NaN(), 0};
+  }
+  const Int8Mapping map = map_range(lo, hi);
+  for (size_t i = 0; i < n; ++i) {
+    const auto v = static_cast<int32_t>(std::nearbyint(x[i] * map.inverse)) + map.row.zero;
+    q[i] = static_cast<uint8_t>(std::clamp(v, 0, 255));
+  }
+  return map.row;
+}
+
+void finish_int8_ref(const int32_t* products, const int32_t* sums, const float* steps,
+                     const Int8Row& row, size_t n, bool accumulate, float* y) {
+  for (size_t j = 0; j < n; ++j) {
+    const int64_t sum = products[j] - int64_t{row.zero} * sums[j];
+    const double out =
+        static_cast<double>(sum) * static_cast<double>(row.scale) * static_cast<double>(steps[j]);
+    y[j] = static_cast<float>(accumulate ? static_cast<double>(y[j]) + out : out);
+  }
+}
+
+}  // namespace blend::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,41 @@
+#include "backend/cpu/tiles.h"
+
+#include <algorithm>
+
+#include "backend/cpu/library.h"
+
+namespace blend::cpu {
+
+TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, int64_t most_columns) {
+  constexpr int64_t kRows = 256, kColumns = 512, kFewestRows = 64;
+  constexpr double kWorthSharing = 1e6;  // FLOPs: some 5 us of one core, a thread's wake-up
+  if (n_threads == 1 ||
+      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) <
+          kWorthSharing) {
+    const int64_t rows = std::min(m, kRows);
+    const int64_t columns = std::min(align(n, kPanelColumns), most_columns);
+    return {rows, columns, ceil_div(m, rows), ceil_div(n, columns)};
+  }
+  TilePlan plan;
+  plan.rows = align(ceil_div(m, ceil_div(m, kRows)), 8);
+  plan.columns = std::min({align(n, kPanelColumns), kColumns, most_columns});
+  const auto count = [&] {
+    plan.rows = std::min(plan.rows, m);
+    plan.row_tiles = ceil_div(m, plan.rows);
+    plan.column_tiles = ceil_div(n, plan.columns);
+    return plan.row_tiles * plan.column_tiles;
+  };
+  const int64_t wanted = 2 * static_cast<int64_t>(n_threads);
+  while (count() < wanted) {
+    if (plan.rows >= 2 * kFewestRows) {
+      plan.rows = align(plan.rows / 2, 8);
+    } else if (plan.columns > kPanelColumns) {
+      plan.columns = align(plan.columns / 2, kPanelColumns);
+    } else {
+      break;
+    }
+  }
+  return plan;
+}
+
+}  // namespace blend::cpu
