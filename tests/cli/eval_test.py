@@ -233,6 +233,19 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(one, figures("--shuffle-chunks", "1"))
         self.assertNotEqual(one, figures())
 
+    def test_weights_are_compared_with_weights_kept_otherwise(self):
+        def full(*args):
+            out = self.json("--policies", "full", *args)
+            return out["configs"][0]["kl_mean"], out["settings"]
+
+        self.assertEqual(full("--weights", "int8")[0], 0)  # compared with itself
+        kl, settings = full("--weights", "int8", "--reference-weights", "packed")
+        self.assertTrue(1e-9 < kl < 0.01, kl)
+        self.assertEqual((settings["weights"], settings["reference_weights"]), ("int8", "packed"))
+        kl, settings = full("--reference-weights", "mapped")
+        self.assertLess(kl, 1e-9)
+        self.assertEqual((settings["weights"], settings["reference_weights"]), ("packed", "mapped"))
+
     def test_both_shapes_of_a_record_are_one(self):
         self.write([{"chunks": ["T\nthe cat sat\n", "U\nso he went\n"], "question": "who",
                      "answers": ["x"]}])

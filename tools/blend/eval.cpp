@@ -35,6 +35,7 @@ struct Options {
   EvalSelection selection;
   uint32_t check_layer = 1;
   std::string profile;
+  std::string reference_weights;
   uint32_t max_tokens = 32;
   std::string question_template = kDefaultQuestionTemplate;
   std::string answer_stop = "\\n";
@@ -97,6 +98,7 @@ EvalContext context_of(const Options& options, const CLI::App& command,
   context.shuffled = options.shuffle_seed.has_value();
   context.shuffle_seed = options.shuffle_seed.value_or(0);
   context.threads = options.common.threads;
+  context.reference_weights = options.reference_weights;
   context.model = model.info();
   context.model_name = context.model.name;
   return context;
@@ -117,6 +119,11 @@ void run(const Options& options, const CLI::App& command) {
 
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
+  std::optional<blendpp::Model> reference;
+  if (!options.reference_weights.empty()) {
+    plan.reference =
+        &reference.emplace(open_model(ctx, {options.model.path, options.reference_weights}));
+  }
   std::optional<blendpp::Profile> profile;
   if (!options.profile.empty()) {
     plan.profile = &profile.emplace(model, options.profile);
@@ -189,6 +196,11 @@ void add_what_is_compared(CLI::App& command, Options& options) {
                   "What blend calibrate wrote: adds its way of fusing, plain and with its drift "
                   "correction, at the same ratios and its own")
       ->type_name("FILE");
+  command
+      .add_option("--reference-weights", options.reference_weights,
+                  "Compare with full prefill of the same model with its weights kept so, not as "
+                  "--weights says: what int8 costs, for one")
+      ->check(CLI::IsMember(names_of(weights_choices())));
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

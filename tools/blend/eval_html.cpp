@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "choices.h"
 #include "eval_html_chart.h"
 #include "eval_html_rows.h"
 #include "eval_html_style.h"
@@ -425,6 +426,11 @@ class Page {
                                            static_cast<unsigned long long>(context_.shuffle_seed))
                                   : ""));
     row("Library", blend_version());
+    std::string weights = "kept " + name_of(weights_choices(), context_.model.weights);
+    if (!context_.reference_weights.empty()) {
+      weights += "; full prefill as reference: " + context_.reference_weights;
+    }
+    row("Weights", weights);
     row("Stored as", context_.kv_dtype + ", codec " + context_.codec);
     row("Exact match, F1",
         "answers in lower case, without punctuation and articles, white space "

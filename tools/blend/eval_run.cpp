@@ -146,16 +146,17 @@ class Runner {
   }
 
   // Fuses and answers. `reference` is full prefill's first logits, null while they are made.
-  Outcome outcome_of(const Question& question, const EvalConfig& config, const Logits* reference,
-                     Logits* logits_out, RowTrace* trace_out) {
+  Outcome outcome_of(const blendpp::Model& model, const Question& question,
+                     const EvalConfig& config, const Logits* reference, Logits* logits_out,
+                     RowTrace* trace_out) {
     const blendpp::FuseOptions options = fuse_options(question, config);
     std::vector<double> times;
     for (size_t i = 1; i < plan_.repeats; ++i) {
       throw_if_interrupted();
-      const blendpp::Fusion fusion(model_, &store_, question.prompt, options);
+      const blendpp::Fusion fusion(model, &store_, question.prompt, options);
       times.push_back(static_cast<double>(fusion.info().ttft_ns));
     }
-    blendpp::Fusion fusion(model_, &store_, question.prompt, options);
+    blendpp::Fusion fusion(model, &store_, question.prompt, options);
     const blendpp::FusionInfo info = fusion.info();
     times.push_back(static_cast<double>(info.ttft_ns));
 
@@ -185,21 +186,24 @@ class Runner {
     QuestionResult result;
     result.record = index;
     precompute_all(question);
-    Logits reference;
+    Logits logits;
     EvalConfig full;
     full.policy = BLEND_POLICY_FULL;
-    result.full = outcome_of(question, full, nullptr, &reference, nullptr);
-    result.full.same_answer = true;
+    const bool own = plan_.reference == nullptr;
+    const Outcome reference =
+        outcome_of(own ? model_ : *plan_.reference, question, full, nullptr, &logits, nullptr);
+    result.full = own ? reference : outcome_of(model_, question, full, &logits, nullptr, nullptr);
+    result.full.same_answer = result.full.answer == reference.answer;
     progress(1);
     for (size_t i = 0; i < plan_.configs.size(); ++i) {
       throw_if_interrupted();
       const EvalConfig& config = plan_.configs[i];
       // With repeats full prefill runs again, so that its line shows how well it repeats itself.
       const bool again = config.policy != BLEND_POLICY_FULL || plan_.repeats > 1;
-      Outcome outcome = again ? outcome_of(question, config, &reference, nullptr,
+      Outcome outcome = again ? outcome_of(model_, question, config, &logits, nullptr,
                                            i == plan_.showcase ? &result.trace : nullptr)
                               : result.full;
-      outcome.same_answer = outcome.answer == result.full.answer;
+      outcome.same_answer = outcome.answer == reference.answer;
       result.outcomes.push_back(std::move(outcome));
       progress(i + 2);
     }

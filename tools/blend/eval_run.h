@@ -1,6 +1,6 @@
 // Run: every question by full prefill and by every configuration, one question after the other.
 //
-// Full prefill is the reference. For each chunk prefix the question's chunks are put into the store
+// Full prefill is the reference, of the same model or of one that keeps its weights otherwise. For each chunk prefix the question's chunks are put into the store
 // first, so that the time to first token of every configuration is that of a warm store, loading
 // included. Configurations take turns within a question, so that a machine that slows down slows
 // all of them.
@@ -73,7 +73,7 @@ struct Outcome {
 
 struct QuestionResult {
   size_t record = 0;              // index into the records
-  Outcome full;                   // the reference
+  Outcome full;                   // by full prefill, compared with the reference
   std::vector<Outcome> outcomes;  // one a configuration, full prefill among them if asked for
   bool telling = false;           // full prefill is right, full reuse wrong, the showcase right
   // Of the showcase configuration, of a few questions only: the first ones and the telling ones.
@@ -92,6 +92,8 @@ struct EvalPlan {
   std::vector<EvalConfig> configs;
   size_t repeats = 1;   // fuses a configuration and question; their median is the TTFT
   size_t showcase = 0;  // the configuration whose rows are kept; configs.size(): none
+  // Whose full prefill everything is compared with; null: the model's own.
+  const blendpp::Model* reference = nullptr;
   const blendpp::Profile* profile = nullptr;  // of configurations with the prefix "profile"
   uint64_t trim_bytes = 0;  // 0: keep every chunk; else what this run stored is dropped past it
 };
