@@ -286,6 +286,18 @@ TEST_F(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
   }
 }
 
+TEST_F(Int8GemmTest, RowsTooLongFor32BitsAreSummedAsFloats) {
+  // 255 * 127 * k would be more than an int32 holds.
+  constexpr int64_t kLong = 70000;
+  const auto w = make_stored("w", std::vector<float>(kLong, 0.5f), {1, kLong}, DType::f32);
+  const TensorView* part = &w->view;
+  auto packed = int8_->pack({&part, 1});
+  ASSERT_TRUE(packed.is_ok());
+  float y = 0;
+  ASSERT_TRUE(run(**packed, std::vector<float>(kLong, 2.0f), 1, &y, false).is_ok());
+  EXPECT_NEAR(y, 70000.0f, 1.0f);
+}
+
 TEST_F(Int8GemmTest, NumbersThatAreNoneComeThrough) {
   const auto w = make_stored("w", normal(static_cast<size_t>(kIn * kOut)), {kOut, kIn}, DType::f32);
   const TensorView* part = &w->view;
