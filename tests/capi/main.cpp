@@ -188,7 +188,8 @@ TEST_F(CApi, model_with_nan_or_infinity_in_its_weights) {
         w.tensor(name, type, norm ? std::vector<uint64_t>{64} : std::vector<uint64_t>{cols, rows},
                  data);
         const std::string path = w.write(dir_.file("nan.gguf"));
-        for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_MAPPED}) {
+        for (const uint32_t weights :
+             {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_MAPPED, BLEND_WEIGHTS_INT8}) {
           std::string message;
           EXPECT_EQ(open_code(ctx, path, &message, weights), BLEND_E_NUMERIC)
               << name << (tied ? ", tied: " : ": ") << message;

@@ -61,6 +61,8 @@ class OutOfMemory : public testing::TestWithParam<bool> {
     EXPECT_LE(live_blocks() - before, failures / 10 + 20);
   }
 
+  void fuse_and_decode(uint32_t weights);
+
   TempDir dir_;
   std::string path_;
   Prompt prompt_;
@@ -77,12 +79,17 @@ TEST_P(OutOfMemory, ContextCreate) {
 
 TEST_P(OutOfMemory, ModelOpen) {
   const Ctx ctx = make_ctx(2);
-  sweep([&](blend_error** error) {
-    blend_model* model = nullptr;
-    const int32_t code = blend_model_open(&model, ctx.get(), path_.c_str(), nullptr, error);
-    blend_model_close(model);
-    return code;
-  });
+  for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_INT8}) {
+    blend_model_options options;
+    ASSERT_EQ(blend_model_options_init(&options, sizeof options), BLEND_OK);
+    options.weights = weights;
+    sweep([&](blend_error** error) {
+      blend_model* model = nullptr;
+      const int32_t code = blend_model_open(&model, ctx.get(), path_.c_str(), &options, error);
+      blend_model_close(model);
+      return code;
+    });
+  }
 }
 
 TEST_P(OutOfMemory, StoreOpen) {
@@ -110,9 +117,12 @@ TEST_P(OutOfMemory, Precompute) {
   });
 }
 
-TEST_P(OutOfMemory, FuseAndDecode) {
+TEST_P(OutOfMemory, FuseAndDecode) { fuse_and_decode(BLEND_WEIGHTS_PACKED); }
+TEST_P(OutOfMemory, FuseAndDecodeInBytes) { fuse_and_decode(BLEND_WEIGHTS_INT8); }
+
+void OutOfMemory::fuse_and_decode(uint32_t weights) {
   const Ctx ctx = make_ctx(2);
-  const Model model = open_model(ctx, path_);
+  const Model model = open_model(ctx, path_, weights);
   const Store store = open_store(ctx, dir_.file("store"));
   precompute_all(model, store, prompt_, {});
   const std::vector<float> want = [&] {

@@ -17,13 +17,18 @@ class CudaRecording : public testing::Test {
  protected:
   void TearDown() override { simt::set_machine({}); }
 
-  void open(const simt::Machine& machine, test::RandomModelSpec spec = {}) {
+  Result<std::shared_ptr<const Model>> load(const simt::Machine& machine,
+                                            const test::RandomModelSpec& spec,
+                                            const Model::Options& options) {
     simt::set_machine(machine);
-    auto runtime =
-        Runtime::create(2, {}, [](ThreadPool& pool) { return CudaBackend::create(0, pool); });
-    ASSERT_TRUE(runtime.is_ok()) << runtime.status().message();
+    BLEND_ASSIGN(auto runtime, Runtime::create(2, {}, [](ThreadPool& pool) {
+                   return CudaBackend::create(0, pool);
+                 }));
     const std::string path = test::write_random_model(spec, dir_.file("model.gguf"));
-    auto model = Model::load(*runtime, path, {}, {});
+    return Model::load(runtime, path, options, {});
+  }
+  void open(const simt::Machine& machine, const test::RandomModelSpec& spec = {}) {
+    auto model = load(machine, spec, {});
     ASSERT_TRUE(model.is_ok()) << model.status().message();
     model_ = *model;
   }
@@ -57,6 +62,16 @@ class CudaRecording : public testing::Test {
   test::TempDir dir_;
   std::shared_ptr<const Model> model_;
 };
+
+TEST_F(CudaRecording, FormsOfWeightsThatTheDeviceHasNotAreNamed) {
+  for (const auto& [form, name] : {std::pair{WeightForm::mapped, "in the mapped file"},
+                                   std::pair{WeightForm::int8, "as 8-bit integers"}}) {
+    const auto refused = load({}, {}, {.weights = form});
+    ASSERT_EQ(refused.status().code(), BLEND_E_UNSUPPORTED);
+    EXPECT_NE(refused.status().message().find(name), std::string::npos)
+        << refused.status().message();
+  }
+}
 
 TEST_F(CudaRecording, StepsRunAgainAreThoseThatAreIssued) {
 #if defined(__SANITIZE_ADDRESS__)
