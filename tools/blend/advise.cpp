@@ -10,7 +10,7 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct AdviseOptions {
   CommonOptions common;
   ModelChoice model;
   std::string machine;
@@ -94,7 +94,7 @@ nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedD
           {"devices", list}};
 }
 
-void print_tables(const Options& options, const blendpp::Machine& machine,
+void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
                   const std::vector<NamedDevice>& devices,
                   const std::vector<blendpp::Advice>& advice) {
   const blendpp::MachineInfo info = machine.info();
@@ -120,7 +120,7 @@ void print_tables(const Options& options, const blendpp::Machine& machine,
   std::cout << table.str();
 }
 
-void run(const Options& options) {
+void run(const AdviseOptions& options) {
   std::vector<NamedDevice> devices;
   for (const std::string& text : options.devices) devices.push_back(parse_device(text));
   const blendpp::Context ctx = make_context(options.common);
@@ -146,7 +146,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_advise(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AdviseOptions>();
   CLI::App* command = app.add_subcommand(
       "advise", "What recomputing costs on this machine, and which storage device hides it");
   add_model(*command, options->model);

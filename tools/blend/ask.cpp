@@ -16,7 +16,7 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct AskOptions {
   CommonOptions common;
   ModelChoice model;
   StoreOptions store;
@@ -51,12 +51,12 @@ const Choices kOnMiss = {{"precompute", BLEND_MISS_PRECOMPUTE},
                          {"compute_store", BLEND_MISS_COMPUTE_STORE},
                          {"fail", BLEND_MISS_FAIL}};
 
-double ratio_of(const Options& options) {
+double ratio_of(const AskOptions& options) {
   return options.ratio == "auto" ? BLEND_RATIO_AUTO : std::stod(options.ratio);
 }
 
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
-                            const Options& options, const std::string& question) {
+                            const AskOptions& options, const std::string& question) {
   blendpp::Prompt prompt;
   if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
   for (const Chunk& chunk : corpus.chunks) prompt.chunk(chunk.tokens);
@@ -85,7 +85,7 @@ struct Choice {
   std::vector<blend_check_layer> check_layers;
 };
 
-Choice choice_of(const Options& options, const blendpp::Model& model) {
+Choice choice_of(const AskOptions& options, const blendpp::Model& model) {
   Choice choice;
   choice.policy = parse_policy(options.policy);
   if (!options.check_layers.empty()) {
@@ -100,7 +100,7 @@ Choice choice_of(const Options& options, const blendpp::Model& model) {
   return choice;
 }
 
-blendpp::FuseOptions fuse_options(const Options& options, const Choice& choice,
+blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choice,
                                   const Corpus& corpus, const blendpp::Prompt& prompt,
                                   size_t context_length) {
   blendpp::FuseOptions fuse;
@@ -138,7 +138,7 @@ struct Answer {
   blendpp::Generated generated;
 };
 
-Answer generate(blendpp::Fusion& fusion, const Options& options) {
+Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
   blendpp::GenerateOptions generate;
   generate.max_tokens = options.max_tokens;
   generate.temperature = options.temperature;
@@ -186,7 +186,7 @@ void fuse_all(const blendpp::Model& model, const blendpp::Store& store, std::vec
   for (Turn& turn : turns) turn.report = report_of(*turn.fusion);
 }
 
-nlohmann::json turn_json(const Turn& turn, const Options& options) {
+nlohmann::json turn_json(const Turn& turn, const AskOptions& options) {
   nlohmann::json out = {{"answer", turn.answer.text},
                         {"n_generated", turn.answer.generated.n_tokens},
                         {"stopped", turn.answer.generated.by_stop_token},
@@ -195,14 +195,14 @@ nlohmann::json turn_json(const Turn& turn, const Options& options) {
   return out;
 }
 
-void print_turn(const Turn& turn, const Options& options) {
+void print_turn(const Turn& turn, const AskOptions& options) {
   if (options.quiet) return;
   std::cout << '\n' << summary_text(turn.report);
   if (options.layers) std::cout << '\n' << layers_text(turn.report);
   if (options.compare) std::cout << '\n' << comparison_text(turn.comparison);
 }
 
-void run(const Options& options) {
+void run(const AskOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus);
@@ -266,7 +266,7 @@ std::string check_ratio(const std::string& text) {
   return "'" + text + "' is neither a number from 0 to 1 nor auto";
 }
 
-void add_fuse_options(CLI::App& command, Options& options) {
+void add_fuse_options(CLI::App& command, AskOptions& options) {
   const blendpp::FuseOptions defaults;
   options.ratio = format("%g", defaults.ratio);
   options.check_layer = defaults.check_layer;
@@ -329,7 +329,7 @@ void add_fuse_options(CLI::App& command, Options& options) {
       ->capture_default_str();
 }
 
-void add_answer_options(CLI::App& command, Options& options) {
+void add_answer_options(CLI::App& command, AskOptions& options) {
   command.add_option("--max-tokens", options.max_tokens, "Most tokens of the answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
@@ -346,7 +346,7 @@ void add_answer_options(CLI::App& command, Options& options) {
 }  // namespace
 
 void register_ask(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<AskOptions>();
   CLI::App* command = app.add_subcommand("ask", "Answer a question from documents");
   add_model(*command, options->model);
   add_store_options(*command, options->store);

@@ -22,7 +22,7 @@ const Choices kInputs = {{"none", 0},
                          {"fresh", BLEND_DRIFT_FRESH},
                          {"constant", BLEND_DRIFT_CONSTANT}};
 
-struct Options {
+struct CalibrateOptions {
   CommonOptions common;
   ModelChoice model;
   SampleOptions samples;
@@ -35,7 +35,7 @@ struct Options {
   blendpp::CalibrateOptions calibrate;  // members with the library's defaults
 };
 
-void run(const Options& options) {
+void run(const CalibrateOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const Samples samples = read_samples(model, options.samples, options.calibrate.score_tokens);
@@ -100,7 +100,7 @@ void run(const Options& options) {
             << profile_text(model, profile) << "\nwritten to " << options.out << '\n';
 }
 
-void add_search(CLI::App& command, Options& options) {
+void add_search(CLI::App& command, CalibrateOptions& options) {
   command
       .add_option("--chunk-prefixes", options.chunk_prefixes,
                   "What chunks are prefilled after: any of none, bos, text:...; default: none, and "
@@ -126,7 +126,7 @@ void add_search(CLI::App& command, Options& options) {
       ->capture_default_str();
 }
 
-void add_drift(CLI::App& command, Options& options) {
+void add_drift(CLI::App& command, CalibrateOptions& options) {
   command
       .add_option("--drift-inputs", options.inputs,
                   "Of the drift correction: deviation, and fresh (K and V) and constant besides; "
@@ -149,7 +149,7 @@ void add_drift(CLI::App& command, Options& options) {
 }  // namespace
 
 void register_calibrate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateOptions>();
   CLI::App* command = app.add_subcommand(
       "calibrate", "Measure how a model bears fusing, fit its drift correction, write its profile");
   add_model(*command, options->model);

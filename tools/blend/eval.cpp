@@ -19,7 +19,7 @@ namespace {
 // A store that nobody keeps is emptied when it has grown to this.
 constexpr uint64_t kTrimBytes = uint64_t{2} << 30;
 
-struct Options {
+struct EvalOptions {
   CommonOptions common;  // its json is not used: --json takes a file here
   ModelChoice model;
   StoreOptions store;
@@ -62,7 +62,7 @@ std::string command_of(const CLI::App& command) {
   return shell_command(arguments);
 }
 
-EvalPlan plan_of(const Options& options) {
+EvalPlan plan_of(const EvalOptions& options) {
   EvalPlan plan;
   plan.prompt.question_template = options.question_template;
   plan.prompt.answer_stop = unescaped(options.answer_stop);
@@ -84,7 +84,7 @@ EvalPlan plan_of(const Options& options) {
   return plan;
 }
 
-EvalContext context_of(const Options& options, const CLI::App& command,
+EvalContext context_of(const EvalOptions& options, const CLI::App& command,
                        const blendpp::Model& model) {
   EvalContext context;
   context.model_path = options.model.path;
@@ -104,7 +104,7 @@ EvalContext context_of(const Options& options, const CLI::App& command,
   return context;
 }
 
-void run(const Options& options, const CLI::App& command) {
+void run(const EvalOptions& options, const CLI::App& command) {
   EvalPlan plan = plan_of(options);
   std::vector<Record> records = read_dataset(options.data, options.limit, options.group_by);
   if (options.shuffle_seed) {
@@ -159,7 +159,7 @@ void run(const Options& options, const CLI::App& command) {
   }
 }
 
-void add_what_is_compared(CLI::App& command, Options& options) {
+void add_what_is_compared(CLI::App& command, EvalOptions& options) {
   command
       .add_option("--policies", options.policies,
                   "Any of full, reuse, hkvd, first_k, random, question, context_impact, ape, and "
@@ -228,7 +228,7 @@ void add_what_is_compared(CLI::App& command, Options& options) {
       ->capture_default_str();
 }
 
-void add_prompt(CLI::App& command, Options& options) {
+void add_prompt(CLI::App& command, EvalOptions& options) {
   command.add_option("--system", options.system, "System text: stands first and is reused exactly")
       ->type_name("TEXT");
   command
@@ -250,7 +250,7 @@ void add_prompt(CLI::App& command, Options& options) {
 }  // namespace
 
 void register_eval(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<EvalOptions>();
   CLI::App* command =
       app.add_subcommand("eval", "Measure what fusing costs in quality, over a set of questions");
   add_model(*command, options->model);

@@ -9,12 +9,12 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct ModelInfoOptions {
   CommonOptions common;
   ModelChoice model;
 };
 
-void run(const Options& options) {
+void run(const ModelInfoOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::ModelInfo info = model.info();
@@ -72,7 +72,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_model_info(CLI::App& model) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ModelInfoOptions>();
   CLI::App* command = model.add_subcommand("info", "What a model file or directory holds");
   add_model(*command, options->model);
   add_common_options(*command, options->common);

@@ -16,7 +16,7 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct PerplexityOptions {
   CommonOptions common;
   ModelChoice model;
   std::vector<std::string> docs;
@@ -84,7 +84,7 @@ void read_document(const blendpp::Model& model, const blendpp::Tokens& tokens, c
   }
 }
 
-Window window_of(const Options& options, const blendpp::ModelInfo& info) {
+Window window_of(const PerplexityOptions& options, const blendpp::ModelInfo& info) {
   Window w;
   w.rows = options.window == 0 ? info.context_length : options.window;
   if (w.rows > info.context_length) {
@@ -127,7 +127,7 @@ nlohmann::json score_json(const Score& score) {
           {"n_truncations", score.n_truncations}};
 }
 
-void run(const Options& options) {
+void run(const PerplexityOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const std::vector<Document> documents = read_documents(options.docs);
   const blendpp::Model model = open_model(ctx, options.model);
@@ -171,7 +171,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_perplexity(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PerplexityOptions>();
   CLI::App* command = app.add_subcommand(
       "perplexity", "What truncation costs: dropping the oldest rows, against computing anew");
   add_model(*command, options->model);

@@ -12,7 +12,7 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct PrecomputeOptions {
   CommonOptions common;
   ModelChoice model;
   StoreOptions store;
@@ -35,7 +35,7 @@ std::vector<Item> items_of(const Corpus& corpus) {
   return items;
 }
 
-void run(const Options& options) {
+void run(const PrecomputeOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
@@ -95,7 +95,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_precompute(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<PrecomputeOptions>();
   CLI::App* command =
       app.add_subcommand("precompute", "Prefill the chunks of documents and store their KV caches");
   add_model(*command, options->model);

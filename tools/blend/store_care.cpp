@@ -14,7 +14,7 @@ namespace {
 
 using ull = unsigned long long;
 
-struct Options {
+struct StoreCareOptions {
   CommonOptions common;
   StoreOptions store;
   std::vector<std::string> ids;
@@ -26,7 +26,7 @@ void print_json(const nlohmann::json& out) {
   std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
-void repair(const Options& options) {
+void repair(const StoreCareOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
   nlohmann::json removed = nlohmann::json::array();
@@ -45,7 +45,7 @@ void repair(const Options& options) {
   }
 }
 
-void compact(const Options& options) {
+void compact(const StoreCareOptions& options) {
   uint64_t before = 0;
   uint64_t after = 0;
   if (options.path.empty()) {
@@ -64,7 +64,7 @@ void compact(const Options& options) {
   }
 }
 
-void transfer(const Options& options, bool in) {
+void transfer(const StoreCareOptions& options, bool in) {
   const blendpp::Context ctx = make_context(options.common);
   blendpp::TransferOptions how;
   how.cancel = interrupt_token();
@@ -98,7 +98,7 @@ void transfer(const Options& options, bool in) {
 
 void register_store_care(CLI::App& store) {
   {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<StoreCareOptions>();
     CLI::App* command =
         store.add_subcommand("repair", "Remove what is damaged, and mend the store's accounts");
     add_store_path(*command, options->store);
@@ -107,7 +107,7 @@ void register_store_care(CLI::App& store) {
     command->callback([options] { repair(*options); });
   }
   {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<StoreCareOptions>();
     CLI::App* command =
         store.add_subcommand("compact", "Make the data file as small as its chunks");
     add_store_path(*command, options->store);
@@ -122,7 +122,7 @@ void register_store_care(CLI::App& store) {
     command->callback([options] { compact(*options); });
   }
   for (const bool in : {false, true}) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<StoreCareOptions>();
     CLI::App* command =
         in ? store.add_subcommand("import", "Put the chunks of an exported file")
            : store.add_subcommand("export", "Write chunks to a file, for another store");

@@ -10,12 +10,12 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct StoreLsOptions {
   CommonOptions common;
   StoreOptions store;
 };
 
-void run(const Options& options) {
+void run(const StoreLsOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
   Table table({"id", "tokens", "prefix", "dtype", "codec", "size", "stored", "created (UTC)"});
@@ -45,7 +45,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_store_ls(CLI::App& store) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StoreLsOptions>();
   CLI::App* command = store.add_subcommand("ls", "List the chunks, in the order of their ids");
   add_store_path(*command, options->store);
   add_common_options(*command, options->common);

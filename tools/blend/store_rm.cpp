@@ -9,7 +9,7 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct StoreRmOptions {
   CommonOptions common;
   StoreOptions store;
   std::vector<std::string> ids;
@@ -17,7 +17,7 @@ struct Options {
   bool yes = false;
 };
 
-void run(const Options& options) {
+void run(const StoreRmOptions& options) {
   if (options.all == !options.ids.empty()) {
     throw CommandError(kExitUsage, "give the ids of the chunks to remove, or --all");
   }
@@ -51,7 +51,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_store_rm(CLI::App& store) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StoreRmOptions>();
   CLI::App* command = store.add_subcommand("rm", "Remove chunks by id, or all of them");
   add_ids(*command, options->ids);
   add_store_path(*command, options->store);

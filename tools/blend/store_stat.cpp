@@ -14,7 +14,7 @@ namespace {
 
 using ull = unsigned long long;
 
-struct Options {
+struct StoreStatOptions {
   CommonOptions common;
   StoreOptions store;
   double watch_s = 0;  // 0: once
@@ -105,7 +105,7 @@ std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::C
   return table.str();
 }
 
-void watch(const blendpp::Store& store, const Options& options) {
+void watch(const blendpp::Store& store, const StoreStatOptions& options) {
   blendpp::StoreStat before = store.stat();
   for (;;) {
     std::this_thread::sleep_for(std::chrono::duration<double>(options.watch_s));
@@ -125,7 +125,7 @@ void watch(const blendpp::Store& store, const Options& options) {
   }
 }
 
-void run(const Options& options) {
+void run(const StoreStatOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
   if (options.metrics) {
@@ -145,7 +145,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_store_stat(CLI::App& store) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StoreStatOptions>();
   CLI::App* command =
       store.add_subcommand("stat", "Totals: chunks, bytes, codecs, hit rates, evictions");
   add_store_path(*command, options->store);

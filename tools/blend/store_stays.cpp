@@ -11,14 +11,14 @@ namespace {
 
 using ull = unsigned long long;
 
-struct Options {
+struct StoreStaysOptions {
   CommonOptions common;
   StoreOptions store;
   std::vector<std::string> ids;
   uint64_t target_bytes = 0;
 };
 
-void pin(const Options& options, bool pinned) {
+void pin(const StoreStaysOptions& options, bool pinned) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
   nlohmann::json done = nlohmann::json::array();
@@ -34,7 +34,7 @@ void pin(const Options& options, bool pinned) {
   }
 }
 
-void evict(const Options& options) {
+void evict(const StoreStaysOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
   const uint64_t n = store.evict(options.target_bytes);
@@ -51,7 +51,7 @@ void evict(const Options& options) {
 
 void register_store_stays(CLI::App& store) {
   for (const bool pinned : {true, false}) {
-    auto options = std::make_shared<Options>();
+    auto options = std::make_shared<StoreStaysOptions>();
     CLI::App* command =
         pinned ? store.add_subcommand("pin", "Keep chunks from being evicted and from expiring")
                : store.add_subcommand("unpin", "Let pinned chunks be evicted again");
@@ -62,7 +62,7 @@ void register_store_stays(CLI::App& store) {
                     " 3f6c0a91 --store ./store");
     command->callback([options, pinned] { pin(*options, pinned); });
   }
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StoreStaysOptions>();
   CLI::App* command =
       store.add_subcommand("evict", "Evict the chunks that were unused longest, down to a size");
   add_store_path(*command, options->store);

@@ -11,12 +11,12 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct StoreVerifyOptions {
   CommonOptions common;
   StoreOptions store;
 };
 
-void run(const Options& options) {
+void run(const StoreVerifyOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
   const uint64_t total = store.stat().bytes;
@@ -64,7 +64,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_store_verify(CLI::App& store) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<StoreVerifyOptions>();
   CLI::App* command =
       store.add_subcommand("verify", "Read every chunk and check it against its checksums");
   add_store_path(*command, options->store);

@@ -12,7 +12,7 @@
 namespace blend_cli {
 namespace {
 
-struct Options {
+struct VerifyOptions {
   CommonOptions common;
   ModelChoice model;
   std::string profile;
@@ -32,7 +32,7 @@ std::string verdict_text(const blendpp::Verdict& verdict, double max_kl, double 
                               verdict.least_ratio));
 }
 
-void run(const Options& options) {
+void run(const VerifyOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::Profile profile(model, options.profile);
@@ -81,7 +81,7 @@ void run(const Options& options) {
 }  // namespace
 
 void register_verify(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<VerifyOptions>();
   CLI::App* command = app.add_subcommand(
       "verify", "Measure a profile on other prompts: may the model be trusted at its ratio?");
   add_model(*command, options->model);
