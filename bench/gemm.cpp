@@ -18,12 +18,12 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
-#include <oneapi/dnnl/dnnl.hpp>
 #include <string>
 #include <vector>
 
 #include "backend/cpu/int8_gemm.h"
 #include "bench/json_file.h"
+#include "bench/library_gemm.h"
 #include "bench/measure.h"
 #include "support/random_blocks.h"
 
@@ -31,10 +31,12 @@ namespace {
 
 using namespace blend;
 using Clock = std::chrono::steady_clock;
+using blend::bench::kBytes;
+using blend::bench::kFloats;
+using blend::bench::LibraryGemm;
 using blend::bench::median;
 using blend::bench::must;
 using blend::bench::write_json;
-using dnnl::memory;
 
 constexpr double kSecondsPerCell = 0.4;
 
@@ -43,43 +45,6 @@ double seconds(const auto& fn) {
   fn();
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
-
-// What a product's operands are.
-struct Types {
-  memory::data_type x, w, y;
-};
-constexpr Types kFloats = {memory::data_type::f32, memory::data_type::f32, memory::data_type::f32};
-constexpr Types kBytes = {memory::data_type::u8, memory::data_type::s8, memory::data_type::s32};
-
-// One shape's oneDNN primitive, created and run under its own threads.
-class Library {
- public:
-  Library(const Types& types, int64_t m, int64_t k, int64_t n, void* x, void* w, void* y)
-      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    const dnnl::matmul::desc desc({{m, k}, types.x, memory::dims{k, 1}},
-                                  {{k, n}, types.w, memory::format_tag::any},
-                                  {{m, n}, types.y, memory::dims{n, 1}});
-    const dnnl::matmul::primitive_desc pd(desc, engine_);
-    matmul_ = dnnl::matmul(pd);
-    memory plain({{k, n}, types.w, memory::dims{1, k}}, engine_, w);
-    memory packed(pd.weights_desc(), engine_);
-    dnnl::reorder(plain, packed).execute(stream_, plain, packed);
-    stream_.wait();
-    args_ = {{DNNL_ARG_SRC, memory(pd.src_desc(), engine_, x)},
-             {DNNL_ARG_WEIGHTS, packed},
-             {DNNL_ARG_DST, memory(pd.dst_desc(), engine_, y)}};
-  }
-  void run() {
-    matmul_.execute(stream_, args_);
-    stream_.wait();
-  }
-
- private:
-  dnnl::engine engine_;
-  dnnl::stream stream_;
-  dnnl::matmul matmul_;
-  std::unordered_map<int, memory> args_;
-};
 
 // Mapped weights of one type; random bits that are numbers.
 struct Mapped {
@@ -118,8 +83,8 @@ Cell measure(const Ours& o, int64_t m, int64_t k, int64_t n, AlignedBuffer& w) {
   auto x = must(AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4));
   auto y = must(AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4));
   std::fill_n(x.as<float>(), m * k, 0.25f);
-  Library library(kFloats, m, k, n, x.data(), w.data(), y.data());
-  Library bytes(kBytes, m, k, n, x.data(), w.data(), y.data());  // of any bits
+  LibraryGemm library(kFloats, m, k, n, x.data(), w.data(), y.data());
+  LibraryGemm bytes(kBytes, m, k, n, x.data(), w.data(), y.data());  // of any bits
   const auto ours = [&](const cpu::FloatMatrix& weights) {
     must(o.gemm.run(weights, x.as<float>(), m, y.as<float>(), false));
   };

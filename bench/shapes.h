@@ -32,8 +32,22 @@ inline test::RandomModelSpec shape_of(const std::string& name, const std::string
   spec.head_dim = spec.d_model / spec.n_heads;
   spec.tied = true;
   spec.context = 16384;
-  spec.dtype = dtype == "bf16" ? DType::bf16 : dtype == "f32" ? DType::f32 : DType::f16;
-  return spec;
+  if (dtype == "f32" || dtype == "f16" || dtype == "bf16") {
+    spec.dtype = dtype == "bf16" ? DType::bf16 : dtype == "f32" ? DType::f32 : DType::f16;
+    return spec;
+  }
+  for (auto type = static_cast<uint8_t>(BlockType::q4_0);
+       type <= static_cast<uint8_t>(BlockType::q6_k); ++type) {
+    const auto blocks = static_cast<BlockType>(type);
+    if (dtype != block_type_name(blocks)) continue;
+    if (spec.d_model % block_elements(blocks) != 0 || spec.d_ff % block_elements(blocks) != 0) {
+      throw std::runtime_error("shape " + name + " has rows that are not whole blocks of " + dtype);
+    }
+    spec.blocks = {blocks};
+    return spec;
+  }
+  throw std::runtime_error("weights are f32, f16, bf16 or quantized (q8_0, q4_k, ...), not " +
+                           dtype);
 }
 
 // Ordinary tokens, different for each seed.

@@ -2,11 +2,11 @@
 //
 // Writes a model of random weights of a known shape, precomputes chunks, and fuses
 // chunks + question from a warm store, loading included, in one run with our own full prefill and,
-// where its Python package is installed, llama.cpp's on the same file and threads.
+// where its Python package is installed, llama.cpp's on the same file and threads. Then one fuse in
+// a process of its own, for the memory that it takes.
 //
 //   bench_ttft --shape 135m --chunks 6 --chunk-tokens 512 --ratios 0.05,0.15,0.3 --json out.json
 #include <CLI/CLI.hpp>
-#include <array>
 #include <blend/blend.hpp>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -15,7 +15,10 @@
 
 #include "bench/json_file.h"
 #include "bench/measure.h"
+#include "bench/memory.h"
+#include "bench/run_json.h"
 #include "bench/shapes.h"
+#include "bench/weight_forms.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -27,15 +30,46 @@ using nlohmann::json;
 struct Settings {
   std::string shape = "135m";
   std::string dtype = "f16";
+  std::string weights = "auto";
   size_t chunks = 6;
   size_t chunk_tokens = 512;
   size_t question_tokens = 64;
   std::vector<double> ratios{0.05, 0.15, 0.3};
   uint32_t threads = 0;
   int repeat = 5;
+  std::string flash = "both";
   std::string json_path;
   std::string python = "python3";
+  std::string memory_of;  // a directory: this process fuses once what another prepared there
 };
+
+struct Opened {
+  blendpp::Context ctx;
+  blendpp::Model model;
+  blendpp::Store store;
+};
+
+Opened open(const Settings& s, const std::string& dir) {
+  blendpp::ContextOptions ctx_options;
+  ctx_options.n_threads = s.threads;
+  blendpp::Context ctx(ctx_options);
+  blendpp::ModelOptions model_options;
+  model_options.weights = blend::bench::weights_of(s.weights);
+  blendpp::Model model(ctx, dir + "/model.gguf", model_options);
+  blendpp::Store store(ctx, dir + "/store");
+  return {std::move(ctx), std::move(model), std::move(store)};
+}
+
+blendpp::Tokens chunk_of(const Settings& s, size_t i, uint32_t n_vocab) {
+  return blend::bench::random_tokens(s.chunk_tokens, n_vocab, 100 + i);
+}
+
+blendpp::Prompt prompt_of(const Settings& s, uint32_t n_vocab) {
+  blendpp::Prompt prompt;
+  for (size_t i = 0; i < s.chunks; ++i) prompt.chunk(chunk_of(s, i, n_vocab));
+  prompt.question(blend::bench::random_tokens(s.question_tokens, n_vocab, 99));
+  return prompt;
+}
 
 // One row of the table: medians over the repeats, in milliseconds.
 json measure(const std::string& name, const blendpp::Model& model, const blendpp::Store& store,
@@ -65,22 +99,30 @@ json measure(const std::string& name, const blendpp::Model& model, const blendpp
           {"compute_ms", ms(&blend_fusion_info::compute_ns)}};
 }
 
-// llama.cpp on the same file, by bench/llama_cpp_prefill.py; null with a reason on stderr if
-// absent.
-json measure_llama_cpp(const Settings& s, const std::string& model, size_t tokens,
-                       uint32_t threads) {
-  const std::string command = s.python + " " BLEND_BENCH_DIR "/llama_cpp_prefill.py '" + model +
-                              "' " + std::to_string(tokens) + " " + std::to_string(threads) + " " +
-                              std::to_string(s.repeat);
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return nullptr;
-  std::string output;
-  std::array<char, 4096> buffer{};
-  while (const size_t n = std::fread(buffer.data(), 1, buffer.size(), pipe)) {
-    output.append(buffer.data(), n);
-  }
-  if (pclose(pipe) != 0) return nullptr;
-  return json::parse(output, nullptr, false);
+// One fuse of what is in `memory_of`, and what this process took for it. Each part as it is
+// predicted: the weights' own memory, K and V of all rows, and the ring that the reader fills.
+json measure_memory(const Settings& s) {
+  blend::bench::OwnMemoryWatch memory;
+  const Opened o = open(s, s.memory_of);
+  const blendpp::ModelInfo model = o.model.info();
+  blendpp::FuseOptions options;
+  options.policy = BLEND_POLICY_HKVD;
+  options.ratio = s.ratios.at(0);
+  options.reserve_tokens = 0;
+  const Fusion fusion(o.model, &o.store, prompt_of(s, model.n_vocab), options);
+  const FusionInfo info = fusion.info();
+  const uint64_t chunk_rows = s.chunks * s.chunk_tokens;
+  const uint64_t stored_layer =
+      chunk_rows * 2 * model.n_kv_heads * model.head_dim * sizeof(uint16_t);
+  const uint64_t kv = info.n_rows * model.kv_bytes_per_token;
+  const uint64_t ring = info.ring_depth * stored_layer;
+  return {{"ratio", options.ratio},
+          {"weight_bytes", model.weight_bytes},
+          {"kv_bytes", kv},
+          {"ring_bytes", ring},
+          {"predicted_bytes", model.weight_bytes + kv + ring},
+          {"own_peak_bytes", memory.peak()},
+          {"peak_bytes", blend::bench::peak_resident_bytes()}};
 }
 
 void print_row(const json& row, double full_ms) {
@@ -94,28 +136,31 @@ void print_row(const json& row, double full_ms) {
               number("compute_ms"));
 }
 
+void print_memory(const json& memory) {
+  const auto mb = [&](const char* key) { return memory[key].get<double>() * 1e-6; };
+  std::printf("memory of one fuse at %g %%: %.0f MB of its own at most\n",
+              memory["ratio"].get<double>() * 100, mb("own_peak_bytes"));
+  std::printf("  predicted: weights %.0f + KV %.0f + ring %.0f = %.0f MB (%.2f)\n",
+              mb("weight_bytes"), mb("kv_bytes"), mb("ring_bytes"), mb("predicted_bytes"),
+              mb("own_peak_bytes") / mb("predicted_bytes"));
+  std::printf("  with the pages of mapped files: %.0f MB\n", mb("peak_bytes"));
+}
+
 int run(const Settings& s) {
   const blend::test::TempDir dir;
   const blend::test::RandomModelSpec spec = blend::bench::shape_of(s.shape, s.dtype);
   const std::string path = dir.file("model.gguf");
   blend::test::write_random_model(spec, path);
 
-  blendpp::ContextOptions ctx_options;
-  ctx_options.n_threads = s.threads;
-  const blendpp::Context ctx(ctx_options);
-  const blendpp::Model model(ctx, path);
-  const blendpp::Store store(ctx, dir.file("store"));
-  blendpp::Prompt prompt;
-  for (size_t i = 0; i < s.chunks; ++i) {
-    blendpp::Tokens chunk = blend::bench::random_tokens(s.chunk_tokens, spec.n_vocab, 100 + i);
-    model.precompute(store, chunk);
-    prompt.chunk(std::move(chunk));
-  }
-  prompt.question(blend::bench::random_tokens(s.question_tokens, spec.n_vocab, 99));
+  const Opened o = open(s, dir.path());
+  const auto& [ctx, model, store] = o;
+  for (size_t i = 0; i < s.chunks; ++i) model.precompute(store, chunk_of(s, i, spec.n_vocab));
+  const blendpp::Prompt prompt = prompt_of(s, spec.n_vocab);
 
   std::printf(
-      "shape %s (%s weights), %zu chunks x %zu tokens + %zu question tokens, median of %d\n",
-      s.shape.c_str(), s.dtype.c_str(), s.chunks, s.chunk_tokens, s.question_tokens, s.repeat);
+      "shape %s (%s weights, %s), %zu chunks x %zu tokens + %zu question tokens, median of %d\n",
+      s.shape.c_str(), s.dtype.c_str(), s.weights.c_str(), s.chunks, s.chunk_tokens,
+      s.question_tokens, s.repeat);
   std::printf("%-22s %9s %8s %8s %8s %8s %8s %8s %9s\n", "", "TTFT ms", "speed-up", "rows", "load",
               "wait", "place", "select", "compute");
   json rows = json::array();
@@ -135,19 +180,30 @@ int run(const Settings& s) {
     rows.push_back(measure(name, model, store, prompt, options, s.repeat));
     print_row(rows.back(), full_ms);
   }
-  const json peer = measure_llama_cpp(s, path, prompt.n_tokens(), s.threads);
+  const json peer = blend::bench::llama_cpp_prefill(s.python, path, prompt.n_tokens(), s.threads,
+                                                    s.repeat, s.flash);
   if (peer.is_object()) {
     rows.push_back(peer);
     print_row(peer, full_ms);
   }
+  // The middle of the ratios; nothing of this process's own tables stands in its way.
+  const double ratio = s.ratios.empty() ? 0.15 : s.ratios[s.ratios.size() / 2];
+  const json memory = blend::bench::run_self(
+      {"--memory-of", dir.path(), "--weights", s.weights, "--chunks", std::to_string(s.chunks),
+       "--chunk-tokens", std::to_string(s.chunk_tokens), "--question-tokens",
+       std::to_string(s.question_tokens), "--ratios", std::to_string(ratio), "--threads",
+       std::to_string(s.threads)});
+  print_memory(memory);
   blend::bench::write_json(s.json_path, {{"bench", "ttft"},
                                          {"shape", s.shape},
                                          {"dtype", s.dtype},
+                                         {"weights", s.weights},
                                          {"chunks", s.chunks},
                                          {"chunk_tokens", s.chunk_tokens},
                                          {"question_tokens", s.question_tokens},
                                          {"repeat", s.repeat},
-                                         {"rows", rows}});
+                                         {"rows", rows},
+                                         {"memory", memory}});
   return 0;
 }
 
@@ -157,18 +213,27 @@ int main(int argc, char** argv) {
   Settings s;
   CLI::App app{"Time to first token of a fused prompt beside full prefill and llama.cpp."};
   app.add_option("--shape", s.shape, "tiny, 30m, 135m, 1b or 8b")->capture_default_str();
-  app.add_option("--dtype", s.dtype, "of the weights: f16, bf16 or f32")->capture_default_str();
+  app.add_option("--dtype", s.dtype, "of the file's weights: f16, bf16, f32 or q8_0, q4_k, ...")
+      ->capture_default_str();
+  app.add_option("--weights", s.weights, "how they are kept: auto, packed, mapped or int8")
+      ->capture_default_str();
   app.add_option("--chunks", s.chunks)->capture_default_str();
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();
   app.add_option("--question-tokens", s.question_tokens)->capture_default_str();
   app.add_option("--ratios", s.ratios, "recompute ratios, comma-separated")->delimiter(',');
   app.add_option("--threads", s.threads, "0: all CPUs of the process")->capture_default_str();
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--flash", s.flash, "llama.cpp's flash attention; both: the faster")
+      ->check(CLI::IsMember({"on", "off", "both"}))
+      ->capture_default_str();
   app.add_option("--json", s.json_path, "also write the figures there");
   app.add_option("--python", s.python, "interpreter that has llama_cpp")->capture_default_str();
+  app.add_option("--memory-of", s.memory_of, "fuse once what is there and print JSON")->group("");
   CLI11_PARSE(app, argc, argv);
   try {
-    return run(s);
+    if (s.memory_of.empty()) return run(s);
+    std::printf("%s\n", measure_memory(s).dump().c_str());
+    return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_ttft: %s\n", e.what());
     return 1;

@@ -1,0 +1,50 @@
+// oneDNN alone: one matmul primitive with weights that it packed as it liked, on its own threads.
+#pragma once
+
+#include <oneapi/dnnl/dnnl.hpp>
+#include <unordered_map>
+
+namespace blend::bench {
+
+// What a product's operands are.
+struct GemmTypes {
+  dnnl::memory::data_type x, w, y;
+};
+constexpr GemmTypes kFloats = {dnnl::memory::data_type::f32, dnnl::memory::data_type::f32,
+                               dnnl::memory::data_type::f32};
+constexpr GemmTypes kBytes = {dnnl::memory::data_type::u8, dnnl::memory::data_type::s8,
+                              dnnl::memory::data_type::s32};
+
+// One shape's primitive. Not thread-safe; omp_set_num_threads() says on how many threads it runs.
+class LibraryGemm {
+ public:
+  // x [m, k], w [n, k], y [m, n]. x and y must outlive it.
+  LibraryGemm(const GemmTypes& types, int64_t m, int64_t k, int64_t n, void* x, void* w, void* y)
+      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    using dnnl::memory;
+    const dnnl::matmul::desc desc({{m, k}, types.x, memory::dims{k, 1}},
+                                  {{k, n}, types.w, memory::format_tag::any},
+                                  {{m, n}, types.y, memory::dims{n, 1}});
+    const dnnl::matmul::primitive_desc pd(desc, engine_);
+    matmul_ = dnnl::matmul(pd);
+    memory plain({{k, n}, types.w, memory::dims{1, k}}, engine_, w);
+    memory packed(pd.weights_desc(), engine_);
+    dnnl::reorder(plain, packed).execute(stream_, plain, packed);
+    stream_.wait();
+    args_ = {{DNNL_ARG_SRC, memory(pd.src_desc(), engine_, x)},
+             {DNNL_ARG_WEIGHTS, packed},
+             {DNNL_ARG_DST, memory(pd.dst_desc(), engine_, y)}};
+  }
+  void run() {
+    matmul_.execute(stream_, args_);
+    stream_.wait();
+  }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul matmul_;
+  std::unordered_map<int, dnnl::memory> args_;
+};
+
+}  // namespace blend::bench

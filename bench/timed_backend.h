@@ -1,0 +1,195 @@
+// TimedBackend: a backend that another one computes for, with a clock beside every operation: the
+// phases of a prefill without a profiler in the library.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <tuple>
+
+#include "backend/backend.h"
+
+namespace blend::bench {
+
+// For one caller at a time, on a backend whose operations are done when they return (the CPU's).
+class TimedBackend final : public Backend {
+ public:
+  struct Phase {
+    double seconds = 0;
+    double flops = 0;  // of attention: of the keys that a row sees
+  };
+  struct Phases {
+    Phase gemm, attention;
+    double other_s = 0;  // all other operations
+    // Of one shape of GEMM, y [m, n] = x [m, k] W^T.
+    std::map<std::tuple<int64_t, int64_t, int64_t>, uint64_t> products;  // [m, k, n] -> how many
+  };
+
+  explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
+  void reset() { phases_ = {}; }
+  const Phases& phases() const { return phases_; }
+
+  const char* name() const override { return inner_->name(); }
+  int64_t activation_bytes() const override { return inner_->activation_bytes(); }
+  int64_t operand_bytes() const override { return inner_->operand_bytes(); }
+  bool unpacks() const override { return inner_->unpacks(); }
+  uint32_t block_rows() const override { return inner_->block_rows(); }
+
+  Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override {
+    return inner_->allocate(bytes);
+  }
+  Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {
+    return inner_->allocate_host(bytes);
+  }
+  Result<std::unique_ptr<Fence>> fence() override { return inner_->fence(); }
+  bool has_own_memory() const override { return inner_->has_own_memory(); }
+  Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes,
+                                             std::span<const KeptPart> parts) override {
+    return inner_->keep(bytes, parts);
+  }
+  Status check_room(uint64_t n_elements) override { return inner_->check_room(n_elements); }
+  Status download(const Tensor& src, float* dst) override {
+    return other([&] { return inner_->download(src, dst); });
+  }
+
+  Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override {
+    return inner_->load_matrix(parts);
+  }
+  bool keeps(WeightForm form) const override { return inner_->keeps(form); }
+  Result<std::unique_ptr<Weight>> load_matrix_as(
+      WeightForm form, std::span<const TensorView* const> parts) override {
+    return inner_->load_matrix_as(form, parts);
+  }
+  Result<std::unique_ptr<Weight>> load_table(const TensorView& table, bool known_finite) override {
+    return inner_->load_table(table, known_finite);
+  }
+  Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
+                                              float offset) override {
+    return inner_->load_vector(parts, offset);
+  }
+
+  Status embed(const Weight& table, const int32_t* tokens, Tensor out) override {
+    return other([&] { return inner_->embed(table, tokens, out); });
+  }
+  Status gather(Tensor src, const uint32_t* rows, Tensor dst) override {
+    return other([&] { return inner_->gather(src, rows, dst); });
+  }
+  Status rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) override {
+    return other([&] { return inner_->rms_norm(x, weight, eps, out); });
+  }
+  Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) override {
+    phases_.gemm.flops += 2.0 * static_cast<double>(x.rows) * static_cast<double>(x.cols) *
+                          static_cast<double>(y.cols);
+    ++phases_.products[{x.rows, x.cols, y.cols}];
+    return timed(phases_.gemm.seconds, [&] { return inner_->matmul(w, x, y, accumulate); });
+  }
+  Status swiglu(Tensor gate_up, Tensor out) override {
+    return other([&] { return inner_->swiglu(gate_up, out); });
+  }
+  Status geglu(Tensor gate_up, Tensor out) override {
+    return other([&] { return inner_->geglu(gate_up, out); });
+  }
+  Status add_bias(const Weight& bias, Tensor x) override {
+    return other([&] { return inner_->add_bias(bias, x); });
+  }
+  Status norm_heads(Tensor x, uint32_t n_heads, const Weight& weight, float eps) override {
+    return other([&] { return inner_->norm_heads(x, n_heads, weight, eps); });
+  }
+  Status add(Tensor x, Tensor y) override {
+    return other([&] { return inner_->add(x, y); });
+  }
+  Status scale(Tensor x, float factor) override {
+    return other([&] { return inner_->scale(x, factor); });
+  }
+
+  Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
+                                               uint32_t n_positions) override {
+    return inner_->make_rope(params, n_positions);
+  }
+  Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
+                                                 uint32_t capacity) override {
+    return inner_->make_kv_cache(config, capacity);
+  }
+  Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) override {
+    return other([&] { return inner_->rope_q(rope, pos, head_dim, q); });
+  }
+  Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
+                  const uint32_t* pos) override {
+    return other([&] { return inner_->write_kv(cache, layer, rope, kv, pos); });
+  }
+  Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
+                 Tensor kv) override {
+    return other([&] { return inner_->read_kv(cache, layer, rope, first, kv); });
+  }
+  Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
+               std::span<const StoredRun> runs, const uint8_t* skip,
+               const Correction* correction) override {
+    return other([&] { return inner_->place(cache, layer, rope, runs, skip, correction); });
+  }
+  Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
+              const RowMove& rows) override {
+    return other([&] { return inner_->move(src, dst, rope, rows); });
+  }
+  Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
+                   const uint32_t* pos, Tensor out) override {
+    double keys = 0;
+    for (int64_t i = 0; i < q.rows; ++i) {
+      const uint32_t all = pos[i] + 1;
+      keys += rule.window == 0 || rule.window > all ? all : rule.window;
+    }
+    // Two products with each key's or value's head_dim elements, for every query head.
+    phases_.attention.flops += 4.0 * keys * static_cast<double>(q.cols);
+    return timed(phases_.attention.seconds,
+                 [&] { return inner_->attention(cache, layer, rule, q, pos, out); });
+  }
+  Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
+                            Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
+                            float* mass) override {
+    return other([&] {
+      return inner_->attention_tempered(cache, layer, rule, q, pos, tempering, out, mass);
+    });
+  }
+  Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
+                        const uint32_t* pos, float* mass) override {
+    return other([&] { return inner_->attention_mass(cache, layer, rule, q, pos, mass); });
+  }
+
+  Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
+                   float* out) override {
+    return other([&] { return inner_->deviation(kv, runs, rule, out); });
+  }
+  Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
+                      Tensor out) override {
+    return other([&] { return inner_->drift_inputs(kv, runs, inputs, out); });
+  }
+  Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override {
+    return other([&] { return inner_->top_k(scores, k, out); });
+  }
+  Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override {
+    return other([&] { return inner_->encode_kv(kv, dtype, k, v); });
+  }
+
+  Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
+                   Tensor kv) override {
+    return other([&] { return inner_->read_host(src, rope, pos, kv); });
+  }
+  Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
+                    const uint8_t* skip, const Correction* correction) override {
+    return other([&] { return inner_->place_host(dst, rope, runs, skip, correction); });
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  static Status timed(double& seconds, const auto& operation) {
+    const auto begin = Clock::now();
+    Status status = operation();
+    seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    return status;
+  }
+  Status other(const auto& operation) { return timed(phases_.other_s, operation); }
+
+  const std::unique_ptr<Backend> inner_;
+  Phases phases_;
+};
+
+}  // namespace blend::bench
