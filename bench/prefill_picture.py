@@ -28,7 +28,7 @@ def series_of(rows):
     return series
 
 
-def rates(rows, left, title):
+def rates(rows, left, title, colours):
     bottom = TOP + UPPER
     series = series_of(rows)
     lengths = sorted({row["tokens"] for row in rows})
@@ -47,10 +47,9 @@ def rates(rows, left, title):
         out.append(text(left - 8, y(i * step) + 4, f"{i * step:g}", "end"))
     for tokens in lengths:
         out.append(text(x(tokens), bottom + 18, str(tokens)))
-    colours = iter(COLOURS)
     for i, (name, points) in enumerate(series.items()):
         peer = name.startswith("llama.cpp")
-        colour, dash = (PEER, "5 4") if peer else (next(colours), "")
+        colour, dash = (PEER, "5 4") if peer else (colours[name], "")
         line = " ".join(f"{x(t):.1f},{y(v):.1f}" for t, v in sorted(points.items()))
         out.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>')
         for tokens, value in points.items():
@@ -64,7 +63,7 @@ def rates(rows, left, title):
 def phases(rows, left):
     top = TOP + UPPER + 60
     first = next(row["name"] for row in rows if "phases" in row)
-    ours = sorted((row for row in rows if row["name"] == first), key=lambda row: row["tokens"])
+    ours = [row for _, row in sorted({row["tokens"]: row for row in rows if row["name"] == first}.items())]
     out = [text(left + PANEL / 2, top - 12, f"Where the time goes, {first}, and the share of the f32 peak")]
     width = PANEL / len(ours)
     for i, row in enumerate(ours):
@@ -90,13 +89,15 @@ def main():
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
         shapes.setdefault(result["shape"], []).extend(result["rows"])
+    names = dict.fromkeys(row["name"] for rows in shapes.values() for row in rows if "phases" in row)
+    colours = dict(zip(names, COLOURS * len(names)))
     width = LEFT + len(shapes) * (PANEL + GAP)
     height = TOP + UPPER + 60 + LOWER + 56
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" font-family="sans-serif">')
     print(f'<rect width="{width}" height="{height}" fill="white"/>')
     for i, (shape, rows) in enumerate(shapes.items()):
         left = LEFT + i * (PANEL + GAP)
-        print("\n".join(rates(rows, left, f"Full prefill, {shape}: tokens per second by prompt length")))
+        print("\n".join(rates(rows, left, f"Full prefill, {shape}: tokens per second by prompt length", colours)))
         print("\n".join(phases(rows, left)))
     print("</svg>")
 
