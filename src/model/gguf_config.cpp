@@ -22,13 +22,18 @@ struct GgufFamily {
   uint32_t nope_every = 0;    // layers n - 1, 2n - 1, ... do not rotate
   uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
   bool gemma = false;
+  // Where the file does not say (the first files of a Gemma 2 do not).
+  uint32_t window = 0;
+  double attn_softcap = 0;
+  double logit_softcap = 0;
 };
 constexpr GgufFamily kGgufFamilies[] = {
     {"llama", RopeLayout::interleaved},
     {"qwen2", RopeLayout::half_split, true},
     {"qwen3", RopeLayout::half_split, false, true},
     {"smollm3", RopeLayout::interleaved, false, false, 4},
-    {"gemma2", RopeLayout::half_split, false, false, 0, 2, true},
+    {"phi3", RopeLayout::half_split},
+    {"gemma2", RopeLayout::half_split, false, false, 0, 2, true, 4096, 50, 30},
     {"gemma3", RopeLayout::half_split, false, true, 0, 6, true},
 };
 
@@ -86,7 +91,9 @@ class GgufConfigReader {
   Status read_rope();
   Status read_scaling(const std::string& type);
   Status read_yarn();
-  Status read_freq_factors();
+  Result<std::vector<float>> read_factors(const char* name) const;
+  Status read_longrope();
+  Result<std::vector<bool>> windowed() const;
   Status read_family();
 
   const GgufReader& gguf_;
@@ -176,24 +183,49 @@ Status GgufConfigReader::read_attention() {
     c_.attn_scale = static_cast<float>(scale);
   }
   c_.qk_norm = family_.qk_norm;
-  c_.qkv_bias = family_.qkv_bias || has_tensor("blk.0.attn_q.bias");
+  c_.qkv_bias =
+      family_.qkv_bias || has_tensor("blk.0.attn_q.bias") || has_tensor("blk.0.attn_qkv.bias");
   c_.attn_out_bias = has_tensor("blk.0.attn_output.bias");
   c_.ffn_bias = has_tensor("blk.0.ffn_gate.bias");
   return Status::ok();
 }
 
+// Which layers have the window: as the file says it of each, by its period, or by the family's.
+Result<std::vector<bool>> GgufConfigReader::windowed() const {
+  std::vector<bool> out(c_.n_layers);
+  const std::string name = key("attention.sliding_window_pattern");
+  if (gguf_.is_array(name)) {
+    BLEND_ASSIGN(const std::optional<std::vector<int32_t>> flags, gguf_.get_ints(name));
+    const std::vector<int32_t> list = flags.value_or(std::vector<int32_t>());
+    if (list.size() != out.size()) {
+      return make_error(BLEND_E_FORMAT, "key '%s' has %zu entries for %u layers", name.c_str(),
+                        list.size(), c_.n_layers);
+    }
+    for (size_t i = 0; i < out.size(); ++i) out[i] = list[i] != 0;
+    return out;
+  }
+  BLEND_ASSIGN(const std::optional<uint32_t> given, gguf_.get_u32(name));
+  const uint32_t every = given.value_or(family_.global_every);
+  for (uint32_t i = 0; i < c_.n_layers; ++i) out[i] = every == 0 || (i + 1) % every != 0;
+  return out;
+}
+
 // Which layers see a window and which do not rotate; a config without such layers has no list.
 Status GgufConfigReader::read_windows() {
   BLEND_ASSIGN(const std::optional<uint32_t> given, gguf_.get_u32(key("attention.sliding_window")));
-  // A window as long as the context hides nothing.
-  const uint32_t window = given.value_or(0) < c_.context_length ? given.value_or(0) : 0;
-  if (window == 0 && family_.nope_every == 0 && !family_.gemma) return Status::ok();
+  const uint32_t asked = given.value_or(family_.window);
+  if (asked == 0 && family_.nope_every == 0) return Status::ok();
+  // A window as long as the context hides nothing, but its layers still rotate in their own way.
+  const uint32_t window = asked < c_.context_length ? asked : 0;
+  if (window == 0 && c_.local_rope.rotary_dim == 0 && family_.nope_every == 0) return Status::ok();
+  BLEND_ASSIGN(const std::vector<bool> local, windowed());
   c_.layers.resize(c_.n_layers);
   for (uint32_t i = 0; i < c_.n_layers; ++i) {
     LayerAttention& layer = c_.layers[i];
-    const bool global = family_.global_every != 0 && (i + 1) % family_.global_every == 0;
-    if (!global) layer.window = window;
-    if (!global && c_.local_rope.rotary_dim != 0) layer.rope = LayerAttention::Rope::local;
+    if (asked != 0 && local[i]) {
+      layer.window = window;
+      if (c_.local_rope.rotary_dim != 0) layer.rope = LayerAttention::Rope::local;
+    }
     if (family_.nope_every != 0 && (i + 1) % family_.nope_every == 0) {
       layer.rope = LayerAttention::Rope::none;
     }
@@ -216,7 +248,9 @@ Status GgufConfigReader::read_rope() {
     return make_error(BLEND_E_FORMAT, "key '%s' is %g; it must be at least 1",
                       key("rope.freq_base").c_str(), r.theta);
   }
-  BLEND_RETURN_IF_ERROR(read_freq_factors());
+  if (has_tensor(kRopeFreqs)) {
+    BLEND_ASSIGN(r.freq_factors, read_factors(kRopeFreqs));
+  }
   if (std::strcmp(family_.architecture, "gemma3") == 0) {
     c_.local_rope = r;  // before any scaling, which is the global layers' alone
     BLEND_ASSIGN(c_.local_rope.theta, positive_or("rope.freq_base_swa", 10000.0));
@@ -226,19 +260,22 @@ Status GgufConfigReader::read_rope() {
     }
   }
   BLEND_ASSIGN(const std::optional<std::string> type, gguf_.get_string(key("rope.scaling.type")));
-  return read_scaling(type.value_or("linear"));
+  BLEND_ASSIGN(r.attention_factor, positive_or("rope.scaling.attn_factor", 1.0));
+  BLEND_RETURN_IF_ERROR(read_scaling(type.value_or("linear")));
+  if (has_tensor(kRopeShort) || has_tensor(kRopeLong) || type.value_or("") == "longrope") {
+    return read_longrope();
+  }
+  return Status::ok();
 }
 
 Status GgufConfigReader::read_scaling(const std::string& type) {
   if (type == "none") return Status::ok();
   if (type == "yarn") return read_yarn();
-  if (type != "linear") {
-    return make_error(BLEND_E_UNSUPPORTED, "RoPE scaling of type '%.40s' is not supported",
-                      type.c_str());
-  }
-  if (gguf_.has(key("rope.scaling.attn_factor"))) {
-    return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
-                      key("rope.scaling.attn_factor").c_str());
+  if (type != "linear" && type != "longrope") {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "key '%s' is '%.40s', which is not supported; libblend knows none, linear, "
+                      "yarn and longrope",
+                      key("rope.scaling.type").c_str(), type.c_str());
   }
   // Files from before scaling had types call the factor scale_linear; 0 says there is none.
   std::string name = key("rope.scaling.factor");
@@ -265,8 +302,9 @@ Status GgufConfigReader::read_yarn() {
   BLEND_ASSIGN(s.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
   BLEND_ASSIGN(s.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
   BLEND_ASSIGN(const double share, positive_or("rope.scaling.yarn_ext_factor", 1.0));
-  BLEND_ASSIGN(const double attention, positive_or("rope.scaling.attn_factor", 1.0));
-  BLEND_ASSIGN(const double yarn_attention, positive_or("rope.scaling.yarn_attn_factor", 1.0));
+  // Takes the place of what follows from the factor, as transformers reads it where it comes from.
+  BLEND_ASSIGN(const double attention,
+               positive_or("rope.scaling.yarn_attn_factor", yarn_attention_factor(s.factor)));
   RopeParams& r = c_.rope;
   if (s.factor < 1 || s.factor > 1e6 || r.theta <= 1 || s.beta_slow > s.beta_fast || share != 1) {
     return make_error(BLEND_E_UNSUPPORTED,
@@ -281,36 +319,59 @@ Status GgufConfigReader::read_yarn() {
   } else {
     for (size_t i = 0; i < factors.size(); ++i) r.freq_factors[i] *= factors[i];
   }
-  r.attention_factor = yarn_attention_factor(s.factor) * attention * yarn_attention;
+  r.attention_factor *= attention;
   return Status::ok();
 }
 
-// Llama 3.1: frequencies divided by these.
-Status GgufConfigReader::read_freq_factors() {
-  const GgufTensor* t = gguf_.tensor("rope_freqs.weight");
-  if (t == nullptr) return Status::ok();
-  BLEND_ASSIGN(c_.rope.freq_factors,
+// A tensor of factors that frequencies are divided by.
+Result<std::vector<float>> GgufConfigReader::read_factors(const char* name) const {
+  const GgufTensor* t = gguf_.tensor(name);
+  if (t == nullptr) {
+    return make_error(BLEND_E_FORMAT, "tensor '%s' is missing, which LongRoPE needs", name);
+  }
+  BLEND_ASSIGN(std::vector<float> factors,
                read_f32_vector(gguf_, *t, c_.rope.rotary_dim / 2, key("rope.dimension_count")));
-  for (const float f : c_.rope.freq_factors) {
+  for (const float f : factors) {
     if (!std::isfinite(f) || f < kMinRopeFactor) {
-      return make_error(BLEND_E_FORMAT,
-                        "tensor 'rope_freqs.weight' holds %g; factors are finite and above 0",
-                        static_cast<double>(f));
+      return make_error(BLEND_E_FORMAT, "tensor '%s' holds %g; factors are finite and above 0",
+                        name, static_cast<double>(f));
     }
   }
+  return factors;
+}
+
+// LongRoPE (Phi-3): ModelConfig has what it means.
+Status GgufConfigReader::read_longrope() {
+  if (!c_.rope.freq_factors.empty()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "tensor '%s' beside other factors of RoPE ('%s' or YaRN) is not supported",
+                      has_tensor(kRopeLong) ? kRopeLong : kRopeShort, kRopeFreqs);
+  }
+  BLEND_ASSIGN(c_.short_context, with_default("rope.scaling.original_context_length",
+                                              c_.context_length, kMaxContext));
+  c_.long_rope = c_.rope;
+  BLEND_ASSIGN(c_.rope.freq_factors, read_factors(kRopeShort));
+  BLEND_ASSIGN(c_.long_rope.freq_factors, read_factors(kRopeLong));
   return Status::ok();
 }
 
 Status GgufConfigReader::read_family() {
-  for (const auto& [name, to] : {std::pair{"attn_logit_softcapping", &c_.attn_softcap},
-                                 {"final_logit_softcapping", &c_.logit_softcap}}) {
-    BLEND_ASSIGN(const std::optional<double> cap, gguf_.get_float(key(name)));
-    if (cap.value_or(0) == 0) continue;
+  struct Softcap {
+    const char* name;
+    double otherwise;
+    float* to;
+  };
+  for (const auto& [name, otherwise, to] :
+       {Softcap{"attn_logit_softcapping", family_.attn_softcap, &c_.attn_softcap},
+        Softcap{"final_logit_softcapping", family_.logit_softcap, &c_.logit_softcap}}) {
+    BLEND_ASSIGN(const std::optional<double> given, gguf_.get_float(key(name)));
+    const double cap = given.value_or(otherwise);
+    if (cap == 0) continue;
     if (!family_.gemma) {
       return make_error(BLEND_E_UNSUPPORTED, "the model asks for '%s', which is not supported",
                         key(name).c_str());
     }
-    BLEND_ASSIGN(const double value, positive(key(name), *cap));
+    BLEND_ASSIGN(const double value, positive(key(name), cap));
     *to = static_cast<float>(value);
   }
   if (!family_.gemma) return Status::ok();

@@ -511,10 +511,11 @@ Result<std::optional<std::vector<int32_t>>> GgufReader::get_ints(std::string_vie
   if (v == nullptr) return std::optional<Ints>();
   Ints ints;
   ints.reserve(static_cast<size_t>(v->count));
-  const uint64_t width = scalar_bytes(v->element);
+  const GgufType element = v->element == GgufType::boolean ? GgufType::u8 : v->element;
+  const uint64_t width = scalar_bytes(element);
   for (uint64_t i = 0; i < v->count; ++i) {
     const std::optional<int64_t> n =
-        width == 0 ? std::nullopt : as_integer(v->element, file_.data() + v->begin + i * width);
+        width == 0 ? std::nullopt : as_integer(element, file_.data() + v->begin + i * width);
     if (!n || *n < std::numeric_limits<int32_t>::min() ||
         *n > std::numeric_limits<int32_t>::max()) {
       return make_error(BLEND_E_FORMAT, "key '%s' should be an array of 32-bit whole numbers",

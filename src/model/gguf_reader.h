@@ -69,6 +69,10 @@ class GgufReader {
   static bool has_magic(std::span<const std::byte> file);
 
   bool has(std::string_view key) const { return find(key) != nullptr; }
+  bool is_array(std::string_view key) const {
+    const Value* const v = find(key);
+    return v != nullptr && v->type == GgufType::array;
+  }
   // The key's value, or nullopt where it is absent. FORMAT (or UNSUPPORTED for an array where one
   // number is expected) names the key. Integers of any width are accepted where they fit.
   Result<std::optional<uint32_t>> get_u32(std::string_view key) const;
@@ -77,6 +81,7 @@ class GgufReader {
   Result<std::optional<std::string>> get_string(std::string_view key) const;
   Result<std::optional<std::vector<std::string>>> get_strings(std::string_view key) const;
   Result<std::optional<std::vector<float>>> get_floats(std::string_view key) const;
+  // Truth values are 0 and 1.
   Result<std::optional<std::vector<int32_t>>> get_ints(std::string_view key) const;
 
   std::span<const std::byte> file() const { return file_; }

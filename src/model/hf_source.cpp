@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "model/fingerprint.h"
+#include "model/fused_tensors.h"
 #include "model/hf_config.h"
 #include "model/hf_tokenizer.h"
 #include "model/hf_weights.h"
@@ -43,36 +44,16 @@ constexpr std::array<const char*, kTensorRoles> kNames = {
     "post_feedforward_layernorm.weight",
 };
 
-// Where a role is part of a matrix of several: rows [begin, begin + rows) of it.
-struct Part {
-  const char* name = nullptr;  // null: a tensor of its own
-  int64_t begin = 0;
-};
-
-Part part_of(TensorRole role, const ModelConfig& c) {
-  const char* const kQkv = "self_attn.qkv_proj.weight";
-  const char* const kGateUp = "mlp.gate_up_proj.weight";
-  switch (role) {
-    case TensorRole::attn_q:
-      return {kQkv, 0};
-    case TensorRole::attn_k:
-      return {kQkv, c.q_dim()};
-    case TensorRole::attn_v:
-      return {kQkv, int64_t{c.q_dim()} + c.kv_dim()};
-    case TensorRole::ffn_gate:
-      return {kGateUp, 0};
-    case TensorRole::ffn_up:
-      return {kGateUp, c.d_ff};
+// Of a role's tensor where a model's are fused; null: it has one of its own.
+const char* fused_name(TensorRole role) {
+  switch (fused_tensor_of(role)) {
+    case FusedTensor::qkv:
+      return "self_attn.qkv_proj.weight";
+    case FusedTensor::gate_up:
+      return "mlp.gate_up_proj.weight";
     default:
-      return {};
+      return nullptr;
   }
-}
-
-// Rows of the whole matrix.
-int64_t whole_rows(TensorRole role, const ModelConfig& c) {
-  const bool qkv =
-      role == TensorRole::attn_q || role == TensorRole::attn_k || role == TensorRole::attn_v;
-  return qkv ? int64_t{c.q_dim()} + 2 * int64_t{c.kv_dim()} : 2 * int64_t{c.d_ff};
 }
 
 std::string tensor_name(const char* name, TensorRole role, uint32_t layer) {
@@ -143,22 +124,13 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
 
 Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
   const ModelConfig& c = hf_.model;
-  const Part part = hf_.fused ? part_of(role, c) : Part{};
-  if (part.name == nullptr) {
-    const char* name = kNames[static_cast<size_t>(role)];
-    if (role == TensorRole::ffn_norm && c.post_norms) name = "pre_feedforward_layernorm.weight";
-    return weights_.view(tensor_name(name, role, layer));
+  if (const char* const fused = hf_.fused ? fused_name(role) : nullptr) {
+    BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
+    return part_of_fused(std::move(whole), role, c);
   }
-  BLEND_ASSIGN(TensorView view, weights_.view(tensor_name(part.name, role, layer)));
-  const std::vector<int64_t> whole = {whole_rows(role, c), c.d_model};
-  if (view.shape != whole) {
-    return make_error(BLEND_E_FORMAT,
-                      "tensor '%s' has the shape %s; the hyperparameters ask for %s",
-                      view.name.c_str(), shape_text(view.shape).c_str(), shape_text(whole).c_str());
-  }
-  view.data = view.row(part.begin);
-  view.shape[0] = tensor_shape(role, c)[0];
-  return view;
+  const char* name = kNames[static_cast<size_t>(role)];
+  if (role == TensorRole::ffn_norm && c.post_norms) name = "pre_feedforward_layernorm.weight";
+  return weights_.view(tensor_name(name, role, layer));
 }
 
 // A tensor that nothing here uses would change the result where it belongs (experts, adapters):

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "model/fingerprint.h"
+#include "model/fused_tensors.h"
 #include "model/gguf_tokenizer.h"
 #include "model/tensor_table.h"
 
@@ -53,10 +54,12 @@ constexpr ElementType kElementTypes[] = {
     {kGgmlQ6_K, DType::f32, BlockType::q6_k},
 };
 
-std::string tensor_name(TensorRole role, uint32_t layer) {
-  const char* const name = kNames[static_cast<size_t>(role)];
+std::string tensor_name(TensorRole role, uint32_t layer, const char* name) {
   if (role < TensorRole::attn_norm) return name;
   return "blk." + std::to_string(layer) + "." + name;
+}
+std::string tensor_name(TensorRole role, uint32_t layer) {
+  return tensor_name(role, layer, kNames[static_cast<size_t>(role)]);
 }
 
 // Immutable after open; safe for concurrent use.
@@ -81,6 +84,7 @@ class LlamaSource final : public ModelSource {
   }
 
  private:
+  Result<TensorView> find(const GgufReader& gguf, TensorRole role, uint32_t layer) const;
   Result<TensorView> view(const GgufReader& gguf, const std::string& name) const;
   Status refuse_others(const GgufReader& gguf) const;
 
@@ -109,7 +113,7 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   BLEND_ASSIGN(source->tensors_,
                TensorTable::fill(source->config_, gguf.tensor("output.weight") == nullptr,
                                  [&](TensorRole role, uint32_t layer) {
-                                   return source->view(gguf, tensor_name(role, layer));
+                                   return source->find(gguf, role, layer);
                                  }));
   BLEND_RETURN_IF_ERROR(source->refuse_others(gguf));
   // The one the most work is done in; files that mix types keep the norms in f32.
@@ -117,6 +121,32 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   source->config_.weight_blocks = q.blocks;
   source->config_.weight_dtype = q.blocks == BlockType::none ? q.dtype : DType::f16;
   return std::unique_ptr<ModelSource>(std::move(source));
+}
+
+// Q, K and V are fused where the file has such a tensor; gate and up where the file has no gate and
+// `ffn_up` is larger than one of them.
+Result<TensorView> LlamaSource::find(const GgufReader& gguf, TensorRole role,
+                                     uint32_t layer) const {
+  std::string whole;
+  switch (fused_tensor_of(role)) {
+    case FusedTensor::qkv:
+      whole = tensor_name(role, layer, "attn_qkv.weight");
+      break;
+    case FusedTensor::qkv_bias:
+      whole = tensor_name(role, layer, "attn_qkv.bias");
+      break;
+    case FusedTensor::gate_up: {
+      const GgufTensor* const up = gguf.tensor(tensor_name(TensorRole::ffn_up, layer));
+      const bool has_gate = gguf.tensor(tensor_name(TensorRole::ffn_gate, layer)) != nullptr;
+      if (!has_gate && up != nullptr && up->dims.back() != config_.d_ff) whole = up->name;
+      break;
+    }
+    case FusedTensor::none:
+      break;
+  }
+  if (whole.empty() || gguf.tensor(whole) == nullptr) return view(gguf, tensor_name(role, layer));
+  BLEND_ASSIGN(TensorView fused, view(gguf, whole));
+  return part_of_fused(std::move(fused), role, config_);
 }
 
 Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& name) const {
@@ -143,7 +173,7 @@ Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& 
 // A tensor that nothing here uses would change the result where it belongs (biases, experts, norms
 // of Q and K): better no model than a wrong one.
 Status LlamaSource::refuse_others(const GgufReader& gguf) const {
-  std::unordered_set<std::string_view> known = {"rope_freqs.weight"};
+  std::unordered_set<std::string_view> known = {kRopeFreqs, kRopeShort, kRopeLong};
   for (const TensorView& t : tensors_.all()) known.insert(t.name);
   for (const GgufTensor& t : gguf.tensors()) {
     // Old converters wrote the rotation's frequencies, which follow from theta.

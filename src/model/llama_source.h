@@ -20,6 +20,12 @@ Result<std::unique_ptr<ModelSource>> open_llama_gguf(std::span<const std::byte> 
 // Frequencies are divided by scaling factors; smaller ones would make angles overflow.
 inline constexpr double kMinRopeFactor = 1e-6;
 
+// Tensors that are RoPE's: its factors of Llama 3.1, and of LongRoPE for short and for long
+// prompts.
+inline constexpr const char* kRopeFreqs = "rope_freqs.weight";
+inline constexpr const char* kRopeShort = "rope_factors_short.weight";
+inline constexpr const char* kRopeLong = "rope_factors_long.weight";
+
 // The steps of it, one a file. Hyperparameters; n_vocab is the tokenizer's and weight_dtype the
 // tensors', so they are left alone here.
 Result<ModelConfig> read_gguf_config(const GgufReader& gguf);

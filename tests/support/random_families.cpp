@@ -52,6 +52,16 @@ std::vector<RandomFamily> random_families() {
   quantized("blocks_of_32", 64,
             {BlockType::q4_0, BlockType::q4_1, BlockType::q5_0, BlockType::q5_1, BlockType::q8_0});
   quantized("blocks_of_256", 256, {BlockType::q4_k, BlockType::q5_k, BlockType::q6_k});
+  // LongRoPE: one beyond its first context and one within it, where a part of a head rotates.
+  RandomModelSpec& phi3 = add("phi3", "phi3");
+  phi3.head_dim = 12;
+  phi3.long_from = 32;
+  phi3.rope_attention = 1.19;  // of a context 32 times its first
+  RandomModelSpec& phi3_short = add("phi3_short", "phi3");
+  phi3_short.head_dim = 12;
+  phi3_short.rotary_dim = 8;
+  phi3_short.long_from = phi3_short.context;
+  phi3_short.tied = true;
   return all;
 }
 

@@ -130,6 +130,7 @@ GgufWriter random_model(const RandomModelSpec& spec) {
   const std::string arch = spec.architecture + ".";
   const bool gemma = spec.architecture.starts_with("gemma");
   const bool qk_norm = spec.architecture == "qwen3" || spec.architecture == "gemma3";
+  const bool fused = spec.architecture == "phi3";
   const bool tied = spec.tied || gemma;
   w.string("general.architecture", spec.architecture).string("general.name", "random");
   w.u32(arch + "block_count", spec.n_layers).u32(arch + "embedding_length", spec.d_model);
@@ -149,6 +150,10 @@ GgufWriter random_model(const RandomModelSpec& spec) {
     w.string(arch + "rope.scaling.type", "yarn");
     w.f32(arch + "rope.scaling.factor", static_cast<float>(spec.yarn_factor));
     w.u32(arch + "rope.scaling.original_context_length", spec.context / 8);
+  }
+  if (spec.long_from != 0) w.u32(arch + "rope.scaling.original_context_length", spec.long_from);
+  if (spec.rope_attention != 1) {
+    w.f32(arch + "rope.scaling.attn_factor", static_cast<float>(spec.rope_attention));
   }
   if (spec.window != 0) w.u32(arch + "attention.sliding_window", spec.window);
   if (spec.architecture == "gemma2") {
@@ -198,23 +203,31 @@ GgufWriter random_model(const RandomModelSpec& spec) {
 
   // Tied, the embedding must also make logits: smaller, and the layers speak louder.
   matrix("token_embd.weight", d, spec.n_vocab, tied ? 2.5 : std::sqrt(static_cast<double>(d)));
-  if (spec.rope_freq_factors) {
+  // As Llama 3.1: high frequencies stay, low ones are slowed, up to 1 + most times.
+  const auto factors = [&](const std::string& name, float most) {
     const uint32_t half = rotary_dim / 2;
     std::string data;
     for (uint32_t i = 0; i < half; ++i) {
-      // As Llama 3.1: high frequencies stay, low ones are slowed, up to 8 times.
-      const float factor =
-          i * 2 < half ? 1.0f : 1.0f + 7.0f * static_cast<float>(i + 1) / static_cast<float>(half);
-      data += gguf_bytes(factor);
+      const float share = static_cast<float>(i + 1) / static_cast<float>(half);
+      data += gguf_bytes(i * 2 < half ? 1.0f : 1.0f + most * share);
     }
-    w.tensor("rope_freqs.weight", kGgmlF32, {half}, data);
+    w.tensor(name, kGgmlF32, {half}, data);
+  };
+  if (spec.rope_freq_factors) factors("rope_freqs.weight", 7);
+  if (spec.long_from != 0) {
+    factors("rope_factors_long.weight", 7);
+    factors("rope_factors_short.weight", 2);
   }
   for (uint32_t l = 0; l < spec.n_layers; ++l) {
     const std::string blk = "blk." + std::to_string(l) + ".";
     add(blk + "attn_norm.weight", DType::f32, {d}, 1, 0.1);
-    matrix(blk + "attn_q.weight", d, q_dim, 1.4);
-    matrix(blk + "attn_k.weight", d, kv_dim, 1.4);
-    matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
+    if (fused) {
+      matrix(blk + "attn_qkv.weight", d, q_dim + 2 * kv_dim, 1.4);
+    } else {
+      matrix(blk + "attn_q.weight", d, q_dim, 1.4);
+      matrix(blk + "attn_k.weight", d, kv_dim, 1.4);
+      matrix(blk + "attn_v.weight", d, kv_dim, 1.5);
+    }
     matrix(blk + "attn_output.weight", q_dim, d, 1);
     if (spec.biases || spec.architecture == "qwen2") {
       add(blk + "attn_q.bias", DType::f32, {q_dim}, 0, 0.5);
@@ -236,8 +249,8 @@ GgufWriter random_model(const RandomModelSpec& spec) {
       add(blk + "post_ffw_norm.weight", DType::f32, {d}, 1, 0.1);
     }
     add(blk + "ffn_norm.weight", DType::f32, {d}, 1, 0.1);
-    matrix(blk + "ffn_gate.weight", d, spec.d_ff, 1);
-    matrix(blk + "ffn_up.weight", d, spec.d_ff, 1);
+    if (!fused) matrix(blk + "ffn_gate.weight", d, spec.d_ff, 1);
+    matrix(blk + "ffn_up.weight", d, fused ? 2 * uint64_t{spec.d_ff} : spec.d_ff, 1);
     matrix(blk + "ffn_down.weight", spec.d_ff, d, 1);
   }
   add("output_norm.weight", DType::f32, {d}, 1, 0.1);

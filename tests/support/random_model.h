@@ -17,7 +17,8 @@
 namespace blend::test {
 
 struct RandomModelSpec {
-  // "llama", "qwen2", "qwen3", "smollm3", "gemma2" or "gemma3": names and tensors of such a GGUF.
+  // "llama", "qwen2", "qwen3", "smollm3", "phi3", "gemma2" or "gemma3": names and tensors of such a
+  // GGUF.
   std::string architecture = "llama";
   uint32_t n_layers = 4;
   uint32_t d_model = 64;
@@ -33,9 +34,11 @@ struct RandomModelSpec {
   bool tied = false;                   // no output.weight
   bool rope_freq_factors = false;      // Llama 3.1's rope_freqs.weight
   double rope_theta = 10000;
-  double linear_scale = 1;  // of positions
-  double yarn_factor = 1;   // of a context of an eighth of `context`
-  uint32_t window = 0;      // rows that a row sees, where its layer has a window
+  double linear_scale = 1;    // of positions
+  double yarn_factor = 1;     // of a context of an eighth of `context`
+  uint32_t long_from = 0;     // LongRoPE with other factors behind this many rows; 0: none
+  double rope_attention = 1;  // what rotated Q and K are multiplied by besides
+  uint32_t window = 0;        // rows that a row sees, where its layer has a window
   bool biases = false;  // of every projection, as a llama may have them; a qwen2 has those of QKV
   uint64_t seed = 1;
 };

@@ -50,6 +50,9 @@ ReferenceModel::ReferenceModel(const std::string& path) {
   config_ = source.config();
   bos_ = source.tokenizer().bos();
   context_ = config_.context_length;
+  if (config_.short_context != 0 && context_ > config_.short_context) {
+    config_.rope = config_.long_rope;
+  }
   const auto get = [&](TensorRole role, uint32_t layer) {
     return to_double(source.tensor(role, layer));
   };

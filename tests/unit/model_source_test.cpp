@@ -186,7 +186,16 @@ TEST(LlamaSource, RopeVariants) {
   expect_error(
       GgufWriter(base).string(type, "yarn").f32("llama.rope.scaling.yarn_ext_factor", 0.5f),
       BLEND_E_UNSUPPORTED, "YaRN");
-  expect_error(GgufWriter(base).string(type, "longrope"), BLEND_E_UNSUPPORTED, "longrope");
+  // What replaces YaRN's own factor, and what multiplies whatever there is.
+  yarn = open_bytes(GgufWriter(base)
+                        .string(type, "yarn")
+                        .f32(factor, 4)
+                        .f32("llama.rope.scaling.yarn_attn_factor", 1.5f)
+                        .f32("llama.rope.scaling.attn_factor", 2)
+                        .bytes());
+  ASSERT_TRUE(yarn.is_ok()) << yarn.status().message();
+  EXPECT_EQ((*yarn)->config().rope.attention_factor, 3.0);
+  expect_error(GgufWriter(base).string(type, "dynamic"), BLEND_E_UNSUPPORTED, "dynamic");
   expect_error(GgufWriter(base).f32(factor, -1), BLEND_E_FORMAT, factor);
   expect_error(GgufWriter(base).f32(factor, std::numeric_limits<float>::infinity()), BLEND_E_FORMAT,
                factor);
@@ -200,6 +209,122 @@ TEST(LlamaSource, RopeVariants) {
   expect_error(factors({1, 0}), BLEND_E_FORMAT, "rope_freqs.weight");
   expect_error(factors({1, -2}), BLEND_E_FORMAT, "rope_freqs.weight");
   expect_error(factors({1, std::nanf("")}), BLEND_E_FORMAT, "rope_freqs.weight");
+}
+
+// LongRoPE: both sets of factors, and where the one takes the other's place.
+TEST(LlamaSource, LongRope) {
+  RandomModelSpec s = small();
+  s.architecture = "phi3";
+  s.long_from = 64;
+  s.rope_attention = 1.25;
+  const GgufWriter base = random_model(s);
+  auto source = open_bytes(base.bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  const ModelConfig& c = (*source)->config();
+  EXPECT_EQ(c.rope.layout, RopeLayout::half_split);
+  EXPECT_EQ(c.rope.freq_factors, (std::vector<float>{1, 3}));
+  EXPECT_EQ(c.long_rope.freq_factors, (std::vector<float>{1, 8}));
+  EXPECT_EQ(c.short_context, 64u);
+  EXPECT_EQ(c.rope.attention_factor, 1.25);
+  EXPECT_EQ(c.long_rope.attention_factor, 1.25);
+  EXPECT_EQ(c.long_rope.rotary_dim, 4u);
+  EXPECT_EQ(c.long_rope.layout, RopeLayout::half_split);
+
+  // Without a first context it is the whole one.
+  const char* const original = "phi3.rope.scaling.original_context_length";
+  source = open_bytes(GgufWriter(base).erase_key(original).bytes());
+  ASSERT_TRUE(source.is_ok()) << source.status().message();
+  EXPECT_EQ((*source)->config().short_context, (*source)->config().context_length);
+  const char* const type = "phi3.rope.scaling.type";
+  EXPECT_TRUE(open_bytes(GgufWriter(base).string(type, "longrope").bytes()).is_ok());
+
+  expect_error(GgufWriter(base).u32(original, 0), BLEND_E_FORMAT, original);
+  expect_error(GgufWriter(base).string(type, "yarn"), BLEND_E_UNSUPPORTED, "rope_factors_long");
+  for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {
+    expect_error(GgufWriter(base).erase_tensor(name), BLEND_E_FORMAT, name);
+    expect_error(GgufWriter(base).tensor(name, test::kGgmlF32, {1}, test::gguf_bytes(1.0f)),
+                 BLEND_E_FORMAT, name);
+  }
+  expect_error(random_model(small()).string("llama.rope.scaling.type", "longrope"), BLEND_E_FORMAT,
+               "rope_factors_short.weight");
+  s.rope_freq_factors = true;
+  expect_error(random_model(s), BLEND_E_UNSUPPORTED, "rope_freqs.weight");
+}
+
+// One tensor for Q, K and V, and one for gate and up: every role is its rows of it.
+TEST(LlamaSource, FusedTensors) {
+  for (const BlockType blocks : {BlockType::none, BlockType::q8_0}) {
+    RandomModelSpec s = small();
+    s.architecture = "phi3";
+    s.d_model = 32;
+    s.d_ff = 64;
+    s.head_dim = 8;
+    if (blocks != BlockType::none) s.blocks = {blocks};
+    const GgufWriter base = random_model(s);
+    const auto opened = open_bytes(base.bytes());
+    ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+    const ModelSource& source = *opened.value();
+    const TensorView q = source.tensor(TensorRole::attn_q, 1);
+    const size_t row = blocks == BlockType::none ? 32 * 4 : 34;
+    const auto expect = [&](TensorRole role, int64_t rows, const std::byte* data) {
+      const TensorView& t = source.tensor(role, 1);
+      EXPECT_EQ(t.shape, (std::vector<int64_t>{rows, 32}));
+      EXPECT_EQ(t.data, data) << t.name << " of " << rows;
+    };
+    expect(TensorRole::attn_q, 32, q.data);
+    expect(TensorRole::attn_k, 16, q.data + 32 * row);
+    expect(TensorRole::attn_v, 16, q.data + 48 * row);
+    const TensorView gate = source.tensor(TensorRole::ffn_gate, 1);
+    EXPECT_EQ(gate.name, "blk.1.ffn_up.weight");
+    expect(TensorRole::ffn_gate, 64, gate.data);
+    expect(TensorRole::ffn_up, 64, gate.data + 64 * row);
+    EXPECT_EQ(source.n_parameters(), 300u * 32 * 2 + 32 + 2 * (2 * 32 + 96 * 32 + 3 * 64 * 32));
+
+    for (const auto& [name, rows] :
+         {std::pair{"blk.1.attn_qkv.weight", 60u}, std::pair{"blk.0.ffn_up.weight", 127u}}) {
+      expect_error(
+          GgufWriter(base).tensor(name, test::kGgmlF32, {32, rows}, std::string(rows * 128, '\0')),
+          BLEND_E_FORMAT, std::string("'") + name + "' has the shape [");
+    }
+    expect_error(GgufWriter(base).erase_tensor("blk.1.attn_qkv.weight"), BLEND_E_FORMAT,
+                 "'blk.1.attn_q.weight' is missing");
+    expect_error(GgufWriter(base).erase_tensor("blk.1.ffn_up.weight"), BLEND_E_FORMAT,
+                 "'blk.1.ffn_gate.weight' is missing");
+    // Beside the fused tensor, one that would be it again.
+    expect_error(GgufWriter(base).tensor("blk.1.attn_q.weight", test::kGgmlF32, {32, 32},
+                                         std::string(32 * 128, '\0')),
+                 BLEND_E_UNSUPPORTED, "'blk.1.attn_q.weight' has no place");
+  }
+}
+
+// As converters fuse the biases of other families.
+TEST(LlamaSource, FusedBiases) {
+  RandomModelSpec s = small();
+  s.architecture = "qwen2";
+  GgufWriter w = random_model(s);
+  std::string values, weights;
+  for (int i = 0; i < 32; ++i) values += test::gguf_bytes(static_cast<float>(i));
+  for (int l = 0; l < 2; ++l) {
+    const std::string blk = "blk." + std::to_string(l) + ".";
+    for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+      w.erase_tensor(blk + part + ".weight").erase_tensor(blk + part + ".bias");
+    }
+    w.tensor(blk + "attn_qkv.weight", test::kGgmlF32, {16, 32}, std::string(16 * 32 * 4, '\1'));
+    w.tensor(blk + "attn_qkv.bias", test::kGgmlF32, {32}, values);
+  }
+  const auto opened = open_bytes(w.bytes());
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  const auto first = [&](TensorRole role) {
+    float value = 0;
+    std::memcpy(&value, opened.value()->tensor(role, 0).data, sizeof value);
+    return value;
+  };
+  EXPECT_EQ(first(TensorRole::attn_q_bias), 0.0f);
+  EXPECT_EQ(first(TensorRole::attn_k_bias), 16.0f);
+  EXPECT_EQ(first(TensorRole::attn_v_bias), 24.0f);
+  EXPECT_EQ(opened.value()->tensor(TensorRole::attn_v_bias, 1).shape, std::vector<int64_t>{8});
+  expect_error(GgufWriter(w).tensor("blk.1.attn_qkv.bias", 8, {32}, std::string(34, '\0')),
+               BLEND_E_UNSUPPORTED, "'blk.1.attn_qkv.bias' is a quantized vector");
 }
 
 ModelConfig config_of(const RandomModelSpec& spec) {
@@ -250,6 +375,16 @@ TEST(LlamaSource, Families) {
   for (uint32_t i = 0; i < 12; ++i) {
     EXPECT_EQ(c.attention(i), (LayerAttention{i % 2 == 0 ? 40u : 0u, Rope::main})) << i;
   }
+  // The first files of the family do not say what it always has.
+  GgufWriter silent = random_model(s);
+  silent.erase_key("gemma2.attention.sliding_window").u32("gemma2.context_length", 8192);
+  silent.erase_key("gemma2.attn_logit_softcapping").erase_key("gemma2.final_logit_softcapping");
+  auto opened = open_bytes(silent.bytes());
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  EXPECT_EQ((*opened)->config().attn_softcap, 50.0f);
+  EXPECT_EQ((*opened)->config().logit_softcap, 30.0f);
+  EXPECT_EQ((*opened)->config().attention(0).window, 4096u);
+  EXPECT_EQ((*opened)->config().attention(1).window, 0u);
   s.n_layers = 46;  // the 27B
   s.n_heads = 4;
   s.head_dim = 8;
@@ -271,7 +406,33 @@ TEST(LlamaSource, Families) {
         i % 6 == 5 ? LayerAttention{0, Rope::main} : LayerAttention{40, Rope::local};
     EXPECT_EQ(c.attention(i), want) << i;
   }
+  // A window that hides nothing still rotates in its own way; without one all layers are global.
+  s.window = s.context;
+  EXPECT_EQ(config_of(s).attention(0), (LayerAttention{0, Rope::local}));
+  s.window = 0;
+  EXPECT_TRUE(config_of(s).layers.empty());
+  s.window = 40;
   GgufWriter w = random_model(s);
+  const char* const pattern = "gemma3.attention.sliding_window_pattern";
+  opened = open_bytes(GgufWriter(w).u32(pattern, 3).bytes());
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  for (uint32_t i = 0; i < 12; ++i) {
+    EXPECT_EQ((*opened)->config().attention(i).window, i % 3 == 2 ? 0u : 40u) << i;
+  }
+  const auto each = [&](const std::string& flags) {
+    return GgufWriter(w).value(pattern, static_cast<uint32_t>(test::GgufType::array),
+                               test::gguf_bytes(static_cast<uint32_t>(test::GgufType::boolean)) +
+                                   test::gguf_bytes(static_cast<uint64_t>(flags.size())) + flags);
+  };
+  opened = open_bytes(each(std::string("\1\0\0\1\1\1\1\1\1\1\1\0", 12)).bytes());
+  ASSERT_TRUE(opened.is_ok()) << opened.status().message();
+  for (uint32_t i = 0; i < 12; ++i) {
+    const bool local = i != 1 && i != 2 && i != 11;
+    EXPECT_EQ((*opened)->config().attention(i),
+              local ? (LayerAttention{40, Rope::local}) : LayerAttention{})
+        << i;
+  }
+  expect_error(each(std::string(11, '\1')), BLEND_E_FORMAT, pattern);
   expect_error(w.f32("llama.attn_logit_softcapping", 5).string("general.architecture", "llama"),
                BLEND_E_FORMAT, "llama.block_count");
   RandomModelSpec plain = small();

@@ -55,6 +55,11 @@ def rope_parameters(g):
     out = {"rope_theta": theta, "rope_type": "default", "partial_rotary_factor": partial}
     if kind == "linear":
         out |= {"rope_type": "linear", "factor": g("rope.scaling.factor")}
+    if "rope_factors_long.weight" in g.tensors:
+        out |= {"rope_type": "longrope", "attention_factor": g("rope.scaling.attn_factor", 1.0),
+                "original_max_position_embeddings": g("rope.scaling.original_context_length")}
+        for name in ("long", "short"):
+            out[f"{name}_factor"] = g.tensors[f"rope_factors_{name}.weight"].tolist()
     if kind == "yarn":
         out |= {"rope_type": "yarn", "factor": g("rope.scaling.factor"),
                 "original_max_position_embeddings": g("rope.scaling.original_context_length")}
@@ -82,6 +87,9 @@ def config_of(g):
             return t.Qwen2Config(**common)
         case "qwen3":
             return t.Qwen3Config(**common)
+        case "phi3":
+            return t.Phi3Config(**common, pad_token_id=0, sliding_window=window,
+                                original_max_position_embeddings=g("rope.scaling.original_context_length"))
         case "smollm3":
             return t.SmolLM3Config(**common, pad_token_id=0,
                                    no_rope_layers=[int((i + 1) % 4 != 0) for i in range(n_layers)])
@@ -107,6 +115,7 @@ NAMES = {
     "ffn_gate": "mlp.gate_proj", "ffn_up": "mlp.up_proj", "ffn_down": "mlp.down_proj",
     "ffn_norm": "post_attention_layernorm",
 }
+PHI3_NAMES = {"attn_qkv": "self_attn.qkv_proj", "ffn_up": "mlp.gate_up_proj"}
 GEMMA_NAMES = {"post_attention_norm": "post_attention_layernorm",
                "ffn_norm": "pre_feedforward_layernorm", "post_ffw_norm": "post_feedforward_layernorm"}
 
@@ -114,10 +123,10 @@ GEMMA_NAMES = {"post_attention_norm": "post_attention_layernorm",
 def state_of(g):
     import torch
     gemma = g.architecture.startswith("gemma")
-    names = NAMES | GEMMA_NAMES if gemma else NAMES
+    names = NAMES | (GEMMA_NAMES if gemma else PHI3_NAMES if g.architecture == "phi3" else {})
     state = {}
     for name, w in g.tensors.items():
-        if name == "rope_freqs.weight":
+        if name.startswith("rope_"):
             continue
         if gemma and name.removesuffix(".weight").endswith("norm"):
             w = w - 1
@@ -180,12 +189,12 @@ def transformers_numbers(model, n_vocab, seed):
 
 
 def rotates_in_part(g):
-    return g("rope.dimension_count") != g("attention.key_length")
+    """A part of a head, in an architecture of which neither transformers nor llama.cpp does so."""
+    return g.architecture != "phi3" and g("rope.dimension_count") != g("attention.key_length")
 
 
 def llama_cpp_logits(path, g, prompt):
-    """Empty where llama.cpp does not do what the file says: it has no windows in a `llama`, and
-    stops where a part of a head rotates."""
+    """Empty where llama.cpp does not do what the file says: it has no windows in a `llama`."""
     if g.architecture == "llama" and g("attention.sliding_window") or rotates_in_part(g):
         return []
     import llama_cpp
@@ -204,7 +213,6 @@ def numbers_of(tool, family):
         g = Gguf(path)
         n_vocab = len(g.keys["tokenizer.ggml.tokens"])
         if rotates_in_part(g):
-            # None of transformers' models of these architectures rotates a part of a head.
             seed, prompt, logits, greedy = 0, tokens_of(n_vocab, 0), [], []
         else:
             model = transformers_model(g)
