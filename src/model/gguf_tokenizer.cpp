@@ -75,6 +75,9 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
   BLEND_ASSIGN(const std::optional<bool> add_space,
                gguf.get_bool("tokenizer.ggml.add_space_prefix"));
   v.add_space_prefix = add_space.value_or(true);
+  BLEND_ASSIGN(const std::optional<std::string> architecture,
+               gguf.get_string("general.architecture"));
+  v.strips_right = architecture.value_or("") == "phi3";
   BLEND_ASSIGN(std::unique_ptr<SpmTokenizer> tokenizer, SpmTokenizer::create(std::move(v)));
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }

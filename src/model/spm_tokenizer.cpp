@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "model/tokenizer/special_texts.h"
+#include "model/tokenizer/unicode.h"
 #include "model/utf8.h"
 
 namespace blend {
@@ -144,6 +145,12 @@ Result<std::vector<int32_t>> SpmTokenizer::encode(std::string_view text, uint32_
   return out;
 }
 
+bool SpmTokenizer::strips_right(int32_t token) const {
+  if (!vocab_.strips_right) return false;
+  const std::string_view text = vocab_.tokens[static_cast<size_t>(token)];
+  return text != "<unk>" && text != "<s>" && text != "<|endoftext|>";
+}
+
 // Longer special tokens are cut out of the whole text before shorter ones are looked for. `all`:
 // control and unknown tokens too, not only user-defined ones.
 std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view text,
@@ -156,6 +163,7 @@ std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view
     if (!all && type(id) != TokenType::user_defined) continue;
     const std::string_view name = vocab_.tokens[static_cast<size_t>(id)];
     if (text.find(name) == std::string_view::npos) continue;
+    const bool strips = strips_right(id);
     next.clear();
     for (const Fragment& f : fragments) {
       if (f.token >= 0) {
@@ -163,10 +171,11 @@ std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view
         continue;
       }
       size_t begin = 0;
-      for (size_t at; (at = f.text.find(name, begin)) != std::string_view::npos;
-           begin = at + name.size()) {
+      for (size_t at; (at = f.text.find(name, begin)) != std::string_view::npos;) {
         if (at > begin) next.push_back({f.text.substr(begin, at - begin), -1});
         next.push_back({name, id});
+        begin = at + name.size();
+        if (strips) begin += leading_white_space(f.text.substr(begin));
       }
       if (begin < f.text.size()) next.push_back({f.text.substr(begin), -1});
     }
@@ -321,6 +330,7 @@ void SpmTokenizer::hash(Sha256Hasher& hasher) const {
   for (const int32_t id : vocab_.stop) hasher.field(static_cast<uint64_t>(id));
   hasher.field(uint64_t{vocab_.add_bos});
   hasher.field(uint64_t{vocab_.add_space_prefix});
+  if (vocab_.strips_right) hasher.field("strips right");
 }
 
 }  // namespace blend

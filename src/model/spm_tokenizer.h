@@ -41,6 +41,9 @@ struct SpmVocab {
   std::vector<int32_t> stop;  // besides eos
   bool add_bos = true;
   bool add_space_prefix = true;
+  // Special tokens take the white space behind them along (Phi-3, whose GGUF files have no key for
+  // it), except <unk>, <s> and <|endoftext|>.
+  bool strips_right = false;
 };
 
 // Immutable; safe for concurrent use.
@@ -69,6 +72,7 @@ class SpmTokenizer final : public Tokenizer {
   int32_t find(std::string_view piece) const;
   struct Fragment;
   std::vector<Fragment> split_special(std::string_view text, bool all) const;
+  bool strips_right(int32_t token) const;
   void encode_plain(std::string_view text, bool space_prefix, std::vector<int32_t>& out) const;
   void emit(std::string_view symbol, std::vector<int32_t>& out) const;
 

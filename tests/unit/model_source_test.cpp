@@ -238,6 +238,11 @@ TEST(LlamaSource, LongRope) {
   const char* const type = "phi3.rope.scaling.type";
   EXPECT_TRUE(open_bytes(GgufWriter(base).string(type, "longrope").bytes()).is_ok());
 
+  // Its special tokens take white space along.
+  const auto ids = (*source)->tokenizer().encode("</s>\n\n", BLEND_TOKENIZE_SPECIAL);
+  ASSERT_TRUE(ids.is_ok());
+  EXPECT_EQ(ids.value(), std::vector<int32_t>{2});
+
   expect_error(GgufWriter(base).u32(original, 0), BLEND_E_FORMAT, original);
   expect_error(GgufWriter(base).string(type, "yarn"), BLEND_E_UNSUPPORTED, "rope_factors_long");
   for (const char* name : {"rope_factors_long.weight", "rope_factors_short.weight"}) {

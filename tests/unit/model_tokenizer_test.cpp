@@ -286,6 +286,34 @@ TEST(SpmTokenizer, SpecialTokensOnlyWhereAsked) {
   EXPECT_EQ(ids_of(*t, "<|user|>!", 0)[0], 500);
 }
 
+// Phi-3: <|user|>\n is one token. BOS and its like leave the text alone.
+TEST(SpmTokenizer, SpecialTokensThatTakeWhiteSpaceAlong) {
+  SpmVocab v = vocab_of(500);
+  add(v, "<|user|>", 0, TokenType::control);       // 500
+  add(v, "<|endoftext|>", 0, TokenType::control);  // 501
+  using Ids = std::vector<int32_t>;
+  const auto before = make(v);
+  v.strips_right = true;
+  const auto t = make(v);
+  const int32_t the = ids_of(*t, "the", 0).at(0);
+  EXPECT_EQ(ids_of(*t, "<|user|>\nthe", kSpecial), (Ids{500, the}));
+  EXPECT_EQ(ids_of(*t, "<|user|> \t\n\u00a0the", kSpecial), (Ids{500, the}));
+  EXPECT_EQ(ids_of(*t, "<|user|>\n<|user|> ", kSpecial), (Ids{500, 500}));
+  EXPECT_EQ(ids_of(*t, "the </s> the", kSpecial), (Ids{the, ids_of(*t, " ", kRaw).at(0), 2, the}));
+  for (const std::string name : {"<s>", "<|endoftext|>", "<unk>"}) {
+    const std::string text = name + " the";
+    EXPECT_EQ(ids_of(*t, text, kSpecial), ids_of(*before, text, kSpecial)) << name;
+  }
+  EXPECT_EQ(ids_of(*t, "<|user|> the", 0), ids_of(*before, "<|user|> the", 0)) << "plain text";
+  EXPECT_NE(ids_of(*t, "<|user|> the", kSpecial), ids_of(*before, "<|user|> the", kSpecial));
+  const auto digest = [](const SpmTokenizer& tokenizer) {
+    Sha256Hasher hasher;
+    tokenizer.hash(hasher);
+    return hasher.finish();
+  };
+  EXPECT_NE(digest(*t), digest(*before));
+}
+
 TEST(SpmTokenizer, ControlTokensCannotBeMergedTogether) {
   SpmVocab v = vocab_of(320);
   // Pieces on the way to control, unknown and byte tokens.
