@@ -9,10 +9,22 @@
 #include "conformance/expect.h"
 #include "conformance/golden_file.h"
 #include "conformance/random_prompt.h"
+#include "support/hf_writer.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {
 namespace {
+
+std::vector<int32_t> tokenize(const Model& model, const std::string& text) {
+  std::vector<int32_t> tokens(text.size() + 8);
+  size_t n = 0;
+  blend_error* error = nullptr;
+  const int32_t code = blend_tokenize(model.get(), text.data(), text.size(), BLEND_TOKENIZE_BOS,
+                                      tokens.data(), tokens.size(), &n, &error);
+  EXPECT_EQ(outcome(code, error).code, BLEND_OK);
+  tokens.resize(n);
+  return tokens;
+}
 
 class Families : public testing::TestWithParam<RandomFamily> {
  protected:
@@ -145,6 +157,21 @@ TEST_P(Families, RowsMove) {
     reference_replace(reference_, want, all, first, n_old, tokens);
     EXPECT_LE(max_difference(logits(fusion), want.logits), kLogitTolerance) << first;
   }
+}
+
+// random_model writes the same model in both formats.
+TEST_P(Families, IsTheSameAsAHuggingFaceDirectory) {
+  const std::string path = write_random_hf(GetParam().spec, dir_.file("hf"));
+  const Model model = open_model(ctx_, path);
+  ASSERT_TRUE(model);
+  const std::vector<int32_t> tokens = flatten(prompt_);
+  const Prompt prompt = {{BLEND_SEGMENT_QUESTION, tokens, false}};
+  const Fusion fusion = fuse(model, Store(), prompt, {.policy = BLEND_POLICY_FULL});
+  ASSERT_TRUE(fusion);
+  EXPECT_LE(max_difference(logits(fusion), reference_.prefill(tokens).logits.back()),
+            kLogitTolerance);
+  EXPECT_EQ(tokenize(model, "The thing in the café, ▁and <s>."),
+            tokenize(model_, "The thing in the café, ▁and <s>."));
 }
 
 // golden/families.json. llama.cpp rounds what goes into a product with quantized weights to 8 bits,

@@ -1,5 +1,5 @@
-// random_model: writes a model of random weights as GGUF, small by default, for tests, benchmarks
-// and trying things out: docs/models.md.
+// random_model: writes a model of random weights as GGUF or as a Hugging Face directory, small by
+// default, for tests, benchmarks and trying things out: docs/models.md.
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "support/hf_writer.h"
 #include "support/random_model.h"
 
 namespace {
@@ -18,6 +19,7 @@ const char* const kUsage =
     "usage: random_model [options] PATH\n"
     "  --family NAME    what to begin with: one of the families that --list shows (llama2)\n"
     "  --list           prints the families' names\n"
+    "  --format gguf|hf a GGUF file, or a Hugging Face directory (gguf)\n"
     "  --layers N  --d-model N  --heads N  --kv-heads N  --head-dim N  --d-ff N  --vocab N\n"
     "  --context N  --window N  --seed N\n"
     "  --dtype f32|f16|bf16|q4_0|q4_1|q5_0|q5_1|q8_0|q4_k|q5_k|q6_k   of the matrices\n"
@@ -62,6 +64,7 @@ int run(int argc, char** argv) {
       {"--vocab", &spec.n_vocab},       {"--context", &spec.context},   {"--window", &spec.window},
   };
   std::string path;
+  bool directory = false;
   for (int i = 1; i < argc; ++i) {
     const std::string option = argv[i];
     if (option == "--help") return std::fputs(kUsage, stdout) < 0 ? 1 : 0;
@@ -89,6 +92,9 @@ int run(int argc, char** argv) {
         return usage(option + ": '" + value + "' is no number that makes sense");
       }
       *number->second = static_cast<uint32_t>(parsed);
+    } else if (option == "--format") {
+      if (value != "gguf" && value != "hf") return usage("no format '" + value + "'");
+      directory = value == "hf";
     } else if (option == "--seed") {
       spec.seed = std::strtoull(value.c_str(), nullptr, 10);
     } else if (option == "--tied") {
@@ -101,7 +107,11 @@ int run(int argc, char** argv) {
   for (const auto& [name, value] : numbers) {
     if (*value == 0 && name != "--window") return usage(name + " must not be 0");
   }
-  blend::test::write_random_model(spec, path);
+  if (directory) {
+    blend::test::write_random_hf(spec, path);
+  } else {
+    blend::test::write_random_model(spec, path);
+  }
   return 0;
 }
 

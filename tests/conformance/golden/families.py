@@ -205,6 +205,19 @@ def llama_cpp_logits(path, g, prompt):
     return np.array(model.scores[len(prompt) - 1], dtype=np.float64)
 
 
+def check_directory(tool, family, folder, prompt, logits):
+    """The same model as a Hugging Face directory: transformers reads it by itself and gets the same."""
+    import torch
+    import transformers
+    path = os.path.join(folder, "hf")
+    subprocess.run([tool, "--family", family, "--format", "hf", path], check=True)
+    model = transformers.AutoModelForCausalLM.from_pretrained(path, dtype=torch.float64, attn_implementation="eager").eval()
+    with torch.no_grad():
+        now = model(torch.tensor([prompt])).logits[0, -1]
+    worst = (now - torch.tensor(logits)).abs().max().item()
+    assert worst < 1e-4, (family, "as a directory", worst)
+
+
 def numbers_of(tool, family):
     import numpy as np
     with tempfile.TemporaryDirectory() as folder:
@@ -221,6 +234,7 @@ def numbers_of(tool, family):
                 if found is not None:
                     break
             prompt, logits, greedy = found
+            check_directory(tool, family, folder, prompt, logits)
         other = llama_cpp_logits(path, g, prompt)
         both = len(other) and len(logits)
         difference = np.abs(other - np.array(logits)).max() if both else np.nan

@@ -1,0 +1,357 @@
+#include "support/hf_writer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+#include "model/model_source.h"
+#include "model/tensor_table.h"
+
+namespace blend::test {
+namespace {
+
+using nlohmann::json;
+
+// Turns the rows of Q and K from pairs of neighbours to pairs of halves, as Hugging Face has them:
+// the row of the GGUF that row `row` of a head's `rotary` first is.
+int64_t neighbour_row(int64_t row, int64_t rotary) {
+  if (row >= rotary) return row;
+  const int64_t half = rotary / 2;
+  return row < half ? 2 * row : 2 * (row - half) + 1;
+}
+
+class HfModelWriter {
+ public:
+  HfModelWriter(const RandomModelSpec& spec, const ModelSource& source)
+      : spec_(spec), source_(source), config_(source.config()) {}
+
+  json config() const;
+  void write_weights(const std::string& path) const;
+
+ private:
+  struct Part {
+    TensorRole role;
+    uint32_t layer = 0;
+  };
+  struct Tensor {
+    std::string name;
+    std::vector<Part> parts;  // one above the other
+  };
+
+  bool is(const char* architecture) const { return spec_.architecture == architecture; }
+  bool gemma() const { return spec_.architecture.starts_with("gemma"); }
+  std::string model_type() const;
+  json rope() const;
+  std::vector<Tensor> tensors() const;
+  DType dtype_of(const TensorView& t) const {
+    return t.blocks == BlockType::none ? t.dtype : DType::f32;
+  }
+  std::string bytes_of(const Part& part) const;
+
+  const RandomModelSpec& spec_;
+  const ModelSource& source_;
+  const ModelConfig& config_;
+};
+
+std::string HfModelWriter::model_type() const {
+  if (is("llama") && spec_.window != 0) return "mistral";
+  return is("gemma3") ? "gemma3_text" : spec_.architecture;
+}
+
+json HfModelWriter::rope() const {
+  const RopeParams& r = config_.rope;
+  json out = {{"rope_theta", r.theta}, {"rope_type", "default"}};
+  if (r.rotary_dim != config_.head_dim) {
+    out["partial_rotary_factor"] = static_cast<double>(r.rotary_dim) / config_.head_dim;
+  }
+  if (spec_.linear_scale != 1) {
+    out["rope_type"] = "linear";
+    out["factor"] = spec_.linear_scale;
+  } else if (spec_.yarn_factor != 1) {
+    out["rope_type"] = "yarn";
+    out["factor"] = spec_.yarn_factor;
+    out["original_max_position_embeddings"] = spec_.context / 8;
+  } else if (!r.freq_factors.empty()) {
+    // Those of a Llama 3.1 follow from no formula here; LongRoPE is what spells factors out.
+    const bool two = config_.short_context != 0;
+    out["rope_type"] = "longrope";
+    out["short_factor"] = r.freq_factors;
+    out["long_factor"] = two ? config_.long_rope.freq_factors : r.freq_factors;
+    out["original_max_position_embeddings"] = two ? config_.short_context : spec_.context;
+    out["attention_factor"] = r.attention_factor;
+  }
+  return out;
+}
+
+json HfModelWriter::config() const {
+  const ModelConfig& c = config_;
+  static const std::map<std::string, const char*> kClasses = {
+      {"llama", "LlamaForCausalLM"},     {"mistral", "MistralForCausalLM"},
+      {"qwen2", "Qwen2ForCausalLM"},     {"qwen3", "Qwen3ForCausalLM"},
+      {"smollm3", "SmolLM3ForCausalLM"}, {"phi3", "Phi3ForCausalLM"},
+      {"gemma2", "Gemma2ForCausalLM"},   {"gemma3_text", "Gemma3ForCausalLM"}};
+  json out = {{"architectures", {kClasses.at(model_type())}},
+              {"model_type", model_type()},
+              {"hidden_size", c.d_model},
+              {"intermediate_size", c.d_ff},
+              {"num_hidden_layers", c.n_layers},
+              {"num_attention_heads", c.n_heads},
+              {"num_key_value_heads", c.n_kv_heads},
+              {"head_dim", c.head_dim},
+              {"vocab_size", c.n_vocab},
+              {"max_position_embeddings", c.context_length},
+              {"rms_norm_eps", c.rms_eps},
+              {"tie_word_embeddings",
+               &source_.tensor(TensorRole::output, 0) == &source_.tensor(TensorRole::embedding, 0)},
+              {"rope_parameters", rope()},
+              {"bos_token_id", 1},
+              {"eos_token_id", 2},
+              {"pad_token_id", 0},
+              {"torch_dtype", c.weight_blocks != BlockType::none ? "float32"
+                              : c.weight_dtype == DType::f16     ? "float16"
+                              : c.weight_dtype == DType::bf16    ? "bfloat16"
+                                                                 : "float32"}};
+  if (is("llama")) {
+    out["attention_bias"] = c.attn_out_bias;
+    out["mlp_bias"] = c.ffn_bias;
+  }
+  if (spec_.window != 0) out["sliding_window"] = spec_.window;
+  if (spec_.window == 0 && is("phi3")) out["sliding_window"] = nullptr;
+  if (is("phi3") && c.short_context != 0) {
+    out["original_max_position_embeddings"] = c.short_context;
+  }
+  if (is("qwen2") || is("qwen3") || is("smollm3")) {
+    out["use_sliding_window"] = spec_.window != 0;
+    if (spec_.window == 0) out["sliding_window"] = nullptr;
+  }
+  if (is("qwen2") || is("qwen3") || is("smollm3") || gemma()) {
+    json& types = out["layer_types"] = json::array();
+    for (uint32_t i = 0; i < c.n_layers; ++i) {
+      const bool local =
+          c.attention(i).window != 0 || c.attention(i).rope == LayerAttention::Rope::local;
+      types.push_back(local ? "sliding_attention" : "full_attention");
+    }
+  }
+  if (is("smollm3")) {
+    json& rotates = out["no_rope_layers"] = json::array();
+    for (uint32_t i = 0; i < c.n_layers; ++i) {
+      rotates.push_back(c.attention(i).rope == LayerAttention::Rope::none ? 0 : 1);
+    }
+  }
+  if (gemma()) {
+    out["hidden_activation"] = "gelu_pytorch_tanh";
+    const double scale = static_cast<double>(c.score_scale());
+    out["query_pre_attn_scalar"] = std::lround(1 / (scale * scale));
+    const auto cap = [](float value) { return value == 0 ? json() : json(value); };
+    out["attn_logit_softcapping"] = cap(c.attn_softcap);
+    out["final_logit_softcapping"] = cap(c.logit_softcap);
+  }
+  if (is("gemma3")) {
+    out["rope_parameters"] = {
+        {"full_attention", rope()},
+        {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", c.local_rope.theta}}}};
+  }
+  return out;
+}
+
+std::vector<HfModelWriter::Tensor> HfModelWriter::tensors() const {
+  using R = TensorRole;
+  std::vector<Tensor> out = {{"model.embed_tokens.weight", {{R::embedding}}},
+                             {"model.norm.weight", {{R::output_norm}}}};
+  if (&source_.tensor(R::output, 0) != &source_.tensor(R::embedding, 0)) {
+    out.push_back({"lm_head.weight", {{R::output}}});
+  }
+  std::vector<std::pair<std::string, std::vector<R>>> names = {
+      {"input_layernorm.weight", {R::attn_norm}},
+      {"self_attn.o_proj.weight", {R::attn_out}},
+      {"mlp.down_proj.weight", {R::ffn_down}},
+      {gemma() ? "pre_feedforward_layernorm.weight" : "post_attention_layernorm.weight",
+       {R::ffn_norm}},
+      {"self_attn.q_proj.bias", {R::attn_q_bias}},
+      {"self_attn.k_proj.bias", {R::attn_k_bias}},
+      {"self_attn.v_proj.bias", {R::attn_v_bias}},
+      {"self_attn.o_proj.bias", {R::attn_out_bias}},
+      {"self_attn.q_norm.weight", {R::attn_q_norm}},
+      {"self_attn.k_norm.weight", {R::attn_k_norm}},
+      {"post_attention_layernorm.weight", {R::attn_post_norm}},
+      {"mlp.gate_proj.bias", {R::ffn_gate_bias}},
+      {"mlp.up_proj.bias", {R::ffn_up_bias}},
+      {"mlp.down_proj.bias", {R::ffn_down_bias}},
+      {"post_feedforward_layernorm.weight", {R::ffn_post_norm}}};
+  if (is("phi3")) {
+    names.push_back({"self_attn.qkv_proj.weight", {R::attn_q, R::attn_k, R::attn_v}});
+    names.push_back({"mlp.gate_up_proj.weight", {R::ffn_gate, R::ffn_up}});
+  } else {
+    names.push_back({"self_attn.q_proj.weight", {R::attn_q}});
+    names.push_back({"self_attn.k_proj.weight", {R::attn_k}});
+    names.push_back({"self_attn.v_proj.weight", {R::attn_v}});
+    names.push_back({"mlp.gate_proj.weight", {R::ffn_gate}});
+    names.push_back({"mlp.up_proj.weight", {R::ffn_up}});
+  }
+  for (uint32_t layer = 0; layer < config_.n_layers; ++layer) {
+    for (const auto& [name, roles] : names) {
+      if (!has_tensor(roles.front(), config_)) continue;
+      Tensor tensor{"model.layers." + std::to_string(layer) + "." + name, {}};
+      for (const R role : roles) tensor.parts.push_back({role, layer});
+      out.push_back(std::move(tensor));
+    }
+  }
+  return out;
+}
+
+std::string HfModelWriter::bytes_of(const Part& part) const {
+  const TensorView& t = source_.tensor(part.role, part.layer);
+  const auto n = static_cast<size_t>(t.elements());
+  std::string bytes;
+  if (t.blocks == BlockType::none) {
+    bytes.assign(reinterpret_cast<const char*>(t.data), t.bytes());
+  } else {
+    std::vector<float> values(n);
+    decode_weights(t.dtype, t.blocks, t.data, n, values.data());
+    bytes.assign(reinterpret_cast<const char*>(values.data()), n * sizeof(float));
+  }
+  using R = TensorRole;
+  const bool q = part.role == R::attn_q || part.role == R::attn_q_bias;
+  const bool k = part.role == R::attn_k || part.role == R::attn_k_bias;
+  if ((q || k) && config_.rope.layout == RopeLayout::interleaved) {
+    const int64_t rows = t.shape[0], head = config_.head_dim;
+    const size_t row_bytes = bytes.size() / static_cast<size_t>(rows);
+    std::string turned;
+    turned.reserve(bytes.size());
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t from = row / head * head + neighbour_row(row % head, config_.rope.rotary_dim);
+      turned.append(bytes, static_cast<size_t>(from) * row_bytes, row_bytes);
+    }
+    bytes = std::move(turned);
+  }
+  const bool norm = part.role == R::attn_norm || part.role == R::ffn_norm ||
+                    part.role == R::output_norm || part.role == R::attn_post_norm ||
+                    part.role == R::ffn_post_norm || part.role == R::attn_q_norm ||
+                    part.role == R::attn_k_norm;
+  if (norm && gemma()) {  // there the weights are without their 1
+    std::vector<float> values(n);
+    decode_weights(t.dtype, t.blocks, t.data, n, values.data());
+    bytes.clear();
+    for (const float v : values) bytes += gguf_bytes(v - 1.0f);
+  }
+  return bytes;
+}
+
+void HfModelWriter::write_weights(const std::string& path) const {
+  const std::vector<Tensor> all = tensors();
+  json header;
+  size_t offset = 0;
+  for (const Tensor& tensor : all) {
+    std::vector<int64_t> shape = source_.tensor(tensor.parts[0].role, tensor.parts[0].layer).shape;
+    shape[0] = 0;
+    size_t bytes = 0;
+    DType dtype = DType::f32;
+    for (const Part& part : tensor.parts) {
+      const TensorView& t = source_.tensor(part.role, part.layer);
+      dtype = dtype_of(t);
+      shape[0] += t.shape[0];
+      bytes += static_cast<size_t>(t.elements()) * static_cast<size_t>(dtype_size(dtype));
+    }
+    header[tensor.name] = {{"dtype", dtype == DType::f32   ? "F32"
+                                     : dtype == DType::f16 ? "F16"
+                                                           : "BF16"},
+                           {"shape", shape},
+                           {"data_offsets", {offset, offset + bytes}}};
+    offset += bytes;
+  }
+  header["__metadata__"] = {{"format", "pt"}};
+  std::string text = header.dump();
+  text.resize((text.size() + 7) / 8 * 8, ' ');
+  std::ofstream file(path, std::ios::binary | std::ios::trunc);
+  file << gguf_bytes(static_cast<uint64_t>(text.size())) << text;
+  for (const Tensor& tensor : all) {
+    for (const Part& part : tensor.parts) file << bytes_of(part);
+  }
+  file.close();
+  if (!file) throw std::runtime_error("cannot write " + path);
+}
+
+json special_token(size_t id, const std::string& text) {
+  return {{"id", id},        {"content", text},     {"single_word", false}, {"lstrip", false},
+          {"rstrip", false}, {"normalized", false}, {"special", true}};
+}
+
+// The SentencePiece vocabulary as tokenizers has it: by merges, each piece from every two that make
+// it, in the pieces' order.
+json tokenizer_json(const RandomVocab& v) {
+  std::map<std::string, size_t> ids;
+  json vocab, added = json::array(), merges = json::array();
+  for (size_t i = 0; i < v.tokens.size(); ++i) {
+    vocab[v.tokens[i]] = i;
+    if (v.types[i] == 1) ids.emplace(v.tokens[i], i);
+    if (v.types[i] == 2 || v.types[i] == 3) added.push_back(special_token(i, v.tokens[i]));
+  }
+  std::vector<size_t> order;
+  for (const auto& [text, id] : ids) order.push_back(id);
+  std::sort(order.begin(), order.end(),
+            [&](size_t a, size_t b) { return v.scores[a] > v.scores[b]; });
+  for (const size_t id : order) {
+    const std::string& text = v.tokens[id];
+    for (size_t cut = 1; cut < text.size(); ++cut) {
+      const std::string left = text.substr(0, cut), right = text.substr(cut);
+      if (ids.contains(left) && ids.contains(right)) merges.push_back({left, right});
+    }
+  }
+  const json spaces = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "▁"}};
+  const json back = {{"type", "Replace"}, {"pattern", {{"String", "▁"}}}, {"content", " "}};
+  const json sequence = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
+  return {
+      {"version", "1.0"},
+      {"added_tokens", added},
+      {"normalizer",
+       {{"type", "Sequence"}, {"normalizers", {{{"type", "Prepend"}, {"prepend", "▁"}}, spaces}}}},
+      {"pre_tokenizer", nullptr},
+      {"post_processor",
+       {{"type", "TemplateProcessing"},
+        {"single", {{{"SpecialToken", {{"id", "<s>"}, {"type_id", 0}}}}, sequence}},
+        {"pair", {sequence, sequence}},
+        {"special_tokens", {{"<s>", {{"id", "<s>"}, {"ids", {1}}, {"tokens", {"<s>"}}}}}}}},
+      {"decoder",
+       {{"type", "Sequence"},
+        {"decoders",
+         {back,
+          {{"type", "ByteFallback"}},
+          {{"type", "Fuse"}},
+          {{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}}}}}},
+      {"model",
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", "<unk>"},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", true},
+        {"byte_fallback", true},
+        {"ignore_merges", false},
+        {"vocab", vocab},
+        {"merges", merges}}}};
+}
+
+}  // namespace
+
+std::string write_random_hf(const RandomModelSpec& spec, const std::string& path) {
+  std::filesystem::create_directories(path);
+  const std::string gguf = path + "/weights.gguf";
+  write_random_model(spec, gguf);
+  {
+    auto source = open_model_source(gguf);
+    if (!source.is_ok()) throw std::runtime_error(source.status().message());
+    const HfModelWriter writer(spec, **source);
+    writer.write_weights(path + "/model.safetensors");
+    write_file(path + "/config.json", writer.config().dump(2) + "\n");
+  }
+  std::filesystem::remove(gguf);
+  write_file(path + "/tokenizer.json", tokenizer_json(random_vocab(spec.n_vocab)).dump() + "\n");
+  return path;
+}
+
+}  // namespace blend::test
