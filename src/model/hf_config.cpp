@@ -346,8 +346,12 @@ Result<HfConfig> read_hf_config(const JsonView& root) {
     if (name == f.model_type) return HfConfigReader(root, f).read();
     known += (known.empty() ? "" : ", ") + std::string(f.model_type);
   }
-  return make_error(BLEND_E_UNSUPPORTED, "model_type '%.40s' is not supported; libblend runs %s",
-                    name.c_str(), known.c_str());
+  const char* const hint = root.get("text_config")
+                               ? "; a model of more than text ('text_config') may be had as a GGUF "
+                                 "file of its language model alone"
+                               : "";
+  return make_error(BLEND_E_UNSUPPORTED, "model_type '%.40s' is not supported; libblend runs %s%s",
+                    name.c_str(), known.c_str(), hint);
 }
 
 }  // namespace blend

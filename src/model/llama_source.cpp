@@ -62,6 +62,23 @@ std::string tensor_name(TensorRole role, uint32_t layer) {
   return tensor_name(role, layer, kNames[static_cast<size_t>(role)]);
 }
 
+// Files that hold a part of a model.
+Status refuse_parts(const GgufReader& gguf) {
+  BLEND_ASSIGN(const std::optional<uint32_t> parts, gguf.get_u32("split.count"));
+  BLEND_ASSIGN(const std::optional<uint32_t> part, gguf.get_u32("split.no"));
+  if (parts.value_or(1) > 1) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "it is part %u of a model in %u files ('split.count'), which libblend reads "
+                      "only as one: llama.cpp's 'llama-gguf-split --merge' makes it",
+                      part.value_or(0) + 1, *parts);
+  }
+  if (gguf.tensors().empty()) {
+    return make_error(BLEND_E_FORMAT,
+                      "the file has no tensors: it is a vocabulary or a description, no model");
+  }
+  return Status::ok();
+}
+
 // Immutable after open; safe for concurrent use.
 class LlamaSource final : public ModelSource {
  public:
@@ -99,6 +116,7 @@ class LlamaSource final : public ModelSource {
 Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte> file,
                                                        std::shared_ptr<const void> owner) {
   BLEND_ASSIGN(const GgufReader gguf, GgufReader::parse(file));
+  BLEND_RETURN_IF_ERROR(refuse_parts(gguf));
   auto source = std::make_unique<LlamaSource>();
   source->owner_ = std::move(owner);
   source->file_ = file;

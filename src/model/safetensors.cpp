@@ -9,6 +9,7 @@ namespace blend {
 namespace {
 
 constexpr size_t kLengthBytes = 8;
+constexpr int64_t kMaxOffset = int64_t{1} << 53;  // what JSON's numbers hold
 constexpr int64_t kMaxDimension = int64_t{1} << 40;
 
 // Bits of an element; 0 for a type this table does not know.
@@ -55,9 +56,15 @@ Result<SafetensorsTensor> read_tensor(const std::string& name, const Json& value
   BLEND_ASSIGN(const JsonView offsets, entry.need("data_offsets"));
   BLEND_ASSIGN(const Json::Array* const pair, offsets.array());
   if (pair->size() != 2) return offsets.error(BLEND_E_FORMAT, "two offsets are expected");
-  const auto limit = static_cast<int64_t>(data_bytes);
-  BLEND_ASSIGN(const int64_t begin, offsets.element(0).integer(0, limit));
-  BLEND_ASSIGN(const int64_t end, offsets.element(1).integer(begin, limit));
+  BLEND_ASSIGN(const int64_t begin, offsets.element(0).integer(0, kMaxOffset));
+  BLEND_ASSIGN(const int64_t end, offsets.element(1).integer(begin, kMaxOffset));
+  if (static_cast<uint64_t>(end) > data_bytes) {
+    return make_error(BLEND_E_FORMAT,
+                      "%s ends at byte %llu of the data, of which the file has %llu: it is "
+                      "truncated or damaged",
+                      entry.path().c_str(), static_cast<unsigned long long>(end),
+                      static_cast<unsigned long long>(data_bytes));
+  }
   t.offset = data_begin + static_cast<uint64_t>(begin);
   t.bytes = static_cast<uint64_t>(end - begin);
   const uint64_t bits = element_bits(t.dtype);

@@ -295,6 +295,9 @@ void expect_refused(const Ctx& ctx, const Directory& d, int32_t code,
   for (const std::string& part : parts) {
     EXPECT_NE(o.message.find(part), std::string::npos) << "'" << part << "' in: " << o.message;
   }
+  const size_t named = o.message.find("model '" + d.path() + "'");
+  EXPECT_EQ(named, 0u) << o.message;
+  EXPECT_EQ(o.message.find("model '", named + 1), std::string::npos) << o.message;
 }
 
 TEST(HfDirectory, MissingFilesAreNamed) {
@@ -335,6 +338,9 @@ TEST(HfDirectory, WhatTheConfigAsksForIsNamed) {
           "1 entries for 3 layers");
   refused("smollm3", "/no_rope_layers", json::array({1}), BLEND_E_FORMAT, "no_rope_layers");
   refused("gemma3", "/use_bidirectional_attention", true, BLEND_E_UNSUPPORTED, "bidirectional");
+  const Directory d("gemma3");
+  d.edit("config.json", [](json& j) { j = {{"model_type", "gemma3"}, {"text_config", j}}; });
+  expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'gemma3'", "'text_config'", "GGUF"});
 }
 
 TEST(HfDirectory, TensorsThatDoNotFitAreNamed) {
@@ -379,7 +385,7 @@ TEST(HfDirectory, TensorsThatDoNotFitAreNamed) {
     const Directory d("llama");
     const std::string weights = read(d.file("model.safetensors"));
     write(d.file("model.safetensors"), weights.substr(0, weights.size() - 100));
-    expect_refused(ctx, d, BLEND_E_FORMAT, {"model.safetensors", "data_offsets"});
+    expect_refused(ctx, d, BLEND_E_FORMAT, {"model.safetensors", "truncated"});
   }
   {
     const Directory d("llama");
