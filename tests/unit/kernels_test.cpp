@@ -18,8 +18,8 @@
 #include "cpu/block_decode.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
-#include "cpu/dot.h"
 #include "cpu/drift.h"
+#include "cpu/few_rows.h"
 #include "cpu/int8_rows.h"
 #include "cpu/move_keys.h"
 #include "cpu/rms_norm.h"
@@ -28,6 +28,7 @@
 #include "cpu/simd.h"
 #include "cpu/swiglu.h"
 #include "cpu/top_k.h"
+#include "support/random_blocks.h"
 
 namespace blend::kernels {
 namespace {
@@ -118,12 +119,44 @@ TEST_P(Kernels, DecodesBlocksBitForBit) {
   }
 }
 
-TEST_P(Kernels, Dot) {
-  for (const size_t n : {0u, 1u, 7u, 16u, 63u, 64u, 65u, 200u, 4099u}) {
-    const auto a = normal(n), b = normal(n);
-    EXPECT_NEAR(dot(a.data(), b.data(), n), dot_ref(a.data(), b.data(), n),
-                1e-5f * std::sqrt(static_cast<float>(n)) + 1e-6f)
-        << n;
+// Every type, counts of rows that leave every rest, and rows of x and W that begin anywhere.
+TEST_P(Kernels, FewRows) {
+  test::SplitMix random(7);
+  for (int type = -2; type <= static_cast<int>(BlockType::q6_k); ++type) {
+    const auto blocks = type <= 0 ? BlockType::none : static_cast<BlockType>(type);
+    const auto dtype = type == -2 ? DType::bf16 : type == -1 ? DType::f16 : DType::f32;
+    for (const size_t k : {size_t{5}, size_t{83}, 3 * block_elements(blocks)}) {
+      if (k % block_elements(blocks) != 0) continue;
+      constexpr size_t kMostRows = 15, n = 7, kStride = n + 2;
+      const size_t row_bytes = weight_row_bytes(dtype, blocks, k);
+      std::vector<std::byte> w(1 + n * row_bytes);
+      if (blocks == BlockType::none) {
+        (void)encode(normal(n * k).data(), n * k, dtype, w.data() + 1);
+      } else {
+        const std::string bytes = test::random_blocks(blocks, n * k, 1.0, random);
+        std::memcpy(w.data() + 1, bytes.data(), bytes.size());
+      }
+      const auto x = normal(kMostRows * k), y0 = normal(kMostRows * kStride);
+      for (size_t m = 1; m <= kMostRows; ++m) {
+        for (const bool accumulate : {false, true}) {
+          auto got = y0, want = y0;
+          FewRows p{x.data(), w.data() + 1, got.data(), m,      k,
+                    n,        kStride,      dtype,      blocks, accumulate};
+          few_rows(p);
+          p.y = want.data();
+          few_rows_ref(p);
+          for (size_t i = 0; i < got.size(); ++i) {
+            const bool written = i / kStride < m && i % kStride < n;
+            if (written) {
+              ASSERT_NEAR(got[i], want[i], 2e-5f * std::sqrt(static_cast<float>(k)))
+                  << block_type_name(blocks) << " " << dtype_name(dtype) << " " << m << " " << i;
+            } else {
+              ASSERT_EQ(got[i], y0[i]) << "beside y: " << m << " " << i;
+            }
+          }
+        }
+      }
+    }
   }
 }
 

@@ -3,7 +3,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
@@ -257,7 +256,7 @@ Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
     }
   };
   const size_t grain = row_grain(rows.n * head_dim);
-  pool_.parallel_for(2 * n_kv_heads, grain, std::cref(head));  // a copy might allocate
+  pool_.parallel_for(2 * n_kv_heads, grain, head);
   return Status::ok();
 }
 

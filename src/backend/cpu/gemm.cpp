@@ -6,7 +6,8 @@
 #include "backend/cpu/first_error.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/memory.h"
-#include "cpu/dot.h"
+#include "backend/cpu/weights.h"
+#include "cpu/few_rows.h"
 
 namespace blend::cpu {
 // One product.
@@ -186,7 +187,7 @@ Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
 Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
   const Operands op{w, x, m, y, accumulate};
-  if (w.decoded() && m <= kFewRows) return run_few(op);
+  if (w.mapped() != nullptr && m <= kFewRows) return run_few(op);
   const OneOmpThread one_thread;
   BLEND_ASSIGN(const Tiles tiles, plan(op));
   const size_t n_threads = pool_.n_threads(), per_thread = tiles.per_thread();
@@ -216,23 +217,29 @@ Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool
   return error.failed() ? error.take() : Status::ok();
 }
 
-// Every weight is used a few times only: a row of W is decoded into the first-level cache and
-// multiplied there.
+// Every weight is used a few times only: it is decoded in registers, for all rows at once.
 Status Gemm::run_few(const Operands& op) {
-  const size_t n = static_cast<size_t>(op.w.out()), k = static_cast<size_t>(op.w.in());
-  const size_t per_thread = lines(k * sizeof(float));
-  BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
-  // Some 10 us of one core.
-  const size_t grain = std::max<size_t>(1, (64 << 10) / k);
-  pool_.parallel_for(n, grain, [&](size_t begin, size_t end, uint32_t thread) {
-    float* const row = reinterpret_cast<float*>(lease.data() + per_thread * thread);
-    for (size_t j = begin; j < end; ++j) {
-      (void)op.w.slice(static_cast<int64_t>(j), 1, row);
-      for (size_t i = 0; i < static_cast<size_t>(op.m); ++i) {
-        const float product = kernels::dot(op.x + i * k, row, k);
-        float& y = op.y[i * n + j];
-        y = op.accumulate ? y + product : product;
-      }
+  const StackedParts& parts = *op.w.mapped();
+  kernels::FewRows shape;
+  shape.m = static_cast<size_t>(op.m);
+  shape.k = static_cast<size_t>(op.w.in());
+  shape.y_stride = static_cast<size_t>(op.w.out());
+  shape.accumulate = op.accumulate;
+  shape.x = op.x;
+  // Some 5 us of one core, in whole steps of the kernel.
+  constexpr size_t kPiece = 64 << 10, kStep = kernels::kFewRowsStep;
+  const size_t grain = std::max(kStep, kPiece / shape.k / kStep * kStep);
+  pool_.parallel_for(shape.y_stride, grain, [&](size_t begin, size_t end, uint32_t) {
+    while (begin < end) {
+      const auto [part, row] = parts.part_of(static_cast<int64_t>(begin));
+      kernels::FewRows piece = shape;
+      piece.w = part->row(row);
+      piece.dtype = part->dtype;
+      piece.blocks = part->blocks;
+      piece.n = std::min(end - begin, static_cast<size_t>(part->rows() - row));
+      piece.y = op.y + begin;
+      kernels::few_rows(piece);
+      begin += piece.n;
     }
   });
   return Status::ok();

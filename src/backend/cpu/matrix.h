@@ -11,6 +11,8 @@
 
 namespace blend::cpu {
 
+class StackedParts;
+
 // W [out, in]. Immutable, so safe for concurrent use.
 class CpuMatrix : public Weight {
  public:
@@ -34,6 +36,8 @@ class FloatMatrix : public CpuMatrix {
   // Rows [first, first + n) as f32; `first` is a multiple of kPanelColumns where blocked(). Into
   // `into` (n * in() floats) where decoded(), which is not looked at elsewhere.
   virtual const float* slice(int64_t first, int64_t n, float* into) const = 0;
+  // The rows as a file has them, which few rows of x are multiplied with directly; null: not there.
+  virtual const StackedParts* mapped() const { return nullptr; }
 
  protected:
   using CpuMatrix::CpuMatrix;
@@ -87,6 +91,7 @@ class MappedMatrix final : public FloatMatrix {
   bool blocked() const override { return false; }
   bool decoded() const override { return true; }
   const float* slice(int64_t first, int64_t n, float* into) const override;
+  const StackedParts* mapped() const override { return &parts_; }
 
  private:
   StackedParts parts_;

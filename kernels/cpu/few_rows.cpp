@@ -1,0 +1,235 @@
+#include "cpu/few_rows.h"
+
+#include <hwy/cache_control.h>
+
+#include <algorithm>
+#include <bit>
+#include <vector>
+
+#include "cpu/simd.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/few_rows.cpp"
+#include <hwy/foreach_target.h>
+// after foreach_target
+#include <hwy/highway.h>
+
+#include "cpu/half-inl.h"
+#include "cpu/weight_codes-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+#if HWY_TARGET == HWY_SCALAR
+constexpr size_t kLanes = 1;
+#else
+constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
+#endif
+// Rows of W beside rows of x, as sums in registers: 16 where there are 32 registers, else 8.
+constexpr size_t kMostSums = kLanes == 16 ? 16 : 8;
+template <size_t kX>
+constexpr size_t kWRows = kMostSums / kX < kFewRowsStep ? kMostSums / kX : kFewRowsStep;
+
+// Sums of kW rows of W and kX of x.
+template <size_t kW, size_t kX>
+struct Sums {
+  V v[kW][kX];
+
+  HWY_INLINE Sums() {
+    BLEND_UNROLL
+    for (size_t w = 0; w < kW; ++w) {
+      BLEND_UNROLL
+      for (size_t i = 0; i < kX; ++i) v[w][i] = hn::Zero(D());
+    }
+  }
+  // Weights of the columns at which x stands, one vector a row.
+  HWY_INLINE void add(const V (&weights)[kW], const float* x, size_t k) {
+    BLEND_UNROLL
+    for (size_t i = 0; i < kX; ++i) {
+      const V xi = hn::LoadU(D(), x + i * k);
+      BLEND_UNROLL
+      for (size_t w = 0; w < kW; ++w) v[w][i] = hn::MulAdd(weights[w], xi, v[w][i]);
+    }
+  }
+  HWY_INLINE float of(size_t w, size_t i) const {
+    return hn::GetLane(hn::SumOfLanes(D(), v[w][i]));
+  }
+};
+
+HWY_INLINE void put(const FewRows& p, float sum, float* y) { *y = p.accumulate ? *y + sum : sum; }
+
+// Rows of blocks.
+template <class Codes>
+struct Blocks {
+  static size_t row_bytes(size_t k) { return k / Codes::kElements * Codes::kBytes; }
+
+  // Rows w .. w + kW of W times rows x .. x + kX.
+  template <size_t kW, size_t kX>
+  static void multiply(const FewRows& p, const std::byte* w, const float* x, float* y) {
+    const D d;
+    const hn::Rebind<int8_t, D> d8;
+    const hn::Rebind<int32_t, D> d32;
+    constexpr size_t kParts = Codes::kElements / Codes::kPart, kPartBytes = Codes::kBytes / kParts;
+    // The rows that come next are asked for, a line at a time: some rows are read side by side,
+    // each for a few thousand bytes only, too short for the hardware to see what comes.
+    constexpr size_t kPrefetchParts = std::bit_floor(std::max<size_t>(1, 64 / kPartBytes));
+    // Aligned parts of L1 for what is not in the block as it is.
+    HWY_ALIGN int8_t space[kW][Codes::kElements];
+    HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
+    const size_t bytes = row_bytes(p.k);
+    const uint8_t* at = reinterpret_cast<const uint8_t*>(w);
+    Sums<kW, kX> sums;
+    for (size_t e = 0; e < p.k; e += Codes::kElements, at += Codes::kBytes) {
+      const int8_t* codes[kW];
+      BLEND_UNROLL
+      for (size_t r = 0; r < kW; ++r) {
+        codes[r] = Codes::codes(at + r * bytes, space[r], scale[r], least[r]);
+      }
+      for (size_t part = 0; part < kParts; ++part) {
+        if (part % kPrefetchParts == 0) {
+          BLEND_UNROLL
+          for (size_t r = 0; r < kW; ++r) {
+            hwy::Prefetch(at + (kW + r) * bytes + part * kPartBytes);
+          }
+        }
+        BLEND_UNROLL
+        for (size_t j = 0; j < Codes::kPart; j += kLanes) {
+          const size_t in_block = part * Codes::kPart + j;
+          V weights[kW];
+          BLEND_UNROLL
+          for (size_t r = 0; r < kW; ++r) {
+            const V code = hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, codes[r] + in_block)));
+            const V s = hn::Set(d, scale[r][part]);
+            if constexpr (Codes::kLeast) {
+              weights[r] = hn::MulSub(s, code, hn::Set(d, least[r][part]));
+            } else {
+              weights[r] = hn::Mul(s, code);
+            }
+          }
+          sums.add(weights, x + e + in_block, p.k);
+        }
+      }
+    }
+    for (size_t i = 0; i < kX; ++i) {
+      for (size_t r = 0; r < kW; ++r) put(p, sums.of(r, i), y + i * p.y_stride + r);
+    }
+  }
+};
+
+// Rows of f32, f16 or bf16.
+template <DType kType>
+struct Plain {
+  static constexpr size_t kSize = kType == DType::f32 ? 4 : 2;
+  static size_t row_bytes(size_t k) { return k * kSize; }
+
+  template <size_t kW, size_t kX>
+  static void multiply(const FewRows& p, const std::byte* w, const float* x, float* y) {
+    const D d;
+    const size_t bytes = row_bytes(p.k);
+    Sums<kW, kX> sums;
+    size_t e = 0;
+    for (; e + kLanes <= p.k; e += kLanes) {
+      V weights[kW];
+      BLEND_UNROLL
+      for (size_t r = 0; r < kW; ++r) {
+        weights[r] = load_f32<kType>(d, w + r * bytes + e * kSize);
+        hwy::Prefetch(w + (kW + r) * bytes + e * kSize);
+      }
+      sums.add(weights, x + e, p.k);
+    }
+    for (size_t i = 0; i < kX; ++i) {
+      for (size_t r = 0; r < kW; ++r) {
+        float sum = sums.of(r, i);
+        for (size_t j = e; j < p.k; ++j) {
+          sum += load_f32_scalar<kType>(w + r * bytes + j * kSize) * x[i * p.k + j];
+        }
+        put(p, sum, y + i * p.y_stride + r);
+      }
+    }
+  }
+};
+
+// All of W times kX rows of x.
+template <class Weights, size_t kX>
+void all_of_w(const FewRows& p, const float* x, float* y) {
+  const size_t bytes = Weights::row_bytes(p.k);
+  constexpr size_t kW = kWRows<kX>;
+  size_t j = 0;
+  for (; j + kW <= p.n; j += kW) {
+    Weights::template multiply<kW, kX>(p, p.w + j * bytes, x, y + j);
+  }
+  for (; j < p.n; ++j) {
+    for (size_t i = 0; i < kX; ++i) {
+      Weights::template multiply<1, 1>(p, p.w + j * bytes, x + i * p.k, y + i * p.y_stride + j);
+    }
+  }
+}
+
+template <class Weights>
+void all_rows(const FewRows& p) {
+  size_t i = 0;
+  const auto rows = [&](auto product, size_t n) {
+    product(p, p.x + i * p.k, p.y + i * p.y_stride);
+    i += n;
+  };
+  while (i + 4 <= p.m) rows(all_of_w<Weights, 4>, 4);
+  while (i + 2 <= p.m) rows(all_of_w<Weights, 2>, 2);
+  while (i < p.m) rows(all_of_w<Weights, 1>, 1);
+}
+
+void Product(const FewRows& p) {
+  switch (p.blocks) {
+    case BlockType::none:
+      if (p.dtype == DType::f32) return all_rows<Plain<DType::f32>>(p);
+      if (p.dtype == DType::f16) return all_rows<Plain<DType::f16>>(p);
+      return all_rows<Plain<DType::bf16>>(p);
+    case BlockType::q4_0:
+      return all_rows<Blocks<CodesQ4_0>>(p);
+    case BlockType::q4_1:
+      return all_rows<Blocks<CodesQ4_1>>(p);
+    case BlockType::q5_0:
+      return all_rows<Blocks<CodesQ5_0>>(p);
+    case BlockType::q5_1:
+      return all_rows<Blocks<CodesQ5_1>>(p);
+    case BlockType::q8_0:
+      return all_rows<Blocks<CodesQ8_0>>(p);
+    case BlockType::q4_k:
+      return all_rows<Blocks<CodesQ4_K>>(p);
+    case BlockType::q5_k:
+      return all_rows<Blocks<CodesQ5_K>>(p);
+    case BlockType::q6_k:
+      return all_rows<Blocks<CodesQ6_K>>(p);
+  }
+}
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace blend::kernels {
+
+HWY_EXPORT(Product);
+
+void few_rows(const FewRows& product) { HWY_DYNAMIC_DISPATCH(Product)(product); }
+
+void few_rows_ref(const FewRows& p) {
+  const size_t bytes = weight_row_bytes(p.dtype, p.blocks, p.k);
+  std::vector<float> row(p.k);
+  for (size_t j = 0; j < p.n; ++j) {
+    decode_weights(p.dtype, p.blocks, p.w + j * bytes, p.k, row.data());
+    for (size_t i = 0; i < p.m; ++i) {
+      float& y = p.y[i * p.y_stride + j];
+      double sum = p.accumulate ? static_cast<double>(y) : 0;
+      for (size_t e = 0; e < p.k; ++e) {
+        sum += static_cast<double>(p.x[i * p.k + e]) * static_cast<double>(row[e]);
+      }
+      y = static_cast<float>(sum);
+    }
+  }
+}
+
+}  // namespace blend::kernels
+#endif  // HWY_ONCE

@@ -1,0 +1,254 @@
+// Quantized blocks as a product of few rows takes them: one signed byte an element ("code"), and a
+// scale and a least value for every part of a block, so that element = scale * code - least. For
+// what the bits mean see model/weight_blocks-inl.h.
+//
+// Included once per SIMD target; see any kernel.
+#if defined(BLEND_KERNELS_WEIGHT_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef BLEND_KERNELS_WEIGHT_CODES_INL_H
+#undef BLEND_KERNELS_WEIGHT_CODES_INL_H
+#else
+#define BLEND_KERNELS_WEIGHT_CODES_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "base/half.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+HWY_INLINE float half_value(const uint8_t* p) {
+  uint16_t h = 0;
+  std::memcpy(&h, p, sizeof h);
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // F16C
+  const hn::CappedTag<float, 4> d;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const hn::Rebind<hwy::float16_t, decltype(d)> df16;
+  return hn::GetLane(hn::PromoteTo(d, hn::BitCast(df16, hn::Set(d16, h))));
+#else
+  return f16_to_f32(h);
+#endif
+}
+
+// `n` bytes go through `fn`, some at a time. Every type's runs are multiples of 16.
+template <size_t n, class Fn>
+HWY_INLINE void each_bytes(Fn fn) {
+  const hn::CappedTag<uint8_t, n> d;
+  for (size_t j = 0; j < n; j += hn::Lanes(d)) fn(d, j);
+}
+template <class D>
+HWY_INLINE void store_codes(D d, hn::Vec<D> codes, int8_t* to) {
+  hn::Store(codes, d, reinterpret_cast<uint8_t*>(to));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> low_nibbles(D d, hn::Vec<D> q) {
+  return hn::And(q, hn::Set(d, uint8_t{15}));
+}
+// Shifts of bytes, of which only the bits that `mask` keeps are looked at: none that crossed over
+// from a neighbour may be among them.
+template <int kBits, class D>
+HWY_INLINE hn::Vec<D> shift_left(D d, hn::Vec<D> v, uint8_t mask) {
+  static_assert(kBits >= 0);
+  if constexpr (hn::MaxLanes(D()) >= 2) {
+    const hn::Repartition<uint16_t, D> d16;
+    return hn::And(hn::BitCast(d, hn::ShiftLeft<kBits>(hn::BitCast(d16, v))), hn::Set(d, mask));
+  } else {
+    return hn::Set(d, static_cast<uint8_t>(hn::GetLane(v) << kBits & mask));
+  }
+}
+template <int kBits, class D>
+HWY_INLINE hn::Vec<D> shift_right(D d, hn::Vec<D> v, uint8_t mask) {
+  static_assert(kBits >= 0);
+  if constexpr (hn::MaxLanes(D()) >= 2) {
+    const hn::Repartition<uint16_t, D> d16;
+    return hn::And(hn::BitCast(d, hn::ShiftRight<kBits>(hn::BitCast(d16, v))), hn::Set(d, mask));
+  } else {
+    return hn::Set(d, static_cast<uint8_t>(hn::GetLane(v) >> kBits & mask));
+  }
+}
+
+// Each type: kElements of a block in kBytes, kPart elements a scale. codes() returns where the
+// codes are: in `codes`, or in the block itself. codes: [kElements], scale, least: [kElements /
+// kPart]; `least` is written where kLeast.
+
+struct CodesQ8_0 {
+  static constexpr size_t kElements = 32, kBytes = 34, kPart = 32;
+  static constexpr bool kLeast = false;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t*, float* scale, float*) {
+    scale[0] = half_value(b);
+    return reinterpret_cast<const int8_t*>(b + 2);
+  }
+};
+
+struct CodesQ4_0 {
+  static constexpr size_t kElements = 32, kBytes = 18, kPart = 32;
+  static constexpr bool kLeast = false;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale, float*) {
+    scale[0] = half_value(b);
+    each_bytes<16>([&](auto d, size_t j) HWY_ATTR {
+      const auto q = hn::LoadU(d, b + 2 + j);
+      const auto middle = hn::Set(d, uint8_t{8});
+      store_codes(d, hn::Sub(low_nibbles(d, q), middle), codes + j);
+      store_codes(d, hn::Sub(shift_right<4>(d, q, 15), middle), codes + 16 + j);
+    });
+    return codes;
+  }
+};
+
+struct CodesQ4_1 {
+  static constexpr size_t kElements = 32, kBytes = 20, kPart = 32;
+  static constexpr bool kLeast = true;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    scale[0] = half_value(b);
+    least[0] = -half_value(b + 2);
+    each_bytes<16>([&](auto d, size_t j) HWY_ATTR {
+      const auto q = hn::LoadU(d, b + 4 + j);
+      store_codes(d, low_nibbles(d, q), codes + j);
+      store_codes(d, shift_right<4>(d, q, 15), codes + 16 + j);
+    });
+    return codes;
+  }
+};
+
+// Nibbles and fifth bits of a block of 32, less `middle`.
+HWY_INLINE void five_bits(const uint8_t* fifth, const uint8_t* q, uint8_t middle, int8_t* codes) {
+  uint32_t bits = 0;
+  std::memcpy(&bits, fifth, sizeof bits);
+  each_bytes<16>([&](auto d, size_t j) HWY_ATTR {
+    const auto put = [&](auto nibbles, size_t at) HWY_ATTR {
+      const uint64_t from_here = bits >> at;  // LoadMaskBits reads eight bytes
+      const auto high =
+          hn::IfThenElseZero(hn::LoadMaskBits(d, reinterpret_cast<const uint8_t*>(&from_here)),
+                             hn::Set(d, uint8_t{16}));
+      store_codes(d, hn::Sub(hn::Or(nibbles, high), hn::Set(d, middle)), codes + at);
+    };
+    const auto both = hn::LoadU(d, q + j);
+    put(low_nibbles(d, both), j);
+    put(shift_right<4>(d, both, 15), 16 + j);
+  });
+}
+
+struct CodesQ5_0 {
+  static constexpr size_t kElements = 32, kBytes = 22, kPart = 32;
+  static constexpr bool kLeast = false;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale, float*) {
+    scale[0] = half_value(b);
+    five_bits(b + 2, b + 6, 16, codes);
+    return codes;
+  }
+};
+
+struct CodesQ5_1 {
+  static constexpr size_t kElements = 32, kBytes = 24, kPart = 32;
+  static constexpr bool kLeast = true;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    scale[0] = half_value(b);
+    least[0] = -half_value(b + 2);
+    five_bits(b + 4, b + 8, 0, codes);
+    return codes;
+  }
+};
+
+// `n` integers of a byte, times `by`.
+template <size_t n, class T>
+HWY_INLINE void scaled(const T* HWY_RESTRICT from, float by, float* HWY_RESTRICT to) {
+  const hn::CappedTag<float, 8> d;
+  const hn::Rebind<T, decltype(d)> d8;
+  const hn::Rebind<int32_t, decltype(d)> d32;
+  for (size_t i = 0; i < n; i += hn::Lanes(d)) {
+    const auto v = hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, from + i)));
+    hn::Store(hn::Mul(v, hn::Set(d, by)), d, to + i);
+  }
+}
+
+// The twelve bytes of a block's part scales, four parts at a time (see part_scale()).
+HWY_INLINE void part_scales(const uint8_t* b, float* scale, float* least) {
+  uint32_t words[3];
+  std::memcpy(words, b + 4, sizeof words);
+  const uint32_t scales[2] = {words[0] & 0x3f3f3f3fu,
+                              (words[2] & 0x0f0f0f0fu) | (words[0] >> 6 & 0x03030303u) << 4};
+  const uint32_t leasts[2] = {words[1] & 0x3f3f3f3fu,
+                              (words[2] >> 4 & 0x0f0f0f0fu) | (words[1] >> 6 & 0x03030303u) << 4};
+  uint8_t bytes[16];
+  std::memcpy(bytes, scales, 8);
+  std::memcpy(bytes + 8, leasts, 8);
+  scaled<8>(bytes, half_value(b), scale);
+  scaled<8>(bytes + 8, half_value(b + 2), least);
+}
+
+struct CodesQ4_K {
+  static constexpr size_t kElements = 256, kBytes = 144, kPart = 32;
+  static constexpr bool kLeast = true;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    part_scales(b, scale, least);
+    BLEND_UNROLL
+    for (size_t pair = 0; pair < 4; ++pair) {
+      each_bytes<32>([&](auto d, size_t j) HWY_ATTR {
+        const auto q = hn::LoadU(d, b + 16 + 32 * pair + j);
+        store_codes(d, low_nibbles(d, q), codes + 64 * pair + j);
+        store_codes(d, shift_right<4>(d, q, 15), codes + 64 * pair + 32 + j);
+      });
+    }
+    return codes;
+  }
+};
+
+struct CodesQ5_K {
+  static constexpr size_t kElements = 256, kBytes = 176, kPart = 32;
+  static constexpr bool kLeast = true;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    part_scales(b, scale, least);
+    each_bytes<32>([&](auto d, size_t j) HWY_ATTR {
+      const auto bits = hn::LoadU(d, b + 16 + j);
+      const auto pair = [&](size_t i, auto first, auto second) HWY_ATTR {
+        const auto q = hn::LoadU(d, b + 48 + 32 * i + j);
+        store_codes(d, hn::Or(low_nibbles(d, q), first), codes + 64 * i + j);
+        store_codes(d, hn::Or(shift_right<4>(d, q, 15), second), codes + 64 * i + 32 + j);
+      };
+      pair(0, shift_left<4>(d, bits, 16), shift_left<3>(d, bits, 16));
+      pair(1, shift_left<2>(d, bits, 16), shift_left<1>(d, bits, 16));
+      pair(2, shift_right<0>(d, bits, 16), shift_right<1>(d, bits, 16));
+      pair(3, shift_right<2>(d, bits, 16), shift_right<3>(d, bits, 16));
+    });
+    return codes;
+  }
+};
+
+struct CodesQ6_K {
+  static constexpr size_t kElements = 256, kBytes = 210, kPart = 16;
+  static constexpr bool kLeast = false;
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale, float*) {
+    scaled<16>(reinterpret_cast<const int8_t*>(b + 192), half_value(b + 208), scale);
+    BLEND_UNROLL
+    for (size_t half = 0; half < 2; ++half) {
+      each_bytes<32>([&](auto d, size_t j) HWY_ATTR {
+        const auto q0 = hn::LoadU(d, b + 64 * half + j);
+        const auto q1 = hn::LoadU(d, b + 64 * half + 32 + j);
+        const auto upper = hn::LoadU(d, b + 128 + 32 * half + j);
+        const auto run = [&](size_t i, auto nibble, auto high) HWY_ATTR {
+          store_codes(d, hn::Sub(hn::Or(nibble, high), hn::Set(d, uint8_t{32})),
+                      codes + 128 * half + 32 * i + j);
+        };
+        run(0, low_nibbles(d, q0), shift_left<4>(d, upper, 48));
+        run(1, low_nibbles(d, q1), shift_left<2>(d, upper, 48));
+        run(2, shift_right<4>(d, q0, 15), shift_right<0>(d, upper, 48));
+        run(3, shift_right<4>(d, q1, 15), shift_right<2>(d, upper, 48));
+      });
+    }
+    return codes;
+  }
+};
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
