@@ -8,14 +8,13 @@
 namespace blend {
 namespace {
 
-// Long enough to catch the next operation of a layer, short enough not to be seen in `top`.
-constexpr int kSpins = 2000;
-
 thread_local const ThreadPool* current_pool = nullptr;  // set while a region's task runs
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
 #endif
 }
 
@@ -29,11 +28,10 @@ uint32_t cpus_allowed() {
 
 }  // namespace
 
-Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads,
-                                                       std::function<void()> on_worker_start) {
+Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
   if (n_threads == 0) n_threads = cpus_allowed();
   std::unique_ptr<ThreadPool> pool(new ThreadPool());
-  pool->on_worker_start_ = std::move(on_worker_start);
+  pool->spins_ = n_threads <= cpus_allowed();
   pool->workers_.reserve(n_threads - 1);
   try {
     for (uint32_t t = 1; t < n_threads; ++t) {
@@ -66,29 +64,57 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
   // Restored below: the caller may be inside a task of another context's pool.
   const ThreadPool* const outer = current_pool;
   current_pool = this;
-  task_ = &task;
-  n_ = n;
-  grain_ = grain;
   if (workers_.empty() || n <= grain) {
     task(0, n, 0);
   } else {
+    task_ = &task;
+    n_ = n;
+    grain_ = grain;
     next_.store(0, std::memory_order_relaxed);
-    running_.store(static_cast<uint32_t>(workers_.size()), std::memory_order_relaxed);
-    {
-      // Under the mutex so that a worker about to sleep cannot miss it.
-      std::lock_guard lock(sleep_mutex_);
-      epoch_.fetch_add(1, std::memory_order_release);
-    }
-    wake_.notify_all();
+    // Closed and nobody inside: no other thread writes state_ now.
+    const uint64_t number = state_.load(std::memory_order_relaxed) / kRegion + 1;
+    state_.store(number * kRegion | kOpen);
+    wake((n - 1) / grain + 1);
     run_pieces(0);
-    for (int i = 0; i < kSpins && running_.load(std::memory_order_acquire) != 0; ++i) pause_cpu();
-    if (running_.load(std::memory_order_acquire) != 0) {
+    state_.fetch_and(~kOpen);
+    const auto left = [&] { return (state_.load() & kInside) == 0; };
+    if (!spin_until(left)) {
+      caller_sleeps_.store(true);
       std::unique_lock lock(sleep_mutex_);
-      done_.wait(lock, [&] { return running_.load(std::memory_order_acquire) == 0; });
+      done_.wait(lock, left);
+      caller_sleeps_.store(false);
     }
   }
-  task_ = nullptr;
   current_pool = outer;
+}
+
+// Of the sleeping workers, as many as there are pieces for beside those awake.
+void ThreadPool::wake(size_t pieces) {
+  const size_t asleep = sleepers_.load();
+  if (asleep == 0) return;
+  const size_t awake = 1 + workers_.size() - std::min(asleep, workers_.size());
+  if (pieces <= awake) return;
+  // Under the mutex so that a worker that looked before the region opened is waiting by now.
+  { std::lock_guard lock(sleep_mutex_); }
+  if (pieces - awake >= asleep) {
+    wake_.notify_all();
+  } else {
+    for (size_t i = awake; i < pieces; ++i) wake_.notify_one();
+  }
+}
+
+template <typename Done>
+bool ThreadPool::spin_until(Done done) const {
+  if (done()) return true;
+  if (!spins_) return false;
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 16; ++i) {
+      pause_cpu();
+      if (done()) return true;
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
 }
 
 void ThreadPool::run_pieces(uint32_t thread) {
@@ -99,26 +125,44 @@ void ThreadPool::run_pieces(uint32_t thread) {
   }
 }
 
+bool ThreadPool::join(uint64_t& seen) {
+  uint64_t state = state_.load();
+  while ((state & kOpen) != 0 && state / kRegion != seen) {
+    if (!state_.compare_exchange_weak(state, state + 1)) continue;
+    seen = state / kRegion;
+    return true;
+  }
+  return false;
+}
+
+void ThreadPool::leave() {
+  if ((state_.fetch_sub(1) & kInside) != 1 || !caller_sleeps_.load()) return;
+  std::lock_guard lock(sleep_mutex_);
+  done_.notify_one();
+}
+
+void ThreadPool::wait_for_region(uint64_t seen) {
+  const auto begun = [&] {
+    if (stop_.load()) return true;
+    const uint64_t state = state_.load();
+    return (state & kOpen) != 0 && state / kRegion != seen;
+  };
+  if (spin_until(begun)) return;
+  std::unique_lock lock(sleep_mutex_);
+  sleepers_.fetch_add(1);
+  wake_.wait(lock, begun);
+  sleepers_.fetch_sub(1);
+}
+
 void ThreadPool::worker_main(uint32_t thread) {
   current_pool = this;
-  if (on_worker_start_) on_worker_start_();
-  uint64_t seen = 0;
-  for (;;) {
-    for (int i = 0; i < kSpins && epoch_.load(std::memory_order_acquire) == seen; ++i) {
-      if (stop_.load(std::memory_order_relaxed)) return;
-      pause_cpu();
-    }
-    if (epoch_.load(std::memory_order_acquire) == seen) {
-      std::unique_lock lock(sleep_mutex_);
-      wake_.wait(lock,
-                 [&] { return stop_.load() || epoch_.load(std::memory_order_acquire) != seen; });
-    }
-    if (stop_.load()) return;
-    ++seen;
-    run_pieces(thread);
-    if (running_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-      std::lock_guard lock(sleep_mutex_);
-      done_.notify_one();
+  uint64_t seen = 0;  // the last region that this worker was in
+  while (!stop_.load()) {
+    if (join(seen)) {
+      run_pieces(thread);
+      leave();
+    } else {
+      wait_for_region(seen);
     }
   }
 }

@@ -1,6 +1,8 @@
 #include <gtest/gtest.h>
+#include <time.h>
 
 #include <atomic>
+#include <chrono>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -117,19 +119,54 @@ TEST_P(ThreadPoolTest, RegionsAreOrdered) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, ThreadPoolTest, ::testing::Values(1, 2, 8));
 
-TEST(ThreadPool, RunsTheStartHookOnceOnEveryWorker) {
-  std::atomic<int> started{0};
-  {
-    auto pool = ThreadPool::create(5, [&] { ++started; });
-    ASSERT_TRUE(pool.is_ok());
+// Long enough between regions for workers to sleep, and more pieces than threads or fewer.
+TEST(ThreadPool, WorkersThatSleepAreWoken) {
+  const auto pool = make_pool(3);
+  for (const size_t n : {size_t{2}, size_t{3}, size_t{9}}) {
+    for (int round = 0; round < 5; ++round) {
+      std::this_thread::sleep_for(20 * ThreadPool::kSpin);
+      // Every piece waits until there are two threads at it.
+      std::atomic<int> arrived{0};
+      pool->parallel_for(n, 1, [&](size_t begin, size_t, uint32_t) {
+        if (begin >= 2) return;
+        ++arrived;
+        while (arrived < 2) std::this_thread::yield();
+      });
+      EXPECT_EQ(arrived, 2);
+    }
   }
-  EXPECT_EQ(started, 4) << "even when the pool goes before it was used";
-  std::atomic<int> hooks{0};
-  auto pool = ThreadPool::create(3, [&] { ++hooks; });
-  ASSERT_TRUE(pool.is_ok());
-  // A region ends only when every worker has joined it, so all hooks have run by then.
-  (*pool)->parallel_for(100, 1, [](size_t, size_t, uint32_t) {});
-  EXPECT_EQ(hooks, 2);
+}
+
+// A region does not wait for workers that have not begun; they must not enter it afterwards.
+TEST(ThreadPool, NoWorkerEntersARegionThatEnded) {
+  const auto pool = make_pool(8);
+  std::atomic<int> inside{0}, late{0};
+  for (int round = 0; round < 2000; ++round) {
+    std::atomic<bool> over{false};
+    pool->parallel_for(2, 1, [&](size_t, size_t, uint32_t) {
+      ++inside;
+      if (over) ++late;
+      --inside;
+    });
+    over = true;
+    ASSERT_EQ(inside, 0);
+  }
+  EXPECT_EQ(late, 0);
+}
+
+// An idle pool sleeps: what its threads used in half a second is far from what spinning uses.
+TEST(ThreadPool, IdleThreadsUseNoCpu) {
+  const auto pool = make_pool(2);
+  pool->parallel_for(100, 1, [](size_t, size_t, uint32_t) {});
+  std::this_thread::sleep_for(20 * ThreadPool::kSpin);
+  const auto cpu = [] {
+    timespec t{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+  };
+  const double before = cpu();
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  EXPECT_LT(cpu() - before, 0.1);
 }
 
 TEST(ThreadPool, ZeroMeansTheCpusAllowed) { EXPECT_GE(make_pool(0)->n_threads(), 1u); }
