@@ -1,15 +1,20 @@
 // How fast are the CPU operations at the shape of Llama-3.2-1B (32 heads, 8 KV heads, head_dim 64)?
 //
 // Google Benchmark; the argument after the name is the number of compute threads. GFLOP/s of
-// attention count the unmasked part only. Pass --benchmark_out=FILE --benchmark_out_format=json for
-// JSON.
+// attention count the unmasked part only. "peak" is the share of what a loop of multiply-adds in
+// registers reaches on as many threads, measured before the first benchmark that asks (for one
+// thread and for each count). Pass --benchmark_out=FILE --benchmark_out_format=json for JSON.
 #include <benchmark/benchmark.h>
 
+#include <map>
 #include <numeric>
 #include <random>
+#include <string>
 
 #include "backend/backend.h"
 #include "bench/measure.h"
+#include "bench/peak.h"
+#include "support/random_blocks.h"
 
 namespace {
 
@@ -62,6 +67,24 @@ void rate(benchmark::State& state, const char* name, double per_iteration) {
       benchmark::Counter(per_iteration * 1e-9, benchmark::Counter::kIsIterationInvariantRate);
 }
 
+// And as a share of the peak of so many threads.
+void flop_rate(benchmark::State& state, ThreadPool& pool, double per_iteration) {
+  static std::map<uint32_t, double> peaks;  // FLOP/s
+  double& peak = peaks[pool.n_threads()];
+  if (peak == 0) peak = bench::peak_flops(pool);
+  rate(state, "GFLOP/s", per_iteration);
+  state.counters["peak"] =
+      benchmark::Counter(per_iteration / peak, benchmark::Counter::kIsIterationInvariantRate);
+}
+
+void peak(benchmark::State& state) {
+  const auto pool = must(ThreadPool::create(static_cast<uint32_t>(state.range(0))));
+  double flops = 0;
+  for (auto _ : state) flops = bench::peak_flops(*pool);
+  state.counters["GFLOP/s"] = flops * 1e-9;
+}
+BENCHMARK(peak)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
+
 // pos: where the rows stand. Threads, rows, then 1: the last rows of the prompt, 0: spread over it.
 void attention(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
@@ -74,7 +97,7 @@ void attention(benchmark::State& state) {
   }
   const Tensor q = bed.tensor(rows, kHeads * kHeadDim), out = bed.tensor(rows, kHeads * kHeadDim);
   for (auto _ : state) must(bed.backend->attention(*bed.cache, 0, {}, q, pos.data(), out));
-  rate(state, "GFLOP/s", 4.0 * keys * kHeads * kHeadDim);
+  flop_rate(state, *bed.pool, 4.0 * keys * kHeads * kHeadDim);
 }
 BENCHMARK(attention)
     ->ArgNames({"threads", "rows", "last"})
@@ -85,6 +108,45 @@ BENCHMARK(attention)
     ->Args({2, 64, 1})
     ->Args({2, 1, 1})
     ->UseRealTime();
+
+// Few rows times weights as a file has them. Type: a DType (0 f32, 1 f16, 2 bf16), or 10 + a
+// BlockType. GB/s of the weights' bytes, which are more than a second-level cache holds.
+void mapped_matmul(benchmark::State& state) {
+  Bed bed(static_cast<uint32_t>(state.range(0)));
+  const auto rows = state.range(1);
+  const auto type = state.range(2);
+  const auto blocks = type < 10 ? BlockType::none : static_cast<BlockType>(type - 10);
+  constexpr DType kPlain[] = {DType::f32, DType::f16, DType::bf16};
+  const DType dtype = type < 10 ? kPlain[type] : DType::f32;
+  std::string bytes;
+  if (blocks == BlockType::none) {
+    bytes.assign(size_t{kModel} * kFf * static_cast<size_t>(dtype_size(dtype)), '\x2c');
+  } else {
+    test::SplitMix random(1);
+    bytes = test::random_blocks(blocks, uint64_t{kModel} * kFf, 0.1, random);
+  }
+  const TensorView view{
+      "w", dtype, {kFf, kModel}, reinterpret_cast<const std::byte*>(bytes.data()), blocks};
+  const auto w = must(bed.backend->map_matrix(std::array{&view}));
+  const Tensor x = bed.tensor(rows, kModel), y = bed.tensor(rows, kFf);
+  for (auto _ : state) must(bed.backend->matmul(*w, x, y, false));
+  state.SetLabel(blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks));
+  flop_rate(state, *bed.pool, 2.0 * static_cast<double>(rows) * kModel * kFf);
+  rate(state, "GB/s", static_cast<double>(bytes.size()));
+}
+BENCHMARK(mapped_matmul)
+    ->ArgNames({"threads", "rows", "type"})
+    ->ArgsProduct({{1, 2}, {1, 2, 4, 8, 16, 32, 64}, {0, 1, 2, 11, 15, 16, 17, 18}})
+    ->UseRealTime();
+
+// The cost of handing work to the other threads: a region of as many empty pieces.
+void region(benchmark::State& state) {
+  const auto pool = must(ThreadPool::create(static_cast<uint32_t>(state.range(0))));
+  for (auto _ : state) {
+    pool->parallel_for(pool->n_threads(), 1, [](size_t, size_t, uint32_t) {});
+  }
+}
+BENCHMARK(region)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 
 void place(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
