@@ -88,10 +88,14 @@ struct CodesQ8_0 {
 struct CodesQ4_0 {
   static constexpr size_t kElements = 32, kBytes = 18, kPart = 32;
   static constexpr bool kLeast = false;
-  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale, float*) {
-    scale[0] = half_value(b);
+  static constexpr size_t kNibbles = 2, kRun = 16;
+  static constexpr float kMiddle = 8;
+  static HWY_INLINE void parts(const uint8_t* b, float* scale, float*) { scale[0] = half_value(b); }
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    parts(b, scale, least);
     each_bytes<16>([&](auto d, size_t j) HWY_ATTR {
-      const auto q = hn::LoadU(d, b + 2 + j);
+      const auto q = hn::LoadU(d, b + kNibbles + j);
       const auto middle = hn::Set(d, uint8_t{8});
       store_codes(d, hn::Sub(low_nibbles(d, q), middle), codes + j);
       store_codes(d, hn::Sub(shift_right<4>(d, q, 15), middle), codes + 16 + j);
@@ -103,12 +107,17 @@ struct CodesQ4_0 {
 struct CodesQ4_1 {
   static constexpr size_t kElements = 32, kBytes = 20, kPart = 32;
   static constexpr bool kLeast = true;
-  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
-                                        float* least) {
+  static constexpr size_t kNibbles = 4, kRun = 16;
+  static constexpr float kMiddle = 0;
+  static HWY_INLINE void parts(const uint8_t* b, float* scale, float* least) {
     scale[0] = half_value(b);
     least[0] = -half_value(b + 2);
+  }
+  static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
+                                        float* least) {
+    parts(b, scale, least);
     each_bytes<16>([&](auto d, size_t j) HWY_ATTR {
-      const auto q = hn::LoadU(d, b + 4 + j);
+      const auto q = hn::LoadU(d, b + kNibbles + j);
       store_codes(d, low_nibbles(d, q), codes + j);
       store_codes(d, shift_right<4>(d, q, 15), codes + 16 + j);
     });
@@ -186,13 +195,18 @@ HWY_INLINE void part_scales(const uint8_t* b, float* scale, float* least) {
 struct CodesQ4_K {
   static constexpr size_t kElements = 256, kBytes = 144, kPart = 32;
   static constexpr bool kLeast = true;
+  static constexpr size_t kNibbles = 16, kRun = 32;
+  static constexpr float kMiddle = 0;
+  static HWY_INLINE void parts(const uint8_t* b, float* scale, float* least) {
+    part_scales(b, scale, least);
+  }
   static HWY_INLINE const int8_t* codes(const uint8_t* b, int8_t* codes, float* scale,
                                         float* least) {
-    part_scales(b, scale, least);
+    parts(b, scale, least);
     BLEND_UNROLL
     for (size_t pair = 0; pair < 4; ++pair) {
       each_bytes<32>([&](auto d, size_t j) HWY_ATTR {
-        const auto q = hn::LoadU(d, b + 16 + 32 * pair + j);
+        const auto q = hn::LoadU(d, b + kNibbles + kRun * pair + j);
         store_codes(d, low_nibbles(d, q), codes + 64 * pair + j);
         store_codes(d, shift_right<4>(d, q, 15), codes + 64 * pair + 32 + j);
       });

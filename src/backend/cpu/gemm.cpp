@@ -6,10 +6,10 @@
 #include "backend/cpu/first_error.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/memory.h"
-#include "backend/cpu/weights.h"
 #include "cpu/few_rows.h"
 
 namespace blend::cpu {
+
 // One product.
 struct Gemm::Operands {
   const FloatMatrix& w;
