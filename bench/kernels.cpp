@@ -127,7 +127,7 @@ void mapped_matmul(benchmark::State& state) {
   }
   const TensorView view{
       "w", dtype, {kFf, kModel}, reinterpret_cast<const std::byte*>(bytes.data()), blocks};
-  const auto w = must(bed.backend->map_matrix(std::array{&view}));
+  const auto w = must(bed.backend->load_matrix_as(WeightForm::mapped, std::array{&view}));
   const Tensor x = bed.tensor(rows, kModel), y = bed.tensor(rows, kFf);
   for (auto _ : state) must(bed.backend->matmul(*w, x, y, false));
   state.SetLabel(blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks));
