@@ -13,6 +13,7 @@ where a kernel takes over 5 % more than the table says. --update writes the tabl
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +24,8 @@ TOLERANCE = 1.05
 
 def count(program: str) -> tuple[str, dict[str, int]]:
     """The instruction set, and each kernel's instructions."""
+    if shutil.which("valgrind") is None:
+        sys.exit("instructions.py needs callgrind: apt-get install valgrind")
     with tempfile.TemporaryDirectory() as scratch:
         out = pathlib.Path(scratch, "callgrind.out")
         run = subprocess.run(

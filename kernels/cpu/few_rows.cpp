@@ -34,6 +34,16 @@ constexpr size_t kMostSums = kLanes == 16 ? 16 : 8;
 template <size_t kX>
 constexpr size_t kWRows = kMostSums / kX < kFewRowsStep ? kMostSums / kX : kFewRowsStep;
 
+// From a row of W to the one to ask for meanwhile. Some rows are read side by side, each for a few
+// thousand bytes only, which is too short for the hardware to see what comes; and memory takes as
+// long to answer as a core takes for some kilobytes.
+template <size_t kW>
+HWY_INLINE size_t prefetch_distance(size_t row_bytes) {
+  constexpr size_t kAhead = 12 << 10;
+  const size_t group = kW * row_bytes;
+  return (kAhead / group + 1) * group;
+}
+
 // Sums of kW rows of W and kX of x.
 template <size_t kW, size_t kX>
 struct Sums {
@@ -74,13 +84,11 @@ struct Blocks {
     const hn::Rebind<int8_t, D> d8;
     const hn::Rebind<int32_t, D> d32;
     constexpr size_t kParts = Codes::kElements / Codes::kPart, kPartBytes = Codes::kBytes / kParts;
-    // The rows that come next are asked for, a line at a time: some rows are read side by side,
-    // each for a few thousand bytes only, too short for the hardware to see what comes.
     constexpr size_t kPrefetchParts = std::bit_floor(std::max<size_t>(1, 64 / kPartBytes));
     // Aligned parts of L1 for what is not in the block as it is.
     HWY_ALIGN int8_t space[kW][Codes::kElements];
     HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
-    const size_t bytes = row_bytes(p.k);
+    const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
     const uint8_t* at = reinterpret_cast<const uint8_t*>(w);
     Sums<kW, kX> sums;
     for (size_t e = 0; e < p.k; e += Codes::kElements, at += Codes::kBytes) {
@@ -93,7 +101,7 @@ struct Blocks {
         if (part % kPrefetchParts == 0) {
           BLEND_UNROLL
           for (size_t r = 0; r < kW; ++r) {
-            hwy::Prefetch(at + (kW + r) * bytes + part * kPartBytes);
+            hwy::Prefetch(at + ahead + r * bytes + part * kPartBytes);
           }
         }
         BLEND_UNROLL
@@ -134,7 +142,7 @@ struct Nibbles {
     constexpr size_t kRun = Codes::kRun, kRuns = Codes::kElements / (2 * kRun);
     constexpr size_t kParts = Codes::kElements / Codes::kPart;
     HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
-    const size_t bytes = row_bytes(p.k);
+    const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
     const uint8_t* at = reinterpret_cast<const uint8_t*>(w);
     const V ladder = hn::Iota(d, -Codes::kMiddle);
     Sums<kW, kX> sums;
@@ -152,7 +160,7 @@ struct Nibbles {
         V low[kW], high[kW];
         BLEND_UNROLL
         for (size_t r = 0; r < kW; ++r) {
-          hwy::Prefetch(at + (kW + r) * bytes + run * kRun);
+          hwy::Prefetch(at + ahead + r * bytes + run * kRun);
           low[r] = values(r, low_part);
           high[r] = low_part == high_part ? low[r] : values(r, high_part);
         }
@@ -192,7 +200,7 @@ struct Plain {
   template <size_t kW, size_t kX>
   static void multiply(const FewRows& p, const std::byte* w, const float* x, float* y) {
     const D d;
-    const size_t bytes = row_bytes(p.k);
+    const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
     Sums<kW, kX> sums;
     size_t e = 0;
     for (; e + kLanes <= p.k; e += kLanes) {
@@ -200,7 +208,7 @@ struct Plain {
       BLEND_UNROLL
       for (size_t r = 0; r < kW; ++r) {
         weights[r] = load_f32<kType>(d, w + r * bytes + e * kSize);
-        hwy::Prefetch(w + (kW + r) * bytes + e * kSize);
+        hwy::Prefetch(w + ahead + r * bytes + e * kSize);
       }
       sums.add(weights, x + e, p.k);
     }
