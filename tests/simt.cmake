@@ -16,8 +16,11 @@ target_compile_definitions(blend_cuda_emulated PRIVATE BLEND_VERSION_STRING="${P
 blend_warnings(blend_cuda_emulated)
 # `#pragma unroll` is CUDA's; longjmp between stacks is what simt.cpp is about.
 target_compile_options(blend_cuda_emulated PRIVATE -Wno-unknown-pragmas -U_FORTIFY_SOURCE)
+# The library's, not a test's: see CMakeLists.txt.
 if(BLEND_SANITIZE)
-  target_compile_options(blend_cuda_emulated PRIVATE -O1)  # the library's, not a test's: see CMakeLists.txt
+  target_compile_options(blend_cuda_emulated PRIVATE -O1)
+else()
+  target_compile_options(blend_cuda_emulated PRIVATE $<$<CONFIG:Release>:-O3>)
 endif()
 
 blend_test(simt_test
