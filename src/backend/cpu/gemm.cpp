@@ -47,7 +47,6 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
   const int64_t n = stacked.rows(), k = stacked.cols();
   const dnnl::engine& engine = matmuls_.engine();
   bool blocked = false;
-  const OneOmpThread one_thread;
   if (packing == Packing::best) {
     // Without AVX-512 oneDNN has no matmul for this format; its GEMM reads the plain rows instead.
     const Status tried = guarded([&] {
@@ -81,7 +80,6 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
   BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
   FirstError error;
   pool_.parallel_for(n_panels, 1, [&](size_t begin, size_t end, uint32_t thread) {
-    const OneOmpThread one;
     for (size_t panel = begin; panel < end && !error.failed(); ++panel) {
       std::byte* const to = data.data() + panel * panel_bytes;
       float* const rows =
@@ -188,7 +186,6 @@ Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool
   if (m == 0) return Status::ok();
   const Operands op{w, x, m, y, accumulate};
   if (w.mapped() != nullptr && m <= kFewRows) return run_few(op);
-  const OneOmpThread one_thread;
   BLEND_ASSIGN(const Tiles tiles, plan(op));
   const size_t n_threads = pool_.n_threads(), per_thread = tiles.per_thread();
   // Each thread's scratch begins with what it knows of it.
@@ -204,7 +201,6 @@ Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool
   const size_t grain = w.decoded() && column_tiles >= 2 * n_threads ? row_tiles : 1;
   pool_.parallel_for(
       row_tiles * column_tiles, grain, [&](size_t begin, size_t end, uint32_t thread) {
-        const OneOmpThread one;
         Decoded& decoded = *std::launder(reinterpret_cast<Decoded*>(scratch(thread)));
         error.set(guarded([&] {
           dnnl::stream stream(matmuls_.engine());

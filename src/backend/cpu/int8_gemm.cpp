@@ -49,7 +49,6 @@ const float* Int8Rows::slice(int64_t first, int64_t n, float* into) const {
 Result<bool> Int8Gemm::multiplies(int64_t k) {
   // |sum of q p|, |zero * sum of p| <= 255 * 127 * k, and so is their difference.
   if (k > INT32_MAX / (255 * 127)) return false;
-  const OneOmpThread one_thread;
   bool can = false;
   const Status tried = guarded([&] {
     const auto matmul = matmuls_.get({1, k, kPanelColumns, WeightLayout::int8_panels, false});
@@ -182,7 +181,6 @@ void Int8Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std
 Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
   const auto n_rows = static_cast<size_t>(m), k = static_cast<size_t>(w.in());
-  const OneOmpThread one_thread;
   Operands op{w, nullptr, nullptr, m, y, accumulate};
   BLEND_ASSIGN(const Tiles tiles, plan(op));
   const size_t rows_bytes = lines(n_rows * sizeof(Int8Row)), q_bytes = lines(n_rows * k);
@@ -200,7 +198,6 @@ Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, b
   FirstError error;
   const auto n_tiles = static_cast<size_t>(tiles.plan.row_tiles * tiles.plan.column_tiles);
   pool_.parallel_for(n_tiles, 1, [&](size_t begin, size_t end, uint32_t thread) {
-    const OneOmpThread one;
     error.set(guarded([&] {
       dnnl::stream stream(matmuls_.engine());
       for (size_t i = begin; i < end; ++i) {

@@ -17,8 +17,14 @@ namespace blend::cpu {
 // the OpenMP data environment), and the host's value comes back.
 class OneOmpThread {
  public:
+  // Throws std::bad_alloc. OpenMP's run-time keeps a thread's settings in memory that it takes when
+  // they are first changed, and ends the process where there is none: so it is asked for before.
   OneOmpThread() : saved_(omp_get_max_threads()) {
-    if (saved_ != 1) omp_set_num_threads(1);
+    if (saved_ == 1) return;
+    static thread_local bool prepared = false;
+    if (!prepared) ::operator delete(::operator new(4096));
+    omp_set_num_threads(1);
+    prepared = true;
   }
   ~OneOmpThread() {
     if (saved_ != 1) omp_set_num_threads(saved_);
@@ -30,11 +36,12 @@ class OneOmpThread {
   int saved_;
 };
 
-// Runs fn(), which may throw what oneDNN's C++ wrapper throws. Also on compute threads, where
-// nothing may escape: hence no allocation on the way out.
+// Runs fn(), which may throw what oneDNN's C++ wrapper throws, under a OneOmpThread. Also on
+// compute threads, where nothing may escape: hence no allocation on the way out.
 template <typename Fn>
 Status guarded(Fn fn) noexcept {
   try {
+    const OneOmpThread one_thread;
     return fn();
   } catch (const dnnl::error& e) {
     if (e.status == dnnl_out_of_memory) return Status::out_of_memory();

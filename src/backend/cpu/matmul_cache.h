@@ -44,8 +44,8 @@ class MatmulCache {
   MatmulCache() : engine_(dnnl::engine::kind::cpu, 0) {}
 
   const dnnl::engine& engine() const { return engine_; }
-  // Throws dnnl::error, also where this machine has no such product. The calling thread must be
-  // under a OneOmpThread.
+  // Throws dnnl::error, also where this machine has no such product. To be called inside
+  // guarded().
   std::shared_ptr<const Matmul> get(const MatmulKey& key);
 
  private:
