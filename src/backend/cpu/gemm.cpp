@@ -222,9 +222,13 @@ Status Gemm::run_few(const Operands& op) {
   shape.y_stride = static_cast<size_t>(op.w.out());
   shape.accumulate = op.accumulate;
   shape.x = op.x;
-  // Some 5 us of one core, in whole steps of the kernel.
-  constexpr size_t kPiece = 64 << 10, kStep = kernels::kFewRowsStep;
-  const size_t grain = std::max(kStep, kPiece / shape.k / kStep * kStep);
+  // What is asked for behind a piece's end is another thread's as often as not, so pieces are long
+  // where W is read once, and stay in the second-level cache where it is read again for more rows;
+  // there are at least four a thread.
+  constexpr size_t kStep = kernels::kFewRowsStep, kRowsAtOnce = 4;
+  const size_t elements = shape.m <= kRowsAtOnce ? 512 << 10 : 64 << 10;
+  const size_t rows = std::min(elements / shape.k, shape.y_stride / (4 * pool_.n_threads()));
+  const size_t grain = std::max(kStep, rows / kStep * kStep);
   pool_.parallel_for(shape.y_stride, grain, [&](size_t begin, size_t end, uint32_t) {
     while (begin < end) {
       const auto [part, row] = parts.part_of(static_cast<int64_t>(begin));

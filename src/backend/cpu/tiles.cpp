@@ -8,7 +8,7 @@ namespace blend::cpu {
 
 TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, int64_t most_columns) {
   constexpr int64_t kRows = 256, kColumns = 512, kFewestRows = 64;
-  constexpr double kWorthSharing = 1e6;  // FLOPs: some 5 us of one core, a thread's wake-up
+  constexpr double kWorthSharing = 1e5;  // FLOPs: 200 KB of f32 weights for one row, some us
   if (n_threads == 1 ||
       2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) <
           kWorthSharing) {
