@@ -137,6 +137,21 @@ INSTANTIATE_TEST_SUITE_P(Families, HfFamily,
                            return name;
                          });
 
+// Files from before transformers named each layer say it by a count or a period.
+TEST(HfDirectory, LayersWithAWindowFollowFromOlderMembers) {
+  const Ctx ctx = make_ctx();
+  for (const char* family : {"qwen2", "gemma2", "gemma3"}) {
+    SCOPED_TRACE(family);
+    const Directory directory(family);
+    directory.edit("config.json", [](json& j) { EXPECT_EQ(j.erase("layer_types"), 1u); });
+    const json golden = read_json(directory.file("golden.json"));
+    const Model model = open_model(ctx, directory.path());
+    ASSERT_TRUE(model);
+    const Fusion f = full_prefill(model, golden.at("prompt").get<std::vector<int32_t>>());
+    EXPECT_LE(max_difference(logits(f), golden.at("logits").get<std::vector<double>>()), 1e-3);
+  }
+}
+
 // LongRoPE turns by the factors of the rows that a model is asked for. The golden model's prompts
 // are beyond its short context, so the short factors are held against it by naming them the long
 // ones.

@@ -328,6 +328,21 @@ TEST(LlamaSource, FusedBiases) {
   EXPECT_EQ(first(TensorRole::attn_k_bias), 16.0f);
   EXPECT_EQ(first(TensorRole::attn_v_bias), 24.0f);
   EXPECT_EQ(opened.value()->tensor(TensorRole::attn_v_bias, 1).shape, std::vector<int64_t>{8});
+  // A llama has them where the file does.
+  RandomModelSpec llama = small();
+  GgufWriter biased = random_model(llama);
+  for (int l = 0; l < 2; ++l) {
+    const std::string blk = "blk." + std::to_string(l) + ".";
+    for (const char* part : {"attn_q", "attn_k", "attn_v"}) {
+      biased.erase_tensor(blk + part + ".weight");
+    }
+    biased.tensor(blk + "attn_qkv.weight", test::kGgmlF32, {16, 32},
+                  std::string(16 * 32 * 4, '\1'));
+    biased.tensor(blk + "attn_qkv.bias", test::kGgmlF32, {32}, values);
+  }
+  const auto second = open_bytes(biased.bytes());
+  ASSERT_TRUE(second.is_ok()) << second.status().message();
+  EXPECT_TRUE(second.value()->config().qkv_bias);
   expect_error(GgufWriter(w).tensor("blk.1.attn_qkv.bias", 8, {32}, std::string(34, '\0')),
                BLEND_E_UNSUPPORTED, "'blk.1.attn_qkv.bias' is a quantized vector");
 }
