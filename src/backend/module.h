@@ -13,7 +13,7 @@
 namespace blend {
 
 // Counts up whenever Backend or a type in its signatures changes.
-inline constexpr uint32_t kBackendInterface = 3;
+inline constexpr uint32_t kBackendInterface = 4;
 
 inline constexpr char kCudaModule[] = "libblend_cuda.so";
 inline constexpr char kCudaModuleEntry[] = "blend_cuda_backend_create";

@@ -1,9 +1,13 @@
 #include "base/thread_pool.h"
 
+#include <pthread.h>
 #include <sched.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <system_error>
+
+#include "base/thread_cap.h"
 
 namespace blend {
 namespace {
@@ -26,22 +30,70 @@ uint32_t cpus_allowed() {
   return std::max(1u, std::thread::hardware_concurrency());
 }
 
+// In ascending order.
+Result<std::vector<int>> cpus_to_pin_to(uint32_t n_threads) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) {
+    return make_errno(BLEND_E_IO, errno, "cannot pin threads: this thread's CPUs are not known");
+  }
+  std::vector<int> cpus;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+    if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  }
+  if (cpus.size() >= n_threads) return cpus;
+  return make_error(BLEND_E_INVALID_ARGUMENT,
+                    "cannot pin %u threads: this thread may run on %zu CPUs; ask for at most as "
+                    "many threads, or leave them unpinned",
+                    n_threads, cpus.size());
+}
+
+Status pin_thread(std::thread& thread, int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  const int error = pthread_setaffinity_np(thread.native_handle(), sizeof set, &set);
+  if (error == 0) return Status::ok();
+  return make_errno(BLEND_E_IO, error, "cannot pin a compute thread to CPU %d", cpu);
+}
+
 }  // namespace
 
-Result<std::unique_ptr<ThreadPool>> ThreadPool::create(uint32_t n_threads) {
-  if (n_threads == 0) n_threads = cpus_allowed();
-  std::unique_ptr<ThreadPool> pool(new ThreadPool());
-  pool->spins_ = n_threads <= cpus_allowed();
-  pool->workers_.reserve(n_threads - 1);
+ThreadPool::ThreadPool(uint32_t n_threads)
+    : spins_(n_threads <= cpus_allowed()),
+      turns_(n_threads),
+      n_regions_(n_threads / 2),
+      regions_(std::make_unique<Region[]>(n_regions_)) {}
+
+Result<std::unique_ptr<ThreadPool>> ThreadPool::create(const PoolOptions& options) {
+  uint32_t n_threads = options.n_threads;
+  if (n_threads == 0) n_threads = std::min(cpus_allowed(), kMostThreads);
+  if (n_threads > kMostThreads) {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "n_threads %u is more than %u; 0 takes the CPUs of this process", n_threads,
+                      kMostThreads);
+  }
+  std::unique_ptr<ThreadPool> pool(new ThreadPool(n_threads));
+  BLEND_RETURN_IF_ERROR(pool->start_workers(n_threads, options.pin));
+  return pool;
+}
+
+Status ThreadPool::start_workers(uint32_t n_threads, bool pin) {
+  std::vector<int> cpus;
+  if (pin) {
+    BLEND_ASSIGN(cpus, cpus_to_pin_to(n_threads));
+  }
+  workers_.reserve(n_threads - 1);
   try {
     for (uint32_t t = 1; t < n_threads; ++t) {
-      pool->workers_.emplace_back([p = pool.get(), t] { p->worker_main(t); });
+      workers_.emplace_back(
+          [this, t, seen = std::vector<uint64_t>(n_regions_)]() mutable { worker_main(t, seen); });
+      if (pin) BLEND_RETURN_IF_ERROR(pin_thread(workers_.back(), cpus[t]));
     }
   } catch (const std::system_error& e) {
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start compute thread %zu of %u: %s",
-                      pool->workers_.size() + 2, n_threads, e.what());
+                      workers_.size() + 2, n_threads, e.what());
   }
-  return pool;
+  return Status::ok();
 }
 
 ThreadPool::~ThreadPool() {
@@ -60,46 +112,78 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
     task(0, n, 0);
     return;
   }
-  std::lock_guard region(region_);
+  const uint32_t most = ThreadCap::of(n_threads());
+  const auto width = static_cast<uint32_t>(std::min<size_t>(most, (n - 1) / grain + 1));
+  const uint32_t others = turns_.enter(width);
   // Restored below: the caller may be inside a task of another context's pool.
   const ThreadPool* const outer = current_pool;
   current_pool = this;
-  if (workers_.empty() || n <= grain) {
+  if (width > 1) {
+    run(n, grain, task, width, others);
+  } else if (workers_.empty()) {
     task(0, n, 0);
   } else {
-    task_ = &task;
-    n_ = n;
-    grain_ = grain;
-    next_.store(0, std::memory_order_relaxed);
-    // Closed and nobody inside: no other thread writes state_ now.
-    const uint64_t number = state_.load(std::memory_order_relaxed) / kRegion + 1;
-    state_.store(number * kRegion | kOpen);
-    wake((n - 1) / grain + 1);
-    run_pieces(0);
-    state_.fetch_and(~kOpen);
-    const auto left = [&] { return (state_.load() & kInside) == 0; };
-    if (!spin_until(left)) {
-      caller_sleeps_.store(true);
-      std::unique_lock lock(sleep_mutex_);
-      done_.wait(lock, left);
-      caller_sleeps_.store(false);
+    for (size_t begin = 0; begin < n; begin += std::min(grain, n - begin)) {
+      task(begin, begin + std::min(grain, n - begin), 0);
     }
   }
   current_pool = outer;
+  turns_.leave(width);
 }
 
-// Of the sleeping workers, as many as there are pieces for beside those awake.
-void ThreadPool::wake(size_t pieces) {
+void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, uint32_t others) {
+  Region& region = take_region();
+  region.task = &task;
+  region.n = n;
+  region.grain = grain;
+  region.width = width;
+  region.next.store(0, std::memory_order_relaxed);
+  // Taken, closed and nobody inside: no other thread writes the state now, nor at the end.
+  const uint64_t number = (region.state.load(std::memory_order_relaxed) / kNumber + 1) * kNumber;
+  region.state.store(number | kTaken | kOpen | (width - 1) * kSeat);
+  wake(width, others);
+  region.run_pieces(0);
+  region.state.fetch_and(~kOpen);
+  const auto left = [&] { return (region.state.load() & kInside) == 0; };
+  if (!spin_until(left)) {
+    region.caller_sleeps.store(true);
+    std::unique_lock lock(sleep_mutex_);
+    region.done.wait(lock, left);
+    region.caller_sleeps.store(false);
+  }
+  region.state.store(number, std::memory_order_release);
+}
+
+// There is one: each that is taken belongs to a turn of two threads or more, ours is one of those,
+// and there are no more such turns at a time than regions. A pass may miss the one that is given
+// back behind it while another is taken ahead; then there is one for the next pass.
+ThreadPool::Region& ThreadPool::take_region() {
+  for (size_t i = 0;; i = i + 1 < n_regions_ ? i + 1 : 0) {
+    std::atomic<uint64_t>& at = regions_[i].state;
+    uint64_t state = at.load(std::memory_order_relaxed);
+    if ((state & kTaken) != 0) continue;
+    if (!at.compare_exchange_strong(state, state | kTaken, std::memory_order_acquire)) continue;
+    size_t in_use = regions_in_use_.load(std::memory_order_relaxed);
+    while (in_use <= i && !regions_in_use_.compare_exchange_weak(in_use, i + 1)) {
+    }
+    return regions_[i];
+  }
+}
+
+// Of the sleeping workers, as many as the region has room for beside those awake. `others` of these
+// may be at other regions.
+void ThreadPool::wake(uint32_t width, uint32_t others) {
   const size_t asleep = sleepers_.load();
   if (asleep == 0) return;
-  const size_t awake = 1 + workers_.size() - std::min(asleep, workers_.size());
-  if (pieces <= awake) return;
+  const size_t busy = std::min<size_t>(workers_.size(), asleep + others);
+  const size_t free = 1 + workers_.size() - busy;  // and this thread
+  if (width <= free) return;
   // Under the mutex so that a worker that looked before the region opened is waiting by now.
   { std::lock_guard lock(sleep_mutex_); }
-  if (pieces - awake >= asleep) {
+  if (width - free >= asleep) {
     wake_.notify_all();
   } else {
-    for (size_t i = awake; i < pieces; ++i) wake_.notify_one();
+    for (size_t i = free; i < width; ++i) wake_.notify_one();
   }
 }
 
@@ -117,35 +201,45 @@ bool ThreadPool::spin_until(Done done) const {
   return false;
 }
 
-void ThreadPool::run_pieces(uint32_t thread) {
+void ThreadPool::Region::run_pieces(uint32_t thread) {
   for (;;) {
-    const size_t begin = next_.fetch_add(grain_, std::memory_order_relaxed);
-    if (begin >= n_) return;
-    (*task_)(begin, std::min(n_, begin + grain_), thread);
+    const size_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+    if (begin >= n) return;
+    (*task)(begin, std::min(n, begin + grain), thread);
   }
 }
 
-bool ThreadPool::join(uint64_t& seen) {
-  uint64_t state = state_.load();
-  while ((state & kOpen) != 0 && state / kRegion != seen) {
-    if (!state_.compare_exchange_weak(state, state + 1)) continue;
-    seen = state / kRegion;
+bool ThreadPool::Region::joinable(uint64_t state, uint64_t seen) {
+  return (state & kOpen) != 0 && (state / kSeat & kSeats) != 0 && state / kNumber != seen;
+}
+
+// A worker leaves only when the pieces are gone, so it comes once, and its seat is nobody else's.
+bool ThreadPool::Region::join(uint64_t& seen, uint32_t& seats_left) {
+  uint64_t now = state.load();
+  while (joinable(now, seen)) {
+    if (!state.compare_exchange_weak(now, now - kSeat + 1)) continue;
+    seen = now / kNumber;
+    seats_left = static_cast<uint32_t>(now / kSeat & kSeats);
     return true;
   }
   return false;
 }
 
-void ThreadPool::leave() {
-  if ((state_.fetch_sub(1) & kInside) != 1 || !caller_sleeps_.load()) return;
+void ThreadPool::leave(Region& region) {
+  if ((region.state.fetch_sub(1) & kInside) != 1 || !region.caller_sleeps.load()) return;
+  // Another caller may have the region by now: it looks again and sleeps on.
   std::lock_guard lock(sleep_mutex_);
-  done_.notify_one();
+  region.done.notify_one();
 }
 
-void ThreadPool::wait_for_region(uint64_t seen) {
+void ThreadPool::wait_for_region(const std::vector<uint64_t>& seen) {
   const auto begun = [&] {
     if (stop_.load()) return true;
-    const uint64_t state = state_.load();
-    return (state & kOpen) != 0 && state / kRegion != seen;
+    const size_t in_use = regions_in_use_.load();
+    for (size_t i = 0; i < in_use; ++i) {
+      if (Region::joinable(regions_[i].state.load(), seen[i])) return true;
+    }
+    return false;
   };
   if (spin_until(begun)) return;
   std::unique_lock lock(sleep_mutex_);
@@ -154,16 +248,22 @@ void ThreadPool::wait_for_region(uint64_t seen) {
   sleepers_.fetch_sub(1);
 }
 
-void ThreadPool::worker_main(uint32_t thread) {
+void ThreadPool::worker_main(uint32_t worker, std::vector<uint64_t>& seen) {
   current_pool = this;
-  uint64_t seen = 0;  // the last region that this worker was in
   while (!stop_.load()) {
-    if (join(seen)) {
-      run_pieces(thread);
-      leave();
-    } else {
-      wait_for_region(seen);
+    bool joined = false;
+    const size_t in_use = regions_in_use_.load();
+    for (size_t i = 0; i < in_use; ++i) {
+      Region& region = regions_[i];
+      uint32_t seats_left = 0;
+      if (!region.join(seen[i], seats_left)) continue;
+      joined = true;
+      // A worker keeps its slot, and with it the scratch in its cache, where all can come.
+      const bool all = region.width == n_threads();
+      region.run_pieces(all ? worker : region.width - seats_left);
+      leave(region);
     }
+    if (!joined) wait_for_region(seen);
   }
 }
 

@@ -1,15 +1,18 @@
 // ThreadPool: the compute threads of one context.
 //
-// A parallel region runs on the calling thread and up to n_threads-1 workers. Regions of different
-// callers take turns (a mutex, fair enough at region granularity: microseconds to milliseconds), so
-// a context never runs more than n_threads compute threads.
+// A parallel region runs on the calling thread and on workers, of which there are n_threads-1. It
+// takes as many threads as it has pieces, at most all or what the caller's ThreadCap says, before
+// it begins (turns.h): regions of several callers run side by side as long as these add up to at
+// most n_threads, others wait. So a context never runs more than n_threads compute threads, and
+// callers with caps leave each other alone.
 //
-// A region never waits for a thread that has not begun: workers join it while there are pieces, and
-// its end waits only for those that joined. So a worker that sleeps, or whose CPU another process
-// has, costs a small region nothing. Workers that find no region spin for kSpin, which bridges the
-// gaps between the operations of a layer and between tokens, and then sleep: an idle pool costs
-// nothing. A pool of more threads than the process has CPUs does not spin at all, since the CPU
-// that it would keep is another of its threads'.
+// A region never waits for a thread that has not begun: workers join it while there are pieces and
+// room, and its end waits only for those that joined. So a worker that sleeps, or whose CPU another
+// process has, costs a small region nothing. Workers that find no region spin for kSpin, which
+// bridges the gaps between the operations of a layer and between tokens, and then sleep: an idle
+// pool costs nothing. A pool of more threads than the process has CPUs does not spin at all, since
+// the CPU that it would keep is another of its threads'. A caller whose turn has not come sleeps:
+// it is not one of the n_threads meanwhile.
 #pragma once
 
 #include <atomic>
@@ -23,8 +26,20 @@
 #include <vector>
 
 #include "base/status.h"
+#include "base/turns.h"
 
 namespace blend {
+
+struct PoolOptions {
+  // Implicit: tests and benchmarks ask for a number.
+  PoolOptions(uint32_t n = 0, bool pinned = false)  // NOLINT(google-explicit-constructor)
+      : n_threads(n), pin(pinned) {}
+
+  uint32_t n_threads;  // the caller included; 0: CPUs in the affinity mask, at most kMostThreads
+  // Each worker runs on one CPU of the affinity mask of the thread that makes the pool, in
+  // ascending order. The first is left to the callers, whose own masks are not touched.
+  bool pin;
+};
 
 // Thread-safe. Must not be destroyed while a region runs. Regions do not nest: a task that calls
 // parallel_for on the same pool runs it inline.
@@ -50,53 +65,78 @@ class ThreadPool {
   // How long a thread waits awake. Waking it takes 5 to 50 us, by the machine.
   static constexpr std::chrono::microseconds kSpin{50};
 
-  // n_threads counts the caller; 0 = CPUs in the affinity mask.
-  static Result<std::unique_ptr<ThreadPool>> create(uint32_t n_threads);
-  ~ThreadPool();
+  static constexpr uint32_t kMostThreads = Turns::kMostThreads;
+
+  // INVALID_ARGUMENT: more threads than kMostThreads, or to pin than there are CPUs; IO: the system
+  // will not pin a thread.
+  static Result<std::unique_ptr<ThreadPool>> create(const PoolOptions& options);
+  virtual ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   uint32_t n_threads() const { return static_cast<uint32_t>(workers_.size()) + 1; }
 
   // Calls task(begin, end, thread) over [0, n) in pieces of `grain`, dynamically scheduled (in one
-  // piece where there is one thread, or the call is nested: do not size scratch by the grain);
-  // `thread` < n_threads() names the executing thread's slot within the region. Tasks must not
-  // throw.
-  void parallel_for(size_t n, size_t grain, const Task& task);
+  // piece where the pool has one thread, or the call is nested: do not size scratch by the grain).
+  // The pieces are the same under any ThreadCap. `thread` < n_threads() and the cap names the
+  // executing thread's slot within the region. Tasks must not throw.
+  // Virtual for a backend that lives in a library of its own (libblend_cuda.so): it calls the code
+  // of the library that made the pool, which knows this thread's cap and what it is inside of.
+  virtual void parallel_for(size_t n, size_t grain, const Task& task);
 
  private:
-  // Of state_: workers inside the region, whether more may join it, and its number above.
-  static constexpr uint64_t kInside = 0xffff, kOpen = 1 << 16, kRegion = 1 << 17;
+  // Of Region::state: workers inside, how many more may join, whether they may, whether some caller
+  // has the region, and the number of its regions so far.
+  static constexpr uint64_t kInside = 0xfff, kSeat = 1 << 12, kSeats = 0xfff;
+  static constexpr uint64_t kOpen = 1 << 24, kTaken = 1 << 25, kNumber = 1 << 26;
 
-  ThreadPool() = default;
-  void worker_main(uint32_t thread);
-  bool join(uint64_t& seen);  // false: there is no region after number `seen`
-  void leave();
-  void wait_for_region(uint64_t seen);
-  void run_pieces(uint32_t thread);
-  void wake(size_t pieces);
+  // Where workers find a region. The plain members are written by the caller that has taken it,
+  // before state opens it, and read by those inside.
+  struct alignas(64) Region {
+    std::atomic<uint64_t> state{0};
+    const Task* task = nullptr;
+    size_t n = 0;
+    size_t grain = 1;
+    uint32_t width = 1;                      // threads it may have, the caller included
+    std::atomic<bool> caller_sleeps{false};  // until the last worker has left
+    std::condition_variable done;
+    alignas(64) std::atomic<size_t> next{0};
+
+    void run_pieces(uint32_t thread);
+    // A worker finds that it may come in; has come in, to the seat that is the difference to width
+    // of what it finds; false: it may not, or was in this one, number `seen`, before.
+    static bool joinable(uint64_t state, uint64_t seen);
+    bool join(uint64_t& seen, uint32_t& seats_left);
+  };
+
+  explicit ThreadPool(uint32_t n_threads);
+  Status start_workers(uint32_t n_threads, bool pin);
+  // seen: [n_regions_], of each the number of the last that this worker was in.
+  void worker_main(uint32_t worker, std::vector<uint64_t>& seen);
+  void run(size_t n, size_t grain, const Task& task, uint32_t width, uint32_t others);
+  Region& take_region();
+  void leave(Region& region);
+  void wait_for_region(const std::vector<uint64_t>& seen);
+  void wake(uint32_t width, uint32_t others);
   template <typename Done>
   bool spin_until(Done done) const;
 
   std::vector<std::thread> workers_;
   bool spins_ = false;
-  std::mutex region_;  // one region at a time
+  Turns turns_;
 
-  // The current region; written under region_ before state_ opens it, read by those inside.
-  const Task* task_ = nullptr;
-  size_t n_ = 0;
-  size_t grain_ = 1;
-  std::atomic<size_t> next_{0};
-  std::atomic<uint64_t> state_{0};
+  // A region of one thread needs none of these, so half as many as threads are enough. The first
+  // that is free is taken; no worker looks beyond regions_in_use_, which only grows.
+  const size_t n_regions_;
+  const std::unique_ptr<Region[]> regions_;
+  std::atomic<size_t> regions_in_use_{0};
 
-  // Sleeping. Who is about to sleep says so before it looks at state_ a last time, and who changes
-  // state_ does so before it looks for sleepers: one of the two sees the other.
+  // Sleeping. Who is about to sleep says so before it looks at the regions a last time, and who
+  // opens or leaves one does so before it looks for sleepers: one of the two sees the other.
   std::atomic<bool> stop_{false};
-  std::atomic<uint32_t> sleepers_{0};       // workers
-  std::atomic<bool> caller_sleeps_{false};  // until the last worker has left
+  std::atomic<uint32_t> sleepers_{0};  // workers
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
-  std::condition_variable done_;
 };
 
 }  // namespace blend

@@ -2,23 +2,23 @@
 
 namespace blend {
 
-Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
+Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
                                                  const BackendSpec& backend,
                                                  uint64_t device_bytes) {
   std::string fallback;
   const auto make = [&](ThreadPool& pool) { return make_backend(backend, pool, &fallback); };
-  BLEND_ASSIGN(auto runtime, create(n_threads, std::move(events), MakeBackend(make), device_bytes));
+  BLEND_ASSIGN(auto runtime, create(threads, std::move(events), MakeBackend(make), device_bytes));
   if (!fallback.empty() && runtime->events_) {
     runtime->events_(BLEND_E_NO_DEVICE, "computing on the CPU: " + fallback);
   }
   return runtime;
 }
 
-Result<std::shared_ptr<Runtime>> Runtime::create(uint32_t n_threads, EventSink events,
+Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
                                                  const MakeBackend& make, uint64_t device_bytes) {
   std::shared_ptr<Runtime> runtime(new Runtime());
   runtime->events_ = std::move(events);
-  BLEND_ASSIGN(runtime->pool_, ThreadPool::create(n_threads));
+  BLEND_ASSIGN(runtime->pool_, ThreadPool::create(threads));
   BLEND_ASSIGN(runtime->backend_, make(*runtime->pool_));
   runtime->keep_chunks(device_bytes);
   return runtime;

@@ -16,12 +16,12 @@ namespace blend {
 class Runtime {
  public:
   // Where an automatic choice falls back to the CPU, the event sink is told why.
-  static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
+  static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, EventSink events,
                                                  const BackendSpec& backend = {},
                                                  uint64_t device_bytes = 0);
   // On a backend of the caller's making.
   using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)>;
-  static Result<std::shared_ptr<Runtime>> create(uint32_t n_threads, EventSink events,
+  static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, EventSink events,
                                                  const MakeBackend& make,
                                                  uint64_t device_bytes = 0);
 

@@ -1,0 +1,58 @@
+#include "base/turns.h"
+
+namespace blend {
+
+bool Turns::take(uint32_t width, uint64_t barred, uint32_t& others) {
+  uint64_t state = state_.load();
+  while ((state & barred) == 0 && (state & kFree) >= width) {
+    if (!state_.compare_exchange_weak(state, state - worth(width))) continue;
+    others = static_cast<uint32_t>(state / kOther & kOthers);
+    return true;
+  }
+  return false;
+}
+
+uint32_t Turns::enter(uint32_t width) {
+  uint32_t others = 0;
+  if (!take(width, kPassNoMore, others)) wait_in_line(width, others);
+  return others;
+}
+
+// No wake-up is lost: kWaiting is set before state_ is looked at again. A leave() that comes before
+// it in the order of state_'s changes is seen by that look; one that comes after it sees kWaiting,
+// and gets the mutex when the waiter is asleep.
+void Turns::wait_in_line(uint32_t width, uint32_t& others) {
+  Waiter self{width, nullptr, {}};
+  const auto patient_until = std::chrono::steady_clock::now() + kPatience;
+  std::unique_lock lock(mutex_);
+  (first_ == nullptr ? first_ : last_->next) = &self;
+  last_ = &self;
+  state_.fetch_or(kWaiting);
+  for (;;) {
+    if (first_ != &self) {
+      self.turn.wait(lock);
+    } else if (take(width, 0, others)) {
+      break;
+    } else if (std::chrono::steady_clock::now() < patient_until) {
+      self.turn.wait_until(lock, patient_until);
+    } else if ((state_.fetch_or(kPassNoMore) & kPassNoMore) != 0) {
+      self.turn.wait(lock);
+    }  // else: look again, as nobody takes anything from now on
+  }
+  first_ = self.next;
+  state_.fetch_and(~(kPassNoMore | (first_ == nullptr ? kWaiting : 0)));
+  if (first_ != nullptr) {
+    first_->turn.notify_one();
+  } else {
+    last_ = nullptr;
+  }
+}
+
+void Turns::leave(uint32_t width) {
+  if ((state_.fetch_add(worth(width)) & kWaiting) == 0) return;
+  // Under the mutex also to notify: the waiter is on its thread's stack.
+  std::lock_guard lock(mutex_);
+  if (first_ != nullptr && (state_.load() & kFree) >= first_->width) first_->turn.notify_one();
+}
+
+}  // namespace blend

@@ -1,0 +1,61 @@
+// Turns: which parallel regions of a pool may run now.
+//
+// A region asks for as many threads as it can use and gets all of them or waits. Of those that wait
+// the first to come is the first to go. A region that finds room takes it without looking at the
+// queue, because whoever waits has to be woken, and the threads would stand idle for that time at
+// each of the thousands of regions in a token; but once the first in the queue has waited for
+// kPatience nobody passes it any more. So small regions, whose turns overlap without end, hold up a
+// large one for kPatience and for what is then running, and two callers that want all the threads
+// alternate every kPatience.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+
+namespace blend {
+
+// Thread-safe. Nothing is allocated.
+class Turns {
+ public:
+  static constexpr uint32_t kMostThreads = 1024;
+  static constexpr std::chrono::milliseconds kPatience{1};
+
+  // n_threads: 1 .. kMostThreads.
+  explicit Turns(uint32_t n_threads) : state_(n_threads) {}
+  Turns(const Turns&) = delete;
+  Turns& operator=(const Turns&) = delete;
+
+  // Blocks until `width` threads, at most n_threads, are free and takes them: the caller and
+  // width-1 others. Returns how many others the regions have that run beside this one. A thread
+  // that has a turn must not ask for another.
+  uint32_t enter(uint32_t width);
+  // Gives them back.
+  void leave(uint32_t width);
+
+ private:
+  // Of state_: threads that are free, those of the ones taken that are not their region's caller,
+  // whether anybody waits, and whether the first of these must not be passed any more.
+  static constexpr uint64_t kFree = 0xffff, kOther = 1 << 16, kOthers = 0xffff;
+  static constexpr uint64_t kWaiting = uint64_t{1} << 32, kPassNoMore = uint64_t{1} << 33;
+
+  struct Waiter {
+    uint32_t width;
+    Waiter* next = nullptr;
+    std::condition_variable turn;
+  };
+
+  // What a turn adds to state_ when it ends.
+  static uint64_t worth(uint32_t width) { return width - (width - 1) * kOther; }
+  bool take(uint32_t width, uint64_t barred, uint32_t& others);
+  void wait_in_line(uint32_t width, uint32_t& others);
+
+  std::atomic<uint64_t> state_;
+  std::mutex mutex_;
+  Waiter* first_ = nullptr;  // guarded by mutex_, as the next
+  Waiter* last_ = nullptr;
+};
+
+}  // namespace blend
