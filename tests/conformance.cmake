@@ -36,7 +36,9 @@ blend_conformance_test(property_test ${BLEND_CONFORMANCE_DIR}/property_test.cpp)
 blend_conformance_test(batch_test ${BLEND_CONFORMANCE_DIR}/batch_test.cpp)
 blend_conformance_test(edit_test ${BLEND_CONFORMANCE_DIR}/edit_test.cpp)
 blend_conformance_test(turns_test ${BLEND_CONFORMANCE_DIR}/turns_test.cpp)
-blend_conformance_test(threads_test ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)
+blend_conformance_test(threads_test
+  ${BLEND_CONFORMANCE_DIR}/call_threads_test.cpp
+  ${BLEND_CONFORMANCE_DIR}/threads_test.cpp)
 blend_conformance_test(described_test ${BLEND_CONFORMANCE_DIR}/described_test.cpp)
 blend_conformance_test(step_test ${BLEND_CONFORMANCE_DIR}/step_test.cpp)
 blend_conformance_test(text_test ${BLEND_CONFORMANCE_DIR}/text_test.cpp)

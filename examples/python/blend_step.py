@@ -53,7 +53,7 @@ class PrecomputeOptions(c.Structure):
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("prefix", c.POINTER(c.c_int32)),
         ("n_prefix", c.c_size_t), ("tenant", c.c_char_p), ("progress", c.c_void_p),
         ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("codec", c.c_uint32),
-        ("reserved1", c.c_uint32),
+        ("n_threads", c.c_uint32),
     ]
 
 

@@ -23,6 +23,13 @@
  *   Threads         A function that takes `const blend_x *` may run concurrently with any other
  *                   such function on the same handle. `blend_x *` needs exclusive use, closing
  *                   included: no other call on the handle may be running or come later.
+ *   n_threads       Of a call's options: the most of the context's compute threads that the call
+ *                   computes with at a time, the calling one included; 0 (default), and more than
+ *                   there are: all. Calls compute side by side as long as their threads add up to
+ *                   the context's: of 8, two requests may have 4 each, or one 7 and a precompute
+ *                   that nobody waits for 1. Others take turns, operation by operation (about a
+ *                   millisecond each at most), first come first served. Results are the same bits
+ *                   whatever the number. Threads that only read or write are not counted.
  *   Lifetime        Handles may be closed in any order: what a fusion needs of its model, or a
  *                   model of its context, stays alive until the last user is closed. Every close
  *                   and free accepts NULL.
@@ -136,9 +143,14 @@ typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message)
 
 /* ---- Context ----------------------------------------------------------------------------- */
 
-/* Owns the compute threads. Concurrent calls on one context share them fairly; one context per
- * process is the usual choice. */
+/* Owns the compute threads. Concurrent calls on one context share them fairly, side by side where
+ * their options say n_threads; one context per process is the usual choice. */
 typedef struct blend_ctx blend_ctx;
+
+#define BLEND_CTX_PIN_THREADS 1u /* each thread that the context starts runs on one CPU of those that
+                                    the creating thread may run on (sched_getaffinity), in ascending
+                                    order; the first is left to the calling threads, which are not
+                                    touched. For a process that has these CPUs to itself */
 
 typedef struct blend_ctx_options {
   uint32_t struct_size;
@@ -153,15 +165,17 @@ typedef struct blend_ctx_options {
                             others push them out (least recently used first) or the context closes: a
                             fuse neither loads nor copies what is there. Chunks of INT8 and INT4 stay
                             as small there. 0 (default): none; of no effect with "cpu" */
+  uint32_t flags;        /* BLEND_CTX_*; default 0 */
+  uint32_t reserved0;    /* 0 */
 } blend_ctx_options;
 
 BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t struct_size);
 
 /* Starts the threads and, where a GPU was asked for, opens libblend_cuda.so (beside libblend.so, on
  * the loader's path, or what the environment variable BLEND_CUDA_MODULE names) and its device.
- * `options` may be NULL for the defaults. Errors: INVALID_ARGUMENT, INVALID_STRUCT, OUT_OF_MEMORY,
- * NO_DEVICE (says what is missing: the library, the driver or the device), UNSUPPORTED (a device
- * that is too old). */
+ * `options` may be NULL for the defaults. Errors: INVALID_ARGUMENT (also: more threads to pin than
+ * CPUs), INVALID_STRUCT, OUT_OF_MEMORY, IO (the system will not pin a thread), NO_DEVICE (says what
+ * is missing: the library, the driver or the device), UNSUPPORTED (a device that is too old). */
 BLEND_API int32_t blend_ctx_create(blend_ctx **out, const blend_ctx_options *options,
                                    blend_error **err);
 /* What computes: "cpu", or "cuda:0 (NAME)". Valid while the context is open; "" when `ctx` is NULL. */
@@ -587,7 +601,7 @@ typedef struct blend_precompute_options {
   void *progress_user;
   const blend_cancel *cancel;
   uint32_t codec;     /* BLEND_CODEC_*; default: the store's */
-  uint32_t reserved1; /* 0 */
+  uint32_t n_threads; /* of the call; 0 (default): all */
 } blend_precompute_options;
 
 BLEND_API int32_t blend_precompute_options_init(blend_precompute_options *options,
@@ -785,7 +799,10 @@ typedef struct blend_fuse_options {
                         not recomputed, behind the check layer of the profile, where that is the
                         first of this fuse and the chunk prefix is the profile's; in every other
                         fuse AUTO corrects nothing and ON is an error */
-  uint32_t reserved0;  /* 0 */
+  uint32_t n_threads;  /* of the call and, unless they say otherwise, of later ones on the fusion
+                        (decode, generate, extend, replace, erase, save); of a plan for its life; of
+                        the prefill that a miss leaves behind (COMPUTE_STORE). 0 (default): all, in
+                        blend_fusion_extend the fusion's */
   double ape_temperature; /* APE: scores of the rows in question are divided by it; default 0.9 */
   double ape_scale;    /* APE: the logarithm of what these rows' exponentials add up to is multiplied
                         by it, before it shares a row's attention with the others; default 0.9. Both 1:
@@ -848,6 +865,7 @@ BLEND_API int32_t blend_fuse_request_init(blend_fuse_request *request, size_t st
  * failed (blend_error_free) or NULL; a prompt that fails, or that its own options cancel, leaves
  * the others alone, and the call returns BLEND_PARTIAL. With errors == NULL it is all or nothing:
  * the call fails with the first failure's code and a message that names the request.
+ *   The call has as many threads as the request with most; each fusion keeps its own n_threads.
  *   bytes_loaded of a fusion's info are those that it was the first to need; those that it shares
  * are bytes_shared. Times of loading are the whole batch's; other_ns are the other prompts' turns.
  * n == 0 does nothing. Errors: as blend_fuse for each prompt; of the call INVALID_ARGUMENT,
@@ -1101,6 +1119,8 @@ typedef struct blend_generate_options {
   const int32_t *stop_tokens; /* besides EOS */
   size_t n_stop_tokens;
   const blend_cancel *cancel;
+  uint32_t n_threads;   /* of this call; 0 (default): the fusion's, that of blend_fuse_options */
+  uint32_t reserved0;   /* 0 */
 } blend_generate_options;
 
 BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, size_t struct_size);
@@ -1131,6 +1151,8 @@ typedef struct blend_machine_options {
   blend_progress_fn progress; /* prefills */
   void *progress_user;
   const blend_cancel *cancel;
+  uint32_t n_threads;  /* that are timed; 0 (default): all. For fuses with n_threads: theirs */
+  uint32_t reserved0;  /* 0 */
 } blend_machine_options;
 
 BLEND_API int32_t blend_machine_options_init(blend_machine_options *options, size_t struct_size);
@@ -1264,7 +1286,7 @@ BLEND_API int32_t blend_fusion_save(const blend_fusion *fusion, const blend_stor
 /* Brings a saved fusion back, with `reserve_tokens` rows kept free behind it (fewer where the
  * model's context ends sooner). The last row is computed anew, which gives the logits. It can be
  * decoded, extended, edited and saved like any other; its info has BLEND_FUSION_RESTORED, and no
- * segments. Errors: NOT_FOUND, MISMATCH (another model's), CORRUPT (the saved bytes are damaged;
+ * segments and no n_threads. Errors: NOT_FOUND, MISMATCH (another model's), CORRUPT (the saved bytes are damaged;
  * also an event: fuse the tokens anew), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
 BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *model,
                                        const blend_store *store, const blend_chunk_id *id,
@@ -1386,7 +1408,7 @@ typedef struct blend_calibrate_options {
   uint32_t drift_rank;   /* at most; 0 (default): whole matrices */
   double ridge;          /* of each input's own power; default 0.001 */
   uint32_t score_tokens; /* tokens of full prefill's greedy answer that are compared; default 16 */
-  uint32_t reserved0;    /* 0 */
+  uint32_t n_threads;    /* of the call; 0 (default): all */
   double max_kl;         /* limits of trust; default 0.02 nats */
   double min_top1;       /* default 0.95 */
   blend_measurement_fn on_measurement;
@@ -1425,6 +1447,8 @@ typedef struct blend_verify_options {
   blend_progress_fn progress; /* prefills and fuses */
   void *progress_user;
   const blend_cancel *cancel;
+  uint32_t n_threads; /* of the call; 0 (default): all */
+  uint32_t reserved0; /* 0 */
 } blend_verify_options;
 
 BLEND_API int32_t blend_verify_options_init(blend_verify_options *options, size_t struct_size);

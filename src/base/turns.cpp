@@ -18,9 +18,9 @@ uint32_t Turns::enter(uint32_t width) {
   return others;
 }
 
-// No wake-up is lost: kWaiting is set before state_ is looked at again. A leave() that comes before
-// it in the order of state_'s changes is seen by that look; one that comes after it sees kWaiting,
-// and gets the mutex when the waiter is asleep.
+// No wake-up is lost: kWaiting is set, and stays, before state_ is looked at. A leave() that comes
+// before a look in the order of state_'s changes is seen by it; one that comes behind it sees
+// kWaiting, and gets the mutex when the waiter is asleep.
 void Turns::wait_in_line(uint32_t width, uint32_t& others) {
   Waiter self{width, nullptr, {}};
   const auto patient_until = std::chrono::steady_clock::now() + kPatience;
@@ -29,15 +29,15 @@ void Turns::wait_in_line(uint32_t width, uint32_t& others) {
   last_ = &self;
   state_.fetch_or(kWaiting);
   for (;;) {
-    if (first_ != &self) {
-      self.turn.wait(lock);
-    } else if (take(width, 0, others)) {
-      break;
-    } else if (std::chrono::steady_clock::now() < patient_until) {
-      self.turn.wait_until(lock, patient_until);
-    } else if ((state_.fetch_or(kPassNoMore) & kPassNoMore) != 0) {
-      self.turn.wait(lock);
-    }  // else: look again, as nobody takes anything from now on
+    if (first_ == &self) {
+      if (take(width, 0, others)) break;
+      if (std::chrono::steady_clock::now() < patient_until) {
+        self.turn.wait_until(lock, patient_until);
+        continue;
+      }
+      state_.fetch_or(kPassNoMore);
+    }
+    self.turn.wait(lock);
   }
   first_ = self.next;
   state_.fetch_and(~(kPassNoMore | (first_ == nullptr ? kWaiting : 0)));

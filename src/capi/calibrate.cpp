@@ -144,7 +144,6 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
   out.rank = o.drift_rank;
   out.ridge = o.ridge;
   out.score_tokens = o.score_tokens;
-  BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
   out.max_kl = o.max_kl;
   out.min_top1 = o.min_top1;
   return out;
@@ -183,6 +182,7 @@ int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, s
     BLEND_ASSIGN(blend::CalibrateOptions how, read_options(o, *loaded));
     how.on_measurement = report_to(o.on_measurement, o.measurement_user, how.prefixes);
     BLEND_ASSIGN(const auto list, read_samples(samples, n_samples, *loaded));
+    const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(const blend::Profile profile,
                  blend::calibrate(loaded, list, how,
                                   blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
@@ -201,6 +201,7 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     if (n_samples > 0) BLEND_REQUIRE(samples);
     blend_verify_options o = default_verify_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     blend_verdict said{};
     if (verdict != nullptr) BLEND_RETURN_IF_ERROR(blend::capi::write_struct(verdict, said));
     BLEND_ASSIGN(const auto loaded, model->loaded());
@@ -212,6 +213,7 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     how.min_top1 = o.min_top1 < 0 ? p.min_top1 : o.min_top1;
     how.on_measurement = report_to(o.on_measurement, o.measurement_user, p.prefixes);
     BLEND_ASSIGN(const auto list, read_samples(samples, n_samples, *loaded));
+    const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(const blend::Verdict found,
                  blend::verify(loaded, p, profile->drift, list, how,
                                blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));

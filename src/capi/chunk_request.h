@@ -14,6 +14,7 @@ struct ChunkRequest {
   ChunkMeta meta;                   // id, shape and tokens
   std::optional<Codec> codec;       // to put it with; nothing: the store's
   bool background = false;          // put it so
+  uint32_t n_threads = 0;           // ThreadCap
   Watch watch;
 };
 

@@ -123,8 +123,10 @@ int32_t blend_machine_open(blend_machine** out, const blend_model* model, const 
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_MACHINE_ bits",
                                o.flags);
     }
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     if (o.max_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "max_tokens must not be 0"};
     BLEND_ASSIGN(const auto loaded, model->loaded());
+    const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(blend::MachineProfile profile,
                  blend::MachineProfile::open(
                      loaded, path == nullptr ? "" : path,

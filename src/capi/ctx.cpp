@@ -4,8 +4,6 @@
 
 namespace {
 
-constexpr uint32_t kMaxThreads = 1024;
-
 blend_ctx_options default_ctx_options() {
   blend_ctx_options o{};
   o.struct_size = sizeof o;
@@ -26,11 +24,12 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
     *out = nullptr;
     blend_ctx_options o = default_ctx_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    if (o.n_threads > kMaxThreads) {
-      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                               "n_threads %u is more than %u; 0 takes the CPUs of this process",
-                               o.n_threads, kMaxThreads);
+    if ((o.flags & ~BLEND_CTX_PIN_THREADS) != 0) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_CTX_ bits",
+                               o.flags);
     }
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
+    const blend::PoolOptions threads{o.n_threads, (o.flags & BLEND_CTX_PIN_THREADS) != 0};
     blend::EventSink events;
     if (o.on_event != nullptr) {
       events = [fn = o.on_event, user = o.event_user](int32_t code, const std::string& message) {
@@ -40,7 +39,7 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
     BLEND_ASSIGN(const blend::BackendSpec backend, blend::parse_backend(o.backend));
     auto ctx = std::make_unique<blend_ctx>();
     BLEND_ASSIGN(ctx->runtime,
-                 blend::Runtime::create(o.n_threads, std::move(events), backend, o.device_bytes));
+                 blend::Runtime::create(threads, std::move(events), backend, o.device_bytes));
     *out = ctx.release();
     return blend::Status::ok();
   });

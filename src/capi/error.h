@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "base/thread_cap.h"
 #include "blend/blend.h"
 
 struct blend_error {
@@ -24,10 +25,12 @@ blend_error* make_blend_error(const Status& status) noexcept;
 // Sets *err (if wanted) and returns the code.
 int32_t fail(const Status& status, blend_error** err) noexcept;
 
-// `body` returns Result<int32_t> or Status; a Status that is OK gives BLEND_OK.
+// `body` returns Result<int32_t> or Status; a Status that is OK gives BLEND_OK. A call from a
+// callback has threads of its own: the cap of the call around it is not its.
 template <typename Body>
 int32_t guarded(blend_error** err, Body&& body) noexcept {
   if (err != nullptr) *err = nullptr;
+  const ThreadCap uncapped(0);
   try {
     auto result = body();
     if constexpr (std::is_same_v<decltype(result), Status>) {

@@ -43,6 +43,17 @@ Result<std::vector<Result<FuseRequest>>> read_requests(const blend::Model& model
   return out;
 }
 
+// They are computed in step, so as many as the one with most may have.
+uint32_t threads_of(std::vector<Result<FuseRequest>>& requests) {
+  uint32_t most = 0;
+  for (Result<FuseRequest>& request : requests) {
+    if (!request.is_ok()) continue;
+    if (request->n_threads == 0) return 0;
+    most = std::max(most, request->n_threads);
+  }
+  return most;
+}
+
 // Fuses those that could be read. out, errors: [n], all NULL; errors may be NULL.
 Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
                               std::vector<Result<FuseRequest>>& requests, blend_fusion** out,
@@ -67,6 +78,7 @@ Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
   };
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first_failure());
 
+  const blend::ThreadCap cap(threads_of(requests));
   std::vector<Result<blend::Fused>> fused = blend::fuse_batch(model, store, jobs);
   std::vector<std::unique_ptr<blend_fusion>> handles(requests.size());
   for (size_t job = 0; job < jobs.size(); ++job) {
@@ -75,6 +87,7 @@ Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
     if (!failed[i].is_ok()) continue;
     handles[i] = std::make_unique<blend_fusion>();
     handles[i]->fused = std::move(*fused[job]);
+    handles[i]->n_threads = requests[i]->n_threads;
     blend::capi::judge(*requests[i], handles[i]->fused.info);
   }
   const Status first = first_failure();
@@ -124,7 +137,9 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     BLEND_ASSIGN(FuseRequest request,
                  blend::capi::read_fuse_request(*loaded, store, segments, n_segments, options));
     BLEND_RETURN_IF_ERROR(blend::capi::use_profile(*loaded, request));
+    const blend::ThreadCap cap(request.n_threads);
     auto handle = std::make_unique<blend_fusion>();
+    handle->n_threads = request.n_threads;
     BLEND_ASSIGN(handle->fused, blend::fuse(loaded, request.store, request.segments,
                                             request.options, request.watch));
     blend::capi::judge(request, handle->fused.info);
@@ -163,9 +178,12 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
     BLEND_ASSIGN(FuseRequest request,
                  blend::capi::read_fuse_request(model, store, segments, n_segments, options));
     BLEND_RETURN_IF_ERROR(blend::capi::use_profile(model, request));
+    if (request.n_threads == 0) request.n_threads = fusion->n_threads;
+    const blend::ThreadCap cap(request.n_threads);
     BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, request.store, request.segments,
                                         request.options, request.watch));
     blend::capi::judge(request, fusion->fused.info);
+    fusion->n_threads = request.n_threads;
     fusion->text = {};  // as in blend_decode
     return Status::ok();
   });

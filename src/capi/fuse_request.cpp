@@ -196,7 +196,6 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
     request.store.later = store->later.get();
     request.store.kv_dtype = resolve_kv_dtype(*store, model);
   }
-  BLEND_RETURN_IF_ERROR(check_reserved("reserved0", o.reserved0));
   if (o.correction > BLEND_CORRECTION_ON) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "correction %u is not one of 0 .. %u", o.correction,
                       BLEND_CORRECTION_ON);
@@ -204,6 +203,7 @@ Result<FuseRequest> read_fuse_request(const ModelDescription& model, const blend
   request.profile = o.profile;
   request.correction = o.correction;
   request.auto_ratio = o.ratio == BLEND_RATIO_AUTO;
+  request.n_threads = o.n_threads;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   return request;
 }

@@ -17,6 +17,7 @@ struct FuseRequest {
   const blend_profile* profile = nullptr;
   uint32_t correction = BLEND_CORRECTION_AUTO;
   bool auto_ratio = false;  // BLEND_RATIO_AUTO was asked for
+  uint32_t n_threads = 0;   // ThreadCap
 };
 
 // INVALID_ARGUMENT names the member when `value` is not one of 1 .. last.

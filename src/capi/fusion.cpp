@@ -129,6 +129,7 @@ int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_token
     const std::span<const int32_t> ids(tokens, n_tokens);
     BLEND_RETURN_IF_ERROR(sequence.model().check_length(n_tokens, "blend_decode"));
     BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_decode"));
+    const blend::ThreadCap cap(fusion->n_threads);
     BLEND_RETURN_IF_ERROR(sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr)));
     // The host's tokens come between: what was left open is not continued by what follows.
     if (!ids.empty()) fusion->text = {};
@@ -147,6 +148,7 @@ int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* optio
     BLEND_REQUIRE(fusion);
     blend_generate_options o = default_generate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     if (o.n_stop_tokens > 0) BLEND_REQUIRE(o.stop_tokens);
     blend::GenerateOptions g;
     g.max_tokens = o.max_tokens;
@@ -159,6 +161,7 @@ int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* optio
         return fn(user, token, text.c_str(), text.size());
       };
     }
+    const blend::ThreadCap cap(o.n_threads != 0 ? o.n_threads : fusion->n_threads);
     blend::Generated generated;
     const Status status = blend::generate(*fusion->fused.sequence, g, report,
                                           blend::capi::make_watch(o.cancel, nullptr, nullptr),
@@ -179,6 +182,7 @@ int32_t blend_fusion_replace(blend_fusion* fusion, uint64_t first_row, uint64_t 
     const std::span<const int32_t> ids(tokens, n_tokens);
     BLEND_RETURN_IF_ERROR(model.check_length(n_tokens, "blend_fusion_replace"));
     BLEND_RETURN_IF_ERROR(model.check_tokens(ids, "blend_fusion_replace"));
+    const blend::ThreadCap cap(fusion->n_threads);
     BLEND_RETURN_IF_ERROR(blend::edit(fusion->fused, first_row, n_rows, ids,
                                       blend::capi::make_watch(cancel, nullptr, nullptr)));
     if (n_rows > 0 || n_tokens > 0) fusion->text = {};  // as in blend_decode

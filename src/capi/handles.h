@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "base/cancel.h"
+#include "base/thread_cap.h"
 #include "base/utf8_stream.h"
 #include "blend/blend.h"
 #include "control/machine_profile.h"
@@ -43,6 +44,7 @@ struct blend_store {
 
 struct blend_fusion {
   blend::Fused fused;
+  uint32_t n_threads = 0;  // ThreadCap of the calls on it
   blend::Utf8Stream text;  // of the tokens generated so far
 };
 

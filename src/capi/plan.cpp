@@ -12,6 +12,7 @@ struct blend_plan {
   std::shared_ptr<blend::Runtime> runtime;  // of the store, whose events may still come
   std::unique_ptr<blend::StepPlan> plan;
   blend::capi::Verdict verdict;
+  uint32_t n_threads = 0;  // ThreadCap of the calls on it
 };
 
 extern "C" {
@@ -29,6 +30,8 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     BLEND_RETURN_IF_ERROR(blend::capi::use_profile(*model->description, request));
     auto handle = std::make_unique<blend_plan>();
     handle->verdict = blend::capi::verdict_of(request);
+    handle->n_threads = request.n_threads;
+    const blend::ThreadCap cap(request.n_threads);  // also of the threads that it starts
     std::shared_ptr<blend::ChunkStore> chunks;
     std::shared_ptr<blend::RateMeter> reads;
     if (store != nullptr) {
@@ -56,6 +59,7 @@ void blend_plan_close(blend_plan* plan) {
 int32_t blend_plan_restart(blend_plan* plan, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
+    const blend::ThreadCap cap(plan->n_threads);
     return plan->plan->restart();
   });
 }
@@ -91,6 +95,7 @@ int32_t blend_fetch_kv(blend_plan* plan, uint32_t layer, const blend_kv_view* la
     BLEND_REQUIRE(layer_kv);
     BLEND_ASSIGN(const blend::HostKv target,
                  blend::capi::read_kv_view(*layer_kv, plan->plan->config()));
+    const blend::ThreadCap cap(plan->n_threads);
     return plan->plan->fetch(layer, target);
   });
 }
@@ -98,6 +103,7 @@ int32_t blend_fetch_kv(blend_plan* plan, uint32_t layer, const blend_kv_view* la
 int32_t blend_synchronize(blend_plan* plan, uint32_t layer, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
+    const blend::ThreadCap cap(plan->n_threads);
     return plan->plan->synchronize(layer);
   });
 }
@@ -112,6 +118,7 @@ int32_t blend_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fres
     if (fresh != nullptr) {
       BLEND_ASSIGN(kv, blend::capi::read_kv_view(*fresh, plan->plan->config()));
     }
+    const blend::ThreadCap cap(plan->n_threads);
     BLEND_RETURN_IF_ERROR(plan->plan->select(layer, fresh != nullptr ? &kv : nullptr));
     *rows = plan->plan->rows().data();
     *n = plan->plan->rows().size();
@@ -122,6 +129,7 @@ int32_t blend_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fres
 int32_t blend_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
+    const blend::ThreadCap cap(plan->n_threads);
     return plan->plan->commit(layer);
   });
 }

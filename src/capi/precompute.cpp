@@ -29,7 +29,6 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   if ((o.flags & ~BLEND_PUT_BACKGROUND) != 0) {
     return make_error(BLEND_E_INVALID_STRUCT, "flags 0x%x: unknown BLEND_PUT_ bits", o.flags);
   }
-  BLEND_RETURN_IF_ERROR(check_reserved("reserved1", o.reserved1));
   if (o.n_prefix > 0 && o.prefix == nullptr) return null_argument("prefix");
   if (n_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};
   const ModelDescription& m = *model.description;
@@ -44,6 +43,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
                                 o.tenant != nullptr ? o.tenant : "", chunk);
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
+  request.n_threads = o.n_threads;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   return request;
 }
@@ -73,6 +73,7 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     if (store->read_only) {
       return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
     }
+    const blend::ThreadCap cap(request.n_threads);
     BLEND_ASSIGN(
         const auto record,
         blend::precompute_chunk(*loaded, request.prefix, std::move(request.meta), request.watch));

@@ -76,6 +76,7 @@ int32_t blend_put_kv(const blend_model* model, const blend_store* store, const i
     BLEND_ASSIGN(const auto views, read_layers(layers, n_layers, m.config()));
     if (id != nullptr) std::memcpy(id->bytes, request.meta.id.data(), request.meta.id.size());
     if (store->read_only) return {BLEND_E_READ_ONLY, "the store was opened read-only"};
+    const blend::ThreadCap cap(request.n_threads);
     BLEND_ASSIGN(const auto record, blend::import_chunk(m, views, first_position,
                                                         std::move(request.meta), request.watch));
     record->codec = request.codec;

@@ -18,6 +18,7 @@ int32_t blend_fusion_save(const blend_fusion* fusion, const blend_store* store, 
     BLEND_REQUIRE(store);
     if (store->read_only) return {BLEND_E_READ_ONLY, "the store was opened read-only"};
     blend::Sequence& sequence = *fusion->fused.sequence;
+    const blend::ThreadCap cap(fusion->n_threads);
     const blend::DType dtype = blend::capi::resolve_kv_dtype(*store, sequence.model());
     BLEND_ASSIGN(const std::shared_ptr<const blend::ChunkRecord> record,
                  blend::record_sequence(sequence, dtype, tenant != nullptr ? tenant : "",

@@ -26,7 +26,7 @@ struct FirstRelease;
   };                                           \
   static_assert(sizeof(type) >= (bytes), #type " shrank")
 
-BLEND_FIRST_RELEASE(blend_ctx_options, 40);
+BLEND_FIRST_RELEASE(blend_ctx_options, 48);
 BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);
 BLEND_FIRST_RELEASE(blend_model_description, 112);
@@ -43,8 +43,8 @@ BLEND_FIRST_RELEASE(blend_fuse_request, 32);
 BLEND_FIRST_RELEASE(blend_fusion_info, 296);
 BLEND_FIRST_RELEASE(blend_layer_info, 120);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
-BLEND_FIRST_RELEASE(blend_generate_options, 56);
-BLEND_FIRST_RELEASE(blend_machine_options, 40);
+BLEND_FIRST_RELEASE(blend_generate_options, 64);
+BLEND_FIRST_RELEASE(blend_machine_options, 48);
 BLEND_FIRST_RELEASE(blend_machine_info, 32);
 BLEND_FIRST_RELEASE(blend_device, 24);
 BLEND_FIRST_RELEASE(blend_advise_options, 32);
@@ -53,7 +53,7 @@ BLEND_FIRST_RELEASE(blend_profile_info, 136);
 BLEND_FIRST_RELEASE(blend_measurement, 72);
 BLEND_FIRST_RELEASE(blend_sample, 24);
 BLEND_FIRST_RELEASE(blend_calibrate_options, 144);
-BLEND_FIRST_RELEASE(blend_verify_options, 80);
+BLEND_FIRST_RELEASE(blend_verify_options, 88);
 BLEND_FIRST_RELEASE(blend_verdict, 40);
 #undef BLEND_FIRST_RELEASE
 

@@ -10,6 +10,7 @@
 #include <locale>
 #include <sstream>
 
+#include "base/thread_cap.h"
 #include "engine/sequence.h"
 
 namespace blend {
@@ -84,8 +85,8 @@ std::string read_file(const std::string& path) {
 MachineKey machine_key(const Model& model) {
   // What computes: the CPU by its own name, a GPU by the backend's.
   const std::string backend = model.backend().name();
-  return {backend == "cpu" ? cpu_name() : backend, model.runtime().pool().n_threads(),
-          model.fingerprint()};
+  return {backend == "cpu" ? cpu_name() : backend,
+          ThreadCap::of(model.runtime().pool().n_threads()), model.fingerprint()};
 }
 
 Result<PrefillTimes> measure_prefill(const std::shared_ptr<const Model>& model, uint64_t max_tokens,

@@ -14,9 +14,9 @@ namespace blend {
 
 // What a measurement is true for. Another model, CPU or number of threads has its own.
 struct MachineKey {
-  std::string cpu;  // as /proc/cpuinfo names it; "unknown"
-  uint32_t n_threads = 0;
-  Sha256 fingerprint{};  // of the model
+  std::string cpu;         // as /proc/cpuinfo names it; "unknown"
+  uint32_t n_threads = 0;  // under the ThreadCap of who asks
+  Sha256 fingerprint{};    // of the model
   bool operator==(const MachineKey&) const = default;
 };
 MachineKey machine_key(const Model& model);

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/thread_cap.h"
 #include "engine/precompute.h"
 
 namespace blend {
@@ -69,7 +70,7 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
     try {
       if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
       ids_.insert(id);
-      queue_.push_back({std::move(model), std::move(chunk)});
+      queue_.push_back({std::move(model), std::move(chunk), ThreadCap::current()});
     } catch (const std::system_error&) {
       return false;
     } catch (const std::bad_alloc&) {
@@ -124,6 +125,7 @@ Status LaterPrefill::prefill(Job& job) {
                      }};
   const std::string name =
       "chunk " + to_hex(job.chunk.meta.id) + ", left to be prefilled behind a fuse";
+  const ThreadCap cap(job.n_threads);
   auto record = precompute_chunk(*job.model, job.chunk.prefix, std::move(job.chunk.meta), polite);
   if (!record.is_ok()) return record.status().with_context(name);
   return store_->put_async(std::move(*record)).with_context(name);

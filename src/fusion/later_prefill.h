@@ -38,8 +38,9 @@ class LaterPrefill {
   LaterPrefill(const LaterPrefill&) = delete;
   LaterPrefill& operator=(const LaterPrefill&) = delete;
 
-  // False: the queue is full, or there is no memory or thread for it, and the chunk will be missed
-  // again. A chunk that is queued already, or under way, is not queued again.
+  // With the ThreadCap of this thread. False: the queue is full, or there is no memory or thread
+  // for it, and the chunk will be missed again. A chunk that is queued already, or under way, is
+  // not queued again.
   bool add(std::shared_ptr<const Model> model, LaterChunk chunk);
   // Waits until nothing is left to do, without standing back; the first error since the last flush.
   // The store's own write-back comes after it.
@@ -54,6 +55,7 @@ class LaterPrefill {
   struct Job {
     std::shared_ptr<const Model> model;
     LaterChunk chunk;
+    uint32_t n_threads = 0;  // ThreadCap of the fuse that left it
   };
 
   void run();

@@ -4,6 +4,8 @@
 #include <new>
 #include <system_error>
 
+#include "base/thread_cap.h"
+
 namespace blend {
 namespace {
 
@@ -47,7 +49,11 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
     l->slots_.push_back(std::move(slot));
   }
   try {
-    l->reader_ = std::thread([p = l.get()] { p->reader_main(); });
+    // A backend may copy on the compute threads what the reader gives it.
+    l->reader_ = std::thread([p = l.get(), threads = ThreadCap::current()] {
+      const ThreadCap cap(threads);
+      p->reader_main();
+    });
   } catch (const std::system_error& e) {
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the reader thread: %s", e.what());
   }

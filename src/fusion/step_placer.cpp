@@ -4,6 +4,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/thread_cap.h"
 #include "fusion/stored_rows.h"
 
 namespace blend {
@@ -40,7 +41,11 @@ Result<std::unique_ptr<StepPlacer>> StepPlacer::start(Backend& backend,
   if (p->placed_ == n_layers) return p;
   BLEND_RETURN_IF_ERROR(p->feed_.start(ring_depth));
   try {
-    p->thread_ = std::thread([placer = p.get(), first = p->placed_] { placer->main(first); });
+    p->thread_ =
+        std::thread([placer = p.get(), first = p->placed_, threads = ThreadCap::current()] {
+          const ThreadCap cap(threads);
+          placer->main(first);
+        });
   } catch (const std::system_error& e) {
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the placing thread: %s", e.what());
   }

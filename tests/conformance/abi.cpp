@@ -128,6 +128,7 @@ blend_fuse_options options_of(const FuseCase& how) {
   options.correction = how.correction;
   options.ape_temperature = how.ape_temperature;
   options.ape_scale = how.ape_scale;
+  options.n_threads = how.n_threads;
   options.terms = how.terms.data();
   options.n_terms = how.terms.size();
   if (how.score) {

@@ -68,6 +68,7 @@ struct FuseCase {
   std::optional<ReferenceDrift> drift = {};  // what the profile is expected to do
   double ape_temperature = 0.9;
   double ape_scale = 0.9;
+  uint32_t n_threads = 0;
 };
 // What the case is, for a failing test.
 std::ostream& operator<<(std::ostream& out, const FuseCase& how);

@@ -29,6 +29,8 @@ void add_common_options(CLI::App& app, CommonOptions& options) {
   app.add_option("--threads", options.threads, "Compute threads; 0 = the CPUs of this process")
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
+  app.add_flag("--pin-threads", options.pin_threads,
+               "Keep each compute thread but the first on a CPU of its own");
   add_backend_option(app, options);
 }
 
@@ -47,6 +49,7 @@ void add_backend_option(CLI::App& app, CommonOptions& options) {
 blendpp::Context make_context(const CommonOptions& options) {
   blendpp::ContextOptions context;
   context.n_threads = options.threads;
+  if (options.pin_threads) context.flags |= BLEND_CTX_PIN_THREADS;
   context.backend = options.backend.c_str();
   context.device_bytes = options.device_bytes;
   context.events = [](int32_t code, const char* message) {

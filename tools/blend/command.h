@@ -40,6 +40,7 @@ class CommandError : public std::runtime_error {
 struct CommonOptions {
   bool json = false;
   uint32_t threads = 0;
+  bool pin_threads = false;
   std::string backend = "cpu";
   uint64_t device_bytes = 0;
 };

@@ -124,10 +124,12 @@ Context::~Context() = default;
 
 namespace {
 
-std::shared_ptr<Slot<blendpp::Context>> make_context(uint32_t n_threads, const std::string& backend,
+std::shared_ptr<Slot<blendpp::Context>> make_context(uint32_t n_threads, bool pin,
+                                                     const std::string& backend,
                                                      const Events* events) {
   blendpp::ContextOptions options;
   options.n_threads = n_threads;
+  if (pin) options.flags |= BLEND_CTX_PIN_THREADS;
   if (!backend.empty()) options.backend = backend.c_str();
   if (events != nullptr && events->queue()) {
     auto sender = std::make_shared<Sender>();
@@ -139,12 +141,13 @@ std::shared_ptr<Slot<blendpp::Context>> make_context(uint32_t n_threads, const s
 
 }  // namespace
 
-Context* Context::create(uint32_t n_threads, const std::string& backend, Outcome& out) noexcept {
-  return guarded(out, [&] { return new Context(make_context(n_threads, backend, nullptr)); });
+Context* Context::create(uint32_t n_threads, bool pin, const std::string& backend,
+                         Outcome& out) noexcept {
+  return guarded(out, [&] { return new Context(make_context(n_threads, pin, backend, nullptr)); });
 }
-Context* Context::create_with_events(uint32_t n_threads, const std::string& backend,
+Context* Context::create_with_events(uint32_t n_threads, bool pin, const std::string& backend,
                                      const Events& events, Outcome& out) noexcept {
-  return guarded(out, [&] { return new Context(make_context(n_threads, backend, &events)); });
+  return guarded(out, [&] { return new Context(make_context(n_threads, pin, backend, &events)); });
 }
 std::string Context::backend(Outcome& out) const noexcept {
   return guarded(out, [&] { return std::string(slot_->get()->backend()); });

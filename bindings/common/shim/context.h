@@ -19,11 +19,12 @@ class Slot;
 // first, what comes later gives BLEND_SHIM_E_CLOSED.
 class Context {
  public:
-  // Null on failure. n_threads 0: as many as this process has CPUs. backend: "cpu" (also ""),
-  // "cuda", "cuda:N" or "auto".
-  static Context* create(uint32_t n_threads, const std::string& backend, Outcome& out) noexcept;
+  // Null on failure. n_threads 0: as many as this process has CPUs. pin: BLEND_CTX_PIN_THREADS.
+  // backend: "cpu" (also ""), "cuda", "cuda:N" or "auto".
+  static Context* create(uint32_t n_threads, bool pin, const std::string& backend,
+                         Outcome& out) noexcept;
   // The same, and `events` gets what its models and stores have to tell.
-  static Context* create_with_events(uint32_t n_threads, const std::string& backend,
+  static Context* create_with_events(uint32_t n_threads, bool pin, const std::string& backend,
                                      const Events& events, Outcome& out) noexcept;
   ~Context();
   std::string backend(Outcome& out) const noexcept;

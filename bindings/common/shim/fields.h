@@ -107,7 +107,8 @@
 
 #define BLEND_PRECOMPUTE_OPTIONS_FIELDS(X) \
   X(uint32_t, flags)                       \
-  X(uint32_t, codec)
+  X(uint32_t, codec)                       \
+  X(uint32_t, n_threads)
 
 #define BLEND_FUSE_OPTIONS_FIELDS(X) \
   X(uint32_t, policy)                \
@@ -120,6 +121,7 @@
   X(uint32_t, relative)              \
   X(uint64_t, seed)                  \
   X(uint32_t, correction)            \
+  X(uint32_t, n_threads)             \
   X(double, ape_temperature)         \
   X(double, ape_scale)
 
@@ -196,11 +198,13 @@
   X(float, top_p)                        \
   X(uint32_t, top_k)                     \
   X(uint32_t, ignore_eos)                \
-  X(uint64_t, seed)
+  X(uint64_t, seed)                      \
+  X(uint32_t, n_threads)
 
 #define BLEND_MACHINE_OPTIONS_FIELDS(X) \
   X(uint32_t, flags)                    \
-  X(uint64_t, max_tokens)
+  X(uint64_t, max_tokens)               \
+  X(uint32_t, n_threads)
 
 #define BLEND_MACHINE_INFO_FIELDS(X) \
   X(uint32_t, n_threads)             \
@@ -258,13 +262,15 @@
   X(uint32_t, drift_rank)                 \
   X(double, ridge)                        \
   X(uint32_t, score_tokens)               \
+  X(uint32_t, n_threads)                  \
   X(double, max_kl)                       \
   X(double, min_top1)
 
 #define BLEND_VERIFY_OPTIONS_FIELDS(X) \
   X(uint32_t, score_tokens)            \
   X(double, max_kl)                    \
-  X(double, min_top1)
+  X(double, min_top1)                  \
+  X(uint32_t, n_threads)
 
 #define BLEND_VERDICT_FIELDS(X) \
   X(uint32_t, trusted)          \

@@ -393,6 +393,35 @@ func TestCalibrateAndVerify(t *testing.T) {
 	}
 }
 
+// What the calls keep of it is judged in C; here, that it arrives, and that the answers are the same.
+func TestThreads(t *testing.T) {
+	two := must(blend.NewContext(&blend.ContextOptions{Threads: 2}))(t)
+	defer two.Close()
+	m := must(blend.OpenModel(bg, two, modelPath, nil))(t)
+	defer m.Close()
+	for _, n := range []int{1, 2, 7} {
+		machine := must(m.OpenMachine(bg, "", &blend.MachineOptions{MaxTokens: 64, Threads: n}))(t)
+		want := 2
+		if n == 1 {
+			want = 1
+		}
+		if info := must(machine.Info())(t); info.Threads != want {
+			t.Errorf("%d threads were timed for %d", info.Threads, n)
+		}
+		ok(t, machine.Close())
+		must(m.Precompute(bg, store, tokens(t, "Of threads."), &blend.PrecomputeOptions{Threads: n}))(t)
+		fused := must(m.Fuse(bg, store, prompt(t), &blend.FuseOptions{Threads: n}))(t)
+		if got, _ := generated(t, fused, &blend.GenerateOptions{Threads: 3 - n%3}); got != answer {
+			t.Errorf("%d threads: %q", n, got)
+		}
+		ok(t, fused.Close())
+	}
+	_, err := blend.NewContext(&blend.ContextOptions{Threads: 1024, PinThreads: true})
+	wantError(t, err, blend.ErrInvalidArgument)
+	pinned := must(blend.NewContext(&blend.ContextOptions{PinThreads: true}))(t)
+	ok(t, pinned.Close())
+}
+
 func TestMachine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "machine")
 	machine := must(model.OpenMachine(bg, path, &blend.MachineOptions{MaxTokens: 64}))(t)

@@ -21,6 +21,9 @@ type Context struct {
 type ContextOptions struct {
 	Threads int    // compute threads; 0: as many as this process may use CPUs
 	Backend string // "cpu" (also ""), "cuda", "cuda:N" or "auto"
+	// PinThreads has each thread that the context starts keep to one CPU of those that the thread
+	// which runs NewContext may use; the first of them is left to the callers.
+	PinThreads bool
 	// OnEvent is told what is worth a log line and no call's error: damage found in a store and
 	// treated as a miss, a background write that failed. It runs on a goroutine of its own, one
 	// event at a time; of more than 1024 that wait, the oldest are dropped. A panic or runtime.Goexit
@@ -39,11 +42,11 @@ func NewContext(options *ContextOptions) (*Context, error) {
 	var told raw.Events
 	err := simple(func(out raw.Outcome) {
 		if o.OnEvent == nil {
-			c.raw = raw.ContextCreate(count(o.Threads), o.Backend, out)
+			c.raw = raw.ContextCreate(count(o.Threads), o.PinThreads, o.Backend, out)
 			return
 		}
 		told = raw.NewEvents()
-		c.raw = raw.ContextCreate_with_events(count(o.Threads), o.Backend, told, out)
+		c.raw = raw.ContextCreate_with_events(count(o.Threads), o.PinThreads, o.Backend, told, out)
 	})
 	if err != nil {
 		if told != nil {

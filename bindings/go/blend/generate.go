@@ -17,6 +17,7 @@ type GenerateOptions struct {
 	IgnoreEOS   bool    // generate past EOS
 	Seed        uint64  // same seed, same tokens
 	StopTokens  []int32 // besides EOS
+	Threads     int     // the most that compute at a time; 0: as many as the fusion has
 }
 
 // Token is a generated token and the text that it completes: whole UTF-8 sequences, or "".
@@ -86,6 +87,7 @@ func (o *GenerateOptions) make(cancel raw.Cancel) raw.GenerateOptions {
 	if o.MaxTokens != 0 {
 		r.SetMax_tokens(count(o.MaxTokens))
 	}
+	r.SetN_threads(count(o.Threads))
 	r.SetTemperature(float32(o.Temperature))
 	if o.TopP != 0 {
 		r.SetTop_p(float32(o.TopP))

@@ -18,6 +18,7 @@ type Machine struct {
 type MachineOptions struct {
 	Measure   bool // anew, whatever the file holds
 	MaxTokens int  // longest prefill that is timed; 0: 1024
+	Threads   int  // that are timed; 0: all. For fuses with Threads: theirs
 	// Progress is told the prefills done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
@@ -44,6 +45,7 @@ func (m *Model) OpenMachine(ctx context.Context, path string, options *MachineOp
 	if o.MaxTokens != 0 {
 		r.SetMax_tokens(bytesOf(int64(o.MaxTokens)))
 	}
+	r.SetN_threads(count(o.Threads))
 	c.set(r)
 	opened := raw.MachineOpen(m.raw, path, r, c.out)
 	if err := c.end(); err != nil {

@@ -101,6 +101,7 @@ type PrecomputeOptions struct {
 	Codec  Codec   // 0: the store's
 	// Background: Precompute returns once the chunk is queued. Store.Wait tells when it is on disk.
 	Background bool
+	Threads    int // the most that compute at a time; 0: all
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
@@ -113,6 +114,7 @@ func (o *PrecomputeOptions) make() (PrecomputeOptions, raw.PrecomputeOptions) {
 	r := raw.NewPrecomputeOptions()
 	r.SetFlags(flag(set.Background)) // BLEND_PUT_BACKGROUND
 	r.SetCodec(uint(set.Codec))
+	r.SetN_threads(count(set.Threads))
 	r.SetTenant(set.Tenant)
 	r.Set_prefix(set.Prefix)
 	return set, r

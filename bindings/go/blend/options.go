@@ -44,6 +44,10 @@ type FuseOptions struct {
 	// chose.
 	Profile    *Profile
 	Correction Correction // 0: as the profile says
+	// Threads are, of the context's compute threads, the most that the call and later ones on the
+	// fusion have at a time. 0: all; of a fusion that is extended its own. Calls whose threads add up
+	// to no more than the context's compute side by side.
+	Threads int
 	// Of PolicyAPE: what the scores of the rows in question are divided by, and what the logarithm of
 	// the sum of their exponentials is multiplied by. 0: 0.9 each.
 	APETemperature float64
@@ -108,6 +112,7 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 		r.Add_term(uint(term.Policy), term.Share)
 	}
 	r.SetCorrection(uint(o.Correction))
+	r.SetN_threads(count(o.Threads))
 	if o.APETemperature != 0 {
 		r.SetApe_temperature(o.APETemperature)
 	}

@@ -27,6 +27,7 @@ type CalibrateOptions struct {
 	ScoreTokens   int         // tokens of full prefill's answer that are compared; 0: 16
 	MaxKL         float64     // limits of trust; 0: 0.02 nats
 	MinTop1       float64     // 0: 0.95
+	Threads       int         // the most that compute at a time; 0: all
 	// OnMeasurement is told every line as it is measured, Progress the prefills and fuses done. An
 	// error stops the call, which gives it back.
 	OnMeasurement func(Measurement) error
@@ -68,6 +69,7 @@ func (o *CalibrateOptions) make() (raw.CalibrateOptions, *listener) {
 	if o.MinTop1 != 0 {
 		r.SetMin_top1(o.MinTop1)
 	}
+	r.SetN_threads(count(o.Threads))
 	return r, listen(listener{progress: o.Progress, measurement: o.OnMeasurement})
 }
 
@@ -189,6 +191,7 @@ type VerifyOptions struct {
 	Ratios      []float64 // besides the profile's own; nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
 	MaxKL       float64   // limits; 0: the profile's
 	MinTop1     float64   // likewise
+	Threads     int       // the most that compute at a time; 0: all
 	// As in CalibrateOptions.
 	OnMeasurement func(Measurement) error
 	Progress      func(done, total int64) error
@@ -211,6 +214,7 @@ func (o *VerifyOptions) make() (raw.VerifyOptions, *listener) {
 	if o.MinTop1 != 0 {
 		r.SetMin_top1(o.MinTop1)
 	}
+	r.SetN_threads(count(o.Threads))
 	return r, listen(listener{progress: o.Progress, measurement: o.OnMeasurement})
 }
 

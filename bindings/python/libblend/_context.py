@@ -54,18 +54,19 @@ class Context(Closable):
 
     threads: compute threads, 0 for as many CPUs as this process may use.
     backend: what computes: "cpu", "cuda", "cuda:N" or "auto".
+    pin_threads: whether each of the threads that it starts keeps to one CPU (BLEND_CTX_PIN_THREADS).
     on_event: see :data:`OnEvent`. What it raises goes to sys.excepthook.
 
     Raises InvalidArgumentError, NoDeviceError (says what is missing), UnsupportedError.
     """
 
     def __init__(self, threads: int = 0, backend: str = "cpu",
-                 on_event: Optional[OnEvent] = None) -> None:
+                 on_event: Optional[OnEvent] = None, *, pin_threads: bool = False) -> None:
         if on_event is None:
-            self._raw = raw.Context.create(threads, backend)
+            self._raw = raw.Context.create(threads, pin_threads, backend)
             return
         events = raw.Events()
-        self._raw = raw.Context.create_with_events(threads, backend, events)
+        self._raw = raw.Context.create_with_events(threads, pin_threads, backend, events)
         thread = threading.Thread(target=_tell, args=(events, on_event), name="libblend events",
                                   daemon=True)
         thread.start()

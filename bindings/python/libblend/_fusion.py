@@ -56,6 +56,10 @@ class FuseArguments:
     #: Sets policy, metric, check layer, ratio and chunk prefix; what is given besides holds against it.
     profile: Optional[Profile] = None
     correction: Union[Correction, str, None] = None
+    #: Of the context's compute threads, the most that this call and later ones on the fusion have at
+    #: a time; 0: all, of a fusion that is extended its own. Calls whose threads add up to no more than
+    #: the context's compute side by side.
+    threads: int = 0
     #: Layers.
     progress: Optional[Progress] = None
     cancel: Optional[Cancel] = None
@@ -89,6 +93,8 @@ def fuse_options(a: FuseArguments) -> Any:
         options.seed = a.seed
     if a.correction is not None:
         options.correction = choice(Correction, a.correction)
+    if a.threads:
+        options.n_threads = a.threads
     if a.ape_temperature is not None:
         options.ape_temperature = a.ape_temperature
     if a.ape_scale is not None:
@@ -229,12 +235,14 @@ class Fusion(Closable):
 
     def generate(self, max_tokens: int = 128, *, temperature: float = 0.0, top_p: float = 1.0,
                  top_k: int = 0, seed: int = 0, ignore_eos: bool = False,
-                 stop_tokens: Iterable[int] = (), cancel: Optional[Cancel] = None) -> Generation:
+                 stop_tokens: Iterable[int] = (), threads: int = 0,
+                 cancel: Optional[Cancel] = None) -> Generation:
         """Tokens one by one, appended to the cache as the next is asked for, so that a later call
-        continues. Greedy at temperature 0; same seed, same tokens. The stop token is not reported."""
+        continues. Greedy at temperature 0; same seed, same tokens. The stop token is not reported.
+        threads: the most that compute at a time; 0: as many as the fusion has."""
         options = set_given(
             raw.GenerateOptions(), max_tokens=max_tokens, temperature=temperature, top_p=top_p,
-            top_k=top_k, seed=seed, ignore_eos=int(ignore_eos))
+            top_k=top_k, seed=seed, ignore_eos=int(ignore_eos), n_threads=threads)
         for token in stop_tokens:
             options.add_stop_token(token)
         if cancel is not None:

@@ -102,26 +102,27 @@ class Model(Closable):
             "utf-8", "replace")
 
     def _put_options(self, prefix: Optional[Tokens], tenant: str, codec: Union[Codec, str],
-                     background: bool = False) -> Any:
+                     background: bool = False, threads: int = 0) -> Any:
         options = set_given(raw.PrecomputeOptions(), codec=choice(Codec, codec), tenant=tenant,
-                            flags=raw.PUT_BACKGROUND if background else 0)
+                            flags=raw.PUT_BACKGROUND if background else 0, n_threads=threads)
         if prefix is not None:
             options.set_prefix(tokens_in(prefix))
         return options
 
     def precompute(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
                    tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
-                   background: bool = False, progress: Optional[Progress] = None,
+                   background: bool = False, threads: int = 0,
+                   progress: Optional[Progress] = None,
                    cancel: Optional[Cancel] = None) -> Stored:
         """Prefills one chunk by itself and stores its K (before RoPE) and V; it is on disk on return.
 
         prefix: prefilled before the chunk and not stored; part of the id.  tenant: salt of the id, so
         that tenants never share chunks.  background: return once it is queued; Store.wait tells when
-        it is on disk.  progress: layers.
+        it is on disk.  threads: the most that compute at a time; 0: all.  progress: layers.
 
         Raises InvalidArgumentError, ContextLengthError, FullError, ReadOnlyError, IoError,
         NumericError, CancelledError."""
-        options = self._put_options(prefix, tenant, codec, background)
+        options = self._put_options(prefix, tenant, codec, background, threads)
         with watched(options, progress, cancel):
             done = self._raw.precompute(store._raw, tokens_in(tokens), options)
         return Stored(done.id, done.existed)

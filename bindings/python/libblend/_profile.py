@@ -43,7 +43,7 @@ class Profile(Closable):
                   drift_inputs: Optional[int] = None, drift_rank: Optional[int] = None,
                   ridge: Optional[float] = None, score_tokens: Optional[int] = None,
                   max_kl: Optional[float] = None, min_top1: Optional[float] = None,
-                  on_measurement: Optional[OnMeasurement] = None,
+                  threads: int = 0, on_measurement: Optional[OnMeasurement] = None,
                   progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> bool:
         """Measures sample prompts (whose chunks are tokens) and writes a profile to `path`,
         atomically. False: written, but no ratio kept the limits `max_kl` (nats) and `min_top1`.
@@ -51,7 +51,7 @@ class Profile(Closable):
         options = set_given(
             raw.CalibrateOptions(), check_layer=check_layer, drift_inputs=drift_inputs,
             drift_rank=drift_rank, ridge=ridge, score_tokens=score_tokens, max_kl=max_kl,
-            min_top1=min_top1,
+            min_top1=min_top1, n_threads=threads,
             kv_dtype=None if kv_dtype is None else choice(KvDtype, kv_dtype),
             correction=None if correction is None else choice(Correction, correction))
         for prefix in chunk_prefixes or ():
@@ -66,11 +66,12 @@ class Profile(Closable):
 
     def verify(self, model: "Model", samples: Iterable[Prompt], *, ratios: Iterable[float] = (),
                score_tokens: Optional[int] = None, max_kl: Optional[float] = None,
-               min_top1: Optional[float] = None, on_measurement: Optional[OnMeasurement] = None,
+               min_top1: Optional[float] = None, threads: int = 0,
+               on_measurement: Optional[OnMeasurement] = None,
                progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> Verdict:
         """Measures the profile's choice on samples that it was not made from."""
         options = set_given(raw.VerifyOptions(), score_tokens=score_tokens, max_kl=max_kl,
-                            min_top1=min_top1)
+                            min_top1=min_top1, n_threads=threads)
         for ratio in ratios:
             options.add_ratio(ratio)
         with watched(options, progress, cancel, on_measurement=on_measurement):
@@ -100,12 +101,14 @@ class Profile(Closable):
 
 class Machine(Closable):
     """How fast this machine prefills a model: taken from the file `path` if it holds this machine's
-    measurement, otherwise measured in a few prefills and written there. Immutable, thread-safe."""
+    measurement, otherwise measured in a few prefills and written there. Immutable, thread-safe.
+
+    threads: those that are timed, 0 for all; for fuses with `threads`: theirs."""
 
     def __init__(self, model: "Model", path: Optional[Path] = None, *, measure: bool = False,
-                 max_tokens: Optional[int] = None, progress: Optional[Progress] = None,
-                 cancel: Optional[Cancel] = None) -> None:
-        options = set_given(raw.MachineOptions(), max_tokens=max_tokens,
+                 max_tokens: Optional[int] = None, threads: int = 0,
+                 progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
+        options = set_given(raw.MachineOptions(), max_tokens=max_tokens, n_threads=threads,
                             flags=raw.MACHINE_MEASURE if measure else 0)
         with watched(options, progress, cancel):
             self._raw = raw.Machine.open(model._raw, b"" if path is None else os.fsencode(path),

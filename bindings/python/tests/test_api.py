@@ -8,6 +8,7 @@ import pathlib
 import subprocess
 import sys
 import threading
+import time
 import unittest
 
 import numpy as np
@@ -295,6 +296,74 @@ class Keeping(Case):
             with self.assertRaises(libblend.FullError):
                 for i in range(12):
                     self.model.precompute(small, self.model.tokenize(f"x{i} {DOCUMENTS[0]}"))
+
+
+class Threads(Case):
+    """`threads` of a call, seen from outside: the context's threads sleep through calls of one."""
+
+    @staticmethod
+    def tasks():
+        return set(os.listdir("/proc/self/task"))
+
+    @staticmethod
+    def status(task, name):
+        with open(f"/proc/self/task/{task}/status") as lines:
+            return next(line for line in lines if line.startswith(name + ":")).split()[1:]
+
+    def sleeps(self, tasks):
+        """How often each went to sleep, when all do."""
+        last = None
+        while True:
+            now = [self.status(task, "voluntary_ctxt_switches") for task in tasks]
+            if now == last and all(self.status(task, "State")[0] == "S" for task in tasks):
+                return now
+            last = now
+            time.sleep(0.002)
+
+    def test_calls_keep_their_number(self):
+        before = self.tasks()
+        with libblend.Context(2) as ctx:
+            workers = self.tasks() - before
+            self.assertEqual(len(workers), 1)
+            with libblend.Model(ctx, MODEL) as model:
+                prompt, fused = self.prompt(), {}
+                samples = [model.prompt().chunk("One. " * 30).question("Two?")] * 2
+                calls = {
+                    "fuse": lambda n: fused.update({n: model.fuse(self.store, prompt, threads=n)}),
+                    "decode": lambda n: fused[n].decode([5, 6, 7]),
+                    "generate": lambda n: fused[0].generate(
+                        2, threads=n, ignore_eos=True).text(),
+                    "precompute": lambda n: model.precompute(
+                        self.store, list(range(5 + n, 200)), threads=n),
+                    "machine": lambda n: self.assertEqual(
+                        libblend.Machine(model, max_tokens=64, threads=n).info.n_threads, n or 2),
+                    "calibrate": lambda n: libblend.Profile.calibrate(
+                        model, samples, self.folder / "threads", ratios=[1.0], correction="off",
+                        score_tokens=1, threads=n),
+                    "verify": lambda n: libblend.Profile(model, self.folder / "threads").verify(
+                        model, samples, ratios=[1.0], score_tokens=1, threads=n),
+                }
+                self.fuse()  # the chunks are there
+                for name, call in calls.items():
+                    with self.subTest(name):
+                        slept = self.sleeps(workers)
+                        call(1)
+                        self.assertEqual(self.sleeps(workers), slept, "others were woken")
+                        call(0)
+                        self.assertNotEqual(self.sleeps(workers), slept, "nobody was woken")
+                one = model.fuse(self.store, prompt, threads=1)
+                all_of_them = model.fuse(self.store, prompt)
+                np.testing.assert_array_equal(one.logits, all_of_them.logits)
+
+    def test_pinned(self):
+        before = self.tasks()
+        mine = os.sched_getaffinity(0)
+        with libblend.Context(pin_threads=True):
+            cpus = [os.sched_getaffinity(int(task)) for task in self.tasks() - before]
+        self.assertEqual(sorted(cpus, key=min), [{cpu} for cpu in sorted(mine)[1:]])
+        self.assertEqual(os.sched_getaffinity(0), mine)
+        with self.assertRaises(libblend.InvalidArgumentError):
+            libblend.Context(len(mine) + 1, pin_threads=True)
 
 
 class Measured(Case):

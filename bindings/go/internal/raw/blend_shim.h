@@ -123,7 +123,8 @@
 
 #define BLEND_PRECOMPUTE_OPTIONS_FIELDS(X) \
   X(uint32_t, flags)                       \
-  X(uint32_t, codec)
+  X(uint32_t, codec)                       \
+  X(uint32_t, n_threads)
 
 #define BLEND_FUSE_OPTIONS_FIELDS(X) \
   X(uint32_t, policy)                \
@@ -136,6 +137,7 @@
   X(uint32_t, relative)              \
   X(uint64_t, seed)                  \
   X(uint32_t, correction)            \
+  X(uint32_t, n_threads)             \
   X(double, ape_temperature)         \
   X(double, ape_scale)
 
@@ -212,11 +214,13 @@
   X(float, top_p)                        \
   X(uint32_t, top_k)                     \
   X(uint32_t, ignore_eos)                \
-  X(uint64_t, seed)
+  X(uint64_t, seed)                      \
+  X(uint32_t, n_threads)
 
 #define BLEND_MACHINE_OPTIONS_FIELDS(X) \
   X(uint32_t, flags)                    \
-  X(uint64_t, max_tokens)
+  X(uint64_t, max_tokens)               \
+  X(uint32_t, n_threads)
 
 #define BLEND_MACHINE_INFO_FIELDS(X) \
   X(uint32_t, n_threads)             \
@@ -274,13 +278,15 @@
   X(uint32_t, drift_rank)                 \
   X(double, ridge)                        \
   X(uint32_t, score_tokens)               \
+  X(uint32_t, n_threads)                  \
   X(double, max_kl)                       \
   X(double, min_top1)
 
 #define BLEND_VERIFY_OPTIONS_FIELDS(X) \
   X(uint32_t, score_tokens)            \
   X(double, max_kl)                    \
-  X(double, min_top1)
+  X(double, min_top1)                  \
+  X(uint32_t, n_threads)
 
 #define BLEND_VERDICT_FIELDS(X) \
   X(uint32_t, trusted)          \
@@ -518,11 +524,12 @@ class Slot;
 // first, what comes later gives BLEND_SHIM_E_CLOSED.
 class Context {
  public:
-  // Null on failure. n_threads 0: as many as this process has CPUs. backend: "cpu" (also ""),
-  // "cuda", "cuda:N" or "auto".
-  static Context* create(uint32_t n_threads, const std::string& backend, Outcome& out) noexcept;
+  // Null on failure. n_threads 0: as many as this process has CPUs. pin: BLEND_CTX_PIN_THREADS.
+  // backend: "cpu" (also ""), "cuda", "cuda:N" or "auto".
+  static Context* create(uint32_t n_threads, bool pin, const std::string& backend,
+                         Outcome& out) noexcept;
   // The same, and `events` gets what its models and stores have to tell.
-  static Context* create_with_events(uint32_t n_threads, const std::string& backend,
+  static Context* create_with_events(uint32_t n_threads, bool pin, const std::string& backend,
                                      const Events& events, Outcome& out) noexcept;
   ~Context();
   std::string backend(Outcome& out) const noexcept;

@@ -456,8 +456,8 @@ extern swig_intgo _wrap_Events_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_ty
 extern void _wrap_Events_stop_raw_b03e864faf141cbc(uintptr_t arg1);
 extern swig_type_16 _wrap_Events_n_dropped_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_Events_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Context_create_raw_b03e864faf141cbc(swig_intgo arg1, swig_type_17 arg2, uintptr_t arg3);
-extern uintptr_t _wrap_Context_create_with_events_raw_b03e864faf141cbc(swig_intgo arg1, swig_type_18 arg2, uintptr_t arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Context_create_raw_b03e864faf141cbc(swig_intgo arg1, _Bool arg2, swig_type_17 arg3, uintptr_t arg4);
+extern uintptr_t _wrap_Context_create_with_events_raw_b03e864faf141cbc(swig_intgo arg1, _Bool arg2, swig_type_18 arg3, uintptr_t arg4, uintptr_t arg5);
 extern void _wrap_delete_Context_raw_b03e864faf141cbc(uintptr_t arg1);
 extern swig_type_19 _wrap_Context_backend_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern void _wrap_Context_close_raw_b03e864faf141cbc(uintptr_t arg1);
@@ -744,6 +744,8 @@ extern void _wrap_PrecomputeOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg
 extern swig_intgo _wrap_PrecomputeOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_codec_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_PrecomputeOptions_codec_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_PrecomputeOptions_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_PrecomputeOptions_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_168 arg2);
 extern swig_type_169 _wrap_PrecomputeOptions_tenant_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_PrecomputeOptions_set_prefix_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_170 arg2);
@@ -839,6 +841,8 @@ extern void _wrap_CalibrateOptions_ridge_set_raw_b03e864faf141cbc(uintptr_t arg1
 extern double _wrap_CalibrateOptions_ridge_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CalibrateOptions_score_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_CalibrateOptions_score_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_CalibrateOptions_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_CalibrateOptions_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CalibrateOptions_max_kl_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_CalibrateOptions_max_kl_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_CalibrateOptions_min_top1_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
@@ -856,6 +860,8 @@ extern void _wrap_VerifyOptions_max_kl_set_raw_b03e864faf141cbc(uintptr_t arg1, 
 extern double _wrap_VerifyOptions_max_kl_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_VerifyOptions_min_top1_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_VerifyOptions_min_top1_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_VerifyOptions_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_VerifyOptions_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_VerifyOptions_add_ratio_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern void _wrap_delete_VerifyOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_VerifyOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
@@ -887,6 +893,8 @@ extern void _wrap_MachineOptions_flags_set_raw_b03e864faf141cbc(uintptr_t arg1, 
 extern swig_intgo _wrap_MachineOptions_flags_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_MachineOptions_max_tokens_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_209 arg2);
 extern swig_type_210 _wrap_MachineOptions_max_tokens_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_MachineOptions_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_MachineOptions_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_MachineOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_MachineOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
 extern void _wrap_MachineOptions_set_cancel_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
@@ -968,6 +976,8 @@ extern void _wrap_FuseOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig
 extern swig_type_235 _wrap_FuseOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_correction_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern swig_intgo _wrap_FuseOptions_correction_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_FuseOptions_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_FuseOptions_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_ape_temperature_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
 extern double _wrap_FuseOptions_ape_temperature_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_FuseOptions_ape_scale_set_raw_b03e864faf141cbc(uintptr_t arg1, double arg2);
@@ -1126,6 +1136,8 @@ extern void _wrap_GenerateOptions_ignore_eos_set_raw_b03e864faf141cbc(uintptr_t 
 extern swig_intgo _wrap_GenerateOptions_ignore_eos_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_seed_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_type_335 arg2);
 extern swig_type_336 _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(uintptr_t arg1);
+extern void _wrap_GenerateOptions_n_threads_set_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
+extern swig_intgo _wrap_GenerateOptions_n_threads_get_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_add_stop_token_raw_b03e864faf141cbc(uintptr_t arg1, swig_intgo arg2);
 extern void _wrap_delete_GenerateOptions_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_GenerateOptions_set_listener_raw_b03e864faf141cbc(uintptr_t _swig_base, uintptr_t arg1);
@@ -1252,6 +1264,7 @@ const E_CALLBACK int = -44
 const E_FORKED int = -46
 const E_NUMERIC int = -48
 const E_INTERNAL int = -50
+const CTX_PIN_THREADS uint = 1
 const WEIGHTS_AUTO uint = 0
 const WEIGHTS_PACKED uint = 1
 const WEIGHTS_MAPPED uint = 2
@@ -2102,27 +2115,29 @@ func (p SwigcptrContext) Swigcptr() uintptr {
 func (p SwigcptrContext) SwigIsContext() {
 }
 
-func ContextCreate(arg1 uint, arg2 string, arg3 Outcome) (_swig_ret Context) {
+func ContextCreate(arg1 uint, arg2 bool, arg3 string, arg4 Outcome) (_swig_ret Context) {
 	var swig_r Context
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	_swig_i_2 := getSwigcptr(arg3)
-	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2))))
+	_swig_i_2 := arg3
+	_swig_i_3 := getSwigcptr(arg4)
+	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), C._Bool(_swig_i_1), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3))))
 	if Swig_escape_always_false {
-		Swig_escape_val = arg2
+		Swig_escape_val = arg3
 	}
 	return swig_r
 }
 
-func ContextCreate_with_events(arg1 uint, arg2 string, arg3 Events, arg4 Outcome) (_swig_ret Context) {
+func ContextCreate_with_events(arg1 uint, arg2 bool, arg3 string, arg4 Events, arg5 Outcome) (_swig_ret Context) {
 	var swig_r Context
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
-	_swig_i_2 := getSwigcptr(arg3)
+	_swig_i_2 := arg3
 	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_with_events_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), *(*C.swig_type_18)(unsafe.Pointer(&_swig_i_1)), C.uintptr_t(_swig_i_2), C.uintptr_t(_swig_i_3))))
+	_swig_i_4 := getSwigcptr(arg5)
+	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_with_events_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), C._Bool(_swig_i_1), *(*C.swig_type_18)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
 	if Swig_escape_always_false {
-		Swig_escape_val = arg2
+		Swig_escape_val = arg3
 	}
 	return swig_r
 }
@@ -4650,6 +4665,19 @@ func (arg1 SwigcptrPrecomputeOptions) GetCodec() (_swig_ret uint) {
 	return swig_r
 }
 
+func (arg1 SwigcptrPrecomputeOptions) SetN_threads(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_PrecomputeOptions_n_threads_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrPrecomputeOptions) GetN_threads() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_PrecomputeOptions_n_threads_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrPrecomputeOptions) SetTenant(arg2 string) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -4714,6 +4742,8 @@ type PrecomputeOptions interface {
 	GetFlags() (_swig_ret uint)
 	SetCodec(arg2 uint)
 	GetCodec() (_swig_ret uint)
+	SetN_threads(arg2 uint)
+	GetN_threads() (_swig_ret uint)
 	SetTenant(arg2 string)
 	GetTenant() (_swig_ret string)
 	Set_prefix(arg2 []int32)
@@ -5579,6 +5609,19 @@ func (arg1 SwigcptrCalibrateOptions) GetScore_tokens() (_swig_ret uint) {
 	return swig_r
 }
 
+func (arg1 SwigcptrCalibrateOptions) SetN_threads(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_CalibrateOptions_n_threads_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrCalibrateOptions) GetN_threads() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_CalibrateOptions_n_threads_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrCalibrateOptions) SetMax_kl(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -5672,6 +5715,8 @@ type CalibrateOptions interface {
 	GetRidge() (_swig_ret float64)
 	SetScore_tokens(arg2 uint)
 	GetScore_tokens() (_swig_ret uint)
+	SetN_threads(arg2 uint)
+	GetN_threads() (_swig_ret uint)
 	SetMax_kl(arg2 float64)
 	GetMax_kl() (_swig_ret float64)
 	SetMin_top1(arg2 float64)
@@ -5741,6 +5786,19 @@ func (arg1 SwigcptrVerifyOptions) GetMin_top1() (_swig_ret float64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrVerifyOptions) SetN_threads(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_VerifyOptions_n_threads_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrVerifyOptions) GetN_threads() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_VerifyOptions_n_threads_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrVerifyOptions) Add_ratio(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -5785,6 +5843,8 @@ type VerifyOptions interface {
 	GetMax_kl() (_swig_ret float64)
 	SetMin_top1(arg2 float64)
 	GetMin_top1() (_swig_ret float64)
+	SetN_threads(arg2 uint)
+	GetN_threads() (_swig_ret uint)
 	Add_ratio(arg2 float64)
 	Set_listener(arg1 Listener)
 	Set_cancel(arg1 Cancel)
@@ -6046,6 +6106,19 @@ func (arg1 SwigcptrMachineOptions) GetMax_tokens() (_swig_ret uint64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrMachineOptions) SetN_threads(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_MachineOptions_n_threads_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrMachineOptions) GetN_threads() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_MachineOptions_n_threads_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func DeleteMachineOptions(arg1 MachineOptions) {
 	_swig_i_0 := getSwigcptr(arg1)
 	C._wrap_delete_MachineOptions_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0))
@@ -6082,6 +6155,8 @@ type MachineOptions interface {
 	GetFlags() (_swig_ret uint)
 	SetMax_tokens(arg2 uint64)
 	GetMax_tokens() (_swig_ret uint64)
+	SetN_threads(arg2 uint)
+	GetN_threads() (_swig_ret uint)
 	Set_listener(arg1 Listener)
 	Set_cancel(arg1 Cancel)
 	SwigIsCall()
@@ -6768,6 +6843,19 @@ func (arg1 SwigcptrFuseOptions) GetCorrection() (_swig_ret uint) {
 	return swig_r
 }
 
+func (arg1 SwigcptrFuseOptions) SetN_threads(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_FuseOptions_n_threads_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrFuseOptions) GetN_threads() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_FuseOptions_n_threads_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrFuseOptions) SetApe_temperature(arg2 float64) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -6908,6 +6996,8 @@ type FuseOptions interface {
 	GetSeed() (_swig_ret uint64)
 	SetCorrection(arg2 uint)
 	GetCorrection() (_swig_ret uint)
+	SetN_threads(arg2 uint)
+	GetN_threads() (_swig_ret uint)
 	SetApe_temperature(arg2 float64)
 	GetApe_temperature() (_swig_ret float64)
 	SetApe_scale(arg2 float64)
@@ -8032,6 +8122,19 @@ func (arg1 SwigcptrGenerateOptions) GetSeed() (_swig_ret uint64) {
 	return swig_r
 }
 
+func (arg1 SwigcptrGenerateOptions) SetN_threads(arg2 uint) {
+	_swig_i_0 := arg1
+	_swig_i_1 := arg2
+	C._wrap_GenerateOptions_n_threads_set_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0), C.swig_intgo(_swig_i_1))
+}
+
+func (arg1 SwigcptrGenerateOptions) GetN_threads() (_swig_ret uint) {
+	var swig_r uint
+	_swig_i_0 := arg1
+	swig_r = (uint)(C._wrap_GenerateOptions_n_threads_get_raw_b03e864faf141cbc(C.uintptr_t(_swig_i_0)))
+	return swig_r
+}
+
 func (arg1 SwigcptrGenerateOptions) Add_stop_token(arg2 int) {
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
@@ -8082,6 +8185,8 @@ type GenerateOptions interface {
 	GetIgnore_eos() (_swig_ret uint)
 	SetSeed(arg2 uint64)
 	GetSeed() (_swig_ret uint64)
+	SetN_threads(arg2 uint)
+	GetN_threads() (_swig_ret uint)
 	Add_stop_token(arg2 int)
 	Set_listener(arg1 Listener)
 	Set_cancel(arg1 Cancel)

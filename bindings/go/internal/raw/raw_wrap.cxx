@@ -1289,43 +1289,47 @@ void _wrap_delete_Events_raw_b03e864faf141cbc(blend_shim::Events *_swig_go_0) {
 }
 
 
-blend_shim::Context *_wrap_Context_create_raw_b03e864faf141cbc(intgo _swig_go_0, _gostring_ _swig_go_1, blend_shim::Outcome *_swig_go_2) {
+blend_shim::Context *_wrap_Context_create_raw_b03e864faf141cbc(intgo _swig_go_0, bool _swig_go_1, _gostring_ _swig_go_2, blend_shim::Outcome *_swig_go_3) {
   uint32_t arg1 ;
-  std::string *arg2 = 0 ;
-  blend_shim::Outcome *arg3 = 0 ;
-  blend_shim::Context *result = 0 ;
-  blend_shim::Context *_swig_go_result;
-  
-  arg1 = (uint32_t)_swig_go_0; 
-  
-  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
-  arg2 = &arg2_str;
-  
-  arg3 = *(blend_shim::Outcome **)&_swig_go_2; 
-  
-  result = (blend_shim::Context *)blend_shim::Context::create(arg1,(std::string const &)*arg2,*arg3);
-  *(blend_shim::Context **)&_swig_go_result = (blend_shim::Context *)result; 
-  return _swig_go_result;
-}
-
-
-blend_shim::Context *_wrap_Context_create_with_events_raw_b03e864faf141cbc(intgo _swig_go_0, _gostring_ _swig_go_1, blend_shim::Events *_swig_go_2, blend_shim::Outcome *_swig_go_3) {
-  uint32_t arg1 ;
-  std::string *arg2 = 0 ;
-  blend_shim::Events *arg3 = 0 ;
+  bool arg2 ;
+  std::string *arg3 = 0 ;
   blend_shim::Outcome *arg4 = 0 ;
   blend_shim::Context *result = 0 ;
   blend_shim::Context *_swig_go_result;
   
   arg1 = (uint32_t)_swig_go_0; 
+  arg2 = (bool)_swig_go_1; 
   
-  std::string arg2_str(_swig_go_1.p, _swig_go_1.n);
-  arg2 = &arg2_str;
+  std::string arg3_str(_swig_go_2.p, _swig_go_2.n);
+  arg3 = &arg3_str;
   
-  arg3 = *(blend_shim::Events **)&_swig_go_2; 
   arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
   
-  result = (blend_shim::Context *)blend_shim::Context::create_with_events(arg1,(std::string const &)*arg2,(blend_shim::Events const &)*arg3,*arg4);
+  result = (blend_shim::Context *)blend_shim::Context::create(arg1,arg2,(std::string const &)*arg3,*arg4);
+  *(blend_shim::Context **)&_swig_go_result = (blend_shim::Context *)result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::Context *_wrap_Context_create_with_events_raw_b03e864faf141cbc(intgo _swig_go_0, bool _swig_go_1, _gostring_ _swig_go_2, blend_shim::Events *_swig_go_3, blend_shim::Outcome *_swig_go_4) {
+  uint32_t arg1 ;
+  bool arg2 ;
+  std::string *arg3 = 0 ;
+  blend_shim::Events *arg4 = 0 ;
+  blend_shim::Outcome *arg5 = 0 ;
+  blend_shim::Context *result = 0 ;
+  blend_shim::Context *_swig_go_result;
+  
+  arg1 = (uint32_t)_swig_go_0; 
+  arg2 = (bool)_swig_go_1; 
+  
+  std::string arg3_str(_swig_go_2.p, _swig_go_2.n);
+  arg3 = &arg3_str;
+  
+  arg4 = *(blend_shim::Events **)&_swig_go_3; 
+  arg5 = *(blend_shim::Outcome **)&_swig_go_4; 
+  
+  result = (blend_shim::Context *)blend_shim::Context::create_with_events(arg1,arg2,(std::string const &)*arg3,(blend_shim::Events const &)*arg4,*arg5);
   *(blend_shim::Context **)&_swig_go_result = (blend_shim::Context *)result; 
   return _swig_go_result;
 }
@@ -4994,6 +4998,31 @@ intgo _wrap_PrecomputeOptions_codec_get_raw_b03e864faf141cbc(blend_shim::Precomp
 }
 
 
+void _wrap_PrecomputeOptions_n_threads_set_raw_b03e864faf141cbc(blend_shim::PrecomputeOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::PrecomputeOptions *arg1 = (blend_shim::PrecomputeOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::PrecomputeOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_threads = arg2;
+  
+}
+
+
+intgo _wrap_PrecomputeOptions_n_threads_get_raw_b03e864faf141cbc(blend_shim::PrecomputeOptions *_swig_go_0) {
+  blend_shim::PrecomputeOptions *arg1 = (blend_shim::PrecomputeOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::PrecomputeOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->n_threads);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_PrecomputeOptions_tenant_set_raw_b03e864faf141cbc(blend_shim::PrecomputeOptions *_swig_go_0, _gostring_ _swig_go_1) {
   blend_shim::PrecomputeOptions *arg1 = (blend_shim::PrecomputeOptions *) 0 ;
   std::string *arg2 = 0 ;
@@ -6268,6 +6297,31 @@ intgo _wrap_CalibrateOptions_score_tokens_get_raw_b03e864faf141cbc(blend_shim::C
 }
 
 
+void _wrap_CalibrateOptions_n_threads_set_raw_b03e864faf141cbc(blend_shim::CalibrateOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::CalibrateOptions *arg1 = (blend_shim::CalibrateOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::CalibrateOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_threads = arg2;
+  
+}
+
+
+intgo _wrap_CalibrateOptions_n_threads_get_raw_b03e864faf141cbc(blend_shim::CalibrateOptions *_swig_go_0) {
+  blend_shim::CalibrateOptions *arg1 = (blend_shim::CalibrateOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::CalibrateOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->n_threads);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
 void _wrap_CalibrateOptions_max_kl_set_raw_b03e864faf141cbc(blend_shim::CalibrateOptions *_swig_go_0, double _swig_go_1) {
   blend_shim::CalibrateOptions *arg1 = (blend_shim::CalibrateOptions *) 0 ;
   double arg2 ;
@@ -6475,6 +6529,31 @@ double _wrap_VerifyOptions_min_top1_get_raw_b03e864faf141cbc(blend_shim::VerifyO
   arg1 = *(blend_shim::VerifyOptions **)&_swig_go_0; 
   
   result = (double) ((arg1)->min_top1);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_VerifyOptions_n_threads_set_raw_b03e864faf141cbc(blend_shim::VerifyOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::VerifyOptions *arg1 = (blend_shim::VerifyOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::VerifyOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_threads = arg2;
+  
+}
+
+
+intgo _wrap_VerifyOptions_n_threads_get_raw_b03e864faf141cbc(blend_shim::VerifyOptions *_swig_go_0) {
+  blend_shim::VerifyOptions *arg1 = (blend_shim::VerifyOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::VerifyOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->n_threads);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -6896,6 +6975,31 @@ long long _wrap_MachineOptions_max_tokens_get_raw_b03e864faf141cbc(blend_shim::M
   arg1 = *(blend_shim::MachineOptions **)&_swig_go_0; 
   
   result = (uint64_t) ((arg1)->max_tokens);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_MachineOptions_n_threads_set_raw_b03e864faf141cbc(blend_shim::MachineOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::MachineOptions *arg1 = (blend_shim::MachineOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::MachineOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_threads = arg2;
+  
+}
+
+
+intgo _wrap_MachineOptions_n_threads_get_raw_b03e864faf141cbc(blend_shim::MachineOptions *_swig_go_0) {
+  blend_shim::MachineOptions *arg1 = (blend_shim::MachineOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::MachineOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->n_threads);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -7916,6 +8020,31 @@ intgo _wrap_FuseOptions_correction_get_raw_b03e864faf141cbc(blend_shim::FuseOpti
   arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
   
   result = (uint32_t) ((arg1)->correction);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_FuseOptions_n_threads_set_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_threads = arg2;
+  
+}
+
+
+intgo _wrap_FuseOptions_n_threads_get_raw_b03e864faf141cbc(blend_shim::FuseOptions *_swig_go_0) {
+  blend_shim::FuseOptions *arg1 = (blend_shim::FuseOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::FuseOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->n_threads);
   _swig_go_result = result; 
   return _swig_go_result;
 }
@@ -9891,6 +10020,31 @@ long long _wrap_GenerateOptions_seed_get_raw_b03e864faf141cbc(blend_shim::Genera
   arg1 = *(blend_shim::GenerateOptions **)&_swig_go_0; 
   
   result = (uint64_t) ((arg1)->seed);
+  _swig_go_result = result; 
+  return _swig_go_result;
+}
+
+
+void _wrap_GenerateOptions_n_threads_set_raw_b03e864faf141cbc(blend_shim::GenerateOptions *_swig_go_0, intgo _swig_go_1) {
+  blend_shim::GenerateOptions *arg1 = (blend_shim::GenerateOptions *) 0 ;
+  uint32_t arg2 ;
+  
+  arg1 = *(blend_shim::GenerateOptions **)&_swig_go_0; 
+  arg2 = (uint32_t)_swig_go_1; 
+  
+  if (arg1) (arg1)->n_threads = arg2;
+  
+}
+
+
+intgo _wrap_GenerateOptions_n_threads_get_raw_b03e864faf141cbc(blend_shim::GenerateOptions *_swig_go_0) {
+  blend_shim::GenerateOptions *arg1 = (blend_shim::GenerateOptions *) 0 ;
+  uint32_t result;
+  intgo _swig_go_result;
+  
+  arg1 = *(blend_shim::GenerateOptions **)&_swig_go_0; 
+  
+  result = (uint32_t) ((arg1)->n_threads);
   _swig_go_result = result; 
   return _swig_go_result;
 }

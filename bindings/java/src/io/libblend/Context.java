@@ -29,10 +29,11 @@ public final class Context implements AutoCloseable {
    */
   public static Context create(Options options) {
     if (options.onEvent == null) {
-      return new Context(RawContext.create(options.threads, options.backend));
+      return new Context(RawContext.create(options.threads, options.pin, options.backend));
     }
     RawEvents events = new RawEvents();
-    RawContext raw = RawContext.createWithEvents(options.threads, options.backend, events);
+    RawContext raw =
+        RawContext.createWithEvents(options.threads, options.pin, options.backend, events);
     EventPump.start(events, options.onEvent);
     return new Context(raw);
   }
@@ -62,6 +63,7 @@ public final class Context implements AutoCloseable {
   /** How a context is made. For one thread. */
   public static final class Options {
     private int threads;
+    private boolean pin;
     private String backend = "cpu";
     private Consumer<Event> onEvent;
 
@@ -76,6 +78,18 @@ public final class Context implements AutoCloseable {
      */
     public Options threads(int count) {
       threads = count;
+      return this;
+    }
+
+    /**
+     * Whether each thread that the context starts keeps to one CPU of those that the calling thread may
+     * run on; the first of them is left to the callers.
+     *
+     * @param on false by default
+     * @return this
+     */
+    public Options pinThreads(boolean on) {
+      pin = on;
       return this;
     }
 

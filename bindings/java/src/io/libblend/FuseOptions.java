@@ -186,6 +186,18 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   }
 
   /**
+   * Of the context's compute threads, the most that the call and later ones on the fusion have at a time.
+   * Calls whose threads add up to no more than the context's compute side by side.
+   *
+   * @param count 0, the default: all; of a fusion that is extended its own
+   * @return this
+   */
+  public FuseOptions threads(int count) {
+    raw.setNThreads(count);
+    return this;
+  }
+
+  /**
    * How fast this machine is, for {@link #RATIO_AUTO}. The options keep it open.
    *
    * @param machine of the same model

@@ -75,6 +75,17 @@ public final class GenerateOptions {
   }
 
   /**
+   * The most threads that compute at a time.
+   *
+   * @param count 0, the default: as many as the fusion has
+   * @return this
+   */
+  public GenerateOptions threads(int count) {
+    raw.setNThreads(count);
+    return this;
+  }
+
+  /**
    * What ends it besides EOS.
    *
    * @param tokens added to those there are

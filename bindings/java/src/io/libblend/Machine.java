@@ -136,6 +136,17 @@ public final class Machine implements AutoCloseable {
     }
 
     /**
+     * The threads that are timed.
+     *
+     * @param count 0, the default: all; for fuses with threads: theirs
+     * @return this
+     */
+    public Options threads(int count) {
+      raw.setNThreads(count);
+      return this;
+    }
+
+    /**
      * Longest prefill that is timed.
      *
      * @param tokens 1024 by default

@@ -51,6 +51,17 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
     return this;
   }
 
+  /**
+   * Of the context's compute threads, the most that the call has at a time.
+   *
+   * @param count 0, the default: all
+   * @return this
+   */
+  public PrecomputeOptions threads(int count) {
+    raw.setNThreads(count);
+    return this;
+  }
+
   RawPrecomputeOptions raw(RawCancel cancel, RawListener listener) {
     return prepare(new RawPrecomputeOptions(raw), cancel, listener);
   }

@@ -48,6 +48,17 @@ public final class VerifyOptions extends CallOptions<VerifyOptions> {
   }
 
   /**
+   * Of the context's compute threads, the most that the call has at a time.
+   *
+   * @param count 0, the default: all
+   * @return this
+   */
+  public VerifyOptions threads(int count) {
+    raw.setNThreads(count);
+    return this;
+  }
+
+  /**
    * Who gets each line as it is measured; what it throws stops the call and comes out of it.
    *
    * @param consumer null: nobody

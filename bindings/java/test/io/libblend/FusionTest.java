@@ -119,6 +119,28 @@ public class FusionTest extends Fixture {
     }
   }
 
+  // What the calls keep of it is judged in C; here, that it arrives, and that the answers are the same.
+  @Test
+  public void callsOfFewerThreadsGiveTheSame() {
+    model.precompute(store(), new int[] {5, 6, 7}, new PrecomputeOptions().threads(1));
+    try (Fusion all = fusion();
+        Fusion one = model.fuse(store(), prompt(), new FuseOptions().threads(1))) {
+      assertArrayEquals(all.logits(), one.logits(), 0f);
+      GenerateOptions generate = new GenerateOptions().maxTokens(4).threads(1);
+      assertEquals(one.generate(generate), all.generate(generate));
+    }
+    for (int count : new int[] {1, 2, 9}) {
+      Machine.Options timed = new Machine.Options().maxTokens(64).threads(count);
+      try (Machine machine = Machine.open(model, null, timed)) {
+        assertEquals(Math.min(count, 2), machine.info().nThreads());
+      }
+    }
+    Context.create(new Context.Options().pinThreads(true)).close();
+    assertThrows(
+        InvalidArgumentException.class,
+        () -> Context.create(new Context.Options().threads(1024).pinThreads(true)));
+  }
+
   @Test
   public void savedAndRestoredGoesOnTheSame() {
     String id;
