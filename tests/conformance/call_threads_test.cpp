@@ -266,7 +266,7 @@ TEST_F(OneThread, ChunksAndWhatAMissLeavesBehind) {
 TEST_F(OneThread, Plans) {
   const ReferenceModel reference(path_);
   expect_kept("a plan", [&](uint32_t n) {
-    const Planned planned = try_plan(model_, store_, prompt_, how(n));
+    const Planned planned = try_plan(model_, store_, other_, how(n));
     ASSERT_EQ(planned.outcome.code, BLEND_OK) << planned.outcome.message;
     EXPECT_EQ(StepHost(reference, {}).run(planned.plan.get()).outcome.code, BLEND_OK);
   });
