@@ -341,5 +341,17 @@ TEST(TilePlan, CoversEveryShape) {
   }
 }
 
+TEST(TilePlan, SmallProductsOfManyRowsAreWholeRows) {
+  for (const int64_t m : {256, 300, 512, 513, 3072}) {
+    const TilePlan p = plan_tiles(m, 576, 576, 2);
+    EXPECT_EQ(p.columns, 576) << m;
+    EXPECT_EQ(p.column_tiles, 1) << m;
+    EXPECT_EQ(p.row_tiles % 2, 0) << m;
+  }
+  EXPECT_GT(plan_tiles(512, 8192, 2048, 2).column_tiles, 1);  // W is read once
+  EXPECT_GT(plan_tiles(77, 576, 576, 2).column_tiles, 1);     // each thread would have few rows
+  EXPECT_EQ(plan_tiles(512, 576, 576, 2, 256).columns, 256);  // no more than was asked
+}
+
 }  // namespace
 }  // namespace blend::cpu
