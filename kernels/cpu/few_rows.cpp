@@ -16,19 +16,13 @@
 #include <hwy/highway.h>
 
 #include "cpu/half-inl.h"
+#include "cpu/lanes-inl.h"
 #include "cpu/weight_codes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-#if HWY_TARGET == HWY_SCALAR
-constexpr size_t kLanes = 1;
-#else
-constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
-#endif
 // Rows of W beside rows of x, as sums in registers: 16 where there are 32 registers, else 8.
 constexpr size_t kMostSums = kLanes == 16 ? 16 : 8;
 template <size_t kX>
@@ -70,16 +64,21 @@ struct Sums {
   }
 };
 
-HWY_INLINE void put(const FewRows& p, float sum, float* y) { *y = p.accumulate ? *y + sum : sum; }
+// A sum of row j of W and row i of x.
+HWY_INLINE void put(const FewRows& p, float sum, size_t j, size_t i) {
+  if (p.steps != nullptr) sum *= p.steps[j];
+  float& y = p.y[i * p.y_stride + j];
+  y = p.accumulate ? y + sum : sum;
+}
 
 // Rows of blocks.
 template <class Codes>
 struct Blocks {
   static size_t row_bytes(size_t k) { return k / Codes::kElements * Codes::kBytes; }
 
-  // Rows w .. w + kW of W times rows x .. x + kX.
+  // Rows j .. j + kW of W times rows i .. i + kX of x.
   template <size_t kW, size_t kX>
-  static void multiply(const FewRows& p, const std::byte* w, const float* x, float* y) {
+  static void multiply(const FewRows& p, size_t j, size_t i) {
     const D d;
     const hn::Rebind<int8_t, D> d8;
     const hn::Rebind<int32_t, D> d32;
@@ -89,7 +88,8 @@ struct Blocks {
     HWY_ALIGN int8_t space[kW][Codes::kElements];
     HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
     const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
-    const uint8_t* at = reinterpret_cast<const uint8_t*>(w);
+    const float* const x = p.x + i * p.k;
+    const auto* at = reinterpret_cast<const uint8_t*>(p.w) + j * bytes;
     Sums<kW, kX> sums;
     for (size_t e = 0; e < p.k; e += Codes::kElements, at += Codes::kBytes) {
       const int8_t* codes[kW];
@@ -105,8 +105,8 @@ struct Blocks {
           }
         }
         BLEND_UNROLL
-        for (size_t j = 0; j < Codes::kPart; j += kLanes) {
-          const size_t in_block = part * Codes::kPart + j;
+        for (size_t c = 0; c < Codes::kPart; c += kLanes) {
+          const size_t in_block = part * Codes::kPart + c;
           V weights[kW];
           BLEND_UNROLL
           for (size_t r = 0; r < kW; ++r) {
@@ -122,8 +122,8 @@ struct Blocks {
         }
       }
     }
-    for (size_t i = 0; i < kX; ++i) {
-      for (size_t r = 0; r < kW; ++r) put(p, sums.of(r, i), y + i * p.y_stride + r);
+    for (size_t n = 0; n < kX; ++n) {
+      for (size_t r = 0; r < kW; ++r) put(p, sums.of(r, n), j + r, i + n);
     }
   }
 };
@@ -135,7 +135,7 @@ struct Nibbles {
   static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
 
   template <size_t kW, size_t kX>
-  static void multiply(const FewRows& p, const std::byte* w, const float* x, float* y) {
+  static void multiply(const FewRows& p, size_t j, size_t i) {
     const D d;
     const hn::Rebind<uint8_t, D> d8;
     const hn::Rebind<int32_t, D> d32;
@@ -143,7 +143,8 @@ struct Nibbles {
     constexpr size_t kParts = Codes::kElements / Codes::kPart;
     HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
     const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
-    const uint8_t* at = reinterpret_cast<const uint8_t*>(w);
+    const float* const x = p.x + i * p.k;
+    const auto* at = reinterpret_cast<const uint8_t*>(p.w) + j * bytes;
     const V ladder = hn::Iota(d, -Codes::kMiddle);
     Sums<kW, kX> sums;
     for (size_t e = 0; e < p.k; e += Codes::kElements, at += Codes::kBytes) {
@@ -165,78 +166,93 @@ struct Nibbles {
           high[r] = low_part == high_part ? low[r] : values(r, high_part);
         }
         BLEND_UNROLL
-        for (size_t j = 0; j < kRun; j += kLanes) {
+        for (size_t c = 0; c < kRun; c += kLanes) {
           V first[kW], second[kW];
           BLEND_UNROLL
           for (size_t r = 0; r < kW; ++r) {
             const auto both = hn::PromoteTo(
-                d32, hn::LoadU(d8, at + r * bytes + Codes::kNibbles + run * kRun + j));
+                d32, hn::LoadU(d8, at + r * bytes + Codes::kNibbles + run * kRun + c));
             const auto look_up = [&](V table, auto nibbles) HWY_ATTR {
               return hn::TableLookupLanes(table, hn::IndicesFromVec(d, nibbles));
             };
             first[r] = look_up(low[r], hn::And(both, hn::Set(d32, 15)));
             second[r] = look_up(high[r], hn::ShiftRight<4>(both));
           }
-          const float* const at_x = x + e + run * 2 * kRun + j;
+          const float* const at_x = x + e + run * 2 * kRun + c;
           sums.add(first, at_x, p.k);
           sums.add(second, at_x + kRun, p.k);
         }
       }
     }
-    for (size_t i = 0; i < kX; ++i) {
-      for (size_t r = 0; r < kW; ++r) put(p, sums.of(r, i), y + i * p.y_stride + r);
+    for (size_t n = 0; n < kX; ++n) {
+      for (size_t r = 0; r < kW; ++r) put(p, sums.of(r, n), j + r, i + n);
     }
   }
 };
 template <class Codes>
 using FourBits = std::conditional_t<kLanes == 16, Nibbles<Codes>, Blocks<Codes>>;
 
-// Rows of f32, f16 or bf16.
+// Elements of f32, f16 or bf16.
 template <DType kType>
-struct Plain {
+struct Floats {
   static constexpr size_t kSize = kType == DType::f32 ? 4 : 2;
-  static size_t row_bytes(size_t k) { return k * kSize; }
+  static HWY_INLINE V load(const std::byte* at) { return load_f32<kType>(D(), at); }
+  static HWY_INLINE float load_one(const std::byte* at) { return load_f32_scalar<kType>(at); }
+};
+// Integers, whose step is the row's.
+struct Integers {
+  static constexpr size_t kSize = 1;
+  static HWY_INLINE V load(const std::byte* at) {
+    const hn::Rebind<int8_t, D> d8;
+    const hn::Rebind<int32_t, D> d32;
+    const auto bytes = hn::LoadU(d8, reinterpret_cast<const int8_t*>(at));
+    return hn::ConvertTo(D(), hn::PromoteTo(d32, bytes));
+  }
+  static HWY_INLINE float load_one(const std::byte* at) { return static_cast<int8_t>(*at); }
+};
+
+// Rows of elements one by one.
+template <class Elements>
+struct Plain {
+  static size_t row_bytes(size_t k) { return k * Elements::kSize; }
 
   template <size_t kW, size_t kX>
-  static void multiply(const FewRows& p, const std::byte* w, const float* x, float* y) {
-    const D d;
+  static void multiply(const FewRows& p, size_t j, size_t i) {
     const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
+    const std::byte* const w = p.w + j * bytes;
+    const float* const x = p.x + i * p.k;
     Sums<kW, kX> sums;
     size_t e = 0;
     for (; e + kLanes <= p.k; e += kLanes) {
       V weights[kW];
       BLEND_UNROLL
       for (size_t r = 0; r < kW; ++r) {
-        weights[r] = load_f32<kType>(d, w + r * bytes + e * kSize);
-        hwy::Prefetch(w + ahead + r * bytes + e * kSize);
+        const std::byte* const at = w + r * bytes + e * Elements::kSize;
+        weights[r] = Elements::load(at);
+        hwy::Prefetch(at + ahead);
       }
       sums.add(weights, x + e, p.k);
     }
-    for (size_t i = 0; i < kX; ++i) {
+    for (size_t n = 0; n < kX; ++n) {
       for (size_t r = 0; r < kW; ++r) {
-        float sum = sums.of(r, i);
-        for (size_t j = e; j < p.k; ++j) {
-          sum += load_f32_scalar<kType>(w + r * bytes + j * kSize) * x[i * p.k + j];
+        float sum = sums.of(r, n);
+        for (size_t c = e; c < p.k; ++c) {
+          sum += Elements::load_one(w + r * bytes + c * Elements::kSize) * x[n * p.k + c];
         }
-        put(p, sum, y + i * p.y_stride + r);
+        put(p, sum, j + r, i + n);
       }
     }
   }
 };
 
-// All of W times kX rows of x.
+// All of W times rows i .. i + kX of x.
 template <class Weights, size_t kX>
-void all_of_w(const FewRows& p, const float* x, float* y) {
-  const size_t bytes = Weights::row_bytes(p.k);
+void all_of_w(const FewRows& p, size_t i) {
   constexpr size_t kW = kWRows<kX>;
   size_t j = 0;
-  for (; j + kW <= p.n; j += kW) {
-    Weights::template multiply<kW, kX>(p, p.w + j * bytes, x, y + j);
-  }
+  for (; j + kW <= p.n; j += kW) Weights::template multiply<kW, kX>(p, j, i);
   for (; j < p.n; ++j) {
-    for (size_t i = 0; i < kX; ++i) {
-      Weights::template multiply<1, 1>(p, p.w + j * bytes, x + i * p.k, y + i * p.y_stride + j);
-    }
+    for (size_t r = 0; r < kX; ++r) Weights::template multiply<1, 1>(p, j, i + r);
   }
 }
 
@@ -244,7 +260,7 @@ template <class Weights>
 void all_rows(const FewRows& p) {
   size_t i = 0;
   const auto rows = [&](auto product, size_t n) {
-    product(p, p.x + i * p.k, p.y + i * p.y_stride);
+    product(p, i);
     i += n;
   };
   while (i + 4 <= p.m) rows(all_of_w<Weights, 4>, 4);
@@ -253,11 +269,12 @@ void all_rows(const FewRows& p) {
 }
 
 void Product(const FewRows& p) {
+  if (p.steps != nullptr) return all_rows<Plain<Integers>>(p);
   switch (p.blocks) {
     case BlockType::none:
-      if (p.dtype == DType::f32) return all_rows<Plain<DType::f32>>(p);
-      if (p.dtype == DType::f16) return all_rows<Plain<DType::f16>>(p);
-      return all_rows<Plain<DType::bf16>>(p);
+      if (p.dtype == DType::f32) return all_rows<Plain<Floats<DType::f32>>>(p);
+      if (p.dtype == DType::f16) return all_rows<Plain<Floats<DType::f16>>>(p);
+      return all_rows<Plain<Floats<DType::bf16>>>(p);
     case BlockType::q4_0:
       return all_rows<FourBits<CodesQ4_0>>(p);
     case BlockType::q4_1:
@@ -288,10 +305,15 @@ HWY_EXPORT(Product);
 void few_rows(const FewRows& product) { HWY_DYNAMIC_DISPATCH(Product)(product); }
 
 void few_rows_ref(const FewRows& p) {
-  const size_t bytes = weight_row_bytes(p.dtype, p.blocks, p.k);
+  const size_t bytes = p.steps != nullptr ? p.k : weight_row_bytes(p.dtype, p.blocks, p.k);
   std::vector<float> row(p.k);
   for (size_t j = 0; j < p.n; ++j) {
-    decode_weights(p.dtype, p.blocks, p.w + j * bytes, p.k, row.data());
+    const std::byte* const w = p.w + j * bytes;
+    if (p.steps == nullptr) {
+      decode_weights(p.dtype, p.blocks, w, p.k, row.data());
+    } else {
+      for (size_t e = 0; e < p.k; ++e) row[e] = static_cast<int8_t>(w[e]) * p.steps[j];
+    }
     for (size_t i = 0; i < p.m; ++i) {
       float& y = p.y[i * p.y_stride + j];
       double sum = p.accumulate ? static_cast<double>(y) : 0;

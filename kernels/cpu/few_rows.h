@@ -1,6 +1,6 @@
-// The GEMM of few rows: y = x W^T with W as the model file has it. Weights are decoded in registers
-// and multiplied there, each for several rows of x at once, so that what is read is the file's
-// bytes and nothing is written but y.
+// The GEMM of few rows: y = x W^T with W as the model file has it, or as integers with a step a
+// row. Weights are decoded in registers and multiplied there, each for several rows of x at once,
+// so that what is read is their bytes and nothing is written but y.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +20,8 @@ struct FewRows {
   size_t y_stride = 0;
   DType dtype = DType::f32;
   BlockType blocks = BlockType::none;
-  bool accumulate = false;  // y += x W^T
+  bool accumulate = false;       // y += x W^T
+  const float* steps = nullptr;  // [n]; if there, W is of s8 instead, row j times steps[j]
 };
 
 // In f32. Rows of W go by kFewRowsStep at a time; a rest of fewer costs more.

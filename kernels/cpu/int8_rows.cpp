@@ -12,6 +12,8 @@
 // after foreach_target
 #include <hwy/highway.h>
 
+#include "cpu/lanes-inl.h"
+
 #ifndef BLEND_KERNELS_INT8_ROWS_ONCE  // what all targets share
 #define BLEND_KERNELS_INT8_ROWS_ONCE
 namespace blend::kernels {
@@ -36,17 +38,15 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using D = hn::CappedTag<float, 16>;
 using DI = hn::Rebind<int32_t, D>;
 using DB = hn::Rebind<uint8_t, D>;
 
 Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
   const D d;
   const DI di;
-  const size_t lanes = hn::Lanes(d);
   auto lo = hn::Zero(d), hi = hn::Zero(d), odd = hn::Zero(d);
   size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
+  for (; i + kLanes <= n; i += kLanes) {
     const auto v = hn::LoadU(d, x + i);
     lo = hn::Min(lo, v);
     hi = hn::Max(hi, v);
@@ -67,7 +67,7 @@ Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
   const auto inverse = hn::Set(d, map.inverse);
   const auto zero = hn::Set(di, map.row.zero);
   size_t j = 0;
-  for (; j + lanes <= n; j += lanes) {
+  for (; j + kLanes <= n; j += kLanes) {
     const auto v = hn::NearestInt(hn::Mul(hn::LoadU(d, x + j), inverse));
     hn::StoreU(hn::DemoteTo(DB(), hn::Add(v, zero)), DB(), q + j);
   }
@@ -82,11 +82,10 @@ void FinishInt8(const int32_t* products, const int32_t* sums, const float* steps
                 const Int8Row& row, size_t n, bool accumulate, float* y) {
   const D d;
   const DI di;
-  const size_t lanes = hn::Lanes(d);
   const auto scale = hn::Set(d, row.scale);
   const auto zero = hn::Set(di, row.zero);
   size_t j = 0;
-  for (; j + lanes <= n; j += lanes) {
+  for (; j + kLanes <= n; j += kLanes) {
     const auto sum = hn::Sub(hn::LoadU(di, products + j), hn::Mul(zero, hn::LoadU(di, sums + j)));
     const auto factor = hn::Mul(scale, hn::LoadU(d, steps + j));
     auto out = hn::Mul(hn::ConvertTo(d, sum), factor);

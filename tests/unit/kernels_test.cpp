@@ -119,10 +119,11 @@ TEST_P(Kernels, DecodesBlocksBitForBit) {
   }
 }
 
-// Every type, counts of rows that leave every rest, and rows of x and W that begin anywhere.
+// Every type (-3: integers with a step a row), counts of rows that leave every rest, and rows of x
+// and W that begin anywhere.
 TEST_P(Kernels, FewRows) {
   test::SplitMix random(7);
-  for (int type = -2; type <= static_cast<int>(BlockType::q6_k); ++type) {
+  for (int type = -3; type <= static_cast<int>(BlockType::q6_k); ++type) {
     const auto blocks = type <= 0 ? BlockType::none : static_cast<BlockType>(type);
     const auto dtype = type == -2 ? DType::bf16 : type == -1 ? DType::f16 : DType::f32;
     for (const size_t k : {size_t{5}, size_t{83}, 3 * block_elements(blocks)}) {
@@ -130,7 +131,10 @@ TEST_P(Kernels, FewRows) {
       constexpr size_t kMostRows = 15, n = 7, kStride = n + 2;
       const size_t row_bytes = weight_row_bytes(dtype, blocks, k);
       std::vector<std::byte> w(1 + n * row_bytes);
-      if (blocks == BlockType::none) {
+      const auto steps = normal(n);
+      if (type == -3) {
+        for (std::byte& b : w) b = static_cast<std::byte>(rng_());
+      } else if (blocks == BlockType::none) {
         (void)encode(normal(n * k).data(), n * k, dtype, w.data() + 1);
       } else {
         const std::string bytes = test::random_blocks(blocks, n * k, 1.0, random);
@@ -142,13 +146,15 @@ TEST_P(Kernels, FewRows) {
           auto got = y0, want = y0;
           FewRows p{x.data(), w.data() + 1, got.data(), m,      k,
                     n,        kStride,      dtype,      blocks, accumulate};
+          if (type == -3) p.steps = steps.data();
           few_rows(p);
           p.y = want.data();
           few_rows_ref(p);
           for (size_t i = 0; i < got.size(); ++i) {
             const bool written = i / kStride < m && i % kStride < n;
             if (written) {
-              ASSERT_NEAR(got[i], want[i], 2e-5f * std::sqrt(static_cast<float>(k)))
+              const float size = type == -3 ? 127.0f : 1.0f;
+              ASSERT_NEAR(got[i], want[i], 2e-5f * size * std::sqrt(static_cast<float>(k)))
                   << block_type_name(blocks) << " " << dtype_name(dtype) << " " << m << " " << i;
             } else {
               ASSERT_EQ(got[i], y0[i]) << "beside y: " << m << " " << i;

@@ -1,0 +1,30 @@
+// Vectors of f32 whose size is known: kernels keep sums in arrays of them.
+//
+// Included once per SIMD target; see any kernel.
+#if defined(BLEND_KERNELS_LANES_INL_H) == defined(HWY_TARGET_TOGGLE)
+#ifdef BLEND_KERNELS_LANES_INL_H
+#undef BLEND_KERNELS_LANES_INL_H
+#else
+#define BLEND_KERNELS_LANES_INL_H
+#endif
+
+#include <hwy/highway.h>
+
+#include <cstddef>
+
+HWY_BEFORE_NAMESPACE();
+namespace blend::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+using D = hn::CappedTag<float, 16>;
+using V = hn::Vec<D>;
+#if HWY_TARGET == HWY_SCALAR
+constexpr size_t kLanes = 1;
+#else
+constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
+#endif
+
+}  // namespace blend::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // per-target include guard
