@@ -6,6 +6,7 @@
 #include "backend/cpu/first_error.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/memory.h"
+#include "backend/cpu/tile_matmuls.h"
 #include "cpu/few_rows.h"
 
 namespace blend::cpu {
@@ -19,17 +20,15 @@ struct Gemm::Operands {
   bool accumulate;
 };
 
-// Its tiles and the primitives of full and last ones.
+// Its tiles, and what they take of a thread's scratch, in this order: the slice of W that it
+// decoded last, the tile, oneDNN's.
 struct Gemm::Tiles {
-  TilePlan plan;
+  TileMatmuls matmuls;
   bool direct = false;  // a tile is contiguous in y: written there, or else by way of scratch
-  std::shared_ptr<const Matmul> primitives[2][2];  // [last row tile][last column tile]
-  // Of a thread's scratch, in this order: the slice of W that it decoded last, the tile, oneDNN's.
   size_t slice_bytes = 0;
   size_t tile_bytes = 0;
-  size_t library_bytes = 0;
   size_t per_thread() const {
-    return lines(slice_bytes) + lines(tile_bytes) + lines(library_bytes);
+    return lines(slice_bytes) + lines(tile_bytes) + lines(matmuls.library_bytes());
   }
 };
 
@@ -110,35 +109,28 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
   return std::make_unique<PackedMatrix>(n, k, blocked, panel_bytes, std::move(data));
 }
 
-void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::byte* scratch,
+void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t i, std::byte* scratch,
                     Decoded& decoded, dnnl::stream& stream) const {
-  // Neighbours share the weight slice, so that it is read from memory once.
-  const int64_t row_tile = static_cast<int64_t>(tile) % tiles.plan.row_tiles;
-  const int64_t column_tile = static_cast<int64_t>(tile) / tiles.plan.row_tiles;
-  const Matmul& p = *tiles.primitives[row_tile == tiles.plan.row_tiles - 1]
-                                     [column_tile == tiles.plan.column_tiles - 1];
-  const int64_t row = row_tile * tiles.plan.rows, column = column_tile * tiles.plan.columns;
-  const int64_t rows = std::min(tiles.plan.rows, op.m - row);
-  const int64_t columns = std::min(tiles.plan.columns, op.w.out() - column);
-  float* const y = op.y + row * op.w.out() + column;
+  const Tile tile = tiles.matmuls.tile(i);
+  float* const y = op.y + tile.row * op.w.out() + tile.column;
   float* const own_slice = reinterpret_cast<float*>(scratch);
   float* const out =
       tiles.direct ? y : reinterpret_cast<float*>(scratch + lines(tiles.slice_bytes));
-  const float* const slice = op.w.decoded() && decoded.column_tile == column_tile
+  const float* const slice = op.w.decoded() && decoded.column_tile == tile.column_tile
                                  ? own_slice
-                                 : op.w.slice(column, columns, own_slice);
-  decoded.column_tile = column_tile;
+                                 : op.w.slice(tile.column, tile.columns, own_slice);
+  decoded.column_tile = tile.column_tile;
 
-  run_matmul(p, matmuls_.engine(), stream, op.x + row * op.w.in(), slice, out,
+  run_matmul(tile.matmul, matmuls_.engine(), stream, op.x + tile.row * op.w.in(), slice, out,
              scratch + lines(tiles.slice_bytes) + lines(tiles.tile_bytes));
   if (tiles.direct) return;
-  for (int64_t i = 0; i < rows; ++i) {
-    const float* from = out + i * columns;
-    float* to = y + i * op.w.out();
+  for (int64_t r = 0; r < tile.rows; ++r) {
+    const float* from = out + r * tile.columns;
+    float* to = y + r * op.w.out();
     if (op.accumulate) {
-      for (int64_t j = 0; j < columns; ++j) to[j] += from[j];
+      for (int64_t j = 0; j < tile.columns; ++j) to[j] += from[j];
     } else {
-      std::copy(from, from + columns, to);
+      std::copy(from, from + tile.columns, to);
     }
   }
 }
@@ -151,33 +143,16 @@ Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
       w.decoded() ? std::clamp(kSliceElements / w.in() / kPanelColumns * kPanelColumns,
                                kPanelColumns, int64_t{512})
                   : INT64_MAX;
+  const TilePlan plan = plan_tiles(op.m, w.out(), w.in(), pool_.n_threads(), most_columns);
   Tiles tiles;
-  tiles.plan = plan_tiles(op.m, w.out(), w.in(), pool_.n_threads(), most_columns);
-  tiles.direct = tiles.plan.column_tiles == 1 || tiles.plan.rows == 1;
-  BLEND_RETURN_IF_ERROR(guarded([&] {
-    const int64_t last_rows = op.m - (tiles.plan.row_tiles - 1) * tiles.plan.rows;
-    const int64_t last_columns = w.out() - (tiles.plan.column_tiles - 1) * tiles.plan.columns;
-    for (int r = 0; r < 2; ++r) {
-      for (int c = 0; c < 2; ++c) {
-        // Full tiles need no primitive where the last is the only one.
-        if ((r == 0 && tiles.plan.row_tiles == 1) || (c == 0 && tiles.plan.column_tiles == 1)) {
-          continue;
-        }
-        auto p = matmuls_.get({r == 1 ? last_rows : tiles.plan.rows, w.in(),
-                               c == 1 ? last_columns : tiles.plan.columns,
-                               w.blocked() ? WeightLayout::panels : WeightLayout::rows,
-                               op.accumulate && tiles.direct});
-        tiles.library_bytes = std::max(tiles.library_bytes, p->scratch_bytes);
-        tiles.primitives[r][c] = std::move(p);
-      }
-    }
-    return Status::ok();
-  }));
-  if (!tiles.direct) {
-    tiles.tile_bytes = static_cast<size_t>(tiles.plan.rows * tiles.plan.columns) * sizeof(float);
-  }
+  tiles.direct = plan.column_tiles == 1 || plan.rows == 1;
+  const auto layout = w.blocked() ? WeightLayout::panels : WeightLayout::rows;
+  BLEND_ASSIGN(tiles.matmuls,
+               TileMatmuls::of(matmuls_, plan,
+                               {op.m, w.in(), w.out(), layout, op.accumulate && tiles.direct}));
+  if (!tiles.direct) tiles.tile_bytes = tiles.matmuls.elements() * sizeof(float);
   if (w.decoded()) {
-    tiles.slice_bytes = static_cast<size_t>(tiles.plan.columns * w.in()) * sizeof(float);
+    tiles.slice_bytes = static_cast<size_t>(plan.columns * w.in()) * sizeof(float);
   }
   return tiles;
 }
@@ -195,12 +170,12 @@ Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool
   for (size_t i = 0; i < n_threads; ++i) new (scratch(i)) Decoded;
 
   FirstError error;
-  const size_t row_tiles = static_cast<size_t>(tiles.plan.row_tiles);
-  const size_t column_tiles = static_cast<size_t>(tiles.plan.column_tiles);
+  const auto row_tiles = static_cast<size_t>(tiles.matmuls.plan().row_tiles);
+  const auto column_tiles = static_cast<size_t>(tiles.matmuls.plan().column_tiles);
   // A slice is decoded once where there are enough of them for every thread.
   const size_t grain = w.decoded() && column_tiles >= 2 * n_threads ? row_tiles : 1;
   pool_.parallel_for(
-      row_tiles * column_tiles, grain, [&](size_t begin, size_t end, uint32_t thread) {
+      tiles.matmuls.n_tiles(), grain, [&](size_t begin, size_t end, uint32_t thread) {
         Decoded& decoded = *std::launder(reinterpret_cast<Decoded*>(scratch(thread)));
         error.set(guarded([&] {
           dnnl::stream stream(matmuls_.engine());

@@ -16,7 +16,6 @@
 #include "backend/cpu/matmul_cache.h"
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
-#include "backend/cpu/tiles.h"
 #include "base/thread_pool.h"
 
 namespace blend::cpu {
@@ -39,13 +38,13 @@ class Gemm {
   struct Tiles;
   struct Decoded;
   Result<Tiles> plan(const Operands& op);
-  void run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::byte* scratch,
+  void run_tile(const Operands& op, const Tiles& tiles, size_t i, std::byte* scratch,
                 Decoded& decoded, dnnl::stream& stream) const;
   Status run_few(const Operands& op);
 
-  // Of x: mapped weights are multiplied without tiles. One core with AVX-512, k = 2048, n = 8192,
-  // GFLOP/s: q8_0 at m = 16 has 165 so and 101 by tiles, q4_k 141 and 95; at 32 by tiles 137 and
-  // 124, and by tiles they go on growing.
+  // Of x: mapped weights are multiplied without tiles. One core with AVX-512, k = 2048, n
+  // = 8192, GFLOP/s: q8_0 at m = 16 has 165 so and 101 by tiles, q4_k 141 and 95; at 32 by tiles
+  // 137 and 124, and by tiles they go on growing.
   static constexpr int64_t kFewRows = 24;
 
   ThreadPool& pool_;

@@ -116,92 +116,52 @@ struct Int8Gemm::Operands {
   const Int8Matrix& w;
   const uint8_t* q;     // [m, in]
   const Int8Row* rows;  // [m]
-  int64_t m;
   float* y;
   bool accumulate;
+  size_t tile_bytes;  // of a thread's scratch
 };
 
-struct Int8Gemm::Tiles {
-  TilePlan plan;
-  std::shared_ptr<const Matmul> primitives[2][2];  // [last row tile][last column tile]
-  // Of a thread's scratch, in this order: the tile's integers, oneDNN's.
-  size_t tile_bytes = 0;
-  size_t library_bytes = 0;
-  size_t per_thread() const { return lines(tile_bytes) + lines(library_bytes); }
-};
-
-Result<Int8Gemm::Tiles> Int8Gemm::plan(const Operands& op) {
-  // The integers of a tile, 256 KiB, are still in the second-level cache when they are read.
-  constexpr int64_t kMostColumns = 256;
-  const Int8Matrix& w = op.w;
-  Tiles tiles;
-  tiles.plan = plan_tiles(op.m, w.out(), w.in(), pool_.n_threads(), kMostColumns);
-  const TilePlan& p = tiles.plan;
-  tiles.tile_bytes = static_cast<size_t>(p.rows * p.columns) * sizeof(int32_t);
-  BLEND_RETURN_IF_ERROR(guarded([&] {
-    const int64_t last_rows = op.m - (p.row_tiles - 1) * p.rows;
-    const int64_t last_columns = w.out() - (p.column_tiles - 1) * p.columns;
-    for (int r = 0; r < 2; ++r) {
-      for (int c = 0; c < 2; ++c) {
-        // Full tiles need no primitive where the last is the only one.
-        if ((r == 0 && p.row_tiles == 1) || (c == 0 && p.column_tiles == 1)) continue;
-        auto made =
-            matmuls_.get({r == 1 ? last_rows : p.rows, w.in(), c == 1 ? last_columns : p.columns,
-                          WeightLayout::int8_panels, false});
-        tiles.library_bytes = std::max(tiles.library_bytes, made->scratch_bytes);
-        tiles.primitives[r][c] = std::move(made);
-      }
-    }
-    return Status::ok();
-  }));
-  return tiles;
-}
-
-void Int8Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::byte* scratch,
+// A thread's scratch has the tile's integers, then oneDNN's.
+void Int8Gemm::run_tile(const Operands& op, const Tile& tile, std::byte* scratch,
                         dnnl::stream& stream) const {
-  // Neighbours share the weights, so that they are read from memory once.
-  const TilePlan& p = tiles.plan;
-  const int64_t row_tile = static_cast<int64_t>(tile) % p.row_tiles;
-  const int64_t column_tile = static_cast<int64_t>(tile) / p.row_tiles;
-  const int64_t row = row_tile * p.rows, column = column_tile * p.columns;
-  const int64_t rows = std::min(p.rows, op.m - row);
-  const int64_t columns = std::min(p.columns, op.w.out() - column);
-  const Matmul& matmul =
-      *tiles.primitives[row_tile == p.row_tiles - 1][column_tile == p.column_tiles - 1];
   auto* const products = reinterpret_cast<int32_t*>(scratch);
-  run_matmul(matmul, matmuls_.engine(), stream, op.q + row * op.w.in(), op.w.panel(column),
-             products, scratch + lines(tiles.tile_bytes));
-  for (int64_t i = 0; i < rows; ++i) {
-    kernels::finish_int8(products + i * columns, op.w.sums() + column, op.w.steps() + column,
-                         op.rows[row + i], static_cast<size_t>(columns), op.accumulate,
-                         op.y + (row + i) * op.w.out() + column);
+  run_matmul(tile.matmul, matmuls_.engine(), stream, op.q + tile.row * op.w.in(),
+             op.w.panel(tile.column), products, scratch + op.tile_bytes);
+  for (int64_t i = 0; i < tile.rows; ++i) {
+    kernels::finish_int8(products + i * tile.columns, op.w.sums() + tile.column,
+                         op.w.steps() + tile.column, op.rows[tile.row + i],
+                         static_cast<size_t>(tile.columns), op.accumulate,
+                         op.y + (tile.row + i) * op.w.out() + tile.column);
   }
 }
 
 Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
+  // The integers of a tile, 256 KiB, are still in the second-level cache when they are read.
+  constexpr int64_t kMostColumns = 256;
+  BLEND_ASSIGN(
+      const TileMatmuls tiles,
+      TileMatmuls::of(matmuls_, plan_tiles(m, w.out(), w.in(), pool_.n_threads(), kMostColumns),
+                      {m, w.in(), w.out(), WeightLayout::int8_panels, false}));
   const auto n_rows = static_cast<size_t>(m), k = static_cast<size_t>(w.in());
-  Operands op{w, nullptr, nullptr, m, y, accumulate};
-  BLEND_ASSIGN(const Tiles tiles, plan(op));
   const size_t rows_bytes = lines(n_rows * sizeof(Int8Row)), q_bytes = lines(n_rows * k);
-  const size_t per_thread = tiles.per_thread();
+  const size_t tile_bytes = lines(tiles.elements() * sizeof(int32_t));
+  const size_t per_thread = tile_bytes + lines(tiles.library_bytes());
   BLEND_ASSIGN(auto lease, scratch_.take(rows_bytes + q_bytes + per_thread * pool_.n_threads()));
   auto* const rows = reinterpret_cast<Int8Row*>(lease.data());
   auto* const q = reinterpret_cast<uint8_t*>(lease.data() + rows_bytes);
   pool_.parallel_for(n_rows, row_grain(k), [&](size_t begin, size_t end, uint32_t) {
     for (size_t i = begin; i < end; ++i) rows[i] = kernels::quantize_row(x + i * k, k, q + i * k);
   });
-  op.q = q;
-  op.rows = rows;
 
+  const Operands op{w, q, rows, y, accumulate, tile_bytes};
   std::byte* const scratch = lease.data() + rows_bytes + q_bytes;
   FirstError error;
-  const auto n_tiles = static_cast<size_t>(tiles.plan.row_tiles * tiles.plan.column_tiles);
-  pool_.parallel_for(n_tiles, 1, [&](size_t begin, size_t end, uint32_t thread) {
+  pool_.parallel_for(tiles.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
     error.set(guarded([&] {
       dnnl::stream stream(matmuls_.engine());
       for (size_t i = begin; i < end; ++i) {
-        run_tile(op, tiles, i, scratch + per_thread * thread, stream);
+        run_tile(op, tiles.tile(i), scratch + per_thread * thread, stream);
       }
       return Status::ok();
     }));

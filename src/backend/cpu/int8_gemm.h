@@ -12,7 +12,7 @@
 #include "backend/cpu/matmul_cache.h"
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
-#include "backend/cpu/tiles.h"
+#include "backend/cpu/tile_matmuls.h"
 #include "base/thread_pool.h"
 
 namespace blend::cpu {
@@ -77,12 +77,10 @@ class Int8Gemm {
 
  private:
   struct Operands;
-  struct Tiles;
 
   // Whether the products of k elements can be had as integers, in 32 bits.
   Result<bool> multiplies(int64_t k);
-  Result<Tiles> plan(const Operands& op);
-  void run_tile(const Operands& op, const Tiles& tiles, size_t tile, std::byte* scratch,
+  void run_tile(const Operands& op, const Tile& tile, std::byte* scratch,
                 dnnl::stream& stream) const;
 
   ThreadPool& pool_;
