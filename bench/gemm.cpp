@@ -7,8 +7,9 @@
 // packed as it liked, on as many OpenMP threads. GB/s is ours, of weights read, which is what
 // bounds few rows. "int8" is ours with 8-bit weights and activations, which come as f32 and go back
 // to it, beside oneDNN's product of bytes that are bytes already. The other columns are ours with
-// mapped weights of these types, decoded as they are used. All alternate, so that a busy machine is
-// unfair to none.
+// weights that are decoded as they are used: 8-bit ones as a machine without integer products
+// multiplies them, and mapped ones of these types. All alternate, so that a busy machine is unfair
+// to none.
 #include "backend/cpu/gemm.h"
 
 #include <omp.h>
@@ -46,17 +47,18 @@ double seconds(const auto& fn) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-// Mapped weights of one type; random bits that are numbers.
-struct Mapped {
+// Weights of one type that are decoded as they are used.
+struct Decoded {
   const char* name;
   std::string bytes;
   TensorView view;
-  std::unique_ptr<cpu::MappedMatrix> matrix;
+  std::unique_ptr<cpu::FloatMatrix> matrix;
 };
 
-Mapped make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
+// Random bits that are numbers.
+Decoded make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
   test::SplitMix random(1);
-  Mapped m{blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks), {}, {}, {}};
+  Decoded m{blocks == BlockType::none ? dtype_name(dtype) : block_type_name(blocks), {}, {}, {}};
   if (blocks == BlockType::none) {
     m.bytes.assign(static_cast<size_t>(2 * k * n), '\x2c');  // 0.067 in f16
   } else {
@@ -68,7 +70,7 @@ Mapped make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
 
 struct Cell {
   int64_t m, k, n;
-  std::vector<double> gflops;  // packed, oneDNN, int8, oneDNN's int8, then the mapped ones
+  std::vector<double> gflops;  // packed, oneDNN, int8, oneDNN's int8, then the decoded ones
 };
 
 struct Ours {
@@ -76,7 +78,7 @@ struct Ours {
   cpu::Int8Gemm& int8_gemm;
   const cpu::PackedMatrix& packed;
   const cpu::Int8Matrix* int8;  // null where the machine has no integer products
-  const std::vector<Mapped>& mapped;
+  const std::vector<Decoded>& decoded;
 };
 
 Cell measure(const Ours& o, int64_t m, int64_t k, int64_t n, AlignedBuffer& w) {
@@ -93,7 +95,7 @@ Cell measure(const Ours& o, int64_t m, int64_t k, int64_t n, AlignedBuffer& w) {
     ways.push_back([&] { must(o.int8_gemm.run(*o.int8, x.as<float>(), m, y.as<float>(), false)); });
     ways.push_back([&] { bytes.run(); });
   }
-  for (const Mapped& one : o.mapped) ways.push_back([&] { ours(*one.matrix); });
+  for (const Decoded& one : o.decoded) ways.push_back([&] { ours(*one.matrix); });
   std::vector<std::vector<double>> times(ways.size());
   const double once = seconds(ways[0]);
   seconds(ways[1]);
@@ -131,7 +133,7 @@ nlohmann::json run(uint32_t threads) {
                                                {BlockType::q4_k, DType::f32},
                                                {BlockType::q6_k, DType::f32}};
   std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s %9s\n", threads, "k", "n",
-              "m", "ours", "oneDNN", "ratio", "GB/s", "int8, mapped:");
+              "m", "ours", "oneDNN", "ratio", "GB/s", "decoded:");
   nlohmann::json cells = nlohmann::json::array();
   const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 1536}};
   for (const auto& [k, n] : shapes) {
@@ -142,18 +144,21 @@ nlohmann::json run(uint32_t threads) {
     const auto packed = must(gemm.pack({&part, 1}));
     const auto quantized = must(int8_gemm.pack({&part, 1}));
     const auto* const int8 = dynamic_cast<const cpu::Int8Matrix*>(quantized.get());
-    std::vector<Mapped> mapped;
+    std::vector<Decoded> decoded;
     for (const auto& [blocks, dtype] : types) {
       if (k % static_cast<int64_t>(block_elements(blocks)) != 0) continue;
-      mapped.push_back(make_mapped(blocks, dtype, k, n));
+      decoded.push_back(make_mapped(blocks, dtype, k, n));
     }
-    for (Mapped& one : mapped) {  // where they stay
+    for (Decoded& one : decoded) {  // where they stay
       one.view.data = reinterpret_cast<const std::byte*>(one.bytes.data());
       const TensorView* const parts[] = {&one.view};
       one.matrix = std::make_unique<cpu::MappedMatrix>(must(cpu::StackedParts::of(parts)));
     }
+    auto rows = must(int8_gemm.pack({&part, 1}, cpu::Int8Gemm::Arithmetic::f32));
+    decoded.push_back({"int8 as f32", {}, {}, {}});
+    decoded.back().matrix.reset(static_cast<cpu::FloatMatrix*>(rows.release()));
     for (const int64_t m : {1, 8, 77, 512, 3072}) {
-      const Cell c = measure({gemm, int8_gemm, *packed, int8, mapped}, m, k, n, w);
+      const Cell c = measure({gemm, int8_gemm, *packed, int8, decoded}, m, k, n, w);
       const double ours = c.gflops[0];
       std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f", static_cast<long long>(k),
                   static_cast<long long>(n), static_cast<long long>(m), ours, c.gflops[1],
@@ -168,10 +173,11 @@ nlohmann::json run(uint32_t threads) {
         cell["onednn_int8_gflops"] = c.gflops[3];
         at = 4;
       }
-      for (const Mapped& one : mapped) {
+      for (const Decoded& one : decoded) {
         const double rate = c.gflops[at++];
         std::printf("  %s %.1f (%.2f)", one.name, rate, rate / ours);
-        cell[std::string("mapped_") + one.name + "_gflops"] = rate;
+        cell[(one.view.data == nullptr ? "" : "mapped_") + std::string(one.name) + "_gflops"] =
+            rate;
       }
       std::printf("\n");
       std::fflush(stdout);

@@ -160,7 +160,7 @@ Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
 Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
   const Operands op{w, x, m, y, accumulate};
-  if (w.mapped() != nullptr && m <= kFewRows) return run_few(op);
+  if (w.decoded() && m <= kFewRows) return run_few(op);
   BLEND_ASSIGN(const Tiles tiles, plan(op));
   const size_t n_threads = pool_.n_threads(), per_thread = tiles.per_thread();
   // Each thread's scratch begins with what it knows of it.
@@ -190,7 +190,6 @@ Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool
 
 // Every weight is used a few times only: it is decoded in registers, for all rows at once.
 Status Gemm::run_few(const Operands& op) {
-  const StackedParts& parts = *op.w.mapped();
   kernels::FewRows shape;
   shape.m = static_cast<size_t>(op.m);
   shape.k = static_cast<size_t>(op.w.in());
@@ -206,12 +205,9 @@ Status Gemm::run_few(const Operands& op) {
   const size_t grain = std::max(kStep, rows / kStep * kStep);
   pool_.parallel_for(shape.y_stride, grain, [&](size_t begin, size_t end, uint32_t) {
     while (begin < end) {
-      const auto [part, row] = parts.part_of(static_cast<int64_t>(begin));
       kernels::FewRows piece = shape;
-      piece.w = part->row(row);
-      piece.dtype = part->dtype;
-      piece.blocks = part->blocks;
-      piece.n = std::min(end - begin, static_cast<size_t>(part->rows() - row));
+      const auto there = static_cast<size_t>(op.w.kept_rows(static_cast<int64_t>(begin), piece));
+      piece.n = std::min({there, end - begin, grain});  // one thread gets all pieces as one
       piece.y = op.y + begin;
       kernels::few_rows(piece);
       begin += piece.n;

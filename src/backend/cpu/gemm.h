@@ -4,8 +4,8 @@
 //
 // Packed weights were brought into oneDNN's blocked format BA16a64b when they were loaded: panels
 // of 64 output columns, each contiguous, so that a tile's weights are a part of the one packed
-// buffer. Mapped weights stay as the file has them: a thread decodes the slice that its tile needs
-// and keeps it for the tiles of further rows.
+// buffer. Other weights stay as the file has them, or as bytes: a thread decodes the slice that its
+// tile needs and keeps it for the tiles of further rows, and few rows are multiplied without tiles.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Gemm {
                 Decoded& decoded, dnnl::stream& stream) const;
   Status run_few(const Operands& op);
 
-  // Of x: mapped weights are multiplied without tiles. One core with AVX-512, k = 2048, n
+  // Of x: weights that are decoded are multiplied without tiles. One core with AVX-512, k = 2048, n
   // = 8192, GFLOP/s: q8_0 at m = 16 has 165 so and 101 by tiles, q4_k 141 and 95; at 32 by tiles
   // 137 and 124, and by tiles they go on growing.
   static constexpr int64_t kFewRows = 24;

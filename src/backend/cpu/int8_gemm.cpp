@@ -6,6 +6,7 @@
 #include "backend/cpu/grain.h"
 #include "backend/cpu/library.h"
 #include "backend/cpu/memory.h"
+#include "cpu/few_rows.h"
 #include "cpu/int8_rows.h"
 #include "cpu/quantize.h"
 
@@ -44,6 +45,12 @@ const float* Int8Rows::slice(int64_t first, int64_t n, float* into) const {
                        k, steps_.as<float>() + first, 1, k, DType::f32,
                        reinterpret_cast<std::byte*>(into));
   return into;
+}
+
+int64_t Int8Rows::kept_rows(int64_t first, kernels::FewRows& product) const {
+  product.w = rows_.data() + static_cast<size_t>(first * in_);
+  product.steps = steps_.as<float>() + first;
+  return out_ - first;
 }
 
 Result<bool> Int8Gemm::multiplies(int64_t k) {

@@ -44,7 +44,7 @@ class Int8Matrix final : public CpuMatrix {
 };
 
 // The same numbers for machines without integer dot products: rows of bytes that the f32 GEMM
-// decodes as it needs them. Immutable.
+// decodes as it needs them, for few rows in registers. Immutable.
 class Int8Rows final : public FloatMatrix {
  public:
   Int8Rows(int64_t out, int64_t in, AlignedBuffer rows, AlignedBuffer steps)
@@ -53,6 +53,7 @@ class Int8Rows final : public FloatMatrix {
   bool blocked() const override { return false; }
   bool decoded() const override { return true; }
   const float* slice(int64_t first, int64_t n, float* into) const override;
+  int64_t kept_rows(int64_t first, kernels::FewRows& product) const override;
 
  private:
   AlignedBuffer rows_;   // s8 [out, in]

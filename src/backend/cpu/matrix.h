@@ -9,9 +9,11 @@
 #include "backend/backend.h"
 #include "base/buffer.h"
 
-namespace blend::cpu {
+namespace blend::kernels {
+struct FewRows;
+}
 
-class StackedParts;
+namespace blend::cpu {
 
 // W [out, in]. Immutable, so safe for concurrent use.
 class CpuMatrix : public Weight {
@@ -36,8 +38,9 @@ class FloatMatrix : public CpuMatrix {
   // Rows [first, first + n) as f32; `first` is a multiple of kPanelColumns where blocked(). Into
   // `into` (n * in() floats) where decoded(), which is not looked at elsewhere.
   virtual const float* slice(int64_t first, int64_t n, float* into) const = 0;
-  // The rows as a file has them, which few rows of x are multiplied with directly; null: not there.
-  virtual const StackedParts* mapped() const { return nullptr; }
+  // Where decoded(): says in `product` what the rows from `first` on are, for few rows of x to be
+  // multiplied with, and returns how many of them lie behind one another.
+  virtual int64_t kept_rows(int64_t first, kernels::FewRows& product) const;
 
  protected:
   using CpuMatrix::CpuMatrix;
@@ -91,7 +94,7 @@ class MappedMatrix final : public FloatMatrix {
   bool blocked() const override { return false; }
   bool decoded() const override { return true; }
   const float* slice(int64_t first, int64_t n, float* into) const override;
-  const StackedParts* mapped() const override { return &parts_; }
+  int64_t kept_rows(int64_t first, kernels::FewRows& product) const override;
 
  private:
   StackedParts parts_;
