@@ -6,6 +6,7 @@
 // thread and for each count). Pass --benchmark_out=FILE --benchmark_out_format=json for JSON.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
 #include <map>
 #include <numeric>
 #include <random>
@@ -85,28 +86,37 @@ void peak(benchmark::State& state) {
 }
 BENCHMARK(peak)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 
-// pos: where the rows stand. Threads, rows, then 1: the last rows of the prompt, 0: spread over it.
+// pos: where the rows stand. Threads, rows, then 1: the last rows of the prompt, 0: spread over it;
+// the model's window and soft cap, 0: none.
 void attention(benchmark::State& state) {
   Bed bed(static_cast<uint32_t>(state.range(0)));
   const auto rows = static_cast<uint32_t>(state.range(1));
+  AttentionRule rule;
+  rule.window = static_cast<uint32_t>(state.range(3));
+  rule.softcap = static_cast<float>(state.range(4));
   std::vector<uint32_t> pos(rows);
   double keys = 0;
   for (uint32_t i = 0; i < rows; ++i) {
     pos[i] = state.range(2) == 1 ? kSlots - rows + i : (i + 1) * (kSlots / rows) - 1;
-    keys += pos[i] + 1;
+    keys += rule.window == 0 ? pos[i] + 1 : std::min(pos[i] + 1, rule.window);
   }
   const Tensor q = bed.tensor(rows, kHeads * kHeadDim), out = bed.tensor(rows, kHeads * kHeadDim);
-  for (auto _ : state) must(bed.backend->attention(*bed.cache, 0, {}, q, pos.data(), out));
+  for (auto _ : state) must(bed.backend->attention(*bed.cache, 0, rule, q, pos.data(), out));
   flop_rate(state, *bed.pool, 4.0 * keys * kHeads * kHeadDim);
 }
 BENCHMARK(attention)
-    ->ArgNames({"threads", "rows", "last"})
-    ->Args({1, 512, 1})
-    ->Args({2, 512, 1})
-    ->Args({2, 512, 0})
-    ->Args({2, 3072, 1})
-    ->Args({2, 64, 1})
-    ->Args({2, 1, 1})
+    ->ArgNames({"threads", "rows", "last", "window", "cap"})
+    ->Args({1, 512, 1, 0, 0})
+    ->Args({2, 512, 1, 0, 0})
+    ->Args({2, 512, 0, 0, 0})
+    ->Args({2, 3072, 1, 0, 0})
+    ->Args({2, 64, 1, 0, 0})
+    ->Args({2, 1, 1, 0, 0})
+    ->Args({2, 512, 1, 1024, 0})
+    ->Args({2, 512, 1, 0, 50})
+    ->Args({2, 512, 1, 1024, 50})
+    ->Args({2, 1, 1, 1024, 0})
+    ->Args({2, 1, 1, 0, 50})
     ->UseRealTime();
 
 // Few rows times weights as a file has them. Type: a DType (0 f32, 1 f16, 2 bf16), or 10 + a

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "store/seal.h"
 #include "store/wire.h"
 
 namespace blend {
@@ -13,16 +14,7 @@ constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
 constexpr uint64_t kMaxStreamBytes = 1ull << 46;  // keeps every product below in 64 bits
 constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 5 + 8 + 4 + 4;
 constexpr size_t kExtentBytes = 3 * 8;
-constexpr size_t kChecksumBytes = 8;
 constexpr uint32_t kHasImpact = 1;  // flag: two floats a token behind the layers
-
-void seal(ByteWriter& out) { out.put<uint64_t>(checksum64(out.view().data(), out.view().size())); }
-
-bool sealed(std::span<const std::byte> bytes) {
-  if (bytes.size() < kChecksumBytes) return false;
-  ByteReader tail(bytes.last(kChecksumBytes));
-  return tail.get<uint64_t>() == checksum64(bytes.data(), bytes.size() - kChecksumBytes);
-}
 
 // Of attention, but for rounding.
 bool is_mass(float x) { return x >= 0.0f && x <= 1.001f; }
@@ -71,7 +63,7 @@ uint64_t Manifest::footprint() const {
   const uint64_t stream = stream_bytes();
   const uint64_t manifest_bytes = kFixedBytes + meta.tokens.size() * 4 +
                                   meta.impact.size() * kImpactBytes + layers.size() * kExtentBytes +
-                                  kChecksumBytes;
+                                  kSealBytes;
   return stream / kPieceBytes * round_to_pages(kPieceBytes) +
          (stream % kPieceBytes != 0 ? round_to_pages(stream % kPieceBytes) : 0) +
          round_to_pages(manifest_bytes);
@@ -135,7 +127,7 @@ std::string encode_manifest(const Manifest& m) {
   const ChunkMeta& meta = m.meta;
   ByteWriter out;
   out.reserve(kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
-              m.layers.size() * kExtentBytes + kChecksumBytes);
+              m.layers.size() * kExtentBytes + kSealBytes);
   out.put<uint32_t>(kManifestMagic);
   out.put<uint16_t>(kStoreFormatVersion);
   out.put<uint8_t>(static_cast<uint8_t>(meta.codec));
@@ -157,14 +149,13 @@ std::string encode_manifest(const Manifest& m) {
     out.put<uint64_t>(e.checksum);
   }
   put_impact(out, meta.impact);
-  seal(out);
-  return out.take();
+  return seal(std::move(out));
 }
 
 Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256& id) {
   if (!sealed(bytes)) return corrupt(id, "its checksum does not match");
   // A manifest with a right checksum may still be hostile or of another build: check every field.
-  ByteReader in(bytes.first(bytes.size() - kChecksumBytes));
+  ByteReader in(bytes.first(bytes.size() - kSealBytes));
   if (in.get<uint32_t>() != kManifestMagic) return corrupt(id, "its magic number is wrong");
   const auto version = in.get<uint16_t>();
   const auto codec = in.get<uint8_t>();
@@ -228,8 +219,7 @@ std::string encode_format() {
   out.bytes(kFormatMagic, sizeof kFormatMagic);
   out.put<uint32_t>(kStoreFormatVersion);
   out.put<uint32_t>(kPieceBytes);
-  seal(out);
-  return out.take();
+  return seal(std::move(out));
 }
 
 Status check_format(std::span<const std::byte> bytes) {
@@ -282,12 +272,11 @@ std::string encode_counters(const StoreCounters& c) {
   for (const CodecStat& s : c.codecs) {
     for (const uint64_t n : {s.n_chunks, s.bytes, s.stored_bytes}) out.put<uint64_t>(n);
   }
-  seal(out);
-  return out.take();
+  return seal(std::move(out));
 }
 
 Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
-  if (bytes.size() != (4 + 3 * kCodecs) * 8 + kChecksumBytes || !sealed(bytes)) {
+  if (bytes.size() != (4 + 3 * kCodecs) * 8 + kSealBytes || !sealed(bytes)) {
     return Status{BLEND_E_CORRUPT, "the store's counters fail their checksum"};
   }
   ByteReader in(bytes);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "store/manifest.h"
+#include "store/seal.h"
 #include "store/store_path.h"
 #include "store/wire.h"
 
@@ -20,23 +21,12 @@ namespace {
 constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'C', 'X', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kChunkMagic = 0x434b4c42;  // "BLKC"
-constexpr uint32_t kHasImpact = 0x100;        // beside the dtype: the rows' attention is last
+constexpr uint32_t kImpactIsLast = 0x100;     // beside the dtype: the rows' attention is last
 constexpr uint32_t kEndMagic = 0x454b4c42;    // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
-constexpr size_t kSealBytes = 8;
 // Of a chunk's description, whatever its length: magic, dtype, id, fingerprint, five numbers,
 // created, tenant.
-constexpr size_t kFixedBytes = 4 + 4 + 32 + 32 + 5 * 4 + 8 + 16;
-
-std::string seal(ByteWriter out) {
-  out.put<uint64_t>(checksum64(out.view().data(), out.view().size()));
-  return out.take();
-}
-
-bool sealed(std::span<const std::byte> bytes) {
-  ByteReader tail(bytes.last(kSealBytes));
-  return tail.get<uint64_t>() == checksum64(bytes.data(), bytes.size() - kSealBytes);
-}
+constexpr size_t kDescriptionBytes = 4 + 4 + 32 + 32 + 5 * 4 + 8 + 16;
 
 // Not thread-safe.
 class FileWriter {
@@ -90,7 +80,7 @@ std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
   ByteWriter out;
   const ChunkMeta& m = r.meta;
   out.put<uint32_t>(kChunkMagic);
-  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kHasImpact));
+  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kImpactIsLast));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -169,14 +159,14 @@ struct ChunkHead {
 // `left`: bytes of the file behind the description.
 Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) {
   const Status damaged{BLEND_E_CORRUPT, "the description of a chunk fails its checksum"};
-  if (bytes.size() < kFixedBytes + kSealBytes || !sealed(bytes)) return damaged;
+  if (bytes.size() < kDescriptionBytes + kSealBytes || !sealed(bytes)) return damaged;
   ByteReader in(bytes.first(bytes.size() - kSealBytes));
   ChunkHead h;
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
   const auto kind = in.get<uint32_t>();
-  const uint32_t dtype = kind & ~kHasImpact;
-  const uint64_t per_token = (kind & kHasImpact) != 0 ? 4 + kImpactBytes : 4;
+  const uint32_t dtype = kind & ~kImpactIsLast;
+  const uint64_t per_token = (kind & kImpactIsLast) != 0 ? 4 + kImpactBytes : 4;
   in.bytes(m.id.data(), m.id.size());
   in.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (uint32_t* n : {&m.shape.n_layers, &m.shape.n_tokens, &m.shape.kv_dim, &m.shape.head_dim,
@@ -199,7 +189,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   for (int32_t& token : m.tokens) token = in.get<int32_t>();
   h.checksums.resize(m.shape.n_layers);
   for (uint64_t& sum : h.checksums) sum = in.get<uint64_t>();
-  if ((kind & kHasImpact) != 0 && !get_impact(in, m.shape.n_tokens, m.impact)) return impossible;
+  if ((kind & kImpactIsLast) != 0 && !get_impact(in, m.shape.n_tokens, m.impact)) return impossible;
   return h;
 }
 

@@ -2,28 +2,16 @@
 
 #include <array>
 
-#include "base/hash.h"
-#include "store/wire.h"
+#include "store/seal.h"
 
 namespace blend {
 namespace {
 
-constexpr size_t kSealBytes = 8;
 constexpr uint32_t kPinned = 1;
-
-std::string seal(ByteWriter out) {
-  out.put<uint64_t>(checksum64(out.view().data(), out.view().size()));
-  return out.take();
-}
 
 // The fields of a sealed record of a known length.
 Result<ByteReader> open(std::span<const std::byte> bytes, size_t fields, const char* what) {
-  if (bytes.size() == fields + kSealBytes) {
-    ByteReader seal(bytes.last(kSealBytes));
-    if (seal.get<uint64_t>() == checksum64(bytes.data(), fields)) {
-      return ByteReader(bytes.first(fields));
-    }
-  }
+  if (bytes.size() == fields + kSealBytes && sealed(bytes)) return ByteReader(bytes.first(fields));
   return make_error(BLEND_E_CORRUPT, "%s fails its checksum", what);
 }
 
