@@ -60,9 +60,9 @@ Status pin_thread(std::thread& thread, int cpu) {
 
 ThreadPool::ThreadPool(uint32_t n_threads)
     : spins_(n_threads <= cpus_allowed()),
-      turns_(n_threads),
       n_regions_(n_threads / 2),
-      regions_(std::make_unique<Region[]>(n_regions_)) {}
+      regions_(std::make_unique<Region[]>(n_regions_)),
+      turns_(n_threads) {}
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(const PoolOptions& options) {
   uint32_t n_threads = options.n_threads;
@@ -138,9 +138,9 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
   region.grain = grain;
   region.width = width;
   region.next.store(0, std::memory_order_relaxed);
-  // Taken, closed and nobody inside: no other thread writes the state now, nor at the end.
-  const uint64_t number = (region.state.load(std::memory_order_relaxed) / kNumber + 1) * kNumber;
-  region.state.store(number | kTaken | kOpen | (width - 1) * kSeat);
+  // Taken, closed and nobody inside: no other thread writes the state now.
+  const uint64_t number = region.state.load(std::memory_order_relaxed) / kNumber + 1;
+  region.state.store(number * kNumber | kOpen | (width - 1) * kSeat);
   wake(width, others);
   region.run_pieces(0);
   region.state.fetch_and(~kOpen);
@@ -151,7 +151,7 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
     region.done.wait(lock, left);
     region.caller_sleeps.store(false);
   }
-  region.state.store(number, std::memory_order_release);
+  region.taken.store(false, std::memory_order_release);
 }
 
 // There is one: each that is taken belongs to a turn of two threads or more, ours is one of those,
@@ -159,10 +159,9 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
 // back behind it while another is taken ahead; then there is one for the next pass.
 ThreadPool::Region& ThreadPool::take_region() {
   for (size_t i = 0;; i = i + 1 < n_regions_ ? i + 1 : 0) {
-    std::atomic<uint64_t>& at = regions_[i].state;
-    uint64_t state = at.load(std::memory_order_relaxed);
-    if ((state & kTaken) != 0) continue;
-    if (!at.compare_exchange_strong(state, state | kTaken, std::memory_order_acquire)) continue;
+    std::atomic<bool>& taken = regions_[i].taken;
+    if (taken.load(std::memory_order_relaxed)) continue;
+    if (taken.exchange(true, std::memory_order_acquire)) continue;
     size_t in_use = regions_in_use_.load(std::memory_order_relaxed);
     while (in_use <= i && !regions_in_use_.compare_exchange_weak(in_use, i + 1)) {
     }

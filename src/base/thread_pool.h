@@ -85,22 +85,25 @@ class ThreadPool {
   virtual void parallel_for(size_t n, size_t grain, const Task& task);
 
  private:
-  // Of Region::state: workers inside, how many more may join, whether they may, whether some caller
-  // has the region, and the number of its regions so far.
+  // Of Region::state: workers inside, how many more may join, whether they may, and the number of
+  // the region there.
   static constexpr uint64_t kInside = 0xfff, kSeat = 1 << 12, kSeats = 0xfff;
-  static constexpr uint64_t kOpen = 1 << 24, kTaken = 1 << 25, kNumber = 1 << 26;
+  static constexpr uint64_t kOpen = 1 << 24, kNumber = 1 << 25;
 
   // Where workers find a region. The plain members are written by the caller that has taken it,
-  // before state opens it, and read by those inside.
+  // before state opens it, and read by those inside. Workers look at the first cache line all the
+  // time, so that each write to it costs the caller a transfer: opening it and closing it are two.
   struct alignas(64) Region {
     std::atomic<uint64_t> state{0};
+    std::atomic<size_t> next{0};
     const Task* task = nullptr;
     size_t n = 0;
     size_t grain = 1;
     uint32_t width = 1;                      // threads it may have, the caller included
     std::atomic<bool> caller_sleeps{false};  // until the last worker has left
+    // The callers' own.
+    alignas(64) std::atomic<bool> taken{false};
     std::condition_variable done;
-    alignas(64) std::atomic<size_t> next{0};
 
     void run_pieces(uint32_t thread);
     // A worker finds that it may come in; has come in, to the seat that is the difference to width
@@ -123,7 +126,6 @@ class ThreadPool {
 
   std::vector<std::thread> workers_;
   bool spins_ = false;
-  Turns turns_;
 
   // A region of one thread needs none of these, so half as many as threads are enough. The first
   // that is free is taken; no worker looks beyond regions_in_use_, which only grows.
@@ -137,6 +139,8 @@ class ThreadPool {
   std::atomic<uint32_t> sleepers_{0};  // workers
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
+
+  alignas(64) Turns turns_;  // not beside what the workers look at
 };
 
 }  // namespace blend
