@@ -46,16 +46,15 @@ void measure(const std::string& name, const std::function<void()>& kernel) {
   blend_measured(kernel);
 }
 
-void attention(const char* name, size_t rows, size_t keys) {
+void attention(const char* name, size_t rows, size_t keys, DType dtype = DType::f32) {
   constexpr size_t kGroup = 4, kDim = 64;
   kernels::KvLayout layout{1, kDim, keys};
-  const auto fill = [](size_t n) {
+  const auto fill = [dtype](size_t n) {
     auto buffer = bench::must(AlignedBuffer::allocate(n * sizeof(float)));
-    const auto values = normal(n);
-    std::copy(values.begin(), values.end(), buffer.as<float>());
+    (void)kernels::encode(normal(n).data(), n, dtype, buffer.data());
     return buffer;
   };
-  const auto k = fill(layout.k_floats()), v = fill(layout.v_floats());
+  const auto k = fill(layout.k_elements()), v = fill(layout.v_elements());
   const auto q = normal(rows * kGroup * kDim);
   auto out = q;
   std::vector<uint32_t> pos(rows);
@@ -66,7 +65,7 @@ void attention(const char* name, size_t rows, size_t keys) {
   block.q = q.data(), block.out = out.data();
   block.q_stride = block.out_stride = kGroup * kDim;
   block.pos = pos.data(), block.n_rows = rows, block.group = kGroup;
-  block.k = k.as<float>(), block.v = v.as<float>();
+  block.k = k.data(), block.v = v.data(), block.dtype = dtype;
   block.head_dim = kDim, block.v_stride = layout.v_stride(), block.scale = 0.125f;
   measure(name, [&] { kernels::attention(block, scratch.as<float>()); });
 }
@@ -95,6 +94,8 @@ int main() {
   std::printf("%s\n", bench::simd_target());
   attention("attention 24 rows", 24, 512);
   attention("attention 1 row", 1, 512);
+  attention("attention 24 rows, f16 cache", 24, 512, DType::f16);
+  attention("attention 1 row, f16 cache", 1, 512, DType::f16);
   for (const size_t m : {size_t{1}, size_t{4}}) {
     few_rows(BlockType::none, DType::f32, m);
     few_rows(BlockType::none, DType::f16, m);
@@ -126,9 +127,10 @@ int main() {
   std::iota(slots.begin(), slots.end(), 0u);
   const kernels::KvLayout layout{8, kDim, 32};
   const auto rows = normal(slots.size() * 8 * kDim);
-  auto k = bench::must(AlignedBuffer::allocate(layout.k_floats() * sizeof(float)));
+  auto k = bench::must(AlignedBuffer::allocate(layout.k_elements() * sizeof(float)));
   measure("scatter_k", [&] {
-    kernels::scatter_k(rows.data(), 8 * kDim, slots.data(), slots.size(), layout, k.as<float>());
+    (void)kernels::scatter_k(rows.data(), 8 * kDim, slots.data(), slots.size(), layout, DType::f32,
+                             k.data());
   });
   return 0;
 }

@@ -14,6 +14,7 @@
 #include <hwy/highway.h>
 
 #include "cpu/exp-inl.h"
+#include "cpu/half-inl.h"
 
 #ifndef BLEND_KERNELS_ATTENTION_ONCE  // what all targets share
 #define BLEND_KERNELS_ATTENTION_ONCE
@@ -51,12 +52,13 @@ constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elemen
 constexpr size_t kSumRows = kLanes >= 8 ? 6 : 2;
 
 // s[i][j] = q[i] . k[j] for kRows vectors and n_keys keys, rounded up to kKeyStep.
-template <size_t kRows>
-HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim, const float* HWY_RESTRICT k,
-                       size_t n_keys, float* HWY_RESTRICT s) {
+template <DType kType, size_t kRows>
+HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim,
+                       const Cached<kType>* HWY_RESTRICT k, size_t n_keys,
+                       float* HWY_RESTRICT s) {
   const D d;
   for (size_t j = 0; j < n_keys; j += kKeyStep) {
-    const float* block[kScoreVectors];
+    const Cached<kType>* block[kScoreVectors];
     V sum[kRows][kScoreVectors];
     BLEND_UNROLL
     for (size_t v = 0; v < kScoreVectors; ++v) {
@@ -68,7 +70,9 @@ HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim, const float
     for (size_t e = 0; e < head_dim; ++e) {
       V keys[kScoreVectors];
       BLEND_UNROLL
-      for (size_t v = 0; v < kScoreVectors; ++v) keys[v] = hn::Load(d, block[v] + e * kKeyBlock);
+      for (size_t v = 0; v < kScoreVectors; ++v) {
+        keys[v] = load_cached<kType>(d, block[v] + e * kKeyBlock);
+      }
       BLEND_UNROLL
       for (size_t i = 0; i < kRows; ++i) {
         const V qe = hn::Set(d, q[i * head_dim + e]);
@@ -87,9 +91,9 @@ HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim, const float
 }
 
 // o[i] = o[i] * alpha[i] + sum over keys of p[i][key] * v[key], kColumns vectors of elements wide.
-template <size_t kRows, size_t kColumns>
-HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys, const float* HWY_RESTRICT v,
-                      size_t v_stride, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
+template <DType kType, size_t kRows, size_t kColumns>
+HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys,
+                      const Cached<kType>* HWY_RESTRICT v, size_t v_stride, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   const D d;
   V sum[kRows][kColumns];
   BLEND_UNROLL
@@ -103,7 +107,9 @@ HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys, const float* H
   for (size_t j = 0; j < n_keys; ++j) {
     V row[kColumns];
     BLEND_UNROLL
-    for (size_t c = 0; c < kColumns; ++c) row[c] = hn::Load(d, v + j * v_stride + c * kLanes);
+    for (size_t c = 0; c < kColumns; ++c) {
+      row[c] = load_cached<kType>(d, v + j * v_stride + c * kLanes);
+    }
     BLEND_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
       const V pj = hn::Set(d, p[i * kTile + j]);
@@ -120,48 +126,51 @@ HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys, const float* H
   }
 }
 
-template <size_t kRows>
-void weigh_all_columns(const float* p, size_t n_keys, const float* v, size_t v_stride,
+template <DType kType, size_t kRows>
+void weigh_all_columns(const float* p, size_t n_keys, const Cached<kType>* v, size_t v_stride,
                        const float* alpha, float* o) {
   size_t e = 0;
   for (; e + kSumVectors * kLanes <= v_stride; e += kSumVectors * kLanes) {
-    weigh<kRows, kSumVectors>(p, n_keys, v + e, v_stride, alpha, o + e);
+    weigh<kType, kRows, kSumVectors>(p, n_keys, v + e, v_stride, alpha, o + e);
   }
   if constexpr (kSumVectors * kLanes > 16) {  // the padding is to 16 elements
-    for (; e < v_stride; e += 16)
-      weigh<kRows, 16 / kLanes>(p, n_keys, v + e, v_stride, alpha, o + e);
+    for (; e < v_stride; e += 16) {
+      weigh<kType, kRows, 16 / kLanes>(p, n_keys, v + e, v_stride, alpha, o + e);
+    }
   }
 }
 
-HWY_INLINE void panel_scores(const float* q, size_t n, size_t head_dim, const float* k,
+template <DType kType>
+HWY_INLINE void panel_scores(const float* q, size_t n, size_t head_dim, const Cached<kType>* k,
                              size_t n_keys, float* s) {
   size_t i = 0;
   for (; i + kScoreRows <= n; i += kScoreRows) {
-    scores<kScoreRows>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+    scores<kType, kScoreRows>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
   }
   if constexpr (kScoreRows > 4) {
-    for (; i + 4 <= n; i += 4) scores<4>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+    for (; i + 4 <= n; i += 4) scores<kType, 4>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
   }
-  for (; i + 2 <= n; i += 2) scores<2>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
-  for (; i < n; ++i) scores<1>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  for (; i + 2 <= n; i += 2) scores<kType, 2>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  for (; i < n; ++i) scores<kType, 1>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
 }
 
-HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const float* v,
+template <DType kType>
+HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const Cached<kType>* v,
                             size_t v_stride, const float* alpha, float* o) {
   size_t i = 0;
   for (; i + kSumRows <= n; i += kSumRows) {
-    weigh_all_columns<kSumRows>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+    weigh_all_columns<kType, kSumRows>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
   }
   if constexpr (kSumRows > 4) {
     for (; i + 4 <= n; i += 4) {
-      weigh_all_columns<4>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+      weigh_all_columns<kType, 4>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
     }
   }
   for (; i + 2 <= n; i += 2) {
-    weigh_all_columns<2>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+    weigh_all_columns<kType, 2>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
   }
   for (; i < n; ++i) {
-    weigh_all_columns<1>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+    weigh_all_columns<kType, 1>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
   }
 }
 
@@ -215,7 +224,10 @@ HWY_INLINE void panel_softcap(float* s, size_t n, size_t n_keys, float cap) {
   }
 }
 
-void Attention(const AttentionBlock& b, float* scratch) {
+template <DType kType>
+void attention_as(const AttentionBlock& b, float* scratch) {
+  const auto* const all_k = static_cast<const Cached<kType>*>(b.k);
+  const auto* const all_v = static_cast<const Cached<kType>*>(b.v);
   const size_t n = b.n_rows * b.group;  // query vectors, row by row
   const size_t padded = round_up(n, 16);
   float* s = scratch;                 // [kPanel][kTile]
@@ -250,11 +262,12 @@ void Attention(const AttentionBlock& b, float* scratch) {
         visible[j] = std::min(kTile, pos + 1 - tile);
       }
       const size_t n_keys = visible[vectors - 1];
-      panel_scores(q + i * b.head_dim, vectors, b.head_dim, b.k + tile * b.head_dim, n_keys, s);
+      panel_scores<kType>(q + i * b.head_dim, vectors, b.head_dim, all_k + tile * b.head_dim, n_keys,
+                          s);
       if (b.softcap != 0) panel_softcap(s, vectors, n_keys, b.softcap);
       panel_softmax(s, vectors, hidden, visible, n_keys, {largest + i, sum + i}, alpha);
-      panel_weigh(s, vectors, n_keys, b.v + tile * b.v_stride, b.v_stride, alpha,
-                  o + i * b.v_stride);
+      panel_weigh<kType>(s, vectors, n_keys, all_v + tile * b.v_stride, b.v_stride, alpha,
+                         o + i * b.v_stride);
     }
   }
 
@@ -263,6 +276,10 @@ void Attention(const AttentionBlock& b, float* scratch) {
     const float inverse = 1.0f / sum[i];
     for (size_t e = 0; e < b.head_dim; ++e) to[e] = o[i * b.v_stride + e] * inverse;
   }
+}
+
+void Attention(const AttentionBlock& b, float* scratch) {
+  with_cached(b.dtype, [&](auto type) { attention_as<decltype(type)::value>(b, scratch); });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -296,9 +313,10 @@ void attention_ref(const AttentionBlock& b) {
     p.assign(n, 0);
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     for (size_t j = begin; j < n; ++j) {
-      const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      const size_t key = j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {
-        p[j] += static_cast<double>(q[e]) * static_cast<double>(k[e * kKeyBlock]);
+        p[j] += static_cast<double>(q[e]) *
+                static_cast<double>(cached_value(b.k, b.dtype, key + e * kKeyBlock));
       }
       p[j] *= static_cast<double>(b.scale);
       if (b.softcap != 0) {
@@ -312,7 +330,7 @@ void attention_ref(const AttentionBlock& b) {
       const double w = std::exp(p[j] - largest);
       sum += w;
       for (size_t e = 0; e < b.head_dim; ++e) {
-        o[e] += w * static_cast<double>(b.v[j * b.v_stride + e]);
+        o[e] += w * static_cast<double>(cached_value(b.v, b.dtype, j * b.v_stride + e));
       }
     }
     float* to = b.out + i / b.group * b.out_stride + i % b.group * b.head_dim;

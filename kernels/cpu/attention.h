@@ -22,13 +22,14 @@ struct AttentionBlock {
   const uint32_t* pos = nullptr;  // [n_rows], ascending, < slots
   size_t n_rows = 0;
   size_t group = 1;
-  const float* k = nullptr;  // one KV head: [slots / 16][head_dim][16], see kv_layout.h
-  const float* v = nullptr;  // one KV head: [slots][v_stride]
+  const void* k = nullptr;  // one KV head: [slots / 16][head_dim][16] of dtype, see kv_layout.h
+  const void* v = nullptr;  // one KV head: [slots][v_stride] of dtype
   size_t head_dim = 0;
   size_t v_stride = 0;
   float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;  // slots that a row sees, itself the last of them; 0: all up to it
   float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: they stay
+  DType dtype = DType::f32;  // of k and v, which are widened in registers
 
   // The first slot that a row at position p sees.
   size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }

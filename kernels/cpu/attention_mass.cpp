@@ -50,16 +50,19 @@ HWY_INLINE void cap_scores(float* HWY_RESTRICT s, size_t padded, float cap) {
   }
 }
 
-void AttentionMass(const AttentionMassBlock& b, float* mass, float* scratch) {
+template <DType kType>
+void attention_mass_as(const AttentionMassBlock& b, float* mass, float* scratch) {
+  const auto* const k = static_cast<const Cached<kType>*>(b.k);
   const size_t stride = attention_mass_floats(b.pos[b.n_rows - 1]);
   for (size_t i = 0; i < b.n_rows;) {
     const size_t rows = b.n_rows - i >= kScoredRows ? kScoredRows : 1;
     const size_t n_keys = static_cast<size_t>(b.pos[i + rows - 1]) + 1;
     const float* const q = b.q + i * b.q_stride;
     if (rows == kScoredRows) {
-      key_scores<kScoredRows>(q, b.q_stride, b.k, b.head_dim, b.scale, n_keys, scratch, stride);
+      key_scores<kType, kScoredRows>(q, b.q_stride, k, b.head_dim, b.scale, n_keys, scratch,
+                                     stride);
     } else {
-      key_scores<1>(q, b.q_stride, b.k, b.head_dim, b.scale, n_keys, scratch, stride);
+      key_scores<kType, 1>(q, b.q_stride, k, b.head_dim, b.scale, n_keys, scratch, stride);
     }
     for (size_t r = 0; r < rows; ++r) {
       const size_t visible = static_cast<size_t>(b.pos[i + r]) + 1;
@@ -69,6 +72,12 @@ void AttentionMass(const AttentionMassBlock& b, float* mass, float* scratch) {
     }
     i += rows;
   }
+}
+
+void AttentionMass(const AttentionMassBlock& b, float* mass, float* scratch) {
+  with_cached(b.dtype, [&](auto type) {
+    attention_mass_as<decltype(type)::value>(b, mass, scratch);
+  });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -96,10 +105,10 @@ void attention_mass_ref(const AttentionMassBlock& b, float* mass) {
     double largest = -std::numeric_limits<double>::infinity(), sum = 0;
     const size_t begin = b.first_key(b.pos[i]);
     for (size_t j = begin; j < p.size(); ++j) {
-      const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      const size_t key = j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {
-        p[j] +=
-            static_cast<double>(b.q[i * b.q_stride + e]) * static_cast<double>(k[e * kKeyBlock]);
+        p[j] += static_cast<double>(b.q[i * b.q_stride + e]) *
+                static_cast<double>(cached_value(b.k, b.dtype, key + e * kKeyBlock));
       }
       p[j] *= static_cast<double>(b.scale);
       if (b.softcap != 0) {

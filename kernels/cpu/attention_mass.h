@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/half.h"
+
 namespace blend::kernels {
 
 struct AttentionMassBlock {
@@ -14,11 +16,12 @@ struct AttentionMassBlock {
   size_t q_stride = 0;
   const uint32_t* pos = nullptr;  // [n_rows], ascending, < slots
   size_t n_rows = 0;
-  const float* k = nullptr;  // its KV head: [slots / 16][head_dim][16], see kv_layout.h
+  const void* k = nullptr;  // its KV head: [slots / 16][head_dim][16] of dtype, see kv_layout.h
   size_t head_dim = 0;
   float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;  // as in AttentionBlock
   float softcap = 0;    // as in AttentionBlock
+  DType dtype = DType::f32;  // of k
 
   size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };

@@ -86,23 +86,28 @@ HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT ki
 }
 
 // o = sum over keys of p[j] v[j], in whole vectors of v_stride elements.
-HWY_INLINE void sum_values(const float* HWY_RESTRICT p, size_t n_keys, const float* HWY_RESTRICT v,
-                           size_t v_stride, float* HWY_RESTRICT o) {
+template <DType kType>
+HWY_INLINE void sum_values(const float* HWY_RESTRICT p, size_t n_keys,
+                           const Cached<kType>* HWY_RESTRICT v, size_t v_stride, float* HWY_RESTRICT o) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
   for (size_t e = 0; e < v_stride; e += lanes) {
     auto even = hn::Zero(d), odd = hn::Zero(d);
+    const auto value = [&](size_t j) { return load_cached<kType>(d, v + j * v_stride + e); };
     size_t j = 0;
     for (; j + 2 <= n_keys; j += 2) {
-      even = hn::MulAdd(hn::Set(d, p[j]), hn::Load(d, v + j * v_stride + e), even);
-      odd = hn::MulAdd(hn::Set(d, p[j + 1]), hn::Load(d, v + (j + 1) * v_stride + e), odd);
+      even = hn::MulAdd(hn::Set(d, p[j]), value(j), even);
+      odd = hn::MulAdd(hn::Set(d, p[j + 1]), value(j + 1), odd);
     }
-    if (j < n_keys) even = hn::MulAdd(hn::Set(d, p[j]), hn::Load(d, v + j * v_stride + e), even);
+    if (j < n_keys) even = hn::MulAdd(hn::Set(d, p[j]), value(j), even);
     hn::Store(hn::Add(even, odd), d, o + e);
   }
 }
 
-void AttentionTempered(const TemperedBlock& b, float* scratch) {
+template <DType kType>
+void attention_tempered_as(const TemperedBlock& b, float* scratch) {
+  const auto* const k = static_cast<const Cached<kType>*>(b.k);
+  const auto* const v = static_cast<const Cached<kType>*>(b.v);
   const size_t stride = round_up(size_t{b.pos[b.n_rows - 1]} + 1, kSlotMultiple);
   float* const kind = scratch;      // [stride]
   float* const o = kind + stride;   // [v_stride]
@@ -115,9 +120,9 @@ void AttentionTempered(const TemperedBlock& b, float* scratch) {
     const size_t n_keys = size_t{b.pos[i + rows - 1]} + 1;
     const float* const q = b.q + i * b.stride;
     if (rows == kScoredRows) {
-      key_scores<kScoredRows>(q, b.stride, b.k, b.head_dim, b.scale, n_keys, s, stride);
+      key_scores<kType, kScoredRows>(q, b.stride, k, b.head_dim, b.scale, n_keys, s, stride);
     } else {
-      key_scores<1>(q, b.stride, b.k, b.head_dim, b.scale, n_keys, s, stride);
+      key_scores<kType, 1>(q, b.stride, k, b.head_dim, b.scale, n_keys, s, stride);
     }
     for (size_t r = 0; r < rows; ++r) {
       float* const own = s + r * stride;
@@ -132,11 +137,17 @@ void AttentionTempered(const TemperedBlock& b, float* scratch) {
       const float mass = weigh_kinds(own, kind, b.first_key(b.pos[i + r]), visible, padded,
                                      b.temperature, b.sum_scale);
       if (b.mass != nullptr) b.mass[i + r] = mass;
-      sum_values(own, visible, b.v, b.v_stride, o);
+      sum_values<kType>(own, visible, v, b.v_stride, o);
       std::copy(o, o + b.head_dim, b.out + (i + r) * b.stride);
     }
     i += rows;
   }
+}
+
+void AttentionTempered(const TemperedBlock& b, float* scratch) {
+  with_cached(b.dtype, [&](auto type) {
+    attention_tempered_as<decltype(type)::value>(b, scratch);
+  });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -162,9 +173,10 @@ void attention_tempered_ref(const TemperedBlock& b) {
     p.assign(size_t{b.pos[i]} + 1, 0.0);
     double sums[2] = {0, 0};
     for (size_t j = b.first_key(b.pos[i]); j < p.size(); ++j) {
-      const float* k = b.k + j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
+      const size_t key = j / kKeyBlock * kKeyBlock * b.head_dim + j % kKeyBlock;
       for (size_t e = 0; e < b.head_dim; ++e) {
-        p[j] += static_cast<double>(b.q[i * b.stride + e]) * static_cast<double>(k[e * kKeyBlock]);
+        p[j] += static_cast<double>(b.q[i * b.stride + e]) *
+                static_cast<double>(cached_value(b.k, b.dtype, key + e * kKeyBlock));
       }
       p[j] *= static_cast<double>(b.scale);
       const auto cap = static_cast<double>(b.softcap);
@@ -180,7 +192,7 @@ void attention_tempered_ref(const TemperedBlock& b) {
       const size_t kind = b.tempered[j] != 0 ? 1 : 0;
       const double w = p[j] / sums[kind] * shares[kind] / (shares[0] + shares[1]);
       for (size_t e = 0; e < b.head_dim; ++e) {
-        o[e] += w * static_cast<double>(b.v[j * b.v_stride + e]);
+        o[e] += w * static_cast<double>(cached_value(b.v, b.dtype, j * b.v_stride + e));
       }
     }
     for (size_t e = 0; e < b.head_dim; ++e) b.out[i * b.stride + e] = static_cast<float>(o[e]);

@@ -13,6 +13,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/half.h"
+
 namespace blend::kernels {
 
 struct TemperedBlock {
@@ -21,8 +23,8 @@ struct TemperedBlock {
   size_t stride = 0;
   const uint32_t* pos = nullptr;  // [n_rows], ascending, < slots
   size_t n_rows = 0;
-  const float* k = nullptr;  // its KV head: [slots / 16][head_dim][16], see kv_layout.h
-  const float* v = nullptr;  // [slots][v_stride]
+  const void* k = nullptr;  // its KV head: [slots / 16][head_dim][16] of dtype, see kv_layout.h
+  const void* v = nullptr;  // [slots][v_stride] of dtype
   size_t head_dim = 0;
   size_t v_stride = 0;
   const uint8_t* tempered = nullptr;  // [pos[n_rows - 1] + 1]: non-zero = of the first kind
@@ -32,6 +34,7 @@ struct TemperedBlock {
   float temperature = 1.0f;           // > 0
   float sum_scale = 1.0f;             // S
   float* mass = nullptr;              // [n_rows] out: the probability put on tempered keys; or null
+  DType dtype = DType::f32;           // of k and v
 
   size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }
 };

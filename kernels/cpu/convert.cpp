@@ -38,29 +38,6 @@ void Decode(const std::byte* src, DType dtype, size_t n, float* out) {
   }
 }
 
-template <DType kType>
-bool encode_as(const float* src, size_t n, std::byte* out) {
-  const D32 d;
-  const hn::Rebind<int32_t, D32> di;
-  const hn::Rebind<uint16_t, D32> d16;
-  const size_t lanes = hn::Lanes(d);
-  constexpr int kInfinity = kType == DType::f16 ? 0x7c00 : 0x7f80;
-  auto largest = hn::Zero(di);
-  size_t i = 0;
-  for (; i + lanes <= n; i += lanes) {
-    const auto bits = round_to_16<kType>(d, hn::LoadU(d, src + i));
-    largest = hn::Max(largest, hn::And(bits, hn::Set(di, 0x7fff)));
-    hn::StoreU(hn::DemoteTo(d16, bits), d16, reinterpret_cast<uint16_t*>(out + i * 2));
-  }
-  bool finite = hn::GetLane(hn::MaxOfLanes(di, largest)) < kInfinity;
-  for (; i < n; ++i) {
-    const uint16_t h = kType == DType::f16 ? f32_to_f16(src[i]) : f32_to_bf16(src[i]);
-    finite = finite && (h & 0x7fff) < kInfinity;
-    std::memcpy(out + i * 2, &h, sizeof h);
-  }
-  return finite;
-}
-
 size_t FindNotFinite(const float* src, size_t n) {
   const D32 d;
   const hn::Rebind<int32_t, D32> di;
@@ -79,8 +56,8 @@ size_t FindNotFinite(const float* src, size_t n) {
 }
 
 bool Encode(const float* src, size_t n, DType dtype, std::byte* out) {
-  if (dtype == DType::f16) return encode_as<DType::f16>(src, n, out);
-  if (dtype == DType::bf16) return encode_as<DType::bf16>(src, n, out);
+  if (dtype == DType::f16) return encode_16<DType::f16>(src, n, out);
+  if (dtype == DType::bf16) return encode_16<DType::bf16>(src, n, out);
   if (n > 0) std::memcpy(out, src, n * sizeof(float));
   return FindNotFinite(src, n) == n;
 }

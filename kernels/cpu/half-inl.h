@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/half.h"
 
@@ -96,6 +97,59 @@ HWY_INLINE hn::Vec<hn::Rebind<int32_t, D>> round_to_16(D d, hn::Vec<D> v) {
     bits = hn::IfThenElse(hn::Gt(mag, hn::Set(di, 0x7f800000)), nan, bits);
     return hn::Or(bits, sign);
   }
+}
+
+// Rounds n values to f16 or bf16. False if a result is not finite.
+template <DType kType>
+HWY_INLINE bool encode_16(const float* src, size_t n, std::byte* out) {
+  const hn::CappedTag<float, 16> d;
+  const hn::Rebind<int32_t, decltype(d)> di;
+  const hn::Rebind<uint16_t, decltype(d)> d16;
+  const size_t lanes = hn::Lanes(d);
+  constexpr int kInfinity = kType == DType::f16 ? 0x7c00 : 0x7f80;
+  auto largest = hn::Zero(di);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto bits = round_to_16<kType>(d, hn::LoadU(d, src + i));
+    largest = hn::Max(largest, hn::And(bits, hn::Set(di, 0x7fff)));
+    hn::StoreU(hn::DemoteTo(d16, bits), d16, reinterpret_cast<uint16_t*>(out + i * 2));
+  }
+  bool finite = hn::GetLane(hn::MaxOfLanes(di, largest)) < kInfinity;
+  for (; i < n; ++i) {
+    const uint16_t h = kType == DType::f16 ? f32_to_f16(src[i]) : f32_to_bf16(src[i]);
+    finite = finite && (h & 0x7fff) < kInfinity;
+    std::memcpy(out + i * 2, &h, sizeof h);
+  }
+  return finite;
+}
+
+// ---- Elements of a KV cache (kv_layout.h)
+
+template <DType kType>
+using Cached = std::conditional_t<kType == DType::f32, float, uint16_t>;
+
+// p: at a multiple of Lanes(d) elements.
+template <DType kType, class D>
+HWY_INLINE hn::Vec<D> load_cached(D d, const Cached<kType>* p) {
+  if constexpr (kType == DType::f32) {
+    return hn::Load(d, p);
+  } else {
+    return load_f32<kType>(d, reinterpret_cast<const std::byte*>(p));
+  }
+}
+
+// Calls fn with a constant of the type.
+template <class Fn>
+HWY_INLINE void with_cached(DType dtype, const Fn& fn) {
+  switch (dtype) {
+    case DType::f16:
+      return fn(std::integral_constant<DType, DType::f16>{});
+    case DType::bf16:
+      return fn(std::integral_constant<DType, DType::bf16>{});
+    case DType::f32:
+      break;
+  }
+  fn(std::integral_constant<DType, DType::f32>{});
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE

@@ -11,6 +11,7 @@
 
 #include <hwy/highway.h>
 
+#include "cpu/half-inl.h"
 #include "cpu/kv_layout.h"
 #include "cpu/simd.h"
 
@@ -24,22 +25,23 @@ constexpr size_t kScoredRows = 4;
 
 // s[r][j] = q[r] . k[j] * scale for the keys j < n_keys, rounded up to two vectors.
 // q: [kRows] at q_stride; k: see kv_layout.h; s: rows at `stride`.
-template <size_t kRows>
+template <DType kType, size_t kRows>
 HWY_INLINE void key_scores(const float* HWY_RESTRICT q, size_t q_stride,
-                           const float* HWY_RESTRICT k, size_t head_dim, float scale, size_t n_keys,
+                           const Cached<kType>* HWY_RESTRICT k, size_t head_dim, float scale, size_t n_keys,
                            float* HWY_RESTRICT s, size_t stride) {
   const hn::CappedTag<float, kKeyBlock> d;
   const size_t lanes = hn::Lanes(d);
   const auto factor = hn::Set(d, scale);
   for (size_t j = 0; j < n_keys; j += 2 * lanes) {
     const size_t next = j + lanes;
-    const float* k0 = k + j / kKeyBlock * kKeyBlock * head_dim + j % kKeyBlock;
-    const float* k1 = k + next / kKeyBlock * kKeyBlock * head_dim + next % kKeyBlock;
+    const Cached<kType>* k0 = k + j / kKeyBlock * kKeyBlock * head_dim + j % kKeyBlock;
+    const Cached<kType>* k1 = k + next / kKeyBlock * kKeyBlock * head_dim + next % kKeyBlock;
     hn::Vec<decltype(d)> sum0[kRows], sum1[kRows];
     BLEND_UNROLL
     for (size_t r = 0; r < kRows; ++r) sum0[r] = sum1[r] = hn::Zero(d);
     for (size_t e = 0; e < head_dim; ++e) {
-      const auto key0 = hn::Load(d, k0 + e * kKeyBlock), key1 = hn::Load(d, k1 + e * kKeyBlock);
+      const auto key0 = load_cached<kType>(d, k0 + e * kKeyBlock);
+      const auto key1 = load_cached<kType>(d, k1 + e * kKeyBlock);
       BLEND_UNROLL
       for (size_t r = 0; r < kRows; ++r) {
         const auto qe = hn::Set(d, q[r * q_stride + e]);

@@ -1,4 +1,6 @@
-// Where the elements of a layer's KV cache lie.
+// Where the elements of a layer's KV cache lie, and what they are.
+//
+// They are f32, f16 or bf16 (DType); offsets count elements.
 //
 // K: [n_kv_heads][slots / 16][head_dim][16]: sixteen keys side by side, so that q.K of sixteen keys
 // is head_dim multiply-adds of whole vectors and needs no sum across lanes.
@@ -7,6 +9,9 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+
+#include "base/half.h"
 
 namespace blend::kernels {
 
@@ -24,17 +29,24 @@ struct KvLayout {
   size_t slots = 0;  // multiple of kSlotMultiple
 
   size_t v_stride() const { return round_up(head_dim, 16); }
-  size_t k_head_floats() const { return slots * head_dim; }
-  size_t v_head_floats() const { return slots * v_stride(); }
-  size_t k_floats() const { return n_kv_heads * k_head_floats(); }
-  size_t v_floats() const { return n_kv_heads * v_head_floats(); }
+  size_t k_head_elements() const { return slots * head_dim; }
+  size_t v_head_elements() const { return slots * v_stride(); }
+  size_t k_elements() const { return n_kv_heads * k_head_elements(); }
+  size_t v_elements() const { return n_kv_heads * v_head_elements(); }
   // Element e of a slot's key is at k_offset() + e * kKeyBlock.
   size_t k_offset(size_t head, size_t slot) const {
-    return head * k_head_floats() + slot / kKeyBlock * (kKeyBlock * head_dim) + slot % kKeyBlock;
+    return head * k_head_elements() + slot / kKeyBlock * (kKeyBlock * head_dim) + slot % kKeyBlock;
   }
   size_t v_offset(size_t head, size_t slot) const {
-    return head * v_head_floats() + slot * v_stride();
+    return head * v_head_elements() + slot * v_stride();
   }
 };
+
+// Element i of a cache of `dtype`.
+inline float cached_value(const void* cache, DType dtype, size_t i) {
+  if (dtype == DType::f32) return static_cast<const float*>(cache)[i];
+  const uint16_t h = static_cast<const uint16_t*>(cache)[i];
+  return dtype == DType::f16 ? f16_to_f32(h) : bf16_to_f32(h);
+}
 
 }  // namespace blend::kernels

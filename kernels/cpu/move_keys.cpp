@@ -12,6 +12,9 @@
 // after foreach_target
 #include <hwy/highway.h>
 
+#include "cpu/convert.h"
+#include "cpu/half-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
@@ -24,9 +27,12 @@ namespace hn = hwy::HWY_NAMESPACE;
 //
 // `window` holds B | B+1 of one element, so that the sixteen are one load at `offset`. It is filled
 // before anything of D is stored: D may be B or B+1.
+template <DType kType>
 class BlockMove {
  public:
-  BlockMove(const KeyMove& move, size_t block, const float* src, float* dst)
+  using Element = Cached<kType>;
+
+  BlockMove(const KeyMove& move, size_t block, const Element* src, Element* dst)
       : dst_(dst + block * kKeyBlock * move.turn.head_dim) {
     const size_t begin = block * kKeyBlock;
     low_ = std::max(move.to, begin) - begin;
@@ -45,16 +51,20 @@ class BlockMove {
     const hn::CappedTag<float, kKeyBlock> d;
     for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
       if (lower_ != nullptr) {
-        hn::StoreU(hn::LoadU(d, lower_ + element * kKeyBlock + i), d, window + i);
+        hn::StoreU(load_cached<kType>(d, lower_ + element * kKeyBlock + i), d, window + i);
       }
       if (upper_ != nullptr) {
-        hn::StoreU(hn::LoadU(d, upper_ + element * kKeyBlock + i), d, window + kKeyBlock + i);
+        hn::StoreU(load_cached<kType>(d, upper_ + element * kKeyBlock + i), d,
+                   window + kKeyBlock + i);
       }
     }
   }
   HWY_INLINE void store(size_t element, const float* keys) const {
-    float* const out = dst_ + element * kKeyBlock;
-    if (low_ == 0 && high_ == kKeyBlock) {
+    Element* const out = dst_ + element * kKeyBlock;
+    if constexpr (kType != DType::f32) {
+      // A key that a turn takes past the type's range shows as an infinity in its row's scores.
+      (void)encode_16<kType>(keys + low_, high_ - low_, reinterpret_cast<std::byte*>(out + low_));
+    } else if (low_ == 0 && high_ == kKeyBlock) {
       const hn::CappedTag<float, kKeyBlock> d;
       for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
         hn::StoreU(hn::LoadU(d, keys + i), d, out + i);
@@ -67,16 +77,18 @@ class BlockMove {
 
  private:
   static constexpr int64_t kBlock = kKeyBlock;
-  float* dst_;
-  const float* lower_ = nullptr;
-  const float* upper_ = nullptr;
+  Element* dst_;
+  const Element* lower_ = nullptr;
+  const Element* upper_ = nullptr;
   size_t low_ = 0, high_ = 0;  // lanes that are moved
   size_t offset_ = 0;
 };
 
-void move_block(const KeyMove& move, float sin_sign, size_t block, const float* src, float* dst) {
+template <DType kType>
+void move_block(const KeyMove& move, float sin_sign, size_t block, const Cached<kType>* src,
+                Cached<kType>* dst) {
   const hn::CappedTag<float, kKeyBlock> d;
-  const BlockMove m(move, block, src, dst);
+  const BlockMove<kType> m(move, block, src, dst);
   const size_t half = move.turn.rotary_dim / 2;
   const bool halves = move.turn.pairs == RopePairs::halves;
   HWY_ALIGN float a[2 * kKeyBlock] = {};
@@ -101,14 +113,28 @@ void move_block(const KeyMove& move, float sin_sign, size_t block, const float* 
   }
 }
 
-void MoveKeys(const KeyMove& move, float sin_sign, const float* src, float* dst) {
+template <DType kType>
+void move_keys_as(const KeyMove& move, float sin_sign, const Cached<kType>* src,
+                  Cached<kType>* dst) {
   const size_t begin = move.to / kKeyBlock, end = (move.to + move.n - 1) / kKeyBlock + 1;
   // In the direction of the move, so that no key is overwritten before it was read.
   if (move.to <= move.from) {
-    for (size_t block = begin; block < end; ++block) move_block(move, sin_sign, block, src, dst);
+    for (size_t block = begin; block < end; ++block) {
+      move_block<kType>(move, sin_sign, block, src, dst);
+    }
   } else {
-    for (size_t block = end; block-- > begin;) move_block(move, sin_sign, block, src, dst);
+    for (size_t block = end; block-- > begin;) {
+      move_block<kType>(move, sin_sign, block, src, dst);
+    }
   }
+}
+
+void MoveKeys(const KeyMove& move, float sin_sign, DType dtype, const void* src, void* dst) {
+  with_cached(dtype, [&](auto type) {
+    constexpr DType kType = decltype(type)::value;
+    move_keys_as<kType>(move, sin_sign, static_cast<const Cached<kType>*>(src),
+                        static_cast<Cached<kType>*>(dst));
+  });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE
@@ -119,18 +145,20 @@ namespace blend::kernels {
 
 HWY_EXPORT(MoveKeys);
 
-void move_keys(const KeyMove& move, float sin_sign, const float* src, float* dst) {
-  if (move.n > 0) HWY_DYNAMIC_DISPATCH(MoveKeys)(move, sin_sign, src, dst);
+void move_keys(const KeyMove& move, float sin_sign, DType dtype, const void* src, void* dst) {
+  if (move.n > 0) HWY_DYNAMIC_DISPATCH(MoveKeys)(move, sin_sign, dtype, src, dst);
 }
 
-void move_keys_ref(const KeyMove& move, float sin_sign, const float* src, float* dst) {
+void move_keys_ref(const KeyMove& move, float sin_sign, DType dtype, const void* src, void* dst) {
   const size_t head_dim = move.turn.head_dim, half = move.turn.rotary_dim / 2;
   const auto at = [&](size_t slot, size_t e) {
     return (slot / kKeyBlock * head_dim + e) * kKeyBlock + slot % kKeyBlock;
   };
   std::vector<float> keys(move.n * head_dim);  // all are read before any is written
   for (size_t i = 0; i < move.n; ++i) {
-    for (size_t e = 0; e < head_dim; ++e) keys[i * head_dim + e] = src[at(move.from + i, e)];
+    for (size_t e = 0; e < head_dim; ++e) {
+      keys[i * head_dim + e] = cached_value(src, dtype, at(move.from + i, e));
+    }
   }
   for (size_t i = 0; i < move.n; ++i) {
     float* const key = keys.data() + i * head_dim;
@@ -143,7 +171,11 @@ void move_keys_ref(const KeyMove& move, float sin_sign, const float* src, float*
       key[first] = static_cast<float>(a * c - b * s);
       key[second] = static_cast<float>(a * s + b * c);
     }
-    for (size_t e = 0; e < head_dim; ++e) dst[at(move.to + i, e)] = key[e];
+    const auto size = static_cast<size_t>(dtype_size(dtype));
+    for (size_t e = 0; e < head_dim; ++e) {
+      (void)encode_ref(key + e, 1, dtype,
+                       static_cast<std::byte*>(dst) + at(move.to + i, e) * size);
+    }
   }
 }
 

@@ -344,7 +344,8 @@ class Backend {
                             const Correction* correction) = 0;
 };
 
-// The CPU backend on `pool`, which must outlive it. Never fails on supported hosts but for memory.
-Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool);
+// The CPU backend on `pool`, which must outlive it; its caches keep K and V as `cache`. Never fails on
+// supported hosts but for memory.
+Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool, DType cache = DType::f32);
 
 }  // namespace blend

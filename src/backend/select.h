@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "backend/backend.h"
@@ -12,13 +13,15 @@ namespace blend {
 struct BackendSpec {
   enum class Kind : uint8_t { cpu, cuda, automatic };
   Kind kind = Kind::cpu;
-  int32_t device = 0;  // of cuda
+  int32_t device = 0;          // of cuda
+  std::optional<DType> cache;  // what K and V of prompts are kept as; none: the backend's own choice
 };
 
 // "cpu", "cuda", "cuda:N" or "auto"; null is "cpu". INVALID_ARGUMENT names what is possible.
 Result<BackendSpec> parse_backend(const char* name);
 
 // NO_DEVICE says what is missing for a cuda backend: the library, the driver or the device.
+// UNSUPPORTED: cuda keeps caches in bf16 only (automatic: `cache` is the CPU's).
 // automatic: cuda where it can be had, else cpu; `fallback` (may be null) then says why.
 Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPool& pool,
                                               std::string* fallback);

@@ -8,6 +8,7 @@
 #include <limits>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/buffer.h"
@@ -65,6 +66,20 @@ class Kernels : public testing::TestWithParam<int64_t> {
 
   std::mt19937 rng_{7};
 };
+
+constexpr DType kCacheTypes[] = {DType::f32, DType::f16, DType::bf16};
+
+// As a KV cache of that type has them.
+AlignedBuffer cached(const float* values, size_t n, DType dtype) {
+  auto buffer = AlignedBuffer::allocate(n * static_cast<size_t>(dtype_size(dtype)));
+  (void)encode_ref(values, n, dtype, buffer->data());
+  return std::move(*buffer);
+}
+std::vector<float> values_of(const AlignedBuffer& cache, DType dtype) {
+  std::vector<float> values(cache.bytes() / static_cast<size_t>(dtype_size(dtype)));
+  decode_ref(cache.data(), dtype, values.size(), values.data());
+  return values;
+}
 
 void expect_close(const std::vector<float>& got, const std::vector<float>& want, double tolerance) {
   ASSERT_EQ(got.size(), want.size());
@@ -359,11 +374,25 @@ TEST_P(Kernels, ScatterK) {
       for (uint32_t i = 0; i < 16; ++i) slots[i] = 16 + i;
       std::swap(slots[3], slots[7]);
     }
-    const auto rows = normal(slots.size() * stride);
-    std::vector<float> got(layout.k_floats(), -1.0f), want = got;
-    scatter_k(rows.data(), stride, slots.data(), slots.size(), layout, got.data());
-    scatter_k_ref(rows.data(), stride, slots.data(), slots.size(), layout, want.data());
-    ASSERT_EQ(got, want);
+    auto rows = normal(slots.size() * stride);
+    const std::vector<float> before(layout.k_elements(), -1.0f);
+    for (const DType dtype : kCacheTypes) {
+      const AlignedBuffer got = cached(before.data(), before.size(), dtype);
+      const AlignedBuffer want = cached(before.data(), before.size(), dtype);
+      const auto put = [&](const AlignedBuffer& k, auto kernel) {
+        return kernel(rows.data(), stride, slots.data(), slots.size(), layout, dtype, k.data());
+      };
+      ASSERT_TRUE(put(got, scatter_k));
+      ASSERT_TRUE(put(want, scatter_k_ref));
+      ASSERT_EQ(values_of(got, dtype), values_of(want, dtype));
+      // One that 16 bits do not hold is told wherever it is; the space between rows is not looked at.
+      const size_t row = number(0, slots.size() - 1), e = number(0, kv_dim - 1);
+      const float kept = std::exchange(rows[row * stride + e], 3.4028e38f);
+      if (stride > kv_dim) rows[kv_dim] = std::nanf("");
+      ASSERT_EQ(put(got, scatter_k), dtype == DType::f32);
+      ASSERT_EQ(put(want, scatter_k_ref), dtype == DType::f32);
+      rows[row * stride + e] = kept;
+    }
   }
 }
 
@@ -388,16 +417,25 @@ TEST_P(Kernels, MoveKeys) {
     const float sign = round % 3 == 0 ? -1.0f : 1.0f;
     SCOPED_TRACE(testing::Message() << move.n << " slots, " << move.from << " -> " << move.to);
 
-    const auto src = normal(slots * head_dim);
-    auto got = normal(slots * head_dim), want = got;
-    move_keys(move, sign, src.data(), got.data());
-    move_keys_ref(move, sign, src.data(), want.data());
-    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 1e-6));
-    // In place, where the ranges may overlap.
-    got = want = src;
-    move_keys(move, sign, got.data(), got.data());
-    move_keys_ref(move, sign, want.data(), want.data());
-    ASSERT_NO_FATAL_FAILURE(expect_close(got, want, 1e-6));
+    const auto from = normal(slots * head_dim), to = normal(slots * head_dim);
+    for (const DType dtype : kCacheTypes) {
+      // A difference in the last bit of f32 may round to the other neighbour.
+      const double tolerance = dtype == DType::f32 ? 1e-6 : dtype == DType::f16 ? 1e-3 : 8e-3;
+      const AlignedBuffer src = cached(from.data(), from.size(), dtype);
+      AlignedBuffer got = cached(to.data(), to.size(), dtype);
+      AlignedBuffer want = cached(to.data(), to.size(), dtype);
+      move_keys(move, sign, dtype, src.data(), got.data());
+      move_keys_ref(move, sign, dtype, src.data(), want.data());
+      ASSERT_NO_FATAL_FAILURE(
+          expect_close(values_of(got, dtype), values_of(want, dtype), tolerance));
+      // In place, where the ranges may overlap.
+      got = cached(from.data(), from.size(), dtype);
+      want = cached(from.data(), from.size(), dtype);
+      move_keys(move, sign, dtype, got.data(), got.data());
+      move_keys_ref(move, sign, dtype, want.data(), want.data());
+      ASSERT_NO_FATAL_FAILURE(
+          expect_close(values_of(got, dtype), values_of(want, dtype), tolerance));
+    }
   }
 }
 
@@ -447,6 +485,11 @@ TEST_P(Kernels, Attention) {
         k[s / 16 * 16 * a.head_dim + e * 16 + s % 16] = std::nanf("");
       }
     }
+    block.dtype = kCacheTypes[number(0, 2)];
+    const AlignedBuffer kept_k = cached(k, a.slots * a.head_dim, block.dtype);
+    const AlignedBuffer kept_v = cached(v, a.slots * v_stride, block.dtype);
+    block.k = kept_k.data();
+    block.v = kept_v.data();
     std::vector<float> want(q.size());
     block.out = want.data();
     attention_ref(block);
@@ -454,7 +497,8 @@ TEST_P(Kernels, Attention) {
     attention(block, scratch->as<float>());
     SCOPED_TRACE(testing::Message() << a.rows << " rows, group " << a.group << ", head_dim "
                                     << a.head_dim << ", slots " << a.slots << ", window "
-                                    << block.window << ", softcap " << block.softcap);
+                                    << block.window << ", softcap " << block.softcap << ", "
+                                    << dtype_name(block.dtype));
     ASSERT_NO_FATAL_FAILURE(expect_close(q, want, block.softcap != 0 ? 1e-5 : 3e-6));
   }
 }
@@ -470,12 +514,16 @@ TEST_P(Kernels, AttentionKeepsPoison) {
   keys->as<float>()[2 * 16 * head_dim + 3] = std::nanf("");  // slot 35
   std::vector<float> q(2 * head_dim, 1.0f), out(2 * head_dim);
   const std::vector<uint32_t> pos = {34, 35};
-  const AttentionBlock block{
-      q.data(), head_dim,          out.data(),          head_dim, pos.data(), 2,
-      1,        keys->as<float>(), values->as<float>(), head_dim, head_dim,   0.25f};
-  attention(block, scratch->as<float>());
-  EXPECT_FLOAT_EQ(out[0], 1.0f);
-  EXPECT_TRUE(std::isnan(out[head_dim]));
+  for (const DType dtype : kCacheTypes) {
+    const AlignedBuffer k = cached(keys->as<float>(), slots * head_dim, dtype);
+    const AlignedBuffer v = cached(values->as<float>(), slots * head_dim, dtype);
+    AttentionBlock block{q.data(), head_dim, out.data(), head_dim, pos.data(), 2,
+                         1,        k.data(), v.data(),   head_dim, head_dim,   0.25f};
+    block.dtype = dtype;
+    attention(block, scratch->as<float>());
+    EXPECT_FLOAT_EQ(out[0], 1.0f);
+    EXPECT_TRUE(std::isnan(out[head_dim]));
+  }
 }
 
 TEST_P(Kernels, AttentionMass) {
@@ -503,6 +551,9 @@ TEST_P(Kernels, AttentionMass) {
                              static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))};
     if (round % 2 == 1) block.window = static_cast<uint32_t>(number(1, slots));
     if (round % 3 == 2) block.softcap = 1.0f + static_cast<float>(number(0, 40));
+    block.dtype = kCacheTypes[number(0, 2)];
+    const AlignedBuffer kept = cached(keys->as<float>(), slots * head_dim, block.dtype);
+    block.k = kept.data();
     auto mass = AlignedBuffer::allocate(attention_mass_floats(pos.back()) * 4);
     auto scratch = AlignedBuffer::allocate(attention_mass_scratch_floats(pos.back()) * 4);
     std::fill_n(mass->as<float>(), attention_mass_floats(pos.back()), 0.25f);  // it is added to
@@ -563,8 +614,11 @@ TEST_P(Kernels, AttentionTempered) {
     block.stride = stride;
     block.pos = pos.data();
     block.n_rows = rows;
-    block.k = keys->as<float>();
-    block.v = values->as<float>();
+    block.dtype = kCacheTypes[number(0, 2)];
+    const AlignedBuffer kept_k = cached(keys->as<float>(), slots * head_dim, block.dtype);
+    const AlignedBuffer kept_v = cached(values->as<float>(), slots * v_stride, block.dtype);
+    block.k = kept_k.data();
+    block.v = kept_v.data();
     block.head_dim = head_dim;
     block.v_stride = v_stride;
     block.tempered = tempered.data();

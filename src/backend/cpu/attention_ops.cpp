@@ -1,5 +1,6 @@
 // RoPE, the KV cache and attention.
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -30,55 +31,81 @@ float scale_of(const AttentionRule& rule, size_t head_dim) {
 // Rows of one key block on their way into the cache: K is rotated in scratch, then transposed.
 class KeyBlockWriter {
  public:
-  static size_t scratch_floats(size_t kv_dim) { return kKeyBlock * stride(kv_dim); }
+  static size_t scratch_floats(size_t kv_dim) { return kKeyBlock * stride(kv_dim) + kv_dim; }
 
   KeyBlockWriter(const CpuKvCache& cache, uint32_t layer, const CpuRopeTable& rope, float* scratch)
-      : layout_(cache.layout()),
-        rope_(rope),
-        k_(cache.k(layer)),
-        v_(cache.v(layer)),
-        kv_dim_(cache.kv_dim()),
-        scratch_(scratch) {}
+      : cache_(cache), layer_(layer), rope_(rope), kv_dim_(cache.kv_dim()), scratch_(scratch) {}
 
   // k, v: [kv_dim] of dtype. drift: [2 * kv_dim], added to K | V; null: nothing is.
   void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot,
            const float* drift = nullptr) {
-    const size_t dim = layout_.head_dim, head_bytes = dim * static_cast<size_t>(dtype_size(dtype));
     float* const row = scratch_ + n_ * stride(kv_dim_);
-    if (drift == nullptr) {
-      kernels::decode(k, dtype, kv_dim_, row);
-      for (size_t h = 0; h < layout_.n_kv_heads; ++h) {
-        kernels::decode(v + h * head_bytes, dtype, dim, v_ + layout_.v_offset(h, slot));
-      }
-    } else {
-      kernels::decode_add(k, dtype, kv_dim_, drift, row);
-      for (size_t h = 0; h < layout_.n_kv_heads; ++h) {
-        kernels::decode_add(v + h * head_bytes, dtype, dim, drift + kv_dim_ + h * dim,
-                            v_ + layout_.v_offset(h, slot));
-      }
-    }
-    kernels::rope(rope_.row(slot, layout_.n_kv_heads, layout_.head_dim), row);
+    decode(k, dtype, kv_dim_, drift, row);
+    kernels::rope(rope_.row(slot, cache_.layout().n_kv_heads, cache_.layout().head_dim), row);
+    put_value(v, dtype, drift == nullptr ? nullptr : drift + kv_dim_, slot);
     slots_[n_++] = slot;
     if (n_ == kKeyBlock) flush();
   }
-  void flush() {
-    kernels::scatter_k(scratch_, stride(kv_dim_), slots_, n_, layout_, k_);
+  // False: K or V of a row since the last flush is not finite in the cache's 16 bits.
+  bool flush() {
+    const kernels::KvLayout& layout = cache_.layout();
+    finite_ &= kernels::scatter_k(scratch_, stride(kv_dim_), slots_, n_, layout, cache_.dtype(),
+                                  cache_.k(layer_));
     n_ = 0;
+    return finite_;
   }
 
  private:
   // Off powers of two, so that sixteen rows do not fight for one set of the cache.
   static size_t stride(size_t kv_dim) { return kv_dim + 16; }
 
-  const kernels::KvLayout& layout_;
+  static size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
+  // from: [n] of dtype; added (may be null), out: [n].
+  static void decode(const std::byte* from, DType dtype, size_t n, const float* added, float* out) {
+    if (added == nullptr) {
+      kernels::decode(from, dtype, n, out);
+    } else {
+      kernels::decode_add(from, dtype, n, added, out);
+    }
+  }
+  void put_value(const std::byte* v, DType dtype, const float* added, uint32_t slot) {
+    const kernels::KvLayout& layout = cache_.layout();
+    const size_t dim = layout.head_dim;
+    const bool as_it_is = added == nullptr && dtype == cache_.dtype();
+    float* const wide = scratch_ + kKeyBlock * stride(kv_dim_);  // [head_dim]
+    for (size_t h = 0; h < layout.n_kv_heads; ++h) {
+      const std::byte* const from = v + h * dim * size_of(dtype);
+      const float* const more = added == nullptr ? nullptr : added + h * dim;
+      std::byte* const out = cache_.value(layer_, h, slot);
+      if (as_it_is) {
+        std::memcpy(out, from, dim * size_of(dtype));
+      } else if (cache_.dtype() == DType::f32) {
+        decode(from, dtype, dim, more, reinterpret_cast<float*>(out));
+      } else {
+        decode(from, dtype, dim, more, wide);
+        finite_ &= kernels::encode(wide, dim, cache_.dtype(), out);
+      }
+    }
+  }
+
+  const CpuKvCache& cache_;
+  const uint32_t layer_;
   const CpuRopeTable& rope_;
-  float* const k_;
-  float* const v_;
   const size_t kv_dim_;
   float* const scratch_;
   uint32_t slots_[kKeyBlock] = {};
   size_t n_ = 0;
+  bool finite_ = true;
 };
+
+// Of a row that threads found not to fit the cache's type.
+Status not_finite(const CpuKvCache& cache, uint32_t layer) {
+  return make_error(BLEND_E_NUMERIC,
+                    "K or V of layer %u is not finite in %s, which the context keeps them in: the "
+                    "model's activations overflow; choose %s for cache_dtype",
+                    layer, dtype_name(cache.dtype()),
+                    cache.dtype() == DType::f16 ? "bf16 or f32" : "f32");
+}
 
 }  // namespace
 
@@ -90,7 +117,7 @@ Result<std::shared_ptr<RopeTable>> CpuBackend::make_rope(const RopeParams& param
 
 Result<std::unique_ptr<KvCache>> CpuBackend::make_kv_cache(const ModelConfig& config,
                                                            uint32_t capacity) {
-  BLEND_ASSIGN(std::unique_ptr<KvCache> cache, CpuKvCache::create(config, capacity));
+  BLEND_ASSIGN(std::unique_ptr<KvCache> cache, CpuKvCache::create(config, capacity, cache_dtype_));
   return cache;
 }
 
@@ -128,6 +155,7 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
   const std::byte* const data = static_cast<const std::byte*>(kv.data);
   const size_t half_bytes = kv_dim * sizeof(float);
   const size_t grain = std::max(4 * kKeyBlock, row_grain(2 * kv_dim));
+  std::atomic<bool> finite{true};
   pool_.parallel_for(rows, grain, [&](size_t begin, size_t end, uint32_t thread) {
     KeyBlockWriter writer(c, layer, table,
                           reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
@@ -137,9 +165,9 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
       const std::byte* k = data + i * 2 * half_bytes;
       writer.add(k, k + half_bytes, DType::f32, pos[i]);
     }
-    writer.flush();
+    if (!writer.flush()) finite.store(false, std::memory_order_relaxed);
   });
-  return Status::ok();
+  return finite ? Status::ok() : not_finite(c, layer);
 }
 
 Status CpuBackend::read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
@@ -156,16 +184,17 @@ Status CpuBackend::read_kv(const KvCache& cache, uint32_t layer, const RopeTable
   const size_t half = table.row(0, 1, dim).rotary_dim / 2;
   BLEND_ASSIGN(auto scratch, scratch_.take(half * pool_.n_threads() * sizeof(float)));
   float* const data = static_cast<float*>(kv.data);
-  const float *const k = c.k(layer), *const v = c.v(layer);
   pool_.parallel_for(rows, row_grain(2 * kv_dim), [&](size_t begin, size_t end, uint32_t thread) {
     float* const sin = reinterpret_cast<float*>(scratch.data()) + half * thread;
     for (size_t i = begin; i < end; ++i) {
       const size_t slot = first + i;
       float* const out = data + i * 2 * kv_dim;
       for (size_t h = 0; h < layout.n_kv_heads; ++h) {
-        const float* const key = k + layout.k_offset(h, slot);
-        for (size_t e = 0; e < dim; ++e) out[h * dim + e] = key[e * kKeyBlock];
-        std::memcpy(out + kv_dim + h * dim, v + layout.v_offset(h, slot), dim * sizeof(float));
+        const std::byte* const key = c.key(layer, h, slot);
+        for (size_t e = 0; e < dim; ++e) {
+          out[h * dim + e] = kernels::cached_value(key, c.dtype(), e * kKeyBlock);
+        }
+        kernels::decode(c.value(layer, h, slot), c.dtype(), dim, out + kv_dim + h * dim);
       }
       kernels::RopeRow back = table.row(static_cast<uint32_t>(slot), layout.n_kv_heads, dim);
       for (size_t e = 0; e < half; ++e) sin[e] = -back.sin[e];
@@ -200,6 +229,7 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
   };
   const size_t per_thread = KeyBlockWriter::scratch_floats(c.kv_dim());
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
+  std::atomic<bool> finite{true};
   pool_.parallel_for(n_blocks, 4, [&](size_t begin, size_t end, uint32_t thread) {
     KeyBlockWriter writer(c, layer, table,
                           reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
@@ -217,12 +247,12 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
           const float* const drift = drift_of(slot);
           writer.add(run.k + offset, run.v + offset, run.dtype, static_cast<uint32_t>(slot), drift);
         }
-        writer.flush();
+        if (!writer.flush()) finite.store(false, std::memory_order_relaxed);
       }
       run_begin = run_end;
     }
   });
-  return Status::ok();
+  return finite ? Status::ok() : not_finite(c, layer);
 }
 
 Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
@@ -246,12 +276,11 @@ Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
     for (size_t task = begin; task < end; ++task) {
       const size_t h = task / 2;
       if (task % 2 == 0) {
-        kernels::move_keys(keys, sin_sign, s.k(rows.src_layer) + s.layout().k_offset(h, 0),
-                           d.k(rows.dst_layer) + d.layout().k_offset(h, 0));
+        kernels::move_keys(keys, sin_sign, s.dtype(), s.key(rows.src_layer, h, 0),
+                           d.key(rows.dst_layer, h, 0));
       } else {
-        std::memmove(d.v(rows.dst_layer) + d.layout().v_offset(h, rows.to),
-                     s.v(rows.src_layer) + s.layout().v_offset(h, rows.from),
-                     rows.n * s.layout().v_stride() * sizeof(float));
+        std::memmove(d.value(rows.dst_layer, h, rows.to), s.value(rows.src_layer, h, rows.from),
+                     rows.n * s.layout().v_stride() * static_cast<size_t>(dtype_size(s.dtype())));
       }
     }
   };
@@ -282,6 +311,7 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
   shape.scale = scale_of(rule, head_dim);
   shape.window = rule.window;
   shape.softcap = rule.softcap;
+  shape.dtype = c.dtype();
   const size_t n_tasks = n_kv_heads * n_blocks;
   const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(cols) *
                        static_cast<double>(pos[rows - 1] + 1);
@@ -297,8 +327,8 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
       block.pos = pos + first;
       block.q = static_cast<const float*>(q.data) + first * cols + head * group * head_dim;
       block.out = static_cast<float*>(out.data) + first * cols + head * group * head_dim;
-      block.k = c.k(layer) + layout.k_offset(head, 0);
-      block.v = c.v(layer) + layout.v_offset(head, 0);
+      block.k = c.key(layer, head, 0);
+      block.v = c.value(layer, head, 0);
       kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
     }
   });
@@ -333,8 +363,9 @@ Status CpuBackend::attention_tempered(const KvCache& cache, uint32_t layer,
       block.stride = cols;
       block.pos = pos + first;
       block.n_rows = std::min(kRows, rows - first);
-      block.k = c.k(layer) + layout.k_offset(head / group, 0);
-      block.v = c.v(layer) + layout.v_offset(head / group, 0);
+      block.k = c.key(layer, head / group, 0);
+      block.v = c.value(layer, head / group, 0);
+      block.dtype = c.dtype();
       block.head_dim = head_dim;
       block.v_stride = layout.v_stride();
       block.tempered = tempering.slots;
@@ -379,7 +410,8 @@ Status CpuBackend::attention_mass(const KvCache& cache, uint32_t layer, const At
       block.q_stride = cols;
       block.pos = pos;
       block.n_rows = rows;
-      block.k = c.k(layer) + layout.k_offset(head / group, 0);
+      block.k = c.key(layer, head / group, 0);
+      block.dtype = c.dtype();
       block.head_dim = head_dim;
       block.scale = scale_of(rule, head_dim);
       block.window = rule.window;

@@ -183,9 +183,9 @@ Status CpuBackend::swiglu(Tensor gate_up, Tensor out) {
 
 namespace blend {
 
-Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool) {
+Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool, DType cache) {
   try {
-    return std::unique_ptr<Backend>(new cpu::CpuBackend(pool));
+    return std::unique_ptr<Backend>(new cpu::CpuBackend(pool, cache));
   } catch (const dnnl::error& e) {
     return make_error(BLEND_E_INTERNAL, "the GEMM library does not start: %s", e.what());
   } catch (const std::bad_alloc&) {

@@ -13,8 +13,8 @@ namespace blend::cpu {
 // return.
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(ThreadPool& pool)
-      : pool_(pool), gemm_(pool, scratch_, matmuls_), int8_gemm_(pool, scratch_, matmuls_) {}
+  CpuBackend(ThreadPool& pool, DType cache_dtype)
+      : pool_(pool), cache_dtype_(cache_dtype), gemm_(pool, scratch_, matmuls_), int8_gemm_(pool, scratch_, matmuls_) {}
 
   const char* name() const override { return "cpu"; }
   int64_t activation_bytes() const override { return sizeof(float); }
@@ -80,6 +80,7 @@ class CpuBackend final : public Backend {
 
  private:
   ThreadPool& pool_;
+  const DType cache_dtype_;
   ScratchPool scratch_;
   MatmulCache matmuls_;
   Gemm gemm_;
