@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "bench/json_file.h"
+#include "bench/kept_as.h"
 #include "bench/measure.h"
 #include "bench/run_json.h"
 #include "bench/shapes.h"
@@ -27,6 +28,7 @@ struct Settings {
   std::string shape = "135m";
   std::vector<std::string> dtypes{"f32", "f16", "q8_0"};
   std::vector<size_t> contexts{16, 1024};
+  std::string cache = "auto";
   uint32_t tokens = 32;
   uint32_t threads = 0;
   int repeat = 3;
@@ -68,6 +70,7 @@ void measure(const Settings& s, const std::string& dtype, json& rows) {
   blend::test::write_random_model(spec, path);
   blendpp::ContextOptions ctx_options;
   ctx_options.n_threads = s.threads;
+  ctx_options.cache_dtype = blend::bench::cache_dtype_of(s.cache);
   const blendpp::Context ctx(ctx_options);
   blendpp::ModelOptions model_options;
   // The file's own bits are read for every token, as llama.cpp does.
@@ -113,6 +116,9 @@ int main(int argc, char** argv) {
   app.add_option("--contexts", s.contexts, "tokens before the generated ones")
       ->delimiter(',')
       ->capture_default_str();
+  app.add_option("--cache", s.cache,
+                 "what K and V are kept as: auto (f32), f16 (llama.cpp's choice) or bf16")
+      ->capture_default_str();
   app.add_option("--tokens", s.tokens, "generated in each run")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -122,13 +128,14 @@ int main(int argc, char** argv) {
   app.add_option("--python", s.python, "interpreter that has llama_cpp")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
-    std::printf("shape %s, %u tokens generated, medians of %d; tokens/s\n", s.shape.c_str(),
-                s.tokens, s.repeat);
+    std::printf("shape %s, %u tokens generated, medians of %d, KV cache %s; tokens/s\n",
+                s.shape.c_str(), s.tokens, s.repeat, s.cache.c_str());
     std::printf("%-8s %8s %12s %12s %8s\n", "weights", "context", "ours", "llama.cpp", "ratio");
     json rows = json::array();
     for (const std::string& dtype : s.dtypes) measure(s, dtype, rows);
     blend::bench::write_json(s.json_path, {{"bench", "decode"},
                                            {"shape", s.shape},
+                                           {"cache", s.cache},
                                            {"tokens", s.tokens},
                                            {"repeat", s.repeat},
                                            {"rows", rows}});

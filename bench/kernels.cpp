@@ -28,8 +28,8 @@ constexpr uint32_t kSlots = 3072;
 
 // Everything the benchmarks share: a filled cache and tensors of random numbers.
 struct Bed {
-  explicit Bed(uint32_t threads)
-      : pool(must(ThreadPool::create(threads))), backend(must(make_cpu_backend(*pool))) {
+  explicit Bed(uint32_t threads, DType kept_as = DType::f32)
+      : pool(must(ThreadPool::create(threads))), backend(must(make_cpu_backend(*pool, kept_as))) {
     ModelConfig config;
     config.n_layers = 1;
     config.n_heads = kHeads;
@@ -87,9 +87,9 @@ void peak(benchmark::State& state) {
 BENCHMARK(peak)->ArgName("threads")->Arg(1)->Arg(2)->UseRealTime();
 
 // pos: where the rows stand. Threads, rows, then 1: the last rows of the prompt, 0: spread over it;
-// the model's window and soft cap, 0: none.
+// the model's window and soft cap, 0: none; the cache's type: 0 f32, 1 f16, 2 bf16.
 void attention(benchmark::State& state) {
-  Bed bed(static_cast<uint32_t>(state.range(0)));
+  Bed bed(static_cast<uint32_t>(state.range(0)), static_cast<DType>(state.range(5)));
   const auto rows = static_cast<uint32_t>(state.range(1));
   AttentionRule rule;
   rule.window = static_cast<uint32_t>(state.range(3));
@@ -105,18 +105,23 @@ void attention(benchmark::State& state) {
   flop_rate(state, *bed.pool, 4.0 * keys * kHeads * kHeadDim);
 }
 BENCHMARK(attention)
-    ->ArgNames({"threads", "rows", "last", "window", "cap"})
-    ->Args({1, 512, 1, 0, 0})
-    ->Args({2, 512, 1, 0, 0})
-    ->Args({2, 512, 0, 0, 0})
-    ->Args({2, 3072, 1, 0, 0})
-    ->Args({2, 64, 1, 0, 0})
-    ->Args({2, 1, 1, 0, 0})
-    ->Args({2, 512, 1, 1024, 0})
-    ->Args({2, 512, 1, 0, 50})
-    ->Args({2, 512, 1, 1024, 50})
-    ->Args({2, 1, 1, 1024, 0})
-    ->Args({2, 1, 1, 0, 50})
+    ->ArgNames({"threads", "rows", "last", "window", "cap", "cache"})
+    ->Args({1, 512, 1, 0, 0, 0})
+    ->Args({2, 512, 1, 0, 0, 0})
+    ->Args({2, 512, 0, 0, 0, 0})
+    ->Args({2, 3072, 1, 0, 0, 0})
+    ->Args({2, 64, 1, 0, 0, 0})
+    ->Args({2, 1, 1, 0, 0, 0})
+    ->Args({2, 512, 1, 1024, 0, 0})
+    ->Args({2, 512, 1, 0, 50, 0})
+    ->Args({2, 512, 1, 1024, 50, 0})
+    ->Args({2, 1, 1, 1024, 0, 0})
+    ->Args({2, 1, 1, 0, 50, 0})
+    ->Args({2, 3072, 1, 0, 0, 1})
+    ->Args({2, 3072, 1, 0, 0, 2})
+    ->Args({2, 64, 1, 0, 0, 1})
+    ->Args({2, 1, 1, 0, 0, 1})
+    ->Args({2, 1, 1, 0, 0, 2})
     ->UseRealTime();
 
 // Few rows times weights as a file has them. Type: a DType (0 f32, 1 f16, 2 bf16), or 10 + a

@@ -22,7 +22,9 @@
 #include <string>
 #include <vector>
 
+#include "backend/select.h"
 #include "bench/json_file.h"
+#include "bench/kept_as.h"
 #include "bench/library_gemm.h"
 #include "bench/measure.h"
 #include "bench/memory.h"
@@ -30,7 +32,6 @@
 #include "bench/run_json.h"
 #include "bench/shapes.h"
 #include "bench/timed_backend.h"
-#include "bench/weight_forms.h"
 #include "fusion/fuse.h"
 #include "support/temp_dir.h"
 
@@ -46,6 +47,7 @@ struct Settings {
   std::vector<size_t> lengths{512, 1024, 2048, 3072, 4096, 8192};
   std::vector<std::string> forms{"f16:packed", "f16:mapped", "q8_0:mapped", "f16:int8"};
   std::vector<std::string> peers{"f16", "f32", "q8_0"};
+  std::string cache = "auto";
   std::string flash = "both";
   uint32_t threads = 0;
   int repeat = 3;
@@ -74,13 +76,24 @@ json phases_of(const TimedBackend::Phases& p) {
           {"products", products}};
 }
 
+std::optional<blend::DType> cache_of(const Settings& s) {
+  switch (cache_dtype_of(s.cache)) {
+    case BLEND_KV_F16:
+      return blend::DType::f16;
+    case BLEND_KV_BF16:
+      return blend::DType::bf16;
+    default:
+      return {};
+  }
+}
+
 json measure_one(const Settings& s, size_t tokens) {
   OwnMemoryWatch memory;
   TimedBackend* timed = nullptr;
   const auto runtime = must(blend::Runtime::create(
       s.threads, {},
       [&](blend::ThreadPool& pool) -> blend::Result<std::unique_ptr<blend::Backend>> {
-        BLEND_ASSIGN(auto inner, blend::make_cpu_backend(pool));
+        BLEND_ASSIGN(auto inner, make_backend({{}, 0, cache_of(s)}, pool, nullptr));
         auto outer = std::make_unique<TimedBackend>(std::move(inner));
         timed = outer.get();
         return std::unique_ptr<blend::Backend>(std::move(outer));
@@ -110,8 +123,8 @@ json measure_one(const Settings& s, size_t tokens) {
   std::sort(runs.begin(), runs.end(), [](auto& a, auto& b) { return a.first < b.first; });
   const auto& [ms, phases] = runs[runs.size() / 2];
   // K and V of all rows in the form in which they are attended to.
-  const uint64_t kv_bytes =
-      uint64_t{2} * sizeof(float) * config.n_layers * config.kv_dim() * tokens;
+  const uint64_t kv_bytes = uint64_t{2} * static_cast<uint64_t>(runtime->backend().cache_bytes()) *
+                            config.n_layers * config.kv_dim() * tokens;
   return {{"ms", ms},
           {"all_ms", all_ms},
           {"phases", phases},
@@ -241,7 +254,7 @@ json run(Settings s) {
       const auto [dtype, weights] = split(form);
       json row = run_self({"--one", weights, "--model", model_of(s, dir, dtype), "--lengths",
                            std::to_string(tokens), "--threads", std::to_string(s.threads),
-                           "--repeat", std::to_string(s.repeat)});
+                           "--repeat", std::to_string(s.repeat), "--cache", s.cache});
       const json& p = row["phases"];
       flops = p["gemm_flops"].get<double>() + p["attention_flops"].get<double>();
       row["weights"] = weights;
@@ -264,8 +277,8 @@ json run(Settings s) {
     if (best_peer > 0) std::printf("our best / llama.cpp's best: %.2f\n", best / best_peer);
   }
   for (json& row : rows) row["of_peak"] = row["gflops"].get<double>() * 1e9 / peak;
-  return {{"bench", "prefill"},   {"peak_flops", peak}, {"shape", s.shape},
-          {"threads", s.threads}, {"repeat", s.repeat}, {"rows", rows}};
+  return {{"bench", "prefill"}, {"peak_flops", peak}, {"shape", s.shape}, {"threads", s.threads},
+          {"repeat", s.repeat}, {"cache", s.cache},   {"rows", rows}};
 }
 
 }  // namespace
@@ -284,6 +297,8 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--flash", s.flash, "llama.cpp's flash attention; both: the faster")
       ->check(CLI::IsMember({"on", "off", "both"}))
+      ->capture_default_str();
+  app.add_option("--cache", s.cache, "what K and V are kept as: auto (f32), f16 or bf16")
       ->capture_default_str();
   app.add_option("--threads", s.threads, "0: all CPUs of the process")->capture_default_str();
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);

@@ -31,6 +31,7 @@ class TimedBackend final : public Backend {
   const char* name() const override { return inner_->name(); }
   int64_t activation_bytes() const override { return inner_->activation_bytes(); }
   int64_t operand_bytes() const override { return inner_->operand_bytes(); }
+  int64_t cache_bytes() const override { return inner_->cache_bytes(); }
   bool unpacks() const override { return inner_->unpacks(); }
   uint32_t block_rows() const override { return inner_->block_rows(); }
 

@@ -14,11 +14,11 @@
 #include <vector>
 
 #include "bench/json_file.h"
+#include "bench/kept_as.h"
 #include "bench/measure.h"
 #include "bench/memory.h"
 #include "bench/run_json.h"
 #include "bench/shapes.h"
-#include "bench/weight_forms.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -31,10 +31,13 @@ struct Settings {
   std::string shape = "135m";
   std::string dtype = "f16";
   std::string weights = "auto";
+  std::string cache = "auto";
   size_t chunks = 6;
   size_t chunk_tokens = 512;
   size_t question_tokens = 64;
   std::vector<double> ratios{0.05, 0.15, 0.3};
+  std::vector<double> corrected;
+  uint32_t drift_rank = 0;
   uint32_t threads = 0;
   int repeat = 5;
   std::string flash = "both";
@@ -52,6 +55,7 @@ struct Opened {
 Opened open(const Settings& s, const std::string& dir) {
   blendpp::ContextOptions ctx_options;
   ctx_options.n_threads = s.threads;
+  ctx_options.cache_dtype = blend::bench::cache_dtype_of(s.cache);
   blendpp::Context ctx(ctx_options);
   blendpp::ModelOptions model_options;
   model_options.weights = blend::bench::weights_of(s.weights);
@@ -89,12 +93,14 @@ json measure(const std::string& name, const blendpp::Model& model, const blendpp
           {"rows", last.n_rows},
           {"rows_selected", last.n_rows_selected},
           {"rows_always", last.n_rows_always},
+          {"rows_corrected", last.n_rows_corrected},
           {"bytes_loaded", last.bytes_loaded},
           {"ttft_ms", ms(&blend_fusion_info::ttft_ns)},
           {"plan_ms", ms(&blend_fusion_info::plan_ns)},
           {"load_ms", ms(&blend_fusion_info::load_ns)},
           {"wait_ms", ms(&blend_fusion_info::wait_ns)},
           {"place_ms", ms(&blend_fusion_info::place_ns)},
+          {"correct_ms", ms(&blend_fusion_info::correct_ns)},
           {"select_ms", ms(&blend_fusion_info::select_ns)},
           {"compute_ms", ms(&blend_fusion_info::compute_ns)}};
 }
@@ -123,6 +129,28 @@ json measure_memory(const Settings& s) {
           {"predicted_bytes", model.weight_bytes + kv + ring},
           {"own_peak_bytes", memory.peak()},
           {"peak_bytes", blend::bench::peak_resident_bytes()}};
+}
+
+// A profile with drift maps for the chunks of this benchmark, in `file`.
+void fit_drift(const Settings& s, const blendpp::Model& model, const std::string& file) {
+  const uint32_t n_vocab = model.info().n_vocab;
+  std::vector<blendpp::Prompt> samples(4);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    for (size_t c = 0; c < 2; ++c) {
+      samples[i].chunk(blend::bench::random_tokens(96, n_vocab, 1000 + 2 * i + c));
+    }
+    samples[i].question(blend::bench::random_tokens(8, n_vocab, 2000 + i));
+  }
+  const blend_token_list none = {nullptr, 0};
+  const double ratio = 0.05;
+  blendpp::CalibrateOptions options;
+  options.chunk_prefixes = &none;
+  options.n_chunk_prefixes = 1;
+  options.ratios = &ratio;
+  options.n_ratios = 1;
+  options.drift_rank = s.drift_rank;
+  options.score_tokens = 1;
+  blendpp::calibrate(model, samples, file, options);
 }
 
 void print_row(const json& row, double full_ms) {
@@ -180,6 +208,22 @@ int run(const Settings& s) {
     rows.push_back(measure(name, model, store, prompt, options, s.repeat));
     print_row(rows.back(), full_ms);
   }
+  std::optional<blendpp::Profile> profile;
+  if (!s.corrected.empty()) {
+    const std::string file = dir.file("profile");
+    fit_drift(s, model, file);
+    blendpp::FuseOptions corrected;
+    corrected.policy = BLEND_POLICY_HKVD;
+    profile.emplace(model, file).apply(corrected);
+    corrected.correction = BLEND_CORRECTION_ON;  // whatever the maps are worth
+    for (const double ratio : s.corrected) {
+      corrected.ratio = ratio;
+      char name[64];
+      std::snprintf(name, sizeof name, "hkvd %g %% corrected", ratio * 100);
+      rows.push_back(measure(name, model, store, prompt, corrected, s.repeat));
+      print_row(rows.back(), full_ms);
+    }
+  }
   const json peer = blend::bench::llama_cpp_prefill(s.python, path, prompt.n_tokens(), s.threads,
                                                     s.repeat, s.flash);
   if (peer.is_object()) {
@@ -189,15 +233,18 @@ int run(const Settings& s) {
   // The middle of the ratios; nothing of this process's own tables stands in its way.
   const double ratio = s.ratios.empty() ? 0.15 : s.ratios[s.ratios.size() / 2];
   const json memory = blend::bench::run_self(
-      {"--memory-of", dir.path(), "--weights", s.weights, "--chunks", std::to_string(s.chunks),
-       "--chunk-tokens", std::to_string(s.chunk_tokens), "--question-tokens",
-       std::to_string(s.question_tokens), "--ratios", std::to_string(ratio), "--threads",
-       std::to_string(s.threads)});
+      {"--memory-of", dir.path(), "--weights", s.weights, "--cache", s.cache, "--chunks",
+       std::to_string(s.chunks), "--chunk-tokens", std::to_string(s.chunk_tokens),
+       "--question-tokens", std::to_string(s.question_tokens), "--ratios", std::to_string(ratio),
+       "--threads", std::to_string(s.threads)});
   print_memory(memory);
   blend::bench::write_json(s.json_path, {{"bench", "ttft"},
                                          {"shape", s.shape},
                                          {"dtype", s.dtype},
                                          {"weights", s.weights},
+                                         {"cache", s.cache},
+                                         {"corrected", s.corrected},
+                                         {"drift_rank", s.drift_rank},
                                          {"chunks", s.chunks},
                                          {"chunk_tokens", s.chunk_tokens},
                                          {"question_tokens", s.question_tokens},
@@ -216,6 +263,15 @@ int main(int argc, char** argv) {
   app.add_option("--dtype", s.dtype, "of the file's weights: f16, bf16, f32 or q8_0, q4_k, ...")
       ->capture_default_str();
   app.add_option("--weights", s.weights, "how they are kept: auto, packed, mapped or int8")
+      ->capture_default_str();
+  app.add_option("--cache", s.cache, "what K and V are kept as: auto (f32), f16 or bf16")
+      ->capture_default_str();
+  app.add_option(
+         "--corrected", s.corrected,
+         "ratios that are also fused with the drift correction. Its maps are fitted on a few "
+         "random tokens, so that they cost what a calibrated profile's cost, and mean nothing")
+      ->delimiter(',');
+  app.add_option("--drift-rank", s.drift_rank, "of the maps; 0: whole matrices")
       ->capture_default_str();
   app.add_option("--chunks", s.chunks)->capture_default_str();
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();

@@ -166,7 +166,13 @@ typedef struct blend_ctx_options {
                             fuse neither loads nor copies what is there. Chunks of INT8 and INT4 stay
                             as small there. 0 (default): none; of no effect with "cpu" */
   uint32_t flags;        /* BLEND_CTX_*; default 0 */
-  uint32_t reserved0;    /* 0 */
+  uint32_t cache_dtype;  /* BLEND_KV_*: what the fused K and V of prompts are kept as. BLEND_KV_AUTO (0,
+                            the default): f32 on a CPU, bf16 on a GPU, which has no other (UNSUPPORTED).
+                            On a CPU F16 halves their memory, and what a decoded token reads of them;
+                            each value is rounded once, and again when an edit moves its row. A value
+                            that F16 cannot hold fails the call with NUMERIC: BF16 holds all, with an
+                            eighth of the precision. "auto" applies it where the CPU is chosen.
+                            docs/quality.md has figures */
 } blend_ctx_options;
 
 BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t struct_size);

@@ -15,6 +15,7 @@
 
 #include "cpu/exp-inl.h"
 #include "cpu/half-inl.h"
+#include "cpu/lanes-inl.h"
 
 #ifndef BLEND_KERNELS_ATTENTION_ONCE  // what all targets share
 #define BLEND_KERNELS_ATTENTION_ONCE
@@ -35,15 +36,7 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-using D = hn::CappedTag<float, 16>;
-using V = hn::Vec<D>;
-
 // Register blocks: as many sums as the target has registers for, the operands besides.
-#if HWY_TARGET == HWY_SCALAR
-constexpr size_t kLanes = 1;
-#else
-constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
-#endif
 constexpr size_t kManyRegisters = kLanes == 16;                  // 32 of them
 constexpr size_t kScoreVectors = kLanes >= 8 ? 2 : 16 / kLanes;  // of keys
 constexpr size_t kScoreRows = kManyRegisters ? 12 : kLanes == 8 ? 6 : 2;
@@ -54,8 +47,7 @@ constexpr size_t kSumRows = kLanes >= 8 ? 6 : 2;
 // s[i][j] = q[i] . k[j] for kRows vectors and n_keys keys, rounded up to kKeyStep.
 template <DType kType, size_t kRows>
 HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim,
-                       const Cached<kType>* HWY_RESTRICT k, size_t n_keys,
-                       float* HWY_RESTRICT s) {
+                       const Cached<kType>* HWY_RESTRICT k, size_t n_keys, float* HWY_RESTRICT s) {
   const D d;
   for (size_t j = 0; j < n_keys; j += kKeyStep) {
     const Cached<kType>* block[kScoreVectors];
@@ -93,7 +85,8 @@ HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim,
 // o[i] = o[i] * alpha[i] + sum over keys of p[i][key] * v[key], kColumns vectors of elements wide.
 template <DType kType, size_t kRows, size_t kColumns>
 HWY_INLINE void weigh(const float* HWY_RESTRICT p, size_t n_keys,
-                      const Cached<kType>* HWY_RESTRICT v, size_t v_stride, const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
+                      const Cached<kType>* HWY_RESTRICT v, size_t v_stride,
+                      const float* HWY_RESTRICT alpha, float* HWY_RESTRICT o) {
   const D d;
   V sum[kRows][kColumns];
   BLEND_UNROLL
@@ -148,7 +141,8 @@ HWY_INLINE void panel_scores(const float* q, size_t n, size_t head_dim, const Ca
     scores<kType, kScoreRows>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
   }
   if constexpr (kScoreRows > 4) {
-    for (; i + 4 <= n; i += 4) scores<kType, 4>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+    for (; i + 4 <= n; i += 4)
+      scores<kType, 4>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
   }
   for (; i + 2 <= n; i += 2) scores<kType, 2>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
   for (; i < n; ++i) scores<kType, 1>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
@@ -159,7 +153,8 @@ HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const Cache
                             size_t v_stride, const float* alpha, float* o) {
   size_t i = 0;
   for (; i + kSumRows <= n; i += kSumRows) {
-    weigh_all_columns<kType, kSumRows>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
+    weigh_all_columns<kType, kSumRows>(p + i * kTile, n_keys, v, v_stride, alpha + i,
+                                       o + i * v_stride);
   }
   if constexpr (kSumRows > 4) {
     for (; i + 4 <= n; i += 4) {
@@ -262,8 +257,8 @@ void attention_as(const AttentionBlock& b, float* scratch) {
         visible[j] = std::min(kTile, pos + 1 - tile);
       }
       const size_t n_keys = visible[vectors - 1];
-      panel_scores<kType>(q + i * b.head_dim, vectors, b.head_dim, all_k + tile * b.head_dim, n_keys,
-                          s);
+      panel_scores<kType>(q + i * b.head_dim, vectors, b.head_dim, all_k + tile * b.head_dim,
+                          n_keys, s);
       if (b.softcap != 0) panel_softcap(s, vectors, n_keys, b.softcap);
       panel_softmax(s, vectors, hidden, visible, n_keys, {largest + i, sum + i}, alpha);
       panel_weigh<kType>(s, vectors, n_keys, all_v + tile * b.v_stride, b.v_stride, alpha,

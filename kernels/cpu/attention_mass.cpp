@@ -75,9 +75,8 @@ void attention_mass_as(const AttentionMassBlock& b, float* mass, float* scratch)
 }
 
 void AttentionMass(const AttentionMassBlock& b, float* mass, float* scratch) {
-  with_cached(b.dtype, [&](auto type) {
-    attention_mass_as<decltype(type)::value>(b, mass, scratch);
-  });
+  with_cached(b.dtype,
+              [&](auto type) { attention_mass_as<decltype(type)::value>(b, mass, scratch); });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE

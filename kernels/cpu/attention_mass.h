@@ -18,9 +18,9 @@ struct AttentionMassBlock {
   size_t n_rows = 0;
   const void* k = nullptr;  // its KV head: [slots / 16][head_dim][16] of dtype, see kv_layout.h
   size_t head_dim = 0;
-  float scale = 1.0f;   // of the scores: 1 / sqrt(head_dim)
-  uint32_t window = 0;  // as in AttentionBlock
-  float softcap = 0;    // as in AttentionBlock
+  float scale = 1.0f;        // of the scores: 1 / sqrt(head_dim)
+  uint32_t window = 0;       // as in AttentionBlock
+  float softcap = 0;         // as in AttentionBlock
   DType dtype = DType::f32;  // of k
 
   size_t first_key(uint32_t p) const { return window == 0 || p < window ? 0 : p - window + 1; }

@@ -88,7 +88,8 @@ HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT ki
 // o = sum over keys of p[j] v[j], in whole vectors of v_stride elements.
 template <DType kType>
 HWY_INLINE void sum_values(const float* HWY_RESTRICT p, size_t n_keys,
-                           const Cached<kType>* HWY_RESTRICT v, size_t v_stride, float* HWY_RESTRICT o) {
+                           const Cached<kType>* HWY_RESTRICT v, size_t v_stride,
+                           float* HWY_RESTRICT o) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
   for (size_t e = 0; e < v_stride; e += lanes) {
@@ -145,9 +146,8 @@ void attention_tempered_as(const TemperedBlock& b, float* scratch) {
 }
 
 void AttentionTempered(const TemperedBlock& b, float* scratch) {
-  with_cached(b.dtype, [&](auto type) {
-    attention_tempered_as<decltype(type)::value>(b, scratch);
-  });
+  with_cached(b.dtype,
+              [&](auto type) { attention_tempered_as<decltype(type)::value>(b, scratch); });
 }
 
 }  // namespace blend::kernels::HWY_NAMESPACE

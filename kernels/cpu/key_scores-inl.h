@@ -27,8 +27,8 @@ constexpr size_t kScoredRows = 4;
 // q: [kRows] at q_stride; k: see kv_layout.h; s: rows at `stride`.
 template <DType kType, size_t kRows>
 HWY_INLINE void key_scores(const float* HWY_RESTRICT q, size_t q_stride,
-                           const Cached<kType>* HWY_RESTRICT k, size_t head_dim, float scale, size_t n_keys,
-                           float* HWY_RESTRICT s, size_t stride) {
+                           const Cached<kType>* HWY_RESTRICT k, size_t head_dim, float scale,
+                           size_t n_keys, float* HWY_RESTRICT s, size_t stride) {
   const hn::CappedTag<float, kKeyBlock> d;
   const size_t lanes = hn::Lanes(d);
   const auto factor = hn::Set(d, scale);

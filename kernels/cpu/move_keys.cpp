@@ -173,8 +173,7 @@ void move_keys_ref(const KeyMove& move, float sin_sign, DType dtype, const void*
     }
     const auto size = static_cast<size_t>(dtype_size(dtype));
     for (size_t e = 0; e < head_dim; ++e) {
-      (void)encode_ref(key + e, 1, dtype,
-                       static_cast<std::byte*>(dst) + at(move.to + i, e) * size);
+      (void)encode_ref(key + e, 1, dtype, static_cast<std::byte*>(dst) + at(move.to + i, e) * size);
     }
   }
 }

@@ -18,8 +18,8 @@ struct KeyMove {
 };
 
 // src, dst: one head of K, [slots / 16][head_dim][16] (KvLayout). They may be the same head and the
-// ranges may overlap; all other slots of dst stay as they are. sin_sign: 1, or -1 to turn back. Both
-// are of dtype, to which turned keys are rounded; a turn by nothing changes no bit.
+// ranges may overlap; all other slots of dst stay as they are. sin_sign: 1, or -1 to turn back.
+// Both are of dtype, to which turned keys are rounded; a turn by nothing changes no bit.
 void move_keys(const KeyMove& move, float sin_sign, DType dtype, const void* src, void* dst);
 void move_keys_ref(const KeyMove& move, float sin_sign, DType dtype, const void* src, void* dst);
 

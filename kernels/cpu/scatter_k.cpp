@@ -90,8 +90,8 @@ bool scatter_k_as(const float* rows, size_t stride, const uint32_t* slots, size_
     const float* row = rows + i * stride;
     for (size_t h = 0; h < layout.n_kv_heads; ++h, row += head_dim) {
       Cached<kType>* const out = k + layout.k_offset(h, slots[i]);
-      finite &= block ? put_block<kType>(row, stride, head_dim, out)
-                      : put_row<kType>(row, head_dim, out);
+      finite &=
+          block ? put_block<kType>(row, stride, head_dim, out) : put_row<kType>(row, head_dim, out);
     }
     i += block ? kKeyBlock : 1;
   }

@@ -202,6 +202,8 @@ class Backend {
   // Per element of rows that only feed a GEMM or attention: normed rows, Q, the feed-forward's
   // inner rows. Operations on them take either type.
   virtual int64_t operand_bytes() const { return activation_bytes(); }
+  // Per element of a KV cache.
+  virtual int64_t cache_bytes() const = 0;
   // Whether it decodes packed rows itself, so that fewer bytes go to the device.
   virtual bool unpacks() const { return false; }
   // Rows that should pass through a layer's wide scratch at once.
@@ -344,8 +346,8 @@ class Backend {
                             const Correction* correction) = 0;
 };
 
-// The CPU backend on `pool`, which must outlive it; its caches keep K and V as `cache`. Never fails on
-// supported hosts but for memory.
+// The CPU backend on `pool`, which must outlive it; its caches keep K and V as `cache`. Never fails
+// on supported hosts but for memory.
 Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool, DType cache = DType::f32);
 
 }  // namespace blend

@@ -99,9 +99,10 @@ Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPoo
   const DType cache = spec.cache.value_or(DType::f32);
   if (spec.kind == BackendSpec::Kind::cpu) return make_cpu_backend(pool, cache);
   if (spec.kind == BackendSpec::Kind::cuda && spec.cache.value_or(DType::bf16) != DType::bf16) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "cache_dtype %s: the CUDA backend keeps K and V in bf16; leave the choice to it",
-                      dtype_name(cache));
+    return make_error(
+        BLEND_E_UNSUPPORTED,
+        "cache_dtype %s: the CUDA backend keeps K and V in bf16; leave the choice to it",
+        dtype_name(cache));
   }
   auto backend = make_cuda_backend(spec.device, pool);
   if (backend.is_ok() || spec.kind == BackendSpec::Kind::cuda) return backend;

@@ -13,8 +13,9 @@ namespace blend {
 struct BackendSpec {
   enum class Kind : uint8_t { cpu, cuda, automatic };
   Kind kind = Kind::cpu;
-  int32_t device = 0;          // of cuda
-  std::optional<DType> cache;  // what K and V of prompts are kept as; none: the backend's own choice
+  int32_t device = 0;  // of cuda
+  // What K and V of prompts are kept as; none: the backend's own choice.
+  std::optional<DType> cache = {};
 };
 
 // "cpu", "cuda", "cuda:N" or "auto"; null is "cpu". INVALID_ARGUMENT names what is possible.

@@ -1,5 +1,6 @@
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "capi/kv_view.h"
 #include "capi/structs.h"
 
 namespace {
@@ -28,7 +29,6 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_CTX_ bits",
                                o.flags);
     }
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     const blend::PoolOptions threads{o.n_threads, (o.flags & BLEND_CTX_PIN_THREADS) != 0};
     blend::EventSink events;
     if (o.on_event != nullptr) {
@@ -36,7 +36,10 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
         fn(user, code, message.c_str());
       };
     }
-    BLEND_ASSIGN(const blend::BackendSpec backend, blend::parse_backend(o.backend));
+    BLEND_ASSIGN(blend::BackendSpec backend, blend::parse_backend(o.backend));
+    if (o.cache_dtype != BLEND_KV_AUTO) {
+      BLEND_ASSIGN(backend.cache, blend::capi::read_dtype("cache_dtype", o.cache_dtype));
+    }
     auto ctx = std::make_unique<blend_ctx>();
     BLEND_ASSIGN(ctx->runtime,
                  blend::Runtime::create(threads, std::move(events), backend, o.device_bytes));

@@ -22,7 +22,7 @@ FIELD(blend_ctx_options, event_user, 16, 8)
 FIELD(blend_ctx_options, backend, 24, 8)
 FIELD(blend_ctx_options, device_bytes, 32, 8)
 FIELD(blend_ctx_options, flags, 40, 4)
-FIELD(blend_ctx_options, reserved0, 44, 4)
+FIELD(blend_ctx_options, cache_dtype, 44, 4)
 
 SIZE(blend_model_options, 40)
 FIELD(blend_model_options, struct_size, 0, 4)

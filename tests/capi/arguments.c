@@ -24,6 +24,14 @@ void arguments_of_open(const fixture* f) {
     c.backend = kNoBackend[i];
     CHECK_SAYS(INVALID, "'cuda:N'", blend_ctx_create(&ctx, &c, &err));
   }
+  c.backend = "cpu";
+  c.cache_dtype = BLEND_KV_BF16 + 1;
+  CHECK_SAYS(INVALID, "cache_dtype 4", blend_ctx_create(&ctx, &c, &err));
+  c.backend = "cuda";
+  c.cache_dtype = BLEND_KV_F16;
+  CHECK_SAYS(BLEND_E_UNSUPPORTED, "bf16", blend_ctx_create(&ctx, &c, &err));
+  CHECK(ctx == NULL);
+  c.cache_dtype = BLEND_KV_BF16;
   c.backend = "cuda:9999"; /* nobody has so many */
   CHECK_CODE(BLEND_E_NO_DEVICE, blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);

@@ -34,10 +34,11 @@ int32_t EventCount::on_event(void* user, int32_t code, const char* message) {
   return 0;
 }
 
-Ctx make_ctx(uint32_t n_threads, EventCount* events) {
+Ctx make_ctx(uint32_t n_threads, EventCount* events, uint32_t cache_dtype) {
   blend_ctx_options options;
   EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
   options.n_threads = n_threads;
+  options.cache_dtype = cache_dtype;
   if (events != nullptr) {
     options.on_event = &EventCount::on_event;
     options.event_user = events;

@@ -45,7 +45,8 @@ struct EventCount {
   static int32_t on_event(void* user, int32_t code, const char* message);
 };
 
-Ctx make_ctx(uint32_t n_threads = 2, EventCount* events = nullptr);
+Ctx make_ctx(uint32_t n_threads = 2, EventCount* events = nullptr,
+             uint32_t cache_dtype = BLEND_KV_AUTO);
 Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights = BLEND_WEIGHTS_AUTO);
 Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_KV_F32);
 

@@ -26,6 +26,17 @@ std::vector<int32_t> tokenize(const Model& model, const std::string& text) {
   return tokens;
 }
 
+// How far the logits are from those wanted, as a share of their spread.
+double off(const Fusion& wanted, const Fusion& fusion) {
+  const std::vector<float> want = logits(wanted);
+  double sum = 0, squares = 0;
+  for (const float l : want) sum += static_cast<double>(l);
+  const double mean = sum / static_cast<double>(want.size());
+  for (const float l : want) squares += std::pow(static_cast<double>(l) - mean, 2);
+  return max_difference(want, logits(fusion)) /
+         std::sqrt(squares / static_cast<double>(want.size()));
+}
+
 class Families : public testing::TestWithParam<RandomFamily> {
  protected:
   Families()
@@ -98,28 +109,58 @@ TEST_P(Families, StaysCloseInEightBits) {
   const Fusion exact = fuse(model_, store_, prompt_, full);
   const Fusion bytes = fuse(model, store_, prompt_, full);
   ASSERT_TRUE(exact && bytes);
-  // Of the spread of the logits: bytes are there (> 0), and no more than noise.
-  const auto off = [&] {
-    const std::vector<float> want = logits(exact);
-    double sum = 0, squares = 0;
-    for (const float l : want) sum += static_cast<double>(l);
-    const double mean = sum / static_cast<double>(want.size());
-    for (const float l : want) squares += std::pow(static_cast<double>(l) - mean, 2);
-    return max_difference(want, logits(bytes)) /
-           std::sqrt(squares / static_cast<double>(want.size()));
-  };
-  EXPECT_GT(off(), 1e-4);
-  EXPECT_LT(off(), 0.25);
+  // Bytes are there (> 0), and no more than noise.
+  EXPECT_GT(off(exact, bytes), 1e-4);
+  EXPECT_LT(off(exact, bytes), 0.25);
   for (const int32_t token : more_) {
     decode(exact, {token});
     decode(bytes, {token});
   }
-  EXPECT_LT(off(), 0.25);
+  EXPECT_LT(off(exact, bytes), 0.25);
   // A row's bytes are its own: at ratio 1 the same rows are computed, in other company.
   const Fusion one = fuse(model, store_, prompt_, {.ratio = 1.0});
   ASSERT_TRUE(one);
   decode(one, more_);
   EXPECT_LE(max_difference(logits(bytes), logits(one)), 0.02);
+}
+
+// K and V of 16 bits, where windows, soft-caps and partial rotations are, too: rounding shows, and
+// no more than that, in a prefill, a fuse, decoded rows and an edit.
+TEST_P(Families, StaysCloseWithRowsOfSixteenBits) {
+  const FuseCase full{.policy = BLEND_POLICY_FULL};
+  for (const uint32_t type : {BLEND_KV_F16, BLEND_KV_BF16}) {
+    SCOPED_TRACE(type);
+    const double most = type == BLEND_KV_F16 ? 0.01 : 0.08;
+    const Ctx ctx = make_ctx(2, nullptr, type);
+    const Model model = open_model(ctx, path_);
+    const Store store = open_store(ctx, dir_.file("store" + std::to_string(type)));
+    blend_model_info info;
+    ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
+    EXPECT_EQ(info.kv_bytes_per_token,
+              uint64_t{2} * 2 * info.n_layers * info.n_kv_heads * info.head_dim);
+    const Fusion exact = fuse(model_, store_, prompt_, full);
+    const Fusion rounded = fuse(model, store, prompt_, full);
+    const Fusion one = fuse(model, store, prompt_, {.ratio = 1.0});
+    ASSERT_TRUE(exact && rounded && one);
+    EXPECT_GT(off(exact, rounded), 1e-6);
+    EXPECT_LT(off(exact, rounded), most);
+    EXPECT_LT(off(rounded, one), most);
+    for (const int32_t token : more_) {
+      for (const Fusion* fusion : {&exact, &rounded, &one}) decode(*fusion, {token});
+    }
+    EXPECT_LT(off(exact, rounded), most);
+    EXPECT_LT(off(rounded, one), most);
+    for (const Fusion* fusion : {&exact, &rounded}) replace(*fusion, 11, 6, {});  // rounds again
+    EXPECT_LT(off(exact, rounded), 2 * most);
+    const FuseCase some{.metric = BLEND_METRIC_KV, .ratio = 0.3};
+    const Fusion want = fuse(model_, store_, prompt_, some),
+                 got = fuse(model, store, prompt_, some);
+    ASSERT_TRUE(want && got);
+    if (selected(want) == selected(got)) {
+      EXPECT_LT(off(want, got), 2 * most);
+    }
+  }
 }
 
 TEST_P(Families, RatioOneIsFullPrefillAndStaysSoWhenDecoded) {

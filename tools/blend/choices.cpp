@@ -55,6 +55,14 @@ const Choices& weights_choices() {
   return kWeights;
 }
 
+const Choices& kv_choices() {
+  static const Choices kTypes = {{"auto", BLEND_KV_AUTO},
+                                 {"f32", BLEND_KV_F32},
+                                 {"f16", BLEND_KV_F16},
+                                 {"bf16", BLEND_KV_BF16}};
+  return kTypes;
+}
+
 const Choices& read_choices() {
   static const Choices kModes = {{"auto", BLEND_READ_AUTO},
                                  {"io_uring", BLEND_READ_URING},

@@ -15,6 +15,7 @@ const Choices& metric_choices();  // BLEND_METRIC_*
 const Choices& norm_choices();    // BLEND_NORM_*
 const Choices& codec_choices();
 const Choices& weights_choices();  // auto, packed, mapped, int8
+const Choices& kv_choices();       // auto, f32, f16, bf16
 const Choices& read_choices();     // BLEND_READ_*
 
 std::vector<std::string> names_of(const Choices& choices);

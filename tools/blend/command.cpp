@@ -44,6 +44,12 @@ void add_backend_option(CLI::App& app, CommonOptions& options) {
                  "Bytes of GPU memory for chunks that were used, e.g. 8GiB; default none")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+  app.add_option(
+         "--cache-dtype", options.cache_dtype,
+         "What the K and V of a prompt are kept as while it is answered: auto (f32 on a CPU, "
+         "bf16 on a GPU), f32, f16 (half the memory) or bf16")
+      ->check(CLI::IsMember(names_of(kv_choices())))
+      ->capture_default_str();
 }
 
 blendpp::Context make_context(const CommonOptions& options) {
@@ -52,6 +58,7 @@ blendpp::Context make_context(const CommonOptions& options) {
   if (options.pin_threads) context.flags |= BLEND_CTX_PIN_THREADS;
   context.backend = options.backend.c_str();
   context.device_bytes = options.device_bytes;
+  context.cache_dtype = value_of(kv_choices(), options.cache_dtype);
   context.events = [](int32_t code, const char* message) {
     if (code >= 0) return;  // evictions: `blend store stat` counts them
     print_note(std::string(message) + " (" + blend_code_name(code) + ")");
@@ -70,7 +77,7 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
   app.add_option("--kv-dtype", options.kv_dtype,
                  "What new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, f16 "
                  "or bf16. Part of a chunk's id")
-      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
+      ->check(CLI::IsMember(names_of(kv_choices())))
       ->capture_default_str();
   add_codec(app, options);
   app.add_option("--read-mode", options.read_mode,
@@ -101,12 +108,8 @@ void add_codec(CLI::App& app, StoreOptions& options) {
 }
 
 blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options) {
-  static const std::unordered_map<std::string, uint32_t> kDtypes = {{"auto", BLEND_KV_AUTO},
-                                                                    {"f32", BLEND_KV_F32},
-                                                                    {"f16", BLEND_KV_F16},
-                                                                    {"bf16", BLEND_KV_BF16}};
   blendpp::StoreOptions store;
-  store.kv_dtype = kDtypes.at(options.kv_dtype);
+  store.kv_dtype = value_of(kv_choices(), options.kv_dtype);
   store.codec = value_of(codec_choices(), options.codec);
   store.read_mode = value_of(read_choices(), options.read_mode);
   if (options.quota_bytes != 0) store.quota_bytes = options.quota_bytes;

@@ -43,6 +43,7 @@ struct CommonOptions {
   bool pin_threads = false;
   std::string backend = "cpu";
   uint64_t device_bytes = 0;
+  std::string cache_dtype = "auto";
 };
 void add_common_options(CLI::App& app, CommonOptions& options);
 void add_backend_option(CLI::App& app, CommonOptions& options);

@@ -92,6 +92,7 @@ EvalContext context_of(const EvalOptions& options, const CLI::App& command,
   context.command = command_of(command);
   context.kv_dtype = options.store.kv_dtype;
   context.codec = options.store.codec;
+  context.cache_dtype = options.common.cache_dtype;
   context.seed = options.seed;
   context.limit = options.limit;
   context.group_by = options.group_by;
@@ -119,10 +120,14 @@ void run(const EvalOptions& options, const CLI::App& command) {
 
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
+  std::optional<blendpp::Context> reference_ctx;
   std::optional<blendpp::Model> reference;
   if (!options.reference_weights.empty()) {
+    CommonOptions common = options.common;
+    common.cache_dtype = "auto";
     plan.reference =
-        &reference.emplace(open_model(ctx, {options.model.path, options.reference_weights}));
+        &reference.emplace(open_model(reference_ctx.emplace(make_context(common)),
+                                      {options.model.path, options.reference_weights}));
   }
   std::optional<blendpp::Profile> profile;
   if (!options.profile.empty()) {
@@ -198,8 +203,8 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->type_name("FILE");
   command
       .add_option("--reference-weights", options.reference_weights,
-                  "Compare with full prefill of the same model with its weights kept so, not as "
-                  "--weights says: what int8 costs, for one")
+                  "Compare with full prefill of the same model with its weights kept so and the "
+                  "default --cache-dtype, not as those options say: what int8 costs, for one")
       ->check(CLI::IsMember(names_of(weights_choices())));
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))

@@ -431,6 +431,7 @@ class Page {
       weights += "; full prefill as reference: " + context_.reference_weights;
     }
     row("Weights", weights);
+    row("KV cache", context_.cache_dtype);
     row("Stored as", context_.kv_dtype + ", codec " + context_.codec);
     row("Exact match, F1",
         "answers in lower case, without punctuation and articles, white space "

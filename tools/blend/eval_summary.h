@@ -59,6 +59,7 @@ struct EvalContext {
   std::string command;   // as it may be repeated
   std::string kv_dtype;  // as asked
   std::string codec;
+  std::string cache_dtype;
   std::string reference_weights;  // as asked; "": the model's own
   uint64_t seed = 0;
   size_t limit = 0;

@@ -20,12 +20,13 @@ class Slot;
 class Context {
  public:
   // Null on failure. n_threads 0: as many as this process has CPUs. pin: BLEND_CTX_PIN_THREADS.
-  // backend: "cpu" (also ""), "cuda", "cuda:N" or "auto".
-  static Context* create(uint32_t n_threads, bool pin, const std::string& backend,
-                         Outcome& out) noexcept;
+  // cache_dtype: BLEND_KV_*. backend: "cpu" (also ""), "cuda", "cuda:N" or "auto".
+  static Context* create(uint32_t n_threads, bool pin, uint32_t cache_dtype,
+                         const std::string& backend, Outcome& out) noexcept;
   // The same, and `events` gets what its models and stores have to tell.
-  static Context* create_with_events(uint32_t n_threads, bool pin, const std::string& backend,
-                                     const Events& events, Outcome& out) noexcept;
+  static Context* create_with_events(uint32_t n_threads, bool pin, uint32_t cache_dtype,
+                                     const std::string& backend, const Events& events,
+                                     Outcome& out) noexcept;
   ~Context();
   std::string backend(Outcome& out) const noexcept;
   void close() noexcept;

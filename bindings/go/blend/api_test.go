@@ -420,6 +420,13 @@ func TestThreads(t *testing.T) {
 	wantError(t, err, blend.ErrInvalidArgument)
 	pinned := must(blend.NewContext(&blend.ContextOptions{PinThreads: true}))(t)
 	ok(t, pinned.Close())
+	small := must(blend.NewContext(&blend.ContextOptions{CacheDtype: blend.KVF16}))(t)
+	halved := must(blend.OpenModel(bg, small, modelPath, nil))(t)
+	if is, was := must(halved.Info())(t), must(model.Info())(t); 2*is.KVBytesPerToken != was.KVBytesPerToken {
+		t.Errorf("%d bytes a token in f16, %d in f32", is.KVBytesPerToken, was.KVBytesPerToken)
+	}
+	ok(t, halved.Close())
+	ok(t, small.Close())
 }
 
 func TestMachine(t *testing.T) {

@@ -24,6 +24,9 @@ type ContextOptions struct {
 	// PinThreads has each thread that the context starts keep to one CPU of those that the thread
 	// which runs NewContext may use; the first of them is left to the callers.
 	PinThreads bool
+	// CacheDtype is what the K and V of prompts are kept as. KVAuto: F32 on a CPU, where F16
+	// halves their memory, and BF16 on a GPU.
+	CacheDtype KVDtype
 	// OnEvent is told what is worth a log line and no call's error: damage found in a store and
 	// treated as a miss, a background write that failed. It runs on a goroutine of its own, one
 	// event at a time; of more than 1024 that wait, the oldest are dropped. A panic or runtime.Goexit
@@ -42,11 +45,11 @@ func NewContext(options *ContextOptions) (*Context, error) {
 	var told raw.Events
 	err := simple(func(out raw.Outcome) {
 		if o.OnEvent == nil {
-			c.raw = raw.ContextCreate(count(o.Threads), o.PinThreads, o.Backend, out)
+			c.raw = raw.ContextCreate(count(o.Threads), o.PinThreads, uint(o.CacheDtype), o.Backend, out)
 			return
 		}
 		told = raw.NewEvents()
-		c.raw = raw.ContextCreate_with_events(count(o.Threads), o.PinThreads, o.Backend, told, out)
+		c.raw = raw.ContextCreate_with_events(count(o.Threads), o.PinThreads, uint(o.CacheDtype), o.Backend, told, out)
 	})
 	if err != nil {
 		if told != nil {

@@ -3,9 +3,10 @@
 import sys
 import threading
 import weakref
-from typing import Any, Callable, Optional, TypeVar
+from typing import Any, Callable, Optional, TypeVar, Union
 
 from . import raw
+from ._enums import KvDtype, choice
 
 #: ``(code, message)`` of something worth a log line: a negative BLEND_E_* code, or one that tells of
 #: an eviction. Called on a thread of the binding's own, one event at a time.
@@ -55,18 +56,22 @@ class Context(Closable):
     threads: compute threads, 0 for as many CPUs as this process may use.
     backend: what computes: "cpu", "cuda", "cuda:N" or "auto".
     pin_threads: whether each of the threads that it starts keeps to one CPU (BLEND_CTX_PIN_THREADS).
+    cache_dtype: what the K and V of prompts are kept as; AUTO is F32 on a CPU, where F16 halves their
+    memory, and BF16 on a GPU.
     on_event: see :data:`OnEvent`. What it raises goes to sys.excepthook.
 
     Raises InvalidArgumentError, NoDeviceError (says what is missing), UnsupportedError.
     """
 
     def __init__(self, threads: int = 0, backend: str = "cpu",
-                 on_event: Optional[OnEvent] = None, *, pin_threads: bool = False) -> None:
+                 on_event: Optional[OnEvent] = None, *, pin_threads: bool = False,
+                 cache_dtype: Union[KvDtype, str] = KvDtype.AUTO) -> None:
+        kept_as = choice(KvDtype, cache_dtype)
         if on_event is None:
-            self._raw = raw.Context.create(threads, pin_threads, backend)
+            self._raw = raw.Context.create(threads, pin_threads, kept_as, backend)
             return
         events = raw.Events()
-        self._raw = raw.Context.create_with_events(threads, pin_threads, backend, events)
+        self._raw = raw.Context.create_with_events(threads, pin_threads, kept_as, backend, events)
         thread = threading.Thread(target=_tell, args=(events, on_event), name="libblend events",
                                   daemon=True)
         thread.start()

@@ -365,6 +365,17 @@ class Threads(Case):
         with self.assertRaises(libblend.InvalidArgumentError):
             libblend.Context(len(mine) + 1, pin_threads=True)
 
+    def test_cache_dtype(self):
+        prompt = self.prompt()
+        wanted = self.model.fuse(self.store, prompt, policy="full").logits
+        with libblend.Context(1, cache_dtype="f16") as ctx, libblend.Model(ctx, MODEL) as model:
+            self.assertEqual(2 * model.info.kv_bytes_per_token, self.model.info.kv_bytes_per_token)
+            logits = model.fuse(None, prompt, policy="full").logits
+        self.assertFalse(np.array_equal(logits, wanted))
+        np.testing.assert_allclose(logits, wanted, atol=0.05)
+        with self.assertRaises(ValueError):
+            libblend.Context(cache_dtype="f8")
+
 
 class Measured(Case):
     def test_machine(self):

@@ -14,10 +14,14 @@ namespace blend::cpu {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(ThreadPool& pool, DType cache_dtype)
-      : pool_(pool), cache_dtype_(cache_dtype), gemm_(pool, scratch_, matmuls_), int8_gemm_(pool, scratch_, matmuls_) {}
+      : pool_(pool),
+        cache_dtype_(cache_dtype),
+        gemm_(pool, scratch_, matmuls_),
+        int8_gemm_(pool, scratch_, matmuls_) {}
 
   const char* name() const override { return "cpu"; }
   int64_t activation_bytes() const override { return sizeof(float); }
+  int64_t cache_bytes() const override { return dtype_size(cache_dtype_); }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {

@@ -26,6 +26,7 @@ class CudaBackend final : public Backend {
   const char* name() const override { return name_.c_str(); }
   int64_t activation_bytes() const override { return sizeof(float); }
   int64_t operand_bytes() const override { return sizeof(uint16_t); }
+  int64_t cache_bytes() const override { return sizeof(uint16_t); }
   bool unpacks() const override { return true; }
   uint32_t block_rows() const override { return 4096; }
 

@@ -318,11 +318,13 @@ Context::~Context() = default;
 namespace {
 
 std::shared_ptr<Slot<blendpp::Context>> make_context(uint32_t n_threads, bool pin,
+                                                     uint32_t cache_dtype,
                                                      const std::string& backend,
                                                      const Events* events) {
   blendpp::ContextOptions options;
   options.n_threads = n_threads;
   if (pin) options.flags |= BLEND_CTX_PIN_THREADS;
+  options.cache_dtype = cache_dtype;
   if (!backend.empty()) options.backend = backend.c_str();
   if (events != nullptr && events->queue()) {
     auto sender = std::make_shared<Sender>();
@@ -334,13 +336,18 @@ std::shared_ptr<Slot<blendpp::Context>> make_context(uint32_t n_threads, bool pi
 
 }  // namespace
 
-Context* Context::create(uint32_t n_threads, bool pin, const std::string& backend,
-                         Outcome& out) noexcept {
-  return guarded(out, [&] { return new Context(make_context(n_threads, pin, backend, nullptr)); });
+Context* Context::create(uint32_t n_threads, bool pin, uint32_t cache_dtype,
+                         const std::string& backend, Outcome& out) noexcept {
+  return guarded(out, [&] {
+    return new Context(make_context(n_threads, pin, cache_dtype, backend, nullptr));
+  });
 }
-Context* Context::create_with_events(uint32_t n_threads, bool pin, const std::string& backend,
-                                     const Events& events, Outcome& out) noexcept {
-  return guarded(out, [&] { return new Context(make_context(n_threads, pin, backend, &events)); });
+Context* Context::create_with_events(uint32_t n_threads, bool pin, uint32_t cache_dtype,
+                                     const std::string& backend, const Events& events,
+                                     Outcome& out) noexcept {
+  return guarded(out, [&] {
+    return new Context(make_context(n_threads, pin, cache_dtype, backend, &events));
+  });
 }
 std::string Context::backend(Outcome& out) const noexcept {
   return guarded(out, [&] { return std::string(slot_->get()->backend()); });

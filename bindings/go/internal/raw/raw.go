@@ -456,8 +456,8 @@ extern swig_intgo _wrap_Events_next_raw_b03e864faf141cbc(uintptr_t arg1, swig_ty
 extern void _wrap_Events_stop_raw_b03e864faf141cbc(uintptr_t arg1);
 extern swig_type_16 _wrap_Events_n_dropped_raw_b03e864faf141cbc(uintptr_t arg1);
 extern void _wrap_delete_Events_raw_b03e864faf141cbc(uintptr_t arg1);
-extern uintptr_t _wrap_Context_create_raw_b03e864faf141cbc(swig_intgo arg1, _Bool arg2, swig_type_17 arg3, uintptr_t arg4);
-extern uintptr_t _wrap_Context_create_with_events_raw_b03e864faf141cbc(swig_intgo arg1, _Bool arg2, swig_type_18 arg3, uintptr_t arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Context_create_raw_b03e864faf141cbc(swig_intgo arg1, _Bool arg2, swig_intgo arg3, swig_type_17 arg4, uintptr_t arg5);
+extern uintptr_t _wrap_Context_create_with_events_raw_b03e864faf141cbc(swig_intgo arg1, _Bool arg2, swig_intgo arg3, swig_type_18 arg4, uintptr_t arg5, uintptr_t arg6);
 extern void _wrap_delete_Context_raw_b03e864faf141cbc(uintptr_t arg1);
 extern swig_type_19 _wrap_Context_backend_raw_b03e864faf141cbc(uintptr_t arg1, uintptr_t arg2);
 extern void _wrap_Context_close_raw_b03e864faf141cbc(uintptr_t arg1);
@@ -2115,29 +2115,31 @@ func (p SwigcptrContext) Swigcptr() uintptr {
 func (p SwigcptrContext) SwigIsContext() {
 }
 
-func ContextCreate(arg1 uint, arg2 bool, arg3 string, arg4 Outcome) (_swig_ret Context) {
+func ContextCreate(arg1 uint, arg2 bool, arg3 uint, arg4 string, arg5 Outcome) (_swig_ret Context) {
 	var swig_r Context
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	_swig_i_3 := getSwigcptr(arg4)
-	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), C._Bool(_swig_i_1), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3))))
+	_swig_i_3 := arg4
+	_swig_i_4 := getSwigcptr(arg5)
+	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), C._Bool(_swig_i_1), C.swig_intgo(_swig_i_2), *(*C.swig_type_17)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4))))
 	if Swig_escape_always_false {
-		Swig_escape_val = arg3
+		Swig_escape_val = arg4
 	}
 	return swig_r
 }
 
-func ContextCreate_with_events(arg1 uint, arg2 bool, arg3 string, arg4 Events, arg5 Outcome) (_swig_ret Context) {
+func ContextCreate_with_events(arg1 uint, arg2 bool, arg3 uint, arg4 string, arg5 Events, arg6 Outcome) (_swig_ret Context) {
 	var swig_r Context
 	_swig_i_0 := arg1
 	_swig_i_1 := arg2
 	_swig_i_2 := arg3
-	_swig_i_3 := getSwigcptr(arg4)
+	_swig_i_3 := arg4
 	_swig_i_4 := getSwigcptr(arg5)
-	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_with_events_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), C._Bool(_swig_i_1), *(*C.swig_type_18)(unsafe.Pointer(&_swig_i_2)), C.uintptr_t(_swig_i_3), C.uintptr_t(_swig_i_4))))
+	_swig_i_5 := getSwigcptr(arg6)
+	swig_r = (Context)(SwigcptrContext(C._wrap_Context_create_with_events_raw_b03e864faf141cbc(C.swig_intgo(_swig_i_0), C._Bool(_swig_i_1), C.swig_intgo(_swig_i_2), *(*C.swig_type_18)(unsafe.Pointer(&_swig_i_3)), C.uintptr_t(_swig_i_4), C.uintptr_t(_swig_i_5))))
 	if Swig_escape_always_false {
-		Swig_escape_val = arg3
+		Swig_escape_val = arg4
 	}
 	return swig_r
 }

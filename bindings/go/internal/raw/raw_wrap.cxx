@@ -1289,47 +1289,51 @@ void _wrap_delete_Events_raw_b03e864faf141cbc(blend_shim::Events *_swig_go_0) {
 }
 
 
-blend_shim::Context *_wrap_Context_create_raw_b03e864faf141cbc(intgo _swig_go_0, bool _swig_go_1, _gostring_ _swig_go_2, blend_shim::Outcome *_swig_go_3) {
+blend_shim::Context *_wrap_Context_create_raw_b03e864faf141cbc(intgo _swig_go_0, bool _swig_go_1, intgo _swig_go_2, _gostring_ _swig_go_3, blend_shim::Outcome *_swig_go_4) {
   uint32_t arg1 ;
   bool arg2 ;
-  std::string *arg3 = 0 ;
-  blend_shim::Outcome *arg4 = 0 ;
-  blend_shim::Context *result = 0 ;
-  blend_shim::Context *_swig_go_result;
-  
-  arg1 = (uint32_t)_swig_go_0; 
-  arg2 = (bool)_swig_go_1; 
-  
-  std::string arg3_str(_swig_go_2.p, _swig_go_2.n);
-  arg3 = &arg3_str;
-  
-  arg4 = *(blend_shim::Outcome **)&_swig_go_3; 
-  
-  result = (blend_shim::Context *)blend_shim::Context::create(arg1,arg2,(std::string const &)*arg3,*arg4);
-  *(blend_shim::Context **)&_swig_go_result = (blend_shim::Context *)result; 
-  return _swig_go_result;
-}
-
-
-blend_shim::Context *_wrap_Context_create_with_events_raw_b03e864faf141cbc(intgo _swig_go_0, bool _swig_go_1, _gostring_ _swig_go_2, blend_shim::Events *_swig_go_3, blend_shim::Outcome *_swig_go_4) {
-  uint32_t arg1 ;
-  bool arg2 ;
-  std::string *arg3 = 0 ;
-  blend_shim::Events *arg4 = 0 ;
+  uint32_t arg3 ;
+  std::string *arg4 = 0 ;
   blend_shim::Outcome *arg5 = 0 ;
   blend_shim::Context *result = 0 ;
   blend_shim::Context *_swig_go_result;
   
   arg1 = (uint32_t)_swig_go_0; 
   arg2 = (bool)_swig_go_1; 
+  arg3 = (uint32_t)_swig_go_2; 
   
-  std::string arg3_str(_swig_go_2.p, _swig_go_2.n);
-  arg3 = &arg3_str;
+  std::string arg4_str(_swig_go_3.p, _swig_go_3.n);
+  arg4 = &arg4_str;
   
-  arg4 = *(blend_shim::Events **)&_swig_go_3; 
   arg5 = *(blend_shim::Outcome **)&_swig_go_4; 
   
-  result = (blend_shim::Context *)blend_shim::Context::create_with_events(arg1,arg2,(std::string const &)*arg3,(blend_shim::Events const &)*arg4,*arg5);
+  result = (blend_shim::Context *)blend_shim::Context::create(arg1,arg2,arg3,(std::string const &)*arg4,*arg5);
+  *(blend_shim::Context **)&_swig_go_result = (blend_shim::Context *)result; 
+  return _swig_go_result;
+}
+
+
+blend_shim::Context *_wrap_Context_create_with_events_raw_b03e864faf141cbc(intgo _swig_go_0, bool _swig_go_1, intgo _swig_go_2, _gostring_ _swig_go_3, blend_shim::Events *_swig_go_4, blend_shim::Outcome *_swig_go_5) {
+  uint32_t arg1 ;
+  bool arg2 ;
+  uint32_t arg3 ;
+  std::string *arg4 = 0 ;
+  blend_shim::Events *arg5 = 0 ;
+  blend_shim::Outcome *arg6 = 0 ;
+  blend_shim::Context *result = 0 ;
+  blend_shim::Context *_swig_go_result;
+  
+  arg1 = (uint32_t)_swig_go_0; 
+  arg2 = (bool)_swig_go_1; 
+  arg3 = (uint32_t)_swig_go_2; 
+  
+  std::string arg4_str(_swig_go_3.p, _swig_go_3.n);
+  arg4 = &arg4_str;
+  
+  arg5 = *(blend_shim::Events **)&_swig_go_4; 
+  arg6 = *(blend_shim::Outcome **)&_swig_go_5; 
+  
+  result = (blend_shim::Context *)blend_shim::Context::create_with_events(arg1,arg2,arg3,(std::string const &)*arg4,(blend_shim::Events const &)*arg5,*arg6);
   *(blend_shim::Context **)&_swig_go_result = (blend_shim::Context *)result; 
   return _swig_go_result;
 }

@@ -29,11 +29,14 @@ public final class Context implements AutoCloseable {
    */
   public static Context create(Options options) {
     if (options.onEvent == null) {
-      return new Context(RawContext.create(options.threads, options.pin, options.backend));
+      return new Context(
+          RawContext.create(
+              options.threads, options.pin, options.cacheType.code, options.backend));
     }
     RawEvents events = new RawEvents();
     RawContext raw =
-        RawContext.createWithEvents(options.threads, options.pin, options.backend, events);
+        RawContext.createWithEvents(
+            options.threads, options.pin, options.cacheType.code, options.backend, events);
     EventPump.start(events, options.onEvent);
     return new Context(raw);
   }
@@ -64,6 +67,7 @@ public final class Context implements AutoCloseable {
   public static final class Options {
     private int threads;
     private boolean pin;
+    private KvType cacheType = KvType.AUTO;
     private String backend = "cpu";
     private Consumer<Event> onEvent;
 
@@ -90,6 +94,17 @@ public final class Context implements AutoCloseable {
      */
     public Options pinThreads(boolean on) {
       pin = on;
+      return this;
+    }
+
+    /**
+     * What the K and V of prompts are kept as.
+     *
+     * @param type AUTO, the default: F32 on a CPU, where F16 halves their memory, and BF16 on a GPU
+     * @return this
+     */
+    public Options cacheType(KvType type) {
+      cacheType = java.util.Objects.requireNonNull(type);
       return this;
     }
 

@@ -139,6 +139,10 @@ public class FusionTest extends Fixture {
     assertThrows(
         InvalidArgumentException.class,
         () -> Context.create(new Context.Options().threads(1024).pinThreads(true)));
+    try (Context small = Context.create(new Context.Options().cacheType(KvType.F16));
+        Model halved = Model.open(small, MODEL)) {
+      assertEquals(model.info().kvBytesPerToken(), 2 * halved.info().kvBytesPerToken());
+    }
   }
 
   @Test
