@@ -38,6 +38,7 @@ struct Settings {
   std::vector<double> ratios{0.05, 0.15, 0.3};
   std::vector<double> corrected;
   uint32_t drift_rank = 0;
+  bool deviation_only = false;
   uint32_t threads = 0;
   int repeat = 5;
   std::string flash = "both";
@@ -149,6 +150,7 @@ void fit_drift(const Settings& s, const blendpp::Model& model, const std::string
   options.ratios = &ratio;
   options.n_ratios = 1;
   options.drift_rank = s.drift_rank;
+  if (s.deviation_only) options.drift_inputs = BLEND_DRIFT_DEVIATION;
   options.score_tokens = 1;
   blendpp::calibrate(model, samples, file, options);
 }
@@ -245,6 +247,7 @@ int run(const Settings& s) {
                                          {"cache", s.cache},
                                          {"corrected", s.corrected},
                                          {"drift_rank", s.drift_rank},
+                                         {"deviation_only", s.deviation_only},
                                          {"chunks", s.chunks},
                                          {"chunk_tokens", s.chunk_tokens},
                                          {"question_tokens", s.question_tokens},
@@ -273,6 +276,8 @@ int main(int argc, char** argv) {
       ->delimiter(',');
   app.add_option("--drift-rank", s.drift_rank, "of the maps; 0: whole matrices")
       ->capture_default_str();
+  app.add_flag("--deviation-only", s.deviation_only,
+               "the maps' input: the deviation, without the fresh K and V and the constant");
   app.add_option("--chunks", s.chunks)->capture_default_str();
   app.add_option("--chunk-tokens", s.chunk_tokens)->capture_default_str();
   app.add_option("--question-tokens", s.question_tokens)->capture_default_str();
