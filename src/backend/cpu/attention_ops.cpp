@@ -31,7 +31,7 @@ float scale_of(const AttentionRule& rule, size_t head_dim) {
 // Rows of one key block on their way into the cache: K is rotated in scratch, then transposed.
 class KeyBlockWriter {
  public:
-  static size_t scratch_floats(size_t kv_dim) { return kKeyBlock * stride(kv_dim) + kv_dim; }
+  static size_t scratch_floats(size_t kv_dim) { return kKeyBlock * stride(kv_dim); }
 
   KeyBlockWriter(const CpuKvCache& cache, uint32_t layer, const CpuRopeTable& rope, float* scratch)
       : cache_(cache), layer_(layer), rope_(rope), kv_dim_(cache.kv_dim()), scratch_(scratch) {}
@@ -40,13 +40,14 @@ class KeyBlockWriter {
   void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot,
            const float* drift = nullptr) {
     float* const row = scratch_ + n_ * stride(kv_dim_);
+    // First V, which passes through the row that K then stays in.
+    put_value(v, dtype, drift == nullptr ? nullptr : drift + kv_dim_, slot, row);
     decode(k, dtype, kv_dim_, drift, row);
     kernels::rope(rope_.row(slot, cache_.layout().n_kv_heads, cache_.layout().head_dim), row);
-    put_value(v, dtype, drift == nullptr ? nullptr : drift + kv_dim_, slot);
     slots_[n_++] = slot;
     if (n_ == kKeyBlock) flush();
   }
-  // False: K or V of a row since the last flush is not finite in the cache's 16 bits.
+  // False: K or V of a row so far is not finite in the cache's 16 bits.
   bool flush() {
     const kernels::KvLayout& layout = cache_.layout();
     finite_ &= kernels::scatter_k(scratch_, stride(kv_dim_), slots_, n_, layout, cache_.dtype(),
@@ -68,11 +69,11 @@ class KeyBlockWriter {
       kernels::decode_add(from, dtype, n, added, out);
     }
   }
-  void put_value(const std::byte* v, DType dtype, const float* added, uint32_t slot) {
+  // wide: [head_dim], overwritten.
+  void put_value(const std::byte* v, DType dtype, const float* added, uint32_t slot, float* wide) {
     const kernels::KvLayout& layout = cache_.layout();
     const size_t dim = layout.head_dim;
     const bool as_it_is = added == nullptr && dtype == cache_.dtype();
-    float* const wide = scratch_ + kKeyBlock * stride(kv_dim_);  // [head_dim]
     for (size_t h = 0; h < layout.n_kv_heads; ++h) {
       const std::byte* const from = v + h * dim * size_of(dtype);
       const float* const more = added == nullptr ? nullptr : added + h * dim;
