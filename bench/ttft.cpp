@@ -203,13 +203,14 @@ int run(const Settings& s) {
   rows.push_back(measure("reuse", model, store, prompt, options, s.repeat));
   print_row(rows.back(), full_ms);
   options.policy = BLEND_POLICY_HKVD;
-  for (const double ratio : s.ratios) {
-    options.ratio = ratio;
+  const auto measure_at = [&](double ratio, blendpp::FuseOptions& how, const char* kind) {
+    how.ratio = ratio;
     char name[64];
-    std::snprintf(name, sizeof name, "hkvd %g %%", ratio * 100);
-    rows.push_back(measure(name, model, store, prompt, options, s.repeat));
+    std::snprintf(name, sizeof name, "hkvd %g %%%s", ratio * 100, kind);
+    rows.push_back(measure(name, model, store, prompt, how, s.repeat));
     print_row(rows.back(), full_ms);
-  }
+  };
+  for (const double ratio : s.ratios) measure_at(ratio, options, "");
   std::optional<blendpp::Profile> profile;
   if (!s.corrected.empty()) {
     const std::string file = dir.file("profile");
@@ -218,13 +219,7 @@ int run(const Settings& s) {
     corrected.policy = BLEND_POLICY_HKVD;
     profile.emplace(model, file).apply(corrected);
     corrected.correction = BLEND_CORRECTION_ON;  // whatever the maps are worth
-    for (const double ratio : s.corrected) {
-      corrected.ratio = ratio;
-      char name[64];
-      std::snprintf(name, sizeof name, "hkvd %g %% corrected", ratio * 100);
-      rows.push_back(measure(name, model, store, prompt, corrected, s.repeat));
-      print_row(rows.back(), full_ms);
-    }
+    for (const double ratio : s.corrected) measure_at(ratio, corrected, " corrected");
   }
   const json peer = blend::bench::llama_cpp_prefill(s.python, path, prompt.n_tokens(), s.threads,
                                                     s.repeat, s.flash);
