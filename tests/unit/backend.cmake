@@ -1,5 +1,7 @@
 find_package(OpenMP REQUIRED COMPONENTS CXX)  # the GEMM test looks at its state
-blend_test(kernels_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp LIBS PkgConfig::hwy)
+blend_test(kernels_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/isa_test.cpp ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp
+  LIBS PkgConfig::hwy)
 # The tests of every backend's operations; programs instantiate them for one backend each.
 add_library(backend_op_tests OBJECT
   ${CMAKE_CURRENT_LIST_DIR}/backend_ops_test.cpp

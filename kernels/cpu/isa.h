@@ -1,0 +1,33 @@
+// What this process computes with: the instruction set that run-time dispatch chose, and which
+// instruction of it multiplies 8-bit integers. All functions are thread-safe.
+#pragma once
+
+namespace blend::kernels {
+
+enum class Int8Path {
+  words,        // products of 16-bit integers, which any CPU has
+  avx_vnni,     // in 256 bits
+  avx512_vnni,  // in 512
+  neon_dot,
+  neon_i8mm,
+};
+
+// "AVX-512", "AVX2", "SSE4", "SSSE3", "NEON" or "no SIMD".
+const char* simd_name();
+// Vectors are of 16 bytes without the products that model code is made of, or there are none: times
+// are several times those of AVX2.
+bool simd_is_slow();
+
+// The best that this CPU has and simd_name() goes with. Cheap: may be asked for every product.
+Int8Path int8_path();
+// "VNNI", "dot product", "int8 matrices"; "16-bit products" for words.
+const char* int8_path_name(Int8Path path);
+
+// Has the process compute as a CPU with no more than this would: "scalar"; "SSE4", "AVX2",
+// "AVX2-VNNI", "AVX512" or "AVX512-VNNI" on x86, where only the names with VNNI have it; "NEON" or
+// "NEON-DOT" on ARM. Null: no cap. False: not a name of this architecture, nothing is changed. What
+// the CPU lacks stays lacking. For tests and benchmarks, before anything is computed: weights are
+// laid out for the path there was. The library itself never calls it.
+bool cap_isa(const char* name);
+
+}  // namespace blend::kernels
