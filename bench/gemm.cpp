@@ -1,18 +1,15 @@
-// What does our GEMM reach beside oneDNN alone with its own OpenMP threads?
+// What does our GEMM reach, of what the cores can do at most and beside oneDNN alone?
 //
-//   bench_gemm [--threads N] [--json FILE]
+//   bench_gemm [--threads N] [--isa NAME] [--json FILE]
 //
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
-// 135M. "ours" is the backend's GEMM on a ThreadPool; "oneDNN" one matmul primitive with weights it
-// packed as it liked, on as many OpenMP threads. GB/s is ours, of weights read, which is what
-// bounds few rows. "int8" is ours with 8-bit weights and activations, which come as f32 and go back
-// to it, beside oneDNN's product of bytes that are bytes already. The other columns are ours with
-// weights that are decoded as they are used: 8-bit ones as a machine without integer products
-// multiplies them, and mapped ones of these types. All alternate, so that a busy machine is unfair
-// to none.
+// 135M. "f32" is the backend's GEMM with packed weights of f32, beside its share of the peak (f32
+// multiply-adds in registers, measured anew for each line), "f16" with weights that stay of 16 bits,
+// "int8" with 8-bit weights and activations, which come as f32 and go back to it. "oneDNN", where it
+// is installed, is one matmul primitive with weights it packed as it liked, on its own OpenMP
+// threads, of f32 and of bytes that are bytes already. The last columns are ours with weights that
+// are decoded as they are used. All alternate, so that a busy machine is unfair to none.
 #include "backend/cpu/gemm.h"
-
-#include <omp.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -24,20 +21,17 @@
 
 #include "backend/cpu/int8_gemm.h"
 #include "bench/json_file.h"
+#include "bench/isa_option.h"
 #include "bench/library_gemm.h"
 #include "bench/measure.h"
+#include "bench/peak.h"
 #include "support/random_blocks.h"
 
 namespace {
 
 using namespace blend;
 using Clock = std::chrono::steady_clock;
-using blend::bench::kBytes;
-using blend::bench::kFloats;
-using blend::bench::LibraryGemm;
-using blend::bench::median;
-using blend::bench::must;
-using blend::bench::write_json;
+using namespace blend::bench;
 
 constexpr double kSecondsPerCell = 0.4;
 
@@ -52,7 +46,7 @@ struct Decoded {
   const char* name;
   std::string bytes;
   TensorView view;
-  std::unique_ptr<cpu::FloatMatrix> matrix;
+  std::unique_ptr<cpu::DecodedMatrix> matrix;
 };
 
 // Random bits that are numbers.
@@ -68,37 +62,17 @@ Decoded make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
   return m;
 }
 
-struct Cell {
-  int64_t m, k, n;
-  std::vector<double> gflops;  // packed, oneDNN, int8, oneDNN's int8, then the decoded ones
+// A way to compute the product.
+struct Way {
+  std::string name;
+  std::function<void()> run;
 };
 
-struct Ours {
-  cpu::Gemm& gemm;
-  cpu::Int8Gemm& int8_gemm;
-  const cpu::PackedMatrix& packed;
-  const cpu::Int8Matrix* int8;  // null where the machine has no integer products
-  const std::vector<Decoded>& decoded;
-};
-
-Cell measure(const Ours& o, int64_t m, int64_t k, int64_t n, AlignedBuffer& w) {
-  auto x = must(AlignedBuffer::allocate(static_cast<size_t>(m * k) * 4));
-  auto y = must(AlignedBuffer::allocate(static_cast<size_t>(m * n) * 4));
-  std::fill_n(x.as<float>(), m * k, 0.25f);
-  LibraryGemm library(kFloats, m, k, n, x.data(), w.data(), y.data());
-  LibraryGemm bytes(kBytes, m, k, n, x.data(), w.data(), y.data());  // of any bits
-  const auto ours = [&](const cpu::FloatMatrix& weights) {
-    must(o.gemm.run(weights, x.as<float>(), m, y.as<float>(), false));
-  };
-  std::vector<std::function<void()>> ways = {[&] { ours(o.packed); }, [&] { library.run(); }};
-  if (o.int8 != nullptr) {
-    ways.push_back([&] { must(o.int8_gemm.run(*o.int8, x.as<float>(), m, y.as<float>(), false)); });
-    ways.push_back([&] { bytes.run(); });
-  }
-  for (const Decoded& one : o.decoded) ways.push_back([&] { ours(*one.matrix); });
+// GFLOP/s of each.
+std::vector<double> measure(const std::vector<Way>& ways, double flops) {
   std::vector<std::vector<double>> times(ways.size());
-  const double once = seconds(ways[0]);
-  seconds(ways[1]);
+  double once = 0;
+  for (const Way& way : ways) once = std::max(once, seconds(way.run));
   // In turns of some calls each: the libraries' threads spin for a while after a call, and would
   // take the cores from each other.
   const int calls = std::clamp(static_cast<int>(0.05 / std::max(once, 1e-6)), 1, 200);
@@ -106,45 +80,44 @@ Cell measure(const Ours& o, int64_t m, int64_t k, int64_t n, AlignedBuffer& w) {
   do {
     for (size_t way = 0; way < ways.size(); ++way) {
       for (int i = 0; i <= calls; ++i) {
-        const double s = seconds(ways[way]);
+        const double s = seconds(ways[way].run);
         if (i != 0) times[way].push_back(s);
       }
     }
   } while (std::chrono::duration<double>(Clock::now() - begin).count() <
            kSecondsPerCell * static_cast<double>(ways.size()));
-  const double flops =
-      2e-9 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
-  Cell cell{m, k, n, {}};
-  for (auto& t : times) cell.gflops.push_back(flops / median(std::move(t)));
-  return cell;
+  std::vector<double> rates;
+  for (auto& t : times) rates.push_back(flops * 1e-9 / median(std::move(t)));
+  return rates;
 }
 
-nlohmann::json run(uint32_t threads) {
-  const auto pool = must(ThreadPool::create(threads));
-  threads = pool->n_threads();
-  omp_set_num_threads(static_cast<int>(threads));
-  cpu::ScratchPool scratch;
-  cpu::MatmulCache matmuls;
-  cpu::Gemm gemm(*pool, scratch, matmuls);
-  cpu::Int8Gemm int8_gemm(*pool, scratch, matmuls);
+AlignedBuffer floats(int64_t n, float value) {
+  auto buffer = must(AlignedBuffer::allocate(static_cast<size_t>(n) * sizeof(float)));
+  std::fill_n(buffer.as<float>(), n, value);
+  return buffer;
+}
 
-  const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
-                                               {BlockType::q8_0, DType::f32},
-                                               {BlockType::q4_k, DType::f32},
-                                               {BlockType::q6_k, DType::f32}};
-  std::printf("%u threads, f32; GFLOP/s\n%6s %6s %6s  %8s %8s %7s %8s %9s\n", threads, "k", "n",
-              "m", "ours", "oneDNN", "ratio", "GB/s", "decoded:");
-  nlohmann::json cells = nlohmann::json::array();
-  const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 1536}};
-  for (const auto& [k, n] : shapes) {
-    auto w = must(AlignedBuffer::allocate(static_cast<size_t>(k * n) * 4));
-    for (int64_t i = 0; i < k * n; ++i) w.as<float>()[i] = static_cast<float>(i % 7) * 0.1f - 0.3f;
+// W in all its forms.
+struct Weights {
+  int64_t k, n;
+  AlignedBuffer w;
+  std::unique_ptr<cpu::PackedMatrix> f32, f16;
+  std::unique_ptr<cpu::CpuMatrix> int8;
+  std::vector<Decoded> decoded;
+
+  Weights(cpu::Gemm& gemm, cpu::Int8Gemm& int8_gemm, int64_t in, int64_t out)
+      : k(in), n(out), w(floats(in * out, 0)) {
+    for (int64_t i = 0; i < k * n; ++i) {
+      w.as<float>()[i] = static_cast<float>(i % 7) * 0.1f - 0.3f;
+    }
     const TensorView view{"w", DType::f32, {n, k}, w.data()};
     const TensorView* part = &view;
-    const auto packed = must(gemm.pack({&part, 1}));
-    const auto quantized = must(int8_gemm.pack({&part, 1}));
-    const auto* const int8 = dynamic_cast<const cpu::Int8Matrix*>(quantized.get());
-    std::vector<Decoded> decoded;
+    f32 = must(gemm.pack({&part, 1}));
+    int8 = must(int8_gemm.pack({&part, 1}));
+    const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
+                                                 {BlockType::q8_0, DType::f32},
+                                                 {BlockType::q4_k, DType::f32},
+                                                 {BlockType::q6_k, DType::f32}};
     for (const auto& [blocks, dtype] : types) {
       if (k % static_cast<int64_t>(block_elements(blocks)) != 0) continue;
       decoded.push_back(make_mapped(blocks, dtype, k, n));
@@ -153,50 +126,78 @@ nlohmann::json run(uint32_t threads) {
       one.view.data = reinterpret_cast<const std::byte*>(one.bytes.data());
       const TensorView* const parts[] = {&one.view};
       one.matrix = std::make_unique<cpu::MappedMatrix>(must(cpu::StackedParts::of(parts)));
+      if (one.view.dtype == DType::f16) f16 = must(gemm.pack(parts));
     }
     auto rows = must(int8_gemm.pack({&part, 1}, cpu::Int8Gemm::Arithmetic::f32));
     decoded.push_back({"int8 as f32", {}, {}, {}});
-    decoded.back().matrix.reset(static_cast<cpu::FloatMatrix*>(rows.release()));
-    for (const int64_t m : {1, 8, 77, 512, 3072}) {
-      const Cell c = measure({gemm, int8_gemm, *packed, int8, decoded}, m, k, n, w);
-      const double ours = c.gflops[0];
-      std::printf("%6lld %6lld %6lld  %8.1f %8.1f %7.2f %8.1f", static_cast<long long>(k),
-                  static_cast<long long>(n), static_cast<long long>(m), ours, c.gflops[1],
-                  ours / c.gflops[1], ours / (2.0 * static_cast<double>(m)) * 4.0);
-      nlohmann::json cell = {
-          {"m", m}, {"k", k}, {"n", n}, {"gflops", ours}, {"onednn_gflops", c.gflops[1]}};
-      size_t at = 2;
-      if (int8 != nullptr) {
-        std::printf("  int8 %.1f (%.2f; oneDNN %.1f)", c.gflops[2], c.gflops[2] / ours,
-                    c.gflops[3]);
-        cell["int8_gflops"] = c.gflops[2];
-        cell["onednn_int8_gflops"] = c.gflops[3];
-        at = 4;
+    decoded.back().matrix.reset(static_cast<cpu::DecodedMatrix*>(rows.release()));
+  }
+};
+
+nlohmann::json run(uint32_t threads) {
+  const auto pool = must(ThreadPool::create(threads));
+  threads = pool->n_threads();
+  set_library_threads(threads);
+  cpu::ScratchPool scratch;
+  cpu::Gemm gemm(*pool, scratch);
+  cpu::Int8Gemm int8_gemm(*pool, scratch);
+  std::printf("%s\n%u threads; GFLOP/s\n", machine_line().c_str(), threads);
+  nlohmann::json cells = nlohmann::json::array();
+  const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 576}, {576, 1536}};
+  for (const auto& [k, n] : shapes) {
+    Weights weights(gemm, int8_gemm, k, n);
+    for (const int64_t m : {1, 4, 8, 16, 77, 512, 3072}) {
+      const double flops =
+          2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
+      auto x = floats(m * k, 0.25f), y = floats(m * n, 0);
+      LibraryGemm library(kFloats, m, k, n, x.data(), weights.w.data(), y.data());
+      LibraryGemm bytes(kBytes, m, k, n, x.data(), weights.w.data(), y.data());  // of any bits
+      const auto ours = [&](const auto& matrix) {
+        return [&] { must(gemm.run(matrix, x.as<float>(), m, y.as<float>(), false)); };
+      };
+      std::vector<Way> ways = {{"f32", ours(*weights.f32)}, {"f16", ours(*weights.f16)}};
+      if (kHasLibrary) ways.push_back({"onednn", [&] { library.run(); }});
+      if (weights.int8->kind() == cpu::CpuMatrix::Kind::int8) {
+        ways.push_back({"int8", [&] {
+                          must(int8_gemm.run(static_cast<const cpu::Int8Matrix&>(*weights.int8),
+                                             x.as<float>(), m, y.as<float>(), false));
+                        }});
+        if (kHasLibrary) ways.push_back({"onednn_int8", [&] { bytes.run(); }});
       }
-      for (const Decoded& one : decoded) {
-        const double rate = c.gflops[at++];
-        std::printf("  %s %.1f (%.2f)", one.name, rate, rate / ours);
-        cell[(one.view.data == nullptr ? "" : "mapped_") + std::string(one.name) + "_gflops"] =
-            rate;
+      for (const Decoded& one : weights.decoded) {
+        ways.push_back({(one.view.data == nullptr ? "" : "mapped_") + std::string(one.name),
+                        ours(*one.matrix)});
+      }
+      const double peak = peak_flops(*pool) * 1e-9;
+      const auto rates = measure(ways, flops);
+      nlohmann::json cell = {{"m", m}, {"k", k}, {"n", n}, {"peak_gflops", peak}};
+      std::printf("%6lld %6lld %6lld ", static_cast<long long>(k), static_cast<long long>(n),
+                  static_cast<long long>(m));
+      for (size_t i = 0; i < ways.size(); ++i) {
+        cell[ways[i].name + "_gflops"] = rates[i];
+        std::printf("  %s %.1f", ways[i].name.c_str(), rates[i]);
+        if (i == 0) std::printf(" (%.0f%% of the peak)", 100 * rates[i] / peak);
       }
       std::printf("\n");
       std::fflush(stdout);
       cells.push_back(std::move(cell));
     }
   }
-  return {{"threads", threads}, {"cells", cells}};
+  return {{"bench", "gemm"}, {"machine", machine()}, {"threads", threads}, {"cells", cells}};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Our GEMM beside oneDNN on its own threads."};
+  CLI::App app{"Our GEMM, of the machine's peak and beside oneDNN on its own threads."};
   uint32_t threads = 0;
-  std::string json_path;
+  std::string json_path, isa;
   app.add_option("--threads", threads, "0: all CPUs of the process")->capture_default_str();
   app.add_option("--json", json_path, "also write the figures there");
+  app.add_option("--isa", isa, kIsaHelp);
   CLI11_PARSE(app, argc, argv);
   try {
+    cap_isa(isa);
     write_json(json_path, run(threads));
     return 0;
   } catch (const std::exception& e) {

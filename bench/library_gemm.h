@@ -1,10 +1,22 @@
-// oneDNN alone: one matmul primitive with weights that it packed as it liked, on its own threads.
+// oneDNN alone, as a peer where it is installed: one matmul primitive with weights that it packed as
+// it liked, on its own threads.
 #pragma once
+
+#ifdef BLEND_BENCH_ONEDNN
+#include <omp.h>
 
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
+#endif
+
+#include <cstdint>
 
 namespace blend::bench {
+
+#ifdef BLEND_BENCH_ONEDNN
+inline constexpr bool kHasLibrary = true;
+
+inline void set_library_threads(uint32_t n) { omp_set_num_threads(static_cast<int>(n)); }
 
 // What a product's operands are.
 struct GemmTypes {
@@ -15,7 +27,7 @@ constexpr GemmTypes kFloats = {dnnl::memory::data_type::f32, dnnl::memory::data_
 constexpr GemmTypes kBytes = {dnnl::memory::data_type::u8, dnnl::memory::data_type::s8,
                               dnnl::memory::data_type::s32};
 
-// One shape's primitive. Not thread-safe; omp_set_num_threads() says on how many threads it runs.
+// One shape's primitive. Not thread-safe; set_library_threads() says on how many threads it runs.
 class LibraryGemm {
  public:
   // x [m, k], w [n, k], y [m, n]. x and y must outlive it.
@@ -46,5 +58,18 @@ class LibraryGemm {
   dnnl::matmul matmul_;
   std::unordered_map<int, dnnl::memory> args_;
 };
+
+#else
+inline constexpr bool kHasLibrary = false;
+
+inline void set_library_threads(uint32_t /*n*/) {}
+struct GemmTypes {};
+constexpr GemmTypes kFloats, kBytes;
+
+struct LibraryGemm {
+  LibraryGemm(const GemmTypes&, int64_t, int64_t, int64_t, void*, void*, void*) {}
+  void run() {}
+};
+#endif
 
 }  // namespace blend::bench

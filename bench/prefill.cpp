@@ -11,8 +11,6 @@
 //
 //   bench_prefill --shape 135m --lengths 512,3072 --json out.json
 //   bench/prefill_picture.py out.json ... > docs/prefill.svg
-#include <omp.h>
-
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -139,7 +137,7 @@ json measure_one(const Settings& s, size_t tokens) {
 // oneDNN alone on products of one shape, each once measured. Used by one thread.
 class Library {
  public:
-  explicit Library(uint32_t threads) { omp_set_num_threads(static_cast<int>(threads)); }
+  explicit Library(uint32_t threads) { bench::set_library_threads(threads); }
 
   // Seconds for all of a prefill's.
   double seconds(const json& products) {

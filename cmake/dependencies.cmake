@@ -1,6 +1,5 @@
 # Third-party libraries; docs/architecture.md gives each one's reason.
 find_package(Threads REQUIRED)
-find_package(dnnl CONFIG REQUIRED)     # GEMM with prepacked weights
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # SHA-256
 find_package(nlohmann_json REQUIRED)  # files of Hugging Face models
 find_package(PkgConfig REQUIRED)
@@ -14,6 +13,6 @@ pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)   # the lossless codec
 
 add_library(blend_dependencies INTERFACE)
 target_link_libraries(blend_dependencies INTERFACE
-  DNNL::dnnl OpenSSL::Crypto PkgConfig::hwy PkgConfig::lmdb PkgConfig::xxhash
+  OpenSSL::Crypto PkgConfig::hwy PkgConfig::lmdb PkgConfig::xxhash
   PkgConfig::uring PkgConfig::zstd PkgConfig::pcre2 PkgConfig::utf8proc
   nlohmann_json::nlohmann_json)

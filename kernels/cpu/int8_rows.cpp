@@ -78,26 +78,6 @@ Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
   return map.row;
 }
 
-void FinishInt8(const int32_t* products, const int32_t* sums, const float* steps,
-                const Int8Row& row, size_t n, bool accumulate, float* y) {
-  const D d;
-  const DI di;
-  const auto scale = hn::Set(d, row.scale);
-  const auto zero = hn::Set(di, row.zero);
-  size_t j = 0;
-  for (; j + kLanes <= n; j += kLanes) {
-    const auto sum = hn::Sub(hn::LoadU(di, products + j), hn::Mul(zero, hn::LoadU(di, sums + j)));
-    const auto factor = hn::Mul(scale, hn::LoadU(d, steps + j));
-    auto out = hn::Mul(hn::ConvertTo(d, sum), factor);
-    if (accumulate) out = hn::Add(hn::LoadU(d, y + j), out);
-    hn::StoreU(out, d, y + j);
-  }
-  for (; j < n; ++j) {
-    const float out = static_cast<float>(products[j] - row.zero * sums[j]) * (row.scale * steps[j]);
-    y[j] = accumulate ? y[j] + out : out;
-  }
-}
-
 }  // namespace blend::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -105,15 +85,9 @@ HWY_AFTER_NAMESPACE();
 namespace blend::kernels {
 
 HWY_EXPORT(QuantizeRow);
-HWY_EXPORT(FinishInt8);
 
 Int8Row quantize_row(const float* x, size_t n, uint8_t* q) {
   return HWY_DYNAMIC_DISPATCH(QuantizeRow)(x, n, q);
-}
-
-void finish_int8(const int32_t* products, const int32_t* sums, const float* steps,
-                 const Int8Row& row, size_t n, bool accumulate, float* y) {
-  HWY_DYNAMIC_DISPATCH(FinishInt8)(products, sums, steps, row, n, accumulate, y);
 }
 
 Int8Row quantize_row_ref(const float* x, size_t n, uint8_t* q) {
@@ -132,16 +106,6 @@ Int8Row quantize_row_ref(const float* x, size_t n, uint8_t* q) {
     q[i] = static_cast<uint8_t>(std::clamp(v, 0, 255));
   }
   return map.row;
-}
-
-void finish_int8_ref(const int32_t* products, const int32_t* sums, const float* steps,
-                     const Int8Row& row, size_t n, bool accumulate, float* y) {
-  for (size_t j = 0; j < n; ++j) {
-    const int64_t sum = products[j] - int64_t{row.zero} * sums[j];
-    const double out =
-        static_cast<double>(sum) * static_cast<double>(row.scale) * static_cast<double>(steps[j]);
-    y[j] = static_cast<float>(accumulate ? static_cast<double>(y[j]) + out : out);
-  }
 }
 
 }  // namespace blend::kernels

@@ -1,4 +1,4 @@
-// Activations as 8-bit rows for integer products, and the products' way back to f32.
+// Activations as 8-bit rows for integer products.
 //
 // A row of x has one scale and one zero point, x ~ scale * (q - zero) with q in 0 .. 255; a row of
 // W has one step, w ~ step * p with p in -127 .. 127. So
@@ -20,14 +20,7 @@ struct Int8Row {
 // Thread-safe, as all kernels are.
 Int8Row quantize_row(const float* x, size_t n, uint8_t* q);
 
-// y[j] = (products[j] - row.zero * sums[j]) * row.scale * steps[j], or added to y[j]; all [n];
-// sums[j]: the sum of row j of the integer W.
-void finish_int8(const int32_t* products, const int32_t* sums, const float* steps,
-                 const Int8Row& row, size_t n, bool accumulate, float* y);
-
-// Scalar references.
+// The scalar reference.
 Int8Row quantize_row_ref(const float* x, size_t n, uint8_t* q);
-void finish_int8_ref(const int32_t* products, const int32_t* sums, const float* steps,
-                     const Int8Row& row, size_t n, bool accumulate, float* y);
 
 }  // namespace blend::kernels

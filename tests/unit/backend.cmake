@@ -1,4 +1,3 @@
-find_package(OpenMP REQUIRED COMPONENTS CXX)  # the GEMM test looks at its state
 blend_test(kernels_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/isa_test.cpp ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp
   LIBS PkgConfig::hwy)
@@ -13,5 +12,5 @@ blend_warnings(backend_op_tests)
 blend_test(backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_test.cpp ${CMAKE_CURRENT_LIST_DIR}/backend_gemm_test.cpp
           $<TARGET_OBJECTS:backend_op_tests>
-  LIBS PkgConfig::hwy DNNL::dnnl ${OpenMP_CXX_LIBRARIES})
+  LIBS PkgConfig::hwy)
 blend_test(backend_select_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_select_test.cpp)

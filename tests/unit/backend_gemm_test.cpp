@@ -1,16 +1,16 @@
-// The CPU GEMM by itself: packed and mapped weights, the tile plan, and what it leaves of OpenMP's
-// state.
+// The CPU GEMM by itself: every form of weights under every instruction set of this machine,
+// against loops in double, and the tile plan.
 #include <gtest/gtest.h>
-#include <omp.h>
 
-#include <cstdlib>
-#include <filesystem>
+#include <cstring>
 #include <random>
-#include <thread>
 
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/int8_gemm.h"
+#include "backend/cpu/sizes.h"
+#include "cpu/gemm_f32.h"
 #include "cpu/int8_rows.h"
+#include "support/isa.h"
 #include "support/random_blocks.h"
 #include "unit/backend_ops_test.h"
 
@@ -19,21 +19,16 @@ namespace {
 
 using test::make_stored;
 
-size_t threads_of_process() {
-  size_t n = 0;
-  for ([[maybe_unused]] const auto& task : std::filesystem::directory_iterator("/proc/self/task"))
-    ++n;
-  return n;
-}
-
-class GemmTest : public testing::Test {
+class GemmTest : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
+    test::compute_as(GetParam());
     auto pool = ThreadPool::create(3);
     ASSERT_TRUE(pool.is_ok());
     pool_ = std::move(pool.value());
-    gemm_ = std::make_unique<Gemm>(*pool_, scratch_, matmuls_);
+    gemm_ = std::make_unique<Gemm>(*pool_, scratch_);
   }
+  void TearDown() override { test::compute_as(test::kUncapped); }
   std::vector<float> normal(size_t n) {
     std::normal_distribution<float> dist;
     std::vector<float> v(n);
@@ -44,20 +39,22 @@ class GemmTest : public testing::Test {
   std::mt19937 rng_{5};
   std::unique_ptr<ThreadPool> pool_;
   ScratchPool scratch_;
-  MatmulCache matmuls_;
   std::unique_ptr<Gemm> gemm_;
 };
 
-TEST_F(GemmTest, LargeShapesInBothPackings) {
-  // Large enough for tiles in both directions with remainders.
-  const int64_t k = 150, n = 1100;
-  const auto w = make_stored("w", normal(static_cast<size_t>(n * k)), {n, k}, DType::bf16);
-  const TensorView* part = &w->view;
-  for (const auto packing : {Gemm::Packing::best, Gemm::Packing::rows}) {
-    auto packed = gemm_->pack({&part, 1}, packing);
+TEST_P(GemmTest, PackedPartsOfEveryType) {
+  // Large enough for tiles in both directions with remainders, and two of the depth's parts.
+  const int64_t k = 300, n = 1100;
+  for (const DType dtype : test::kDTypes) {
+    const auto w = make_stored("w", normal(static_cast<size_t>(n * k)), {n, k}, dtype);
+    const TensorView* part = &w->view;
+    auto packed = gemm_->pack({&part, 1});
     ASSERT_TRUE(packed.is_ok()) << packed.status().message();
-    EXPECT_GE((*packed)->bytes(), static_cast<size_t>(n * k) * 4);
-    for (const int64_t m : {1, 2, 9, 200, 519, 520}) {
+    const bool narrow =
+        dtype == DType::bf16 || (dtype == DType::f16 && kernels::gemm_widens_f16());
+    EXPECT_EQ((*packed)->dtype(), narrow ? dtype : DType::f32);
+    EXPECT_GE((*packed)->bytes(), static_cast<size_t>(n * k) * (narrow ? 2 : 4));
+    for (const int64_t m : {1, 2, 3, 4, 5, 9, 200, 519}) {
       const auto x = normal(static_cast<size_t>(m * k)), y0 = normal(static_cast<size_t>(m * n));
       for (const bool accumulate : {false, true}) {
         auto y = y0;
@@ -71,7 +68,7 @@ TEST_F(GemmTest, LargeShapesInBothPackings) {
                       static_cast<double>(w->values[static_cast<size_t>(j * k + e)]);
             }
             ASSERT_NEAR(y[static_cast<size_t>(i * n + j)], want, 2e-4)
-                << m << ": " << i << ", " << j;
+                << dtype_name(dtype) << " " << m << ": " << i << ", " << j;
           }
         }
       }
@@ -79,7 +76,45 @@ TEST_F(GemmTest, LargeShapesInBothPackings) {
   }
 }
 
-TEST_F(GemmTest, MappedPartsOfEveryType) {
+TEST_P(GemmTest, PartsOfSeveralTypesAreOneOfF32) {
+  const int64_t k = 40;
+  const auto a = make_stored("a", normal(30 * 40), {30, k}, DType::f16);
+  const auto b = make_stored("b", normal(7 * 40), {7, k}, DType::bf16);
+  const TensorView* parts[] = {&a->view, &b->view};
+  auto packed = gemm_->pack(parts);
+  ASSERT_TRUE(packed.is_ok());
+  EXPECT_EQ((*packed)->dtype(), DType::f32);
+  const auto x = normal(40);
+  std::vector<float> y(37);
+  ASSERT_TRUE(gemm_->run(**packed, x.data(), 1, y.data(), false).is_ok());
+  for (size_t j = 0; j < 37; ++j) {
+    const float* const row = j < 30 ? a->values.data() + j * 40 : b->values.data() + (j - 30) * 40;
+    double want = 0;
+    for (size_t e = 0; e < 40; ++e) want += static_cast<double>(x[e]) * static_cast<double>(row[e]);
+    EXPECT_NEAR(y[j], want, 1e-4);
+  }
+}
+
+TEST_P(GemmTest, ARowHasTheSameBitsAloneAmongOthersAndOnAnyThreads) {
+  const int64_t k = 600, n = 500, m = 300;
+  const auto w = make_stored("w", normal(static_cast<size_t>(n * k)), {n, k}, DType::f16);
+  const TensorView* part = &w->view;
+  auto packed = gemm_->pack({&part, 1});
+  ASSERT_TRUE(packed.is_ok());
+  const auto x = normal(static_cast<size_t>(m * k));
+  std::vector<float> all(static_cast<size_t>(m * n)), some(all.size());
+  ASSERT_TRUE(gemm_->run(**packed, x.data(), m, all.data(), false).is_ok());
+  const auto one = std::move(*ThreadPool::create(1));
+  Gemm alone(*one, scratch_);
+  for (const int64_t rows : {1, 4, 5, 77, 300}) {
+    for (Gemm* gemm : {gemm_.get(), &alone}) {
+      ASSERT_TRUE(gemm->run(**packed, x.data(), rows, some.data(), false).is_ok());
+      EXPECT_EQ(std::memcmp(some.data(), all.data(), static_cast<size_t>(rows * n) * 4), 0) << rows;
+    }
+  }
+}
+
+TEST_P(GemmTest, MappedPartsOfEveryType) {
   // Parts of a plain type and of two quantized ones, whose borders lie inside slices; few rows and
   // enough for several tiles of them, with fewer and with more slices than threads want.
   test::SplitMix random(3);
@@ -130,49 +165,13 @@ TEST_F(GemmTest, MappedPartsOfEveryType) {
   }
 }
 
-TEST_F(GemmTest, PartsMustFit) {
+TEST_P(GemmTest, PartsMustFit) {
   const auto a = make_stored("a", normal(6), {2, 3}, DType::f32);
   const auto b = make_stored("b", normal(8), {2, 4}, DType::f32);
   const TensorView* parts[] = {&a->view, &b->view};
   EXPECT_EQ(StackedParts::of(parts).status().code(), BLEND_E_INTERNAL);
   EXPECT_EQ(gemm_->pack(parts).status().code(), BLEND_E_INTERNAL);
   EXPECT_EQ(StackedParts::of({}).status().code(), BLEND_E_INTERNAL);
-}
-
-TEST_F(GemmTest, LeavesOpenMpAlone) {
-  const int64_t k = 256, n = 512, m = 64;
-  const auto w = make_stored("w", normal(static_cast<size_t>(n * k)), {n, k}, DType::f32);
-  const TensorView* part = &w->view;
-  const int before = omp_get_max_threads();
-  omp_set_num_threads(7);  // as a host with OMP_NUM_THREADS=7
-  const size_t threads = threads_of_process();
-  auto packed = gemm_->pack({&part, 1});
-  ASSERT_TRUE(packed.is_ok());
-  const auto x = normal(static_cast<size_t>(m * k));
-  std::vector<float> y(static_cast<size_t>(m * n));
-  for (int64_t rows = 1; rows <= m; ++rows) {
-    ASSERT_TRUE(gemm_->run(**packed, x.data(), rows, y.data(), rows % 2 == 0).is_ok());
-  }
-  EXPECT_EQ(omp_get_max_threads(), 7);
-  EXPECT_EQ(threads_of_process(), threads) << "OpenMP started threads of its own";
-  omp_set_num_threads(before);
-}
-
-TEST_F(GemmTest, ManyShapesStayCorrect) {
-  // More shapes than primitives are kept, each twice.
-  const int64_t k = 8, n = 8;
-  const auto w = make_stored("w", std::vector<float>(64, 0.5f), {n, k}, DType::f32);
-  const TensorView* part = &w->view;
-  auto packed = gemm_->pack({&part, 1});
-  ASSERT_TRUE(packed.is_ok());
-  const std::vector<float> x(600 * 8, 1.0f);
-  for (int round = 0; round < 2; ++round) {
-    for (int64_t m = 1; m <= 600; ++m) {
-      std::vector<float> y(static_cast<size_t>(m * n), -1.0f);
-      ASSERT_TRUE(gemm_->run(**packed, x.data(), m, y.data(), false).is_ok());
-      ASSERT_EQ(y, std::vector<float>(y.size(), 4.0f)) << m;
-    }
-  }
 }
 
 // W and x as their nearest 8-bit numbers, multiplied in double.
@@ -218,20 +217,21 @@ class Int8GemmTest : public GemmTest {
   static constexpr int64_t kIn = 150, kOut = 610;
   void SetUp() override {
     GemmTest::SetUp();
-    int8_ = std::make_unique<Int8Gemm>(*pool_, scratch_, matmuls_);
+    int8_ = std::make_unique<Int8Gemm>(*pool_, scratch_);
   }
   std::unique_ptr<Int8Gemm> int8_;
 
+  static bool is_int8(const CpuMatrix& w) { return w.kind() == CpuMatrix::Kind::int8; }
   Status run(const CpuMatrix& w, const std::vector<float>& x, int64_t m, float* y,
              bool accumulate) {
-    if (w.int8()) {
+    if (is_int8(w)) {
       return int8_->run(static_cast<const Int8Matrix&>(w), x.data(), m, y, accumulate);
     }
-    return gemm_->run(static_cast<const FloatMatrix&>(w), x.data(), m, y, accumulate);
+    return gemm_->run(static_cast<const DecodedMatrix&>(w), x.data(), m, y, accumulate);
   }
 };
 
-TEST_F(Int8GemmTest, ProductsOfBytesInBothArithmetics) {
+TEST_P(Int8GemmTest, ProductsOfBytesInBothArithmetics) {
   // Two parts, one row of zeros, one of values that are all of one sign.
   auto values = normal(static_cast<size_t>(kIn * kOut));
   std::fill_n(values.begin() + 3 * kIn, kIn, 0.0f);
@@ -246,7 +246,7 @@ TEST_F(Int8GemmTest, ProductsOfBytesInBothArithmetics) {
     ASSERT_TRUE(packed.is_ok()) << packed.status().message();
     const CpuMatrix& w = **packed;
     if (arithmetic == Int8Gemm::Arithmetic::f32) {
-      EXPECT_FALSE(w.int8());
+      EXPECT_FALSE(is_int8(w));
     }
     EXPECT_LT(w.bytes(), static_cast<size_t>(kIn * kOut) * 2 + 8192);
     for (const int64_t m : {1, 5, 260}) {
@@ -255,7 +255,7 @@ TEST_F(Int8GemmTest, ProductsOfBytesInBothArithmetics) {
         std::fill_n(x.begin() + kIn, kIn, 0.0f);  // a row of zeros, one that is never negative
         for (int64_t e = 0; e < kIn; ++e) x[static_cast<size_t>(2 * kIn + e)] += 100.0f;
       }
-      const auto want = int8_product(values, x, m, kOut, kIn, w.int8());
+      const auto want = int8_product(values, x, m, kOut, kIn, is_int8(w));
       const auto before = normal(static_cast<size_t>(m * kOut));
       for (const bool accumulate : {false, true}) {
         auto y = before;
@@ -269,12 +269,13 @@ TEST_F(Int8GemmTest, ProductsOfBytesInBothArithmetics) {
   }
 }
 
-TEST_F(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
+TEST_P(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
   const auto w = make_stored("w", normal(static_cast<size_t>(kIn * kOut)), {kOut, kIn}, DType::f16);
   const TensorView* part = &w->view;
   auto packed = int8_->pack({&part, 1});
   ASSERT_TRUE(packed.is_ok());
-  if (!(*packed)->int8()) GTEST_SKIP() << "no integer products on this machine";
+  // Where there are no integer products, f32 takes their place.
+  if (!is_int8(**packed)) return;
   constexpr int64_t kRows = 300;
   const auto x = normal(kRows * kIn);
   std::vector<float> all(kRows * kOut), one(kOut);
@@ -286,7 +287,7 @@ TEST_F(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
   }
 }
 
-TEST_F(Int8GemmTest, RowsTooLongFor32BitsAreSummedAsFloats) {
+TEST_P(Int8GemmTest, RowsTooLongFor32BitsAreSummedAsFloats) {
   // 255 * 127 * k would be more than an int32 holds.
   constexpr int64_t kLong = 70000;
   const auto w = make_stored("w", std::vector<float>(kLong, 0.5f), {1, kLong}, DType::f32);
@@ -298,7 +299,7 @@ TEST_F(Int8GemmTest, RowsTooLongFor32BitsAreSummedAsFloats) {
   EXPECT_NEAR(y, 70000.0f, 1.0f);
 }
 
-TEST_F(Int8GemmTest, NumbersThatAreNoneComeThrough) {
+TEST_P(Int8GemmTest, NumbersThatAreNoneComeThrough) {
   const auto w = make_stored("w", normal(static_cast<size_t>(kIn * kOut)), {kOut, kIn}, DType::f32);
   const TensorView* part = &w->view;
   auto packed = int8_->pack({&part, 1});
@@ -325,32 +326,64 @@ TEST_F(Int8GemmTest, NumbersThatAreNoneComeThrough) {
       << refused.status().message();
 }
 
-TEST(TilePlan, CoversEveryShape) {
-  for (const int64_t m : {1, 7, 64, 77, 255, 256, 257, 512, 3072, 3137}) {
-    for (const int64_t n : {1, 63, 64, 65, 576, 2048, 8192, 128256}) {
-      for (const uint32_t threads : {1u, 2u, 8u, 64u}) {
-        const TilePlan p = plan_tiles(m, n, 2048, threads);
-        ASSERT_EQ(p.columns % kPanelColumns, 0);
-        ASSERT_GE(p.row_tiles * p.rows, m);
-        ASSERT_LT((p.row_tiles - 1) * p.rows, m);
-        ASSERT_GE(p.column_tiles * p.columns, n);
-        ASSERT_LT((p.column_tiles - 1) * p.columns, n);
-        ASSERT_LE(p.rows, 256);
+INSTANTIATE_TEST_SUITE_P(Isas, GemmTest, testing::ValuesIn(test::machine_isas()),
+                         [](const auto& tested) { return test::isa_test_name(tested.param); });
+INSTANTIATE_TEST_SUITE_P(Isas, Int8GemmTest, testing::ValuesIn(test::machine_isas()),
+                         [](const auto& tested) { return test::isa_test_name(tested.param); });
+
+// Of each shape's register tile.
+constexpr TileUnits kUnits[] = {{14, 32, 1024}, {6, 16, 256}, {12, 8, 128}, {14, 32, 3}};
+
+TEST(TilePlan, CoversEveryShapeOnce) {
+  for (const TileUnits& units : kUnits) {
+    for (const int64_t m : {1, 7, 14, 77, 257, 512, 3137}) {
+      for (const int64_t n : {1, 31, 32, 65, 576, 2048, 128256}) {
+        for (const uint32_t threads : {1u, 2u, 7u, 64u}) {
+          for (const int64_t most_columns : {int64_t{100}, INT64_MAX}) {
+            const TilePlan p = plan_tiles(m, n, 2048, threads, units, most_columns);
+            ASSERT_EQ(p.columns % units.columns, 0);
+            ASSERT_EQ(p.rows % units.rows, 0);
+            ASSERT_LE(p.columns, align(std::min<int64_t>(512, most_columns), units.columns));
+            ASSERT_LE(p.rows, align(std::max(units.rows, units.most_rows), units.rows));
+            int64_t elements = 0, row = 0;
+            for (size_t i = 0; i < p.n_tiles(); ++i) {
+              const Tile t = p.tile(i);
+              ASSERT_EQ(t.row, row);
+              ASSERT_GT(t.rows, 0);
+              ASSERT_GT(t.columns, 0);
+              row = t.row + t.rows == m ? 0 : t.row + t.rows;
+              elements += t.rows * t.columns;
+            }
+            ASSERT_EQ(elements, m * n);
+          }
+        }
       }
     }
   }
 }
 
-TEST(TilePlan, SmallProductsOfManyRowsAreWholeRows) {
-  for (const int64_t m : {256, 300, 512, 513, 3072}) {
-    const TilePlan p = plan_tiles(m, 576, 576, 2);
-    EXPECT_EQ(p.columns, 576) << m;
-    EXPECT_EQ(p.column_tiles, 1) << m;
-    EXPECT_EQ(p.row_tiles % 2, 0) << m;
+TEST(TilePlan, ThreadsHaveNearlyTheSame) {
+  for (const TileUnits& units : {kUnits[0], kUnits[1], kUnits[2]}) {
+    for (const int64_t m : {77, 512, 3072}) {
+      for (const int64_t n : {576, 1536, 2048, 8192}) {
+        for (const uint32_t threads : {2u, 4u, 8u}) {
+          const TilePlan p = plan_tiles(m, n, 2048, threads, units);
+          EXPECT_GE(p.n_tiles(), 2 * threads);
+          const int64_t most = ceil_div(static_cast<int64_t>(p.n_tiles()), threads) * p.rows * p.columns;
+          EXPECT_LT(static_cast<double>(most) * threads, 1.3 * static_cast<double>(m * n))
+              << units.columns << ": " << m << " x " << n << " on " << threads;
+        }
+      }
+    }
   }
-  EXPECT_GT(plan_tiles(512, 8192, 2048, 2).column_tiles, 1);  // W is read once
-  EXPECT_GT(plan_tiles(77, 576, 576, 2).column_tiles, 1);     // each thread would have few rows
-  EXPECT_EQ(plan_tiles(512, 576, 576, 2, 256).columns, 256);  // no more than was asked
+}
+
+TEST(TilePlan, PiecesOfFewRowsCoverAllPanels) {
+  EXPECT_EQ(panels_per_piece(18, 576 * 32, 1, 2), 2);     // four a thread
+  EXPECT_EQ(panels_per_piece(256, 2048 * 32, 1, 2), 8);   // 512 Ki weights
+  EXPECT_EQ(panels_per_piece(4008, 2048 * 32, 1, 64), 8);
+  EXPECT_EQ(panels_per_piece(3, 100, 1, 8), 3);           // not worth sharing
+  EXPECT_EQ(panels_per_piece(5, 1 << 20, 1, 8), 1);
 }
 
 }  // namespace

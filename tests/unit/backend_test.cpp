@@ -1,41 +1,33 @@
 // The op tests for the CPU backend: one thread, two, and more than this machine may have; and on
 // every SIMD target.
-#include <hwy/targets.h>
-
-#include "cpu/simd.h"
+#include "support/isa.h"
 #include "unit/backend_ops_test.h"
 
 namespace blend::test {
 namespace {
 
-BackendCase cpu(std::string name, uint32_t n_threads, int64_t target, DType cache = DType::f32) {
+BackendCase cpu(std::string name, uint32_t n_threads, const std::string& isa = kUncapped,
+                DType cache = DType::f32) {
   BackendCase c;
   c.name = std::move(name);
   c.n_threads = n_threads;
   // K and V are rounded; those of rows that were moved twice.
   if (cache != DType::f32) c.tolerance_16 = cache == DType::f16 ? 2e-3 : 1.6e-2;
   // Kernels are compared on every target by themselves, too; sanitized, these rounds are long.
-  if (target != 0 || cache != DType::f32) c.rounds = 0.5;
-  c.make = [target, cache](ThreadPool& pool) {
-    hwy::SetSupportedTargetsForTest(target);  // 0: what the machine has
-    if (target != 0) {
-      hwy::GetChosenTarget().Update(target);
-    } else {
-      hwy::GetChosenTarget().DeInit();
-    }
+  if (isa != kUncapped || cache != DType::f32) c.rounds = 0.5;
+  c.make = [isa, cache](ThreadPool& pool) {
+    compute_as(isa);
     return make_cpu_backend(pool, cache);
   };
   return c;
 }
 
 std::vector<BackendCase> cases() {
-  std::vector<BackendCase> all = {cpu("Threads1", 1, 0), cpu("Threads2", 2, 0),
-                                  cpu("Threads5", 5, 0), cpu("CacheF16", 2, 0, DType::f16),
-                                  cpu("CacheBf16", 2, 0, DType::bf16)};
-  for (int64_t rest = hwy::SupportedTargets() & HWY_ATTAINABLE_TARGETS; rest != 0;
-       rest &= rest - 1) {
-    const int64_t target = rest & -rest;
-    all.push_back(cpu(hwy::TargetName(target), 2, target));
+  std::vector<BackendCase> all = {cpu("Threads1", 1), cpu("Threads2", 2), cpu("Threads5", 5),
+                                  cpu("CacheF16", 2, kUncapped, DType::f16),
+                                  cpu("CacheBf16", 2, kUncapped, DType::bf16)};
+  for (const std::string& isa : machine_simd()) {
+    if (isa != kUncapped) all.push_back(cpu(isa_test_name(isa), 2, isa));
   }
   return all;
 }

@@ -1,7 +1,6 @@
 // The SIMD kernels against their scalar references, on every target that was compiled and that this
 // machine runs, the scalar one included.
 #include <gtest/gtest.h>
-#include <hwy/targets.h>
 
 #include <cmath>
 #include <cstring>
@@ -26,33 +25,19 @@
 #include "cpu/rms_norm.h"
 #include "cpu/rope.h"
 #include "cpu/scatter_k.h"
-#include "cpu/simd.h"
 #include "cpu/swiglu.h"
 #include "cpu/top_k.h"
+#include "support/isa.h"
 #include "support/random_blocks.h"
 
 namespace blend::kernels {
 namespace {
 
-std::vector<int64_t> machine_targets() {
-  std::vector<int64_t> targets;
-  for (int64_t all = hwy::SupportedTargets() & HWY_ATTAINABLE_TARGETS; all != 0; all &= all - 1) {
-    targets.push_back(all & -all);
-  }
-  return targets;
-}
-
 // The chosen target is the process's: tests of this program run one after another.
-class Kernels : public testing::TestWithParam<int64_t> {
+class Kernels : public testing::TestWithParam<std::string> {
  protected:
-  void SetUp() override {
-    hwy::SetSupportedTargetsForTest(GetParam());
-    hwy::GetChosenTarget().Update(GetParam());
-  }
-  void TearDown() override {
-    hwy::SetSupportedTargetsForTest(0);
-    hwy::GetChosenTarget().DeInit();
-  }
+  void SetUp() override { test::compute_as(GetParam()); }
+  void TearDown() override { test::compute_as(test::kUncapped); }
 
   std::vector<float> normal(size_t n, float scale = 1.0f) {
     std::normal_distribution<float> dist(0.0f, scale);
@@ -196,22 +181,6 @@ TEST_P(Kernels, Int8Rows) {
         for (size_t i = 0; i < n; ++i) {  // no further off than half a step
           EXPECT_NEAR(row.scale * static_cast<float>(q[i] - row.zero), x[i],
                       std::max(0.502f * row.scale, 1e-30f));
-        }
-        std::vector<int32_t> products(n), sums(n);
-        std::vector<float> steps(n);
-        for (size_t j = 0; j < n; ++j) {
-          products[j] = static_cast<int32_t>(rng_() % 2000000) - 1000000;
-          sums[j] = static_cast<int32_t>(rng_() % 2000) - 1000;
-          steps[j] = 1e-3f * static_cast<float>(1 + rng_() % 100);
-        }
-        for (const bool accumulate : {false, true}) {
-          auto y = normal(n), y_ref = y;
-          const Int8Row some{0.5f, 117};
-          finish_int8(products.data(), sums.data(), steps.data(), some, n, accumulate, y.data());
-          finish_int8_ref(products.data(), sums.data(), steps.data(), some, n, accumulate,
-                          y_ref.data());
-          for (size_t j = 0; j < n; ++j)
-            EXPECT_NEAR(y[j], y_ref[j], 1e-6 * std::abs(y_ref[j]) + 1e-5);
         }
       }
     }
@@ -670,8 +639,8 @@ TEST_P(Kernels, AttentionTemperedKeepsPoison) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Kernels, testing::ValuesIn(machine_targets()),
-                         [](const auto& param) { return hwy::TargetName(param.param); });
+INSTANTIATE_TEST_SUITE_P(Targets, Kernels, testing::ValuesIn(test::machine_simd()),
+                         [](const auto& tested) { return test::isa_test_name(tested.param); });
 
 TEST(TopK, AgreesWithReference) {
   std::mt19937 rng(3);

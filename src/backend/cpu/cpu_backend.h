@@ -16,8 +16,8 @@ class CpuBackend final : public Backend {
   CpuBackend(ThreadPool& pool, DType cache_dtype)
       : pool_(pool),
         cache_dtype_(cache_dtype),
-        gemm_(pool, scratch_, matmuls_),
-        int8_gemm_(pool, scratch_, matmuls_) {}
+        gemm_(pool, scratch_),
+        int8_gemm_(pool, scratch_) {}
 
   const char* name() const override { return "cpu"; }
   int64_t activation_bytes() const override { return sizeof(float); }
@@ -86,7 +86,6 @@ class CpuBackend final : public Backend {
   ThreadPool& pool_;
   const DType cache_dtype_;
   ScratchPool scratch_;
-  MatmulCache matmuls_;
   Gemm gemm_;
   Int8Gemm int8_gemm_;
 };

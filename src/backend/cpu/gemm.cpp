@@ -1,214 +1,282 @@
 #include "backend/cpu/gemm.h"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "backend/cpu/first_error.h"
-#include "backend/cpu/library.h"
+#include "backend/cpu/grain.h"
 #include "backend/cpu/memory.h"
-#include "backend/cpu/tile_matmuls.h"
+#include "backend/cpu/sizes.h"
 #include "cpu/few_rows.h"
+#include "cpu/gemm_f32.h"
+#include "cpu/gemm_pack.h"
 
 namespace blend::cpu {
+namespace {
 
-// One product.
-struct Gemm::Operands {
-  const FloatMatrix& w;
-  const float* x;
+using kernels::GemmTile;
+using kernels::kGemmDepth;
+
+// Rows of W that are decoded and brought into a panel together.
+constexpr int64_t kAtOnce = 4;
+
+TileUnits tile_units() {
+  const kernels::GemmShape shape = kernels::gemm_shape();
+  return {static_cast<int64_t>(shape.rows), static_cast<int64_t>(shape.columns),
+          rows_in_cache(kGemmDepth, sizeof(float))};
+}
+
+// The type that panels of these parts have: what the parts are, where all are the same.
+DType panel_dtype(const StackedParts& stacked) {
+  const TensorView& first = *stacked.parts()[0];
+  for (const TensorView* part : stacked.parts()) {
+    if (part->blocks != BlockType::none || part->dtype != first.dtype) return DType::f32;
+  }
+  return first.dtype == DType::f16 && !kernels::gemm_widens_f16() ? DType::f32 : first.dtype;
+}
+
+}  // namespace
+
+// Some rows of a product.
+struct Gemm::Rows {
+  const float* x;  // [m, in]
   int64_t m;
-  float* y;
+  float* y;  // [m, out]
   bool accumulate;
 };
 
-// Its tiles, and what they take of a thread's scratch, in this order: the slice of W that it
-// decoded last, the tile, oneDNN's.
-struct Gemm::Tiles {
-  TileMatmuls matmuls;
-  bool direct = false;  // a tile is contiguous in y: written there, or else by way of scratch
-  size_t slice_bytes = 0;
-  size_t tile_bytes = 0;
-  size_t per_thread() const {
-    return lines(slice_bytes) + lines(tile_bytes) + lines(matmuls.library_bytes());
-  }
-};
-
-// What a thread has decoded in its scratch: neighbouring tiles share the slice.
-struct Gemm::Decoded {
-  int64_t column_tile = -1;
-};
-
-Gemm::Gemm(ThreadPool& pool, ScratchPool& scratch, MatmulCache& matmuls)
-    : pool_(pool), scratch_(scratch), matmuls_(matmuls) {}
-
-Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* const> parts,
-                                                 Packing packing) {
+Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* const> parts) {
   BLEND_ASSIGN(const StackedParts stacked, StackedParts::of(parts));
-  const int64_t n = stacked.rows(), k = stacked.cols();
-  const dnnl::engine& engine = matmuls_.engine();
-  bool blocked = false;
-  if (packing == Packing::best) {
-    // Without AVX-512 oneDNN has no matmul for this format; its GEMM reads the plain rows instead.
-    const Status tried = guarded([&] {
-      (void)matmuls_.get({1, k, std::min(n, kPanelColumns), WeightLayout::panels, false});
-      return Status::ok();
-    });
-    if (tried.code() == BLEND_E_OUT_OF_MEMORY) return tried;
-    blocked = tried.is_ok();
-  }
-  const size_t rows_bytes = static_cast<size_t>(kPanelColumns * k) * sizeof(float);
-  size_t panel_bytes = rows_bytes, library_bytes = 0;
-  dnnl::reorder::primitive_desc reorder_desc;
-  dnnl::reorder reorder;
-  if (blocked) {
-    BLEND_RETURN_IF_ERROR(guarded([&] {
-      const auto panel = weights_desc(k, kPanelColumns, WeightLayout::panels);
-      panel_bytes = panel.get_size();
-      dnnl::primitive_attr attr;
-      attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
-      reorder_desc = dnnl::reorder::primitive_desc(
-          engine, weights_desc(k, kPanelColumns, WeightLayout::rows), engine, panel, attr);
-      reorder = dnnl::reorder(reorder_desc);
-      library_bytes = reorder_desc.scratchpad_desc().get_size();
-      return Status::ok();
-    }));
-  }
-  const size_t n_panels = static_cast<size_t>(ceil_div(n, kPanelColumns));
-  BLEND_ASSIGN(AlignedBuffer data, allocate_tensor(n_panels * panel_bytes));
+  const int64_t n = stacked.rows(), k = stacked.cols(), columns = tile_units().columns;
+  const DType dtype = panel_dtype(stacked);
+  const int64_t n_panels = ceil_div(n, columns);
+  BLEND_ASSIGN(AlignedBuffer panels,
+               allocate_tensor(static_cast<size_t>(n_panels * columns * k * dtype_size(dtype))));
 
-  const size_t per_thread = blocked ? lines(rows_bytes) + lines(library_bytes) : 0;
+  const size_t row_bytes = static_cast<size_t>(k) * sizeof(float);
+  const size_t per_thread = lines(kAtOnce * row_bytes);
   BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
   FirstError error;
-  pool_.parallel_for(n_panels, 1, [&](size_t begin, size_t end, uint32_t thread) {
-    for (size_t panel = begin; panel < end && !error.failed(); ++panel) {
-      std::byte* const to = data.data() + panel * panel_bytes;
-      float* const rows =
-          reinterpret_cast<float*>(blocked ? lease.data() + per_thread * thread : to);
-      float* row = rows;
-      const int64_t first = static_cast<int64_t>(panel) * kPanelColumns;
-      const int64_t last = std::min(n, first + kPanelColumns);
-      for (int64_t w_row = first; w_row < last; ++w_row, row += k) {
-        error.set(stacked.decode_row(w_row, row));
-        if (error.failed()) return;
-      }
-      std::fill(row, rows + kPanelColumns * k, 0.0f);
-      if (!blocked) continue;
-      error.set(guarded([&] {
-        dnnl::stream stream(engine);
-        dnnl::memory from(weights_desc(k, kPanelColumns, WeightLayout::rows), engine, rows);
-        dnnl::memory into(weights_desc(k, kPanelColumns, WeightLayout::panels), engine, to);
-        dnnl::memory library(reorder_desc.scratchpad_desc(), engine,
-                             reinterpret_cast<std::byte*>(rows) + lines(rows_bytes));
-        reorder.execute(
-            stream, {{DNNL_ARG_FROM, from}, {DNNL_ARG_TO, into}, {DNNL_ARG_SCRATCHPAD, library}});
-        stream.wait();
-        return Status::ok();
-      }));
+  const auto pack_some = [&](int64_t first, float* rows) {  // [kAtOnce, k]
+    const int64_t n_rows = std::clamp<int64_t>(n - first, 0, kAtOnce);
+    for (int64_t i = 0; i < n_rows && !error.failed(); ++i) {
+      error.set(stacked.decode_row(first + i, rows + i * k));
+    }
+    if (error.failed()) return;
+    const int64_t at = first / columns * columns * k + first % columns;
+    const auto pack = [&](auto* to, auto interleave) {
+      interleave(rows, static_cast<size_t>(n_rows), static_cast<size_t>(k), kAtOnce,
+                 static_cast<size_t>(columns), to + at);
+    };
+    if (dtype == DType::f32) return pack(panels.as<float>(), kernels::interleave_rows);
+    // They are numbers: now their bits as they are.
+    for (int64_t i = 0; i < n_rows; ++i) {
+      const auto [part, row] = stacked.part_of(first + i);
+      std::memcpy(reinterpret_cast<uint16_t*>(rows) + i * k, part->row(row), row_bytes / 2);
+    }
+    pack(panels.as<uint16_t>(), kernels::interleave_rows_16);
+  };
+  pool_.parallel_for(
+      static_cast<size_t>(n_panels), 1, [&](size_t begin, size_t end, uint32_t thread) {
+        auto* const rows = reinterpret_cast<float*>(lease.data() + per_thread * thread);
+        const int64_t last = static_cast<int64_t>(end) * columns;
+        for (int64_t row = static_cast<int64_t>(begin) * columns; row < last; row += kAtOnce) {
+          if (error.failed()) return;
+          pack_some(row, rows);
+        }
+      });
+  if (error.failed()) return error.take();
+  return std::make_unique<PackedMatrix>(n, k, dtype, columns, std::move(panels));
+}
+
+Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  const Rows all{x, m, y, accumulate};
+  if (m <= static_cast<int64_t>(kernels::kRowsAsTheyAre)) return run_as_they_are(w, all);
+  return run_blocks(w, all);
+}
+
+Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  const Rows all{x, m, y, accumulate};
+  if (m <= kFewRows) return run_few(w, all);
+  return run_blocks(w, all);
+}
+
+// Every weight is read from memory once and used a few times: pieces of W are shared out.
+Status Gemm::run_as_they_are(const PackedMatrix& w, const Rows& rows) {
+  if (rows.m == 0) return Status::ok();
+  const int64_t k = w.in(), n = w.out(), columns = w.columns();
+  const int64_t n_panels = ceil_div(n, columns);
+  const int64_t grain = panels_per_piece(n_panels, columns * k, rows.m, pool_.n_threads());
+  pool_.parallel_for(static_cast<size_t>(n_panels), static_cast<size_t>(grain),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       const int64_t first = static_cast<int64_t>(begin) * columns;
+                       const int64_t last = std::min(n, static_cast<int64_t>(end) * columns);
+                       GemmTile tile;
+                       tile.m = static_cast<size_t>(rows.m);
+                       tile.n = static_cast<size_t>(last - first);
+                       tile.k = static_cast<size_t>(k);
+                       tile.x = rows.x;
+                       tile.as_it_is = true;
+                       tile.w = w.panels(first);
+                       tile.dtype = w.dtype();
+                       tile.y = rows.y + first;
+                       tile.y_stride = static_cast<size_t>(n);
+                       tile.accumulate = rows.accumulate;
+                       kernels::gemm_tile(tile);
+                     });
+  return Status::ok();
+}
+
+// A product whose rows are in blocks, its tiles, and each thread's scratch.
+struct Gemm::Blocks {
+  const Rows& rows;
+  const TilePlan& plan;
+  const float* x;  // the blocks
+  std::byte* scratch;
+  size_t per_thread;  // bytes
+
+  // Of `t`, W apart.
+  GemmTile tile(const Tile& t, int64_t k, int64_t out) const {
+    GemmTile tile;
+    tile.m = static_cast<size_t>(t.rows);
+    tile.n = static_cast<size_t>(t.columns);
+    tile.k = static_cast<size_t>(k);
+    tile.x = x + t.row * k;
+    tile.y = rows.y + t.row * out + t.column;
+    tile.y_stride = static_cast<size_t>(out);
+    tile.accumulate = rows.accumulate;
+    return tile;
+  }
+};
+
+namespace {
+
+int64_t most_columns(const PackedMatrix& /*w*/, const TileUnits& /*units*/) { return INT64_MAX; }
+// A decoded slice stays in the second-level cache while the blocks of rows go by.
+int64_t most_columns(const DecodedMatrix& w, const TileUnits& units) {
+  constexpr int64_t kElements = 256 << 10;
+  return std::max(units.columns, kElements / w.in());
+}
+
+// What a thread has of its scratch: a panel's part as f32;
+size_t scratch_bytes(const PackedMatrix& w, const TilePlan& /*plan*/) {
+  return lines(kGemmDepth * static_cast<size_t>(w.columns()) * sizeof(float));
+}
+// or which slice it decoded last, rows on their way into a panel, and the slice.
+struct Slice {
+  int64_t column = -1;
+};
+size_t scratch_bytes(const DecodedMatrix& w, const TilePlan& plan) {
+  return lines(sizeof(Slice)) + lines(static_cast<size_t>(kAtOnce * w.in()) * sizeof(float)) +
+         lines(static_cast<size_t>(plan.columns * w.in()) * sizeof(float));
+}
+
+}  // namespace
+
+template <class Matrix>
+Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
+  constexpr int64_t kMostBytes = 16 << 20;  // of x in blocks
+  const TileUnits units = tile_units();
+  const int64_t k = w.in(), row_bytes = k * static_cast<int64_t>(sizeof(float));
+  const int64_t at_once = even_part(all.m, kMostBytes / row_bytes, units.rows);
+  for (int64_t row = 0; row < all.m; row += at_once) {
+    const Rows rows{all.x + row * k, std::min(at_once, all.m - row), all.y + row * w.out(),
+                    all.accumulate};
+    const TilePlan plan =
+        plan_tiles(rows.m, w.out(), k, pool_.n_threads(), units, most_columns(w, units));
+    const size_t x_bytes = lines(static_cast<size_t>(align(rows.m, units.rows) * row_bytes));
+    const size_t per_thread = scratch_bytes(w, plan);
+    BLEND_ASSIGN(auto lease, scratch_.take(x_bytes + per_thread * pool_.n_threads()));
+    auto* const x = reinterpret_cast<float*>(lease.data());
+    pack_x(rows, k, x);
+    multiply(w, {rows, plan, x, lease.data() + x_bytes, per_thread});
+  }
+  return Status::ok();
+}
+
+void Gemm::pack_x(const Rows& rows, int64_t k, float* blocks) {
+  const auto unit = kernels::gemm_shape().rows;
+  const auto m = static_cast<size_t>(rows.m), cols = static_cast<size_t>(k);
+  pool_.parallel_for((m + unit - 1) / unit, row_grain(unit * cols),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       for (size_t b = begin; b < end; ++b) {
+                         kernels::interleave_rows(rows.x + b * unit * cols,
+                                                  std::min(unit, m - b * unit), cols, unit, unit,
+                                                  blocks + b * unit * cols);
+                       }
+                     });
+}
+
+void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {
+  pool_.parallel_for(blocks.plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t i = begin; i < end; ++i) {
+      const Tile t = blocks.plan.tile(i);
+      GemmTile tile = blocks.tile(t, w.in(), w.out());
+      tile.w = w.panels(t.column);
+      tile.dtype = w.dtype();
+      tile.scratch = reinterpret_cast<float*>(blocks.scratch + blocks.per_thread * thread);
+      kernels::gemm_tile(tile);
     }
   });
-  if (error.failed()) return error.take();
-  return std::make_unique<PackedMatrix>(n, k, blocked, panel_bytes, std::move(data));
 }
 
-void Gemm::run_tile(const Operands& op, const Tiles& tiles, size_t i, std::byte* scratch,
-                    Decoded& decoded, dnnl::stream& stream) const {
-  const Tile tile = tiles.matmuls.tile(i);
-  float* const y = op.y + tile.row * op.w.out() + tile.column;
-  float* const own_slice = reinterpret_cast<float*>(scratch);
-  float* const out =
-      tiles.direct ? y : reinterpret_cast<float*>(scratch + lines(tiles.slice_bytes));
-  const float* const slice = op.w.decoded() && decoded.column_tile == tile.column_tile
-                                 ? own_slice
-                                 : op.w.slice(tile.column, tile.columns, own_slice);
-  decoded.column_tile = tile.column_tile;
-
-  run_matmul(tile.matmul, matmuls_.engine(), stream, op.x + tile.row * op.w.in(), slice, out,
-             scratch + lines(tiles.slice_bytes) + lines(tiles.tile_bytes));
-  if (tiles.direct) return;
-  for (int64_t r = 0; r < tile.rows; ++r) {
-    const float* from = out + r * tile.columns;
-    float* to = y + r * op.w.out();
-    if (op.accumulate) {
-      for (int64_t j = 0; j < tile.columns; ++j) to[j] += from[j];
-    } else {
-      std::copy(from, from + tile.columns, to);
+void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
+  const TilePlan& plan = blocks.plan;
+  const size_t n_threads = pool_.n_threads();
+  const auto k = static_cast<size_t>(w.in());
+  const size_t columns = kernels::gemm_shape().columns;
+  for (size_t i = 0; i < n_threads; ++i) new (blocks.scratch + blocks.per_thread * i) Slice;
+  const auto decode = [&](const Tile& t, float* rows, float* panels) {
+    const int64_t last = align(t.columns, static_cast<int64_t>(columns));
+    for (int64_t j = 0; j < last; j += kAtOnce) {
+      const int64_t there = std::clamp<int64_t>(t.columns - j, 0, kAtOnce);
+      w.decode(t.column + j, there, rows);
+      const auto at = static_cast<size_t>(j);
+      kernels::interleave_rows(rows, static_cast<size_t>(there), k, kAtOnce, columns,
+                               panels + at / columns * columns * k + at % columns);
     }
-  }
-}
-
-Result<Gemm::Tiles> Gemm::plan(const Operands& op) {
-  const FloatMatrix& w = op.w;
-  // A decoded slice stays in the second-level cache while the rows' tiles go by.
-  constexpr int64_t kSliceElements = 256 << 10;
-  const int64_t most_columns =
-      w.decoded() ? std::clamp(kSliceElements / w.in() / kPanelColumns * kPanelColumns,
-                               kPanelColumns, int64_t{512})
-                  : INT64_MAX;
-  const TilePlan plan = plan_tiles(op.m, w.out(), w.in(), pool_.n_threads(), most_columns);
-  Tiles tiles;
-  tiles.direct = plan.column_tiles == 1 || plan.rows == 1;
-  const auto layout = w.blocked() ? WeightLayout::panels : WeightLayout::rows;
-  BLEND_ASSIGN(tiles.matmuls,
-               TileMatmuls::of(matmuls_, plan,
-                               {op.m, w.in(), w.out(), layout, op.accumulate && tiles.direct}));
-  if (!tiles.direct) tiles.tile_bytes = tiles.matmuls.elements() * sizeof(float);
-  if (w.decoded()) {
-    tiles.slice_bytes = static_cast<size_t>(plan.columns * w.in()) * sizeof(float);
-  }
-  return tiles;
-}
-
-Status Gemm::run(const FloatMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
-  if (m == 0) return Status::ok();
-  const Operands op{w, x, m, y, accumulate};
-  if (w.decoded() && m <= kFewRows) return run_few(op);
-  BLEND_ASSIGN(const Tiles tiles, plan(op));
-  const size_t n_threads = pool_.n_threads(), per_thread = tiles.per_thread();
-  // Each thread's scratch begins with what it knows of it.
-  constexpr size_t kHead = lines(sizeof(Decoded));
-  BLEND_ASSIGN(auto lease, scratch_.take((kHead + per_thread) * n_threads));
-  const auto scratch = [&](size_t thread) { return lease.data() + (kHead + per_thread) * thread; };
-  for (size_t i = 0; i < n_threads; ++i) new (scratch(i)) Decoded;
-
-  FirstError error;
-  const auto row_tiles = static_cast<size_t>(tiles.matmuls.plan().row_tiles);
-  const auto column_tiles = static_cast<size_t>(tiles.matmuls.plan().column_tiles);
+  };
   // A slice is decoded once where there are enough of them for every thread.
-  const size_t grain = w.decoded() && column_tiles >= 2 * n_threads ? row_tiles : 1;
-  pool_.parallel_for(
-      tiles.matmuls.n_tiles(), grain, [&](size_t begin, size_t end, uint32_t thread) {
-        Decoded& decoded = *std::launder(reinterpret_cast<Decoded*>(scratch(thread)));
-        error.set(guarded([&] {
-          dnnl::stream stream(matmuls_.engine());
-          for (size_t i = begin; i < end; ++i) {
-            run_tile(op, tiles, i, scratch(thread) + kHead, decoded, stream);
-          }
-          return Status::ok();
-        }));
-      });
-  return error.failed() ? error.take() : Status::ok();
+  const bool enough = static_cast<size_t>(plan.column_tiles) >= 2 * n_threads;
+  const size_t grain = enough ? static_cast<size_t>(plan.row_tiles) : 1;
+  pool_.parallel_for(plan.n_tiles(), grain, [&](size_t begin, size_t end, uint32_t thread) {
+    std::byte* const scratch = blocks.scratch + blocks.per_thread * thread;
+    Slice& slice = *std::launder(reinterpret_cast<Slice*>(scratch));
+    auto* const rows = reinterpret_cast<float*>(scratch + lines(sizeof(Slice)));
+    float* const panels = rows + lines(kAtOnce * k * sizeof(float)) / sizeof(float);
+    for (size_t i = begin; i < end; ++i) {
+      const Tile t = plan.tile(i);
+      if (slice.column != t.column) decode(t, rows, panels);
+      slice.column = t.column;
+      GemmTile tile = blocks.tile(t, w.in(), w.out());
+      tile.w = panels;
+      kernels::gemm_tile(tile);
+    }
+  });
 }
 
-// Every weight is used a few times only: it is decoded in registers, for all rows at once.
-Status Gemm::run_few(const Operands& op) {
+// Weights are decoded in registers, for all rows at once.
+Status Gemm::run_few(const DecodedMatrix& w, const Rows& rows) {
   kernels::FewRows shape;
-  shape.m = static_cast<size_t>(op.m);
-  shape.k = static_cast<size_t>(op.w.in());
-  shape.y_stride = static_cast<size_t>(op.w.out());
-  shape.accumulate = op.accumulate;
-  shape.x = op.x;
+  shape.m = static_cast<size_t>(rows.m);
+  shape.k = static_cast<size_t>(w.in());
+  shape.y_stride = static_cast<size_t>(w.out());
+  shape.accumulate = rows.accumulate;
+  shape.x = rows.x;
   // What is asked for behind a piece's end is another thread's as often as not, so pieces are long
   // where W is read once, and stay in the second-level cache where it is read again for more rows;
   // there are at least four a thread.
   constexpr size_t kStep = kernels::kFewRowsStep, kRowsAtOnce = 4;
   const size_t elements = shape.m <= kRowsAtOnce ? 512 << 10 : 64 << 10;
-  const size_t rows = std::min(elements / shape.k, shape.y_stride / (4 * pool_.n_threads()));
-  const size_t grain = std::max(kStep, rows / kStep * kStep);
+  const size_t fit = std::min(elements / shape.k, shape.y_stride / (4 * pool_.n_threads()));
+  const size_t grain = std::max(kStep, fit / kStep * kStep);
   pool_.parallel_for(shape.y_stride, grain, [&](size_t begin, size_t end, uint32_t) {
     while (begin < end) {
       kernels::FewRows piece = shape;
-      const auto there = static_cast<size_t>(op.w.kept_rows(static_cast<int64_t>(begin), piece));
+      const auto there = static_cast<size_t>(w.kept_rows(static_cast<int64_t>(begin), piece));
       piece.n = std::min({there, end - begin, grain});  // one thread gets all pieces as one
-      piece.y = op.y + begin;
+      piece.y = rows.y + begin;
       kernels::few_rows(piece);
       begin += piece.n;
     }

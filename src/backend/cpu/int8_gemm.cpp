@@ -4,47 +4,39 @@
 
 #include "backend/cpu/first_error.h"
 #include "backend/cpu/grain.h"
-#include "backend/cpu/library.h"
 #include "backend/cpu/memory.h"
+#include "backend/cpu/sizes.h"
 #include "cpu/few_rows.h"
-#include "cpu/int8_rows.h"
+#include "cpu/gemm_pack.h"
 #include "cpu/quantize.h"
 
 namespace blend::cpu {
 namespace {
 
+using kernels::Int8Path;
 using kernels::Int8Row;
+using kernels::Int8Shape;
+using kernels::Int8Tile;
 
-constexpr int64_t kInputs = 64;  // W's columns are padded to whole blocks of the library's format
+// Whether sums of k products fit 32 bits: |sum of q p|, |zero * sum of p| <= 255 * 127 * k, and so
+// is their difference.
+bool sums_fit(int64_t k) { return k <= INT32_MAX / (255 * 127); }
 
 // Where the bytes of a row of W go.
-class Panels {
- public:
-  Panels(int64_t k, std::byte* data)
-      : panel_bytes_(static_cast<size_t>(align(k, kInputs) * kPanelColumns)),
-        data_(reinterpret_cast<int8_t*>(data)) {}
-
-  size_t panel_bytes() const { return panel_bytes_; }
-  // values: [k]
-  void put(int64_t row, const int8_t* values, int64_t k) const {
-    int8_t* const to = data_ + static_cast<size_t>(row / kPanelColumns) * panel_bytes_ +
-                       static_cast<size_t>(row % kPanelColumns * 4);
-    for (int64_t i = 0; i < k; ++i) to[i / 4 * kPanelColumns * 4 + i % 4] = values[i];
-  }
-
- private:
-  size_t panel_bytes_;
-  int8_t* data_;
-};
+void put_row(const Int8Shape& shape, int64_t n_groups, int64_t row, const int8_t* values, int64_t k,
+             int8_t* panels) {
+  const auto group = static_cast<int64_t>(shape.group), columns = static_cast<int64_t>(shape.columns);
+  int8_t* const to = panels + (row / columns * n_groups * columns + row % columns) * group;
+  for (int64_t i = 0; i < k; ++i) to[i / group * columns * group + i % group] = values[i];
+}
 
 }  // namespace
 
-const float* Int8Rows::slice(int64_t first, int64_t n, float* into) const {
+void Int8Rows::decode(int64_t first, int64_t n, float* into) const {
   const auto k = static_cast<size_t>(in_);
   kernels::dequantize8(rows_.as<int8_t>() + static_cast<size_t>(first) * k, static_cast<size_t>(n),
                        k, steps_.as<float>() + first, 1, k, DType::f32,
                        reinterpret_cast<std::byte*>(into));
-  return into;
 }
 
 int64_t Int8Rows::kept_rows(int64_t first, kernels::FewRows& product) const {
@@ -53,127 +45,165 @@ int64_t Int8Rows::kept_rows(int64_t first, kernels::FewRows& product) const {
   return out_ - first;
 }
 
-Result<bool> Int8Gemm::multiplies(int64_t k) {
-  // |sum of q p|, |zero * sum of p| <= 255 * 127 * k, and so is their difference.
-  if (k > INT32_MAX / (255 * 127)) return false;
-  bool can = false;
-  const Status tried = guarded([&] {
-    const auto matmul = matmuls_.get({1, k, kPanelColumns, WeightLayout::int8_panels, false});
-    can = matmul->desc.weights_desc().get_size() == Panels(k, nullptr).panel_bytes();
-    return Status::ok();
-  });
-  if (tried.code() == BLEND_E_OUT_OF_MEMORY) return tried;
-  return can;
-}
-
 Result<std::unique_ptr<CpuMatrix>> Int8Gemm::pack(std::span<const TensorView* const> parts,
                                                   Arithmetic arithmetic) {
   BLEND_ASSIGN(const StackedParts stacked, StackedParts::of(parts));
   const int64_t n = stacked.rows(), k = stacked.cols();
-  bool integers = false;
-  if (arithmetic == Arithmetic::best) {
-    BLEND_ASSIGN(integers, multiplies(k));
-  }
-  const auto row_bytes = static_cast<size_t>(k);
-  const size_t panel_bytes = Panels(k, nullptr).panel_bytes();
-  const auto n_panels = static_cast<size_t>(ceil_div(n, kPanelColumns));
-  BLEND_ASSIGN(AlignedBuffer data,
-               allocate_tensor(integers ? n_panels * panel_bytes : static_cast<size_t>(n * k)));
-  BLEND_ASSIGN(AlignedBuffer steps, AlignedBuffer::allocate(static_cast<size_t>(n) * 4));
+  const Int8Path path = kernels::int8_path();
+  const Int8Shape shape = kernels::int8_shape(path);
+  const bool integers = arithmetic == Arithmetic::best && shape.group != 0 && sums_fit(k);
+  const int64_t n_groups = integers ? ceil_div(k, static_cast<int64_t>(shape.group)) : 0;
+  const int64_t columns = integers ? static_cast<int64_t>(shape.columns) : 64;
+  const int64_t n_panels = ceil_div(n, columns);
+  const auto row_bytes = static_cast<size_t>(integers ? n_groups : k) * (integers ? shape.group : 1);
+  const auto n_rows = static_cast<size_t>(integers ? n_panels * columns : n);
+  BLEND_ASSIGN(AlignedBuffer data, allocate_tensor(n_rows * row_bytes));
+  BLEND_ASSIGN(AlignedBuffer steps, AlignedBuffer::allocate(n_rows * sizeof(float)));
   BLEND_ASSIGN(AlignedBuffer sums,
-               AlignedBuffer::allocate(integers ? static_cast<size_t>(n) * 4 : 1));
+               AlignedBuffer::allocate(integers ? n_rows * sizeof(int32_t) : 1));
+  if (integers) {
+    std::fill_n(steps.as<float>() + n, n_rows - static_cast<size_t>(n), 0.0f);
+    std::fill_n(sums.as<int32_t>() + n, n_rows - static_cast<size_t>(n), 0);
+  }
 
-  const size_t per_thread = lines(row_bytes * sizeof(float)) + lines(row_bytes);
+  const auto elements = static_cast<size_t>(k);
+  const size_t per_thread = lines(elements * sizeof(float)) + lines(elements);
   BLEND_ASSIGN(auto lease, scratch_.take(per_thread * pool_.n_threads()));
   FirstError error;
-  pool_.parallel_for(n_panels, 1, [&](size_t begin, size_t end, uint32_t thread) {
-    auto* const row = reinterpret_cast<float*>(lease.data() + per_thread * thread);
-    auto* const bytes = reinterpret_cast<int8_t*>(row) + lines(row_bytes * sizeof(float));
-    for (size_t panel = begin; panel < end && !error.failed(); ++panel) {
-      if (integers) std::fill_n(data.data() + panel * panel_bytes, panel_bytes, std::byte{0});
-      const auto first = static_cast<int64_t>(panel) * kPanelColumns;
-      for (int64_t j = first; j < std::min(n, first + kPanelColumns) && !error.failed(); ++j) {
-        error.set(stacked.decode_row(j, row));
-        float lo = 0, hi = 0;
-        kernels::range_groups(row, row_bytes, row_bytes, &lo, &hi);
-        float& step = steps.as<float>()[j];
-        step = std::max(hi, -lo) / 127.0f;
-        kernels::quantize8(row, row_bytes, &step, row_bytes, bytes);
-        if (!integers) {
-          std::copy_n(bytes, row_bytes, data.as<int8_t>() + static_cast<size_t>(j) * row_bytes);
-          continue;
+  const auto pack_row = [&](int64_t j, float* row, int8_t* bytes) {
+    error.set(stacked.decode_row(j, row));
+    float lo = 0, hi = 0;
+    kernels::range_groups(row, elements, elements, &lo, &hi);
+    float& step = steps.as<float>()[j];
+    step = std::max(hi, -lo) / 127.0f;
+    if (!integers) bytes = data.as<int8_t>() + static_cast<size_t>(j) * row_bytes;
+    kernels::quantize8(row, elements, &step, elements, bytes);
+    if (!integers) return;
+    put_row(shape, n_groups, j, bytes, k, data.as<int8_t>());
+    int32_t sum = 0;
+    for (size_t i = 0; i < elements; ++i) sum += bytes[i];
+    sums.as<int32_t>()[j] = sum;
+  };
+  pool_.parallel_for(
+      static_cast<size_t>(n_panels), 1, [&](size_t begin, size_t end, uint32_t thread) {
+        auto* const row = reinterpret_cast<float*>(lease.data() + per_thread * thread);
+        auto* const bytes = reinterpret_cast<int8_t*>(row) + lines(elements * sizeof(float));
+        const auto first = static_cast<int64_t>(begin) * columns;
+        const int64_t last = static_cast<int64_t>(end) * columns;
+        if (integers) {
+          std::fill_n(data.data() + static_cast<size_t>(first) * row_bytes,
+                      static_cast<size_t>(last - first) * row_bytes, std::byte{0});
         }
-        Panels(k, data.data()).put(j, bytes, k);
-        int32_t sum = 0;
-        for (size_t i = 0; i < row_bytes; ++i) sum += bytes[i];
-        sums.as<int32_t>()[j] = sum;
-      }
-    }
-  });
+        for (int64_t j = first; j < std::min(n, last) && !error.failed(); ++j) {
+          pack_row(j, row, bytes);
+        }
+      });
   if (error.failed()) return error.take();
   if (!integers) {
     return std::unique_ptr<CpuMatrix>(new Int8Rows(n, k, std::move(data), std::move(steps)));
   }
   return std::unique_ptr<CpuMatrix>(
-      new Int8Matrix(n, k, panel_bytes, std::move(data), std::move(steps), std::move(sums)));
+      new Int8Matrix(n, k, path, std::move(data), std::move(steps), std::move(sums)));
 }
 
-// One product, x as bytes.
-struct Int8Gemm::Operands {
-  const Int8Matrix& w;
-  const uint8_t* q;     // [m, in]
-  const Int8Row* rows;  // [m]
-  float* y;
+// Some rows of a product.
+struct Int8Gemm::Rows {
+  const float* x;  // [m, in]
+  int64_t m;
+  float* y;  // [m, out]
   bool accumulate;
-  size_t tile_bytes;  // of a thread's scratch
+
+  bool as_they_are() const { return m <= static_cast<int64_t>(kernels::kInt8RowsAsTheyAre); }
 };
 
-// A thread's scratch has the tile's integers, then oneDNN's.
-void Int8Gemm::run_tile(const Operands& op, const Tile& tile, std::byte* scratch,
-                        dnnl::stream& stream) const {
-  auto* const products = reinterpret_cast<int32_t*>(scratch);
-  run_matmul(tile.matmul, matmuls_.engine(), stream, op.q + tile.row * op.w.in(),
-             op.w.panel(tile.column), products, scratch + op.tile_bytes);
-  for (int64_t i = 0; i < tile.rows; ++i) {
-    kernels::finish_int8(products + i * tile.columns, op.w.sums() + tile.column,
-                         op.w.steps() + tile.column, op.rows[tile.row + i],
-                         static_cast<size_t>(tile.columns), op.accumulate,
-                         op.y + (tile.row + i) * op.w.out() + tile.column);
+Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  constexpr int64_t kMostBytes = 16 << 20;  // of x as bytes
+  const int64_t at_once =
+      even_part(m, kMostBytes / (w.n_groups() * 4), static_cast<int64_t>(w.shape().rows));
+  for (int64_t row = 0; row < m; row += at_once) {
+    BLEND_RETURN_IF_ERROR(run_some(w, {x + row * w.in(), std::min(at_once, m - row),
+                                       y + row * w.out(), accumulate}));
   }
+  return Status::ok();
 }
 
-Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, bool accumulate) {
-  if (m == 0) return Status::ok();
-  // The integers of a tile, 256 KiB, are still in the second-level cache when they are read.
-  constexpr int64_t kMostColumns = 256;
-  BLEND_ASSIGN(
-      const TileMatmuls tiles,
-      TileMatmuls::of(matmuls_, plan_tiles(m, w.out(), w.in(), pool_.n_threads(), kMostColumns),
-                      {m, w.in(), w.out(), WeightLayout::int8_panels, false}));
-  const auto n_rows = static_cast<size_t>(m), k = static_cast<size_t>(w.in());
-  const size_t rows_bytes = lines(n_rows * sizeof(Int8Row)), q_bytes = lines(n_rows * k);
-  const size_t tile_bytes = lines(tiles.elements() * sizeof(int32_t));
-  const size_t per_thread = tile_bytes + lines(tiles.library_bytes());
-  BLEND_ASSIGN(auto lease, scratch_.take(rows_bytes + q_bytes + per_thread * pool_.n_threads()));
-  auto* const rows = reinterpret_cast<Int8Row*>(lease.data());
-  auto* const q = reinterpret_cast<uint8_t*>(lease.data() + rows_bytes);
-  pool_.parallel_for(n_rows, row_grain(k), [&](size_t begin, size_t end, uint32_t) {
-    for (size_t i = begin; i < end; ++i) rows[i] = kernels::quantize_row(x + i * k, k, q + i * k);
-  });
+Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
+  const Int8Shape& shape = w.shape();
+  const int64_t k = w.in(), n = w.out(), n_groups = w.n_groups();
+  const auto block = static_cast<int64_t>(shape.rows), columns = static_cast<int64_t>(shape.columns);
+  const auto padded = static_cast<size_t>(align(rows.m, block));
+  const size_t scales_bytes = lines(padded * sizeof(Int8Row));
+  const size_t x_bytes = lines(padded * static_cast<size_t>(n_groups) * sizeof(uint32_t));
+  const size_t per_thread =
+      lines(static_cast<size_t>(k)) +
+      lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
+  BLEND_ASSIGN(auto lease,
+               scratch_.take(scales_bytes + x_bytes + per_thread * pool_.n_threads()));
+  auto* const scales = reinterpret_cast<Int8Row*>(lease.data());
+  auto* const groups = reinterpret_cast<uint32_t*>(lease.data() + scales_bytes);
+  quantize(w, rows, lease.data() + scales_bytes + x_bytes, scales, groups);
 
-  const Operands op{w, q, rows, y, accumulate, tile_bytes};
-  std::byte* const scratch = lease.data() + rows_bytes + q_bytes;
-  FirstError error;
-  pool_.parallel_for(tiles.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
-    error.set(guarded([&] {
-      dnnl::stream stream(matmuls_.engine());
-      for (size_t i = begin; i < end; ++i) {
-        run_tile(op, tiles.tile(i), scratch + per_thread * thread, stream);
-      }
-      return Status::ok();
-    }));
+  const auto multiply = [&](const Tile& t) {
+    Int8Tile tile;
+    tile.m = static_cast<size_t>(t.rows);
+    tile.n = static_cast<size_t>(t.columns);
+    tile.n_groups = static_cast<size_t>(n_groups);
+    tile.x = groups + t.row * n_groups;
+    tile.as_it_is = rows.as_they_are();
+    tile.rows = scales + t.row;
+    tile.w = w.panels(t.column);
+    tile.steps = w.steps() + t.column;
+    tile.sums = w.sums() + t.column;
+    tile.y = rows.y + t.row * n + t.column;
+    tile.y_stride = static_cast<size_t>(n);
+    tile.accumulate = rows.accumulate;
+    kernels::int8_tile(w.path(), tile);
+  };
+  if (rows.as_they_are()) {
+    const int64_t n_panels = ceil_div(n, columns);
+    const int64_t grain = panels_per_piece(n_panels, columns * k, rows.m, pool_.n_threads());
+    pool_.parallel_for(static_cast<size_t>(n_panels), static_cast<size_t>(grain),
+                       [&](size_t begin, size_t end, uint32_t) {
+                         const int64_t first = static_cast<int64_t>(begin) * columns;
+                         const int64_t last = static_cast<int64_t>(end) * columns;
+                         multiply({0, rows.m, first, std::min(n, last) - first});
+                       });
+    return Status::ok();
+  }
+  const TilePlan plan = plan_tiles(rows.m, n, k, pool_.n_threads(),
+                                   {block, columns, rows_in_cache(n_groups, sizeof(uint32_t))});
+  pool_.parallel_for(plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) multiply(plan.tile(i));
   });
-  return error.failed() ? error.take() : Status::ok();
+  return Status::ok();
+}
+
+// scales: [m], groups: blocks of rows, or rows where they stay as they are. A thread's scratch has a
+// row's bytes, then a block's rows.
+void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch, Int8Row* scales,
+                        uint32_t* groups) {
+  const auto k = static_cast<size_t>(w.in()), n_groups = static_cast<size_t>(w.n_groups());
+  const auto m = static_cast<size_t>(rows.m);
+  const size_t block = w.shape().rows;
+  const size_t per_thread = lines(k) + lines(block * n_groups * sizeof(uint32_t));
+  const auto bring = [&](size_t row, uint8_t* q, uint32_t* to) {
+    scales[row] = kernels::quantize_row(rows.x + row * k, k, q);
+    kernels::int8_groups(w.path(), q, k, to, scales[row]);
+  };
+  pool_.parallel_for(
+      (m + block - 1) / block, row_grain(block * k),
+      [&](size_t begin, size_t end, uint32_t thread) {
+        auto* const q = reinterpret_cast<uint8_t*>(scratch + per_thread * thread);
+        auto* const side = reinterpret_cast<uint32_t*>(q + lines(k));
+        for (size_t b = begin; b < end; ++b) {
+          const size_t first = b * block, n_rows = std::min(block, m - first);
+          uint32_t* const to = groups + first * n_groups;
+          uint32_t* const way = rows.as_they_are() ? to : side;
+          for (size_t i = 0; i < n_rows; ++i) bring(first + i, q, way + i * n_groups);
+          if (rows.as_they_are()) continue;
+          kernels::interleave_rows(side, n_rows, n_groups, block, block, to);
+        }
+      });
 }
 
 }  // namespace blend::cpu

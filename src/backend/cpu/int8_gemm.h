@@ -1,6 +1,6 @@
 // GEMM in 8-bit integers: y = x W^T with W kept as one byte a weight, a step per row of W, and rows
-// of x brought to bytes as they come, each with its own scale and zero point. Three to four times
-// as fast as f32 on the same core, for what docs/quality.md says it costs.
+// of x brought to bytes as they come, each with its own scale and zero point. How much faster than
+// f32 that is depends on the instructions (docs/benchmarks.md); what it costs, docs/quality.md says.
 #pragma once
 
 #include <cstdint>
@@ -9,50 +9,56 @@
 #include <utility>
 
 #include "backend/backend.h"
-#include "backend/cpu/matmul_cache.h"
 #include "backend/cpu/matrix.h"
 #include "backend/cpu/scratch.h"
-#include "backend/cpu/tile_matmuls.h"
+#include "backend/cpu/tiles.h"
 #include "base/thread_pool.h"
+#include "cpu/gemm_int8.h"
 
 namespace blend::cpu {
 
-// For integer products: panels of 64 rows of W, [k / 4][64][4] bytes each, zeros where W ends.
-// Immutable.
+// For integer products: panels of bytes (kernels/cpu/gemm_int8.h), zeros where W ends. Immutable.
 class Int8Matrix final : public CpuMatrix {
  public:
-  Int8Matrix(int64_t out, int64_t in, size_t panel_bytes, AlignedBuffer panels, AlignedBuffer steps,
-             AlignedBuffer sums)
+  // steps, sums: to whole panels.
+  Int8Matrix(int64_t out, int64_t in, kernels::Int8Path path, AlignedBuffer panels,
+             AlignedBuffer steps, AlignedBuffer sums)
       : CpuMatrix(out, in),
-        panel_bytes_(panel_bytes),
+        path_(path),
+        shape_(kernels::int8_shape(path)),
         panels_(std::move(panels)),
         steps_(std::move(steps)),
         sums_(std::move(sums)) {}
-  bool int8() const override { return true; }
+  Kind kind() const override { return Kind::int8; }
   size_t bytes() const override { return panels_.bytes() + steps_.bytes() + sums_.bytes(); }
 
-  // Of the rows of W from `first` on, a multiple of kPanelColumns.
-  const std::byte* panel(int64_t first) const {
-    return panels_.data() + static_cast<size_t>(first / kPanelColumns) * panel_bytes_;
+  kernels::Int8Path path() const { return path_; }
+  const kernels::Int8Shape& shape() const { return shape_; }
+  int64_t n_groups() const {
+    const auto group = static_cast<int64_t>(shape_.group);
+    return (in_ + group - 1) / group;
   }
-  const float* steps() const { return steps_.as<float>(); }    // [out]
-  const int32_t* sums() const { return sums_.as<int32_t>(); }  // [out]: of the integers of a row
+  // From row `first` of W on, a multiple of shape().columns.
+  const int8_t* panels(int64_t first) const {
+    return panels_.as<int8_t>() + static_cast<size_t>(first * n_groups()) * shape_.group;
+  }
+  const float* steps() const { return steps_.as<float>(); }
+  const int32_t* sums() const { return sums_.as<int32_t>(); }  // of the integers of a row
 
  private:
-  size_t panel_bytes_;
+  kernels::Int8Path path_;
+  kernels::Int8Shape shape_;
   AlignedBuffer panels_, steps_, sums_;
 };
 
-// The same numbers for machines without integer dot products: rows of bytes that the f32 GEMM
-// decodes as it needs them, for few rows in registers. Immutable.
-class Int8Rows final : public FloatMatrix {
+// The same numbers for machines without integer products, and for sums that 32 bits do not hold:
+// rows of bytes that the f32 GEMM decodes as it needs them, for few rows in registers. Immutable.
+class Int8Rows final : public DecodedMatrix {
  public:
   Int8Rows(int64_t out, int64_t in, AlignedBuffer rows, AlignedBuffer steps)
-      : FloatMatrix(out, in), rows_(std::move(rows)), steps_(std::move(steps)) {}
+      : DecodedMatrix(out, in), rows_(std::move(rows)), steps_(std::move(steps)) {}
   size_t bytes() const override { return rows_.bytes() + steps_.bytes(); }
-  bool blocked() const override { return false; }
-  bool decoded() const override { return true; }
-  const float* slice(int64_t first, int64_t n, float* into) const override;
+  void decode(int64_t first, int64_t n, float* into) const override;
   int64_t kept_rows(int64_t first, kernels::FewRows& product) const override;
 
  private:
@@ -63,30 +69,27 @@ class Int8Rows final : public FloatMatrix {
 // Thread-safe. What it is made with must outlive it.
 class Int8Gemm {
  public:
-  enum class Arithmetic { best, f32 };  // f32: what machines without VNNI get
+  enum class Arithmetic { best, f32 };
 
-  Int8Gemm(ThreadPool& pool, ScratchPool& scratch, MatmulCache& matmuls)
-      : pool_(pool), scratch_(scratch), matmuls_(matmuls) {}
+  Int8Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}
 
-  // Stacks the parts along their rows: an Int8Matrix, or Int8Rows where this machine has no
-  // integer products. NUMERIC names the tensor and the place of a NaN or infinity.
+  // Stacks the parts along their rows: an Int8Matrix, or Int8Rows where there are no integer
+  // products. NUMERIC names the tensor and the place of a NaN or infinity.
   Result<std::unique_ptr<CpuMatrix>> pack(std::span<const TensorView* const> parts,
                                           Arithmetic arithmetic = Arithmetic::best);
   // y = x W^T, or y += x W^T; x: [m, in], y: [m, out]. A row of y depends on its row of x alone:
-  // one row and many give the same bits.
+  // one row and many give the same bits, and so do all instruction sets.
   Status run(const Int8Matrix& w, const float* x, int64_t m, float* y, bool accumulate);
 
  private:
-  struct Operands;
+  struct Rows;
 
-  // Whether the products of k elements can be had as integers, in 32 bits.
-  Result<bool> multiplies(int64_t k);
-  void run_tile(const Operands& op, const Tile& tile, std::byte* scratch,
-                dnnl::stream& stream) const;
+  Status run_some(const Int8Matrix& w, const Rows& rows);
+  void quantize(const Int8Matrix& w, const Rows& rows, std::byte* per_thread,
+                kernels::Int8Row* scales, uint32_t* groups);
 
   ThreadPool& pool_;
   ScratchPool& scratch_;
-  MatmulCache& matmuls_;
 };
 
 }  // namespace blend::cpu

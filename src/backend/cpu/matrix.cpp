@@ -1,6 +1,5 @@
 #include "backend/cpu/matrix.h"
 
-#include "backend/cpu/tiles.h"
 #include "backend/cpu/weights.h"
 #include "cpu/few_rows.h"
 
@@ -35,19 +34,11 @@ Status StackedParts::decode_row(int64_t i, float* row) const {
   return not_finite(*part, static_cast<size_t>(part_row) * k + bad, row[bad]);
 }
 
-int64_t FloatMatrix::kept_rows(int64_t /*first*/, kernels::FewRows& /*product*/) const { return 0; }
-
-const float* PackedMatrix::slice(int64_t first, int64_t /*n*/, float* /*into*/) const {
-  return reinterpret_cast<const float*>(data_.data() +
-                                        static_cast<size_t>(first / kPanelColumns) * panel_bytes_);
-}
-
-const float* MappedMatrix::slice(int64_t first, int64_t n, float* into) const {
+void MappedMatrix::decode(int64_t first, int64_t n, float* into) const {
   for (int64_t i = 0; i < n; ++i) {
     const auto [part, row] = parts_.part_of(first + i);
     decode_row(*part, row, into + i * in_);
   }
-  return into;
 }
 
 int64_t MappedMatrix::kept_rows(int64_t first, kernels::FewRows& product) const {

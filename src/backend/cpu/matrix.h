@@ -18,51 +18,51 @@ namespace blend::cpu {
 // W [out, in]. Immutable, so safe for concurrent use.
 class CpuMatrix : public Weight {
  public:
+  enum class Kind { packed, decoded, int8 };  // PackedMatrix, DecodedMatrix, Int8Matrix
+
   int64_t out() const { return out_; }
   int64_t in() const { return in_; }
-  // An Int8Matrix (int8_gemm.h), or else a FloatMatrix.
-  virtual bool int8() const { return false; }
+  virtual Kind kind() const = 0;
 
  protected:
   CpuMatrix(int64_t out, int64_t in) : out_(out), in_(in) {}
   int64_t out_ = 0, in_ = 0;
 };
 
-// Weights that are multiplied as f32. Immutable.
-class FloatMatrix : public CpuMatrix {
+// Panels as the GEMM reads them (kernels/cpu/gemm_f32.h), f32 or the 16 bits that the model has.
+// Made by Gemm::pack(). Immutable.
+class PackedMatrix final : public CpuMatrix {
  public:
-  // oneDNN's format BA16a64b, panels of 64 rows of W; false: rows as they are, [out, in].
-  virtual bool blocked() const = 0;
-  // Rows are made as they are asked for, in memory of the caller; false: slice() only points.
-  virtual bool decoded() const = 0;
-  // Rows [first, first + n) as f32; `first` is a multiple of kPanelColumns where blocked(). Into
-  // `into` (n * in() floats) where decoded(), which is not looked at elsewhere.
-  virtual const float* slice(int64_t first, int64_t n, float* into) const = 0;
-  // Where decoded(): says in `product` what the rows from `first` on are, for few rows of x to be
-  // multiplied with, and returns how many of them lie behind one another.
-  virtual int64_t kept_rows(int64_t first, kernels::FewRows& product) const;
+  // panels: of `columns` rows of W each, the last padded with zeros.
+  PackedMatrix(int64_t out, int64_t in, DType dtype, int64_t columns, AlignedBuffer panels)
+      : CpuMatrix(out, in), dtype_(dtype), columns_(columns), panels_(std::move(panels)) {}
+  Kind kind() const override { return Kind::packed; }
+  size_t bytes() const override { return panels_.bytes(); }
+  DType dtype() const { return dtype_; }
+  int64_t columns() const { return columns_; }
+  // From row `first` of W on, a multiple of columns().
+  const std::byte* panels(int64_t first) const {
+    return panels_.data() + static_cast<size_t>(first * in_ * dtype_size(dtype_));
+  }
+
+ private:
+  DType dtype_;
+  int64_t columns_;
+  AlignedBuffer panels_;
+};
+
+// Weights whose rows are decoded each time they are used. Immutable.
+class DecodedMatrix : public CpuMatrix {
+ public:
+  Kind kind() const final { return Kind::decoded; }
+  // Rows [first, first + n) as f32, [n, in], into `into`.
+  virtual void decode(int64_t first, int64_t n, float* into) const = 0;
+  // Says in `product` what the rows from `first` on are, for few rows of x to be multiplied with,
+  // and returns how many of them lie behind one another.
+  virtual int64_t kept_rows(int64_t first, kernels::FewRows& product) const = 0;
 
  protected:
   using CpuMatrix::CpuMatrix;
-};
-
-// f32 in the form that the GEMM is fastest with. Made by Gemm::pack(). Immutable.
-class PackedMatrix final : public FloatMatrix {
- public:
-  PackedMatrix(int64_t out, int64_t in, bool blocked, size_t panel_bytes, AlignedBuffer data)
-      : FloatMatrix(out, in),
-        blocked_(blocked),
-        panel_bytes_(panel_bytes),
-        data_(std::move(data)) {}
-  size_t bytes() const override { return data_.bytes(); }
-  bool blocked() const override { return blocked_; }
-  bool decoded() const override { return false; }
-  const float* slice(int64_t first, int64_t n, float* into) const override;
-
- private:
-  bool blocked_;
-  size_t panel_bytes_;  // of 64 rows of W
-  AlignedBuffer data_;
 };
 
 // Matrices of a model file stacked along their rows. Valid while their ModelSource lives.
@@ -86,14 +86,12 @@ class StackedParts {
 
 // The mapped file's own bytes, of any type: no memory but the page cache's, which processes share.
 // Immutable; valid while the ModelSource of its parts lives.
-class MappedMatrix final : public FloatMatrix {
+class MappedMatrix final : public DecodedMatrix {
  public:
   explicit MappedMatrix(StackedParts parts)
-      : FloatMatrix(parts.rows(), parts.cols()), parts_(std::move(parts)) {}
+      : DecodedMatrix(parts.rows(), parts.cols()), parts_(std::move(parts)) {}
   size_t bytes() const override { return 0; }
-  bool blocked() const override { return false; }
-  bool decoded() const override { return true; }
-  const float* slice(int64_t first, int64_t n, float* into) const override;
+  void decode(int64_t first, int64_t n, float* into) const override;
   int64_t kept_rows(int64_t first, kernels::FewRows& product) const override;
 
  private:

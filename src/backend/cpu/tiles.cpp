@@ -1,49 +1,85 @@
 #include "backend/cpu/tiles.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 
-#include "backend/cpu/library.h"
+#include "backend/cpu/sizes.h"
 
 namespace blend::cpu {
+namespace {
 
-TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, int64_t most_columns) {
-  constexpr int64_t kRows = 256, kColumns = 512, kFewestRows = 64;
-  constexpr double kWorthSharing = 1e5;  // FLOPs: 200 KB of f32 weights for one row, some us
-  constexpr int64_t kSmall = 2 << 20;    // elements of W; 5 ms of a core for 256 rows
-  if (n_threads == 1 ||
-      2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) <
-          kWorthSharing) {
-    const int64_t rows = std::min(m, kRows);
-    const int64_t columns = std::min(align(n, kPanelColumns), most_columns);
-    return {rows, columns, ceil_div(m, rows), ceil_div(n, columns)};
-  }
-  // Whole rows of y are written where they belong. Fewer tiles are taken for it, which is well as
-  // long as one takes less than a thread that loses its CPU is gone.
-  if (const int64_t share = ceil_div(m, n_threads);
-      n * k <= kSmall && n <= most_columns && share >= kRows / 2) {
-    const int64_t rows = align(ceil_div(m, n_threads * ceil_div(share, kRows)), 8);
-    return {rows, align(n, kPanelColumns), ceil_div(m, rows), 1};
-  }
-  TilePlan plan;
-  plan.rows = align(ceil_div(m, ceil_div(m, kRows)), 8);
-  plan.columns = std::min({align(n, kPanelColumns), kColumns, most_columns});
-  const auto count = [&] {
-    plan.rows = std::min(plan.rows, m);
+constexpr double kWorthSharing = 1e5;  // FLOPs: some microseconds
+
+double flops(int64_t m, int64_t n, int64_t k) {
+  return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k);
+}
+
+}  // namespace
+
+int64_t even_part(int64_t n, int64_t size, int64_t unit) {
+  size = std::max(unit, size / unit * unit);
+  return align(ceil_div(n, ceil_div(n, size)), unit);
+}
+
+int64_t panels_per_piece(int64_t n_panels, int64_t elements, int64_t m, uint32_t n_threads) {
+  if (flops(m, n_panels, elements) < kWorthSharing) return n_panels;
+  // Long enough for the hardware to fetch ahead in; at least four a thread; some panels go side by
+  // side.
+  constexpr int64_t kElements = 512 << 10, kSideBySide = 4;
+  const int64_t most = std::min(kElements / elements, n_panels / (4 * int64_t{n_threads}));
+  return most >= kSideBySide ? most / kSideBySide * kSideBySide : std::max<int64_t>(1, most);
+}
+
+TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const TileUnits& units,
+                    int64_t most_columns) {
+  constexpr int64_t kColumns = 512;
+  const auto cut = [&](int64_t row_tiles, int64_t column_tiles) {
+    TilePlan plan{m, n, 0, 0, 0, 0};
+    plan.rows = align(ceil_div(m, row_tiles), units.rows);
+    plan.columns = align(ceil_div(n, column_tiles), units.columns);
     plan.row_tiles = ceil_div(m, plan.rows);
     plan.column_tiles = ceil_div(n, plan.columns);
-    return plan.row_tiles * plan.column_tiles;
+    return plan;
   };
-  const int64_t wanted = 2 * static_cast<int64_t>(n_threads);
-  while (count() < wanted) {
-    if (plan.rows >= 2 * kFewestRows) {
-      plan.rows = align(plan.rows / 2, 8);
-    } else if (plan.columns > kPanelColumns) {
-      plan.columns = align(plan.columns / 2, kPanelColumns);
-    } else {
-      break;
+  // As few as may be.
+  const TilePlan few = cut(ceil_div(m, std::min(m, std::max(units.rows, units.most_rows))),
+                           ceil_div(n, std::min(kColumns, std::max(units.columns, most_columns))));
+  if (n_threads == 1 || flops(m, n, k) < kWorthSharing) return few;
+  // What the thread that has most computes, in rows x columns, and what a tile costs besides, whose
+  // part of x comes from farther away: some columns' worth.
+  const auto cost = [&](const TilePlan& plan) {
+    constexpr int64_t kColumnsWorth = 8;
+    return ceil_div(static_cast<int64_t>(plan.n_tiles()), n_threads) * plan.rows *
+           (plan.columns + kColumnsWorth);
+  };
+  TilePlan best = few;
+  // Two tiles a thread at least: a thread that loses its CPU leaves one to the others.
+  for (int64_t row_tiles = few.row_tiles; row_tiles <= 4 * few.row_tiles; row_tiles *= 2) {
+    for (const int64_t each : {2, 3, 4, 6}) {
+      const int64_t wanted = ceil_div(each * n_threads, row_tiles);
+      const TilePlan plan = cut(row_tiles, std::max(few.column_tiles, wanted));
+      const bool too_few = static_cast<int64_t>(best.n_tiles()) < 2 * int64_t{n_threads};
+      if (too_few ? plan.n_tiles() > best.n_tiles() : cost(plan) < cost(best)) best = plan;
     }
   }
-  return plan;
+  return best;
+}
+
+Tile TilePlan::tile(size_t i) const {
+  const int64_t row = static_cast<int64_t>(i) % row_tiles * rows;
+  const int64_t column = static_cast<int64_t>(i) / row_tiles * columns;
+  return {row, std::min(rows, m - row), column, std::min(columns, n - column)};
+}
+
+int64_t rows_in_cache(int64_t k, int64_t bytes) {
+  // Where the system does not know it: most cores have as much or more.
+  constexpr int64_t kUsual = 512 << 10;
+  static const int64_t cache = [] {
+    const int64_t found = sysconf(_SC_LEVEL2_CACHE_SIZE);
+    return found > 0 ? found : kUsual;
+  }();
+  return std::max<int64_t>(1, cache / 2 / (k * bytes));
 }
 
 }  // namespace blend::cpu

@@ -1,26 +1,46 @@
-// How a product of m rows and n columns is cut into calls of the library.
+// How a product y [m, n] = x W^T is cut into tiles of y, of which each is one thread's work.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace blend::cpu {
 
-struct TilePlan {
-  int64_t rows = 0;     // of a tile; the last may have fewer
-  int64_t columns = 0;  // of a tile, a multiple of kPanelColumns; the last may have fewer
-  int64_t row_tiles = 0;
-  int64_t column_tiles = 0;
+// What a tile is made of: blocks of rows and panels of columns (kernels/cpu/gemm_f32.h).
+struct TileUnits {
+  int64_t rows = 1;
+  int64_t columns = 1;
+  int64_t most_rows = 0;  // of a tile, so that its part of x stays in a core's cache
 };
-inline constexpr int64_t kPanelColumns = 64;
 
-// Measured on 2 quiet cores with AVX-512, f32, k = 2048, n = 8192: at m = 512, tiles of 256 x 512
-// reach 483 GFLOP/s, 256 x all columns 494, 64 x 512 473, 64 x all 426; at m = 3072, 256 x 512 495;
-// at m = 77, 80 x 512 427, 40 x all 367; at m = 1, 1 x 512 32 (64 GB/s of weights), all columns on
-// one core 25. So tiles are 256 x 512, made smaller only to give every thread two; but small
-// products (W of 8 MiB at most) of many rows are cut along rows only: at m = 512, k = 576 n = 3072
-// 464 instead of 443, n = 576 462 instead of 434, for a tile must be copied to its place, which
-// weighs more the smaller k is. No tile has more than `most_columns`, a multiple of kPanelColumns.
-TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads,
+// y [row .. row + rows, column .. column + columns].
+struct Tile {
+  int64_t row, rows, column, columns;
+};
+
+// Tiles are whole units but for the last of a row or column of them.
+struct TilePlan {
+  int64_t m = 0, n = 0;
+  int64_t rows = 0, columns = 0;  // of a tile
+  int64_t row_tiles = 0, column_tiles = 0;
+
+  size_t n_tiles() const { return static_cast<size_t>(row_tiles * column_tiles); }
+  // Neighbours share their columns, so that this part of W is read from memory once.
+  Tile tile(size_t i) const;
+};
+
+// most_columns: of a tile, where it is less than what the plan would choose.
+TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const TileUnits& units,
                     int64_t most_columns = INT64_MAX);
+
+// How many panels of `elements` weights each are a thread's piece of a product of few rows.
+int64_t panels_per_piece(int64_t n_panels, int64_t elements, int64_t m, uint32_t n_threads);
+
+// As near to `size` as equal parts of n allow, in whole units.
+int64_t even_part(int64_t n, int64_t size, int64_t unit);
+
+// Rows of x of k inputs of `bytes` each that fill half of a core's second-level cache: what is left
+// is for panels and y.
+int64_t rows_in_cache(int64_t k, int64_t bytes);
 
 }  // namespace blend::cpu

@@ -1,0 +1,51 @@
+// The inner part of the f32 GEMM, y = x W^T, after Goto and van de Geijn, "Anatomy of
+// High-Performance Matrix Multiplication" (ACM TOMS 2008), section 4.
+//
+//   W [n, k] lies in panels of `columns` of its rows, [panel][k][columns], zeros behind row n;
+//   x [m, k] lies in blocks of `rows` of its rows,    [block][k][rows],    zeros behind row m.
+//
+// A register tile is a block times a panel: for each of the k, the panel's row is loaded into a few
+// vectors and multiplied by each of the block's numbers, which are broadcast. Sums over kGemmDepth
+// products are added to y at a time: that part of a panel stays in the first-level cache while the
+// blocks go by, and that part of the blocks in the second.
+//
+// The depth is the same for every instruction set and every m, and each product is added by one
+// fused multiply-add. So an element of y has the same bits wherever it stands in a tile and whatever
+// rows are beside it, and on every machine with these instructions (SSE4 has none).
+#pragma once
+
+#include <cstddef>
+
+#include "base/half.h"
+
+namespace blend::kernels {
+
+inline constexpr size_t kGemmDepth = 256;
+
+// Of the instruction set in use.
+struct GemmShape {
+  size_t rows, columns;
+};
+GemmShape gemm_shape();
+// Whether panels may be of f16: widening it is one instruction.
+bool gemm_widens_f16();
+
+struct GemmTile {
+  size_t m = 0, n = 0, k = 0;
+  const float* x = nullptr;  // the blocks, or x itself
+  bool as_it_is = false;     // x is [m, k], m <= kRowsAsTheyAre
+  const void* w = nullptr;   // the panels, of `dtype`
+  DType dtype = DType::f32;
+  float* y = nullptr;  // [m, n], its rows y_stride apart
+  size_t y_stride = 0;
+  bool accumulate = false;   // y += x W^T
+  float* scratch = nullptr;  // [kGemmDepth * columns]: a panel's part as f32; not for f32
+};
+// So few rows are read where they are: it costs less than to bring them into a block.
+inline constexpr size_t kRowsAsTheyAre = 4;
+void gemm_tile(const GemmTile& tile);
+
+// The scalar reference, sums in double. Of the same operands.
+void gemm_tile_ref(const GemmTile& tile);
+
+}  // namespace blend::kernels

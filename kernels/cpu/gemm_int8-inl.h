@@ -1,0 +1,166 @@
+// The register tiles of gemm_int8.h, written once for all instructions that multiply bytes.
+//
+// Included inside a namespace and inside the compiler's attributes of an instruction set, so it
+// includes nothing and has no guard: whoever includes it has <algorithm>, <array>, <cstddef>,
+// <cstdint>, <utility>, "cpu/gemm_int8.h" and "cpu/simd.h". A Dot has
+//   kLanes, kRows, kGroup      sums of a vector; rows of a block; inputs of a group
+//   Sums, Bytes                vector types
+//   zero(), broadcast(uint32_t group), load(const int8_t* groups), dot(Sums, Bytes x, Bytes w)
+//   finish(Sums, const Int8Row&, const int32_t* sums, const float* steps, float* y, bool add)
+
+constexpr size_t kInt8Vectors = 2;  // of a panel's row
+
+// Some rows of x times kPanels panels, over all of k.
+struct Int8Part {
+  const uint32_t* x;
+  size_t n_groups;
+  const int8_t* w;
+  size_t panel;  // bytes
+  const Int8Row* rows;
+  const float* steps;
+  const int32_t* sums;
+  float* y;
+  size_t y_stride;
+  size_t n_rows;  // of y to be written: the tile's, or one less
+  bool add;
+  const char* ahead;  // what may be fetched into the second-level cache meanwhile
+  const char* ahead_end;
+};
+
+// x: group e of row i is at x[e * kStep + i], or, where kStep is 0, at x[i * n_groups + e].
+template <class Dot, size_t kTileRows, size_t kPanels, size_t kStep>
+HWY_INLINE void int8_register_tile(Int8Part p) {
+  constexpr size_t kWide = kPanels * kInt8Vectors;
+  constexpr size_t kVectorBytes = Dot::kLanes * Dot::kGroup;
+  const uint32_t* HWY_RESTRICT x = p.x;
+  const int8_t* HWY_RESTRICT w = p.w;
+  typename Dot::Sums sum[kTileRows][kWide];
+  BLEND_UNROLL
+  for (size_t i = 0; i < kTileRows; ++i) {
+    BLEND_UNROLL
+    for (size_t v = 0; v < kWide; ++v) sum[i][v] = Dot::zero();
+  }
+  for (size_t begin = 0; begin < p.n_groups; begin += 8) {
+    if (p.ahead < p.ahead_end) {
+      __builtin_prefetch(p.ahead, 0, 2);
+      p.ahead += 64;
+    }
+    const size_t end = std::min(begin + 8, p.n_groups);
+#pragma GCC unroll 4
+    for (size_t e = begin; e < end; ++e) {
+      typename Dot::Bytes row[kWide];
+      BLEND_UNROLL
+      for (size_t v = 0; v < kWide; ++v) {
+        row[v] = Dot::load(w + v / kInt8Vectors * p.panel +
+                           (e * kInt8Vectors + v % kInt8Vectors) * kVectorBytes);
+      }
+      BLEND_UNROLL
+      for (size_t i = 0; i < kTileRows; ++i) {
+        const auto xi = Dot::broadcast(kStep != 0 ? x[e * kStep + i] : x[i * p.n_groups + e]);
+        BLEND_UNROLL
+        for (size_t v = 0; v < kWide; ++v) sum[i][v] = Dot::dot(sum[i][v], xi, row[v]);
+      }
+    }
+  }
+  BLEND_UNROLL
+  for (size_t i = 0; i < kTileRows; ++i) {
+    if (i + 1 == kTileRows && i == p.n_rows) break;
+    BLEND_UNROLL
+    for (size_t v = 0; v < kWide; ++v) {
+      const size_t j = v * Dot::kLanes;
+      Dot::finish(sum[i][v], p.rows[i], p.sums + j, p.steps + j, p.y + i * p.y_stride + j, p.add);
+    }
+  }
+}
+
+template <class Dot, size_t kTileRows, size_t kStep>
+void int8_tile_of(const Int8Part& p, size_t n_columns) {
+  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
+  if (n_columns >= kColumns) return int8_register_tile<Dot, kTileRows, 1, kStep>(p);
+  // A panel that W ends in.
+  float y[kTileRows * kColumns];
+  Int8Part wide = p;
+  wide.y = y;
+  wide.y_stride = kColumns;
+  wide.add = false;
+  int8_register_tile<Dot, kTileRows, 1, kStep>(wide);
+  for (size_t i = 0; i < p.n_rows; ++i) {
+    for (size_t j = 0; j < n_columns; ++j) {
+      float& to = p.y[i * p.y_stride + j];
+      to = p.add ? to + y[i * kColumns + j] : y[i * kColumns + j];
+    }
+  }
+}
+
+// By half the number of rows, rounded up: tiles are compiled for even ones.
+template <class Dot, size_t... kHalf>
+HWY_INLINE void int8_any_tile(const Int8Part& p, size_t n_columns, std::index_sequence<kHalf...>) {
+  using Tile = void (*)(const Int8Part&, size_t);
+  constexpr std::array<Tile, sizeof...(kHalf)> kTiles = {
+      &int8_tile_of<Dot, 2 * kHalf + 2, Dot::kRows>...};
+  kTiles[(p.n_rows - 1) / 2](p, n_columns);
+}
+
+// kTileRows rows of x as they are. Some panels go side by side, as in gemm_f32.cpp.
+template <class Dot, size_t kTileRows>
+void int8_few(const Int8Tile& t) {
+  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
+  constexpr size_t kAtOnce =
+      std::min<size_t>(4, std::max<size_t>(1, Dot::kRows / 2 / kTileRows));
+  const size_t panel = t.n_groups * kColumns * Dot::kGroup;
+  size_t j = 0;
+  const auto part = [&] {
+    return Int8Part{t.x,         t.n_groups, t.w + j / kColumns * panel, panel,     t.rows,
+                    t.steps + j, t.sums + j, t.y + j,                    t.y_stride, kTileRows,
+                    t.accumulate, nullptr,   nullptr};
+  };
+  for (; j + kAtOnce * kColumns <= t.n; j += kAtOnce * kColumns) {
+    int8_register_tile<Dot, kTileRows, kAtOnce, 0>(part());
+  }
+  for (; j < t.n; j += kColumns) int8_tile_of<Dot, kTileRows, 0>(part(), std::min(kColumns, t.n - j));
+}
+
+template <class Dot>
+void int8_all(const Int8Tile& t) {
+  static_assert(kInt8RowsAsTheyAre == 4);
+  if (t.as_it_is) switch (t.m) {
+    case 1:
+      return int8_few<Dot, 1>(t);
+    case 2:
+      return int8_few<Dot, 2>(t);
+    case 3:
+      return int8_few<Dot, 3>(t);
+    case 4:
+      return int8_few<Dot, 4>(t);
+    default:
+      break;
+  }
+  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
+  const size_t panel = t.n_groups * kColumns * Dot::kGroup;
+  const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;
+  const int8_t* w = t.w;
+  for (size_t j = 0; j < t.n; j += kColumns, w += panel) {
+    // The next panel, shared out among the blocks.
+    const auto* const next = reinterpret_cast<const char*>(w + panel);
+    const size_t bytes = j + kColumns < t.n ? panel : 0;
+    const size_t share = (bytes / n_blocks + 63) / 64 * 64;
+    for (size_t b = 0; b < n_blocks; ++b) {
+      const size_t first = b * Dot::kRows;
+      const Int8Part part = {t.x + first * t.n_groups,
+                             t.n_groups,
+                             w,
+                             panel,
+                             t.rows + first,
+                             t.steps + j,
+                             t.sums + j,
+                             t.y + first * t.y_stride + j,
+                             t.y_stride,
+                             std::min(Dot::kRows, t.m - first),
+                             t.accumulate,
+                             next + std::min(b * share, bytes),
+                             next + std::min((b + 1) * share, bytes)};
+      int8_any_tile<Dot>(part, std::min(kColumns, t.n - j),
+                         std::make_index_sequence<Dot::kRows / 2>());
+    }
+  }
+}
