@@ -118,6 +118,7 @@ struct Weights {
                                                  {BlockType::q8_0, DType::f32},
                                                  {BlockType::q4_k, DType::f32},
                                                  {BlockType::q6_k, DType::f32}};
+    decoded.reserve(std::size(types) + 1);  // matrices point into it
     for (const auto& [blocks, dtype] : types) {
       if (k % static_cast<int64_t>(block_elements(blocks)) != 0) continue;
       decoded.push_back(make_mapped(blocks, dtype, k, n));

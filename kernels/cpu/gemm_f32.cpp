@@ -185,13 +185,13 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
 template <size_t kTileRows, DType kType>
 void few(const GemmTile& t) {
   constexpr size_t kAtOnce = std::min<size_t>(4, std::max<size_t>(1, kSums / 2 / kVectors / kTileRows));
-  const size_t panel = t.k * kColumns;
+  const size_t panel = t.k * kColumns, depth = gemm_depth(t.k);
   const auto* w = static_cast<const Cached<kType>*>(t.w);
   size_t j = 0;
   const auto parts = [&](auto product) HWY_ATTR {
-    for (size_t first = 0; first < t.k; first += kGemmDepth) {
+    for (size_t first = 0; first < t.k; first += depth) {
       product(Part<kType>{t.x + first, t.k, w + j * t.k + first * kColumns, panel,
-                          std::min(kGemmDepth, t.k - first), t.y + j, t.y_stride, kTileRows,
+                          std::min(depth, t.k - first), t.y + j, t.y_stride, kTileRows,
                           t.accumulate || first != 0, {}});
     }
   };
@@ -220,8 +220,9 @@ void tile_as(const GemmTile& t) {
     default:
       break;
   }
-  for (size_t first = 0; first < t.k; first += kGemmDepth) {
-    all_blocks<kType>(t, first, std::min(kGemmDepth, t.k - first));
+  const size_t depth = gemm_depth(t.k);
+  for (size_t first = 0; first < t.k; first += depth) {
+    all_blocks<kType>(t, first, std::min(depth, t.k - first));
   }
 }
 

@@ -5,7 +5,7 @@
 //   x [m, k] lies in blocks of `rows` of its rows,    [block][k][rows],    zeros behind row m.
 //
 // A register tile is a block times a panel: for each of the k, the panel's row is loaded into a few
-// vectors and multiplied by each of the block's numbers, which are broadcast. Sums over kGemmDepth
+// vectors and multiplied by each of the block's numbers, which are broadcast. Sums over gemm_depth(k)
 // products are added to y at a time: that part of a panel stays in the first-level cache while the
 // blocks go by, and that part of the blocks in the second.
 //
@@ -20,7 +20,12 @@
 
 namespace blend::kernels {
 
-inline constexpr size_t kGemmDepth = 256;
+inline constexpr size_t kGemmDepth = 320;  // at most
+// Even parts of k: each costs a pass over y.
+constexpr size_t gemm_depth(size_t k) {
+  const size_t parts = (k + kGemmDepth - 1) / kGemmDepth;
+  return parts == 0 ? 0 : ((k + parts - 1) / parts + 7) / 8 * 8;
+}
 
 // Of the instruction set in use.
 struct GemmShape {

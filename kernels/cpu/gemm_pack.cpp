@@ -43,34 +43,40 @@ HWY_INLINE void four_by_four(V4 r0, V4 r1, V4 r2, V4 r3, size_t stride, uint32_t
   store(hn::InterleaveUpper(d64, b01, b23), 3);
 }
 
-// Of up to four rows, kWrite columns of out.
+// Elements [first, last) of up to four rows, kWrite columns of out.
 template <size_t kWrite>
-HWY_INLINE void some_rows(const uint32_t* rows, size_t n_rows, size_t k, size_t stride,
-                          uint32_t* out) {
+HWY_INLINE void some_rows(const uint32_t* rows, size_t n_rows, size_t k, size_t first, size_t last,
+                          size_t stride, uint32_t* out) {
   const D4 d;
   const auto row = [&](size_t i, size_t e) HWY_ATTR {
     return i < n_rows ? hn::LoadU(d, rows + i * k + e) : hn::Zero(d);
   };
-  size_t e = 0;
-  for (; e + 4 <= k; e += 4) {
+  size_t e = first;
+  for (; e + 4 <= last; e += 4) {
     four_by_four<kWrite>(row(0, e), row(1, e), row(2, e), row(3, e), stride, out + e * stride);
   }
-  for (; e < k; ++e) {
+  for (; e < last; ++e) {
     for (size_t i = 0; i < kWrite; ++i) out[e * stride + i] = i < n_rows ? rows[i * k + e] : 0;
   }
 }
 
 void Interleave(const uint32_t* rows, size_t n_rows, size_t k, size_t width, size_t stride,
                 uint32_t* out) {
-  size_t i = 0;
-  for (; i + 4 <= width; i += 4) {
-    some_rows<4>(rows + i * k, n_rows - std::min(n_rows, i), k, stride, out + i);
-  }
-  for (; i + 2 <= width; i += 2) {
-    some_rows<2>(rows + i * k, n_rows - std::min(n_rows, i), k, stride, out + i);
-  }
-  for (; i < width; ++i) {
-    for (size_t e = 0; e < k; ++e) out[e * stride + i] = i < n_rows ? rows[i * k + e] : 0;
+  // What is written of so many elements stays in the first-level cache until all rows are there.
+  constexpr size_t kPart = 64;
+  for (size_t first = 0; first < k; first += kPart) {
+    const size_t last = std::min(k, first + kPart);
+    size_t i = 0;
+    const auto rest = [&] { return n_rows - std::min(n_rows, i); };
+    for (; i + 4 <= width; i += 4) {
+      some_rows<4>(rows + i * k, rest(), k, first, last, stride, out + i);
+    }
+    for (; i + 2 <= width; i += 2) {
+      some_rows<2>(rows + i * k, rest(), k, first, last, stride, out + i);
+    }
+    for (; i < width; ++i) {
+      for (size_t e = first; e < last; ++e) out[e * stride + i] = rest() > 0 ? rows[i * k + e] : 0;
+    }
   }
 }
 

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/cpu/memory.h"
 #include "base/buffer.h"
 
 namespace blend::cpu {
@@ -49,7 +50,7 @@ class ScratchPool {
         return lease;
       }
     }
-    BLEND_ASSIGN(AlignedBuffer fresh, AlignedBuffer::allocate(bytes));
+    BLEND_ASSIGN(AlignedBuffer fresh, allocate_tensor(bytes));
     return Lease(this, std::move(fresh));
   }
 

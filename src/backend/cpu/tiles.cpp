@@ -33,7 +33,7 @@ int64_t panels_per_piece(int64_t n_panels, int64_t elements, int64_t m, uint32_t
 
 TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const TileUnits& units,
                     int64_t most_columns) {
-  constexpr int64_t kColumns = 512;
+  constexpr int64_t kColumns = 1024;
   const auto cut = [&](int64_t row_tiles, int64_t column_tiles) {
     TilePlan plan{m, n, 0, 0, 0, 0};
     plan.rows = align(ceil_div(m, row_tiles), units.rows);
@@ -79,7 +79,7 @@ int64_t rows_in_cache(int64_t k, int64_t bytes) {
     const int64_t found = sysconf(_SC_LEVEL2_CACHE_SIZE);
     return found > 0 ? found : kUsual;
   }();
-  return std::max<int64_t>(1, cache / 2 / (k * bytes));
+  return std::max<int64_t>(1, cache / 8 / (k * bytes));
 }
 
 }  // namespace blend::cpu
