@@ -30,15 +30,17 @@ MADE_HERE = ["internal/raw/blend_shim.h", "internal/raw/blend_shim.cpp", "intern
 # ---- The shim, as one header and one source.
 
 def inlined(path, done):
-    """The text of a file of the shim with its own includes in place, each once."""
+    """The text of a file of the shim; its own includes and those of src/base in place, each once."""
     lines = []
     for line in path.read_text().splitlines():
-        own = re.match(r'#include "([\w.]+)"', line)
+        own = re.match(r'#include "((?:base/)?[\w.]+)"', line)
         if not own:
-            lines.append(line)
+            if line != "#pragma once":
+                lines.append(line)
         elif own[1] not in done:
             done.add(own[1])
-            lines += inlined(path.parent / own[1], done)
+            folder = HERE.parents[1] / "src" if own[1].startswith("base/") else path.parent
+            lines += inlined(folder / own[1], done)
     return lines
 
 

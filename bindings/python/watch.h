@@ -9,6 +9,7 @@
 #include <mutex>
 #include <thread>
 
+#include "base/start_thread.h"
 #include "shim/shim.h"
 
 namespace blend_python {
@@ -140,7 +141,7 @@ bool interruptible(const blend_shim::Cancel& cancel, bool is_long, Call call) {
   PyThreadState* saved = PyEval_SaveThread();
   std::thread worker;
   try {
-    worker = std::thread([&] {
+    worker = blend::start_thread([&] {
       call();
       const std::lock_guard<std::mutex> lock(mutex);
       done = true;

@@ -42,6 +42,11 @@
  *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
  *                   gives the value back. A callback must not throw and must not close the handle
  *                   it was called for.
+ *   Signals         Threads that the library starts have all signals blocked but those that a fault
+ *                   raises in the thread itself (SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS,
+ *                   SIGABRT): a handler runs on a thread of the host, never on ours, SIGPROF's too.
+ *                   A call that a handler interrupts goes on; its result is the same. A handler may
+ *                   call blend_cancel_request and nothing else of the library.
  *   Tensors         "[a, b, c]" is row-major, last index fastest. "Row" is a token's place in the
  *                   prompt. Times are nanoseconds of a monotonic clock, sizes are bytes.
  *   Host            The library never prints, exits, aborts, changes signal handlers or the

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <system_error>
 
+#include "base/start_thread.h"
 #include "base/thread_cap.h"
 
 namespace blend {
@@ -85,8 +86,8 @@ Status ThreadPool::start_workers(uint32_t n_threads, bool pin) {
   workers_.reserve(n_threads - 1);
   try {
     for (uint32_t t = 1; t < n_threads; ++t) {
-      workers_.emplace_back(
-          [this, t, seen = std::vector<uint64_t>(n_regions_)]() mutable { worker_main(t, seen); });
+      workers_.push_back(start_thread(
+          [this, t, seen = std::vector<uint64_t>(n_regions_)]() mutable { worker_main(t, seen); }));
       if (pin) BLEND_RETURN_IF_ERROR(pin_thread(workers_.back(), cpus[t]));
     }
   } catch (const std::system_error& e) {

@@ -9,6 +9,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/start_thread.h"
 #include "base/thread_cap.h"
 #include "engine/precompute.h"
 
@@ -68,7 +69,7 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
     if (queue_.size() >= kMostQueued) return false;
     // The fuse has its answer, whatever becomes of the chunk.
     try {
-      if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+      if (!thread_.joinable()) thread_ = start_thread([this] { run(); });
       ids_.insert(id);
       queue_.push_back({std::move(model), std::move(chunk), ThreadCap::current()});
     } catch (const std::system_error&) {

@@ -4,6 +4,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/start_thread.h"
 #include "base/thread_cap.h"
 
 namespace blend {
@@ -50,7 +51,7 @@ Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::v
   }
   try {
     // A backend may copy on the compute threads what the reader gives it.
-    l->reader_ = std::thread([p = l.get(), threads = ThreadCap::current()] {
+    l->reader_ = start_thread([p = l.get(), threads = ThreadCap::current()] {
       const ThreadCap cap(threads);
       p->reader_main();
     });

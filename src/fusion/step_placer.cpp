@@ -4,6 +4,7 @@
 #include <new>
 #include <system_error>
 
+#include "base/start_thread.h"
 #include "base/thread_cap.h"
 #include "fusion/stored_rows.h"
 
@@ -42,7 +43,7 @@ Result<std::unique_ptr<StepPlacer>> StepPlacer::start(Backend& backend,
   BLEND_RETURN_IF_ERROR(p->feed_.start(ring_depth));
   try {
     p->thread_ =
-        std::thread([placer = p.get(), first = p->placed_, threads = ThreadCap::current()] {
+        start_thread([placer = p.get(), first = p->placed_, threads = ThreadCap::current()] {
           const ThreadCap cap(threads);
           placer->main(first);
         });

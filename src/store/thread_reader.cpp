@@ -8,6 +8,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/start_thread.h"
 #include "store/page_reader.h"
 
 namespace blend {
@@ -18,7 +19,7 @@ class ThreadReader final : public PageReader {
   static Result<std::unique_ptr<PageReader>> create(int direct_fd) {
     std::unique_ptr<ThreadReader> reader(new ThreadReader(direct_fd));
     try {
-      for (std::thread& t : reader->threads_) t = std::thread([r = reader.get()] { r->run(); });
+      for (std::thread& t : reader->threads_) t = start_thread([r = reader.get()] { r->run(); });
     } catch (const std::system_error& e) {
       return make_error(BLEND_E_UNSUPPORTED, "cannot start threads that read: %s", e.what());
     }

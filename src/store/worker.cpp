@@ -4,6 +4,8 @@
 #include <system_error>
 #include <utility>
 
+#include "base/start_thread.h"
+
 namespace blend {
 
 Worker::~Worker() {
@@ -22,7 +24,7 @@ bool Worker::post(std::function<void()> task) {
     if (stop_) return false;
     if (!thread_.joinable()) {
       try {
-        thread_ = std::thread([this] { run(); });
+        thread_ = start_thread([this] { run(); });
       } catch (const std::system_error&) {
         return false;
       }

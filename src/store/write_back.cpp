@@ -4,6 +4,8 @@
 #include <new>
 #include <system_error>
 
+#include "base/start_thread.h"
+
 namespace blend {
 
 WriteBack::WriteBack(const Limits& limits, Write write, OnError on_error)
@@ -24,7 +26,7 @@ WriteBack::~WriteBack() {
 Status WriteBack::start_threads() {
   while (threads_.size() < limits_.n_threads) {
     try {
-      threads_.emplace_back([this] { run(); });
+      threads_.push_back(start_thread([this] { run(); }));
     } catch (const std::system_error& e) {
       if (!threads_.empty()) return Status::ok();  // they do it alone; the next push tries again
       return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the write-back thread: %s", e.what());

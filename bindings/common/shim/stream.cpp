@@ -5,6 +5,7 @@
 #include <optional>
 #include <thread>
 
+#include "base/start_thread.h"
 #include "detail.h"
 
 namespace blend_shim {
@@ -56,7 +57,7 @@ struct StreamState {
   void start() {
     fusion->gate.begin_changing();
     try {
-      thread = std::thread([this, held = fusion] { run(held); });
+      thread = blend::start_thread([this, held = fusion] { run(held); });
     } catch (...) {
       fusion->gate.end_changing();
       throw;
