@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <limits>
 
+#include "base/eintr.h"
+
 namespace blend {
 namespace {
 
@@ -33,7 +35,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
                       path.c_str());
   }
   // O_NONBLOCK: a FIFO without a writer must be refused below, not waited for here.
-  const FileDescriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  const FileDescriptor fd(
+      retry_interrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   if (fd.get() < 0) {
     const int error = errno;
     const bool missing = error == ENOENT || error == ENOTDIR;

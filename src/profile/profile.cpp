@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstring>
 
+#include "base/eintr.h"
 #include "base/mapped_file.h"
 #include "store/wire.h"
 
@@ -171,16 +172,19 @@ Status write_all(int fd, const std::string& bytes) {
     if (n < 0) return make_errno(BLEND_E_IO, errno, "cannot write");
     at += static_cast<size_t>(n);
   }
-  if (::fsync(fd) != 0) return make_errno(BLEND_E_IO, errno, "cannot sync");
+  if (retry_interrupted([&] { return ::fsync(fd); }) != 0)
+    return make_errno(BLEND_E_IO, errno, "cannot sync");
   return Status::ok();
 }
 
 Status sync_directory_of(const std::string& path) {
   const size_t slash = path.rfind('/');
   const std::string directory = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const int fd = ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int fd = retry_interrupted(
+      [&] { return ::open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); });
   if (fd < 0) return make_errno(BLEND_E_IO, errno, "cannot open its directory");
-  const int rc = ::fsync(fd), error = errno;
+  const int rc = retry_interrupted([&] { return ::fsync(fd); });
+  const int error = errno;
   ::close(fd);
   // Some file systems have no sync of directories (EINVAL): the rename stands all the same.
   if (rc != 0 && error != EINVAL) return make_errno(BLEND_E_IO, error, "cannot sync its directory");
@@ -310,7 +314,8 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
 Status write_profile(const Profile& profile, const std::string& path) {
   const std::string bytes = encode_profile(profile);
   const std::string part = path + ".part-" + std::to_string(::getpid());
-  const int fd = ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int fd = retry_interrupted(
+      [&] { return ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
   if (fd < 0) return make_errno(BLEND_E_IO, errno, "cannot write the profile '%s'", part.c_str());
   Status status = write_all(fd, bytes);
   ::close(fd);

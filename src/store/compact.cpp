@@ -6,7 +6,10 @@
 
 #include <cerrno>
 #include <memory>
+#include <system_error>
 
+#include "base/eintr.h"
+#include "base/start_thread.h"
 #include "store/store_path.h"
 
 namespace blend {
@@ -16,12 +19,19 @@ constexpr char kPart[] = "data.mdb.compact";
 
 // Takes the environment's newest snapshot into `file`, made durable.
 Status write_copy(MDB_env* env, const std::string& file) {
-  const Fd fd(open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  const Fd fd(retry_interrupted(
+      [&] { return open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }));
   if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot write '%s'", file.c_str());
-  if (const int rc = mdb_env_copyfd2(env, fd.get(), MDB_CP_COMPACT); rc != 0) {
-    return lmdb_error(rc, "write '" + file + "'");
+  // LMDB starts a thread for it, which inherits the mask of ours.
+  int rc = 0;
+  try {
+    start_thread([&] { rc = mdb_env_copyfd2(env, fd.get(), MDB_CP_COMPACT); }).join();
+  } catch (const std::system_error& e) {
+    return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the copying thread: %s", e.what());
   }
-  if (fsync(fd.get()) != 0) return make_errno(BLEND_E_IO, errno, "cannot sync '%s'", file.c_str());
+  if (rc != 0) return lmdb_error(rc, "write '" + file + "'");
+  if (retry_interrupted([&] { return fsync(fd.get()); }) != 0)
+    return make_errno(BLEND_E_IO, errno, "cannot sync '%s'", file.c_str());
   return Status::ok();
 }
 
@@ -38,7 +48,7 @@ Status lock_alone(int fd, const std::string& path) {
   lock.l_whence = SEEK_SET;
   lock.l_start = 0;
   lock.l_len = 1;
-  if (fcntl(fd, F_SETLK, &lock) == 0) return Status::ok();
+  if (retry_interrupted([&] { return fcntl(fd, F_SETLK, &lock); }) == 0) return Status::ok();
   if (errno == EAGAIN || errno == EACCES) {
     return make_error(BLEND_E_BUSY,
                       "store '%s' is open in another process: close it there, or copy the store to "
@@ -76,7 +86,9 @@ Status compact_in_place(const std::string& path, uint64_t* before, uint64_t* aft
   // Of this process first: its locks would not keep us out, and closing our descriptor of the lock
   // file would drop them.
   BLEND_ASSIGN(const auto reserved, LmdbEnv::reserve(directory.identity, path));
-  const Fd lock(open((path + "/lock.mdb").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  const std::string lock_file = path + "/lock.mdb";
+  const Fd lock(retry_interrupted(
+      [&] { return open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); }));
   if (lock.get() < 0) {
     return make_errno(BLEND_E_IO, errno, "cannot open the lock file of store '%s'", path.c_str());
   }
@@ -86,7 +98,7 @@ Status compact_in_place(const std::string& path, uint64_t* before, uint64_t* aft
                                          [&](MDB_env* raw) { return write_copy(raw, part); });
   // LMDB's lock file remembers the number of the last transaction, and the copy counts anew.
   // Whoever waits for our lock now must not believe it: an empty file makes it try again.
-  if (status.is_ok() && ftruncate(lock.get(), 0) != 0) {
+  if (status.is_ok() && retry_interrupted([&] { return ftruncate(lock.get(), 0); }) != 0) {
     status = make_errno(BLEND_E_IO, errno, "cannot clear the lock file");
   }
   if (status.is_ok() && rename(part.c_str(), data.c_str()) != 0) {

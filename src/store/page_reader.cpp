@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/buffer.h"
+#include "base/eintr.h"
 
 namespace blend {
 namespace {
@@ -18,7 +19,9 @@ Status prove(PageReader& reader, int data_fd) {
   BLEND_ASSIGN(const AlignedBuffer plain, AlignedBuffer::allocate(kDirectAlignment));
   // Meta pages change with commits: what matters is the part that never does.
   constexpr size_t kStable = 28;  // header, magic, version
-  if (pread(data_fd, plain.data(), kDirectAlignment, 0) != static_cast<ssize_t>(kDirectAlignment)) {
+  const ssize_t n =
+      retry_interrupted([&] { return pread(data_fd, plain.data(), kDirectAlignment, 0); });
+  if (n != static_cast<ssize_t>(kDirectAlignment)) {
     return {BLEND_E_UNSUPPORTED, "the data file cannot be read"};
   }
   const ReadBatch::Read read{0, direct.data(), kDirectAlignment};
@@ -34,7 +37,8 @@ Status prove(PageReader& reader, int data_fd) {
 }
 
 Result<int> open_direct(const std::string& path, int data_fd) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC);
+  const int fd =
+      retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC); });
   if (fd < 0) {
     return make_errno(BLEND_E_UNSUPPORTED, errno, "'%s' cannot be opened for direct reads",
                       path.c_str());

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "base/eintr.h"
 #include "store/lmdb_env.h"
 
 namespace blend {
@@ -96,14 +97,16 @@ Result<uint64_t> place_value(int data_fd, uint32_t page_size, const MDB_val& val
 Result<bool> placed_as_expected(int data_fd, uint32_t page_size, uint64_t page) {
   const auto at = static_cast<off_t>(page * page_size);
   PageHeader header{};
-  if (pread(data_fd, &header, sizeof header, at) != sizeof header) {
+  if (retry_interrupted([&] { return pread(data_fd, &header, sizeof header, at); }) !=
+      sizeof header) {
     return make_errno(BLEND_E_IO, errno, "cannot read the data file");
   }
   // Anything else is another process's, which has had the page since.
   if (header.number != page || header.flags != (kOverflow | kKeep)) return true;
   constexpr off_t kFlags = offsetof(PageHeader, flags);
-  if (pwrite(data_fd, &kOverflow, sizeof kOverflow, at + kFlags) != sizeof kOverflow ||
-      fdatasync(data_fd) != 0) {
+  const ssize_t n =
+      retry_interrupted([&] { return pwrite(data_fd, &kOverflow, sizeof kOverflow, at + kFlags); });
+  if (n != sizeof kOverflow || retry_interrupted([&] { return fdatasync(data_fd); }) != 0) {
     return make_errno(BLEND_E_IO, errno, "cannot write the data file");
   }
   return false;

@@ -9,15 +9,17 @@
 #include <chrono>
 #include <thread>
 
+#include "base/eintr.h"
 #include "store/lmdb_check.h"
 
 namespace blend {
 
 Status sync_directory(const std::string& path) {
-  const Fd fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const Fd fd(
+      retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot open '%s'", path.c_str());
   // Some file systems cannot sync a directory and say EINVAL; there is no more to be done there.
-  if (fsync(fd.get()) != 0 && errno != EINVAL) {
+  if (retry_interrupted([&] { return fsync(fd.get()); }) != 0 && errno != EINVAL) {
     return make_errno(BLEND_E_IO, errno, "cannot sync '%s'", path.c_str());
   }
   return Status::ok();
@@ -136,17 +138,17 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
   StoreDirectory directory;
   directory.data_path = path + "/" + kDataFile;
   const char* data = directory.data_path.c_str();
-  int raw = open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  int raw = retry_interrupted([&] { return open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (raw < 0 && errno == ENOENT) {
     if (!create) {
       return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': it has no %s", path.c_str(),
                         kDataFile);
     }
-    raw = open(data, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    raw = retry_interrupted([&] { return open(data, O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
     if (raw >= 0) {
       const Fd made(raw);
       BLEND_RETURN_IF_ERROR(sync_directory(path));
-      raw = open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+      raw = retry_interrupted([&] { return open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
     }
   }
   const Fd fd(raw);
@@ -171,7 +173,8 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
       return directory;
     }
     const bool last = attempt == 2;
-    if (last && create && lmdb_file_was_never_begun(fd.get()) && truncate(data, 0) == 0) {
+    if (last && create && lmdb_file_was_never_begun(fd.get()) &&
+        retry_interrupted([&] { return truncate(data, 0); }) == 0) {
       return directory;
     }
     if (last || fstat(fd.get(), &st) != 0 || st.st_size >= 2 * 4096) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/eintr.h"
 #include "store/manifest.h"
 #include "store/seal.h"
 #include "store/store_path.h"
@@ -275,11 +276,14 @@ Result<Transfer> export_chunks(ChunkStore& store, std::span<const Sha256> ids,
   Transfer done;
   Status status;
   {
-    const Fd fd(open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+    const Fd fd(retry_interrupted(
+        [&] { return open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }));
     if (fd.get() < 0) return failed(errno);
     FileWriter out(fd.get());
     status = write_chunks(store, wanted, ids.empty(), out, watch, done);
-    if (status.is_ok() && fsync(fd.get()) != 0) status = failed(errno);
+    if (status.is_ok() && retry_interrupted([&] { return fsync(fd.get()); }) != 0) {
+      status = failed(errno);
+    }
   }
   if (status.is_ok() && rename(part.c_str(), path.c_str()) != 0) status = failed(errno);
   if (!status.is_ok()) {
@@ -293,7 +297,7 @@ Result<Transfer> export_chunks(ChunkStore& store, std::span<const Sha256> ids,
 Status import_chunks(ChunkStore& store, const std::string& path, bool replace, const Watch& watch,
                      Transfer* done) {
   *done = {};
-  const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd fd(retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
   struct stat st {};
   if (fd.get() < 0 || fstat(fd.get(), &st) != 0) {
     return make_errno(errno == ENOENT ? BLEND_E_NOT_FOUND : BLEND_E_IO, errno, "cannot open '%s'",

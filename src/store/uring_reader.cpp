@@ -39,16 +39,7 @@ class UringReader final : public PageReader {
         submit(lock);
         reap(lock);
       }
-      io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-      if (sqe == nullptr) {  // cannot be: there is room for all that are in flight
-        batch.end_one(EBUSY);
-        continue;
-      }
-      io_uring_prep_read(sqe, fd_, slot.read.to, static_cast<unsigned>(slot.read.bytes),
-                         slot.read.offset);
-      io_uring_sqe_set_data(sqe, &slot);
-      ++in_flight_;
-      ++unsubmitted_;
+      prepare(slot);
     }
     submit(lock);
   }
@@ -67,6 +58,19 @@ class UringReader final : public PageReader {
 
   explicit UringReader(int fd) : fd_(fd) {}
 
+  void prepare(ReadBatch::Slot& slot) {
+    io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
+    if (sqe == nullptr) {  // cannot be: there is room for all that are in flight
+      slot.batch->end_one(EBUSY);
+      return;
+    }
+    io_uring_prep_read(sqe, fd_, slot.read.to, static_cast<unsigned>(slot.read.bytes),
+                       slot.read.offset);
+    io_uring_sqe_set_data(sqe, &slot);
+    ++in_flight_;
+    ++unsubmitted_;
+  }
+
   void submit(std::unique_lock<std::mutex>& lock) {
     while (unsubmitted_ > 0) {
       const int n = io_uring_submit(&ring_);
@@ -83,6 +87,8 @@ class UringReader final : public PageReader {
   }
 
   // Waits for a completion, or for the thread that does so already. The lock is let go meanwhile.
+  // May come back without any: a signal ends the wait. One that ended a read, as can be over a
+  // network, has it prepared anew for who waits for it to submit.
   void reap(std::unique_lock<std::mutex>& lock) {
     if (reaping_) {
       reaped_.wait(lock);
@@ -101,6 +107,10 @@ class UringReader final : public PageReader {
       const bool whole = got >= 0 && static_cast<size_t>(got) == slot->read.bytes;
       io_uring_cqe_seen(&ring_, cqe);
       --in_flight_;
+      if (got == -EINTR) {
+        prepare(*slot);
+        continue;
+      }
       slot->batch->end_one(whole ? 0 : got < 0 ? -got : EIO);
     }
     reaping_ = false;
