@@ -60,7 +60,10 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/generate.c
   ${BLEND_CAPI_DIR}/lifetime.c
   ${BLEND_CAPI_DIR}/nulls.c
+  ${BLEND_CAPI_DIR}/signals.c
+  ${BLEND_CAPI_DIR}/started.c
   ${BLEND_CAPI_DIR}/stop.c
+  ${BLEND_CAPI_DIR}/storm.c
   ${BLEND_CAPI_DIR}/structs.c)
 # Its C files have static names in common.
 set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)

@@ -17,6 +17,9 @@ typedef struct fixture {
   const char* model;       /* small random Llama: 4 layers, 320 tokens, context 512 */
   const char* other_model; /* the same shape, other weights */
   const char* chain_model; /* whose greedy next token is known: see chain_next() */
+  /* Wide enough for products that are cut into blocks; of CAPI_SIGNAL_TESTS only. */
+  const char* wide_model;
+  const char* quantized_model;
 } fixture;
 
 /* The chain model says the emoji U+1F600, "a", U+00E9 in byte tokens, then EOS; 'b' is followed by
@@ -140,9 +143,15 @@ void close_world(world* w);
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \
   X(generate_in_parts)
+#define CAPI_SIGNAL_TESTS(X)             \
+  X(signals_blocked_in_our_threads)      \
+  X(signals_storm_packed)                \
+  X(signals_storm_quantized)             \
+  X(signals_storm_int8)
 /* clang-format on */
 #define CAPI_DECLARE(name) void name(const fixture* f);
 CAPI_TESTS(CAPI_DECLARE)
+CAPI_SIGNAL_TESTS(CAPI_DECLARE)
 
 #ifdef __cplusplus
 }

@@ -67,7 +67,7 @@ class CApi : public testing::Test {
     spec.seed = 2;
     other_ = write_random_model(spec, dir_.file("other.gguf"));
     chain_ = chain_model().write(dir_.file("chain.gguf"));
-    fixture_ = {dir_.path().c_str(), model_.c_str(), other_.c_str(), chain_.c_str()};
+    fixture_ = {dir_.path().c_str(), model_.c_str(), other_.c_str(), chain_.c_str(), "", ""};
   }
 
   // The code of opening `path`; the handle is closed again.
@@ -95,6 +95,28 @@ class CApi : public testing::Test {
 #define RUN_C_TEST(name) \
   TEST_F(CApi, name) { ::name(&fixture_); }
 CAPI_TESTS(RUN_C_TEST)
+
+class CApiSignals : public CApi {
+ protected:
+  CApiSignals() {
+    RandomModelSpec spec;
+    spec.n_layers = 3;
+    spec.d_model = 256;
+    spec.head_dim = 32;
+    spec.d_ff = 768;
+    wide_ = write_random_model(spec, dir_.file("wide.gguf"));
+    spec.blocks = {BlockType::q4_k, BlockType::q8_0, BlockType::q6_k};
+    quantized_ = write_random_model(spec, dir_.file("quantized.gguf"));
+    fixture_.wide_model = wide_.c_str();
+    fixture_.quantized_model = quantized_.c_str();
+  }
+
+  std::string wide_, quantized_;
+};
+
+#define RUN_C_SIGNAL_TEST(name) \
+  TEST_F(CApiSignals, name) { ::name(&fixture_); }
+CAPI_SIGNAL_TESTS(RUN_C_SIGNAL_TEST)
 
 TEST_F(CApi, model_cut_anywhere) {
   blend_ctx* ctx = open_ctx();
