@@ -49,6 +49,9 @@ bool met(size_t* bytes) {
       }
       errno = ENOSPC;
       return true;
+    case IoFault::interrupt:
+      errno = EINTR;
+      return true;
     case IoFault::fail_eio:
     case IoFault::none:
       break;
@@ -117,11 +120,11 @@ BLEND_SEEN int ftruncate(int fd, off_t n) {
   return static_cast<int>(raw(SYS_ftruncate, fd, n));
 }
 BLEND_SEEN int rename(const char* from, const char* to) noexcept {
-  if (met(nullptr)) return -1;
+  if (g_fault.load() != IoFault::interrupt && met(nullptr)) return -1;
   return static_cast<int>(raw(SYS_rename, from, to));
 }
 BLEND_SEEN int link(const char* from, const char* to) noexcept {
-  if (met(nullptr)) return -1;
+  if (g_fault.load() != IoFault::interrupt && met(nullptr)) return -1;
   return static_cast<int>(raw(SYS_link, from, to));
 }
 

@@ -14,6 +14,7 @@ enum class IoFault {
   fail_eio,   // the Nth call fails with EIO
   fail_full,  // the Nth call and all later ones fail with ENOSPC; a write of many bytes is cut
               // first
+  interrupt,  // the Nth call fails with EINTR, once; not renames and links, which none makes again
   kill,       // SIGKILL in front of the Nth
 };
 
