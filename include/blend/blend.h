@@ -141,9 +141,10 @@ BLEND_API void blend_cancel_free(blend_cancel *cancel);
 typedef int32_t (*blend_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 /* Something worth a log line that is not the current call's error: damage found in a store and
- * treated as a miss, a write-back that failed; then `code` is a BLEND_E_*. BLEND_EVICTED: a chunk,
- * named in the message, left the store for its quota or its age. Called from any thread, several at
- * once; the return value is ignored. Must not call back into the library. */
+ * treated as a miss, a write-back that failed, a CPU that lacks fast kernels; then `code` is a
+ * BLEND_E_*. BLEND_EVICTED: a chunk, named in the message, left the store for its quota or its age.
+ * Called from any thread, several at once; the return value is ignored. Must not call back into the
+ * library. */
 typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message);
 
 /* ---- Context ----------------------------------------------------------------------------- */
@@ -189,7 +190,11 @@ BLEND_API int32_t blend_ctx_options_init(blend_ctx_options *options, size_t stru
  * is missing: the library, the driver or the device), UNSUPPORTED (a device that is too old). */
 BLEND_API int32_t blend_ctx_create(blend_ctx **out, const blend_ctx_options *options,
                                    blend_error **err);
-/* What computes: "cpu", or "cuda:0 (NAME)". Valid while the context is open; "" when `ctx` is NULL. */
+/* What computes and with what: "cuda:0 (NAME)"; or "cpu", then in brackets the instruction set (AVX-512,
+ * AVX2, SSE4, SSSE3, NEON, no SIMD) and, if there is one, the instruction that multiplies 8-bit integers:
+ * "cpu (AVX-512, VNNI)", "cpu (NEON, dot product)". For people to read. Without AVX2 or NEON on_event has
+ * heard BLEND_E_UNSUPPORTED: several times slower. Valid while the context is open; "" when `ctx` is
+ * NULL. */
 BLEND_API const char *blend_ctx_backend(const blend_ctx *ctx);
 BLEND_API void blend_ctx_close(blend_ctx *ctx);
 

@@ -285,7 +285,7 @@ class Context {
     handle_ = {raw, {std::move(events)}};
   }
   const blend_ctx* get() const noexcept { return handle_.get(); }
-  // What computes: "cpu", or "cuda:0 (NAME)".
+  // What computes and with what: "cpu (AVX-512, VNNI)", "cpu (NEON)", or "cuda:0 (NAME)".
   const char* backend() const noexcept { return blend_ctx_backend(handle_.get()); }
   const std::shared_ptr<const EventFn>& events() const noexcept {
     return handle_.get_deleter().events;

@@ -142,6 +142,13 @@ const char* int8_path_name(Int8Path path) {
   return "";
 }
 
+std::string isa_text() {
+  std::string text = simd_name();
+  const Int8Path path = int8_path();
+  if (path != Int8Path::words) text += std::string(", ") + int8_path_name(path);
+  return text;
+}
+
 bool cap_isa(const char* name) {
   if (name == nullptr) {
     apply(0, kAnyPath);

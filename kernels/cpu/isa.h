@@ -2,6 +2,8 @@
 // instruction of it multiplies 8-bit integers. All functions are thread-safe.
 #pragma once
 
+#include <string>
+
 namespace blend::kernels {
 
 enum class Int8Path {
@@ -23,11 +25,16 @@ Int8Path int8_path();
 // "VNNI", "dot product", "int8 matrices"; "16-bit products" for words.
 const char* int8_path_name(Int8Path path);
 
+// Both: "AVX-512, VNNI", "AVX2", "NEON, dot product". The path goes unsaid where it is words.
+std::string isa_text();
+
 // Has the process compute as a CPU with no more than this would: "scalar"; "SSE4", "AVX2",
 // "AVX2-VNNI", "AVX512" or "AVX512-VNNI" on x86, where only the names with VNNI have it; "NEON" or
 // "NEON-DOT" on ARM. Null: no cap. False: not a name of this architecture, nothing is changed. What
 // the CPU lacks stays lacking. For tests and benchmarks, before anything is computed: weights are
-// laid out for the path there was. The library itself never calls it.
+// laid out for the path there was. The library itself never calls it. Highway's part of it, in
+// libhwy.so, holds for the whole process; the path is of this copy of our code, so that in a
+// program with libblend.so beside it "AVX2" leaves that library AVX-VNNI, where the CPU has it.
 bool cap_isa(const char* name);
 
 }  // namespace blend::kernels

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "backend/module.h"
+#include "cpu/isa.h"
 
 namespace blend {
 namespace {
@@ -72,6 +73,16 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int32_t device, ThreadPool& p
   return std::unique_ptr<Backend>(backend);
 }
 
+Result<std::unique_ptr<Backend>> make_cpu(ThreadPool& pool, DType cache,
+                                          std::vector<BackendNote>* notes) {
+  if (notes != nullptr && kernels::simd_is_slow()) {
+    notes->push_back({BLEND_E_UNSUPPORTED,
+                      std::string("this CPU computes several times slower than it could: it has ") +
+                          kernels::simd_name() + ", and fast kernels need AVX2 or better"});
+  }
+  return make_cpu_backend(pool, cache);
+}
+
 }  // namespace
 
 Result<BackendSpec> parse_backend(const char* name) {
@@ -95,9 +106,9 @@ Result<BackendSpec> parse_backend(const char* name) {
 }
 
 Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPool& pool,
-                                              std::string* fallback) {
+                                              std::vector<BackendNote>* notes) {
   const DType cache = spec.cache.value_or(DType::f32);
-  if (spec.kind == BackendSpec::Kind::cpu) return make_cpu_backend(pool, cache);
+  if (spec.kind == BackendSpec::Kind::cpu) return make_cpu(pool, cache, notes);
   if (spec.kind == BackendSpec::Kind::cuda && spec.cache.value_or(DType::bf16) != DType::bf16) {
     return make_error(
         BLEND_E_UNSUPPORTED,
@@ -106,8 +117,10 @@ Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPoo
   }
   auto backend = make_cuda_backend(spec.device, pool);
   if (backend.is_ok() || spec.kind == BackendSpec::Kind::cuda) return backend;
-  if (fallback != nullptr) *fallback = backend.status().message();
-  return make_cpu_backend(pool, cache);
+  if (notes != nullptr) {
+    notes->push_back({BLEND_E_NO_DEVICE, "computing on the CPU: " + backend.status().message()});
+  }
+  return make_cpu(pool, cache, notes);
 }
 
 }  // namespace blend

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "backend/backend.h"
 
@@ -18,13 +19,20 @@ struct BackendSpec {
   std::optional<DType> cache = {};
 };
 
+// For the context's event callback.
+struct BackendNote {
+  int32_t code = 0;
+  std::string message;
+};
+
 // "cpu", "cuda", "cuda:N" or "auto"; null is "cpu". INVALID_ARGUMENT names what is possible.
 Result<BackendSpec> parse_backend(const char* name);
 
 // NO_DEVICE says what is missing for a cuda backend: the library, the driver or the device.
 // UNSUPPORTED: cuda keeps caches in bf16 only (automatic: `cache` is the CPU's).
-// automatic: cuda where it can be had, else cpu; `fallback` (may be null) then says why.
+// automatic: cuda where it can be had, else cpu. `notes` (may be null) get what the host should
+// know: NO_DEVICE, why the CPU was taken; UNSUPPORTED, that this CPU lacks what makes it fast.
 Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPool& pool,
-                                              std::string* fallback);
+                                              std::vector<BackendNote>* notes);
 
 }  // namespace blend

@@ -85,7 +85,7 @@ std::string read_file(const std::string& path) {
 MachineKey machine_key(const Model& model) {
   // What computes: the CPU by its own name, a GPU by the backend's.
   const std::string backend = model.backend().name();
-  return {backend == "cpu" ? cpu_name() : backend,
+  return {backend.starts_with("cpu") ? cpu_name() : backend,
           ThreadCap::of(model.runtime().pool().n_threads()), model.fingerprint()};
 }
 

@@ -5,11 +5,11 @@ namespace blend {
 Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
                                                  const BackendSpec& backend,
                                                  uint64_t device_bytes) {
-  std::string fallback;
-  const auto make = [&](ThreadPool& pool) { return make_backend(backend, pool, &fallback); };
+  std::vector<BackendNote> notes;
+  const auto make = [&](ThreadPool& pool) { return make_backend(backend, pool, &notes); };
   BLEND_ASSIGN(auto runtime, create(threads, std::move(events), MakeBackend(make), device_bytes));
-  if (!fallback.empty() && runtime->events_) {
-    runtime->events_(BLEND_E_NO_DEVICE, "computing on the CPU: " + fallback);
+  if (runtime->events_) {
+    for (const BackendNote& note : notes) runtime->events_(note.code, note.message);
   }
   return runtime;
 }

@@ -364,6 +364,7 @@ class CliTest(unittest.TestCase):
         info = self.json("model", "info", "--model", self.model)
         self.assertEqual(info["architecture"], "llama")
         self.assertEqual(len(info["fingerprint"]), 64)
+        self.assertRegex(info["backend"], r"^cpu \(.+\)$")
         self.assertIn("llama", self.blend("model", "info", "--model", self.model).stdout)
 
     # ---- What bad input gets

@@ -5,6 +5,7 @@
 
 #include "backend/module.h"
 #include "backend/select.h"
+#include "cpu/isa.h"
 #include "engine/runtime.h"
 
 namespace blend {
@@ -19,6 +20,17 @@ class BackendSelect : public testing::Test {
     pool_ = std::move(pool.value());
   }
   void TearDown() override { unsetenv("BLEND_CUDA_MODULE"); }
+  static std::vector<BackendNote> events_of(const BackendSpec& spec) {
+    std::vector<BackendNote> told;
+    const auto runtime = Runtime::create(
+        1,
+        [&](int32_t code, const std::string& message) {
+          told.push_back({code, message});
+        },
+        spec);
+    EXPECT_TRUE(runtime.is_ok());
+    return told;
+  }
   static void use_module(const char* path) { setenv("BLEND_CUDA_MODULE", path, 1); }
 
   std::unique_ptr<ThreadPool> pool_;
@@ -57,23 +69,31 @@ TEST_F(BackendSelect, ALibraryThatIsNoModule) {
 
 TEST_F(BackendSelect, AutomaticFallsBackAndSaysWhy) {
   use_module("/nonexistent/libblend_cuda.so");
-  std::string why;
-  const auto backend = make_backend({BackendSpec::Kind::automatic, 0}, *pool_, &why);
+  std::vector<BackendNote> notes;
+  const auto backend = make_backend({BackendSpec::Kind::automatic, 0}, *pool_, &notes);
   ASSERT_TRUE(backend.is_ok());
-  EXPECT_STREQ(backend.value()->name(), "cpu");
-  EXPECT_NE(why.find("cannot be loaded"), std::string::npos);
+  EXPECT_EQ(backend.value()->name(), "cpu (" + kernels::isa_text() + ")");
+  ASSERT_FALSE(notes.empty());
+  EXPECT_EQ(notes[0].code, BLEND_E_NO_DEVICE);
+  EXPECT_NE(notes[0].message.find("cannot be loaded"), std::string::npos);
 
-  int32_t code = 0;
-  std::string message;
-  const auto runtime = Runtime::create(1,
-                                       [&](int32_t c, const std::string& m) {
-                                         code = c;
-                                         message = m;
-                                       },
-                                       {BackendSpec::Kind::automatic, 0});
-  ASSERT_TRUE(runtime.is_ok());
-  EXPECT_EQ(code, BLEND_E_NO_DEVICE);
-  EXPECT_NE(message.find(why), std::string::npos);
+  const auto told = events_of({BackendSpec::Kind::automatic, 0});
+  ASSERT_EQ(told.size(), notes.size());
+  EXPECT_EQ(told[0].code, BLEND_E_NO_DEVICE);
+  EXPECT_NE(told[0].message.find(notes[0].message), std::string::npos);
+}
+
+TEST_F(BackendSelect, ACpuWithoutFastKernelsIsAnEvent) {
+  ASSERT_TRUE(kernels::cap_isa("scalar"));
+  const auto told = events_of({});
+  kernels::cap_isa(nullptr);
+  const bool slow = kernels::simd_is_slow();
+  const auto uncapped = events_of({});
+  kernels::cap_isa(std::getenv("BLEND_TEST_ISA"));
+  ASSERT_EQ(told.size(), 1u);
+  EXPECT_EQ(told[0].code, BLEND_E_UNSUPPORTED);
+  EXPECT_NE(told[0].message.find("no SIMD"), std::string::npos) << told[0].message;
+  EXPECT_EQ(uncapped.size(), slow ? 1u : 0u);
 }
 
 TEST_F(BackendSelect, OnlyADeviceOfItsOwnMemoryKeepsChunks) {

@@ -100,6 +100,14 @@ TEST_F(Isa, CapsLeaveWhatTheySayOfWhatThereIs) {
   EXPECT_EQ(int8_path(), path);
 }
 
+TEST_F(Isa, TextNamesThePathWhereItIsOfNote) {
+  const std::string simd = simd_name();
+  const std::string path = int8_path_name(int8_path());
+  EXPECT_EQ(isa_text(), int8_path() == Int8Path::words ? simd : simd + ", " + path);
+  ASSERT_TRUE(cap_isa("scalar"));
+  EXPECT_EQ(isa_text(), simd_name());
+}
+
 TEST_F(Isa, OnlySmallVectorsAreSlow) {
   ASSERT_TRUE(cap_isa("scalar"));
   EXPECT_TRUE(simd_is_slow());

@@ -39,6 +39,7 @@ void run(const ModelInfoOptions& options) {
                                 {"weight_bytes", info.weight_bytes},
                                 {"kv_bytes_per_token", info.kv_bytes_per_token},
                                 {"weights", name_of(weights_choices(), info.weights)},
+                                {"backend", ctx.backend()},
                                 {"fingerprint", fingerprint},
                                 {"chat_template", info.chat_template}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
@@ -53,6 +54,7 @@ void run(const ModelInfoOptions& options) {
                                  ? "mapped"
                                  : bytes_text(info.weight_bytes) + " " +
                                        name_of(weights_choices(), info.weights))});
+  table.add({"computes with", ctx.backend()});
   table.add({"layers", number(info.n_layers)});
   table.add({"d_model", number(info.d_model)});
   table.add({"heads", format("%u query, %u key/value, head_dim %u", info.n_heads, info.n_kv_heads,

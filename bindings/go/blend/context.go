@@ -65,7 +65,7 @@ func NewContext(options *ContextOptions) (*Context, error) {
 	return c, nil
 }
 
-// Backend says what computes: "cpu", or "cuda:0 (NAME)".
+// Backend says what computes and with what: "cpu (AVX-512, VNNI)", "cpu (NEON)", or "cuda:0 (NAME)".
 func (c *Context) Backend() (name string, err error) {
 	if c == nil || c.raw == nil {
 		return "", closed("context")

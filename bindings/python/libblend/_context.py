@@ -85,7 +85,7 @@ class Context(Closable):
 
     @property
     def backend(self) -> str:
-        """What computes: "cpu", or "cuda:0 (NAME)"."""
+        """What computes and with what: "cpu (AVX-512, VNNI)", "cpu (NEON)", or "cuda:0 (NAME)"."""
         return str(self._raw.backend())
 
     def __repr__(self) -> str:

@@ -1,10 +1,13 @@
 // CpuBackend: the Backend on a ThreadPool, with the kernels of kernels/cpu and the GEMM of oneDNN.
 #pragma once
 
+#include <string>
+
 #include "backend/backend.h"
 #include "backend/cpu/gemm.h"
 #include "backend/cpu/int8_gemm.h"
 #include "backend/cpu/scratch.h"
+#include "cpu/isa.h"
 
 namespace blend::cpu {
 
@@ -19,7 +22,7 @@ class CpuBackend final : public Backend {
         gemm_(pool, scratch_),
         int8_gemm_(pool, scratch_) {}
 
-  const char* name() const override { return "cpu"; }
+  const char* name() const override { return name_.c_str(); }
   int64_t activation_bytes() const override { return sizeof(float); }
   int64_t cache_bytes() const override { return dtype_size(cache_dtype_); }
 
@@ -85,6 +88,7 @@ class CpuBackend final : public Backend {
  private:
   ThreadPool& pool_;
   const DType cache_dtype_;
+  const std::string name_ = "cpu (" + kernels::isa_text() + ")";
   ScratchPool scratch_;
   Gemm gemm_;
   Int8Gemm int8_gemm_;

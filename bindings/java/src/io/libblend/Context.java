@@ -44,7 +44,7 @@ public final class Context implements AutoCloseable {
   /**
    * What computes.
    *
-   * @return "cpu", or such as "cuda:0 (NAME)"
+   * @return such as "cpu (AVX-512, VNNI)", "cpu (NEON)" or "cuda:0 (NAME)"
    */
   public String backend() {
     return raw.backend();

@@ -111,7 +111,7 @@ public class CallbacksTest extends Fixture {
                   throw new IllegalStateException("a test's consumer that fails");
                 });
     try (Context told = Context.create(options)) {
-      if (told.backend().equals("cpu")) {
+      if (told.backend().startsWith("cpu")) {
         // No GPU, which "auto" tells.
         Context.Event event = events.poll(30, TimeUnit.SECONDS);
         assertEquals(NoDeviceException.CODE, event.code());
