@@ -16,6 +16,7 @@
 #include <type_traits>
 
 #include "base/half.h"
+#include "cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
@@ -33,7 +34,7 @@ HWY_INLINE hn::Vec<D> load_f32(D d, const std::byte* p) {
     if constexpr (kType == DType::bf16) {
       return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, raw)));
     } else {
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // F16C
+#if BLEND_HAS_HALF_CONVERSION
       const hn::Rebind<hwy::float16_t, D> df16;
       return hn::PromoteTo(d, hn::BitCast(df16, raw));
 #else

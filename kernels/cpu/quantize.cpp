@@ -63,7 +63,7 @@ HWY_INLINE void StoreAs(DF d, VF value, std::byte* out) {
   } else {
     const hn::Rebind<uint16_t, DF> d16;
     auto* to = reinterpret_cast<uint16_t*>(out);
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // F16C
+#if BLEND_HAS_HALF_CONVERSION
     if constexpr (kType == DType::f16) {
       const hn::Rebind<hwy::float16_t, DF> df16;
       hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, x)), d16, to);

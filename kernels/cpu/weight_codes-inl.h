@@ -17,6 +17,7 @@
 #include <cstring>
 
 #include "base/half.h"
+#include "cpu/simd.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
@@ -25,7 +26,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 HWY_INLINE float half_value(const uint8_t* p) {
   uint16_t h = 0;
   std::memcpy(&h, p, sizeof h);
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2  // F16C
+#if BLEND_HAS_HALF_CONVERSION
   const hn::CappedTag<float, 4> d;
   const hn::Rebind<uint16_t, decltype(d)> d16;
   const hn::Rebind<hwy::float16_t, decltype(d)> df16;
