@@ -37,12 +37,14 @@ namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 // Register blocks: as many sums as the target has registers for, the operands besides.
-constexpr size_t kManyRegisters = kLanes == 16;                  // 32 of them
-constexpr size_t kScoreVectors = kLanes >= 8 ? 2 : 16 / kLanes;  // of keys
-constexpr size_t kScoreRows = kManyRegisters ? 12 : kLanes == 8 ? 6 : 2;
+constexpr bool kManyRegisters = kLanes == 16 || HWY_ARCH_ARM_A64;  // 32 of them
+constexpr size_t kScoreVectors = kLanes >= 8 ? 2 : 16 / kLanes;    // of keys
+// On Arm an element of a row is a register too, and compilers load those of all rows first.
+constexpr size_t kFewLanesRows = kManyRegisters ? 4 : 2;
+constexpr size_t kScoreRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : kFewLanesRows;
 constexpr size_t kKeyStep = kScoreVectors * kLanes;                 // 16 or 32 keys
 constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elements of V
-constexpr size_t kSumRows = kLanes >= 8 ? 6 : 2;
+constexpr size_t kSumRows = kLanes >= 8 ? 6 : kFewLanesRows;
 
 // s[i][j] = q[i] . k[j] for kRows vectors and n_keys keys, rounded up to kKeyStep.
 template <DType kType, size_t kRows>
