@@ -19,7 +19,8 @@ inline void pause_cpu() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
-  asm volatile("yield");
+  // `yield` is a no-op on cores without SMT; this takes about as long as x86's pause.
+  asm volatile("isb");
 #endif
 }
 
@@ -163,7 +164,9 @@ ThreadPool::Region& ThreadPool::take_region() {
     std::atomic<bool>& taken = regions_[i].taken;
     if (taken.load(std::memory_order_relaxed)) continue;
     if (taken.exchange(true, std::memory_order_acquire)) continue;
-    size_t in_use = regions_in_use_.load(std::memory_order_relaxed);
+    // Sequentially consistent even where another caller has added it: a worker that does not find
+    // this region in use must be among the sleepers that run() sees.
+    size_t in_use = regions_in_use_.load();
     while (in_use <= i && !regions_in_use_.compare_exchange_weak(in_use, i + 1)) {
     }
     return regions_[i];
