@@ -121,11 +121,11 @@ BLEND_SEEN int ftruncate(int fd, off_t n) {
 }
 BLEND_SEEN int rename(const char* from, const char* to) noexcept {
   if (g_fault.load() != IoFault::interrupt && met(nullptr)) return -1;
-  return static_cast<int>(raw(SYS_rename, from, to));
+  return static_cast<int>(raw(SYS_renameat, AT_FDCWD, from, AT_FDCWD, to));
 }
 BLEND_SEEN int link(const char* from, const char* to) noexcept {
   if (g_fault.load() != IoFault::interrupt && met(nullptr)) return -1;
-  return static_cast<int>(raw(SYS_link, from, to));
+  return static_cast<int>(raw(SYS_linkat, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 namespace blend::test {
