@@ -147,19 +147,21 @@ static void check_damage(const fixture* f,
 /* LMDB keeps a large value in a run of pages of which only the first has a header: flags at byte
  * 10 (4: overflow), the length of the run at byte 12. One byte in the middle of each run. */
 static int flip_payloads(const scene* c, unsigned char* data, size_t n) {
-  const size_t page = 4096;
-  size_t at = 2 * page; /* behind the two meta pages */
+  uint32_t page; /* how large one is, the file's first says */
+  size_t at;
   int flipped = 0;
   (void)c;
+  memcpy(&page, data + 40, sizeof page);
+  at = 2 * (size_t)page; /* behind the two meta pages */
   while (at + page <= n) {
     uint16_t flags;
     uint32_t run;
     memcpy(&flags, data + at + 10, sizeof flags);
     memcpy(&run, data + at + 12, sizeof run);
-    if (flags == 4 && run > 1 && at + run * page <= n) {
-      data[at + run * page / 2] ^= 0x10;
+    if (flags == 4 && run > 1 && at + (size_t)run * page <= n) {
+      data[at + (size_t)run * page / 2] ^= 0x10;
       ++flipped;
-      at += run * page;
+      at += (size_t)run * page;
     } else {
       at += page;
     }

@@ -342,8 +342,9 @@ class CliTest(unittest.TestCase):
         data = self.store / "data.mdb"
         if not data.exists():
             data = max((p for p in self.store.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
-        page = 4096
         with open(data, "r+b") as file:
+            file.seek(40)
+            page = int.from_bytes(file.read(4), "little")
             size = os.fstat(file.fileno()).st_size
             # Overflow pages hold the chunks' bytes: a header of 16 bytes with flag 4, then data.
             position = 2 * page

@@ -280,10 +280,12 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
   {
     // LMDB keeps a large value on pages of its own, whose number stands behind the key.
     uint64_t page = 0;
+    uint32_t page_bytes = 0;  // the file's first page says it
     std::memcpy(&page, bytes.data() + at + key.size(), sizeof page);
+    std::memcpy(&page_bytes, bytes.data() + 40, sizeof page_bytes);
     std::fstream out(file, std::ios::binary | std::ios::in | std::ios::out);
     const size_t layer = 2ull * 40 * spec_.n_kv_heads * spec_.head_dim * 4;
-    const size_t offset = page * 4096 + 16 + 2 * layer + 9;  // in layer 2
+    const size_t offset = page * page_bytes + 16 + 2 * layer + 9;  // in layer 2
     ASSERT_LT(offset, bytes.size());
     out.seekp(static_cast<std::streamoff>(offset));
     const char flipped = static_cast<char>(bytes[offset] ^ 0x10);

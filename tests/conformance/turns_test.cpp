@@ -251,14 +251,16 @@ TEST_P(Saved, IsRefusedWhenDamaged) {
     bytes.assign(std::istreambuf_iterator<char>(in), {});
   }
   ASSERT_GT(bytes.size(), size_t{4096} * 8);
-  for (size_t at = 2 * 4096; at + 4096 <= bytes.size(); at += 4096) {
+  uint32_t page = 0;  // bytes of one: the file's first says it
+  std::memcpy(&page, &bytes[40], sizeof page);
+  for (size_t at = 2 * size_t{page}; at + page <= bytes.size(); at += page) {
     uint16_t flags = 0;
     uint32_t run = 0;
     std::memcpy(&flags, &bytes[at + 10], sizeof flags);
     std::memcpy(&run, &bytes[at + 12], sizeof run);
-    if (flags == 4 && run > 1 && at + run * size_t{4096} <= bytes.size()) {
-      bytes[at + run * size_t{2048}] ^= 0x10;
-      at += (run - 1) * size_t{4096};
+    if (flags == 4 && run > 1 && at + run * size_t{page} <= bytes.size()) {
+      bytes[at + run * size_t{page} / 2] ^= 0x10;
+      at += (run - 1) * size_t{page};
     }
   }
   write_file(path + "/data.mdb", bytes);
