@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/host_page.h"
 #include "store/wire.h"
 
 namespace blend {
@@ -294,15 +295,18 @@ Result<uint32_t> check_lmdb_header(int fd) {
       return make_error(BLEND_E_MISMATCH, "its data.mdb has LMDB format %u instead of %u",
                         meta.version, kDataVersion);
     }
-    const auto host_page = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
     if (meta.page_size < 512 || meta.page_size > 65536 ||
         (meta.page_size & (meta.page_size - 1)) != 0) {
       return damaged(static_cast<uint64_t>(i), "page size");
     }
-    if (meta.page_size > host_page) {
-      return make_error(BLEND_E_UNSUPPORTED,
-                        "its data.mdb has pages of %u bytes, more than this machine's %llu",
-                        meta.page_size, static_cast<unsigned long long>(host_page));
+    // Smaller pages are no trouble. Larger ones might begin anywhere among them in memory, where
+    // LMDB's map begins at one of the host's (MapView finds its beginning by that).
+    if (meta.page_size > host_page_bytes()) {
+      return make_error(
+          BLEND_E_UNSUPPORTED,
+          "its data.mdb has pages of %u bytes, more than this machine's %zu: export its "
+          "chunks where pages are as large, and import them here",
+          meta.page_size, host_page_bytes());
     }
     if (size < 2 * uint64_t{meta.page_size}) {
       return Status{BLEND_E_CORRUPT, "the data file is truncated: it ends inside its first pages"};

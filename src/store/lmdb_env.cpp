@@ -163,6 +163,8 @@ Result<MapView> Txn::map_view() const {
     return lmdb_error(rc, "store '" + env_->path_ + "'");
   }
   // The value lies in a tree page, which names its own number: that gives the start of the map.
+  // The map begins at a page of the host's, so at one of the file's, which are no larger
+  // (check_lmdb_header()).
   const auto at = reinterpret_cast<uintptr_t>(value.mv_data);
   const std::byte* page = reinterpret_cast<const std::byte*>(at / view.page_size * view.page_size);
   uint64_t number = 0;

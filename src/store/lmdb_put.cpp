@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <deque>
 
+#include "base/host_page.h"
 #include "store/lmdb_store.h"
 
 namespace blend {
@@ -34,7 +35,11 @@ bool out_of_space(int fd, uint64_t file_bytes, uint64_t bytes) {
 uint64_t LmdbStore::map_bytes_for(uint64_t quota, uint64_t chunk) {
   const uint64_t capped = std::min(quota, kLargestMap / 2);
   const uint64_t transaction = std::max(chunk, std::min(quota, kLargestTransaction));
-  return capped + capped / 10 + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
+  // The quota counts in pages of 4 KiB (Manifest::footprint()). LMDB makes files with the machine's
+  // and keeps a value of more than half a page in pages of its own: where those are larger, small
+  // chunks take up to 1.6 times what is counted.
+  const uint64_t rounding = host_page_bytes() > 4096 ? capped : capped / 10;
+  return capped + rounding + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
 }
 
 Status LmdbStore::write(const ChunkRecord& record) {

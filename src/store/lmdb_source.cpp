@@ -1,11 +1,11 @@
 #include "store/lmdb_source.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/host_page.h"
 #include "store/lmdb_snapshot.h"
 #include "store/ram/ram_tier.h"
 
@@ -18,9 +18,10 @@ size_t round_up(size_t n) {
   return (n + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
-uintptr_t host_page() {
-  static const auto kBytes = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
-  return kBytes;
+// Where the host's page begins that holds the byte.
+uintptr_t host_page_of(const std::byte* p) {
+  const auto at = reinterpret_cast<uintptr_t>(p);
+  return at - at % host_page_bytes();
 }
 
 }  // namespace
@@ -85,7 +86,7 @@ void LmdbSource::prefetch(uint32_t layer) {
   if (layer >= manifest_.layers.size() || txn_.env().forked() || reader_ != nullptr) return;
   // What is damaged is told by the read.
   (void)for_each_part(layer, [](std::span<const std::byte> bytes, bool) {
-    const auto first = reinterpret_cast<uintptr_t>(bytes.data()) / host_page() * host_page();
+    const uintptr_t first = host_page_of(bytes.data());
     const auto last = reinterpret_cast<uintptr_t>(bytes.data() + bytes.size());
     // Advice: when it fails the read just waits longer.
     (void)madvise(reinterpret_cast<void*>(first), last - first, MADV_WILLNEED);
@@ -195,9 +196,9 @@ Result<std::vector<LmdbSource::Part>> LmdbSource::plan_parts(uint32_t layer) {
 bool LmdbSource::in_page_cache(const std::vector<Part>& parts) const {
   std::vector<unsigned char> resident;
   for (const Part& part : parts) {
-    const auto first = reinterpret_cast<uintptr_t>(part.mapped) / host_page() * host_page();
+    const uintptr_t first = host_page_of(part.mapped);
     const size_t bytes = reinterpret_cast<uintptr_t>(part.mapped) + part.bytes - first;
-    resident.assign((bytes + host_page() - 1) / host_page(), 0);
+    resident.assign((bytes + host_page_bytes() - 1) / host_page_bytes(), 0);
     if (mincore(reinterpret_cast<void*>(first), bytes, resident.data()) != 0) return false;
     if (std::any_of(resident.begin(), resident.end(), [](auto r) { return (r & 1) == 0; })) {
       return false;
@@ -230,8 +231,9 @@ bool LmdbSource::is_sound(uint32_t layer, const std::vector<Part>& parts,
   for (const Part& part : parts) {
     const std::byte* bytes = space + part.space_at + part.skip;
     // Pieces of their own pages carry LMDB 0.9's header in front, which names the page: what was
-    // read is the page that LMDB meant.
-    if (part.begins_piece && part.skip == kPageHeader) {
+    // read is the page that LMDB meant. Reads begin at multiples of kDirectAlignment, of which a
+    // page may have several.
+    if (part.begins_piece && (part.file_offset + part.skip) % view_.page_size == kPageHeader) {
       uint64_t number = 0;
       std::memcpy(&number, bytes - kPageHeader, sizeof number);
       if (number != part.file_offset / view_.page_size) return false;

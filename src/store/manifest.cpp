@@ -24,6 +24,8 @@ Status corrupt(const Sha256& id, const char* what) {
                     to_hex(id).c_str(), what);
 }
 
+// As if in pages of 4 KiB, whatever the file has: the sums are kept in the file, and are the same
+// wherever it is opened.
 constexpr uint64_t round_to_pages(uint64_t value_bytes) {
   return (value_bytes + 16 + 4095) / 4096 * 4096;
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/eintr.h"
+#include "base/host_page.h"
 #include "store/lmdb_check.h"
 
 namespace blend {
@@ -177,7 +178,8 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
         retry_interrupted([&] { return truncate(data, 0); }) == 0) {
       return directory;
     }
-    if (last || fstat(fd.get(), &st) != 0 || st.st_size >= 2 * 4096) {
+    if (last || fstat(fd.get(), &st) != 0 ||
+        static_cast<size_t>(st.st_size) >= 2 * host_page_bytes()) {
       return page_size.status().with_context("'" + path + "' is not a usable store");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -12,4 +12,8 @@ if(NOT BLEND_SANITIZE)
   blend_test(store_io_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/../fault/store_io_test.cpp
              ${CMAKE_CURRENT_LIST_DIR}/../fault/failing_io.cpp)
   target_include_directories(store_io_test PRIVATE ${CMAKE_CURRENT_LIST_DIR}/..)
+  # Machines with larger pages. The program defines mmap() itself.
+  blend_test(store_pages_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/../unit/store_pages_test.cpp
+             ${CMAKE_CURRENT_LIST_DIR}/../fault/other_machine.cpp LIBS PkgConfig::lmdb)
+  target_include_directories(store_pages_test PRIVATE ${CMAKE_CURRENT_LIST_DIR}/..)
 endif()
