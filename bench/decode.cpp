@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/isa_option.h"
 #include "bench/json_file.h"
 #include "bench/kept_as.h"
 #include "bench/measure.h"
@@ -32,6 +33,7 @@ struct Settings {
   uint32_t tokens = 32;
   uint32_t threads = 0;
   int repeat = 3;
+  std::string isa;
   std::string json_path;
   std::string python = "python3";
 };
@@ -78,16 +80,15 @@ void measure(const Settings& s, const std::string& dtype, json& rows) {
   const blendpp::Model model(ctx, path, model_options);
   for (const size_t context : s.contexts) {
     std::vector<double> ours, theirs;
-    bool flash = false;
+    json peer;  // the last
     for (int i = 0; i < s.repeat; ++i) {
       const std::vector<double> times = token_times(model, s, context, spec.n_vocab);
       ours.insert(ours.end(), times.begin(), times.end());
-      const json peer = blend::bench::run_json(
+      peer = blend::bench::checked_peer(blend::bench::run_json(
           {s.python, BLEND_BENCH_DIR "/llama_cpp_decode.py", path, std::to_string(context),
-           std::to_string(s.threads), std::to_string(s.tokens)});
+           std::to_string(s.threads), std::to_string(s.tokens)}));
       if (!peer.is_object()) continue;
       theirs.push_back(peer["token_ms"].get<double>());
-      flash = peer["flash"].get<bool>();
     }
     const double rate = 1e3 / blend::bench::median(ours);
     json row = {{"dtype", dtype}, {"context", context}, {"tokens_per_s", rate}};
@@ -95,7 +96,9 @@ void measure(const Settings& s, const std::string& dtype, json& rows) {
     if (!theirs.empty()) {
       const double peer_rate = 1e3 / blend::bench::median(theirs);
       row["llama_cpp_tokens_per_s"] = peer_rate;
-      row["llama_cpp_flash"] = flash;
+      for (const char* key : {"flash", "system_info", "differs"}) {
+        if (peer.contains(key)) row[std::string("llama_cpp_") + key] = peer[key];
+      }
       std::printf(" %12.2f %8.2f", peer_rate, rate / peer_rate);
     }
     std::printf("\n");
@@ -124,16 +127,20 @@ int main(int argc, char** argv) {
       ->check(CLI::PositiveNumber);
   app.add_option("--threads", s.threads, "0: all CPUs of the process")->capture_default_str();
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--isa", s.isa, blend::bench::kIsaHelp);
   app.add_option("--json", s.json_path, "also write the figures there");
   app.add_option("--python", s.python, "interpreter that has llama_cpp")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   try {
+    blend::bench::cap_isa(s.isa);
+    std::printf("%s\n", blend::bench::machine_line().c_str());
     std::printf("shape %s, %u tokens generated, medians of %d, KV cache %s; tokens/s\n",
                 s.shape.c_str(), s.tokens, s.repeat, s.cache.c_str());
     std::printf("%-8s %8s %12s %12s %8s\n", "weights", "context", "ours", "llama.cpp", "ratio");
     json rows = json::array();
     for (const std::string& dtype : s.dtypes) measure(s, dtype, rows);
     blend::bench::write_json(s.json_path, {{"bench", "decode"},
+                                           {"machine", blend::bench::machine()},
                                            {"shape", s.shape},
                                            {"cache", s.cache},
                                            {"tokens", s.tokens},

@@ -41,6 +41,7 @@ def main() -> int:
         if best is None or median < best["token_ms"]:
             best = {"token_ms": median, "flash": flash}
         del llm
+    best["system_info"] = llama_cpp.llama_print_system_info().decode()  # what it was built for
     print(json.dumps(best))
     return 0
 

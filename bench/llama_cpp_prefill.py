@@ -24,7 +24,7 @@ def main() -> int:
     model, tokens, threads, repeat = sys.argv[1], *map(int, sys.argv[2:5])
     flash_settings = {"on": (True,), "off": (False,), "both": (False, True)}[(sys.argv[5:] or ["both"])[0]]
     try:
-        from llama_cpp import Llama
+        from llama_cpp import Llama, llama_print_system_info
     except ImportError:
         print("llama.cpp skipped: no Python package llama_cpp for", sys.executable, file=sys.stderr)
         return 3
@@ -46,6 +46,7 @@ def main() -> int:
             best = {"name": "llama.cpp" + (" (flash)" if flash else ""), "ttft_ms": median,
                     "all_ms": times, "rows": tokens, "rows_always": tokens}
         del llm
+    best["system_info"] = llama_print_system_info().decode()  # what it was built for
     best["peak_bytes"] = peak_resident_bytes()  # of whichever setting took more
     print(json.dumps(best))
     return 0

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "backend/select.h"
+#include "bench/isa_option.h"
 #include "bench/json_file.h"
 #include "bench/kept_as.h"
 #include "bench/library_gemm.h"
@@ -49,6 +50,7 @@ struct Settings {
   std::string flash = "both";
   uint32_t threads = 0;
   int repeat = 3;
+  std::string isa;
   std::string model_dir;
   std::string json_path;
   std::string python = "python3";
@@ -250,9 +252,10 @@ json run(Settings s) {
     };
     for (const std::string& form : s.forms) {
       const auto [dtype, weights] = split(form);
-      json row = run_self({"--one", weights, "--model", model_of(s, dir, dtype), "--lengths",
-                           std::to_string(tokens), "--threads", std::to_string(s.threads),
-                           "--repeat", std::to_string(s.repeat), "--cache", s.cache});
+      json row =
+          run_self({"--one", weights, "--model", model_of(s, dir, dtype), "--lengths",
+                    std::to_string(tokens), "--threads", std::to_string(s.threads), "--repeat",
+                    std::to_string(s.repeat), "--cache", s.cache, "--isa", s.isa});
       const json& p = row["phases"];
       flops = p["gemm_flops"].get<double>() + p["attention_flops"].get<double>();
       row["weights"] = weights;
@@ -275,8 +278,8 @@ json run(Settings s) {
     if (best_peer > 0) std::printf("our best / llama.cpp's best: %.2f\n", best / best_peer);
   }
   for (json& row : rows) row["of_peak"] = row["gflops"].get<double>() * 1e9 / peak;
-  return {{"bench", "prefill"}, {"peak_flops", peak}, {"shape", s.shape}, {"threads", s.threads},
-          {"repeat", s.repeat}, {"cache", s.cache},   {"rows", rows}};
+  return {{"bench", "prefill"},   {"machine", machine()}, {"peak_flops", peak}, {"shape", s.shape},
+          {"threads", s.threads}, {"repeat", s.repeat},   {"cache", s.cache},   {"rows", rows}};
 }
 
 }  // namespace
@@ -300,6 +303,7 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--threads", s.threads, "0: all CPUs of the process")->capture_default_str();
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
+  app.add_option("--isa", s.isa, kIsaHelp);
   app.add_option("--model-dir", s.model_dir, "keep the models there, for further runs");
   app.add_option("--json", s.json_path, "also write the figures there");
   app.add_option("--python", s.python, "interpreter that has llama_cpp")->capture_default_str();
@@ -308,7 +312,9 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   std::erase(s.peers, "");
   try {
+    cap_isa(s.isa);
     if (s.one.empty()) {
+      std::printf("%s\n", machine_line().c_str());
       write_json(s.json_path, run(s));
     } else {
       std::printf("%s\n", measure_one(s, s.lengths.at(0)).dump().c_str());

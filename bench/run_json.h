@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "bench/isa_option.h"
+
 namespace blend::bench {
 
 // What the command prints; null if it fails, which it says on stderr itself.
@@ -43,13 +45,27 @@ inline nlohmann::json run_self(std::vector<std::string> arguments) {
   return out;
 }
 
+// What llama.cpp's script printed, with "differs" where its instruction set is not ours; that is
+// said on stderr too, once: such a ratio is of machines rather than of programs.
+inline nlohmann::json checked_peer(nlohmann::json peer) {
+  if (!peer.is_object()) return peer;
+  const std::string differs = peer_differs(peer.value("system_info", std::string()));
+  if (differs.empty()) return peer;
+  static bool said = false;
+  if (!said) std::fprintf(stderr, "WARNING: not the same instruction set: %s\n", differs.c_str());
+  said = true;
+  peer["differs"] = differs;
+  return peer;
+}
+
 // llama.cpp's prefill of `tokens` on the same file, by bench/llama_cpp_prefill.py; null if it is
 // not installed. flash: "on", "off", or "both": the faster.
 inline nlohmann::json llama_cpp_prefill(const std::string& python, const std::string& model,
                                         size_t tokens, uint32_t threads, int repeat,
                                         const std::string& flash) {
-  return run_json({python, BLEND_BENCH_DIR "/llama_cpp_prefill.py", model, std::to_string(tokens),
-                   std::to_string(threads), std::to_string(repeat), flash});
+  return checked_peer(
+      run_json({python, BLEND_BENCH_DIR "/llama_cpp_prefill.py", model, std::to_string(tokens),
+                std::to_string(threads), std::to_string(repeat), flash}));
 }
 
 }  // namespace blend::bench

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/isa_option.h"
 #include "bench/json_file.h"
 #include "bench/kept_as.h"
 #include "bench/measure.h"
@@ -42,6 +43,7 @@ struct Settings {
   uint32_t threads = 0;
   int repeat = 5;
   std::string flash = "both";
+  std::string isa;
   std::string json_path;
   std::string python = "python3";
   std::string memory_of;  // a directory: this process fuses once what another prepared there
@@ -187,6 +189,7 @@ int run(const Settings& s) {
   for (size_t i = 0; i < s.chunks; ++i) model.precompute(store, chunk_of(s, i, spec.n_vocab));
   const blendpp::Prompt prompt = prompt_of(s, spec.n_vocab);
 
+  std::printf("%s\n", blend::bench::machine_line().c_str());
   std::printf(
       "shape %s (%s weights, %s), %zu chunks x %zu tokens + %zu question tokens, median of %d\n",
       s.shape.c_str(), s.dtype.c_str(), s.weights.c_str(), s.chunks, s.chunk_tokens,
@@ -233,9 +236,10 @@ int run(const Settings& s) {
       {"--memory-of", dir.path(), "--weights", s.weights, "--cache", s.cache, "--chunks",
        std::to_string(s.chunks), "--chunk-tokens", std::to_string(s.chunk_tokens),
        "--question-tokens", std::to_string(s.question_tokens), "--ratios", std::to_string(ratio),
-       "--threads", std::to_string(s.threads)});
+       "--threads", std::to_string(s.threads), "--isa", s.isa});
   print_memory(memory);
   blend::bench::write_json(s.json_path, {{"bench", "ttft"},
+                                         {"machine", blend::bench::machine()},
                                          {"shape", s.shape},
                                          {"dtype", s.dtype},
                                          {"weights", s.weights},
@@ -282,11 +286,13 @@ int main(int argc, char** argv) {
   app.add_option("--flash", s.flash, "llama.cpp's flash attention; both: the faster")
       ->check(CLI::IsMember({"on", "off", "both"}))
       ->capture_default_str();
+  app.add_option("--isa", s.isa, blend::bench::kIsaHelp);
   app.add_option("--json", s.json_path, "also write the figures there");
   app.add_option("--python", s.python, "interpreter that has llama_cpp")->capture_default_str();
   app.add_option("--memory-of", s.memory_of, "fuse once what is there and print JSON")->group("");
   CLI11_PARSE(app, argc, argv);
   try {
+    blend::bench::cap_isa(s.isa);
     if (s.memory_of.empty()) return run(s);
     std::printf("%s\n", measure_memory(s).dump().c_str());
     return 0;
