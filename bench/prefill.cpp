@@ -139,7 +139,7 @@ json measure_one(const Settings& s, size_t tokens) {
 // oneDNN alone on products of one shape, each once measured. Used by one thread.
 class Library {
  public:
-  explicit Library(uint32_t threads) { bench::set_library_threads(threads); }
+  explicit Library(uint32_t threads) { set_library_threads(threads); }
 
   // Seconds for all of a prefill's.
   double seconds(const json& products) {
