@@ -79,7 +79,7 @@ constexpr Cap kCaps[] = {
     {"NEON", HWY_NEON, 0},
     {"NEON-DOT", HWY_NEON, bit(Int8Path::neon_dot)},
 #endif
-    {"scalar", HWY_EMU128, 0},
+    {"less", HWY_EMU128, 0},
 };
 
 void apply(int64_t disabled_targets, unsigned paths) {
@@ -97,7 +97,6 @@ const char* simd_name() {
   if (target <= HWY_AVX3) return "AVX-512";
   if (target == HWY_AVX2) return "AVX2";
   if (target == HWY_SSE4) return "SSE4";
-  if (target == HWY_SSSE3) return "SSSE3";
 #elif HWY_ARCH_ARM
   if (target <= HWY_NEON) return "NEON";
 #endif
@@ -110,6 +109,14 @@ bool simd_is_slow() {
   if (target > HWY_AVX2) return true;
 #endif
   return target >= HWY_EMU128;
+}
+
+bool cpu_suffices() {
+#if HWY_ARCH_X86
+  return chosen_target() <= HWY_SSE4;
+#else
+  return true;
+#endif
 }
 
 Int8Path int8_path() {

@@ -14,7 +14,7 @@ enum class Int8Path {
   neon_i8mm,
 };
 
-// "AVX-512", "AVX2", "SSE4", "SSSE3", "NEON" or "no SIMD".
+// "AVX-512", "AVX2", "SSE4", "NEON" or "no SIMD".
 const char* simd_name();
 // Vectors are of 16 bytes without the products that model code is made of, or there are none: times
 // are several times those of AVX2.
@@ -28,7 +28,11 @@ const char* int8_path_name(Int8Path path);
 // Both: "AVX-512, VNNI", "AVX2", "NEON, dot product". The path goes unsaid where it is words.
 std::string isa_text();
 
-// Has the process compute as a CPU with no more than this would: "scalar"; "SSE4", "AVX2",
+// Whether the kernels run on this CPU at all: on x86-64 they are compiled for SSE4.2 and AES, which
+// all have had since 2011, and virtual machines that are not told to hide it.
+bool cpu_suffices();
+
+// Has the process compute as a CPU with no more than this would: "less" than suffices; "SSE4", "AVX2",
 // "AVX2-VNNI", "AVX512" or "AVX512-VNNI" on x86, where only the names with VNNI have it; "NEON" or
 // "NEON-DOT" on ARM. Null: no cap. False: not a name of this architecture, nothing is changed. What
 // the CPU lacks stays lacking. For tests and benchmarks, before anything is computed: weights are

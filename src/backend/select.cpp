@@ -107,6 +107,13 @@ Result<BackendSpec> parse_backend(const char* name) {
 
 Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPool& pool,
                                               std::vector<BackendNote>* notes) {
+  // Other backends use some of the CPU's kernels.
+  if (!kernels::cpu_suffices()) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "this CPU lacks SSE4.2 or AES, which libblend is compiled for; where it is a "
+                      "virtual machine's, choose a CPU model that shows them (x86-64-v2 or the "
+                      "host's own)");
+  }
   const DType cache = spec.cache.value_or(DType::f32);
   if (spec.kind == BackendSpec::Kind::cpu) return make_cpu(pool, cache, notes);
   if (spec.kind == BackendSpec::Kind::cuda && spec.cache.value_or(DType::bf16) != DType::bf16) {

@@ -1,7 +1,5 @@
 #include "fault/failing_malloc.h"
 
-#include <link.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstddef>
@@ -26,26 +24,8 @@ std::atomic<uint64_t> g_count{0};
 std::atomic<bool> g_fired{false};
 std::atomic<int64_t> g_live{0};
 
-// oneDNN dereferences what its allocations return (seen in dnnl_engine_create of 2.7): its own are
-// spared, whoever fails to make it.
-std::atomic<uintptr_t> g_spared_begin{0};
-std::atomic<uintptr_t> g_spared_end{0};
-
-int find_spared(dl_phdr_info* info, size_t /*size*/, void* /*user*/) {
-  if (info->dlpi_name == nullptr || std::strstr(info->dlpi_name, "libdnnl") == nullptr) return 0;
-  for (int i = 0; i < info->dlpi_phnum; ++i) {
-    const auto& segment = info->dlpi_phdr[i];
-    if (segment.p_type != PT_LOAD || (segment.p_flags & PF_X) == 0) continue;
-    g_spared_begin = info->dlpi_addr + segment.p_vaddr;
-    g_spared_end = info->dlpi_addr + segment.p_vaddr + segment.p_memsz;
-  }
-  return 1;
-}
-
-bool must_fail(const void* caller) {
+bool must_fail() {
   if (!g_armed.load(std::memory_order_acquire)) return false;
-  const auto at = reinterpret_cast<uintptr_t>(caller);
-  if (at >= g_spared_begin && at < g_spared_end) return false;
   const uint64_t n = g_count.fetch_add(1) + 1;
   const uint64_t fail_at = g_fail_at.load();
   if (n != fail_at && !(g_sticky.load() && n > fail_at)) return false;
@@ -59,31 +39,29 @@ void* counted(void* p) {
   return p;
 }
 
-void* aligned(size_t alignment, size_t n, const void* caller) {
-  return must_fail(caller) ? nullptr : counted(__libc_memalign(alignment, n));
+void* aligned(size_t alignment, size_t n) {
+  return must_fail() ? nullptr : counted(__libc_memalign(alignment, n));
 }
 
 }  // namespace
 
-#define BLEND_CALLER __builtin_return_address(0)
-
 extern "C" {
 
-void* malloc(size_t n) { return must_fail(BLEND_CALLER) ? nullptr : counted(__libc_malloc(n)); }
+void* malloc(size_t n) { return must_fail() ? nullptr : counted(__libc_malloc(n)); }
 void* calloc(size_t n, size_t size) {
-  return must_fail(BLEND_CALLER) ? nullptr : counted(__libc_calloc(n, size));
+  return must_fail() ? nullptr : counted(__libc_calloc(n, size));
 }
 void* realloc(void* p, size_t n) {
-  if (must_fail(BLEND_CALLER)) return nullptr;
+  if (must_fail()) return nullptr;
   void* const q = __libc_realloc(p, n);
   if (p == nullptr) counted(q);
   if (p != nullptr && n == 0 && q == nullptr) g_live.fetch_sub(1, std::memory_order_relaxed);
   return q;
 }
-void* memalign(size_t alignment, size_t n) { return aligned(alignment, n, BLEND_CALLER); }
-void* aligned_alloc(size_t alignment, size_t n) { return aligned(alignment, n, BLEND_CALLER); }
+void* memalign(size_t alignment, size_t n) { return aligned(alignment, n); }
+void* aligned_alloc(size_t alignment, size_t n) { return aligned(alignment, n); }
 int posix_memalign(void** out, size_t alignment, size_t n) {
-  void* const p = aligned(alignment, n, BLEND_CALLER);
+  void* const p = aligned(alignment, n);
   if (p == nullptr) return ENOMEM;
   *out = p;
   return 0;
@@ -97,17 +75,17 @@ void free(void* p) {
 
 // The standard library's operators would hide who asked; these free with its own, which call free.
 void* operator new(size_t n) {
-  void* const p = must_fail(BLEND_CALLER) ? nullptr : counted(__libc_malloc(n == 0 ? 1 : n));
+  void* const p = must_fail() ? nullptr : counted(__libc_malloc(n == 0 ? 1 : n));
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
 void* operator new(size_t n, std::align_val_t alignment) {
-  void* const p = aligned(static_cast<size_t>(alignment), n == 0 ? 1 : n, BLEND_CALLER);
+  void* const p = aligned(static_cast<size_t>(alignment), n == 0 ? 1 : n);
   if (p == nullptr) throw std::bad_alloc();
   return p;
 }
 void* operator new(size_t n, const std::nothrow_t&) noexcept {
-  return must_fail(BLEND_CALLER) ? nullptr : counted(__libc_malloc(n == 0 ? 1 : n));
+  return must_fail() ? nullptr : counted(__libc_malloc(n == 0 ? 1 : n));
 }
 void operator delete(void* p) noexcept { free(p); }
 void operator delete(void* p, size_t) noexcept { free(p); }
@@ -117,7 +95,6 @@ void operator delete(void* p, size_t, std::align_val_t) noexcept { free(p); }
 namespace blend::test {
 
 FailingMalloc::FailingMalloc(uint64_t n, bool sticky) {
-  dl_iterate_phdr(find_spared, nullptr);
   g_fired = false;
   g_count = 0;
   g_fail_at = n;

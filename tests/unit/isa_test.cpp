@@ -63,7 +63,7 @@ TEST_F(Isa, WithoutACapIsWhatTheSystemSaysOfTheCpu) {
 
 // Worst first.
 int rank(const std::string& simd) {
-  const std::vector<std::string> order = {"no SIMD", "SSSE3", "SSE4", "NEON", "AVX2", "AVX-512"};
+  const std::vector<std::string> order = {"no SIMD", "SSE4", "NEON", "AVX2", "AVX-512"};
   return static_cast<int>(std::find(order.begin(), order.end(), simd) - order.begin());
 }
 
@@ -77,7 +77,7 @@ TEST_F(Isa, CapsLeaveWhatTheySayOfWhatThereIs) {
     Int8Path path;
     const char* flag;  // of a CPU that has the path
   } const caps[] = {
-    {"scalar", "no SIMD", Int8Path::words, ""},
+    {"less", "no SIMD", Int8Path::words, ""},
 #if HWY_ARCH_X86
     {"SSE4", "SSE4", Int8Path::words, ""},
     {"AVX2", "AVX2", Int8Path::words, ""},
@@ -104,14 +104,18 @@ TEST_F(Isa, TextNamesThePathWhereItIsOfNote) {
   const std::string simd = simd_name();
   const std::string path = int8_path_name(int8_path());
   EXPECT_EQ(isa_text(), int8_path() == Int8Path::words ? simd : simd + ", " + path);
-  ASSERT_TRUE(cap_isa("scalar"));
+  ASSERT_TRUE(cap_isa("less"));
   EXPECT_EQ(isa_text(), simd_name());
 }
 
 TEST_F(Isa, OnlySmallVectorsAreSlow) {
-  ASSERT_TRUE(cap_isa("scalar"));
+  ASSERT_TRUE(cap_isa("less"));
   EXPECT_TRUE(simd_is_slow());
+#if HWY_ARCH_X86
+  EXPECT_FALSE(cpu_suffices());
+#endif
   ASSERT_TRUE(cap_isa(nullptr));
+  EXPECT_TRUE(cpu_suffices());
   const std::string simd = simd_name();
   EXPECT_EQ(simd_is_slow(), simd != "AVX-512" && simd != "AVX2" && simd != "NEON");
 #if HWY_ARCH_X86
@@ -121,7 +125,7 @@ TEST_F(Isa, OnlySmallVectorsAreSlow) {
 }
 
 TEST_F(Isa, UnknownNamesChangeNothing) {
-  ASSERT_TRUE(cap_isa("scalar"));
+  ASSERT_TRUE(cap_isa("less"));
   const std::string capped = computes();
   for (const char* name : {"", "avx2", "AVX", "AVX2 ", "SSE4-VNNI", "cuda"}) {
     EXPECT_FALSE(cap_isa(name)) << name;
