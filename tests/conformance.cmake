@@ -22,7 +22,7 @@ blend_warnings(blend_conformance_support)
 
 function(blend_conformance_test name)
   add_executable(${name} ${ARGN})
-  target_link_libraries(${name} PRIVATE blend_conformance_support GTest::gtest_main)
+  target_link_libraries(${name} PRIVATE blend_conformance_support blend_test_main)
   blend_warnings(${name})
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS conformance)
 endfunction()
@@ -67,7 +67,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/structs.c)
 # Its C files have static names in common.
 set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)
-target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest GTest::gtest_main)
+target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest blend_test_main)
 blend_warnings(capi_test)
 gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS capi)
 

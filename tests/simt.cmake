@@ -50,7 +50,7 @@ blend_test(device_backend_test EXCLUDE_FROM_CTEST
           $<TARGET_OBJECTS:backend_op_tests>
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp)
 add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
-target_link_libraries(device_fusion_test PRIVATE blend_conformance_support GTest::gtest_main)
+target_link_libraries(device_fusion_test PRIVATE blend_conformance_support blend_test_main)
 blend_warnings(device_fusion_test)
 add_dependencies(device_fusion_test blend_cuda_emulated_module)
 gtest_discover_tests(device_fusion_test DISCOVERY_TIMEOUT 60 TEST_PREFIX Emulated.
