@@ -4,11 +4,12 @@
 //
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "f32" is the backend's GEMM with packed weights of f32, beside its share of the peak (f32
-// multiply-adds in registers, measured anew for each line), "f16" with weights that stay of 16 bits,
-// "int8" with 8-bit weights and activations, which come as f32 and go back to it. "oneDNN", where it
-// is installed, is one matmul primitive with weights it packed as it liked, on its own OpenMP
-// threads, of f32 and of bytes that are bytes already. The last columns are ours with weights that
-// are decoded as they are used. All alternate, so that a busy machine is unfair to none.
+// multiply-adds in registers, measured anew for each line), "f16" with weights that stay of 16
+// bits, "int8" with 8-bit weights and activations, which come as f32 and go back to it. "oneDNN",
+// where it is installed, is one matmul primitive with weights it packed as it liked, on its own
+// OpenMP threads, of f32 and of bytes that are bytes already. The last columns are ours with
+// weights that are decoded as they are used. All alternate, so that a busy machine is unfair to
+// none.
 #include "backend/cpu/gemm.h"
 
 #include <CLI/CLI.hpp>
@@ -20,8 +21,8 @@
 #include <vector>
 
 #include "backend/cpu/int8_gemm.h"
-#include "bench/json_file.h"
 #include "bench/isa_option.h"
+#include "bench/json_file.h"
 #include "bench/library_gemm.h"
 #include "bench/measure.h"
 #include "bench/peak.h"

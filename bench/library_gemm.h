@@ -1,5 +1,5 @@
-// oneDNN alone, as a peer where it is installed: one matmul primitive with weights that it packed as
-// it liked, on its own threads.
+// oneDNN alone, as a peer where it is installed: one matmul primitive with weights that it packed
+// as it liked, on its own threads.
 #pragma once
 
 #ifdef BLEND_BENCH_ONEDNN

@@ -205,18 +205,17 @@ typedef struct blend_model blend_model;
 
 /* How the weights' matrices are kept in memory. */
 #define BLEND_WEIGHTS_AUTO 0u   /* MAPPED where they are quantized and the backend can, else PACKED */
-#define BLEND_WEIGHTS_PACKED 1u /* a copy in the form that is computed with fastest: f32 on a CPU (4
-                                   bytes a weight), bf16 on a GPU */
+#define BLEND_WEIGHTS_PACKED 1u /* a copy in the form that is computed with fastest: on a CPU the file's
+                                   f16 or bf16, else f32 (4 bytes a weight); bf16 on a GPU */
 #define BLEND_WEIGHTS_MAPPED 2u /* as the file has them, of any type, decoded as they are used. They take
                                    the file's bytes in the page cache, which processes that open the
                                    same model share, and nothing else. CPU only (UNSUPPORTED). The file
                                    must not be cut short while the model is open */
-#define BLEND_WEIGHTS_INT8 3u   /* a copy of 8 bits a weight, a step per output; a quarter of PACKED's
-                                   memory. Activations become bytes too, with a scale a row, where the
-                                   machine multiplies those (AVX-512 VNNI): three to four times PACKED's
-                                   speed in matrix products. Answers differ a little; docs/quality.md
-                                   has figures. Elsewhere weights are decoded as they are used. CPU only
-                                   (UNSUPPORTED) */
+#define BLEND_WEIGHTS_INT8 3u   /* a copy of 8 bits a weight, a step per output. Activations become bytes
+                                   too, with a scale a row: matrix products take a quarter of PACKED's
+                                   time where the machine multiplies bytes (blend_ctx_backend() names
+                                   VNNI or the dot product), less is gained elsewhere. Answers differ a
+                                   little; docs/quality.md has figures. CPU only (UNSUPPORTED) */
 
 typedef struct blend_model_options {
   uint32_t struct_size;

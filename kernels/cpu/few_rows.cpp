@@ -23,8 +23,8 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of W beside rows of x, as sums in registers: 16 where there are 32 registers, else 8. Arm has
-// 32, but with more rows of W their addresses and scales no longer fit: GCC's loops had 4 to 5
+// Rows of W beside rows of x, as sums in registers: 16 where there are 32 registers, else 8. Arm
+// has 32, but with more rows of W their addresses and scales no longer fit: GCC's loops had 4 to 5
 // instructions for each multiply-add instead of 3 to 4.
 constexpr size_t kMostSums = kLanes == 16 ? 16 : 8;
 template <size_t kX>

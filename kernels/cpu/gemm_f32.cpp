@@ -184,24 +184,31 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
 // hide what a multiply-add takes, and reads enough to hide what memory takes.
 template <size_t kTileRows, DType kType>
 void few(const GemmTile& t) {
-  constexpr size_t kAtOnce = std::min<size_t>(4, std::max<size_t>(1, kSums / 2 / kVectors / kTileRows));
+  constexpr size_t kAtOnce =
+      std::min<size_t>(4, std::max<size_t>(1, kSums / 2 / kVectors / kTileRows));
   const size_t panel = t.k * kColumns, depth = gemm_depth(t.k);
   const auto* w = static_cast<const Cached<kType>*>(t.w);
   size_t j = 0;
   const auto parts = [&](auto product) HWY_ATTR {
     for (size_t first = 0; first < t.k; first += depth) {
-      product(Part<kType>{t.x + first, t.k, w + j * t.k + first * kColumns, panel,
-                          std::min(depth, t.k - first), t.y + j, t.y_stride, kTileRows,
-                          t.accumulate || first != 0, {}});
+      product(Part<kType>{t.x + first,
+                          t.k,
+                          w + j * t.k + first * kColumns,
+                          panel,
+                          std::min(depth, t.k - first),
+                          t.y + j,
+                          t.y_stride,
+                          kTileRows,
+                          t.accumulate || first != 0,
+                          {}});
     }
   };
   for (; j + kAtOnce * kColumns <= t.n; j += kAtOnce * kColumns) {
     parts([](const Part<kType>& p) HWY_ATTR { register_tile<kTileRows, kAtOnce, 0>(p); });
   }
   for (; j < t.n; j += kColumns) {
-    parts([&](const Part<kType>& p) HWY_ATTR {
-      tile_of<kTileRows, 0>(p, std::min(kColumns, t.n - j));
-    });
+    parts([&](const Part<kType>& p)
+              HWY_ATTR { tile_of<kTileRows, 0>(p, std::min(kColumns, t.n - j)); });
   }
 }
 
@@ -209,17 +216,17 @@ template <DType kType>
 void tile_as(const GemmTile& t) {
   static_assert(kRowsAsTheyAre == 4);
   if (t.as_it_is) switch (t.m) {
-    case 1:
-      return few<1, kType>(t);
-    case 2:
-      return few<2, kType>(t);
-    case 3:
-      return few<3, kType>(t);
-    case 4:
-      return few<4, kType>(t);
-    default:
-      break;
-  }
+      case 1:
+        return few<1, kType>(t);
+      case 2:
+        return few<2, kType>(t);
+      case 3:
+        return few<3, kType>(t);
+      case 4:
+        return few<4, kType>(t);
+      default:
+        break;
+    }
   const size_t depth = gemm_depth(t.k);
   for (size_t first = 0; first < t.k; first += depth) {
     all_blocks<kType>(t, first, std::min(depth, t.k - first));

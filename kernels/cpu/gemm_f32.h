@@ -5,13 +5,13 @@
 //   x [m, k] lies in blocks of `rows` of its rows,    [block][k][rows],    zeros behind row m.
 //
 // A register tile is a block times a panel: for each of the k, the panel's row is loaded into a few
-// vectors and multiplied by each of the block's numbers, which are broadcast. Sums over gemm_depth(k)
-// products are added to y at a time: that part of a panel stays in the first-level cache while the
-// blocks go by, and that part of the blocks in the second.
+// vectors and multiplied by each of the block's numbers, which are broadcast. Sums over
+// gemm_depth(k) products are added to y at a time: that part of a panel stays in the first-level
+// cache while the blocks go by, and that part of the blocks in the second.
 //
 // The depth is the same for every instruction set and every m, and each product is added by one
-// fused multiply-add. So an element of y has the same bits wherever it stands in a tile and whatever
-// rows are beside it, and on every machine with these instructions (SSE4 has none).
+// fused multiply-add. So an element of y has the same bits wherever it stands in a tile and
+// whatever rows are beside it, and on every machine with these instructions (SSE4 has none).
 #pragma once
 
 #include <cstddef>

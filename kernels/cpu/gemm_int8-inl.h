@@ -105,36 +105,38 @@ HWY_INLINE void int8_any_tile(const Int8Part& p, size_t n_columns, std::index_se
 template <class Dot, size_t kTileRows>
 void int8_few(const Int8Tile& t) {
   constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
-  constexpr size_t kAtOnce =
-      std::min<size_t>(4, std::max<size_t>(1, Dot::kRows / 2 / kTileRows));
+  constexpr size_t kAtOnce = std::min<size_t>(4, std::max<size_t>(1, Dot::kRows / 2 / kTileRows));
   const size_t panel = t.n_groups * kColumns * Dot::kGroup;
   size_t j = 0;
   const auto part = [&] {
-    return Int8Part{t.x,         t.n_groups, t.w + j / kColumns * panel, panel,     t.rows,
-                    t.steps + j, t.sums + j, t.y + j,                    t.y_stride, kTileRows,
-                    t.accumulate, nullptr,   nullptr};
+    return Int8Part{t.x,        t.n_groups,   t.w + j / kColumns * panel,
+                    panel,      t.rows,       t.steps + j,
+                    t.sums + j, t.y + j,      t.y_stride,
+                    kTileRows,  t.accumulate, nullptr,
+                    nullptr};
   };
   for (; j + kAtOnce * kColumns <= t.n; j += kAtOnce * kColumns) {
     int8_register_tile<Dot, kTileRows, kAtOnce, 0>(part());
   }
-  for (; j < t.n; j += kColumns) int8_tile_of<Dot, kTileRows, 0>(part(), std::min(kColumns, t.n - j));
+  for (; j < t.n; j += kColumns)
+    int8_tile_of<Dot, kTileRows, 0>(part(), std::min(kColumns, t.n - j));
 }
 
 template <class Dot>
 void int8_all(const Int8Tile& t) {
   static_assert(kInt8RowsAsTheyAre == 4);
   if (t.as_it_is) switch (t.m) {
-    case 1:
-      return int8_few<Dot, 1>(t);
-    case 2:
-      return int8_few<Dot, 2>(t);
-    case 3:
-      return int8_few<Dot, 3>(t);
-    case 4:
-      return int8_few<Dot, 4>(t);
-    default:
-      break;
-  }
+      case 1:
+        return int8_few<Dot, 1>(t);
+      case 2:
+        return int8_few<Dot, 2>(t);
+      case 3:
+        return int8_few<Dot, 3>(t);
+      case 4:
+        return int8_few<Dot, 4>(t);
+      default:
+        break;
+    }
   constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
   const size_t panel = t.n_groups * kColumns * Dot::kGroup;
   const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;

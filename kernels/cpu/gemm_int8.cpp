@@ -117,15 +117,15 @@ void int8_tile_ref(Int8Path path, const Int8Tile& t) {
   const auto x = [&](size_t i, size_t group, size_t e) -> int64_t {
     const uint32_t* const at =
         t.as_it_is ? t.x + i * t.n_groups + group
-                 : t.x + (i / shape.rows * t.n_groups + group) * shape.rows + i % shape.rows;
+                   : t.x + (i / shape.rows * t.n_groups + group) * shape.rows + i % shape.rows;
     if (path == Int8Path::words) return reinterpret_cast<const uint16_t*>(at)[e];
     const uint8_t q = reinterpret_cast<const uint8_t*>(at)[e];
     return path == Int8Path::neon_dot ? static_cast<int8_t>(q) : q;
   };
   for (size_t i = 0; i < t.m; ++i) {
     for (size_t j = 0; j < t.n; ++j) {
-      const int8_t* const w = t.w + (j / shape.columns * t.n_groups * shape.columns +
-                                     j % shape.columns) * shape.group;
+      const int8_t* const w =
+          t.w + (j / shape.columns * t.n_groups * shape.columns + j % shape.columns) * shape.group;
       int64_t sum = -int64_t{t.rows[i].zero} * t.sums[j];
       for (size_t group = 0; group < t.n_groups; ++group) {
         for (size_t e = 0; e < shape.group; ++e) {

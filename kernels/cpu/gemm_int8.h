@@ -27,19 +27,19 @@ struct Int8Shape {
 };
 Int8Shape int8_shape(Int8Path path);
 
-// Rows of bytes as blocks take them: [n_groups] of four bytes. `row` tells what becomes of q, and is
-// changed where the path multiplies signed bytes. q: [k]
+// Rows of bytes as blocks take them: [n_groups] of four bytes. `row` tells what becomes of q, and
+// is changed where the path multiplies signed bytes. q: [k]
 void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, Int8Row& row);
 
 struct Int8Tile {
   size_t m = 0, n = 0, n_groups = 0;
-  const uint32_t* x = nullptr;   // the blocks, or rows
-  bool as_it_is = false;         // x is [m, n_groups], m <= kInt8RowsAsTheyAre
-  const Int8Row* rows = nullptr;   // [m]
-  const int8_t* w = nullptr;       // the panels
-  const float* steps = nullptr;    // [n], to whole panels
-  const int32_t* sums = nullptr;   // [n], to whole panels: of a row of W
-  float* y = nullptr;              // [m, n], its rows y_stride apart
+  const uint32_t* x = nullptr;    // the blocks, or rows
+  bool as_it_is = false;          // x is [m, n_groups], m <= kInt8RowsAsTheyAre
+  const Int8Row* rows = nullptr;  // [m]
+  const int8_t* w = nullptr;      // the panels
+  const float* steps = nullptr;   // [n], to whole panels
+  const int32_t* sums = nullptr;  // [n], to whole panels: of a row of W
+  float* y = nullptr;             // [m, n], its rows y_stride apart
   size_t y_stride = 0;
   bool accumulate = false;  // y += x W^T
 };

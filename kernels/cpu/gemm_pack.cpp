@@ -24,8 +24,10 @@ template <size_t kWrite>
 HWY_INLINE void four_by_four(V4 r0, V4 r1, V4 r2, V4 r3, size_t stride, uint32_t* out) {
   const D4 d;
   const hn::Repartition<uint64_t, D4> d64;
-  const auto pairs = [&](V4 a, V4 b) HWY_ATTR { return hn::BitCast(d64, hn::InterleaveLower(d, a, b)); };
-  const auto upper = [&](V4 a, V4 b) HWY_ATTR { return hn::BitCast(d64, hn::InterleaveUpper(d, a, b)); };
+  const auto pairs = [&](V4 a, V4 b)
+                         HWY_ATTR { return hn::BitCast(d64, hn::InterleaveLower(d, a, b)); };
+  const auto upper = [&](V4 a, V4 b)
+                         HWY_ATTR { return hn::BitCast(d64, hn::InterleaveUpper(d, a, b)); };
   const auto a01 = pairs(r0, r1), a23 = pairs(r2, r3);  // elements 0 and 1
   const auto b01 = upper(r0, r1), b23 = upper(r2, r3);  // elements 2 and 3
   const auto store = [&](auto v, size_t e) HWY_ATTR {

@@ -32,12 +32,12 @@ std::string isa_text();
 // all have had since 2011, and virtual machines that are not told to hide it.
 bool cpu_suffices();
 
-// Has the process compute as a CPU with no more than this would: "less" than suffices; "SSE4", "AVX2",
-// "AVX2-VNNI", "AVX512" or "AVX512-VNNI" on x86, where only the names with VNNI have it; "NEON" or
-// "NEON-DOT" on ARM. Null: no cap. False: not a name of this architecture, nothing is changed. What
-// the CPU lacks stays lacking. For tests and benchmarks, before anything is computed: weights are
-// laid out for the path there was. The library itself never calls it. Highway's part of it, in
-// libhwy.so, holds for the whole process; the path is of this copy of our code, so that in a
+// Has the process compute as a CPU with no more than this would: "less" than suffices; "SSE4",
+// "AVX2", "AVX2-VNNI", "AVX512" or "AVX512-VNNI" on x86, where only the names with VNNI have it;
+// "NEON" or "NEON-DOT" on ARM. Null: no cap. False: not a name of this architecture, nothing is
+// changed. What the CPU lacks stays lacking. For tests and benchmarks, before anything is computed:
+// weights are laid out for the path there was. The library itself never calls it. Highway's part of
+// it, in libhwy.so, holds for the whole process; the path is of this copy of our code, so that in a
 // program with libblend.so beside it "AVX2" leaves that library AVX-VNNI, where the CPU has it.
 bool cap_isa(const char* name);
 

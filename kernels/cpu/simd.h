@@ -5,15 +5,14 @@
 // Arm. SSSE3 would be for CPUs that are refused (isa.h). The best that the machine has is chosen at
 // run time.
 //
-// The kernels keep accumulators in arrays of vectors. The scalable targets (SVE, RVV) have no arrays
-// of them, not even those of Highway's that fix the size (SVE_256, SVE2_128), so they are left out.
-// That costs nothing on cores whose SVE is as wide as NEON, which is most of them (Neoverse N2 and
-// V2, Cortex-X and -A).
+// The kernels keep accumulators in arrays of vectors. The scalable targets (SVE, RVV) have no
+// arrays of them, not even those of Highway's that fix the size (SVE_256, SVE2_128), so they are
+// left out. That costs nothing on cores whose SVE is as wide as NEON, which is most of them
+// (Neoverse N2 and V2, Cortex-X and -A).
 #pragma once
 
 #ifndef HWY_DISABLED_TARGETS
-#define HWY_DISABLED_TARGETS \
-  (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
+#define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif
 
 // Of the target at hand: f16 <-> f32 are instructions (F16C; Arm has them since Armv8). For #if.

@@ -20,8 +20,8 @@ inline void compute_as(const std::string& isa) {
 inline std::vector<std::string> machine_isas() {
   std::vector<std::string> names;
   std::set<std::pair<std::string, kernels::Int8Path>> seen;
-  for (const char* name : {"SSE4", "AVX2", "AVX2-VNNI", "AVX512", "AVX512-VNNI", "NEON",
-                           "NEON-DOT", kUncapped}) {
+  for (const char* name :
+       {"SSE4", "AVX2", "AVX2-VNNI", "AVX512", "AVX512-VNNI", "NEON", "NEON-DOT", kUncapped}) {
     if (name != kUncapped && !kernels::cap_isa(name)) continue;
     compute_as(name);
     if (seen.emplace(kernels::simd_name(), kernels::int8_path()).second) names.emplace_back(name);

@@ -1,5 +1,6 @@
 blend_test(kernels_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/isa_test.cpp ${CMAKE_CURRENT_LIST_DIR}/kernels_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/gemm_kernels_test.cpp
   LIBS PkgConfig::hwy)
 # The tests of every backend's operations; programs instantiate them for one backend each.
 add_library(backend_op_tests OBJECT

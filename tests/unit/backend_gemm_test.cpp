@@ -50,8 +50,7 @@ TEST_P(GemmTest, PackedPartsOfEveryType) {
     const TensorView* part = &w->view;
     auto packed = gemm_->pack({&part, 1});
     ASSERT_TRUE(packed.is_ok()) << packed.status().message();
-    const bool narrow =
-        dtype == DType::bf16 || (dtype == DType::f16 && kernels::gemm_widens_f16());
+    const bool narrow = dtype == DType::bf16 || (dtype == DType::f16 && kernels::gemm_widens_f16());
     EXPECT_EQ((*packed)->dtype(), narrow ? dtype : DType::f32);
     EXPECT_GE((*packed)->bytes(), static_cast<size_t>(n * k) * (narrow ? 2 : 4));
     for (const int64_t m : {1, 2, 3, 4, 5, 9, 200, 519}) {
@@ -343,7 +342,7 @@ TEST(TilePlan, CoversEveryShapeOnce) {
             const TilePlan p = plan_tiles(m, n, 2048, threads, units, most_columns);
             ASSERT_EQ(p.columns % units.columns, 0);
             ASSERT_EQ(p.rows % units.rows, 0);
-            ASSERT_LE(p.columns, align(std::min<int64_t>(512, most_columns), units.columns));
+            ASSERT_LE(p.columns, align(std::min<int64_t>(1024, most_columns), units.columns));
             ASSERT_LE(p.rows, align(std::max(units.rows, units.most_rows), units.rows));
             int64_t elements = 0, row = 0;
             for (size_t i = 0; i < p.n_tiles(); ++i) {
@@ -369,7 +368,8 @@ TEST(TilePlan, ThreadsHaveNearlyTheSame) {
         for (const uint32_t threads : {2u, 4u, 8u}) {
           const TilePlan p = plan_tiles(m, n, 2048, threads, units);
           EXPECT_GE(p.n_tiles(), 2 * threads);
-          const int64_t most = ceil_div(static_cast<int64_t>(p.n_tiles()), threads) * p.rows * p.columns;
+          const int64_t most =
+              ceil_div(static_cast<int64_t>(p.n_tiles()), threads) * p.rows * p.columns;
           EXPECT_LT(static_cast<double>(most) * threads, 1.3 * static_cast<double>(m * n))
               << units.columns << ": " << m << " x " << n << " on " << threads;
         }
@@ -379,10 +379,10 @@ TEST(TilePlan, ThreadsHaveNearlyTheSame) {
 }
 
 TEST(TilePlan, PiecesOfFewRowsCoverAllPanels) {
-  EXPECT_EQ(panels_per_piece(18, 576 * 32, 1, 2), 2);     // four a thread
-  EXPECT_EQ(panels_per_piece(256, 2048 * 32, 1, 2), 8);   // 512 Ki weights
+  EXPECT_EQ(panels_per_piece(18, 576 * 32, 1, 2), 2);    // four a thread
+  EXPECT_EQ(panels_per_piece(256, 2048 * 32, 1, 2), 8);  // 512 Ki weights
   EXPECT_EQ(panels_per_piece(4008, 2048 * 32, 1, 64), 8);
-  EXPECT_EQ(panels_per_piece(3, 100, 1, 8), 3);           // not worth sharing
+  EXPECT_EQ(panels_per_piece(3, 100, 1, 8), 3);  // not worth sharing
   EXPECT_EQ(panels_per_piece(5, 1 << 20, 1, 8), 1);
 }
 

@@ -136,7 +136,7 @@ void add_model(CLI::App& app, ModelChoice& model) {
       ->type_name("FILE");
   app.add_option(
          "--weights", model.weights,
-         "How weights are kept: packed (fastest; f32 on a CPU), mapped (as the file has "
+         "How weights are kept: packed (a copy, the fastest), mapped (as the file has "
          "them, decoded as they are used), int8 (8 bits, activations too: faster, not quite "
          "the same answers), or auto: mapped where they are quantized, else packed")
       ->check(CLI::IsMember(names_of(weights_choices())))

@@ -35,7 +35,8 @@ class TwoModules(unittest.TestCase):
             code = CODE.format(first=first, second=second)
             done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
                                   timeout=60)
-            self.assertEqual((done.returncode, done.stdout), (0, "cpu\n"), done.stderr)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertRegex(done.stdout, r"^cpu \(.+\)\n$")
 
 
 if __name__ == "__main__":

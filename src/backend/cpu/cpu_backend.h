@@ -17,10 +17,7 @@ namespace blend::cpu {
 class CpuBackend final : public Backend {
  public:
   CpuBackend(ThreadPool& pool, DType cache_dtype)
-      : pool_(pool),
-        cache_dtype_(cache_dtype),
-        gemm_(pool, scratch_),
-        int8_gemm_(pool, scratch_) {}
+      : pool_(pool), cache_dtype_(cache_dtype), gemm_(pool, scratch_), int8_gemm_(pool, scratch_) {}
 
   const char* name() const override { return name_.c_str(); }
   int64_t activation_bytes() const override { return sizeof(float); }

@@ -198,14 +198,13 @@ Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
 void Gemm::pack_x(const Rows& rows, int64_t k, float* blocks) {
   const auto unit = kernels::gemm_shape().rows;
   const auto m = static_cast<size_t>(rows.m), cols = static_cast<size_t>(k);
-  pool_.parallel_for((m + unit - 1) / unit, row_grain(unit * cols),
-                     [&](size_t begin, size_t end, uint32_t) {
-                       for (size_t b = begin; b < end; ++b) {
-                         kernels::interleave_rows(rows.x + b * unit * cols,
-                                                  std::min(unit, m - b * unit), cols, unit, unit,
-                                                  blocks + b * unit * cols);
-                       }
-                     });
+  pool_.parallel_for(
+      (m + unit - 1) / unit, row_grain(unit * cols), [&](size_t begin, size_t end, uint32_t) {
+        for (size_t b = begin; b < end; ++b) {
+          kernels::interleave_rows(rows.x + b * unit * cols, std::min(unit, m - b * unit), cols,
+                                   unit, unit, blocks + b * unit * cols);
+        }
+      });
 }
 
 void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {

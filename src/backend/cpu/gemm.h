@@ -2,9 +2,9 @@
 // cut into tiles for the context's threads.
 //
 // Packed weights were brought into panels when they were loaded. Others stay as the file has them,
-// or as bytes: a thread decodes the slice that its tile needs into panels and keeps it for the tiles
-// of further rows, and few rows are multiplied without tiles. Rows of x are brought into blocks
-// once, for all threads, so many at a time that their copy is of bounded size.
+// or as bytes: a thread decodes the slice that its tile needs into panels and keeps it for the
+// tiles of further rows, and few rows are multiplied without tiles. Rows of x are brought into
+// blocks once, for all threads, so many at a time that their copy is of bounded size.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@
 
 namespace blend::cpu {
 
-// Thread-safe. What it is made with must outlive it. An element of y depends on its row of x and its
-// row of W: of packed weights it has the same bits for any number of rows and of threads.
+// Thread-safe. What it is made with must outlive it. An element of y depends on its row of x and
+// its row of W: of packed weights it has the same bits for any number of rows and of threads.
 class Gemm {
  public:
   Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}

@@ -25,7 +25,8 @@ bool sums_fit(int64_t k) { return k <= INT32_MAX / (255 * 127); }
 // Where the bytes of a row of W go.
 void put_row(const Int8Shape& shape, int64_t n_groups, int64_t row, const int8_t* values, int64_t k,
              int8_t* panels) {
-  const auto group = static_cast<int64_t>(shape.group), columns = static_cast<int64_t>(shape.columns);
+  const auto group = static_cast<int64_t>(shape.group),
+             columns = static_cast<int64_t>(shape.columns);
   int8_t* const to = panels + (row / columns * n_groups * columns + row % columns) * group;
   for (int64_t i = 0; i < k; ++i) to[i / group * columns * group + i % group] = values[i];
 }
@@ -55,7 +56,8 @@ Result<std::unique_ptr<CpuMatrix>> Int8Gemm::pack(std::span<const TensorView* co
   const int64_t n_groups = integers ? ceil_div(k, static_cast<int64_t>(shape.group)) : 0;
   const int64_t columns = integers ? static_cast<int64_t>(shape.columns) : 64;
   const int64_t n_panels = ceil_div(n, columns);
-  const auto row_bytes = static_cast<size_t>(integers ? n_groups : k) * (integers ? shape.group : 1);
+  const auto row_bytes =
+      static_cast<size_t>(integers ? n_groups : k) * (integers ? shape.group : 1);
   const auto n_rows = static_cast<size_t>(integers ? n_panels * columns : n);
   BLEND_ASSIGN(AlignedBuffer data, allocate_tensor(n_rows * row_bytes));
   BLEND_ASSIGN(AlignedBuffer steps, AlignedBuffer::allocate(n_rows * sizeof(float)));
@@ -121,8 +123,8 @@ Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, b
   const int64_t at_once =
       even_part(m, kMostBytes / (w.n_groups() * 4), static_cast<int64_t>(w.shape().rows));
   for (int64_t row = 0; row < m; row += at_once) {
-    BLEND_RETURN_IF_ERROR(run_some(w, {x + row * w.in(), std::min(at_once, m - row),
-                                       y + row * w.out(), accumulate}));
+    BLEND_RETURN_IF_ERROR(
+        run_some(w, {x + row * w.in(), std::min(at_once, m - row), y + row * w.out(), accumulate}));
   }
   return Status::ok();
 }
@@ -130,15 +132,14 @@ Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, b
 Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
   const Int8Shape& shape = w.shape();
   const int64_t k = w.in(), n = w.out(), n_groups = w.n_groups();
-  const auto block = static_cast<int64_t>(shape.rows), columns = static_cast<int64_t>(shape.columns);
+  const auto block = static_cast<int64_t>(shape.rows),
+             columns = static_cast<int64_t>(shape.columns);
   const auto padded = static_cast<size_t>(align(rows.m, block));
   const size_t scales_bytes = lines(padded * sizeof(Int8Row));
   const size_t x_bytes = lines(padded * static_cast<size_t>(n_groups) * sizeof(uint32_t));
-  const size_t per_thread =
-      lines(static_cast<size_t>(k)) +
-      lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
-  BLEND_ASSIGN(auto lease,
-               scratch_.take(scales_bytes + x_bytes + per_thread * pool_.n_threads()));
+  const size_t per_thread = lines(static_cast<size_t>(k)) +
+                            lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
+  BLEND_ASSIGN(auto lease, scratch_.take(scales_bytes + x_bytes + per_thread * pool_.n_threads()));
   auto* const scales = reinterpret_cast<Int8Row*>(lease.data());
   auto* const groups = reinterpret_cast<uint32_t*>(lease.data() + scales_bytes);
   quantize(w, rows, lease.data() + scales_bytes + x_bytes, scales, groups);
@@ -178,8 +179,8 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
   return Status::ok();
 }
 
-// scales: [m], groups: blocks of rows, or rows where they stay as they are. A thread's scratch has a
-// row's bytes, then a block's rows.
+// scales: [m], groups: blocks of rows, or rows where they stay as they are. A thread's scratch has
+// a row's bytes, then a block's rows.
 void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch, Int8Row* scales,
                         uint32_t* groups) {
   const auto k = static_cast<size_t>(w.in()), n_groups = static_cast<size_t>(w.n_groups());
@@ -190,20 +191,20 @@ void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratc
     scales[row] = kernels::quantize_row(rows.x + row * k, k, q);
     kernels::int8_groups(w.path(), q, k, to, scales[row]);
   };
-  pool_.parallel_for(
-      (m + block - 1) / block, row_grain(block * k),
-      [&](size_t begin, size_t end, uint32_t thread) {
-        auto* const q = reinterpret_cast<uint8_t*>(scratch + per_thread * thread);
-        auto* const side = reinterpret_cast<uint32_t*>(q + lines(k));
-        for (size_t b = begin; b < end; ++b) {
-          const size_t first = b * block, n_rows = std::min(block, m - first);
-          uint32_t* const to = groups + first * n_groups;
-          uint32_t* const way = rows.as_they_are() ? to : side;
-          for (size_t i = 0; i < n_rows; ++i) bring(first + i, q, way + i * n_groups);
-          if (rows.as_they_are()) continue;
-          kernels::interleave_rows(side, n_rows, n_groups, block, block, to);
-        }
-      });
+  pool_.parallel_for((m + block - 1) / block, row_grain(block * k),
+                     [&](size_t begin, size_t end, uint32_t thread) {
+                       auto* const q = reinterpret_cast<uint8_t*>(scratch + per_thread * thread);
+                       auto* const side = reinterpret_cast<uint32_t*>(q + lines(k));
+                       for (size_t b = begin; b < end; ++b) {
+                         const size_t first = b * block, n_rows = std::min(block, m - first);
+                         uint32_t* const to = groups + first * n_groups;
+                         uint32_t* const way = rows.as_they_are() ? to : side;
+                         for (size_t i = 0; i < n_rows; ++i)
+                           bring(first + i, q, way + i * n_groups);
+                         if (rows.as_they_are()) continue;
+                         kernels::interleave_rows(side, n_rows, n_groups, block, block, to);
+                       }
+                     });
 }
 
 }  // namespace blend::cpu

@@ -1,6 +1,7 @@
 // GEMM in 8-bit integers: y = x W^T with W kept as one byte a weight, a step per row of W, and rows
 // of x brought to bytes as they come, each with its own scale and zero point. How much faster than
-// f32 that is depends on the instructions (docs/benchmarks.md); what it costs, docs/quality.md says.
+// f32 that is depends on the instructions (docs/benchmarks.md); what it costs, docs/quality.md
+// says.
 #pragma once
 
 #include <cstdint>

@@ -81,7 +81,7 @@ public class LoaderTest {
     String musl = "Error loading shared library ld-linux-x86-64.so.2: No such file or directory";
     assertTrue(NativeLibrary.explain(musl, file, false).contains("another C library"));
     assertTrue(NativeLibrary.explain("symbol not found", file, true).contains("another C library"));
-    String lacks = "libdnnl.so.2: cannot open shared object file: No such file or directory";
+    String lacks = "liblmdb.so.0: cannot open shared object file: No such file or directory";
     assertTrue(NativeLibrary.explain(lacks, file, false).contains("library that it needs"));
   }
 
