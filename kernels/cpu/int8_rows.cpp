@@ -44,14 +44,26 @@ using DB = hn::Rebind<uint8_t, D>;
 Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
   const D d;
   const DI di;
-  auto lo = hn::Zero(d), hi = hn::Zero(d), odd = hn::Zero(d);
+  // Four of each, as one would wait for itself.
+  constexpr size_t kChains = 4;
+  V lows[kChains], highs[kChains], odds[kChains];
+  for (size_t c = 0; c < kChains; ++c) lows[c] = highs[c] = odds[c] = hn::Zero(d);
+  const auto see = [&](size_t at, size_t c) HWY_ATTR {
+    const auto v = hn::LoadU(d, x + at);
+    lows[c] = hn::Min(lows[c], v);
+    highs[c] = hn::Max(highs[c], v);
+    // NaN of NaN and infinity, which Min and Max may lose.
+    odds[c] = hn::MulAdd(v, hn::Zero(d), odds[c]);
+  };
   size_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const auto v = hn::LoadU(d, x + i);
-    lo = hn::Min(lo, v);
-    hi = hn::Max(hi, v);
-    odd = hn::MulAdd(v, hn::Zero(d), odd);  // NaN of NaN and infinity, which Min and Max may lose
+  for (; i + kChains * kLanes <= n; i += kChains * kLanes) {
+    BLEND_UNROLL
+    for (size_t c = 0; c < kChains; ++c) see(i + c * kLanes, c);
   }
+  for (; i + kLanes <= n; i += kLanes) see(i, 0);
+  const auto lo = hn::Min(hn::Min(lows[0], lows[1]), hn::Min(lows[2], lows[3]));
+  const auto hi = hn::Max(hn::Max(highs[0], highs[1]), hn::Max(highs[2], highs[3]));
+  const auto odd = hn::Add(hn::Add(odds[0], odds[1]), hn::Add(odds[2], odds[3]));
   float least = hn::GetLane(hn::MinOfLanes(d, lo)), most = hn::GetLane(hn::MaxOfLanes(d, hi));
   float bad = hn::GetLane(hn::SumOfLanes(d, odd));
   for (size_t j = i; j < n; ++j) {

@@ -46,12 +46,13 @@ TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const T
   const TilePlan few = cut(ceil_div(m, std::min(m, std::max(units.rows, units.most_rows))),
                            ceil_div(n, std::min(kColumns, std::max(units.columns, most_columns))));
   if (n_threads == 1 || flops(m, n, k) < kWorthSharing) return few;
-  // What the thread that has most computes, in rows x columns, and what a tile costs besides, whose
-  // part of x comes from farther away: some columns' worth.
+  // What a thread computes, in rows x columns, and what its tiles cost besides, whose part of x comes
+  // from farther away: some columns' worth.
   const auto cost = [&](const TilePlan& plan) {
     constexpr int64_t kColumnsWorth = 8;
-    return ceil_div(static_cast<int64_t>(plan.n_tiles()), n_threads) * plan.rows *
-           (plan.columns + kColumnsWorth);
+    const auto tiles = static_cast<int64_t>(plan.n_tiles());
+    return ceil_div(tiles, n_threads) *
+           (align(m, units.rows) * align(n, units.columns) / tiles + plan.rows * kColumnsWorth);
   };
   TilePlan best = few;
   // Two tiles a thread at least: a thread that loses its CPU leaves one to the others.
