@@ -14,8 +14,9 @@
 
 #if HWY_ARCH_X86
 #include <immintrin.h>
-// GCC takes the intrinsics' own undefined operands for ours.
+#ifndef __clang__  // GCC takes the intrinsics' own undefined operands for ours
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 
 HWY_PUSH_ATTRIBUTES("avx512f,avx512bw,avx512vl,avx512dq,avx512vnni,fma,avx2")
 namespace blend::kernels::avx512_vnni {

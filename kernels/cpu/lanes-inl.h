@@ -12,19 +12,13 @@
 
 #include <cstddef>
 
-HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 using D = hn::CappedTag<float, 16>;
 using V = hn::Vec<D>;
-#if HWY_TARGET == HWY_SCALAR
-constexpr size_t kLanes = 1;
-#else
 constexpr size_t kLanes = HWY_LANES(float) < 16 ? HWY_LANES(float) : 16;
-#endif
 
 }  // namespace blend::kernels::HWY_NAMESPACE
-HWY_AFTER_NAMESPACE();
 
 #endif  // per-target include guard

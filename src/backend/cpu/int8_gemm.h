@@ -86,7 +86,7 @@ class Int8Gemm {
   struct Rows;
 
   Status run_some(const Int8Matrix& w, const Rows& rows);
-  void quantize(const Int8Matrix& w, const Rows& rows, std::byte* per_thread,
+  void quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch,
                 kernels::Int8Row* scales, uint32_t* groups);
 
   ThreadPool& pool_;
