@@ -62,15 +62,7 @@ HWY_INLINE void StoreAs(DF d, VF value, std::byte* out) {
     hn::StoreU(x, d, reinterpret_cast<float*>(out));
   } else {
     const hn::Rebind<uint16_t, DF> d16;
-    auto* to = reinterpret_cast<uint16_t*>(out);
-#if BLEND_HAS_HALF_CONVERSION
-    if constexpr (kType == DType::f16) {
-      const hn::Rebind<hwy::float16_t, DF> df16;
-      hn::StoreU(hn::BitCast(d16, hn::DemoteTo(df16, x)), d16, to);
-      return;
-    }
-#endif
-    hn::StoreU(hn::DemoteTo(d16, round_to_16<kType>(d, x)), d16, to);
+    hn::StoreU(round_to_16<kType>(d, x), d16, reinterpret_cast<uint16_t*>(out));
   }
 }
 
