@@ -37,51 +37,108 @@ HWY_INLINE void transpose_4x4(const float* rows, size_t stride, float* out) {
 #endif
 }
 
-// One row's or sixteen rows' head into the cache; false: not finite.
+// out[e][lane] = rows[lane][e] for eight rows and eight elements of two bytes.
+HWY_INLINE void transpose_8x8(const uint16_t* rows, size_t stride, uint16_t* out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (size_t lane = 0; lane < 8; ++lane) {
+    for (size_t e = 0; e < 8; ++e) out[e * kKeyBlock + lane] = rows[lane * stride + e];
+  }
+#else
+  const hn::CappedTag<uint16_t, 8> d;
+  const hn::RepartitionToWide<decltype(d)> d32;
+  const hn::RepartitionToWide<decltype(d32)> d64;
+  // Pairs of rows, then fours, then eight; each step has the first elements and the last.
+  hn::Vec<decltype(d32)> pairs[4][2];
+  BLEND_UNROLL
+  for (size_t i = 0; i < 4; ++i) {
+    const auto r0 = hn::LoadU(d, rows + 2 * i * stride);
+    const auto r1 = hn::LoadU(d, rows + (2 * i + 1) * stride);
+    pairs[i][0] = hn::BitCast(d32, hn::InterleaveLower(d, r0, r1));
+    pairs[i][1] = hn::BitCast(d32, hn::InterleaveUpper(d, r0, r1));
+  }
+  hn::Vec<decltype(d64)> fours[2][4];
+  BLEND_UNROLL
+  for (size_t i = 0; i < 2; ++i) {
+    BLEND_UNROLL
+    for (size_t part = 0; part < 2; ++part) {
+      const auto p = pairs[2 * i][part], q = pairs[2 * i + 1][part];
+      fours[i][2 * part] = hn::BitCast(d64, hn::InterleaveLower(d32, p, q));
+      fours[i][2 * part + 1] = hn::BitCast(d64, hn::InterleaveUpper(d32, p, q));
+    }
+  }
+  BLEND_UNROLL
+  for (size_t e = 0; e < 4; ++e) {
+    const auto p = fours[0][e], q = fours[1][e];
+    uint16_t* const to = out + 2 * e * kKeyBlock;
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(d64, p, q)), d, to);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(d64, p, q)), d, to + kKeyBlock);
+  }
+#endif
+}
+
+// Elements of a head that are rounded before they are put in place: sixteen rows of them stay in
+// the first-level cache.
+constexpr size_t kStrip = 64;
+
+// One row's head into the cache; `largest` sees 16-bit results.
 template <DType kType>
-HWY_INLINE bool put_row(const float* row, size_t head_dim, Cached<kType>* out) {
+HWY_INLINE void put_row(const float* row, size_t head_dim, Cached<kType>* out, Largest16& largest) {
   if constexpr (kType == DType::f32) {
     for (size_t e = 0; e < head_dim; ++e) out[e * kKeyBlock] = row[e];
-    return true;
   } else {
-    bool finite = true;
-    for (size_t e = 0; e < head_dim; ++e) {
-      finite &= encode_16<kType>(row + e, 1, reinterpret_cast<std::byte*>(out + e * kKeyBlock));
+    HWY_ALIGN uint16_t strip[kStrip];
+    for (size_t first = 0; first < head_dim; first += kStrip) {
+      const size_t n = HWY_MIN(kStrip, head_dim - first);
+      encode_16<kType>(row + first, n, reinterpret_cast<std::byte*>(strip), largest);
+      for (size_t e = 0; e < n; ++e) out[(first + e) * kKeyBlock] = strip[e];
     }
-    return finite;
   }
 }
 
-// rows: sixteen at `stride`.
+// Sixteen rows' head; rows: at `stride`.
 template <DType kType>
-HWY_INLINE bool put_block(const float* rows, size_t stride, size_t head_dim, Cached<kType>* out) {
-  bool finite = true;
-  size_t e = 0;
-  for (; e + 4 <= head_dim; e += 4) {
-    HWY_ALIGN float transposed[4 * kKeyBlock];
-    float* to = transposed;
-    if constexpr (kType == DType::f32) to = out + e * kKeyBlock;
-    for (size_t lane = 0; lane < kKeyBlock; lane += 4) {
-      transpose_4x4(rows + lane * stride + e, stride, to + lane);
+HWY_INLINE void put_block(const float* rows, size_t stride, size_t head_dim, Cached<kType>* out,
+                          Largest16& largest) {
+  if constexpr (kType == DType::f32) {
+    size_t e = 0;
+    for (; e + 4 <= head_dim; e += 4) {
+      for (size_t lane = 0; lane < kKeyBlock; lane += 4) {
+        transpose_4x4(rows + lane * stride + e, stride, out + e * kKeyBlock + lane);
+      }
     }
-    if constexpr (kType != DType::f32) {
-      finite &= encode_16<kType>(transposed, 4 * kKeyBlock,
-                                 reinterpret_cast<std::byte*>(out + e * kKeyBlock));
+    for (; e < head_dim; ++e) {
+      for (size_t lane = 0; lane < kKeyBlock; ++lane) {
+        out[e * kKeyBlock + lane] = rows[lane * stride + e];
+      }
+    }
+  } else {
+    // Rounded by rows, where elements lie side by side, then transposed as two bytes each.
+    HWY_ALIGN uint16_t strips[kKeyBlock * kStrip];
+    for (size_t first = 0; first < head_dim; first += kStrip, out += kStrip * kKeyBlock) {
+      const size_t n = HWY_MIN(kStrip, head_dim - first);
+      for (size_t lane = 0; lane < kKeyBlock; ++lane) {
+        encode_16<kType>(rows + lane * stride + first, n,
+                         reinterpret_cast<std::byte*>(strips + lane * kStrip), largest);
+      }
+      size_t e = 0;
+      for (; e + 8 <= n; e += 8) {
+        transpose_8x8(strips + e, kStrip, out + e * kKeyBlock);
+        transpose_8x8(strips + 8 * kStrip + e, kStrip, out + e * kKeyBlock + 8);
+      }
+      for (; e < n; ++e) {
+        for (size_t lane = 0; lane < kKeyBlock; ++lane) {
+          out[e * kKeyBlock + lane] = strips[lane * kStrip + e];
+        }
+      }
     }
   }
-  for (; e < head_dim; ++e) {
-    for (size_t lane = 0; lane < kKeyBlock; ++lane) {
-      finite &= put_row<kType>(rows + lane * stride + e, 1, out + e * kKeyBlock + lane);
-    }
-  }
-  return finite;
 }
 
 template <DType kType>
 bool scatter_k_as(const float* rows, size_t stride, const uint32_t* slots, size_t n,
                   const KvLayout& layout, Cached<kType>* k) {
   const size_t head_dim = layout.head_dim;
-  bool finite = true;
+  Largest16 largest;
   for (size_t i = 0; i < n;) {
     bool block = i + kKeyBlock <= n && slots[i] % kKeyBlock == 0;
     for (size_t lane = 1; block && lane < kKeyBlock; ++lane) {
@@ -90,12 +147,15 @@ bool scatter_k_as(const float* rows, size_t stride, const uint32_t* slots, size_
     const float* row = rows + i * stride;
     for (size_t h = 0; h < layout.n_kv_heads; ++h, row += head_dim) {
       Cached<kType>* const out = k + layout.k_offset(h, slots[i]);
-      finite &=
-          block ? put_block<kType>(row, stride, head_dim, out) : put_row<kType>(row, head_dim, out);
+      if (block) {
+        put_block<kType>(row, stride, head_dim, out, largest);
+      } else {
+        put_row<kType>(row, head_dim, out, largest);
+      }
     }
     i += block ? kKeyBlock : 1;
   }
-  return finite;
+  return kType == DType::f32 || largest.finite<kType>();
 }
 
 bool ScatterK(const float* rows, size_t stride, const uint32_t* slots, size_t n,
