@@ -14,10 +14,10 @@
 
 #include "cpu/convert.h"
 #include "cpu/half-inl.h"
+#include "cpu/lanes-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
 
 // One block of destination slots. Its sixteen keys come from one source block, or from the end of
 // one and the beginning of the next:
@@ -25,8 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 //   source   ... | B: . . . x x x x x | B+1: x x x . . . | ...      offset = 3 of 8
 //   dest           D: x x x x x x x x
 //
-// `window` holds B | B+1 of one element, so that the sixteen are one load at `offset`. It is filled
-// before anything of D is stored: D may be B or B+1.
+// D may be B or B+1: of an element, all keys are loaded before any is stored.
 template <DType kType>
 class BlockMove {
  public:
@@ -47,9 +46,45 @@ class BlockMove {
     if (offset_ + high_ > kKeyBlock) upper_ = src + (source + 1) * stride;
   }
 
+  // All sixteen are moved, so that the blocks which they come from exist.
+  bool whole() const { return low_ == 0 && high_ == kKeyBlock; }
+
+  // ---- Of whole blocks, a vector of keys from `lane` on of one element
+
+  HWY_INLINE V load(size_t element, size_t lane) const {
+    const D d;
+    // As if B went on where it ends, and B+1 had begun before it does. What is there instead is a
+    // neighbouring element of either, and is not taken.
+    const Element* const from = lower_ + element * kKeyBlock + offset_ + lane;
+    if (offset_ == 0) return load_cached<kType>(d, from);
+    const hn::Rebind<Element, D> de;
+    const auto n = static_cast<int64_t>(kKeyBlock) - static_cast<int64_t>(offset_ + lane);
+    const auto in_lower = hn::FirstN(de, static_cast<size_t>(std::max<int64_t>(n, 0)));
+    const Element* const next = upper_ + element * kKeyBlock + offset_ + lane - kKeyBlock;
+    const auto keys = hn::IfThenElse(in_lower, hn::LoadU(de, from), hn::LoadU(de, next));
+    if constexpr (kType == DType::f32) {
+      return keys;
+    } else {
+      return widen_16<kType>(d, keys);
+    }
+  }
+  // A key that a turn takes past 16 bits' range shows as an infinity in its row's scores.
+  HWY_INLINE void store(V keys, size_t element, size_t lane) const {
+    const D d;
+    Element* const out = dst_ + element * kKeyBlock + lane;
+    if constexpr (kType == DType::f32) {
+      hn::StoreU(keys, d, out);
+    } else {
+      hn::StoreU(round_to_16<kType>(d, keys), hn::Rebind<uint16_t, D>(), out);
+    }
+  }
+
+  // ---- Of blocks at the ends of a move
+
+  // window: B | B+1 of one element, so that the sixteen are at offset().
   HWY_INLINE void load(size_t element, float* window) const {
-    const hn::CappedTag<float, kKeyBlock> d;
-    for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
+    const D d;
+    for (size_t i = 0; i < kKeyBlock; i += kLanes) {
       if (lower_ != nullptr) {
         hn::StoreU(load_cached<kType>(d, lower_ + element * kKeyBlock + i), d, window + i);
       }
@@ -62,13 +97,7 @@ class BlockMove {
   HWY_INLINE void store(size_t element, const float* keys) const {
     Element* const out = dst_ + element * kKeyBlock;
     if constexpr (kType != DType::f32) {
-      // A key that a turn takes past the type's range shows as an infinity in its row's scores.
       (void)encode_16<kType>(keys + low_, high_ - low_, reinterpret_cast<std::byte*>(out + low_));
-    } else if (low_ == 0 && high_ == kKeyBlock) {
-      const hn::CappedTag<float, kKeyBlock> d;
-      for (size_t i = 0; i < kKeyBlock; i += hn::Lanes(d)) {
-        hn::StoreU(hn::LoadU(d, keys + i), d, out + i);
-      }
     } else {
       for (size_t i = low_; i < high_; ++i) out[i] = keys[i];
     }
@@ -76,7 +105,7 @@ class BlockMove {
   size_t offset() const { return offset_; }
 
  private:
-  static constexpr int64_t kBlock = kKeyBlock;
+  static constexpr auto kBlock = static_cast<int64_t>(kKeyBlock);
   Element* dst_;
   const Element* lower_ = nullptr;
   const Element* upper_ = nullptr;
@@ -84,11 +113,43 @@ class BlockMove {
   size_t offset_ = 0;
 };
 
+// Whole blocks: every vector of a pair of elements is loaded before one is stored.
+template <DType kType>
+void move_whole(const KeyMove& move, float sin_sign, const BlockMove<kType>& m) {
+  constexpr size_t kVectors = kKeyBlock / kLanes;
+  const D d;
+  const size_t half = move.turn.rotary_dim / 2;
+  const bool halves = move.turn.pairs == RopePairs::halves;
+  for (size_t e = 0; e < half; ++e) {
+    const size_t first = halves ? e : 2 * e, second = halves ? e + half : 2 * e + 1;
+    const auto c = hn::Set(d, move.turn.cos[e]), s = hn::Set(d, sin_sign * move.turn.sin[e]);
+    V a[kVectors], b[kVectors];
+    BLEND_UNROLL
+    for (size_t i = 0; i < kVectors; ++i) {
+      a[i] = m.load(first, i * kLanes);
+      b[i] = m.load(second, i * kLanes);
+    }
+    BLEND_UNROLL
+    for (size_t i = 0; i < kVectors; ++i) {
+      m.store(hn::Sub(hn::Mul(a[i], c), hn::Mul(b[i], s)), first, i * kLanes);
+      m.store(hn::MulAdd(a[i], s, hn::Mul(b[i], c)), second, i * kLanes);
+    }
+  }
+  for (size_t e = move.turn.rotary_dim; e < move.turn.head_dim; ++e) {
+    V a[kVectors];
+    BLEND_UNROLL
+    for (size_t i = 0; i < kVectors; ++i) a[i] = m.load(e, i * kLanes);
+    BLEND_UNROLL
+    for (size_t i = 0; i < kVectors; ++i) m.store(a[i], e, i * kLanes);
+  }
+}
+
 template <DType kType>
 void move_block(const KeyMove& move, float sin_sign, size_t block, const Cached<kType>* src,
                 Cached<kType>* dst) {
-  const hn::CappedTag<float, kKeyBlock> d;
   const BlockMove<kType> m(move, block, src, dst);
+  if (m.whole()) return move_whole<kType>(move, sin_sign, m);
+  const D d;
   const size_t half = move.turn.rotary_dim / 2;
   const bool halves = move.turn.pairs == RopePairs::halves;
   HWY_ALIGN float a[2 * kKeyBlock] = {};
