@@ -37,6 +37,28 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
   return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), hn::Mul(p, power));
 }
 
+// exp(x) to about 1 ulp, for -86 <= x <= 87: there every step stays among f32's normal numbers, so
+// that no case has to be told apart. For any other x, NaN too, some number.
+template <class D>
+HWY_INLINE hn::Vec<D> exp_between(D d, hn::Vec<D> x) {
+  const hn::Rebind<int32_t, D> di;
+  // Added to a number it leaves no room for fractions: the sum ends in x / ln 2, rounded.
+  const auto room = hn::Set(d, 0x1.8p23f);
+  const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504089f), room);
+  const auto q = hn::Sub(shifted, room);
+  auto r = hn::MulAdd(q, hn::Set(d, -0.693359375f), x);  // ln 2 in two parts
+  r = hn::MulAdd(q, hn::Set(d, 2.12194440e-4f), r);
+  // Fitted for |r| <= ln(2)/2, to 2e-8 of the result.
+  auto p = hn::MulAdd(r, hn::Set(d, 1.3843606e-3f), hn::Set(d, 8.3741955e-3f));
+  p = hn::MulAdd(p, r, hn::Set(d, 4.1668005e-2f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.1666643f));
+  p = hn::MulAdd(p, r, hn::Set(d, 0.49999994f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
+  // Times 2^q: what else is in `shifted` leaves at the top.
+  return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
+}
+
 // cap * tanh(x / cap), to cap * 1e-7; NaN stays NaN.
 template <class D>
 HWY_INLINE hn::Vec<D> soft_cap(D d, hn::Vec<D> x, float cap) {

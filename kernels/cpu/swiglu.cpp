@@ -9,8 +9,9 @@
 #define HWY_TARGET_INCLUDE "cpu/swiglu.cpp"
 #include <hwy/foreach_target.h>
 // after foreach_target
-#include <hwy/contrib/math/math-inl.h>
 #include <hwy/highway.h>
+
+#include "cpu/exp-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
@@ -25,8 +26,9 @@ HWY_INLINE hn::Vec<D> gated(D d, hn::Vec<D> g, hn::Vec<D> u) {
     const auto cubic = hn::MulAdd(hn::Mul(g, g), hn::Set(d, 0.044715f), hn::Set(d, 1.0f));
     z = hn::Mul(hn::Mul(g, hn::Set(d, 1.5957691216f)), cubic);
   }
-  // exp() of the library overflows into garbage past 88; there the result is 0 to f32's resolution.
-  const auto e = hn::Exp(d, hn::Min(hn::Neg(z), hn::Set(d, 87.0f)));
+  // Beyond these the sigmoid is 0 or 1 to f32's resolution; a NaN stays one by the factor g.
+  const auto x = hn::Max(hn::Min(hn::Neg(z), hn::Set(d, 87.0f)), hn::Set(d, -86.0f));
+  const auto e = exp_between(d, x);
   return hn::Mul(hn::Div(g, hn::Add(hn::Set(d, 1.0f), e)), u);
 }
 
