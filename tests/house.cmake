@@ -28,16 +28,22 @@ add_test(NAME abi.exported_symbols COMMAND ${Python3_EXECUTABLE}
          ${PROJECT_SOURCE_DIR}/include/blend/blend.h)
 set_tests_properties(abi.exported_symbols PROPERTIES LABELS abi)
 if(NOT BLEND_SANITIZE)
-  add_test(NAME abi.python_structs COMMAND ${Python3_EXECUTABLE}
-           ${CMAKE_CURRENT_LIST_DIR}/abi/python_structs.py ${PROJECT_SOURCE_DIR}/examples/python
-           $<TARGET_FILE:blend>)
-  set_tests_properties(abi.python_structs PROPERTIES LABELS abi)
+  if(NOT CMAKE_CROSSCOMPILING)  # Python loads the library
+    add_test(NAME abi.python_structs COMMAND ${Python3_EXECUTABLE}
+             ${CMAKE_CURRENT_LIST_DIR}/abi/python_structs.py ${PROJECT_SOURCE_DIR}/examples/python
+             $<TARGET_FILE:blend>)
+    set_tests_properties(abi.python_structs PROPERTIES LABELS abi)
+  endif()
   # The baseline needs the types of the entry points, whatever the build type.
   target_compile_options(blend PRIVATE -g)
-  add_test(NAME abi.baseline COMMAND ${CMAKE_CURRENT_LIST_DIR}/abi/compare_abi.sh
-           $<TARGET_FILE:blend> ${PROJECT_SOURCE_DIR}/include
-           ${CMAKE_CURRENT_LIST_DIR}/abi/baseline-${CMAKE_SYSTEM_PROCESSOR}.xml)
-  set_tests_properties(abi.baseline PROPERTIES LABELS abi SKIP_RETURN_CODE 77)
+  # One baseline is enough: no type of the ABI is of another size on another 64-bit machine, which
+  # abi.layout sees to.
+  set(baseline ${CMAKE_CURRENT_LIST_DIR}/abi/baseline-${CMAKE_SYSTEM_PROCESSOR}.xml)
+  if(EXISTS ${baseline})
+    add_test(NAME abi.baseline COMMAND ${CMAKE_CURRENT_LIST_DIR}/abi/compare_abi.sh
+             $<TARGET_FILE:blend> ${PROJECT_SOURCE_DIR}/include ${baseline})
+    set_tests_properties(abi.baseline PROPERTIES LABELS abi SKIP_RETURN_CODE 77)
+  endif()
 endif()
 blend_test(blendpp_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/abi/blendpp_test.cpp
            LIBS blend::blend LABELS abi)

@@ -15,3 +15,12 @@ blend_test(backend_test
           $<TARGET_OBJECTS:backend_op_tests>
   LIBS PkgConfig::hwy)
 blend_test(backend_select_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/backend_select_test.cpp)
+
+# What the hot loops are made of on Arm, where the tests run in an emulator whose times mean nothing.
+if(CMAKE_SYSTEM_PROCESSOR STREQUAL "aarch64" AND NOT BLEND_SANITIZE)
+  find_package(Python3 REQUIRED COMPONENTS Interpreter)
+  add_test(NAME kernels.instructions COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/../aarch64/instructions.py ${CMAKE_OBJDUMP}
+           $<TARGET_OBJECTS:blend_core>)
+  set_property(TEST kernels.instructions PROPERTY LABELS aarch64)
+endif()

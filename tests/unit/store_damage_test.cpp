@@ -186,7 +186,7 @@ TEST(StoreDamage, AFlipAnywhereNeverGivesWrongBytes) {
       offsets.push_back(page + 1777);
     }
   }
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || defined(BLEND_TEST_EMULATED)
   constexpr size_t kStep = 7;  // ten times slower
 #else
   constexpr size_t kStep = 1;
