@@ -74,7 +74,7 @@ HWY_INLINE float load_f32_scalar(const std::byte* p) {
 
 // Rounds to f16 or bf16, to nearest even, as bits.
 template <DType kType, class D>
-HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> round_to_16(D d, hn::Vec<D> v) {
+HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> round_to_16([[maybe_unused]] D d, hn::Vec<D> v) {
   const hn::Rebind<uint16_t, D> d16;
   const hn::Rebind<int32_t, D> di;
   if constexpr (kType == DType::bf16) {
