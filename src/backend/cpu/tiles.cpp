@@ -46,8 +46,8 @@ TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const T
   const TilePlan few = cut(ceil_div(m, std::min(m, std::max(units.rows, units.most_rows))),
                            ceil_div(n, std::min(kColumns, std::max(units.columns, most_columns))));
   if (n_threads == 1 || flops(m, n, k) < kWorthSharing) return few;
-  // What a thread computes, in rows x columns, and what its tiles cost besides, whose part of x comes
-  // from farther away: some columns' worth.
+  // What a thread computes, in rows x columns, and what its tiles cost besides, whose part of x
+  // comes from farther away: some columns' worth.
   const auto cost = [&](const TilePlan& plan) {
     constexpr int64_t kColumnsWorth = 8;
     const auto tiles = static_cast<int64_t>(plan.n_tiles());
