@@ -56,6 +56,25 @@ struct Part {
   Ahead ahead;
 };
 
+// In every lane, element i of four; i is a constant where loops are unrolled.
+HWY_INLINE V one_of_four(V v, size_t i) {
+#if HWY_ARCH_ARM_A64 && HWY_TARGET != HWY_SCALAR
+  switch (i) {
+    case 0:
+      return hn::Broadcast<0>(v);
+    case 1:
+      return hn::Broadcast<1>(v);
+    case 2:
+      return hn::Broadcast<2>(v);
+    default:
+      return hn::Broadcast<3>(v);
+  }
+#else
+  (void)i;
+  return v;
+#endif
+}
+
 template <size_t kTileRows, size_t kPanels, size_t kStep, DType kType>
 HWY_INLINE void register_tile(Part<kType> p) {
   constexpr size_t kWide = kPanels * kVectors;
@@ -83,11 +102,26 @@ HWY_INLINE void register_tile(Part<kType> p) {
         row[v] = load_cached<kType>(
             d, w + v / kVectors * p.panel + e * kColumns + v % kVectors * kLanes);
       }
-      BLEND_UNROLL
-      for (size_t i = 0; i < kTileRows; ++i) {
-        const V xi = hn::Set(d, kStep != 0 ? x[e * kStep + i] : x[i * p.k + e]);
+      if constexpr (HWY_ARCH_ARM_A64 && kLanes == 4 && kStep != 0) {
+        // Arm multiplies by one element of a register. Loaded one by one, as compilers do it before
+        // the first is used, twelve rows' take twelve registers and the sums go to the stack.
+        static_assert(kStep % 4 == 0);
+        V four[(kTileRows + 3) / 4];
         BLEND_UNROLL
-        for (size_t v = 0; v < kWide; ++v) sum[i][v] = hn::MulAdd(xi, row[v], sum[i][v]);
+        for (size_t i = 0; i < kTileRows; i += 4) four[i / 4] = hn::LoadU(d, x + e * kStep + i);
+        BLEND_UNROLL
+        for (size_t i = 0; i < kTileRows; ++i) {
+          const V xi = one_of_four(four[i / 4], i % 4);
+          BLEND_UNROLL
+          for (size_t v = 0; v < kWide; ++v) sum[i][v] = hn::MulAdd(xi, row[v], sum[i][v]);
+        }
+      } else {
+        BLEND_UNROLL
+        for (size_t i = 0; i < kTileRows; ++i) {
+          const V xi = hn::Set(d, kStep != 0 ? x[e * kStep + i] : x[i * p.k + e]);
+          BLEND_UNROLL
+          for (size_t v = 0; v < kWide; ++v) sum[i][v] = hn::MulAdd(xi, row[v], sum[i][v]);
+        }
       }
     }
   }

@@ -6,6 +6,7 @@
 //   kLanes, kRows, kGroup      sums of a vector; rows of a block; inputs of a group
 //   Sums, Bytes                vector types
 //   zero(), broadcast(uint32_t group), load(const int8_t* groups), dot(Sums, Bytes x, Bytes w)
+//   kFourOfX; where true: dot_of_four(Sums, Bytes xs, size_t i, Bytes w), group i of four as x
 //   finish(Sums, const Int8Row&, const int32_t* sums, const float* steps, float* y, bool add)
 
 constexpr size_t kInt8Vectors = 2;  // of a panel's row
@@ -54,11 +55,28 @@ HWY_INLINE void int8_register_tile(Int8Part p) {
         row[v] = Dot::load(w + v / kInt8Vectors * p.panel +
                            (e * kInt8Vectors + v % kInt8Vectors) * kVectorBytes);
       }
-      BLEND_UNROLL
-      for (size_t i = 0; i < kTileRows; ++i) {
-        const auto xi = Dot::broadcast(kStep != 0 ? x[e * kStep + i] : x[i * p.n_groups + e]);
+      if constexpr (Dot::kFourOfX && kStep != 0) {
+        // As in gemm_f32.cpp: a register for four rows' groups, not for one's.
+        static_assert(kStep % 4 == 0);
+        typename Dot::Bytes four[(kTileRows + 3) / 4];
         BLEND_UNROLL
-        for (size_t v = 0; v < kWide; ++v) sum[i][v] = Dot::dot(sum[i][v], xi, row[v]);
+        for (size_t i = 0; i < kTileRows; i += 4) {
+          four[i / 4] = Dot::load(reinterpret_cast<const int8_t*>(x + e * kStep + i));
+        }
+        BLEND_UNROLL
+        for (size_t i = 0; i < kTileRows; ++i) {
+          BLEND_UNROLL
+          for (size_t v = 0; v < kWide; ++v) {
+            sum[i][v] = Dot::dot_of_four(sum[i][v], four[i / 4], i % 4, row[v]);
+          }
+        }
+      } else {
+        BLEND_UNROLL
+        for (size_t i = 0; i < kTileRows; ++i) {
+          const auto xi = Dot::broadcast(kStep != 0 ? x[e * kStep + i] : x[i * p.n_groups + e]);
+          BLEND_UNROLL
+          for (size_t v = 0; v < kWide; ++v) sum[i][v] = Dot::dot(sum[i][v], xi, row[v]);
+        }
       }
     }
   }

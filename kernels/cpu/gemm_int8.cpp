@@ -30,6 +30,7 @@ struct Words {
   static constexpr size_t kLanes = kernels::HWY_NAMESPACE::kLanes;
   static constexpr size_t kRows = kLanes == 16 ? 12 : 4;
   static constexpr size_t kGroup = 2;
+  static constexpr bool kFourOfX = false;
   using D32 = hn::CappedTag<int32_t, 16>;
   using D16 = hn::Repartition<int16_t, D32>;
   using D8 = hn::Rebind<int8_t, D16>;

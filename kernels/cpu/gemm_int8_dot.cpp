@@ -25,6 +25,7 @@ namespace blend::kernels::avx512_vnni {
 
 struct Dot {
   static constexpr size_t kLanes = 16, kRows = 14, kGroup = 4;
+  static constexpr bool kFourOfX = false;
   using Sums = __m512i;
   using Bytes = __m512i;
   static HWY_INLINE Sums zero() { return _mm512_setzero_si512(); }
@@ -55,6 +56,7 @@ namespace blend::kernels::avx_vnni {
 
 struct Dot {
   static constexpr size_t kLanes = 8, kRows = 6, kGroup = 4;
+  static constexpr bool kFourOfX = false;
   using Sums = __m256i;
   using Bytes = __m256i;
   static HWY_INLINE Sums zero() { return _mm256_setzero_si256(); }
@@ -93,6 +95,7 @@ namespace blend::kernels::neon_dot {
 
 struct Dot {
   static constexpr size_t kLanes = 4, kRows = 12, kGroup = 4;
+  static constexpr bool kFourOfX = true;
   using Sums = int32x4_t;
   using Bytes = int8x16_t;
   static HWY_INLINE Sums zero() { return vdupq_n_s32(0); }
@@ -101,6 +104,18 @@ struct Dot {
   }
   static HWY_INLINE Bytes load(const int8_t* groups) { return vld1q_s8(groups); }
   static HWY_INLINE Sums dot(Sums sum, Bytes x, Bytes w) { return vdotq_s32(sum, x, w); }
+  static HWY_INLINE Sums dot_of_four(Sums sum, Bytes xs, size_t i, Bytes w) {
+    switch (i) {  // the instruction's index is a constant
+      case 0:
+        return vdotq_laneq_s32(sum, w, xs, 0);
+      case 1:
+        return vdotq_laneq_s32(sum, w, xs, 1);
+      case 2:
+        return vdotq_laneq_s32(sum, w, xs, 2);
+      default:
+        return vdotq_laneq_s32(sum, w, xs, 3);
+    }
+  }
   static HWY_INLINE void finish(Sums sum, const Int8Row& row, const int32_t* sums,
                                 const float* steps, float* y, bool add) {
     const int32x4_t zeros = vmulq_n_s32(vld1q_s32(sums), row.zero);
@@ -132,6 +147,19 @@ struct Dot : neon_dot::Dot {
   }
   static HWY_INLINE Sums dot(Sums sum, Bytes x, Bytes w) {
     return vusdotq_s32(sum, x, vreinterpretq_s8_u8(w));
+  }
+  static HWY_INLINE Sums dot_of_four(Sums sum, Bytes xs, size_t i, Bytes w) {
+    const int8x16_t signed_w = vreinterpretq_s8_u8(w);
+    switch (i) {
+      case 0:
+        return vsudotq_laneq_s32(sum, signed_w, xs, 0);
+      case 1:
+        return vsudotq_laneq_s32(sum, signed_w, xs, 1);
+      case 2:
+        return vsudotq_laneq_s32(sum, signed_w, xs, 2);
+      default:
+        return vsudotq_laneq_s32(sum, signed_w, xs, 3);
+    }
   }
 };
 
