@@ -286,6 +286,19 @@ TEST_P(Int8GemmTest, ARowIsTheSameAloneAndAmongOthers) {
   }
 }
 
+TEST_P(Int8GemmTest, NoRowsAreNoProduct) {
+  const auto w = make_stored("w", normal(static_cast<size_t>(kIn * kOut)), {kOut, kIn}, DType::f16);
+  const TensorView* part = &w->view;
+  auto f32 = gemm_->pack({&part, 1});
+  ASSERT_TRUE(f32.is_ok());
+  EXPECT_TRUE(gemm_->run(**f32, nullptr, 0, nullptr, false).is_ok());
+  for (const auto arithmetic : {Int8Gemm::Arithmetic::best, Int8Gemm::Arithmetic::f32}) {
+    auto packed = int8_->pack({&part, 1}, arithmetic);
+    ASSERT_TRUE(packed.is_ok());
+    EXPECT_TRUE(run(**packed, {}, 0, nullptr, true).is_ok());
+  }
+}
+
 TEST_P(Int8GemmTest, RowsTooLongFor32BitsAreSummedAsFloats) {
   // 255 * 127 * k would be more than an int32 holds.
   constexpr int64_t kLong = 70000;

@@ -91,12 +91,14 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
 }
 
 Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  if (m == 0) return Status::ok();
   const Rows all{x, m, y, accumulate};
   if (m <= static_cast<int64_t>(kernels::kRowsAsTheyAre)) return run_as_they_are(w, all);
   return run_blocks(w, all);
 }
 
 Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  if (m == 0) return Status::ok();
   const Rows all{x, m, y, accumulate};
   if (m <= kFewRows) return run_few(w, all);
   return run_blocks(w, all);
@@ -104,7 +106,6 @@ Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bo
 
 // Every weight is read from memory once and used a few times: pieces of W are shared out.
 Status Gemm::run_as_they_are(const PackedMatrix& w, const Rows& rows) {
-  if (rows.m == 0) return Status::ok();
   const int64_t k = w.in(), n = w.out(), columns = w.columns();
   const int64_t n_panels = ceil_div(n, columns);
   const int64_t grain = panels_per_piece(n_panels, columns * k, rows.m, pool_.n_threads());

@@ -119,6 +119,7 @@ struct Int8Gemm::Rows {
 };
 
 Status Int8Gemm::run(const Int8Matrix& w, const float* x, int64_t m, float* y, bool accumulate) {
+  if (m == 0) return Status::ok();
   constexpr int64_t kMostBytes = 16 << 20;  // of x as bytes
   const int64_t at_once =
       even_part(m, kMostBytes / (w.n_groups() * 4), static_cast<int64_t>(w.shape().rows));

@@ -36,11 +36,12 @@ TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const T
 // How many panels of `elements` weights each are a thread's piece of a product of few rows.
 int64_t panels_per_piece(int64_t n_panels, int64_t elements, int64_t m, uint32_t n_threads);
 
-// As near to `size` as equal parts of n allow, in whole units.
+// As near to `size` as equal parts of n, which is not 0, allow, in whole units.
 int64_t even_part(int64_t n, int64_t size, int64_t unit);
 
-// Rows of x of k inputs of `bytes` each that fill half of a core's second-level cache: what is left
-// is for panels and y.
+// Rows of x of k inputs of `bytes` each that fill an eighth of a core's second-level cache: most of
+// it is for the tile's part of y. Of one core with AVX-512 and 2 MiB, at k = n = 2048 and m = 512,
+// GFLOP/s: half 154, an eighth 160, a sixteenth 157.
 int64_t rows_in_cache(int64_t k, int64_t bytes);
 
 }  // namespace blend::cpu
