@@ -12,6 +12,7 @@
 #include <blend/blend.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 static blend_ctx* ctx;
@@ -37,8 +38,7 @@ static long long now_ns(clockid_t clock) {
  */
 int fuse_call_open(const char* model_path, const char* store_path, int chunks, int tokens) {
   blend_error* error = NULL;
-  blend_ctx_options options;
-  blend_ctx_options_init(&options, sizeof options);
+  blend_ctx_options options = {.struct_size = sizeof options};
   options.n_threads = 1;
   must(blend_ctx_create(&ctx, &options, &error), error);
   must(blend_model_open(&model, ctx, model_path, NULL, &error), error);
@@ -50,7 +50,8 @@ int fuse_call_open(const char* model_path, const char* store_path, int chunks, i
   if (ids == NULL || segments == NULL) return 1;
   for (int i = 0; i < chunks * tokens + 16; ++i) ids[i] = 5 + (int32_t)(i * 7919LL % 800);
   for (int i = 0; i <= chunks; ++i) {
-    blend_segment_init(&segments[i], sizeof segments[i]);
+    memset(&segments[i], 0, sizeof segments[i]);
+    segments[i].struct_size = sizeof segments[i];
     segments[i].kind = i < chunks ? BLEND_SEGMENT_CHUNK : BLEND_SEGMENT_QUESTION;
     segments[i].tokens = ids + (size_t)i * (size_t)tokens;
     segments[i].n_tokens = i < chunks ? (size_t)tokens : 16;

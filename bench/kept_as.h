@@ -18,10 +18,10 @@ inline uint32_t weights_of(const std::string& name) {
 }
 
 inline uint32_t cache_dtype_of(const std::string& name) {
-  if (name == "auto") return BLEND_KV_AUTO;
-  if (name == "f32") return BLEND_KV_F32;
-  if (name == "f16") return BLEND_KV_F16;
-  if (name == "bf16") return BLEND_KV_BF16;
+  if (name == "auto") return BLEND_DTYPE_AUTO;
+  if (name == "f32") return BLEND_DTYPE_F32;
+  if (name == "f16") return BLEND_DTYPE_F16;
+  if (name == "bf16") return BLEND_DTYPE_BF16;
   throw std::runtime_error("'" + name + "' is no type of KV caches that this build knows");
 }
 

@@ -78,9 +78,9 @@ json phases_of(const TimedBackend::Phases& p) {
 
 std::optional<blend::DType> cache_of(const Settings& s) {
   switch (cache_dtype_of(s.cache)) {
-    case BLEND_KV_F16:
+    case BLEND_DTYPE_F16:
       return blend::DType::f16;
-    case BLEND_KV_BF16:
+    case BLEND_DTYPE_BF16:
       return blend::DType::bf16;
     default:
       return {};
@@ -109,7 +109,7 @@ json measure_one(const Settings& s, size_t tokens) {
     const std::vector<blend::Segment> prompt = {
         {blend::SegmentKind::question, random_tokens(n, config.n_vocab, 1), {}}};
     timed->reset();
-    const auto fused = must(blend::fuse(model, {}, prompt, fuse_options, {}));
+    const auto fused = must(blend::fuse(model, {}, {prompt, fuse_options, {}}));
     return static_cast<double>(fused.info.ttft_ns) * 1e-6;
   };
   prefill(std::min<size_t>(tokens, 512));  // warms caches and primitives

@@ -2,6 +2,8 @@
 //
 //   bench_store --kv STORE   codecs, over the chunks of a store that `blend precompute` made
 //   bench_store --dir DIR    reads and writes in DIR, and fio there in the same run
+#include "store/store.h"
+
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,9 +24,8 @@
 
 #include "bench/json_file.h"
 #include "bench/measure.h"
-#include "store/chunk_store.h"
 #include "store/codec/codec.h"
-#include "store/page_reader.h"
+#include "store/read/page_reader.h"
 
 namespace {
 
@@ -169,7 +170,7 @@ void forget(const std::string& file) {
 }
 
 // Every layer of every chunk, `depth` layers of all chunks of a prompt in flight, as a fuse does.
-double read_all(blend::ChunkStore& store, const std::vector<blend::Sha256>& ids, uint32_t depth) {
+double read_all(blend::Store& store, const std::vector<blend::Sha256>& ids, uint32_t depth) {
   constexpr size_t kPrompt = 6;
   const auto begin = Clock::now();
   const auto snapshot = must(store.snapshot());
@@ -220,7 +221,7 @@ double fio(const std::string& dir, const std::string& rw, uint64_t bytes, const 
 using Records = std::vector<std::shared_ptr<blend::ChunkRecord>>;
 
 // Durable puts of all records by so many threads; 0: queued, and waited for at the end.
-double put_all(blend::ChunkStore& store, const Records& records, unsigned n_threads) {
+double put_all(blend::Store& store, const Records& records, unsigned n_threads) {
   const auto begin = Clock::now();
   if (n_threads == 0) {
     for (const auto& record : records) must(store.put_async(record));

@@ -16,8 +16,8 @@
 #include "CLI/CLI.hpp"
 #include "bench/json_file.h"
 #include "bench/measure.h"
-#include "store/chunk_store.h"
-#include "store/manifest.h"
+#include "store/lmdb/manifest.h"
+#include "store/store.h"
 #include "support/temp_dir.h"
 
 namespace {
@@ -93,7 +93,7 @@ int run(int argc, char** argv) {
   blend::StoreOptions options;
   options.quota_bytes = footprint / base.size() * live;
   const auto opened = must(blend::open_lmdb_store(dir.empty() ? temp.path() : dir, options, {}));
-  blend::ChunkStore& store = *opened;
+  blend::Store& store = *opened;
 
   std::mt19937_64 rng(2);
   std::vector<ChunkRecord> pool = make_pool(least, most);

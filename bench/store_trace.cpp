@@ -22,7 +22,7 @@
 #include "CLI/CLI.hpp"
 #include "bench/json_file.h"
 #include "bench/measure.h"
-#include "store/lmdb_store.h"
+#include "store/lmdb/lmdb_store.h"
 #include "support/temp_dir.h"
 
 namespace {

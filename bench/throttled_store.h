@@ -68,10 +68,6 @@ class ThrottledStore final : public ChunkStore {
   Status put_async(std::shared_ptr<const ChunkRecord> record) override {
     return memory_.put_async(std::move(record));
   }
-  Status flush() override { return Status::ok(); }
-  Status remove(const Sha256& id) override { return memory_.remove(id); }
-  Status for_each(bool verify, const Visit& fn) override { return memory_.for_each(verify, fn); }
-  Result<StoreStat> stat() override { return memory_.stat(); }
   void report_damage(const Sha256&, const Status&) override {}
 
  private:

@@ -9,7 +9,7 @@ if(TARGET blend_cuda)
   set_target_properties(blend_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
   install(TARGETS blend_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endif()
-install(FILES include/blend/blend.h include/blend/blend.hpp
+install(FILES ${BLEND_HEADERS} include/blend/blend.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 

@@ -2,7 +2,6 @@
 find_package(nlohmann_json REQUIRED)  # the golden files
 
 set(BLEND_CONFORMANCE_DIR ${CMAKE_CURRENT_LIST_DIR}/conformance)
-get_filename_component(BLEND_SHARED_DIR ${CMAKE_SOURCE_DIR}/../shared ABSOLUTE)
 
 # What the programs below share. They judge the shared library, so they link it and not its parts;
 # blend_test_support brings the reader of weight files that the reference uses.
@@ -17,7 +16,7 @@ add_library(blend_conformance_support STATIC
 target_link_libraries(blend_conformance_support PUBLIC blend blend_test_support GTest::gtest
                       PRIVATE nlohmann_json::nlohmann_json)
 target_compile_definitions(blend_conformance_support PUBLIC
-  BLEND_TEST_SOURCE_DIR="${CMAKE_CURRENT_LIST_DIR}" BLEND_SHARED_DIR="${BLEND_SHARED_DIR}")
+  BLEND_TEST_SOURCE_DIR="${CMAKE_CURRENT_LIST_DIR}")
 blend_warnings(blend_conformance_support)
 
 function(blend_conformance_test name)
@@ -64,7 +63,8 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/started.c
   ${BLEND_CAPI_DIR}/stop.c
   ${BLEND_CAPI_DIR}/storm.c
-  ${BLEND_CAPI_DIR}/structs.c)
+  ${BLEND_CAPI_DIR}/structs.c
+  ${BLEND_CAPI_DIR}/trust.c)
 # Its C files have static names in common.
 set_target_properties(capi_test PROPERTIES UNITY_BUILD OFF)
 target_link_libraries(capi_test PRIVATE blend blend_test_support GTest::gtest blend_test_main)

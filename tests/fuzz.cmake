@@ -19,7 +19,8 @@ if(BLEND_FUZZ)
 
   # What reads a store's records and layers.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/store/*.cpp ${root}/src/store/codec/*.cpp
-       ${root}/src/store/evict/*.cpp ${root}/src/store/ram/*.cpp)
+       ${root}/src/store/evict/*.cpp ${root}/src/store/lmdb/*.cpp ${root}/src/store/ram/*.cpp
+       ${root}/src/store/read/*.cpp)
   add_library(blend_fuzz_store STATIC ${sources} ${root}/kernels/cpu/convert.cpp
     ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp)
   target_compile_options(blend_fuzz_store PRIVATE -fsanitize=fuzzer-no-link,address,undefined

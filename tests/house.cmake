@@ -1,5 +1,9 @@
-# Tests of what stands on the C ABI: the header, the library's surface, the command, the install.
+# Tests of the house as a whole: who includes whom, the header, the library's surface, the command, the
+# install.
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
+
+# ---- No include that the table of rooms in docs/architecture.md does not allow.
+add_test(NAME rooms COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/rooms.py)
 
 # ---- blend.h compiles alone: C99 and C11 in the compilers found, C++17; and blend.hpp as C++17.
 set(strict -pedantic -pedantic-errors -Wall -Wextra -Werror -fsyntax-only
@@ -25,7 +29,7 @@ endif()
 # ---- The library's surface.
 add_test(NAME abi.exported_symbols COMMAND ${Python3_EXECUTABLE}
          ${CMAKE_CURRENT_LIST_DIR}/abi/exported_symbols.py ${CMAKE_NM} $<TARGET_FILE:blend>
-         ${PROJECT_SOURCE_DIR}/include/blend/blend.h)
+         ${BLEND_HEADERS})
 set_tests_properties(abi.exported_symbols PROPERTIES LABELS abi)
 if(NOT BLEND_SANITIZE)
   if(NOT CMAKE_CROSSCOMPILING)  # Python loads the library
@@ -51,6 +55,7 @@ blend_test(blendpp_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/abi/blendpp_test.cpp
 # ---- The command.
 if(BLEND_BUILD_TOOLS)
   blend_test(cli_unit_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/cli/chunker_test.cpp
+             ${CMAKE_CURRENT_LIST_DIR}/cli/corpus_test.cpp ${CMAKE_CURRENT_LIST_DIR}/cli/dataset_test.cpp
              LIBS blend_tools LABELS cli)
 
   add_executable(make_random_model ${CMAKE_CURRENT_LIST_DIR}/cli/make_random_model.cpp)

@@ -24,16 +24,16 @@ else()
 endif()
 
 blend_test(simt_test
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/simt_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_attention_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_stream_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_recording_test.cpp
-          ${CMAKE_CURRENT_LIST_DIR}/unit/device_tier_test.cpp
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/simt/simt_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/kernels/cuda_attention_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_stream_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_recording_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/engine/device_tier_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 blend_test(cuda_backend_test
-  SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/cuda_backend_test.cpp
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_backend_test.cpp
           $<TARGET_OBJECTS:backend_op_tests>
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/packed_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 
 # The same as a module, so that the library opens it as it opens libblend_cuda.so.
@@ -48,7 +48,7 @@ blend_test(device_backend_test EXCLUDE_FROM_CTEST
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/device/backend_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/device/recording_test.cpp
           $<TARGET_OBJECTS:backend_op_tests>
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend_packed_test.cpp)
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/packed_test.cpp)
 add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
 target_link_libraries(device_fusion_test PRIVATE blend_conformance_support blend_test_main)
 blend_warnings(device_fusion_test)

@@ -23,6 +23,7 @@
 #include "engine/sequence.h"
 #include "fusion/fuse.h"
 #include "store/codec/codec.h"
+#include "store/store.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
@@ -75,7 +76,7 @@ class Ttft {
             {"disk", disk_.get()}}) {
         for (const double ratio : s_.ratios) {
           options.policy = ratio == 0.0 ? blend::Policy::reuse : blend::Policy::hkvd;
-          options.ratio = ratio;
+          options.ratio = blend::RatioChoice::fixed(ratio);
           char name[32];
           std::snprintf(name, sizeof name, ratio == 0.0 ? "reuse" : "hkvd %g %%", ratio * 100);
           rows.push_back(measure(n, from, name, prompt, store, options, full["ttft_ms"]));
@@ -120,7 +121,7 @@ class Ttft {
     blend::StoreAccess access{store, false, blend::DType::bf16, nullptr};
     access.use_device_tier = from == "device";
     for (int i = 0; i < s_.repeat + 1; ++i) {
-      const blend::Fused fused = must(blend::fuse(model_, access, prompt, options, {}));
+      const blend::Fused fused = must(blend::fuse(model_, access, {prompt, options, {}}));
       last = fused.info;
       if (i == 0) continue;  // fills pools and caches
       ttft.push_back(static_cast<double>(last.ttft_ns) * 1e-6);

@@ -30,7 +30,7 @@
 
 
 %include "blend_constants.i"
-%include "shim/fields.h"
+%include "blend_fields.h"
 %include "shim/outcome.h"
 %include "shim/view.h"
 %include "shim/call.h"

@@ -1,4 +1,4 @@
-# Compiles the sources of all three origins and packs them with the natives. Run by CMakeLists.txt.
+# Compiles the facade and the raw module under it, and packs them with the natives. Run by CMakeLists.txt.
 function(run)
   execute_process(COMMAND ${ARGN} RESULT_VARIABLE failed)
   if(failed)
@@ -8,7 +8,7 @@ endfunction()
 
 file(REMOVE_RECURSE ${WORK})
 file(MAKE_DIRECTORY ${WORK}/classes ${WORK}/sources/io/libblend)
-# SWIG leaves the class of yesterday where it was; what RawJNI does not know is none of today's.
+# SWIG does not delete classes that it no longer makes: only those that RawJNI names are packed.
 file(READ ${RAW}/RawJNI.java known)
 file(GLOB raw ${RAW}/*.java)
 foreach(file ${raw})
@@ -17,13 +17,12 @@ foreach(file ${raw})
     file(COPY ${file} DESTINATION ${WORK}/sources/io/libblend)
   endif()
 endforeach()
-# SWIG has no word for who sees its constants.
+# SWIG makes the interface of constants public and has no option against it.
 set(constants ${WORK}/sources/io/libblend/RawConstants.java)
 file(READ ${constants} text)
 string(REPLACE "public interface" "interface" text "${text}")
 file(WRITE ${constants} "${text}")
-file(COPY ${SOURCES}/ DESTINATION ${WORK}/sources)
-file(COPY ${GENERATED}/ DESTINATION ${WORK}/sources)
+file(COPY ${FACADE}/ DESTINATION ${WORK}/sources)
 
 file(GLOB_RECURSE all ${WORK}/sources/*.java)
 list(JOIN all "\n" list)

@@ -1,7 +1,7 @@
 // The raw module under the facade (libblend/*.py); not for users.
 //
-// Calls that compute, wait or touch the disk let go of the interpreter's lock; the others, which only
-// read a number, keep it: taking it back is not free while other threads run.
+// Calls that compute, wait or touch the disk release the interpreter's lock. Those that only read a
+// number keep it: taking it again costs time while other threads run.
 %module(package="libblend", directors="1", threads="1") raw
 
 %{
@@ -82,7 +82,7 @@
   if (!blend_python::interruptible(*cancel, is_long, [&] { $action })) SWIG_fail;
 }
 %enddef
-// A few tokens are done before anybody could want to stop them.
+// A few tokens take no longer than a check for signals.
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::decode, arg4, arg3 > 8)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::replace, arg6, true)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::erase, arg4, true)
@@ -122,8 +122,8 @@ class Watch : public blend_shim::Listener {
 };
 }
 
-// Fusion::fuse with a Watch around it, all in one call: of a fuse of few rows every call back and forth
-// shows. `inner` may be null.
+// Fusion::fuse with a Watch around it, in one call: in a fuse of few rows every call between the languages
+// can be measured. `inner` may be null.
 %newobject fuse_watched;
 %inline %{
 blend_shim::Fusion* fuse_watched(const blend_shim::Model& model, const blend_shim::Store& store,

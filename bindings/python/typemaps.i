@@ -2,7 +2,7 @@
 // for the stable ABI.
 
 // ---- Tokens in: (pointer, length) of int32. The facade gives (address, length, owner), a tuple that
-// holds whatever holds the memory until the call is back. Py_buffer would do the same here, but is in the
+// keeps the memory's owner until the call has returned. Py_buffer would do the same here, but is in the
 // stable ABI from Python 3.11 on only.
 %fragment("blend_tokens", "header") {
 SWIGINTERN int blend_get_tokens(PyObject* object, const int32_t** tokens, size_t* n) {

@@ -1,4 +1,4 @@
-// What only Python needs of C++: signals, and an interpreter lock that calls let go of.
+// What Python needs in C++: signals, and calls without the interpreter's lock.
 #ifndef BLEND_PYTHON_WATCH_H
 #define BLEND_PYTHON_WATCH_H
 
@@ -19,9 +19,9 @@ inline unsigned long main_thread = 0;
 
 inline bool on_main_thread() { return PyThread_get_thread_ident() == main_thread; }
 
-// The way from the library into Python. A thread that asks for the interpreter's lock when the
-// interpreter is going away is ended by unwinding its stack, which the library's frames below do
-// not allow: so before that (atexit) the way is closed, and those who are on it are waited for.
+// Every callback passes it on its way into Python. While the interpreter shuts down, a thread that
+// asks for its lock is ended by unwinding the stack, and the library's frames cannot be unwound. So
+// the entrance is closed before that (atexit), after the callbacks that are inside have left.
 // Thread-safe.
 class Entrance {
  public:
@@ -36,7 +36,7 @@ class Entrance {
     --inside_;
     changed_.notify_all();
   }
-  // Called with the interpreter's lock, which those inside may be waiting for.
+  // Called with the interpreter's lock. It is released meanwhile: callbacks inside may wait for it.
   void close() {
     PyThreadState* saved = PyEval_SaveThread();
     {
@@ -56,10 +56,10 @@ class Entrance {
 
 inline Entrance entrance;
 
-// Stands between the library and a listener that is written in Python, if there is one: stops the
-// call where Python cannot be entered. On the main thread it also looks, every poll_ms, whether a
-// signal came (Ctrl-C), and stops the call if its handler raises; taking the interpreter's lock may
-// be slow, so it is done seldom.
+// The listener that the library is given; calls one that is written in Python, if there is one, and
+// stops the call where Python cannot be entered. On the main thread it also checks every poll_ms
+// for signals (Ctrl-C), and stops the call if a handler raises. Not more often, since taking the
+// interpreter's lock may be slow.
 class Watch : public blend_shim::Listener {
  public:
   explicit Watch(int poll_ms)
@@ -123,9 +123,9 @@ class Watch : public blend_shim::Listener {
 };
 
 // Runs `call`, which has no callbacks, without the interpreter's lock. On the main thread it runs
-// on another, so that this one can look for signals; if a handler raises, `cancel` is requested.
-// `is_long`: worth that
-// thread. False: raised, an exception is set. Called with the lock held.
+// on another thread, so that this one can check for signals; if a handler raises, `cancel` is
+// requested. `is_long`: the call is worth a thread. Returns false if an exception is set. Called
+// with the lock held.
 template <typename Call>
 bool interruptible(const blend_shim::Cancel& cancel, bool is_long, Call call) {
   if (!is_long || !on_main_thread()) {

@@ -39,8 +39,8 @@ static int failed(const char* what, int32_t code, blend_error** error) {
 static int tokenize(const blend_model* model, const char* string, uint32_t flags,
                     struct text* out) {
   blend_error* error = NULL;
-  int32_t code = blend_tokenize(model, string, strlen(string), flags, out->tokens, MAX_TOKENS,
-                                &out->n, &error);
+  int32_t code = blend_model_tokenize(model, string, strlen(string), flags, out->tokens, MAX_TOKENS,
+                                      &out->n, &error);
   return failed("tokenize", code, &error);
 }
 
@@ -68,7 +68,8 @@ static int precompute(const blend_model* model, const blend_store* store,
 }
 
 static void put(blend_segment* segment, uint32_t kind, const struct text* text) {
-  blend_segment_init(segment, sizeof *segment);
+  memset(segment, 0, sizeof *segment);
+  segment->struct_size = sizeof *segment;
   segment->kind = kind;
   segment->tokens = text->tokens;
   segment->n_tokens = text->n;
@@ -94,14 +95,14 @@ static int fuse(const blend_model* model, const blend_store* store, const struct
 
 static int answer(blend_fusion* fusion) {
   blend_generate_options options;
-  blend_fusion_info info;
+  blend_fusion_info info = {.struct_size = sizeof info};
   blend_error* error = NULL;
 
   blend_generate_options_init(&options, sizeof options);
   options.max_tokens = 64;
-  if (failed("generate", blend_generate(fusion, &options, print_token, NULL, NULL, &error), &error))
+  if (failed("generate", blend_fusion_generate(fusion, &options, print_token, NULL, NULL, &error),
+             &error))
     return -1;
-  blend_fusion_info_init(&info, sizeof info);
   if (failed("info", blend_fusion_get_info(fusion, &info, &error), &error)) return -1;
   printf("\n\nfirst token after %.2f ms: %" PRIu64 " rows, %" PRIu64 " from the store, %" PRIu64
          " of them recomputed\n",

@@ -92,7 +92,8 @@ static int fuse(const struct rag* rag, const struct prompt* prompt, uint32_t pol
           blend_fuse(fusion, rag->model, rag->store, prompt->segments, prompt->n, &options, &error),
           &error))
     return -1;
-  blend_fusion_info_init(info, sizeof *info);
+  memset(info, 0, sizeof *info);
+  info->struct_size = sizeof *info;
   return failed("info", blend_fusion_get_info(*fusion, info, &error), &error);
 }
 
@@ -126,7 +127,7 @@ static int generate(const struct rag* rag, blend_fusion* fusion, struct answer* 
   blend_generate_options options;
   blend_generate_options_init(&options, sizeof options);
   options.max_tokens = rag->max_tokens;
-  return failed("generate", blend_generate(fusion, &options, on_token, answer, NULL, &error),
+  return failed("generate", blend_fusion_generate(fusion, &options, on_token, answer, NULL, &error),
                 &error);
 }
 
@@ -152,9 +153,10 @@ static int follow(blend_fusion* fusion, const struct tokens* tokens, double* row
   for (size_t i = 0; i < tokens->n; ++i) {
     const float* logits = NULL;
     size_t n = 0;
-    if (failed("logits", blend_fusion_logits(fusion, &logits, &n, &error), &error)) return -1;
+    if (failed("logits", blend_fusion_get_logits(fusion, &logits, &n, &error), &error)) return -1;
     log_softmax(logits, n, rows + i * n);
-    if (failed("decode", blend_decode(fusion, &tokens->ids[i], 1, NULL, &error), &error)) return -1;
+    if (failed("decode", blend_fusion_decode(fusion, &tokens->ids[i], 1, NULL, &error), &error))
+      return -1;
   }
   return 0;
 }
@@ -274,13 +276,12 @@ static int ask(const struct rag* rag, const struct chunks* chunks, const char* q
 
 static int open_all(struct rag* rag, const char* model, const char* store) {
   blend_error* error = NULL;
-  blend_model_info info;
+  blend_model_info info = {.struct_size = sizeof info};
   if (failed("context", blend_ctx_create(&rag->ctx, NULL, &error), &error)) return -1;
   if (failed(model, blend_model_open(&rag->model, rag->ctx, model, NULL, &error), &error))
     return -1;
   if (failed(store, blend_store_open(&rag->store, rag->ctx, store, NULL, &error), &error))
     return -1;
-  blend_model_info_init(&info, sizeof info);
   if (failed(model, blend_model_get_info(rag->model, &info, &error), &error)) return -1;
   rag->n_vocab = info.n_vocab;
   rag->eos_token = info.eos_token;

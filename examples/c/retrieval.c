@@ -11,7 +11,7 @@ int32_t tokenize(const blend_model* model, const char* text, size_t text_bytes, 
   for (;;) {
     out->ids = need(realloc(out->ids, capacity * sizeof *out->ids));
     const int32_t code =
-        blend_tokenize(model, text, text_bytes, flags, out->ids, capacity, &out->n, err);
+        blend_model_tokenize(model, text, text_bytes, flags, out->ids, capacity, &out->n, err);
     if (code != BLEND_E_BUFFER_TOO_SMALL) return code;
     if (err != NULL) blend_error_free(*err);
     capacity = out->n;
@@ -161,10 +161,10 @@ void chunks_move(struct chunks* to, struct chunks* from) {
 static int32_t text_of(const blend_model* model, const int32_t* ids, size_t n, struct text* out,
                        blend_error** err) {
   size_t bytes = 0;
-  int32_t code = blend_detokenize(model, ids, n, 0, NULL, 0, &bytes, NULL);
+  int32_t code = blend_model_detokenize(model, ids, n, 0, NULL, 0, &bytes, NULL);
   if (code < 0 && code != BLEND_E_BUFFER_TOO_SMALL) bytes = 0;
   char* text = need(malloc(bytes + 1));
-  code = blend_detokenize(model, ids, n, 0, text, bytes, &bytes, err);
+  code = blend_model_detokenize(model, ids, n, 0, text, bytes, &bytes, err);
   if (code >= 0) text_add(out, text, bytes);
   free(text);
   return code;
@@ -293,8 +293,8 @@ int32_t make_prompt(const blend_model* model, const struct tokens* found, size_t
     const struct tokens* tokens = i == 0 ? &out->bos : i <= n ? &found[i - 1] : &out->question;
     blend_segment* segment = &out->segments[out->n];
     if (tokens == &out->bos && tokens->n == 0) continue;
-    code = blend_segment_init(segment, sizeof *segment);
-    if (code < 0) return code;
+    memset(segment, 0, sizeof *segment);
+    segment->struct_size = sizeof *segment;
     segment->kind = i == 0   ? BLEND_SEGMENT_PREFIX
                     : i <= n ? BLEND_SEGMENT_CHUNK
                              : BLEND_SEGMENT_QUESTION;

@@ -9,7 +9,7 @@ struct tokens {
   size_t n;
 };
 
-/* As blend_tokenize, with memory for the tokens, which the caller frees. */
+/* As blend_model_tokenize, with memory for the tokens, which the caller frees. */
 int32_t tokenize(const blend_model* model, const char* text, size_t text_bytes, uint32_t flags,
                  struct tokens* out, blend_error** err);
 

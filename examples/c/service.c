@@ -236,15 +236,14 @@ static void tell_done(struct answer* answer, const blend_fusion_info* info, size
 static void* generate(void* user) {
   struct answer* answer = user;
   blend_generate_options options;
-  blend_fusion_info info;
+  blend_fusion_info info = {.struct_size = sizeof info};
   blend_error* error = NULL;
   size_t n_tokens = 0;
   blend_generate_options_init(&options, sizeof options);
   options.max_tokens = answer->max_tokens;
-  blend_fusion_info_init(&info, sizeof info);
   int32_t code = blend_fusion_get_info(answer->fusion, &info, &error);
   if (code >= 0) {
-    code = blend_generate(answer->fusion, &options, on_token, answer, &n_tokens, &error);
+    code = blend_fusion_generate(answer->fusion, &options, on_token, answer, &n_tokens, &error);
   }
   if (code >= 0) {
     tell_done(answer, &info, n_tokens);
@@ -378,7 +377,7 @@ static enum MHD_Result send_metrics(struct service* service, struct MHD_Connecti
     const size_t capacity = size + 256;
     blend_error_free(error);
     figures = need(realloc(figures, capacity));
-    code = blend_store_metrics(service->store, "documents", figures, capacity, &size, &error);
+    code = blend_store_get_metrics(service->store, "documents", figures, capacity, &size, &error);
   }
   if (code < 0) {
     free(figures);
@@ -516,7 +515,7 @@ int main(int argc, char** argv) {
       {"--port", "8080"},
   };
   struct service service = {.mutex = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
-  blend_ctx_options ctx_options;
+  blend_ctx_options ctx_options = {.struct_size = sizeof ctx_options};
   blend_ctx* ctx = NULL;
   blend_error* error = NULL;
   char* folder = NULL;
@@ -537,7 +536,6 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, NULL);
   signal(SIGPIPE, SIG_IGN);
 
-  blend_ctx_options_init(&ctx_options, sizeof ctx_options);
   ctx_options.on_event = on_event;
   if (*store == '\0') store = folder = temporary_folder();
   if (store == NULL) goto done;

@@ -3,5 +3,3 @@ module examples
 go 1.19
 
 require libblend v0.1.0
-
-replace libblend => ../../bindings/go

@@ -6,7 +6,7 @@ tensors of float32, laid out [n_kv_heads, n_rows, head_dim] in any strides; noth
 import ctypes as c
 import ctypes.util
 
-KV_AUTO, KV_F32, KV_F16, KV_BF16 = 0, 1, 2, 3
+DTYPE_AUTO, DTYPE_F32, DTYPE_F16, DTYPE_BF16 = 0, 1, 2, 3
 ROPE_HALF_SPLIT = 2
 PREFIX, CHUNK, TEXT, QUESTION = 1, 2, 3, 4
 POLICY_HKVD = 3
@@ -33,7 +33,7 @@ class ModelDescription(c.Structure):
 class KvView(c.Structure):
     _fields_ = [
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("dtype", c.c_uint32),
-        ("reserved0", c.c_uint32), ("k", c.c_void_p), ("v", c.c_void_p),
+        ("k", c.c_void_p), ("v", c.c_void_p),
         ("row_stride", c.c_size_t), ("head_stride", c.c_size_t),
     ]
 
@@ -41,19 +41,18 @@ class KvView(c.Structure):
 class StoreOptions(c.Structure):
     _fields_ = [
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("kv_dtype", c.c_uint32),
-        ("reserved0", c.c_uint32), ("quota_bytes", c.c_uint64), ("queue_bytes", c.c_uint64),
-        ("codec", c.c_uint32), ("read_mode", c.c_uint32),
-        ("eviction", c.c_uint32), ("reserved1", c.c_uint32), ("ttl_s", c.c_uint64),
-        ("tenant_quota_bytes", c.c_uint64), ("ram_bytes", c.c_uint64),
+        ("codec", c.c_uint32), ("read_mode", c.c_uint32), ("eviction", c.c_uint32),
+        ("quota_bytes", c.c_uint64), ("tenant_quota_bytes", c.c_uint64), ("ttl_s", c.c_uint64),
+        ("ram_bytes", c.c_uint64), ("queue_bytes", c.c_uint64),
     ]
 
 
 class PrecomputeOptions(c.Structure):
     _fields_ = [
-        ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("prefix", c.POINTER(c.c_int32)),
-        ("n_prefix", c.c_size_t), ("tenant", c.c_char_p), ("progress", c.c_void_p),
-        ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("codec", c.c_uint32),
-        ("n_threads", c.c_uint32),
+        ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("codec", c.c_uint32),
+        ("n_threads", c.c_uint32), ("chunk_prefix", c.POINTER(c.c_int32)),
+        ("n_chunk_prefix", c.c_size_t), ("tenant", c.c_char_p), ("progress", c.c_void_p),
+        ("progress_user", c.c_void_p), ("cancel", c.c_void_p),
     ]
 
 
@@ -68,11 +67,16 @@ class FuseOptions(c.Structure):
     # Members that this file does not name lie in `others`: the library's init sets the defaults of
     # those that it knows, and takes a larger struct as long as the rest is zero.
     _fields_ = [
-        ("struct_size", c.c_uint32), ("policy", c.c_uint32), ("metric", c.c_uint32),
-        ("check_layer", c.c_uint32), ("ratio", c.c_double), ("on_miss", c.c_uint32),
-        ("reserve_tokens", c.c_uint32), ("chunk_prefix", c.POINTER(c.c_int32)),
-        ("n_chunk_prefix", c.c_size_t), ("tenant", c.c_char_p), ("progress", c.c_void_p),
-        ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("others", c.c_uint8 * 432),
+        ("struct_size", c.c_uint32), ("n_threads", c.c_uint32), ("policy", c.c_uint32),
+        ("metric", c.c_uint32), ("norm", c.c_uint32), ("relative", c.c_uint32),
+        ("check_layer", c.c_uint32), ("correction", c.c_uint32), ("on_untrusted", c.c_uint32),
+        ("ratio", c.c_double),
+        ("check_layers", c.c_void_p), ("n_check_layers", c.c_size_t), ("terms", c.c_void_p),
+        ("n_terms", c.c_size_t), ("score", c.c_void_p), ("score_user", c.c_void_p),
+        ("seed", c.c_uint64), ("ape_temperature", c.c_double), ("ape_scale", c.c_double),
+        ("profile", c.c_void_p), ("machine", c.c_void_p), ("chunk_prefix", c.POINTER(c.c_int32)),
+        ("n_chunk_prefix", c.c_size_t), ("tenant", c.c_char_p), ("on_miss", c.c_uint32),
+        ("reserve_tokens", c.c_uint32), ("others", c.c_uint8 * 256),
     ]
 
 
@@ -105,8 +109,11 @@ class Blend:
         self.lib.blend_error_free(error)
         raise BlendError(code, message)
 
-    def options(self, kind, init):
-        value = kind()
+    def options(self, kind, init=None):
+        """`init` of options that have defaults other than zero."""
+        value = kind(struct_size=c.sizeof(kind))
+        if init is None:
+            return value
         code = getattr(self.lib, init)(c.byref(value), c.c_size_t(c.sizeof(value)))
         if code < 0:
             raise BlendError(code, f"{init}: the library does not know this {kind.__name__}")
@@ -124,7 +131,7 @@ class Blend:
         """K and V of a layer, [1, n_kv_heads, n_rows, head_dim] or without the 1."""
         k, v = (t[0] if t.dim() == 4 else t for t in (k, v))
         assert k.stride() == v.stride() and k.stride(-1) == 1 and k.element_size() == 4
-        view = self.options(KvView, "blend_kv_view_init")
+        view = self.options(KvView)
         view.k, view.v = k.data_ptr(), v.data_ptr()
         # A stride along an axis of one element says nothing.
         view.head_stride = k.stride(0) if k.shape[0] > 1 else k.shape[2]
@@ -132,8 +139,8 @@ class Blend:
         return view
 
     def precompute_options(self, prefix):
-        options = self.options(PrecomputeOptions, "blend_precompute_options_init")
-        options.prefix, options.n_prefix = tokens_array(prefix), len(prefix)
+        options = self.options(PrecomputeOptions)
+        options.chunk_prefix, options.n_chunk_prefix = tokens_array(prefix), len(prefix)
         return options
 
     def find(self, model, store, tokens, prefix):
@@ -149,7 +156,7 @@ class Blend:
     def put_kv(self, model, store, tokens, prefix, layers):
         """layers: (K, V) of the rows of `tokens`, prefilled after `prefix`, K rotated."""
         views = (KvView * len(layers))(*(self.view(k, v) for k, v in layers))
-        self.call("blend_put_kv", model, store, tokens_array(tokens), c.c_size_t(len(tokens)),
+        self.call("blend_chunk_put", model, store, tokens_array(tokens), c.c_size_t(len(tokens)),
                   views, c.c_size_t(len(layers)), c.c_uint32(len(prefix)),
                   c.byref(self.precompute_options(prefix)), None)
 
@@ -157,7 +164,7 @@ class Blend:
         """segments: (kind, tokens). Returns the array and its length, as blend_fuse takes them."""
         out = (Segment * len(segments))()
         for at, (kind, tokens) in zip(out, segments):
-            self.lib.blend_segment_init(c.byref(at), c.c_size_t(c.sizeof(Segment)))
+            at.struct_size = c.sizeof(Segment)
             at.kind, at.tokens, at.n_tokens = kind, tokens_array(tokens), len(tokens)
         return out, c.c_size_t(len(segments))
 
@@ -187,26 +194,26 @@ class Plan:
         self.blend.close("blend_plan_close", self.handle)
 
     def tokens(self):
-        return self.blend.array("blend_plan_tokens", self.handle, c.c_int32)
+        return self.blend.array("blend_plan_get_tokens", self.handle, c.c_int32)
 
     def rows(self):
-        return self.blend.array("blend_plan_rows", self.handle, c.c_uint32)
+        return self.blend.array("blend_plan_get_rows", self.handle, c.c_uint32)
 
     def selected(self):
-        return self.blend.array("blend_plan_selected", self.handle, c.c_uint32)
+        return self.blend.array("blend_plan_get_selected", self.handle, c.c_uint32)
 
     def fetch(self, layer, k, v):
-        self.blend.call("blend_fetch_kv", self.handle, c.c_uint32(layer),
+        self.blend.call("blend_plan_fetch_kv", self.handle, c.c_uint32(layer),
                         c.byref(self.blend.view(k, v)))
 
     def synchronize(self, layer):
-        self.blend.call("blend_synchronize", self.handle, c.c_uint32(layer))
+        self.blend.call("blend_plan_synchronize", self.handle, c.c_uint32(layer))
 
     def select(self, layer, k, v):
         data, n = c.POINTER(c.c_uint32)(), c.c_size_t()
-        self.blend.call("blend_select", self.handle, c.c_uint32(layer),
+        self.blend.call("blend_plan_select", self.handle, c.c_uint32(layer),
                         c.byref(self.blend.view(k, v)), c.byref(data), c.byref(n))
         return data[: n.value]
 
     def commit(self, layer):
-        self.blend.call("blend_commit", self.handle, c.c_uint32(layer))
+        self.blend.call("blend_plan_commit", self.handle, c.c_uint32(layer))

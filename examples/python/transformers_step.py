@@ -4,7 +4,7 @@
 
 The model is transformers' own: its modules are called layer by layer, and its cache is a Cache whose
 update() puts the fresh rows among the ones that libblend brings from the store. The chunks are
-prefilled by transformers too, once, and stored with blend_put_kv.
+prefilled by transformers too, once, and stored with blend_chunk_put.
 
 Three answers to one prompt are compared:
   full       full prefill by transformers
@@ -132,14 +132,14 @@ def built_in(blend, ctx, gguf, store, segments, ratio, chunk_prefix, n_tokens):
     prompt, n = blend.prompt(segments)
     options = blend.fuse_options(ratio, chunk_prefix, blend_step.MISS_PRECOMPUTE)
     fusion = blend.open("blend_fuse", model, store, prompt, n, c.byref(options))
-    logits = torch.tensor(blend.array("blend_fusion_logits", fusion, c.c_float))
-    selected = blend.array("blend_fusion_selected", fusion, c.c_uint32)
+    logits = torch.tensor(blend.array("blend_fusion_get_logits", fusion, c.c_float))
+    selected = blend.array("blend_fusion_get_selected", fusion, c.c_uint32)
     tokens = []
     on_token = c.CFUNCTYPE(c.c_int32, c.c_void_p, c.c_int32, c.c_void_p, c.c_size_t)(
         lambda user, token, text, size: tokens.append(token) or int(len(tokens) >= n_tokens)
     )
     try:
-        blend.call("blend_generate", fusion, None, on_token, None, None)
+        blend.call("blend_fusion_generate", fusion, None, on_token, None, None)
     except blend_step.BlendError:
         if len(tokens) < n_tokens:  # otherwise the callback asked to stop
             raise
@@ -178,8 +178,8 @@ def main():
     ctx = blend.open("blend_ctx_create", None)
     described = describe(blend, ctx, model, args.model)
     options = blend.options(blend_step.StoreOptions, "blend_store_options_init")
-    options.kv_dtype = {"f32": blend_step.KV_F32, "f16": blend_step.KV_F16,
-                        "bf16": blend_step.KV_BF16}[args.kv_dtype]
+    options.kv_dtype = {"f32": blend_step.DTYPE_F32, "f16": blend_step.DTYPE_F16,
+                        "bf16": blend_step.DTYPE_BF16}[args.kv_dtype]
     scratch = tempfile.TemporaryDirectory()
     store = blend.open("blend_store_open", ctx, (args.store or scratch.name).encode(),
                        c.byref(options))

@@ -150,8 +150,8 @@ inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* pr
 
 inline int32_t on_metric(void* user, const char* name, const char* labels, const char* help,
                          uint32_t flags, double value) noexcept {
-  return static_cast<Guarded<MetricFn>*>(user)->call(name, labels, help,
-                                                     (flags & BLEND_METRIC_COUNTER) != 0, value);
+  return static_cast<Guarded<MetricFn>*>(user)->call(
+      name, labels, help, (flags & BLEND_PROMETHEUS_COUNTER) != 0, value);
 }
 
 inline int32_t on_measurement(void* user, const blend_measurement* line) noexcept {
@@ -188,7 +188,13 @@ struct Closer {
 template <typename T, void (*Close)(T*)>
 using Handle = std::unique_ptr<T, Closer<T, Close>>;
 
-// A C struct that is initialised on construction.
+// A C struct all of whose defaults are zero.
+template <typename C>
+struct Sized : C {
+  Sized() : C{} { this->struct_size = sizeof(C); }
+};
+
+// One with other defaults.
 template <typename C, int32_t (*Init)(C*, size_t)>
 struct Initialised : C {
   Initialised() : C{} { check(Init(this, sizeof(C))); }
@@ -196,44 +202,43 @@ struct Initialised : C {
 
 }  // namespace detail
 
-using ModelInfo = detail::Initialised<blend_model_info, blend_model_info_init>;
-using StoreStat = detail::Initialised<blend_store_stat, blend_store_stat_init>;
-using CodecStat = detail::Initialised<blend_codec_stat, blend_codec_stat_init>;
-using FusionInfo = detail::Initialised<blend_fusion_info, blend_fusion_info_init>;
-using LayerInfo = detail::Initialised<blend_layer_info, blend_layer_info_init>;
-using SegmentInfo = detail::Initialised<blend_segment_info, blend_segment_info_init>;
+using ModelInfo = detail::Sized<blend_model_info>;
+using StoreStat = detail::Sized<blend_store_stat>;
+using CodecStat = detail::Sized<blend_codec_stat>;
+using FusionInfo = detail::Sized<blend_fusion_info>;
+using LayerInfo = detail::Sized<blend_layer_info>;
+using SegmentInfo = detail::Sized<blend_segment_info>;
 
-using ProfileInfo = detail::Initialised<blend_profile_info, blend_profile_info_init>;
-using Measurement = detail::Initialised<blend_measurement, blend_measurement_init>;
-using Verdict = detail::Initialised<blend_verdict, blend_verdict_init>;
+using ProfileInfo = detail::Sized<blend_profile_info>;
+using Measurement = detail::Sized<blend_measurement>;
+using Verdict = detail::Sized<blend_verdict>;
 
 using StoreOptions = detail::Initialised<blend_store_options, blend_store_options_init>;
 using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
 // Built from pointers of the host; what they point at must outlive it.
-using KvView = detail::Initialised<blend_kv_view, blend_kv_view_init>;
+using KvView = detail::Sized<blend_kv_view>;
 
 using GenerateOptions = detail::Initialised<blend_generate_options, blend_generate_options_init>;
 
-using MachineInfo = detail::Initialised<blend_machine_info, blend_machine_info_init>;
+using MachineInfo = detail::Sized<blend_machine_info>;
 using AdviseOptions = detail::Initialised<blend_advise_options, blend_advise_options_init>;
-using Device = detail::Initialised<blend_device, blend_device_init>;
-using Advice = detail::Initialised<blend_advice, blend_advice_init>;
+using Storage = detail::Sized<blend_storage>;
+using Advice = detail::Sized<blend_advice>;
 
 // The functions below take the place of the C callback members, which stay null.
-struct ContextOptions : detail::Initialised<blend_ctx_options, blend_ctx_options_init> {
+struct ContextOptions : detail::Sized<blend_ctx_options> {
   EventFn events;
 };
-struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
+struct ModelOptions : detail::Sized<blend_model_options> {
   ProgressFn on_progress;
 };
-struct PrecomputeOptions
-    : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
+struct PrecomputeOptions : detail::Sized<blend_precompute_options> {
   ProgressFn on_progress;
 };
-struct TransferOptions : detail::Initialised<blend_transfer_options, blend_transfer_options_init> {
+struct TransferOptions : detail::Sized<blend_transfer_options> {
   ProgressFn on_progress;
 };
-struct MachineOptions : detail::Initialised<blend_machine_options, blend_machine_options_init> {
+struct MachineOptions : detail::Sized<blend_machine_options> {
   ProgressFn on_progress;
 };
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
@@ -400,7 +405,7 @@ class Store {
       std::string text(capacity, '\0');
       size_t n = 0;
       const int32_t code =
-          blend_store_metrics(get(), name.c_str(), text.data(), text.size(), &n, outcome.out());
+          blend_store_get_metrics(get(), name.c_str(), text.data(), text.size(), &n, outcome.out());
       if (code == BLEND_E_BUFFER_TOO_SMALL) {
         capacity = n + 256;
         continue;
@@ -509,13 +514,13 @@ class Model {
     // One token a byte, BOS and the leading space: enough at the first try, nearly always.
     Tokens tokens(text.size() + 2);
     size_t n = 0;
-    int32_t code = blend_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
-                                  tokens.size(), &n, outcome.out());
+    int32_t code = blend_model_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
+                                        tokens.size(), &n, outcome.out());
     if (code == BLEND_E_BUFFER_TOO_SMALL) {
       detail::Outcome again;
       tokens.resize(n);
-      again.check(blend_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
-                                 tokens.size(), &n, again.out()));
+      again.check(blend_model_tokenize(get(), text.data(), text.size(), flags, tokens.data(),
+                                       tokens.size(), &n, again.out()));
       code = BLEND_OK;
     }
     outcome.check(code);
@@ -526,13 +531,13 @@ class Model {
     detail::Outcome outcome;
     std::string text(tokens.size() * 8 + 16, '\0');
     size_t n = 0;
-    int32_t code = blend_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
-                                    text.size(), &n, outcome.out());
+    int32_t code = blend_model_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
+                                          text.size(), &n, outcome.out());
     if (code == BLEND_E_BUFFER_TOO_SMALL) {
       detail::Outcome again;
       text.resize(n);
-      again.check(blend_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
-                                   text.size(), &n, again.out()));
+      again.check(blend_model_detokenize(get(), tokens.data(), tokens.size(), flags, text.data(),
+                                         text.size(), &n, again.out()));
       code = BLEND_OK;
     }
     outcome.check(code);
@@ -557,7 +562,7 @@ class Model {
     detail::Outcome outcome;
     std::vector<blend_check_layer> out(n);
     outcome.check(
-        blend_falling_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
+        blend_model_falling_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
     out.resize(n);
     return out;
   }
@@ -570,8 +575,8 @@ class Model {
     detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
     const PrecomputeOptions copy = detail::with_progress(options, options.on_progress, guarded);
     ChunkId id;
-    outcome.check(blend_put_kv(get(), store.get(), tokens.data(), tokens.size(), layers.data(),
-                               layers.size(), first_position, &copy, &id, outcome.out()));
+    outcome.check(blend_chunk_put(get(), store.get(), tokens.data(), tokens.size(), layers.data(),
+                                  layers.size(), first_position, &copy, &id, outcome.out()));
     return id;
   }
   // Whether the store holds a chunk; its id goes to *id, if wanted, either way.
@@ -627,16 +632,16 @@ class Machine {
   uint64_t recompute_ns(uint64_t n_tokens, double ratio) const {
     detail::Outcome outcome;
     uint64_t ns = 0;
-    outcome.check(blend_machine_recompute_ns(get(), n_tokens, ratio, &ns, outcome.out()));
+    outcome.check(blend_machine_get_recompute_ns(get(), n_tokens, ratio, &ns, outcome.out()));
     return ns;
   }
-  // One advice a device.
-  std::vector<Advice> advise(const std::vector<Device>& devices,
+  // One advice a storage.
+  std::vector<Advice> advise(const std::vector<Storage>& storages,
                              const AdviseOptions& options = AdviseOptions()) const {
     detail::Outcome outcome;
-    std::vector<Advice> advice(devices.size());
-    outcome.check(blend_advise(get(), devices.data(), devices.size(), &options, advice.data(),
-                               outcome.out()));
+    std::vector<Advice> advice(storages.size());
+    outcome.check(blend_machine_advise(get(), storages.data(), storages.size(), &options,
+                                       advice.data(), outcome.out()));
     return advice;
   }
   const blend_machine* get() const noexcept { return handle_.get(); }
@@ -672,7 +677,7 @@ class Prompt {
     std::vector<blend_segment> out(parts_.size());
     for (size_t i = 0; i < out.size(); ++i) {
       const Part& part = parts_[i];
-      detail::check(blend_segment_init(&out[i], sizeof out[i]));
+      out[i].struct_size = sizeof out[i];
       out[i].kind = part.kind;
       out[i].tokens = part.by_id ? nullptr : part.tokens.data();
       out[i].n_tokens = part.tokens.size();
@@ -701,10 +706,12 @@ class Prompt {
 // options that it was applied to are used.
 class Profile {
  public:
-  Profile(const Model& model, const std::string& path) {
+  // An empty path: the one beside the model (blend_profile_open). Throws NOT_FOUND where none is.
+  explicit Profile(const Model& model, const std::string& path = {}) {
     detail::Outcome outcome;
     blend_profile* raw = nullptr;
-    outcome.check(blend_profile_open(&raw, model.get(), path.c_str(), outcome.out()));
+    outcome.check(blend_profile_open(&raw, model.get(), path.empty() ? nullptr : path.c_str(),
+                                     outcome.out()));
     handle_ = {raw, {model.events()}};
   }
   // What it points to is valid while the profile is open.
@@ -753,7 +760,7 @@ class Samples {
     for (const Prompt& prompt : prompts) segments_.push_back(prompt.segments());
     for (const auto& list : segments_) {
       blend_sample sample{};
-      check(blend_sample_init(&sample, sizeof sample));
+      sample.struct_size = sizeof sample;
       sample.segments = list.data();
       sample.n_segments = list.size();
       samples_.push_back(sample);
@@ -769,8 +776,8 @@ class Samples {
 
 }  // namespace detail
 
-// Measures sample prompts and writes a profile to `path`. False: written, but no ratio kept the
-// limits.
+// Measures sample prompts and writes a profile to `path` (empty: beside the model). False: written,
+// but no ratio kept the limits.
 inline bool calibrate(const Model& model, const std::vector<Prompt>& samples,
                       const std::string& path,
                       const CalibrateOptions& options = CalibrateOptions()) {
@@ -783,8 +790,9 @@ inline bool calibrate(const Model& model, const std::vector<Prompt>& samples,
     static_cast<blend_calibrate_options&>(copy).on_measurement = &detail::on_measurement;
     copy.measurement_user = &lines;
   }
-  return outcome.check(blend_calibrate(model.get(), list.data(), list.size(), &copy, path.c_str(),
-                                       outcome.out())) != BLEND_UNTRUSTED;
+  return outcome.check(blend_calibrate(model.get(), list.data(), list.size(), &copy,
+                                       path.empty() ? nullptr : path.c_str(), outcome.out())) !=
+         BLEND_UNTRUSTED;
 }
 
 // Measures a profile on samples that it was not made from.
@@ -877,7 +885,7 @@ class Fusion {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    outcome.check(blend_fusion_selected(get(), &rows, &n, outcome.out()));
+    outcome.check(blend_fusion_get_selected(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
   // Valid while the fusion is open.
@@ -885,7 +893,7 @@ class Fusion {
     detail::Outcome outcome;
     const float* values = nullptr;
     size_t n = 0;
-    outcome.check(blend_fusion_deviation(get(), &values, &n, outcome.out()));
+    outcome.check(blend_fusion_get_deviation(get(), &values, &n, outcome.out()));
     return {values, n};
   }
   // Tokens of all rows there are now; valid until the next decode, generate, replace, erase or
@@ -894,7 +902,7 @@ class Fusion {
     detail::Outcome outcome;
     const int32_t* values = nullptr;
     size_t n = 0;
-    outcome.check(blend_fusion_tokens(get(), &values, &n, outcome.out()));
+    outcome.check(blend_fusion_get_tokens(get(), &values, &n, outcome.out()));
     return {values, n};
   }
   // Of the last row; valid as long as tokens() is.
@@ -902,13 +910,14 @@ class Fusion {
     detail::Outcome outcome;
     const float* values = nullptr;
     size_t n = 0;
-    outcome.check(blend_fusion_logits(get(), &values, &n, outcome.out()));
+    outcome.check(blend_fusion_get_logits(get(), &values, &n, outcome.out()));
     return {values, n};
   }
   // `cancel` may be null.
   void decode(const Tokens& tokens, const blend_cancel* cancel = nullptr) {
     detail::Outcome outcome;
-    outcome.check(blend_decode(handle_.get(), tokens.data(), tokens.size(), cancel, outcome.out()));
+    outcome.check(
+        blend_fusion_decode(handle_.get(), tokens.data(), tokens.size(), cancel, outcome.out()));
   }
   // Puts tokens in the place of n_rows rows; those behind are turned to their new places, not
   // computed again. See blend_fusion_replace. `cancel` may be null.
@@ -927,8 +936,8 @@ class Fusion {
     detail::Outcome outcome;
     Stream stream{fn, outcome, false};
     Generated result;
-    const int32_t code = blend_generate(handle_.get(), &options, fn ? &on_token : nullptr, &stream,
-                                        &result.n_tokens, outcome.out());
+    const int32_t code = blend_fusion_generate(handle_.get(), &options, fn ? &on_token : nullptr,
+                                               &stream, &result.n_tokens, outcome.out());
     result.by_callback = stream.stopped && code == BLEND_E_CALLBACK && !outcome.thrown;
     result.by_stop_token = code == BLEND_STOPPED;
     if (!result.by_callback) outcome.check(code);
@@ -999,7 +1008,7 @@ class Batch {
       callbacks.push_back(std::make_unique<Callbacks>(requests_[i].options, outcome));
       options.push_back(callbacks.back()->put_in(requests_[i].options));
       segments.push_back(requests_[i].prompt.segments());
-      detail::check(blend_fuse_request_init(&list[i], sizeof list[i]));
+      list[i].struct_size = sizeof list[i];
       list[i].segments = segments[i].data();
       list[i].n_segments = segments[i].size();
       list[i].options = &options[i];
@@ -1081,30 +1090,30 @@ class Plan {
   }
   void fetch(uint32_t layer, const KvView& layer_kv) {
     detail::Outcome outcome;
-    outcome.check(blend_fetch_kv(handle_.get(), layer, &layer_kv, outcome.out()));
+    outcome.check(blend_plan_fetch_kv(handle_.get(), layer, &layer_kv, outcome.out()));
   }
   void synchronize(uint32_t layer) {
     detail::Outcome outcome;
-    outcome.check(blend_synchronize(handle_.get(), layer, outcome.out()));
+    outcome.check(blend_plan_synchronize(handle_.get(), layer, outcome.out()));
   }
   // `fresh` may be null where nothing is measured. Valid until the next select or restart.
   Span<const uint32_t> select(uint32_t layer, const KvView* fresh) {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    check(outcome, blend_select(handle_.get(), layer, fresh, &rows, &n, outcome.out()));
+    check(outcome, blend_plan_select(handle_.get(), layer, fresh, &rows, &n, outcome.out()));
     return {rows, n};
   }
   void commit(uint32_t layer) {
     detail::Outcome outcome;
-    check(outcome, blend_commit(handle_.get(), layer, outcome.out()));
+    check(outcome, blend_plan_commit(handle_.get(), layer, outcome.out()));
   }
   // Rows that the host computes at this point. Valid until the next select or restart.
   Span<const uint32_t> rows() const {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_rows(get(), &rows, &n, outcome.out()));
+    outcome.check(blend_plan_get_rows(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
   // Of the prompt. Valid while the plan is open.
@@ -1112,7 +1121,7 @@ class Plan {
     detail::Outcome outcome;
     const int32_t* tokens = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_tokens(get(), &tokens, &n, outcome.out()));
+    outcome.check(blend_plan_get_tokens(get(), &tokens, &n, outcome.out()));
     return {tokens, n};
   }
   FusionInfo info() const {
@@ -1138,7 +1147,7 @@ class Plan {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_selected(get(), &rows, &n, outcome.out()));
+    outcome.check(blend_plan_get_selected(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
   // Valid until the next select or restart.
@@ -1146,7 +1155,7 @@ class Plan {
     detail::Outcome outcome;
     const float* values = nullptr;
     size_t n = 0;
-    outcome.check(blend_plan_deviation(get(), &values, &n, outcome.out()));
+    outcome.check(blend_plan_get_deviation(get(), &values, &n, outcome.out()));
     return {values, n};
   }
   const blend_plan* get() const noexcept { return handle_.get(); }

@@ -15,7 +15,7 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace {
 
-#include "model/weight_blocks-inl.h"
+#include "base/weight_blocks-inl.h"
 
 }  // namespace
 

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 
-#include "model/weight_blocks.h"
+#include "base/weight_blocks.h"
 
 namespace blend::kernels {
 
-// As blend::decode_blocks (model/weight_blocks.h), which is its reference: the same numbers to the
+// As blend::decode_blocks (base/weight_blocks.h), which is its reference: the same numbers to the
 // bit.
 void decode_blocks(BlockType type, const std::byte* data, size_t n, float* out);
 

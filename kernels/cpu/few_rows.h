@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "base/half.h"
-#include "model/weight_blocks.h"
+#include "base/weight_blocks.h"
 
 namespace blend::kernels {
 

@@ -1,6 +1,6 @@
 // Quantized blocks as a product of few rows takes them: one signed byte an element ("code"), and a
 // scale and a least value for every part of a block, so that element = scale * code - least. For
-// what the bits mean see model/weight_blocks-inl.h.
+// what the bits mean see base/weight_blocks-inl.h.
 //
 // Included once per SIMD target; see any kernel.
 #if defined(BLEND_KERNELS_WEIGHT_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)

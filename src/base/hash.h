@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <span>
 #include <string>
@@ -32,6 +33,15 @@ class Sha256Hasher {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
+};
+
+// For unordered containers: a digest is as good a hash as any.
+struct Sha256Hash {
+  size_t operator()(const Sha256& digest) const {
+    size_t hash = 0;
+    std::memcpy(&hash, digest.data(), sizeof hash);
+    return hash;
+  }
 };
 
 std::string to_hex(std::span<const uint8_t> bytes);

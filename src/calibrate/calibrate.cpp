@@ -5,6 +5,7 @@
 
 #include "calibrate/drift_fit.h"
 #include "engine/precompute.h"
+#include "fusion/trust.h"
 
 namespace blend {
 namespace {
@@ -213,18 +214,6 @@ void choose(const CalibrateOptions& options, Profile& p) {
 }
 
 }  // namespace
-
-Status check_profile(const Profile& profile, const ModelDescription& model) {
-  const ModelConfig& c = model.config();
-  if (profile.fingerprint == model.fingerprint() && profile.n_layers == c.n_layers &&
-      profile.kv_dim == c.kv_dim()) {
-    return model.check_tokens(profile.chunk_prefix(), "the profile's chunk prefix");
-  }
-  return make_error(BLEND_E_MISMATCH,
-                    "the profile is of model %s, this one is %s: calibrate this model",
-                    to_hex(profile.fingerprint).substr(0, 16).c_str(),
-                    to_hex(model.fingerprint()).substr(0, 16).c_str());
-}
 
 Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
                           const std::vector<Sample>& samples, const CalibrateOptions& options,

@@ -60,7 +60,4 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
                        const std::vector<Sample>& samples, const VerifyOptions& options,
                        const Watch& watch);
 
-// MISMATCH when the profile is not of this model.
-Status check_profile(const Profile& profile, const ModelDescription& model);
-
 }  // namespace blend

@@ -57,7 +57,8 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
                       std::span<Divergences> out, const std::function<Status()>& done,
                       const Watch& watch) {
   const Watch cancel_only{watch.cancel, {}};
-  FuseOptions fuse_options;
+  FuseRequest request{sample, {}, cancel_only};
+  FuseOptions& fuse_options = request.options;
   fuse_options.policy = Policy::full;
   fuse_options.reserve_tokens = options.score_tokens;
   fuse_options.chunk_prefix = options.chunk_prefix;
@@ -66,7 +67,7 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
   std::vector<std::vector<float>> reference;  // a row of logits a position
   std::vector<int32_t> answer;
   {
-    BLEND_ASSIGN(Fused full, fuse(model, {}, sample, fuse_options, cancel_only));
+    BLEND_ASSIGN(Fused full, fuse(model, {}, request));
     Sequence& sequence = *full.sequence;
     reference.push_back(sequence.logits());
     while (reference.size() < options.score_tokens && sequence.n_rows() < sequence.capacity()) {
@@ -86,9 +87,9 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
   for (size_t i = 0; i < settings.size(); ++i) {
     fuse_options.deviation.metric = settings[i].metric.of;
     fuse_options.weighed = settings[i].metric.weighed;
-    fuse_options.ratio = settings[i].ratio;
+    fuse_options.ratio = RatioChoice::fixed(settings[i].ratio);
     fuse_options.drift = settings[i].drift;
-    BLEND_ASSIGN(Fused fused, fuse(model, access, sample, fuse_options, cancel_only));
+    BLEND_ASSIGN(Fused fused, fuse(model, access, request));
     for (size_t t = 0; t < reference.size(); ++t) {
       if (t > 0) BLEND_RETURN_IF_ERROR(fused.sequence->append({&answer[t - 1], 1}, cancel_only));
       const std::vector<float>& logits = fused.sequence->logits();

@@ -47,33 +47,6 @@ Status MemoryStore::put_async(std::shared_ptr<const ChunkRecord> record) {
   return Status::ok();
 }
 
-Status MemoryStore::remove(const Sha256& id) {
-  std::lock_guard lock(mutex_);
-  if (chunks_.erase(id) > 0) return Status::ok();
-  return {BLEND_E_NOT_FOUND, "no such chunk"};
-}
-
-Status MemoryStore::for_each(bool, const Visit& fn) {
-  std::lock_guard lock(mutex_);
-  for (const auto& [id, record] : chunks_) {
-    if (const int32_t rc = fn(record->meta, ""); rc != 0) {
-      return {BLEND_E_CALLBACK, "the callback asked to stop", rc};
-    }
-  }
-  return Status::ok();
-}
-
-Result<StoreStat> MemoryStore::stat() {
-  std::lock_guard lock(mutex_);
-  StoreStat stat;
-  for (const auto& [id, record] : chunks_) {
-    ++stat.n_chunks;
-    stat.n_tokens += record->meta.shape.n_tokens;
-    stat.bytes += record->meta.shape.total_bytes();
-  }
-  return stat;
-}
-
 void MemoryStore::clear() {
   std::lock_guard lock(mutex_);
   chunks_.clear();

@@ -16,10 +16,6 @@ class MemoryStore final : public ChunkStore {
   Result<bool> contains(const Sha256& id) override;
   Status put(const ChunkRecord& record) override;
   Status put_async(std::shared_ptr<const ChunkRecord> record) override;
-  Status flush() override { return Status::ok(); }
-  Status remove(const Sha256& id) override;
-  Status for_each(bool verify, const Visit& fn) override;
-  Result<StoreStat> stat() override;
   void report_damage(const Sha256&, const Status&) override {}  // memory is not checked
   void clear();
 

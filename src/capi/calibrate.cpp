@@ -1,7 +1,7 @@
 #include "calibrate/calibrate.h"
 
 #include "capi/error.h"
-#include "capi/fuse_request.h"
+#include "capi/fuse_call.h"
 #include "capi/handles.h"
 #include "capi/measurement.h"
 #include "capi/structs.h"
@@ -11,18 +11,12 @@ using blend::Status;
 
 namespace {
 
-blend_sample default_sample() {
-  blend_sample s{};
-  s.struct_size = sizeof s;
-  return s;
-}
-
 blend_calibrate_options default_calibrate_options() {
   const blend::CalibrateOptions defaults;
   blend_calibrate_options o{};
   o.struct_size = sizeof o;
   o.check_layer = defaults.check_layer;
-  o.kv_dtype = BLEND_KV_AUTO;
+  o.kv_dtype = BLEND_DTYPE_AUTO;
   o.drift_inputs = BLEND_DRIFT_DEVIATION | (defaults.inputs.fresh ? BLEND_DRIFT_FRESH : 0u) |
                    (defaults.inputs.constant ? BLEND_DRIFT_CONSTANT : 0u);
   o.drift_rank = defaults.rank;
@@ -42,32 +36,21 @@ blend_verify_options default_verify_options() {
   return o;
 }
 
-// As read_segments: the stride is the host's.
 Result<std::vector<blend::Sample>> read_samples(const blend_sample* samples, size_t n,
                                                 const blend::Model& model) {
   std::vector<blend::Sample> out;
-  const auto* at = reinterpret_cast<const unsigned char*>(samples);
+  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(samples, n, "sample"));
   for (size_t i = 0; i < n; ++i) {
-    const auto* in = reinterpret_cast<const blend_sample*>(at);
     const std::string name = "sample " + std::to_string(i);
-    if (in->struct_size != samples->struct_size) {
-      return Status{BLEND_E_INVALID_STRUCT,
-                    name +
-                        ": struct_size differs from the first sample's; call blend_sample_init on "
-                        "each"};
-    }
-    blend_sample copy = default_sample();
-    if (Status s = blend::capi::read_struct(in, copy); !s.is_ok()) return s.with_context(name);
-    if (Status s = blend::capi::check_reserved("reserved0", copy.reserved0); !s.is_ok()) {
+    blend_sample copy{};
+    if (Status s = blend::capi::read_struct(blend::capi::element(samples, i), copy); !s.is_ok())
       return s.with_context(name);
-    }
     if (copy.n_segments > 0 && copy.segments == nullptr) {
       return blend::capi::null_argument("segments").with_context(name);
     }
     auto segments = blend::capi::read_segments(copy.segments, copy.n_segments, model);
     if (!segments.is_ok()) return segments.status().with_context(name);
     out.push_back(std::move(*segments));
-    at += samples->struct_size;
   }
   return out;
 }
@@ -121,9 +104,9 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
     }
   }
   BLEND_ASSIGN(out.ratios, read_ratios(o.ratios, o.n_ratios));
-  if (o.kv_dtype > BLEND_KV_BF16) {
+  if (o.kv_dtype > BLEND_DTYPE_BF16) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not one of 0 .. %u",
-                             o.kv_dtype, BLEND_KV_BF16);
+                             o.kv_dtype, BLEND_DTYPE_BF16);
   }
   out.kv_dtype = blend::capi::resolve_kv_dtype(o.kv_dtype, model);
   if (o.correction > BLEND_CORRECTION_ON) {
@@ -153,10 +136,6 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
 
 extern "C" {
 
-int32_t blend_sample_init(blend_sample* sample, size_t struct_size) {
-  return blend::capi::init_struct(sample, struct_size, default_sample());
-}
-
 int32_t blend_calibrate_options_init(blend_calibrate_options* options, size_t struct_size) {
   return blend::capi::init_struct(options, struct_size, default_calibrate_options());
 }
@@ -165,16 +144,11 @@ int32_t blend_verify_options_init(blend_verify_options* options, size_t struct_s
   return blend::capi::init_struct(options, struct_size, default_verify_options());
 }
 
-int32_t blend_verdict_init(blend_verdict* verdict, size_t struct_size) {
-  return blend::capi::init_struct(verdict, struct_size, blend_verdict{});
-}
-
 int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, size_t n_samples,
                         const blend_calibrate_options* options, const char* path,
                         blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Result<int32_t> {
     BLEND_REQUIRE(model);
-    BLEND_REQUIRE(path);
     if (n_samples > 0) BLEND_REQUIRE(samples);
     blend_calibrate_options o = default_calibrate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
@@ -186,7 +160,7 @@ int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, s
     BLEND_ASSIGN(const blend::Profile profile,
                  blend::calibrate(loaded, list, how,
                                   blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
-    BLEND_RETURN_IF_ERROR(blend::write_profile(profile, path));
+    BLEND_RETURN_IF_ERROR(blend::write_profile(profile, model->profile_path(path)));
     return profile.trusted ? int32_t{BLEND_OK} : int32_t{BLEND_UNTRUSTED};
   });
 }
@@ -201,7 +175,6 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     if (n_samples > 0) BLEND_REQUIRE(samples);
     blend_verify_options o = default_verify_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     blend_verdict said{};
     if (verdict != nullptr) BLEND_RETURN_IF_ERROR(blend::capi::write_struct(verdict, said));
     BLEND_ASSIGN(const auto loaded, model->loaded());

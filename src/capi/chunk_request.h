@@ -1,4 +1,4 @@
-// What blend_precompute, blend_put_kv and blend_chunk_find are asked for, checked and typed.
+// What blend_precompute, blend_chunk_put and blend_chunk_find are asked for, checked and typed.
 #pragma once
 
 #include <span>

@@ -13,13 +13,6 @@ using blend::Status;
 
 namespace {
 
-blend_machine_options default_machine_options() {
-  blend_machine_options o{};
-  o.struct_size = sizeof o;
-  o.max_tokens = blend::MachineProfile::Options{}.max_tokens;
-  return o;
-}
-
 blend_advise_options default_advise_options() {
   blend_advise_options o{};
   o.struct_size = sizeof o;
@@ -35,39 +28,25 @@ Status check_ratio(double ratio) {
 }
 
 uint64_t nanoseconds(double seconds) {
-  constexpr double kMost = 1e18;  // 30 years: what a device of a byte a day would take
+  constexpr double kMost = 1e18;  // 30 years: what a storage of a byte a day would take
   return static_cast<uint64_t>(std::llround(std::min(seconds * 1e9, kMost)));
 }
 
-// Element i of an array whose stride is the struct_size of the host's header.
-template <typename T>
-T* element(T* array, size_t i) {
-  using Byte = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
-  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(array) + i * array->struct_size);
-}
-
-Result<std::vector<blend::Device>> read_devices(const blend_device* devices, size_t n) {
-  std::vector<blend::Device> out;
+Result<std::vector<blend::Storage>> read_storages(const blend_storage* storages, size_t n) {
+  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(storages, n, "storage"));
+  std::vector<blend::Storage> out;
   for (size_t i = 0; i < n; ++i) {
-    const blend_device* in = element(devices, i);
-    const std::string name = "device " + std::to_string(i);
-    if (in->struct_size != devices->struct_size) {
-      return Status{BLEND_E_INVALID_STRUCT,
-                    name +
-                        ": struct_size differs from the first one's; call blend_device_init on "
-                        "each"};
-    }
-    blend_device d{};
-    Status status = blend::capi::read_struct(in, d);
-    if (status.is_ok()) status = blend::capi::check_reserved("reserved0", d.reserved0);
+    const std::string name = "storage " + std::to_string(i);
+    blend_storage d{};
+    Status status = blend::capi::read_struct(blend::capi::element(storages, i), d);
     if (!status.is_ok()) return status.with_context(name);
     if (!(d.bytes_per_s > 0.0) || !std::isfinite(d.bytes_per_s)) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                               "device %zu: bytes_per_s %g must be above 0", i, d.bytes_per_s);
+                               "storage %zu: bytes_per_s %g must be above 0", i, d.bytes_per_s);
     }
     if (!(d.cost_per_gb_hour >= 0.0) || !std::isfinite(d.cost_per_gb_hour)) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                               "device %zu: cost_per_gb_hour %g must not be negative", i,
+                               "storage %zu: cost_per_gb_hour %g must not be negative", i,
                                d.cost_per_gb_hour);
     }
     out.push_back({d.bytes_per_s, d.cost_per_gb_hour});
@@ -78,7 +57,6 @@ Result<std::vector<blend::Device>> read_devices(const blend_device* devices, siz
 Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blend::Model& model) {
   const blend::ModelConfig& c = model.config();
   BLEND_RETURN_IF_ERROR(check_ratio(o.ratio));
-  BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
   if (o.check_layer >= c.n_layers) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u: the model has %u layers",
                              o.check_layer, c.n_layers);
@@ -87,8 +65,8 @@ Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blen
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_tokens %llu must lie in 1 .. 2^32-1",
                              static_cast<unsigned long long>(o.n_tokens));
   }
-  if (o.kv_dtype > BLEND_KV_BF16) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_KV_ value",
+  if (o.kv_dtype > BLEND_DTYPE_BF16) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_DTYPE_ value",
                              o.kv_dtype);
   }
   blend_store as_stored;
@@ -107,30 +85,26 @@ Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blen
 
 extern "C" {
 
-int32_t blend_machine_options_init(blend_machine_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_machine_options());
-}
-
 int32_t blend_machine_open(blend_machine** out, const blend_model* model, const char* path,
                            const blend_machine_options* options, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Result<int32_t> {
     BLEND_REQUIRE(out);
     *out = nullptr;
     BLEND_REQUIRE(model);
-    blend_machine_options o = default_machine_options();
+    blend_machine_options o{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if ((o.flags & ~BLEND_MACHINE_MEASURE) != 0) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_MACHINE_ bits",
                                o.flags);
     }
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
-    if (o.max_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "max_tokens must not be 0"};
     BLEND_ASSIGN(const auto loaded, model->loaded());
     const blend::ThreadCap cap(o.n_threads);
+    blend::MachineProfile::Options timed;
+    if (o.max_tokens != 0) timed.max_tokens = o.max_tokens;
+    timed.measure = (o.flags & BLEND_MACHINE_MEASURE) != 0;
     BLEND_ASSIGN(blend::MachineProfile profile,
                  blend::MachineProfile::open(
-                     loaded, path == nullptr ? "" : path,
-                     {o.max_tokens, (o.flags & BLEND_MACHINE_MEASURE) != 0},
+                     loaded, path == nullptr ? "" : path, timed,
                      blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
     const int32_t code = profile.kept() ? BLEND_EXISTS : BLEND_OK;
     *out = new blend_machine{loaded, std::move(profile)};
@@ -139,11 +113,6 @@ int32_t blend_machine_open(blend_machine** out, const blend_model* model, const 
 }
 
 void blend_machine_close(blend_machine* machine) { delete machine; }
-
-int32_t blend_machine_info_init(blend_machine_info* info, size_t struct_size) {
-  blend_machine_info zero{};
-  return blend::capi::init_struct(info, struct_size, zero);
-}
 
 int32_t blend_machine_get_info(const blend_machine* machine, blend_machine_info* info,
                                blend_error** err) {
@@ -175,8 +144,8 @@ int32_t blend_machine_get_point(const blend_machine* machine, uint64_t point, ui
   });
 }
 
-int32_t blend_machine_recompute_ns(const blend_machine* machine, uint64_t n_tokens, double ratio,
-                                   uint64_t* ns, blend_error** err) {
+int32_t blend_machine_get_recompute_ns(const blend_machine* machine, uint64_t n_tokens,
+                                       double ratio, uint64_t* ns, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(machine);
     BLEND_REQUIRE(ns);
@@ -186,42 +155,27 @@ int32_t blend_machine_recompute_ns(const blend_machine* machine, uint64_t n_toke
   });
 }
 
-int32_t blend_device_init(blend_device* device, size_t struct_size) {
-  blend_device zero{};
-  return blend::capi::init_struct(device, struct_size, zero);
-}
-
 int32_t blend_advise_options_init(blend_advise_options* options, size_t struct_size) {
   return blend::capi::init_struct(options, struct_size, default_advise_options());
 }
 
-int32_t blend_advice_init(blend_advice* advice, size_t struct_size) {
-  blend_advice zero{};
-  return blend::capi::init_struct(advice, struct_size, zero);
-}
-
-int32_t blend_advise(const blend_machine* machine, const blend_device* devices, size_t n_devices,
-                     const blend_advise_options* options, blend_advice* advice, blend_error** err) {
+int32_t blend_machine_advise(const blend_machine* machine, const blend_storage* storages,
+                             size_t n_storages, const blend_advise_options* options,
+                             blend_advice* advice, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(machine);
-    if (n_devices == 0) return {BLEND_E_INVALID_ARGUMENT, "there are no devices to choose from"};
-    BLEND_REQUIRE(devices);
+    if (n_storages == 0) return {BLEND_E_INVALID_ARGUMENT, "there are no storages to choose from"};
+    BLEND_REQUIRE(storages);
     BLEND_REQUIRE(advice);
     blend_advise_options o = default_advise_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     BLEND_ASSIGN(const blend::FuseShape shape, advised_shape(o, *machine->model));
-    BLEND_ASSIGN(const std::vector<blend::Device> list, read_devices(devices, n_devices));
-    for (size_t i = 0; i < n_devices; ++i) {
-      if (element(advice, i)->struct_size == advice->struct_size) continue;
-      return blend::make_error(BLEND_E_INVALID_STRUCT,
-                               "advice %zu: struct_size differs from the first one's; call "
-                               "blend_advice_init on each",
-                               i);
-    }
+    BLEND_ASSIGN(const std::vector<blend::Storage> list, read_storages(storages, n_storages));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_elements(advice, n_storages, "advice"));
     const double prefill_s = machine->profile.prefill().seconds(shape.n_rows);
     const blend::Advice advised = blend::advise(shape, o.ratio, prefill_s, list);
-    for (size_t i = 0; i < n_devices; ++i) {
-      const blend::DeviceAdvice& a = advised.devices[i];
+    for (size_t i = 0; i < n_storages; ++i) {
+      const blend::StorageAdvice& a = advised.storages[i];
       blend_advice values{};
       values.flags = (a.hides ? BLEND_ADVICE_NO_DELAY : 0u) |
                      (advised.cheapest == i ? BLEND_ADVICE_CHEAPEST : 0u) |
@@ -231,7 +185,7 @@ int32_t blend_advise(const blend_machine* machine, const blend_device* devices, 
       values.hidden_ratio = a.hidden_ratio;
       values.ratio = a.ratio;
       values.cost_per_hour = a.cost_per_hour;
-      BLEND_RETURN_IF_ERROR(blend::capi::write_struct(element(advice, i), values));
+      BLEND_RETURN_IF_ERROR(blend::capi::write_struct(blend::capi::element(advice, i), values));
     }
     return Status::ok();
   });

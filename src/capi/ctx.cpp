@@ -3,27 +3,13 @@
 #include "capi/kv_view.h"
 #include "capi/structs.h"
 
-namespace {
-
-blend_ctx_options default_ctx_options() {
-  blend_ctx_options o{};
-  o.struct_size = sizeof o;
-  return o;
-}
-
-}  // namespace
-
 extern "C" {
-
-int32_t blend_ctx_options_init(blend_ctx_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_ctx_options());
-}
 
 int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> blend::Status {
     BLEND_REQUIRE(out);
     *out = nullptr;
-    blend_ctx_options o = default_ctx_options();
+    blend_ctx_options o{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if ((o.flags & ~BLEND_CTX_PIN_THREADS) != 0) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_CTX_ bits",
@@ -37,7 +23,7 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
       };
     }
     BLEND_ASSIGN(blend::BackendSpec backend, blend::parse_backend(o.backend));
-    if (o.cache_dtype != BLEND_KV_AUTO) {
+    if (o.cache_dtype != BLEND_DTYPE_AUTO) {
       BLEND_ASSIGN(backend.cache, blend::capi::read_dtype("cache_dtype", o.cache_dtype));
     }
     auto ctx = std::make_unique<blend_ctx>();

@@ -16,7 +16,7 @@ constexpr size_t kMaxFreqFactors = size_t{1} << 16;
 blend_model_description default_description() {
   blend_model_description d{};
   d.struct_size = sizeof d;
-  d.weight_dtype = BLEND_KV_F32;
+  d.weight_dtype = BLEND_DTYPE_F32;
   d.rope_layout = BLEND_ROPE_HALF_SPLIT;
   d.rope_theta = 10000.0;
   d.rope_linear_scale = 1.0;

@@ -76,6 +76,7 @@ const char* blend_code_name(int32_t code) {
     BLEND_CASE(BLEND_E_CALLBACK);
     BLEND_CASE(BLEND_E_FORKED);
     BLEND_CASE(BLEND_E_NUMERIC);
+    BLEND_CASE(BLEND_E_UNTRUSTED);
     BLEND_CASE(BLEND_E_INTERNAL);
     default:
       return "BLEND_E_?";

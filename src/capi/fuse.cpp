@@ -4,70 +4,56 @@
 #include <string>
 
 #include "capi/error.h"
-#include "capi/fuse_request.h"
+#include "capi/fuse_call.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
 
 using blend::Result;
 using blend::Status;
-using blend::capi::FuseRequest;
+using blend::capi::FuseCall;
 
 namespace {
 
-// The array's stride is the struct_size of the host's header. A request that makes no sense is its
-// own failure; structs of different sizes are the batch's.
-Result<std::vector<Result<FuseRequest>>> read_requests(const blend::Model& model,
-                                                       const blend_store* store,
-                                                       const blend_fuse_request* requests,
-                                                       size_t n) {
-  std::vector<Result<FuseRequest>> out;
-  const auto* at = reinterpret_cast<const unsigned char*>(requests);
-  for (size_t i = 0; i < n; ++i, at += requests->struct_size) {
-    const auto* in = reinterpret_cast<const blend_fuse_request*>(at);
-    if (in->struct_size != requests->struct_size) {
-      return blend::make_error(BLEND_E_INVALID_STRUCT,
-                               "request %zu: struct_size differs from the first request's; call "
-                               "blend_fuse_request_init on each",
-                               i);
-    }
+// A request that makes no sense is its own failure; structs of different sizes are the batch's.
+Result<std::vector<Result<FuseCall>>> read_requests(const blend::Model& model,
+                                                    const blend_store* store,
+                                                    const blend_fuse_request* requests, size_t n) {
+  std::vector<Result<FuseCall>> out;
+  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(requests, n, "request"));
+  for (size_t i = 0; i < n; ++i) {
     blend_fuse_request copy{};
-    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(in, copy));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", copy.reserved0));
-    auto request =
-        blend::capi::read_fuse_request(model, store, copy.segments, copy.n_segments, copy.options);
-    if (request.is_ok()) {
-      if (Status s = blend::capi::use_profile(model, *request); !s.is_ok()) request = std::move(s);
-    }
-    out.push_back(std::move(request));
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(blend::capi::element(requests, i), copy));
+    out.push_back(
+        blend::capi::read_fuse_call(model, store, copy.segments, copy.n_segments, copy.options));
   }
   return out;
 }
 
 // They are computed in step, so as many as the one with most may have.
-uint32_t threads_of(std::vector<Result<FuseRequest>>& requests) {
+uint32_t threads_of(std::vector<Result<FuseCall>>& calls) {
   uint32_t most = 0;
-  for (Result<FuseRequest>& request : requests) {
-    if (!request.is_ok()) continue;
-    if (request->n_threads == 0) return 0;
-    most = std::max(most, request->n_threads);
+  for (Result<FuseCall>& call : calls) {
+    if (!call.is_ok()) continue;
+    if (call->n_threads == 0) return 0;
+    most = std::max(most, call->n_threads);
   }
   return most;
 }
 
 // Fuses those that could be read. out, errors: [n], all NULL; errors may be NULL.
-Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
-                              std::vector<Result<FuseRequest>>& requests, blend_fusion** out,
-                              blend_error** errors) {
-  std::vector<blend::FuseJob> jobs;
-  std::vector<size_t> places;  // of the jobs among the requests
-  std::vector<Status> failed(requests.size());
+Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model,
+                           std::vector<Result<FuseCall>>& calls, blend_fusion** out,
+                           blend_error** errors) {
+  std::vector<blend::FuseRequest> requests;
+  std::vector<size_t> places;  // of the requests among the calls
+  std::vector<Status> failed(calls.size());
   blend::StoreAccess store;
-  for (size_t i = 0; i < requests.size(); ++i) {
-    failed[i] = requests[i].status();
+  for (size_t i = 0; i < calls.size(); ++i) {
+    failed[i] = calls[i].status();
     if (!failed[i].is_ok()) continue;
-    store = requests[i]->store;  // of all of them
+    store = calls[i]->store;  // of all of them
     places.push_back(i);
-    jobs.push_back({requests[i]->segments, requests[i]->options, requests[i]->watch});
+    requests.push_back(std::move(calls[i]->request));
   }
   // All or nothing: what cannot be fused is not worth the others' time.
   const auto first_failure = [&]() -> Status {
@@ -78,22 +64,21 @@ Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
   };
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first_failure());
 
-  const blend::ThreadCap cap(threads_of(requests));
-  std::vector<Result<blend::Fused>> fused = blend::fuse_batch(model, store, jobs);
-  std::vector<std::unique_ptr<blend_fusion>> handles(requests.size());
-  for (size_t job = 0; job < jobs.size(); ++job) {
-    const size_t i = places[job];
-    failed[i] = fused[job].status();
+  const blend::ThreadCap cap(threads_of(calls));
+  std::vector<Result<blend::Fused>> fused = blend::fuse_batch(model, store, requests);
+  std::vector<std::unique_ptr<blend_fusion>> handles(calls.size());
+  for (size_t n = 0; n < fused.size(); ++n) {
+    const size_t i = places[n];
+    failed[i] = fused[n].status();
     if (!failed[i].is_ok()) continue;
     handles[i] = std::make_unique<blend_fusion>();
-    handles[i]->fused = std::move(*fused[job]);
-    handles[i]->n_threads = requests[i]->n_threads;
-    blend::capi::judge(*requests[i], handles[i]->fused.info);
+    handles[i]->fused = std::move(*fused[n]);
+    handles[i]->n_threads = calls[i]->n_threads;
   }
   const Status first = first_failure();
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first);
   // Nothing fails from here on.
-  for (size_t i = 0; i < requests.size(); ++i) {
+  for (size_t i = 0; i < calls.size(); ++i) {
     out[i] = handles[i].release();
     if (!failed[i].is_ok()) errors[i] = blend::capi::make_blend_error(failed[i]);
   }
@@ -104,8 +89,9 @@ Result<int32_t> fuse_requests(const std::shared_ptr<const blend::Model>& model,
 
 extern "C" {
 
-int32_t blend_falling_check_layers(const blend_model* model, double ratio, uint32_t first_layer,
-                                   blend_check_layer* out, size_t* n, blend_error** err) {
+int32_t blend_model_falling_check_layers(const blend_model* model, double ratio,
+                                         uint32_t first_layer, blend_check_layer* out, size_t* n,
+                                         blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(out);
@@ -115,11 +101,11 @@ int32_t blend_falling_check_layers(const blend_model* model, double ratio, uint3
       return Status{BLEND_E_INVALID_ARGUMENT, "n must say how many check layers are wanted"};
     }
     const auto wanted = static_cast<uint32_t>(std::min<size_t>(*n, n_layers));
-    const blend::Check first{first_layer, ratio};
+    const blend::CheckLayer first{first_layer, ratio};
     BLEND_RETURN_IF_ERROR(blend::check_schedule({&first, 1}, 0, n_layers));
     const blend::Schedule schedule = blend::falling_schedule(ratio, first_layer, wanted, n_layers);
     for (size_t i = 0; i < schedule.size(); ++i) {
-      out[i] = {schedule[i].layer, 0, schedule[i].ratio};
+      out[i] = {schedule[i].layer, schedule[i].ratio};
     }
     *n = schedule.size();
     return Status::ok();
@@ -134,24 +120,15 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     *out = nullptr;
     BLEND_REQUIRE(model);
     BLEND_ASSIGN(const auto loaded, model->loaded());
-    BLEND_ASSIGN(FuseRequest request,
-                 blend::capi::read_fuse_request(*loaded, store, segments, n_segments, options));
-    BLEND_RETURN_IF_ERROR(blend::capi::use_profile(*loaded, request));
-    const blend::ThreadCap cap(request.n_threads);
+    BLEND_ASSIGN(const FuseCall call,
+                 blend::capi::read_fuse_call(*loaded, store, segments, n_segments, options));
+    const blend::ThreadCap cap(call.n_threads);
     auto handle = std::make_unique<blend_fusion>();
-    handle->n_threads = request.n_threads;
-    BLEND_ASSIGN(handle->fused, blend::fuse(loaded, request.store, request.segments,
-                                            request.options, request.watch));
-    blend::capi::judge(request, handle->fused.info);
+    handle->n_threads = call.n_threads;
+    BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.request));
     *out = handle.release();
     return Status::ok();
   });
-}
-
-int32_t blend_fuse_request_init(blend_fuse_request* request, size_t struct_size) {
-  blend_fuse_request defaults{};
-  defaults.struct_size = sizeof defaults;
-  return blend::capi::init_struct(request, struct_size, defaults);
 }
 
 int32_t blend_fuse_batch(blend_fusion** out, blend_error** errors, const blend_model* model,
@@ -164,8 +141,8 @@ int32_t blend_fuse_batch(blend_fusion** out, blend_error** errors, const blend_m
     BLEND_REQUIRE(model);
     if (n > 0) BLEND_REQUIRE(requests);
     BLEND_ASSIGN(const auto loaded, model->loaded());
-    BLEND_ASSIGN(std::vector<Result<FuseRequest>> read, read_requests(*loaded, store, requests, n));
-    return fuse_requests(loaded, read, out, errors);
+    BLEND_ASSIGN(std::vector<Result<FuseCall>> calls, read_requests(*loaded, store, requests, n));
+    return fuse_calls(loaded, calls, out, errors);
   });
 }
 
@@ -175,16 +152,13 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     const blend::Model& model = fusion->fused.sequence->model();
-    BLEND_ASSIGN(FuseRequest request,
-                 blend::capi::read_fuse_request(model, store, segments, n_segments, options));
-    BLEND_RETURN_IF_ERROR(blend::capi::use_profile(model, request));
-    if (request.n_threads == 0) request.n_threads = fusion->n_threads;
-    const blend::ThreadCap cap(request.n_threads);
-    BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, request.store, request.segments,
-                                        request.options, request.watch));
-    blend::capi::judge(request, fusion->fused.info);
-    fusion->n_threads = request.n_threads;
-    fusion->text = {};  // as in blend_decode
+    BLEND_ASSIGN(const FuseCall call,
+                 blend::capi::read_fuse_call(model, store, segments, n_segments, options));
+    const uint32_t n_threads = call.n_threads != 0 ? call.n_threads : fusion->n_threads;
+    const blend::ThreadCap cap(n_threads);
+    BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, call.store, call.request));
+    fusion->n_threads = n_threads;
+    fusion->text = {};  // as in blend_fusion_decode
     return Status::ok();
   });
 }

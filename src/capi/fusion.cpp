@@ -25,22 +25,12 @@ blend_generate_options default_generate_options() {
 
 extern "C" {
 
-int32_t blend_fusion_info_init(blend_fusion_info* info, size_t struct_size) {
-  blend_fusion_info zero{};
-  return blend::capi::init_struct(info, struct_size, zero);
-}
-
 int32_t blend_fusion_get_info(const blend_fusion* fusion, blend_fusion_info* info,
                               blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     return blend::capi::write_struct(info, fusion->fused.info);
   });
-}
-
-int32_t blend_layer_info_init(blend_layer_info* info, size_t struct_size) {
-  blend_layer_info zero{};
-  return blend::capi::init_struct(info, struct_size, zero);
 }
 
 int32_t blend_fusion_get_layer(const blend_fusion* fusion, uint32_t layer, blend_layer_info* info,
@@ -55,11 +45,6 @@ int32_t blend_fusion_get_layer(const blend_fusion* fusion, uint32_t layer, blend
   });
 }
 
-int32_t blend_segment_info_init(blend_segment_info* info, size_t struct_size) {
-  blend_segment_info zero{};
-  return blend::capi::init_struct(info, struct_size, zero);
-}
-
 int32_t blend_fusion_get_segment(const blend_fusion* fusion, size_t segment,
                                  blend_segment_info* info, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
@@ -72,8 +57,8 @@ int32_t blend_fusion_get_segment(const blend_fusion* fusion, size_t segment,
   });
 }
 
-int32_t blend_fusion_selected(const blend_fusion* fusion, const uint32_t** rows, size_t* n,
-                              blend_error** err) {
+int32_t blend_fusion_get_selected(const blend_fusion* fusion, const uint32_t** rows, size_t* n,
+                                  blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     BLEND_REQUIRE(rows);
@@ -84,8 +69,8 @@ int32_t blend_fusion_selected(const blend_fusion* fusion, const uint32_t** rows,
   });
 }
 
-int32_t blend_fusion_deviation(const blend_fusion* fusion, const float** deviation, size_t* n_rows,
-                               blend_error** err) {
+int32_t blend_fusion_get_deviation(const blend_fusion* fusion, const float** deviation,
+                                   size_t* n_rows, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     BLEND_REQUIRE(deviation);
@@ -96,8 +81,8 @@ int32_t blend_fusion_deviation(const blend_fusion* fusion, const float** deviati
   });
 }
 
-int32_t blend_fusion_logits(const blend_fusion* fusion, const float** logits, size_t* n_vocab,
-                            blend_error** err) {
+int32_t blend_fusion_get_logits(const blend_fusion* fusion, const float** logits, size_t* n_vocab,
+                                blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     BLEND_REQUIRE(logits);
@@ -108,8 +93,8 @@ int32_t blend_fusion_logits(const blend_fusion* fusion, const float** logits, si
   });
 }
 
-int32_t blend_fusion_tokens(const blend_fusion* fusion, const int32_t** tokens, size_t* n_rows,
-                            blend_error** err) {
+int32_t blend_fusion_get_tokens(const blend_fusion* fusion, const int32_t** tokens, size_t* n_rows,
+                                blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     BLEND_REQUIRE(tokens);
@@ -120,15 +105,15 @@ int32_t blend_fusion_tokens(const blend_fusion* fusion, const int32_t** tokens, 
   });
 }
 
-int32_t blend_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_tokens,
-                     const blend_cancel* cancel, blend_error** err) {
+int32_t blend_fusion_decode(blend_fusion* fusion, const int32_t* tokens, size_t n_tokens,
+                            const blend_cancel* cancel, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     if (n_tokens > 0) BLEND_REQUIRE(tokens);
     blend::Sequence& sequence = *fusion->fused.sequence;
     const std::span<const int32_t> ids(tokens, n_tokens);
-    BLEND_RETURN_IF_ERROR(sequence.model().check_length(n_tokens, "blend_decode"));
-    BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_decode"));
+    BLEND_RETURN_IF_ERROR(sequence.model().check_length(n_tokens, "blend_fusion_decode"));
+    BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_fusion_decode"));
     const blend::ThreadCap cap(fusion->n_threads);
     BLEND_RETURN_IF_ERROR(sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr)));
     // The host's tokens come between: what was left open is not continued by what follows.
@@ -141,14 +126,14 @@ int32_t blend_generate_options_init(blend_generate_options* options, size_t stru
   return blend::capi::init_struct(options, struct_size, default_generate_options());
 }
 
-int32_t blend_generate(blend_fusion* fusion, const blend_generate_options* options,
-                       blend_token_fn fn, void* user, size_t* n_generated, blend_error** err) {
+int32_t blend_fusion_generate(blend_fusion* fusion, const blend_generate_options* options,
+                              blend_token_fn fn, void* user, size_t* n_generated,
+                              blend_error** err) {
   if (n_generated != nullptr) *n_generated = 0;
   return blend::capi::guarded(err, [&]() -> Result<int32_t> {
     BLEND_REQUIRE(fusion);
     blend_generate_options o = default_generate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
     if (o.n_stop_tokens > 0) BLEND_REQUIRE(o.stop_tokens);
     blend::GenerateOptions g;
     g.max_tokens = o.max_tokens;
@@ -185,7 +170,7 @@ int32_t blend_fusion_replace(blend_fusion* fusion, uint64_t first_row, uint64_t 
     const blend::ThreadCap cap(fusion->n_threads);
     BLEND_RETURN_IF_ERROR(blend::edit(fusion->fused, first_row, n_rows, ids,
                                       blend::capi::make_watch(cancel, nullptr, nullptr)));
-    if (n_rows > 0 || n_tokens > 0) fusion->text = {};  // as in blend_decode
+    if (n_rows > 0 || n_tokens > 0) fusion->text = {};  // as in blend_fusion_decode
     return Status::ok();
   });
 }

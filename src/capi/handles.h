@@ -16,7 +16,7 @@
 #include "fusion/fuse.h"
 #include "fusion/later_prefill.h"
 #include "profile/profile.h"
-#include "store/chunk_store.h"
+#include "store/store.h"
 
 struct blend_cancel {
   blend::CancelToken token;
@@ -31,14 +31,19 @@ struct blend_model {
 
   // The same with its weights and tokenizer; INVALID_ARGUMENT when it is only described.
   blend::Result<std::shared_ptr<const blend::Model>> loaded() const;
+
+  // `path`, or, if that is null, the profile's that lies beside the model.
+  std::string profile_path(const char* path) const;
+
+  std::string path;  // of the model; empty when it is only described
 };
 
 struct blend_store {
   std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
-  std::shared_ptr<blend::ChunkStore> store;
+  std::shared_ptr<blend::Store> store;
   std::shared_ptr<blend::RateMeter> reads = std::make_shared<blend::RateMeter>();
   std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
-  uint32_t kv_dtype = BLEND_KV_AUTO;
+  uint32_t kv_dtype = BLEND_DTYPE_AUTO;
   bool read_only = false;
 };
 
@@ -72,7 +77,7 @@ inline Watch make_watch(const blend_cancel* cancel, blend_progress_fn progress, 
   return watch;
 }
 
-// BLEND_KV_* of a store resolved for a model.
+// BLEND_DTYPE_* of a store resolved for a model.
 DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model);
 DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model);
 uint32_t kv_dtype_code(DType dtype);
@@ -81,6 +86,6 @@ Result<std::optional<Codec>> read_codec(uint32_t codec);
 uint32_t codec_code(Codec codec);
 
 // A chunk with what the store knows of its use.
-blend_chunk_info describe_stored(ChunkStore& store, const ChunkMeta& meta);
+blend_chunk_info describe_stored(StoreUpkeep& store, const ChunkMeta& meta);
 
 }  // namespace blend::capi

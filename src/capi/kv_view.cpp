@@ -3,37 +3,26 @@
 #include "capi/error.h"
 #include "capi/structs.h"
 
-namespace {
-
-blend_kv_view default_view() {
-  blend_kv_view v{};
-  v.struct_size = sizeof v;
-  v.dtype = BLEND_KV_F32;
-  return v;
-}
-
-}  // namespace
-
 namespace blend::capi {
 
 Result<DType> read_dtype(const char* name, uint32_t code) {
   switch (code) {
-    case BLEND_KV_F32:
+    case BLEND_DTYPE_F32:
       return DType::f32;
-    case BLEND_KV_F16:
+    case BLEND_DTYPE_F16:
       return DType::f16;
-    case BLEND_KV_BF16:
+    case BLEND_DTYPE_BF16:
       return DType::bf16;
     default:
       return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "%s %u must be BLEND_KV_F32, BLEND_KV_F16 or BLEND_KV_BF16", name, code);
+                        "%s %u must be BLEND_DTYPE_F32, BLEND_DTYPE_F16 or BLEND_DTYPE_BF16", name,
+                        code);
   }
 }
 
 Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config) {
-  blend_kv_view v = default_view();
+  blend_kv_view v{};
   BLEND_RETURN_IF_ERROR(read_struct(&view, v));
-  BLEND_RETURN_IF_ERROR(check_reserved("reserved0", v.reserved0));
   if ((v.flags & ~BLEND_KV_VIEW_UNROTATED) != 0) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_KV_VIEW_ bits", v.flags);
   }
@@ -43,7 +32,8 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
   HostKv out;
   out.k = k;
   out.v = values;
-  BLEND_ASSIGN(out.dtype, read_dtype("dtype", v.dtype));
+  const uint32_t dtype = v.dtype == BLEND_DTYPE_AUTO ? BLEND_DTYPE_F32 : v.dtype;
+  BLEND_ASSIGN(out.dtype, read_dtype("dtype", dtype));
   out.rotated = (v.flags & BLEND_KV_VIEW_UNROTATED) == 0;
   out.n_kv_heads = config.n_kv_heads;
   out.head_dim = config.head_dim;
@@ -60,7 +50,3 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
 }
 
 }  // namespace blend::capi
-
-extern "C" int32_t blend_kv_view_init(blend_kv_view* view, size_t struct_size) {
-  return blend::capi::init_struct(view, struct_size, default_view());
-}

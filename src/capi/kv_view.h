@@ -6,7 +6,7 @@
 
 namespace blend::capi {
 
-// A DType of BLEND_KV_F32, _F16 or _BF16; `name` is the member's.
+// A DType of BLEND_DTYPE_F32, _F16 or _BF16; `name` is the member's.
 Result<DType> read_dtype(const char* name, uint32_t code);
 
 // INVALID_ARGUMENT or INVALID_STRUCT name the member.

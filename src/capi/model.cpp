@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <cstring>
+#include <filesystem>
 
 #include "capi/error.h"
 #include "capi/handles.h"
@@ -8,12 +9,6 @@
 using blend::Status;
 
 namespace {
-
-blend_model_options default_model_options() {
-  blend_model_options o{};
-  o.struct_size = sizeof o;
-  return o;
-}
 
 constexpr uint32_t kTokenizeFlags =
     BLEND_TOKENIZE_BOS | BLEND_TOKENIZE_SPECIAL | BLEND_TOKENIZE_RAW;
@@ -48,11 +43,13 @@ blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
   return std::shared_ptr<const blend::Model>(description, model);
 }
 
-extern "C" {
-
-int32_t blend_model_options_init(blend_model_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_model_options());
+std::string blend_model::profile_path(const char* named) const {
+  if (named != nullptr) return named;
+  std::error_code none;
+  return std::filesystem::is_directory(path, none) ? path + "/blend.profile" : path + ".profile";
 }
+
+extern "C" {
 
 int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* path,
                          const blend_model_options* options, blend_error** err) {
@@ -61,7 +58,7 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
     *out = nullptr;
     BLEND_REQUIRE(ctx);
     BLEND_REQUIRE(path);
-    blend_model_options o = default_model_options();
+    blend_model_options o{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if (o.weights > BLEND_WEIGHTS_INT8) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT,
@@ -74,17 +71,13 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
         blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
     if (!loaded.is_ok()) return loaded.status().with_context("model '" + std::string(path) + "'");
     handle->description = std::move(*loaded);
+    handle->path = path;
     *out = handle.release();
     return Status::ok();
   });
 }
 
 void blend_model_close(blend_model* model) { delete model; }
-
-int32_t blend_model_info_init(blend_model_info* info, size_t struct_size) {
-  blend_model_info zero{};
-  return blend::capi::init_struct(info, struct_size, zero);
-}
 
 int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
@@ -124,9 +117,9 @@ int32_t blend_model_get_info(const blend_model* model, blend_model_info* info, b
   });
 }
 
-int32_t blend_tokenize(const blend_model* model, const char* text, size_t text_bytes,
-                       uint32_t flags, int32_t* tokens, size_t capacity, size_t* n_tokens,
-                       blend_error** err) {
+int32_t blend_model_tokenize(const blend_model* model, const char* text, size_t text_bytes,
+                             uint32_t flags, int32_t* tokens, size_t capacity, size_t* n_tokens,
+                             blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(n_tokens);
     *n_tokens = 0;
@@ -141,9 +134,9 @@ int32_t blend_tokenize(const blend_model* model, const char* text, size_t text_b
   });
 }
 
-int32_t blend_detokenize(const blend_model* model, const int32_t* tokens, size_t n_tokens,
-                         uint32_t flags, char* text, size_t capacity, size_t* n_bytes,
-                         blend_error** err) {
+int32_t blend_model_detokenize(const blend_model* model, const int32_t* tokens, size_t n_tokens,
+                               uint32_t flags, char* text, size_t capacity, size_t* n_bytes,
+                               blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(n_bytes);
     *n_bytes = 0;
@@ -153,7 +146,7 @@ int32_t blend_detokenize(const blend_model* model, const int32_t* tokens, size_t
     BLEND_RETURN_IF_ERROR(check_flags(flags));
     const std::span<const int32_t> ids(tokens, n_tokens);
     BLEND_ASSIGN(const auto loaded, model->loaded());
-    BLEND_RETURN_IF_ERROR(loaded->check_tokens(ids, "blend_detokenize"));
+    BLEND_RETURN_IF_ERROR(loaded->check_tokens(ids, "blend_model_detokenize"));
     BLEND_ASSIGN(const std::string decoded, loaded->tokenizer().decode(ids, flags));
     return copy_out(decoded.data(), decoded.size(), text, capacity, n_bytes, "bytes");
   });

@@ -1,6 +1,6 @@
 // The step API: a plan's calls, in the order that StepPlan watches over, and its account.
 #include "capi/error.h"
-#include "capi/fuse_request.h"
+#include "capi/fuse_call.h"
 #include "capi/handles.h"
 #include "capi/kv_view.h"
 #include "capi/structs.h"
@@ -11,7 +11,6 @@ using blend::Status;
 struct blend_plan {
   std::shared_ptr<blend::Runtime> runtime;  // of the store, whose events may still come
   std::unique_ptr<blend::StepPlan> plan;
-  blend::capi::Verdict verdict;
   uint32_t n_threads = 0;  // ThreadCap of the calls on it
 };
 
@@ -25,25 +24,18 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     *out = nullptr;
     BLEND_REQUIRE(model);
     BLEND_ASSIGN(
-        blend::capi::FuseRequest request,
-        blend::capi::read_fuse_request(*model->description, store, segments, n_segments, options));
-    BLEND_RETURN_IF_ERROR(blend::capi::use_profile(*model->description, request));
+        blend::capi::FuseCall call,
+        blend::capi::read_fuse_call(*model->description, store, segments, n_segments, options));
     auto handle = std::make_unique<blend_plan>();
-    handle->verdict = blend::capi::verdict_of(request);
-    handle->n_threads = request.n_threads;
-    const blend::ThreadCap cap(request.n_threads);  // also of the threads that it starts
+    handle->n_threads = call.n_threads;
+    const blend::ThreadCap cap(call.n_threads);  // also of the threads that it starts
     std::shared_ptr<blend::ChunkStore> chunks;
-    std::shared_ptr<blend::RateMeter> reads;
     if (store != nullptr) {
       handle->runtime = store->runtime;
       chunks = store->store;
-      reads = store->reads;
     }
-    BLEND_ASSIGN(
-        handle->plan,
-        blend::StepPlan::create(model->description, std::move(chunks), reads,
-                                request.store.read_only, request.store.kv_dtype, request.segments,
-                                std::move(request.options), std::move(request.watch)));
+    BLEND_ASSIGN(handle->plan, blend::StepPlan::create(model->description, std::move(chunks),
+                                                       call.store, std::move(call.request)));
     *out = handle.release();
     return Status::ok();
   });
@@ -64,8 +56,8 @@ int32_t blend_plan_restart(blend_plan* plan, blend_error** err) {
   });
 }
 
-int32_t blend_plan_tokens(const blend_plan* plan, const int32_t** tokens, size_t* n_tokens,
-                          blend_error** err) {
+int32_t blend_plan_get_tokens(const blend_plan* plan, const int32_t** tokens, size_t* n_tokens,
+                              blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     BLEND_REQUIRE(tokens);
@@ -76,8 +68,8 @@ int32_t blend_plan_tokens(const blend_plan* plan, const int32_t** tokens, size_t
   });
 }
 
-int32_t blend_plan_rows(const blend_plan* plan, const uint32_t** rows, size_t* n,
-                        blend_error** err) {
+int32_t blend_plan_get_rows(const blend_plan* plan, const uint32_t** rows, size_t* n,
+                            blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     BLEND_REQUIRE(rows);
@@ -88,8 +80,8 @@ int32_t blend_plan_rows(const blend_plan* plan, const uint32_t** rows, size_t* n
   });
 }
 
-int32_t blend_fetch_kv(blend_plan* plan, uint32_t layer, const blend_kv_view* layer_kv,
-                       blend_error** err) {
+int32_t blend_plan_fetch_kv(blend_plan* plan, uint32_t layer, const blend_kv_view* layer_kv,
+                            blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     BLEND_REQUIRE(layer_kv);
@@ -100,7 +92,7 @@ int32_t blend_fetch_kv(blend_plan* plan, uint32_t layer, const blend_kv_view* la
   });
 }
 
-int32_t blend_synchronize(blend_plan* plan, uint32_t layer, blend_error** err) {
+int32_t blend_plan_synchronize(blend_plan* plan, uint32_t layer, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     const blend::ThreadCap cap(plan->n_threads);
@@ -108,8 +100,8 @@ int32_t blend_synchronize(blend_plan* plan, uint32_t layer, blend_error** err) {
   });
 }
 
-int32_t blend_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fresh,
-                     const uint32_t** rows, size_t* n, blend_error** err) {
+int32_t blend_plan_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fresh,
+                          const uint32_t** rows, size_t* n, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     BLEND_REQUIRE(rows);
@@ -126,7 +118,7 @@ int32_t blend_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fres
   });
 }
 
-int32_t blend_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
+int32_t blend_plan_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     const blend::ThreadCap cap(plan->n_threads);
@@ -137,9 +129,7 @@ int32_t blend_commit(blend_plan* plan, uint32_t layer, blend_error** err) {
 int32_t blend_plan_get_info(const blend_plan* plan, blend_fusion_info* info, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
-    blend_fusion_info account = plan->plan->account().info;
-    plan->verdict.judge(account);
-    return blend::capi::write_struct(info, account);
+    return blend::capi::write_struct(info, plan->plan->account().info);
   });
 }
 
@@ -169,8 +159,8 @@ int32_t blend_plan_get_segment(const blend_plan* plan, size_t segment, blend_seg
   });
 }
 
-int32_t blend_plan_selected(const blend_plan* plan, const uint32_t** rows, size_t* n,
-                            blend_error** err) {
+int32_t blend_plan_get_selected(const blend_plan* plan, const uint32_t** rows, size_t* n,
+                                blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     BLEND_REQUIRE(rows);
@@ -181,8 +171,8 @@ int32_t blend_plan_selected(const blend_plan* plan, const uint32_t** rows, size_
   });
 }
 
-int32_t blend_plan_deviation(const blend_plan* plan, const float** deviation, size_t* n_rows,
-                             blend_error** err) {
+int32_t blend_plan_get_deviation(const blend_plan* plan, const float** deviation, size_t* n_rows,
+                                 blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(plan);
     BLEND_REQUIRE(deviation);

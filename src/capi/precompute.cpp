@@ -9,37 +9,27 @@
 
 using blend::Result;
 
-namespace {
-
-blend_precompute_options default_precompute_options() {
-  blend_precompute_options o{};
-  o.struct_size = sizeof o;
-  return o;
-}
-
-}  // namespace
-
 namespace blend::capi {
 
 Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_store& store,
                                         const int32_t* tokens, size_t n_tokens,
                                         const blend_precompute_options* options) {
-  blend_precompute_options o = default_precompute_options();
+  blend_precompute_options o{};
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
   if ((o.flags & ~BLEND_PUT_BACKGROUND) != 0) {
     return make_error(BLEND_E_INVALID_STRUCT, "flags 0x%x: unknown BLEND_PUT_ bits", o.flags);
   }
-  if (o.n_prefix > 0 && o.prefix == nullptr) return null_argument("prefix");
+  if (o.n_chunk_prefix > 0 && o.chunk_prefix == nullptr) return null_argument("chunk_prefix");
   if (n_tokens == 0) return Status{BLEND_E_INVALID_ARGUMENT, "the chunk has no tokens"};
   const ModelDescription& m = *model.description;
   ChunkRequest request;
   BLEND_ASSIGN(request.codec, read_codec(o.codec));
   const std::span<const int32_t> chunk(tokens, n_tokens);
-  request.prefix = {o.prefix, o.n_prefix};
+  request.prefix = {o.chunk_prefix, o.n_chunk_prefix};
   BLEND_RETURN_IF_ERROR(m.check_length(n_tokens, "chunk"));
-  BLEND_RETURN_IF_ERROR(m.check_length(o.n_prefix, "prefix"));
+  BLEND_RETURN_IF_ERROR(m.check_length(o.n_chunk_prefix, "chunk prefix"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
-  BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "prefix"));
+  BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "chunk prefix"));
   request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
                                 o.tenant != nullptr ? o.tenant : "", chunk);
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
@@ -51,10 +41,6 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
 }  // namespace blend::capi
 
 extern "C" {
-
-int32_t blend_precompute_options_init(blend_precompute_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_precompute_options());
-}
 
 int32_t blend_precompute(const blend_model* model, const blend_store* store, const int32_t* tokens,
                          size_t n_tokens, const blend_precompute_options* options,

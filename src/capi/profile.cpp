@@ -3,11 +3,11 @@
 
 #include <cstring>
 
-#include "calibrate/calibrate.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/measurement.h"
 #include "capi/structs.h"
+#include "fusion/trust.h"
 
 using blend::Status;
 
@@ -48,12 +48,12 @@ int32_t blend_profile_open(blend_profile** out, const blend_model* model, const 
     BLEND_REQUIRE(out);
     *out = nullptr;
     BLEND_REQUIRE(model);
-    BLEND_REQUIRE(path);
     auto handle = std::make_unique<blend_profile>();
     BLEND_ASSIGN(handle->model, model->loaded());
-    BLEND_ASSIGN(handle->profile, blend::read_profile(path));
+    const std::string file = model->profile_path(path);
+    BLEND_ASSIGN(handle->profile, blend::read_profile(file));
     blend::Profile& profile = handle->profile;
-    const std::string name = "profile '" + std::string(path) + "'";
+    const std::string name = "profile '" + file + "'";
     BLEND_RETURN_IF_ERROR(blend::check_profile(profile, *handle->model).with_context(name));
     if (!profile.drift.empty()) {
       auto drift = blend::Drift::load(handle->model->backend(), profile.drift);
@@ -67,10 +67,6 @@ int32_t blend_profile_open(blend_profile** out, const blend_model* model, const 
 }
 
 void blend_profile_close(blend_profile* profile) { delete profile; }
-
-int32_t blend_profile_info_init(blend_profile_info* info, size_t struct_size) {
-  return blend::capi::init_struct(info, struct_size, blend_profile_info{});
-}
 
 int32_t blend_profile_get_info(const blend_profile* profile, blend_profile_info* info,
                                blend_error** err) {
@@ -97,10 +93,6 @@ int32_t blend_profile_get_info(const blend_profile* profile, blend_profile_info*
     std::memcpy(i.fingerprint, p.fingerprint.data(), p.fingerprint.size());
     return blend::capi::write_struct(info, i);
   });
-}
-
-int32_t blend_measurement_init(blend_measurement* measurement, size_t struct_size) {
-  return blend::capi::init_struct(measurement, struct_size, blend_measurement{});
 }
 
 int32_t blend_profile_get_measurement(const blend_profile* profile, size_t index,

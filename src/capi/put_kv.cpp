@@ -13,7 +13,6 @@ using blend::Status;
 
 namespace {
 
-// The array's stride is the struct_size of the host's header, which may be newer than ours.
 Result<std::vector<blend::HostKv>> read_layers(const blend_kv_view* layers, size_t n_layers,
                                                const blend::ModelConfig& config) {
   if (n_layers != config.n_layers) {
@@ -22,17 +21,10 @@ Result<std::vector<blend::HostKv>> read_layers(const blend_kv_view* layers, size
                              n_layers, config.n_layers);
   }
   std::vector<blend::HostKv> out;
-  const auto* at = reinterpret_cast<const unsigned char*>(layers);
-  for (size_t i = 0; i < n_layers; ++i, at += layers->struct_size) {
-    const auto* view = reinterpret_cast<const blend_kv_view*>(at);
+  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(layers, n_layers, "layer"));
+  for (size_t i = 0; i < n_layers; ++i) {
     const std::string name = "layer " + std::to_string(i);
-    if (view->struct_size != layers->struct_size) {
-      return Status{BLEND_E_INVALID_STRUCT,
-                    name +
-                        ": struct_size differs from the first layer's; call "
-                        "blend_kv_view_init on each"};
-    }
-    auto layer = blend::capi::read_kv_view(*view, config);
+    auto layer = blend::capi::read_kv_view(*blend::capi::element(layers, i), config);
     if (!layer.is_ok()) return layer.status().with_context(name);
     out.push_back(*layer);
   }
@@ -61,10 +53,10 @@ int32_t blend_chunk_find(const blend_model* model, const blend_store* store, con
   });
 }
 
-int32_t blend_put_kv(const blend_model* model, const blend_store* store, const int32_t* tokens,
-                     size_t n_tokens, const blend_kv_view* layers, size_t n_layers,
-                     uint32_t first_position, const blend_precompute_options* options,
-                     blend_chunk_id* id, blend_error** err) {
+int32_t blend_chunk_put(const blend_model* model, const blend_store* store, const int32_t* tokens,
+                        size_t n_tokens, const blend_kv_view* layers, size_t n_layers,
+                        uint32_t first_position, const blend_precompute_options* options,
+                        blend_chunk_id* id, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(model);
     BLEND_REQUIRE(store);

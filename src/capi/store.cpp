@@ -15,11 +15,11 @@ DType resolve_kv_dtype(const blend_store& store, const ModelDescription& model) 
 
 DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model) {
   switch (kv_dtype) {
-    case BLEND_KV_F32:
+    case BLEND_DTYPE_F32:
       return DType::f32;
-    case BLEND_KV_F16:
+    case BLEND_DTYPE_F16:
       return DType::f16;
-    case BLEND_KV_BF16:
+    case BLEND_DTYPE_BF16:
       return DType::bf16;
     default:
       return model.config().weight_dtype == DType::bf16 ? DType::bf16 : DType::f16;
@@ -29,13 +29,13 @@ DType resolve_kv_dtype(uint32_t kv_dtype, const ModelDescription& model) {
 uint32_t kv_dtype_code(DType dtype) {
   switch (dtype) {
     case DType::f32:
-      return BLEND_KV_F32;
+      return BLEND_DTYPE_F32;
     case DType::f16:
-      return BLEND_KV_F16;
+      return BLEND_DTYPE_F16;
     case DType::bf16:
-      return BLEND_KV_BF16;
+      return BLEND_DTYPE_BF16;
   }
-  return BLEND_KV_AUTO;
+  return BLEND_DTYPE_AUTO;
 }
 
 Result<std::optional<Codec>> read_codec(uint32_t codec) {
@@ -58,14 +58,14 @@ blend_store_options default_options() {
   const blend::StoreOptions defaults;
   blend_store_options o{};
   o.struct_size = sizeof o;
-  o.kv_dtype = BLEND_KV_AUTO;
+  o.kv_dtype = BLEND_DTYPE_AUTO;
   o.quota_bytes = defaults.quota_bytes;
   o.queue_bytes = defaults.queue_bytes;
   o.eviction = BLEND_EVICT_LRU;
   return o;
 }
 
-blend_chunk_info describe(blend::ChunkStore& store, const blend::ChunkMeta& meta) {
+blend_chunk_info describe(blend::StoreUpkeep& store, const blend::ChunkMeta& meta) {
   blend_chunk_info i{};
   i.struct_size = sizeof i;
   i.n_tokens = meta.shape.n_tokens;
@@ -107,7 +107,7 @@ blend::Result<blend::Eviction> eviction_of(uint32_t eviction) {
 
 namespace blend::capi {
 
-blend_chunk_info describe_stored(ChunkStore& store, const ChunkMeta& meta) {
+blend_chunk_info describe_stored(StoreUpkeep& store, const ChunkMeta& meta) {
   return ::describe(store, meta);
 }
 
@@ -132,12 +132,10 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_STORE_ bits",
                                o.flags);
     }
-    if (o.kv_dtype > BLEND_KV_BF16) {
-      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_KV_ value",
+    if (o.kv_dtype > BLEND_DTYPE_BF16) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "kv_dtype %u is not a BLEND_DTYPE_ value",
                                o.kv_dtype);
     }
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved0", o.reserved0));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_reserved("reserved1", o.reserved1));
     if (o.read_mode > BLEND_READ_MAPPED) {
       return blend::make_error(BLEND_E_INVALID_ARGUMENT, "read_mode %u is not a BLEND_READ_ value",
                                o.read_mode);
@@ -183,11 +181,6 @@ int32_t blend_store_flush(const blend_store* store, blend_error** err) {
   });
 }
 
-int32_t blend_chunk_info_init(blend_chunk_info* info, size_t struct_size) {
-  blend_chunk_info zero{};
-  return blend::capi::init_struct(info, struct_size, zero);
-}
-
 int32_t blend_store_list(const blend_store* store, int32_t verify, blend_chunk_fn fn, void* user,
                          blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
@@ -207,11 +200,6 @@ int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, b
     BLEND_REQUIRE(id);
     return store->store->remove(blend::capi::digest_of(*id));
   });
-}
-
-int32_t blend_store_stat_init(blend_store_stat* stat, size_t struct_size) {
-  blend_store_stat zero{};
-  return blend::capi::init_struct(stat, struct_size, zero);
 }
 
 int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, blend_error** err) {
@@ -250,11 +238,6 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.queue_bytes = s.queue_bytes;
     return blend::capi::write_struct(stat, out);
   });
-}
-
-int32_t blend_codec_stat_init(blend_codec_stat* stat, size_t struct_size) {
-  blend_codec_stat zero{};
-  return blend::capi::init_struct(stat, struct_size, zero);
 }
 
 int32_t blend_store_get_codec_stat(const blend_store* store, uint32_t codec, blend_codec_stat* stat,

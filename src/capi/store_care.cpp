@@ -5,7 +5,6 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "store/compact.h"
 #include "store/metrics.h"
 #include "store/transfer.h"
 
@@ -20,14 +19,8 @@ struct TransferRequest {
   blend::Watch watch;
 };
 
-blend_transfer_options default_transfer() {
-  blend_transfer_options o{};
-  o.struct_size = sizeof o;
-  return o;
-}
-
 Result<TransferRequest> read_transfer(const blend_transfer_options* options) {
-  blend_transfer_options o = default_transfer();
+  blend_transfer_options o{};
   BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
   if ((o.flags & ~BLEND_IMPORT_REPLACE) != 0) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_IMPORT_ bits",
@@ -89,15 +82,11 @@ int32_t blend_store_compact(const char* path, uint64_t* bytes_before, uint64_t* 
     BLEND_REQUIRE(path);
     uint64_t before = 0;
     uint64_t after = 0;
-    BLEND_RETURN_IF_ERROR(blend::compact_in_place(path, &before, &after));
+    BLEND_RETURN_IF_ERROR(blend::compact_lmdb_store(path, &before, &after));
     if (bytes_before != nullptr) *bytes_before = before;
     if (bytes_after != nullptr) *bytes_after = after;
     return Status::ok();
   });
-}
-
-int32_t blend_transfer_options_init(blend_transfer_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_transfer());
 }
 
 int32_t blend_store_export(const blend_store* store, const char* path,
@@ -141,7 +130,7 @@ int32_t blend_store_visit_metrics(const blend_store* store, blend_metric_fn fn, 
     BLEND_REQUIRE(fn);
     BLEND_ASSIGN(const auto metrics, metrics_of(*store));
     for (const blend::Metric& m : metrics) {
-      const uint32_t flags = m.counter ? BLEND_METRIC_COUNTER : 0;
+      const uint32_t flags = m.counter ? BLEND_PROMETHEUS_COUNTER : 0;
       if (const int32_t stop = fn(user, m.name, m.labels, m.help, flags, m.value); stop != 0) {
         return {BLEND_E_CALLBACK, "the callback asked to stop", stop};
       }
@@ -150,8 +139,8 @@ int32_t blend_store_visit_metrics(const blend_store* store, blend_metric_fn fn, 
   });
 }
 
-int32_t blend_store_metrics(const blend_store* store, const char* name, char* text, size_t capacity,
-                            size_t* n_bytes, blend_error** err) {
+int32_t blend_store_get_metrics(const blend_store* store, const char* name, char* text,
+                                size_t capacity, size_t* n_bytes, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(n_bytes);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "base/status.h"
 #include "capi/error.h"
@@ -31,22 +32,22 @@ BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);
 BLEND_FIRST_RELEASE(blend_model_description, 112);
 BLEND_FIRST_RELEASE(blend_kv_view, 48);
-BLEND_FIRST_RELEASE(blend_store_options, 72);
+BLEND_FIRST_RELEASE(blend_store_options, 64);
 BLEND_FIRST_RELEASE(blend_chunk_info, 136);
 BLEND_FIRST_RELEASE(blend_store_stat, 232);
 BLEND_FIRST_RELEASE(blend_codec_stat, 32);
 BLEND_FIRST_RELEASE(blend_transfer_options, 48);
 BLEND_FIRST_RELEASE(blend_precompute_options, 64);
 BLEND_FIRST_RELEASE(blend_segment, 32);
-BLEND_FIRST_RELEASE(blend_fuse_options, 184);
+BLEND_FIRST_RELEASE(blend_fuse_options, 192);
 BLEND_FIRST_RELEASE(blend_fuse_request, 32);
-BLEND_FIRST_RELEASE(blend_fusion_info, 296);
+BLEND_FIRST_RELEASE(blend_fusion_info, 288);
 BLEND_FIRST_RELEASE(blend_layer_info, 120);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
 BLEND_FIRST_RELEASE(blend_generate_options, 64);
 BLEND_FIRST_RELEASE(blend_machine_options, 48);
 BLEND_FIRST_RELEASE(blend_machine_info, 32);
-BLEND_FIRST_RELEASE(blend_device, 24);
+BLEND_FIRST_RELEASE(blend_storage, 24);
 BLEND_FIRST_RELEASE(blend_advise_options, 32);
 BLEND_FIRST_RELEASE(blend_advice, 48);
 BLEND_FIRST_RELEASE(blend_profile_info, 136);
@@ -61,7 +62,7 @@ template <typename T>
 Status check_size(size_t size) {
   if (size >= FirstRelease<T>::size) return Status::ok();
   return make_error(BLEND_E_INVALID_STRUCT,
-                    "%s: struct_size %zu is less than %zu; call %s_init(&s, sizeof s) first",
+                    "%s: struct_size %zu is less than %zu: set it to sizeof(%s)",
                     FirstRelease<T>::name, size, FirstRelease<T>::size, FirstRelease<T>::name);
 }
 
@@ -94,10 +95,23 @@ Status read_struct(const T* in, T& options) {
   return Status::ok();
 }
 
-// Reserved members may get a meaning later: a host must not set them now.
-inline Status check_reserved(const char* name, uint64_t value) {
-  if (value == 0) return Status::ok();
-  return make_error(BLEND_E_INVALID_STRUCT, "%s must be 0", name);
+// Element i of an array whose stride is the struct_size of the host's header, which may be newer.
+template <typename T>
+T* element(T* array, size_t i) {
+  using Byte = std::conditional_t<std::is_const_v<T>, const unsigned char, unsigned char>;
+  return reinterpret_cast<T*>(reinterpret_cast<Byte*>(array) + i * array->struct_size);
+}
+
+// The stride holds only if all n elements have it. `name` is what the messages call an element.
+template <typename T>
+Status check_elements(const T* array, size_t n, const char* name) {
+  for (size_t i = 1; i < n; ++i) {
+    if (element(array, i)->struct_size == array->struct_size) continue;
+    return make_error(BLEND_E_INVALID_STRUCT,
+                      "%s %zu: struct_size differs from that of %s 0: set it to sizeof(%s) in each",
+                      name, i, name, FirstRelease<T>::name);
+  }
+  return Status::ok();
 }
 
 // Fills *out up to the size the host gave; its struct_size stays.

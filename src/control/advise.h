@@ -1,5 +1,5 @@
-// Advise: which storage device holds chunks cheaply enough and reads them fast enough (CacheBlend
-// section 5.1, "which storage device").
+// Advise: which storage holds chunks cheaply enough and reads them fast enough (CacheBlend
+// section 5.1, "which storage").
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace blend {
 
-struct Device {
+struct Storage {
   double bytes_per_s = 0;       // > 0
   double cost_per_gb_hour = 0;  // >= 0; a GB is 1e9 bytes
 };
 
-struct DeviceAdvice {
+struct StorageAdvice {
   double load_s = 0;
   double hidden_ratio = 0;  // the largest ratio that hides behind loading
   double ratio = 0;         // max(the one asked for, hidden_ratio)
@@ -27,13 +27,13 @@ struct DeviceAdvice {
 };
 
 struct Advice {
-  std::vector<DeviceAdvice> devices;
+  std::vector<StorageAdvice> storages;
   std::optional<size_t> cheapest;  // of those that add no delay; ties go to the faster one
   double recompute_s = 0;          // computing at the ratio asked for
 };
 
 // The prompt is `shape`; prefill_s is the full prefill of its rows.
 Advice advise(const FuseShape& shape, double ratio, double prefill_s,
-              std::span<const Device> devices);
+              std::span<const Storage> storages);
 
 }  // namespace blend

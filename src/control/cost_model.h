@@ -2,7 +2,7 @@
 // section 5.1; the ring from AttentionStore section 3.2.1). Pure arithmetic: times in seconds.
 //
 //   T_recompute(r, model, L) = r * Prefill(model, L)
-//   T_load(model, L, device) = bytes(model, L) / throughput(device)
+//   T_load(model, L, storage) = bytes(model, L) / throughput(storage)
 //
 // Layers up to the check layer are computed for every row whatever the ratio, and are not loaded.
 // As one pass takes the layers in turn while a reader brings the next, what takes longer decides.

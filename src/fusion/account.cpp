@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "fusion/trust.h"
+
 namespace blend {
 
 void account_load(const LayerLoad& load, blend_layer_info& out) {
@@ -14,10 +16,10 @@ void account_load(const LayerLoad& load, blend_layer_info& out) {
   out.stall_ns = load.stall_ns;
 }
 
-void account_segments(const Plan& plan, Fused& out) {
-  out.segments.assign(plan.segments.size(), blend_segment_info{});
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
-    const PlannedSegment& s = plan.segments[i];
+void account_segments(const Prompt& prompt, Fused& out) {
+  out.segments.assign(prompt.segments.size(), blend_segment_info{});
+  for (size_t i = 0; i < prompt.segments.size(); ++i) {
+    const PromptSegment& s = prompt.segments[i];
     blend_segment_info& info = out.segments[i];
     info.kind = static_cast<uint32_t>(s.kind);
     info.source = static_cast<uint32_t>(s.source);
@@ -32,31 +34,31 @@ void account_segments(const Plan& plan, Fused& out) {
   }
 }
 
-void account_totals(const Plan& plan, const FuseOptions& options, const Schedule& checks,
-                    bool ratio_chosen, uint64_t plan_ns, Fused& out) {
+void account_totals(const Prompt& prompt, const FuseOptions& options, const Selection& selection,
+                    uint64_t plan_ns, Fused& out) {
   blend_fusion_info& info = out.info;
-  const auto n_layers = static_cast<uint32_t>(out.layers.size());
-  info.flags = checks.empty() ? 0 : BLEND_FUSION_UNCALIBRATED;
+  const Schedule& schedule = selection.schedule();
+  info.flags = trust_flags(options.trust, !schedule.empty());
   if (info.n_rows_corrected > 0) info.flags |= BLEND_FUSION_CORRECTED;
+  if (selection.ratio().is_chosen()) info.flags |= BLEND_FUSION_RATIO_CHOSEN;
   info.policy = static_cast<uint32_t>(options.policy);
   info.metric = options.metric().code();
   info.norm = static_cast<uint32_t>(options.deviation.norm);
   info.relative = options.deviation.relative ? 1 : 0;
-  info.check_layer = checks.empty() ? options.check_layer : checks.front().layer;
-  info.n_check_layers = static_cast<uint32_t>(checks.size());
-  info.n_layers = n_layers;
-  info.ratio = options.check_layers.empty() ? options.ratio : mean_ratio(checks, n_layers);
-  if (ratio_chosen) {
-    info.ratio = checks.front().ratio;
-    info.flags |= BLEND_FUSION_RATIO_CHOSEN;
-  }
-  info.n_rows = plan.n_rows();
-  info.n_rows_resident = plan.n_resident;
-  info.n_segments = plan.segments.size();
-  info.n_hits = plan.n_hits;
-  info.n_misses = plan.n_misses;
+  info.check_layer = schedule.empty() ? options.check_layer : schedule.front().layer;
+  info.n_check_layers = static_cast<uint32_t>(schedule.size());
+  info.n_layers = static_cast<uint32_t>(out.layers.size());
+  info.ratio = selection.mean_ratio();
+  info.n_rows = prompt.n_rows();
+  info.n_rows_resident = prompt.n_resident;
+  info.n_rows_reused = selection.rows().n_reused;
+  info.n_rows_always = selection.rows().always.size();
+  info.n_rows_selected = selection.selected().size();
+  info.n_segments = prompt.segments.size();
+  info.n_hits = prompt.n_hits;
+  info.n_misses = prompt.n_misses;
   info.plan_ns = plan_ns;
-  info.miss_ns = plan.miss_ns;
+  info.miss_ns = prompt.miss_ns;
   uint64_t layers_ns = 0;
   for (const blend_layer_info& l : out.layers) {
     info.bytes_loaded += l.bytes_loaded;

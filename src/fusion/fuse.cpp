@@ -7,32 +7,29 @@
 namespace blend {
 
 std::vector<Result<Fused>> fuse_batch(const std::shared_ptr<const Model>& model,
-                                      const StoreAccess& store, std::span<const FuseJob> jobs) {
-  if (jobs.empty()) return {};
+                                      const StoreAccess& store,
+                                      std::span<const FuseRequest> requests) {
+  if (requests.empty()) return {};
   std::unique_ptr<Sequence> none;
-  return Batch(model, store, jobs).run(none);
+  return Batch(model, store, requests).run(none);
 }
 
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-                   const std::vector<Segment>& segments, const FuseOptions& options,
-                   const Watch& watch) {
-  const FuseJob job{segments, options, watch};
-  return std::move(fuse_batch(model, store, std::span(&job, 1)).front());
+                   const FuseRequest& request) {
+  return std::move(fuse_batch(model, store, std::span(&request, 1)).front());
 }
 
-Status extend(Fused& fused, const StoreAccess& store, const std::vector<Segment>& segments,
-              const FuseOptions& options, const Watch& watch) {
+Status extend(Fused& fused, const StoreAccess& store, const FuseRequest& request) {
   const std::shared_ptr<const Model> model = fused.sequence->shared_model();
   // Room for the joined account first: once the rows are there nothing may fail.
   std::vector<blend_segment_info> all_segments;
   std::vector<uint32_t> all_selected;
-  all_segments.reserve(fused.segments.size() + segments.size());
+  all_segments.reserve(fused.segments.size() + request.segments.size());
   all_selected.reserve(model->context_length());
   all_segments = fused.segments;
   all_selected = fused.selected;
 
-  const FuseJob job{segments, options, watch};
-  Batch batch(model, store, std::span(&job, 1));
+  Batch batch(model, store, std::span(&request, 1));
   BLEND_ASSIGN(Fused more, std::move(batch.run(fused.sequence).front()));
   all_segments.insert(all_segments.end(), more.segments.begin(), more.segments.end());
   all_selected.insert(all_selected.end(), more.selected.begin(), more.selected.end());

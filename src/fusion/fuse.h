@@ -34,27 +34,26 @@ struct StoreAccess {
   bool use_device_tier = true;    // of the model's runtime, where it has one
 };
 
-// One prompt of a batch. What it refers to must outlive the call.
-struct FuseJob {
-  const std::vector<Segment>& segments;
-  const FuseOptions& options;
-  const Watch& watch;
+// What a fuse is asked for.
+struct FuseRequest {
+  std::vector<Segment> segments;
+  FuseOptions options;
+  Watch watch;
 };
 
-// Fuses several prompts together (batch.h); one result a job, each as its own fuse would give.
+// Fuses several prompts together (batch.h); one result a request, each as its own fuse would give.
 // Safe for concurrent use on one model and store.
 std::vector<Result<Fused>> fuse_batch(const std::shared_ptr<const Model>& model,
-                                      const StoreAccess& store, std::span<const FuseJob> jobs);
+                                      const StoreAccess& store,
+                                      std::span<const FuseRequest> requests);
 
 // Safe for concurrent use on one model and store.
 Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess& store,
-                   const std::vector<Segment>& segments, const FuseOptions& options,
-                   const Watch& watch);
+                   const FuseRequest& request);
 
-// Fuses `segments` behind the rows that `fused` has (multi-turn: what was asked and answered so far
-// stays as it is). Its account then covers all rows; info and layers are those of this fuse. On
-// failure `fused` is as before. Exclusive use of `fused`.
-Status extend(Fused& fused, const StoreAccess& store, const std::vector<Segment>& segments,
-              const FuseOptions& options, const Watch& watch);
+// Fuses the request's segments behind the rows that `fused` has (multi-turn: what was asked and
+// answered so far stays as it is). Its account then covers all rows; info and layers are those of
+// this fuse. On failure `fused` is as before. Exclusive use of `fused`.
+Status extend(Fused& fused, const StoreAccess& store, const FuseRequest& request);
 
 }  // namespace blend

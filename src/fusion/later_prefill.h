@@ -19,7 +19,7 @@
 #include "base/cancel.h"
 #include "base/late_errors.h"
 #include "engine/model.h"
-#include "fusion/plan.h"
+#include "fusion/prompt.h"
 #include "store/chunk_store.h"
 
 namespace blend {

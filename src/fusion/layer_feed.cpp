@@ -8,9 +8,9 @@ namespace blend {
 
 // ---- One pass's view
 
-LayerFeed::View::View(LayerFeed& feed, const Plan& plan, uint32_t first_stored_layer)
+LayerFeed::View::View(LayerFeed& feed, const Prompt& prompt, uint32_t first_stored_layer)
     : feed_(feed) {
-  ChunksToLoad chunks = chunks_to_load(plan, first_stored_layer, feed.n_layers_);
+  ChunksToLoad chunks = chunks_to_load(prompt, first_stored_layer, feed.n_layers_);
   segments_ = std::move(chunks.segments);
   first_layer_ = chunks.first_layer;
   for (const LayerLoader::Item& item : chunks.items) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "fusion/layer_loader.h"
-#include "fusion/plan.h"
+#include "fusion/prompt.h"
 
 namespace blend {
 
@@ -19,19 +19,19 @@ namespace blend {
 // behind the compute when both are steady, the third takes up jitter.
 inline constexpr uint32_t kUsualRingDepth = 3;
 
-// Used by the thread of one batch. Views must not outlive it, nor it their plans.
+// Used by the thread of one batch. Views must not outlive it, nor it their prompts.
 class LayerFeed {
  public:
-  // The stored layers of one plan.
+  // The stored layers of one prompt.
   class View {
    public:
-    View(LayerFeed& feed, const Plan& plan, uint32_t first_stored_layer);
+    View(LayerFeed& feed, const Prompt& prompt, uint32_t first_stored_layer);
     ~View();  // the others no longer wait for it
     View(const View&) = delete;
     View& operator=(const View&) = delete;
 
     bool has(uint32_t layer) const { return layer >= first_layer_; }
-    // Index in the plan of each chunk of a staged layer.
+    // Index in the prompt of each chunk of a staged layer.
     std::span<const size_t> segments() const { return segments_; }
     // Blocks until `layer` is staged. Layers in order; valid until release(). `bytes` are those
     // that no other place of the batch has taken before, `shared_bytes` the others.
@@ -43,7 +43,7 @@ class LayerFeed {
     friend class LayerFeed;
     LayerFeed& feed_;
     std::vector<size_t> items_;           // of the feed, for each entry of segments_
-    std::vector<size_t> segments_;        // of the plan
+    std::vector<size_t> segments_;        // of the prompt
     std::vector<uint32_t> first_layers_;  // of each
     std::vector<uint8_t> from_disk_;      // of each: a layer so far came from a file
     std::vector<uint8_t> from_host_;      // of each: one was not in device memory
@@ -57,8 +57,8 @@ class LayerFeed {
       : backend_(backend), n_layers_(n_layers), clock_(clock), tier_(tier) {}
 
   // Before start().
-  std::unique_ptr<View> subscribe(const Plan& plan, uint32_t first_stored_layer) {
-    return std::make_unique<View>(*this, plan, first_stored_layer);
+  std::unique_ptr<View> subscribe(const Prompt& prompt, uint32_t first_stored_layer) {
+    return std::make_unique<View>(*this, prompt, first_stored_layer);
   }
   // What the reader will bring of each layer; [n_layers].
   std::vector<uint64_t> layer_bytes() const;

@@ -10,7 +10,7 @@
 
 #include "backend/backend.h"
 #include "blend/blend.h"
-#include "control/cost_model.h"
+#include "fusion/ratio_choice.h"
 #include "fusion/schedule.h"
 #include "profile/drift.h"
 
@@ -41,6 +41,13 @@ enum class OnMiss : uint32_t {
   compute = BLEND_MISS_COMPUTE,
   fail = BLEND_MISS_FAIL,
   compute_store = BLEND_MISS_COMPUTE_STORE,
+};
+
+// What calibration says of a fuse (trust.h).
+enum class Trust : uint32_t {
+  unknown,  // no profile was asked, or nothing is approximated
+  vouched,  // a profile measured this kind of fusing, which keeps the limits at this ratio
+  doubted,  // a profile was asked and does not vouch
 };
 
 struct Segment {
@@ -77,13 +84,11 @@ struct RowMetric {
 struct FuseOptions {
   Policy policy = Policy::hkvd;
   DeviationRule deviation;
-  bool weighed = false;  // RowMetric
+  bool weighed = true;  // RowMetric
   RowMetric metric() const { return {deviation.metric, weighed}; }
   uint32_t check_layer = 1;
-  double ratio = 0.15;
+  RatioChoice ratio;
   Schedule check_layers;  // empty: check_layer and ratio
-  // The controller may choose a larger ratio, given how long prefills take on this machine.
-  const PrefillTimes* auto_ratio = nullptr;
   std::vector<PolicyTerm> terms;
   uint64_t seed = 0;
   ScoreFn score;
@@ -97,6 +102,10 @@ struct FuseOptions {
   // fitted at; null: they stay as they are stored.
   std::shared_ptr<const Drift> drift;
   bool drift_required = false;  // an error where the check layers do not fit
+  Trust trust = Trust::unknown;
 };
+
+// What depends neither on the model nor on the prompt. INVALID_ARGUMENT names the option.
+Status check_options(bool has_store, const FuseOptions& options);
 
 }  // namespace blend

@@ -5,10 +5,10 @@
 
 namespace blend {
 
-Rows classify_rows(const Plan& plan, bool choosing) {
+Rows classify_rows(const Prompt& prompt, bool choosing) {
   Rows rows;
-  const uint32_t last = plan.n_rows() - 1;
-  for (const PlannedSegment& s : plan.segments) {
+  const uint32_t last = prompt.n_rows() - 1;
+  for (const PromptSegment& s : prompt.segments) {
     if (s.reused() && s.kind == SegmentKind::chunk) rows.n_reused += s.n_rows;
     for (uint32_t row = s.first_row; row < s.first_row + s.n_rows; ++row) {
       if (!s.reused() || row == last) {

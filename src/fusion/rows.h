@@ -1,16 +1,14 @@
-// The rows of a plan by what a fuse does with them.
+// The rows of a prompt by what a fuse does with them.
 //
 //   exact      stored K, V equal the fresh ones: never computed
 //   always     question, new text, misses computed inline, the prompt's last row: all layers
-//   candidate  reused, not exact: computed as far as a policy lets them; then they take their
-//   stored
-//              K, V
+//   candidate  reused, not exact: computed as far as a policy lets them, stored from there on
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "fusion/plan.h"
+#include "fusion/prompt.h"
 
 namespace blend {
 
@@ -21,7 +19,7 @@ struct Rows {
 };
 
 // `choosing`: a policy will choose among the candidates; otherwise every stored row stays stored.
-Rows classify_rows(const Plan& plan, bool choosing);
+Rows classify_rows(const Prompt& prompt, bool choosing);
 
 // Rows of two ascending, disjoint lists; ascending.
 std::vector<uint32_t> merge_rows(const std::vector<uint32_t>& a, const std::vector<uint32_t>& b);

@@ -10,12 +10,12 @@ constexpr double kFall = 0.5;
 
 // Layers that the choice of check i holds for. The last layer's rows are not among them: behind the
 // last layer nothing but the prompt's last row is needed.
-uint32_t width(std::span<const Check> schedule, size_t i, uint32_t n_layers) {
+uint32_t width(std::span<const CheckLayer> schedule, size_t i, uint32_t n_layers) {
   const uint32_t end = i + 1 < schedule.size() ? schedule[i + 1].layer : n_layers - 1;
   return end > schedule[i].layer ? end - schedule[i].layer : 0;
 }
 
-double weighted_mean(std::span<const Check> schedule, uint32_t n_layers) {
+double weighted_mean(std::span<const CheckLayer> schedule, uint32_t n_layers) {
   double sum = 0, layers = 0;
   for (size_t i = 0; i < schedule.size(); ++i) {
     const uint32_t w = width(schedule, i, n_layers);
@@ -27,36 +27,37 @@ double weighted_mean(std::span<const Check> schedule, uint32_t n_layers) {
 
 }  // namespace
 
-Status check_schedule(std::span<const Check> schedule, uint32_t first_layer, uint32_t n_layers) {
+Status check_schedule(std::span<const CheckLayer> schedule, uint32_t first_layer,
+                      uint32_t n_layers) {
   for (size_t i = 0; i < schedule.size(); ++i) {
-    const Check& check = schedule[i];
-    if (!(check.ratio >= 0.0 && check.ratio <= 1.0)) {  // NaN fails too
+    const CheckLayer& at = schedule[i];
+    if (!(at.ratio >= 0.0 && at.ratio <= 1.0)) {  // NaN fails too
       return make_error(BLEND_E_INVALID_ARGUMENT, "check_layers %zu: ratio %g must lie in [0, 1]",
-                        i, check.ratio);
+                        i, at.ratio);
     }
-    if (check.layer < first_layer || check.layer >= n_layers) {
+    if (at.layer < first_layer || at.layer >= n_layers) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "check_layers %zu: layer %u must lie in %u .. %u for this model and policy",
-                        i, check.layer, first_layer, n_layers - 1);
+                        i, at.layer, first_layer, n_layers - 1);
     }
     if (i == 0) continue;
-    if (check.layer <= schedule[i - 1].layer) {
+    if (at.layer <= schedule[i - 1].layer) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "check_layers %zu: layer %u does not come behind layer %u; give them in "
                         "rising order, each once",
-                        i, check.layer, schedule[i - 1].layer);
+                        i, at.layer, schedule[i - 1].layer);
     }
-    if (check.ratio > schedule[i - 1].ratio) {
+    if (at.ratio > schedule[i - 1].ratio) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "check_layers %zu: ratio %g is more than the %g before it; rows that were "
                         "left out cannot come back",
-                        i, check.ratio, schedule[i - 1].ratio);
+                        i, at.ratio, schedule[i - 1].ratio);
     }
   }
   return Status::ok();
 }
 
-double mean_ratio(std::span<const Check> schedule, uint32_t n_layers) {
+double mean_ratio(std::span<const CheckLayer> schedule, uint32_t n_layers) {
   return weighted_mean(schedule, n_layers);
 }
 
@@ -73,8 +74,8 @@ Schedule falling_schedule(double ratio, uint32_t first_layer, uint32_t n_checks,
   const double mean = weighted_mean(schedule, n_layers);
   double fall = kFall;
   if (ratio > 0 && mean < 1) fall = std::min(fall, (1.0 / ratio - 1.0) / (1.0 - mean));
-  for (Check& check : schedule) {
-    check.ratio = std::clamp(ratio * (1.0 + fall * (check.ratio - mean)), 0.0, 1.0);
+  for (CheckLayer& at : schedule) {
+    at.ratio = std::clamp(ratio * (1.0 + fall * (at.ratio - mean)), 0.0, 1.0);
   }
   return schedule;
 }

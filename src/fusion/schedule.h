@@ -13,18 +13,19 @@
 
 namespace blend {
 
-struct Check {
+struct CheckLayer {
   uint32_t layer = 1;
   double ratio = 0.15;  // of the reused rows, recomputed behind this layer
 };
-using Schedule = std::vector<Check>;
+using Schedule = std::vector<CheckLayer>;
 
 // Layers rise, ratios in [0, 1] never rise, every layer is of the model. `first_layer`: the least
 // that is allowed; the sentence says why it may not be 0 where it is 1.
-Status check_schedule(std::span<const Check> schedule, uint32_t first_layer, uint32_t n_layers);
+Status check_schedule(std::span<const CheckLayer> schedule, uint32_t first_layer,
+                      uint32_t n_layers);
 
-// Mean ratio over the layers behind the first check; of the first check where none is behind it.
-double mean_ratio(std::span<const Check> schedule, uint32_t n_layers);
+// Mean ratio over the layers behind the first check layer; its own where none is behind it.
+double mean_ratio(std::span<const CheckLayer> schedule, uint32_t n_layers);
 
 // `n_checks` check layers from `first_layer` on, evenly spaced over the layers behind it, with
 // ratios that fall linearly from about 1.5 r to 0.5 r (less where 1.5 r is more than all rows) and

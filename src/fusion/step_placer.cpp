@@ -16,28 +16,26 @@ constexpr auto kPoll = std::chrono::milliseconds(10);
 
 }  // namespace
 
-StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, const Plan& plan,
+StepPlacer::StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, const Prompt& prompt,
                        uint32_t first_stored_layer, uint32_t n_layers, Corrector* corrector,
                        const Stopwatch& clock)
     : backend_(backend),
       ropes_(std::move(ropes)),
-      plan_(plan),
+      prompt_(prompt),
       n_layers_(n_layers),
       corrector_(corrector),
       clock_(clock),
       feed_(backend, n_layers, clock),
-      view_(feed_.subscribe(plan, first_stored_layer)),
+      view_(feed_.subscribe(prompt, first_stored_layer)),
       targets_(n_layers),
       accounts_(n_layers) {}
 
-Result<std::unique_ptr<StepPlacer>> StepPlacer::start(Backend& backend,
-                                                      std::shared_ptr<const Ropes> ropes,
-                                                      const Plan& plan, uint32_t first_stored_layer,
-                                                      uint32_t n_layers, uint32_t ring_depth,
-                                                      Corrector* corrector,
-                                                      const Stopwatch& clock) {
-  std::unique_ptr<StepPlacer> p(new StepPlacer(backend, std::move(ropes), plan, first_stored_layer,
-                                               n_layers, corrector, clock));
+Result<std::unique_ptr<StepPlacer>> StepPlacer::start(
+    Backend& backend, std::shared_ptr<const Ropes> ropes, const Prompt& prompt,
+    uint32_t first_stored_layer, uint32_t n_layers, uint32_t ring_depth, Corrector* corrector,
+    const Stopwatch& clock) {
+  std::unique_ptr<StepPlacer> p(new StepPlacer(backend, std::move(ropes), prompt,
+                                               first_stored_layer, n_layers, corrector, clock));
   while (p->placed_ < n_layers && !p->view_->has(p->placed_)) ++p->placed_;
   if (p->placed_ == n_layers) return p;
   BLEND_RETURN_IF_ERROR(p->feed_.start(ring_depth));
@@ -105,7 +103,7 @@ void StepPlacer::fail(const Status& status) {
 
 Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& account) {
   const uint64_t begin = clock_.now_ns();
-  const std::vector<StoredRun> runs = stored_runs(plan_, view_->segments(), staged);
+  const std::vector<StoredRun> runs = stored_runs(prompt_, view_->segments(), staged);
   const Correction* correction = nullptr;
   if (corrector_ != nullptr && layer > corrector_->check_layer()) {
     BLEND_ASSIGN(correction, corrector_->at(layer));

@@ -17,11 +17,11 @@
 #include "base/cancel.h"
 #include "fusion/corrector.h"
 #include "fusion/layer_feed.h"
-#include "fusion/plan.h"
+#include "fusion/prompt.h"
 
 namespace blend {
 
-// One thread calls; the placer's own runs from start() to destruction. `plan`, `clock` and what
+// One thread calls; the placer's own runs from start() to destruction. `prompt`, `clock` and what
 // start() is given must outlive it. `corrector` (null: none) is the placer's from decide() until
 // the layer `last` of it is placed.
 class StepPlacer {
@@ -35,9 +35,10 @@ class StepPlacer {
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,
                                                    std::shared_ptr<const Ropes> ropes,
-                                                   const Plan& plan, uint32_t first_stored_layer,
-                                                   uint32_t n_layers, uint32_t ring_depth,
-                                                   Corrector* corrector, const Stopwatch& clock);
+                                                   const Prompt& prompt,
+                                                   uint32_t first_stored_layer, uint32_t n_layers,
+                                                   uint32_t ring_depth, Corrector* corrector,
+                                                   const Stopwatch& clock);
   ~StepPlacer();
   StepPlacer(const StepPlacer&) = delete;
   StepPlacer& operator=(const StepPlacer&) = delete;
@@ -55,12 +56,12 @@ class StepPlacer {
   Account account(uint32_t layer) const;
   // The chunk whose read failed, after wait() failed with CORRUPT.
   const Sha256& damaged() const { return damaged_; }
-  // Places of the segments of held() in the plan.
+  // Places of the segments of held() in the prompt.
   std::span<const size_t> segments() const { return view_->segments(); }
   bool loads() const { return !view_->segments().empty(); }
 
  private:
-  StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, const Plan& plan,
+  StepPlacer(Backend& backend, std::shared_ptr<const Ropes> ropes, const Prompt& prompt,
              uint32_t first_stored_layer, uint32_t n_layers, Corrector* corrector,
              const Stopwatch& clock);
   void main(uint32_t first);
@@ -71,7 +72,7 @@ class StepPlacer {
 
   Backend& backend_;
   const std::shared_ptr<const Ropes> ropes_;
-  const Plan& plan_;
+  const Prompt& prompt_;
   const uint32_t n_layers_;
   Corrector* const corrector_;
   const Stopwatch& clock_;

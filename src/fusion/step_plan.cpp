@@ -5,21 +5,18 @@
 #include <algorithm>
 
 #include "fusion/account.h"
-#include "fusion/auto_ratio.h"
-#include "fusion/checks.h"
 #include "fusion/stored_rows.h"
 
 namespace blend {
 
 StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
-                   bool read_only, DType kv_dtype, FuseOptions options, Watch watch)
+                   const StoreAccess& access, FuseRequest request)
     : process_(getpid()),
       model_(std::move(model)),
       store_(std::move(store)),
-      options_(std::move(options)),
-      watch_(std::move(watch)),
+      request_(std::move(request)),
       n_layers_(model_->config().n_layers),
-      planner_(*model_, store_.get(), !read_only, kv_dtype, options_) {}
+      builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, request_.options) {}
 
 bool StepPlan::forked() const { return getpid() != process_; }
 
@@ -27,15 +24,13 @@ bool StepPlan::forked() const { return getpid() != process_; }
 
 Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDescription> model,
                                                    std::shared_ptr<ChunkStore> store,
-                                                   const std::shared_ptr<RateMeter>& reads,
-                                                   bool read_only, DType kv_dtype,
-                                                   const std::vector<Segment>& segments,
-                                                   FuseOptions options, Watch watch) {
+                                                   const StoreAccess& access, FuseRequest request) {
+  const FuseOptions& options = request.options;
   BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));
   if (options.on_miss == OnMiss::compute_store) {
     return Status{BLEND_E_UNSUPPORTED,
                   "a plan does not store what the host computes: choose BLEND_MISS_COMPUTE and "
-                  "blend_put_kv, or BLEND_MISS_PRECOMPUTE"};
+                  "blend_chunk_put, or BLEND_MISS_PRECOMPUTE"};
   }
   if (model->loaded() == nullptr && options.policy != Policy::full &&
       options.on_miss == OnMiss::precompute) {
@@ -43,25 +38,25 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
                   "a model that is only described cannot prefill what is missing: set on_miss to "
                   "BLEND_MISS_COMPUTE or BLEND_MISS_FAIL"};
   }
-  std::unique_ptr<StepPlan> p(new StepPlan(std::move(model), std::move(store), read_only, kv_dtype,
-                                           std::move(options), std::move(watch)));
-  BLEND_ASSIGN(p->policy_, make_policy(p->options_));
-  if (p->policy_ != nullptr && p->policy_->needs().question_attention) {
+  BLEND_ASSIGN(auto selection,
+               Selection::create(model->backend(), options, model->config().n_layers));
+  if (selection->needs().question_attention) {
     return Status{BLEND_E_UNSUPPORTED,
                   "this policy weighs rows by the question's attention, which a plan does not see: "
                   "choose HKVD, FIRST_K, RANDOM or CALLBACK"};
   }
-  if (tempers(p->options_)) {
+  if (tempers(options)) {
     return Status{BLEND_E_UNSUPPORTED,
                   "APE changes the attention to stored rows, which is the host's here: choose a "
                   "policy that recomputes rows, or reuse"};
   }
-  BLEND_ASSIGN(p->checks_, checks_of(p->policy_.get(), p->options_, p->n_layers_));
-  BLEND_RETURN_IF_ERROR(check_drift(p->options_, p->checks_));
-  BLEND_ASSIGN(p->plan_, p->planner_.build(segments, {}, p->watch_));
-  p->ratio_chosen_ = choose_by_cost(reads.get(), p->options_, p->n_layers_, p->plan_, p->checks_);
-  BLEND_ASSIGN(p->ropes_, p->model_->ropes(p->plan_.n_rows()));
-  p->plan_ns_ = p->clock_.now_ns() - p->plan_.miss_ns;
+  std::unique_ptr<StepPlan> p(
+      new StepPlan(std::move(model), std::move(store), access, std::move(request)));
+  p->selection_ = std::move(selection);
+  BLEND_ASSIGN(p->prompt_, p->builder_.build(p->request_.segments, {}, p->request_.watch));
+  p->selection_->choose_ratio(access.reads, p->prompt_);
+  BLEND_ASSIGN(p->ropes_, p->model_->ropes(p->prompt_.n_rows()));
+  p->plan_ns_ = p->clock_.now_ns() - p->prompt_.miss_ns;
   BLEND_RETURN_IF_ERROR(p->begin());
   return p;
 }
@@ -69,33 +64,22 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
 Status StepPlan::begin() {
   placer_.reset();
   corrector_.reset();
-  rows_ = classify_rows(plan_, policy_ != nullptr);
-  choosing_ = !rows_.candidates.empty();
-  next_check_ = 0;
-  undecided_ = rows_.candidates;
-  out_.deviation.assign(plan_.n_rows(), 0.0f);
-  out_.selected.clear();
   out_.layers.assign(n_layers_, blend_layer_info{});
   select_ns_ = correct_ns_ = n_corrected_ = 0;
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
 
-  if (corrects()) {
-    corrector_ = std::make_unique<Corrector>(model_->backend(), options_.drift,
-                                             model_->config().kv_dim(), plan_.n_rows());
+  BLEND_RETURN_IF_ERROR(selection_->begin(prompt_));
+  if (selection_->corrects()) {
+    corrector_ = std::make_unique<Corrector>(model_->backend(), selection_->drift(),
+                                             model_->config().kv_dim(), prompt_.n_rows());
   }
-  const uint32_t first_stored =
-      corrects() ? checks_.front().layer
-                 : first_stored_layer(choosing_ ? policy_.get() : nullptr, checks_);
   // The host's own time, which a deeper ring would be chosen by, is not known.
-  BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), ropes_, plan_, first_stored, n_layers_,
+  BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), ropes_, prompt_,
+                                          selection_->first_stored_layer(), n_layers_,
                                           kUsualRingDepth, corrector_.get(), clock_));
   loads_ = placer_->loads();
-  if (choosing_ && checks_.front().layer == 0) {
-    BLEND_RETURN_IF_ERROR(choose(checks_.front(), nullptr));
-  }
-  active_ = merge_rows(rows_.always, undecided_);
-  placer_->decide(computed(), decided_upto());
+  placer_->decide(computed(), selection_->decided_upto());
   out_.layers.front().compute_begin_ns = clock_.now_ns();
   refresh_account();
   return Status::ok();
@@ -114,10 +98,10 @@ Status StepPlan::restart() {
     placer_.reset();  // its reader uses the chunks that are replaced
     if (store_ != nullptr) store_->report_damage(damaged, broken_);
     // A chunk may stand in the prompt twice; both places would fail.
-    for (size_t i = 0; i < plan_.segments.size(); ++i) {
-      const PlannedSegment& s = plan_.segments[i];
+    for (size_t i = 0; i < prompt_.segments.size(); ++i) {
+      const PromptSegment& s = prompt_.segments[i];
       if (s.source != Source::store || s.id != damaged) continue;
-      BLEND_RETURN_IF_ERROR(planner_.replace_damaged(plan_, i, watch_));
+      BLEND_RETURN_IF_ERROR(builder_.replace_damaged(prompt_, i, request_.watch));
     }
   }
   BLEND_RETURN_IF_ERROR(begin());
@@ -135,10 +119,10 @@ std::string StepPlan::due_call() const {
   if (dead_) return "blend_plan_close";
   if (!broken_.is_ok()) return "blend_plan_restart";
   if (layer_ == n_layers_) return "blend_plan_close: the last layer is committed";
-  if (fetched_ <= layer_) return of("blend_fetch_kv", layer_);
-  if (!synchronized_) return of("blend_synchronize", layer_);
-  if (!selected_ && is_check(layer_)) return of("blend_select", layer_);
-  return of("blend_commit", layer_);
+  if (fetched_ <= layer_) return of("blend_plan_fetch_kv", layer_);
+  if (!synchronized_) return of("blend_plan_synchronize", layer_);
+  if (!selected_ && selection_->chooses_at(layer_)) return of("blend_plan_select", layer_);
+  return of("blend_plan_commit", layer_);
 }
 
 Status StepPlan::check_turn(const char* call, uint32_t layer, bool due) const {
@@ -157,7 +141,7 @@ Status StepPlan::check_turn(const char* call, uint32_t layer, bool due) const {
 
 Status StepPlan::fetch(uint32_t layer, const HostKv& target) {
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_fetch_kv", layer, layer == fetched_ && layer < n_layers_));
+      check_turn("blend_plan_fetch_kv", layer, layer == fetched_ && layer < n_layers_));
   placer_->set_target(layer, target);
   ++fetched_;
   return Status::ok();
@@ -165,10 +149,10 @@ Status StepPlan::fetch(uint32_t layer, const HostKv& target) {
 
 Status StepPlan::synchronize(uint32_t layer) {
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_synchronize", layer, layer == layer_ && layer < fetched_));
+      check_turn("blend_plan_synchronize", layer, layer == layer_ && layer < fetched_));
   blend_layer_info& account = out_.layers[layer];
   const uint64_t begin = clock_.now_ns();
-  Status status = placer_->wait(layer, watch_);
+  Status status = placer_->wait(layer, request_.watch);
   account.wait_ns += clock_.now_ns() - begin;
   if (!status.is_ok()) {
     if (status.code() != BLEND_E_CANCELLED) broken_ = status;
@@ -189,19 +173,18 @@ Status StepPlan::synchronize(uint32_t layer) {
 
 Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_select", layer, layer == layer_ && synchronized_ && !selected_));
-  BLEND_RETURN_IF_ERROR(watch_.check());
-  const size_t n_computed = active_.size();
+      check_turn("blend_plan_select", layer, layer == layer_ && synchronized_ && !selected_));
+  BLEND_RETURN_IF_ERROR(request_.watch.check());
+  const size_t n_computed = rows().size();
   blend_layer_info& account = out_.layers[layer];
-  if (is_check(layer)) {
+  if (selection_->chooses_at(layer)) {
     const uint64_t begin = clock_.now_ns();
     dead_ = true;  // an exception in between would leave rows that nobody decides
     Status kept;
-    const Status chosen = choose(checks_[next_check_], fresh);
+    const Status chosen = choose(layer, fresh);
     if (chosen.is_ok()) {
-      active_ = merge_rows(rows_.always, undecided_);
       if (corrector_ != nullptr) kept = corrector_->keep(computed());
-      if (kept.is_ok()) placer_->decide(computed(), decided_upto());
+      if (kept.is_ok()) placer_->decide(computed(), selection_->decided_upto());
     }
     dead_ = !kept.is_ok();
     BLEND_RETURN_IF_ERROR(chosen);
@@ -209,8 +192,7 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
     account.select_ns = clock_.now_ns() - begin;
     select_ns_ += account.select_ns;
   }
-  // Behind the last layer only the last row's output is read.
-  if (layer + 1 == n_layers_) active_.assign(1, plan_.n_rows() - 1);
+  if (layer + 1 == n_layers_) selection_->leave_last_row();
   account.rows_kv = n_computed;
   selected_ = true;
   refresh_account();
@@ -218,14 +200,14 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
 }
 
 Status StepPlan::commit(uint32_t layer) {
-  const bool choice_due = !selected_ && is_check(layer);
+  const bool choice_due = !selected_ && selection_->chooses_at(layer);
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_commit", layer, layer == layer_ && synchronized_ && !choice_due));
-  BLEND_RETURN_IF_ERROR(watch_.report(layer + 1, n_layers_));
+      check_turn("blend_plan_commit", layer, layer == layer_ && synchronized_ && !choice_due));
+  BLEND_RETURN_IF_ERROR(request_.watch.report(layer + 1, n_layers_));
   blend_layer_info& account = out_.layers[layer];
   account.layer = layer;
-  if (!selected_) account.rows_kv = active_.size();
-  account.rows_full = active_.size();
+  if (!selected_) account.rows_kv = rows().size();
+  account.rows_full = rows().size();
   account.compute_end_ns = clock_.now_ns();
   synchronized_ = selected_ = false;
   if (++layer_ < n_layers_) {
@@ -239,71 +221,44 @@ Status StepPlan::commit(uint32_t layer) {
 
 void StepPlan::finish() {
   placer_.reset();
-  for (PlannedSegment& s : plan_.segments) s.chunk.reset();
-  plan_.snapshot.reset();
+  for (PromptSegment& s : prompt_.segments) s.chunk.reset();
+  prompt_.snapshot.reset();
 }
 
 // ---- A check layer
 
-bool StepPlan::corrects() const {
-  return choosing_ && options_.drift != nullptr &&
-         checks_.front().layer == options_.drift->check_layer();
-}
-
-bool StepPlan::is_check(uint32_t layer) const {
-  return choosing_ && next_check_ < checks_.size() && checks_[next_check_].layer == layer;
-}
-
-uint32_t StepPlan::decided_upto() const {
-  if (!choosing_ || next_check_ >= checks_.size()) return n_layers_ - 1;
-  return std::min(checks_[next_check_].layer, n_layers_ - 1);
-}
-
-std::vector<uint8_t> StepPlan::computed() const {
-  std::vector<uint8_t> mask(plan_.n_rows(), 0);
-  for (const uint32_t row : active_) mask[row] = 1;
-  return mask;
-}
-
-Result<std::vector<float>> StepPlan::measure(const Check& check, const HostKv& fresh) {
+Status StepPlan::read_fresh(uint32_t layer, const HostKv& fresh,
+                            std::unique_ptr<DeviceBuffer>& buffer, Tensor& kv) const {
   Backend& b = model_->backend();
+  const std::vector<uint32_t>& active = rows();
   const size_t cols = size_t{2} * model_->config().kv_dim();
-  BLEND_ASSIGN(const auto buffer,
-               b.allocate(active_.size() * cols * static_cast<size_t>(b.activation_bytes())));
-  const Tensor kv{buffer->data(), static_cast<int64_t>(active_.size()), static_cast<int64_t>(cols),
-                  b.activation_bytes()};
-  BLEND_RETURN_IF_ERROR(b.read_host(fresh, ropes_->from_host(check.layer), active_.data(), kv));
-  const std::vector<StoredRun> runs =
-      stored_runs_among(plan_, placer_->segments(), *placer_->held(), active_);
-  if (corrector_ != nullptr && check.layer == corrector_->check_layer()) {
-    BLEND_RETURN_IF_ERROR(corrector_->measure(kv, runs, active_));
-  }
-  std::vector<float> measured(active_.size(), 0.0f);
-  BLEND_RETURN_IF_ERROR(b.deviation(kv, runs, options_.deviation, measured.data()));
-  std::vector<float> deviation(plan_.n_rows(), 0.0f);
-  for (size_t i = 0; i < active_.size(); ++i) deviation[active_[i]] = measured[i];
-  return deviation;
+  BLEND_ASSIGN(buffer,
+               b.allocate(active.size() * cols * static_cast<size_t>(b.activation_bytes())));
+  kv = {buffer->data(), static_cast<int64_t>(active.size()), static_cast<int64_t>(cols),
+        b.activation_bytes()};
+  return b.read_host(fresh, ropes_->from_host(layer), active.data(), kv);
 }
 
-Status StepPlan::choose(const Check& check, const HostKv* fresh) {
-  std::vector<float> deviation;
-  const bool corrects_here = corrector_ != nullptr && check.layer == corrector_->check_layer();
-  if (policy_->needs().deviation || corrects_here) {
-    if (fresh == nullptr) {
-      return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "blend_select of layer %u needs fresh K and V: it is a check layer",
-                        check.layer);
-    }
-    BLEND_ASSIGN(deviation, measure(check, *fresh));
+Status StepPlan::choose(uint32_t layer, const HostKv* fresh) {
+  const bool corrects_here = corrector_ != nullptr && layer == corrector_->check_layer();
+  const bool measures = selection_->needs().deviation;
+  if (!measures && !corrects_here) return selection_->choose({}, {});
+  if (fresh == nullptr) {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "blend_plan_select of layer %u needs fresh K and V: it is a check layer",
+                      layer);
   }
-  const CheckPoint at{model_->backend(), plan_, check.layer, deviation, {}};
-  const size_t budget = recompute_budget(check.ratio, rows_.n_reused);
-  BLEND_ASSIGN(undecided_, policy_->choose(at, undecided_, budget));
-  // The account shows what the first check layer saw: there every candidate was measured.
-  if (next_check_ == 0 && !deviation.empty()) out_.deviation = std::move(deviation);
-  out_.selected = undecided_;
-  ++next_check_;
-  return Status::ok();
+  std::unique_ptr<DeviceBuffer> buffer;
+  Tensor kv;
+  BLEND_RETURN_IF_ERROR(read_fresh(layer, *fresh, buffer, kv));
+  const std::vector<StoredRun> runs =
+      stored_runs_among(prompt_, placer_->segments(), *placer_->held(), rows());
+  if (corrects_here) BLEND_RETURN_IF_ERROR(corrector_->measure(kv, runs, rows()));
+  std::vector<float> deviation;
+  if (measures) {
+    BLEND_ASSIGN(deviation, selection_->measure(kv, runs));
+  }
+  return selection_->choose(deviation, {});
 }
 
 // ---- The account
@@ -313,11 +268,10 @@ void StepPlan::refresh_account() {
   out_.info = {};
   blend_fusion_info& info = out_.info;
   info.n_rows_corrected = n_corrected_;
-  account_segments(plan_, out_);
-  account_totals(plan_, options_, checks_, ratio_chosen_, plan_ns_, out_);
-  info.n_rows_reused = rows_.n_reused;
-  info.n_rows_always = rows_.always.size();
-  info.n_rows_selected = out_.selected.size();
+  out_.selected = selection_->selected();
+  out_.deviation = selection_->deviation();
+  account_segments(prompt_, out_);
+  account_totals(prompt_, request_.options, *selection_, plan_ns_, out_);
   info.select_ns = select_ns_;
   info.correct_ns = correct_ns_;
   info.ring_depth = loads_ ? kUsualRingDepth : 0;

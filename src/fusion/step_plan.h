@@ -6,20 +6,18 @@
 //   select(l)       fresh K, V -> the rows that go on
 //   commit(l)       on to the next layer
 //
-// Which rows are computed and who chooses them is what Pass does with the built-in engine; the two
-// share rows.h, stored_rows.h and policy/.
+// Which rows are computed and who chooses them is the same as with the built-in engine (Pass):
+// selection.h. A step plan is what the C ABI calls a plan.
 #pragma once
 
 #include <memory>
 #include <vector>
 
-#include "base/rate_meter.h"
 #include "engine/model_description.h"
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
-#include "fusion/plan.h"
-#include "fusion/policy/policy.h"
-#include "fusion/rows.h"
+#include "fusion/prompt.h"
+#include "fusion/selection.h"
 #include "fusion/step_placer.h"
 
 namespace blend {
@@ -27,14 +25,11 @@ namespace blend {
 // One thread at a time; the getters may run concurrently with each other.
 class StepPlan {
  public:
-  // `store` and `reads` may be null where the options allow it; `watch` is asked and told during
-  // every call.
+  // `store` may be null where the options allow it; `access` says how it is used. The request's
+  // watch is asked and told during every call.
   static Result<std::unique_ptr<StepPlan>> create(std::shared_ptr<const ModelDescription> model,
                                                   std::shared_ptr<ChunkStore> store,
-                                                  const std::shared_ptr<RateMeter>& reads,
-                                                  bool read_only, DType kv_dtype,
-                                                  const std::vector<Segment>& segments,
-                                                  FuseOptions options, Watch watch);
+                                                  const StoreAccess& access, FuseRequest request);
   StepPlan(const StepPlan&) = delete;
   StepPlan& operator=(const StepPlan&) = delete;
   ~StepPlan() = default;
@@ -53,26 +48,23 @@ class StepPlan {
   Status select(uint32_t layer, const HostKv* fresh);
   Status commit(uint32_t layer);
 
-  const std::vector<int32_t>& tokens() const { return plan_.tokens; }
-  const std::vector<uint32_t>& rows() const { return active_; }
+  const std::vector<int32_t>& tokens() const { return prompt_.tokens; }
+  const std::vector<uint32_t>& rows() const { return selection_->active(); }
   // The account so far; its sequence is null.
   const Fused& account() const { return out_; }
 
  private:
   StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
-           bool read_only, DType kv_dtype, FuseOptions options, Watch watch);
+           const StoreAccess& access, FuseRequest request);
 
-  // Classifies the rows, chooses what is chosen before layer 0, starts loading.
+  // Makes the first choice, starts loading.
   Status begin();
-  // The last layer whose rows are known now.
-  uint32_t decided_upto() const;
-  bool is_check(uint32_t layer) const;
-  // The rows that go on from a check layer; kv: the fresh rows, empty before layer 0.
-  Status choose(const Check& check, const HostKv* fresh);
-  // Deviations of the rows that are still candidates; what the corrector needs of them, too.
-  Result<std::vector<float>> measure(const Check& check, const HostKv& fresh);
-  bool corrects() const;
-  std::vector<uint8_t> computed() const;
+  // The rows that go on from a check layer. fresh: K, V of rows().
+  Status choose(uint32_t layer, const HostKv* fresh);
+  // fresh: as the backend computes with it, in `kv` of `buffer`.
+  Status read_fresh(uint32_t layer, const HostKv& fresh, std::unique_ptr<DeviceBuffer>& buffer,
+                    Tensor& kv) const;
+  std::vector<uint8_t> computed() const { return selection_->computed(prompt_.n_rows()); }
   void refresh_account();
   void finish();
 
@@ -83,23 +75,14 @@ class StepPlan {
   const int process_;  // that made the plan
   const std::shared_ptr<const ModelDescription> model_;
   const std::shared_ptr<ChunkStore> store_;
-  const FuseOptions options_;
-  const Watch watch_;
+  const FuseRequest request_;
   const uint32_t n_layers_;
   const Stopwatch clock_;
-  std::unique_ptr<SelectionPolicy> policy_;  // null: full, reuse
-  Schedule checks_;
-  bool ratio_chosen_ = false;  // by the controller
-  Planner planner_;
-  Plan plan_;
+  PromptBuilder builder_;
+  Prompt prompt_;
   uint64_t plan_ns_ = 0;
-
-  Rows rows_;
-  bool choosing_ = false;            // there are rows to choose among
-  size_t next_check_ = 0;            // index into checks_
-  std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
-  std::vector<uint32_t> active_;     // rows that the host computes, ascending
-  bool loads_ = false;               // anything from the store
+  std::unique_ptr<Selection> selection_;
+  bool loads_ = false;  // anything from the store
   Fused out_;
   uint64_t select_ns_ = 0;
 

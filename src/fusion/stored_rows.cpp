@@ -20,11 +20,11 @@ StoredRun part_of(const RowRun& run, const DeviceTier::LayerRef& kept, const Chu
 
 }  // namespace
 
-ChunksToLoad chunks_to_load(const Plan& plan, uint32_t first_stored_layer, uint32_t n_layers) {
+ChunksToLoad chunks_to_load(const Prompt& prompt, uint32_t first_stored_layer, uint32_t n_layers) {
   ChunksToLoad out;
   out.first_layer = n_layers;
-  for (size_t i = 0; i < plan.segments.size(); ++i) {
-    const PlannedSegment& s = plan.segments[i];
+  for (size_t i = 0; i < prompt.segments.size(); ++i) {
+    const PromptSegment& s = prompt.segments[i];
     if (!s.reused()) continue;
     out.items.push_back({s.chunk.get(), s.exact ? 0u : first_stored_layer});
     out.segments.push_back(i);
@@ -33,11 +33,11 @@ ChunksToLoad chunks_to_load(const Plan& plan, uint32_t first_stored_layer, uint3
   return out;
 }
 
-std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> segments,
+std::vector<StoredRun> stored_runs(const Prompt& prompt, std::span<const size_t> segments,
                                    const StagedLayer& staged) {
   std::vector<StoredRun> runs;
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
-    const PlannedSegment& s = plan.segments[segments[i]];
+    const PromptSegment& s = prompt.segments[segments[i]];
     for (const RowRun& run : staged.chunks[i]) {
       runs.push_back(
           part_of(run, staged.kept[i], s.chunk->meta().shape, 0, run.n, s.first_row + run.first));
@@ -55,14 +55,14 @@ uint64_t rows_to_place(std::span<const StoredRun> runs, std::span<const uint8_t>
   return n;
 }
 
-std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_t> segments,
+std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const size_t> segments,
                                          const StagedLayer& staged,
                                          std::span<const uint32_t> active) {
   // Wherever rows of a chunk that are next to each other in the prompt are next to each other among
   // the active ones.
   std::vector<StoredRun> runs;
   for (size_t i = 0; i < staged.chunks.size(); ++i) {
-    const PlannedSegment& s = plan.segments[segments[i]];
+    const PromptSegment& s = prompt.segments[segments[i]];
     if (s.exact) continue;
     const ChunkShape& shape = s.chunk->meta().shape;
     for (const RowRun& run : staged.chunks[i]) {

@@ -1,4 +1,4 @@
-// The stored rows of a plan: which chunks are loaded, where their staged rows belong.
+// The stored rows of a prompt: which chunks are loaded, where their staged rows belong.
 #pragma once
 
 #include <span>
@@ -6,28 +6,28 @@
 
 #include "backend/backend.h"
 #include "fusion/layer_loader.h"
-#include "fusion/plan.h"
+#include "fusion/prompt.h"
 
 namespace blend {
 
 struct ChunksToLoad {
   std::vector<LayerLoader::Item> items;
-  std::vector<size_t> segments;  // index of each item's segment in the plan
+  std::vector<size_t> segments;  // index of each item's segment in the prompt
   uint32_t first_layer = 0;      // the least that any of them is needed at; n_layers: none is
 };
 
-// The plan's reused segments; those that are not exact from `first_stored_layer` on.
-ChunksToLoad chunks_to_load(const Plan& plan, uint32_t first_stored_layer, uint32_t n_layers);
+// The prompt's reused segments; those that are not exact from `first_stored_layer` on.
+ChunksToLoad chunks_to_load(const Prompt& prompt, uint32_t first_stored_layer, uint32_t n_layers);
 
 // Rows of a staged layer by their place in the prompt. segments: as in ChunksToLoad.
-std::vector<StoredRun> stored_runs(const Plan& plan, std::span<const size_t> segments,
+std::vector<StoredRun> stored_runs(const Prompt& prompt, std::span<const size_t> segments,
                                    const StagedLayer& staged);
 // How many of those rows are placed: the ones with computed[row] == 0.
 uint64_t rows_to_place(std::span<const StoredRun> runs, std::span<const uint8_t> computed);
 
 // The staged rows that are stored, not exact and among `active` (rows of the prompt,
 // ascending), by their place in `active`: what fresh rows are measured against.
-std::vector<StoredRun> stored_runs_among(const Plan& plan, std::span<const size_t> segments,
+std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const size_t> segments,
                                          const StagedLayer& staged,
                                          std::span<const uint32_t> active);
 

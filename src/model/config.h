@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "model/weight_blocks.h"
+#include "base/weight_blocks.h"
 
 namespace blend {
 

@@ -13,9 +13,9 @@
 #include "base/cancel.h"
 #include "base/hash.h"
 #include "base/status.h"
+#include "base/weight_blocks.h"
 #include "model/config.h"
 #include "model/tokenizer.h"
-#include "model/weight_blocks.h"
 
 namespace blend {
 

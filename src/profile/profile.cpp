@@ -12,7 +12,7 @@
 
 #include "base/eintr.h"
 #include "base/mapped_file.h"
-#include "store/wire.h"
+#include "base/wire.h"
 
 namespace blend {
 namespace {

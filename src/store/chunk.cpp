@@ -31,6 +31,48 @@ TenantTag tenant_tag(std::string_view tenant) {
 
 namespace {
 
+constexpr uint64_t kMostBytes = 1ull << 46;  // of K and V: keeps every product in 64 bits
+
+}  // namespace
+
+bool shape_is_sane(const ChunkShape& s) {
+  if (s.n_layers == 0 || s.n_tokens == 0 || s.kv_dim == 0) return false;
+  if (s.dtype != DType::f32 && s.dtype != DType::f16 && s.dtype != DType::bf16) return false;
+  if (s.n_tokens > (1u << 30)) return false;
+  if (s.head_dim != 0 && s.kv_dim % s.head_dim != 0) return false;
+  uint64_t total = 2u * static_cast<uint64_t>(dtype_size(s.dtype));
+  for (const uint64_t factor : {s.n_layers, s.n_tokens, s.kv_dim}) {
+    if (__builtin_mul_overflow(total, factor, &total)) return false;
+  }
+  return total <= kMostBytes;
+}
+
+Status check_record(const ChunkRecord& record) {
+  const ChunkShape& s = record.meta.shape;
+  if (!shape_is_sane(s)) {
+    return make_error(
+        BLEND_E_INVALID_ARGUMENT,
+        "a chunk of %u layers, %u tokens, kv_dim %u and head_dim %u cannot be stored: each must be "
+        "at least 1 (head_dim may be 0, or divides kv_dim), and the whole at most 64 TiB",
+        s.n_layers, s.n_tokens, s.kv_dim, s.head_dim);
+  }
+  if (record.meta.tokens.size() != s.n_tokens) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu token ids for %u tokens",
+                      to_hex(record.meta.id).c_str(), record.meta.tokens.size(), s.n_tokens);
+  }
+  if (!record.meta.impact.empty() && record.meta.impact.size() != s.n_tokens) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu impacts for %u tokens",
+                      to_hex(record.meta.id).c_str(), record.meta.impact.size(), s.n_tokens);
+  }
+  if (record.data.bytes() != s.total_bytes()) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu bytes of K and V instead of %zu",
+                      to_hex(record.meta.id).c_str(), record.data.bytes(), s.total_bytes());
+  }
+  return Status::ok();
+}
+
+namespace {
+
 class MemorySource final : public ChunkSource {
  public:
   explicit MemorySource(std::shared_ptr<const ChunkRecord> record) : record_(std::move(record)) {}

@@ -37,6 +37,9 @@ struct ChunkShape {
   bool operator==(const ChunkShape&) const = default;
 };
 
+// Each number is at least 1, and no product of them overflows.
+bool shape_is_sane(const ChunkShape& shape);
+
 // Names a tenant (the salt of its chunks' ids) without giving the salt away: the first half of its
 // SHA-256; all zero for the empty salt, which stands for everyone.
 using TenantTag = std::array<uint8_t, 16>;
@@ -63,7 +66,7 @@ struct ChunkMeta {
   TenantTag tenant{};  // whose quota it counts for; of records that are put, not of those read
 };
 
-// SHA-256 over the length-prefixed fields in this order; collisions made on purpose are the threat.
+// SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose.
 Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
                 std::string_view tenant, std::span<const int32_t> tokens);
 
@@ -76,6 +79,9 @@ struct ChunkRecord {
   std::byte* k(uint32_t layer) const { return data.data() + layer * meta.shape.layer_bytes(); }
   std::byte* v(uint32_t layer) const { return k(layer) + meta.shape.plane_bytes(); }
 };
+
+// Refuses a record whose parts contradict each other (INVALID_ARGUMENT).
+Status check_record(const ChunkRecord& record);
 
 // Rows of a layer that lie next to each other in memory.
 struct RowRun {
@@ -92,7 +98,7 @@ class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
   virtual const ChunkMeta& meta() const = 0;
-  // Says that `layer` will be read soon; must not block.
+  // A hint that `layer` will be read soon; does not block.
   virtual void prefetch(uint32_t layer) = 0;
   // Copies [K|V][token][kv_dim] of one layer to `out` (layer_bytes()), verified against its
   // checksum. CORRUPT when it fails: the bytes in `out` are then meaningless.
@@ -100,8 +106,8 @@ class ChunkSource {
 
   // The same in two steps and without a copy where the source can: start_layer() may begin to read
   // `layer` into `space`, finish_layer() waits for it, verifies, and gives the layer's rows, in
-  // order, each once, in `space`. A layer that is started must be finished, or all be given up by
-  // abandon(), before its space is freed or used again. space: stage_bytes(), aligned to a page.
+  // order, each once, in `space`. Before its space is freed or used again, a started layer must be
+  // finished, or all of them given up by abandon(). space: stage_bytes(), aligned to a page.
   virtual size_t stage_bytes() const { return meta().shape.layer_bytes(); }
   virtual void start_layer(uint32_t /*layer*/, std::byte* /*space*/) {}
   virtual Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {
@@ -111,12 +117,12 @@ class ChunkSource {
     rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
     return Status::ok();
   }
-  // Tells the bytes that are read from others that were ever put under this id; 0: not known.
+  // Two chunks that were put under one id have the same bytes if they have one version. 0: unknown.
   virtual uint64_t version() const { return 0; }
-  // From here on finish_layer() may give rows as they are packed, checked but not decoded, where
-  // that is how the source has them.
+  // From here on finish_layer() may give rows that are packed: checked, but for the caller to
+  // decode.
   virtual void allow_packed() {}
-  // Blocks until nothing that was started is under way.
+  // Gives up every started layer; blocks until no read of them is under way.
   virtual void abandon() {}
   // Whether the layer that was read or finished last came from host memory, not from a file.
   virtual bool from_memory() const { return false; }

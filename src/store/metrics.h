@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "store/chunk_store.h"
+#include "store/upkeep.h"
 
 namespace blend {
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/eintr.h"
-#include "store/manifest.h"
-#include "store/seal.h"
-#include "store/store_path.h"
-#include "store/wire.h"
+#include "base/seal.h"
+#include "base/wire.h"
+#include "store/files.h"
+#include "store/row_impact.h"
 
 namespace blend {
 namespace {
@@ -109,7 +109,7 @@ Result<std::shared_ptr<ChunkRecord>> read_record(ChunkSource& source) {
   return record;
 }
 
-Status write_chunks(ChunkStore& store, const std::vector<Sha256>& ids, bool all, FileWriter& out,
+Status write_chunks(Store& store, const std::vector<Sha256>& ids, bool all, FileWriter& out,
                     const Watch& watch, Transfer& done) {
   ByteWriter head;
   head.bytes(kMagic, sizeof kMagic);
@@ -176,8 +176,8 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   }
   m.created_unix_s = in.get<int64_t>();
   in.bytes(m.tenant.data(), m.tenant.size());
-  // What is sealed may still be hostile: every count is compared before anything is allocated by
-  // it.
+  // A sealed description may still be hostile: every count is checked before it sizes an
+  // allocation.
   const Status impossible{BLEND_E_FORMAT, "the description of a chunk contradicts itself"};
   if (dtype > static_cast<uint32_t>(DType::bf16)) return impossible;
   m.shape.dtype = static_cast<DType>(dtype);
@@ -260,8 +260,8 @@ Status read_chunks(ChunkStore& store, FileReader& in, uint64_t total, bool repla
 
 }  // namespace
 
-Result<Transfer> export_chunks(ChunkStore& store, std::span<const Sha256> ids,
-                               const std::string& path, const Watch& watch) {
+Result<Transfer> export_chunks(Store& store, std::span<const Sha256> ids, const std::string& path,
+                               const Watch& watch) {
   std::vector<Sha256> wanted(ids.begin(), ids.end());
   if (ids.empty()) {
     BLEND_RETURN_IF_ERROR(store.for_each(false, [&](const ChunkMeta& meta, const std::string&) {

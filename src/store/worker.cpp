@@ -56,8 +56,7 @@ void Worker::run() {
     lock.unlock();
     try {
       task();
-    } catch (
-        const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): what it does is a convenience
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): its tasks are best effort
     }
     task = {};
     lock.lock();

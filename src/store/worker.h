@@ -1,4 +1,4 @@
-// Worker: one thread for what a store does on the side: noting hits, reading ahead.
+// Worker: the thread on which a store writes stamps of hits and reads ahead.
 #pragma once
 
 #include <condition_variable>
@@ -23,7 +23,7 @@ class Worker {
   bool post(std::function<void()> task);
   // Waits for the tasks posted before.
   void drain();
-  // For long tasks to ask: the worker is being destroyed.
+  // Long tasks ask and end early: the worker is being destroyed.
   bool stopping() const;
 
  private:

@@ -41,7 +41,7 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
   std::unique_lock lock(mutex_);
   BLEND_RETURN_IF_ERROR(start_threads());
   space_.wait(lock, [&] {
-    // Read anew at every wake: the record it would replace may have left meanwhile.
+    // Looked up at every wake: the record that it would replace may have left the queue.
     const auto old = queued_.find(id);
     const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
     return others == 0 || (size <= limits_.queue_bytes && others <= limits_.queue_bytes - size);
@@ -56,7 +56,7 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
   try {
     queued_.emplace(id, std::move(record));
   } catch (...) {
-    order_.pop_back();  // or nobody would ever write what others wait for
+    order_.pop_back();  // or waits for this id would never end
     throw;
   }
   bytes_ += size;

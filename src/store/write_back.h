@@ -6,7 +6,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -17,27 +16,21 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/late_errors.h"
 #include "base/status.h"
 #include "store/chunk.h"
 
 namespace blend {
 
-struct Sha256Hash {
-  size_t operator()(const Sha256& id) const {  // ids are hashes already
-    size_t h = 0;
-    std::memcpy(&h, id.data(), sizeof h);
-    return h;
-  }
-};
 using RecordMap = std::unordered_map<Sha256, std::shared_ptr<const ChunkRecord>, Sha256Hash>;
 
-// Thread-safe. A few threads write: they begin in the order of arrival, and two records of one id
-// are never under way together. They start with the first push. Must not be destroyed in a forked
+// Thread-safe. A few threads write: they begin in the order of arrival, and never write two records
+// of one id at the same time. They start with the first push. Must not be destroyed in a forked
 // child (the threads are not there): leak it.
 class WriteBack {
  public:
-  // Writes some records, no two of one id, and says of each how it went.
+  // Writes some records, no two of one id, and gives the status of each.
   using Batch = std::span<const std::shared_ptr<const ChunkRecord>>;
   using Write = std::function<void(Batch, std::span<Status>)>;
 
@@ -58,17 +51,17 @@ class WriteBack {
   WriteBack(const WriteBack&) = delete;
   WriteBack& operator=(const WriteBack&) = delete;
 
-  // Blocks while the queue holds more than its bound with `record`; a single record of any size
-  // fits an empty queue. A record of an id that is queued takes its place.
+  // Blocks while `record` would take the queue past its bound; an empty queue takes a record of any
+  // size. Replaces a queued record of the same id.
   Status push(std::shared_ptr<const ChunkRecord> record);
   // Waits for every record pushed before; returns the first error since the last flush.
   Status flush();
-  // The same, leaving the error for flush().
+  // Waits as flush() does, and leaves the error to it.
   void drain();
   std::shared_ptr<const ChunkRecord> find(const Sha256& id) const;  // null: not pending
-  // What became of the last record pushed under `id`, waiting for it until `deadline`. Nothing: it
-  // is still on its way. OK: it was written, or cancelled, or never pushed, or failed before the
-  // last LateErrors::kMost that failed.
+  // What became of the last record pushed under `id`; waits until `deadline`, without one for ever.
+  // Empty: it is still queued or being written. OK: it was written, cancelled or never pushed, or
+  // its error is forgotten because LateErrors::kMost others failed since.
   std::optional<Status> outcome(const Sha256& id,
                                 std::optional<std::chrono::steady_clock::time_point> deadline);
   RecordMap pending() const;

@@ -1,16 +1,17 @@
 """The library exports exactly the functions that blend.h declares.
 
-    python3 exported_symbols.py NM LIBRARY HEADER
+    python3 exported_symbols.py NM LIBRARY HEADER...
 """
 
+import pathlib
 import re
 import subprocess
 import sys
 
 
-def declared(header: str) -> set[str]:
-    with open(header, encoding="utf-8") as file:
-        text = re.sub(r"/\*.*?\*/", "", file.read(), flags=re.S)
+def declared(headers: list[str]) -> set[str]:
+    text = "".join(pathlib.Path(header).read_text() for header in headers)
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
     return set(re.findall(r"BLEND_API\b[^;(]*?\b(blend_\w+)\s*\(", text))
 
 
@@ -24,8 +25,8 @@ def exported(nm: str, library: str) -> set[str]:
 
 
 def main() -> int:
-    nm, library, header = sys.argv[1:]
-    want, have = declared(header), exported(nm, library)
+    nm, library, *headers = sys.argv[1:]
+    want, have = declared(headers), exported(nm, library)
     for name in sorted(want - have):
         print(f"declared in blend.h but not exported: {name}")
     for name in sorted(have - want):

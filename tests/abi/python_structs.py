@@ -16,7 +16,6 @@ blend = blend_step.Blend(sys.argv[2])
 for kind, init in (
     (blend_step.ModelDescription, "blend_model_description_init"),
     (blend_step.StoreOptions, "blend_store_options_init"),
-    (blend_step.PrecomputeOptions, "blend_precompute_options_init"),
     (blend_step.FuseOptions, "blend_fuse_options_init"),
 ):
     options = blend.options(kind, init)

@@ -13,9 +13,8 @@ void arguments_of_open(const fixture* f) {
   blend_ctx* ctx = NULL;
   blend_model* model = NULL;
   blend_store* store = NULL;
-  blend_ctx_options c;
+  blend_ctx_options c = {.struct_size = sizeof c};
   blend_store_options s;
-  CHECK(blend_ctx_options_init(&c, sizeof c) == BLEND_OK);
   c.n_threads = 1025;
   CHECK_SAYS(INVALID, "1025", blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);
@@ -25,13 +24,13 @@ void arguments_of_open(const fixture* f) {
     CHECK_SAYS(INVALID, "'cuda:N'", blend_ctx_create(&ctx, &c, &err));
   }
   c.backend = "cpu";
-  c.cache_dtype = BLEND_KV_BF16 + 1;
+  c.cache_dtype = BLEND_DTYPE_BF16 + 1;
   CHECK_SAYS(INVALID, "cache_dtype 4", blend_ctx_create(&ctx, &c, &err));
   c.backend = "cuda";
-  c.cache_dtype = BLEND_KV_F16;
+  c.cache_dtype = BLEND_DTYPE_F16;
   CHECK_SAYS(BLEND_E_UNSUPPORTED, "bf16", blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);
-  c.cache_dtype = BLEND_KV_BF16;
+  c.cache_dtype = BLEND_DTYPE_BF16;
   c.backend = "cuda:9999"; /* nobody has so many */
   CHECK_CODE(BLEND_E_NO_DEVICE, blend_ctx_create(&ctx, &c, &err));
   CHECK(ctx == NULL);
@@ -53,13 +52,10 @@ void arguments_of_open(const fixture* f) {
   CHECK(blend_store_options_init(&s, sizeof s) == BLEND_OK);
   s.kv_dtype = 9;
   CHECK_CODE(INVALID, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
-  s.kv_dtype = BLEND_KV_AUTO;
+  s.kv_dtype = BLEND_DTYPE_AUTO;
   s.flags = 1u << 30;
   CHECK_CODE(INVALID, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.flags = 0;
-  s.reserved0 = 1;
-  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
-  s.reserved0 = 0;
   s.codec = 5;
   CHECK_SAYS(INVALID, "codec 5", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.codec = BLEND_CODEC_DEFAULT;
@@ -86,15 +82,14 @@ void arguments_tokens(const fixture* f) {
     int32_t good[3] = {5, 6, 7};
     char text[64];
     blend_segment s[2];
-    blend_precompute_options p;
+    blend_precompute_options p = {.struct_size = sizeof p};
     blend_fuse_options o = fuse_options();
     tokens[1] = kOutside[i];
     CHECK_CODE(INVALID, blend_precompute(w.model, w.store, tokens, 3, NULL, NULL, &err));
-    CHECK(blend_precompute_options_init(&p, sizeof p) == BLEND_OK);
-    p.prefix = tokens;
-    p.n_prefix = 3;
+    p.chunk_prefix = tokens;
+    p.n_chunk_prefix = 3;
     CHECK_CODE(INVALID, blend_precompute(w.model, w.store, good, 3, &p, NULL, &err));
-    CHECK_CODE(INVALID, blend_detokenize(w.model, tokens, 3, 0, text, sizeof text, &n, &err));
+    CHECK_CODE(INVALID, blend_model_detokenize(w.model, tokens, 3, 0, text, sizeof text, &n, &err));
 
     s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 3);
     s[1] = segment(BLEND_SEGMENT_QUESTION, good, 3);
@@ -111,7 +106,7 @@ void arguments_tokens(const fixture* f) {
 
     fusion = fuse_question(w.model, good, 3, 8);
     REQUIRE(fusion != NULL);
-    CHECK_CODE(INVALID, blend_decode(fusion, tokens, 3, NULL, &err));
+    CHECK_CODE(INVALID, blend_fusion_decode(fusion, tokens, 3, NULL, &err));
     blend_fusion_close(fusion);
     fusion = NULL;
   }
@@ -123,8 +118,8 @@ void arguments_fuse_options(const fixture* f) {
   static const uint32_t kCheckLayers[] = {0, 4, 5, UINT32_MAX}; /* of 4 layers: 1, 2 or 3 */
   static const uint32_t kUnknown[] = {0, 4, 99, UINT32_MAX};    /* metrics, norms */
   static const uint32_t kUnknownMisses[] = {0, 5, 99, UINT32_MAX};
-  static const blend_check_layer kChecks[] = {{1, 0, 0.5}};
-  static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 0, 1.0}};
+  static const blend_check_layer kChecks[] = {{1, 0.5}};
+  static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 1.0}};
   static const uint32_t kUnknownPolicies[] = {0, 11, 99, UINT32_MAX};
   world w;
   int32_t tokens[20];
@@ -266,8 +261,8 @@ void arguments_segments(const fixture* f) {
     CHECK_OK(FUSE(3));
     CHECK_OK(blend_fuse(&full, w.model, NULL, s, 3, &full_options, &err));
     REQUIRE(fusion != NULL && full != NULL);
-    CHECK(blend_fusion_logits(fusion, &a, &n, NULL) == BLEND_OK);
-    CHECK(blend_fusion_logits(full, &b, &n, NULL) == BLEND_OK);
+    CHECK(blend_fusion_get_logits(fusion, &a, &n, NULL) == BLEND_OK);
+    CHECK(blend_fusion_get_logits(full, &b, &n, NULL) == BLEND_OK);
     for (i = 0; i < n; ++i) CHECK(fabs((double)a[i] - (double)b[i]) <= 1e-4);
     blend_fusion_close(full);
     blend_fusion_close(fusion);
@@ -284,7 +279,7 @@ void arguments_context_length(const fixture* f) {
   blend_fusion* fusion = NULL;
   blend_model* small = NULL;
   blend_model_options m;
-  blend_precompute_options p;
+  blend_precompute_options p = {.struct_size = sizeof p};
   blend_fuse_options o = fuse_options();
   REQUIRE(open_world(f, &w));
   fill_tokens(tokens, 600, 3);
@@ -294,9 +289,8 @@ void arguments_context_length(const fixture* f) {
   CHECK_SAYS(BLEND_E_CONTEXT_LENGTH, "512", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   CHECK_CODE(BLEND_E_CONTEXT_LENGTH,
              blend_precompute(w.model, w.store, tokens, 513, NULL, NULL, &err));
-  CHECK(blend_precompute_options_init(&p, sizeof p) == BLEND_OK);
-  p.prefix = tokens;
-  p.n_prefix = 13;
+  p.chunk_prefix = tokens;
+  p.n_chunk_prefix = 13;
   CHECK_CODE(BLEND_E_CONTEXT_LENGTH,
              blend_precompute(w.model, w.store, tokens, 500, &p, NULL, &err));
   /* A length that overflows a sum must not pass for a short prompt. */
@@ -310,20 +304,22 @@ void arguments_context_length(const fixture* f) {
   s[2].n_tokens = 12;
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   REQUIRE(fusion != NULL);
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(fusion, tokens, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(fusion, tokens, 1, NULL, &err));
   blend_fusion_close(fusion);
   fusion = fuse_question(w.model, tokens, 5, 4);
   REQUIRE(fusion != NULL);
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(fusion, tokens, 5, NULL, &err));
-  CHECK_OK(blend_decode(fusion, tokens, 3, NULL, &err)); /* the refused call left the rows free */
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(fusion, tokens, 2, NULL, &err));
-  CHECK_OK(blend_decode(fusion, tokens, 1, NULL, &err));
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(fusion, tokens, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(fusion, tokens, 5, NULL, &err));
+  CHECK_OK(
+      blend_fusion_decode(fusion, tokens, 3, NULL, &err)); /* the refused call left the rows free */
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(fusion, tokens, 2, NULL, &err));
+  CHECK_OK(blend_fusion_decode(fusion, tokens, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(fusion, tokens, 1, NULL, &err));
   blend_fusion_close(fusion);
   fusion = NULL;
 
   /* The host may ask for less than the model was trained for. */
-  CHECK(blend_model_options_init(&m, sizeof m) == BLEND_OK);
+  memset(&m, 0, sizeof m);
+  m.struct_size = sizeof m;
   m.max_context = 16;
   CHECK_OK(blend_model_open(&small, w.ctx, f->model, &m, &err));
   s[0] = segment(BLEND_SEGMENT_TEXT, tokens, 17);
@@ -342,22 +338,23 @@ void arguments_buffers(const fixture* f) {
   size_t n = 0, m = 0, i;
   REQUIRE(open_world(f, &w));
   CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL,
-             blend_tokenize(w.model, kText, strlen(kText), 0, NULL, 0, &n, &err));
+             blend_model_tokenize(w.model, kText, strlen(kText), 0, NULL, 0, &n, &err));
   REQUIRE(n > 1 && n < 64);
   for (i = 0; i < 64; ++i) tokens[i] = -77;
   CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL,
-             blend_tokenize(w.model, kText, strlen(kText), 0, tokens, n - 1, &m, &err));
+             blend_model_tokenize(w.model, kText, strlen(kText), 0, tokens, n - 1, &m, &err));
   CHECK(m == n && tokens[n - 1] == -77);
-  CHECK_OK(blend_tokenize(w.model, kText, strlen(kText), 0, tokens, n, &m, &err));
+  CHECK_OK(blend_model_tokenize(w.model, kText, strlen(kText), 0, tokens, n, &m, &err));
   CHECK(m == n && tokens[n] == -77);
 
-  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL, blend_detokenize(w.model, tokens, n, 0, NULL, 0, &m, &err));
+  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL,
+             blend_model_detokenize(w.model, tokens, n, 0, NULL, 0, &m, &err));
   CHECK(m == strlen(kText));
   memset(text, 'x', sizeof text);
   CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL,
-             blend_detokenize(w.model, tokens, n, 0, text, m - 1, &m, &err));
+             blend_model_detokenize(w.model, tokens, n, 0, text, m - 1, &m, &err));
   CHECK(text[m - 1] == 'x');
-  CHECK_OK(blend_detokenize(w.model, tokens, n, 0, text, m, &m, &err));
+  CHECK_OK(blend_model_detokenize(w.model, tokens, n, 0, text, m, &m, &err));
   CHECK(m == strlen(kText) && memcmp(text, kText, m) == 0 && text[m] == 'x');
   close_world(&w);
 }

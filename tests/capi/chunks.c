@@ -10,7 +10,7 @@ void chunks_by_id(const fixture* f) {
   blend_chunk_id id, again, unknown, parsed;
   blend_segment by_id[3], by_tokens[3];
   blend_fusion *a = NULL, *b = NULL;
-  blend_segment_info info;
+  blend_segment_info info = {.struct_size = sizeof info};
   blend_fuse_options o = fuse_options();
   char hex[65];
   REQUIRE(open_world(f, &w));
@@ -30,7 +30,6 @@ void chunks_by_id(const fixture* f) {
   CHECK_OK(blend_fuse(&a, w.model, w.store, by_tokens, 3, &o, &err));
   CHECK_OK(blend_fuse(&b, w.model, w.store, by_id, 3, &o, &err));
   CHECK(same_logits(a, b));
-  CHECK(blend_segment_info_init(&info, sizeof info) == BLEND_OK);
   CHECK_OK(blend_fusion_get_segment(a, 1, &info, &err));
   CHECK(memcmp(&info.id, &id, sizeof id) == 0);
   CHECK_OK(blend_fusion_get_segment(b, 1, &info, &err));
@@ -120,7 +119,7 @@ static int32_t look(void* user, const blend_chunk_info* info, const char* proble
   s->n_tokens += info->n_tokens;
   s->n += 1;
   CHECK(problem == NULL);
-  CHECK(info->n_layers == 4 && info->kv_dtype == BLEND_KV_F32);
+  CHECK(info->n_layers == 4 && info->kv_dtype == BLEND_DTYPE_F32);
   CHECK(info->bytes == (uint64_t)info->n_layers * 2 * info->n_tokens * info->kv_dim * 4);
   return 0;
 }
@@ -136,8 +135,8 @@ void chunks_list_and_remove(const fixture* f) {
   world w;
   int32_t tokens[64];
   blend_chunk_id ids[5];
-  blend_store_stat stat;
-  blend_model_info info;
+  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_model_info info = {.struct_size = sizeof info};
   seen s;
   int i, verify;
   REQUIRE(open_world(f, &w));
@@ -157,8 +156,6 @@ void chunks_list_and_remove(const fixture* f) {
     CHECK(blend_error_detail(err) == -321);
     blend_error_free(err);
   }
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
-  CHECK(blend_model_info_init(&info, sizeof info) == BLEND_OK);
   CHECK_OK(blend_model_get_info(w.model, &info, &err));
   CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
   CHECK(stat.n_chunks == 5 && stat.n_tokens == 60 && stat.written == 5);
@@ -177,13 +174,12 @@ void chunks_tenants(const fixture* f) {
   world w;
   int32_t tokens[30];
   blend_chunk_id plain, empty, alice, bob, prefixed;
-  blend_precompute_options p;
+  blend_precompute_options p = {.struct_size = sizeof p};
   blend_segment s[2];
   blend_fusion* fusion = NULL;
   blend_fuse_options o = fuse_options();
   REQUIRE(open_world(f, &w));
   fill_tokens(tokens, 30, 3);
-  CHECK(blend_precompute_options_init(&p, sizeof p) == BLEND_OK);
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &plain, &err));
   p.tenant = "";
   CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 12, &p, &empty, &err));
@@ -192,8 +188,8 @@ void chunks_tenants(const fixture* f) {
   p.tenant = "bob";
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &bob, &err));
   p.tenant = NULL;
-  p.prefix = tokens + 20;
-  p.n_prefix = 4;
+  p.chunk_prefix = tokens + 20;
+  p.n_chunk_prefix = 4;
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &prefixed, &err));
   CHECK(memcmp(&plain, &empty, sizeof plain) == 0);
   CHECK(memcmp(&plain, &alice, sizeof plain) != 0);
@@ -237,7 +233,7 @@ void chunks_read_only(const fixture* f) {
 
   w.store = NULL;
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   options.flags = BLEND_STORE_READ_ONLY;
   CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "store"), &options, &err));
   REQUIRE(w.store != NULL);
@@ -270,7 +266,7 @@ void chunks_quota(const fixture* f) {
   blend_model* model = NULL;
   blend_store* store = NULL;
   blend_store_options options;
-  blend_store_stat stat;
+  blend_store_stat stat = {.struct_size = sizeof stat};
   blend_fusion *fusion = NULL, *inside = NULL;
   blend_segment s[3];
   blend_fuse_options o = fuse_options();
@@ -281,7 +277,7 @@ void chunks_quota(const fixture* f) {
   REQUIRE(model != NULL);
   fill_tokens(tokens, 200, 3);
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   options.eviction = BLEND_EVICT_NEVER;
   options.quota_bytes = 64 * 1024; /* a token takes 1 KiB here: 4 layers, K and V, 32 floats */
   CHECK_OK(blend_store_open(&store, ctx, path_in(f, "small"), &options, &err));
@@ -295,7 +291,6 @@ void chunks_quota(const fixture* f) {
   code = blend_store_flush(store, NULL);
   CHECK(code == BLEND_E_FULL);
   CHECK(blend_store_flush(store, NULL) == BLEND_OK); /* told once */
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_OK(blend_store_get_stat(store, &stat, &err));
   CHECK(stat.n_chunks == 1 && stat.write_errors == 1 && stat.quota_bytes == 64 * 1024);
   blend_store_close(store);

@@ -5,18 +5,15 @@
 
 #include "fixture.h"
 
-static blend_device device(double bytes_per_s, double cost) {
-  blend_device d;
-  CHECK(blend_device_init(&d, sizeof d) == BLEND_OK);
+static blend_storage storage(double bytes_per_s, double cost) {
+  blend_storage d = {.struct_size = sizeof d};
   d.bytes_per_s = bytes_per_s;
   d.cost_per_gb_hour = cost;
   return d;
 }
 
 static blend_machine_options short_prefills(void) {
-  blend_machine_options o;
-  CHECK(blend_machine_options_init(&o, sizeof o) == BLEND_OK);
-  CHECK(o.max_tokens == 1024);
+  blend_machine_options o = {.struct_size = sizeof o};
   o.max_tokens = 80;
   return o;
 }
@@ -25,7 +22,7 @@ void control_machine(const fixture* f) {
   world w;
   blend_machine* machine = NULL;
   blend_machine* again = NULL;
-  blend_machine_info info;
+  blend_machine_info info = {.struct_size = sizeof info};
   blend_machine_options o = short_prefills();
   const char* path = path_in(f, "machine");
   uint64_t n = 0, ns = 0, most = 0;
@@ -43,10 +40,7 @@ void control_machine(const fixture* f) {
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "flags",
              blend_machine_open(&machine, w.model, path, &o, &err));
   o.flags = 0;
-  o.max_tokens = 0;
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_open(&machine, w.model, path, &o, &err));
   CHECK(machine == NULL);
-  o.max_tokens = 80;
   CHECK_OK(blend_machine_open(&machine, w.model, path, &o, &err));
   CHECK_CODE(BLEND_EXISTS, blend_machine_open(&again, w.model, path, &o, &err));
   REQUIRE(machine != NULL && again != NULL);
@@ -57,7 +51,6 @@ void control_machine(const fixture* f) {
   blend_machine_close(NULL);
   close_world(&w); /* the machine keeps what it needs of the model */
 
-  CHECK(blend_machine_info_init(&info, sizeof info) == BLEND_OK);
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_info(NULL, &info, &err));
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_info(machine, NULL, &err));
   CHECK_OK(blend_machine_get_info(machine, &info, &err));
@@ -71,14 +64,14 @@ void control_machine(const fixture* f) {
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_point(NULL, 0, &n, &ns, &err));
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_point(machine, 0, NULL, &ns, &err));
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_point(machine, 0, &n, NULL, &err));
-  CHECK_OK(blend_machine_recompute_ns(machine, 80, 1, &ns, &err));
+  CHECK_OK(blend_machine_get_recompute_ns(machine, 80, 1, &ns, &err));
   CHECK(ns == most);
-  CHECK_OK(blend_machine_recompute_ns(machine, 80, 0.5, &ns, &err));
+  CHECK_OK(blend_machine_get_recompute_ns(machine, 80, 0.5, &ns, &err));
   CHECK(ns >= most / 2 && ns <= most / 2 + 1);
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_recompute_ns(machine, 80, 1.5, &ns, &err));
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_recompute_ns(machine, 80, NAN, &ns, &err));
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_recompute_ns(NULL, 80, 1, &ns, &err));
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_recompute_ns(machine, 80, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_recompute_ns(machine, 80, 1.5, &ns, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_recompute_ns(machine, 80, NAN, &ns, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_recompute_ns(NULL, 80, 1, &ns, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_get_recompute_ns(machine, 80, 1, NULL, &err));
   blend_machine_close(machine);
   blend_cancel_free(cancel);
 }
@@ -88,7 +81,7 @@ void control_advise(const fixture* f) {
   blend_machine* machine = NULL;
   blend_machine_options mo = short_prefills();
   blend_advise_options o;
-  blend_device devices[3];
+  blend_storage storages[3];
   blend_advice advice[3];
   uint64_t prefill = 0;
   double bytes;
@@ -98,19 +91,22 @@ void control_advise(const fixture* f) {
   REQUIRE(machine != NULL);
   CHECK(blend_advise_options_init(&o, sizeof o) == BLEND_OK);
   CHECK(o.check_layer == 1 && o.n_tokens == 4096 && o.ratio == 0.15);
-  for (i = 0; i < 3; ++i) CHECK(blend_advice_init(&advice[i], sizeof advice[i]) == BLEND_OK);
+  for (i = 0; i < 3; ++i) {
+    memset(&advice[i], 0, sizeof advice[i]);
+    advice[i].struct_size = sizeof advice[i];
+  }
 
   /* The paper's formula, on 80 tokens: throughputs that load in half, twice and forty times what
    * recomputing a quarter takes. 4 layers of 2 * 32 elements of 16 bits a token. */
   o.n_tokens = 80;
   o.ratio = 0.25;
   o.check_layer = 0;
-  CHECK_OK(blend_machine_recompute_ns(machine, 80, 1, &prefill, &err));
+  CHECK_OK(blend_machine_get_recompute_ns(machine, 80, 1, &prefill, &err));
   bytes = 80.0 * 4 * 2 * 32 * 2;
-  devices[0] = device(bytes / (0.125e-9 * (double)prefill), 3);
-  devices[1] = device(bytes / (0.5e-9 * (double)prefill), 2);
-  devices[2] = device(bytes / (10e-9 * (double)prefill), 1);
-  CHECK_OK(blend_advise(machine, devices, 3, &o, advice, &err));
+  storages[0] = storage(bytes / (0.125e-9 * (double)prefill), 3);
+  storages[1] = storage(bytes / (0.5e-9 * (double)prefill), 2);
+  storages[2] = storage(bytes / (10e-9 * (double)prefill), 1);
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
   CHECK(advice[0].flags == (BLEND_ADVICE_NO_DELAY | BLEND_ADVICE_CHEAPEST));
   CHECK(advice[1].flags == 0);
   CHECK(advice[2].flags == BLEND_ADVICE_SLOWER_THAN_PREFILL);
@@ -120,46 +116,49 @@ void control_advise(const fixture* f) {
   CHECK(advice[0].recompute_ns >= prefill / 4 && advice[0].recompute_ns <= prefill / 4 + 1);
   CHECK(fabs(advice[1].cost_per_hour - bytes * 2e-9) < 1e-12);
   /* Of two that add no delay the cheaper, of equal cost the faster. */
-  devices[1] = device(devices[0].bytes_per_s * 2, 3);
-  CHECK_OK(blend_advise(machine, devices, 3, &o, advice, &err));
+  storages[1] = storage(storages[0].bytes_per_s * 2, 3);
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
   CHECK(advice[0].flags == BLEND_ADVICE_NO_DELAY);
   CHECK(advice[1].flags == (BLEND_ADVICE_NO_DELAY | BLEND_ADVICE_CHEAPEST));
-  CHECK_OK(blend_advise(machine, devices, 3, NULL, advice, &err));
+  CHECK_OK(blend_machine_advise(machine, storages, 3, NULL, advice, &err));
 
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_advise(NULL, devices, 3, &o, advice, &err));
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_advise(machine, NULL, 3, &o, advice, &err));
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_advise(machine, devices, 3, &o, NULL, &err));
-  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "no devices",
-             blend_advise(machine, devices, 0, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_advise(NULL, storages, 3, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_advise(machine, NULL, 3, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_advise(machine, storages, 3, &o, NULL, &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "no storages",
+             blend_machine_advise(machine, storages, 0, &o, advice, &err));
   o.check_layer = 4;
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "4 layers",
-             blend_advise(machine, devices, 3, &o, advice, &err));
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
   o.check_layer = 0;
   o.ratio = -0.5;
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "ratio",
-             blend_advise(machine, devices, 3, &o, advice, &err));
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
   o.ratio = 0.25;
   o.n_tokens = 0;
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_advise(machine, devices, 3, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT,
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
   o.n_tokens = UINT64_MAX;
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_advise(machine, devices, 3, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT,
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
   o.n_tokens = 80;
   o.kv_dtype = 9;
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_advise(machine, devices, 3, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT,
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
   o.kv_dtype = 0;
-  devices[1].bytes_per_s = 0;
-  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "device 1",
-             blend_advise(machine, devices, 3, &o, advice, &err));
-  devices[1] = device(1, NAN);
-  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "device 1",
-             blend_advise(machine, devices, 3, &o, advice, &err));
-  devices[1] = device(1e-30, 0); /* longer than a clock can say */
-  CHECK_OK(blend_advise(machine, devices, 3, &o, advice, &err));
-  devices[2].struct_size = 4;
-  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_advise(machine, devices, 3, &o, advice, &err));
-  devices[2].struct_size = sizeof devices[2];
+  storages[1].bytes_per_s = 0;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "storage 1",
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  storages[1] = storage(1, NAN);
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "storage 1",
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  storages[1] = storage(1e-30, 0); /* longer than a clock can say */
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  storages[2].struct_size = 4;
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  storages[2].struct_size = sizeof storages[2];
   advice[2].struct_size = 4;
-  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_advise(machine, devices, 3, &o, advice, &err));
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_machine_advise(machine, storages, 3, &o, advice, &err));
   blend_machine_close(machine);
   close_world(&w);
 }
@@ -202,7 +201,8 @@ static blend_fusion* fuse_auto(const world* w, const blend_segment* segments,
   o.machine = machine;
   o.chunk_prefix = NULL;
   CHECK_OK(blend_fuse(&fusion, w->model, w->store, segments, 4, &o, &err));
-  CHECK(blend_fusion_info_init(info, sizeof *info) == BLEND_OK);
+  memset(info, 0, sizeof *info);
+  info->struct_size = sizeof *info;
   if (fusion != NULL) CHECK_OK(blend_fusion_get_info(fusion, info, &err));
   return fusion;
 }
@@ -214,7 +214,7 @@ void control_of_a_fuse(const fixture* f) {
   blend_fusion* fusion;
   blend_fusion_info info;
   blend_segment_info seg;
-  blend_store_stat stat;
+  blend_store_stat stat = {.struct_size = sizeof stat};
   blend_machine* machine;
   blend_model* other;
   blend_fuse_options o = fuse_options();
@@ -227,7 +227,6 @@ void control_of_a_fuse(const fixture* f) {
         segment(i < 3 ? BLEND_SEGMENT_CHUNK : BLEND_SEGMENT_QUESTION, tokens[i], i < 3 ? 64 : 8);
     if (i < 3) CHECK_OK(blend_precompute(w.model, w.store, tokens[i], 64, NULL, NULL, &err));
   }
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
 
   /* Nothing was read yet: a few layers are, to see. A machine so slow that nothing hides chooses
    * the least ratio. */
@@ -280,7 +279,8 @@ void control_of_a_fuse(const fixture* f) {
   machine = machine_that_takes(f, w.model, 1);
   fusion = fuse_auto(&w, segments, machine, &info);
   for (i = 1; i < 3; ++i) {
-    CHECK(blend_segment_info_init(&seg, sizeof seg) == BLEND_OK);
+    memset(&seg, 0, sizeof seg);
+    seg.struct_size = sizeof seg;
     CHECK_OK(blend_fusion_get_segment(fusion, (size_t)i, &seg, &err));
     CHECK(seg.source == BLEND_SOURCE_COMPUTED);
   }

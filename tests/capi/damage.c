@@ -30,10 +30,9 @@ typedef struct scene {
 } scene;
 
 static int begin(const fixture* f, scene* c) {
-  blend_ctx_options o;
+  blend_ctx_options o = {.struct_size = sizeof o};
   int i;
   memset(c, 0, sizeof *c);
-  CHECK(blend_ctx_options_init(&o, sizeof o) == BLEND_OK);
   o.n_threads = 1;
   o.on_event = on_event;
   o.event_user = &c->seen;
@@ -93,8 +92,8 @@ static void check_damage(const fixture* f,
                          int (*break_file)(const scene*, unsigned char*, size_t)) {
   scene c;
   blend_fusion *before = NULL, *after = NULL, *healed = NULL;
-  blend_fusion_info info;
-  blend_store_stat stat;
+  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_store_stat stat = {.struct_size = sizeof stat};
   blend_fuse_options o = fuse_options();
   char path[4096];
   unsigned char* data;
@@ -127,10 +126,8 @@ static void check_damage(const fixture* f,
   REQUIRE(after != NULL);
   CHECK(same_logits(before, after));
   CHECK(c.seen.n > 0 && c.seen.code == BLEND_E_CORRUPT);
-  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
   CHECK_OK(blend_fusion_get_info(after, &info, &err));
   CHECK(info.n_misses > 0);
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_OK(blend_store_get_stat(c.store, &stat, &err));
   CHECK(stat.damaged > 0);
 

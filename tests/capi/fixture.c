@@ -42,8 +42,7 @@ void capi_check(const char* file, int line, const char* call, int32_t expected, 
 
 blend_ctx* open_ctx(void) {
   blend_ctx* ctx = NULL;
-  blend_ctx_options options;
-  CHECK(blend_ctx_options_init(&options, sizeof options) == BLEND_OK);
+  blend_ctx_options options = {.struct_size = sizeof options};
   options.n_threads = 2;
   CHECK_OK(blend_ctx_create(&ctx, &options, &err));
   return ctx;
@@ -59,7 +58,7 @@ blend_store* open_store(const fixture* f, const blend_ctx* ctx, const char* name
   blend_store* store = NULL;
   blend_store_options options;
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   options.quota_bytes = 64u << 20;
   CHECK_OK(blend_store_open(&store, ctx, path_in(f, name), &options, &err));
   return store;
@@ -71,8 +70,7 @@ void fill_tokens(int32_t* tokens, size_t n, int32_t first) {
 }
 
 blend_segment segment(uint32_t kind, const int32_t* tokens, size_t n) {
-  blend_segment s;
-  CHECK(blend_segment_init(&s, sizeof s) == BLEND_OK);
+  blend_segment s = {.struct_size = sizeof s};
   s.kind = kind;
   s.tokens = tokens;
   s.n_tokens = n;
@@ -108,8 +106,8 @@ const char* path_in(const fixture* f, const char* name) {
 int same_logits(const blend_fusion* a, const blend_fusion* b) {
   const float *x = NULL, *y = NULL;
   size_t n = 0, m = 0;
-  if (blend_fusion_logits(a, &x, &n, NULL) != BLEND_OK) return 0;
-  if (blend_fusion_logits(b, &y, &m, NULL) != BLEND_OK) return 0;
+  if (blend_fusion_get_logits(a, &x, &n, NULL) != BLEND_OK) return 0;
+  if (blend_fusion_get_logits(b, &y, &m, NULL) != BLEND_OK) return 0;
   return n == m && n > 0 && memcmp(x, y, n * sizeof *x) == 0;
 }
 

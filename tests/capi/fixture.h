@@ -139,6 +139,8 @@ void close_world(world* w);
   X(control_machine)                     \
   X(control_advise)                      \
   X(control_of_a_fuse)                   \
+  X(trust_beside_the_model)              \
+  X(trust_on_untrusted)                  \
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \

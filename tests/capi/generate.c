@@ -84,7 +84,7 @@ void generate_whole_sequences(const fixture* f) {
   fusion = fuse_question(model, &kBos, 1, 50);
   REQUIRE(fusion != NULL);
   deaf(&h);
-  CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err));
+  CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
   CHECK(n == 7 && h.n == 7);
   for (i = 0; i < 3; ++i) CHECK(strcmp(h.texts[i], "") == 0);
   CHECK(strcmp(h.texts[3], "\xF0\x9F\x98\x80") == 0);
@@ -97,7 +97,7 @@ void generate_whole_sequences(const fixture* f) {
   fusion = fuse_question(model, &kB, 1, 50);
   REQUIRE(fusion != NULL);
   deaf(&h);
-  CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err));
+  CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
   CHECK(n == 2);
   CHECK(strlen(h.texts[1]) >= 1 && h.texts[1][strlen(h.texts[1]) - 1] == 'c');
   blend_fusion_close(fusion);
@@ -120,9 +120,9 @@ void generate_stops(const fixture* f) {
 
   fusion = fuse_question(model, &kBos, 1, 50);
   deaf(&h);
-  CHECK_CODE(BLEND_OK, blend_generate(fusion, &o, hear, &h, &n, &err)); /* max_tokens */
+  CHECK_CODE(BLEND_OK, blend_fusion_generate(fusion, &o, hear, &h, &n, &err)); /* max_tokens */
   CHECK(n == 5 && h.n == 5 && h.tokens[4] == CHAIN_BYTE('a'));
-  CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err)); /* EOS */
+  CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &o, hear, &h, &n, &err)); /* EOS */
   CHECK(n == 2 && h.n == 7 && h.tokens[6] == CHAIN_BYTE(0xA9));
   blend_fusion_close(fusion);
 
@@ -131,7 +131,7 @@ void generate_stops(const fixture* f) {
   o = options(50);
   o.stop_tokens = kStops;
   o.n_stop_tokens = 2;
-  CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err));
+  CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
   CHECK(n == 4 && h.n == 4 && h.tokens[3] == CHAIN_BYTE(0x80)); /* the stop token is not told */
   blend_fusion_close(fusion);
 
@@ -139,14 +139,14 @@ void generate_stops(const fixture* f) {
   deaf(&h);
   o = options(10);
   o.ignore_eos = 1;
-  CHECK_CODE(BLEND_OK, blend_generate(fusion, &o, hear, &h, &n, &err));
+  CHECK_CODE(BLEND_OK, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
   CHECK(n == 10 && h.tokens[7] == CHAIN_EOS);
   blend_fusion_close(fusion);
 
   fusion = fuse_question(model, &kBos, 1, 50);
   o.stop_tokens = NULL;
   o.n_stop_tokens = 2;
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_generate(fusion, &o, hear, &h, &n, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
   blend_fusion_close(fusion);
   blend_model_close(model);
   blend_ctx_close(ctx);
@@ -168,9 +168,9 @@ void generate_in_parts(const fixture* f) {
     size_t n = 0;
     REQUIRE(fusion != NULL);
     deaf(&h);
-    CHECK_CODE(BLEND_OK, blend_generate(fusion, &o, hear, &h, &n, &err));
+    CHECK_CODE(BLEND_OK, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
     o.max_tokens = 50;
-    CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err));
+    CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
     if (strcmp(h.all, "\xF0\x9F\x98\x80\x61\xC3\xA9") != 0) {
       capi_fail(__FILE__, __LINE__, "cut after %u tokens the text is '%s'", (unsigned)first, h.all);
     }
@@ -197,13 +197,13 @@ void generate_resumes(const fixture* f) {
   h.stop_at = 4;
   {
     blend_error* err = NULL;
-    CHECK(blend_generate(fusion, &o, hear, &h, &n, &err) == BLEND_E_CALLBACK);
+    CHECK(blend_fusion_generate(fusion, &o, hear, &h, &n, &err) == BLEND_E_CALLBACK);
     CHECK(blend_error_detail(err) == 77);
     blend_error_free(err);
   }
   CHECK(n == 5 && h.n == 5 && h.tokens[4] == CHAIN_BYTE('a'));
   deaf(&h);
-  CHECK_CODE(BLEND_STOPPED, blend_generate(fusion, &o, hear, &h, &n, &err));
+  CHECK_CODE(BLEND_STOPPED, blend_fusion_generate(fusion, &o, hear, &h, &n, &err));
   CHECK(n == 3 && h.tokens[0] == CHAIN_BYTE('a') && strcmp(h.all, "a\xC3\xA9") == 0);
   blend_fusion_close(fusion);
   blend_model_close(model);
@@ -221,7 +221,7 @@ static void sample(const blend_model* model, const blend_generate_options* o, he
   fill_tokens(tokens, 6, 11);
   fusion = fuse_question(model, tokens, 6, 64);
   deaf(h);
-  CHECK_OK(blend_generate(fusion, o, hear, h, &n, &err));
+  CHECK_OK(blend_fusion_generate(fusion, o, hear, h, &n, &err));
   CHECK(n == 40 && h->n == 40);
   blend_fusion_close(fusion);
 }
@@ -271,12 +271,12 @@ void generate_samples(const fixture* f) {
     o = options(4);
     o.temperature = kTemperatures[i];
     CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "temperature",
-               blend_generate(fusion, &o, NULL, NULL, NULL, &err));
+               blend_fusion_generate(fusion, &o, NULL, NULL, NULL, &err));
     o = options(4);
     o.temperature = 1;
     o.top_p = kTopP[i];
     CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "top_p",
-               blend_generate(fusion, &o, NULL, NULL, NULL, &err));
+               blend_fusion_generate(fusion, &o, NULL, NULL, NULL, &err));
   }
   blend_fusion_close(fusion);
   blend_model_close(model);
@@ -296,9 +296,9 @@ void generate_to_the_end_of_the_cache(const fixture* f) {
   o.ignore_eos = 1;
   fusion = fuse_question(model, tokens, 3, 6);
   REQUIRE(fusion != NULL);
-  CHECK_OK(blend_generate(fusion, &o, NULL, NULL, &n, &err));
+  CHECK_OK(blend_fusion_generate(fusion, &o, NULL, NULL, &n, &err));
   CHECK(n == 6 || n == 7); /* the last one need not be appended */
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(fusion, tokens, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(fusion, tokens, 1, NULL, &err));
   blend_fusion_close(fusion);
   blend_model_close(model);
   blend_ctx_close(ctx);

@@ -21,19 +21,17 @@ static void close_one(int which, world* w, blend_fusion* fusion) {
 /* Uses what is still open. */
 static void use(const int* closed, world* w, blend_fusion* fusion) {
   const int32_t tokens[2] = {7, 8};
-  blend_model_info info;
-  blend_store_stat stat;
+  blend_model_info info = {.struct_size = sizeof info};
+  blend_store_stat stat = {.struct_size = sizeof stat};
   if (!closed[MODEL]) {
-    CHECK(blend_model_info_init(&info, sizeof info) == BLEND_OK);
     CHECK_OK(blend_model_get_info(w->model, &info, &err));
     CHECK(strcmp(info.architecture, "llama") == 0);
   }
   if (!closed[STORE]) {
-    CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
     CHECK_OK(blend_store_get_stat(w->store, &stat, &err));
     CHECK_OK(blend_store_flush(w->store, &err));
   }
-  if (!closed[FUSION]) CHECK_OK(blend_decode(fusion, tokens, 2, NULL, &err));
+  if (!closed[FUSION]) CHECK_OK(blend_fusion_decode(fusion, tokens, 2, NULL, &err));
   if (!closed[MODEL] && !closed[STORE]) {
     const blend_segment s = segment(BLEND_SEGMENT_QUESTION, tokens, 2);
     blend_fusion* another = NULL;
@@ -126,7 +124,7 @@ void lifetime_fork(const fixture* f) {
   blend_segment s[2];
   blend_fusion *fusion = NULL, *after = NULL;
   blend_plan* plan = NULL;
-  blend_kv_view view;
+  blend_kv_view view = {.struct_size = sizeof view};
   blend_fuse_options o = fuse_options();
   blend_chunk_id id;
   pid_t child;
@@ -138,19 +136,17 @@ void lifetime_fork(const fixture* f) {
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, &id, &err));
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
   CHECK_OK(blend_plan_create(&plan, w.model, w.store, s, 2, &o, &err));
-  CHECK(blend_kv_view_init(&view, sizeof view) == BLEND_OK);
   view.k = view.v = calloc(20 * 32, sizeof(float));
-  CHECK_OK(blend_fetch_kv(plan, 0, &view, &err));
+  CHECK_OK(blend_plan_fetch_kv(plan, 0, &view, &err));
   child = fork();
   if (child == 0) {
-    blend_store_stat stat;
+    blend_store_stat stat = {.struct_size = sizeof stat};
     blend_fusion* mine = NULL;
     blend_ctx* ctx = NULL;
     blend_store* store = NULL;
     blend_store_options options;
     int bad = 0;
     alarm(30); /* a hang ends as a signal */
-    blend_store_stat_init(&stat, sizeof stat);
     if (blend_store_get_stat(w.store, &stat, NULL) != BLEND_E_FORKED) bad |= 1;
     if (blend_fuse(&mine, w.model, w.store, s, 2, &o, NULL) != BLEND_E_FORKED) bad |= 2;
     if (blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, NULL) != BLEND_E_FORKED)
@@ -158,12 +154,12 @@ void lifetime_fork(const fixture* f) {
     if (blend_store_flush(w.store, NULL) != BLEND_E_FORKED) bad |= 8;
     if (blend_store_remove(w.store, &id, NULL) != BLEND_E_FORKED) bad |= 16;
     if (blend_store_list(w.store, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED) bad |= 32;
-    if (blend_synchronize(plan, 0, NULL) != BLEND_E_FORKED) bad |= 128;
+    if (blend_plan_synchronize(plan, 0, NULL) != BLEND_E_FORKED) bad |= 128;
     blend_plan_close(plan);     /* its threads are not here: must not wait for them */
     blend_store_close(w.store); /* must neither hang nor touch the parent's store */
     /* The way out that the header names: open it anew. */
     blend_store_options_init(&options, sizeof options);
-    options.kv_dtype = BLEND_KV_F32;
+    options.kv_dtype = BLEND_DTYPE_F32;
     if (blend_ctx_create(&ctx, NULL, NULL) != BLEND_OK ||
         blend_store_open(&store, ctx, path_in(f, "store"), &options, NULL) != BLEND_OK ||
         blend_store_list(store, 1, count_chunks, &n_chunks, NULL) != BLEND_OK || n_chunks != 1) {
@@ -179,7 +175,7 @@ void lifetime_fork(const fixture* f) {
   if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {
     capi_fail(__FILE__, __LINE__, "in the child, these failed (bits): %d", WEXITSTATUS(status));
   }
-  CHECK_OK(blend_synchronize(plan, 0, &err)); /* here it goes on */
+  CHECK_OK(blend_plan_synchronize(plan, 0, &err)); /* here it goes on */
   blend_plan_close(plan);
   free(view.k);
   o.on_miss = BLEND_MISS_FAIL;

@@ -75,8 +75,8 @@ class CApi : public testing::Test {
                            uint32_t weights = BLEND_WEIGHTS_AUTO) {
     blend_model* model = nullptr;
     blend_error* error = nullptr;
-    blend_model_options options;
-    blend_model_options_init(&options, sizeof options);
+    blend_model_options options{};
+    options.struct_size = sizeof options;
     options.weights = weights;
     const int32_t code = blend_model_open(&model, ctx, path.c_str(), &options, &error);
     EXPECT_EQ(code >= 0, error == nullptr);
@@ -238,7 +238,7 @@ TEST_F(CApi, values_past_the_stores_type) {
   blend_model* model = open_model(ctx, w.write(dir_.file("huge.gguf")).c_str());
   ASSERT_NE(model, nullptr);
   const int32_t tokens[] = {5, 6, 7, 8};
-  for (const uint32_t kv : {BLEND_KV_F16, BLEND_KV_F32}) {
+  for (const uint32_t kv : {BLEND_DTYPE_F16, BLEND_DTYPE_F32}) {
     blend_store_options options;
     ASSERT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
     options.kv_dtype = kv;
@@ -248,7 +248,8 @@ TEST_F(CApi, values_past_the_stores_type) {
     ASSERT_EQ(blend_store_open(&store, ctx, path.c_str(), &options, nullptr), BLEND_OK);
     blend_error* error = nullptr;
     const int32_t code = blend_precompute(model, store, tokens, 4, nullptr, nullptr, &error);
-    EXPECT_EQ(code, kv == BLEND_KV_F16 ? BLEND_E_NUMERIC : BLEND_OK) << blend_error_message(error);
+    EXPECT_EQ(code, kv == BLEND_DTYPE_F16 ? BLEND_E_NUMERIC : BLEND_OK)
+        << blend_error_message(error);
     blend_error_free(error);
     blend_store_close(store);
   }

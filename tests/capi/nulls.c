@@ -11,7 +11,6 @@ void nulls_context(const fixture* f) {
   (void)f;
   CHECK_CODE(INVALID, blend_ctx_create(NULL, NULL, &err));
   CHECK(blend_ctx_create(NULL, NULL, NULL) == INVALID);
-  CHECK(blend_ctx_options_init(NULL, sizeof(blend_ctx_options)) == INVALID);
   CHECK_OK(blend_ctx_create(&ctx, NULL, &err)); /* no options: the defaults */
   blend_ctx_close(ctx);
   blend_ctx_close(NULL);
@@ -31,7 +30,7 @@ void nulls_context(const fixture* f) {
 void nulls_model(const fixture* f) {
   blend_ctx* ctx = open_ctx();
   blend_model* model = NULL;
-  blend_model_info info;
+  blend_model_info info = {.struct_size = sizeof info};
   int32_t tokens[8] = {5};
   char text[8];
   size_t n = 0;
@@ -45,24 +44,21 @@ void nulls_model(const fixture* f) {
   model = open_model(ctx, f->model);
   REQUIRE(model != NULL);
 
-  CHECK(blend_model_options_init(NULL, sizeof(blend_model_options)) == INVALID);
-  CHECK(blend_model_info_init(NULL, sizeof(blend_model_info)) == INVALID);
-  CHECK(blend_model_info_init(&info, sizeof info) == BLEND_OK);
   CHECK_CODE(INVALID, blend_model_get_info(NULL, &info, &err));
   CHECK_CODE(INVALID, blend_model_get_info(model, NULL, &err));
 
-  CHECK_CODE(INVALID, blend_tokenize(NULL, "a", 1, 0, tokens, 8, &n, &err));
-  CHECK_CODE(INVALID, blend_tokenize(model, NULL, 1, 0, tokens, 8, &n, &err));
-  CHECK_CODE(INVALID, blend_tokenize(model, "a", 1, 0, NULL, 8, &n, &err));
-  CHECK_CODE(INVALID, blend_tokenize(model, "a", 1, 0, tokens, 8, NULL, &err));
-  CHECK_OK(blend_tokenize(model, NULL, 0, 0, NULL, 0, &n, &err)); /* an empty text */
+  CHECK_CODE(INVALID, blend_model_tokenize(NULL, "a", 1, 0, tokens, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_model_tokenize(model, NULL, 1, 0, tokens, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_model_tokenize(model, "a", 1, 0, NULL, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_model_tokenize(model, "a", 1, 0, tokens, 8, NULL, &err));
+  CHECK_OK(blend_model_tokenize(model, NULL, 0, 0, NULL, 0, &n, &err)); /* an empty text */
   CHECK(n == 0);
 
-  CHECK_CODE(INVALID, blend_detokenize(NULL, tokens, 1, 0, text, 8, &n, &err));
-  CHECK_CODE(INVALID, blend_detokenize(model, NULL, 1, 0, text, 8, &n, &err));
-  CHECK_CODE(INVALID, blend_detokenize(model, tokens, 1, 0, NULL, 8, &n, &err));
-  CHECK_CODE(INVALID, blend_detokenize(model, tokens, 1, 0, text, 8, NULL, &err));
-  CHECK_OK(blend_detokenize(model, NULL, 0, 0, NULL, 0, &n, &err));
+  CHECK_CODE(INVALID, blend_model_detokenize(NULL, tokens, 1, 0, text, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_model_detokenize(model, NULL, 1, 0, text, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_model_detokenize(model, tokens, 1, 0, NULL, 8, &n, &err));
+  CHECK_CODE(INVALID, blend_model_detokenize(model, tokens, 1, 0, text, 8, NULL, &err));
+  CHECK_OK(blend_model_detokenize(model, NULL, 0, 0, NULL, 0, &n, &err));
   CHECK(n == 0);
   blend_model_close(model);
   blend_ctx_close(ctx);
@@ -128,25 +124,24 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_store_import(w.store, NULL, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_visit_metrics(NULL, metric, NULL, &err));
   CHECK_CODE(INVALID, blend_store_visit_metrics(w.store, NULL, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_metrics(NULL, "", hex, 1, &n, &err));
-  CHECK_CODE(INVALID, blend_store_metrics(w.store, "", NULL, 1, &n, &err));
-  CHECK_CODE(INVALID, blend_store_metrics(w.store, "", hex, 1, NULL, &err));
-  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL, blend_store_metrics(w.store, NULL, NULL, 0, &n, &err));
+  CHECK_CODE(INVALID, blend_store_get_metrics(NULL, "", hex, 1, &n, &err));
+  CHECK_CODE(INVALID, blend_store_get_metrics(w.store, "", NULL, 1, &n, &err));
+  CHECK_CODE(INVALID, blend_store_get_metrics(w.store, "", hex, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL, blend_store_get_metrics(w.store, NULL, NULL, 0, &n, &err));
   CHECK_CODE(INVALID, blend_store_set_tenant_quota(NULL, "a", 1, &err));
   CHECK_CODE(INVALID, blend_store_set_tenant_quota(w.store, NULL, 1, &err));
   CHECK_CODE(INVALID, blend_store_get_tenant(NULL, "a", NULL, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_get_tenant(w.store, NULL, NULL, NULL, NULL, &err));
-  CHECK(blend_store_stat_init(NULL, sizeof stat) == INVALID);
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
+  memset(&stat, 0, sizeof stat);
+  stat.struct_size = sizeof stat;
   CHECK_CODE(INVALID, blend_store_get_stat(NULL, &stat, &err));
   CHECK_CODE(INVALID, blend_store_get_stat(w.store, NULL, &err));
-  CHECK(blend_codec_stat_init(NULL, sizeof codec) == INVALID);
-  CHECK(blend_codec_stat_init(&codec, sizeof codec) == BLEND_OK);
+  memset(&codec, 0, sizeof codec);
+  codec.struct_size = sizeof codec;
   CHECK_CODE(INVALID, blend_store_get_codec_stat(NULL, BLEND_CODEC_ZSTD, &codec, &err));
   CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_ZSTD, NULL, &err));
   CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_DEFAULT, &codec, &err));
   CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, 5, &codec, &err));
-  CHECK(blend_chunk_info_init(NULL, sizeof(blend_chunk_info)) == INVALID);
 
   blend_chunk_id_to_hex(NULL, hex);
   blend_chunk_id_to_hex(&id, NULL);
@@ -155,7 +150,6 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_chunk_id_from_hex(NULL, hex, &err));
   CHECK_CODE(INVALID, blend_chunk_id_from_hex(&id, NULL, &err));
 
-  CHECK(blend_precompute_options_init(NULL, sizeof(blend_precompute_options)) == INVALID);
   CHECK_CODE(INVALID, blend_precompute(NULL, w.store, tokens, 4, NULL, &id, &err));
   CHECK_CODE(INVALID, blend_precompute(w.model, NULL, tokens, 4, NULL, &id, &err));
   CHECK_CODE(INVALID, blend_precompute(w.model, w.store, NULL, 4, NULL, &id, &err));
@@ -169,10 +163,10 @@ void nulls_fusion(const fixture* f) {
   blend_fusion* fusion = NULL;
   blend_fusion* other = NULL;
   blend_chunk_id id = {{0}};
-  blend_fuse_request request;
-  blend_fusion_info info;
-  blend_layer_info layer;
-  blend_segment_info seg_info;
+  blend_fuse_request request = {.struct_size = sizeof request};
+  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_layer_info layer = {.struct_size = sizeof layer};
+  blend_segment_info seg_info = {.struct_size = sizeof seg_info};
   blend_segment s;
   int32_t tokens[4] = {5, 6, 7, 8};
   const uint32_t* rows = NULL;
@@ -181,7 +175,6 @@ void nulls_fusion(const fixture* f) {
   size_t n = 0;
   REQUIRE(open_world(f, &w));
 
-  CHECK(blend_segment_init(NULL, sizeof s) == INVALID);
   CHECK(blend_fuse_options_init(NULL, sizeof(blend_fuse_options)) == INVALID);
   s = segment(BLEND_SEGMENT_QUESTION, tokens, 4);
   CHECK_CODE(INVALID, blend_fuse(NULL, w.model, w.store, &s, 1, NULL, &err));
@@ -193,14 +186,6 @@ void nulls_fusion(const fixture* f) {
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, &s, 1, NULL, &err)); /* the default options */
   REQUIRE(fusion != NULL);
 
-  CHECK(blend_fusion_info_init(NULL, sizeof info) == INVALID);
-  CHECK(blend_layer_info_init(NULL, sizeof layer) == INVALID);
-  CHECK(blend_segment_info_init(NULL, sizeof seg_info) == INVALID);
-  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
-  CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
-  CHECK(blend_segment_info_init(&seg_info, sizeof seg_info) == BLEND_OK);
-  CHECK(blend_fuse_request_init(NULL, sizeof request) == INVALID);
-  CHECK(blend_fuse_request_init(&request, sizeof request) == BLEND_OK);
   request.segments = &s;
   request.n_segments = 1;
   CHECK_CODE(INVALID, blend_fuse_batch(NULL, NULL, w.model, w.store, &request, 1, &err));
@@ -219,19 +204,19 @@ void nulls_fusion(const fixture* f) {
   CHECK_CODE(INVALID, blend_fusion_get_segment(NULL, 0, &seg_info, &err));
   CHECK_CODE(INVALID, blend_fusion_get_segment(fusion, 0, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_get_segment(fusion, 1, &seg_info, &err)); /* of 1 */
-  CHECK_CODE(INVALID, blend_fusion_selected(NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_selected(fusion, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_selected(fusion, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_fusion_deviation(NULL, &values, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_deviation(fusion, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_deviation(fusion, &values, NULL, &err));
-  CHECK_CODE(INVALID, blend_fusion_logits(NULL, &values, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_logits(fusion, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_logits(fusion, &values, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_selected(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_selected(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_selected(fusion, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_deviation(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_deviation(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_deviation(fusion, &values, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_logits(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_logits(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_logits(fusion, &values, NULL, &err));
 
-  CHECK_CODE(INVALID, blend_fusion_tokens(NULL, &ids, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_tokens(fusion, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_fusion_tokens(fusion, &ids, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_tokens(NULL, &ids, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_tokens(fusion, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_tokens(fusion, &ids, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_replace(NULL, 0, 1, tokens, 1, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_replace(fusion, 0, 1, NULL, 1, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_erase(NULL, 0, 1, NULL, &err));
@@ -247,14 +232,14 @@ void nulls_fusion(const fixture* f) {
   CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, w.store, NULL, 0, NULL, &err));
   CHECK(other == NULL);
 
-  CHECK_CODE(INVALID, blend_decode(NULL, tokens, 1, NULL, &err));
-  CHECK_CODE(INVALID, blend_decode(fusion, NULL, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_decode(NULL, tokens, 1, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_decode(fusion, NULL, 1, NULL, &err));
   CHECK(blend_generate_options_init(NULL, sizeof(blend_generate_options)) == INVALID);
-  CHECK_CODE(INVALID, blend_generate(NULL, NULL, NULL, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_fusion_generate(NULL, NULL, NULL, NULL, &n, &err));
   {
     /* Neither options, callback nor count. */
     blend_error* err = NULL;
-    const int32_t code = blend_generate(fusion, NULL, NULL, NULL, NULL, &err);
+    const int32_t code = blend_fusion_generate(fusion, NULL, NULL, NULL, NULL, &err);
     CHECK(code == BLEND_OK || code == BLEND_STOPPED);
     CHECK(err == NULL);
   }
@@ -265,23 +250,18 @@ void nulls_fusion(const fixture* f) {
 void nulls_profile(const fixture* f) {
   world w;
   blend_profile* profile = NULL;
-  blend_profile_info info;
-  blend_measurement line;
+  blend_profile_info info = {.struct_size = sizeof info};
+  blend_measurement line = {.struct_size = sizeof line};
   blend_fuse_options options;
-  blend_sample sample;
-  blend_verdict verdict;
+  blend_sample sample = {.struct_size = sizeof sample};
+  blend_verdict verdict = {.struct_size = sizeof verdict};
   double k = 0, v = 0;
   REQUIRE(open_world(f, &w));
   CHECK_CODE(INVALID, blend_profile_open(NULL, w.model, "p", &err));
   CHECK_CODE(INVALID, blend_profile_open(&profile, NULL, "p", &err));
-  CHECK_CODE(INVALID, blend_profile_open(&profile, w.model, NULL, &err));
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_profile_open(&profile, w.model, path_in(f, "no"), &err));
   CHECK(profile == NULL);
   blend_profile_close(NULL);
-  CHECK(blend_profile_info_init(&info, sizeof info) == BLEND_OK);
-  CHECK(blend_measurement_init(&line, sizeof line) == BLEND_OK);
-  CHECK(blend_sample_init(&sample, sizeof sample) == BLEND_OK);
-  CHECK(blend_verdict_init(&verdict, sizeof verdict) == BLEND_OK);
   CHECK(blend_fuse_options_init(&options, sizeof options) == BLEND_OK);
   CHECK_CODE(INVALID, blend_profile_get_info(NULL, &info, &err));
   CHECK_CODE(INVALID, blend_profile_get_measurement(NULL, 0, &line, &err));
@@ -289,7 +269,6 @@ void nulls_profile(const fixture* f) {
   CHECK_CODE(INVALID, blend_profile_apply(NULL, &options, &err));
   CHECK_CODE(INVALID, blend_calibrate(NULL, &sample, 1, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 1, NULL, path_in(f, "p"), &err));
-  CHECK_CODE(INVALID, blend_calibrate(w.model, &sample, 1, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 0, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_verify(w.model, NULL, &sample, 1, NULL, &verdict, &err));
   close_world(&w);
@@ -316,7 +295,7 @@ void nulls_host(const fixture* f) {
   world w;
   blend_model* model = NULL;
   blend_model_description d;
-  blend_kv_view view;
+  blend_kv_view view = {.struct_size = sizeof view};
   blend_chunk_id id;
   int32_t tokens[4] = {5, 6, 7, 8};
   REQUIRE(open_world(f, &w));
@@ -334,24 +313,22 @@ void nulls_host(const fixture* f) {
   CHECK_CODE(INVALID, blend_chunk_find(w.model, w.store, tokens, 0, NULL, &id, &err));
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_chunk_find(w.model, w.store, tokens, 4, NULL, NULL, &err));
 
-  CHECK(blend_kv_view_init(NULL, sizeof view) == INVALID);
-  CHECK(blend_kv_view_init(&view, sizeof view) == BLEND_OK);
-  CHECK_CODE(INVALID, blend_put_kv(NULL, w.store, tokens, 4, &view, 1, 0, NULL, &id, &err));
-  CHECK_CODE(INVALID, blend_put_kv(w.model, NULL, tokens, 4, &view, 1, 0, NULL, &id, &err));
-  CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, NULL, 4, &view, 1, 0, NULL, &id, &err));
-  CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, tokens, 4, NULL, 1, 0, NULL, &id, &err));
-  CHECK_CODE(INVALID, blend_put_kv(w.model, w.store, tokens, 4, NULL, 0, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_put(NULL, w.store, tokens, 4, &view, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_put(w.model, NULL, tokens, 4, &view, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_put(w.model, w.store, NULL, 4, &view, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_put(w.model, w.store, tokens, 4, NULL, 1, 0, NULL, &id, &err));
+  CHECK_CODE(INVALID, blend_chunk_put(w.model, w.store, tokens, 4, NULL, 0, 0, NULL, &id, &err));
   close_world(&w);
 }
 
 void nulls_plan(const fixture* f) {
   world w;
   blend_plan* plan = NULL;
-  blend_fusion_info info;
-  blend_layer_info layer;
+  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_layer_info layer = {.struct_size = sizeof layer};
   blend_segment_info seg_info;
   blend_segment s;
-  blend_kv_view view;
+  blend_kv_view view = {.struct_size = sizeof view};
   int32_t tokens[4] = {5, 6, 7, 8};
   const int32_t* got = NULL;
   const uint32_t* rows = NULL;
@@ -369,39 +346,37 @@ void nulls_plan(const fixture* f) {
   CHECK_OK(blend_plan_create(&plan, w.model, w.store, &s, 1, NULL, &err));
   REQUIRE(plan != NULL);
 
-  CHECK(blend_kv_view_init(&view, sizeof view) == BLEND_OK);
   CHECK_CODE(INVALID, blend_plan_restart(NULL, &err));
-  CHECK_CODE(INVALID, blend_fetch_kv(NULL, 0, &view, &err));
-  CHECK_CODE(INVALID, blend_fetch_kv(plan, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_fetch_kv(plan, 0, &view, &err)); /* k and v are NULL */
-  CHECK_CODE(INVALID, blend_synchronize(NULL, 0, &err));
-  CHECK_CODE(INVALID, blend_select(NULL, 0, NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_select(plan, 0, NULL, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_select(plan, 0, NULL, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_commit(NULL, 0, &err));
-  CHECK_CODE(INVALID, blend_plan_tokens(NULL, &got, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_tokens(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_tokens(plan, &got, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_rows(NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_rows(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_rows(plan, &rows, NULL, &err));
-  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
+  CHECK_CODE(INVALID, blend_plan_fetch_kv(NULL, 0, &view, &err));
+  CHECK_CODE(INVALID, blend_plan_fetch_kv(plan, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_fetch_kv(plan, 0, &view, &err)); /* k and v are NULL */
+  CHECK_CODE(INVALID, blend_plan_synchronize(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_plan_select(NULL, 0, NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_select(plan, 0, NULL, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_select(plan, 0, NULL, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_commit(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_plan_get_tokens(NULL, &got, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_tokens(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_tokens(plan, &got, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_get_rows(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_rows(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_rows(plan, &rows, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_get_info(NULL, &info, &err));
   CHECK_CODE(INVALID, blend_plan_get_info(plan, NULL, &err));
-  CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
   CHECK_CODE(INVALID, blend_plan_get_layer(NULL, 0, &layer, &err));
   CHECK_CODE(INVALID, blend_plan_get_layer(plan, 0, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_get_layer(plan, 4, &layer, &err));
-  CHECK(blend_segment_info_init(&seg_info, sizeof seg_info) == BLEND_OK);
+  memset(&seg_info, 0, sizeof seg_info);
+  seg_info.struct_size = sizeof seg_info;
   CHECK_CODE(INVALID, blend_plan_get_segment(NULL, 0, &seg_info, &err));
   CHECK_CODE(INVALID, blend_plan_get_segment(plan, 0, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_get_segment(plan, 1, &seg_info, &err));
-  CHECK_CODE(INVALID, blend_plan_selected(NULL, &rows, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_selected(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_selected(plan, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_deviation(NULL, &values, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_deviation(plan, NULL, &n, &err));
-  CHECK_CODE(INVALID, blend_plan_deviation(plan, &values, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_get_selected(NULL, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_selected(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_selected(plan, &rows, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_get_deviation(NULL, &values, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_deviation(plan, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_get_deviation(plan, &values, NULL, &err));
   blend_plan_close(plan);
   close_world(&w);
 }

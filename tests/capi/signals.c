@@ -27,9 +27,9 @@ static void check_started(const char* what, int at_least, int* n, int* wrong) {
 
 void signals_blocked_in_our_threads(const fixture* f) {
   static int32_t tokens[N];
-  blend_ctx_options ctx_options;
+  blend_ctx_options ctx_options = {.struct_size = sizeof ctx_options};
   blend_store_options store_options;
-  blend_precompute_options put;
+  blend_precompute_options put = {.struct_size = sizeof put};
   blend_fuse_options o = fuse_options();
   blend_segment s[3];
   blend_ctx* ctx = NULL;
@@ -41,7 +41,6 @@ void signals_blocked_in_our_threads(const fixture* f) {
   int n, wrong, n_wrong = 0;
 
   started_take(&wrong);
-  CHECK(blend_ctx_options_init(&ctx_options, sizeof ctx_options) == BLEND_OK);
   ctx_options.n_threads = 3;
   CHECK_OK(blend_ctx_create(&ctx, &ctx_options, &err));
   REQUIRE(ctx != NULL);
@@ -55,7 +54,6 @@ void signals_blocked_in_our_threads(const fixture* f) {
   CHECK_OK(blend_store_open(&store, ctx, path_in(f, "store"), &store_options, &err));
   REQUIRE(model != NULL && store != NULL);
   fill_tokens(tokens, N, 3);
-  CHECK(blend_precompute_options_init(&put, sizeof put) == BLEND_OK);
   CHECK_OK(blend_precompute(model, store, tokens, 64, &put, &id, &err));
   put.flags = BLEND_PUT_BACKGROUND;
   CHECK_OK(blend_precompute(model, store, tokens + 1, 64, &put, &id, &err));
@@ -115,7 +113,7 @@ static void add_logits(record* r, const blend_fusion* fusion) {
   const float* logits = NULL;
   size_t n = 0;
   REQUIRE(fusion != NULL);
-  CHECK_OK(blend_fusion_logits(fusion, &logits, &n, &err));
+  CHECK_OK(blend_fusion_get_logits(fusion, &logits, &n, &err));
   add(r, logits, n * sizeof *logits);
 }
 
@@ -137,9 +135,9 @@ static void compute_round(const fixture* f, const setup* how, int number, record
   static const double kRatios[] = {0, 0.15, 0.5, 1};
   static int32_t tokens[N];
   char name[32];
-  blend_model_options model_options;
+  blend_model_options model_options = {.struct_size = sizeof model_options};
   blend_store_options store_options;
-  blend_precompute_options put;
+  blend_precompute_options put = {.struct_size = sizeof put};
   blend_generate_options g;
   blend_segment s[4];
   blend_fuse_options o = fuse_options();
@@ -151,7 +149,6 @@ static void compute_round(const fixture* f, const setup* how, int number, record
   size_t i, n = 0;
 
   REQUIRE(ctx != NULL);
-  CHECK(blend_model_options_init(&model_options, sizeof model_options) == BLEND_OK);
   model_options.weights = how->weights;
   CHECK_OK(blend_model_open(&model, ctx, how->model, &model_options, &err));
   snprintf(name, sizeof name, "store-%d", number);
@@ -161,7 +158,6 @@ static void compute_round(const fixture* f, const setup* how, int number, record
   REQUIRE(model != NULL && store != NULL);
 
   fill_tokens(tokens, N, 3);
-  CHECK(blend_precompute_options_init(&put, sizeof put) == BLEND_OK);
   CHECK_OK(blend_precompute(model, store, tokens, 60, &put, &id, &err));
   put.flags = BLEND_PUT_BACKGROUND;
   CHECK_OK(blend_precompute(model, store, tokens + 60, 60, &put, &id, &err));
@@ -184,7 +180,7 @@ static void compute_round(const fixture* f, const setup* how, int number, record
   CHECK(blend_generate_options_init(&g, sizeof g) == BLEND_OK);
   g.max_tokens = 12;
   g.ignore_eos = 1;
-  CHECK_OK(blend_generate(fusion, &g, add_token, out, &n, &err));
+  CHECK_OK(blend_fusion_generate(fusion, &g, add_token, out, &n, &err));
   blend_fusion_close(fusion);
   CHECK_OK(blend_store_remove(store, &id, &err));
   blend_store_close(store);

@@ -26,7 +26,7 @@ static blend_store* open_small(const fixture* f, const blend_ctx* ctx, uint64_t 
   blend_store_options options;
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
   CHECK(options.eviction == BLEND_EVICT_LRU);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   options.quota_bytes = quota;
   options.eviction = eviction;
   CHECK_OK(blend_store_open(&store, ctx, path_in(f, "small"), &options, &err));
@@ -37,7 +37,7 @@ void stays_quota_and_pins(const fixture* f) {
   blend_ctx* ctx = open_ctx();
   blend_model* model = NULL;
   blend_store* store = NULL;
-  blend_store_stat stat;
+  blend_store_stat stat = {.struct_size = sizeof stat};
   blend_chunk_id ids[4];
   seen s;
   uint64_t n = 0;
@@ -58,7 +58,6 @@ void stays_quota_and_pins(const fixture* f) {
   CHECK_OK(blend_chunk_find(model, store, tokens, 40, NULL, NULL, &err));
   memset(&s, 0, sizeof s);
   CHECK_OK(blend_store_list(store, 0, look, &s, &err));
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_OK(blend_store_get_stat(store, &stat, &err));
   CHECK(s.n == 3 && stat.n_chunks == 3 && s.n_pinned == 1 && stat.pinned_chunks == 1);
   CHECK(s.stored <= stat.stored_bytes && stat.stored_bytes <= stat.quota_bytes);
@@ -85,13 +84,12 @@ void stays_quota_and_pins(const fixture* f) {
 
 void stays_tenants(const fixture* f) {
   world w;
-  blend_precompute_options o;
+  blend_precompute_options o = {.struct_size = sizeof o};
   uint64_t n = 0, stored = 0, quota = 1;
   int32_t tokens[60];
   int i;
   REQUIRE(open_world(f, &w));
   fill_tokens(tokens, 60, 3);
-  CHECK(blend_precompute_options_init(&o, sizeof o) == BLEND_OK);
   o.tenant = "a";
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 40, &o, NULL, &err));
   CHECK_OK(blend_store_get_tenant(w.store, "a", &n, &stored, &quota, &err));
@@ -117,7 +115,7 @@ static int32_t count_metric(void* user, const char* name, const char* labels, co
   (void)help;
   if (strcmp(name, "blend_store_chunks") == 0 && flags == 0) *(double*)user += value;
   if (strcmp(name, "blend_store_misses_total") == 0) {
-    CHECK(flags == BLEND_METRIC_COUNTER && labels[0] == '\0');
+    CHECK(flags == BLEND_PROMETHEUS_COUNTER && labels[0] == '\0');
   }
   return strcmp(name, "blend_store_damaged_total") == 0 ? 7 : 0;
 }
@@ -125,9 +123,9 @@ static int32_t count_metric(void* user, const char* name, const char* labels, co
 /* Background puts, hints, memory; metrics; files and copies of chunks. */
 void stays_care(const fixture* f) {
   world w;
-  blend_precompute_options o;
+  blend_precompute_options o = {.struct_size = sizeof o};
   blend_store_options options;
-  blend_store_stat stat;
+  blend_store_stat stat = {.struct_size = sizeof stat};
   blend_transfer_options transfer;
   blend_chunk_id ids[4];
   blend_store *copy = NULL, *other = NULL;
@@ -144,11 +142,10 @@ void stays_care(const fixture* f) {
   fill_tokens(tokens, 60, 3);
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
   CHECK(options.ram_bytes == 0);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   options.ram_bytes = 1u << 20;
   CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "cared"), &options, &err));
   REQUIRE(w.store != NULL);
-  CHECK(blend_precompute_options_init(&o, sizeof o) == BLEND_OK);
   o.flags = 2;
   CHECK_CODE(BLEND_E_INVALID_STRUCT,
              blend_precompute(w.model, w.store, tokens, 40, &o, NULL, &err));
@@ -158,21 +155,22 @@ void stays_care(const fixture* f) {
   }
   for (i = 0; i < 4; ++i) CHECK_OK(blend_store_wait(w.store, &ids[i], -1, &err));
   CHECK_OK(blend_store_hint(w.store, ids, 4, &err));
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
   CHECK(stat.n_chunks == 4 && stat.ram_chunks == 4 && stat.ram_budget_bytes == 1u << 20);
   CHECK(stat.ram_bytes == stat.bytes && stat.queue_bytes == 0);
 
   CHECK_CODE(BLEND_E_CALLBACK, blend_store_visit_metrics(w.store, count_metric, &chunks, &err));
   CHECK(chunks == 4);
-  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL, blend_store_metrics(w.store, "a\"b", text, 9, &bytes, &err));
+  CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL,
+             blend_store_get_metrics(w.store, "a\"b", text, 9, &bytes, &err));
   CHECK(bytes > 1000 && bytes < sizeof text);
-  CHECK_OK(blend_store_metrics(w.store, "a\"b", text, sizeof text, &bytes, &err));
+  CHECK_OK(blend_store_get_metrics(w.store, "a\"b", text, sizeof text, &bytes, &err));
   CHECK(strlen(text) == bytes);
   CHECK(strstr(text, "blend_store_chunks{store=\"a\\\"b\"} 4\n") != NULL);
   CHECK(strstr(text, "\n# TYPE blend_store_hits_total counter\n") != NULL);
 
-  CHECK(blend_transfer_options_init(&transfer, sizeof transfer) == BLEND_OK);
+  memset(&transfer, 0, sizeof transfer);
+  transfer.struct_size = sizeof transfer;
   transfer.ids = ids;
   transfer.n_ids = 3;
   strcpy(path, path_in(f, "chunks.blend"));
@@ -213,8 +211,8 @@ void stays_where_rows_came_from(const fixture* f) {
   blend_segment s[3];
   blend_fuse_options o = fuse_options();
   blend_fusion* fusion = NULL;
-  blend_fusion_info info;
-  blend_layer_info layer;
+  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_layer_info layer = {.struct_size = sizeof layer};
   int32_t a[60], b[60];
   int round;
   REQUIRE(open_world(f, &w));
@@ -223,7 +221,7 @@ void stays_where_rows_came_from(const fixture* f) {
   fill_tokens(a, 60, 3);
   fill_tokens(b, 60, 8);
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "tiers"), &options, &err));
   CHECK_OK(blend_precompute(w.model, w.store, a, 40, NULL, NULL, &err));
   CHECK_OK(blend_precompute(w.model, w.store, b, 30, NULL, NULL, &err));
@@ -242,9 +240,7 @@ void stays_where_rows_came_from(const fixture* f) {
       CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     }
     REQUIRE(fusion != NULL);
-    CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
     CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
-    CHECK(blend_layer_info_init(&layer, sizeof layer) == BLEND_OK);
     CHECK_OK(blend_fusion_get_layer(fusion, info.n_layers - 1, &layer, &err));
     CHECK(info.bytes_loaded > 0 && layer.bytes_loaded > 0);
     if (round == 0) {

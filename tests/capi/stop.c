@@ -37,9 +37,8 @@ static void end(work* k) {
 
 static int32_t call_open(const fixture* f, work* k, blend_error** err) {
   blend_model* model = NULL;
-  blend_model_options o;
+  blend_model_options o = {.struct_size = sizeof o};
   int32_t code;
-  blend_model_options_init(&o, sizeof o);
   o.progress = k->progress;
   o.progress_user = k->user;
   o.cancel = k->cancel;
@@ -50,9 +49,8 @@ static int32_t call_open(const fixture* f, work* k, blend_error** err) {
 }
 
 static int32_t call_precompute(const fixture* f, work* k, blend_error** err) {
-  blend_precompute_options o;
+  blend_precompute_options o = {.struct_size = sizeof o};
   (void)f;
-  blend_precompute_options_init(&o, sizeof o);
   o.progress = k->progress;
   o.progress_user = k->user;
   o.cancel = k->cancel;
@@ -81,7 +79,7 @@ static int32_t call_generate(const fixture* f, work* k, blend_error** err) {
   o.max_tokens = 20;
   o.ignore_eos = 1;
   o.cancel = k->cancel;
-  return blend_generate(k->fusion, &o, k->token, k->user, &n, err);
+  return blend_fusion_generate(k->fusion, &o, k->token, k->user, &n, err);
 }
 
 typedef int32_t (*call_fn)(const fixture*, work*, blend_error**);
@@ -92,7 +90,7 @@ static const char* const kNames[] = {"open", "precompute", "fuse", "generate"};
 void stop_cancel_before(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
-  blend_store_stat stat;
+  blend_store_stat stat = {.struct_size = sizeof stat};
   size_t i;
   REQUIRE(begin(f, &k));
   CHECK_OK(blend_cancel_create(&cancel, &err));
@@ -102,10 +100,9 @@ void stop_cancel_before(const fixture* f) {
   for (i = 0; i < N_CALLS; ++i) {
     CHECK_CODE(BLEND_E_CANCELLED, kCalls[i](f, &k, &err));
   }
-  CHECK_CODE(BLEND_E_CANCELLED, blend_decode(k.fusion, k.tokens, 3, cancel, &err));
+  CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_decode(k.fusion, k.tokens, 3, cancel, &err));
   /* What was cancelled left nothing behind. */
   CHECK_OK(blend_store_flush(k.w.store, &err));
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_OK(blend_store_get_stat(k.w.store, &stat, &err));
   CHECK(stat.n_chunks == 0);
   /* Lowered, the token serves again. */
@@ -149,7 +146,7 @@ static int32_t on_token(void* user, int32_t token, const char* text, size_t text
 void stop_cancel_from_a_thread(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
-  blend_store_stat stat;
+  blend_store_stat stat = {.struct_size = sizeof stat};
   size_t i;
   REQUIRE(begin(f, &k));
   CHECK_OK(blend_cancel_create(&cancel, &err));
@@ -168,7 +165,6 @@ void stop_cancel_from_a_thread(const fixture* f) {
     blend_cancel_reset(cancel);
   }
   CHECK_OK(blend_store_flush(k.w.store, &err));
-  CHECK(blend_store_stat_init(&stat, sizeof stat) == BLEND_OK);
   CHECK_OK(blend_store_get_stat(k.w.store, &stat, &err));
   CHECK(stat.n_chunks <= 2); /* of the fuse: chunks that were whole by then */
   end(&k);
@@ -246,14 +242,14 @@ void stop_decode_changes_nothing(const fixture* f) {
   REQUIRE(twin != NULL);
   CHECK_OK(blend_cancel_create(&cancel, &err));
   blend_cancel_request(cancel);
-  CHECK_CODE(BLEND_E_CANCELLED, blend_decode(twin, k.tokens + 20, 6, cancel, &err));
+  CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_decode(twin, k.tokens + 20, 6, cancel, &err));
   CHECK(same_logits(twin, k.fusion));
-  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_decode(twin, outside, 3, NULL, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_fusion_decode(twin, outside, 3, NULL, &err));
   CHECK(same_logits(twin, k.fusion));
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(twin, k.tokens, 65, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(twin, k.tokens, 65, NULL, &err));
   CHECK(same_logits(twin, k.fusion));
-  CHECK_OK(blend_decode(twin, k.tokens + 9, 4, NULL, &err));
-  CHECK_OK(blend_decode(k.fusion, k.tokens + 9, 4, NULL, &err));
+  CHECK_OK(blend_fusion_decode(twin, k.tokens + 9, 4, NULL, &err));
+  CHECK_OK(blend_fusion_decode(k.fusion, k.tokens + 9, 4, NULL, &err));
   CHECK(same_logits(twin, k.fusion));
   blend_fusion_close(twin);
   blend_cancel_free(cancel);
@@ -264,7 +260,7 @@ void stop_replace_changes_nothing(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
   blend_fusion* twin;
-  blend_fusion_info info;
+  blend_fusion_info info = {.struct_size = sizeof info};
   const int32_t* tokens = NULL;
   size_t n = 0;
   int32_t outside[3] = {5, 6, 100000};
@@ -288,21 +284,20 @@ void stop_replace_changes_nothing(const fixture* f) {
              blend_fusion_replace(twin, 0, 1, k.tokens, (size_t)-1, NULL, &err));
   CHECK_OK(blend_fusion_erase(twin, 5, 0, NULL, &err)); /* no rows at all: nothing happens */
   CHECK(same_logits(twin, k.fusion));
-  CHECK_OK(blend_fusion_tokens(twin, &tokens, &n, &err));
+  CHECK_OK(blend_fusion_get_tokens(twin, &tokens, &n, &err));
   CHECK(n == 5 && memcmp(tokens, k.tokens, 5 * sizeof *tokens) == 0);
-  CHECK(blend_fusion_info_init(&info, sizeof info) == BLEND_OK);
   CHECK_OK(blend_fusion_get_info(twin, &info, &err));
   CHECK((info.flags & BLEND_FUSION_EDITED) == 0);
-  CHECK_OK(blend_decode(twin, k.tokens + 9, 4, NULL, &err));
-  CHECK_OK(blend_decode(k.fusion, k.tokens + 9, 4, NULL, &err));
+  CHECK_OK(blend_fusion_decode(twin, k.tokens + 9, 4, NULL, &err));
+  CHECK_OK(blend_fusion_decode(k.fusion, k.tokens + 9, 4, NULL, &err));
   CHECK(same_logits(twin, k.fusion));
 
   /* The room that is left counts what goes: 69 rows in all. */
   CHECK_OK(blend_fusion_replace(twin, 0, 9, k.tokens, 60, NULL, &err));
   CHECK_OK(blend_fusion_replace(twin, 60, 0, k.tokens, 9, NULL, &err));
-  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_decode(twin, k.tokens, 1, NULL, &err));
+  CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(twin, k.tokens, 1, NULL, &err));
   CHECK_OK(blend_fusion_erase(twin, 3, 1, NULL, &err));
-  CHECK_OK(blend_decode(twin, k.tokens, 1, NULL, &err));
+  CHECK_OK(blend_fusion_decode(twin, k.tokens, 1, NULL, &err));
   CHECK_OK(blend_fusion_get_info(twin, &info, &err));
   CHECK((info.flags & BLEND_FUSION_EDITED) != 0);
   blend_fusion_close(twin);

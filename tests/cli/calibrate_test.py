@@ -1,10 +1,12 @@
 """blend calibrate, blend verify and --profile, end to end, on a small random model.
 
-    python3 calibrate_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+    python3 calibrate_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL --hf-model DIRECTORY
+        [unittest arguments]
 """
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -122,6 +124,14 @@ class CalibrateTest(unittest.TestCase):
         fusion = json.loads(corrected.stdout)["fusion"]
         self.assertEqual(fusion["ratio"], 0.05)
         self.assertFalse(fusion["trusted"], "0.05 was not measured")
+        doubted = ["ask", *common, "--question", "who?", "--max-tokens", "2", "--ratio", "0.05",
+                   "--json", "--on-untrusted"]
+        full = self.run_blend(*doubted, "full")
+        self.assertEqual(full.returncode, 0, full.stderr)
+        self.assertEqual(json.loads(full.stdout)["fusion"]["policy"], "full")
+        failed = self.run_blend(*doubted, "fail")
+        self.assertNotEqual(failed.returncode, 0)
+        self.assertIn("ratio 0.05 is below 0.1", failed.stderr)
         evaluated = self.run_blend("eval", "--data", self.data, "--profile", easy, "--policies",
                                    "reuse", "--ratios", "0.2", "--max-tokens", "2", "--json",
                                    self.dir / "eval.json")
@@ -132,10 +142,39 @@ class CalibrateTest(unittest.TestCase):
             self.assertIn(("hkvd v_weighed", ratio), names)
             self.assertIn(("hkvd v_weighed corrected", ratio), names)
 
+    def test_a_profile_beside_the_model_is_found(self):
+        limits = ["--max-kl", "100", "--min-top1", "0", "--score-tokens", "1", "--ratios", "0.1"]
+        folder = self.dir / "hf"
+        shutil.copytree(ARGS.hf_model, folder)
+        docs = self.dir / "beside"
+        docs.mkdir()
+        (docs / "a.txt").write_text(records(1)[0]["chunks"][0])
+        alone = self.dir / "alone.gguf"
+        shutil.copy(self.model, alone)
+        for model, file in ((alone, self.dir / "alone.gguf.profile"), (folder, folder / "blend.profile")):
+            def run(command, *arguments):
+                return self.run_blend(command, *arguments, model=model)
+            self.assertEqual(run("verify", "--data", self.data).returncode, 3, "there is none yet")
+            store = ["--store", self.dir / ("store." + model.name), "--docs", docs]
+            ask = ["ask", *store, "--question", "who?", "--max-tokens", "1", "--json"]
+            self.assertFalse(json.loads(run(*ask).stdout)["fusion"]["calibrated"])
+            file.write_text("damaged; calibrate replaces it")
+            self.assertEqual(run(*ask).returncode, 4, "never silently without")
+            made = run("calibrate", "--data", self.data, "--chunk-prefixes", "text:cat", *limits)
+            self.assertEqual(made.returncode, 0, made.stderr)
+            self.assertTrue(file.read_bytes().startswith(self.profile.read_bytes()[:4]))
+            self.assertEqual(run("verify", "--data", self.data, *limits).returncode, 0)
+            self.assertEqual(run("precompute", *store, "--json").returncode, 0)
+            fusion = json.loads(run(*ask).stdout)["fusion"]
+            self.assertTrue(fusion["calibrated"])
+            self.assertEqual(fusion["ratio"], 0.1)
+            self.assertEqual(fusion["n_misses"], 0, "precompute found it too")
+            for without in (["--profile", "none"], ["--chunk-prefix", "none"]):
+                self.assertFalse(json.loads(run(*ask, *without).stdout)["fusion"]["calibrated"])
+
     def test_exit_codes(self):
         out = self.dir / "bad.profile"
         self.assertEqual(self.run_blend("calibrate", "--out", out).returncode, 2)
-        self.assertEqual(self.run_blend("calibrate", "--data", self.data).returncode, 2)
         self.assertEqual(
             self.run_blend("calibrate", "--data", self.data, "--limit", "1", "--out",
                            out).returncode, 2)
@@ -159,5 +198,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--blend", required=True)
     parser.add_argument("--make-model", required=True)
+    parser.add_argument("--hf-model", required=True)
     ARGS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])

@@ -72,25 +72,25 @@ class CliTest(unittest.TestCase):
         first = self.json(*place)
         self.assertFalse(first["kept"])
         self.assertEqual([point["n_tokens"] for point in first["prefill"]], [64])
-        self.assertEqual(first["devices"], [])
+        self.assertEqual(first["storages"], [])
         # Without end fast, and a byte a second: the fast one adds no delay, whatever it costs.
         got = self.json(*place, "--tokens", "512", "--ratio", "0.2",
-                        "--device", "fast=1000T:5", "--device", "slow=1")
+                        "--storage", "fast=1000T:5", "--storage", "slow=1")
         self.assertTrue(got["kept"])
         self.assertEqual(got["prefill"], first["prefill"])
-        fast, slow = got["devices"]
+        fast, slow = got["storages"]
         self.assertTrue(fast["cheapest"] and fast["no_delay"])
         self.assertEqual(fast["ratio"], 0.2)
         self.assertTrue(slow["slower_than_prefill"] and not slow["no_delay"])
         self.assertEqual(slow["ratio"], 1)
         self.assertEqual(fast["bytes_per_s"], 1e15)
         self.assertFalse(self.json(*place, "--measure")["kept"])
-        text = self.blend(*place, "--device", "fast=1000T:5").stdout
+        text = self.blend(*place, "--storage", "fast=1000T:5").stdout
         self.assertIn("the cheapest without delay", text)
 
     def test_advise_refuses_devices_it_cannot_read(self):
         for device in ("nvme", "=3G", "nvme=fast", "nvme=3X", "nvme=3G:", "nvme=3G:1x", "nvme=0"):
-            self.blend("advise", "--model", self.model, "--max-tokens", "8", "--device", device,
+            self.blend("advise", "--model", self.model, "--max-tokens", "8", "--storage", device,
                        code=2)
 
     # ---- Truncation

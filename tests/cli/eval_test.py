@@ -1,11 +1,15 @@
 """blend eval, end to end, on a small random model.
 
     python3 eval_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+
+What the report's scripts draw is looked at where node is installed.
 """
 
 import argparse
 import json
 import os
+import re
+import shutil
 import signal
 import statistics
 import subprocess
@@ -20,6 +24,9 @@ ARGS = argparse.Namespace()
 
 CHUNKS = ["the cat sat on the mat\n", "the dog ran to the park\n", "a bird sang in the old tree\n",
           "he saw <b>her</b> & said \"so\"\n", "it was there and then he went on\n"]
+NODE = shutil.which("node")
+# What ends a script element, or begins what a parser reads in another way.
+NASTY = "</script><!--<script>"
 # No closing tag in HTML.
 VOID = {"meta", "br", "link", "img", "input", "hr"}
 
@@ -30,7 +37,7 @@ def records(n=4):
         {
             "chunks": [CHUNKS[(i * 2 + k) % len(CHUNKS)] for k in range(3 + i % 2)],
             "question": f"who sat {'so ' * i}there <{i}>?",
-            "answers": ["nobody"],
+            "answers": ["nobody", NASTY],
             "hops": i % 2 + 1,
         }
         for i in range(n)
@@ -60,7 +67,7 @@ class Checker(HTMLParser):
         for name, value in attrs:
             if name in ("src", "href", "xlink:href", "data", "srcset") or "url(" in (value or ""):
                 self.problems.append(f"{tag} {name}={value}")
-            if "nan" in (value or "").split() or "inf" in (value or "").split():
+            if re.search("NaN|Infinity|undefined", value or ""):
                 self.problems.append(f"{tag} {name}={value}")
 
     def handle_endtag(self, tag):
@@ -264,9 +271,9 @@ class EvalTest(unittest.TestCase):
                         "--policy-seed", "4")
         names = [c["name"] for c in out["configs"]]
         self.assertEqual(sorted(set(names)), sorted([
-            "full", "reuse", "first_k", "random", "hkvd v l1 relative", "question v l1 relative",
-            "hkvd v l1 relative, 2 checks", "question v l1 relative, 2 checks",
-            "hkvd:3+first_k v l1 relative", "hkvd:3+first_k v l1 relative, 2 checks"]))
+            "full", "reuse", "first_k", "random", "hkvd v_weighed l1 relative", "question v l1 relative",
+            "hkvd v_weighed l1 relative, 2 checks", "question v l1 relative, 2 checks",
+            "hkvd:3+first_k v_weighed l1 relative", "hkvd:3+first_k v_weighed l1 relative, 2 checks"]))
         self.assertEqual(len(names), 2 + 2 * 8)
         for config in out["configs"]:
             if config["policy"] in ("full", "reuse"):
@@ -323,23 +330,78 @@ class EvalTest(unittest.TestCase):
             self.assertIn(word, run.stdout)
         self.assertEqual(run.stderr, "")  # no bar: stderr is not a terminal
 
-    def page(self, *args):
-        path = self.dir / "report.html"
-        self.run_eval("--html", path, *args)
-        text = path.read_text(encoding="utf-8")
+    def check_html(self, text):
         checker = Checker()
         checker.feed(text)
         checker.close()
         self.assertEqual(checker.problems, [])
         self.assertEqual(checker.open, [])
-        for word in ("http", "@import", "<script"):
-            self.assertNotIn(word, text)
-        path.unlink()
-        return checker, text
+        return checker
 
+    def page(self, *args):
+        """The file, the figures in it, and what its scripts draw (None without node)."""
+        path = self.dir / "report.html"
+        self.run_eval("--html", path, *args)
+        text = path.read_text(encoding="utf-8")
+        checker = self.check_html(text)
+        self.assertEqual(checker.tags["script"], 3)
+        self.assertEqual(text.count("</script"), 3)
+        self.assertIn("default-src 'none'", text)
+        # The name of SVG, which nobody fetches.
+        self.assertEqual(set(re.findall(r"https?:[^\"']*", text)), {"http://www.w3.org/2000/svg"})
+        for word in ("@import", "innerHTML", "<!--<"):
+            self.assertNotIn(word, text)
+        block = re.search(r'<script type="application/json" id="report">(.*?)</script>', text)[1]
+        self.assertNotIn("<", block)
+        drawn = None
+        if NODE:
+            script = Path(__file__).resolve().parent / "eval" / "draw_page.mjs"
+            run = subprocess.run([NODE, script, path], capture_output=True, text=True,
+                                 encoding="utf-8", timeout=60)
+            self.assertEqual(run.returncode, 0, run.stderr)
+            drawn = run.stdout
+        path.unlink()
+        return text, json.loads(block), drawn
+
+    REPORT = ("--metrics", "v,kv", "--ratios", "0.1,0.3", "--chunk-prefixes", "none,bos",
+              "--group-by", "hops")
+
+    def test_the_report_holds_the_figures(self):
+        text, figures, _ = self.page(*self.REPORT)
+        printed = self.json(*self.REPORT)
+        self.assertEqual(set(figures), {*printed, "page"})
+        self.assertEqual([c["name"] for c in figures["configs"]],
+                         [c["name"] for c in printed["configs"]])
+        self.assertEqual([c["chooses"] for c in figures["configs"]],
+                         [c["policy"] == "hkvd" for c in figures["configs"]])
+        self.assertEqual([(q["question"], q["answers"], q["full"]["answer"])
+                          for q in figures["questions"]],
+                         [(q["question"], q["answers"], q["full"]["answer"])
+                          for q in printed["questions"]])
+        self.assertEqual(figures["questions"][0]["question"], "who sat there <0>?")
+        self.assertEqual(figures["questions"][0]["answers"][1], NASTY)
+        self.assertNotIn("<b>her", text)
+        page = figures["page"]
+        self.assertEqual(len(page["prompts"]), 3)
+        for prompt in page["prompts"]:
+            rows = prompt["rows"]
+            self.assertEqual(len(prompt["tokens"]), rows["n_rows"])
+            self.assertEqual(sum(s["n_rows"] for s in rows["segments"]), rows["n_rows"])
+            self.assertEqual(len(rows["layers"]), figures["model"]["n_layers"])
+            self.assertEqual(rows["layers"][-1]["full"], [rows["n_rows"] - 1])
+            self.assertTrue(0 < len(rows["selected"]) < rows["n_rows"])
+        reuse = page["reuse"]
+        self.assertEqual(figures["configs"][reuse]["policy"], "reuse")
+        self.assertEqual([d["question"] for d in page["differing"]],
+                         [i for i, q in enumerate(figures["questions"])
+                          if not q["configs"][reuse]["same_answer"]])
+        chunks = [chunk for d in page["differing"] for chunk in d["chunks"]]
+        self.assertIn(CHUNKS[3], chunks)
+
+    @unittest.skipUnless(NODE, "node is not installed")
     def test_the_report_is_well_formed_and_whole(self):
-        checker, text = self.page("--metrics", "v,kv", "--ratios", "0.1,0.3",
-                                  "--chunk-prefixes", "none,bos", "--group-by", "hops")
+        _, _, text = self.page(*self.REPORT)
+        checker = self.check_html(text)
         self.assertGreaterEqual(text.count('class="chart"'), 4)
         self.assertEqual(text.count('class="rows"'), 3)
         self.assertIn("tok pick", text)
@@ -347,14 +409,20 @@ class EvalTest(unittest.TestCase):
         plain = "".join(checker.text)
         self.assertIn("there <0>?", plain)  # the question, as it was written
         self.assertIn("he saw <b>her</b> & said \"so\"", plain)
+        self.assertIn(NASTY, plain)
         self.assertNotIn("<b>her", text)
         self.assertEqual(checker.tags["table"], 3)
+        self.assertNotIn("script", checker.tags)
 
     def test_the_report_of_little(self):
-        self.page("--policies", "full")
-        self.page("--policies", "reuse", "--limit", "1")
-        self.page("--policies", "hkvd", "--ratios", "1", "--limit", "1")
-        self.page("--ratios", "0", "--limit", "1")
+        for args in (["--policies", "full"], ["--policies", "reuse", "--limit", "1"],
+                     ["--policies", "hkvd", "--ratios", "1", "--limit", "1"],
+                     ["--ratios", "0", "--limit", "1"]):
+            _, figures, drawn = self.page(*args)
+            self.assertGreater(len(figures["questions"]), 0)
+            if drawn is not None:
+                self.check_html(drawn)
+                self.assertIn("How it was measured", drawn)
 
     def test_the_json_file_is_the_printed_one(self):
         path = self.dir / "out.json"
@@ -363,7 +431,7 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(set(json.loads(path.read_text())), set(self.json("--ratios", "0.2")))
 
     def test_results_become_a_markdown_table(self):
-        script = Path(__file__).resolve().parents[2] / "tools" / "blend" / "eval_markdown.py"
+        script = Path(__file__).resolve().parents[2] / "tools" / "blend" / "eval" / "markdown.py"
 
         def table(*paths):
             return subprocess.run([sys.executable, "-B", script, *paths], capture_output=True,

@@ -35,8 +35,8 @@ int32_t EventCount::on_event(void* user, int32_t code, const char* message) {
 }
 
 Ctx make_ctx(uint32_t n_threads, EventCount* events, uint32_t cache_dtype) {
-  blend_ctx_options options;
-  EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+  blend_ctx_options options{};
+  options.struct_size = sizeof options;
   options.n_threads = n_threads;
   options.cache_dtype = cache_dtype;
   if (events != nullptr) {
@@ -51,8 +51,8 @@ Ctx make_ctx(uint32_t n_threads, EventCount* events, uint32_t cache_dtype) {
 }
 
 Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights) {
-  blend_model_options options;
-  EXPECT_EQ(blend_model_options_init(&options, sizeof options), BLEND_OK);
+  blend_model_options options{};
+  options.struct_size = sizeof options;
   options.weights = weights;
   blend_model* model = nullptr;
   blend_error* error = nullptr;
@@ -102,7 +102,7 @@ std::ostream& operator<<(std::ostream& out, const FuseCase& how) {
 std::vector<blend_segment> segments_of(const Prompt& prompt) {
   std::vector<blend_segment> segments(prompt.size());
   for (size_t i = 0; i < prompt.size(); ++i) {
-    EXPECT_EQ(blend_segment_init(&segments[i], sizeof segments[i]), BLEND_OK);
+    segments[i] = blend_segment{}, segments[i].struct_size = sizeof segments[i];
     segments[i].kind = prompt[i].kind;
     segments[i].tokens = prompt[i].tokens.data();
     segments[i].n_tokens = prompt[i].tokens.size();
@@ -128,6 +128,7 @@ blend_fuse_options options_of(const FuseCase& how) {
   options.n_check_layers = how.check_layers.size();
   options.profile = how.profile;
   options.correction = how.correction;
+  options.on_untrusted = how.on_untrusted;
   options.ape_temperature = how.ape_temperature;
   options.ape_scale = how.ape_scale;
   options.n_threads = how.n_threads;
@@ -170,10 +171,10 @@ Fusion fuse(const Model& model, const Store& store, const Prompt& prompt, const 
 
 int32_t precompute(const Model& model, const Store& store, const std::vector<int32_t>& tokens,
                    const std::vector<int32_t>& prefix, blend_chunk_id* id) {
-  blend_precompute_options options;
-  EXPECT_EQ(blend_precompute_options_init(&options, sizeof options), BLEND_OK);
-  options.prefix = prefix.data();
-  options.n_prefix = prefix.size();
+  blend_precompute_options options{};
+  options.struct_size = sizeof options;
+  options.chunk_prefix = prefix.data();
+  options.n_chunk_prefix = prefix.size();
   blend_error* error = nullptr;
   const int32_t code = blend_precompute(model.get(), store.get(), tokens.data(), tokens.size(),
                                         &options, id, &error);
@@ -196,7 +197,7 @@ std::vector<float> logits(const Fusion& fusion) {
   const float* data = nullptr;
   size_t n = 0;
   blend_error* error = nullptr;
-  must(blend_fusion_logits(fusion.get(), &data, &n, &error), error, "blend_fusion_logits");
+  must(blend_fusion_get_logits(fusion.get(), &data, &n, &error), error, "blend_fusion_get_logits");
   return {data, data + n};
 }
 
@@ -205,7 +206,8 @@ std::vector<float> deviation(const Fusion& fusion) {
   const float* data = nullptr;
   size_t n = 0;
   blend_error* error = nullptr;
-  must(blend_fusion_deviation(fusion.get(), &data, &n, &error), error, "blend_fusion_deviation");
+  must(blend_fusion_get_deviation(fusion.get(), &data, &n, &error), error,
+       "blend_fusion_get_deviation");
   return {data, data + n};
 }
 
@@ -214,21 +216,22 @@ std::vector<uint32_t> selected(const Fusion& fusion) {
   const uint32_t* rows = nullptr;
   size_t n = 0;
   blend_error* error = nullptr;
-  must(blend_fusion_selected(fusion.get(), &rows, &n, &error), error, "blend_fusion_selected");
+  must(blend_fusion_get_selected(fusion.get(), &rows, &n, &error), error,
+       "blend_fusion_get_selected");
   return {rows, rows + n};
 }
 
 blend_fusion_info info(const Fusion& fusion) {
-  blend_fusion_info i;
-  EXPECT_EQ(blend_fusion_info_init(&i, sizeof i), BLEND_OK);
+  blend_fusion_info i{};
+  i.struct_size = sizeof i;
   blend_error* error = nullptr;
   must(blend_fusion_get_info(fusion.get(), &i, &error), error, "blend_fusion_get_info");
   return i;
 }
 
 blend_segment_info segment_info(const Fusion& fusion, size_t segment) {
-  blend_segment_info i;
-  EXPECT_EQ(blend_segment_info_init(&i, sizeof i), BLEND_OK);
+  blend_segment_info i{};
+  i.struct_size = sizeof i;
   blend_error* error = nullptr;
   must(blend_fusion_get_segment(fusion.get(), segment, &i, &error), error,
        "blend_fusion_get_segment");
@@ -236,8 +239,8 @@ blend_segment_info segment_info(const Fusion& fusion, size_t segment) {
 }
 
 blend_layer_info layer_info(const Fusion& fusion, uint32_t layer) {
-  blend_layer_info i;
-  EXPECT_EQ(blend_layer_info_init(&i, sizeof i), BLEND_OK);
+  blend_layer_info i{};
+  i.struct_size = sizeof i;
   blend_error* error = nullptr;
   must(blend_fusion_get_layer(fusion.get(), layer, &i, &error), error, "blend_fusion_get_layer");
   return i;
@@ -245,8 +248,8 @@ blend_layer_info layer_info(const Fusion& fusion, uint32_t layer) {
 
 void decode(const Fusion& fusion, const std::vector<int32_t>& tokens) {
   blend_error* error = nullptr;
-  must(blend_decode(fusion.get(), tokens.data(), tokens.size(), nullptr, &error), error,
-       "blend_decode");
+  must(blend_fusion_decode(fusion.get(), tokens.data(), tokens.size(), nullptr, &error), error,
+       "blend_fusion_decode");
 }
 
 void replace(const Fusion& fusion, uint64_t first, uint64_t n, const std::vector<int32_t>& tokens) {
@@ -259,7 +262,7 @@ std::vector<int32_t> tokens_of(const Fusion& fusion) {
   const int32_t* data = nullptr;
   size_t n = 0;
   blend_error* error = nullptr;
-  must(blend_fusion_tokens(fusion.get(), &data, &n, &error), error, "blend_fusion_tokens");
+  must(blend_fusion_get_tokens(fusion.get(), &data, &n, &error), error, "blend_fusion_get_tokens");
   return {data, data + n};
 }
 

@@ -46,9 +46,9 @@ struct EventCount {
 };
 
 Ctx make_ctx(uint32_t n_threads = 2, EventCount* events = nullptr,
-             uint32_t cache_dtype = BLEND_KV_AUTO);
+             uint32_t cache_dtype = BLEND_DTYPE_AUTO);
 Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights = BLEND_WEIGHTS_AUTO);
-Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_KV_F32);
+Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype = BLEND_DTYPE_F32);
 
 struct FuseCase {
   uint32_t policy = BLEND_POLICY_HKVD;
@@ -66,6 +66,7 @@ struct FuseCase {
   ReferenceScore score = {};  // of BLEND_POLICY_CALLBACK
   const blend_profile* profile = nullptr;
   uint32_t correction = BLEND_CORRECTION_AUTO;
+  uint32_t on_untrusted = BLEND_ON_UNTRUSTED_FUSE;
   std::optional<ReferenceDrift> drift = {};  // what the profile is expected to do
   double ape_temperature = 0.9;
   double ape_scale = 0.9;

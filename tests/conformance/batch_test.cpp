@@ -25,7 +25,7 @@ BatchResult fuse_batch(const Model& model, const Store& store, const std::vector
   std::vector<blend_fuse_request> requests(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
     segments.push_back(segments_of(prompts[i]));
-    EXPECT_EQ(blend_fuse_request_init(&requests[i], sizeof requests[i]), BLEND_OK);
+    requests[i] = blend_fuse_request{}, requests[i].struct_size = sizeof requests[i];
     requests[i].segments = segments[i].data();
     requests[i].n_segments = segments[i].size();
     requests[i].options = &options[options.size() == 1 ? 0 : i];
@@ -90,8 +90,8 @@ class Batch : public testing::Test {
     for (const auto& chunk : chunks_) precompute(model_, store_, chunk);
   }
   blend_store_stat stat() const {
-    blend_store_stat s;
-    EXPECT_EQ(blend_store_stat_init(&s, sizeof s), BLEND_OK);
+    blend_store_stat s{};
+    s.struct_size = sizeof s;
     EXPECT_EQ(blend_store_get_stat(store_.get(), &s, nullptr), BLEND_OK);
     return s;
   }
@@ -109,7 +109,7 @@ class Batch : public testing::Test {
 TEST_F(Batch, EachFusionIsThatOfItsOwnFuseUnderEveryPolicy) {
   precompute_chunks();
   const std::vector<Prompt> prompts = {prompt({0, 1, 2}, 0), prompt({2, 1, 2}, 1),
-                                       prompt({3}, 2),       prompt({4, 0, 5}, 3),
+                                       prompt({3}, 2),       prompt({4, 5}, 3),
                                        prompt({1, 3, 0}, 4), prompt({5, 4, 3, 2}, 5)};
   const std::vector<FuseCase> measuring = {
       {.policy = BLEND_POLICY_HKVD},
@@ -119,9 +119,9 @@ TEST_F(Batch, EachFusionIsThatOfItsOwnFuseUnderEveryPolicy) {
       {.policy = BLEND_POLICY_QUESTION, .ratio = 0.3},
       {.policy = BLEND_POLICY_REUSE}};
   FuseCase joined{.policy = BLEND_POLICY_UNION, .ratio = 0.3};
-  joined.terms = {{BLEND_POLICY_APE, 0, 1.0}, {BLEND_POLICY_CONTEXT_IMPACT, 0, 1.0}};
+  joined.terms = {{BLEND_POLICY_APE, 1.0}, {BLEND_POLICY_CONTEXT_IMPACT, 1.0}};
   FuseCase gradual{.policy = BLEND_POLICY_HKVD};
-  gradual.check_layers = {{1, 0, 0.5}, {2, 0, 0.2}};
+  gradual.check_layers = {{1, 0.5}, {2, 0.2}};
   const std::vector<FuseCase> remembering = {
       {.policy = BLEND_POLICY_HKVD, .metric = BLEND_METRIC_V_WEIGHED},
       {.policy = BLEND_POLICY_CONTEXT_IMPACT, .ratio = 0.3},
@@ -304,7 +304,7 @@ TEST_F(Batch, ADamagedChunkIsAMissOfEveryPromptThatHasIt) {
 TEST_F(Batch, EveryNanosecondIsAccountedFor) {
   precompute_chunks();
   const BatchResult batch =
-      fuse_batch(model_, store_, {prompt({0, 1}, 0), prompt({2, 0, 3}, 1)}, {options_of({})});
+      fuse_batch(model_, store_, {prompt({0, 1}, 0), prompt({2, 3}, 1)}, {options_of({})});
   for (const Fusion& f : batch.fusions) {
     const blend_fusion_info i = info(f);
     EXPECT_EQ(i.ttft_ns, i.plan_ns + i.miss_ns + i.prepare_ns + i.wait_ns + i.place_ns +
@@ -336,11 +336,8 @@ TEST_F(Batch, BadArgumentsAreRefused) {
   EXPECT_EQ(call(out, nullptr, 2), BLEND_E_INVALID_ARGUMENT);
   EXPECT_EQ(call(out, nullptr, 0), BLEND_OK);
   blend_fuse_request requests[2];
-  for (auto& r : requests) ASSERT_EQ(blend_fuse_request_init(&r, sizeof r), BLEND_OK);
+  for (auto& r : requests) r = blend_fuse_request{}, r.struct_size = sizeof r;
   EXPECT_EQ(call(out, requests, 2), BLEND_E_INVALID_ARGUMENT);  // prompts without a segment
-  requests[0].reserved0 = 1;
-  EXPECT_EQ(call(out, requests, 2), BLEND_E_INVALID_STRUCT);
-  requests[0].reserved0 = 0;
   requests[1].struct_size += 8;
   EXPECT_EQ(call(out, requests, 2), BLEND_E_INVALID_STRUCT);
 }

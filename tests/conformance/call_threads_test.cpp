@@ -81,7 +81,7 @@ TEST_F(CallThreads, TheBitsAreTheSameForAnyNumber) {
   const Model model = open_model(ctx, path_);
   std::vector<std::vector<float>> want;
   for (const uint32_t n : {0u, 1u, 2u, 3u, 9u, UINT32_MAX}) {
-    const Store store = open_store(ctx, dir_.file("store" + std::to_string(n)), BLEND_KV_F16);
+    const Store store = open_store(ctx, dir_.file("store" + std::to_string(n)), BLEND_DTYPE_F16);
     std::vector<std::vector<float>> got;
     const Fusion f = fuse(model, store, prompt_, how(n, BLEND_MISS_PRECOMPUTE));
     got.push_back(logits(f));
@@ -101,7 +101,7 @@ TEST_F(CallThreads, TheBitsAreTheSameForAnyNumber) {
 TEST_F(CallThreads, SharesOfOneContextGiveTheSameBits) {
   const Ctx ctx = make_ctx(4);
   const Model model = open_model(ctx, path_);
-  const Store store = open_store(ctx, dir_.file("store"), BLEND_KV_F16);
+  const Store store = open_store(ctx, dir_.file("store"), BLEND_DTYPE_F16);
   std::vector<float> want;
   {
     const Fusion alone = fuse(model, store, prompt_, how(0, BLEND_MISS_PRECOMPUTE));
@@ -134,7 +134,7 @@ class OneThread : public CallThreads {
     }
     EXPECT_EQ(workers_.size(), 2u);
     model_ = open_model(ctx_, path_);
-    store_ = open_store(ctx_, dir_.file("store"), BLEND_KV_F16);
+    store_ = open_store(ctx_, dir_.file("store"), BLEND_DTYPE_F16);
     precompute_all(model_, store_, prompt_, {});
     precompute_all(model_, store_, other_, {});
   }
@@ -173,6 +173,15 @@ class OneThread : public CallThreads {
     return options;
   }
 
+  // Of options whose defaults are zero.
+  template <typename Options>
+  static Options options_with(uint32_t n_threads) {
+    Options options{};
+    options.struct_size = sizeof options;
+    options.n_threads = n_threads;
+    return options;
+  }
+
   template <typename Call>
   static void expect_ok(const Call& call) {
     const Outcome o = outcome_of(call);
@@ -185,7 +194,7 @@ class OneThread : public CallThreads {
     options.max_tokens = 3;
     options.ignore_eos = 1;
     expect_ok([&](blend_error** error) {
-      return blend_generate(f.get(), &options, nullptr, nullptr, nullptr, error);
+      return blend_fusion_generate(f.get(), &options, nullptr, nullptr, nullptr, error);
     });
   }
 
@@ -227,7 +236,7 @@ TEST_F(OneThread, Batches) {
     const blend_fuse_options options[2] = {options_of(how(first)), options_of(how(second))};
     blend_fuse_request requests[2];
     for (int i = 0; i < 2; ++i) {
-      EXPECT_EQ(blend_fuse_request_init(&requests[i], sizeof requests[i]), BLEND_OK);
+      requests[i] = blend_fuse_request{}, requests[i].struct_size = sizeof requests[i];
       requests[i].segments = segments.data();
       requests[i].n_segments = segments.size();
       requests[i].options = &options[i];
@@ -247,7 +256,7 @@ TEST_F(OneThread, Batches) {
 TEST_F(OneThread, ChunksAndWhatAMissLeavesBehind) {
   SplitMix rng(6);
   expect_kept("precompute", [&](uint32_t n) {
-    const auto options = options_with(blend_precompute_options_init, n);
+    const auto options = options_with<blend_precompute_options>(n);
     const std::vector<int32_t> tokens = random_tokens(rng, 2048, 200);
     expect_ok([&](blend_error** error) {
       return blend_precompute(model_.get(), store_.get(), tokens.data(), tokens.size(), &options,
@@ -275,8 +284,8 @@ TEST_F(OneThread, Plans) {
 
 TEST_F(OneThread, Measurements) {
   const std::vector<blend_segment> segments = segments_of(other_);
-  blend_sample sample;
-  ASSERT_EQ(blend_sample_init(&sample, sizeof sample), BLEND_OK);
+  blend_sample sample{};
+  sample.struct_size = sizeof sample;
   sample.segments = segments.data();
   sample.n_segments = segments.size();
   const double ratio = 1;
@@ -305,14 +314,14 @@ TEST_F(OneThread, Measurements) {
   });
   uint32_t timed = 0;
   const auto measure = [&](uint32_t n) {
-    auto options = options_with(blend_machine_options_init, n);
+    auto options = options_with<blend_machine_options>(n);
     options.max_tokens = 64;
     blend_machine* machine = nullptr;
     expect_ok([&](blend_error** error) {
       return blend_machine_open(&machine, model_.get(), nullptr, &options, error);
     });
-    blend_machine_info info;
-    EXPECT_EQ(blend_machine_info_init(&info, sizeof info), BLEND_OK);
+    blend_machine_info info{};
+    info.struct_size = sizeof info;
     EXPECT_EQ(blend_machine_get_info(machine, &info, nullptr), BLEND_OK);
     timed = info.n_threads;
     blend_machine_close(machine);
@@ -348,8 +357,8 @@ TEST_F(OneThread, CallsFromCallbacks) {
 TEST(PinThreads, EachThreadKeepsToOneCpuWhereItIsAskedFor) {
   const auto cpus_of_new = [](uint32_t flags) {
     const std::set<std::string> before = threads_of_process();
-    blend_ctx_options options;
-    EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+    blend_ctx_options options{};
+    options.struct_size = sizeof options;
     EXPECT_EQ(options.flags, 0u);
     options.flags = flags;
     blend_ctx* ctx = nullptr;
@@ -375,8 +384,8 @@ TEST(PinThreads, EachThreadKeepsToOneCpuWhereItIsAskedFor) {
 
 TEST(PinThreads, WhatCannotBeIsRefused) {
   const auto said = [](uint32_t n_threads, uint32_t flags) {
-    blend_ctx_options options;
-    EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+    blend_ctx_options options{};
+    options.struct_size = sizeof options;
     options.n_threads = n_threads;
     options.flags = flags;
     blend_ctx* ctx = nullptr;

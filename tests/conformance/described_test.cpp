@@ -23,8 +23,8 @@ class Described : public testing::Test {
                                  dir_.file("model.gguf"))),
         reference_(path_) {
     loaded_ = open_model(ctx_, path_);
-    blend_model_info info;
-    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     EXPECT_EQ(blend_model_get_info(loaded_.get(), &info, nullptr), BLEND_OK);
     std::memcpy(fingerprint_, info.fingerprint, sizeof fingerprint_);
     model_ = described_model(ctx_, describe(reference_.config(), fingerprint_));
@@ -59,8 +59,8 @@ class Described : public testing::Test {
     const blend_precompute_options options = with_prefix();
     blend_error* error = nullptr;
     const int32_t code =
-        blend_put_kv(model_.get(), store_.get(), chunk_.data(), chunk_.size(), views.data(),
-                     views.size(), first_position, &options, id, &error);
+        blend_chunk_put(model_.get(), store_.get(), chunk_.data(), chunk_.size(), views.data(),
+                        views.size(), first_position, &options, id, &error);
     return outcome(code, error);
   }
   Outcome find(blend_chunk_id* id) {
@@ -71,10 +71,10 @@ class Described : public testing::Test {
     return outcome(code, error);
   }
   blend_precompute_options with_prefix() const {
-    blend_precompute_options options;
-    EXPECT_EQ(blend_precompute_options_init(&options, sizeof options), BLEND_OK);
-    options.prefix = prefix_.data();
-    options.n_prefix = prefix_.size();
+    blend_precompute_options options{};
+    options.struct_size = sizeof options;
+    options.chunk_prefix = prefix_.data();
+    options.n_chunk_prefix = prefix_.size();
     return options;
   }
   // The chunk behind other text, as it is stored: its K, V decide the logits.
@@ -150,7 +150,7 @@ TEST_F(Described, ValuesThatAreNotFiniteAreRefusedByLayerAndRow) {
   EXPECT_NE(o.message.find("row 7"), std::string::npos) << o.message;
   EXPECT_EQ(find(nullptr).code, BLEND_E_NOT_FOUND) << "nothing was stored";
 
-  store_ = open_store(ctx_, dir_.file("f16"), BLEND_KV_F16);
+  store_ = open_store(ctx_, dir_.file("f16"), BLEND_DTYPE_F16);
   layers = prefilled(HostLayout::rows_first, true);
   layers[3].k_data()[0] = 1e6f;
   o = put(layers, true);
@@ -175,8 +175,8 @@ TEST_F(Described, PutChecksItsArguments) {
     for (HostLayer& l : layers) views.push_back(l.view());
     change(views[2]);
     blend_error* error = nullptr;
-    const int32_t code = blend_put_kv(model_.get(), store_.get(), chunk_.data(), chunk_.size(),
-                                      views.data(), views.size(), 3, nullptr, nullptr, &error);
+    const int32_t code = blend_chunk_put(model_.get(), store_.get(), chunk_.data(), chunk_.size(),
+                                         views.data(), views.size(), 3, nullptr, nullptr, &error);
     const Outcome out = outcome(code, error);
     EXPECT_NE(out.message.find("layer 2"), std::string::npos) << out.message;
     return out.code;
@@ -185,7 +185,6 @@ TEST_F(Described, PutChecksItsArguments) {
   EXPECT_EQ(with([](blend_kv_view& v) { v.v = nullptr; }), BLEND_E_INVALID_ARGUMENT);
   EXPECT_EQ(with([](blend_kv_view& v) { v.dtype = 7; }), BLEND_E_INVALID_ARGUMENT);
   EXPECT_EQ(with([](blend_kv_view& v) { v.flags = 2; }), BLEND_E_INVALID_ARGUMENT);
-  EXPECT_EQ(with([](blend_kv_view& v) { v.reserved0 = 1; }), BLEND_E_INVALID_STRUCT);
   EXPECT_EQ(with([](blend_kv_view& v) { v.row_stride = 7; }), BLEND_E_INVALID_ARGUMENT);
   EXPECT_EQ(with([](blend_kv_view& v) { v.head_stride = 1; }), BLEND_E_INVALID_ARGUMENT);
   EXPECT_EQ(with([](blend_kv_view& v) { v.struct_size = 8; }), BLEND_E_INVALID_STRUCT);
@@ -210,7 +209,7 @@ TEST_F(Described, HalfPrecisionBuffersAreReadAsTheyAre) {
     views.push_back(view);
   }
   for (size_t i = 0; i < views.size(); ++i) {
-    views[i].dtype = BLEND_KV_BF16;
+    views[i].dtype = BLEND_DTYPE_BF16;
     views[i].k = halves[2 * i].data();
     views[i].v = halves[2 * i + 1].data();
   }
@@ -221,8 +220,8 @@ TEST_F(Described, HalfPrecisionBuffersAreReadAsTheyAre) {
   ASSERT_EQ(put(zeros, true).code, BLEND_OK);
   ASSERT_GT(max_difference(logits_of_reuse(), want), 1e-3);
   const blend_precompute_options options = with_prefix();
-  ASSERT_EQ(blend_put_kv(model_.get(), store_.get(), chunk_.data(), chunk_.size(), views.data(),
-                         views.size(), 3, &options, nullptr, nullptr),
+  ASSERT_EQ(blend_chunk_put(model_.get(), store_.get(), chunk_.data(), chunk_.size(), views.data(),
+                            views.size(), 3, &options, nullptr, nullptr),
             BLEND_OK);
   EXPECT_EQ(logits_of_reuse(), want);
 }
@@ -238,16 +237,16 @@ TEST_F(Described, WhatNeedsWeightsOrATokenizerRefuses) {
   int32_t tokens[8] = {5};
   char text[8];
   size_t n = 0;
-  refused(blend_tokenize(model_.get(), "a", 1, 0, tokens, 8, &n, &error));
-  refused(blend_detokenize(model_.get(), tokens, 1, 0, text, 8, &n, &error));
+  refused(blend_model_tokenize(model_.get(), "a", 1, 0, tokens, 8, &n, &error));
+  refused(blend_model_detokenize(model_.get(), tokens, 1, 0, text, 8, &n, &error));
   refused(blend_precompute(model_.get(), store_.get(), chunk_.data(), chunk_.size(), nullptr,
                            nullptr, &error));
   const Fused f = try_fuse(model_, store_, {{BLEND_SEGMENT_TEXT, chunk_}}, {});
   EXPECT_EQ(f.outcome.code, BLEND_E_INVALID_ARGUMENT);
   EXPECT_NE(f.outcome.message.find("only described"), std::string::npos) << f.outcome.message;
 
-  blend_model_info info;
-  ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  blend_model_info info{};
+  info.struct_size = sizeof info;
   ASSERT_EQ(blend_model_get_info(model_.get(), &info, nullptr), BLEND_OK);
   EXPECT_EQ(info.n_layers, reference_.config().n_layers);
   EXPECT_EQ(info.head_dim, reference_.config().head_dim);
@@ -262,8 +261,8 @@ TEST_F(Described, AFingerprintIsMadeOfTheNameAndEveryNumber) {
     blend_model_description d = describe(reference_.config(), nullptr);
     change(d);
     const Model m = described_model(ctx_, d);
-    blend_model_info info;
-    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     EXPECT_EQ(blend_model_get_info(m.get(), &info, nullptr), BLEND_OK);
     return std::string(reinterpret_cast<const char*>(info.fingerprint), 32);
   };
@@ -277,7 +276,7 @@ TEST_F(Described, AFingerprintIsMadeOfTheNameAndEveryNumber) {
   EXPECT_NE(fingerprint_of([](D& d) { d.rope_linear_scale = 2; }), same);
   EXPECT_NE(fingerprint_of([](D& d) { d.n_rope_freq_factors = 0; }), same);
   EXPECT_NE(fingerprint_of([](D& d) { d.rope_layout = BLEND_ROPE_HALF_SPLIT; }), same);
-  EXPECT_NE(fingerprint_of([](D& d) { d.weight_dtype = BLEND_KV_BF16; }), same);
+  EXPECT_NE(fingerprint_of([](D& d) { d.weight_dtype = BLEND_DTYPE_BF16; }), same);
 }
 
 TEST_F(Described, ADescriptionThatMakesNoSenseIsRefusedByItsMember) {
@@ -301,7 +300,7 @@ TEST_F(Described, ADescriptionThatMakesNoSenseIsRefusedByItsMember) {
   refused("head_dim", [](D& d) { d.head_dim = 1u << 30; });
   refused("n_vocab", [](D& d) { d.n_vocab = 0; });
   refused("context_length", [](D& d) { d.context_length = 0; });
-  refused("weight_dtype", [](D& d) { d.weight_dtype = BLEND_KV_AUTO; });
+  refused("weight_dtype", [](D& d) { d.weight_dtype = BLEND_DTYPE_AUTO; });
   refused("rope_layout", [](D& d) { d.rope_layout = 0; });
   refused("rotary_dim", [](D& d) { d.rotary_dim = 5; });
   refused("rotary_dim", [](D& d) { d.rotary_dim = 10; });

@@ -3,6 +3,7 @@
 // models.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <fstream>
@@ -46,8 +47,8 @@ class Drifting : public testing::TestWithParam<int> {
   Profile make_profile(uint32_t check_layer, uint32_t rank, double scale, ReferenceDrift& drift,
                        const std::string& file = "profile") {
     blend::Profile p;
-    blend_model_info info;
-    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     EXPECT_EQ(blend_model_get_info(model_.get(), &info, nullptr), BLEND_OK);
     std::memcpy(p.fingerprint.data(), info.fingerprint, p.fingerprint.size());
     p.n_layers = info.n_layers;
@@ -140,13 +141,13 @@ TEST_P(Drifting, CorrectedRowsAreTheReference) {
     // that a policy leaves out unmeasured are too.
     FuseCase gradual = hkvd(profile, drift, 0.15);
     if (check_layer + 1 < spec_.n_layers) {
-      gradual.check_layers = {{check_layer, 0, 0.5}, {check_layer + 1, 0, 0.2}};
+      gradual.check_layers = {{check_layer, 0.5}, {check_layer + 1, 0.2}};
       expect_like_reference(reference_, fuse(model_, store, random_.prompt, gradual),
                             random_.prompt, gradual);
     }
     FuseCase random = hkvd(profile, drift, 0.3);
     random.policy = BLEND_POLICY_RANDOM;
-    random.check_layers = {{check_layer, 0, 0.3}};
+    random.check_layers = {{check_layer, 0.3}};
     expect_like_reference(reference_, fuse(model_, store, random_.prompt, random), random_.prompt,
                           random);
   }
@@ -163,11 +164,11 @@ TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
   std::vector<FuseCase> cases = {hkvd(profile, drift, 0.0), hkvd(profile, drift, 0.2),
                                  hkvd(profile, drift, 1.0), hkvd(profile, drift, 0.15)};
   if (check_layer + 1 < spec_.n_layers) {
-    cases[3].check_layers = {{check_layer, 0, 0.5}, {check_layer + 1, 0, 0.2}};
+    cases[3].check_layers = {{check_layer, 0.5}, {check_layer + 1, 0.2}};
   }
   cases.push_back(hkvd(profile, drift, 0.3));  // chosen without a measurement, corrected with one
   cases.back().policy = BLEND_POLICY_RANDOM;
-  cases.back().check_layers = {{check_layer, 0, 0.3}};
+  cases.back().check_layers = {{check_layer, 0.3}};
   for (const FuseCase& how : cases) {
     SCOPED_TRACE(testing::Message() << how);
     const Fusion fusion = fuse(model_, store, random_.prompt, how);
@@ -186,7 +187,7 @@ TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
 }
 
 TEST_P(Drifting, SixteenBitStoreIsTheReferenceRounded) {
-  const Store store = open_store(ctx_, dir_.file("store"), BLEND_KV_F16);
+  const Store store = open_store(ctx_, dir_.file("store"), BLEND_DTYPE_F16);
   ReferenceDrift drift;
   const Profile profile = make_profile(1, 0, 0.5, drift);
   const FuseCase how = hkvd(profile, drift, 0.2);
@@ -264,6 +265,92 @@ TEST_F(WithProfile, FlagsSayWhatItVouchesFor) {
   EXPECT_EQ(flags(how), BLEND_FUSION_UNTRUSTED);
 }
 
+TEST_F(WithProfile, WhatItDoesNotVouchForIsPrefilledInFullWhereThatIsAskedFor) {
+  FuseCase how = hkvd(profile_, drift_, 0.05);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  how.check_layers = {{1, 0.05}};
+  FuseCase full{.policy = BLEND_POLICY_FULL};
+  const Fusion expected = fuse(model_, store_, random_.prompt, full);
+  const Fusion fusion = fuse(model_, store_, random_.prompt, how);
+  ASSERT_TRUE(fusion && expected);
+  EXPECT_EQ(logits(fusion), logits(expected));
+  EXPECT_EQ(info(fusion).policy, BLEND_POLICY_FULL);
+  EXPECT_EQ(info(fusion).flags, 0u) << "nothing is approximated";
+  // A plan leaves all rows to the host.
+  const Plan plan = make_plan(model_, store_, random_.prompt, how);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(rows_of(plan).size(), info(plan).n_rows);
+  EXPECT_EQ(info(plan).n_rows_reused, 0u);
+  EXPECT_EQ(info(plan).policy, BLEND_POLICY_FULL);
+  // What follows behind a fused prompt, too.
+  const Prompt more = {{BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 9)},
+                       {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 3)}};
+  ASSERT_EQ(try_extend(fusion, store_, more, how).code, BLEND_OK);
+  ASSERT_EQ(try_extend(expected, store_, more, full).code, BLEND_OK);
+  EXPECT_EQ(logits(fusion), logits(expected));
+  // What it vouches for is fused.
+  how = hkvd(profile_, drift_, 0.1);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  EXPECT_EQ(info(fuse(model_, store_, random_.prompt, how)).policy, BLEND_POLICY_HKVD);
+  // Without a profile nobody doubts.
+  how.profile = nullptr;
+  how.ratio = 0.01;
+  EXPECT_EQ(flags(how), BLEND_FUSION_UNCALIBRATED);
+}
+
+TEST_F(WithProfile, OrRefusedBeforeAnyWork) {
+  FuseCase how = hkvd(profile_, drift_, 0.05);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
+  const Outcome refused = try_fuse(model_, store_, random_.prompt, how).outcome;
+  EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
+  EXPECT_NE(refused.message.find("ratio 0.05 is below 0.1"), std::string::npos) << refused.message;
+  EXPECT_EQ(try_plan(model_, store_, random_.prompt, how).outcome.code, BLEND_E_UNTRUSTED);
+  blend_store_stat stat = {};
+  stat.struct_size = sizeof stat;
+  ASSERT_EQ(blend_store_flush(store_.get(), nullptr), BLEND_OK);
+  ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, nullptr), BLEND_OK);
+  EXPECT_EQ(stat.n_chunks, 0u) << "no missing chunk was prefilled";
+  const Fusion fusion = fuse(model_, store_, random_.prompt, hkvd(profile_, drift_, 0.1));
+  const std::vector<float> before = logits(fusion);
+  EXPECT_EQ(try_extend(fusion, store_, {{BLEND_SEGMENT_TEXT, {7, 8}}}, how).code,
+            BLEND_E_UNTRUSTED);
+  EXPECT_EQ(logits(fusion), before);
+  how.ratio = 0.1;
+  EXPECT_EQ(code(how), BLEND_OK);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL + 1;
+  EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
+}
+
+// Of a batch each prompt for itself.
+TEST_F(WithProfile, APromptOfABatchThatIsNotVouchedForLeavesTheOthersAlone) {
+  const std::vector<blend_segment> segments = segments_of(random_.prompt);
+  const FuseCase kept = hkvd(profile_, drift_, 0.1);
+  FuseCase failed = hkvd(profile_, drift_, 0.05), full = failed;
+  failed.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
+  full.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  const std::array<blend_fuse_options, 3> options = {options_of(kept), options_of(failed),
+                                                     options_of(full)};
+  std::array<blend_fuse_request, 3> requests = {};
+  for (size_t i = 0; i < 3; ++i) {
+    requests[i].struct_size = sizeof requests[i];
+    requests[i].segments = segments.data();
+    requests[i].n_segments = segments.size();
+    requests[i].options = &options[i];
+  }
+  std::array<blend_fusion*, 3> out = {};
+  std::array<blend_error*, 3> errors = {};
+  EXPECT_EQ(blend_fuse_batch(out.data(), errors.data(), model_.get(), store_.get(), requests.data(),
+                             3, nullptr),
+            BLEND_PARTIAL);
+  const Fusion first(out[0]), second(out[1]), third(out[2]);
+  ASSERT_TRUE(first && third);
+  EXPECT_FALSE(second);
+  EXPECT_EQ(blend_error_code(errors[1]), BLEND_E_UNTRUSTED);
+  for (blend_error* error : errors) blend_error_free(error);
+  EXPECT_EQ(info(first).policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(info(third).policy, BLEND_POLICY_FULL);
+}
+
 TEST_F(WithProfile, AutomaticRatioIsTheLeastThatCalibrationAllows) {
   const auto ratio = [&](const FuseCase& how) {
     const double fused = info(fuse(model_, store_, random_.prompt, how)).ratio;
@@ -338,8 +425,8 @@ TEST_F(WithProfile, OutlivesItsModelAndSetsOptions) {
   o.struct_size = 8;
   EXPECT_EQ(blend_profile_apply(profile_.get(), &o, nullptr), BLEND_E_INVALID_STRUCT);
 
-  blend_measurement line;
-  ASSERT_EQ(blend_measurement_init(&line, sizeof line), BLEND_OK);
+  blend_measurement line{};
+  line.struct_size = sizeof line;
   ASSERT_EQ(blend_profile_get_measurement(profile_.get(), 1, &line, nullptr), BLEND_OK);
   EXPECT_EQ(line.ratio, 0.1);
   EXPECT_EQ(line.corrected, 1u);
@@ -353,8 +440,8 @@ TEST_F(WithProfile, OutlivesItsModelAndSetsOptions) {
   EXPECT_EQ(v, 0.25);
   model_.reset();
   ctx_.reset();
-  blend_profile_info info;
-  ASSERT_EQ(blend_profile_info_init(&info, sizeof info), BLEND_OK);
+  blend_profile_info info{};
+  info.struct_size = sizeof info;
   ASSERT_EQ(blend_profile_get_info(profile_.get(), &info, nullptr), BLEND_OK);
   EXPECT_EQ(info.n_measurements, 3u);
   EXPECT_EQ(info.trusted, 1u);
@@ -376,15 +463,15 @@ class Calibrating : public Drifting {
     for (const Prompt& prompt : prompts_) {
       auto& list = segments_.emplace_back(prompt.size());
       for (size_t s = 0; s < prompt.size(); ++s) {
-        EXPECT_EQ(blend_segment_init(&list[s], sizeof list[s]), BLEND_OK);
+        list[s] = blend_segment{}, list[s].struct_size = sizeof list[s];
         list[s].kind = prompt[s].kind;
         list[s].tokens = prompt[s].tokens.data();
         list[s].n_tokens = prompt[s].tokens.size();
       }
     }
     for (const auto& list : segments_) {
-      blend_sample sample;
-      EXPECT_EQ(blend_sample_init(&sample, sizeof sample), BLEND_OK);
+      blend_sample sample{};
+      sample.struct_size = sizeof sample;
       sample.segments = list.data();
       sample.n_segments = list.size();
       samples_.push_back(sample);
@@ -436,8 +523,8 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
     }
   }
   const Profile profile = open_profile("made");
-  blend_profile_info info;
-  ASSERT_EQ(blend_profile_info_init(&info, sizeof info), BLEND_OK);
+  blend_profile_info info{};
+  info.struct_size = sizeof info;
   ASSERT_EQ(blend_profile_get_info(profile.get(), &info, nullptr), BLEND_OK);
   EXPECT_EQ(info.trusted, 1u);
   EXPECT_EQ(info.ratio, 1);
@@ -451,8 +538,8 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   blend_verify_options how;
   ASSERT_EQ(blend_verify_options_init(&how, sizeof how), BLEND_OK);
   how.score_tokens = 3;
-  blend_verdict verdict;
-  ASSERT_EQ(blend_verdict_init(&verdict, sizeof verdict), BLEND_OK);
+  blend_verdict verdict{};
+  verdict.struct_size = sizeof verdict;
   EXPECT_EQ(blend_verify(model_.get(), profile.get(), samples_.data(), 6, &how, &verdict, nullptr),
             BLEND_OK);
   EXPECT_EQ(verdict.trusted, 1u);
@@ -501,8 +588,8 @@ TEST_F(Calibrating, WithoutCorrectionEveryPromptIsMeasured) {
   ASSERT_EQ(calibrate(6).code, BLEND_OK);
   ASSERT_EQ(lines_.size(), 6u);
   const Profile profile = open_profile("made");
-  blend_profile_info info;
-  ASSERT_EQ(blend_profile_info_init(&info, sizeof info), BLEND_OK);
+  blend_profile_info info{};
+  info.struct_size = sizeof info;
   ASSERT_EQ(blend_profile_get_info(profile.get(), &info, nullptr), BLEND_OK);
   EXPECT_EQ(info.n_measured, 6u);
   EXPECT_EQ(info.n_fitted, 0u);

@@ -19,8 +19,9 @@ std::vector<int32_t> tokenize(const Model& model, const std::string& text) {
   std::vector<int32_t> tokens(text.size() + 8);
   size_t n = 0;
   blend_error* error = nullptr;
-  const int32_t code = blend_tokenize(model.get(), text.data(), text.size(), BLEND_TOKENIZE_BOS,
-                                      tokens.data(), tokens.size(), &n, &error);
+  const int32_t code =
+      blend_model_tokenize(model.get(), text.data(), text.size(), BLEND_TOKENIZE_BOS, tokens.data(),
+                           tokens.size(), &n, &error);
   EXPECT_EQ(outcome(code, error).code, BLEND_OK);
   tokens.resize(n);
   return tokens;
@@ -81,8 +82,8 @@ TEST_P(Families, FusesWithWeightsInEitherForm) {
   for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_MAPPED}) {
     SCOPED_TRACE(weights);
     const Model model = open_model(ctx_, path_, weights);
-    blend_model_info info;
-    ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
     EXPECT_EQ(info.weights, weights);
     const bool small = info.weight_bytes < info.n_parameters / 2;  // norms and biases only
@@ -101,8 +102,8 @@ TEST_P(Families, FusesWithWeightsInEitherForm) {
 // are.
 TEST_P(Families, StaysCloseInEightBits) {
   const Model model = open_model(ctx_, path_, BLEND_WEIGHTS_INT8);
-  blend_model_info info;
-  ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  blend_model_info info{};
+  info.struct_size = sizeof info;
   ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
   EXPECT_EQ(info.weights, BLEND_WEIGHTS_INT8);
   const FuseCase full{.policy = BLEND_POLICY_FULL};
@@ -128,14 +129,14 @@ TEST_P(Families, StaysCloseInEightBits) {
 // no more than that, in a prefill, a fuse, decoded rows and an edit.
 TEST_P(Families, StaysCloseWithRowsOfSixteenBits) {
   const FuseCase full{.policy = BLEND_POLICY_FULL};
-  for (const uint32_t type : {BLEND_KV_F16, BLEND_KV_BF16}) {
+  for (const uint32_t type : {BLEND_DTYPE_F16, BLEND_DTYPE_BF16}) {
     SCOPED_TRACE(type);
-    const double most = type == BLEND_KV_F16 ? 0.01 : 0.08;
+    const double most = type == BLEND_DTYPE_F16 ? 0.01 : 0.08;
     const Ctx ctx = make_ctx(2, nullptr, type);
     const Model model = open_model(ctx, path_);
     const Store store = open_store(ctx, dir_.file("store" + std::to_string(type)));
-    blend_model_info info;
-    ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     ASSERT_EQ(blend_model_get_info(model.get(), &info, nullptr), BLEND_OK);
     EXPECT_EQ(info.kv_bytes_per_token,
               uint64_t{2} * 2 * info.n_layers * info.n_kv_heads * info.head_dim);

@@ -2,10 +2,9 @@
 // the library against the file, through the C ABI with an f32 store.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "conformance/golden_file.h"
 #include "conformance/own_golden.h"
+#include "support/outside_data.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {
@@ -16,8 +15,9 @@ constexpr double kLibraryTolerance = 1e-4;    // the project's promise for f32
 
 struct Source {
   const char* name;
+  bool own;  // in the repository, its model made by make_own_golden_model
   std::string golden;
-  std::string model;  // empty: made by make_own_golden_model
+  std::string model;
 };
 
 void PrintTo(const Source& source, std::ostream* out) { *out << source.name; }
@@ -26,12 +26,10 @@ class Golden : public testing::TestWithParam<Source> {
  protected:
   void SetUp() override {
     const Source& source = GetParam();
-    model_path_ = source.model;
-    if (model_path_.empty()) model_path_ = make_own_golden_model(dir_.file("model.gguf"));
-    if (!std::filesystem::exists(model_path_) || !std::filesystem::exists(source.golden)) {
-      GTEST_SKIP() << "needs " << model_path_ << " and " << source.golden
-                   << ", which are not part of the project";
+    if (!source.own && (source.golden.empty() || source.model.empty())) {
+      GTEST_SKIP() << kNoOutsideData;
     }
+    model_path_ = source.own ? make_own_golden_model(dir_.file("model.gguf")) : source.model;
     golden_ = read_golden(source.golden);
     ASSERT_FALSE(golden_.cases.empty());
   }
@@ -120,10 +118,10 @@ TEST_P(Golden, LibraryAgreesWithTheFile) {
 
 INSTANTIATE_TEST_SUITE_P(
     Files, Golden,
-    testing::Values(Source{"Own", BLEND_TEST_SOURCE_DIR "/conformance/golden/fusion-random.json",
-                           ""},
-                    Source{"Stories260K", BLEND_SHARED_DIR "/golden/fusion-stories260K.json",
-                           BLEND_SHARED_DIR "/models/stories260K.gguf"}),
+    testing::Values(Source{"Own", true,
+                           BLEND_TEST_SOURCE_DIR "/conformance/golden/fusion-random.json", ""},
+                    Source{"Stories260K", false, outside_data("golden/fusion-stories260K.json"),
+                           outside_data("models/stories260K.gguf")}),
     [](const auto& param) { return param.param.name; });
 
 }  // namespace

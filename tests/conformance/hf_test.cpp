@@ -79,7 +79,8 @@ std::vector<int32_t> greedy(const Fusion& fusion, uint32_t n) {
     return 0;
   };
   blend_error* error = nullptr;
-  const int32_t code = blend_generate(fusion.get(), &options, take, &tokens, nullptr, &error);
+  const int32_t code =
+      blend_fusion_generate(fusion.get(), &options, take, &tokens, nullptr, &error);
   EXPECT_GE(outcome(code, error).code, 0);
   return tokens;
 }
@@ -117,7 +118,7 @@ TEST_P(HfFamily, FusionAtRatioOneIsFullPrefill) {
   const Model model = open_model(ctx, directory.path());
   ASSERT_TRUE(model);
   const TempDir dir;
-  const Store store = open_store(ctx, dir.file("store"), BLEND_KV_F32);
+  const Store store = open_store(ctx, dir.file("store"), BLEND_DTYPE_F32);
   const Prompt parts = {{BLEND_SEGMENT_CHUNK, {prompt.begin(), prompt.begin() + 9}, false},
                         {BLEND_SEGMENT_CHUNK, {prompt.begin() + 9, prompt.begin() + 21}, false},
                         {BLEND_SEGMENT_QUESTION, {prompt.begin() + 21, prompt.end()}, false}};
@@ -169,8 +170,8 @@ TEST(HfDirectory, LongRopeGoesByTheRowsThatAreAskedFor) {
   std::vector<std::vector<uint8_t>> fingerprints;
   for (const uint32_t rows : {100u, 101u}) {
     SCOPED_TRACE(rows);
-    blend_model_options options;
-    ASSERT_EQ(blend_model_options_init(&options, sizeof options), BLEND_OK);
+    blend_model_options options{};
+    options.struct_size = sizeof options;
     options.max_context = rows;
     blend_model* opened = nullptr;
     blend_error* error = nullptr;
@@ -178,8 +179,8 @@ TEST(HfDirectory, LongRopeGoesByTheRowsThatAreAskedFor) {
         blend_model_open(&opened, ctx.get(), directory.path().c_str(), &options, &error);
     ASSERT_EQ(outcome(code, error).code, BLEND_OK);
     const Model model(opened);
-    blend_model_info info;
-    ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     ASSERT_EQ(blend_model_get_info(opened, &info, nullptr), BLEND_OK);
     fingerprints.emplace_back(info.fingerprint, info.fingerprint + sizeof info.fingerprint);
     const Fusion f =
@@ -209,8 +210,9 @@ TEST(HfDirectory, AGgufOfTheSameWeightsGivesTheSame) {
     std::vector<int32_t> tokens(512);
     size_t n = 0;
     blend_error* error = nullptr;
-    const int32_t code = blend_tokenize(model->get(), text.data(), text.size(), BLEND_TOKENIZE_BOS,
-                                        tokens.data(), tokens.size(), &n, &error);
+    const int32_t code =
+        blend_model_tokenize(model->get(), text.data(), text.size(), BLEND_TOKENIZE_BOS,
+                             tokens.data(), tokens.size(), &n, &error);
     ASSERT_EQ(outcome(code, error).code, BLEND_OK);
     tokens.resize(n);
     ids.push_back(tokens);
@@ -220,8 +222,8 @@ TEST(HfDirectory, AGgufOfTheSameWeightsGivesTheSame) {
   const Fusion b = full_prefill(gguf, ids[0]);
   EXPECT_LE(max_difference(logits(a), logits(b)), 1e-4);
   EXPECT_EQ(greedy(a, 64), greedy(b, 64));
-  blend_model_info info;
-  ASSERT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  blend_model_info info{};
+  info.struct_size = sizeof info;
   blend_error* error = nullptr;
   const int32_t code = blend_model_get_info(hf.get(), &info, &error);
   ASSERT_EQ(outcome(code, error).code, BLEND_OK);
@@ -234,8 +236,8 @@ TEST(HfDirectory, AGgufOfTheSameWeightsGivesTheSame) {
 
 std::string fingerprint(const Ctx& ctx, const std::string& path) {
   const Model model = open_model(ctx, path);
-  blend_model_info info;
-  EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+  blend_model_info info{};
+  info.struct_size = sizeof info;
   blend_error* error = nullptr;
   const int32_t code = blend_model_get_info(model.get(), &info, &error);
   EXPECT_EQ(outcome(code, error).code, BLEND_OK);
@@ -276,8 +278,8 @@ TEST(HfDirectory, ChatTemplateAndStopTokens) {
     return model;
   };
   const auto info_of = [](const Model& model) {
-    blend_model_info info;
-    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     blend_error* error = nullptr;
     const int32_t code = blend_model_get_info(model.get(), &info, &error);
     EXPECT_EQ(outcome(code, error).code, BLEND_OK);

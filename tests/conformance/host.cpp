@@ -32,8 +32,8 @@ std::vector<double> HostLayer::read(const std::vector<float>& from, size_t row) 
 }
 
 blend_kv_view HostLayer::view(uint32_t flags) {
-  blend_kv_view view;
-  EXPECT_EQ(blend_kv_view_init(&view, sizeof view), BLEND_OK);
+  blend_kv_view view{};
+  view.struct_size = sizeof view;
   view.flags = flags;
   view.k = k_.data();
   view.v = v_.data();

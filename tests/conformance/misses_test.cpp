@@ -106,8 +106,8 @@ TEST_F(Misses, AreStoredOrGivenUpWhenTheStoreIsClosed) {
   EXPECT_GE(left, 0) << "there is a metric of it";
   store_.reset();
   store_ = open_store(ctx_, dir_.file("store"));
-  blend_store_stat stat;
-  ASSERT_EQ(blend_store_stat_init(&stat, sizeof stat), BLEND_OK);
+  blend_store_stat stat{};
+  stat.struct_size = sizeof stat;
   ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, nullptr), BLEND_OK);
   EXPECT_EQ(events_.n, stat.n_chunks < 4 ? 1 : 0);
   if (events_.n > 0) {
@@ -121,8 +121,8 @@ TEST_F(Misses, AChunkThatStandsTwiceIsStoredOnce) {
   ASSERT_TRUE(fusion);
   EXPECT_EQ(info(fusion).n_misses_queued, 5u) << "each of the misses is taken care of";
   ASSERT_EQ(flush().code, BLEND_OK);
-  blend_store_stat stat;
-  ASSERT_EQ(blend_store_stat_init(&stat, sizeof stat), BLEND_OK);
+  blend_store_stat stat{};
+  stat.struct_size = sizeof stat;
   blend_error* error = nullptr;
   ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, &error), BLEND_OK);
   EXPECT_EQ(stat.n_chunks, 4u);
@@ -174,7 +174,7 @@ TEST_F(Misses, APlanComputesButDoesNotStore) {
                                          segments.size(), &options, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_E_UNSUPPORTED);
-  EXPECT_NE(o.message.find("blend_put_kv"), std::string::npos) << o.message;
+  EXPECT_NE(o.message.find("blend_chunk_put"), std::string::npos) << o.message;
 }
 
 TEST_F(Misses, WithApeAPlanAndASaveAreRefused) {
@@ -200,24 +200,24 @@ TEST_F(Misses, ContextImpactNeedsItsStatistics) {
   const Fusion fusion = fuse(model_, store_, prompt_, how(BLEND_MISS_PRECOMPUTE));
   ASSERT_TRUE(fusion);
   ASSERT_EQ(flush().code, BLEND_OK);
-  blend_model_info shape;
-  ASSERT_EQ(blend_model_info_init(&shape, sizeof shape), BLEND_OK);
+  blend_model_info shape{};
+  shape.struct_size = sizeof shape;
   ASSERT_EQ(blend_model_get_info(model_.get(), &shape, nullptr), BLEND_OK);
   const size_t n = prompt_[3].tokens.size();
   std::vector<float> zeros(n * shape.n_kv_heads * shape.head_dim, 0.0f);
   std::vector<blend_kv_view> layers(shape.n_layers);
   for (blend_kv_view& view : layers) {
-    ASSERT_EQ(blend_kv_view_init(&view, sizeof view), BLEND_OK);
+    view = blend_kv_view{}, view.struct_size = sizeof view;
     view.flags = BLEND_KV_VIEW_UNROTATED;
     view.k = view.v = zeros.data();
   }
-  blend_precompute_options put;
-  ASSERT_EQ(blend_precompute_options_init(&put, sizeof put), BLEND_OK);
+  blend_precompute_options put{};
+  put.struct_size = sizeof put;
   const std::vector<int32_t> prefix = {7, 8};
-  put.prefix = prefix.data();
-  put.n_prefix = prefix.size();
-  ASSERT_EQ(blend_put_kv(model_.get(), store_.get(), prompt_[3].tokens.data(), n, layers.data(),
-                         layers.size(), 0, &put, nullptr, nullptr),
+  put.chunk_prefix = prefix.data();
+  put.n_chunk_prefix = prefix.size();
+  ASSERT_EQ(blend_chunk_put(model_.get(), store_.get(), prompt_[3].tokens.data(), n, layers.data(),
+                            layers.size(), 0, &put, nullptr, nullptr),
             BLEND_OK);
   FuseCase impact = how(BLEND_MISS_FAIL);
   impact.policy = BLEND_POLICY_CONTEXT_IMPACT;

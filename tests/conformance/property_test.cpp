@@ -83,7 +83,7 @@ TEST_P(Property, MissAndHitGiveTheSameBits) {
     stored += s.kind == BLEND_SEGMENT_CHUNK || s.kind == BLEND_SEGMENT_PREFIX ? 1 : 0;
   }
   int round = 0;
-  for (const uint32_t kv : {BLEND_KV_F32, BLEND_KV_F16, BLEND_KV_BF16}) {
+  for (const uint32_t kv : {BLEND_DTYPE_F32, BLEND_DTYPE_F16, BLEND_DTYPE_BF16}) {
     const std::string dir = dir_.file("store" + std::to_string(kv));
     FuseCase how{.policy = spec_.n_layers > 1 ? BLEND_POLICY_HKVD : BLEND_POLICY_REUSE,
                  .ratio = 0.2};
@@ -112,8 +112,8 @@ TEST_P(Property, MissAndHitGiveTheSameBits) {
 // 16-bit storage rounds K and V; the rest of the computation is the reference's. An element may
 // round the other way in f64, hence the wider tolerance.
 TEST_P(Property, SixteenBitStoreIsTheReferenceRounded) {
-  for (const auto& [kv, dtype, tolerance] :
-       {std::tuple{BLEND_KV_F16, DType::f16, 4e-3}, std::tuple{BLEND_KV_BF16, DType::bf16, 3e-2}}) {
+  for (const auto& [kv, dtype, tolerance] : {std::tuple{BLEND_DTYPE_F16, DType::f16, 4e-3},
+                                             std::tuple{BLEND_DTYPE_BF16, DType::bf16, 3e-2}}) {
     const Store store = open_store(ctx_, dir_.file("store" + std::to_string(kv)), kv);
     for (const uint32_t policy : {BLEND_POLICY_REUSE, BLEND_POLICY_HKVD}) {
       if (policy == BLEND_POLICY_HKVD && spec_.n_layers == 1) continue;
@@ -231,7 +231,8 @@ TEST_P(Property, ChunkByIdIsExactOnlyAfterItsOwnPrefix) {
   for (const bool same : {true, false}) {
     const std::vector<int32_t>& before = same ? own : other;
     blend_segment s[3];
-    for (blend_segment& segment : s) ASSERT_EQ(blend_segment_init(&segment, sizeof segment), 0);
+    for (blend_segment& segment : s)
+      segment = blend_segment{}, segment.struct_size = sizeof segment;
     s[0].kind = BLEND_SEGMENT_TEXT;
     s[0].tokens = before.data();
     s[0].n_tokens = before.size();

@@ -67,7 +67,7 @@ class Blend:
         data = text.encode("utf-8", "surrogatepass")
         ids = (ctypes.c_int32 * (len(data) + 16))()
         n = ctypes.c_size_t()
-        self._call(self.lib.blend_tokenize, model, data, ctypes.c_size_t(len(data)), ctypes.c_uint32(flags), ids,
+        self._call(self.lib.blend_model_tokenize, model, data, ctypes.c_size_t(len(data)), ctypes.c_uint32(flags), ids,
                    ctypes.c_size_t(len(ids)), ctypes.byref(n))
         return list(ids[:n.value])
 

@@ -15,7 +15,7 @@ bool StepHost::call(StepRun& run, const std::function<int32_t(blend_error**)>& f
 
 bool StepHost::fetch(blend_plan* plan, uint32_t layer, StepRun& run) {
   const blend_kv_view view = cache_[layer].view(options_.target_flags);
-  return call(run, [&](blend_error** e) { return blend_fetch_kv(plan, layer, &view, e); });
+  return call(run, [&](blend_error** e) { return blend_plan_fetch_kv(plan, layer, &view, e); });
 }
 
 StepRun StepHost::run(blend_plan* plan, const std::function<bool(int)>& before) {
@@ -24,10 +24,10 @@ StepRun StepHost::run(blend_plan* plan, const std::function<bool(int)>& before) 
   calls_ = 0;
   const ModelConfig& c = reference_.config();
   const int32_t* tokens = nullptr;
-  EXPECT_EQ(blend_plan_tokens(plan, &tokens, &n_rows_, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_tokens(plan, &tokens, &n_rows_, nullptr), BLEND_OK);
   const uint32_t* rows = nullptr;
   size_t n = 0;
-  EXPECT_EQ(blend_plan_rows(plan, &rows, &n, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_rows(plan, &rows, &n, nullptr), BLEND_OK);
   rows_.assign(rows, rows + n);
   x_.clear();
   for (const uint32_t row : rows_) x_.push_back(reference_.embed(tokens[row]));
@@ -67,12 +67,13 @@ bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
     cache_[l].set(rows_[i], as(options_.target_flags).data() + at, v.data() + at);
     fresh.set(i, as(options_.fresh_flags).data() + at, v.data() + at);
   }
-  if (!call(run, [&](blend_error** e) { return blend_synchronize(plan, l, e); })) return false;
+  if (!call(run, [&](blend_error** e) { return blend_plan_synchronize(plan, l, e); })) return false;
   if (options_.select_always || l == options_.check_layer) {
     const blend_kv_view view = fresh.view(options_.fresh_flags);
     const uint32_t* rows = nullptr;
     size_t n = 0;
-    if (!call(run, [&](blend_error** e) { return blend_select(plan, l, &view, &rows, &n, e); })) {
+    if (!call(run,
+              [&](blend_error** e) { return blend_plan_select(plan, l, &view, &rows, &n, e); })) {
       return false;
     }
     std::vector<std::vector<double>> kept;
@@ -98,7 +99,7 @@ bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
   for (size_t i = 0; i < rows_.size(); ++i) {
     reference_.attend_and_feed(l, rows_[i], all_k, all_v, x_[i]);
   }
-  return call(run, [&](blend_error** e) { return blend_commit(plan, l, e); });
+  return call(run, [&](blend_error** e) { return blend_plan_commit(plan, l, e); });
 }
 
 Planned try_plan(const Model& model, const Store& store, const Prompt& prompt, const FuseCase& how,
@@ -122,41 +123,41 @@ Plan make_plan(const Model& model, const Store& store, const Prompt& prompt, con
 std::vector<uint32_t> rows_of(const Plan& plan) {
   const uint32_t* rows = nullptr;
   size_t n = 0;
-  EXPECT_EQ(blend_plan_rows(plan.get(), &rows, &n, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_rows(plan.get(), &rows, &n, nullptr), BLEND_OK);
   return {rows, rows + n};
 }
 
 std::vector<uint32_t> selected(const Plan& plan) {
   const uint32_t* rows = nullptr;
   size_t n = 0;
-  EXPECT_EQ(blend_plan_selected(plan.get(), &rows, &n, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_selected(plan.get(), &rows, &n, nullptr), BLEND_OK);
   return {rows, rows + n};
 }
 
 std::vector<float> deviation(const Plan& plan) {
   const float* data = nullptr;
   size_t n = 0;
-  EXPECT_EQ(blend_plan_deviation(plan.get(), &data, &n, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_deviation(plan.get(), &data, &n, nullptr), BLEND_OK);
   return {data, data + n};
 }
 
 blend_fusion_info info(const Plan& plan) {
-  blend_fusion_info i;
-  EXPECT_EQ(blend_fusion_info_init(&i, sizeof i), BLEND_OK);
+  blend_fusion_info i{};
+  i.struct_size = sizeof i;
   EXPECT_EQ(blend_plan_get_info(plan.get(), &i, nullptr), BLEND_OK);
   return i;
 }
 
 blend_layer_info layer_info(const Plan& plan, uint32_t layer) {
-  blend_layer_info i;
-  EXPECT_EQ(blend_layer_info_init(&i, sizeof i), BLEND_OK);
+  blend_layer_info i{};
+  i.struct_size = sizeof i;
   EXPECT_EQ(blend_plan_get_layer(plan.get(), layer, &i, nullptr), BLEND_OK);
   return i;
 }
 
 blend_segment_info segment_info(const Plan& plan, size_t segment) {
-  blend_segment_info i;
-  EXPECT_EQ(blend_segment_info_init(&i, sizeof i), BLEND_OK);
+  blend_segment_info i{};
+  i.struct_size = sizeof i;
   EXPECT_EQ(blend_plan_get_segment(plan.get(), segment, &i, nullptr), BLEND_OK);
   return i;
 }

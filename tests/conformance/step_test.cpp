@@ -19,8 +19,8 @@ class Step : public testing::Test {
  protected:
   Step() : path_(write_random_model({.n_layers = 5}, dir_.file("model.gguf"))), reference_(path_) {
     loaded_ = open_model(ctx_, path_);
-    blend_model_info info;
-    EXPECT_EQ(blend_model_info_init(&info, sizeof info), BLEND_OK);
+    blend_model_info info{};
+    info.struct_size = sizeof info;
     EXPECT_EQ(blend_model_get_info(loaded_.get(), &info, nullptr), BLEND_OK);
     described_ = described_model(ctx_, describe(reference_.config(), info.fingerprint));
     store_ = open_store(ctx_, dir_.file("store"));
@@ -129,7 +129,7 @@ class Step : public testing::Test {
 TEST_F(Step, SaysWhatCameFromTheStoresMemory) {
   blend_store_options options;
   ASSERT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
-  options.kv_dtype = BLEND_KV_F32;
+  options.kv_dtype = BLEND_DTYPE_F32;
   options.ram_bytes = 1 << 20;
   blend_store* opened = nullptr;
   store_.reset();
@@ -169,7 +169,7 @@ TEST_F(Step, EveryPolicyThatNeedsNoEngineDoesAsBlendFuseDoes) {
   };
   cases.push_back(hkvd());
   cases.back().policy = BLEND_POLICY_UNION;
-  cases.back().terms = {{BLEND_POLICY_HKVD, 0, 2.0}, {BLEND_POLICY_FIRST_K, 0, 1.0}};
+  cases.back().terms = {{BLEND_POLICY_HKVD, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}};
   for (const FuseCase& how : cases) {
     expect_like_fuse(loaded_, how);
     expect_like_fuse(described_, how);
@@ -178,13 +178,13 @@ TEST_F(Step, EveryPolicyThatNeedsNoEngineDoesAsBlendFuseDoes) {
 
 TEST_F(Step, SeveralCheckLayersAndTheLastOne) {
   FuseCase how = hkvd();
-  how.check_layers = {{1, 0, 0.5}, {2, 0, 0.3}, {4, 0, 0.1}};
+  how.check_layers = {{1, 0.5}, {2, 0.3}, {4, 0.1}};
   expect_like_fuse(described_, how);
   how.check_layers = {};
   how.check_layer = 4;
   expect_like_fuse(described_, how, {.check_layer = 4});
   how.policy = BLEND_POLICY_FIRST_K;
-  how.check_layers = {{0, 0, 0.4}, {3, 0, 0.1}};
+  how.check_layers = {{0, 0.4}, {3, 0.1}};
   expect_like_fuse(described_, how);
 }
 
@@ -193,7 +193,7 @@ TEST_F(Step, ACheckBeforeTheFirstLoadedLayer) {
   prompt_[0].kind = BLEND_SEGMENT_TEXT;
   FuseCase how = hkvd();
   how.policy = BLEND_POLICY_FIRST_K;
-  how.check_layers = {{2, 0, 0.3}};
+  how.check_layers = {{2, 0.3}};
   expect_like_fuse(described_, how, {.fetch_ahead = true});
 }
 
@@ -230,8 +230,8 @@ TEST_F(Step, RowsOfTheHostAreLeftAlone) {
   std::vector<uint32_t> rows = first;
   for (uint32_t l = 0; l < c.n_layers; ++l) {
     const blend_kv_view target = cache[l].view(), view = fresh.view();
-    ASSERT_EQ(blend_fetch_kv(plan.get(), l, &target, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_synchronize(plan.get(), l, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_fetch_kv(plan.get(), l, &target, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_synchronize(plan.get(), l, nullptr), BLEND_OK);
     for (uint32_t row = 0, at = 0; row < n_rows; ++row) {
       const bool mine = at < rows.size() && rows[at] == row;
       if (mine) ++at;
@@ -241,11 +241,11 @@ TEST_F(Step, RowsOfTheHostAreLeftAlone) {
     }
     const uint32_t* next = nullptr;
     size_t n = 0;
-    ASSERT_EQ(blend_select(plan.get(), l, &view, &next, &n, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_select(plan.get(), l, &view, &next, &n, nullptr), BLEND_OK);
     rows.assign(next, next + n);
     EXPECT_EQ(rows.back(), n_rows - 1) << "the last row is always kept";
     EXPECT_EQ(rows_of(plan), rows);
-    ASSERT_EQ(blend_commit(plan.get(), l, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_commit(plan.get(), l, nullptr), BLEND_OK);
   }
   EXPECT_EQ(rows.size(), 1u) << "behind the last layer only the last row is needed";
 }
@@ -261,13 +261,13 @@ TEST_F(Step, BuffersOfHalfPrecisionGetRoundedRows) {
   std::vector<uint16_t> k(n), v(n);
   const blend_kv_view a = f32.view();
   blend_kv_view b = f32.view();
-  b.dtype = BLEND_KV_BF16;
+  b.dtype = BLEND_DTYPE_BF16;
   b.k = k.data();
   b.v = v.data();
-  ASSERT_EQ(blend_fetch_kv(wide.get(), 0, &a, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_fetch_kv(narrow.get(), 0, &b, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_synchronize(wide.get(), 0, nullptr), BLEND_OK);
-  ASSERT_EQ(blend_synchronize(narrow.get(), 0, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_plan_fetch_kv(wide.get(), 0, &a, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_plan_fetch_kv(narrow.get(), 0, &b, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_plan_synchronize(wide.get(), 0, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_plan_synchronize(narrow.get(), 0, nullptr), BLEND_OK);
   for (size_t i = 0; i < n; ++i) {
     const uint32_t bits = uint32_t{k[i]} << 16;
     float got;
@@ -372,15 +372,17 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
   const uint32_t* rows = nullptr;
   size_t n = 0;
   const auto fetch = [&](uint32_t l, blend_error** e) {
-    return blend_fetch_kv(plan.get(), l, &target, e);
+    return blend_plan_fetch_kv(plan.get(), l, &target, e);
   };
   const auto sync = [&](uint32_t l, blend_error** e) {
-    return blend_synchronize(plan.get(), l, e);
+    return blend_plan_synchronize(plan.get(), l, e);
   };
   const auto select = [&](uint32_t l, blend_error** e) {
-    return blend_select(plan.get(), l, &view, &rows, &n, e);
+    return blend_plan_select(plan.get(), l, &view, &rows, &n, e);
   };
-  const auto commit = [&](uint32_t l, blend_error** e) { return blend_commit(plan.get(), l, e); };
+  const auto commit = [&](uint32_t l, blend_error** e) {
+    return blend_plan_commit(plan.get(), l, e);
+  };
   const auto refused = [&](const auto& call, uint32_t layer, const std::string& due) {
     blend_error* error = nullptr;
     const int32_t code = call(layer, &error);
@@ -388,8 +390,8 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
     EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT) << due;
     EXPECT_NE(o.message.find("due now is " + due), std::string::npos) << o.message;
   };
-  const std::string f = "blend_fetch_kv of layer ", y = "blend_synchronize of layer ",
-                    s = "blend_select of layer ", m = "blend_commit of layer ";
+  const std::string f = "blend_plan_fetch_kv of layer ", y = "blend_plan_synchronize of layer ",
+                    s = "blend_plan_select of layer ", m = "blend_plan_commit of layer ";
   refused(sync, 0, f + "0");
   refused(select, 0, f + "0");
   refused(commit, 0, f + "0");
@@ -412,7 +414,7 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
   refused(sync, 2, s + "1");
   refused(commit, 1, s + "1");  // the check layer
   blend_error* error = nullptr;
-  const int32_t code = blend_select(plan.get(), 1, nullptr, &rows, &n, &error);
+  const int32_t code = blend_plan_select(plan.get(), 1, nullptr, &rows, &n, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
   EXPECT_NE(o.message.find("fresh"), std::string::npos) << o.message;
@@ -425,7 +427,7 @@ TEST_F(Step, AnotherOrderIsRefusedWithTheCallThatIsDue) {
   for (uint32_t l = 3; l < c.n_layers; ++l) {
     ASSERT_EQ(fetch(l, nullptr), BLEND_OK);
     ASSERT_EQ(sync(l, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_select(plan.get(), l, nullptr, &rows, &n, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_select(plan.get(), l, nullptr, &rows, &n, nullptr), BLEND_OK);
     ASSERT_EQ(commit(l, nullptr), BLEND_OK);
   }
   refused(fetch, c.n_layers, "blend_plan_close");
@@ -486,7 +488,7 @@ TEST_F(Step, CancelAndProgress) {
   EXPECT_EQ(seen.done, std::vector<uint64_t>{1});
   // Nothing is lost: lowered, the plan goes on where it was. Here it begins anew.
   blend_cancel_reset(cancel.get());
-  EXPECT_EQ(blend_synchronize(p.plan.get(), 1, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_synchronize(p.plan.get(), 1, nullptr), BLEND_OK);
   ASSERT_EQ(blend_plan_restart(p.plan.get(), nullptr), BLEND_OK);
   run = host.run(p.plan.get());
   EXPECT_EQ(run.outcome.code, BLEND_OK);
@@ -510,20 +512,20 @@ TEST_F(Step, ValuesOfTheHostThatAreNotFiniteAreNamed) {
   const uint32_t* next = nullptr;
   size_t n = 0;
   for (uint32_t l = 0; l < 2; ++l) {
-    ASSERT_EQ(blend_fetch_kv(plan.get(), l, &target, nullptr), BLEND_OK);
-    ASSERT_EQ(blend_synchronize(plan.get(), l, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_fetch_kv(plan.get(), l, &target, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_synchronize(plan.get(), l, nullptr), BLEND_OK);
     if (l == 0) {
-      ASSERT_EQ(blend_commit(plan.get(), l, nullptr), BLEND_OK);
+      ASSERT_EQ(blend_plan_commit(plan.get(), l, nullptr), BLEND_OK);
     }
   }
   blend_error* error = nullptr;
-  const int32_t code = blend_select(plan.get(), 1, &view, &next, &n, &error);
+  const int32_t code = blend_plan_select(plan.get(), 1, &view, &next, &n, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_E_NUMERIC);
   EXPECT_NE(o.message.find("position " + std::to_string(rows[9])), std::string::npos) << o.message;
   // The host may mend it and go on.
   fresh.v_data()[9 * c.kv_dim()] = 0;
-  EXPECT_EQ(blend_select(plan.get(), 1, &view, &next, &n, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_select(plan.get(), 1, &view, &next, &n, nullptr), BLEND_OK);
 }
 
 TEST_F(Step, WhatAPlanCannotDoIsRefused) {

@@ -1,9 +1,8 @@
 // From text to text on real weights: tokenize, fuse, generate, as a host does it.
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
 #include "conformance/abi.h"
+#include "support/outside_data.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {
@@ -13,10 +12,11 @@ std::vector<int32_t> tokenize(const Model& model, const std::string& text, uint3
   size_t n = 0;
   blend_error* error = nullptr;
   int32_t code =
-      blend_tokenize(model.get(), text.data(), text.size(), flags, nullptr, 0, &n, &error);
+      blend_model_tokenize(model.get(), text.data(), text.size(), flags, nullptr, 0, &n, &error);
   EXPECT_EQ(outcome(code, error).code, BLEND_E_BUFFER_TOO_SMALL);
   std::vector<int32_t> tokens(n);
-  code = blend_tokenize(model.get(), text.data(), text.size(), flags, tokens.data(), n, &n, &error);
+  code = blend_model_tokenize(model.get(), text.data(), text.size(), flags, tokens.data(), n, &n,
+                              &error);
   EXPECT_EQ(outcome(code, error).code, BLEND_OK);
   return tokens;
 }
@@ -34,7 +34,8 @@ std::string generate(const Fusion& fusion, uint32_t max_tokens) {
   options.temperature = 0;
   std::string text;
   blend_error* error = nullptr;
-  const int32_t code = blend_generate(fusion.get(), &options, append_text, &text, nullptr, &error);
+  const int32_t code =
+      blend_fusion_generate(fusion.get(), &options, append_text, &text, nullptr, &error);
   EXPECT_GE(outcome(code, error).code, 0);
   return text;
 }
@@ -42,10 +43,8 @@ std::string generate(const Fusion& fusion, uint32_t max_tokens) {
 class StoryModel : public testing::Test {
  protected:
   void SetUp() override {
-    const std::string path = BLEND_SHARED_DIR "/models/stories260K.gguf";
-    if (!std::filesystem::exists(path)) {
-      GTEST_SKIP() << "needs " << path << ", which is not part of the project";
-    }
+    const std::string path = outside_data("models/stories260K.gguf");
+    if (path.empty()) GTEST_SKIP() << kNoOutsideData;
     ctx_ = make_ctx();
     model_ = open_model(ctx_, path);
     ASSERT_TRUE(model_);
@@ -85,7 +84,7 @@ TEST_F(StoryModel, GreedyTextFromAQuestionWithTheDefaultPolicy) {
 // The prompt's first part comes from the store; being exact, it must not change a letter.
 TEST_F(StoryModel, GreedyTextAfterAStoredPrefix) {
   const TempDir dir;
-  const Store store = open_store(ctx_, dir.file("store"), BLEND_KV_F32);
+  const Store store = open_store(ctx_, dir.file("store"), BLEND_DTYPE_F32);
   ASSERT_GE(prompt_.size(), 3u);
   const Prompt prompt = {{BLEND_SEGMENT_PREFIX, {prompt_.begin(), prompt_.end() - 2}, false},
                          {BLEND_SEGMENT_QUESTION, {prompt_.end() - 2, prompt_.end()}, false}};
@@ -115,8 +114,8 @@ TEST_F(StoryModel, TokensGiveTheTextBack) {
   std::string back(4096, '\0');
   size_t n = 0;
   blend_error* error = nullptr;
-  const int32_t code = blend_detokenize(model_.get(), tokens.data(), tokens.size(), 0, back.data(),
-                                        back.size(), &n, &error);
+  const int32_t code = blend_model_detokenize(model_.get(), tokens.data(), tokens.size(), 0,
+                                              back.data(), back.size(), &n, &error);
   EXPECT_EQ(outcome(code, error).code, BLEND_OK);
   back.resize(n);
   EXPECT_EQ(back, text);

@@ -2,7 +2,6 @@
 add_executable(store_crash ${CMAKE_CURRENT_LIST_DIR}/store_crash.cpp
                ${CMAKE_CURRENT_LIST_DIR}/../fault/failing_io.cpp)
 target_link_libraries(store_crash PRIVATE blend_core blend_test_support GTest::gtest)
-target_include_directories(store_crash PRIVATE ${CMAKE_CURRENT_LIST_DIR}/..)
 blend_warnings(store_crash)
 add_test(NAME store_crash COMMAND store_crash)
 set_tests_properties(store_crash PROPERTIES TIMEOUT 300 LABELS crash)
@@ -11,9 +10,4 @@ set_tests_properties(store_crash PROPERTIES TIMEOUT 300 LABELS crash)
 if(NOT BLEND_SANITIZE)
   blend_test(store_io_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/../fault/store_io_test.cpp
              ${CMAKE_CURRENT_LIST_DIR}/../fault/failing_io.cpp)
-  target_include_directories(store_io_test PRIVATE ${CMAKE_CURRENT_LIST_DIR}/..)
-  # Machines with larger pages. The program defines mmap() itself.
-  blend_test(store_pages_test SOURCES ${CMAKE_CURRENT_LIST_DIR}/../unit/store_pages_test.cpp
-             ${CMAKE_CURRENT_LIST_DIR}/../fault/other_machine.cpp LIBS PkgConfig::lmdb)
-  target_include_directories(store_pages_test PRIVATE ${CMAKE_CURRENT_LIST_DIR}/..)
 endif()

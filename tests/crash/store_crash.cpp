@@ -21,10 +21,10 @@
 #include <thread>
 #include <vector>
 
-#include "../unit/store_testing.h"
 #include "fault/failing_io.h"
-#include "store/compact.h"
+#include "store/store.h"
 #include "support/temp_dir.h"
+#include "unit/store/store_testing.h"
 
 namespace blend::test {
 namespace {
@@ -144,7 +144,7 @@ class Child {
         store_.reset();
         uint64_t before = 0;
         uint64_t after = 0;
-        const Status status = compact_in_place(path_, &before, &after);
+        const Status status = compact_lmdb_store(path_, &before, &after);
         open();
         return status;
       }
@@ -199,7 +199,7 @@ class Child {
   std::mt19937 rng_;
   std::array<std::string, kIds> ids_;
   std::vector<uint32_t> pinned_;
-  std::shared_ptr<ChunkStore> store_;
+  std::shared_ptr<Store> store_;
 };
 
 // What the parent knows of a slot.
@@ -330,7 +330,7 @@ class Parent {
       std::fprintf(stderr, "round %d: %s\n", round, opened.status().message().c_str());
       return false;
     }
-    ChunkStore& store = **opened;
+    Store& store = **opened;
     n_in_doubt_ += doubts_.empty() ? 0 : 1;
     const bool evicts = std::any_of(doubts_.begin(), doubts_.end(), [](const Step& step) {
       return step.kind == Kind::put || step.kind == Kind::evict;

@@ -3,7 +3,7 @@
 #include <cstdlib>
 
 #include "backend/select.h"
-#include "unit/backend_ops_test.h"
+#include "unit/backend/ops_test.h"
 
 namespace blend::test {
 namespace {

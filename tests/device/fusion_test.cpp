@@ -31,8 +31,8 @@ std::string backend_name() {
 
 // A context on the device; null with the reason where there is none.
 Ctx device_ctx(std::string* why, uint64_t device_bytes = 0) {
-  blend_ctx_options options;
-  EXPECT_EQ(blend_ctx_options_init(&options, sizeof options), BLEND_OK);
+  blend_ctx_options options{};
+  options.struct_size = sizeof options;
   options.device_bytes = device_bytes;
   const std::string name = backend_name();
   options.n_threads = 2;
@@ -49,7 +49,7 @@ Store open_packed_store(const Ctx& ctx, const std::string& path, uint32_t codec)
   blend_store_options options;
   EXPECT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
   options.quota_bytes = 256u << 20;
-  options.kv_dtype = BLEND_KV_BF16;
+  options.kv_dtype = BLEND_DTYPE_BF16;
   options.codec = codec;
   blend_store* store = nullptr;
   blend_error* error = nullptr;

@@ -80,8 +80,8 @@ TEST_P(OutOfMemory, ContextCreate) {
 TEST_P(OutOfMemory, ModelOpen) {
   const Ctx ctx = make_ctx(2);
   for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_INT8}) {
-    blend_model_options options;
-    ASSERT_EQ(blend_model_options_init(&options, sizeof options), BLEND_OK);
+    blend_model_options options{};
+    options.struct_size = sizeof options;
     options.weights = weights;
     sweep([&](blend_error** error) {
       blend_model* model = nullptr;
@@ -132,7 +132,7 @@ void OutOfMemory::fuse_and_decode(uint32_t weights) {
   }();
   std::vector<blend_segment> segments(prompt_.size());
   for (size_t i = 0; i < prompt_.size(); ++i) {
-    ASSERT_EQ(blend_segment_init(&segments[i], sizeof segments[i]), BLEND_OK);
+    segments[i] = blend_segment{}, segments[i].struct_size = sizeof segments[i];
     segments[i].kind = prompt_[i].kind;
     segments[i].tokens = prompt_[i].tokens.data();
     segments[i].n_tokens = prompt_[i].tokens.size();
@@ -143,11 +143,11 @@ void OutOfMemory::fuse_and_decode(uint32_t weights) {
     int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(), segments.size(),
                               nullptr, error);
     const int32_t more[2] = {5, 6};
-    if (code >= 0) code = blend_decode(fusion, more, 2, nullptr, error);
+    if (code >= 0) code = blend_fusion_decode(fusion, more, 2, nullptr, error);
     if (code >= 0) {
       const float* data = nullptr;
       size_t n = 0;
-      if (blend_fusion_logits(fusion, &data, &n, nullptr) == BLEND_OK && n == got.size()) {
+      if (blend_fusion_get_logits(fusion, &data, &n, nullptr) == BLEND_OK && n == got.size()) {
         std::copy(data, data + n, got.begin());
       }
     }
@@ -215,7 +215,7 @@ TEST_P(OutOfMemory, PutKvAndPlan) {
   std::vector<float> k(kFloats), v(kFloats);
   blend_kv_view views[2];
   for (blend_kv_view& view : views) {
-    ASSERT_EQ(blend_kv_view_init(&view, sizeof view), BLEND_OK);
+    view = blend_kv_view{}, view.struct_size = sizeof view;
     view.k = k.data();
     view.v = v.data();
   }
@@ -224,8 +224,8 @@ TEST_P(OutOfMemory, PutKvAndPlan) {
   precompute_all(model, store, prompt_, {});
   sweep([&](blend_error** error) {
     const std::vector<int32_t>& chunk = prompt_[1].tokens;
-    int32_t code = blend_put_kv(model.get(), store.get(), chunk.data(), chunk.size(), views, 2, 0,
-                                nullptr, nullptr, error);
+    int32_t code = blend_chunk_put(model.get(), store.get(), chunk.data(), chunk.size(), views, 2,
+                                   0, nullptr, nullptr, error);
     if (code < 0) return code;
     blend_plan* plan = nullptr;
     code = blend_plan_create(&plan, model.get(), store.get(), segments.data(), segments.size(),
@@ -234,10 +234,10 @@ TEST_P(OutOfMemory, PutKvAndPlan) {
     for (uint32_t l = 0; l < 2 && code >= 0; ++l) {
       const uint32_t* rows = nullptr;
       size_t n = 0;
-      code = blend_fetch_kv(plan, l, &views[l], error);
-      if (code >= 0) code = blend_synchronize(plan, l, error);
-      if (code >= 0) code = blend_select(plan, l, &views[l], &rows, &n, error);
-      if (code >= 0) code = blend_commit(plan, l, error);
+      code = blend_plan_fetch_kv(plan, l, &views[l], error);
+      if (code >= 0) code = blend_plan_synchronize(plan, l, error);
+      if (code >= 0) code = blend_plan_select(plan, l, &views[l], &rows, &n, error);
+      if (code >= 0) code = blend_plan_commit(plan, l, error);
     }
     blend_plan_close(plan);
     return code;
@@ -260,7 +260,7 @@ TEST_P(OutOfMemory, StoreThatEvicts) {
   std::vector<float> k(kFloats), v(kFloats);
   blend_kv_view views[2];
   for (blend_kv_view& view : views) {
-    ASSERT_EQ(blend_kv_view_init(&view, sizeof view), BLEND_OK);
+    view = blend_kv_view{}, view.struct_size = sizeof view;
     view.k = k.data();
     view.v = v.data();
   }
@@ -270,8 +270,8 @@ TEST_P(OutOfMemory, StoreThatEvicts) {
   sweep([&](blend_error** error) {
     tokens[0] = next = 3 + next % 250;
     blend_chunk_id id;
-    int32_t code = blend_put_kv(model.get(), store.get(), tokens.data(), tokens.size(), views, 2, 0,
-                                nullptr, &id, error);
+    int32_t code = blend_chunk_put(model.get(), store.get(), tokens.data(), tokens.size(), views, 2,
+                                   0, nullptr, &id, error);
     if (code >= 0) code = blend_store_hint(store.get(), &id, 1, error);
     if (code >= 0) code = blend_store_hint(store.get(), nullptr, 0, error);
     uint64_t n = 0;
@@ -279,8 +279,8 @@ TEST_P(OutOfMemory, StoreThatEvicts) {
     if (code >= 0) code = blend_store_import(store.get(), file.c_str(), nullptr, &n, error);
     return code;
   });
-  blend_store_stat stat;
-  ASSERT_EQ(blend_store_stat_init(&stat, sizeof stat), BLEND_OK);
+  blend_store_stat stat{};
+  stat.struct_size = sizeof stat;
   ASSERT_EQ(blend_store_get_stat(store.get(), &stat, nullptr), BLEND_OK);
   EXPECT_GT(stat.evicted_chunks, 10u);
   EXPECT_LE(stat.stored_bytes, stat.quota_bytes);

@@ -6,11 +6,11 @@
 #include <set>
 
 #include "fault/failing_io.h"
-#include "store/compact.h"
-#include "store/manifest.h"
+#include "store/lmdb/manifest.h"
+#include "store/store.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"
-#include "unit/store_testing.h"
+#include "unit/store/store_testing.h"
 
 namespace blend::test {
 namespace {
@@ -26,7 +26,7 @@ class StoreIo : public testing::TestWithParam<IoFault> {
     options_.quota_bytes = kChunks * encode_chunk(*chunk(0), Codec::none)->manifest.footprint();
   }
 
-  std::shared_ptr<ChunkStore> open() {
+  std::shared_ptr<Store> open() {
     auto store = open_lmdb_store(path_, options_, [this](int32_t code, const std::string& message) {
       if (code == BLEND_EVICTED) evicted_.insert(message.substr(6, 64));
     });
@@ -35,7 +35,7 @@ class StoreIo : public testing::TestWithParam<IoFault> {
   }
 
   // Makes a store of five chunks, which fills it, for every N. `call` may close and open it.
-  void sweep(const std::function<Status(std::shared_ptr<ChunkStore>&)>& call) {
+  void sweep(const std::function<Status(std::shared_ptr<Store>&)>& call) {
     int n_failures = 0;
     for (uint64_t n = 1;; ++n) {
       TempDir dir;
@@ -127,7 +127,7 @@ TEST_P(StoreIo, Compact) {
     store.reset();
     uint64_t before = 0;
     uint64_t after = 0;
-    const Status compacted = compact_in_place(path_, &before, &after);
+    const Status compacted = compact_lmdb_store(path_, &before, &after);
     EXPECT_FALSE(std::filesystem::exists(path_ + "/data.mdb.compact"));
     if (!compacted.is_ok()) return compacted;
     BLEND_ASSIGN(store, open_lmdb_store(path_, options_, {}));
@@ -169,7 +169,7 @@ TEST(StoreInterrupted, ExportGoesOn) {
   const TempDir dir;
   auto opened = open_lmdb_store(dir.file("s"), {}, {});
   ASSERT_TRUE(opened.is_ok());
-  const std::shared_ptr<ChunkStore> store = opened.value();
+  const std::shared_ptr<Store> store = opened.value();
   for (uint32_t i = 0; i < kChunks; ++i) ASSERT_TRUE(store->put(*chunk(i)).is_ok());
   for (uint64_t n = 1;; ++n) {
     const FaultyIo faulty(IoFault::interrupt, n);

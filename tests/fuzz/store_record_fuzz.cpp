@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "base/wire.h"
 #include "store/evict/use_record.h"
-#include "store/manifest.h"
+#include "store/lmdb/manifest.h"
 #include "store/transfer.h"
-#include "store/wire.h"
 
 namespace {
 
@@ -72,10 +72,6 @@ class Sink final : public blend::ChunkStore {
     return blend::Status::ok();
   }
   blend::Status put_async(std::shared_ptr<const blend::ChunkRecord>) override { return none(); }
-  blend::Status flush() override { return none(); }
-  blend::Status remove(const blend::Sha256&) override { return none(); }
-  blend::Status for_each(bool, const Visit&) override { return none(); }
-  blend::Result<blend::StoreStat> stat() override { return none(); }
   void report_damage(const blend::Sha256&, const blend::Status&) override {}
 
  private:

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "store/codec/codec.h"
-#include "store_testing.h"
+#include "unit/store/store_testing.h"
 
 namespace blend::test {
 

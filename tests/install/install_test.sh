@@ -30,4 +30,4 @@ library=$(pkg-config --variable=libdir blend)/libblend.so
 readelf -d "$library" | grep -q 'SONAME.*libblend\.so\.[0-9]'
 # Nothing but the public headers is installed.
 test "$(cd "$prefix/include" && find . -type f | sort | tr '\n' ' ')" = \
-  "./blend/blend.h ./blend/blend.hpp "
+  "$(cd "$here/../../include" && find . -type f | sort | tr '\n' ' ')"

@@ -39,10 +39,6 @@ class FakeStore : public ChunkStore {
     chunks[record->meta.id] = record;
     return put_status;
   }
-  Status flush() override { return Status::ok(); }
-  Status remove(const Sha256&) override { return Status::ok(); }
-  Status for_each(bool, const Visit&) override { return Status::ok(); }
-  Result<StoreStat> stat() override { return StoreStat{}; }
   void report_damage(const Sha256&, const Status&) override { ++damaged; }
 
   std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks;

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/half.h"
-#include "model/weight_blocks.h"
+#include "base/weight_blocks.h"
 #include "support/gguf_writer.h"
 
 namespace blend::test {

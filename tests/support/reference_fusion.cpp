@@ -111,7 +111,7 @@ std::vector<uint32_t> choose_rows(std::vector<Candidate> candidates, size_t budg
                                   const ReferenceFuseOptions& options,
                                   std::vector<double>& row_scores) {
   std::vector<blend_policy_term> terms = options.terms;
-  if (options.policy != BLEND_POLICY_UNION) terms = {{options.policy, 0, 1.0}};
+  if (options.policy != BLEND_POLICY_UNION) terms = {{options.policy, 1.0}};
   std::erase_if(terms, [](const auto& term) { return term.policy == BLEND_POLICY_APE; });
   budget = std::min(budget, candidates.size());
   double total = 0, sum = 0;
@@ -191,7 +191,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   if (chooses) {
     out.checks = options.check_layers;
     if (out.checks.empty()) {
-      out.checks = {{measures ? options.check_layer : 0, 0, options.ratio}};
+      out.checks = {{measures ? options.check_layer : 0, options.ratio}};
     }
   }
   std::vector<int32_t> tokens;

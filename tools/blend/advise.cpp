@@ -16,41 +16,41 @@ struct AdviseOptions {
   std::string machine;
   bool measure = false;
   uint64_t max_tokens = 0;  // 0: the library's default
-  std::vector<std::string> devices;
+  std::vector<std::string> storages;
   blendpp::AdviseOptions advise;
 };
 
-struct NamedDevice {
+struct NamedStorage {
   std::string name;
-  blendpp::Device device;
+  blendpp::Storage storage;
 };
 
 // NAME=THROUGHPUT[:COST], the throughput with an optional k, M or G (1000, bytes a second).
-NamedDevice parse_device(const std::string& text) {
+NamedStorage parse_storage(const std::string& text) {
   const auto refuse = [&]() {
-    return CommandError(kExitUsage, "--device " + text +
+    return CommandError(kExitUsage, "--storage " + text +
                                         ": write NAME=BYTES_PER_SECOND[:COST_PER_GB_HOUR], such as "
                                         "nvme=3.2G:0.0001");
   };
   const size_t equals = text.find('=');
   if (equals == 0 || equals == std::string::npos) throw refuse();
-  NamedDevice out;
+  NamedStorage out;
   out.name = text.substr(0, equals);
   try {
     std::string rest = text.substr(equals + 1);
     size_t used = 0;
-    out.device.bytes_per_s = std::stod(rest, &used);
+    out.storage.bytes_per_s = std::stod(rest, &used);
     rest = rest.substr(used);
     if (!rest.empty() && rest[0] != ':') {
       const size_t power = std::string("kMGT").find(rest[0]);
       if (power == std::string::npos) throw refuse();
-      for (size_t i = 0; i <= power; ++i) out.device.bytes_per_s *= 1000;
+      for (size_t i = 0; i <= power; ++i) out.storage.bytes_per_s *= 1000;
       rest = rest.substr(1);
     }
     if (rest.empty()) return out;
     if (rest[0] != ':') throw refuse();
     rest = rest.substr(1);
-    out.device.cost_per_gb_hour = std::stod(rest, &used);
+    out.storage.cost_per_gb_hour = std::stod(rest, &used);
     if (used != rest.size()) throw refuse();
   } catch (const std::logic_error&) {  // of stod
     throw refuse();
@@ -65,7 +65,7 @@ std::string remark(uint32_t flags) {
   return "waits for loading";
 }
 
-nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedDevice>& devices,
+nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedStorage>& storages,
                        const std::vector<blendpp::Advice>& advice) {
   const blendpp::MachineInfo info = machine.info();
   nlohmann::json prefill = nlohmann::json::array(), list = nlohmann::json::array();
@@ -73,11 +73,11 @@ nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedD
     const auto [tokens, ns] = machine.point(i);
     prefill.push_back({{"n_tokens", tokens}, {"ns", ns}});
   }
-  for (size_t i = 0; i < devices.size(); ++i) {
+  for (size_t i = 0; i < storages.size(); ++i) {
     const blendpp::Advice& a = advice[i];
-    list.push_back({{"name", devices[i].name},
-                    {"bytes_per_s", devices[i].device.bytes_per_s},
-                    {"cost_per_gb_hour", devices[i].device.cost_per_gb_hour},
+    list.push_back({{"name", storages[i].name},
+                    {"bytes_per_s", storages[i].storage.bytes_per_s},
+                    {"cost_per_gb_hour", storages[i].storage.cost_per_gb_hour},
                     {"load_ns", a.load_ns},
                     {"recompute_ns", a.recompute_ns},
                     {"hidden_ratio", a.hidden_ratio},
@@ -91,11 +91,11 @@ nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedD
           {"n_threads", info.n_threads},
           {"kept", machine.kept()},
           {"prefill", prefill},
-          {"devices", list}};
+          {"storages", list}};
 }
 
 void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
-                  const std::vector<NamedDevice>& devices,
+                  const std::vector<NamedStorage>& storages,
                   const std::vector<blendpp::Advice>& advice) {
   const blendpp::MachineInfo info = machine.info();
   std::cout << format("%s, %u threads, measured %s%s\n\n", info.cpu, info.n_threads,
@@ -107,22 +107,22 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
                  ms_text(machine.recompute_ns(tokens, options.advise.ratio))});
   }
   std::cout << prefill.str();
-  if (devices.empty()) return;
+  if (storages.empty()) return;
   std::cout << format("\n%llu tokens, ratio %g, recomputed in %s\n\n",
                       static_cast<unsigned long long>(options.advise.n_tokens),
                       options.advise.ratio, ms_text(advice[0].recompute_ns).c_str());
-  Table table({"device", "load", "ratio that hides", "ratio to use", "cost/hour", "remark"});
-  for (size_t i = 0; i < devices.size(); ++i) {
+  Table table({"storage", "load", "ratio that hides", "ratio to use", "cost/hour", "remark"});
+  for (size_t i = 0; i < storages.size(); ++i) {
     const blendpp::Advice& a = advice[i];
-    table.add({devices[i].name, ms_text(a.load_ns), share_text(a.hidden_ratio, 1),
+    table.add({storages[i].name, ms_text(a.load_ns), share_text(a.hidden_ratio, 1),
                share_text(a.ratio, 1), format("%.3g", a.cost_per_hour), remark(a.flags)});
   }
   std::cout << table.str();
 }
 
 void run(const AdviseOptions& options) {
-  std::vector<NamedDevice> devices;
-  for (const std::string& text : options.devices) devices.push_back(parse_device(text));
+  std::vector<NamedStorage> storages;
+  for (const std::string& text : options.storages) storages.push_back(parse_storage(text));
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
   ProgressBar bar("Measuring");
@@ -132,14 +132,14 @@ void run(const AdviseOptions& options) {
   how.on_progress = bar.callback();
   how.cancel = interrupt_token();
   const blendpp::Machine machine(model, options.machine, how);
-  std::vector<blendpp::Device> list;
-  for (const NamedDevice& d : devices) list.push_back(d.device);
+  std::vector<blendpp::Storage> list;
+  for (const NamedStorage& d : storages) list.push_back(d.storage);
   std::vector<blendpp::Advice> advice;
   if (!list.empty()) advice = machine.advise(list, options.advise);
   if (options.common.json) {
-    std::cout << to_json(machine, devices, advice).dump(2) << '\n';
+    std::cout << to_json(machine, storages, advice).dump(2) << '\n';
   } else {
-    print_tables(options, machine, devices, advice);
+    print_tables(options, machine, storages, advice);
   }
 }
 
@@ -148,7 +148,7 @@ void run(const AdviseOptions& options) {
 void register_advise(CLI::App& app) {
   auto options = std::make_shared<AdviseOptions>();
   CLI::App* command = app.add_subcommand(
-      "advise", "What recomputing costs on this machine, and which storage device hides it");
+      "advise", "What recomputing costs on this machine, and which storage hides it");
   add_model(*command, options->model);
   command
       ->add_option("--machine", options->machine,
@@ -158,10 +158,10 @@ void register_advise(CLI::App& app) {
   command->add_option("--max-tokens", options->max_tokens,
                       "Longest prefill that is timed; 0 = 1024");
   command
-      ->add_option("--device", options->devices,
+      ->add_option("--storage", options->storages,
                    "NAME=BYTES_PER_SECOND[:COST_PER_GB_HOUR], such as nvme=3.2G:0.0001; again for "
-                   "each device")
-      ->type_name("DEVICE");
+                   "each")
+      ->type_name("STORAGE");
   command->add_option("--tokens", options->advise.n_tokens, "Tokens of the prompt's chunks")
       ->capture_default_str();
   command
@@ -176,7 +176,8 @@ void register_advise(CLI::App& app) {
   command->footer(
       "Example:\n"
       "  blend advise --model model.gguf --machine machine.txt --tokens 4096 \\\n"
-      "               --device ram=20G:0.004 --device nvme=3.2G:0.0001 --device nas=0.3G:0.00002");
+      "               --storage ram=20G:0.004 --storage nvme=3.2G:0.0001 --storage "
+      "nas=0.3G:0.00002");
   command->callback([options] { run(*options); });
 }
 

@@ -24,7 +24,7 @@ struct AskOptions {
   std::vector<std::string> questions;
   std::string question_template = kDefaultQuestionTemplate;
   std::string policy = "hkvd";
-  std::string metric = "v";
+  std::string metric = "v_weighed";
   std::string ratio;  // a number or "auto"; these two: set from the library's defaults
   uint32_t check_layer = 0;
   std::string machine;
@@ -35,6 +35,7 @@ struct AskOptions {
   uint64_t policy_seed = 0;
   std::string ape = "0.9:0.9";
   std::string on_miss = "precompute";
+  std::string on_untrusted = "fuse";
   uint32_t max_tokens = 128;
   float temperature = 0;
   float top_p = 1;
@@ -50,6 +51,10 @@ const Choices kOnMiss = {{"precompute", BLEND_MISS_PRECOMPUTE},
                          {"compute", BLEND_MISS_COMPUTE},
                          {"compute_store", BLEND_MISS_COMPUTE_STORE},
                          {"fail", BLEND_MISS_FAIL}};
+
+const Choices kOnUntrusted = {{"fuse", BLEND_ON_UNTRUSTED_FUSE},
+                              {"full", BLEND_ON_UNTRUSTED_FULL},
+                              {"fail", BLEND_ON_UNTRUSTED_FAIL}};
 
 double ratio_of(const AskOptions& options) {
   return options.ratio == "auto" ? BLEND_RATIO_AUTO : std::stod(options.ratio);
@@ -124,6 +129,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   fuse.ape_temperature = ape.temperature;
   fuse.ape_scale = ape.scale;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
+  fuse.on_untrusted = value_of(kOnUntrusted, options.on_untrusted);
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
   fuse.chunk_prefix = corpus.chunk_prefix.data();
@@ -277,7 +283,9 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
       ->check(check_policy)
       ->type_name("POLICY")
       ->capture_default_str();
-  command.add_option("--metric", options.metric, "Deviation of v, k or kv")
+  command
+      .add_option("--metric", options.metric,
+                  "Deviation of v, k or kv, weighed by attention or not")
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->capture_default_str();
   command
@@ -326,6 +334,12 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
           "A chunk that is not stored: precompute (and store) it before the rest, compute it "
           "inline, compute it inline and store it afterwards, or fail")
       ->check(CLI::IsMember(names_of(kOnMiss)))
+      ->capture_default_str();
+  command
+      .add_option("--on-untrusted", options.on_untrusted,
+                  "A way of fusing that the profile does not vouch for: fuse and say so, prefill "
+                  "in full instead, or fail")
+      ->check(CLI::IsMember(names_of(kOnUntrusted)))
       ->capture_default_str();
 }
 

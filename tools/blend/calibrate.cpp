@@ -5,7 +5,6 @@
 #include "choices.h"
 #include "command.h"
 #include "corpus.h"
-#include "eval_options.h"
 #include "interrupt.h"
 #include "profile_report.h"
 #include "progress.h"
@@ -15,8 +14,10 @@
 namespace blend_cli {
 namespace {
 
-const Choices kKvDtypes = {
-    {"auto", BLEND_KV_AUTO}, {"f32", BLEND_KV_F32}, {"f16", BLEND_KV_F16}, {"bf16", BLEND_KV_BF16}};
+const Choices kKvDtypes = {{"auto", BLEND_DTYPE_AUTO},
+                           {"f32", BLEND_DTYPE_F32},
+                           {"f16", BLEND_DTYPE_F16},
+                           {"bf16", BLEND_DTYPE_BF16}};
 const Choices kInputs = {{"none", 0},
                          {"deviation", BLEND_DRIFT_DEVIATION},
                          {"fresh", BLEND_DRIFT_FRESH},
@@ -97,7 +98,8 @@ void run(const CalibrateOptions& options) {
   }
   std::cout << measurements_table(model, lines, calibrate.max_kl, calibrate.min_top1)
             << "* keeps the limits\n\n"
-            << profile_text(model, profile) << "\nwritten to " << options.out << '\n';
+            << profile_text(model, profile) << "\nwritten "
+            << (options.out.empty() ? "beside the model" : "to " + options.out) << '\n';
 }
 
 void add_search(CLI::App& command, CalibrateOptions& options) {
@@ -154,8 +156,10 @@ void register_calibrate(CLI::App& app) {
       "calibrate", "Measure how a model bears fusing, fit its drift correction, write its profile");
   add_model(*command, options->model);
   add_sample_options(*command, options->samples);
-  command->add_option("--out", options->out, "The profile; replaced whole")
-      ->required()
+  command
+      ->add_option("--out", options->out,
+                   "The profile; replaced whole. Default: beside the model, where other commands "
+                   "find it: MODEL.profile, of a directory MODEL/blend.profile")
       ->type_name("FILE");
   add_search(*command, *options);
   add_drift(*command, *options);
@@ -179,8 +183,9 @@ void register_calibrate(CLI::App& app) {
       "The drift maps are fitted on every other sample and all is measured on the rest. Chosen is\n"
       "what keeps the limits at the least ratio.\n\n"
       "Example:\n"
-      "  blend calibrate --model model.gguf --data questions.jsonl --out model.profile\n"
-      "  blend ask --model model.gguf --profile model.profile ...");
+      "  blend calibrate --model model.gguf --data questions.jsonl\n"
+      "  blend verify --model model.gguf --data others.jsonl\n"
+      "  blend precompute --model model.gguf ...");
   command->callback([options] { run(*options); });
 }
 

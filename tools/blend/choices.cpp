@@ -56,10 +56,10 @@ const Choices& weights_choices() {
 }
 
 const Choices& kv_choices() {
-  static const Choices kTypes = {{"auto", BLEND_KV_AUTO},
-                                 {"f32", BLEND_KV_F32},
-                                 {"f16", BLEND_KV_F16},
-                                 {"bf16", BLEND_KV_BF16}};
+  static const Choices kTypes = {{"auto", BLEND_DTYPE_AUTO},
+                                 {"f32", BLEND_DTYPE_F32},
+                                 {"f16", BLEND_DTYPE_F16},
+                                 {"bf16", BLEND_DTYPE_BF16}};
   return kTypes;
 }
 

@@ -10,11 +10,11 @@ namespace blend_cli {
 
 std::string dtype_text(uint32_t kv_dtype) {
   switch (kv_dtype) {
-    case BLEND_KV_F32:
+    case BLEND_DTYPE_F32:
       return "f32";
-    case BLEND_KV_F16:
+    case BLEND_DTYPE_F16:
       return "f16";
-    case BLEND_KV_BF16:
+    case BLEND_DTYPE_BF16:
       return "bf16";
     default:
       return "?";

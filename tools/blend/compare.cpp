@@ -105,6 +105,7 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
   for (const uint32_t policy : policies) {
     blendpp::FuseOptions policy_options = options;
     policy_options.policy = policy;
+    policy_options.on_untrusted = BLEND_ON_UNTRUSTED_FUSE;  // what that costs is asked here
     if (policy == BLEND_POLICY_REUSE) forget_choice(policy_options);
     const Run own = answer(model, store, prompt, policy_options, max_tokens, nullptr);
     const Run led = answer(model, store, prompt, policy_options, max_tokens, &full.answer);

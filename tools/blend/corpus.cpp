@@ -7,10 +7,24 @@ namespace {
 
 constexpr std::string_view kTextPrefix = "text:";
 
+// Length of the item that `list` begins with when that is one of the fixed words.
+size_t word_at(std::string_view list) {
+  for (const std::string_view word : {std::string_view("none"), std::string_view("bos")}) {
+    const bool ends =
+        list.size() == word.size() || (list.size() > word.size() && list[word.size()] == ',');
+    if (list.substr(0, word.size()) == word && ends) return word.size();
+  }
+  return 0;
+}
+
+bool begins_item(std::string_view list) {
+  return word_at(list) != 0 || list.substr(0, kTextPrefix.size()) == kTextPrefix;
+}
+
 }  // namespace
 
 blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::string& spec) {
-  if (spec == "none") return {};
+  if (spec.empty() || spec == "none") return {};
   if (spec == "bos") {
     const int32_t bos = model.info().bos_token;
     if (bos < 0) {
@@ -19,6 +33,24 @@ blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::stri
     return {bos};
   }
   return model.tokenize(spec.substr(kTextPrefix.size()));
+}
+
+std::vector<std::string> split_chunk_prefixes(std::string_view list) {
+  std::vector<std::string> items;
+  while (true) {
+    size_t end = word_at(list);
+    if (end == 0) {
+      if (list.substr(0, kTextPrefix.size()) != kTextPrefix) {
+        throw CommandError(kExitUsage, "--chunk-prefixes: '" + std::string(list) +
+                                           "' must begin with none, bos or text:...");
+      }
+      end = kTextPrefix.size();
+      while (end < list.size() && !(list[end] == ',' && begins_item(list.substr(end + 1)))) ++end;
+    }
+    items.emplace_back(list.substr(0, end));
+    if (end == list.size()) return items;
+    list.remove_prefix(end + 1);
+  }
 }
 
 void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_required) {
@@ -36,17 +68,18 @@ void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_require
       app.add_option(
              "--chunk-prefix", options.chunk_prefix,
              "What chunks are prefilled after: none, bos or text:... Part of a chunk's id; the "
-             "best choice depends on the model")
+             "best choice depends on the model. Default: the profile's, without a profile none")
           ->check([](const std::string& spec) -> std::string {
             if (spec == "none" || spec == "bos" || spec.rfind(kTextPrefix, 0) == 0) return {};
             return "must be none, bos or text:...";
           })
-          ->type_name("PREFIX")
-          ->capture_default_str();
+          ->type_name("PREFIX");
+  options.profile.clear();
   app.add_option(
          "--profile", options.profile,
          "What blend calibrate wrote of this model: chunk prefix, and for ask metric, check "
-         "layer, ratio and drift correction come from it")
+         "layer, ratio and drift correction come from it. Default: what lies beside the model; "
+         "none: do without")
       ->excludes(prefix)
       ->type_name("FILE");
   app.add_option("--system", options.system, "System text: stands first and is reused exactly")
@@ -54,6 +87,21 @@ void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_require
   app.add_option("--tenant", options.tenant, "Salt of the ids: tenants never share chunks")
       ->type_name("NAME");
 }
+
+namespace {
+
+std::shared_ptr<const blendpp::Profile> find_profile(const blendpp::Model& model,
+                                                     const std::string& named) {
+  if (named == "none") return nullptr;
+  try {
+    return std::make_shared<const blendpp::Profile>(model, named);
+  } catch (const blendpp::Error& error) {
+    if (!named.empty() || error.code() != BLEND_E_NOT_FOUND) throw;
+    return nullptr;
+  }
+}
+
+}  // namespace
 
 Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options) {
   Corpus corpus;
@@ -70,12 +118,10 @@ Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options) {
   } else if (add_bos) {
     corpus.prefix = {model.info().bos_token};
   }
-  if (options.profile.empty()) {
-    corpus.chunk_prefix = chunk_prefix_tokens(model, options.chunk_prefix);
-  } else {
-    corpus.profile = std::make_shared<const blendpp::Profile>(model, options.profile);
-    corpus.chunk_prefix = corpus.profile->chunk_prefix();
-  }
+  if (options.chunk_prefix.empty()) corpus.profile = find_profile(model, options.profile);
+  corpus.chunk_prefix = corpus.profile != nullptr
+                            ? corpus.profile->chunk_prefix()
+                            : chunk_prefix_tokens(model, options.chunk_prefix);
   return corpus;
 }
 

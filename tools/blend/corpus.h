@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "blend/blend.hpp"
@@ -16,8 +17,10 @@ namespace blend_cli {
 struct CorpusOptions {
   std::vector<std::string> docs;
   size_t chunk_tokens = 256;
-  std::string chunk_prefix = "none";
-  std::string profile;  // what blend calibrate wrote; then the chunk prefix is the profile's
+  std::string chunk_prefix;  // empty: the profile's, or none
+  // What blend calibrate wrote, or "none". Of a command that has --profile the default is empty:
+  // what lies beside the model, unless a chunk prefix is given.
+  std::string profile = "none";
   std::string system;
   std::string tenant;
 };
@@ -28,11 +31,14 @@ struct Corpus {
   std::vector<Chunk> chunks;
   blendpp::Tokens prefix;        // BOS and the system text: the PREFIX segment; may be empty
   blendpp::Tokens chunk_prefix;  // what chunks are prefilled after
-  std::shared_ptr<const blendpp::Profile> profile;  // null: none was given
+  std::shared_ptr<const blendpp::Profile> profile;  // null: none
 };
 // The ids that a chunk is prefilled after, from "none", "bos" or "text:...". Throws CommandError
 // (usage) for the BOS of a model that has none.
 blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::string& spec);
+// Items of a comma-separated list of chunk prefixes. A comma in "text:..." belongs to the text
+// unless "none", "bos" or "text:" follows it. Throws CommandError (usage) for anything else.
+std::vector<std::string> split_chunk_prefixes(std::string_view list);
 Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options);
 
 }  // namespace blend_cli

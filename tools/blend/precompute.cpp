@@ -53,8 +53,8 @@ void run(const PrecomputeOptions& options) {
     blendpp::PrecomputeOptions precompute;
     // A prefix has nothing before it; that is why it is reused exactly.
     if (!item.is_prefix) {
-      precompute.prefix = corpus.chunk_prefix.data();
-      precompute.n_prefix = corpus.chunk_prefix.size();
+      precompute.chunk_prefix = corpus.chunk_prefix.data();
+      precompute.n_chunk_prefix = corpus.chunk_prefix.size();
     }
     precompute.tenant = options.corpus.tenant.c_str();
     precompute.cancel = interrupt_token();

@@ -3,7 +3,6 @@
 #include <nlohmann/json.hpp>
 
 #include "choices.h"
-#include "eval_summary.h"
 #include "table.h"
 
 namespace blend_cli {

@@ -4,8 +4,8 @@
 
 #include "command.h"
 #include "corpus.h"
-#include "eval_dataset.h"
-#include "eval_prompt.h"
+#include "dataset.h"
+#include "question.h"
 #include "table.h"
 
 namespace blend_cli {

@@ -90,4 +90,9 @@ std::string hex_text(const uint8_t* bytes, size_t n) {
   return text;
 }
 
+std::string kl_text(double kl) {
+  if (kl == 0) return "0";
+  return format(kl >= 0.001 && kl < 1000 ? "%.4f" : "%.1e", kl);
+}
+
 }  // namespace blend_cli

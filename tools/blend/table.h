@@ -27,6 +27,7 @@ std::string bytes_text(uint64_t bytes);             // "1.50 MiB"
 std::string ms_text(uint64_t ns);                   // "12.34 ms"
 std::string share_text(double part, double whole);  // "15.0 %"
 std::string time_text(int64_t unix_s);              // "2026-01-31 12:00:00" UTC
+std::string kl_text(double kl);                     // "0.0123", "1.2e-05", "0"
 std::string hex_text(const uint8_t* bytes, size_t n);
 
 }  // namespace blend_cli

@@ -85,8 +85,9 @@ void register_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand(
       "verify", "Measure a profile on other prompts: may the model be trusted at its ratio?");
   add_model(*command, options->model);
-  command->add_option("--profile", options->profile, "What blend calibrate wrote")
-      ->required()
+  command
+      ->add_option("--profile", options->profile,
+                   "What blend calibrate wrote; default: what lies beside the model")
       ->type_name("FILE");
   add_sample_options(*command, options->samples);
   command->add_option("--ratios", options->ratios, "Measured besides the profile's own")

@@ -33,15 +33,8 @@ void Cancel::reset() noexcept {
   if (token_) token_->reset();
 }
 
-Measurement::Measurement() noexcept {
-  const blendpp::Measurement c;
-  Measurement& s = *this;
-  BLEND_MEASUREMENT_FIELDS(BLEND_SHIM_FROM_C)
-}
-
 Measurement measurement_line(const blend_measurement& c) {
-  Measurement s;
-  BLEND_MEASUREMENT_FIELDS(BLEND_SHIM_FROM_C)
+  Measurement s = shown<Measurement>(c);
   s.prefix_ = c.chunk_prefix;
   s.n_prefix_ = c.n_chunk_prefix;
   return s;
@@ -124,37 +117,28 @@ Context::~Context() = default;
 
 namespace {
 
-std::shared_ptr<Slot<blendpp::Context>> make_context(uint32_t n_threads, bool pin,
-                                                     uint32_t cache_dtype,
-                                                     const std::string& backend,
+std::shared_ptr<Slot<blendpp::Context>> make_context(const ContextOptions& s,
                                                      const Events* events) {
-  blendpp::ContextOptions options;
-  options.n_threads = n_threads;
-  if (pin) options.flags |= BLEND_CTX_PIN_THREADS;
-  options.cache_dtype = cache_dtype;
-  if (!backend.empty()) options.backend = backend.c_str();
+  blendpp::ContextOptions c;
+  give(c, s);
   if (events != nullptr && events->queue()) {
     auto sender = std::make_shared<Sender>();
     sender->queue = events->queue();
-    options.events = [sender](int32_t code, const char* message) { sender->send(code, message); };
+    c.events = [sender](int32_t code, const char* message) { sender->send(code, message); };
   }
-  return make_slot("context", std::make_shared<blendpp::Context>(options));
+  return make_slot("context", std::make_shared<blendpp::Context>(c));
 }
 
 }  // namespace
 
-Context* Context::create(uint32_t n_threads, bool pin, uint32_t cache_dtype,
-                         const std::string& backend, Outcome& out) noexcept {
-  return guarded(out, [&] {
-    return new Context(make_context(n_threads, pin, cache_dtype, backend, nullptr));
-  });
+ContextOptions::ContextOptions() noexcept { show(*this, blendpp::ContextOptions()); }
+
+Context* Context::create(const ContextOptions& options, Outcome& out) noexcept {
+  return guarded(out, [&] { return new Context(make_context(options, nullptr)); });
 }
-Context* Context::create_with_events(uint32_t n_threads, bool pin, uint32_t cache_dtype,
-                                     const std::string& backend, const Events& events,
+Context* Context::create_with_events(const ContextOptions& options, const Events& events,
                                      Outcome& out) noexcept {
-  return guarded(out, [&] {
-    return new Context(make_context(n_threads, pin, cache_dtype, backend, &events));
-  });
+  return guarded(out, [&] { return new Context(make_context(options, &events)); });
 }
 std::string Context::backend(Outcome& out) const noexcept {
   return guarded(out, [&] { return std::string(slot_->get()->backend()); });

@@ -1,4 +1,4 @@
-// What a call may be given besides its arguments: a way to stop it, and someone to tell.
+// What a call takes besides its arguments: a token that cancels it, and a listener.
 #ifndef BLEND_SHIM_CALL_H
 #define BLEND_SHIM_CALL_H
 
@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "fields.h"
+#include "blend_fields.h"
 #include "outcome.h"
 
 namespace blendpp {
@@ -17,8 +17,8 @@ class CancelToken;
 
 namespace blend_shim {
 
-// Stops the calls whose options have it; they give BLEND_E_CANCELLED. Every function may be called
-// on any thread at any time. Options keep the token alive.
+// A token that cancels every call whose options hold it: the call gives BLEND_E_CANCELLED. Every
+// function may be called on any thread at any time. Options keep the token alive.
 class Cancel {
  public:
   Cancel() noexcept;
@@ -37,11 +37,10 @@ class Cancel {
 // A line of a calibration's table.
 struct Measurement {
   BLEND_MEASUREMENT_FIELDS(BLEND_SHIM_DECLARE)
-  // The chunk prefix it is of.
+  // The chunk prefix that was measured.
   size_t n_chunk_prefix() const noexcept { return n_prefix_; }
   int32_t chunk_prefix(size_t i) const noexcept { return i < n_prefix_ ? prefix_[i] : 0; }
 #ifndef SWIG
-  Measurement() noexcept;
   std::shared_ptr<const void> owner_;
   const int32_t* prefix_ = nullptr;
   size_t n_prefix_ = 0;
@@ -79,8 +78,8 @@ class Scoring {
 // The one class that a language derives from (a SWIG director). Its functions are called on the
 // thread that made the call, during it, and return false to stop it: the call then gives
 // BLEND_E_CALLBACK. An exception of the language must not leave them: the facade's subclass catches
-// it, keeps it, returns false, and raises it when the call is back. What is told to whom besides
-// (tokens, events, chunks) is pulled, not called back: TokenStream, Events, Chunks.
+// it, keeps it, returns false, and raises it once the call has returned. Tokens, events and chunks
+// are pulled instead of called back: TokenStream, Events, Chunks.
 class Listener {
  public:
   virtual ~Listener() {}
@@ -102,8 +101,8 @@ class Listener {
   }
 };
 
-// Whatever collects arguments. Adding does not throw: what found no memory is remembered, and the
-// call that is given the collection gives BLEND_E_OUT_OF_MEMORY. Not thread-safe.
+// Base of what collects arguments. Adding does not throw: if memory runs out, the collection is
+// marked incomplete, and the call that takes it gives BLEND_E_OUT_OF_MEMORY. Not thread-safe.
 class Builder {
 #ifndef SWIG
  public:
@@ -124,10 +123,11 @@ class Builder {
 #endif
 };
 
-// What options of long calls have in common. Not thread-safe, as all options: set, then use.
+// Base of the options of long calls. Not thread-safe: set all options before a call takes them.
 class Call : public Builder {
  public:
-  // Must outlive the calls (a plan: until it is closed). None by default.
+  // The listener must outlive the calls, or the plan, that these options are given to. Default:
+  // none.
   void set_listener(Listener* listener) noexcept { listener_ = listener; }
   void set_cancel(const Cancel& cancel) noexcept { cancel_ = cancel.token(); }
 #ifndef SWIG
@@ -142,9 +142,9 @@ struct Event {
   std::string message;
 };
 
-// The events of the contexts that were given it, as a bounded queue: a facade's thread pulls them,
-// so no foreign thread ever enters the language. Holds 1024; then the oldest go, counted. Every
-// function may be called on any thread.
+// A bounded queue of the events of contexts. A thread of the facade pulls from it, so no thread of
+// the library ever enters the language. It holds 1024 events; then the oldest are dropped and
+// counted. Every function may be called on any thread.
 class Events {
  public:
   Events() noexcept;

@@ -1,4 +1,4 @@
-// Contexts: who computes.
+// Contexts: the compute threads.
 #ifndef BLEND_SHIM_CONTEXT_H
 #define BLEND_SHIM_CONTEXT_H
 
@@ -15,17 +15,19 @@ template <typename T>
 class Slot;
 #endif
 
+struct ContextOptions {
+  ContextOptions() noexcept;
+  BLEND_CTX_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+};
+
 // Every function may be called on any thread at any time, close() included: what runs is finished
 // first, what comes later gives BLEND_SHIM_E_CLOSED.
 class Context {
  public:
-  // Null on failure. n_threads 0: as many as this process has CPUs. pin: BLEND_CTX_PIN_THREADS.
-  // cache_dtype: BLEND_KV_*. backend: "cpu" (also ""), "cuda", "cuda:N" or "auto".
-  static Context* create(uint32_t n_threads, bool pin, uint32_t cache_dtype,
-                         const std::string& backend, Outcome& out) noexcept;
-  // The same, and `events` gets what its models and stores have to tell.
-  static Context* create_with_events(uint32_t n_threads, bool pin, uint32_t cache_dtype,
-                                     const std::string& backend, const Events& events,
+  // Null on failure.
+  static Context* create(const ContextOptions& options, Outcome& out) noexcept;
+  // The same, and `events` receives the events of the context, its models and its stores.
+  static Context* create_with_events(const ContextOptions& options, const Events& events,
                                      Outcome& out) noexcept;
   ~Context();
   std::string backend(Outcome& out) const noexcept;

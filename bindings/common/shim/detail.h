@@ -13,10 +13,6 @@
 #include "blend/blend.hpp"
 #include "shim.h"
 
-// Copies one member between a struct of blend.h (`c`) and the shim's (`s`).
-#define BLEND_SHIM_FROM_C(type, name) s.name = static_cast<type>(c.name);
-#define BLEND_SHIM_TO_C(type, name) c.name = s.name;
-
 namespace blend_shim {
 
 // Where an object of the library lives until close() or the last call that uses it ends, whichever
@@ -33,7 +29,7 @@ class Slot {
     }
     return object_;
   }
-  // What was there; the caller lets it go, outside the lock.
+  // Empties the slot. The caller destroys what was in it, outside the lock.
   std::shared_ptr<T> take() noexcept {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(object_, nullptr);
@@ -50,8 +46,8 @@ std::shared_ptr<Slot<T>> make_slot(const char* what, std::shared_ptr<T> object) 
   return std::make_shared<Slot<T>>(what, std::move(object));
 }
 
-// Runs `call`, which may throw, and puts what became of it into `out`. On failure the value is the
-// type's default: null, zero, empty.
+// Runs `call`, which may throw, and writes its outcome to `out`. On failure it returns the default
+// of its type: null, zero, empty.
 template <typename F>
 auto guarded(Outcome& out, F call) noexcept -> decltype(call()) {
   using R = decltype(call());
@@ -88,7 +84,42 @@ inline void require_complete(const Builder& builder) {
   throw blendpp::Error(BLEND_E_INVALID_ARGUMENT, 0, message);
 }
 
-std::string fingerprint_hex(const uint8_t (&bytes)[32]);
+// Copies one member of a C struct (`c`) to the shim's (`s`). Bytes become hexadecimal digits, and
+// "" if they are all zero.
+template <typename T>
+void show(T& s, const T& c) {
+  s = c;
+}
+inline void show(std::string& s, const char* c) { s = c == nullptr ? "" : c; }
+inline void show(std::string& s, const blend_chunk_id& c) {
+  const blendpp::ChunkId id(c);
+  s = id == blendpp::ChunkId() ? "" : id.hex();
+}
+inline void show(std::string& s, const uint8_t (&c)[32]) {
+  blend_chunk_id id;
+  static_assert(sizeof id.bytes == sizeof c);
+  std::memcpy(id.bytes, c, sizeof c);
+  show(s, id);
+}
+
+// Copies one member back. A C string points into the shim's.
+template <typename T>
+void give(T& c, const T& s) {
+  c = s;
+}
+inline void give(const char*& c, const std::string& s) { c = s.empty() ? nullptr : s.c_str(); }
+inline void give(uint8_t (&c)[32], const std::string& s) {
+  if (!s.empty()) std::memcpy(c, blendpp::ChunkId::from_hex(s).bytes, sizeof c);
+}
+
+#include "blend_copies.h"
+
+template <typename S, typename C>
+S shown(const C& c) {
+  S s;
+  show(s, c);
+  return s;
+}
 
 // The callback members of options that have a listener.
 inline blendpp::ProgressFn progress_of(const Call& call) {
@@ -101,7 +132,7 @@ inline const blend_cancel* raw(const std::shared_ptr<blendpp::CancelToken>& canc
   return cancel == nullptr ? nullptr : cancel->get();
 }
 
-// A view of values that it owns.
+// A view that owns its values.
 template <typename T>
 View owned(std::vector<T> values) {
   auto kept = std::make_shared<const std::vector<T>>(std::move(values));
@@ -112,7 +143,7 @@ View owned(std::vector<T> values) {
 blendpp::KvView kv_view(const KvView& view, uint64_t rows, uint32_t n_kv_heads, uint32_t head_dim,
                         const char* what);
 
-// Options with everything in them that the C struct points to: valid while it is.
+// Fuse options as a C struct, and everything that the struct points to.
 struct FuseArguments {
   explicit FuseArguments(const FuseOptions& options);
   blendpp::FuseOptions c;
@@ -121,12 +152,10 @@ struct FuseArguments {
   std::vector<blend_policy_term> terms;
 };
 
-FusionInfo fusion_info(const blendpp::FusionInfo& c);
-LayerInfo layer_info(const blendpp::LayerInfo& c);
-SegmentInfo segment_info(const blendpp::SegmentInfo& c);
 Measurement measurement_line(const blend_measurement& c);
 
-// Who is using an object that must be changed by one call alone. Never waits. Thread-safe.
+// Counts the calls that read or change an object, so that a change has it alone. Never waits.
+// Thread-safe.
 class Gate {
  public:
   explicit Gate(const char* what) noexcept : what_(what) {}
@@ -174,7 +203,8 @@ struct FusionState {
   Gate gate{"fusion"};
 };
 
-// A view of a fusion's memory: the fusion stays, and does not change, while it is out.
+// A view of a fusion's memory. While the view exists the fusion stays in memory and cannot be
+// changed.
 template <typename T>
 View lend(const std::shared_ptr<FusionState>& state, blendpp::Span<const T> span) {
   struct Lease {

@@ -115,17 +115,17 @@ std::string Fusion::save(const Store& store, const std::string& tenant, const Ca
 
 FusionInfo Fusion::info(Outcome& out) const noexcept {
   return reading(*slot_, out, [](const blendpp::Fusion& fusion, const auto&) {
-    return fusion_info(fusion.info());
+    return shown<FusionInfo>(fusion.info());
   });
 }
 LayerInfo Fusion::layer(uint32_t layer, Outcome& out) const noexcept {
   return reading(*slot_, out, [&](const blendpp::Fusion& fusion, const auto&) {
-    return layer_info(fusion.layer(layer));
+    return shown<LayerInfo>(fusion.layer(layer));
   });
 }
 SegmentInfo Fusion::segment(size_t segment, Outcome& out) const noexcept {
   return reading(*slot_, out, [&](const blendpp::Fusion& fusion, const auto&) {
-    return segment_info(fusion.segment(segment));
+    return shown<SegmentInfo>(fusion.segment(segment));
   });
 }
 View Fusion::selected(Outcome& out) const noexcept {

@@ -10,7 +10,6 @@ class FuseOptions : public Call {
  public:
   FuseOptions() noexcept;
   BLEND_FUSE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  std::string tenant;
   void set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
   void set_check_layers(const CheckLayers& layers) noexcept;
   void add_term(uint32_t kind,
@@ -18,8 +17,8 @@ class FuseOptions : public Call {
   // Kept open by the options. Neither changes another member.
   void set_machine(const Machine& machine, Outcome& out) noexcept;
   void set_profile(const Profile& profile, Outcome& out) noexcept;
-  // set_profile, and policy, metric, check layer, ratio, chunk prefix and correction as it says;
-  // members set afterwards hold against it.
+  // set_profile, and sets policy, metric, check layer, ratio, chunk prefix and correction to the
+  // profile's; members that are set afterwards override it.
   void apply(const Profile& profile, Outcome& out) noexcept;
 #ifndef SWIG
   std::vector<int32_t> chunk_prefix_;
@@ -33,24 +32,14 @@ class FuseOptions : public Call {
 
 struct FusionInfo {
   BLEND_FUSION_INFO_FIELDS(BLEND_SHIM_DECLARE)
-#ifndef SWIG
-  FusionInfo() noexcept;
-#endif
 };
 
 struct LayerInfo {
   BLEND_LAYER_INFO_FIELDS(BLEND_SHIM_DECLARE)
-#ifndef SWIG
-  LayerInfo() noexcept;
-#endif
 };
 
 struct SegmentInfo {
   BLEND_SEGMENT_INFO_FIELDS(BLEND_SHIM_DECLARE)
-  std::string id;  // "" for TEXT and QUESTION, and under BLEND_POLICY_FULL
-#ifndef SWIG
-  SegmentInfo() noexcept;
-#endif
 };
 
 class GenerateOptions : public Call {
@@ -68,10 +57,10 @@ struct FusionState;
 struct StreamState;
 #endif
 
-// The tokens of one generation, pulled. The library computes on a thread of the stream's own,
-// which stands still between a token that was pulled and the wish for the next: nothing is
-// generated that was not asked for. While a stream is open its fusion refuses other calls
-// (BLEND_SHIM_E_IN_USE). next() belongs to one thread at a time; close() may come from any.
+// The tokens of one generation, one for each next(). The library computes on the stream's own
+// thread, which sleeps from the moment that a token was pulled until next() is called again:
+// nothing is generated that was not asked for. While a stream is open its fusion refuses other
+// calls (BLEND_SHIM_E_IN_USE). next() belongs to one thread at a time; close() may come from any.
 class TokenStream {
  public:
   ~TokenStream();
@@ -142,9 +131,10 @@ class Batch : public Builder {
   // Copies the prompt and the options.
   void add(const Prompt& prompt, const FuseOptions& options) noexcept;
   size_t size() const noexcept { return prompts_.size(); }
-  // Fails only with what fails the whole batch. Then asks after each prompt by take().
+  // Fails only if the whole batch fails. take() then gives the result of each prompt.
   void fuse(const Model& model, const Store& store, Outcome& out) noexcept;
-  // The fusion of prompt i, the caller's from now on; null with the prompt's own error.
+  // The fusion of prompt i, which the caller owns; null, and the error in `out`, if this prompt
+  // failed.
   Fusion* take(size_t i, Outcome& out) noexcept;
 #ifndef SWIG
   struct Done {

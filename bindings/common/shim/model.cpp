@@ -2,38 +2,19 @@
 
 namespace blend_shim {
 
-ModelOptions::ModelOptions() noexcept {
-  const blendpp::ModelOptions c;
-  ModelOptions& s = *this;
-  BLEND_MODEL_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
-ModelInfo::ModelInfo() noexcept {
-  const blendpp::ModelInfo c;
-  ModelInfo& s = *this;
-  BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-ModelDescription::ModelDescription() noexcept {
-  const blendpp::ModelDescription c;
-  ModelDescription& s = *this;
-  BLEND_MODEL_DESCRIPTION_FIELDS(BLEND_SHIM_FROM_C)
-}
+ModelOptions::ModelOptions() noexcept { show(*this, blendpp::ModelOptions()); }
+ModelDescription::ModelDescription() noexcept { show(*this, blendpp::ModelDescription()); }
 void ModelDescription::add_rope_freq_factor(float factor) noexcept {
   keep([&] { factors_.push_back(factor); });
 }
-PrecomputeOptions::PrecomputeOptions() noexcept {
-  const blendpp::PrecomputeOptions c;
-  PrecomputeOptions& s = *this;
-  BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
+PrecomputeOptions::PrecomputeOptions() noexcept { show(*this, blendpp::PrecomputeOptions()); }
 void PrecomputeOptions::set_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { prefix_.assign(tokens, tokens + n_tokens); });
 }
 KvView::KvView() noexcept : KvView(nullptr, 0, nullptr, 0) {}
 KvView::KvView(void* k, size_t k_bytes, void* v, size_t v_bytes) noexcept
     : k_(k), v_(v), k_bytes_(k_bytes), v_bytes_(v_bytes) {
-  const blendpp::KvView c;
-  KvView& s = *this;
-  BLEND_KV_VIEW_FIELDS(BLEND_SHIM_FROM_C)
+  show(*this, blendpp::KvView());
 }
 void KvLayers::add(const KvView& layer) noexcept {
   keep([&] { layers_.push_back(layer); });
@@ -52,7 +33,7 @@ bool extent(const blendpp::KvView& c, uint64_t rows, uint32_t n_kv_heads, uint32
             size_t* bytes) {
   const size_t head = c.head_stride != 0 ? c.head_stride : head_dim;
   const size_t row = c.row_stride != 0 ? c.row_stride : size_t{n_kv_heads} * head_dim;
-  const size_t element = c.dtype == BLEND_KV_F32 ? 4 : 2;
+  const size_t element = c.dtype == BLEND_DTYPE_F32 ? 4 : 2;
   size_t last_row = 0;
   size_t last_head = 0;
   size_t elements = 0;
@@ -66,10 +47,9 @@ bool extent(const blendpp::KvView& c, uint64_t rows, uint32_t n_kv_heads, uint32
 blendpp::PrecomputeOptions to_c(const PrecomputeOptions& s) {
   require_complete(s);
   blendpp::PrecomputeOptions c;
-  BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
-  c.prefix = s.prefix_.data();
-  c.n_prefix = s.prefix_.size();
-  c.tenant = s.tenant.c_str();
+  give(c, s);
+  c.chunk_prefix = s.prefix_.data();
+  c.n_chunk_prefix = s.prefix_.size();
   c.on_progress = progress_of(s);
   c.cancel = raw(s.cancel_);
   return c;
@@ -86,7 +66,7 @@ blendpp::KvView kv_view(const KvView& view, uint64_t rows, uint32_t n_kv_heads, 
                         const char* what) {
   const KvView& s = view;
   blendpp::KvView c;
-  BLEND_KV_VIEW_FIELDS(BLEND_SHIM_TO_C)
+  give(c, s);
   c.k = s.k_;
   c.v = s.v_;
   size_t bytes = 0;
@@ -108,7 +88,7 @@ Model* Model::open(const Context& ctx, const std::string& path, const ModelOptio
     const ModelOptions& s = options;
     require_complete(s);
     blendpp::ModelOptions c;
-    BLEND_MODEL_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    give(c, s);
     c.on_progress = progress_of(s);
     c.cancel = raw(s.cancel_);
     const auto context = ctx.slot().get();
@@ -122,15 +102,10 @@ Model* Model::describe(const Context& ctx, const ModelDescription& description,
     const ModelDescription& s = description;
     require_complete(s);
     blendpp::ModelDescription c;
-    BLEND_MODEL_DESCRIPTION_FIELDS(BLEND_SHIM_TO_C)
-    c.name = s.name.c_str();
+    give(c, s);
     if (!s.factors_.empty()) {
       c.rope_freq_factors = s.factors_.data();
       c.n_rope_freq_factors = s.factors_.size();
-    }
-    if (!s.fingerprint.empty()) {
-      const blendpp::ChunkId bytes = blendpp::ChunkId::from_hex(s.fingerprint);
-      std::memcpy(c.fingerprint, bytes.bytes, sizeof c.fingerprint);
     }
     const auto context = ctx.slot().get();
     return new Model(make_slot("model", std::make_shared<blendpp::Model>(*context, c)));
@@ -139,16 +114,8 @@ Model* Model::describe(const Context& ctx, const ModelDescription& description,
 
 ModelInfo Model::info(Outcome& out) const noexcept {
   return guarded(out, [&] {
-    const auto model = slot_->get();
-    const blendpp::ModelInfo c = model->info();
-    ModelInfo s;
-    BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_FROM_C)
-    s.architecture = c.architecture;
-    s.name = c.name;
-    s.weight_dtype = c.weight_dtype;
-    s.fingerprint = fingerprint_hex(c.fingerprint);
-    s.chat_template = c.chat_template;
-    return s;
+    const auto model = slot_->get();  // its texts are valid while it is open
+    return shown<ModelInfo>(model->info());
   });
 }
 

@@ -1,4 +1,4 @@
-// Models and their tokenizer; what makes chunks of them.
+// Models, their tokenizer, and precomputing chunks.
 #ifndef BLEND_SHIM_MODEL_H
 #define BLEND_SHIM_MODEL_H
 
@@ -19,23 +19,13 @@ class ModelOptions : public Call {
 
 struct ModelInfo {
   BLEND_MODEL_INFO_FIELDS(BLEND_SHIM_DECLARE)
-  std::string architecture;
-  std::string name;
-  std::string weight_dtype;
-  std::string fingerprint;    // 64 hexadecimal digits
-  std::string chat_template;  // Jinja source, or ""
-#ifndef SWIG
-  ModelInfo() noexcept;
-#endif
 };
 
-// Of a model that the host runs itself; see blend_model_description.
+// Describes a model that the host runs itself; see blend_model_description.
 class ModelDescription : public Builder {
  public:
   ModelDescription() noexcept;
   BLEND_MODEL_DESCRIPTION_FIELDS(BLEND_SHIM_DECLARE)
-  std::string name;
-  std::string fingerprint;  // 64 hexadecimal digits; "": made of the name and the numbers
   void add_rope_freq_factor(float factor) noexcept;
 #ifndef SWIG
   std::vector<float> factors_;
@@ -52,7 +42,6 @@ class PrecomputeOptions : public Call {
  public:
   PrecomputeOptions() noexcept;
   BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  std::string tenant;
   void set_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
 #ifndef SWIG
   std::vector<int32_t> prefix_;
@@ -60,7 +49,8 @@ class PrecomputeOptions : public Call {
 };
 
 // K and V of consecutive rows of one layer in memory that the host owns: k_bytes at k, v_bytes at
-// v. A stride of 0 is the default of blend_kv_view. Whoever is given it checks that the rows fit.
+// v. A stride of 0 is the default of blend_kv_view. Every call that takes it checks that the rows
+// fit.
 class KvView {
  public:
   KvView() noexcept;
@@ -84,7 +74,7 @@ class KvLayers : public Builder {
 #endif
 };
 
-// Of check layers for gradual filtering.
+// Check layers of gradual filtering.
 class CheckLayers : public Builder {
  public:
   void add(uint32_t layer, double ratio) noexcept;

@@ -3,11 +3,7 @@
 
 namespace blend_shim {
 
-FuseOptions::FuseOptions() noexcept {
-  const blendpp::FuseOptions c;
-  FuseOptions& s = *this;
-  BLEND_FUSE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
+FuseOptions::FuseOptions() noexcept { show(*this, blendpp::FuseOptions()); }
 void FuseOptions::set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { chunk_prefix_.assign(tokens, tokens + n_tokens); });
 }
@@ -31,13 +27,12 @@ void FuseOptions::set_profile(const Profile& profile, Outcome& out) noexcept {
 }
 void FuseOptions::apply(const Profile& profile, Outcome& out) noexcept {
   guarded(out, [&] {
-    FuseOptions& s = *this;
     const auto opened = profile.slot().get();
     blendpp::FuseOptions c;
-    BLEND_FUSE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    give(c, *this);
     opened->apply(c);
     std::vector<int32_t> prefix(c.chunk_prefix, c.chunk_prefix + c.n_chunk_prefix);
-    BLEND_FUSE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
+    show(*this, c);
     chunk_prefix_.swap(prefix);
     profile_ = opened;
   });
@@ -46,21 +41,20 @@ void FuseOptions::apply(const Profile& profile, Outcome& out) noexcept {
 FuseArguments::FuseArguments(const FuseOptions& options) : kept(options) {
   require_complete(options);
   const FuseOptions& s = kept;
-  BLEND_FUSE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
-  c.tenant = s.tenant.c_str();
+  give(c, s);
   if (!s.chunk_prefix_.empty()) {
     c.chunk_prefix = s.chunk_prefix_.data();
     c.n_chunk_prefix = s.chunk_prefix_.size();
   }
   for (size_t i = 0; i < s.check_layers_.size(); ++i) {
-    check_layers.push_back({s.check_layers_.layer(i), 0, s.check_layers_.ratio(i)});
+    check_layers.push_back({s.check_layers_.layer(i), s.check_layers_.ratio(i)});
   }
   if (!check_layers.empty()) {
     c.check_layers = check_layers.data();
     c.n_check_layers = check_layers.size();
   }
   for (size_t i = 0; i < s.term_policies_.size(); ++i) {
-    terms.push_back({s.term_policies_[i], 0, s.term_shares_[i]});
+    terms.push_back({s.term_policies_[i], s.term_shares_[i]});
   }
   if (!terms.empty()) {
     c.terms = terms.data();
@@ -79,46 +73,9 @@ FuseArguments::FuseArguments(const FuseOptions& options) : kept(options) {
   }
 }
 
-FusionInfo::FusionInfo() noexcept {
-  const blendpp::FusionInfo c;
-  FusionInfo& s = *this;
-  BLEND_FUSION_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-LayerInfo::LayerInfo() noexcept {
-  const blendpp::LayerInfo c;
-  LayerInfo& s = *this;
-  BLEND_LAYER_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-SegmentInfo::SegmentInfo() noexcept {
-  const blendpp::SegmentInfo c;
-  SegmentInfo& s = *this;
-  BLEND_SEGMENT_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-GenerateOptions::GenerateOptions() noexcept {
-  const blendpp::GenerateOptions c;
-  GenerateOptions& s = *this;
-  BLEND_GENERATE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
+GenerateOptions::GenerateOptions() noexcept { show(*this, blendpp::GenerateOptions()); }
 void GenerateOptions::add_stop_token(int32_t token) noexcept {
   keep([&] { stop_tokens_.push_back(token); });
-}
-
-FusionInfo fusion_info(const blendpp::FusionInfo& c) {
-  FusionInfo s;
-  BLEND_FUSION_INFO_FIELDS(BLEND_SHIM_FROM_C)
-  return s;
-}
-LayerInfo layer_info(const blendpp::LayerInfo& c) {
-  LayerInfo s;
-  BLEND_LAYER_INFO_FIELDS(BLEND_SHIM_FROM_C)
-  return s;
-}
-SegmentInfo segment_info(const blendpp::SegmentInfo& c) {
-  SegmentInfo s;
-  BLEND_SEGMENT_INFO_FIELDS(BLEND_SHIM_FROM_C)
-  const blendpp::ChunkId id(c.id);
-  if (id != blendpp::ChunkId()) s.id = id.hex();
-  return s;
 }
 
 }  // namespace blend_shim

@@ -1,4 +1,5 @@
-// What became of one call: the shim's only way to tell of a failure. Nothing in the shim throws.
+// The outcome of a call: the only way in which the shim reports failure. Nothing in the shim
+// throws.
 #ifndef BLEND_SHIM_OUTCOME_H
 #define BLEND_SHIM_OUTCOME_H
 

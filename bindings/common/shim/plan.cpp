@@ -112,15 +112,17 @@ View Plan::deviation(Outcome& out) const noexcept {
   return reading(*slot_, out, [](const blendpp::Plan& plan) { return copy(plan.deviation()); });
 }
 FusionInfo Plan::info(Outcome& out) const noexcept {
-  return reading(*slot_, out, [](const blendpp::Plan& plan) { return fusion_info(plan.info()); });
+  return reading(*slot_, out,
+                 [](const blendpp::Plan& plan) { return shown<FusionInfo>(plan.info()); });
 }
 LayerInfo Plan::layer(uint32_t layer, Outcome& out) const noexcept {
   return reading(*slot_, out,
-                 [&](const blendpp::Plan& plan) { return layer_info(plan.layer(layer)); });
+                 [&](const blendpp::Plan& plan) { return shown<LayerInfo>(plan.layer(layer)); });
 }
 SegmentInfo Plan::segment(size_t segment, Outcome& out) const noexcept {
-  return reading(*slot_, out,
-                 [&](const blendpp::Plan& plan) { return segment_info(plan.segment(segment)); });
+  return reading(*slot_, out, [&](const blendpp::Plan& plan) {
+    return shown<SegmentInfo>(plan.segment(segment));
+  });
 }
 
 void Plan::close() noexcept {

@@ -19,12 +19,12 @@ class Plan {
                       const FuseOptions& options, Outcome& out) noexcept;
   ~Plan();
   void restart(Outcome& out) noexcept;
-  // The memory must stay until synchronize(layer) succeeded, or restart() or close() came back. It
-  // must hold all rows of the prompt.
+  // The memory must stay until synchronize(layer) has succeeded, or restart() or close() returned.
+  // It must hold all rows of the prompt.
   void fetch(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept;
   void synchronize(uint32_t layer, Outcome& out) noexcept;
-  // blend_select (a word that Go keeps for itself): the rows to go on with, a copy. `fresh`: row i
-  // is row rows()[i].
+  // blend_plan_select (`select` is a keyword of Go): the rows to go on with, a copy. `fresh`:
+  // row i is row rows()[i].
   View choose(uint32_t layer, const KvView& fresh, Outcome& out) noexcept;
   View choose_unmeasured(uint32_t layer, Outcome& out) noexcept;  // where nothing is measured
   void commit(uint32_t layer, Outcome& out) noexcept;

@@ -2,16 +2,7 @@
 
 namespace blend_shim {
 
-ProfileInfo::ProfileInfo() noexcept {
-  const blendpp::ProfileInfo c;
-  ProfileInfo& s = *this;
-  BLEND_PROFILE_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-CalibrateOptions::CalibrateOptions() noexcept {
-  const blendpp::CalibrateOptions c;
-  CalibrateOptions& s = *this;
-  BLEND_CALIBRATE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
+CalibrateOptions::CalibrateOptions() noexcept { show(*this, blendpp::CalibrateOptions()); }
 void CalibrateOptions::add_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
   keep([&] { prefixes_.emplace_back(tokens, tokens + n_tokens); });
 }
@@ -21,18 +12,9 @@ void CalibrateOptions::add_metric(uint32_t metric) noexcept {
 void CalibrateOptions::add_ratio(double ratio) noexcept {
   keep([&] { ratios_.push_back(ratio); });
 }
-VerifyOptions::VerifyOptions() noexcept {
-  const blendpp::VerifyOptions c;
-  VerifyOptions& s = *this;
-  BLEND_VERIFY_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
+VerifyOptions::VerifyOptions() noexcept { show(*this, blendpp::VerifyOptions()); }
 void VerifyOptions::add_ratio(double ratio) noexcept {
   keep([&] { ratios_.push_back(ratio); });
-}
-Verdict::Verdict() noexcept {
-  const blendpp::Verdict c;
-  Verdict& s = *this;
-  BLEND_VERDICT_FIELDS(BLEND_SHIM_FROM_C)
 }
 
 namespace {
@@ -42,18 +24,6 @@ std::vector<blendpp::Prompt> to_c(const Samples& samples) {
   std::vector<blendpp::Prompt> prompts;
   for (const Prompt& prompt : samples.prompts_) prompts.push_back(prompt.get());
   return prompts;
-}
-
-Verdict verdict_of(const blendpp::Verdict& c) {
-  Verdict s;
-  BLEND_VERDICT_FIELDS(BLEND_SHIM_FROM_C)
-  return s;
-}
-
-Advice advice_of(const blendpp::Advice& c) {
-  Advice s;
-  BLEND_ADVICE_FIELDS(BLEND_SHIM_FROM_C)
-  return s;
 }
 
 // What the options of both have in common.
@@ -86,7 +56,7 @@ bool Profile::calibrate(const Model& model, const Samples& samples, const Calibr
     const CalibrateOptions& s = options;
     require_complete(s);
     blendpp::CalibrateOptions c;
-    BLEND_CALIBRATE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    give(c, s);
     add_call(s, c);
     std::vector<blend_token_list> prefixes;
     for (const auto& prefix : s.prefixes_) prefixes.push_back({prefix.data(), prefix.size()});
@@ -111,31 +81,19 @@ Verdict Profile::verify(const Model& model, const Samples& samples, const Verify
   return guarded(out, [&] {
     const VerifyOptions& s = options;
     require_complete(s);
-    blendpp::VerifyOptions o;
-    {
-      blendpp::VerifyOptions& c = o;
-      BLEND_VERIFY_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
-    }
-    add_call(s, o);
+    blendpp::VerifyOptions c;
+    give(c, s);
+    add_call(s, c);
     if (!s.ratios_.empty()) {
-      o.ratios = s.ratios_.data();
-      o.n_ratios = s.ratios_.size();
+      c.ratios = s.ratios_.data();
+      c.n_ratios = s.ratios_.size();
     }
-    const blendpp::Verdict c =
-        blendpp::verify(*model.slot().get(), *slot_->get(), to_c(samples), o);
-    return verdict_of(c);
+    return shown<Verdict>(blendpp::verify(*model.slot().get(), *slot_->get(), to_c(samples), c));
   });
 }
 
 ProfileInfo Profile::info(Outcome& out) const noexcept {
-  return guarded(out, [&] {
-    const auto profile = slot_->get();
-    const blendpp::ProfileInfo c = profile->info();
-    ProfileInfo s;
-    BLEND_PROFILE_INFO_FIELDS(BLEND_SHIM_FROM_C)
-    s.fingerprint = fingerprint_hex(c.fingerprint);
-    return s;
-  });
+  return guarded(out, [&] { return shown<ProfileInfo>(slot_->get()->info()); });
 }
 
 View Profile::chunk_prefix(Outcome& out) const noexcept {
@@ -165,27 +123,9 @@ void Profile::close() noexcept { slot_->take(); }
 
 // ---- Machine
 
-MachineOptions::MachineOptions() noexcept {
-  const blendpp::MachineOptions c;
-  MachineOptions& s = *this;
-  BLEND_MACHINE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
-MachineInfo::MachineInfo() noexcept {
-  const blendpp::MachineInfo c;
-  MachineInfo& s = *this;
-  BLEND_MACHINE_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-AdviseOptions::AdviseOptions() noexcept {
-  const blendpp::AdviseOptions c;
-  AdviseOptions& s = *this;
-  BLEND_ADVISE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
-Advice::Advice() noexcept {
-  const blendpp::Advice c;
-  Advice& s = *this;
-  BLEND_ADVICE_FIELDS(BLEND_SHIM_FROM_C)
-}
-void Devices::add(double bytes_per_s, double cost_per_gb_hour) noexcept {
+MachineOptions::MachineOptions() noexcept { show(*this, blendpp::MachineOptions()); }
+AdviseOptions::AdviseOptions() noexcept { show(*this, blendpp::AdviseOptions()); }
+void Storages::add(double bytes_per_s, double cost_per_gb_hour) noexcept {
   keep([&] {
     speeds_.push_back(bytes_per_s);
     costs_.push_back(cost_per_gb_hour);
@@ -194,7 +134,7 @@ void Devices::add(double bytes_per_s, double cost_per_gb_hour) noexcept {
 
 Advice Advices::at(size_t i, Outcome& out) const noexcept {
   return guarded(out, [&] {
-    if (i >= advices_.size()) invalid("no device " + std::to_string(i) + " in the list");
+    if (i >= advices_.size()) invalid("no storage " + std::to_string(i) + " in the list");
     return advices_[i];
   });
 }
@@ -208,7 +148,7 @@ Machine* Machine::open(const Model& model, const std::string& path, const Machin
     const MachineOptions& s = options;
     require_complete(s);
     blendpp::MachineOptions c;
-    BLEND_MACHINE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    give(c, s);
     c.on_progress = progress_of(s);
     c.cancel = raw(s.cancel_);
     const auto opened = model.slot().get();
@@ -219,10 +159,7 @@ Machine* Machine::open(const Model& model, const std::string& path, const Machin
 MachineInfo Machine::info(Outcome& out) const noexcept {
   return guarded(out, [&] {
     const auto machine = slot_->get();
-    const blendpp::MachineInfo c = machine->info();
-    MachineInfo s;
-    BLEND_MACHINE_INFO_FIELDS(BLEND_SHIM_FROM_C)
-    s.cpu = c.cpu;
+    MachineInfo s = shown<MachineInfo>(machine->info());
     s.kept = machine->kept();
     return s;
   });
@@ -239,21 +176,20 @@ uint64_t Machine::recompute_ns(uint64_t n_tokens, double ratio, Outcome& out) co
   return guarded(out, [&] { return slot_->get()->recompute_ns(n_tokens, ratio); });
 }
 
-Advices Machine::advise(const Devices& devices, const AdviseOptions& options,
+Advices Machine::advise(const Storages& storages, const AdviseOptions& options,
                         Outcome& out) const noexcept {
   return guarded(out, [&] {
-    require_complete(devices);
-    const AdviseOptions& s = options;
+    require_complete(storages);
     blendpp::AdviseOptions c;
-    BLEND_ADVISE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
-    std::vector<blendpp::Device> list(devices.size());
+    give(c, options);
+    std::vector<blendpp::Storage> list(storages.size());
     for (size_t i = 0; i < list.size(); ++i) {
-      list[i].bytes_per_s = devices.speeds_[i];
-      list[i].cost_per_gb_hour = devices.costs_[i];
+      list[i].bytes_per_s = storages.speeds_[i];
+      list[i].cost_per_gb_hour = storages.costs_[i];
     }
     Advices advices;
     for (const auto& advice : slot_->get()->advise(list, c)) {
-      advices.advices_.push_back(advice_of(advice));
+      advices.advices_.push_back(shown<Advice>(advice));
     }
     return advices;
   });

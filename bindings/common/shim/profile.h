@@ -14,10 +14,6 @@ namespace blend_shim {
 
 struct ProfileInfo {
   BLEND_PROFILE_INFO_FIELDS(BLEND_SHIM_DECLARE)
-  std::string fingerprint;  // of the model
-#ifndef SWIG
-  ProfileInfo() noexcept;
-#endif
 };
 
 class CalibrateOptions : public Call {
@@ -47,9 +43,6 @@ class VerifyOptions : public Call {
 
 struct Verdict {
   BLEND_VERDICT_FIELDS(BLEND_SHIM_DECLARE)
-#ifndef SWIG
-  Verdict() noexcept;
-#endif
 };
 
 // What calibration found out about one model. Every function may be called on any thread at any
@@ -57,6 +50,7 @@ struct Verdict {
 class Profile {
  public:
   // Null on failure.
+  // An empty path: the profile beside the model, here and below.
   static Profile* open(const Model& model, const std::string& path, Outcome& out) noexcept;
   // Measures sample prompts and writes a profile to `path`. False: written, but no ratio kept the
   // limits; or the call failed.
@@ -93,11 +87,7 @@ class MachineOptions : public Call {
 
 struct MachineInfo {
   BLEND_MACHINE_INFO_FIELDS(BLEND_SHIM_DECLARE)
-  std::string cpu;
   bool kept = false;  // it was in the file: nothing was measured
-#ifndef SWIG
-  MachineInfo() noexcept;
-#endif
 };
 
 struct MachinePoint {
@@ -112,12 +102,9 @@ struct AdviseOptions {
 
 struct Advice {
   BLEND_ADVICE_FIELDS(BLEND_SHIM_DECLARE)
-#ifndef SWIG
-  Advice() noexcept;
-#endif
 };
 
-class Devices : public Builder {
+class Storages : public Builder {
  public:
   void add(double bytes_per_s, double cost_per_gb_hour) noexcept;
   size_t size() const noexcept { return speeds_.size(); }
@@ -147,7 +134,8 @@ class Machine {
   MachineInfo info(Outcome& out) const noexcept;
   MachinePoint point(uint64_t index, Outcome& out) const noexcept;
   uint64_t recompute_ns(uint64_t n_tokens, double ratio, Outcome& out) const noexcept;
-  Advices advise(const Devices& devices, const AdviseOptions& options, Outcome& out) const noexcept;
+  Advices advise(const Storages& storages, const AdviseOptions& options,
+                 Outcome& out) const noexcept;
   void close() noexcept;
 #ifndef SWIG
   const Slot<blendpp::Machine>& slot() const noexcept { return *slot_; }

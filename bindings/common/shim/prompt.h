@@ -18,8 +18,8 @@ class Prompt : public Builder {
   Prompt() noexcept;
   // kind: BLEND_SEGMENT_*.
   void add(uint32_t kind, const int32_t* tokens, size_t n_tokens) noexcept;
-  // A stored chunk by its id; one that is not 64 hexadecimal digits is told by the call that is
-  // given the prompt.
+  // A stored chunk by its id. If that is not 64 hexadecimal digits, the call that takes the prompt
+  // fails.
   void add_chunk_id(const std::string& id) noexcept;
   size_t size() const noexcept;
   size_t n_tokens() const noexcept;  // of the segments given as tokens

@@ -2,9 +2,9 @@
 #ifndef BLEND_SHIM_SHIM_H
 #define BLEND_SHIM_SHIM_H
 
+#include "blend_fields.h"
 #include "call.h"
 #include "context.h"
-#include "fields.h"
 #include "fusion.h"
 #include "model.h"
 #include "outcome.h"

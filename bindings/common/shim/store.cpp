@@ -2,33 +2,7 @@
 
 namespace blend_shim {
 
-StoreOptions::StoreOptions() noexcept {
-  const blendpp::StoreOptions c;
-  StoreOptions& s = *this;
-  BLEND_STORE_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
-StoreStat::StoreStat() noexcept {
-  const blendpp::StoreStat c;
-  StoreStat& s = *this;
-  BLEND_STORE_STAT_FIELDS(BLEND_SHIM_FROM_C)
-}
-CodecStat::CodecStat() noexcept {
-  const blendpp::CodecStat c;
-  CodecStat& s = *this;
-  BLEND_CODEC_STAT_FIELDS(BLEND_SHIM_FROM_C)
-}
-ChunkInfo::ChunkInfo() noexcept {
-  const blend_chunk_info c{};
-  ChunkInfo& s = *this;
-  BLEND_CHUNK_INFO_FIELDS(BLEND_SHIM_FROM_C)
-}
-
-std::string fingerprint_hex(const uint8_t (&bytes)[32]) {
-  blendpp::ChunkId id;
-  static_assert(sizeof id.bytes == sizeof bytes);
-  std::memcpy(id.bytes, bytes, sizeof bytes);
-  return id.hex();
-}
+StoreOptions::StoreOptions() noexcept { show(*this, blendpp::StoreOptions()); }
 
 ChunkInfo Chunks::at(size_t i, Outcome& out) const noexcept {
   return guarded(out, [&] {
@@ -47,11 +21,7 @@ Metric Metrics::at(size_t i, Outcome& out) const noexcept {
 void ChunkIds::add(const std::string& id) noexcept {
   keep([&] { ids_.push_back(id); });
 }
-TransferOptions::TransferOptions() noexcept {
-  const blendpp::TransferOptions c;
-  TransferOptions& s = *this;
-  BLEND_TRANSFER_OPTIONS_FIELDS(BLEND_SHIM_FROM_C)
-}
+TransferOptions::TransferOptions() noexcept { show(*this, blendpp::TransferOptions()); }
 void TransferOptions::set_ids(const ChunkIds& ids) noexcept {
   keep([&] {
     require_complete(ids);
@@ -65,9 +35,8 @@ Store::~Store() = default;
 Store* Store::open(const Context& ctx, const std::string& path, const StoreOptions& options,
                    Outcome& out) noexcept {
   return guarded(out, [&] {
-    const StoreOptions& s = options;
     blendpp::StoreOptions c;
-    BLEND_STORE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    give(c, options);
     const auto context = ctx.slot().get();
     return new Store(make_slot("store", std::make_shared<blendpp::Store>(*context, path, c)));
   });
@@ -84,10 +53,7 @@ namespace {
 // A ChunkFn that keeps what it is told.
 blendpp::ChunkFn into(Chunks& chunks) {
   return [&chunks](const blend_chunk_info& c, const char* problem) {
-    ChunkInfo s;
-    BLEND_CHUNK_INFO_FIELDS(BLEND_SHIM_FROM_C)
-    s.id = blendpp::ChunkId(c.id).hex();
-    s.fingerprint = fingerprint_hex(c.fingerprint);
+    ChunkInfo s = shown<ChunkInfo>(c);
     if (problem != nullptr) s.problem = problem;
     chunks.chunks_.push_back(std::move(s));
     return true;
@@ -106,7 +72,7 @@ std::vector<blendpp::ChunkId> to_c(const ChunkIds& ids) {
 struct Transfer {
   explicit Transfer(const TransferOptions& s) : ids(to_c(s.ids_)) {
     require_complete(s);
-    BLEND_TRANSFER_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+    give(c, s);
     if (!ids.empty()) {
       raw_ids.assign(ids.begin(), ids.end());
       c.ids = raw_ids.data();
@@ -142,21 +108,11 @@ void Store::remove(const std::string& id, Outcome& out) const noexcept {
 }
 
 StoreStat Store::stat(Outcome& out) const noexcept {
-  return guarded(out, [&] {
-    const blendpp::StoreStat c = open_slot().get()->stat();
-    StoreStat s;
-    BLEND_STORE_STAT_FIELDS(BLEND_SHIM_FROM_C)
-    return s;
-  });
+  return guarded(out, [&] { return shown<StoreStat>(open_slot().get()->stat()); });
 }
 
 CodecStat Store::codec_stat(uint32_t codec, Outcome& out) const noexcept {
-  return guarded(out, [&] {
-    const blendpp::CodecStat c = open_slot().get()->codec_stat(codec);
-    CodecStat s;
-    BLEND_CODEC_STAT_FIELDS(BLEND_SHIM_FROM_C)
-    return s;
-  });
+  return guarded(out, [&] { return shown<CodecStat>(open_slot().get()->codec_stat(codec)); });
 }
 
 bool Store::wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept {

@@ -19,26 +19,15 @@ struct StoreOptions {
 
 struct StoreStat {
   BLEND_STORE_STAT_FIELDS(BLEND_SHIM_DECLARE)
-#ifndef SWIG
-  StoreStat() noexcept;
-#endif
 };
 
 struct CodecStat {
   BLEND_CODEC_STAT_FIELDS(BLEND_SHIM_DECLARE)
-#ifndef SWIG
-  CodecStat() noexcept;
-#endif
 };
 
 struct ChunkInfo {
   BLEND_CHUNK_INFO_FIELDS(BLEND_SHIM_DECLARE)
-  std::string id;           // 64 hexadecimal digits, as all ids here
-  std::string fingerprint;  // of the model, the same form
-  std::string problem;      // "" for a sound chunk
-#ifndef SWIG
-  ChunkInfo() noexcept;
-#endif
+  std::string problem;  // "" for a sound chunk
 };
 
 // A list of chunks. Immutable.
@@ -51,7 +40,7 @@ class Chunks {
 #endif
 };
 
-// Of stored chunks. One that is not 64 hexadecimal digits is told by the call that is given them.
+// Ids of stored chunks. If one is not 64 hexadecimal digits, the call that takes them fails.
 class ChunkIds : public Builder {
  public:
   void add(const std::string& id) noexcept;
@@ -114,15 +103,15 @@ class Store {
   static Store* none() noexcept;
   ~Store();
   void flush(Outcome& out) const noexcept;
-  // Damaged chunks have a `problem` if `verify` is asked for; they are no failure of the call.
+  // With `verify`, damaged chunks have a `problem`; the call itself does not fail because of them.
   Chunks list(bool verify, Outcome& out) const noexcept;
   void remove(const std::string& id, Outcome& out) const noexcept;
   StoreStat stat(Outcome& out) const noexcept;
   CodecStat codec_stat(uint32_t codec, Outcome& out) const noexcept;
-  // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). The
-  // write's own error is this call's.
+  // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). If
+  // the write failed, its error is this call's.
   bool wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept;
-  // What coming prompts need, in the order of need; takes the place of the hint before.
+  // The chunks that coming prompts need, first needed first. Replaces the hint before.
   void hint(const ChunkIds& ids, Outcome& out) const noexcept;
   void pin(const std::string& id, bool pinned, Outcome& out) const noexcept;
   uint64_t evict(uint64_t target_bytes, Outcome& out) const noexcept;  // how many chunks left

@@ -1,5 +1,5 @@
-// Tokens, pulled from a library that pushes: a thread generates, and stands still at every token
-// until the next is wanted.
+// The library pushes tokens, and a stream is pulled: a thread generates, and waits at every token
+// until the next one is asked for.
 #include <chrono>
 #include <condition_variable>
 #include <optional>
@@ -74,7 +74,7 @@ struct StreamState {
       const GenerateOptions& s = options;
       require_complete(s);
       blendpp::GenerateOptions c;
-      BLEND_GENERATE_OPTIONS_FIELDS(BLEND_SHIM_TO_C)
+      give(c, s);
       c.stop_tokens = s.stop_tokens_.data();
       c.n_stop_tokens = s.stop_tokens_.size();
       c.cancel = s.cancel_ ? s.cancel_->get() : own_cancel.get();
@@ -85,7 +85,7 @@ struct StreamState {
     held->gate.end_changing();
     const std::lock_guard<std::mutex> lock(mutex);
     by_stop_token = stopped;
-    // What close() broke off is no failure of anybody's call.
+    // If close() ended the generation, no call has failed.
     if (outcome.code() < 0 && !stop) failure = outcome;
     phase = Phase::kEnded;
     changed.notify_all();

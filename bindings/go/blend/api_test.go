@@ -314,7 +314,7 @@ func TestBatch(t *testing.T) {
 
 func TestStore(t *testing.T) {
 	folder := filepath.Join(t.TempDir(), "s")
-	s := must(blend.OpenStore(ctx, folder, &blend.StoreOptions{QuotaBytes: 1 << 30, Codec: blend.CodecZstd, KVDtype: blend.KVF32}))(t)
+	s := must(blend.OpenStore(ctx, folder, &blend.StoreOptions{QuotaBytes: 1 << 30, Codec: blend.CodecZstd, KVDtype: blend.DtypeF32}))(t)
 	stored := must(model.Precompute(bg, s, tokens(t, documents[0]), nil))(t)
 	plain := must(model.Precompute(bg, s, tokens(t, documents[1]), &blend.PrecomputeOptions{Codec: blend.CodecNone}))(t)
 	list := must(s.List(true))(t)
@@ -323,7 +323,7 @@ func TestStore(t *testing.T) {
 	}
 	for _, c := range list {
 		codec := map[blend.ChunkID]blend.Codec{stored.ID: blend.CodecZstd, plain.ID: blend.CodecNone}[c.ID]
-		if c.Codec != codec || c.KVDtype != blend.KVF32 || c.Problem != "" || c.Layers != 6 || c.KVDim != 64 ||
+		if c.Codec != codec || c.KVDtype != blend.DtypeF32 || c.Problem != "" || c.Layers != 6 || c.KVDim != 64 ||
 			c.Bytes != int64(c.Tokens)*6*2*64*4 || time.Since(c.Created) > time.Hour {
 			t.Errorf("%+v", c)
 		}
@@ -382,6 +382,17 @@ func TestCalibrateAndVerify(t *testing.T) {
 	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUncalibrated != 0 {
 		t.Error("the profile was not used")
 	}
+	options.CheckLayer = 2 // nothing was measured there
+	if fused := must(fuse(t, &options).Info())(t); fused.Flags&blend.FusionUntrusted == 0 {
+		t.Error("nothing vouches for layer 2")
+	}
+	options.OnUntrusted = blend.OnUntrustedFull
+	if fused := must(fuse(t, &options).Info())(t); fused.Policy != blend.PolicyFull || fused.Flags&blend.FusionUntrusted != 0 {
+		t.Errorf("%+v", fused)
+	}
+	options.OnUntrusted = blend.OnUntrustedFail
+	_, err := model.Fuse(bg, store, prompt(t), &options)
+	wantError(t, err, blend.ErrUntrusted)
 	verdict := must(model.Verify(bg, profile, samples(t), &blend.VerifyOptions{ScoreTokens: 2, Ratios: []float64{1}, MaxKL: 100, MinTop1: 1e-9}))(t)
 	if !verdict.Trusted || verdict.Ratio != info.Ratio {
 		t.Errorf("%+v", verdict)
@@ -418,9 +429,9 @@ func TestThreads(t *testing.T) {
 	}
 	_, err := blend.NewContext(&blend.ContextOptions{Threads: 1024, PinThreads: true})
 	wantError(t, err, blend.ErrInvalidArgument)
-	pinned := must(blend.NewContext(&blend.ContextOptions{PinThreads: true}))(t)
+	pinned := must(blend.NewContext(&blend.ContextOptions{PinThreads: true, DeviceBytes: 1 << 20}))(t)
 	ok(t, pinned.Close())
-	small := must(blend.NewContext(&blend.ContextOptions{CacheDtype: blend.KVF16}))(t)
+	small := must(blend.NewContext(&blend.ContextOptions{CacheDtype: blend.DtypeF16}))(t)
 	halved := must(blend.OpenModel(bg, small, modelPath, nil))(t)
 	if is, was := must(halved.Info())(t), must(model.Info())(t); 2*is.KVBytesPerToken != was.KVBytesPerToken {
 		t.Errorf("%d bytes a token in f16, %d in f32", is.KVBytesPerToken, was.KVBytesPerToken)
@@ -450,7 +461,7 @@ func TestMachine(t *testing.T) {
 		t.Error("the file was not used")
 	}
 	ok(t, again.Close())
-	advices := must(machine.Advise([]blend.Device{{1e12, 5}, {1e3, 1}}, nil))(t)
+	advices := must(machine.Advise([]blend.Storage{{1e12, 5}, {1e3, 1}}, nil))(t)
 	if len(advices) != 2 || advices[0].Flags&blend.AdviceNoDelay == 0 || advices[1].Flags&blend.AdviceSlowerThanPrefill == 0 ||
 		advices[0].LoadTime >= advices[1].LoadTime {
 		t.Errorf("%+v", advices)

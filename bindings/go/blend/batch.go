@@ -13,7 +13,7 @@ type Request struct {
 	Options *FuseOptions
 }
 
-// Result is what became of a Request: a fusion, to be closed, or an error.
+// Result is that of one Request: a fusion, which the caller closes, or an error.
 type Result struct {
 	Fusion *Fusion
 	Err    error

@@ -8,8 +8,8 @@ import (
 	"libblend/internal/raw"
 )
 
-// call is one call of the library: what it reports to, what cancels it, who is told. It belongs to
-// one goroutine.
+// call is one call of the library: its outcome, its cancel token and its listener. It belongs to one
+// goroutine.
 type call struct {
 	ctx      context.Context
 	out      raw.Outcome
@@ -49,7 +49,7 @@ func (c *call) watch() {
 	}
 }
 
-// set puts what the call is cancelled by, and who is told, into options of a long call.
+// set puts the cancel token and the listener into the options of a long call.
 func (c *call) set(options interface {
 	Set_cancel(raw.Cancel)
 	Set_listener(raw.Listener)
@@ -60,7 +60,7 @@ func (c *call) set(options interface {
 	}
 }
 
-// failure is what the last use of the Outcome came to.
+// failure gives the error that the last use of the Outcome reported.
 func (c *call) failure() error { return c.failureOf(c.out) }
 
 func (c *call) failureOf(out raw.Outcome) error {
@@ -100,14 +100,14 @@ func (c *call) free() {
 	raw.DeleteOutcome(c.out)
 }
 
-// simple makes a call that takes no time worth cancelling.
+// simple makes a call that is too short to be cancelled.
 func simple(use func(out raw.Outcome)) error {
 	c := &call{out: raw.NewOutcome()}
 	use(c.out)
 	return c.end()
 }
 
-// listener is what SWIG's director calls. No panic leaves it: C++ is below.
+// listener is what SWIG's director calls. No panic leaves it, since its callers are C++.
 type listener struct {
 	progress    func(done, total int64) error
 	score       func(*Scoring) error
@@ -115,7 +115,7 @@ type listener struct {
 	err         error // of the callback that stopped the call
 }
 
-// listen gives nil if there is nobody to tell.
+// listen gives nil if there are no callbacks.
 func listen(l listener) *listener {
 	if l.progress == nil && l.score == nil && l.measurement == nil {
 		return nil
@@ -129,8 +129,8 @@ func (l *listener) guarded(callback func() error) bool {
 	return l.err == nil
 }
 
-// apart runs a callback on a goroutine of its own, and waits: runtime.Goexit ends all of the goroutine
-// that calls it, and the frames of C++ on this one must be left as they were entered.
+// apart runs a callback on a goroutine of its own, and waits. runtime.Goexit ends the goroutine that
+// calls it, and this one has frames of C++ on its stack, which must return.
 func apart(callback func() error) error {
 	err := ErrGoexit
 	done := make(chan struct{})
@@ -143,7 +143,6 @@ func apart(callback func() error) error {
 }
 
 // recovered runs a callback and makes an error of its panic.
-
 func recovered(callback func() error) (err error) {
 	panicked := true
 	defer func() {
@@ -156,7 +155,7 @@ func recovered(callback func() error) (err error) {
 	return err
 }
 
-// Progress is of SWIG's director.
+// Progress is called by SWIG's director.
 func (l *listener) Progress(done, total uint64) bool {
 	if l.progress == nil {
 		return true
@@ -164,7 +163,7 @@ func (l *listener) Progress(done, total uint64) bool {
 	return l.guarded(func() error { return l.progress(int64(done), int64(total)) })
 }
 
-// Score is of SWIG's director.
+// Score is called by SWIG's director.
 func (l *listener) Score(r raw.Scoring) bool {
 	if l.score == nil {
 		return l.guarded(func() error { return invalid("PolicyCallback needs FuseOptions.Score") })
@@ -179,7 +178,7 @@ func (l *listener) Score(r raw.Scoring) bool {
 	return l.guarded(func() error { return l.score(&s) })
 }
 
-// Measurement is of SWIG's director.
+// Measurement is called by SWIG's director.
 func (l *listener) Measurement(r raw.Measurement) bool {
 	if l.measurement == nil {
 		return true

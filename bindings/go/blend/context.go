@@ -19,37 +19,30 @@ type Context struct {
 
 // ContextOptions are options of NewContext. The zero value has the defaults.
 type ContextOptions struct {
-	Threads int    // compute threads; 0: as many as this process may use CPUs
-	Backend string // "cpu" (also ""), "cuda", "cuda:N" or "auto"
-	// PinThreads has each thread that the context starts keep to one CPU of those that the thread
-	// which runs NewContext may use; the first of them is left to the callers.
-	PinThreads bool
-	// CacheDtype is what the K and V of prompts are kept as. KVAuto: F32 on a CPU, where F16
-	// halves their memory, and BF16 on a GPU.
-	CacheDtype KVDtype
-	// OnEvent is told what is worth a log line and no call's error: damage found in a store and
+	//blend:fields ctx_options
+	// OnEvent is called with what is worth a log line but is not the error of a call: damage found in a store and
 	// treated as a miss, a background write that failed. It runs on a goroutine of its own, one
-	// event at a time; of more than 1024 that wait, the oldest are dropped. A panic or runtime.Goexit
-	// of it ends the telling and comes back from Context.Close.
+	// event at a time; if more than 1024 wait, the oldest are dropped. If it panics or calls
+	// runtime.Goexit, it is called no more, and Context.Close gives the error.
 	OnEvent func(code Code, message string)
 }
 
 // NewContext starts the threads. options may be nil. Errors: ErrInvalidArgument, ErrNoDevice,
 // ErrUnsupported, ErrOutOfMemory.
 func NewContext(options *ContextOptions) (*Context, error) {
-	var o ContextOptions
-	if options != nil {
-		o = *options
-	}
+	o := given(options)
+	r := raw.NewContextOptions()
+	defer raw.DeleteContextOptions(r)
+	//blend:set ctx_options
 	c := &Context{}
 	var told raw.Events
 	err := simple(func(out raw.Outcome) {
 		if o.OnEvent == nil {
-			c.raw = raw.ContextCreate(count(o.Threads), o.PinThreads, uint(o.CacheDtype), o.Backend, out)
+			c.raw = raw.ContextCreate(r, out)
 			return
 		}
 		told = raw.NewEvents()
-		c.raw = raw.ContextCreate_with_events(count(o.Threads), o.PinThreads, uint(o.CacheDtype), o.Backend, told, out)
+		c.raw = raw.ContextCreate_with_events(r, told, out)
 	})
 	if err != nil {
 		if told != nil {
@@ -76,7 +69,7 @@ func (c *Context) Backend() (name string, err error) {
 }
 
 // Close lets the context go. What was opened on it stays usable and keeps its threads until it is
-// closed too. The error is the panic of OnEvent, if it did.
+// closed too. The error is that of OnEvent, if it panicked.
 func (c *Context) Close() error {
 	if c == nil || c.raw == nil {
 		return nil
@@ -89,11 +82,11 @@ func (c *Context) Close() error {
 	return nil
 }
 
-// events is what became of the telling.
+// events is the goroutine that calls OnEvent.
 type events struct {
 	mutex sync.Mutex
 	err   error
-	done  chan struct{} // closed when nothing more will be told
+	done  chan struct{} // closed when there will be no more events
 }
 
 func (e *events) failure() error {
@@ -102,7 +95,7 @@ func (e *events) failure() error {
 	return e.err
 }
 
-// pull tells until everything of the context is closed.
+// pull calls tell for each event until everything of the context is closed.
 func (e *events) pull(told raw.Events, tell func(code Code, message string)) {
 	event := raw.NewEvent()
 	defer close(e.done)

@@ -26,6 +26,14 @@ func chunkPrefix(r raw.Measurement) []int32 {
 	return tokens
 }
 
+// given is what options point to; the zero value, which has the defaults, if they are nil.
+func given[T any](options *T) T {
+	if options == nil {
+		return *new(T)
+	}
+	return *options
+}
+
 func flag(set bool) uint {
 	if set {
 		return 1
@@ -50,7 +58,15 @@ func taken[T element](v raw.View) []T {
 	return append([]T{}, lent[T](v)...)
 }
 
-// count is a number of the library's 32 bits; what does not fit is left to it to refuse.
+// orNone is 0 for what is less than 0, where 0 itself stands for the default.
+func orNone(n int) int {
+	if n < 0 {
+		return 0
+	}
+	return n
+}
+
+// count is a number of 32 bits; for one that does not fit it gives the largest, which the library refuses.
 func count(n int) uint {
 	if n < 0 || int64(n) > 0xffffffff {
 		return 0xffffffff

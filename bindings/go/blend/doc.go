@@ -20,9 +20,8 @@
 // # Lifetime
 //
 // Close frees what an object holds and may be called in any order, by any goroutine, twice; calls
-// that run are finished first, later ones give ErrClosed. What is forgotten is closed by a finalizer,
-// some time: the memory of a model is not the garbage collector's, which does not see how much it
-// is. Close what is large.
+// that run are finished first, later ones give ErrClosed. What is not closed is closed by a finalizer
+// at some time. The garbage collector does not count the library's memory, so close models and fusions.
 //
 // # Goroutines
 //

@@ -32,7 +32,7 @@ func TestTable(t *testing.T) {
 		"MISMATCH": blend.ErrMismatch, "CORRUPT": blend.ErrCorrupt, "IO": blend.ErrIO, "FULL": blend.ErrFull,
 		"READ_ONLY": blend.ErrReadOnly, "NO_DEVICE": blend.ErrNoDevice, "BUSY": blend.ErrBusy, "OUT_OF_MEMORY": blend.ErrOutOfMemory,
 		"CANCELLED": blend.ErrCancelled, "CALLBACK": blend.ErrCallback, "FORKED": blend.ErrForked,
-		"NUMERIC": blend.ErrNumeric, "INTERNAL": blend.ErrInternal, "CLOSED": blend.ErrClosed,
+		"NUMERIC": blend.ErrNumeric, "UNTRUSTED": blend.ErrUntrusted, "INTERNAL": blend.ErrInternal, "CLOSED": blend.ErrClosed,
 		"IN_USE": blend.ErrInUse, "VIEW_HELD": blend.ErrViewHeld,
 	}
 	for name, sentinel := range sentinels {

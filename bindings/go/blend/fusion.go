@@ -8,8 +8,8 @@ import (
 )
 
 // Fusion is one prompt's fused KV cache and the logits of its last row. Methods that change it give
-// ErrInUse while another call runs on it, its own callbacks' included, and ErrViewHeld while a
-// callback of Logits or Deviation looks at it. See the package's notes on goroutines and lifetime.
+// ErrInUse while another call runs on it (also from a callback of that call), and ErrViewHeld while a
+// function that Logits or Deviation called has its memory. See the package's notes on goroutines and lifetime.
 type Fusion struct {
 	raw raw.Fusion
 }
@@ -89,7 +89,7 @@ func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, reserve int) 
 	return newFusion(made), nil
 }
 
-// read makes a call of an open fusion that looks at it.
+// read makes a call that does not change the fusion.
 func (f *Fusion) read(use func(r raw.Fusion, out raw.Outcome)) error {
 	if f == nil || f.raw == nil {
 		return closed("fusion")
@@ -139,31 +139,19 @@ func (f *Fusion) Save(ctx context.Context, s *Store, tenant string) (id ChunkID,
 
 // Info gives the account of the fuse.
 func (f *Fusion) Info() (info FusionInfo, err error) {
-	err = f.read(func(r raw.Fusion, out raw.Outcome) {
-		made := r.Info(out)
-		defer raw.DeleteFusionInfo(made)
-		info = makeFusionInfo(made)
-	})
+	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenFusionInfo(r.Info(out)) })
 	return info, err
 }
 
 // Layer gives the account of one layer of FusionInfo.Layers.
 func (f *Fusion) Layer(layer int) (info LayerInfo, err error) {
-	err = f.read(func(r raw.Fusion, out raw.Outcome) {
-		made := r.Layer(count(layer), out)
-		defer raw.DeleteLayerInfo(made)
-		info = makeLayerInfo(made)
-	})
+	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
 	return info, err
 }
 
 // Segment gives what became of one segment of FusionInfo.Segments.
 func (f *Fusion) Segment(segment int) (info SegmentInfo, err error) {
-	err = f.read(func(r raw.Fusion, out raw.Outcome) {
-		made := r.Segment(int64(segment), out)
-		defer raw.DeleteSegmentInfo(made)
-		info = makeSegmentInfo(made)
-	})
+	err = f.read(func(r raw.Fusion, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
 	return info, err
 }
 

@@ -10,14 +10,8 @@ import (
 
 // GenerateOptions are options of Generate. The zero value has the defaults.
 type GenerateOptions struct {
-	MaxTokens   int     // 0: 128; fewer if the reserved rows end sooner
-	Temperature float64 // 0: greedy
-	TopP        float64 // 0: off
-	TopK        int     // 0: off
-	IgnoreEOS   bool    // generate past EOS
-	Seed        uint64  // same seed, same tokens
-	StopTokens  []int32 // besides EOS
-	Threads     int     // the most that compute at a time; 0: as many as the fusion has
+	//blend:fields generate_options
+	StopTokens []int32 // besides EOS
 }
 
 // Token is a generated token and the text that it completes: whole UTF-8 sequences, or "".
@@ -33,9 +27,9 @@ type Generation struct {
 }
 
 // Generate generates from the fusion's logits and appends what it generates, so that a later call
-// continues. each is told every token before it is appended, on this goroutine; nothing is computed
-// that it does not wait for. An error of it ends the generation and comes back, Stop without an
-// error; the token that it was told then is not appended. each may be nil, as may options. Errors:
+// continues. each is called with every token before it is appended, on this goroutine; the next token
+// is computed after it has returned. If it returns an error the generation ends with that error, or
+// with none for Stop, and the token is not appended. each and options may be nil. Errors:
 // ErrCancelled, ErrNumeric, ErrInvalidArgument, ErrInUse.
 func (f *Fusion) Generate(ctx context.Context, options *GenerateOptions, each func(Token) error) (Generation, error) {
 	var end Generation
@@ -84,17 +78,7 @@ func (o *GenerateOptions) make(cancel raw.Cancel) raw.GenerateOptions {
 	if o == nil {
 		return r
 	}
-	if o.MaxTokens != 0 {
-		r.SetMax_tokens(count(o.MaxTokens))
-	}
-	r.SetN_threads(count(o.Threads))
-	r.SetTemperature(float32(o.Temperature))
-	if o.TopP != 0 {
-		r.SetTop_p(float32(o.TopP))
-	}
-	r.SetTop_k(count(o.TopK))
-	r.SetIgnore_eos(flag(o.IgnoreEOS))
-	r.SetSeed(o.Seed)
+	//blend:set generate_options
 	for _, token := range o.StopTokens {
 		r.Add_stop_token(int(token))
 	}

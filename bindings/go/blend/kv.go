@@ -11,61 +11,24 @@ import (
 	"libblend/internal/raw"
 )
 
-// RoPELayout says which elements of a head rotate together.
-type RoPELayout uint32
-
-const (
-	RoPEInterleaved RoPELayout = 1 // pairs (0,1), (2,3), ...: GGUF llama files
-	RoPEHalfSplit   RoPELayout = 2 // pairs (0,d/2), (1,d/2+1), ...: Hugging Face transformers
-)
-
 // ModelDescription is what libblend must know of a model that the host runs itself. Models that differ
 // must differ in Name or Fingerprint.
 type ModelDescription struct {
-	Name            string // names the weights, such as "org/model@revision"
-	Layers          int
-	Heads           int // query heads, a multiple of KVHeads
-	KVHeads         int
-	HeadDim         int
-	Vocab           int
-	ContextLength   int        // rows a plan may have
-	WeightDtype     KVDtype    // 0: KVF32; what KVAuto goes by
-	RoPELayout      RoPELayout // 0: RoPEHalfSplit
-	RotaryDim       int        // elements of a head that rotate; 0: HeadDim
-	RoPETheta       float64    // 0: 10000
-	RoPELinearScale float64    // 0: 1
-	RoPEFreqFactors []float32  // [RotaryDim / 2]; nil: all 1
-	Fingerprint     string     // 64 hexadecimal digits; "": made of all the others
+	//blend:fields model_description
+	RoPEFreqFactors []float32 // [RotaryDim / 2]; nil: all 1
 }
 
 // DescribeModel opens a model without weights and tokenizer, for PutKV, Find and NewPlan. Errors:
 // ErrInvalidArgument (names the member).
-func DescribeModel(c *Context, d ModelDescription) (*Model, error) {
+func DescribeModel(c *Context, o ModelDescription) (*Model, error) {
 	if c == nil || c.raw == nil {
 		return nil, closed("context")
 	}
 	defer runtime.KeepAlive(c)
 	r := raw.NewModelDescription()
 	defer raw.DeleteModelDescription(r)
-	r.SetName(d.Name)
-	r.SetFingerprint(d.Fingerprint)
-	for _, member := range []struct {
-		value int
-		set   func(uint)
-	}{{d.Layers, r.SetN_layers}, {d.Heads, r.SetN_heads}, {d.KVHeads, r.SetN_kv_heads}, {d.HeadDim, r.SetHead_dim},
-		{d.Vocab, r.SetN_vocab}, {d.ContextLength, r.SetContext_length}, {int(d.WeightDtype), r.SetWeight_dtype},
-		{int(d.RoPELayout), r.SetRope_layout}, {d.RotaryDim, r.SetRotary_dim}} {
-		if member.value != 0 {
-			member.set(count(member.value))
-		}
-	}
-	if d.RoPETheta != 0 {
-		r.SetRope_theta(d.RoPETheta)
-	}
-	if d.RoPELinearScale != 0 {
-		r.SetRope_linear_scale(d.RoPELinearScale)
-	}
-	for _, factor := range d.RoPEFreqFactors {
+	//blend:set model_description
+	for _, factor := range o.RoPEFreqFactors {
 		r.Add_rope_freq_factor(factor)
 	}
 	var opened raw.Model
@@ -80,11 +43,11 @@ func DescribeModel(c *Context, d ModelDescription) (*Model, error) {
 // head h of row i lies at K + i*RowStride + h*HeadStride + e.
 type KVView struct {
 	K, V           unsafe.Pointer
-	KBytes, VBytes int     // that may be read and written there
-	Dtype          KVDtype // 0: KVF32
-	Unrotated      bool    // K is before RoPE; otherwise rotated to its row's place
-	RowStride      int     // elements; 0: KVHeads * HeadDim
-	HeadStride     int     // elements; 0: HeadDim
+	KBytes, VBytes int   // that may be read and written there
+	Dtype          Dtype // 0: DtypeF32
+	Unrotated      bool  // K is before RoPE; otherwise rotated to its row's place
+	RowStride      int   // elements; 0: KVHeads * HeadDim
+	HeadStride     int   // elements; 0: HeadDim
 }
 
 func (v KVView) make() raw.KvView {
@@ -99,16 +62,16 @@ func (v KVView) make() raw.KvView {
 }
 
 // KV is memory for K and V of rows of one layer, [rows, KV heads, head dimension] each, zero at first.
-// It is C's, so that the library may keep its address. Its slices are gone with Close.
+// C allocates it, so that the library may keep its address. Its slices must not be used after Close.
 type KV struct {
 	k, v  unsafe.Pointer
 	bytes int
-	dtype KVDtype
+	dtype Dtype
 }
 
-// NewKV allocates. n is the number of elements of K, and of V.
-func NewKV(n int, dtype KVDtype) (*KV, error) {
-	size := map[KVDtype]int{KVF32: 4, KVF16: 2, KVBF16: 2}[dtype]
+// NewKV allocates memory for n elements of K and n of V.
+func NewKV(n int, dtype Dtype) (*KV, error) {
+	size := map[Dtype]int{DtypeF32: 4, DtypeF16: 2, DtypeBF16: 2}[dtype]
 	if n <= 0 || size == 0 {
 		return nil, invalid("%d elements of dtype %d cannot be allocated", n, dtype)
 	}
@@ -121,17 +84,17 @@ func NewKV(n int, dtype KVDtype) (*KV, error) {
 	return kv, nil
 }
 
-// Float32 gives K and V of a KVF32.
+// Float32 gives K and V of a DtypeF32.
 func (kv *KV) Float32() (k, v []float32) {
-	if kv.k == nil || kv.dtype != KVF32 {
+	if kv.k == nil || kv.dtype != DtypeF32 {
 		return nil, nil
 	}
 	return unsafe.Slice((*float32)(kv.k), kv.bytes/4), unsafe.Slice((*float32)(kv.v), kv.bytes/4)
 }
 
-// Uint16 gives the bits of K and V of a KVF16 or KVBF16.
+// Uint16 gives the bits of K and V of a DtypeF16 or DtypeBF16.
 func (kv *KV) Uint16() (k, v []uint16) {
-	if kv.k == nil || kv.dtype == KVF32 {
+	if kv.k == nil || kv.dtype == DtypeF32 {
 		return nil, nil
 	}
 	return unsafe.Slice((*uint16)(kv.k), kv.bytes/2), unsafe.Slice((*uint16)(kv.v), kv.bytes/2)

@@ -16,9 +16,7 @@ type Machine struct {
 
 // MachineOptions are options of OpenMachine. The zero value has the defaults.
 type MachineOptions struct {
-	Measure   bool // anew, whatever the file holds
-	MaxTokens int  // longest prefill that is timed; 0: 1024
-	Threads   int  // that are timed; 0: all. For fuses with Threads: theirs
+	//blend:fields machine_options
 	// Progress is told the prefills done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
@@ -31,21 +29,14 @@ func (m *Model) OpenMachine(ctx context.Context, path string, options *MachineOp
 		return nil, closed("model")
 	}
 	defer runtime.KeepAlive(m)
-	var o MachineOptions
-	if options != nil {
-		o = *options
-	}
+	o := given(options)
 	c, err := begin(ctx, listen(listener{progress: o.Progress}))
 	if err != nil {
 		return nil, err
 	}
 	r := raw.NewMachineOptions()
 	defer raw.DeleteMachineOptions(r)
-	r.SetFlags(flag(o.Measure)) // BLEND_MACHINE_MEASURE
-	if o.MaxTokens != 0 {
-		r.SetMax_tokens(bytesOf(int64(o.MaxTokens)))
-	}
-	r.SetN_threads(count(o.Threads))
+	//blend:set machine_options
 	c.set(r)
 	opened := raw.MachineOpen(m.raw, path, r, c.out)
 	if err := c.end(); err != nil {
@@ -66,11 +57,7 @@ func (m *Machine) call(use func(r raw.Machine, out raw.Outcome)) error {
 
 // Info describes the measurement.
 func (m *Machine) Info() (info MachineInfo, err error) {
-	err = m.call(func(r raw.Machine, out raw.Outcome) {
-		made := r.Info(out)
-		defer raw.DeleteMachineInfo(made)
-		info = makeMachineInfo(made)
-	})
+	err = m.call(func(r raw.Machine, out raw.Outcome) { info = takenMachineInfo(r.Info(out)) })
 	return info, err
 }
 
@@ -93,43 +80,28 @@ func (m *Machine) RecomputeTime(tokens int, ratio float64) (estimate time.Durati
 	return estimate, err
 }
 
-// Device is a place where chunks could be stored.
-type Device struct {
+// Storage is a place where chunks could be stored.
+type Storage struct {
 	BytesPerSecond float64 // of reading
 	CostPerGBHour  float64 // of 1e9 bytes, in any currency
 }
 
 // AdviseOptions are options of Advise. The zero value has the defaults.
 type AdviseOptions struct {
-	CheckLayer int     // layers before it are not loaded; 0: 1; less than 0: none, as in the paper
-	Tokens     int     // of the prompt's chunks; 0: 4096
-	Ratio      float64 // 0: 0.15; RatioNone
-	KVDtype    KVDtype // of the store
+	//blend:fields advise_options
 }
 
-// Advise says of several devices how fast they would be and which is the cheapest that adds no delay
-// (CacheBlend section 5.1). options may be nil. Errors: ErrInvalidArgument (names the device).
-func (m *Machine) Advise(devices []Device, options *AdviseOptions) (advices []Advice, err error) {
+// Advise says of several storages how fast they would be and which is the cheapest that adds no delay
+// (CacheBlend section 5.1). options may be nil. Errors: ErrInvalidArgument (names the storage).
+func (m *Machine) Advise(storages []Storage, options *AdviseOptions) (advices []Advice, err error) {
 	r := raw.NewAdviseOptions()
 	defer raw.DeleteAdviseOptions(r)
-	if options != nil {
-		if options.CheckLayer > 0 {
-			r.SetCheck_layer(count(options.CheckLayer))
-		} else if options.CheckLayer < 0 {
-			r.SetCheck_layer(0)
-		}
-		if options.Tokens != 0 {
-			r.SetN_tokens(bytesOf(int64(options.Tokens)))
-		}
-		if options.Ratio != 0 {
-			r.SetRatio(ratio(options.Ratio))
-		}
-		r.SetKv_dtype(uint(options.KVDtype))
-	}
-	list := raw.NewDevices()
-	defer raw.DeleteDevices(list)
-	for _, device := range devices {
-		list.Add(device.BytesPerSecond, device.CostPerGBHour)
+	o := given(options)
+	//blend:set advise_options
+	list := raw.NewStorages()
+	defer raw.DeleteStorages(list)
+	for _, storage := range storages {
+		list.Add(storage.BytesPerSecond, storage.CostPerGBHour)
 	}
 	err = m.call(func(machine raw.Machine, out raw.Outcome) {
 		made := machine.Advise(list, r, out)
@@ -138,9 +110,7 @@ func (m *Machine) Advise(devices []Device, options *AdviseOptions) (advices []Ad
 			return
 		}
 		for i := int64(0); i < made.Size(); i++ {
-			advice := made.At(i, out)
-			advices = append(advices, makeAdvice(advice))
-			raw.DeleteAdvice(advice)
+			advices = append(advices, takenAdvice(made.At(i, out)))
 		}
 	})
 	return advices, err

@@ -15,31 +15,27 @@ type Model struct {
 
 // ModelOptions are options of OpenModel. The zero value has the defaults.
 type ModelOptions struct {
-	MaxContext int     // rows a fusion may have; 0: what the model was trained for
-	Weights    Weights // how they are kept in memory; 0: as the file has them where they are quantized
+	//blend:fields model_options
 	// Progress is told the bytes of weights read; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
 
-// OpenModel opens a GGUF file or a Hugging Face directory. options may be nil. Errors: ErrNotFound, ErrIO, ErrFormat (names the
-// offset or tensor), ErrUnsupported (names what was met), ErrNumeric, ErrOutOfMemory, ErrCancelled.
+// OpenModel opens a GGUF file or a Hugging Face directory. options may be nil. Errors: ErrNotFound,
+// ErrIO, ErrFormat (names the offset or tensor), ErrUnsupported (names what was met), ErrNumeric,
+// ErrOutOfMemory, ErrCancelled.
 func OpenModel(ctx context.Context, c *Context, path string, options *ModelOptions) (*Model, error) {
 	if c == nil || c.raw == nil {
 		return nil, closed("context")
 	}
 	defer runtime.KeepAlive(c)
-	var o ModelOptions
-	if options != nil {
-		o = *options
-	}
+	o := given(options)
 	call, err := begin(ctx, listen(listener{progress: o.Progress}))
 	if err != nil {
 		return nil, err
 	}
 	r := raw.NewModelOptions()
 	defer raw.DeleteModelOptions(r)
-	r.SetMax_context(count(o.MaxContext))
-	r.SetWeights(uint(o.Weights))
+	//blend:set model_options
 	call.set(r)
 	opened := raw.ModelOpen(c.raw, path, r, call.out)
 	if err := call.end(); err != nil {
@@ -68,11 +64,7 @@ func (m *Model) call(use func(r raw.Model, out raw.Outcome)) error {
 
 // Info describes the model.
 func (m *Model) Info() (info ModelInfo, err error) {
-	err = m.call(func(r raw.Model, out raw.Outcome) {
-		made := r.Info(out)
-		defer raw.DeleteModelInfo(made)
-		info = makeModelInfo(made)
-	})
+	err = m.call(func(r raw.Model, out raw.Outcome) { info = takenModelInfo(r.Info(out)) })
 	return info, err
 }
 
@@ -97,27 +89,17 @@ func (m *Model) Detokenize(tokens []int32, flags TokenizeFlags) (text string, er
 // PrecomputeOptions are options of Precompute and Find. The zero value has the defaults.
 type PrecomputeOptions struct {
 	Prefix []int32 // chunk prefix: prefilled before the chunk, not stored; part of the id
-	Tenant string  // salt of the id, so that tenants never share chunks
-	Codec  Codec   // 0: the store's
-	// Background: Precompute returns once the chunk is queued. Store.Wait tells when it is on disk.
-	Background bool
-	Threads    int // the most that compute at a time; 0: all
+	//blend:fields precompute_options
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
 
-func (o *PrecomputeOptions) make() (PrecomputeOptions, raw.PrecomputeOptions) {
-	var set PrecomputeOptions
-	if o != nil {
-		set = *o
-	}
+func (options *PrecomputeOptions) make() (PrecomputeOptions, raw.PrecomputeOptions) {
+	o := given(options)
 	r := raw.NewPrecomputeOptions()
-	r.SetFlags(flag(set.Background)) // BLEND_PUT_BACKGROUND
-	r.SetCodec(uint(set.Codec))
-	r.SetN_threads(count(set.Threads))
-	r.SetTenant(set.Tenant)
-	r.Set_prefix(set.Prefix)
-	return set, r
+	//blend:set precompute_options
+	r.Set_prefix(o.Prefix)
+	return o, r
 }
 
 // Stored is what Precompute stored.

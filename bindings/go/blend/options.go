@@ -22,36 +22,16 @@ type Term struct {
 
 // FuseOptions are options of Fuse, Extend and FuseBatch. The zero value has the defaults.
 type FuseOptions struct {
-	Policy     Policy  // 0: PolicyHKVD
-	Metric     Metric  // 0: MetricV
-	Norm       Norm    // 0: NormL2
-	Relative   bool    // a deviation is divided by the stored row's own sum in that norm
-	CheckLayer int     // where deviations are measured; 0: 1
-	Ratio      float64 // recomputed share of the reused rows; 0: 0.15; RatioNone, RatioAuto
-	OnMiss     Miss    // 0: MissPrecompute
-	// ReserveTokens are rows kept free behind the prompt for what is generated. 0: 256; less than
-	// 0: none.
-	ReserveTokens int
-	ChunkPrefix   []int32 // as given to Precompute for these chunks
-	Tenant        string
-	Seed          uint64       // of PolicyRandom
-	CheckLayers   []CheckLayer // gradual filtering; nil: one, of CheckLayer and Ratio
-	Terms         []Term       // of PolicyUnion
+	//blend:fields fuse_options
+	ChunkPrefix []int32      // as given to Precompute for these chunks
+	CheckLayers []CheckLayer // gradual filtering; nil: one, of CheckLayer and Ratio
+	Terms       []Term       // of PolicyUnion
 	// Score is of PolicyCallback: it writes Scores. An error stops the call, which gives it back.
 	Score   func(*Scoring) error
 	Machine *Machine // for RatioAuto
 	// Profile is one of this model. Alone it is only compared with: Profile.Apply sets what it
 	// chose.
-	Profile    *Profile
-	Correction Correction // 0: as the profile says
-	// Threads are, of the context's compute threads, the most that the call and later ones on the
-	// fusion have at a time. 0: all; of a fusion that is extended its own. Calls whose threads add up
-	// to no more than the context's compute side by side.
-	Threads int
-	// Of PolicyAPE: what the scores of the rows in question are divided by, and what the logarithm of
-	// the sum of their exponentials is multiplied by. 0: 0.9 each.
-	APETemperature float64
-	APEScale       float64
+	Profile *Profile
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
 }
@@ -71,35 +51,8 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 	}
 	defer runtime.KeepAlive(o.Machine)
 	defer runtime.KeepAlive(o.Profile)
-	if o.Policy != 0 {
-		r.SetPolicy(uint(o.Policy))
-	}
-	if o.Metric != 0 {
-		r.SetMetric(uint(o.Metric))
-	}
-	if o.Norm != 0 {
-		r.SetNorm(uint(o.Norm))
-	}
-	r.SetRelative(flag(o.Relative))
-	if o.CheckLayer != 0 {
-		r.SetCheck_layer(count(o.CheckLayer))
-	}
-	if o.Ratio != 0 {
-		r.SetRatio(ratio(o.Ratio))
-	}
-	if o.OnMiss != 0 {
-		r.SetOn_miss(uint(o.OnMiss))
-	}
-	if o.ReserveTokens != 0 {
-		reserve := o.ReserveTokens
-		if reserve < 0 {
-			reserve = 0
-		}
-		r.SetReserve_tokens(count(reserve))
-	}
+	//blend:set fuse_options
 	r.Set_chunk_prefix(o.ChunkPrefix)
-	r.SetTenant(o.Tenant)
-	r.SetSeed(o.Seed)
 	if len(o.CheckLayers) > 0 {
 		layers := raw.NewCheckLayers()
 		for _, layer := range o.CheckLayers {
@@ -110,14 +63,6 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 	}
 	for _, term := range o.Terms {
 		r.Add_term(uint(term.Policy), term.Share)
-	}
-	r.SetCorrection(uint(o.Correction))
-	r.SetN_threads(count(o.Threads))
-	if o.APETemperature != 0 {
-		r.SetApe_temperature(o.APETemperature)
-	}
-	if o.APEScale != 0 {
-		r.SetApe_scale(o.APEScale)
 	}
 	err := simple(func(out raw.Outcome) {
 		if o.Machine != nil && o.Machine.raw != nil {

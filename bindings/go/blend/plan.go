@@ -132,31 +132,19 @@ func (p *Plan) Deviation() (deviation []float32, err error) {
 
 // Info gives the account so far.
 func (p *Plan) Info() (info FusionInfo, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) {
-		made := r.Info(out)
-		defer raw.DeleteFusionInfo(made)
-		info = makeFusionInfo(made)
-	})
+	err = p.do(func(r raw.Plan, out raw.Outcome) { info = takenFusionInfo(r.Info(out)) })
 	return info, err
 }
 
 // Layer gives the account of one layer.
 func (p *Plan) Layer(layer int) (info LayerInfo, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) {
-		made := r.Layer(count(layer), out)
-		defer raw.DeleteLayerInfo(made)
-		info = makeLayerInfo(made)
-	})
+	err = p.do(func(r raw.Plan, out raw.Outcome) { info = takenLayerInfo(r.Layer(count(layer), out)) })
 	return info, err
 }
 
 // Segment gives what became of one segment.
 func (p *Plan) Segment(segment int) (info SegmentInfo, err error) {
-	err = p.do(func(r raw.Plan, out raw.Outcome) {
-		made := r.Segment(int64(segment), out)
-		defer raw.DeleteSegmentInfo(made)
-		info = makeSegmentInfo(made)
-	})
+	err = p.do(func(r raw.Plan, out raw.Outcome) { info = takenSegmentInfo(r.Segment(int64(segment), out)) })
 	return info, err
 }
 

@@ -21,14 +21,14 @@ func host(t *testing.T) (*blend.Model, *blend.Store) {
 	t.Helper()
 	m := must(blend.DescribeModel(ctx, blend.ModelDescription{Name: "host", Layers: hostLayers, Heads: 4,
 		KVHeads: hostHeads, HeadDim: hostDim, Vocab: 100, ContextLength: 64}))(t)
-	s := must(blend.OpenStore(ctx, filepath.Join(t.TempDir(), "s"), &blend.StoreOptions{KVDtype: blend.KVF32}))(t)
+	s := must(blend.OpenStore(ctx, filepath.Join(t.TempDir(), "s"), &blend.StoreOptions{KVDtype: blend.DtypeF32}))(t)
 	t.Cleanup(func() { m.Close(); s.Close() })
 	return m, s
 }
 
 func newKV(t *testing.T, rows int) (*blend.KV, []float32, []float32) {
 	t.Helper()
-	kv := must(blend.NewKV(rows*hostRow, blend.KVF32))(t)
+	kv := must(blend.NewKV(rows*hostRow, blend.DtypeF32))(t)
 	t.Cleanup(func() { kv.Close() })
 	k, v := kv.Float32()
 	return kv, k, v
@@ -157,6 +157,6 @@ func TestPlanErrors(t *testing.T) {
 	stored := must(model.Precompute(bg, store, tokens(t, "A chunk of the model."), nil))(t)
 	_, err = other.NewPlan(bg, store, blend.Prompt{blend.ChunkByID(stored.ID), blend.Question([]int32{5})}, &blend.FuseOptions{OnMiss: blend.MissFail})
 	wantError(t, err, blend.ErrMismatch)
-	_, err = blend.NewKV(0, blend.KVF32)
+	_, err = blend.NewKV(0, blend.DtypeF32)
 	wantError(t, err, blend.ErrInvalidArgument)
 }

@@ -15,19 +15,10 @@ type Profile struct {
 
 // CalibrateOptions are options of Calibrate. The zero value has the defaults.
 type CalibrateOptions struct {
-	CheckLayer    int         // 0: 1
-	ChunkPrefixes [][]int32   // that are tried; nil: none, and BOS if the model has one
-	Metrics       []Metric    // nil: MetricVWeighed, the deviation weighed by attention
-	Ratios        []float64   // nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
-	KVDtype       KVDtype     // what chunks are rounded to
-	Correction    Correction  // CorrectionOff: no drift maps are fitted
-	DriftInputs   DriftInputs // 0: all
-	DriftRank     int         // at most; 0: whole matrices
-	Ridge         float64     // 0: 0.001
-	ScoreTokens   int         // tokens of full prefill's answer that are compared; 0: 16
-	MaxKL         float64     // limits of trust; 0: 0.02 nats
-	MinTop1       float64     // 0: 0.95
-	Threads       int         // the most that compute at a time; 0: all
+	ChunkPrefixes [][]int32 // that are tried; nil: none, and BOS if the model has one
+	Metrics       []Metric  // nil: MetricVWeighed, the deviation weighed by attention
+	Ratios        []float64 // nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
+	//blend:fields calibrate_options
 	// OnMeasurement is told every line as it is measured, Progress the prefills and fuses done. An
 	// error stops the call, which gives it back.
 	OnMeasurement func(Measurement) error
@@ -39,9 +30,7 @@ func (o *CalibrateOptions) make() (raw.CalibrateOptions, *listener) {
 	if o == nil {
 		return r, nil
 	}
-	if o.CheckLayer != 0 {
-		r.SetCheck_layer(count(o.CheckLayer))
-	}
+	//blend:set calibrate_options
 	for _, prefix := range o.ChunkPrefixes {
 		r.Add_chunk_prefix(prefix)
 	}
@@ -51,30 +40,11 @@ func (o *CalibrateOptions) make() (raw.CalibrateOptions, *listener) {
 	for _, value := range o.Ratios {
 		r.Add_ratio(ratio(value))
 	}
-	r.SetKv_dtype(uint(o.KVDtype))
-	r.SetCorrection(uint(o.Correction))
-	if o.DriftInputs != 0 {
-		r.SetDrift_inputs(uint(o.DriftInputs))
-	}
-	r.SetDrift_rank(count(o.DriftRank))
-	if o.Ridge != 0 {
-		r.SetRidge(o.Ridge)
-	}
-	if o.ScoreTokens != 0 {
-		r.SetScore_tokens(count(o.ScoreTokens))
-	}
-	if o.MaxKL != 0 {
-		r.SetMax_kl(o.MaxKL)
-	}
-	if o.MinTop1 != 0 {
-		r.SetMin_top1(o.MinTop1)
-	}
-	r.SetN_threads(count(o.Threads))
 	return r, listen(listener{progress: o.Progress, measurement: o.OnMeasurement})
 }
 
 // Calibrate measures sample prompts, whose chunks must be given as tokens, and writes a profile to
-// path, whole or not at all. false: it is written, but no ratio kept the limits. options may be nil.
+// path, whole or not at all; "" is beside the model. false: it is written, but no ratio kept the limits. options may be nil.
 // Errors: ErrInvalidArgument (names the sample or option), ErrContextLength, ErrNumeric, ErrIO,
 // ErrOutOfMemory, ErrCancelled.
 func (m *Model) Calibrate(ctx context.Context, samples []Prompt, path string, options *CalibrateOptions) (trusted bool, err error) {
@@ -98,7 +68,8 @@ func (m *Model) Calibrate(ctx context.Context, samples []Prompt, path string, op
 	return trusted, c.end()
 }
 
-// OpenProfile opens a file of Calibrate. Errors: ErrNotFound, ErrIO, ErrFormat, ErrCorrupt,
+// OpenProfile opens a file of Calibrate. An empty path is the one that lies beside the model:
+// FILE.profile of a file, DIRECTORY/blend.profile of a directory. Errors: ErrNotFound, ErrIO, ErrFormat, ErrCorrupt,
 // ErrMismatch (of another model or format version), ErrNumeric, ErrOutOfMemory.
 func (m *Model) OpenProfile(path string) (*Profile, error) {
 	p := &Profile{}
@@ -151,11 +122,7 @@ func (p *Profile) Apply(o *FuseOptions) error {
 
 // Info gives what the calibration chose.
 func (p *Profile) Info() (info ProfileInfo, err error) {
-	err = p.call(func(r raw.Profile, out raw.Outcome) {
-		made := r.Info(out)
-		defer raw.DeleteProfileInfo(made)
-		info = makeProfileInfo(made)
-	})
+	err = p.call(func(r raw.Profile, out raw.Outcome) { info = takenProfileInfo(r.Info(out)) })
 	return info, err
 }
 
@@ -167,11 +134,7 @@ func (p *Profile) ChunkPrefix() (tokens []int32, err error) {
 
 // Measurement gives line index of ProfileInfo.Measurements.
 func (p *Profile) Measurement(index int) (line Measurement, err error) {
-	err = p.call(func(r raw.Profile, out raw.Outcome) {
-		made := r.Measurement(int64(index), out)
-		defer raw.DeleteMeasurement(made)
-		line = makeMeasurement(made)
-	})
+	err = p.call(func(r raw.Profile, out raw.Outcome) { line = takenMeasurement(r.Measurement(int64(index), out)) })
 	return line, err
 }
 
@@ -187,11 +150,8 @@ func (p *Profile) Drift(layer int) (k, v float64, err error) {
 
 // VerifyOptions are options of Verify. The zero value has the defaults.
 type VerifyOptions struct {
-	ScoreTokens int       // 0: 16
-	Ratios      []float64 // besides the profile's own; nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
-	MaxKL       float64   // limits; 0: the profile's
-	MinTop1     float64   // likewise
-	Threads     int       // the most that compute at a time; 0: all
+	Ratios []float64 // besides the profile's own; nil: 0, 0.05, 0.1, 0.15, 0.2, 0.3
+	//blend:fields verify_options
 	// As in CalibrateOptions.
 	OnMeasurement func(Measurement) error
 	Progress      func(done, total int64) error
@@ -202,19 +162,10 @@ func (o *VerifyOptions) make() (raw.VerifyOptions, *listener) {
 	if o == nil {
 		return r, nil
 	}
-	if o.ScoreTokens != 0 {
-		r.SetScore_tokens(count(o.ScoreTokens))
-	}
+	//blend:set verify_options
 	for _, value := range o.Ratios {
 		r.Add_ratio(ratio(value))
 	}
-	if o.MaxKL != 0 {
-		r.SetMax_kl(o.MaxKL)
-	}
-	if o.MinTop1 != 0 {
-		r.SetMin_top1(o.MinTop1)
-	}
-	r.SetN_threads(count(o.Threads))
 	return r, listen(listener{progress: o.Progress, measurement: o.OnMeasurement})
 }
 
@@ -242,12 +193,8 @@ func (m *Model) Verify(ctx context.Context, p *Profile, samples []Prompt, option
 		return verdict, err
 	}
 	c.set(r)
-	found := p.raw.Verify(m.raw, made, r, c.out)
-	defer raw.DeleteVerdict(found)
-	if err := c.end(); err != nil {
-		return verdict, err
-	}
-	return makeVerdict(found), nil
+	verdict = takenVerdict(p.raw.Verify(m.raw, made, r, c.out))
+	return verdict, c.end()
 }
 
 // Close lets the profile go; fuses that use it keep it.

@@ -15,25 +15,8 @@ type Store struct {
 
 // StoreOptions are options of OpenStore. The zero value has the defaults.
 type StoreOptions struct {
-	ReadOnly   bool
-	NoCreate   bool     // ErrNotFound instead of a new store
-	KVDtype    KVDtype  // of new chunks, part of their ids; KVAuto: bf16 for a bf16 model, else f16
-	Codec      Codec    // of what is put without one; 0: CodecNone
-	ReadMode   ReadMode // 0: what works here
-	QuotaBytes int64    // of stored chunks; 0: 16 GiB. A put past it evicts
-	QueueBytes int64    // of background writes in flight; 0: 256 MiB
-	Eviction   Eviction // 0: EvictLRU
-	// TTL is in whole seconds: a chunk that nobody used for so long is a miss, and leaves with the
-	// next put. 0: chunks do not expire.
-	TTL              time.Duration
-	TenantQuotaBytes int64 // of any one tenant's chunks; 0: no bound but the store's
-	RAMBytes         int64 // memory for layers that were read, on top of what fuses take; 0: none
+	//blend:fields store_options
 }
-
-const (
-	storeReadOnly = 1
-	storeNoCreate = 2
-)
 
 // OpenStore opens or creates the directory path. options may be nil. Errors: ErrNotFound, ErrIO,
 // ErrFormat (not a store), ErrMismatch (another format version), ErrCorrupt, ErrUnsupported (the
@@ -42,28 +25,10 @@ func OpenStore(c *Context, path string, options *StoreOptions) (*Store, error) {
 	if c == nil || c.raw == nil {
 		return nil, closed("context")
 	}
-	var o StoreOptions
-	if options != nil {
-		o = *options
-	}
+	o := given(options)
 	r := raw.NewStoreOptions()
 	defer raw.DeleteStoreOptions(r)
-	r.SetFlags(flag(o.ReadOnly)*storeReadOnly | flag(o.NoCreate)*storeNoCreate)
-	r.SetKv_dtype(uint(o.KVDtype))
-	r.SetCodec(uint(o.Codec))
-	r.SetRead_mode(uint(o.ReadMode))
-	if o.QuotaBytes != 0 {
-		r.SetQuota_bytes(bytesOf(o.QuotaBytes))
-	}
-	if o.QueueBytes != 0 {
-		r.SetQueue_bytes(bytesOf(o.QueueBytes))
-	}
-	if o.Eviction != 0 {
-		r.SetEviction(uint(o.Eviction))
-	}
-	r.SetTtl_s(bytesOf(int64((o.TTL + time.Second - 1) / time.Second)))
-	r.SetTenant_quota_bytes(bytesOf(o.TenantQuotaBytes))
-	r.SetRam_bytes(bytesOf(o.RAMBytes))
+	//blend:set store_options
 	s := &Store{}
 	err := simple(func(out raw.Outcome) { s.raw = raw.StoreOpen(c.raw, path, r, out) })
 	runtime.KeepAlive(c)
@@ -122,9 +87,7 @@ func takenChunks(list raw.Chunks) []ChunkInfo {
 	defer raw.DeleteOutcome(out)
 	var infos []ChunkInfo
 	for i := int64(0); i < list.Size(); i++ {
-		info := list.At(i, out)
-		infos = append(infos, makeChunkInfo(info))
-		raw.DeleteChunkInfo(info)
+		infos = append(infos, takenChunkInfo(list.At(i, out)))
 	}
 	return infos
 }
@@ -136,21 +99,13 @@ func (s *Store) Remove(id ChunkID) error {
 
 // Stat gives the store's state.
 func (s *Store) Stat() (stat StoreStat, err error) {
-	err = s.call(func(r raw.Store, out raw.Outcome) {
-		made := r.Stat(out)
-		defer raw.DeleteStoreStat(made)
-		stat = makeStoreStat(made)
-	})
+	err = s.call(func(r raw.Store, out raw.Outcome) { stat = takenStoreStat(r.Stat(out)) })
 	return stat, err
 }
 
 // CodecStat gives what one codec holds. Errors: ErrInvalidArgument (CodecDefault is none), ErrIO.
 func (s *Store) CodecStat(codec Codec) (stat CodecStat, err error) {
-	err = s.call(func(r raw.Store, out raw.Outcome) {
-		made := r.Codec_stat(uint(codec), out)
-		defer raw.DeleteCodecStat(made)
-		stat = makeCodecStat(made)
-	})
+	err = s.call(func(r raw.Store, out raw.Outcome) { stat = takenCodecStat(r.Codec_stat(uint(codec), out)) })
 	return stat, err
 }
 

@@ -2,10 +2,10 @@ package blend_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 
@@ -37,8 +37,9 @@ func TestMain(m *testing.M) {
 }
 
 func run(m *testing.M) (int, error) {
-	_, here, _, _ := runtime.Caller(0)
-	examples = filepath.Join(filepath.Dir(here), "..", "..", "..", "examples")
+	if examples = os.Getenv("BLEND_EXAMPLES"); examples == "" {
+		return 1, errors.New("BLEND_EXAMPLES names the folder examples of the repository")
+	}
 	modelPath = filepath.Join(examples, "models", "blend-qa.gguf")
 	files, _ := filepath.Glob(filepath.Join(examples, "data", "documents", "*.txt"))
 	for _, file := range files {

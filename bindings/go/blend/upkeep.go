@@ -90,8 +90,8 @@ func (s *Store) CopyTo(path string) error {
 
 // TransferOptions are options of Export and Import. The zero value has the defaults.
 type TransferOptions struct {
-	IDs     []ChunkID // Export: which; nil: all that are sound
-	Replace bool      // Import: also chunks that are in the store already
+	IDs []ChunkID // Export: which; nil: all that are sound
+	//blend:fields transfer_options
 	// Progress is told the chunks of Export, the file's bytes of Import; an error stops the call,
 	// which gives it back.
 	Progress func(done, total int64) error
@@ -121,13 +121,10 @@ func (s *Store) transfer(ctx context.Context, options *TransferOptions,
 		return 0, closed("store")
 	}
 	defer runtime.KeepAlive(s)
-	var o TransferOptions
-	if options != nil {
-		o = *options
-	}
+	o := given(options)
 	r := raw.NewTransferOptions()
 	defer raw.DeleteTransferOptions(r)
-	r.SetFlags(flag(o.Replace)) // BLEND_IMPORT_REPLACE
+	//blend:set transfer_options
 	ids := makeIDs(o.IDs)
 	r.Set_ids(ids)
 	raw.DeleteChunkIds(ids)

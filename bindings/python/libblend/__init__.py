@@ -21,8 +21,8 @@ from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
 from ._enums import (RATIO_AUTO, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
-                     KvDtype, Metric, Miss, Norm, Policy, ReadMode, RopeLayout, SegmentKind, Source,
-                     Weights)
+                     Dtype, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RopeLayout, SegmentKind,
+                     Source, Weights)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
@@ -40,8 +40,8 @@ __version__: str = _raw.version()
 __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
     "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
-    "Generation", "KvDtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
-    "Model", "ModelInfo", "Norm", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "RATIO_AUTO",
-    "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
+    "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
+    "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt",
+    "RATIO_AUTO", "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
 ] + errors.__all__

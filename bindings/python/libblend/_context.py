@@ -5,8 +5,8 @@ import threading
 import weakref
 from typing import Any, Callable, Optional, TypeVar, Union
 
-from . import raw
-from ._enums import KvDtype, choice
+from . import _enums, raw
+from ._enums import choice
 
 #: ``(code, message)`` of something worth a log line: a negative BLEND_E_* code, or one that tells of
 #: an eviction. Called on a thread of the binding's own, one event at a time.
@@ -53,25 +53,23 @@ def _stop(events: Any, thread: threading.Thread) -> None:
 class Context(Closable):
     """Owns the compute threads; calls on it from several threads share them fairly. Thread-safe.
 
-    threads: compute threads, 0 for as many CPUs as this process may use.
-    backend: what computes: "cpu", "cuda", "cuda:N" or "auto".
-    pin_threads: whether each of the threads that it starts keeps to one CPU (BLEND_CTX_PIN_THREADS).
-    cache_dtype: what the K and V of prompts are kept as; AUTO is F32 on a CPU, where F16 halves their
-    memory, and BF16 on a GPU.
+    # blend:documentation ctx_options
     on_event: see :data:`OnEvent`. What it raises goes to sys.excepthook.
 
     Raises InvalidArgumentError, NoDeviceError (says what is missing), UnsupportedError.
     """
 
-    def __init__(self, threads: int = 0, backend: str = "cpu",
-                 on_event: Optional[OnEvent] = None, *, pin_threads: bool = False,
-                 cache_dtype: Union[KvDtype, str] = KvDtype.AUTO) -> None:
-        kept_as = choice(KvDtype, cache_dtype)
+    def __init__(self, threads: Optional[int] = None, backend: str = "cpu",
+                 on_event: Optional[OnEvent] = None, *,
+                 # blend:parameters ctx_options but threads backend
+                 ) -> None:
+        options = raw.ContextOptions()
+        # blend:set ctx_options
         if on_event is None:
-            self._raw = raw.Context.create(threads, pin_threads, kept_as, backend)
+            self._raw = raw.Context.create(options)
             return
         events = raw.Events()
-        self._raw = raw.Context.create_with_events(threads, pin_threads, kept_as, backend, events)
+        self._raw = raw.Context.create_with_events(options, events)
         thread = threading.Thread(target=_tell, args=(events, on_event), name="libblend events",
                                   daemon=True)
         thread.start()

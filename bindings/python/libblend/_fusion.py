@@ -5,100 +5,45 @@ from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence
 
 import numpy as np
 
-from . import raw
+from . import _enums, raw
 from ._arrays import Tokens, tokens_in, view_out
 from ._call import POLL_MS, Cancel, Progress, Score, on_main_thread, raw_cancel, watched
 from ._context import Closable
-from ._enums import Correction, Metric, Miss, Norm, Policy, choice
+from ._enums import Policy, choice
 from ._infos import FusionInfo, LayerInfo, SegmentInfo
 from ._profile import Machine, Profile
 from ._prompt import Prompt
-from ._store import ChunkId, Store, raw_store, set_given
+from ._store import ChunkId, Store, raw_store
 
 
 @dataclass
 class FuseArguments:
     """Options of a fuse. None is the library's default, which a `profile` sets if there is one."""
 
-    #: Default HKVD.
-    policy: Union[Policy, str, None] = None
-    #: Recomputed share of the reused rows, 0 .. 1, default 0.15, or RATIO_AUTO.
-    ratio: Optional[float] = None
-    #: Default V.
-    metric: Union[Metric, str, None] = None
-    #: Where deviations are measured, default 1.
-    check_layer: Optional[int] = None
-    #: Default PRECOMPUTE.
-    on_miss: Union[Miss, str, None] = None
-    #: Rows kept free behind the prompt, default 256.
-    reserve_tokens: Optional[int] = None
+    # blend:fields fuse_options
     #: As given to precompute for these chunks.
     chunk_prefix: Optional[Tokens] = None
-    tenant: str = ""
-    #: Default L2.
-    norm: Union[Norm, str, None] = None
-    #: Whether a deviation is divided by the stored row's own size.
-    relative: bool = False
-    #: Of Policy.RANDOM.
-    seed: int = 0
     #: Gradual filtering: (layer, ratio), layers rise, ratios do not.
     check_layers: Sequence[Tuple[int, float]] = ()
     #: Of Policy.UNION: (policy, share).
     terms: Sequence[Tuple[Union[Policy, str], float]] = ()
-    #: Of Policy.APE: what scores of the rows in question are divided by, default 0.9.
-    ape_temperature: Optional[float] = None
-    #: Of Policy.APE: what the logarithm of their exponentials' sum is multiplied by, default 0.9.
-    ape_scale: Optional[float] = None
     #: Of Policy.CALLBACK.
     score: Optional[Score] = None
     #: For RATIO_AUTO.
     machine: Optional[Machine] = None
     #: Sets policy, metric, check layer, ratio and chunk prefix; what is given besides holds against it.
     profile: Optional[Profile] = None
-    correction: Union[Correction, str, None] = None
-    #: Of the context's compute threads, the most that this call and later ones on the fusion have at
-    #: a time; 0: all, of a fusion that is extended its own. Calls whose threads add up to no more than
-    #: the context's compute side by side.
-    threads: int = 0
     #: Layers.
     progress: Optional[Progress] = None
     cancel: Optional[Cancel] = None
 
 
 def fuse_options(a: FuseArguments) -> Any:
-    """The raw form, without the callbacks. Written out: a fuse of few rows takes a millisecond and
-    leaves nothing of this in the processor's caches, so every call that is not made counts."""
+    """The raw form, without the callbacks."""
     options = raw.FuseOptions()
     if a.profile is not None:
         options.apply(a.profile._raw)
-    if a.policy is not None:
-        options.policy = choice(Policy, a.policy)
-    if a.ratio is not None:
-        options.ratio = a.ratio
-    if a.metric is not None:
-        options.metric = choice(Metric, a.metric)
-    if a.check_layer is not None:
-        options.check_layer = a.check_layer
-    if a.on_miss is not None:
-        options.on_miss = choice(Miss, a.on_miss)
-    if a.reserve_tokens is not None:
-        options.reserve_tokens = a.reserve_tokens
-    if a.tenant:
-        options.tenant = a.tenant
-    if a.norm is not None:
-        options.norm = choice(Norm, a.norm)
-    if a.relative:
-        options.relative = 1
-    if a.seed:
-        options.seed = a.seed
-    if a.correction is not None:
-        options.correction = choice(Correction, a.correction)
-    if a.threads:
-        options.n_threads = a.threads
-    if a.ape_temperature is not None:
-        options.ape_temperature = a.ape_temperature
-    if a.ape_scale is not None:
-        options.ape_scale = a.ape_scale
+    # blend:set fuse_options a
     if a.chunk_prefix is not None:
         options.set_chunk_prefix(tokens_in(a.chunk_prefix))
     if a.check_layers:
@@ -233,16 +178,16 @@ class Fusion(Closable):
         """float32 [n_vocab], of the last row. A view."""
         return view_out(self._raw.logits())
 
-    def generate(self, max_tokens: int = 128, *, temperature: float = 0.0, top_p: float = 1.0,
-                 top_k: int = 0, seed: int = 0, ignore_eos: bool = False,
-                 stop_tokens: Iterable[int] = (), threads: int = 0,
-                 cancel: Optional[Cancel] = None) -> Generation:
+    def generate(self, max_tokens: Optional[int] = None, *,
+                 # blend:parameters generate_options but max_tokens
+                 stop_tokens: Iterable[int] = (), cancel: Optional[Cancel] = None) -> Generation:
         """Tokens one by one, appended to the cache as the next is asked for, so that a later call
-        continues. Greedy at temperature 0; same seed, same tokens. The stop token is not reported.
-        threads: the most that compute at a time; 0: as many as the fusion has."""
-        options = set_given(
-            raw.GenerateOptions(), max_tokens=max_tokens, temperature=temperature, top_p=top_p,
-            top_k=top_k, seed=seed, ignore_eos=int(ignore_eos), n_threads=threads)
+        continues. The stop token is not reported.
+
+        # blend:documentation generate_options
+        stop_tokens: besides EOS"""
+        options = raw.GenerateOptions()
+        # blend:set generate_options
         for token in stop_tokens:
             options.add_stop_token(token)
         if cancel is not None:

@@ -5,15 +5,15 @@ from typing import Any, Optional, Tuple, Union
 import numpy as np
 
 from . import raw
-from ._enums import KvDtype, choice
+from ._enums import Dtype, choice
 
 #: (k, v) of one layer: [rows, n_kv_heads, head_dim] of float32, float16, or uint16 for bf16.
 KvLayer = Tuple[np.ndarray, np.ndarray]
 
-_DTYPES = {np.dtype(np.float32): KvDtype.F32, np.dtype(np.float16): KvDtype.F16}
+_DTYPES = {np.dtype(np.float32): Dtype.F32, np.dtype(np.float16): Dtype.F16}
 
 
-def raw_view(k: np.ndarray, v: np.ndarray, dtype: Optional[Union[KvDtype, str]], unrotated: bool,
+def raw_view(k: np.ndarray, v: np.ndarray, dtype: Optional[Union[Dtype, str]], unrotated: bool,
              writable: bool) -> Any:
     """The raw view of two arrays, which the caller keeps. Nothing is copied."""
     for name, array in (("k", k), ("v", v)):
@@ -30,10 +30,10 @@ def raw_view(k: np.ndarray, v: np.ndarray, dtype: Optional[Union[KvDtype, str]],
             raise ValueError(f"float32, float16, or uint16 with dtype='bf16' are taken, not {k.dtype}")
         number = int(_DTYPES[k.dtype])
     else:
-        number = choice(KvDtype, dtype)
-        wanted = 4 if number == KvDtype.F32 else 2
+        number = choice(Dtype, dtype)
+        wanted = 4 if number == Dtype.F32 else 2
         if k.itemsize != wanted:
-            raise ValueError(f"elements have {k.itemsize} bytes, and {KvDtype(number).name} has {wanted}")
+            raise ValueError(f"elements have {k.itemsize} bytes, and {Dtype(number).name} has {wanted}")
     rows, heads, _ = k.shape
     row, head, element = k.strides
     if rows and heads:

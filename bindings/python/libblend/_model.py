@@ -5,17 +5,17 @@ from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple, U
 
 import numpy as np
 
-from . import raw
+from . import _enums, raw
 from ._arrays import Tokens, copy_out, tokens_in
 from ._call import POLL_MS, Cancel, Listener, Progress, raise_own, raw_cancel, watched
 from ._context import Closable, Context
-from ._enums import Codec, KvDtype, RopeLayout, Weights, choice
+from ._enums import Dtype, choice
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, fuse_options
 from ._infos import ModelInfo
 from ._kv import KvLayer, raw_view
 from ._prompt import Prompt
-from ._store import ChunkId, Path, Store, raw_store, set_given
+from ._store import ChunkId, Path, Store, raw_store
 from .errors import CallbackError
 
 
@@ -31,44 +31,39 @@ class Model(Closable):
     """Weights, tokenizer and description of one model. Immutable, thread-safe.
 
     path: a GGUF file (v2 or v3) or a Hugging Face directory; docs/models.md says which there are.
-    max_context: rows a fusion may have, default what the model was trained for.  weights: how they
-    are kept in memory; AUTO leaves quantized ones as the file has them.  progress: bytes of weights
-    read.
+    # blend:documentation model_options
+    progress: bytes of weights read
 
     Raises NotFoundError, IoError, FormatError (names the offset or tensor), UnsupportedError (names
     what was met), NumericError, OutOfMemoryError, CancelledError.
     """
 
-    def __init__(self, ctx: Context, path: Path, *, max_context: Optional[int] = None,
-                 weights: Union[Weights, str] = Weights.AUTO,
+    def __init__(self, ctx: Context, path: Path, *,
+                 # blend:parameters model_options
                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
-        options = set_given(raw.ModelOptions(), max_context=max_context,
-                            weights=choice(Weights, weights))
+        options = raw.ModelOptions()
+        # blend:set model_options
         with watched(options, progress, cancel):
             self._raw = raw.Model.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx
 
     @classmethod
-    def describe(cls, ctx: Context, *, n_layers: int, n_heads: int, n_kv_heads: int, head_dim: int,
-                 n_vocab: int, context_length: int,
-                 weight_dtype: Union[KvDtype, str] = KvDtype.F32,
-                 rope_layout: Union[RopeLayout, str] = RopeLayout.HALF_SPLIT, rotary_dim: int = 0,
-                 rope_theta: float = 10000.0, rope_linear_scale: float = 1.0,
-                 rope_freq_factors: Sequence[float] = (), name: str = "",
-                 fingerprint: str = "") -> "Model":
+    def describe(cls, ctx: Context, *,
+                 # blend:parameters model_description
+                 rope_freq_factors: Sequence[float] = ()) -> "Model":
         """A model that the host runs itself: no weights, no tokenizer. For :meth:`put_kv`,
         :meth:`find` and :class:`Plan`. Weights that differ must differ in `name` or `fingerprint`
-        (64 hexadecimal digits). Raises InvalidArgumentError, which names the member."""
-        description = set_given(
-            raw.ModelDescription(), n_layers=n_layers, n_heads=n_heads, n_kv_heads=n_kv_heads,
-            head_dim=head_dim, n_vocab=n_vocab, context_length=context_length,
-            weight_dtype=choice(KvDtype, weight_dtype), rope_layout=choice(RopeLayout, rope_layout),
-            rotary_dim=rotary_dim, rope_theta=rope_theta, rope_linear_scale=rope_linear_scale,
-            name=name, fingerprint=fingerprint)
+        (64 hexadecimal digits). Raises InvalidArgumentError, which names the member.
+
+        # blend:documentation model_description
+        rope_freq_factors: [rotary_dim / 2]
+        """
+        options = raw.ModelDescription()
+        # blend:set model_description
         for factor in rope_freq_factors:
-            description.add_rope_freq_factor(factor)
+            options.add_rope_freq_factor(factor)
         model = cls.__new__(cls)
-        model._raw = raw.Model.describe(ctx._raw, description)
+        model._raw = raw.Model.describe(ctx._raw, options)
         model._context = ctx
         return model
 
@@ -101,28 +96,22 @@ class Model(Closable):
         return self.detokenize_bytes(tokens, special=special, raw_text=raw_text).decode(
             "utf-8", "replace")
 
-    def _put_options(self, prefix: Optional[Tokens], tenant: str, codec: Union[Codec, str],
-                     background: bool = False, threads: int = 0) -> Any:
-        options = set_given(raw.PrecomputeOptions(), codec=choice(Codec, codec), tenant=tenant,
-                            flags=raw.PUT_BACKGROUND if background else 0, n_threads=threads)
-        if prefix is not None:
-            options.set_prefix(tokens_in(prefix))
-        return options
-
     def precompute(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
-                   tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
-                   background: bool = False, threads: int = 0,
+                   # blend:parameters precompute_options
                    progress: Optional[Progress] = None,
                    cancel: Optional[Cancel] = None) -> Stored:
         """Prefills one chunk by itself and stores its K (before RoPE) and V; it is on disk on return.
 
-        prefix: prefilled before the chunk and not stored; part of the id.  tenant: salt of the id, so
-        that tenants never share chunks.  background: return once it is queued; Store.wait tells when
-        it is on disk.  threads: the most that compute at a time; 0: all.  progress: layers.
+        prefix: prefilled before the chunk and not stored; part of the id
+        # blend:documentation precompute_options
+        progress: layers
 
         Raises InvalidArgumentError, ContextLengthError, FullError, ReadOnlyError, IoError,
         NumericError, CancelledError."""
-        options = self._put_options(prefix, tenant, codec, background, threads)
+        options = raw.PrecomputeOptions()
+        # blend:set precompute_options
+        if prefix is not None:
+            options.set_prefix(tokens_in(prefix))
         with watched(options, progress, cancel):
             done = self._raw.precompute(store._raw, tokens_in(tokens), options)
         return Stored(done.id, done.existed)
@@ -131,24 +120,30 @@ class Model(Closable):
              tenant: str = "") -> Stored:
         """Whether the store has a chunk: the look-up that a fuse would do, without counting it. The
         id is given either way."""
-        options = self._put_options(prefix, tenant, Codec.DEFAULT)
+        options = raw.PrecomputeOptions()
+        options.tenant = tenant
+        if prefix is not None:
+            options.set_prefix(tokens_in(prefix))
         found = self._raw.find(store._raw, tokens_in(tokens), options)
         return Stored(found.id, found.existed)
 
     def put_kv(self, store: Store, tokens: Tokens, layers: Iterable[KvLayer], *,
                first_position: int = 0, unrotated: bool = False,
-               dtype: Optional[Union[KvDtype, str]] = None, prefix: Optional[Tokens] = None,
-               tenant: str = "", codec: Union[Codec, str] = Codec.DEFAULT,
-               background: bool = False, progress: Optional[Progress] = None,
+               dtype: Optional[Union[Dtype, str]] = None, prefix: Optional[Tokens] = None,
+               # blend:parameters precompute_options
+               progress: Optional[Progress] = None,
                cancel: Optional[Cancel] = None) -> ChunkId:
         """Stores a chunk whose K and V the host's own engine computed.
 
         layers: (k, v) a layer, arrays [n_tokens, n_kv_heads, head_dim] of float32 or float16, or of
         uint16 with dtype="bf16"; read without a copy, whatever the strides of the first two axes (the
         last must be contiguous). K is rotated to the positions `first_position`, ..., unless
-        `unrotated`. Raises InvalidArgumentError, NumericError (names layer and row), FullError,
-        ReadOnlyError, IoError."""
-        options = self._put_options(prefix, tenant, codec, background)
+        `unrotated`. The others are those of :meth:`precompute`. Raises InvalidArgumentError,
+        NumericError (names layer and row), FullError, ReadOnlyError, IoError."""
+        options = raw.PrecomputeOptions()
+        # blend:set precompute_options
+        if prefix is not None:
+            options.set_prefix(tokens_in(prefix))
         views = raw.KvLayers()
         kept: List[Tuple[np.ndarray, np.ndarray]] = []
         for k, v in layers:

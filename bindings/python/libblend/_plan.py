@@ -8,7 +8,7 @@ from . import raw
 from ._arrays import copy_out
 from ._call import watched
 from ._context import Closable
-from ._enums import KvDtype
+from ._enums import Dtype
 from ._fusion import FuseArguments, fuse_options
 from ._infos import FusionInfo, LayerInfo, SegmentInfo
 from ._kv import raw_view
@@ -47,7 +47,7 @@ class Plan(Closable):
         self._arrays.clear()
 
     def fetch(self, layer: int, k: np.ndarray, v: np.ndarray, *,
-              dtype: Optional[Union[KvDtype, str]] = None, unrotated: bool = False) -> None:
+              dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> None:
         """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
         placing start. The plan keeps the arrays until the layer is synchronized."""
         self._raw.fetch(layer, raw_view(k, v, dtype, unrotated, writable=True))
@@ -60,7 +60,7 @@ class Plan(Closable):
         self._arrays.pop(layer, None)
 
     def select(self, layer: int, k: Optional[np.ndarray] = None, v: Optional[np.ndarray] = None, *,
-               dtype: Optional[Union[KvDtype, str]] = None, unrotated: bool = False) -> np.ndarray:
+               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> np.ndarray:
         """The rows to go on with, uint32 [n]. k, v: fresh K and V of ``rows``, in that order; may be
         left out where nothing is measured."""
         with self._watched:

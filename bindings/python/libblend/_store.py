@@ -3,23 +3,15 @@
 import os
 from typing import Any, Iterable, List, NamedTuple, Optional, Tuple, Union
 
-from . import raw
+from . import _enums, raw
 from ._call import POLL_MS, Cancel, Progress, on_main_thread, watched
 from ._context import Closable, Context
-from ._enums import Codec, Eviction, KvDtype, ReadMode, choice
+from ._enums import Codec, choice
 from ._infos import ChunkInfo, CodecStat, StoreStat
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 #: Identity of a stored chunk or saved fusion: 64 hexadecimal digits.
 ChunkId = str
-
-
-def set_given(options: Any, **values: Any) -> Any:
-    """Sets the members of raw options that were given; None leaves the library's default."""
-    for name, value in values.items():
-        if value is not None:
-            setattr(options, name, value)
-    return options
 
 
 class TenantUse(NamedTuple):
@@ -54,31 +46,16 @@ class Store(Closable):
 
     Not on a network file system. After fork() the child must open the store anew (ForkedError).
 
-    read_only: writes raise ReadOnlyError.  create: make a store where there is none; otherwise
-    NotFoundError.  kv_dtype: what new chunks are stored as; part of their ids.  codec: of what is put
-    without one.  quota_bytes: of stored chunks, default 16 GiB; a put past it evicts.
-    queue_bytes: background writes in flight, default 256 MiB.  read_mode: how layers are read.
-    eviction: which chunk leaves first, default LRU.  ttl_s: seconds without use after which a chunk
-    expires, default never.  tenant_quota_bytes: bound of any one tenant's chunks.  ram_bytes: host
-    memory for layers that were read, default none.
+    # blend:documentation store_options
 
     Raises NotFoundError, IoError, FormatError, MismatchError, CorruptError, UnsupportedError.
     """
 
-    def __init__(self, ctx: Context, path: Path, *, read_only: bool = False, create: bool = True,
-                 kv_dtype: Union[KvDtype, str] = KvDtype.AUTO,
-                 codec: Union[Codec, str] = Codec.DEFAULT,
-                 read_mode: Union[ReadMode, str] = ReadMode.AUTO,
-                 quota_bytes: Optional[int] = None, queue_bytes: Optional[int] = None,
-                 eviction: Union[Eviction, str] = Eviction.LRU, ttl_s: Optional[int] = None,
-                 tenant_quota_bytes: Optional[int] = None,
-                 ram_bytes: Optional[int] = None) -> None:
-        flags = (raw.STORE_READ_ONLY if read_only else 0) | (0 if create else raw.STORE_NO_CREATE)
-        options = set_given(
-            raw.StoreOptions(), flags=flags, kv_dtype=choice(KvDtype, kv_dtype),
-            codec=choice(Codec, codec), read_mode=choice(ReadMode, read_mode),
-            quota_bytes=quota_bytes, queue_bytes=queue_bytes, eviction=choice(Eviction, eviction),
-            ttl_s=ttl_s, tenant_quota_bytes=tenant_quota_bytes, ram_bytes=ram_bytes)
+    def __init__(self, ctx: Context, path: Path, *,
+                 # blend:parameters store_options
+                 ) -> None:
+        options = raw.StoreOptions()
+        # blend:set store_options
         self._raw = raw.Store.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx
 
@@ -163,12 +140,17 @@ class Store(Closable):
         with watched(options, progress, cancel):
             return int(self._raw.export_to(os.fsencode(path), options))
 
-    def import_from(self, path: Path, *, replace: bool = False,
+    def import_from(self, path: Path, *,
+                    # blend:parameters transfer_options
                     progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> int:
         """Puts the chunks of such a file; how many. Ids are taken on trust: import files of those
         whose chunks you would use. progress: bytes. Raises FormatError, MismatchError, CorruptError,
-        FullError; what was put before stays."""
-        options = set_given(raw.TransferOptions(), flags=raw.IMPORT_REPLACE if replace else 0)
+        FullError; what was put before stays.
+
+        # blend:documentation transfer_options
+        """
+        options = raw.TransferOptions()
+        # blend:set transfer_options
         with watched(options, progress, cancel):
             return int(self._raw.import_from(os.fsencode(path), options))
 

@@ -35,7 +35,7 @@ class MainJob(Case):
         self.assertGreater(np.abs(self.fuse(ratio=0.0).logits - full.logits).max(), 1e-2)
 
     def test_account(self):
-        fusion = self.fuse()
+        fusion = self.fuse(metric="v")
         info = fusion.info
         self.assertEqual(len(fusion.layers), info.n_layers)
         self.assertEqual(len(fusion.segments), info.n_segments)
@@ -46,7 +46,7 @@ class MainJob(Case):
         self.assertEqual(len(fusion.deviation), info.n_rows)
         self.assertEqual(len(fusion.tokens), info.n_rows)
         self.assertEqual(len(fusion.logits), self.model.info.n_vocab)
-        # The selected rows are those of greatest deviation among the reused ones.
+        # The selected rows are those of greatest deviation among the reused ones, as it is not weighed.
         rows = set(fusion.selected.tolist())
         rest = [d for row, d in enumerate(fusion.deviation.tolist()) if row not in rows]
         self.assertGreaterEqual(fusion.deviation[fusion.selected].min(), max(rest))
@@ -358,7 +358,7 @@ class Threads(Case):
     def test_pinned(self):
         before = self.tasks()
         mine = os.sched_getaffinity(0)
-        with libblend.Context(pin_threads=True):
+        with libblend.Context(pin_threads=True, device_bytes=1 << 20):
             cpus = [os.sched_getaffinity(int(task)) for task in self.tasks() - before]
         self.assertEqual(sorted(cpus, key=min), [{cpu} for cpu in sorted(mine)[1:]])
         self.assertEqual(os.sched_getaffinity(0), mine)
@@ -422,6 +422,14 @@ class Measured(Case):
             self.assertFalse(fusion.info.flags & libblend.FusionFlags.UNCALIBRATED)
             self.assertAlmostEqual(fusion.info.ratio, profile.info.ratio)
             self.assertAlmostEqual(self.fuse(profile=profile, ratio=0.4).info.ratio, 0.4)
+            doubted = dict(profile=profile, check_layer=2)
+            flags = self.fuse(**doubted).info.flags
+            self.assertTrue(flags & libblend.FusionFlags.UNTRUSTED)
+            full = self.fuse(**doubted, on_untrusted="full").info
+            self.assertEqual(full.policy, libblend.Policy.FULL)
+            self.assertFalse(full.flags & libblend.FusionFlags.UNTRUSTED)
+            with self.assertRaisesRegex(libblend.UntrustedError, "did not measure"):
+                self.fuse(**doubted, on_untrusted=libblend.OnUntrusted.FAIL)
             with self.assertRaises(KeyError):
                 profile.drift(2)
             prefix = profile.chunk_prefix

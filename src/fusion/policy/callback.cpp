@@ -13,7 +13,7 @@ class Callback final : public RankingPolicy {
   Needs needs() const override { return {.deviation = true}; }
 
  private:
-  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     std::vector<float> deviation(candidates.size());
     for (size_t i = 0; i < candidates.size(); ++i) deviation[i] = at.deviation[candidates[i]];

@@ -11,10 +11,10 @@ class ContextImpact final : public RankingPolicy {
   Needs needs() const override { return {}; }
 
  private:
-  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     size_t i = 0;
-    for (const PlannedSegment& s : at.plan.segments) {
+    for (const PromptSegment& s : at.prompt.segments) {
       if (i < candidates.size() && candidates[i] < s.first_row + s.n_rows && !s.has_impact()) {
         return make_error(BLEND_E_NOT_FOUND,
                           "chunk %s was stored without its rows' context impact: precompute it "

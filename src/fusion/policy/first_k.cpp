@@ -20,10 +20,10 @@ class FirstK final : public RankingPolicy {
   Needs needs() const override { return {}; }
 
  private:
-  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     size_t i = 0;
-    for (const PlannedSegment& s : at.plan.segments) {
+    for (const PromptSegment& s : at.prompt.segments) {
       for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
         const uint32_t place = candidates[i] - s.first_row;
         scores[i] = -static_cast<float>(place) / static_cast<float>(s.n_rows);

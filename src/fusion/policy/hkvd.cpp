@@ -16,7 +16,7 @@ class Hkvd final : public RankingPolicy {
   Needs needs() const override { return {.deviation = true}; }
 
  private:
-  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     for (size_t i = 0; i < candidates.size(); ++i) scores[i] = at.deviation[candidates[i]];
     return Status::ok();
@@ -29,10 +29,10 @@ class WeighedHkvd final : public RankingPolicy {
   Needs needs() const override { return {.deviation = true}; }
 
  private:
-  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     size_t i = 0;
-    for (const PlannedSegment& s : at.plan.segments) {
+    for (const PromptSegment& s : at.prompt.segments) {
       for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
         const float deviation = at.deviation[candidates[i]];
         const float distance = norm_ == DeviationNorm::l2 ? std::sqrt(deviation) : deviation;
@@ -44,7 +44,7 @@ class WeighedHkvd final : public RankingPolicy {
 
   // That a row of a chunk gets inside it; where it is not known, what it would get if every row
   // attended evenly to all that it sees.
-  static float attention_of(const PlannedSegment& s, uint32_t row) {
+  static float attention_of(const PromptSegment& s, uint32_t row) {
     if (s.has_impact()) return s.chunk->meta().impact[row].inside;
     float sum = 0;
     for (uint32_t reader = row; reader < s.n_rows; ++reader) {

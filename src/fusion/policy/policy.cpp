@@ -78,7 +78,7 @@ size_t recompute_budget(double ratio, size_t n_reused) {
   return static_cast<size_t>(std::ceil(rows - 1e-9 * (1.0 + rows)));
 }
 
-Result<std::vector<uint32_t>> RankingPolicy::choose(const CheckPoint& at,
+Result<std::vector<uint32_t>> RankingPolicy::choose(const ChoicePoint& at,
                                                     std::span<const uint32_t> candidates,
                                                     size_t budget) const {
   const size_t k = std::min(budget, candidates.size());
@@ -90,7 +90,7 @@ Result<std::vector<uint32_t>> RankingPolicy::choose(const CheckPoint& at,
   return picked;
 }
 
-Result<std::unique_ptr<SelectionPolicy>> make_policy(const FuseOptions& options) {
+Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(const FuseOptions& options) {
   if (options.policy == Policy::combined) return make_combined(options);
   if (!options.terms.empty()) {
     return Status{BLEND_E_INVALID_ARGUMENT,

@@ -25,7 +25,7 @@
 
 #include "backend/backend.h"
 #include "fusion/options.h"
-#include "fusion/plan.h"
+#include "fusion/prompt.h"
 
 namespace blend {
 
@@ -39,9 +39,9 @@ struct Needs {
 };
 
 // What is known where rows are chosen. A view: valid during the call.
-struct CheckPoint {
+struct ChoicePoint {
   Backend& backend;
-  const Plan& plan;
+  const Prompt& prompt;
   uint32_t layer = 0;
   std::span<const float> deviation;  // [n_rows]; empty unless needed
   // Attention probability that the question's rows put on each row at this layer, mean over rows
@@ -55,7 +55,7 @@ class SelectionPolicy {
   virtual ~SelectionPolicy() = default;
   virtual Needs needs() const = 0;
   // Exactly min(budget, candidates.size()) of `candidates` (rows, ascending); ascending.
-  virtual Result<std::vector<uint32_t>> choose(const CheckPoint& at,
+  virtual Result<std::vector<uint32_t>> choose(const ChoicePoint& at,
                                                std::span<const uint32_t> candidates,
                                                size_t budget) const = 0;
 };
@@ -63,12 +63,12 @@ class SelectionPolicy {
 // A policy that gives every candidate a score; the largest go on, ties to the earlier row.
 class RankingPolicy : public SelectionPolicy {
  public:
-  Result<std::vector<uint32_t>> choose(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Result<std::vector<uint32_t>> choose(const ChoicePoint& at, std::span<const uint32_t> candidates,
                                        size_t budget) const final;
 
  private:
   // scores: [candidates.size()]
-  virtual Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  virtual Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                        std::span<float> scores) const = 0;
 };
 
@@ -79,13 +79,13 @@ size_t recompute_budget(double ratio, size_t n_reused);
 // The policy that `options` ask for; null for what chooses nothing: full, reuse, ape, a union of
 // ape alone. INVALID_ARGUMENT for what does not go together: a union without terms or of unions, a
 // callback policy without a callback.
-Result<std::unique_ptr<SelectionPolicy>> make_policy(const FuseOptions& options);
+Result<std::unique_ptr<SelectionPolicy>> make_selection_policy(const FuseOptions& options);
 
 // Whether rows that keep their stored K, V are attended to at a temperature: APE, alone or in a
 // union.
 bool tempers(const FuseOptions& options);
 
-// One of each kind, for make_policy and the tests.
+// One of each kind, for make_selection_policy and the tests.
 std::unique_ptr<SelectionPolicy> make_hkvd();
 std::unique_ptr<SelectionPolicy> make_weighed_hkvd(DeviationNorm norm);
 std::unique_ptr<SelectionPolicy> make_first_k();

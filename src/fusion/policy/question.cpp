@@ -14,7 +14,7 @@ class Question final : public RankingPolicy {
   Needs needs() const override { return {.deviation = true, .question_attention = true}; }
 
  private:
-  Status score(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     for (size_t i = 0; i < candidates.size(); ++i) {
       const uint32_t row = candidates[i];

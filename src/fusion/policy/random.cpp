@@ -21,7 +21,7 @@ class Random final : public RankingPolicy {
   Needs needs() const override { return {}; }
 
  private:
-  Status score(const CheckPoint& /*at*/, std::span<const uint32_t> candidates,
+  Status score(const ChoicePoint& /*at*/, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
     for (size_t i = 0; i < candidates.size(); ++i) {
       scores[i] = static_cast<float>(mix(mix(seed_) ^ candidates[i]) >> 40);  // 24 bits: exact

@@ -26,7 +26,7 @@ class Union final : public SelectionPolicy {
     return all;
   }
 
-  Result<std::vector<uint32_t>> choose(const CheckPoint& at, std::span<const uint32_t> candidates,
+  Result<std::vector<uint32_t>> choose(const ChoicePoint& at, std::span<const uint32_t> candidates,
                                        size_t budget) const override {
     std::vector<uint32_t> left(candidates.begin(), candidates.end());
     std::vector<uint32_t> chosen;

@@ -38,6 +38,19 @@ const PlaneCodec* plane_codec(Codec codec) {
   return nullptr;
 }
 
+const PackedCodec* packed_codec(Codec codec) {
+  switch (codec) {
+    case Codec::int8:
+      return &int8_codec();
+    case Codec::int4:
+      return &int4_codec();
+    case Codec::none:
+    case Codec::zstd:
+      break;
+  }
+  return nullptr;
+}
+
 const char* codec_name(Codec codec) {
   const auto i = static_cast<size_t>(codec);
   return i < kNames.size() ? kNames[i] : "unknown";
@@ -89,10 +102,10 @@ Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::b
 
 Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
                                         std::span<const std::byte> in, CodecScratch& scratch) {
-  const PlaneCodec* c = plane_codec(codec);
-  if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "an unknown codec"};
+  const PackedCodec* c = packed_codec(codec);
+  if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "a codec that only the host decodes"};
   const PlaneShape plane(shape);
-  PackedPlanes planes{packing_of(codec), shape.n_tokens, plane.head_dim, 0, 0};
+  PackedPlanes planes{c->packing(), shape.n_tokens, plane.head_dim, 0, 0};
   BLEND_ASSIGN(planes.k_bytes, c->check(PlaneKind::k, plane, in, scratch));
   BLEND_ASSIGN(planes.v_bytes, c->check(PlaneKind::v, plane, in.subspan(planes.k_bytes), scratch));
   BLEND_RETURN_IF_ERROR(check_tail(codec, in, planes.k_bytes + planes.v_bytes));

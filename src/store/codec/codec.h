@@ -54,12 +54,15 @@ class PlaneCodec {
   virtual Result<size_t> decode(PlaneKind kind, const PlaneShape& shape,
                                 std::span<const std::byte> in, std::byte* rows,
                                 CodecScratch& scratch) const = 0;
-  // Whether decode() would take what `in` begins with, and its length; of codecs that a device can
-  // decode (packing_of()).
-  virtual Result<size_t> check(PlaneKind /*kind*/, const PlaneShape& /*shape*/,
-                               std::span<const std::byte> /*in*/, CodecScratch& /*scratch*/) const {
-    return Status{BLEND_E_INTERNAL, "a codec that only the host decodes"};
-  }
+};
+
+// A codec that a device can decode too: its planes may go there as they are stored.
+class PackedCodec : public PlaneCodec {
+ public:
+  virtual Packing packing() const = 0;
+  // Whether decode() would take what `in` begins with, and its length.
+  virtual Result<size_t> check(PlaneKind kind, const PlaneShape& shape,
+                               std::span<const std::byte> in, CodecScratch& scratch) const = 0;
 };
 
 // What decode() says of bytes that no encoder wrote.
@@ -67,22 +70,17 @@ inline Status corrupt_layer(const char* why) { return {BLEND_E_CORRUPT, why}; }
 
 // Null for a number that this build does not know.
 const PlaneCodec* plane_codec(Codec codec);
+// Null for a codec that only the host decodes, too.
+const PackedCodec* packed_codec(Codec codec);
 const PlaneCodec& none_codec();
 const PlaneCodec& zstd_codec();
-const PlaneCodec& int8_codec();
-const PlaneCodec& int4_codec();
+const PackedCodec& int8_codec();
+const PackedCodec& int4_codec();
 
 const char* codec_name(Codec codec);
 std::optional<Codec> codec_from_name(std::string_view name);
 // What comes back is what was put, bit for bit.
 constexpr bool is_lossless(Codec codec) { return codec == Codec::none || codec == Codec::zstd; }
-
-// What a device needs to know to decode it; none: only the host does.
-constexpr Packing packing_of(Codec codec) {
-  return codec == Codec::int8   ? Packing::int8
-         : codec == Codec::int4 ? Packing::int4
-                                : Packing::none;
-}
 
 // A layer is its K plane, its V plane, and zeros up to a multiple of this (none: no zeros), so that
 // the fields of the next one are aligned.
@@ -99,7 +97,7 @@ Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byt
 Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
                     std::byte* layer, CodecScratch& scratch);
 // All that decode_layer() would find wrong, without decoding. The V plane begins behind the K
-// plane.
+// plane. UNSUPPORTED: not a packed codec.
 Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
                                         std::span<const std::byte> in, CodecScratch& scratch);
 

@@ -18,8 +18,9 @@ using kernels::kGroup4;
 constexpr float kMostForF16 = 60000;
 constexpr size_t kHeader = 2;  // 0: f16, 1: bf16; and a zero, which keeps what follows aligned
 
-class Int4Codec final : public PlaneCodec {
+class Int4Codec final : public PackedCodec {
  public:
+  Packing packing() const override { return Packing::int4; }
   uint64_t least_bytes(const PlaneShape& shape) const override {
     return std::min(bytes_of(PlaneKind::k, shape), bytes_of(PlaneKind::v, shape));
   }
@@ -192,7 +193,7 @@ class Int4Codec final : public PlaneCodec {
 
 }  // namespace
 
-const PlaneCodec& int4_codec() {
+const PackedCodec& int4_codec() {
   static const Int4Codec kCodec{};
   return kCodec;
 }

@@ -15,8 +15,9 @@ namespace {
 
 constexpr DType kStep = DType::bf16;
 
-class Int8Codec final : public PlaneCodec {
+class Int8Codec final : public PackedCodec {
  public:
+  Packing packing() const override { return Packing::int8; }
   // K and V differ; both bounds hold for either.
   uint64_t least_bytes(const PlaneShape& shape) const override {
     return shape.elements() +
@@ -99,7 +100,7 @@ class Int8Codec final : public PlaneCodec {
 
 }  // namespace
 
-const PlaneCodec& int8_codec() {
+const PackedCodec& int8_codec() {
   static const Int8Codec kCodec{};
   return kCodec;
 }

@@ -6,9 +6,9 @@
 #include <cstring>
 #include <new>
 
+#include "base/wire.h"
 #include "cpu/plane_split.h"
 #include "store/codec/codec.h"
-#include "store/wire.h"
 
 namespace blend {
 

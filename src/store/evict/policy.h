@@ -1,7 +1,7 @@
 // EvictionPolicy: which chunk leaves the store first.
 //
-// The store walks its chunks from the oldest stamp on (use_index.h) and asks the policy about each
-// that it meets; so a policy needs no list of chunks of its own, and an eviction costs the same
+// An eviction walks the chunks from the oldest stamp on and asks the policy about each that it
+// meets (victims.h); so a policy needs no list of chunks of its own, and an eviction costs the same
 // whatever their number.
 #pragma once
 
@@ -10,42 +10,43 @@
 #include <optional>
 #include <unordered_map>
 
+#include "base/hash.h"
 #include "store/evict/use_record.h"
-#include "store/write_back.h"
 
 namespace blend {
 
 enum class Eviction : uint8_t { lru, fifo, reuse, never };
 
-// When a chunk is needed next.
+// When a hinted chunk is needed.
 struct Need {
-  uint64_t distance = 0;  // its place in the queue of coming needs
-  bool in_window =
-      false;  // of what the store can hold for the queue: not given up for the unneeded
+  uint64_t distance = 0;   // its place in the hint
+  bool in_window = false;  // evicted only for a chunk that is needed sooner (lmdb/hint.cpp)
 };
 
 // Immutable: any thread.
 class EvictionPolicy {
  public:
   virtual ~EvictionPolicy() = default;
-  // Does a hit give the chunk a new stamp?
+  // Whether a hit gives the chunk a new stamp.
   virtual bool renewed_by_use() const = 0;
-  // Does the chunk get a new stamp, once more, in place of being evicted?
+  // Whether the chunk gets a second chance: a new stamp in place of its eviction.
   virtual bool spares(const UseRecord& record) const = 0;
-  // Nothing: nobody has said that it will be needed.
+  // Empty: no hint names it.
   virtual std::optional<Need> need(const Sha256& id) const = 0;
 };
 
-// lru: the chunk that was unused longest. fifo: the one that was put first. reuse: lru, and a chunk
-// that was hit more than once gets another chance for every halving of its count (a generalised
-// clock), so that one pass over many chunks does not push out what is used again and again.
+// lru evicts the least recently used chunk, fifo the one that was put first. reuse is lru with
+// second chances (generalized CLOCK): each halves the chunk's count of hits, and a chunk has them
+// while that count is above one. So a scan over many chunks does not evict those that are used
+// again and again.
 std::shared_ptr<const EvictionPolicy> make_policy(Eviction kind);
 
-// The coming needs, as ordered by a scheduler's queue.
+// The chunks of a hint.
 using NeedMap = std::unordered_map<Sha256, Need, Sha256Hash>;
 
-// `base` among the chunks that nobody has asked for; these go first, then what is needed last
-// (AttentionStore 3.3.2, scheduler-aware eviction with its look-ahead window).
+// Chunks that no hint names are evicted first, in the order of `base`; then hinted ones, the one
+// that is needed last first (AttentionStore 3.3.2, scheduler-aware eviction with a look-ahead
+// window).
 std::shared_ptr<const EvictionPolicy> make_hinted_policy(std::shared_ptr<const EvictionPolicy> base,
                                                          NeedMap needs);
 

@@ -8,13 +8,13 @@
 #include <utility>
 #include <vector>
 
+#include "base/hash.h"
 #include "store/evict/use_record.h"
-#include "store/write_back.h"
 
 namespace blend {
 
-// Thread-safe. A hit costs a look-up in a small table; stamps go to disk in batches, so that
-// reading does not write. A process that dies loses the stamps of its last batch.
+// Thread-safe. A hit costs a look-up in a small table; stamps go to disk in batches, so that a read
+// does not cost a write. A process that dies loses the stamps of its last batch.
 class Touches {
  public:
   struct Touch {
@@ -25,7 +25,7 @@ class Touches {
   static constexpr size_t kBatch = 256;
   static constexpr std::chrono::seconds kPatience{30};
 
-  // True, once a batch: it is time to write it.
+  // True once a batch, when it is due: the caller has it written.
   bool add(const Sha256& id, uint64_t stamp_us) {
     const std::lock_guard lock(mutex_);
     Touch& touch = touches_[id];
@@ -36,12 +36,12 @@ class Touches {
     due_ = true;
     return true;
   }
-  // Whoever add() told could not see to it.
-  void tell_again() {
+  // The batch that was due could not be written: the next add() says so again.
+  void still_due() {
     const std::lock_guard lock(mutex_);
     due_ = false;
   }
-  // Nothing: not touched since the last batch.
+  // Zeros: no hit since the last batch.
   Touch find(const Sha256& id) const {
     const std::lock_guard lock(mutex_);
     const auto found = touches_.find(id);
@@ -61,7 +61,7 @@ class Touches {
  private:
   mutable std::mutex mutex_;
   Map touches_;
-  bool due_ = false;  // somebody was told
+  bool due_ = false;  // add() has said so
   std::chrono::steady_clock::time_point written_ = std::chrono::steady_clock::now();
 };
 

@@ -1,8 +1,10 @@
 #include "store/evict/use_record.h"
 
-#include <array>
+#include <algorithm>
+#include <atomic>
+#include <chrono>
 
-#include "store/seal.h"
+#include "base/seal.h"
 
 namespace blend {
 namespace {
@@ -10,7 +12,7 @@ namespace {
 constexpr uint32_t kPinned = 1;
 
 // The fields of a sealed record of a known length.
-Result<ByteReader> open(std::span<const std::byte> bytes, size_t fields, const char* what) {
+Result<ByteReader> open_record(std::span<const std::byte> bytes, size_t fields, const char* what) {
   if (bytes.size() == fields + kSealBytes && sealed(bytes)) return ByteReader(bytes.first(fields));
   return make_error(BLEND_E_CORRUPT, "%s fails its checksum", what);
 }
@@ -23,6 +25,19 @@ std::string encode_numbers(std::initializer_list<uint64_t> numbers) {
 
 }  // namespace
 
+uint64_t next_stamp_us() {
+  static std::atomic<uint64_t> last{0};
+  const auto now = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                             std::chrono::system_clock::now().time_since_epoch())
+                                             .count());
+  uint64_t before = last.load(std::memory_order_relaxed);
+  uint64_t stamp = 0;
+  do {
+    stamp = std::max(now, before + 1);
+  } while (!last.compare_exchange_weak(before, stamp, std::memory_order_relaxed));
+  return stamp;
+}
+
 std::string encode_use(const UseRecord& r) {
   ByteWriter out;
   out.put<uint64_t>(r.stamp_us);
@@ -34,7 +49,7 @@ std::string encode_use(const UseRecord& r) {
 }
 
 Result<UseRecord> decode_use(std::span<const std::byte> bytes) {
-  BLEND_ASSIGN(ByteReader in, open(bytes, 40, "a record of use"));
+  BLEND_ASSIGN(ByteReader in, open_record(bytes, 40, "a record of use"));
   UseRecord r;
   r.stamp_us = in.get<uint64_t>();
   r.footprint = in.get<uint64_t>();
@@ -49,7 +64,7 @@ std::string encode_tenant(const TenantUse& t) {
 }
 
 Result<TenantUse> decode_tenant(std::span<const std::byte> bytes) {
-  BLEND_ASSIGN(ByteReader in, open(bytes, 24, "a tenant's record"));
+  BLEND_ASSIGN(ByteReader in, open_record(bytes, 24, "a tenant's record"));
   TenantUse t;
   for (uint64_t* n : {&t.n_chunks, &t.footprint, &t.quota}) *n = in.get<uint64_t>();
   return t;
@@ -61,7 +76,7 @@ std::string encode_totals(const UseTotals& t) {
 }
 
 Result<UseTotals> decode_totals(std::span<const std::byte> bytes) {
-  BLEND_ASSIGN(ByteReader in, open(bytes, 64, "the store's totals of use"));
+  BLEND_ASSIGN(ByteReader in, open_record(bytes, 64, "the store's totals of use"));
   UseTotals t;
   for (uint64_t* n : {&t.pinned_chunks, &t.pinned_bytes, &t.evicted_chunks, &t.evicted_bytes,
                       &t.expired_chunks, &t.ram_hits, &t.disk_hits, &t.misses}) {

@@ -10,6 +10,9 @@
 
 namespace blend {
 
+// Microseconds since 1970; in this process each is greater than the one before.
+uint64_t next_stamp_us();
+
 // `uses` / id. A damaged record costs a chunk its history, never its bytes.
 struct UseRecord {
   uint64_t stamp_us = 0;   // its place in the order of eviction; microseconds since 1970

@@ -7,8 +7,6 @@
 #include <new>
 #include <utility>
 
-#include "store/manifest.h"
-
 namespace blend {
 
 bool RamTier::complete(const Key& key) const {
@@ -41,7 +39,7 @@ bool RamTier::put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer
   if (layer >= shape.n_layers) return false;
   if (found != entries_.end() && found->second.layers[layer] != nullptr) return true;
   const uint64_t size = shape.layer_bytes();
-  // Half a chunk is worth little: what can never be whole is not begun.
+  // A part of a chunk saves little: one that can never be here as a whole is not begun.
   if (shape.total_bytes() > budget_ || !make_room(size, key.id)) return false;
   if (found == entries_.end()) {
     Entry entry;
@@ -98,7 +96,7 @@ bool RamTier::make_room(uint64_t bytes, const Sha256& newcomer) {
       erase(entries_.find(id));
     }
   }
-  // Only wanted ones are left: those needed after the newcomer go, last first.
+  // Only hinted chunks are left: those that are needed after the newcomer go, the last first.
   while (bytes_ > budget_ - bytes) {
     auto last = order_.end();
     for (auto at = order_.begin(); at != order_.end(); ++at) {
@@ -108,14 +106,6 @@ bool RamTier::make_room(uint64_t bytes, const Sha256& newcomer) {
     erase(entries_.find(*last));
   }
   return true;
-}
-
-RamTier::Key ram_key(const Manifest& manifest) {
-  std::vector<uint64_t> sums;
-  sums.reserve(manifest.layers.size() + 1);
-  for (const LayerExtent& e : manifest.layers) sums.push_back(e.checksum);
-  sums.push_back(static_cast<uint64_t>(manifest.meta.shape.dtype));
-  return {manifest.meta.id, checksum64(sums.data(), sums.size() * sizeof(uint64_t))};
 }
 
 namespace {
@@ -196,7 +186,7 @@ class RamSource final : public ChunkSource {
       fill(buffer->data());
       const auto owner = std::make_shared<AlignedBuffer>(std::move(*buffer));
       tier_->put(key_, shape(), layer, RamTier::Layer(owner, owner->data()));
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is a convenience
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
     }
   }
 

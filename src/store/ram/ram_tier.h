@@ -14,15 +14,12 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/hash.h"
 #include "store/chunk.h"
-#include "store/write_back.h"
 
 namespace blend {
 
-struct Manifest;
-
-// Thread-safe. Never holds more than its budget; layers that a reader is copying at that moment may
-// outlive their place in it.
+// Thread-safe. Never holds more than its budget, but for dropped layers that a reader is copying.
 class RamTier {
  public:
   struct Key {
@@ -37,15 +34,15 @@ class RamTier {
   uint64_t budget() const { return budget_; }
   // Every layer is here.
   bool complete(const Key& key) const;
-  // Null: it is not here. A hit makes the chunk younger.
+  // Null: it is not here. A hit makes the chunk the most recently used.
   Layer find(const Key& key, uint32_t layer);
-  // Makes room by dropping what was unused longest and is not wanted. False: there is no room, or
-  // it is not worth it; the layer is not kept.
+  // Makes room by dropping least recently used chunks that no hint names, then hinted ones that are
+  // needed later than this one. False: there is no room; the layer is not kept.
   bool put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer bytes);
   void drop(const Sha256& id);
 
-  // What will be needed, in that order: not dropped for anything else, and what comes later in it
-  // not kept at the cost of what comes sooner. Takes the place of what was wanted before.
+  // The hinted chunks, the one that is needed first in front: each is dropped only for one that is
+  // needed sooner. Replaces the last list.
   void want(std::span<const Sha256> ids);
 
   struct Stat {
@@ -67,7 +64,7 @@ class RamTier {
   // mutex_ held
   void erase(Entries::iterator entry);
   bool make_room(uint64_t bytes, const Sha256& newcomer);
-  uint64_t rank(const Sha256& id) const;  // in what is wanted; the largest: it is not
+  uint64_t rank(const Sha256& id) const;  // in the hint; the largest number: not in it
 
   const uint64_t budget_;
   mutable std::mutex mutex_;
@@ -76,9 +73,6 @@ class RamTier {
   std::unordered_map<Sha256, uint64_t, Sha256Hash> wanted_;
   uint64_t bytes_ = 0;
 };
-
-// Which bytes a manifest describes.
-RamTier::Key ram_key(const Manifest& manifest);
 
 // `disk`, with the layers that the tier has taken from there; what is read from the disk is kept.
 std::unique_ptr<ChunkSource> make_ram_source(std::unique_ptr<ChunkSource> disk,

@@ -1,5 +1,7 @@
 package io.libblend;
 
+import java.util.function.Function;
+
 /**
  * What all options of long calls have. Not thread-safe while they are set; after that any number of calls
  * may be given the same ones.
@@ -29,9 +31,9 @@ public abstract class CallOptions<T extends CallOptions<T>> {
   }
 
   /**
-   * Who hears how far a call is.
+   * What is called with the progress of a call.
    *
-   * @param listener null: nobody
+   * @param listener null: none
    * @return this
    */
   public T progress(Progress listener) {
@@ -43,11 +45,25 @@ public abstract class CallOptions<T extends CallOptions<T>> {
     return new Callbacks(progress, null, null);
   }
 
-  static <R extends RawCall> R prepare(R call, RawCancel cancel, RawListener listener) {
+  static void prepare(RawCall call, RawCancel cancel, RawListener listener) {
     call.setCancel(cancel);
     if (listener != null) {
       call.setListener(listener);
     }
-    return call;
+  }
+
+  /** Runs a call with a copy of the raw options, to which its cancel token and its listener are added. */
+  <R extends RawCall, V> V call(R copy, Function<R, V> body) {
+    try {
+      return Running.call(
+          cancel,
+          callbacks(),
+          (token, listener) -> {
+            prepare(copy, token, listener);
+            return body.apply(copy);
+          });
+    } finally {
+      copy.delete();
+    }
   }
 }

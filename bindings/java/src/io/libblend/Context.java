@@ -29,14 +29,10 @@ public final class Context implements AutoCloseable {
    */
   public static Context create(Options options) {
     if (options.onEvent == null) {
-      return new Context(
-          RawContext.create(
-              options.threads, options.pin, options.cacheType.code, options.backend));
+      return new Context(RawContext.create(options.raw));
     }
     RawEvents events = new RawEvents();
-    RawContext raw =
-        RawContext.createWithEvents(
-            options.threads, options.pin, options.cacheType.code, options.backend, events);
+    RawContext raw = RawContext.createWithEvents(options.raw, events);
     EventPump.start(events, options.onEvent);
     return new Context(raw);
   }
@@ -65,63 +61,17 @@ public final class Context implements AutoCloseable {
 
   /** How a context is made. For one thread. */
   public static final class Options {
-    private int threads;
-    private boolean pin;
-    private KvType cacheType = KvType.AUTO;
-    private String backend = "cpu";
+    private final RawContextOptions raw = new RawContextOptions();
     private Consumer<Event> onEvent;
 
     /** All CPUs of this process. */
     public Options() {}
 
-    /**
-     * How many compute.
-     *
-     * @param count the calling thread included; 0: as many as this process has CPUs
-     * @return this
-     */
-    public Options threads(int count) {
-      threads = count;
-      return this;
-    }
+    // blend:setters ctx_options Options
 
     /**
-     * Whether each thread that the context starts keeps to one CPU of those that the calling thread may
-     * run on; the first of them is left to the callers.
-     *
-     * @param on false by default
-     * @return this
-     */
-    public Options pinThreads(boolean on) {
-      pin = on;
-      return this;
-    }
-
-    /**
-     * What the K and V of prompts are kept as.
-     *
-     * @param type AUTO, the default: F32 on a CPU, where F16 halves their memory, and BF16 on a GPU
-     * @return this
-     */
-    public Options cacheType(KvType type) {
-      cacheType = java.util.Objects.requireNonNull(type);
-      return this;
-    }
-
-    /**
-     * What computes.
-     *
-     * @param name "cpu", "cuda", "cuda:N" or "auto"
-     * @return this
-     */
-    public Options backend(String name) {
-      backend = java.util.Objects.requireNonNull(name);
-      return this;
-    }
-
-    /**
-     * Who hears of events, on a daemon thread of its own, one after the other; it may call the library.
-     * What it throws goes to that thread's handler of uncaught exceptions, and the next event follows.
+     * What is called with each event, on a daemon thread of its own, one at a time; it may call the
+     * library. What it throws goes to that thread's handler of uncaught exceptions.
      *
      * @param consumer of events
      * @return this

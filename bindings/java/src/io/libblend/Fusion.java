@@ -234,17 +234,11 @@ public final class Fusion implements AutoCloseable {
    * @param options as of {@link Model#fuse}
    */
   public void extend(Store store, Prompt prompt, FuseOptions options) {
-    Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawFuseOptions call = options.raw(cancel, listener);
-          try {
-            raw.extend(Store.raw(store), prompt.raw, call);
-            return null;
-          } finally {
-            call.delete();
-          }
+    options.call(
+        new RawFuseOptions(options.raw),
+        call -> {
+          raw.extend(Store.raw(store), prompt.raw, call);
+          return null;
         });
   }
 

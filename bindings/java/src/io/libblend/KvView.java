@@ -15,7 +15,7 @@ import java.nio.ByteBuffer;
  * @param headStride elements from head to head; 0: head_dim
  */
 public record KvView(
-    ByteBuffer k, ByteBuffer v, KvType type, boolean unrotated, long rowStride, long headStride) {
+    ByteBuffer k, ByteBuffer v, Dtype type, boolean unrotated, long rowStride, long headStride) {
   /**
    * Keeps positions and limits as they are now.
    *
@@ -42,7 +42,7 @@ public record KvView(
    * @param v direct
    * @param type of elements
    */
-  public KvView(ByteBuffer k, ByteBuffer v, KvType type) {
+  public KvView(ByteBuffer k, ByteBuffer v, Dtype type) {
     this(k, v, type, false, 0, 0);
   }
 

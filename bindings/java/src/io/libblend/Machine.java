@@ -21,17 +21,9 @@ public final class Machine implements AutoCloseable {
    * @return to be closed
    */
   public static Machine open(Model model, Path file, Options options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawMachineOptions call = CallOptions.prepare(new RawMachineOptions(options.raw), cancel, listener);
-          try {
-            return new Machine(RawMachine.open(model.raw, file == null ? "" : file.toString(), call));
-          } finally {
-            call.delete();
-          }
-        });
+    return options.call(
+        new RawMachineOptions(options.raw),
+        call -> new Machine(RawMachine.open(model.raw, file == null ? "" : file.toString(), call)));
   }
 
   /**
@@ -84,18 +76,18 @@ public final class Machine implements AutoCloseable {
    * @param bytesPerS reading
    * @param costPerGbHour of 1e9 bytes, in any currency
    */
-  public record Device(double bytesPerS, double costPerGbHour) {}
+  public record Storage(double bytesPerS, double costPerGbHour) {}
 
   /**
-   * Of several devices the cheapest that adds no delay, and the ratio that each allows.
+   * Of several storages the cheapest that adds no delay, and the ratio that each allows.
    *
-   * @param devices to choose from
+   * @param storages to choose from
    * @param options of the prompt
-   * @return one a device, in their order
+   * @return one a storage, in their order
    */
-  public List<Advice> advise(List<Device> devices, AdviseOptions options) {
-    RawDevices list = new RawDevices();
-    devices.forEach(device -> list.add(device.bytesPerS, device.costPerGbHour));
+  public List<Advice> advise(List<Storage> storages, AdviseOptions options) {
+    RawStorages list = new RawStorages();
+    storages.forEach(storage -> list.add(storage.bytesPerS, storage.costPerGbHour));
     RawAdvices advices = null;
     try {
       advices = raw.advise(list, options.raw);
@@ -119,43 +111,12 @@ public final class Machine implements AutoCloseable {
 
   /** How a machine is measured; its progress is prefills. */
   public static final class Options extends CallOptions<Options> {
-    private final RawMachineOptions raw = new RawMachineOptions();
+    final RawMachineOptions raw = new RawMachineOptions();
 
     /** The library's defaults. */
     public Options() {}
 
-    /**
-     * Measures anew, whatever the file holds.
-     *
-     * @param on false by default
-     * @return this
-     */
-    public Options measure(boolean on) {
-      raw.setFlags(on ? RawConstants.MACHINE_MEASURE : 0);
-      return this;
-    }
-
-    /**
-     * The threads that are timed.
-     *
-     * @param count 0, the default: all; for fuses with threads: theirs
-     * @return this
-     */
-    public Options threads(int count) {
-      raw.setNThreads(count);
-      return this;
-    }
-
-    /**
-     * Longest prefill that is timed.
-     *
-     * @param tokens 1024 by default
-     * @return this
-     */
-    public Options maxTokens(long tokens) {
-      raw.setMaxTokens(tokens);
-      return this;
-    }
+    // blend:setters machine_options Options
   }
 
   /** Of which prompt advice is asked. For one thread. */
@@ -165,48 +126,6 @@ public final class Machine implements AutoCloseable {
     /** The library's defaults. */
     public AdviseOptions() {}
 
-    /**
-     * Tokens of the prompt's chunks.
-     *
-     * @param count 4096 by default
-     * @return this
-     */
-    public AdviseOptions tokens(long count) {
-      raw.setNTokens(count);
-      return this;
-    }
-
-    /**
-     * Recomputed share.
-     *
-     * @param ratio 0.15 by default
-     * @return this
-     */
-    public AdviseOptions ratio(double ratio) {
-      raw.setRatio(ratio);
-      return this;
-    }
-
-    /**
-     * Layers before it are computed for all rows.
-     *
-     * @param layer 1 by default
-     * @return this
-     */
-    public AdviseOptions checkLayer(int layer) {
-      raw.setCheckLayer(layer);
-      return this;
-    }
-
-    /**
-     * What chunks are stored as.
-     *
-     * @param type AUTO by default
-     * @return this
-     */
-    public AdviseOptions kvType(KvType type) {
-      raw.setKvDtype(type.code);
-      return this;
-    }
+    // blend:setters advise_options
   }
 }

@@ -35,17 +35,9 @@ public final class Model implements AutoCloseable {
    * @throws UnsupportedException if it asks for what libblend does not do
    */
   public static Model open(Context context, Path file, Options options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawModelOptions call = CallOptions.prepare(new RawModelOptions(options.raw), cancel, listener);
-          try {
-            return new Model(RawModel.open(context.raw, file.toString(), call));
-          } finally {
-            call.delete();
-          }
-        });
+    return options.call(
+        new RawModelOptions(options.raw),
+        call -> new Model(RawModel.open(context.raw, file.toString(), call)));
   }
 
   /**
@@ -112,17 +104,9 @@ public final class Model implements AutoCloseable {
    * @throws ReadOnlyException if the store is
    */
   public Stored precompute(Store store, int[] tokens, PrecomputeOptions options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawPrecomputeOptions call = options.raw(cancel, listener);
-          try {
-            return Stored.of(raw.precompute(store.raw, Tokens.of(tokens), call));
-          } finally {
-            call.delete();
-          }
-        });
+    return options.call(
+        new RawPrecomputeOptions(options.raw),
+        call -> Stored.of(raw.precompute(store.raw, Tokens.of(tokens), call)));
   }
 
   /**
@@ -134,7 +118,7 @@ public final class Model implements AutoCloseable {
    * @return its id, either way
    */
   public Stored find(Store store, int[] tokens, PrecomputeOptions options) {
-    RawPrecomputeOptions call = options.raw(new RawCancel(), null);
+    RawPrecomputeOptions call = new RawPrecomputeOptions(options.raw);
     try {
       return Stored.of(raw.find(store.raw, Tokens.of(tokens), call));
     } finally {
@@ -154,11 +138,9 @@ public final class Model implements AutoCloseable {
    */
   public String putKv(
       Store store, int[] tokens, List<KvView> layers, int firstPosition, PrecomputeOptions options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawPrecomputeOptions call = options.raw(cancel, listener);
+    return options.call(
+        new RawPrecomputeOptions(options.raw),
+        call -> {
           RawKvLayers views = new RawKvLayers();
           try {
             for (KvView layer : layers) {
@@ -169,7 +151,6 @@ public final class Model implements AutoCloseable {
             return raw.putKv(store.raw, Tokens.of(tokens), views, firstPosition, call);
           } finally {
             views.delete();
-            call.delete();
             java.lang.ref.Reference.reachabilityFence(layers);
           }
         });
@@ -200,17 +181,9 @@ public final class Model implements AutoCloseable {
    * @throws CancelledException by {@link Cancel}, or when this thread is interrupted
    */
   public Fusion fuse(Store store, Prompt prompt, FuseOptions options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawFuseOptions call = options.raw(cancel, listener);
-          try {
-            return new Fusion(RawFusion.fuse(raw, Store.raw(store), prompt.raw, call));
-          } finally {
-            call.delete();
-          }
-        });
+    return options.call(
+        new RawFuseOptions(options.raw),
+        call -> new Fusion(RawFusion.fuse(raw, Store.raw(store), prompt.raw, call)));
   }
 
   /**
@@ -246,7 +219,8 @@ public final class Model implements AutoCloseable {
         Callbacks callbacks = request.options.callbacks();
         Relay relay = callbacks.none() ? null : new Relay(callbacks);
         relays.add(relay);
-        RawFuseOptions call = request.options.raw(running.more(request.options.cancel), relay);
+        RawFuseOptions call = new RawFuseOptions(request.options.raw);
+        CallOptions.prepare(call, running.more(request.options.cancel), relay);
         batch.add(request.prompt.raw, call);
         call.delete();
       }
@@ -331,31 +305,11 @@ public final class Model implements AutoCloseable {
 
   /** How a model is opened; its progress is bytes of weights. */
   public static final class Options extends CallOptions<Options> {
-    private final RawModelOptions raw = new RawModelOptions();
+    final RawModelOptions raw = new RawModelOptions();
 
     /** The library's defaults. */
     public Options() {}
 
-    /**
-     * Rows that a fusion may have.
-     *
-     * @param rows 0, the default: what the model was trained for
-     * @return this
-     */
-    public Options maxContext(int rows) {
-      raw.setMaxContext(rows);
-      return this;
-    }
-
-    /**
-     * How the weights are kept in memory.
-     *
-     * @param weights AUTO, the default: as the file has them where they are quantized
-     * @return this
-     */
-    public Options weights(Weights weights) {
-      raw.setWeights(weights.code);
-      return this;
-    }
+    // blend:setters model_options Options
   }
 }

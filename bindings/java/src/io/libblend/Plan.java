@@ -62,7 +62,8 @@ public final class Plan implements AutoCloseable {
     Callbacks callbacks = options.callbacks();
     State state =
         new State(new Running(options.cancel), callbacks.none() ? null : new Relay(callbacks));
-    RawFuseOptions call = options.raw(state.running.cancel, state.relay);
+    RawFuseOptions call = new RawFuseOptions(options.raw);
+    CallOptions.prepare(call, state.running.cancel, state.relay);
     try {
       state.raw = RawPlan.create(model.raw, Store.raw(store), prompt.raw, call);
       return new Plan(state);

@@ -25,6 +25,18 @@ public final class Profile implements AutoCloseable {
     return new Profile(RawProfile.open(model.raw, file.toString()));
   }
 
+  /**
+   * Opens the profile that lies beside the model: FILE.profile of a file, DIRECTORY/blend.profile of a
+   * directory.
+   *
+   * @param model that it is of
+   * @return to be closed
+   * @throws NotFoundException if there is none
+   */
+  public static Profile open(Model model) {
+    return new Profile(RawProfile.open(model.raw, ""));
+  }
+
   private static RawSamples samples(List<Prompt> prompts) {
     RawSamples samples = new RawSamples();
     prompts.forEach(prompt -> samples.add(prompt.raw));
@@ -37,21 +49,18 @@ public final class Profile implements AutoCloseable {
    * @param model measured
    * @param prompts samples, chunks given as tokens
    * @param options how
-   * @param file written at the end, whole or not at all
+   * @param file written at the end, whole or not at all; null: beside the model
    * @return false if no ratio kept the limits: the profile then asks for ratio 1
    */
   public static boolean calibrate(Model model, List<Prompt> prompts, CalibrateOptions options, Path file) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawCalibrateOptions call = options.raw(cancel, listener);
+    return options.call(
+        new RawCalibrateOptions(options.raw),
+        call -> {
           RawSamples samples = samples(prompts);
           try {
-            return RawProfile.calibrate(model.raw, samples, call, file.toString());
+            return RawProfile.calibrate(model.raw, samples, call, file == null ? "" : file.toString());
           } finally {
             samples.delete();
-            call.delete();
           }
         });
   }
@@ -65,17 +74,14 @@ public final class Profile implements AutoCloseable {
    * @return what was found
    */
   public Verdict verify(Model model, List<Prompt> prompts, VerifyOptions options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawVerifyOptions call = options.raw(cancel, listener);
+    return options.call(
+        new RawVerifyOptions(options.raw),
+        call -> {
           RawSamples samples = samples(prompts);
           try {
             return Verdict.of(raw.verify(model.raw, samples, call));
           } finally {
             samples.delete();
-            call.delete();
           }
         });
   }
@@ -109,7 +115,6 @@ public final class Profile implements AutoCloseable {
     for (long i = 0; i < n; ++i) {
       RawMeasurement line = raw.measurement(i);
       list.add(Measurement.of(line));
-      line.delete();
     }
     return list;
   }

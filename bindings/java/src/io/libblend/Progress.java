@@ -1,6 +1,6 @@
 package io.libblend;
 
-/** Hears how far a long call is; on the thread that made the call, during it. */
+/** Called with the progress of a long call, on the thread that made it. */
 @FunctionalInterface
 public interface Progress {
   /**

@@ -151,7 +151,7 @@ public final class Prompt {
     }
 
     /**
-     * A stored chunk. An id that is none is told by the call that is given the prompt.
+     * A stored chunk. If the id is not one, the call that takes the prompt throws.
      *
      * @param id 64 hexadecimal digits
      * @return this

@@ -2,7 +2,7 @@ package io.libblend;
 
 import java.nio.ByteOrder;
 
-/** Hands the library's questions on, and keeps what a callback throws until the call is back. */
+/** Passes the library's callbacks on, and keeps what one throws until the call has returned. */
 final class Relay extends RawListener {
   private final Callbacks callbacks;
   private Throwable thrown;

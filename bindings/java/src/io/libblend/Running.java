@@ -9,9 +9,8 @@ import java.util.function.BiFunction;
 import java.util.function.Function;
 
 /**
- * One blocking call: what cancels it, and whom it tells. It is a channel only because that is how Java
- * lets a library hear of Thread.interrupt(): the interrupting thread closes it, which raises the call's
- * cancel. Belongs to the calling thread.
+ * One blocking call, with its cancel token and its listener. It is a channel because only channels learn
+ * of Thread.interrupt(): the interrupting thread closes the channel, which cancels the call. Belongs to the calling thread.
  */
 final class Running extends AbstractInterruptibleChannel {
   final RawCancel cancel = new RawCancel();
@@ -25,7 +24,7 @@ final class Running extends AbstractInterruptibleChannel {
     }
   }
 
-  /** Runs a call that only can be cancelled. */
+  /** Runs a call without callbacks, which can be cancelled. */
   static <T> T call(Cancel users, Function<RawCancel, T> call) {
     Running running = new Running(users);
     try {
@@ -35,7 +34,7 @@ final class Running extends AbstractInterruptibleChannel {
     }
   }
 
-  /** Runs a call that may tell somebody; the listener that it is given is null if nobody listens. */
+  /** Runs a call that has callbacks; the listener that it is given is null if none are set. */
   static <T> T call(Cancel users, Callbacks callbacks, BiFunction<RawCancel, RawListener, T> call) {
     if (callbacks.none()) {
       return call(users, cancel -> call.apply(cancel, null));

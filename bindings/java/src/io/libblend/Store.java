@@ -236,17 +236,9 @@ public final class Store implements AutoCloseable {
    * @return how many
    */
   public long exportTo(Path file, TransferOptions options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawTransferOptions call = options.raw(cancel, listener);
-          try {
-            return raw.exportTo(file.toString(), call);
-          } finally {
-            call.delete();
-          }
-        });
+    return options.call(
+        new RawTransferOptions(options.raw),
+        call -> raw.exportTo(file.toString(), call));
   }
 
   /**
@@ -258,17 +250,9 @@ public final class Store implements AutoCloseable {
    * @return how many were put
    */
   public long importFrom(Path file, TransferOptions options) {
-    return Running.call(
-        options.cancel,
-        options.callbacks(),
-        (cancel, listener) -> {
-          RawTransferOptions call = options.raw(cancel, listener);
-          try {
-            return raw.importFrom(file.toString(), call);
-          } finally {
-            call.delete();
-          }
-        });
+    return options.call(
+        new RawTransferOptions(options.raw),
+        call -> raw.importFrom(file.toString(), call));
   }
 
   /**
@@ -349,128 +333,7 @@ public final class Store implements AutoCloseable {
     /** The library's defaults. */
     public Options() {}
 
-    private Options flag(int flag, boolean on) {
-      raw.setFlags(on ? raw.getFlags() | flag : raw.getFlags() & ~flag);
-      return this;
-    }
+    // blend:setters store_options Options
 
-    /**
-     * Whether nothing may be written.
-     *
-     * @param on false by default
-     * @return this
-     */
-    public Options readOnly(boolean on) {
-      return flag(RawConstants.STORE_READ_ONLY, on);
-    }
-
-    /**
-     * Whether a store that is not there is made.
-     *
-     * @param on true by default
-     * @return this
-     */
-    public Options create(boolean on) {
-      return flag(RawConstants.STORE_NO_CREATE, !on);
-    }
-
-    /**
-     * What new chunks are stored as; part of their ids.
-     *
-     * @param type of elements
-     * @return this
-     */
-    public Options kvType(KvType type) {
-      raw.setKvDtype(type.code);
-      return this;
-    }
-
-    /**
-     * How many bytes of chunks there may be; a put past it evicts.
-     *
-     * @param bytes 16 GiB by default
-     * @return this
-     */
-    public Options quotaBytes(long bytes) {
-      raw.setQuotaBytes(bytes);
-      return this;
-    }
-
-    /**
-     * Background writes in flight; a full queue slows the writer down.
-     *
-     * @param bytes 256 MiB by default
-     * @return this
-     */
-    public Options queueBytes(long bytes) {
-      raw.setQueueBytes(bytes);
-      return this;
-    }
-
-    /**
-     * The codec of what is put without one.
-     *
-     * @param codec none by default
-     * @return this
-     */
-    public Options codec(Codec codec) {
-      raw.setCodec(codec.code);
-      return this;
-    }
-
-    /**
-     * Which chunk leaves first when a put needs room.
-     *
-     * @param policy LRU by default
-     * @return this
-     */
-    public Options eviction(Eviction policy) {
-      raw.setEviction(policy.code);
-      return this;
-    }
-
-    /**
-     * How long a chunk that nobody uses stays.
-     *
-     * @param time whole seconds; 0, the default: for ever
-     * @return this
-     */
-    public Options timeToLive(Duration time) {
-      raw.setTtlS(time.toSeconds());
-      return this;
-    }
-
-    /**
-     * What the chunks of any one tenant may take.
-     *
-     * @param bytes 0, the default: no bound but the store's
-     * @return this
-     */
-    public Options tenantQuotaBytes(long bytes) {
-      raw.setTenantQuotaBytes(bytes);
-      return this;
-    }
-
-    /**
-     * Host memory for layers that were read: a hit there costs a copy.
-     *
-     * @param bytes none by default
-     * @return this
-     */
-    public Options ramBytes(long bytes) {
-      raw.setRamBytes(bytes);
-      return this;
-    }
-
-    /**
-     * How layers are read.
-     *
-     * @param mode the first that works by default
-     * @return this
-     */
-    public Options readMode(ReadMode mode) {
-      raw.setReadMode(mode.code);
-      return this;
-    }
   }
 }

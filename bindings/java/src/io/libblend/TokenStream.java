@@ -5,8 +5,8 @@ import java.util.NoSuchElementException;
 
 /**
  * The tokens of one generation, as they are computed; nothing is computed that was not asked for. While
- * it is open its fusion refuses other calls ({@link InUseException}). It ends itself behind the last token;
- * who stops before that must close it. For one thread at a time; {@link #close()} may come from any.
+ * it is open its fusion refuses other calls ({@link InUseException}). It closes itself after the last token;
+ * a stream that is left before that must be closed. For one thread at a time; {@link #close()} may come from any.
  */
 public final class TokenStream implements Iterator<Token>, AutoCloseable {
   private final RawTokenStream raw;

@@ -2,6 +2,8 @@ package io.libblend;
 
 import java.nio.ByteOrder;
 import java.nio.IntBuffer;
+import java.util.function.LongToIntFunction;
+import java.util.stream.LongStream;
 
 /** Token ids as the raw module takes them. */
 final class Tokens {
@@ -19,5 +21,10 @@ final class Tokens {
     int[] copy = new int[tokens.remaining()];
     tokens.duplicate().get(copy);
     return copy;
+  }
+
+  /** {@code n} of them, asked for one by one. */
+  static int[] of(long n, LongToIntFunction at) {
+    return LongStream.range(0, n).mapToInt(at).toArray();
   }
 }

@@ -4,10 +4,12 @@ import java.util.List;
 
 /** How chunks go to a file and back; its progress is chunks written, or bytes read. */
 public final class TransferOptions extends CallOptions<TransferOptions> {
-  private final RawTransferOptions raw = new RawTransferOptions();
+  final RawTransferOptions raw = new RawTransferOptions();
 
   /** All sound chunks; those that are there already are left alone. */
   public TransferOptions() {}
+
+  // blend:setters transfer_options
 
   /**
    * Export only these.
@@ -20,20 +22,5 @@ public final class TransferOptions extends CallOptions<TransferOptions> {
     raw.setIds(list);
     list.delete();
     return this;
-  }
-
-  /**
-   * Import also chunks that are in the store already.
-   *
-   * @param on false by default
-   * @return this
-   */
-  public TransferOptions replace(boolean on) {
-    raw.setFlags(on ? RawConstants.IMPORT_REPLACE : 0);
-    return this;
-  }
-
-  RawTransferOptions raw(RawCancel cancel, RawListener listener) {
-    return prepare(new RawTransferOptions(raw), cancel, listener);
   }
 }

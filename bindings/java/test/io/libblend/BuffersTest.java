@@ -49,6 +49,6 @@ public class BuffersTest extends Fixture {
   @Test
   public void kAndVMustBeDirect() {
     ByteBuffer heap = ByteBuffer.allocate(64);
-    assertThrows(IllegalArgumentException.class, () -> new KvView(heap, heap, KvType.F32));
+    assertThrows(IllegalArgumentException.class, () -> new KvView(heap, heap, Dtype.F32));
   }
 }

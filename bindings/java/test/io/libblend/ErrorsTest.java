@@ -80,7 +80,14 @@ public class ErrorsTest extends Fixture {
         () -> model.fuse(null, Prompt.builder().question(many).build(), new FuseOptions().policy(Policy.FULL)));
     Stored chunk = model.precompute(store(), PASSAGES.get(0));
     ModelDescription description =
-        new ModelDescription().shape(6, 4, 2, 32).limits(1536, 1024).name("another");
+        new ModelDescription()
+            .name("another")
+            .layers(6)
+            .heads(4)
+            .kvHeads(2)
+            .headDim(32)
+            .vocab(1536)
+            .contextLength(1024);
     try (Model another = Model.describe(context, description)) {
       Prompt prompt = Prompt.builder().chunkId(chunk.id()).question(new int[] {5}).build();
       raises(
@@ -96,7 +103,7 @@ public class ErrorsTest extends Fixture {
   public void ofDamagedFiles() throws Exception {
     Path file = path("profile");
     CalibrateOptions options =
-        new CalibrateOptions().ratios(0.2).chunkPrefix().scoreTokens(2).drift(Correction.OFF, 0, 0.001);
+        new CalibrateOptions().ratios(0.2).chunkPrefix().scoreTokens(2).correction(Correction.OFF);
     java.util.List<Prompt> samples = java.util.List.of(prompt(), prompt());
     raises(IoException.class, () -> Profile.calibrate(model, samples, options, path("no/such/folder")));
     Profile.calibrate(model, samples, options, file);
@@ -114,7 +121,8 @@ public class ErrorsTest extends Fixture {
       ContextLengthException.CODE, NotFoundException.CODE, FormatException.CODE, UnsupportedException.CODE,
       MismatchException.CODE, CorruptException.CODE, IoException.CODE, FullException.CODE,
       ReadOnlyException.CODE, NoDeviceException.CODE, BusyException.CODE, OutOfMemoryException.CODE, CancelledException.CODE,
-      CallbackException.CODE, ForkedException.CODE, NumericException.CODE, InternalException.CODE
+      CallbackException.CODE, ForkedException.CODE, NumericException.CODE, UntrustedException.CODE,
+      InternalException.CODE
     };
     for (int code : codes) {
       BlendException e = (BlendException) RawErrors.make(code, 7, Text.bytes("gr\u00fcn"));

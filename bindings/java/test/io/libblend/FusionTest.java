@@ -135,11 +135,11 @@ public class FusionTest extends Fixture {
         assertEquals(Math.min(count, 2), machine.info().nThreads());
       }
     }
-    Context.create(new Context.Options().pinThreads(true)).close();
+    Context.create(new Context.Options().pinThreads(true).deviceBytes(1 << 20)).close();
     assertThrows(
         InvalidArgumentException.class,
         () -> Context.create(new Context.Options().threads(1024).pinThreads(true)));
-    try (Context small = Context.create(new Context.Options().cacheType(KvType.F16));
+    try (Context small = Context.create(new Context.Options().cacheDtype(Dtype.F16));
         Model halved = Model.open(small, MODEL)) {
       assertEquals(model.info().kvBytesPerToken(), 2 * halved.info().kvBytesPerToken());
     }

@@ -203,7 +203,8 @@ public class LifetimeTest extends Fixture {
     openAndClose(10000);
     long after = residentKiB();
     System.out.println("resident before and after 10,000: " + before + " and " + after + " KiB");
-    // A lost fusion is about 20 KiB here, a lost context far more: 200 MB would be missing.
-    assertTrue("grew by " + (after - before) + " KiB", after - before < 20000);
+    // A lost fusion is about 20 KiB here, a lost context far more: 200 MB would be missing. Java's own heap
+    // grows by 10 to 25 MB meanwhile.
+    assertTrue("grew by " + (after - before) + " KiB", after - before < 50000);
   }
 }

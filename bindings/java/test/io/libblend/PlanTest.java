@@ -32,7 +32,7 @@ public class PlanTest extends Fixture {
   }
 
   private static WeakReference<KvView> fetched(Plan plan, int layer) {
-    KvView rows = new KvView(memory(2), memory(2), KvType.F32);
+    KvView rows = new KvView(memory(2), memory(2), Dtype.F32);
     plan.fetch(layer, rows);
     return new WeakReference<>(rows);
   }
@@ -45,10 +45,20 @@ public class PlanTest extends Fixture {
     return reference.get() == null;
   }
 
+  private static ModelDescription described(String name) {
+    return new ModelDescription()
+        .name(name)
+        .layers(LAYERS)
+        .heads(4)
+        .kvHeads(2)
+        .headDim(8)
+        .vocab(1000)
+        .contextLength(128);
+  }
+
   @Test
   public void aPlanKeepsWhatItWritesToUntilThatIsDone() throws Exception {
-    ModelDescription description =
-        new ModelDescription().shape(LAYERS, 4, 2, 8).limits(1000, 128).name("test/kept");
+    ModelDescription description = described("test/kept");
     Prompt prompt = Prompt.builder().question(new int[] {21, 22}).build();
     FuseOptions options = new FuseOptions().policy(Policy.FULL).onMiss(OnMiss.COMPUTE);
     try (Model host = Model.describe(context, description);
@@ -62,14 +72,13 @@ public class PlanTest extends Fixture {
 
   @Test
   public void storedRowsArriveInTheHostsBuffers() {
-    ModelDescription description =
-        new ModelDescription().shape(LAYERS, 4, 2, 8).limits(1000, 128).name("test/plan");
+    ModelDescription description = described("test/plan");
     try (Model host = Model.describe(context, description);
-        Store store = Store.open(context, path("kv"), new Store.Options().kvType(KvType.F32))) {
+        Store store = Store.open(context, path("kv"), new Store.Options().kvDtype(Dtype.F32))) {
       int[] chunk = {11, 12, 13, 14};
       List<KvView> layers = new ArrayList<>();
       for (int l = 0; l < LAYERS; ++l) {
-        layers.add(new KvView(filled(4, l + 1), filled(4, l + 10), KvType.F32, true, 0, 0));
+        layers.add(new KvView(filled(4, l + 1), filled(4, l + 10), Dtype.F32, true, 0, 0));
       }
       String id = host.putKv(store, chunk, layers, 0, new PrecomputeOptions());
       assertEquals(new Stored(id, true), host.find(store, chunk, new PrecomputeOptions()));
@@ -84,7 +93,7 @@ public class PlanTest extends Fixture {
         for (int l = 0; l < LAYERS; ++l) {
           ByteBuffer k = filled(6, -1);
           ByteBuffer v = filled(6, -1);
-          plan.fetch(l, new KvView(k, v, KvType.F32, true, 0, 0));
+          plan.fetch(l, new KvView(k, v, Dtype.F32, true, 0, 0));
           int[] rows = plan.rows();
           plan.synchronize(l);
           for (int row = 0; row < 6; ++row) {
@@ -95,7 +104,7 @@ public class PlanTest extends Fixture {
             assertEquals(
                 fresh ? -1 : l + 10, v.order(ByteOrder.nativeOrder()).getFloat(4 * row * KV_DIM), 1e-6);
           }
-          KvView fresh = new KvView(filled(rows.length, 0), filled(rows.length, 0), KvType.F32, true, 0, 0);
+          KvView fresh = new KvView(filled(rows.length, 0), filled(rows.length, 0), Dtype.F32, true, 0, 0);
           plan.select(l, fresh);
           plan.commit(l);
         }
@@ -108,7 +117,7 @@ public class PlanTest extends Fixture {
       assertThrows(IllegalStateException.class, closed::rows);
       try (Plan early = Plan.create(host, store, prompt, options)) {
         assertThrows(InvalidArgumentException.class, () -> early.commit(0));
-        KvView small = new KvView(memory(2), memory(2), KvType.F32);
+        KvView small = new KvView(memory(2), memory(2), Dtype.F32);
         assertThrows(InvalidArgumentException.class, () -> early.fetch(0, small));
       }
     }

@@ -23,8 +23,9 @@ public class ProfileTest extends Fixture {
             .ratios(0.3)
             .chunkPrefix(model.tokenizer().bos())
             .scoreTokens(2)
-            .drift(Correction.OFF, 0, 0.001)
-            .limits(100, 0)
+            .correction(Correction.OFF)
+            .maxKl(100)
+            .minTop1(0)
             .onMeasurement(lines::add);
     List<Prompt> samples = List.of(prompt(), prompt());
     assertTrue(Profile.calibrate(model, samples, options, file));
@@ -45,6 +46,17 @@ public class ProfileTest extends Fixture {
         assertEquals(0.3, fusion.info().ratio(), 0);
         assertFalse(fusion.info().flags().contains(FusionFlag.UNCALIBRATED));
       }
+      fuse.checkLayer(2); // nothing was measured there
+      try (Fusion fusion = model.fuse(store(), prompt(), fuse)) {
+        assertTrue(fusion.info().flags().contains(FusionFlag.UNTRUSTED));
+      }
+      fuse.onUntrusted(OnUntrusted.FULL);
+      try (Fusion fusion = model.fuse(store(), prompt(), fuse)) {
+        assertEquals(Policy.FULL, fusion.info().policy());
+        assertFalse(fusion.info().flags().contains(FusionFlag.UNTRUSTED));
+      }
+      fuse.onUntrusted(OnUntrusted.FAIL);
+      assertThrows(UntrustedException.class, () -> model.fuse(store(), prompt(), fuse));
     }
     IllegalStateException mine = new IllegalStateException();
     options.onMeasurement(
@@ -69,7 +81,7 @@ public class ProfileTest extends Fixture {
       assertTrue(machine.recomputeNs(64, 1) > machine.recomputeNs(64, 0.1));
       List<Advice> advices =
           machine.advise(
-              List.of(new Machine.Device(1e12, 5), new Machine.Device(1e3, 1)),
+              List.of(new Machine.Storage(1e12, 5), new Machine.Storage(1e3, 1)),
               new Machine.AdviseOptions().tokens(512));
       assertEquals(2, advices.size());
       assertTrue(advices.get(0).flags().contains(AdviceFlag.CHEAPEST));

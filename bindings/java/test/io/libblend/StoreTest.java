@@ -55,12 +55,12 @@ public class StoreTest extends Fixture {
   @Test
   public void options() {
     Store.Options options =
-        new Store.Options().kvType(KvType.F32).quotaBytes(1L << 33).queueBytes(1 << 20).readMode(ReadMode.MAPPED);
+        new Store.Options().kvDtype(Dtype.F32).quotaBytes(1L << 33).queueBytes(1 << 20).readMode(ReadMode.MAPPED);
     try (Store store = Store.open(context, path("other"), options)) {
       assertEquals(1L << 33, store.stat().quotaBytes());
       assertEquals(ReadMode.MAPPED, store.stat().readMode());
       model.precompute(store, PASSAGES.get(0));
-      assertEquals(KvType.F32, store.list(false).get(0).kvDtype());
+      assertEquals(Dtype.F32, store.list(false).get(0).kvDtype());
     }
     try (Store again = Store.open(context, path("other"), new Store.Options().readOnly(true).create(false))) {
       assertThrows(ReadOnlyException.class, () -> model.precompute(again, PASSAGES.get(1)));
@@ -77,7 +77,7 @@ public class StoreTest extends Fixture {
                 .eviction(Eviction.FIFO)
                 .ramBytes(1 << 22)
                 .tenantQuotaBytes(1 << 20)
-                .timeToLive(Duration.ofHours(1)))) {
+                .ttl(Duration.ofHours(1)))) {
       assertEquals(1 << 22, store.stat().ramBudgetBytes());
       String kept = model.precompute(store, PASSAGES.get(0)).id();
       String lost = model.precompute(store, PASSAGES.get(1)).id();

@@ -1,0 +1,193 @@
+/*
+ * step.h - for hosts that run the model themselves: chunks of their own K and V, and the
+ *          step API.
+ */
+#ifndef BLEND_STEP_H
+#define BLEND_STEP_H
+
+#include "blend/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---- A model that the host runs ------------------------------------------------------------ */
+
+#define BLEND_ROPE_INTERLEAVED 1u /* pairs (0,1), (2,3), ...: GGUF `llama` files */
+#define BLEND_ROPE_HALF_SPLIT 2u  /* pairs (0,d/2), (1,d/2+1), ...: Hugging Face transformers */
+
+/* What libblend must know of a model that the host runs itself. The frequency of pair i is
+ * rope_theta^(-2i/rotary_dim) / rope_linear_scale / rope_freq_factors[i]; rotations that also
+ * change the length of K (YaRN's attention factor) are not covered. */
+typedef struct blend_model_description {
+  uint32_t struct_size;
+  uint32_t n_layers;
+  uint32_t n_heads; /* query heads, a multiple of n_kv_heads */
+  uint32_t n_kv_heads;
+  uint32_t head_dim;
+  uint32_t n_vocab;
+  uint32_t context_length;  /* rows a plan may have */
+  uint32_t weight_dtype;    /* BLEND_DTYPE_F32 (default), _F16 or _BF16: what a store's AUTO goes by */
+  uint32_t rope_layout;     /* BLEND_ROPE_*; default HALF_SPLIT */
+  uint32_t rotary_dim;      /* elements of a head that rotate; 0 (default) = head_dim */
+  double rope_theta;        /* default 10000 */
+  double rope_linear_scale; /* default 1 */
+  const float *rope_freq_factors; /* [rotary_dim / 2]; NULL (default): all 1 */
+  size_t n_rope_freq_factors;
+  const char *name; /* names the weights, e.g. "org/model@revision"; NULL = "" */
+  uint8_t fingerprint[32]; /* all zero (default): made of the name and all the numbers above */
+} blend_model_description;
+
+BLEND_API int32_t blend_model_description_init(blend_model_description *description,
+                                               size_t struct_size);
+
+/* A model that the host runs itself: no weights, no tokenizer. For blend_chunk_put, blend_chunk_find
+ * and the step API (blend_plan_create). What needs weights or a tokenizer (blend_model_tokenize,
+ * blend_precompute, blend_fuse, ...) refuses it with INVALID_ARGUMENT.
+ * Two models with one fingerprint share their chunks, so weights that differ must differ in name or
+ * fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the member; or there is
+ * neither a name nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
+BLEND_API int32_t blend_model_describe(blend_model **out, const blend_ctx *ctx,
+                                       const blend_model_description *description,
+                                       blend_error **err);
+
+/* ---- Chunks that the host prefilled ------------------------------------------------------- */
+
+#define BLEND_KV_VIEW_UNROTATED 1u /* K is before RoPE; otherwise it is rotated to its row's place */
+
+/* K and V of consecutive rows of one layer in the host's memory. Element e of head h of row i lies
+ * at k + i * row_stride + h * head_stride + e, the same for v: [rows, n_kv_heads, head_dim] (the
+ * default) and [n_kv_heads, rows, head_dim] (row_stride = head_dim, head_stride = rows * head_dim)
+ * both fit. Only blend_plan_fetch_kv writes through it. */
+typedef struct blend_kv_view {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t flags;       /* BLEND_KV_VIEW_* */
+  uint32_t dtype;       /* BLEND_DTYPE_F32 (also AUTO), _F16 or _BF16 */
+  void *k;
+  void *v;
+  size_t row_stride;  /* elements from row to row; 0: n_kv_heads * head_dim */
+  size_t head_stride; /* elements from head to head; 0: head_dim */
+} blend_kv_view;
+
+/* Whether a chunk is in the store: the look-up that a fuse would do, without counting it.
+ * `options` (chunk_prefix, tenant) as for blend_precompute, may be NULL; `id` may be NULL, and is given
+ * either way. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
+BLEND_API int32_t blend_chunk_find(const blend_model *model, const blend_store *store,
+                                   const int32_t *tokens, size_t n_tokens,
+                                   const blend_precompute_options *options, blend_chunk_id *id,
+                                   blend_error **err);
+
+/* Stores a chunk whose K and V the host's own engine computed, as blend_precompute does with the
+ * built-in one: the rows of `tokens`, prefilled after options.chunk_prefix (which is not stored).
+ * layers: [n_layers], each the chunk's n_tokens rows; rotated K is turned back from the positions
+ * first_position, first_position + 1, ... (options.n_chunk_prefix, as a rule). When it returns BLEND_OK
+ * the chunk is on disk; one of the same id is replaced. `id` and `options` may be NULL.
+ * Errors: INVALID_ARGUMENT, CONTEXT_LENGTH, NUMERIC (names layer and row; or a value that does not
+ * fit the store's kv_dtype), FULL, READ_ONLY, IO, CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *store,
+                               const int32_t *tokens, size_t n_tokens,
+                               const blend_kv_view *layers, size_t n_layers,
+                               uint32_t first_position, const blend_precompute_options *options,
+                               blend_chunk_id *id, blend_error **err);
+
+/* ---- Step API ---------------------------------------------------------------------------- */
+
+/* For hosts that run the model themselves (the paper's fetch_kv, synchronize and prefill_layer,
+ * CacheBlend section 5). The host computes the rows of blend_plan_get_rows, layer by layer; the plan
+ * brings the stored K and V of all other rows into the host's cache meanwhile:
+ *
+ *   blend_plan_create
+ *   for each layer l = 0 .. n_layers-1:
+ *     blend_plan_fetch_kv(l)     where the layer's K and V go; may be called for later layers too, in
+ *                           order and as early as the memory is there, so that loading runs ahead
+ *     (host: K and V of the rows of blend_plan_get_rows, into its cache at those rows)
+ *     blend_plan_synchronize(l)  the stored rows are in place
+ *     blend_plan_select(l)       fresh K and V of those rows -> the rows to go on with
+ *     (host: attention and the rest of the layer, for the rows that go on or for all of them)
+ *     blend_plan_commit(l)
+ *
+ * Row i must attend to exactly the rows j <= i. Any other order of calls is refused with a sentence
+ * that names the call that is due. */
+typedef struct blend_plan blend_plan;
+
+/* Looks the segments up and starts loading. Arguments are those of blend_fuse. With a described
+ * model on_miss must be BLEND_MISS_COMPUTE (the host computes the chunk's rows) or BLEND_MISS_FAIL.
+ * reserve_tokens is not used. options.cancel, options.progress (asked by blend_plan_commit, in
+ * layers) and options.score (asked by blend_plan_select) are kept and must outlive the plan;
+ * `profile` need not. With a profile the rows that are not computed take the drift correction on
+ * their way into the host's cache, as in blend_fuse: the fresh K and V given to blend_plan_select at
+ * the check layer are what it goes by. Its maps are of the K and V of the model that was calibrated,
+ * element by element: a host that orders them otherwise (BLEND_ROPE_HALF_SPLIT for a model calibrated
+ * as GGUF) must not use it. BLEND_RATIO_AUTO is right as far as the host computes as fast as
+ * `machine`. The plan keeps the store open and reads from one snapshot of it until the last layer is
+ * committed or the plan is closed, so close it soon. After fork() the child's calls on it give
+ * BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for a policy that needs more than K and V. */
+BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
+                                    const blend_store *store, const blend_segment *segments,
+                                    size_t n_segments, const blend_fuse_options *options,
+                                    blend_error **err);
+/* At any time; waits for a read under way. Memory given to blend_plan_fetch_kv is not written any
+ * more. */
+BLEND_API void blend_plan_close(blend_plan *plan);
+
+/* Starts anew at layer 0 with the same look-up; what was fetched so far is void. After
+ * BLEND_E_CORRUPT the damaged chunk is a miss now (and an event): precomputed, computed by the host,
+ * or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
+BLEND_API int32_t blend_plan_restart(blend_plan *plan, blend_error **err);
+
+/* Tokens of the prompt, [*n_tokens]. Valid while the plan is open. */
+BLEND_API int32_t blend_plan_get_tokens(const blend_plan *plan, const int32_t **tokens,
+                                    size_t *n_tokens, blend_error **err);
+/* Rows that the host computes at this point, ascending; [*n]. Valid until the next blend_plan_select,
+ * blend_plan_restart or close. */
+BLEND_API int32_t blend_plan_get_rows(const blend_plan *plan, const uint32_t **rows, size_t *n,
+                                  blend_error **err);
+
+/* Says where `layer` goes, [n_rows of the prompt] rows, and lets its placing start: rows that the
+ * host does not compute at this layer are decoded, rotated to their place (unless
+ * BLEND_KV_VIEW_UNROTATED) and written; all others are left alone. Returns at once. The memory must
+ * stay until blend_plan_synchronize of the layer returned, or the plan is restarted or closed.
+ * Errors: INVALID_ARGUMENT, INVALID_STRUCT. */
+BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer, const blend_kv_view *layer_kv,
+                                 blend_error **err);
+
+/* Waits until the stored rows of `layer` are in place.
+ * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not fit
+ * the host's dtype), CANCELLED, INVALID_ARGUMENT. */
+BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend_error **err);
+
+/* The rows to go on with behind this layer's K and V, ascending, [*n]; a subset of blend_plan_get_rows,
+ * and its value from now on. At a check layer they are the policy's choice by deviation, and the call
+ * is needed; at the last layer the prompt's last row alone; elsewhere the same rows. The last row is
+ * always among them. The rows' fresh K and V of this layer stay in the cache even for those that
+ * are dropped.
+ * fresh: row i is row (*rows)[i] of the last call; may be NULL where nothing is measured. `rows` is
+ * valid until the next blend_plan_select, blend_plan_restart or close.
+ * Errors: INVALID_ARGUMENT, NUMERIC (names the row), CALLBACK, CANCELLED. */
+BLEND_API int32_t blend_plan_select(blend_plan *plan, uint32_t layer, const blend_kv_view *fresh,
+                               const uint32_t **rows, size_t *n, blend_error **err);
+
+/* The layer is finished: its account is closed and, after the last one, what the plan held of the
+ * store is free. Errors: INVALID_ARGUMENT, CALLBACK, CANCELLED. */
+BLEND_API int32_t blend_plan_commit(blend_plan *plan, uint32_t layer, blend_error **err);
+
+/* The account so far; complete when the last layer is committed. ttft_ns ends with the last commit,
+ * compute_ns is the host's time between the calls, place_ns overlaps with it. */
+BLEND_API int32_t blend_plan_get_info(const blend_plan *plan, blend_fusion_info *info,
+                                      blend_error **err);
+BLEND_API int32_t blend_plan_get_layer(const blend_plan *plan, uint32_t layer,
+                                       blend_layer_info *info, blend_error **err);
+BLEND_API int32_t blend_plan_get_segment(const blend_plan *plan, size_t segment,
+                                         blend_segment_info *info, blend_error **err);
+/* As blend_fusion_get_selected and blend_fusion_get_deviation. Valid until the next blend_plan_select,
+ * blend_plan_restart or close. */
+BLEND_API int32_t blend_plan_get_selected(const blend_plan *plan, const uint32_t **rows, size_t *n,
+                                      blend_error **err);
+BLEND_API int32_t blend_plan_get_deviation(const blend_plan *plan, const float **deviation,
+                                       size_t *n_rows, blend_error **err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLEND_STEP_H */

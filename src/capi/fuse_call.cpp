@@ -1,0 +1,224 @@
+#include "capi/fuse_call.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+#include "fusion/trust.h"
+
+using blend::Result;
+using blend::Segment;
+using blend::Status;
+
+namespace {
+
+blend_fuse_options default_fuse_options() {
+  const blend::FuseOptions defaults;
+  blend_fuse_options o{};
+  o.struct_size = sizeof o;
+  o.policy = static_cast<uint32_t>(defaults.policy);
+  o.metric = defaults.metric().code();
+  o.norm = static_cast<uint32_t>(defaults.deviation.norm);
+  o.check_layer = defaults.check_layer;
+  o.ratio = defaults.ratio.ratio();
+  o.on_miss = static_cast<uint32_t>(defaults.on_miss);
+  o.reserve_tokens = defaults.reserve_tokens;
+  o.ape_temperature = defaults.ape_temperature;
+  o.ape_scale = defaults.ape_scale;
+  return o;
+}
+
+// A length that no array can have is not followed.
+constexpr size_t kMaxCheckLayers = 1 << 16;
+constexpr size_t kMaxTerms = 1 << 16;
+
+Result<blend::Schedule> read_check_layers(const blend_check_layer* in, size_t n) {
+  blend::Schedule out;
+  if (n == 0) return out;
+  if (in == nullptr) return blend::capi::null_argument("check_layers");
+  if (n > kMaxCheckLayers) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_check_layers %zu is more than %zu", n,
+                             kMaxCheckLayers);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    out.push_back({in[i].layer, in[i].ratio});
+  }
+  return out;
+}
+
+Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, size_t n) {
+  std::vector<blend::PolicyTerm> out;
+  if (n == 0) return out;
+  if (in == nullptr) return blend::capi::null_argument("terms");
+  if (n > kMaxTerms) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_terms %zu is more than %zu", n,
+                             kMaxTerms);
+  }
+  for (size_t i = 0; i < n; ++i) {
+    BLEND_RETURN_IF_ERROR(
+        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_APE));
+    out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
+  }
+  return out;
+}
+
+Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
+                                      const blend::ModelDescription& model) {
+  if (o.ratio != BLEND_RATIO_AUTO) return blend::RatioChoice::fixed(o.ratio);
+  if (o.machine == nullptr) return blend::RatioChoice::automatic(nullptr);
+  if (o.machine->model->fingerprint() != model.fingerprint()) {
+    return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
+  }
+  return blend::RatioChoice::automatic(&o.machine->profile.prefill());
+}
+
+Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
+                                            const blend::ModelDescription& model) {
+  if (o.correction > BLEND_CORRECTION_ON) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "correction %u is not one of 0 .. %u",
+                             o.correction, BLEND_CORRECTION_ON);
+  }
+  if (o.on_untrusted > BLEND_ON_UNTRUSTED_FAIL) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "on_untrusted %u is not one of 0 .. %u",
+                             o.on_untrusted, BLEND_ON_UNTRUSTED_FAIL);
+  }
+  blend::Calibration out;
+  out.correction = static_cast<blend::DriftUse>(o.correction);
+  out.on_untrusted = static_cast<blend::OnUntrusted>(o.on_untrusted);
+  if (o.profile == nullptr) return out;
+  BLEND_RETURN_IF_ERROR(blend::check_profile(o.profile->profile, model).with_context("profile"));
+  if (&o.profile->model->backend() != &model.backend()) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "the profile was opened on another context than the model"};
+  }
+  out.profile = &o.profile->profile;
+  out.drift = o.profile->drift;
+  return out;
+}
+
+Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
+                                        const blend::ModelDescription& model) {
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_APE));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_metric(o.metric));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("norm", o.norm, BLEND_NORM_L1));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_COMPUTE_STORE));
+  if (o.relative > 1) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "relative %u must be 0 or 1", o.relative);
+  }
+  if (o.n_chunk_prefix > 0) BLEND_REQUIRE(o.chunk_prefix);
+  BLEND_RETURN_IF_ERROR(model.check_length(o.n_chunk_prefix, "chunk_prefix"));
+  blend::FuseOptions out;
+  out.policy = static_cast<blend::Policy>(o.policy);
+  const blend::RowMetric metric = blend::RowMetric::from_code(o.metric);
+  out.deviation.metric = metric.of;
+  out.weighed = metric.weighed;
+  out.deviation.norm = static_cast<blend::DeviationNorm>(o.norm);
+  out.deviation.relative = o.relative != 0;
+  out.check_layer = o.check_layer;
+  BLEND_ASSIGN(out.ratio, read_ratio(o, model));
+  out.seed = o.seed;
+  out.ape_temperature = o.ape_temperature;
+  out.ape_scale = o.ape_scale;
+  BLEND_ASSIGN(out.check_layers, read_check_layers(o.check_layers, o.n_check_layers));
+  BLEND_ASSIGN(out.terms, read_terms(o.terms, o.n_terms));
+  if (o.score != nullptr) {
+    out.score = [fn = o.score, user = o.score_user](uint32_t layer, std::span<const uint32_t> rows,
+                                                    std::span<const float> deviation,
+                                                    std::span<float> scores) {
+      return fn(user, layer, rows.data(), deviation.data(), rows.size(), scores.data());
+    };
+  }
+  out.on_miss = static_cast<blend::OnMiss>(o.on_miss);
+  out.reserve_tokens = o.reserve_tokens;
+  if (o.n_chunk_prefix > 0)
+    out.chunk_prefix.assign(o.chunk_prefix, o.chunk_prefix + o.n_chunk_prefix);
+  if (o.tenant != nullptr) out.tenant = o.tenant;
+  return out;
+}
+
+Result<Segment> read_segment(const blend_segment& in, const blend::ModelDescription& model) {
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("kind", in.kind, BLEND_SEGMENT_QUESTION));
+  Segment out;
+  out.kind = static_cast<blend::SegmentKind>(in.kind);
+  if (in.n_tokens > 0 && in.tokens == nullptr) return blend::capi::null_argument("tokens");
+  BLEND_RETURN_IF_ERROR(model.check_length(in.n_tokens, "tokens"));
+  // No tokens at all and an id: known by its id. Otherwise an empty list is a list.
+  if (in.n_tokens > 0 || in.id == nullptr) {
+    out.tokens.emplace(in.tokens, in.tokens + in.n_tokens);
+  }
+  if (in.id != nullptr) {
+    if (in.kind != BLEND_SEGMENT_CHUNK) {
+      return Status{BLEND_E_INVALID_ARGUMENT, "only a chunk segment may have an id"};
+    }
+    out.id.emplace();
+    std::memcpy(out.id->data(), in.id->bytes, out.id->size());
+  }
+  return out;
+}
+
+}  // namespace
+
+namespace blend::capi {
+
+Status check_choice(const char* name, uint32_t value, uint32_t last) {
+  if (value >= 1 && value <= last) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %u is not one of 1 .. %u", name, value,
+                           last);
+}
+
+Status check_metric(uint32_t metric) {
+  if (blend::RowMetric::is_code(metric)) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "metric %u is not a BLEND_METRIC_ value",
+                           metric);
+}
+
+Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
+                                           const blend::ModelDescription& model) {
+  std::vector<Segment> out;
+  BLEND_RETURN_IF_ERROR(check_elements(segments, n, "segment"));
+  for (size_t i = 0; i < n; ++i) {
+    const std::string name = "segment " + std::to_string(i);
+    blend_segment copy{};
+    if (Status s = read_struct(element(segments, i), copy); !s.is_ok()) return s.with_context(name);
+    auto segment = read_segment(copy, model);
+    if (!segment.is_ok()) return segment.status().with_context(name);
+    out.push_back(std::move(*segment));
+  }
+  return out;
+}
+
+Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store* store,
+                                const blend_segment* segments, size_t n_segments,
+                                const blend_fuse_options* options) {
+  if (n_segments > 0) BLEND_REQUIRE(segments);
+  blend_fuse_options o = default_fuse_options();
+  BLEND_RETURN_IF_ERROR(read_struct(options, o));
+  FuseCall call;
+  FuseRequest& request = call.request;
+  BLEND_ASSIGN(request.options, read_options(o, model));
+  BLEND_ASSIGN(request.segments, read_segments(segments, n_segments, model));
+  request.watch = make_watch(o.cancel, o.progress, o.progress_user);
+  if (store != nullptr) {
+    call.store.store = store->store.get();
+    call.store.read_only = store->read_only;
+    call.store.reads = store->reads.get();
+    call.store.later = store->later.get();
+    call.store.kv_dtype = resolve_kv_dtype(*store, model);
+  }
+  call.n_threads = o.n_threads;
+  BLEND_ASSIGN(const Calibration calibration, read_calibration(o, model));
+  BLEND_RETURN_IF_ERROR(apply_calibration(calibration, request.options));
+  return call;
+}
+
+}  // namespace blend::capi
+
+extern "C" {
+
+int32_t blend_fuse_options_init(blend_fuse_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, default_fuse_options());
+}
+
+}  // extern "C"

@@ -1,0 +1,31 @@
+#include "fusion/options.h"
+
+namespace blend {
+namespace {
+
+constexpr double kMostTempered = 100;  // far beyond any use
+
+Status check_tempering(const char* name, double value) {
+  if (value > 0.0 && value <= kMostTempered) return Status::ok();  // NaN fails
+  return make_error(BLEND_E_INVALID_ARGUMENT, "%s %g must lie in (0, %g]", name, value,
+                    kMostTempered);
+}
+
+}  // namespace
+
+Status check_options(bool has_store, const FuseOptions& o) {
+  const double ratio = o.ratio.ratio();
+  if (!(ratio >= 0.0 && ratio <= 1.0)) {  // NaN fails too
+    return make_error(BLEND_E_INVALID_ARGUMENT, "ratio %g must lie in [0, 1]", ratio);
+  }
+  BLEND_RETURN_IF_ERROR(check_tempering("ape_temperature", o.ape_temperature));
+  BLEND_RETURN_IF_ERROR(check_tempering("ape_scale", o.ape_scale));
+  if (!has_store && o.policy != Policy::full && o.on_miss != OnMiss::compute) {
+    return {BLEND_E_INVALID_ARGUMENT,
+            "a store is needed unless the policy is BLEND_POLICY_FULL or on_miss is "
+            "BLEND_MISS_COMPUTE"};
+  }
+  return Status::ok();
+}
+
+}  // namespace blend

@@ -1,0 +1,284 @@
+#include "fusion/prompt.h"
+
+#include <algorithm>
+
+#include "control/cost_model.h"
+#include "engine/model.h"
+#include "engine/precompute.h"
+#include "fusion/clock.h"
+
+namespace blend {
+namespace {
+
+const char* kind_name(SegmentKind kind) {
+  switch (kind) {
+    case SegmentKind::prefix:
+      return "prefix";
+    case SegmentKind::chunk:
+      return "chunk";
+    case SegmentKind::text:
+      return "text";
+    case SegmentKind::question:
+      return "question";
+  }
+  return "unknown";
+}
+
+std::string segment_name(size_t index, SegmentKind kind) {
+  return "segment " + std::to_string(index) + " (" + kind_name(kind) + ")";
+}
+
+// Prefixes first, at most one question, last; nothing empty that is looked up by its tokens.
+Status check_order(const std::vector<Segment>& segments, bool continues) {
+  for (size_t i = 0; i < segments.size(); ++i) {
+    const Segment& s = segments[i];
+    const std::string name = segment_name(i, s.kind);
+    if (s.kind == SegmentKind::prefix && continues) {
+      return {
+          BLEND_E_INVALID_ARGUMENT,
+          name + ": a prefix segment cannot follow rows that are there; make it a text or a chunk"};
+    }
+    if (s.kind == SegmentKind::prefix && i > 0 && segments[i - 1].kind != SegmentKind::prefix) {
+      return {BLEND_E_INVALID_ARGUMENT,
+              name + ": prefix segments must come before all others; make it a text or a chunk"};
+    }
+    if (s.kind == SegmentKind::question && i + 1 != segments.size()) {
+      return {BLEND_E_INVALID_ARGUMENT, name + ": the question must be the last segment"};
+    }
+    const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
+    if (looked_up && s.tokens.has_value() && s.tokens->empty()) {
+      return {BLEND_E_INVALID_ARGUMENT, name + ": it has no tokens; leave it out"};
+    }
+    if (!s.tokens.has_value() && !(s.kind == SegmentKind::chunk && s.id.has_value())) {
+      return {BLEND_E_INVALID_ARGUMENT,
+              name + ": tokens are missing (only a chunk may be given by its id alone)"};
+    }
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+std::span<const int32_t> PromptBuilder::prefix_of(const Prompt& prompt,
+                                                  const PromptSegment& s) const {
+  if (s.kind == SegmentKind::prefix) return std::span(prompt.tokens).first(s.first_row);
+  return options_.chunk_prefix;
+}
+
+bool PromptBuilder::is_exact(const Prompt& prompt, const PromptSegment& s) const {
+  const ChunkMeta& meta = s.chunk->meta();
+  if (meta.n_prefix_tokens != s.first_row) return false;
+  if (s.first_row == 0) return true;
+  // The id binds the chunk prefix: equal ids mean that it was prefilled after these very tokens.
+  return meta.id == chunk_id(meta.fingerprint, meta.shape.dtype,
+                             std::span(prompt.tokens).first(s.first_row), options_.tenant,
+                             meta.tokens);
+}
+
+Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
+                                        const std::vector<int32_t>* tokens, bool tokens_made_id,
+                                        PromptSegment& s) {
+  if (store_ == nullptr) return false;
+  if (prompt.snapshot == nullptr) prompt.snapshot = shared_->snapshot.lock();
+  if (prompt.snapshot == nullptr) {
+    BLEND_ASSIGN(prompt.snapshot, store_->snapshot());
+    shared_->snapshot = prompt.snapshot;
+  }
+  auto opened = prompt.snapshot->open(id);
+  if (!opened.is_ok()) {
+    const int32_t code = opened.status().code();
+    if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT) return false;
+    return opened.status();
+  }
+  const ChunkMeta& meta = (*opened)->meta();
+  if (meta.fingerprint != model_.fingerprint()) {
+    return make_error(BLEND_E_MISMATCH,
+                      "chunk %s was made by another model (fingerprint %s, not %s)",
+                      to_hex(id).c_str(), to_hex(meta.fingerprint).substr(0, 16).c_str(),
+                      to_hex(model_.fingerprint()).substr(0, 16).c_str());
+  }
+  const ModelConfig& c = model_.config();
+  const bool same_tokens = tokens == nullptr || meta.tokens == *tokens;
+  if (meta.shape.n_layers != c.n_layers || meta.shape.kv_dim != c.kv_dim() ||
+      meta.tokens.size() != meta.shape.n_tokens || (tokens_made_id && !same_tokens)) {
+    // The same model cannot have written that.
+    store_->report_damage(
+        id, make_error(BLEND_E_CORRUPT, "chunk %s does not fit its own id", to_hex(id).c_str()));
+    return false;
+  }
+  if (!same_tokens) {
+    return make_error(BLEND_E_MISMATCH, "chunk %s holds other tokens than the segment gives",
+                      to_hex(id).c_str());
+  }
+  s.id = id;
+  s.chunk = std::move(*opened);
+  s.source = Source::store;
+  return true;
+}
+
+Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prompt, bool& missing) {
+  const std::string name = segment_name(index, segment.kind);
+  if (segment.tokens.has_value()) {
+    BLEND_RETURN_IF_ERROR(model_.check_tokens(*segment.tokens, name));
+  }
+  PromptSegment s;
+  s.kind = segment.kind;
+  s.first_row = prompt.n_rows();
+  missing = false;
+  std::vector<int32_t> tokens = segment.tokens.value_or(std::vector<int32_t>{});
+  const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
+  const bool wanted = options_.policy != Policy::full || !segment.tokens.has_value();
+  if (looked_up && wanted) {
+    Sha256 id = segment.id.value_or(Sha256{});
+    if (!segment.id.has_value()) {
+      id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(prompt, s), options_.tenant, tokens);
+    }
+    auto hit = open_stored(prompt, id, segment.tokens ? &*segment.tokens : nullptr,
+                           !segment.id.has_value(), s);
+    if (!hit.is_ok()) return hit.status().with_context(name);
+    if (*hit) {
+      if (!segment.tokens.has_value()) tokens = s.chunk->meta().tokens;
+      ++prompt.n_hits;
+    } else if (!segment.tokens.has_value()) {
+      return make_error(BLEND_E_NOT_FOUND,
+                        "%s: chunk %s is not in the store; give its tokens as well, so that it can "
+                        "be computed",
+                        name.c_str(), to_hex(id).c_str());
+    } else {
+      missing = true;
+      ++prompt.n_misses;
+    }
+  }
+  if (looked_up && options_.policy == Policy::full) {
+    // Ids were only needed for the tokens.
+    s.chunk.reset();
+    s.id = {};
+    s.source = Source::computed;
+    prompt.n_hits = 0;
+  }
+  s.n_rows = static_cast<uint32_t>(tokens.size());
+  if (tokens.size() > model_.context_length() - prompt.tokens.size()) {
+    return make_error(BLEND_E_CONTEXT_LENGTH,
+                      "%s: the prompt grows to %zu tokens or more; the model's context is %u",
+                      name.c_str(), prompt.tokens.size() + tokens.size(), model_.context_length());
+  }
+  if (s.reused()) s.exact = is_exact(prompt, s);
+  prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
+  prompt.segments.push_back(std::move(s));
+  return Status::ok();
+}
+
+void PromptBuilder::leave_for_later(Prompt& prompt, PromptSegment& s) const {
+  const std::span<const int32_t> prefix = prefix_of(prompt, s);
+  LaterChunk chunk;
+  chunk.meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant,
+                              std::span(prompt.tokens).subspan(s.first_row, s.n_rows));
+  chunk.prefix.assign(prefix.begin(), prefix.end());
+  s.id = chunk.meta.id;
+  prompt.later.push_back(std::move(chunk));
+}
+
+bool PromptBuilder::first_is_sooner(const Prompt& prompt, const PromptSegment& s) const {
+  if (options_.ratio.times() == nullptr || model_.loaded() == nullptr) return false;
+  const Schedule& schedule = options_.check_layers;
+  const uint32_t check_layer = schedule.empty() ? options_.check_layer : schedule.front().layer;
+  FuseShape shape;
+  shape.n_rows = prompt.n_rows();
+  shape.n_layers = model_.config().n_layers;
+  shape.n_check_layers = std::min(check_layer, shape.n_layers);
+  return prefill_first_is_sooner(s.n_rows, shape, options_.ratio.ratio(), *options_.ratio.times());
+}
+
+Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watch) {
+  const Model* const model = model_.loaded();
+  if (model == nullptr) {
+    return {BLEND_E_INVALID_ARGUMENT,
+            "it is missing, and a model that is only described cannot prefill it: choose "
+            "BLEND_MISS_COMPUTE or BLEND_MISS_FAIL"};
+  }
+  PromptSegment& s = prompt.segments[index];
+  const std::span<const int32_t> tokens = std::span(prompt.tokens).subspan(s.first_row, s.n_rows);
+  const std::span<const int32_t> prefix = prefix_of(prompt, s);
+  ChunkMeta meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant, tokens);
+  s.id = meta.id;
+  std::shared_ptr<const ChunkRecord> record;
+  for (const auto& done : shared_->computed) {
+    if (done->meta.id == meta.id) record = done;
+  }
+  if (record == nullptr) {
+    const Watch cancel_only{watch.cancel, {}};
+    BLEND_ASSIGN(record, precompute_chunk(*model, prefix, std::move(meta), cancel_only));
+    shared_->computed.push_back(record);
+    if (store_ != nullptr && write_back_) {
+      // A store that cannot take it is not this prompt's problem.
+      const Status queued = store_->put_async(record);
+      if (!queued.is_ok() && model_.runtime().events()) {
+        model_.runtime().events()(queued.code(), queued.message());
+      }
+    }
+  }
+  s.chunk = make_memory_source(std::move(record));
+  s.source = Source::precomputed;
+  s.exact = is_exact(prompt, s);
+  return Status::ok();
+}
+
+Status PromptBuilder::resolve_miss(size_t index, Prompt& prompt, const Watch& watch) {
+  PromptSegment& s = prompt.segments[index];
+  const std::string name = segment_name(index, s.kind);
+  switch (options_.on_miss) {
+    case OnMiss::fail:
+      return {BLEND_E_NOT_FOUND,
+              name + ": not in the store; precompute it, or choose another on_miss"};
+    case OnMiss::compute:
+      s.chunk.reset();
+      s.exact = false;
+      s.source = Source::computed;
+      return Status::ok();
+    case OnMiss::precompute:
+      return precompute(index, prompt, watch).with_context(name);
+    case OnMiss::compute_store:
+      if (first_is_sooner(prompt, s)) return precompute(index, prompt, watch).with_context(name);
+      s.chunk.reset();
+      s.exact = false;
+      s.source = Source::computed;
+      leave_for_later(prompt, s);
+      return Status::ok();
+  }
+  return {BLEND_E_INTERNAL, "unknown on_miss"};
+}
+
+Result<Prompt> PromptBuilder::build(const std::vector<Segment>& segments,
+                                    std::span<const int32_t> resident, const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(check_order(segments, !resident.empty()));
+  BLEND_RETURN_IF_ERROR(model_.check_tokens(options_.chunk_prefix, "chunk_prefix"));
+  Prompt prompt;
+  prompt.tokens.assign(resident.begin(), resident.end());
+  prompt.n_resident = prompt.n_rows();
+  std::vector<size_t> missing;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    bool miss = false;
+    BLEND_RETURN_IF_ERROR(resolve(segments[i], i, prompt, miss));
+    if (miss) missing.push_back(i);
+  }
+  if (prompt.n_rows() == prompt.n_resident) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "the prompt has no tokens: give at least one segment "
+                  "that is not empty"};
+  }
+  const Stopwatch clock;
+  for (const size_t i : missing) BLEND_RETURN_IF_ERROR(resolve_miss(i, prompt, watch));
+  prompt.miss_ns = clock.now_ns();
+  return prompt;
+}
+
+Status PromptBuilder::replace_damaged(Prompt& prompt, size_t index, const Watch& watch) {
+  --prompt.n_hits;
+  ++prompt.n_misses;
+  const Stopwatch clock;
+  BLEND_RETURN_IF_ERROR(resolve_miss(index, prompt, watch));
+  prompt.miss_ns += clock.now_ns();
+  return Status::ok();
+}
+
+}  // namespace blend

@@ -1,0 +1,115 @@
+// Prompt: what is to be fused, resolved against the store, before anything of it is computed.
+//
+// It knows for every segment where its rows stand, whether its K and V are stored, and whether they
+// are exact: a chunk whose chunk prefix is precisely what precedes it in the prompt has the very
+// K and V that full prefill would give (the first chunk of a prompt, a system prompt).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/cancel.h"
+#include "engine/model_description.h"
+#include "fusion/options.h"
+#include "store/chunk_store.h"
+
+namespace blend {
+
+enum class Source : uint32_t {
+  none = BLEND_SOURCE_NONE,
+  store = BLEND_SOURCE_STORE,
+  precomputed = BLEND_SOURCE_PRECOMPUTED,
+  computed = BLEND_SOURCE_COMPUTED,
+};
+
+struct PromptSegment {
+  SegmentKind kind = SegmentKind::text;
+  Source source = Source::none;
+  bool exact = false;  // stored rows equal what full prefill computes
+  uint32_t first_row = 0;
+  uint32_t n_rows = 0;
+  Sha256 id{};
+  std::unique_ptr<ChunkSource> chunk;  // null: the rows are computed
+
+  bool reused() const { return chunk != nullptr; }
+  bool has_impact() const { return reused() && !chunk->meta().impact.empty(); }
+  bool stale() const { return reused() && !exact; }  // stored rows lack what they would have taken
+};
+
+// A chunk that is to be prefilled by itself when nobody waits for it (later_prefill.h).
+struct LaterChunk {
+  ChunkMeta meta;
+  std::vector<int32_t> prefix;  // that it is prefilled after
+};
+
+struct Prompt {
+  std::shared_ptr<StoreSnapshot> snapshot;  // the segments' sources point into it
+  std::vector<int32_t> tokens;              // [n_rows]
+  uint32_t n_resident = 0;                  // rows before the segments, in the cache already
+  std::vector<PromptSegment> segments;
+  uint64_t n_hits = 0;
+  uint64_t n_misses = 0;
+  uint64_t miss_ns = 0;           // spent on the prefill of missing chunks
+  std::vector<LaterChunk> later;  // computed in this pass, to be stored behind it
+
+  uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
+};
+
+// What the prompts of one batch have in common. Used by one thread at a time.
+struct SharedLookup {
+  std::weak_ptr<StoreSnapshot> snapshot;  // the prompts' own
+  // Missing chunks that were prefilled: one may stand twice in a prompt, or in several.
+  std::vector<std::shared_ptr<const ChunkRecord>> computed;
+};
+
+// One per prompt; not thread-safe.
+class PromptBuilder {
+ public:
+  // `store` may be null where nothing needs it. `kv_dtype`: what missing chunks are stored as.
+  // `shared`: with the other prompts of the batch.
+  PromptBuilder(const ModelDescription& model, ChunkStore* store, bool write_back, DType kv_dtype,
+                const FuseOptions& options,
+                std::shared_ptr<SharedLookup> shared = std::make_shared<SharedLookup>())
+      : model_(model),
+        store_(store),
+        write_back_(write_back),
+        kv_dtype_(kv_dtype),
+        options_(options),
+        shared_(std::move(shared)) {}
+
+  // Checks the segments, looks every chunk up, prefills what is missing (if asked to). Errors name
+  // the segment.
+  // `resident`: tokens of rows that stand before the segments and are in the cache already.
+  Result<Prompt> build(const std::vector<Segment>& segments, std::span<const int32_t> resident,
+                       const Watch& watch);
+
+  // The chunk behind prompt.segments[index] turned out damaged while it was read: puts a fresh
+  // prefill (or the decision to compute its rows) in its place.
+  Status replace_damaged(Prompt& prompt, size_t index, const Watch& watch);
+
+ private:
+  // Finds the segment's tokens and, if it is stored, its source. `missing` is set when it is not.
+  Status resolve(const Segment& segment, size_t index, Prompt& prompt, bool& missing);
+  // Opens chunk `id`; false: a miss. `tokens`: what the stored ones must equal, or null.
+  Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
+                           bool tokens_made_id, PromptSegment& s);
+  Status resolve_miss(size_t index, Prompt& prompt, const Watch& watch);
+  Status precompute(size_t index, Prompt& prompt, const Watch& watch);
+  // Whether the prompt is done sooner when the missing chunk is prefilled by itself and then
+  // reused.
+  bool first_is_sooner(const Prompt& prompt, const PromptSegment& s) const;
+  void leave_for_later(Prompt& prompt, PromptSegment& s) const;
+  // The chunk prefix that the segment is prefilled after.
+  std::span<const int32_t> prefix_of(const Prompt& prompt, const PromptSegment& s) const;
+  bool is_exact(const Prompt& prompt, const PromptSegment& s) const;
+
+  const ModelDescription& model_;
+  ChunkStore* store_;
+  bool write_back_;
+  DType kv_dtype_;
+  const FuseOptions& options_;
+  const std::shared_ptr<SharedLookup> shared_;
+};
+
+}  // namespace blend

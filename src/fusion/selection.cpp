@@ -1,0 +1,158 @@
+#include "fusion/selection.h"
+
+#include <algorithm>
+
+#include "fusion/auto_ratio.h"
+
+namespace blend {
+namespace {
+
+Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& options,
+                             uint32_t n_layers) {
+  if (policy == nullptr) {
+    if (options.check_layers.empty()) return Schedule{};
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "check_layers are given, but the policy chooses no rows at any layer"};
+  }
+  const bool measures = !policy->needs().nothing();
+  if (!options.check_layers.empty()) {
+    BLEND_RETURN_IF_ERROR(check_schedule(options.check_layers, measures ? 1 : 0, n_layers));
+    return options.check_layers;
+  }
+  if (!measures) return Schedule{{0, options.ratio.ratio()}};
+  // Layer 0's K, V depend on no other row: there is no deviation to measure, and in a model of one
+  // layer nothing to choose for. Its check layer would be the one behind the last.
+  if (n_layers == 1) return Schedule{{1, options.ratio.ratio()}};
+  if (options.check_layer < 1 || options.check_layer >= n_layers) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",
+                      options.check_layer, n_layers - 1);
+  }
+  return Schedule{{options.check_layer, options.ratio.ratio()}};
+}
+
+Status check_drift(const FuseOptions& o, const Schedule& schedule) {
+  if (o.drift == nullptr || !o.drift_required) return Status::ok();
+  if (!schedule.empty() && schedule.front().layer == o.drift->check_layer()) return Status::ok();
+  return make_error(BLEND_E_INVALID_ARGUMENT,
+                    "BLEND_CORRECTION_ON needs a policy whose first check layer is %u, where the "
+                    "drift maps were fitted",
+                    o.drift->check_layer());
+}
+
+}  // namespace
+
+Selection::Selection(Backend& backend, const FuseOptions& options, uint32_t n_layers)
+    : backend_(backend),
+      n_layers_(n_layers),
+      rule_(options.deviation),
+      drift_(options.drift),
+      own_schedule_(!options.check_layers.empty()),
+      ratio_(options.ratio) {}
+
+Result<std::unique_ptr<Selection>> Selection::create(Backend& backend, const FuseOptions& options,
+                                                     uint32_t n_layers) {
+  std::unique_ptr<Selection> s(new Selection(backend, options, n_layers));
+  BLEND_ASSIGN(s->policy_, make_selection_policy(options));
+  BLEND_ASSIGN(s->schedule_, schedule_of(s->policy_.get(), options, n_layers));
+  BLEND_RETURN_IF_ERROR(check_drift(options, s->schedule_));
+  return s;
+}
+
+// ---- Before the prompt's rows are known
+
+double Selection::mean_ratio() const {
+  return own_schedule_ ? blend::mean_ratio(schedule_, n_layers_) : ratio_.ratio();
+}
+
+void Selection::choose_ratio(RateMeter* reads, Prompt& prompt) {
+  if (schedule_.empty() || own_schedule_) return;
+  choose_by_cost(reads, schedule_.front().layer, n_layers_, prompt, ratio_);
+  schedule_.front().ratio = ratio_.ratio();
+}
+
+Status Selection::check_prompt() const {
+  if (!needs().question_attention) return Status::ok();
+  const PromptSegment& last = prompt_->segments.back();
+  if (last.kind == SegmentKind::question && last.n_rows > 0) return Status::ok();
+  return {BLEND_E_INVALID_ARGUMENT,
+          "BLEND_POLICY_QUESTION needs a prompt whose last segment is a question with tokens"};
+}
+
+Status Selection::begin(const Prompt& prompt) {
+  prompt_ = &prompt;
+  BLEND_RETURN_IF_ERROR(check_prompt());
+  rows_ = classify_rows(prompt, policy_ != nullptr);
+  choosing_ = !rows_.candidates.empty();
+  corrects_ = choosing_ && drift_ != nullptr && schedule_.front().layer == drift_->check_layer();
+  next_check_ = 0;
+  undecided_ = rows_.candidates;
+  active_ = merge_rows(rows_.always, undecided_);
+  selected_.clear();
+  deviation_.assign(prompt.n_rows(), 0.0f);
+  return chooses_at(0) ? choose({}, {}) : Status::ok();
+}
+
+uint32_t Selection::first_stored_layer() const {
+  if (!choosing_) return 0;  // nothing waits for fresh K, V
+  const uint32_t first = schedule_.front().layer;
+  // Up to the first check layer every row keeps its fresh K, V; a measurement there needs the
+  // stored ones too.
+  const bool measures = corrects_ || !policy_->needs().nothing();
+  return measures || first == 0 ? first : first + 1;
+}
+
+std::vector<uint64_t> Selection::expected_rows() const {
+  uint64_t chosen = undecided_.size();
+  size_t next = next_check_;
+  std::vector<uint64_t> rows(n_layers_);
+  for (uint32_t layer = 0; layer < n_layers_; ++layer) {
+    if (is_left(next) && schedule_[next].layer < layer) {
+      chosen =
+          std::min<uint64_t>(chosen, recompute_budget(schedule_[next++].ratio, rows_.n_reused));
+    }
+    rows[layer] = rows_.always.size() + chosen;
+  }
+  return rows;
+}
+
+std::vector<uint8_t> Selection::computed(size_t n) const {
+  std::vector<uint8_t> mask(n, 0);
+  for (const uint32_t row : active_) mask[row] = 1;
+  return mask;
+}
+
+uint32_t Selection::decided_upto() const {
+  const uint32_t last = n_layers_ - 1;
+  return is_left(next_check_) ? std::min(schedule_[next_check_].layer, last) : last;
+}
+
+// ---- A check layer
+
+bool Selection::chooses_at(uint32_t layer) const {
+  return is_left(next_check_) && schedule_[next_check_].layer == layer;
+}
+
+Result<std::vector<float>> Selection::measure(Tensor kv, std::span<const StoredRun> runs) const {
+  std::vector<float> measured(active_.size(), 0.0f);
+  BLEND_RETURN_IF_ERROR(backend_.deviation(kv, runs, rule_, measured.data()));
+  std::vector<float> deviation(prompt_->n_rows(), 0.0f);
+  for (size_t i = 0; i < active_.size(); ++i) deviation[active_[i]] = measured[i];
+  return deviation;
+}
+
+Status Selection::choose(std::span<const float> deviation,
+                         std::span<const float> question_attention) {
+  const CheckLayer& check = schedule_[next_check_];
+  const ChoicePoint at{backend_, *prompt_, check.layer, deviation, question_attention};
+  const size_t budget = recompute_budget(check.ratio, rows_.n_reused);
+  BLEND_ASSIGN(undecided_, policy_->choose(at, undecided_, budget));
+  active_ = merge_rows(rows_.always, undecided_);
+  selected_ = undecided_;
+  if (next_check_ == 0 && !deviation.empty()) deviation_.assign(deviation.begin(), deviation.end());
+  ++next_check_;
+  return Status::ok();
+}
+
+void Selection::leave_last_row() { active_.assign(1, prompt_->n_rows() - 1); }
+
+}  // namespace blend

@@ -1,0 +1,103 @@
+// Selection: which rows of a prompt are computed at which layer (CacheBlend 4.2 and 4.3).
+//
+// It holds the rows, the check layers and the choice. The layers themselves are somebody else's:
+// Pass runs them on the built-in engine, StepPlan watches a host that does. Both ask at every layer
+// whether rows are chosen there; if so they measure, choose, and go on with the rows that are left.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "base/rate_meter.h"
+#include "fusion/options.h"
+#include "fusion/policy/policy.h"
+#include "fusion/prompt.h"
+#include "fusion/rows.h"
+
+namespace blend {
+
+// Used by one thread at a time. The backend must outlive it, and from begin() on the prompt.
+class Selection {
+ public:
+  // What the options choose rows by. INVALID_ARGUMENT for what does not go together.
+  //
+  // A policy that measures nothing chooses before layer 0 unless a schedule says otherwise, so that
+  // the rows it leaves out cost nothing (as EPIC does).
+  static Result<std::unique_ptr<Selection>> create(Backend& backend, const FuseOptions& options,
+                                                   uint32_t n_layers);
+
+  // ---- Before the prompt's rows are known
+  Needs needs() const { return policy_ == nullptr ? Needs{} : policy_->needs(); }
+  const Schedule& schedule() const { return schedule_; }  // empty: full, reuse, ape
+  const RatioChoice& ratio() const { return ratio_; }
+  // Mean over the layers; what was asked for where nothing is chosen.
+  double mean_ratio() const;
+  // BLEND_RATIO_AUTO: what this prompt costs decides. Chunks that are sooner computed than loaded
+  // lose their sources. `reads` null: nothing is known of the store.
+  void choose_ratio(RateMeter* reads, Prompt& prompt);
+
+  // ---- From here on it is about one prompt; begins anew after a chunk was replaced
+  // Chooses what is chosen before layer 0. INVALID_ARGUMENT when the policy lacks something of the
+  // prompt.
+  Status begin(const Prompt& prompt);
+  // What the policy and the drift maps measure by begins here: the first layer whose stored K, V of
+  // rows that are not exact are asked for.
+  uint32_t first_stored_layer() const;
+  // Rows that are computed at each layer, as far as it is known; [n_layers].
+  std::vector<uint64_t> expected_rows() const;
+  // Whether the options' drift maps belong here: they begin at the first check layer.
+  bool corrects() const { return corrects_; }
+  const std::shared_ptr<const Drift>& drift() const { return drift_; }
+
+  const Rows& rows() const { return rows_; }
+  // Computed at the layer at hand, ascending.
+  const std::vector<uint32_t>& active() const { return active_; }
+  // [n], 1: the row is active.
+  std::vector<uint8_t> computed(size_t n) const;
+  // The last layer that active() holds for as far as it is decided now.
+  uint32_t decided_upto() const;
+
+  // ---- A check layer
+  bool chooses_at(uint32_t layer) const;
+  // Deviations of the active rows that are stored, by row of the prompt: [n_rows]. kv: fresh K | V
+  // of active(); runs: the stored rows among them (stored_rows_among()).
+  Result<std::vector<float>> measure(Tensor kv, std::span<const StoredRun> runs) const;
+  // The rows that go on. Both spans are empty unless needed. After a failure all is as before.
+  Status choose(std::span<const float> deviation, std::span<const float> question_attention);
+  // Behind the last layer only the last row's output is read.
+  void leave_last_row();
+
+  // ---- The account
+  // Candidates that the last choice let through, ascending; none before the first.
+  const std::vector<uint32_t>& selected() const { return selected_; }
+  // As the first check layer saw them, where every candidate was measured; [n_rows], 0 elsewhere.
+  const std::vector<float>& deviation() const { return deviation_; }
+
+ private:
+  Selection(Backend& backend, const FuseOptions& options, uint32_t n_layers);
+  Status check_prompt() const;
+  bool is_left(size_t check) const { return choosing_ && check < schedule_.size(); }
+
+  Backend& backend_;
+  const uint32_t n_layers_;
+  const DeviationRule rule_;
+  const std::shared_ptr<const Drift> drift_;
+  std::unique_ptr<SelectionPolicy> policy_;  // null: nothing is chosen
+  Schedule schedule_;
+  bool own_schedule_ = false;  // the host's, with its ratios
+  RatioChoice ratio_;
+
+  const Prompt* prompt_ = nullptr;
+  Rows rows_;
+  bool choosing_ = false;  // there are rows to choose among
+  bool corrects_ = false;
+  size_t next_check_ = 0;            // index into schedule_
+  std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
+  std::vector<uint32_t> active_;
+  std::vector<uint32_t> selected_;
+  std::vector<float> deviation_;
+};
+
+}  // namespace blend

@@ -1,0 +1,118 @@
+#include "fusion/trust.h"
+
+namespace blend {
+namespace {
+
+// What calibration measures: deviations as the paper has them, one check layer.
+bool measured_kind(const FuseOptions& o) {
+  return o.policy == Policy::hkvd && o.check_layers.empty() &&
+         o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative;
+}
+
+// The least ratio at which this kind of fusing keeps the limits; 1 when none does, nothing for a
+// kind that was not measured.
+std::optional<double> least_ratio_of(const Profile& p, const FuseOptions& o) {
+  if (!measured_kind(o)) return std::nullopt;
+  return least_ratio(p, o.chunk_prefix, o.metric().code(), o.check_layer, o.drift != nullptr);
+}
+
+bool kept_at(const Profile& p, const FuseOptions& o, double ratio) {
+  return measured_kind(o) &&
+         vouches(p, o.chunk_prefix, o.metric().code(), o.check_layer, o.drift != nullptr, ratio);
+}
+
+Status use_drift(const Calibration& c, FuseOptions& o) {
+  const bool must = c.correction == DriftUse::on;
+  if (must && c.drift == nullptr) {
+    return {BLEND_E_INVALID_ARGUMENT,
+            "the profile has no drift maps: calibrate with them, or leave the correction AUTO"};
+  }
+  const Profile& p = *c.profile;
+  const uint32_t first_check =
+      o.check_layers.empty() ? o.check_layer : o.check_layers.front().layer;
+  const bool fits = first_check == p.check_layer && o.chunk_prefix == p.chunk_prefix();
+  if (must && !fits) {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "the drift maps are of check layer %u and a chunk prefix of %zu "
+                      "tokens, the profile's; this fuse has others",
+                      p.check_layer, p.chunk_prefix().size());
+  }
+  if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
+    o.drift = c.drift;
+    o.drift_required = must;
+  }
+  return Status::ok();
+}
+
+void make_full(FuseOptions& o) {
+  o.policy = Policy::full;
+  o.check_layers.clear();
+  o.terms.clear();
+  o.drift.reset();
+  o.drift_required = false;
+  o.trust = Trust::unknown;
+}
+
+}  // namespace
+
+Status check_profile(const Profile& profile, const ModelDescription& model) {
+  const ModelConfig& c = model.config();
+  if (profile.fingerprint == model.fingerprint() && profile.n_layers == c.n_layers &&
+      profile.kv_dim == c.kv_dim()) {
+    return model.check_tokens(profile.chunk_prefix(), "the profile's chunk prefix");
+  }
+  return make_error(BLEND_E_MISMATCH,
+                    "the profile is of model %s, this one is %s: calibrate this model",
+                    to_hex(profile.fingerprint).substr(0, 16).c_str(),
+                    to_hex(model.fingerprint()).substr(0, 16).c_str());
+}
+
+Trust trust_in(const Profile& profile, const FuseOptions& o) {
+  if (o.policy == Policy::full) return Trust::unknown;
+  const bool vouched = kept_at(profile, o, o.ratio.ratio());
+  return vouched ? Trust::vouched : Trust::doubted;
+}
+
+Status doubt_of(const Profile& profile, const FuseOptions& o) {
+  const std::optional<double> least = least_ratio_of(profile, o);
+  if (!least.has_value()) {
+    return {BLEND_E_UNTRUSTED,
+            "the profile did not measure fusing with this policy, metric, norm, check layer, chunk "
+            "prefix and correction: call blend_profile_apply on the options, calibrate this way of "
+            "fusing, or prefill in full (BLEND_ON_UNTRUSTED_FULL)"};
+  }
+  if (!kept_at(profile, o, 1.0)) {
+    return make_error(BLEND_E_UNTRUSTED,
+                      "no measured ratio kept the profile's limits, mean KL %g and top-1 %g: "
+                      "calibrate with more ratios or other limits, or prefill in full "
+                      "(BLEND_ON_UNTRUSTED_FULL)",
+                      profile.max_kl, profile.min_top1);
+  }
+  return make_error(
+      BLEND_E_UNTRUSTED,
+      "ratio %g is below %g, from which on the profile's limits, mean KL %g and top-1 "
+      "%g, were kept: raise it, or prefill in full (BLEND_ON_UNTRUSTED_FULL)",
+      o.ratio.ratio(), *least, profile.max_kl, profile.min_top1);
+}
+
+Status apply_calibration(const Calibration& c, FuseOptions& o) {
+  if (c.profile == nullptr) {
+    if (c.correction != DriftUse::on) return Status::ok();
+    return {BLEND_E_INVALID_ARGUMENT, "BLEND_CORRECTION_ON needs a profile"};
+  }
+  BLEND_RETURN_IF_ERROR(use_drift(c, o));
+  // The controller's r*: calibration's, where it measured this kind of fusing.
+  if (const auto least = least_ratio_of(*c.profile, o)) o.ratio.begin_at(*least);
+  o.trust = trust_in(*c.profile, o);
+  if (o.trust != Trust::doubted) return Status::ok();
+  if (c.on_untrusted == OnUntrusted::fail) return doubt_of(*c.profile, o);
+  if (c.on_untrusted == OnUntrusted::full) make_full(o);
+  return Status::ok();
+}
+
+uint32_t trust_flags(Trust trust, bool chooses) {
+  if (trust == Trust::doubted) return BLEND_FUSION_UNTRUSTED;
+  return trust == Trust::unknown && chooses ? BLEND_FUSION_UNCALIBRATED : 0;
+}
+
+}  // namespace blend

@@ -1,0 +1,151 @@
+#include "store/lmdb/chunk_writer.h"
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+
+#include "store/lmdb/error.h"
+#include "store/lmdb/keys.h"
+#include "store/lmdb/manifest.h"
+#include "store/lmdb/place_value.h"
+#include "store/lmdb/read_records.h"
+#include "store/lmdb/transaction.h"
+
+namespace blend {
+
+Result<ChunkWriter> ChunkWriter::begin(const StoreCommon& common) {
+  BLEND_ASSIGN(Txn txn, common.env->begin_write());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, common));
+  const UseTotals totals = UseIndex(txn).totals();
+  return ChunkWriter(std::move(txn), view, counters, totals);
+}
+
+Status ChunkWriter::erase(const Sha256& id, bool* found) {
+  const auto repair = [&] {
+    return make_error(BLEND_E_CORRUPT,
+                      "chunk %s cannot be freed, for the header of one of its pages is damaged: "
+                      "store the sound chunks anew in another directory",
+                      to_hex(id).c_str());
+  };
+  MDB_val key = id_val(id);
+  MDB_val value{};
+  int rc = mdb_get(txn_.get(), txn_.env().meta(), &key, &value);
+  if (rc != 0 && rc != MDB_NOTFOUND) return lmdb_error(rc, "read");
+  if (rc == 0) {
+    *found = true;
+    if (!view_.header_is_sound(to_span(value))) return repair();
+    if (const auto old = decode_manifest(to_span(value), id); old.is_ok()) {
+      counters_.subtract(old.value());
+    } else {
+      // What it added to the counters cannot be known any more.
+      BLEND_ASSIGN(counters_, recount(txn_, view_, &id));
+    }
+    if (rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr); rc != 0)
+      return lmdb_error(rc, "free");
+  }
+  UseIndex index = uses();
+  if (const auto use = index.find(id); use.has_value() && use->pinned) {
+    totals_.pinned_chunks -= std::min<uint64_t>(totals_.pinned_chunks, 1);
+    totals_.pinned_bytes -= std::min(totals_.pinned_bytes, use->footprint);
+  }
+  BLEND_RETURN_IF_ERROR(index.erase(id));
+  MDB_cursor* raw = nullptr;
+  rc = mdb_cursor_open(txn_.get(), txn_.env().chunks(), &raw);
+  if (rc != 0) return lmdb_error(rc, "read");
+  const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
+  PieceKey first(id, 0);
+  for (;;) {
+    key = first.val();
+    rc = mdb_cursor_get(raw, &key, &value, MDB_SET_RANGE);
+    if (rc != 0 || key.mv_size < id.size() || std::memcmp(key.mv_data, id.data(), id.size()) != 0) {
+      break;
+    }
+    *found = true;
+    if (!view_.header_is_sound(to_span(value))) return repair();
+    if (rc = mdb_cursor_del(raw, 0); rc != 0) break;
+  }
+  return rc == 0 || rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "read");
+}
+
+Status ChunkWriter::write_piece(MDB_val key, std::span<const std::byte> bytes) {
+  const LmdbEnv& env = txn_.env();
+  const LmdbEnv::Placing placing = env.placing();
+  MDB_val value{bytes.size(), nullptr};
+  const int rc = mdb_put(txn_.get(), env.chunks(), &key, &value, MDB_RESERVE);
+  if (rc != 0) return lmdb_error(rc, "write");
+  uint64_t page = 0;
+  if (placing != LmdbEnv::Placing::off && bytes.size() >= kPlacedBytes) {
+    BLEND_ASSIGN(page, place_value(env.data_fd(), env.page_size(), value, bytes));
+    if (page != 0 && placing == LmdbEnv::Placing::on) return Status::ok();
+    if (page != 0) on_trial_.push_back(page);
+  }
+  std::memcpy(value.mv_data, bytes.data(), bytes.size());
+  return Status::ok();
+}
+
+// If the commit wrote the placed pages after all, it wrote the same bytes, but left the heap's
+// flags in their headers, which would keep the pages from ever being freed.
+Status ChunkWriter::judge_placing() {
+  LmdbEnv& env = txn_.env();
+  if (on_trial_.empty()) return Status::ok();
+  bool as_expected = true;
+  for (const uint64_t page : on_trial_) {
+    BLEND_ASSIGN(const bool good, placed_as_expected(env.data_fd(), env.page_size(), page));
+    as_expected = as_expected && good;
+  }
+  env.set_placing(as_expected ? LmdbEnv::Placing::on : LmdbEnv::Placing::off);
+  return Status::ok();
+}
+
+Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> stream,
+                        UseRecord use) {
+  const Sha256& id = manifest.meta.id;
+  for (uint32_t i = 0; i < manifest.n_pieces(); ++i) {
+    const uint64_t at = uint64_t{i} * kPieceBytes;
+    PieceKey key(id, i);
+    const uint64_t n = std::min<uint64_t>(kPieceBytes, stream.size() - at);
+    BLEND_RETURN_IF_ERROR(write_piece(key.val(), stream.subspan(at, n)));
+  }
+  const std::string bytes = encode_manifest(manifest);
+  MDB_val k = id_val(id);
+  MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
+  if (const int rc = mdb_put(txn_.get(), txn_.env().meta(), &k, &value, 0); rc != 0) {
+    return lmdb_error(rc, "write");
+  }
+  counters_.add(manifest);
+  use.footprint = manifest.footprint();
+  if (use.pinned) {
+    ++totals_.pinned_chunks;
+    totals_.pinned_bytes += use.footprint;
+  }
+  return uses().put(id, use);
+}
+
+Status ChunkWriter::rebuild_uses() {
+  std::vector<UseIndex::Chunk> chunks;
+  const auto note = [&](const Manifest& m) {
+    const auto created = static_cast<uint64_t>(std::max<int64_t>(m.meta.created_unix_s, 0));
+    chunks.push_back({m.meta.id, created * 1'000'000, m.footprint()});
+  };
+  BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, note));
+  // The rebuild starts from the totals of the database: they must have this transaction's changes.
+  if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
+  BLEND_RETURN_IF_ERROR(uses().rebuild(chunks));
+  totals_ = old_totals_ = uses().totals();
+  return Status::ok();
+}
+
+Status ChunkWriter::commit() {
+  const std::string bytes = encode_counters(counters_);
+  MDB_val key = name_val(kCountersKey);
+  MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
+  if (const int rc = mdb_put(txn_.get(), txn_.env().info(), &key, &value, 0); rc != 0) {
+    return lmdb_error(rc, "write the counters");
+  }
+  if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
+  if (const int rc = txn_.commit(); rc != 0) return lmdb_error(rc, "commit");
+  return judge_placing();
+}
+
+}  // namespace blend

@@ -1,0 +1,54 @@
+// ChunkWriter: what one write transaction does to chunks. Their pieces, manifests, the counters and
+// what is kept of their use change together or not at all.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "store/lmdb/read_records.h"
+#include "store/lmdb/use_index.h"
+
+namespace blend {
+
+// Used by one thread. Destroyed without commit() it leaves the store as it was.
+class ChunkWriter {
+ public:
+  // Waits for the writer of this or another process.
+  static Result<ChunkWriter> begin(const StoreCommon& common);
+
+  // Removes the manifest and every piece of `id`, whatever the manifest says of their number.
+  // `*found`: there was a manifest or a piece. CORRUPT: its pages cannot be freed safely.
+  Status erase(const Sha256& id, bool* found);
+  // Writes a chunk that is not there. stream: manifest.stream_bytes() as stored. Fills in
+  // use.footprint.
+  Status add(const Manifest& manifest, std::span<const std::byte> stream, UseRecord use);
+  // Once, last. The detail of its status is LMDB's code.
+  Status commit();
+
+  const StoreCounters& counters() const { return counters_; }
+  UseIndex uses() const { return UseIndex(txn_); }
+  UseTotals& totals() { return totals_; }  // changes are committed with the rest
+  // Rebuilds the index of use from the manifests.
+  Status rebuild_uses();
+
+ private:
+  ChunkWriter(Txn txn, const MapView& view, const StoreCounters& counters, const UseTotals& totals)
+      : txn_(std::move(txn)),
+        view_(view),
+        counters_(counters),
+        totals_(totals),
+        old_totals_(totals) {}
+
+  Status write_piece(MDB_val key, std::span<const std::byte> bytes);
+  Status judge_placing();
+
+  Txn txn_;
+  MapView view_;
+  StoreCounters counters_;
+  UseTotals totals_;
+  UseTotals old_totals_;
+  std::vector<uint64_t> on_trial_;  // pages placed, and filled on the heap as well
+};
+
+}  // namespace blend

@@ -1,0 +1,24 @@
+// The databases of a store's environment (FORMAT.md), opened or made.
+#pragma once
+
+#include <lmdb.h>
+
+#include "base/status.h"
+
+namespace blend {
+
+struct Databases {
+  MDB_dbi chunks = 0, meta = 0, info = 0;
+  MDB_dbi uses = 0, order = 0, tenants = 0;  // in stores that were ever opened for writing
+};
+
+// LMDB opens databases in one transaction at a time: the caller sees to that.
+
+// The first three. Makes them, the format record and empty counters if the environment holds
+// nothing and `create` is set. NOT_FOUND: there is no store yet. FORMAT, MISMATCH, CORRUPT: what is
+// there is not a store that this build reads.
+Status open_chunk_tables(MDB_env* env, bool create, Databases* out);
+// The others. False: they are not there, so nothing is known of the use of the chunks.
+Result<bool> open_use_tables(MDB_env* env, bool create, Databases* out);
+
+}  // namespace blend

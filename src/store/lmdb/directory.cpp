@@ -1,0 +1,171 @@
+#include "store/lmdb/directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <thread>
+
+#include "base/eintr.h"
+#include "base/host_page.h"
+#include "store/files.h"
+#include "store/lmdb/check_pages.h"
+#include "store/lmdb/page_format.h"
+
+namespace blend {
+
+namespace {
+
+// mkdir -p, top down, each new entry made durable in its parent.
+Status make_directories(const std::string& path) {
+  for (size_t at = 1; at <= path.size(); ++at) {
+    if (at != path.size() && path[at] != '/') continue;
+    if (path[at - 1] == '/') continue;
+    const std::string part = path.substr(0, at);
+    if (mkdir(part.c_str(), 0777) == 0) {
+      BLEND_RETURN_IF_ERROR(sync_directory(parent_directory(part)));
+      continue;
+    }
+    const int error = errno;
+    struct stat st {};
+    if (stat(part.c_str(), &st) == 0 && S_ISDIR(st.st_mode)) continue;
+    if (error == EEXIST || error == ENOTDIR) {
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "'%s' is not a directory: give a directory for the store", part.c_str());
+    }
+    return make_errno(BLEND_E_IO, error, "cannot create the directory '%s'", part.c_str());
+  }
+  return Status::ok();
+}
+
+// LMDB needs one machine's page cache and its locks: two hosts on one file destroy it.
+const char* network_file_system(const std::string& path) {
+  struct statfs fs {};
+  if (statfs(path.c_str(), &fs) != 0) return nullptr;
+  switch (static_cast<uint32_t>(fs.f_type)) {
+    case 0x6969:
+      return "NFS";
+    case 0x517B:
+    case 0xFF534D42:
+    case 0xFE534D42:
+      return "SMB/CIFS";
+    case 0x5346414F:
+    case 0x6B414653:
+      return "AFS";
+    case 0x73757245:
+      return "Coda";
+    case 0x0BD00BD0:
+      return "Lustre";
+    case 0x00C36400:
+      return "Ceph";
+    case 0x01161970:
+      return "GFS2";
+    case 0x7461636F:
+      return "OCFS2";
+    case 0x47504653:
+      return "GPFS";
+    case 0x01021997:
+      return "9P";
+    default:
+      return nullptr;
+  }
+}
+
+Status judge_directory(const std::string& path) {
+  if (const char* name = network_file_system(path); name != nullptr) {
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "'%s' is on a network file system (%s), where LMDB loses data: use a local "
+                      "directory",
+                      path.c_str(), name);
+  }
+  return Status::ok();
+}
+
+}  // namespace
+
+Status make_store_directory(const std::string& path) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return {BLEND_E_INVALID_ARGUMENT, "the path of a store is empty or holds a NUL"};
+  }
+  BLEND_RETURN_IF_ERROR(make_directories(path));
+  return judge_directory(path);
+}
+
+Result<StoreDirectory> prepare_store_directory(const std::string& path, bool create) {
+  if (path.empty() || path.find('\0') != std::string::npos) {
+    return Status{BLEND_E_INVALID_ARGUMENT, "the path of a store is empty or holds a NUL"};
+  }
+  struct stat st {};
+  if (stat(path.c_str(), &st) != 0) {
+    const int error = errno;
+    if (error == ENOTDIR) {
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "a part of '%s' is not a directory: give a directory for the store",
+                        path.c_str());
+    }
+    if (error != ENOENT) return make_errno(BLEND_E_IO, error, "cannot open '%s'", path.c_str());
+    if (!create) {
+      return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': the directory is missing",
+                        path.c_str());
+    }
+    BLEND_RETURN_IF_ERROR(make_directories(path));
+  } else if (!S_ISDIR(st.st_mode)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is a file: give a directory for the store",
+                      path.c_str());
+  }
+  BLEND_RETURN_IF_ERROR(judge_directory(path));
+
+  StoreDirectory directory;
+  directory.data_path = path + "/" + kDataFile;
+  const char* data = directory.data_path.c_str();
+  int raw = retry_interrupted([&] { return open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  if (raw < 0 && errno == ENOENT) {
+    if (!create) {
+      return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': it has no %s", path.c_str(),
+                        kDataFile);
+    }
+    raw = retry_interrupted([&] { return open(data, O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
+    if (raw >= 0) {
+      const Fd made(raw);
+      BLEND_RETURN_IF_ERROR(sync_directory(path));
+      raw = retry_interrupted([&] { return open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+    }
+  }
+  const Fd fd(raw);
+  if (fd.get() < 0 || fstat(fd.get(), &st) != 0) {
+    return make_errno(BLEND_E_IO, errno, "cannot open '%s'", data);
+  }
+  if (!S_ISREG(st.st_mode)) {
+    return make_error(BLEND_E_FORMAT, "'%s' is not a store: its %s is no regular file",
+                      path.c_str(), kDataFile);
+  }
+  directory.identity = identity_of(st);
+  if (st.st_size == 0) {
+    if (create) return directory;
+    return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': its %s is empty", path.c_str(),
+                      kDataFile);
+  }
+  // Another process may be writing the first pages just now: give it a moment before judging.
+  for (int attempt = 0;; ++attempt) {
+    auto page_size = check_lmdb_header(fd.get());
+    if (page_size.is_ok()) {
+      directory.page_size = page_size.value();
+      return directory;
+    }
+    const bool last = attempt == 2;
+    if (last && create && lmdb_file_was_never_begun(fd.get()) &&
+        retry_interrupted([&] { return truncate(data, 0); }) == 0) {
+      return directory;
+    }
+    if (last || fstat(fd.get(), &st) != 0 ||
+        static_cast<size_t>(st.st_size) >= page_format::kMetaPages * host_page_bytes()) {
+      return page_size.status().with_context("'" + path + "' is not a usable store");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+}
+
+}  // namespace blend

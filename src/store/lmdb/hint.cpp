@@ -1,0 +1,113 @@
+// Hints: what coming prompts need is kept, and read ahead into host memory (AttentionStore 3.3).
+#include <algorithm>
+#include <new>
+
+#include "store/lmdb/lmdb_store.h"
+#include "store/lmdb/manifest.h"
+#include "store/lmdb/read_records.h"
+#include "store/lmdb/source.h"
+#include "store/lmdb/transaction.h"
+
+namespace blend {
+namespace {
+
+// The share of the quota that hinted chunks keep; the rest is for puts that no hint names.
+constexpr uint64_t kWindowNumerator = 3;
+constexpr uint64_t kWindowDenominator = 4;
+
+}  // namespace
+
+Status LmdbStore::hint(std::span<const Sha256> ids) {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  const uint64_t number = hints_.fetch_add(1) + 1;  // reading ahead for an older one stops
+  NeedMap needs;
+  std::vector<Sha256> ahead;  // what memory can hold, in order
+  uint64_t stored = 0;
+  uint64_t in_ram = 0;
+  bool ram_has_room = common_->ram != nullptr;
+  {
+    BLEND_ASSIGN(const Txn txn, env_.begin_read());
+    BLEND_ASSIGN(const MapView view, txn.map_view());
+    BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
+    const uint64_t usual = counters.n_chunks == 0 ? 0 : counters.footprint / counters.n_chunks;
+    const uint64_t window = options_.quota_bytes / kWindowDenominator * kWindowNumerator;
+    const UseIndex index(txn);
+    for (const Sha256& id : ids) {
+      if (needs.contains(id)) continue;
+      const auto use = index.find(id);
+      // A missing chunk will be put: until then it counts with the average size.
+      stored += use.has_value() ? use->footprint : usual;
+      needs.emplace(id, Need{needs.size(), stored <= window});
+      if (!use.has_value() || !ram_has_room) continue;
+      // Decoded it may be larger; the tier itself keeps the budget.
+      in_ram += use->footprint;
+      ram_has_room = in_ram <= common_->ram->budget();
+      if (ram_has_room) ahead.push_back(id);
+    }
+  }
+  auto policy = make_policy(options_.eviction);
+  if (!needs.empty()) policy = make_hinted_policy(std::move(policy), std::move(needs));
+  {
+    const std::lock_guard lock(mutex_);
+    if (number != hints_.load()) return Status::ok();  // a newer one has taken its place
+    policy_ = std::move(policy);
+  }
+  if (common_->ram == nullptr) return Status::ok();
+  common_->ram->want(ahead);
+  if (!ahead.empty()) {
+    worker_->post([this, ahead = std::move(ahead), number] { read_ahead(ahead, number); });
+  }
+  return Status::ok();
+}
+
+void LmdbStore::read_ahead(const std::vector<Sha256>& ids, uint64_t hint) {
+  try {
+    for (const Sha256& id : ids) {
+      if (hints_.load() != hint || worker_->stopping()) return;
+      // Damage is found again, and reported, by the fuse that needs the chunk.
+      if (const Status read = read_into_ram(id, hint); read.code() == BLEND_E_FORKED) return;
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): reading ahead is best effort
+  }
+}
+
+Status LmdbStore::read_into_ram(const Sha256& id, uint64_t hint) {
+  BLEND_ASSIGN(const Txn txn, env_.begin_read());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  BLEND_ASSIGN(Manifest manifest, read_manifest(txn, view, id));
+  const RamTier::Key key{manifest.meta.id, manifest.version()};
+  const ChunkShape shape = manifest.meta.shape;
+  if (common_->ram->complete(key)) return Status::ok();
+  std::mutex mutex;
+  LmdbSource source(txn, view, mutex, nullptr, true, std::move(manifest));
+  source.prefetch(0);
+  for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+    if (hints_.load() != hint || worker_->stopping()) return Status::ok();
+    if (layer + 1 < shape.n_layers) source.prefetch(layer + 1);
+    if (common_->ram->find(key, layer) != nullptr) continue;
+    BLEND_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(shape.layer_bytes()));
+    BLEND_RETURN_IF_ERROR(source.read_layer(layer, buffer.data()));
+    const auto owner = std::make_shared<AlignedBuffer>(std::move(buffer));
+    const bool kept = common_->ram->put(key, shape, layer, RamTier::Layer(owner, owner->data()));
+    if (!kept) return Status::ok();
+  }
+  prefetched_.fetch_add(1, std::memory_order_relaxed);
+  return Status::ok();
+}
+
+void LmdbStore::keep_in_ram(const std::shared_ptr<const ChunkRecord>& record,
+                            const Manifest& manifest) {
+  // Memory serves what a read from disk would give.
+  if (!is_lossless(manifest.meta.codec)) return;
+  const RamTier::Key key{manifest.meta.id, manifest.version()};
+  try {
+    for (uint32_t layer = 0; layer < record->meta.shape.n_layers; ++layer) {
+      // Every layer keeps the whole record alive; they come and go together.
+      const RamTier::Layer bytes(record, record->k(layer));
+      if (!common_->ram->put(key, record->meta.shape, layer, bytes)) return;
+    }
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
+  }
+}
+
+}  // namespace blend

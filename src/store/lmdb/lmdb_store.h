@@ -1,0 +1,97 @@
+// LmdbStore: a Store in one LMDB environment (FORMAT.md has the layout).
+//
+// lmdb_store.cpp opens and finds chunks, put.cpp writes them, list.cpp goes through them,
+// retention.cpp says which of them stay, hint.cpp reads ahead.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "store/lmdb/chunk_writer.h"
+#include "store/lmdb/make_room.h"
+#include "store/lmdb/put_turns.h"
+#include "store/store.h"
+#include "store/worker.h"
+#include "store/write_back.h"
+
+namespace blend {
+
+// Thread-safe.
+class LmdbStore final : public Store {
+ public:
+  LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common);
+  ~LmdbStore() override;
+  // Builds the index of use of a store that has none. Once, before the first use.
+  Status prepare();
+
+  // ChunkStore
+  Result<std::unique_ptr<StoreSnapshot>> snapshot() override;
+  Result<bool> contains(const Sha256& id) override;
+  Status put(const ChunkRecord& record) override;
+  Status put_async(std::shared_ptr<const ChunkRecord> record) override;
+  void report_damage(const Sha256& id, const Status& status) override;
+
+  // StoreUpkeep
+  Status flush() override;
+  Status wait(const Sha256& id, Deadline deadline, bool* pending) override;
+  Status for_each(bool verify, const Visit& fn) override;
+  Result<UseRecord> use(const Sha256& id) override;
+  Result<StoreStat> stat() override;
+  Status remove(const Sha256& id) override;
+  Status pin(const Sha256& id, bool pinned) override;
+  Status evict(uint64_t target_bytes, uint64_t* n_evicted) override;
+  Status hint(std::span<const Sha256> ids) override;
+  Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) override;
+  Result<TenantUse> tenant(const TenantTag& tenant) override;
+  Status repair(const Visit& fn, uint64_t* n_removed) override;
+  Status copy_to(const std::string& path) override;
+
+  // Waits until what the last hint asked for is in memory. For measurements.
+  void wait_for_reading_ahead() { worker_->drain(); }
+
+  // How large the map has to be for a store with this quota and chunks of this footprint.
+  static uint64_t map_bytes_for(uint64_t quota, uint64_t chunk);
+
+ private:
+  Status check_writable() const;
+  struct Record {
+    const ChunkRecord* record = nullptr;
+    std::shared_ptr<const ChunkRecord> shared;  // the same, if memory may keep it
+  };
+  Status write(const ChunkRecord& record);
+  // Gives the status of each.
+  void write_all(std::span<const Record> records, std::span<Status> statuses);
+  // The status of a put whose transaction gave `status`.
+  Status conclude(const Status& status, const Record& record, const Manifest& manifest);
+  // One transaction for the puts whose turn it is.
+  Status put_waiting();
+  Result<Room> put_one(ChunkWriter& writer, const EncodedChunk& chunk, const TenantTag& tenant);
+  Result<Room> room_for(ChunkWriter& writer, const Manifest& manifest, const TenantTag& tenant,
+                        UseRecord* use);
+  Result<Room> make_room_or_rebuild(ChunkWriter& writer, const RoomRequest& request);
+  std::shared_ptr<const EvictionPolicy> policy() const;
+  uint64_t expired_us() const;
+  void tell(const Room& room) const;  // events, after the commit
+  Status write_touches();
+  void keep_in_ram(const std::shared_ptr<const ChunkRecord>& record, const Manifest& manifest);
+  void read_ahead(const std::vector<Sha256>& ids, uint64_t hint);
+  Status read_into_ram(const Sha256& id, uint64_t hint);
+
+  const StoreOptions options_;
+  const std::shared_ptr<StoreCommon> common_;
+  LmdbEnv& env_;
+  mutable std::mutex mutex_;
+  std::shared_ptr<const EvictionPolicy> policy_;  // mutex_
+  PutTurns turns_;
+  std::atomic<uint64_t> hints_{0};       // number of the last hint; reading for older ones stops
+  std::atomic<uint64_t> prefetched_{0};  // chunks
+  bool rebuilt_ = false;                 // mutex_: the index was rebuilt for want of room
+  UseTotals written_totals_;             // mutex_: the share of the counters that is on disk
+  std::unique_ptr<Worker> worker_;
+  std::unique_ptr<WriteBack> write_back_;  // last: its thread uses all of the above
+};
+
+}  // namespace blend

@@ -1,0 +1,160 @@
+// What a put does: encode, wait for a turn, make room, write, commit.
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+
+#include "base/host_page.h"
+#include "store/lmdb/lmdb_store.h"
+#include "store/lmdb/manifest.h"
+
+namespace blend {
+namespace {
+
+using ull = unsigned long long;
+
+// Freed pages come back two transactions late, so the map has room for the quota, the pages of two
+// transactions, and the trees.
+constexpr uint64_t kLargestTransaction = 512ull << 20;
+constexpr uint64_t kTreeRoom = 16ull << 20;
+constexpr uint64_t kLargestMap = 16ull << 40;
+
+// Whether a failed write of `bytes` is explained by a full disk or a limit on the file's size: a
+// write that gets only part of its bytes in comes back from LMDB as EIO.
+bool out_of_space(int fd, uint64_t file_bytes, uint64_t bytes) {
+  struct statvfs fs {};
+  if (fstatvfs(fd, &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_frsize < bytes) return true;
+  struct rlimit limit {};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+         file_bytes + bytes > limit.rlim_cur;
+}
+
+}  // namespace
+
+uint64_t LmdbStore::map_bytes_for(uint64_t quota, uint64_t chunk) {
+  const uint64_t capped = std::min(quota, kLargestMap / 2);
+  const uint64_t transaction = std::max(chunk, std::min(quota, kLargestTransaction));
+  // The quota counts in pages of 4 KiB (Manifest::footprint()). LMDB makes files with the machine's
+  // and keeps a value of more than half a page in pages of its own: where those are larger, small
+  // chunks take up to 1.6 times what is counted.
+  const uint64_t rounding = host_page_bytes() > 4096 ? capped : capped / 10;
+  return capped + rounding + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
+}
+
+Status LmdbStore::write(const ChunkRecord& record) {
+  const Record one{&record, nullptr};
+  Status status;
+  write_all({&one, 1}, {&status, 1});
+  return status;
+}
+
+void LmdbStore::write_all(std::span<const Record> records, std::span<Status> statuses) {
+  // Encoded before the transaction, for which other writers wait.
+  std::vector<EncodedChunk> chunks;
+  std::vector<size_t> of;  // [chunks]: which record
+  chunks.reserve(records.size());
+  of.reserve(records.size());
+  for (size_t i = 0; i < records.size(); ++i) {
+    const ChunkRecord& record = *records[i].record;
+    auto encoded = encode_chunk(record, record.codec.value_or(options_.codec));
+    if (!encoded.is_ok()) {
+      statuses[i] = encoded.status().with_context("put chunk " + to_hex(record.meta.id));
+      continue;
+    }
+    env_.want_map(map_bytes_for(options_.quota_bytes, encoded->manifest.footprint()));
+    chunks.push_back(std::move(*encoded));
+    of.push_back(i);
+  }
+  if (chunks.empty()) return;
+  // The snapshot of a process that died would keep the pages that evictions free.
+  env_.clear_dead_readers();
+  std::deque<PutTurns::Put> turns;
+  std::vector<PutTurns::Put*> waiting;
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    turns.emplace_back(chunks[i], records[of[i]].record->meta.tenant);
+    waiting.push_back(&turns.back());
+  }
+  const auto transaction = [this] { return put_waiting(); };
+  turns_.run(waiting, transaction);
+  for (size_t i = 0; i < chunks.size(); ++i) {
+    // A larger map may be waiting for our own snapshots to end.
+    if (turns[i].status().detail() == MDB_MAP_FULL && env_.grow_map()) {
+      turns_.run({&waiting[i], 1}, transaction);
+    }
+    statuses[of[i]] = conclude(turns[i].status(), records[of[i]], chunks[i].manifest);
+  }
+}
+
+Status LmdbStore::conclude(const Status& status, const Record& record, const Manifest& manifest) {
+  if (status.is_ok()) {
+    common_->written.fetch_add(1, std::memory_order_relaxed);
+    if (common_->ram != nullptr && record.shared != nullptr) keep_in_ram(record.shared, manifest);
+    return status;
+  }
+  const std::string what = "put chunk " + to_hex(manifest.meta.id);
+  const uint64_t needed = manifest.footprint();
+  const auto full = [&](const char* why) {
+    return make_error(BLEND_E_FULL,
+                      "%s: %s; it needs %llu bytes and the data file of '%s' has %llu",
+                      what.c_str(), why, static_cast<ull>(needed), env_.path().c_str(),
+                      static_cast<ull>(env_.file_bytes()));
+  };
+  if (status.detail() == MDB_MAP_FULL) {
+    return full(
+        "the map is full, perhaps because old snapshots hold on to freed pages: close "
+        "them, remove chunks, or open the store with a larger quota_bytes");
+  }
+  const bool no_space = status.detail() == ENOSPC || status.detail() == EDQUOT ||
+                        status.detail() == EFBIG ||
+                        (status.detail() == EIO &&
+                         out_of_space(env_.data_fd(), env_.file_bytes(), needed + kTreeRoom));
+  if (no_space) {
+    return full("the disk is full or the file may not grow: free space, or remove chunks");
+  }
+  return status.with_context(what);
+}
+
+Status LmdbStore::put_waiting() {
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+  std::vector<Room> rooms;
+  size_t n_evicted = 0;
+  while (n_evicted < kEvictionBatch) {
+    PutTurns::Put* put = turns_.take();
+    if (put == nullptr) break;
+    auto room = put_one(writer, *put->chunk, *put->tenant);
+    if (!room.is_ok() || room->state == Room::State::none) {
+      // LMDB cannot undo one put of a transaction: all of them go.
+      turns_.fail(room.is_ok() ? Status{BLEND_E_FULL, room->why} : room.status());
+      return Status::ok();
+    }
+    n_evicted += room->evicted.size();
+    rooms.push_back(std::move(*room));
+    if (rooms.back().state == Room::State::more) {
+      turns_.give_back();
+      break;
+    }
+  }
+  if (const Status committed = writer.commit(); !committed.is_ok()) {
+    turns_.fail(committed);
+    return Status::ok();
+  }
+  for (const Room& room : rooms) tell(room);
+  turns_.finish();
+  return Status::ok();
+}
+
+Result<Room> LmdbStore::put_one(ChunkWriter& writer, const EncodedChunk& chunk,
+                                const TenantTag& tenant) {
+  const Manifest& manifest = chunk.manifest;
+  UseRecord use;
+  BLEND_ASSIGN(Room room, room_for(writer, manifest, tenant, &use));
+  if (room.state != Room::State::enough) return room;
+  bool replaced = false;
+  BLEND_RETURN_IF_ERROR(writer.erase(manifest.meta.id, &replaced));
+  BLEND_RETURN_IF_ERROR(writer.add(manifest, {chunk.stream, manifest.stream_bytes()}, use));
+  return room;
+}
+
+}  // namespace blend

@@ -1,0 +1,34 @@
+// LmdbSnapshot: a read transaction of the store, and the chunk sources that read from it.
+#pragma once
+
+#include <memory>
+#include <mutex>
+
+#include "store/chunk_store.h"
+#include "store/lmdb/store_common.h"
+#include "store/lmdb/transaction.h"
+#include "store/write_back.h"
+
+namespace blend {
+
+// As StoreSnapshot says.
+class LmdbSnapshot final : public StoreSnapshot {
+ public:
+  // `pending`: what the write-back queue held before the transaction began.
+  LmdbSnapshot(std::shared_ptr<StoreCommon> common, Txn txn, MapView view, RecordMap pending)
+      : common_(std::move(common)),
+        pending_(std::move(pending)),
+        txn_(std::move(txn)),
+        view_(view) {}
+
+  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override;
+
+ private:
+  const std::shared_ptr<StoreCommon> common_;
+  const RecordMap pending_;
+  const Txn txn_;
+  const MapView view_;
+  std::mutex mutex_;  // LMDB's transaction, used by open() and the sources
+};
+
+}  // namespace blend

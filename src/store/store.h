@@ -1,0 +1,40 @@
+// Store: a chunk store that lasts, and its options. One implementation now (lmdb/).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/cancel.h"
+#include "store/chunk_store.h"
+#include "store/evict/policy.h"
+#include "store/upkeep.h"
+
+namespace blend {
+
+struct StoreOptions {
+  uint64_t quota_bytes = 16ull << 30;
+  uint64_t queue_bytes = 256ull << 20;
+  bool read_only = false;
+  bool create = true;
+  Codec codec = Codec::none;  // of records that do not name one
+  ReadMode read_mode = ReadMode::best;
+  Eviction eviction = Eviction::lru;
+  uint64_t ttl_s = 0;               // 0: chunks do not expire
+  uint64_t tenant_quota_bytes = 0;  // of every tenant but the empty one; 0: none
+  uint64_t ram_bytes = 0;           // layers kept in host memory; 0: none
+};
+
+// Thread-safe.
+class Store : public ChunkStore, public StoreUpkeep {};
+
+// In the directory `path`. `events` is called on any thread until the store is destroyed.
+Result<std::shared_ptr<Store>> open_lmdb_store(const std::string& path, const StoreOptions& options,
+                                               EventSink events);
+
+// Replaces the data file of the store in `path` by a compact copy, in one rename: a crash leaves
+// the old file or the new one. `*before`, `*after`: its bytes. BUSY: the store is open, in this
+// process or another. NOT_FOUND, CORRUPT, IO, FULL.
+Status compact_lmdb_store(const std::string& path, uint64_t* before, uint64_t* after);
+
+}  // namespace blend

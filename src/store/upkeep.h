@@ -1,0 +1,97 @@
+// StoreUpkeep: what an operator does with a store that lasts, and what `blend store` shows. No fuse
+// needs any of it.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/status.h"
+#include "store/chunk.h"
+#include "store/evict/use_record.h"
+#include "store/read/page_reader.h"
+
+namespace blend {
+
+struct CodecStat {
+  uint64_t n_chunks = 0;
+  uint64_t bytes = 0;
+  uint64_t stored_bytes = 0;
+  bool operator==(const CodecStat&) const = default;
+};
+
+struct StoreStat {
+  uint64_t n_chunks = 0;
+  uint64_t n_tokens = 0;
+  uint64_t bytes = 0;
+  uint64_t file_bytes = 0;
+  uint64_t quota_bytes = 0;
+  // By Codec: chunks, their bytes of K and V before encoding, and as stored.
+  std::array<CodecStat, 4> codecs{};
+  ReadMode read_mode = ReadMode::mapped;  // in use: never `best`
+  uint64_t hits = 0, misses = 0, damaged = 0, written = 0, write_errors = 0;
+  uint64_t stored_bytes = 0;  // what the quota counts: after the codec, rounded up to pages
+  uint64_t ram_hits = 0;      // of the hits
+  UseTotals totals;           // of all processes
+  uint64_t oldest_use_us = 0, newest_use_us = 0;  // of chunks that are not pinned; 0: none
+  uint64_t ram_bytes = 0, ram_chunks = 0, ram_budget_bytes = 0;
+  uint64_t prefetched = 0;   // chunks read ahead into memory
+  uint64_t queue_bytes = 0;  // on their way to the disk
+};
+
+// Thread-safe. Every call first checks for fork (BLEND_E_FORKED).
+class StoreUpkeep {
+ public:
+  virtual ~StoreUpkeep() = default;
+
+  // ---- Background puts (ChunkStore::put_async())
+
+  // Waits for all of them. The first error since the last flush.
+  virtual Status flush() = 0;
+  // What became of the background put of `id`: OK when the chunk is on disk, its own error, or
+  // NOT_FOUND (neither stored nor queued). Waits until `deadline`; without one, for ever.
+  // `*pending`: it is still queued, and the status says nothing.
+  using Deadline = std::optional<std::chrono::steady_clock::time_point>;
+  virtual Status wait(const Sha256& id, Deadline deadline, bool* pending) = 0;
+
+  // ---- Looking at the chunks
+
+  // In the order of ids, after waiting for the background puts. verify: reads and checks every
+  // byte; `problem` is empty for a sound chunk. A non-zero return of fn stops with CALLBACK and the
+  // value as detail. CORRUPT at the end if any chunk was damaged and verify was set.
+  using Visit = std::function<int32_t(const ChunkMeta& meta, const std::string& problem)>;
+  virtual Status for_each(bool verify, const Visit& fn) = 0;
+  // The record of a chunk's use, with the hits that are not on disk yet. NOT_FOUND.
+  virtual Result<UseRecord> use(const Sha256& id) = 0;
+  virtual Result<StoreStat> stat() = 0;
+
+  // ---- Which chunks stay
+
+  virtual Status remove(const Sha256& id) = 0;  // NOT_FOUND
+  // A pinned chunk is not evicted and does not expire. Waits for the chunk's own write. NOT_FOUND.
+  virtual Status pin(const Sha256& id, bool pinned) = 0;
+  // Evicts what has expired, then by the store's policy until at most `target_bytes` are stored.
+  // FULL: pinned or hinted chunks are in the way; what could be evicted is gone.
+  virtual Status evict(uint64_t target_bytes, uint64_t* n_evicted) = 0;
+  // The chunks that coming prompts need, in that order: read ahead into memory as far as its budget
+  // goes, and kept from eviction. Takes the place of the last hint. Does not wait.
+  virtual Status hint(std::span<const Sha256> ids) = 0;
+  // INVALID_ARGUMENT: the empty tenant, whose quota is the store's. 0 bytes: the options' again.
+  virtual Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) = 0;
+  virtual Result<TenantUse> tenant(const TenantTag& tenant) = 0;
+
+  // ---- Repair and copies; export and import are in transfer.h
+
+  // Removes every chunk that for_each(verify) calls damaged, and rebuilds the index of use. `fn` is
+  // told of each.
+  virtual Status repair(const Visit& fn, uint64_t* n_removed) = 0;
+  // A compact copy in the directory `path`, which must not hold a store. Readers and writers go on
+  // meanwhile. INVALID_ARGUMENT, IO, FULL.
+  virtual Status copy_to(const std::string& path) = 0;
+};
+
+}  // namespace blend

@@ -1,0 +1,84 @@
+// The run itself, where the command cannot reach: a temporary store that is emptied on the way.
+#include "eval/run.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "choices.h"
+#include "eval/options.h"
+#include "interrupt.h"
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace blend_cli {
+namespace {
+
+class EvalRun : public ::testing::Test {
+ protected:
+  EvalRun() : model_(ctx_, blend::test::write_random_model({}, temp_.file("model.gguf"))) {
+    install_interrupt_handler();
+    plan_.prompt.question_template = kDefaultQuestionTemplate;
+    plan_.prompt.max_tokens = 4;
+    plan_.configs = make_configs({"full", "reuse", "hkvd"}, {"v"}, {0.3}, {"none", "bos"}, 1);
+    plan_.showcase = showcase_of(plan_.configs);
+    for (int i = 0; i < 9; ++i) {
+      Record record;
+      record.chunks = {"the cat sat on the mat\n", "then " + std::string(i % 4u, 'a') + " ran\n"};
+      record.question = "who ran";
+      record.answers = {"nobody"};
+      records_.push_back(record);
+    }
+  }
+  EvalResult run(const std::string& name, uint64_t trim_bytes, uint64_t& n_chunks) {
+    plan_.trim_bytes = trim_bytes;
+    const blendpp::Store store(ctx_, temp_.file(name));
+    const EvalResult result = run_eval(model_, store, records_, plan_);
+    n_chunks = store.stat().n_chunks;
+    return result;
+  }
+
+  blend::test::TempDir temp_;
+  blendpp::Context ctx_;
+  blendpp::Model model_;
+  EvalPlan plan_;
+  std::vector<Record> records_;
+};
+
+TEST_F(EvalRun, ATrimmedStoreGivesTheSameFigures) {
+  uint64_t kept = 0;
+  uint64_t trimmed = 0;
+  const EvalResult a = run("kept", 0, kept);
+  const EvalResult b = run("trimmed", 1, trimmed);
+  EXPECT_EQ(kept, 1u + 2u * 5u);  // BOS, and five chunks after each of two chunk prefixes
+  EXPECT_EQ(trimmed, 0u);
+  ASSERT_EQ(a.questions.size(), b.questions.size());
+  for (size_t i = 0; i < a.questions.size(); ++i) {
+    for (size_t k = 0; k < plan_.configs.size(); ++k) {
+      EXPECT_EQ(a.questions[i].outcomes[k].kl, b.questions[i].outcomes[k].kl);
+      EXPECT_EQ(b.questions[i].outcomes[k].n_misses, 0u);
+    }
+  }
+}
+
+TEST_F(EvalRun, KeepsTheRowsOfAFewQuestionsOnly) {
+  uint64_t n = 0;
+  const EvalResult result = run("store", 0, n);
+  size_t kept = 0;
+  for (const QuestionResult& question : result.questions) {
+    kept += question.trace.n_rows > 0 ? 1 : 0;
+    EXPECT_EQ(question.tokens.size(), question.trace.n_rows);
+  }
+  EXPECT_EQ(kept, 3u);  // nobody's answer is right: none is telling
+}
+
+TEST(EvalAnswer, EndsBeforeTheStop) {
+  EXPECT_EQ(answer_of(" the mat\nQuestion:", "\n"), "the mat");
+  EXPECT_EQ(answer_of(" the mat \n", ""), "the mat");
+  EXPECT_EQ(answer_of("\nmat", "\n"), "");
+  EXPECT_EQ(answer_of("mat", "\n"), "mat");
+}
+
+}  // namespace
+}  // namespace blend_cli

@@ -1,0 +1,183 @@
+#include "fusion/prompt.h"
+
+#include "engine/precompute.h"
+#include "support/engine_fixture.h"
+#include "support/fake_store.h"
+
+namespace blend {
+namespace {
+
+using test::EngineTest;
+using test::FakeStore;
+
+class PromptTest : public EngineTest {
+ protected:
+  Segment chunk(std::vector<int32_t> t) { return {SegmentKind::chunk, std::move(t), {}}; }
+  Segment text(std::vector<int32_t> t) { return {SegmentKind::text, std::move(t), {}}; }
+  Segment prefix(std::vector<int32_t> t) { return {SegmentKind::prefix, std::move(t), {}}; }
+  Segment question(std::vector<int32_t> t) { return {SegmentKind::question, std::move(t), {}}; }
+
+  Result<Prompt> build(const std::vector<Segment>& segments) {
+    builder_ = std::make_unique<PromptBuilder>(*model_, &store_, true, DType::f32, options_);
+    return builder_->build(segments, {}, {});
+  }
+
+  FakeStore store_;
+  FuseOptions options_;
+  std::unique_ptr<PromptBuilder> builder_;
+};
+
+TEST_F(PromptTest, RowsStandInPromptOrder) {
+  auto prompt = build({prefix(tokens(3, 1)), chunk(tokens(5, 2)), text({}), chunk(tokens(1, 3)),
+                       question(tokens(4, 4))});
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt->n_rows(), 13u);
+  const uint32_t first[] = {0, 3, 8, 8, 9};
+  const uint32_t rows[] = {3, 5, 0, 1, 4};
+  for (size_t i = 0; i < 5; ++i) {
+    EXPECT_EQ(prompt->segments[i].first_row, first[i]);
+    EXPECT_EQ(prompt->segments[i].n_rows, rows[i]);
+  }
+  EXPECT_EQ(prompt->n_misses, 3u);
+  EXPECT_EQ(store_.puts, 3);
+}
+
+TEST_F(PromptTest, WhatWasMissingIsFoundTheNextTime) {
+  const std::vector<Segment> segments{chunk(tokens(5, 2)), chunk(tokens(6, 3)),
+                                      question(tokens(4, 4))};
+  ASSERT_TRUE(build(segments).is_ok());
+  auto prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->n_hits, 2u);
+  EXPECT_EQ(prompt->n_misses, 0u);
+  EXPECT_EQ(prompt->segments[1].source, Source::store);
+}
+
+TEST_F(PromptTest, ARepeatedMissingChunkIsComputedOnce) {
+  auto prompt = build({chunk(tokens(5, 2)), chunk(tokens(5, 2)), question(tokens(4, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(store_.puts, 1);
+  EXPECT_TRUE(prompt->segments[0].exact);
+  EXPECT_FALSE(prompt->segments[1].exact);
+}
+
+TEST_F(PromptTest, AChunkIsExactOnlyBehindItsOwnChunkPrefix) {
+  const std::vector<int32_t> lead = tokens(2, 9);
+  options_.chunk_prefix = lead;
+  // Right behind the prefix: exact. Further on, or behind other tokens: not.
+  auto prompt =
+      build({text(lead), chunk(tokens(5, 2)), chunk(tokens(6, 3)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_TRUE(prompt->segments[1].exact);
+  EXPECT_FALSE(prompt->segments[2].exact);
+  prompt = build({text(tokens(2, 10)), chunk(tokens(5, 2)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_FALSE(prompt->segments[1].exact);
+  prompt = build({chunk(tokens(5, 2)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_FALSE(prompt->segments[0].exact);
+}
+
+TEST_F(PromptTest, PrefixSegmentsAreExactAndBoundToWhatPrecedesThem) {
+  auto prompt = build({prefix(tokens(3, 1)), prefix(tokens(4, 2)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_TRUE(prompt->segments[0].exact);
+  EXPECT_TRUE(prompt->segments[1].exact);
+  // The second behind another first is another chunk.
+  prompt = build({prefix(tokens(3, 7)), prefix(tokens(4, 2)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->n_misses, 2u);
+}
+
+TEST_F(PromptTest, TenantsDoNotShareChunks) {
+  const std::vector<Segment> segments{chunk(tokens(5, 2)), question(tokens(4, 4))};
+  options_.tenant = "a";
+  ASSERT_TRUE(build(segments).is_ok());
+  options_.tenant = "b";
+  auto prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->n_misses, 1u);
+}
+
+TEST_F(PromptTest, MissesMayFailOrBeComputedInline) {
+  const std::vector<Segment> segments{chunk(tokens(5, 2)), question(tokens(4, 4))};
+  options_.on_miss = OnMiss::fail;
+  EXPECT_EQ(build(segments).status().code(), BLEND_E_NOT_FOUND);
+  options_.on_miss = OnMiss::compute;
+  auto prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->segments[0].source, Source::computed);
+  EXPECT_FALSE(prompt->segments[0].reused());
+  EXPECT_EQ(store_.puts, 0);
+}
+
+TEST_F(PromptTest, AStoreThatCannotTakeAChunkIsAnEventNotAnError) {
+  store_.put_status = {BLEND_E_FULL, "the quota is used up"};
+  ASSERT_TRUE(build({chunk(tokens(5, 2)), question(tokens(4, 4))}).is_ok());
+  ASSERT_EQ(events_.size(), 1u);
+  EXPECT_NE(events_[0].find("quota"), std::string::npos);
+}
+
+TEST_F(PromptTest, AChunkByItsIdGivesItsTokens) {
+  auto prompt = build({chunk(tokens(5, 2)), question(tokens(4, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  const Sha256 id = prompt->segments[0].id;
+  prompt = build({{SegmentKind::chunk, {}, id}, question(tokens(4, 4))});
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(std::vector<int32_t>(prompt->tokens.begin(), prompt->tokens.begin() + 5), tokens(5, 2));
+  EXPECT_EQ(prompt->n_hits, 1u);
+
+  prompt = build({{SegmentKind::chunk, tokens(5, 77), id}, question(tokens(4, 4))});
+  EXPECT_EQ(prompt.status().code(), BLEND_E_MISMATCH);
+  Sha256 unknown = id;
+  unknown[0] ^= 1;
+  prompt = build({{SegmentKind::chunk, {}, unknown}, question(tokens(4, 4))});
+  EXPECT_EQ(prompt.status().code(), BLEND_E_NOT_FOUND);
+}
+
+TEST_F(PromptTest, AChunkOfAnotherModelIsRefused) {
+  auto record = std::make_shared<ChunkRecord>();
+  record->meta = describe_chunk(*model_, DType::f32, {}, "", tokens(5, 2));
+  record->meta.fingerprint[3] ^= 1;
+  store_.chunks[record->meta.id] = record;
+  EXPECT_EQ(build({{SegmentKind::chunk, {}, record->meta.id}}).status().code(), BLEND_E_MISMATCH);
+}
+
+// What an attacker who could make two token lists share an id would aim at.
+TEST_F(PromptTest, AHitWithOtherTokensIsAMiss) {
+  ChunkMeta meta = describe_chunk(*model_, DType::f32, {}, "", tokens(5, 2));
+  auto other =
+      precompute_chunk(*model_, {}, describe_chunk(*model_, DType::f32, {}, "", tokens(5, 3)), {});
+  ASSERT_TRUE(other.is_ok());
+  auto forged = std::make_shared<ChunkRecord>();
+  forged->meta = (*other)->meta;
+  forged->meta.id = meta.id;
+  store_.chunks[meta.id] = forged;
+  auto prompt = build({chunk(tokens(5, 2)), question(tokens(4, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->segments[0].source, Source::precomputed);
+  EXPECT_EQ(store_.damaged, 1);
+}
+
+TEST_F(PromptTest, BadSegmentsAreNamed) {
+  const auto expect = [&](const std::vector<Segment>& segments, int32_t code, const char* words) {
+    const Status s = build(segments).status();
+    EXPECT_EQ(s.code(), code) << s.message();
+    EXPECT_NE(s.message().find(words), std::string::npos) << s.message();
+  };
+  expect({}, BLEND_E_INVALID_ARGUMENT, "no tokens");
+  expect({text({})}, BLEND_E_INVALID_ARGUMENT, "no tokens");
+  expect({chunk({})}, BLEND_E_INVALID_ARGUMENT, "segment 0 (chunk)");
+  expect({question(tokens(2, 1)), text(tokens(2, 1))}, BLEND_E_INVALID_ARGUMENT,
+         "must be the last");
+  expect({text(tokens(2, 1)), prefix(tokens(2, 1))}, BLEND_E_INVALID_ARGUMENT,
+         "segment 1 (prefix)");
+  expect({text({5}), text({-1})}, BLEND_E_INVALID_ARGUMENT, "segment 1 (text): token 0 is -1");
+  expect({text({5, 320})}, BLEND_E_INVALID_ARGUMENT, "token 1 is 320");
+  expect({text(tokens(300, 1)), text(tokens(300, 1))}, BLEND_E_CONTEXT_LENGTH, "600");
+  options_.chunk_prefix = {99999};
+  expect({text({5})}, BLEND_E_INVALID_ARGUMENT, "chunk_prefix");
+}
+
+}  // namespace
+}  // namespace blend

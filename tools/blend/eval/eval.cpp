@@ -1,0 +1,324 @@
+// blend eval: questions over chunks -> how well each policy keeps full prefill's answers.
+#include <cmath>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "choices.h"
+#include "command.h"
+#include "dataset.h"
+#include "eval/options.h"
+#include "eval/output.h"
+#include "eval/page.h"
+#include "eval/report.h"
+#include "eval/run.h"
+#include "eval/summary.h"
+
+namespace blend_cli {
+namespace {
+
+// A store that nobody keeps is emptied when it has grown to this.
+constexpr uint64_t kTrimBytes = uint64_t{2} << 30;
+
+struct EvalOptions {
+  CommonOptions common;  // its json is not used: --json takes a file here
+  ModelChoice model;
+  StoreOptions store;
+  std::string data;
+  size_t limit = 0;
+  std::string group_by;
+  std::vector<std::string> policies = {"full", "reuse", "hkvd"};
+  std::vector<std::string> metrics = {"v_weighed"};
+  std::vector<double> ratios = {0.05, 0.15, 0.3};
+  std::vector<std::string> chunk_prefixes = {"none"};
+  std::string norm = "l2";
+  std::vector<std::string> ape = {"0.9:0.9"};
+  EvalSelection selection;
+  uint32_t check_layer = 1;
+  std::string profile;
+  std::string reference_weights;
+  uint32_t max_tokens = 32;
+  std::string question_template = kDefaultQuestionTemplate;
+  std::string answer_stop = "\\n";
+  std::string system;
+  std::optional<uint64_t> shuffle_seed;
+  uint64_t seed = 0;
+  size_t repeats = 1;
+  std::string json;
+  std::string html;
+};
+
+// The command as it was given, for the files.
+std::string command_of(const CLI::App& command) {
+  std::vector<std::string> arguments = {"blend", command.get_name()};
+  for (const CLI::Option* option : command.get_options()) {
+    if (option->count() == 0) continue;
+    std::string value;
+    for (const std::string& part : option->results()) {
+      if (!value.empty()) value += ',';
+      value += part;
+    }
+    arguments.insert(arguments.end(), {option->get_name(), value});
+  }
+  return shell_command(arguments);
+}
+
+EvalPlan plan_of(const EvalOptions& options) {
+  EvalPlan plan;
+  plan.prompt.question_template = options.question_template;
+  plan.prompt.answer_stop = unescaped(options.answer_stop);
+  plan.prompt.system = options.system;
+  plan.prompt.max_tokens = options.max_tokens;
+  std::vector<std::string> prefixes;
+  for (const std::string& list : options.chunk_prefixes) {
+    for (std::string& prefix : split_chunk_prefixes(list)) prefixes.push_back(std::move(prefix));
+  }
+  EvalSelection selection = options.selection;
+  selection.norm = value_of(norm_choices(), options.norm);
+  selection.ape.clear();
+  for (const std::string& setting : options.ape) selection.ape.push_back(parse_ape(setting));
+  plan.configs = make_configs(options.policies, options.metrics, options.ratios, prefixes,
+                              options.check_layer, selection);
+  plan.repeats = options.repeats;
+  plan.showcase = showcase_of(plan.configs);
+  plan.trim_bytes = options.store.path.empty() ? kTrimBytes : 0;
+  return plan;
+}
+
+EvalContext context_of(const EvalOptions& options, const CLI::App& command,
+                       const blendpp::Model& model) {
+  EvalContext context;
+  context.model_path = options.model.path;
+  context.data_path = options.data;
+  context.command = command_of(command);
+  context.kv_dtype = options.store.kv_dtype;
+  context.codec = options.store.codec;
+  context.cache_dtype = options.common.cache_dtype;
+  context.seed = options.seed;
+  context.limit = options.limit;
+  context.group_by = options.group_by;
+  context.shuffled = options.shuffle_seed.has_value();
+  context.shuffle_seed = options.shuffle_seed.value_or(0);
+  context.threads = options.common.threads;
+  context.reference_weights = options.reference_weights;
+  context.model = model.info();
+  context.model_name = context.model.name;
+  return context;
+}
+
+void run(const EvalOptions& options, const CLI::App& command) {
+  EvalPlan plan = plan_of(options);
+  std::vector<Record> records = read_dataset(options.data, options.limit, options.group_by);
+  if (options.shuffle_seed) {
+    for (size_t i = 0; i < records.size(); ++i)
+      shuffle_chunks(records[i], *options.shuffle_seed, i);
+  }
+  const bool json_on_stdout = options.json == "-";
+  std::optional<OutputFile> json_file;
+  if (!options.json.empty() && !json_on_stdout) json_file.emplace(options.json);
+  std::optional<OutputFile> html_file;
+  if (!options.html.empty()) html_file.emplace(options.html);
+
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Model model = open_model(ctx, options.model);
+  std::optional<blendpp::Context> reference_ctx;
+  std::optional<blendpp::Model> reference;
+  if (!options.reference_weights.empty()) {
+    CommonOptions common = options.common;
+    common.cache_dtype = "auto";
+    plan.reference =
+        &reference.emplace(open_model(reference_ctx.emplace(make_context(common)),
+                                      {options.model.path, options.reference_weights}));
+  }
+  std::optional<blendpp::Profile> profile;
+  if (!options.profile.empty()) {
+    plan.profile = &profile.emplace(model, options.profile);
+    add_profile_configs(*profile, options.ratios, plan.configs);
+  }
+  // Declared before the store: removed when that is closed.
+  std::optional<TempDirectory> temporary;
+  StoreOptions place = options.store;
+  if (place.path.empty()) place.path = temporary.emplace().path();
+  const blendpp::Store store = open_store(ctx, place);
+
+  const EvalResult result = run_eval(model, store, records, plan);
+  const EvalSummary summary = summarise(plan, records, result, options.seed);
+  const EvalContext context = context_of(options, command, model);
+
+  (json_on_stdout ? std::cerr : std::cout) << summary_table(context, summary, result);
+  nlohmann::json report = eval_json(context, plan, records, result, summary);
+  if (!options.json.empty()) {
+    // Answers may be cut inside a UTF-8 sequence.
+    const std::string text =
+        report.dump(json_on_stdout ? 2 : 1, ' ', false, nlohmann::json::error_handler_t::replace) +
+        '\n';
+    if (json_on_stdout) {
+      std::cout << text;
+    } else {
+      json_file->commit(text);
+    }
+  }
+  if (html_file) {
+    report["page"] = page_json(plan, records, result, [&](int32_t token) {
+      return model.detokenize({token}, BLEND_TOKENIZE_RAW | BLEND_TOKENIZE_SPECIAL);
+    });
+    html_file->commit(page_html(report));
+  }
+}
+
+void add_what_is_compared(CLI::App& command, EvalOptions& options) {
+  command
+      .add_option("--policies", options.policies,
+                  "Any of full, reuse, hkvd, first_k, random, question, context_impact, ape, and "
+                  "unions such as hkvd:0.7+first_k:0.3 and hkvd+ape")
+      ->delimiter(',')
+      ->check(check_policy)
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--ratios", options.ratios, "Recomputed shares of the reused rows")
+      ->delimiter(',')
+      ->check([](const std::string& text) -> std::string {
+        double ratio = NAN;
+        const bool number = CLI::detail::lexical_cast(text, ratio);
+        return number && ratio >= 0 && ratio <= 1 ? "" : "'" + text + "' is not in 0 .. 1";
+      })
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option(
+          "--metrics", options.metrics,
+          "Deviations of v, k or kv, for hkvd and question; for hkvd also v_weighed, k_weighed, "
+          "kv_weighed: times the attention that a row gets inside its chunk")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names_of(metric_choices())))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--chunk-prefixes", options.chunk_prefixes,
+                  "What chunks are prefilled after: any of none, bos, text:...")
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--profile", options.profile,
+                  "What blend calibrate wrote: adds its way of fusing, plain and with its drift "
+                  "correction, at the same ratios and its own")
+      ->type_name("FILE");
+  command
+      .add_option("--reference-weights", options.reference_weights,
+                  "Compare with full prefill of the same model with its weights kept so and the "
+                  "default --cache-dtype, not as those options say: what int8 costs, for one")
+      ->check(CLI::IsMember(names_of(weights_choices())));
+  command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
+      ->check(CLI::Range(1, 1 << 16))
+      ->capture_default_str();
+  command
+      .add_option("--checks", options.selection.checks,
+                  "Numbers of check layers from --check-layer on; more than 1: gradual filtering")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 16))
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--norm", options.norm, "Deviations as a sum of squares (l2) or magnitudes (l1)")
+      ->check(CLI::IsMember(names_of(norm_choices())))
+      ->capture_default_str();
+  command.add_flag("--relative", options.selection.relative,
+                   "Divide a deviation by the stored row's own size");
+  command
+      .add_option("--ape", options.ape,
+                  "Attention temperatures and scales that ape is tried with, as 0.9:0.9,1:0.8")
+      ->delimiter(',')
+      ->check(check_ape)
+      ->type_name("LIST")
+      ->capture_default_str();
+  command.add_option("--policy-seed", options.selection.seed, "Of the policy random")
+      ->capture_default_str();
+}
+
+void add_prompt(CLI::App& command, EvalOptions& options) {
+  command.add_option("--system", options.system, "System text: stands first and is reused exactly")
+      ->type_name("TEXT");
+  command
+      .add_option("--question-template", options.question_template,
+                  "How the question is put; {question} stands for it, \\n for a new line")
+      ->check(check_question_template)
+      ->type_name("TEXT")
+      ->capture_default_str();
+  command
+      .add_option("--answer-stop", options.answer_stop,
+                  "The answer ends before this text, EOS or --max-tokens; '' for none")
+      ->type_name("TEXT")
+      ->capture_default_str();
+  command.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+void register_eval(CLI::App& app) {
+  auto options = std::make_shared<EvalOptions>();
+  CLI::App* command =
+      app.add_subcommand("eval", "Measure what fusing costs in quality, over a set of questions");
+  add_model(*command, options->model);
+  command
+      ->add_option("--data", options->data,
+                   "Questions: JSON lines or one array of {\"chunks\" or \"ctxs\", \"question\", "
+                   "\"answers\"}")
+      ->required()
+      ->type_name("FILE");
+  command->add_option("--limit", options->limit, "Take the first N questions; 0: all")
+      ->type_name("N");
+  command
+      ->add_option("--group-by", options->group_by,
+                   "Also exact match by what the records have under this key, e.g. hops")
+      ->type_name("KEY");
+  command
+      ->add_option("--shuffle-chunks", options->shuffle_seed,
+                   "Put each question's chunks in an order drawn with this seed")
+      ->type_name("SEED");
+  add_what_is_compared(*command, *options);
+  add_prompt(*command, *options);
+  command
+      ->add_option("--store", options->store.path,
+                   "Directory of the chunk store; default: a temporary one, removed at the end")
+      ->type_name("DIR");
+  command
+      ->add_option("--kv-dtype", options->store.kv_dtype,
+                   "What new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, "
+                   "f16 or bf16")
+      ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
+      ->capture_default_str();
+  add_codec(*command, options->store);
+  command
+      ->add_option("--repeats", options->repeats,
+                   "Runs of each configuration and question; their median is the TTFT")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seed", options->seed, "Of the confidence intervals")
+      ->capture_default_str();
+  command
+      ->add_option("--json", options->json,
+                   "Write every figure, a record a question included; - for stdout (the table then "
+                   "goes to stderr)")
+      ->type_name("FILE");
+  command->add_option("--html", options->html, "Write a report with pictures, one file")
+      ->type_name("FILE");
+  command
+      ->add_option("--threads", options->common.threads,
+                   "Compute threads; 0 = the CPUs of this process")
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  add_backend_option(*command, options->common);
+  command->footer(
+      "Full prefill is always run: it is the reference. The prompt is BOS and the system text, "
+      "the\n"
+      "chunks in the order of the record, the question; each is tokenized on its own.\n\n"
+      "Example:\n"
+      "  blend eval --model model.gguf --data questions.jsonl --metrics v,k \\\n"
+      "             --ratios 0.05,0.15,0.3 --chunk-prefixes none,bos \\\n"
+      "             --json result.json --html result.html");
+  command->callback([options, command] { run(*options, *command); });
+}
+
+}  // namespace blend_cli

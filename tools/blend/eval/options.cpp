@@ -1,0 +1,138 @@
+#include "eval/options.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "choices.h"
+#include "command.h"
+
+namespace blend_cli {
+namespace {
+
+template <typename T>
+std::vector<T> without_duplicates(const std::vector<T>& values) {
+  std::vector<T> out;
+  for (const T& value : values) {
+    if (std::find(out.begin(), out.end(), value) == out.end()) out.push_back(value);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
+                                     const std::vector<std::string>& metrics,
+                                     const std::vector<double>& ratios,
+                                     const std::vector<std::string>& chunk_prefixes,
+                                     uint32_t check_layer, const EvalSelection& selection) {
+  const auto asked = [&](const char* policy) {
+    return std::find(policies.begin(), policies.end(), policy) != policies.end();
+  };
+  std::vector<double> sorted = ratios;
+  std::sort(sorted.begin(), sorted.end());
+  std::vector<EvalConfig> configs;
+  // One policy with one metric and number of check layers at every ratio.
+  const auto add_ratios = [&](EvalConfig config) {
+    for (const double ratio : without_duplicates(sorted)) {
+      config.ratio = ratio;
+      configs.push_back(config);
+    }
+  };
+  // At every metric and number of check layers, where those mean something.
+  const auto add_measures = [&](EvalConfig config) {
+    if (!config.chooses()) {
+      configs.push_back(config);
+      return;
+    }
+    if (!config.measures()) {
+      add_ratios(config);
+      return;
+    }
+    config.norm = selection.norm;
+    config.relative = selection.relative;
+    std::vector<uint32_t> codes;
+    for (const std::string& metric : metrics) {
+      const uint32_t code = value_of(metric_choices(), metric);
+      codes.push_back(config.spec.weighs() ? code : code & BLEND_METRIC_KV);
+    }
+    for (const uint32_t code : without_duplicates(codes)) {
+      config.metric = code;
+      for (const uint32_t checks : without_duplicates(selection.checks)) {
+        config.checks = checks;
+        add_ratios(config);
+      }
+    }
+  };
+  if (asked("full")) configs.push_back({BLEND_POLICY_FULL, 0, 1, check_layer, ""});
+  for (const std::string& prefix : without_duplicates(chunk_prefixes)) {
+    if (asked("reuse")) configs.push_back({BLEND_POLICY_REUSE, 0, 0, check_layer, prefix});
+    for (const std::string& policy : without_duplicates(policies)) {
+      EvalConfig config;
+      config.spec = parse_policy(policy);
+      config.policy = config.spec.policy;
+      config.check_layer = check_layer;
+      config.chunk_prefix = prefix;
+      config.seed = selection.seed;
+      if (config.policy == BLEND_POLICY_FULL || config.policy == BLEND_POLICY_REUSE) continue;
+      for (const ApeSetting& ape : without_duplicates(selection.ape)) {
+        if (config.tempers()) config.ape = ape;
+        add_measures(config);
+        if (!config.tempers()) break;
+      }
+    }
+  }
+  return configs;
+}
+
+void add_profile_configs(const blendpp::Profile& profile, std::vector<double> ratios,
+                         std::vector<EvalConfig>& configs) {
+  const blendpp::ProfileInfo info = profile.info();
+  ratios.push_back(info.ratio);
+  std::sort(ratios.begin(), ratios.end());
+  for (const bool corrected : {false, true}) {
+    if (corrected && info.drift_inputs == 0) continue;
+    for (const double ratio : without_duplicates(ratios)) {
+      EvalConfig config;
+      config.policy = BLEND_POLICY_HKVD;
+      config.spec = parse_policy("hkvd");
+      config.metric = info.metric;
+      config.ratio = ratio;
+      config.check_layer = info.check_layer;
+      config.chunk_prefix = kProfilePrefix;
+      config.corrected = corrected;
+      configs.push_back(std::move(config));
+    }
+  }
+}
+
+size_t showcase_of(const std::vector<EvalConfig>& configs) {
+  constexpr double kUsual = 0.15;
+  size_t best = configs.size();
+  for (size_t i = 0; i < configs.size(); ++i) {
+    if (configs[i].policy != BLEND_POLICY_HKVD || configs[i].checks > 1) continue;
+    if (best == configs.size() ||
+        std::abs(configs[i].ratio - kUsual) < std::abs(configs[best].ratio - kUsual)) {
+      best = i;
+    }
+  }
+  return best;
+}
+
+std::string shell_command(const std::vector<std::string>& arguments) {
+  constexpr const char* kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./,:=+@%";
+  std::string out;
+  for (const std::string& argument : arguments) {
+    if (!out.empty()) out += ' ';
+    if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
+      out += argument;
+      continue;
+    }
+    out += '\'';
+    for (const char c : argument) out += c == '\'' ? "'\\''" : std::string(1, c);
+    out += '\'';
+  }
+  return out;
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,44 @@
+// What `blend eval` can be asked on its command line, beyond what every subcommand takes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "eval/run.h"
+
+namespace blend_cli {
+
+// How rows are chosen, beside policy, metric and ratio.
+struct EvalSelection {
+  uint32_t norm = BLEND_NORM_L2;
+  bool relative = false;
+  std::vector<uint32_t> checks = {1};  // numbers of check layers
+  uint64_t seed = 0;
+  std::vector<ApeSetting> ape = {ApeSetting{}};  // that ape is tried with
+};
+
+// The configurations that lists of choices stand for, in the order of a reader: full prefill, then
+// for each chunk prefix full reuse and each policy's ratios, smallest first; those that measure by
+// each metric and number of check layers, ape by each setting. Duplicates fall away.
+std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
+                                     const std::vector<std::string>& metrics,
+                                     const std::vector<double>& ratios,
+                                     const std::vector<std::string>& chunk_prefixes,
+                                     uint32_t check_layer, const EvalSelection& selection = {});
+
+// What a chunk prefix of a profile is called in the tables.
+inline constexpr const char* kProfilePrefix = "profile";
+// Adds the profile's own way of fusing, plain and (where it has maps) corrected, at the ratios and
+// at its own.
+void add_profile_configs(const blendpp::Profile& profile, std::vector<double> ratios,
+                         std::vector<EvalConfig>& configs);
+
+// The configuration whose rows the report shows: HKVD with one check layer at the ratio nearest to
+// 15 %, the first of the metrics and chunk prefixes. configs.size() if there is none.
+size_t showcase_of(const std::vector<EvalConfig>& configs);
+
+// A command line that a shell reads as `arguments`.
+std::string shell_command(const std::vector<std::string>& arguments);
+
+}  // namespace blend_cli

@@ -1,0 +1,201 @@
+#include "eval/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "choices.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+std::string percent(double share_of_one) { return format("%.1f", 100.0 * share_of_one); }
+
+void add_row(Table& table, const Summary& s) {
+  const bool full = s.config.policy == BLEND_POLICY_FULL;
+  table.add({config_name(s.config), full ? "-" : s.config.chunk_prefix,
+             s.config.chooses() ? format("%g", s.config.ratio) : "-",
+             format("%s [%s, %s]", percent(s.exact_match).c_str(),
+                    percent(s.exact_match_ci.low).c_str(), percent(s.exact_match_ci.high).c_str()),
+             percent(s.f1), s.has_recovered ? percent(s.recovered) : "-", kl_text(s.kl_mean),
+             kl_text(s.kl_median), kl_text(s.kl_p95), percent(s.top1_agreement),
+             percent(s.answer_agreement), full ? "-" : percent(s.rows_of_reused),
+             percent(s.rows_of_all), percent(s.flops_relative), format("%.2f", s.ttft_ms_median),
+             s.ttft_relative > 0 ? format("%.2fx", 1.0 / s.ttft_relative) : "-"});
+}
+
+std::string groups_table(const EvalContext& context, const EvalSummary& summary) {
+  std::vector<std::string> header = {"EM % by " + context.group_by, "chunk prefix", "ratio"};
+  std::vector<std::string> full = {"full", "-", "-"};
+  for (const EvalSummary::Group& group : summary.groups) {
+    header.push_back(format("%s (%zu)", group.name.c_str(), group.n));
+    full.push_back(percent(group.full));
+  }
+  Table table(header);
+  table.add(full);
+  for (size_t i = 0; i < summary.configs.size(); ++i) {
+    const EvalConfig& config = summary.configs[i].config;
+    if (config.policy == BLEND_POLICY_FULL) continue;
+    std::vector<std::string> row = {config_name(config), config.chunk_prefix,
+                                    config.chooses() ? format("%g", config.ratio) : "-"};
+    for (const EvalSummary::Group& group : summary.groups) {
+      row.push_back(percent(group.configs[i]));
+    }
+    table.add(row);
+  }
+  return table.str();
+}
+
+nlohmann::json interval_json(const Interval& interval) { return {interval.low, interval.high}; }
+
+nlohmann::json config_json(const EvalConfig& config) {
+  nlohmann::json out = {{"name", config_name(config)}, {"chooses", config.chooses()}};
+  out["policy"] =
+      config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
+  if (config.measures()) {
+    out["metric"] = name_of(metric_choices(), config.metric);
+    out["norm"] = name_of(norm_choices(), config.norm);
+    out["relative"] = config.relative;
+    out["corrected"] = config.corrected;
+    out["check_layer"] = config.check_layer;
+    out["n_check_layers"] = config.checks;
+  }
+  if (config.tempers()) {
+    out["ape_temperature"] = config.ape.temperature;
+    out["ape_scale"] = config.ape.scale;
+  }
+  if (config.chooses()) out["policy_seed"] = config.seed;
+  out["ratio"] = config.ratio;
+  if (config.policy != BLEND_POLICY_FULL) out["chunk_prefix"] = config.chunk_prefix;
+  return out;
+}
+
+nlohmann::json summary_json(const Summary& s) {
+  nlohmann::json out = config_json(s.config);
+  out.update({{"n", s.n},
+              {"exact_match", s.exact_match},
+              {"exact_match_ci95", interval_json(s.exact_match_ci)},
+              {"f1", s.f1},
+              {"f1_ci95", interval_json(s.f1_ci)},
+              {"kl_mean", s.kl_mean},
+              {"kl_mean_ci95", interval_json(s.kl_ci)},
+              {"kl_median", s.kl_median},
+              {"kl_p95", s.kl_p95},
+              {"top1_agreement", s.top1_agreement},
+              {"answer_agreement", s.answer_agreement},
+              {"rows_of_reused", s.rows_of_reused},
+              {"rows_of_all", s.rows_of_all},
+              {"flops_relative", s.flops_relative},
+              {"ttft_ms_median", s.ttft_ms_median},
+              {"ttft_relative", s.ttft_relative},
+              {"n_misses", s.n_misses}});
+  out["recovered"] = s.has_recovered ? nlohmann::json(s.recovered) : nlohmann::json();
+  return out;
+}
+
+nlohmann::json outcome_json(const Outcome& o) {
+  return {{"answer", o.answer},
+          {"exact_match", o.exact_match},
+          {"f1", o.f1},
+          {"kl", o.kl},
+          {"top1_agrees", o.top1_agrees},
+          {"same_answer", o.same_answer},
+          {"ttft_ns", o.ttft_ns},
+          {"n_rows", o.n_rows},
+          {"n_rows_reused", o.n_rows_reused},
+          {"n_rows_selected", o.n_rows_selected},
+          {"n_rows_always", o.n_rows_always},
+          {"n_misses", o.n_misses},
+          {"flops", o.flops}};
+}
+
+}  // namespace
+
+std::string summary_table(const EvalContext& context, const EvalSummary& summary,
+                          const EvalResult& result) {
+  Table table({"policy", "chunk prefix", "ratio", "EM % [95 % CI]", "F1 %", "recovered %",
+               "KL mean", "KL median", "KL p95", "top-1 %", "same answer %", "rows % reused",
+               "rows % all", "FLOPs %", "TTFT ms", "speed-up"});
+  const bool again =
+      !summary.configs.empty() && summary.configs[0].config.policy == BLEND_POLICY_FULL;
+  if (!again) add_row(table, summary.full);
+  for (const Summary& s : summary.configs) add_row(table, s);
+  std::string text = table.str();
+  if (!summary.groups.empty()) text += '\n' + groups_table(context, summary);
+  text += format("\n%zu questions", result.questions.size());
+  if (!result.skipped.empty()) {
+    text += format(", %zu skipped (longer than the model's context)", result.skipped.size());
+  }
+  text +=
+      ". EM, F1: exact match and token F1. Recovered: of the EM that reuse loses. KL(full || "
+      "policy) in\nnats and top-1: of the first answer token. Rows: recomputed by the policy, of "
+      "the reused rows; computed, of\nall rows. FLOPs: of full prefill's. TTFT: median, warm "
+      "store, loading included.\n";
+  return text;
+}
+
+nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
+                         const std::vector<Record>& records, const EvalResult& result,
+                         const EvalSummary& summary) {
+  const blendpp::ModelInfo& model = context.model;
+  nlohmann::json out = {{"format", "blend-eval-1"}, {"version", blend_version()}};
+  out["model"] = {{"path", context.model_path},
+                  {"name", context.model_name},
+                  {"fingerprint", hex_text(model.fingerprint, sizeof model.fingerprint)},
+                  {"n_parameters", model.n_parameters},
+                  {"n_layers", model.n_layers}};
+  out["data"] = {
+      {"path", context.data_path},
+      {"n_records", records.size()},
+      {"n_questions", result.questions.size()},
+      {"limit", context.limit},
+      {"shuffle_seed", context.shuffled ? nlohmann::json(context.shuffle_seed) : nlohmann::json()}};
+  out["settings"] = {{"question_template", plan.prompt.question_template},
+                     {"answer_stop", plan.prompt.answer_stop},
+                     {"system", plan.prompt.system},
+                     {"max_tokens", plan.prompt.max_tokens},
+                     {"repeats", plan.repeats},
+                     {"kv_dtype", context.kv_dtype},
+                     {"codec", context.codec},
+                     {"cache_dtype", context.cache_dtype},
+                     {"weights", name_of(weights_choices(), model.weights)},
+                     {"reference_weights", context.reference_weights.empty()
+                                               ? name_of(weights_choices(), model.weights)
+                                               : context.reference_weights},
+                     {"threads", context.threads},
+                     {"seed", context.seed}};
+  out["command"] = context.command;
+  out["full"] = summary_json(summary.full);
+  out["configs"] = nlohmann::json::array();
+  for (const Summary& s : summary.configs) out["configs"].push_back(summary_json(s));
+
+  out["groups"] = nlohmann::json::array();
+  for (const EvalSummary::Group& group : summary.groups) {
+    // "configs" in the order of "configs" above.
+    out["groups"].push_back({{"key", context.group_by},
+                             {"name", group.name},
+                             {"n", group.n},
+                             {"full", group.full},
+                             {"configs", group.configs}});
+  }
+
+  out["questions"] = nlohmann::json::array();
+  for (const QuestionResult& question : result.questions) {
+    const Record& record = records[question.record];
+    nlohmann::json outcomes = nlohmann::json::array();
+    // In the order of "configs".
+    for (const Outcome& outcome : question.outcomes) outcomes.push_back(outcome_json(outcome));
+    out["questions"].push_back({{"line", record.line},
+                                {"question", record.question},
+                                {"answers", record.answers},
+                                {"n_chunks", record.chunks.size()},
+                                {"full", outcome_json(question.full)},
+                                {"configs", std::move(outcomes)}});
+  }
+  out["skipped"] = nlohmann::json::array();
+  for (const Skipped& skipped : result.skipped) {
+    out["skipped"].push_back({{"line", records[skipped.record].line}, {"reason", skipped.reason}});
+  }
+  return out;
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,278 @@
+#include "eval/run.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "choices.h"
+#include "command.h"
+#include "compare.h"
+#include "eval/metrics.h"
+#include "eval/options.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "question.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+// Questions of each kind whose rows are kept to be drawn.
+constexpr size_t kTraces = 3;
+
+using Logits = std::vector<float>;
+
+size_t likeliest(const Logits& logits) {
+  return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Runs the plan. Used by one thread.
+class Runner {
+ public:
+  Runner(const blendpp::Model& model, const blendpp::Store& store, const EvalPlan& plan)
+      : model_(model), store_(store), plan_(plan), info_(model.info()), shape_(shape_of(info_)) {
+    for (const EvalConfig& config : plan.configs) chunk_prefix(config.chunk_prefix);
+    CorpusOptions options;
+    options.system = plan.prompt.system;
+    system_ = make_corpus(model_, options).prefix;
+  }
+
+  EvalResult run(const std::vector<Record>& records) {
+    EvalResult result;
+    ProgressBar bar("Evaluating");
+    const size_t runs = plan_.configs.size() + 1;
+    bool warm = false;
+    for (size_t i = 0; i < records.size(); ++i) {
+      throw_if_interrupted();
+      const Question question =
+          make_question(model_, records[i], system_, plan_.prompt.question_template);
+      if (question.tokens.size() + 1 > info_.context_length) {
+        result.skipped.push_back(
+            {i, format("the prompt has %zu tokens, the model's context is %u with room for an "
+                       "answer",
+                       question.tokens.size(), info_.context_length)});
+        continue;
+      }
+      // The first use of each code path pays for what later ones find ready: not measured.
+      if (!std::exchange(warm, true)) answer(question, i, [](size_t) {});
+      result.questions.push_back(answer(
+          question, i, [&](size_t done) { bar.update(i * runs + done, records.size() * runs); }));
+      keep_few_traces(question, result.questions.back());
+      trim();
+    }
+    if (result.questions.empty()) {
+      throw CommandError(kExitError, "no question fits the model: " + result.skipped[0].reason);
+    }
+    return result;
+  }
+
+ private:
+  const blendpp::Tokens& chunk_prefix(const std::string& spec) {
+    const auto it = prefixes_.find(spec);
+    if (it != prefixes_.end()) return it->second;
+    if (spec == kProfilePrefix) return prefixes_[spec] = plan_.profile->chunk_prefix();
+    CorpusOptions options;
+    options.chunk_prefix = spec.empty() ? "none" : spec;
+    return prefixes_[spec] = make_corpus(model_, options).chunk_prefix;
+  }
+
+  void precompute(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix) {
+    blendpp::PrecomputeOptions options;
+    options.chunk_prefix = prefix.data();
+    options.n_chunk_prefix = prefix.size();
+    options.cancel = interrupt_token();
+    const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
+    if (!done.existed) stored_.push_back(done.id);
+  }
+
+  void precompute_all(const Question& question) {
+    if (!question.system.empty()) precompute(question.system, {});
+    for (const auto& [spec, prefix] : prefixes_) {
+      if (spec.empty()) continue;  // full prefill stores nothing
+      for (const blendpp::Tokens& chunk : question.chunks) precompute(chunk, prefix);
+    }
+  }
+
+  // Only what this run stored, and only between questions: every fuse finds its chunks.
+  void trim() {
+    if (plan_.trim_bytes == 0 || store_.stat().bytes <= plan_.trim_bytes) return;
+    for (const blendpp::ChunkId& id : std::exchange(stored_, {})) store_.remove(id);
+  }
+
+  blendpp::FuseOptions fuse_options(const Question& question, const EvalConfig& config) {
+    blendpp::FuseOptions fuse;
+    fuse.policy = config.policy;
+    if (config.chooses()) fuse.ratio = config.ratio;
+    if (config.measures()) {
+      fuse.metric = config.metric;
+      fuse.norm = config.norm;
+      fuse.relative = config.relative ? 1 : 0;
+    }
+    fuse.terms = config.spec.terms.data();
+    fuse.n_terms = config.spec.terms.size();
+    fuse.seed = config.seed;
+    fuse.ape_temperature = config.ape.temperature;
+    fuse.ape_scale = config.ape.scale;
+    if (config.checks > 1) {
+      checks_ = model_.falling_check_layers(config.ratio, config.check_layer, config.checks);
+      fuse.check_layers = checks_.data();
+      fuse.n_check_layers = checks_.size();
+    }
+    fuse.check_layer = config.check_layer;
+    if (config.chunk_prefix == kProfilePrefix) {
+      fuse.profile = plan_.profile->get();
+      fuse.correction = config.corrected ? BLEND_CORRECTION_ON : BLEND_CORRECTION_OFF;
+    }
+    fuse.reserve_tokens = static_cast<uint32_t>(
+        std::min<size_t>(plan_.prompt.max_tokens, info_.context_length - question.tokens.size()));
+    const blendpp::Tokens& prefix = chunk_prefix(config.chunk_prefix);
+    fuse.chunk_prefix = prefix.data();
+    fuse.n_chunk_prefix = prefix.size();
+    fuse.cancel = interrupt_token();
+    return fuse;
+  }
+
+  std::string generate(blendpp::Fusion& fusion, uint32_t most) const {
+    const std::string& stop = plan_.prompt.answer_stop;
+    blendpp::GenerateOptions options;
+    options.max_tokens = most;
+    options.cancel = interrupt_token();
+    std::string text;
+    fusion.generate(options, [&](int32_t, std::string_view piece) {
+      text += piece;
+      return stop.empty() || text.find(stop) == std::string::npos;
+    });
+    return answer_of(text, stop);
+  }
+
+  // Fuses and answers. `reference` is full prefill's first logits, null while they are made.
+  Outcome outcome_of(const blendpp::Model& model, const Question& question,
+                     const EvalConfig& config, const Logits* reference, Logits* logits_out,
+                     RowTrace* trace_out) {
+    const blendpp::FuseOptions options = fuse_options(question, config);
+    std::vector<double> times;
+    for (size_t i = 1; i < plan_.repeats; ++i) {
+      throw_if_interrupted();
+      const blendpp::Fusion fusion(model, &store_, question.prompt, options);
+      times.push_back(static_cast<double>(fusion.info().ttft_ns));
+    }
+    blendpp::Fusion fusion(model, &store_, question.prompt, options);
+    const blendpp::FusionInfo info = fusion.info();
+    times.push_back(static_cast<double>(info.ttft_ns));
+
+    Outcome outcome;
+    outcome.ttft_ns = static_cast<uint64_t>(quantile(times, 0.5));
+    outcome.n_rows = info.n_rows;
+    outcome.n_rows_reused = info.n_rows_reused;
+    outcome.n_rows_selected = info.n_rows_selected;
+    outcome.n_rows_always = info.n_rows_always;
+    outcome.n_misses = info.n_misses;
+    RowTrace trace = trace_of(fusion);
+    outcome.flops = flops_of(shape_, trace.layers);
+    const auto view = fusion.logits();
+    Logits logits(view.begin(), view.end());
+    outcome.kl = reference == nullptr ? 0 : kl_divergence(*reference, logits);
+    outcome.top1_agrees = reference == nullptr || likeliest(*reference) == likeliest(logits);
+    outcome.answer = generate(fusion, options.reserve_tokens);
+    outcome.exact_match = exact_match(outcome.answer, question.record->answers);
+    outcome.f1 = token_f1(outcome.answer, question.record->answers);
+    if (logits_out != nullptr) *logits_out = std::move(logits);
+    if (trace_out != nullptr) *trace_out = std::move(trace);
+    return outcome;
+  }
+
+  template <typename Progress>
+  QuestionResult answer(const Question& question, size_t index, const Progress& progress) {
+    QuestionResult result;
+    result.record = index;
+    precompute_all(question);
+    Logits logits;
+    EvalConfig full;
+    full.policy = BLEND_POLICY_FULL;
+    const bool own = plan_.reference == nullptr;
+    const Outcome reference =
+        outcome_of(own ? model_ : *plan_.reference, question, full, nullptr, &logits, nullptr);
+    result.full = own ? reference : outcome_of(model_, question, full, &logits, nullptr, nullptr);
+    result.full.same_answer = result.full.answer == reference.answer;
+    progress(1);
+    for (size_t i = 0; i < plan_.configs.size(); ++i) {
+      throw_if_interrupted();
+      const EvalConfig& config = plan_.configs[i];
+      // With repeats full prefill runs again, so that its line shows how well it repeats itself.
+      const bool again = config.policy != BLEND_POLICY_FULL || plan_.repeats > 1;
+      Outcome outcome = again ? outcome_of(model_, question, config, &logits, nullptr,
+                                           i == plan_.showcase ? &result.trace : nullptr)
+                              : result.full;
+      outcome.same_answer = outcome.answer == reference.answer;
+      result.outcomes.push_back(std::move(outcome));
+      progress(i + 2);
+    }
+    result.telling = is_telling(result);
+    return result;
+  }
+
+  bool is_telling(const QuestionResult& result) const {
+    if (plan_.showcase >= plan_.configs.size()) return false;
+    const EvalConfig& showcase = plan_.configs[plan_.showcase];
+    bool reuse_is_wrong = false;
+    for (size_t i = 0; i < plan_.configs.size(); ++i) {
+      const EvalConfig& config = plan_.configs[i];
+      reuse_is_wrong = reuse_is_wrong || (config.policy == BLEND_POLICY_REUSE &&
+                                          config.chunk_prefix == showcase.chunk_prefix &&
+                                          !result.outcomes[i].exact_match);
+    }
+    return result.full.exact_match && result.outcomes[plan_.showcase].exact_match && reuse_is_wrong;
+  }
+
+  // Every question's rows would be most of the memory of a long run.
+  void keep_few_traces(const Question& question, QuestionResult& result) {
+    size_t& kept = result.telling ? kept_telling_ : kept_others_;
+    if (kept < kTraces) {
+      ++kept;
+      result.tokens = question.tokens;
+    } else {
+      result.trace = {};
+    }
+  }
+
+  const blendpp::Model& model_;
+  const blendpp::Store& store_;
+  const EvalPlan& plan_;
+  const blendpp::ModelInfo info_;
+  const ModelShape shape_;
+  blendpp::Tokens system_;
+  std::map<std::string, blendpp::Tokens> prefixes_;  // by their spec
+  std::vector<blendpp::ChunkId> stored_;             // by this run
+  std::vector<blend_check_layer> checks_;            // of the fuse that is prepared
+  size_t kept_telling_ = 0;
+  size_t kept_others_ = 0;
+};
+
+}  // namespace
+
+std::string config_name(const EvalConfig& config) {
+  std::string name =
+      config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
+  if (config.tempers()) name += format(" %g:%g", config.ape.temperature, config.ape.scale);
+  if (!config.measures()) return name;
+  name += " " + name_of(metric_choices(), config.metric);
+  if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);
+  if (config.relative) name += " relative";
+  if (config.checks > 1) name += format(", %u checks", config.checks);
+  return config.corrected ? name + " corrected" : name;
+}
+
+std::string answer_of(const std::string& text, const std::string& stop) {
+  constexpr const char* kBlank = " \t\r\n";
+  std::string answer = stop.empty() ? text : text.substr(0, text.find(stop));
+  const size_t first = answer.find_first_not_of(kBlank);
+  if (first == std::string::npos) return {};
+  return answer.substr(first, answer.find_last_not_of(kBlank) - first + 1);
+}
+
+EvalResult run_eval(const blendpp::Model& model, const blendpp::Store& store,
+                    const std::vector<Record>& records, const EvalPlan& plan) {
+  return Runner(model, store, plan).run(records);
+}
+
+}  // namespace blend_cli

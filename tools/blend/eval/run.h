@@ -1,0 +1,113 @@
+// Run: every question by full prefill and by every configuration, one question after the other.
+//
+// Full prefill is the reference, of the same model or of one that keeps its weights otherwise. For
+// each chunk prefix the question's chunks are put into the store first, so that the time to first
+// token of every configuration is that of a warm store, loading included. Configurations take turns
+// within a question, so that a machine that slows down slows all of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+#include "corpus.h"
+#include "dataset.h"
+#include "eval/rows.h"
+#include "policy_spec.h"
+
+namespace blend_cli {
+
+// How a question is asked, whatever the configuration.
+struct EvalPromptOptions {
+  std::string question_template;  // see choices.h
+  std::string answer_stop;        // the answer ends before it; "": at EOS or max_tokens
+  std::string system;
+  uint32_t max_tokens = 32;
+};
+
+// One line of the table.
+struct EvalConfig {
+  uint32_t policy = 0;  // BLEND_POLICY_*
+  uint32_t metric = 0;  // BLEND_METRIC_*; means nothing unless the policy measures
+  double ratio = 0;     // 1 for full prefill, 0 for reuse
+  uint32_t check_layer = 1;
+  std::string chunk_prefix;  // "none", "bos", "text:..." or "profile"; "" for full prefill
+  PolicySpec spec = {};      // of `policy`; named for all but full and reuse
+  uint32_t norm = BLEND_NORM_L2;
+  bool relative = false;
+  uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
+  uint64_t seed = 0;       // of the policy random
+  bool corrected = false;  // with the profile's drift correction
+  ApeSetting ape = {};     // of the policy ape
+
+  // Recomputes rows of its choice: everything but full prefill, full reuse and APE.
+  bool chooses() const {
+    return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE &&
+           (spec.name.empty() || spec.chooses());
+  }
+  bool tempers() const { return spec.tempers(); }
+  bool measures() const { return chooses() && (policy == BLEND_POLICY_HKVD || spec.measures()); }
+};
+// "full", "reuse", "ape 0.9:0.9", "hkvd v", "hkvd v corrected", "first_k", "hkvd+first_k v, 3
+// checks".
+std::string config_name(const EvalConfig& config);
+
+// What one configuration made of one question.
+struct Outcome {
+  std::string answer;
+  bool exact_match = false;
+  double f1 = 0;
+  double kl = 0;             // KL(full || this) at the first answer position, nats
+  bool top1_agrees = false;  // the likeliest first token is full prefill's
+  bool same_answer = false;  // the same text as full prefill's
+  uint64_t ttft_ns = 0;      // the median of the repeats
+  uint64_t n_rows = 0;
+  uint64_t n_rows_reused = 0;
+  uint64_t n_rows_selected = 0;
+  uint64_t n_rows_always = 0;
+  uint64_t n_misses = 0;
+  double flops = 0;
+};
+
+struct QuestionResult {
+  size_t record = 0;              // index into the records
+  Outcome full;                   // by full prefill, compared with the reference
+  std::vector<Outcome> outcomes;  // one a configuration, full prefill among them if asked for
+  bool telling = false;           // full prefill is right, full reuse wrong, the showcase right
+  // Of the showcase configuration, of a few questions only: the first ones and the telling ones.
+  // Otherwise empty.
+  RowTrace trace;
+  blendpp::Tokens tokens;  // of the prompt
+};
+
+struct Skipped {
+  size_t record = 0;
+  std::string reason;
+};
+
+struct EvalPlan {
+  EvalPromptOptions prompt;
+  std::vector<EvalConfig> configs;
+  size_t repeats = 1;   // fuses a configuration and question; their median is the TTFT
+  size_t showcase = 0;  // the configuration whose rows are kept; configs.size(): none
+  // Whose full prefill everything is compared with; null: the model's own.
+  const blendpp::Model* reference = nullptr;
+  const blendpp::Profile* profile = nullptr;  // of configurations with the prefix "profile"
+  uint64_t trim_bytes = 0;  // 0: keep every chunk; else what this run stored is dropped past it
+};
+
+struct EvalResult {
+  std::vector<QuestionResult> questions;
+  std::vector<Skipped> skipped;  // prompts that outgrow the model's context
+};
+
+// Throws what the library throws; CommandError when no question fits the model's context.
+EvalResult run_eval(const blendpp::Model& model, const blendpp::Store& store,
+                    const std::vector<Record>& records, const EvalPlan& plan);
+
+// A generated text up to the stop string, without blanks around it.
+std::string answer_of(const std::string& text, const std::string& stop);
+
+}  // namespace blend_cli

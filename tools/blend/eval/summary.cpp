@@ -1,0 +1,129 @@
+#include "eval/summary.h"
+
+#include <cmath>
+#include <functional>
+#include <map>
+
+namespace blend_cli {
+namespace {
+
+using Outcomes = std::vector<const Outcome*>;
+
+std::vector<double> each(const Outcomes& outcomes,
+                         const std::function<double(const Outcome&)>& of) {
+  std::vector<double> values;
+  for (const Outcome* outcome : outcomes) values.push_back(of(*outcome));
+  return values;
+}
+
+double sum(const Outcomes& outcomes, const std::function<double(const Outcome&)>& of) {
+  double total = 0;
+  for (const double value : each(outcomes, of)) total += value;
+  return total;
+}
+
+double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+Summary summary_of(const EvalConfig& config, const Outcomes& outcomes, const Outcomes& full,
+                   uint64_t seed) {
+  const auto n_rows = [](const Outcome& o) { return static_cast<double>(o.n_rows); };
+  const auto ttft_ms = [](const Outcome& o) { return static_cast<double>(o.ttft_ns) / 1e6; };
+  const auto flops = [](const Outcome& o) { return o.flops; };
+  const std::vector<double> matches =
+      each(outcomes, [](const Outcome& o) { return o.exact_match ? 1.0 : 0.0; });
+  const std::vector<double> f1 = each(outcomes, [](const Outcome& o) { return o.f1; });
+  const std::vector<double> kl = each(outcomes, [](const Outcome& o) { return o.kl; });
+
+  Summary s;
+  s.config = config;
+  s.n = outcomes.size();
+  s.exact_match = mean(matches);
+  s.exact_match_ci = bootstrap_mean(matches, seed);
+  s.f1 = mean(f1);
+  s.f1_ci = bootstrap_mean(f1, seed);
+  s.kl_mean = mean(kl);
+  s.kl_ci = bootstrap_mean(kl, seed);
+  s.kl_median = quantile(kl, 0.5);
+  s.kl_p95 = quantile(kl, 0.95);
+  s.top1_agreement =
+      mean(each(outcomes, [](const Outcome& o) { return o.top1_agrees ? 1.0 : 0.0; }));
+  s.answer_agreement =
+      mean(each(outcomes, [](const Outcome& o) { return o.same_answer ? 1.0 : 0.0; }));
+  const double selected =
+      sum(outcomes, [](const Outcome& o) { return static_cast<double>(o.n_rows_selected); });
+  const double reused =
+      sum(outcomes, [](const Outcome& o) { return static_cast<double>(o.n_rows_reused); });
+  const double always =
+      sum(outcomes, [](const Outcome& o) { return static_cast<double>(o.n_rows_always); });
+  s.rows_of_reused = share(selected, reused);
+  s.rows_of_all = share(selected + always, sum(outcomes, n_rows));
+  s.flops_relative = share(sum(outcomes, flops), sum(full, flops));
+  s.ttft_ms_median = quantile(each(outcomes, ttft_ms), 0.5);
+  s.ttft_relative = share(s.ttft_ms_median, quantile(each(full, ttft_ms), 0.5));
+  for (const Outcome* outcome : outcomes) s.n_misses += outcome->n_misses;
+  return s;
+}
+
+// How much of what full reuse (with the same chunk prefix) loses a configuration wins back.
+void set_recovered(EvalSummary& summary) {
+  for (Summary& s : summary.configs) {
+    for (const Summary& reuse : summary.configs) {
+      const bool base = reuse.config.policy == BLEND_POLICY_REUSE &&
+                        reuse.config.chunk_prefix == s.config.chunk_prefix;
+      const double lost = summary.full.exact_match - reuse.exact_match;
+      if (!base || !s.config.chooses() || lost <= 0) continue;
+      s.has_recovered = true;
+      s.recovered = (s.exact_match - reuse.exact_match) / lost;
+    }
+  }
+}
+
+std::vector<EvalSummary::Group> groups_of(const std::vector<Record>& records,
+                                          const EvalResult& result, size_t n_configs) {
+  std::map<std::string, EvalSummary::Group> groups;
+  for (const QuestionResult& question : result.questions) {
+    const std::string& name = records[question.record].group;
+    if (name.empty()) continue;
+    EvalSummary::Group& group = groups[name];
+    group.name = name;
+    group.configs.resize(n_configs);
+    ++group.n;
+    group.full += question.full.exact_match ? 1 : 0;
+    for (size_t i = 0; i < n_configs; ++i) {
+      group.configs[i] += question.outcomes[i].exact_match ? 1 : 0;
+    }
+  }
+  std::vector<EvalSummary::Group> out;
+  for (auto& [name, group] : groups) {
+    const auto n = static_cast<double>(group.n);
+    group.full /= n;
+    for (double& match : group.configs) match /= n;
+    out.push_back(std::move(group));
+  }
+  return out;
+}
+
+}  // namespace
+
+EvalSummary summarise(const EvalPlan& plan, const std::vector<Record>& records,
+                      const EvalResult& result, uint64_t seed) {
+  EvalSummary summary;
+  Outcomes full;
+  for (const QuestionResult& question : result.questions) full.push_back(&question.full);
+  EvalConfig reference;
+  reference.policy = BLEND_POLICY_FULL;
+  reference.ratio = 1;
+  summary.full = summary_of(reference, full, full, seed);
+  for (size_t i = 0; i < plan.configs.size(); ++i) {
+    Outcomes outcomes;
+    for (const QuestionResult& question : result.questions) {
+      outcomes.push_back(&question.outcomes[i]);
+    }
+    summary.configs.push_back(summary_of(plan.configs[i], outcomes, full, seed));
+  }
+  set_recovered(summary);
+  summary.groups = groups_of(records, result, plan.configs.size());
+  return summary;
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,54 @@
+// Summary: what the questions of a run say about each configuration.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "eval/metrics.h"
+#include "eval/run.h"
+
+namespace blend_cli {
+
+struct Summary {
+  EvalConfig config;
+  size_t n = 0;
+  double exact_match = 0;  // this and the next: shares, 0 .. 1
+  Interval exact_match_ci;
+  double f1 = 0;
+  Interval f1_ci;
+  double kl_mean = 0;  // nats
+  Interval kl_ci;      // of the mean
+  double kl_median = 0;
+  double kl_p95 = 0;
+  double top1_agreement = 0;    // likeliest first token as full prefill's
+  double answer_agreement = 0;  // whole answer as full prefill's
+  double rows_of_reused = 0;    // selected rows / rows of reused chunks
+  double rows_of_all = 0;       // rows computed behind the check layer / rows of the prompts
+  double flops_relative = 0;    // operations / full prefill's
+  double ttft_ms_median = 0;
+  double ttft_relative = 0;  // median TTFT / full prefill's median TTFT
+  bool has_recovered = false;
+  double recovered =
+      0;  // share of the exact match that full reuse loses; not set when it loses none
+  uint64_t n_misses = 0;
+};
+
+// Full prefill, the reference, first; then one a configuration, in their order, without `full`
+// unless it was run again.
+struct EvalSummary {
+  // Exact match of the questions whose records say the same under --group-by.
+  struct Group {
+    std::string name;
+    size_t n = 0;
+    double full = 0;
+    std::vector<double> configs;
+  };
+  Summary full;
+  std::vector<Summary> configs;
+  std::vector<Group> groups;  // by name; empty unless asked for
+};
+EvalSummary summarise(const EvalPlan& plan, const std::vector<Record>& records,
+                      const EvalResult& result, uint64_t seed);
+
+}  // namespace blend_cli
