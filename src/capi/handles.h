@@ -32,8 +32,8 @@ struct blend_model {
   // The same with its weights and tokenizer; INVALID_ARGUMENT when it is only described.
   blend::Result<std::shared_ptr<const blend::Model>> loaded() const;
 
-  // `path`, or, if that is null, the profile's that lies beside the model.
-  std::string profile_path(const char* path) const;
+  // `named`, or, if that is null, the profile's that lies beside the model.
+  std::string profile_path(const char* named) const;
 
   std::string path;  // of the model; empty when it is only described
 };

@@ -18,7 +18,7 @@ namespace {
 
 // In TensorRole's order; those of a layer behind "model.layers.<layer>.". Gemma has the same names
 // for other norms, below.
-constexpr std::array<const char*, kTensorRoles> kNames = {
+constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "model.embed_tokens.weight",
     "model.norm.weight",
     "lm_head.weight",
@@ -128,7 +128,7 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
     BLEND_ASSIGN(TensorView whole, weights_.view(tensor_name(fused, role, layer)));
     return part_of_fused(std::move(whole), role, c);
   }
-  const char* name = kNames[static_cast<size_t>(role)];
+  const char* name = kHfNames[static_cast<size_t>(role)];
   if (role == TensorRole::ffn_norm && c.post_norms) name = "pre_feedforward_layernorm.weight";
   return weights_.view(tensor_name(name, role, layer));
 }
@@ -142,7 +142,7 @@ Status HfSource::refuse_others() const {
     // Old files hold the rotation's frequencies, which follow from the base; a tied output may be
     // there twice, and transformers takes the embedding.
     const bool spare = name.ends_with(".rotary_emb.inv_freq") ||
-                       (hf_.tied && name == kNames[static_cast<size_t>(TensorRole::output)]);
+                       (hf_.tied && name == kHfNames[static_cast<size_t>(TensorRole::output)]);
     if (spare || known.contains(name)) continue;
     std::string shown = name.substr(0, 120);
     for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';

@@ -14,7 +14,7 @@ namespace blend {
 namespace {
 
 // In TensorRole's order; those of a layer behind "blk.<layer>.".
-constexpr std::array<const char*, kTensorRoles> kNames = {
+constexpr std::array<const char*, kTensorRoles> kGgufNames = {
     "token_embd.weight",
     "output_norm.weight",
     "output.weight",
@@ -59,7 +59,7 @@ std::string tensor_name(TensorRole role, uint32_t layer, const char* name) {
   return "blk." + std::to_string(layer) + "." + name;
 }
 std::string tensor_name(TensorRole role, uint32_t layer) {
-  return tensor_name(role, layer, kNames[static_cast<size_t>(role)]);
+  return tensor_name(role, layer, kGgufNames[static_cast<size_t>(role)]);
 }
 
 // Files that hold a part of a model.
