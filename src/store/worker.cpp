@@ -8,7 +8,9 @@
 
 namespace blend {
 
-Worker::~Worker() {
+Worker::~Worker() { stop(); }
+
+void Worker::stop() {
   {
     const std::lock_guard lock(mutex_);
     stop_ = true;

@@ -14,7 +14,7 @@ namespace blend {
 class Worker {
  public:
   Worker() = default;
-  ~Worker();  // finishes the task under way and drops the others
+  ~Worker();  // stops
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
@@ -23,7 +23,9 @@ class Worker {
   bool post(std::function<void()> task);
   // Waits for the tasks posted before.
   void drain();
-  // Long tasks ask and end early: the worker is being destroyed.
+  // Finishes the task under way and drops the others; what is posted from now on is dropped too.
+  void stop();
+  // Long tasks ask and end early.
   bool stopping() const;
 
  private:

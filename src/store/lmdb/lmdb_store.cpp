@@ -50,7 +50,7 @@ LmdbStore::~LmdbStore() {
     return;
   }
   common_->write_touches_soon = {};
-  worker_.reset();
+  worker_->stop();  // before it is gone: its task asks it whether to end
   write_back_.reset();
   try {
     (void)write_touches();

@@ -241,6 +241,15 @@ TEST(StoreRam, ReadersHintsAndPutsAtOnce) {
   EXPECT_OK(w.store->for_each(true, [](const ChunkMeta&, const std::string&) { return 0; }));
 }
 
+TEST(StoreRam, AStoreClosesWhileItReadsAhead) {
+  for (int round = 0; round < 200; ++round) {
+    World w(8, 8);
+    for (uint32_t i = 0; i < 4; ++i) EXPECT_OK(w.store->put(*chunk(i)));
+    EXPECT_OK(w.store->hint(std::vector<Sha256>{id(0), id(1), id(2), id(3)}));
+    if (round % 2 == 0) std::this_thread::yield();
+  }
+}
+
 TEST(StoreWait, TellsWhatBecameOfEachBackgroundPut) {
   World w(2);
   bool pending = false;
