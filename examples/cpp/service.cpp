@@ -5,6 +5,8 @@
 // What it answers is in examples/README.md. HTTP is cpp-httplib's (Debian: libcpp-httplib-dev),
 // JSON nlohmann's. SIGTERM or SIGINT: it finishes what it has begun. A client that goes away ends
 // its generation: the callback returns false, and that is all.
+// Its own, 5, loses connections when fifty clients come at once.
+#define CPPHTTPLIB_LISTEN_BACKLOG 128
 #include <httplib.h>
 #include <pthread.h>
 
