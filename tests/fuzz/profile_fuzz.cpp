@@ -1,0 +1,180 @@
+// Reading a profile file of any content (libFuzzer). The first byte says how the file is made: of
+// the input as it is; of the input between a header and a checksum that fit it; or by
+// encode_profile() from a profile that the input describes, of which the input then changes some
+// bytes before it is sealed again. Behind the checksum every field may be hostile.
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <iterator>
+#include <string>
+
+#include "base/wire.h"
+#include "profile/profile.h"
+
+namespace {
+
+constexpr size_t kHeader = 8 + 4 + 4 + 8, kLengthAt = 16, kSeal = 8;
+
+void check(bool right) {
+  if (!right) std::abort();
+}
+
+std::span<const std::byte> as_bytes(const std::string& s) {
+  return std::as_bytes(std::span(s.data(), s.size()));
+}
+
+// Puts the file's length and its checksum where a reader looks for them.
+void seal(std::string& file) {
+  if (file.size() < kHeader + kSeal) return;
+  const uint64_t length = file.size();
+  std::memcpy(file.data() + kLengthAt, &length, sizeof length);
+  const uint64_t sum = blend::checksum64(file.data(), file.size() - kSeal);
+  std::memcpy(file.data() + file.size() - kSeal, &sum, sizeof sum);
+}
+
+double share(blend::ByteReader& in) { return in.get<uint8_t>() / 255.0; }
+
+uint32_t metric(blend::ByteReader& in) {
+  const uint32_t code = 1 + in.get<uint8_t>() % BLEND_METRIC_KV_WEIGHED;
+  return (code & BLEND_METRIC_KV) != 0 ? code : BLEND_METRIC_KV;
+}
+
+// A profile that a calibration could have written, small.
+blend::Profile describe(blend::ByteReader& in) {
+  blend::Profile p;
+  p.fingerprint.fill(in.get<uint8_t>());
+  p.n_layers = 2 + in.get<uint8_t>() % 6;
+  p.kv_dim = 1 + in.get<uint8_t>() % 6;
+  p.kv_dtype = static_cast<blend::DType>(in.get<uint8_t>() % 3);
+  p.prefixes.resize(1 + in.get<uint8_t>() % 4);
+  for (auto& prefix : p.prefixes) {
+    prefix.resize(in.get<uint8_t>() % 5);
+    for (int32_t& token : prefix) token = in.get<int16_t>();
+  }
+  const auto n_prefixes = static_cast<uint32_t>(p.prefixes.size());
+  p.table.resize(in.get<uint8_t>() % 8);
+  for (blend::Measurement& m : p.table) {
+    m.prefix = in.get<uint8_t>() % n_prefixes;
+    m.metric = metric(in);
+    m.corrected = (in.get<uint8_t>() & 1) != 0;
+    m.ratio = share(in);
+    m.kl_mean = share(in);
+    m.kl_p95 = share(in) * 8;
+    m.top1 = share(in);
+    m.n_positions = in.get<uint8_t>();
+  }
+  p.prefix = in.get<uint8_t>() % n_prefixes;
+  p.metric = metric(in);
+  p.check_layer = 1 + in.get<uint8_t>() % (p.n_layers - 1);
+  p.trusted = (in.get<uint8_t>() & 1) != 0;
+  p.ratio = share(in);
+  p.max_kl = share(in);
+  p.min_top1 = share(in);
+  const uint32_t n_maps = p.n_layers - p.check_layer - 1;
+  const auto drift = in.get<uint8_t>();
+  if ((drift & 1) == 0 || n_maps == 0) return p;
+  blend::DriftMaps& d = p.drift;
+  d.inputs = {(drift & 2) != 0, (drift & 4) != 0};
+  d.kv_dim = p.kv_dim;
+  d.first_layer = p.check_layer + 1;
+  d.n_maps = n_maps;
+  d.rank = in.get<uint8_t>() % (2 * p.kv_dim);
+  d.dtype = static_cast<blend::DType>(in.get<uint8_t>() % 3);
+  for (uint32_t i = 0; i < n_maps; ++i) {
+    d.explained_k.push_back(static_cast<float>(share(in)));
+    d.explained_v.push_back(static_cast<float>(share(in)));
+  }
+  d.data.resize(d.layer_bytes() * n_maps, std::byte{in.get<uint8_t>()});
+  p.corrected = (drift & 8) != 0;
+  return p;
+}
+
+// Changes fields: each change is a place, a width and a value. False: there was none.
+bool change(std::string& file, blend::ByteReader& in) {
+  static constexpr uint64_t kOdd[] = {0,          1,          2,          0x7fffffff, 0x80000000,
+                                      0xffffffff, 0x01000000, 0x01000001, ~0ull,      1ull << 63};
+  bool changed = false;
+  for (int i = 0; i < 8 && in.remaining() >= 4; ++i) {
+    const auto at = in.get<uint16_t>();
+    const auto how = in.get<uint8_t>();
+    const auto what = in.get<uint8_t>();
+    const size_t width = size_t{1} << (how & 3);
+    const size_t place = at % (file.size() - width + 1);
+    uint64_t value = 0;
+    std::memcpy(&value, file.data() + place, width);
+    value = (how & 4) != 0   ? value ^ (uint64_t{1} << (what & 63))
+            : (how & 8) != 0 ? kOdd[what % std::size(kOdd)]
+                             : value + static_cast<uint64_t>(static_cast<int8_t>(what));
+    std::memcpy(file.data() + place, &value, width);
+    if ((how & 0x30) == 0x30) file.resize(std::max(file.size(), kHeader + kSeal + what) - what);
+    if ((how & 0x30) == 0x20) file.insert(file.size() - kSeal, what, '\0');
+    changed = true;
+  }
+  return changed;
+}
+
+// What is asked of a profile when a model is opened with it.
+void use(const blend::Profile& p) {
+  check(p.prefix < p.prefixes.size() && p.check_layer >= 1 && p.check_layer < p.n_layers);
+  check(p.ratio >= 0 && p.ratio <= 1 && p.max_kl >= 0);
+  check(!p.corrected || !p.drift.empty());
+  for (const blend::Measurement& m : p.table) {
+    const auto& prefix = p.prefixes[m.prefix];
+    const auto least = blend::least_ratio(p, prefix, m.metric, p.check_layer, m.corrected);
+    // Two prefixes may be the same tokens: then the first of them speaks, and may have no rows.
+    if (!least.has_value()) continue;
+    check(*least >= 0 && *least <= 1);
+    if (blend::vouches(p, prefix, m.metric, p.check_layer, m.corrected, *least)) continue;
+    check(*least == 1);
+  }
+  const std::byte* const begin = p.drift.data.data();
+  const std::byte* const end = begin + p.drift.data.size();
+  for (uint32_t i = 0; i < p.drift.n_maps; ++i) {
+    for (const blend::TensorView& m : p.drift.matrices(i)) {
+      const auto n = static_cast<uint64_t>(m.shape[0]) * static_cast<uint64_t>(m.shape[1]) *
+                     static_cast<uint64_t>(blend::dtype_size(m.dtype));
+      const auto* const at = static_cast<const std::byte*>(m.data);
+      check(at >= begin && at <= end && n <= static_cast<uint64_t>(end - at));
+    }
+  }
+}
+
+// Whether it was understood; what was is written and understood the same way again.
+bool read(const std::string& file) {
+  const auto profile = blend::decode_profile(as_bytes(file));
+  if (!profile.is_ok()) {
+    const int32_t code = profile.status().code();
+    check(code == BLEND_E_FORMAT || code == BLEND_E_MISMATCH || code == BLEND_E_CORRUPT);
+    return false;
+  }
+  use(profile.value());
+  const std::string written = blend::encode_profile(profile.value());
+  const auto again = blend::decode_profile(as_bytes(written));
+  check(again.is_ok() && blend::encode_profile(again.value()) == written);
+  return true;
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size < 1) return 0;
+  const uint8_t how = data[0] & 3;
+  std::string rest(reinterpret_cast<const char*>(data + 1), size - 1);
+  if (how == 0) {
+    read(rest);
+  } else if (how == 1) {
+    std::string file("BLENDPRF\1\0\0\0\0\0\0\0", kLengthAt);
+    file.append(8, '\0').append(rest).append(kSeal, '\0');
+    seal(file);
+    read(file);
+  } else {
+    blend::ByteReader in(as_bytes(rest));
+    std::string file = blend::encode_profile(describe(in));
+    const bool changed = change(file, in);
+    if (how == 3 || !changed) seal(file);
+    const bool understood = read(file);
+    check(understood || changed);
+  }
+  return 0;
+}
