@@ -74,14 +74,16 @@ class ThrottledStore final : public ChunkStore {
   class Snapshot final : public StoreSnapshot {
    public:
     explicit Snapshot(ThrottledStore& store) : store_(store) {}
-    Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override {
+
+   private:
+    Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
+                                                 const TenantTag* /*tenant*/) override {
       auto record = store_.memory_.find(id);
       if (record == nullptr) return Status{BLEND_E_NOT_FOUND, "no such chunk"};
       return std::unique_ptr<ChunkSource>(
           new ThrottledSource(make_memory_source(std::move(record)), store_.device_));
     }
 
-   private:
     ThrottledStore& store_;
   };
 

@@ -6,7 +6,9 @@ install(TARGETS blend EXPORT blendTargets
     NAMELINK_COMPONENT development)
 if(TARGET blend_cuda)
   # Found beside libblend.so; its own libraries are the CUDA toolkit's or the driver's.
-  set_target_properties(blend_cuda PROPERTIES INSTALL_RPATH "$ORIGIN")
+  # In the build tree as well: what CMake would edit at install ends in an empty entry until then, and
+  # the loader takes that for the current directory.
+  set_target_properties(blend_cuda PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS blend_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endif()
 install(FILES ${BLEND_HEADERS} include/blend/blend.hpp

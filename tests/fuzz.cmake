@@ -17,16 +17,25 @@ if(BLEND_FUZZ)
   target_link_libraries(blend_fuzz_model PUBLIC Threads::Threads blend_dependencies)
   blend_warnings(blend_fuzz_model)
 
-  # What reads a store's records and layers.
+  # What reads a store's records and layers, and files of exported chunks.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/store/*.cpp ${root}/src/store/codec/*.cpp
        ${root}/src/store/evict/*.cpp ${root}/src/store/lmdb/*.cpp ${root}/src/store/ram/*.cpp
-       ${root}/src/store/read/*.cpp)
+       ${root}/src/store/read/*.cpp ${root}/src/calibrate/memory_store.cpp)
   add_library(blend_fuzz_store STATIC ${sources} ${root}/kernels/cpu/convert.cpp
     ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp)
   target_compile_options(blend_fuzz_store PRIVATE -fsanitize=fuzzer-no-link,address,undefined
     -fno-sanitize-recover=all)
   target_link_libraries(blend_fuzz_store PUBLIC blend_fuzz_model)
   blend_warnings(blend_fuzz_store)
+
+  # What reads the files that are kept beside a model.
+  add_library(blend_fuzz_profile STATIC ${root}/src/profile/profile.cpp
+    ${root}/src/control/cost_model.cpp ${root}/src/control/machine_profile.cpp
+    ${BLEND_FUZZ_DIR}/no_engine.cpp)
+  target_compile_options(blend_fuzz_profile PRIVATE -fsanitize=fuzzer-no-link,address,undefined
+    -fno-sanitize-recover=all)
+  target_link_libraries(blend_fuzz_profile PUBLIC blend_fuzz_model)
+  blend_warnings(blend_fuzz_profile)
 endif()
 
 # blend_fuzz(name corpus reached): the fuzzer fuzz/<name>.cpp of the library blend_fuzz_<reached>, and
@@ -46,8 +55,12 @@ function(blend_fuzz name corpus reached)
   endif()
 endfunction()
 blend_fuzz(codec_fuzz codec store)
+blend_fuzz(export_fuzz export store)
 blend_fuzz(gguf_fuzz gguf model)
 blend_fuzz(hf_config_fuzz hf-config model)
+blend_fuzz(machine_profile_fuzz machine-profile profile)
+blend_fuzz(profile_fuzz profile profile)
 blend_fuzz(safetensors_fuzz safetensors model)
+blend_fuzz(store_open_fuzz store-open store)
 blend_fuzz(store_record_fuzz store-record store)
 blend_fuzz(tokenizer_json_fuzz tokenizer-json model)

@@ -31,6 +31,16 @@ add_test(NAME abi.exported_symbols COMMAND ${Python3_EXECUTABLE}
          ${CMAKE_CURRENT_LIST_DIR}/abi/exported_symbols.py ${CMAKE_NM} $<TARGET_FILE:blend>
          ${BLEND_HEADERS})
 set_tests_properties(abi.exported_symbols PROPERTIES LABELS abi)
+if(NOT BLEND_SANITIZE AND NOT CMAKE_BUILD_TYPE STREQUAL "Debug")
+  # The command is looked at where it is installed.
+  set(shipped $<TARGET_FILE:blend>)
+  if(BLEND_HAS_CUDA)
+    list(APPEND shipped $<TARGET_FILE:blend_cuda>)
+  endif()
+  add_test(NAME abi.hardened COMMAND ${Python3_EXECUTABLE}
+           ${CMAKE_CURRENT_LIST_DIR}/abi/hardened.py ${shipped})
+  set_tests_properties(abi.hardened PROPERTIES LABELS abi)
+endif()
 if(NOT BLEND_SANITIZE)
   if(NOT CMAKE_CROSSCOMPILING)  # Python loads the library
     add_test(NAME abi.python_structs COMMAND ${Python3_EXECUTABLE}

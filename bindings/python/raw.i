@@ -38,6 +38,8 @@
 %threadallow blend_shim::Store::flush;
 %threadallow blend_shim::Store::list;
 %threadallow blend_shim::Store::remove;
+%threadallow blend_shim::Store::list_of;
+%threadallow blend_shim::Store::remove_of;
 %threadallow blend_shim::Store::wait;
 %threadallow blend_shim::Store::hint;
 %threadallow blend_shim::Store::pin;
@@ -88,7 +90,7 @@ BLEND_INTERRUPTIBLE(blend_shim::Fusion::replace, arg6, true)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::erase, arg4, true)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::save, arg4, true)
 %exception blend_shim::Fusion::restore {
-  if (!blend_python::interruptible(*arg5, true, [&] { $action })) {
+  if (!blend_python::interruptible(*arg6, true, [&] { $action })) {
     delete result;
     SWIG_fail;
   }

@@ -28,7 +28,7 @@
  *                   included: no other call on the handle may be running or come later.
  *   n_threads       Of a call's options: the most of the context's compute threads that the call
  *                   computes with at a time, the calling one included; 0 (default), and more than
- *                   there are: all. Calls whose threads add up to no more than the context's
+ *                   there are: all (past 2^31 - 1, as a negative one becomes: INVALID_ARGUMENT). Calls whose threads add up to no more than the context's
  *                   compute side by side; others take turns, first come first served. Results are
  *                   the same bits whatever the number. Threads that only read or write are not
  *                   counted. docs/threads.md has more.

@@ -347,16 +347,14 @@ class Store {
     outcome.check(blend_store_flush(get(), outcome.out()));
   }
   // `problem` is null for a sound chunk. Throws CORRUPT after the last chunk if any was damaged.
-  void list(bool verify, const ChunkFn& fn) const {
-    detail::Outcome outcome;
-    detail::Guarded<ChunkFn> guarded{fn, outcome};
-    outcome.check(
-        blend_store_list(get(), verify ? 1 : 0, &detail::on_chunk, &guarded, outcome.out()));
+  void list(bool verify, const ChunkFn& fn) const { list_of(nullptr, verify, fn); }
+  // One tenant's.
+  void list(const std::string& tenant, bool verify, const ChunkFn& fn) const {
+    list_of(tenant.c_str(), verify, fn);
   }
-  void remove(const ChunkId& id) const {
-    detail::Outcome outcome;
-    outcome.check(blend_store_remove(get(), &id, outcome.out()));
-  }
+  void remove(const ChunkId& id) const { remove_of(id, nullptr); }
+  // NOT_FOUND where the chunk is another tenant's.
+  void remove(const ChunkId& id, const std::string& tenant) const { remove_of(id, tenant.c_str()); }
   // Whether the background write of a chunk is done within `timeout_ms`; negative: waits for it.
   // Throws the write's own error.
   bool wait(const ChunkId& id, int64_t timeout_ms = -1) const {
@@ -456,6 +454,16 @@ class Store {
   }
 
  private:
+  void list_of(const char* tenant, bool verify, const ChunkFn& fn) const {
+    detail::Outcome outcome;
+    detail::Guarded<ChunkFn> guarded{fn, outcome};
+    outcome.check(blend_store_list(get(), tenant, verify ? 1 : 0, &detail::on_chunk, &guarded,
+                                   outcome.out()));
+  }
+  void remove_of(const ChunkId& id, const char* tenant) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_remove(get(), &id, tenant, outcome.out()));
+  }
   template <typename Fn>
   uint64_t transfer(Fn fn, const std::string& path, const TransferOptions& options) const {
     detail::Outcome outcome;
@@ -836,11 +844,12 @@ class Fusion {
   }
   // Brings back what save() kept. See blend_fusion_restore. `cancel` may be null.
   static Fusion restore(const Model& model, const Store& store, const ChunkId& id,
-                        uint32_t reserve_tokens = 256, const blend_cancel* cancel = nullptr) {
+                        const std::string& tenant = {}, uint32_t reserve_tokens = 256,
+                        const blend_cancel* cancel = nullptr) {
     detail::Outcome outcome;
     blend_fusion* raw = nullptr;
-    outcome.check(blend_fusion_restore(&raw, model.get(), store.get(), &id, reserve_tokens, cancel,
-                                       outcome.out()));
+    outcome.check(blend_fusion_restore(&raw, model.get(), store.get(), &id, tenant.c_str(),
+                                       reserve_tokens, cancel, outcome.out()));
     Fusion fusion;
     fusion.handle_ = {raw, {model.events()}};
     return fusion;

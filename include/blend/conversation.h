@@ -34,16 +34,16 @@ BLEND_API int32_t blend_fusion_extend(blend_fusion *fusion, const blend_store *s
 BLEND_API int32_t blend_fusion_save(const blend_fusion *fusion, const blend_store *store,
                                     const char *tenant, const blend_cancel *cancel,
                                     blend_chunk_id *id, blend_error **err);
-/* Brings a saved fusion back, with `reserve_tokens` rows kept free behind it (fewer where the
+/* Brings a saved fusion of `tenant` (NULL: "") back, with `reserve_tokens` rows kept free behind it (fewer where the
  * model's context ends sooner). The last row is computed anew, which gives the logits. It can be
  * decoded, extended, edited and saved like any other; its info has BLEND_FUSION_RESTORED, and no
- * segments and no n_threads. Errors: NOT_FOUND, MISMATCH (another model's), CORRUPT (the saved bytes
- * are damaged; also an event: fuse the tokens anew), CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED,
- * FORKED. */
+ * segments and no n_threads. Errors: NOT_FOUND (no such fusion, or another tenant's), MISMATCH
+ * (another model's), CORRUPT (the saved bytes are damaged; also an event: fuse the tokens anew),
+ * CONTEXT_LENGTH, IO, OUT_OF_MEMORY, CANCELLED, FORKED. */
 BLEND_API int32_t blend_fusion_restore(blend_fusion **out, const blend_model *model,
                                        const blend_store *store, const blend_chunk_id *id,
-                                       uint32_t reserve_tokens, const blend_cancel *cancel,
-                                       blend_error **err);
+                                       const char *tenant, uint32_t reserve_tokens,
+                                       const blend_cancel *cancel, blend_error **err);
 
 /* ---- Truncate and edit ------------------------------------------------------------------- */
 

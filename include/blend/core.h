@@ -46,7 +46,7 @@ extern "C" {
 #define BLEND_E_OUT_OF_MEMORY (-40)
 #define BLEND_E_CANCELLED (-42) /* blend_cancel_request() was called */
 #define BLEND_E_CALLBACK (-44)  /* a callback returned non-zero; the value is the detail */
-#define BLEND_E_FORKED (-46)    /* the store was opened before fork(); open it in the child */
+#define BLEND_E_FORKED (-46)    /* the handle was made before fork(); make it anew in the child */
 #define BLEND_E_NUMERIC (-48)   /* NaN or infinity in the weights, activations or KV */
 #define BLEND_E_UNTRUSTED (-49) /* the profile does not vouch for this fuse (BLEND_ON_UNTRUSTED_FAIL) */
 #define BLEND_E_INTERNAL (-50)  /* a bug in libblend: please report the message */
@@ -266,18 +266,19 @@ typedef struct blend_store blend_store;
 
 #define BLEND_STORE_READ_ONLY 1u
 #define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
+#define BLEND_STORE_GROUP 4u     /* what is made is its group's too: 0770 and 0660, not 0700 and 0600 */
 
 typedef struct blend_store_options {
   uint32_t struct_size;
   uint32_t flags;     /* BLEND_STORE_* */
   uint32_t kv_dtype;  /* BLEND_DTYPE_*: what new chunks are stored as; part of a chunk's id. Default
                          AUTO: bf16 for a bf16 model, otherwise f16 */
-  uint32_t codec;     /* BLEND_CODEC_* of what is put without one; with INT8 and INT4 also prefixes
-                         and saved fusions come back rounded */
+  uint32_t codec;     /* BLEND_CODEC_* of what is put without one; with INT8 and INT4 also prefixes and
+                         saved fusions come back rounded; before it is on disk a chunk is used as computed */
   uint32_t read_mode; /* BLEND_READ_*; one that does not work here gives UNSUPPORTED */
   uint32_t eviction;  /* BLEND_EVICT_*; default LRU */
-  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it evicts; BLEND_E_FULL when
-                           pinned and needed chunks leave no room */
+  uint64_t quota_bytes; /* of stored chunks; default 16 GiB. A put past it evicts; BLEND_E_FULL when pinned
+                           and needed chunks leave no room. The file's bound: docs/store.md, "Room" */
   uint64_t tenant_quota_bytes; /* of the chunks of any one tenant but ""; 0 (default): no bound but
                            the store's. blend_store_set_tenant_quota for one of them */
   uint64_t ttl_s;       /* a chunk that nobody used for so long is a miss, and leaves with the next
@@ -360,7 +361,7 @@ typedef struct blend_segment {
   const int32_t *tokens;    /* [n_tokens]; may be NULL for a CHUNK given by id */
   size_t n_tokens;
   const blend_chunk_id *id; /* CHUNK only; NULL: found by its tokens. With tokens as well, the
-                               stored token ids must be equal */
+                               stored token ids must be equal. Another tenant's is a miss */
 } blend_segment;
 
 /* Which rows are recomputed. docs/fusion.md compares them. */
@@ -666,7 +667,7 @@ BLEND_API int32_t blend_fusion_decode(blend_fusion *fusion, const int32_t *token
 typedef struct blend_generate_options {
   uint32_t struct_size;
   uint32_t n_threads;   /* of this call; 0 (default): the fusion's, that of blend_fuse_options */
-  uint32_t max_tokens;  /* default 128; fewer if the reserved rows end sooner */
+  uint32_t max_tokens;  /* default 128, at most 2^31 - 1; fewer if the reserved rows end sooner */
   uint32_t ignore_eos;  /* 1: generate past EOS */
   float temperature;    /* 0 (default): greedy, ties to the lowest id */
   float top_p;          /* 1 (default): off */

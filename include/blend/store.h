@@ -43,14 +43,17 @@ typedef struct blend_chunk_info {
 /* `info` and `problem` are valid during the call only. `problem` is NULL for a sound chunk. */
 typedef int32_t (*blend_chunk_fn)(void *user, const blend_chunk_info *info, const char *problem);
 
-/* Calls `fn` for every chunk, in the order of their ids. `verify` non-zero also reads every byte
+/* Calls `fn` for every chunk of `tenant` (as in blend_precompute_options: "" is the one without a
+ * name), in the order of their ids; NULL: of all tenants. `verify` non-zero also reads every byte
  * and checks it; a damaged chunk is reported with a sentence in `problem` and stays in the store.
- * Returns BLEND_E_CORRUPT after the last chunk if any was damaged. */
-BLEND_API int32_t blend_store_list(const blend_store *store, int32_t verify, blend_chunk_fn fn,
-                                   void *user, blend_error **err);
-/* Errors: NOT_FOUND, READ_ONLY, IO. */
+ * Returns BLEND_E_CORRUPT after the last chunk if any was damaged. Whose a chunk is whose description
+ * is damaged is not known: only NULL shows it. */
+BLEND_API int32_t blend_store_list(const blend_store *store, const char *tenant, int32_t verify,
+                                   blend_chunk_fn fn, void *user, blend_error **err);
+/* `tenant` NULL: whoever's chunk it is. Errors: NOT_FOUND (no such chunk, or not the tenant's),
+ * READ_ONLY, IO. */
 BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk_id *id,
-                                     blend_error **err);
+                                     const char *tenant, blend_error **err);
 
 /* Keeps a chunk from being evicted and from expiring, for all processes, until it is unpinned
  * (`pinned` 0) or removed. Waits for background writes if it is on its way to the disk.

@@ -10,6 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 
+#include <exception>
 #include <thread>
 #include <utility>
 
@@ -40,7 +41,12 @@ class SignalsBlocked {
 template <typename Fn>
 std::thread start_thread(Fn&& fn) {
   const SignalsBlocked blocked;
-  return std::thread(std::forward<Fn>(fn));
+  return std::thread([fn = std::forward<Fn>(fn)]() mutable {
+    // What a thread's first exception needs is taken now: where memory is out by then, glibc would
+    // end the process.
+    [[maybe_unused]] volatile int taken = std::uncaught_exceptions();
+    fn();
+  });
 }
 
 }  // namespace blend

@@ -65,4 +65,10 @@ std::string Utf8Stream::finish() {
   return std::string(kReplacement);
 }
 
+std::string valid_utf8(std::string_view text) {
+  Utf8Stream stream;
+  std::string out = stream.push(text);
+  return out + stream.finish();
+}
+
 }  // namespace blend

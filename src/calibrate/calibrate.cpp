@@ -103,7 +103,12 @@ Status check_samples(const Model& model, const std::vector<Sample>& samples, siz
       }
       BLEND_RETURN_IF_ERROR(model.check_tokens(*s.tokens, name));
     }
-    BLEND_RETURN_IF_ERROR(model.check_length(tokens_of(samples[i]).size(), name));
+    const size_t n_tokens = tokens_of(samples[i]).size();
+    if (n_tokens == 0) {
+      return {BLEND_E_INVALID_ARGUMENT,
+              name + ": it has no tokens; give at least one segment that is not empty"};
+    }
+    BLEND_RETURN_IF_ERROR(model.check_length(n_tokens, name));
   }
   return Status::ok();
 }

@@ -8,13 +8,16 @@ namespace {
 class Snapshot final : public StoreSnapshot {
  public:
   explicit Snapshot(const MemoryStore& store) : store_(store) {}
-  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override {
+
+ private:
+  Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override {
     auto record = store_.find(id);
-    if (record == nullptr) return Status{BLEND_E_NOT_FOUND, "no such chunk"};
+    if (record == nullptr || (tenant != nullptr && record->meta.tenant != *tenant)) {
+      return Status{BLEND_E_NOT_FOUND, "no such chunk"};
+    }
     return make_memory_source(std::move(record));
   }
 
- private:
   const MemoryStore& store_;
 };
 

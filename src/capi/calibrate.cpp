@@ -67,7 +67,15 @@ blend::MeasurementFn report_to(blend_measurement_fn fn, void* user,
   };
 }
 
+// Each multiplies the work: nobody means more.
+Status check_choices(const char* name, size_t n) {
+  constexpr size_t kMost = 4096;
+  if (n <= kMost) return Status::ok();
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %zu is more than %zu", name, n, kMost);
+}
+
 Result<std::vector<double>> read_ratios(const double* ratios, size_t n) {
+  BLEND_RETURN_IF_ERROR(check_choices("n_ratios", n));
   if (n == 0) return blend::CalibrateOptions().ratios;
   if (ratios == nullptr) return blend::capi::null_argument("ratios");
   return std::vector<double>(ratios, ratios + n);
@@ -83,6 +91,8 @@ std::vector<std::vector<int32_t>> usual_prefixes(const blend::Model& model) {
 Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
                                              const blend::Model& model) {
   blend::CalibrateOptions out;
+  BLEND_RETURN_IF_ERROR(check_choices("n_chunk_prefixes", o.n_chunk_prefixes));
+  BLEND_RETURN_IF_ERROR(check_choices("n_metrics", o.n_metrics));
   out.check_layer = o.check_layer;
   out.prefixes = usual_prefixes(model);
   if (o.n_chunk_prefixes > 0) {
@@ -156,6 +166,7 @@ int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, s
     BLEND_ASSIGN(blend::CalibrateOptions how, read_options(o, *loaded));
     how.on_measurement = report_to(o.on_measurement, o.measurement_user, how.prefixes);
     BLEND_ASSIGN(const auto list, read_samples(samples, n_samples, *loaded));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
     const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(const blend::Profile profile,
                  blend::calibrate(loaded, list, how,
@@ -186,6 +197,7 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     how.min_top1 = o.min_top1 < 0 ? p.min_top1 : o.min_top1;
     how.on_measurement = report_to(o.on_measurement, o.measurement_user, p.prefixes);
     BLEND_ASSIGN(const auto list, read_samples(samples, n_samples, *loaded));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
     const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(const blend::Verdict found,
                  blend::verify(loaded, p, profile->drift, list, how,

@@ -98,6 +98,7 @@ int32_t blend_machine_open(blend_machine** out, const blend_model* model, const 
                                o.flags);
     }
     BLEND_ASSIGN(const auto loaded, model->loaded());
+    BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
     const blend::ThreadCap cap(o.n_threads);
     blend::MachineProfile::Options timed;
     if (o.max_tokens != 0) timed.max_tokens = o.max_tokens;

@@ -1,3 +1,4 @@
+#include "base/utf8_stream.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/kv_view.h"
@@ -19,7 +20,7 @@ int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blen
     blend::EventSink events;
     if (o.on_event != nullptr) {
       events = [fn = o.on_event, user = o.event_user](int32_t code, const std::string& message) {
-        fn(user, code, message.c_str());
+        fn(user, code, blend::valid_utf8(message).c_str());
       };
     }
     BLEND_ASSIGN(blend::BackendSpec backend, blend::parse_backend(o.backend));

@@ -1,5 +1,7 @@
 #include "capi/error.h"
 
+#include "base/utf8_stream.h"
+
 namespace blend::capi {
 namespace {
 
@@ -16,7 +18,7 @@ const blend_error& static_out_of_memory() {
 
 blend_error* make_blend_error(const Status& status) noexcept {
   try {
-    return new blend_error{status.code(), status.detail(), status.message()};
+    return new blend_error{status.code(), status.detail(), valid_utf8(status.message())};
   } catch (...) {
     // Never written through: the public type is opaque and free() knows it.
     return const_cast<blend_error*>(&static_out_of_memory());

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <exception>
 #include <new>
+#include <stdexcept>
 #include <string>
 
 #include "base/status.h"
@@ -40,6 +41,8 @@ int32_t guarded(blend_error** err, Body&& body) noexcept {
     }
   } catch (const std::bad_alloc&) {
     return fail(Status::out_of_memory(), err);
+  } catch (const std::length_error&) {
+    return fail({BLEND_E_INVALID_ARGUMENT, "a count is larger than memory could ever hold"}, err);
   } catch (const std::exception& e) {
     return fail(make_error(BLEND_E_INTERNAL, "%s", e.what()), err);
   } catch (...) {
@@ -49,6 +52,13 @@ int32_t guarded(blend_error** err, Body&& body) noexcept {
 
 inline Status null_argument(const char* name) {
   return make_error(BLEND_E_INVALID_ARGUMENT, "%s must not be NULL", name);
+}
+
+// What a negative number becomes on its way here is not taken for "very many".
+inline Status check_count(const char* name, uint32_t count) {
+  if (count <= INT32_MAX) return Status::ok();
+  return make_error(BLEND_E_INVALID_ARGUMENT, "%s %u is more than %d: %lld, perhaps, was not meant",
+                    name, count, INT32_MAX, static_cast<long long>(static_cast<int32_t>(count)));
 }
 
 }  // namespace blend::capi

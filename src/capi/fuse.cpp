@@ -152,6 +152,7 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
     const blend::Model& model = fusion->fused.sequence->model();
+    BLEND_RETURN_IF_ERROR(model.runtime().check_fork());
     BLEND_ASSIGN(const FuseCall call,
                  blend::capi::read_fuse_call(model, store, segments, n_segments, options));
     const uint32_t n_threads = call.n_threads != 0 ? call.n_threads : fusion->n_threads;

@@ -207,6 +207,7 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
     call.store.later = store->later.get();
     call.store.kv_dtype = resolve_kv_dtype(*store, model);
   }
+  BLEND_RETURN_IF_ERROR(check_count("n_threads", o.n_threads));
   call.n_threads = o.n_threads;
   BLEND_ASSIGN(const Calibration calibration, read_calibration(o, model));
   BLEND_RETURN_IF_ERROR(apply_calibration(calibration, request.options));

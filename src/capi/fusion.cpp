@@ -135,6 +135,9 @@ int32_t blend_fusion_generate(blend_fusion* fusion, const blend_generate_options
     blend_generate_options o = default_generate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if (o.n_stop_tokens > 0) BLEND_REQUIRE(o.stop_tokens);
+    BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
+    BLEND_RETURN_IF_ERROR(blend::capi::check_count("max_tokens", o.max_tokens));
+    BLEND_RETURN_IF_ERROR(fusion->fused.sequence->model().runtime().check_fork());
     blend::GenerateOptions g;
     g.max_tokens = o.max_tokens;
     g.ignore_eos = o.ignore_eos != 0;

@@ -40,6 +40,7 @@ blend::Result<std::shared_ptr<const blend::Model>> blend_model::loaded() const {
                   "this model is only described: it has no weights and no tokenizer here; open its "
                   "file with blend_model_open, or run it in the host and use blend_plan_create"};
   }
+  BLEND_RETURN_IF_ERROR(model->runtime().check_fork());
   return std::shared_ptr<const blend::Model>(description, model);
 }
 
@@ -58,6 +59,7 @@ int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* pa
     *out = nullptr;
     BLEND_REQUIRE(ctx);
     BLEND_REQUIRE(path);
+    BLEND_RETURN_IF_ERROR(ctx->runtime->check_fork());
     blend_model_options o{};
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if (o.weights > BLEND_WEIGHTS_INT8) {

@@ -33,6 +33,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
                                 o.tenant != nullptr ? o.tenant : "", chunk);
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
+  BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
   request.n_threads = o.n_threads;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   return request;

@@ -3,6 +3,7 @@
 
 #include <cstring>
 
+#include "capi/chunk_ids.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
@@ -29,7 +30,7 @@ int32_t blend_fusion_save(const blend_fusion* fusion, const blend_store* store, 
 }
 
 int32_t blend_fusion_restore(blend_fusion** out, const blend_model* model, const blend_store* store,
-                             const blend_chunk_id* id, uint32_t reserve_tokens,
+                             const blend_chunk_id* id, const char* tenant, uint32_t reserve_tokens,
                              const blend_cancel* cancel, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(out);
@@ -38,12 +39,11 @@ int32_t blend_fusion_restore(blend_fusion** out, const blend_model* model, const
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
     BLEND_ASSIGN(const auto loaded, model->loaded());
-    blend::Sha256 wanted;
-    std::memcpy(wanted.data(), id->bytes, wanted.size());
     auto handle = std::make_unique<blend_fusion>();
     blend::Fused& fused = handle->fused;
     BLEND_ASSIGN(fused.sequence,
-                 blend::restore_sequence(loaded, *store->store, wanted, reserve_tokens,
+                 blend::restore_sequence(loaded, *store->store, blend::capi::digest_of(*id),
+                                         tenant != nullptr ? tenant : "", reserve_tokens,
                                          blend::capi::make_watch(cancel, nullptr, nullptr)));
     const uint32_t n_layers = loaded->config().n_layers;
     fused.info.flags = BLEND_FUSION_RESTORED;

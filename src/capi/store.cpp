@@ -1,5 +1,6 @@
 #include <cstring>
 
+#include "base/utf8_stream.h"
 #include "capi/chunk_ids.h"
 #include "capi/error.h"
 #include "capi/handles.h"
@@ -52,7 +53,7 @@ uint32_t codec_code(Codec codec) { return BLEND_CODEC_NONE + static_cast<uint32_
 
 namespace {
 
-constexpr uint32_t kStoreFlags = BLEND_STORE_READ_ONLY | BLEND_STORE_NO_CREATE;
+constexpr uint32_t kStoreFlags = BLEND_STORE_READ_ONLY | BLEND_STORE_NO_CREATE | BLEND_STORE_GROUP;
 
 blend_store_options default_options() {
   const blend::StoreOptions defaults;
@@ -126,6 +127,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     *out = nullptr;
     BLEND_REQUIRE(ctx);
     BLEND_REQUIRE(path);
+    BLEND_RETURN_IF_ERROR(ctx->runtime->check_fork());
     blend_store_options o = default_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     if ((o.flags & ~kStoreFlags) != 0) {
@@ -154,6 +156,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.tenant_quota_bytes = o.tenant_quota_bytes;
     s.ram_bytes = o.ram_bytes;
     s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
+    s.group = (o.flags & BLEND_STORE_GROUP) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
     auto opened = blend::open_lmdb_store(path, s, ctx->runtime->events());
@@ -181,24 +184,35 @@ int32_t blend_store_flush(const blend_store* store, blend_error** err) {
   });
 }
 
-int32_t blend_store_list(const blend_store* store, int32_t verify, blend_chunk_fn fn, void* user,
-                         blend_error** err) {
+int32_t blend_store_list(const blend_store* store, const char* tenant, int32_t verify,
+                         blend_chunk_fn fn, void* user, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(fn);
-    return store->store->for_each(
+    const blend::TenantTag whose = blend::tenant_tag(tenant != nullptr ? tenant : "");
+    bool any_damaged = false;
+    Status status = store->store->for_each(
         verify != 0, [&](const blend::ChunkMeta& meta, const std::string& problem) {
+          const bool described = meta.shape.n_tokens > 0;
+          if (tenant != nullptr && (!described || meta.tenant != whose)) return 0;
+          any_damaged = any_damaged || !problem.empty();
           const blend_chunk_info info = describe(*store->store, meta);
-          return fn(user, &info, problem.empty() ? nullptr : problem.c_str());
+          return fn(user, &info, problem.empty() ? nullptr : blend::valid_utf8(problem).c_str());
         });
+    // Others' damage is none of this tenant's.
+    if (status.code() == BLEND_E_CORRUPT && tenant != nullptr && !any_damaged) return Status::ok();
+    return status;
   });
 }
 
-int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, blend_error** err) {
+int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, const char* tenant,
+                           blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(id);
-    return store->store->remove(blend::capi::digest_of(*id));
+    const blend::Sha256 chunk = blend::capi::digest_of(*id);
+    if (tenant == nullptr) return store->store->remove(chunk);
+    return store->store->remove(chunk, blend::tenant_tag(tenant));
   });
 }
 

@@ -58,8 +58,16 @@ BLEND_FIRST_RELEASE(blend_verify_options, 88);
 BLEND_FIRST_RELEASE(blend_verdict, 40);
 #undef BLEND_FIRST_RELEASE
 
+// No struct will ever be as large: what says so was not set, and is not read or written by.
+inline constexpr size_t kMostStructBytes = 64 << 10;
+
 template <typename T>
 Status check_size(size_t size) {
+  if (size > kMostStructBytes) {
+    return make_error(BLEND_E_INVALID_STRUCT,
+                      "%s: struct_size %zu is more than any struct has: set it to sizeof(%s)",
+                      FirstRelease<T>::name, size, FirstRelease<T>::name);
+  }
   if (size >= FirstRelease<T>::size) return Status::ok();
   return make_error(BLEND_E_INVALID_STRUCT,
                     "%s: struct_size %zu is less than %zu: set it to sizeof(%s)",
@@ -70,7 +78,7 @@ Status check_size(size_t size) {
 template <typename T>
 int32_t init_struct(T* out, size_t size, const T& defaults) noexcept {
   if (out == nullptr) return BLEND_E_INVALID_ARGUMENT;
-  if (size < FirstRelease<T>::size || size > UINT32_MAX) return BLEND_E_INVALID_STRUCT;
+  if (size < FirstRelease<T>::size || size > kMostStructBytes) return BLEND_E_INVALID_STRUCT;
   std::memset(static_cast<void*>(out), 0, size);
   std::memcpy(static_cast<void*>(out), &defaults, std::min(size, sizeof(T)));
   out->struct_size = static_cast<uint32_t>(size);
@@ -105,6 +113,11 @@ T* element(T* array, size_t i) {
 // The stride holds only if all n elements have it. `name` is what the messages call an element.
 template <typename T>
 Status check_elements(const T* array, size_t n, const char* name) {
+  if (n > 0) {
+    if (Status s = check_size<T>(array->struct_size); !s.is_ok()) {
+      return s.with_context(std::string(name) + " 0");
+    }
+  }
   for (size_t i = 1; i < n; ++i) {
     if (element(array, i)->struct_size == array->struct_size) continue;
     return make_error(BLEND_E_INVALID_STRUCT,

@@ -23,7 +23,8 @@ double checked_share(const FuseShape& s) {
 Result<PrefillTimes> PrefillTimes::create(std::vector<Point> points) {
   uint64_t before = 0;
   for (const Point& p : points) {
-    if (p.n_tokens <= before || p.ns == 0) {
+    // More tokens than a context may have: as doubles two such counts may be one.
+    if (p.n_tokens <= before || p.ns == 0 || p.n_tokens > UINT32_MAX) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "prefill times must be of ascending lengths and not 0: %llu tokens, %llu "
                         "ns behind %llu tokens",

@@ -6,10 +6,13 @@
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <locale>
 #include <sstream>
 
+#include "base/file_size_signal.h"
+#include "base/part_file.h"
 #include "base/thread_cap.h"
 #include "engine/sequence.h"
 
@@ -53,8 +56,10 @@ Result<uint64_t> time_prefill(const std::shared_ptr<const Model>& model, uint64_
 
 // Old or new, never half. It is only a measurement: losing it to a power cut costs another one.
 Status write_file(const std::string& path, const std::string& text) {
-  const std::string part = path + ".part";
-  std::FILE* const file = std::fopen(part.c_str(), "we");
+  const FileSizeSignalHeld held;
+  std::string part;
+  const int fd = open_part_file(path, 0666, &part);
+  std::FILE* const file = fd < 0 ? nullptr : fdopen(fd, "w");
   if (file == nullptr) return make_errno(BLEND_E_IO, errno, "cannot create '%s'", part.c_str());
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   int error = written ? 0 : errno;
@@ -73,6 +78,8 @@ std::istringstream plain(const std::string& line) {
 }
 
 std::string read_file(const std::string& path) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(path, none)) return {};  // of a pipe it would wait for ever
   std::ifstream in(path, std::ios::binary);
   std::string text(kMostBytes, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));

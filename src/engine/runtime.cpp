@@ -16,12 +16,24 @@ Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, Eve
 
 Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
                                                  const MakeBackend& make, uint64_t device_bytes) {
-  std::shared_ptr<Runtime> runtime(new Runtime());
+  // In a forked child it is left as it is: joining the threads would wait for ever.
+  std::shared_ptr<Runtime> runtime(new Runtime(), [](Runtime* r) {
+    if (!r->forked()) delete r;
+  });
   runtime->events_ = std::move(events);
   BLEND_ASSIGN(runtime->pool_, ThreadPool::create(threads));
   BLEND_ASSIGN(runtime->backend_, make(*runtime->pool_));
   runtime->keep_chunks(device_bytes);
   return runtime;
+}
+
+bool Runtime::forked() const { return !process_.is_this_process(); }
+
+Status Runtime::check_fork() const {
+  if (!forked()) return Status::ok();
+  return {BLEND_E_FORKED,
+          "the context was made before fork(), and its threads are in the parent: make a context "
+          "and open the model and the store anew in this process"};
 }
 
 void Runtime::keep_chunks(uint64_t device_bytes) {

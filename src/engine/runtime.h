@@ -6,6 +6,7 @@
 #include "backend/select.h"
 #include "base/cancel.h"
 #include "base/foreground.h"
+#include "base/process.h"
 #include "base/thread_pool.h"
 #include "engine/device_tier.h"
 
@@ -33,10 +34,15 @@ class Runtime {
   const EventSink& events() const { return events_; }
   // Calls that somebody waits for stand here; work in the background asks it.
   Foreground& foreground() const { return foreground_; }
+  // FORKED in a child of the process that made the context: its threads are not there, and what
+  // another thread held at the fork is held for ever.
+  Status check_fork() const;
 
  private:
   Runtime() = default;
+  bool forked() const;
   void keep_chunks(uint64_t device_bytes);
+  const ProcessMark process_;
   // Destroyed in reverse: the backend goes before its threads.
   EventSink events_;
   mutable Foreground foreground_;

@@ -45,6 +45,7 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
                       tokens.size(), n_rows(), capacity());
   }
   if (tokens.empty()) return Status::ok();
+  BLEND_RETURN_IF_ERROR(model_->runtime().check_fork());
   const Foreground::Scope waited_for(model_->runtime().foreground());
   std::vector<float> fresh(model_->config().n_vocab);
   if (tokens.size() == 1) {

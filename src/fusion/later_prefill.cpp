@@ -27,9 +27,9 @@ constexpr auto kMostWait = std::chrono::milliseconds(1000);
 }  // namespace
 
 LaterPrefill::LaterPrefill(std::shared_ptr<Runtime> runtime, std::shared_ptr<ChunkStore> store)
-    : process_(getpid()), runtime_(std::move(runtime)), store_(std::move(store)) {}
+    : runtime_(std::move(runtime)), store_(std::move(store)) {}
 
-bool LaterPrefill::forked() const { return getpid() != process_; }
+bool LaterPrefill::forked() const { return !process_.is_this_process(); }
 
 LaterPrefill::~LaterPrefill() {
   if (forked()) {

@@ -18,6 +18,7 @@
 
 #include "base/cancel.h"
 #include "base/late_errors.h"
+#include "base/process.h"
 #include "engine/model.h"
 #include "fusion/prompt.h"
 #include "store/chunk_store.h"
@@ -63,7 +64,7 @@ class LaterPrefill {
   void tell(int32_t code, const std::string& message) const;
   bool forked() const;
 
-  const int process_;
+  const ProcessMark process_;
   const std::shared_ptr<Runtime> runtime_;
   const std::shared_ptr<ChunkStore> store_;
 

@@ -84,7 +84,7 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
     BLEND_ASSIGN(prompt.snapshot, store_->snapshot());
     shared_->snapshot = prompt.snapshot;
   }
-  auto opened = prompt.snapshot->open(id);
+  auto opened = prompt.snapshot->open(id, tenant_tag(options_.tenant));
   if (!opened.is_ok()) {
     const int32_t code = opened.status().code();
     if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT) return false;

@@ -52,6 +52,7 @@ Status check_meta(const Model& model, const ChunkMeta& meta) {
 Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, DType dtype,
                                                            std::string_view tenant,
                                                            const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(sequence.model().runtime().check_fork());
   if (!sequence.tempered().empty()) {
     return Status{BLEND_E_UNSUPPORTED,
                   "rows that were fused with APE are attended to at its temperature, which a saved "
@@ -85,9 +86,10 @@ Result<std::shared_ptr<const ChunkRecord>> record_sequence(Sequence& sequence, D
 
 Result<std::unique_ptr<Sequence>> restore_sequence(const std::shared_ptr<const Model>& model,
                                                    ChunkStore& store, const Sha256& id,
-                                                   uint32_t reserve_tokens, const Watch& watch) {
+                                                   std::string_view tenant, uint32_t reserve_tokens,
+                                                   const Watch& watch) {
   BLEND_ASSIGN(const std::unique_ptr<StoreSnapshot> snapshot, store.snapshot());
-  BLEND_ASSIGN(const std::unique_ptr<ChunkSource> source, snapshot->open(id));
+  BLEND_ASSIGN(const std::unique_ptr<ChunkSource> source, snapshot->open(id, tenant_tag(tenant)));
   const ChunkMeta& meta = source->meta();
   BLEND_RETURN_IF_ERROR(check_meta(*model, meta));
   const ChunkShape& shape = meta.shape;

@@ -11,14 +11,13 @@ namespace blend {
 
 StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_ptr<ChunkStore> store,
                    const StoreAccess& access, FuseRequest request)
-    : process_(getpid()),
-      model_(std::move(model)),
+    : model_(std::move(model)),
       store_(std::move(store)),
       request_(std::move(request)),
       n_layers_(model_->config().n_layers),
       builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, request_.options) {}
 
-bool StepPlan::forked() const { return getpid() != process_; }
+bool StepPlan::forked() const { return !process_.is_this_process(); }
 
 // ---- Before the layers
 

@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/process.h"
 #include "engine/model_description.h"
 #include "fusion/clock.h"
 #include "fusion/fuse.h"
@@ -72,7 +73,7 @@ class StepPlan {
   Status check_turn(const char* call, uint32_t layer, bool due) const;
   std::string due_call() const;
 
-  const int process_;  // that made the plan
+  const ProcessMark process_;  // that made the plan
   const std::shared_ptr<const ModelDescription> model_;
   const std::shared_ptr<ChunkStore> store_;
   const FuseRequest request_;

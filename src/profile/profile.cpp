@@ -11,7 +11,9 @@
 #include <cstring>
 
 #include "base/eintr.h"
+#include "base/file_size_signal.h"
 #include "base/mapped_file.h"
+#include "base/part_file.h"
 #include "base/wire.h"
 
 namespace blend {
@@ -312,10 +314,10 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
 }
 
 Status write_profile(const Profile& profile, const std::string& path) {
+  const FileSizeSignalHeld held;
   const std::string bytes = encode_profile(profile);
-  const std::string part = path + ".part-" + std::to_string(::getpid());
-  const int fd = retry_interrupted(
-      [&] { return ::open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); });
+  std::string part;
+  const int fd = open_part_file(path, 0666, &part);
   if (fd < 0) return make_errno(BLEND_E_IO, errno, "cannot write the profile '%s'", part.c_str());
   Status status = write_all(fd, bytes);
   ::close(fd);

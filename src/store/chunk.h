@@ -41,7 +41,7 @@ struct ChunkShape {
 bool shape_is_sane(const ChunkShape& shape);
 
 // Names a tenant (the salt of its chunks' ids) without giving the salt away: the first half of its
-// SHA-256; all zero for the empty salt, which stands for everyone.
+// SHA-256; all zero for the empty salt.
 using TenantTag = std::array<uint8_t, 16>;
 TenantTag tenant_tag(std::string_view tenant);
 
@@ -63,7 +63,7 @@ struct ChunkMeta {
   // How a store holds it; of no meaning in a record that is to be put.
   Codec codec = Codec::none;
   uint64_t stored_bytes = 0;  // of K and V, encoded
-  TenantTag tenant{};  // whose quota it counts for; of records that are put, not of those read
+  TenantTag tenant{};         // whose it is: who may have it, and whose quota it counts for
 };
 
 // SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose.

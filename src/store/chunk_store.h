@@ -15,10 +15,18 @@ namespace blend {
 class StoreSnapshot {
  public:
   virtual ~StoreSnapshot() = default;
-  // NOT_FOUND: no such chunk (counted as a miss). CORRUPT: its description is damaged (counted, an
-  // event; treat as a miss). A chunk still in the write-back queue is found too.
-  // Sources must not outlive the snapshot.
-  virtual Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) = 0;
+  // NOT_FOUND: no such chunk, or not this tenant's (counted as a miss). CORRUPT: its description is
+  // damaged (counted, an event; treat as a miss). A chunk still in the write-back queue is found
+  // too. Sources must not outlive the snapshot.
+  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id, const TenantTag& tenant) {
+    return open_of(id, &tenant);
+  }
+  // Whoever's it is: for what serves no tenant.
+  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) { return open_of(id, nullptr); }
+
+ private:
+  virtual Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
+                                                       const TenantTag* tenant) = 0;
 };
 
 // Thread-safe. Every call first checks for fork (BLEND_E_FORKED).

@@ -17,6 +17,7 @@ struct StoreOptions {
   uint64_t queue_bytes = 256ull << 20;
   bool read_only = false;
   bool create = true;
+  bool group = false;         // what is made is open to the group of its owner
   Codec codec = Codec::none;  // of records that do not name one
   ReadMode read_mode = ReadMode::best;
   Eviction eviction = Eviction::lru;

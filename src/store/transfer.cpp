@@ -11,6 +11,8 @@
 #include <vector>
 
 #include "base/eintr.h"
+#include "base/file_size_signal.h"
+#include "base/part_file.h"
 #include "base/seal.h"
 #include "base/wire.h"
 #include "store/files.h"
@@ -269,15 +271,21 @@ Result<Transfer> export_chunks(Store& store, std::span<const Sha256> ids, const 
       return 0;
     }));
   }
-  const std::string part = path + ".part";
+  const FileSizeSignalHeld held;
+  struct stat there {};
+  if (stat(path.c_str(), &there) == 0 && !S_ISREG(there.st_mode)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is no regular file: give another path",
+                      path.c_str());
+  }
+  std::string part;
   const auto failed = [&](int error) {
     return make_errno(BLEND_E_IO, error, "cannot write '%s'", path.c_str());
   };
   Transfer done;
   Status status;
   {
-    const Fd fd(retry_interrupted(
-        [&] { return open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }));
+    // K, V and token ids are the text: for the owner alone.
+    const Fd fd(open_part_file(path, 0600, &part));
     if (fd.get() < 0) return failed(errno);
     FileWriter out(fd.get());
     status = write_chunks(store, wanted, ids.empty(), out, watch, done);
@@ -297,7 +305,8 @@ Result<Transfer> export_chunks(Store& store, std::span<const Sha256> ids, const 
 Status import_chunks(ChunkStore& store, const std::string& path, bool replace, const Watch& watch,
                      Transfer* done) {
   *done = {};
-  const Fd fd(retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); }));
+  const Fd fd(
+      retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); }));
   struct stat st {};
   if (fd.get() < 0 || fstat(fd.get(), &st) != 0) {
     return make_errno(errno == ENOENT ? BLEND_E_NOT_FOUND : BLEND_E_IO, errno, "cannot open '%s'",

@@ -71,7 +71,9 @@ class StoreUpkeep {
 
   // ---- Which chunks stay
 
-  virtual Status remove(const Sha256& id) = 0;  // NOT_FOUND
+  // NOT_FOUND, also where the chunk is not this tenant's.
+  Status remove(const Sha256& id, const TenantTag& tenant) { return remove_of(id, &tenant); }
+  Status remove(const Sha256& id) { return remove_of(id, nullptr); }  // whoever's
   // A pinned chunk is not evicted and does not expire. Waits for the chunk's own write. NOT_FOUND.
   virtual Status pin(const Sha256& id, bool pinned) = 0;
   // Evicts what has expired, then by the store's policy until at most `target_bytes` are stored.
@@ -92,6 +94,9 @@ class StoreUpkeep {
   // A compact copy in the directory `path`, which must not hold a store. Readers and writers go on
   // meanwhile. INVALID_ARGUMENT, IO, FULL.
   virtual Status copy_to(const std::string& path) = 0;
+
+ private:
+  virtual Status remove_of(const Sha256& id, const TenantTag* tenant) = 0;
 };
 
 }  // namespace blend

@@ -234,7 +234,20 @@ TEST_F(BlendppTest, TokenCallbackThatReturnsFalseEndsTheGeneration) {
 TEST_F(BlendppTest, AConversationIsSavedRestoredAndExtended) {
   blendpp::Fusion fusion(model, &store, prompt());
   const blendpp::ChunkId id = fusion.save(store);
-  EXPECT_NE(id, fusion.save(store, "tenant"));
+  const blendpp::ChunkId theirs = fusion.save(store, "tenant");
+  EXPECT_NE(id, theirs);
+  EXPECT_THROW(blendpp::Fusion::restore(model, store, theirs), blendpp::Error);
+  EXPECT_THROW(blendpp::Fusion::restore(model, store, id, "tenant"), blendpp::Error);
+  const blendpp::Fusion own = blendpp::Fusion::restore(model, store, theirs, "tenant");
+  EXPECT_EQ(own.tokens().size(), fusion.tokens().size());
+  size_t n = 0;
+  store.list("tenant", false, [&](const blend_chunk_info&, const char*) {
+    ++n;
+    return true;
+  });
+  EXPECT_EQ(n, 1u);
+  EXPECT_THROW(store.remove(theirs, "other"), blendpp::Error);
+  store.remove(theirs, "tenant");
   blendpp::Fusion back = blendpp::Fusion::restore(model, store, id);
   EXPECT_EQ(back.tokens().size(), fusion.tokens().size());
   EXPECT_NE(back.info().flags & BLEND_FUSION_RESTORED, 0u);

@@ -113,6 +113,69 @@ void arguments_tokens(const fixture* f) {
   close_world(&w);
 }
 
+/* Counts that nothing has, and names that are no UTF-8: a code, a sentence, and that in UTF-8. */
+void arguments_absurd(const fixture* f) {
+  static const size_t kCounts[] = {(size_t)1 << 58, (size_t)1 << 60, (size_t)1 << 62,
+                                   ((size_t)1 << 63) - 1, SIZE_MAX};
+  world w;
+  size_t i;
+  REQUIRE(open_world(f, &w));
+  for (i = 0; i < sizeof kCounts / sizeof *kCounts; ++i) {
+    const int32_t token = 5;
+    const blend_chunk_id id = {{0}};
+    blend_segment s = segment(BLEND_SEGMENT_QUESTION, &token, kCounts[i]);
+    blend_fusion* fusion = NULL;
+    blend_fuse_options o = fuse_options();
+    blend_calibrate_options c;
+    blend_precompute_options p = {.struct_size = sizeof p};
+    const double ratio = 0.5;
+    CHECK_CODE(INVALID, blend_store_hint(w.store, &id, kCounts[i], &err));
+    CHECK_CODE(BLEND_E_CONTEXT_LENGTH,
+               blend_precompute(w.model, w.store, &token, kCounts[i], NULL, NULL, &err));
+    CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fuse(&fusion, w.model, NULL, &s, 1, &o, &err));
+    o.chunk_prefix = p.chunk_prefix = &token;
+    o.n_chunk_prefix = p.n_chunk_prefix = kCounts[i];
+    s.n_tokens = 1;
+    CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fuse(&fusion, w.model, NULL, &s, 1, &o, &err));
+    CHECK_CODE(BLEND_E_CONTEXT_LENGTH,
+               blend_precompute(w.model, w.store, &token, 1, &p, NULL, &err));
+    CHECK(blend_calibrate_options_init(&c, sizeof c) == BLEND_OK);
+    c.ratios = &ratio;
+    c.n_ratios = kCounts[i];
+    CHECK_SAYS(INVALID, "n_ratios", blend_calibrate(w.model, NULL, 0, &c, path_in(f, "p"), &err));
+  }
+  { /* What a binding's -1 becomes. */
+    const int32_t tokens[2] = {5, 6};
+    blend_fusion* fusion = fuse_question(w.model, tokens, 2, 8);
+    const blend_segment s = segment(BLEND_SEGMENT_QUESTION, tokens, 2);
+    blend_fuse_options o = fuse_options();
+    blend_generate_options g;
+    blend_precompute_options p = {.struct_size = sizeof p};
+    REQUIRE(fusion != NULL);
+    CHECK(blend_generate_options_init(&g, sizeof g) == BLEND_OK);
+    g.max_tokens = (uint32_t)-1;
+    CHECK_SAYS(INVALID, "max_tokens", blend_fusion_generate(fusion, &g, NULL, NULL, NULL, &err));
+    g.max_tokens = 1;
+    g.n_threads = o.n_threads = p.n_threads = (uint32_t)-1;
+    CHECK_SAYS(INVALID, "n_threads", blend_fusion_generate(fusion, &g, NULL, NULL, NULL, &err));
+    CHECK_SAYS(INVALID, "n_threads", blend_fusion_extend(fusion, NULL, &s, 1, &o, &err));
+    CHECK_SAYS(INVALID, "n_threads", blend_precompute(w.model, w.store, tokens, 2, &p, NULL, &err));
+    blend_fusion_close(fusion);
+  }
+  {
+    blend_error* err = NULL;
+    blend_model* model = NULL;
+    const char* at;
+    CHECK(blend_model_open(&model, w.ctx, "no\xff\xc3(\xe2\x82way", NULL, &err) ==
+          BLEND_E_NOT_FOUND);
+    at = blend_error_message(err);
+    CHECK(strstr(at, "no\xef\xbf\xbd\xef\xbf\xbd(\xef\xbf\xbdway") != NULL);
+    CHECK(strchr(at, '\xff') == NULL);
+    blend_error_free(err);
+  }
+  close_world(&w);
+}
+
 void arguments_fuse_options(const fixture* f) {
   static const double kRatios[] = {-0.1, 1.5, 1.0000001, -1e-300, NAN, INFINITY, -INFINITY};
   static const uint32_t kCheckLayers[] = {0, 4, 5, UINT32_MAX}; /* of 4 layers: 1, 2 or 3 */

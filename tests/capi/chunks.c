@@ -147,12 +147,12 @@ void chunks_list_and_remove(const fixture* f) {
   for (verify = 0; verify < 2; ++verify) {
     memset(&s, 0, sizeof s);
     s.sorted = 1;
-    CHECK_OK(blend_store_list(w.store, verify, look, &s, &err));
+    CHECK_OK(blend_store_list(w.store, NULL, verify, look, &s, &err));
     CHECK(s.n == 5 && s.sorted && s.n_tokens == 60);
   }
   {
     blend_error* err = NULL;
-    CHECK(blend_store_list(w.store, 0, refuse, NULL, &err) == BLEND_E_CALLBACK);
+    CHECK(blend_store_list(w.store, NULL, 0, refuse, NULL, &err) == BLEND_E_CALLBACK);
     CHECK(blend_error_detail(err) == -321);
     blend_error_free(err);
   }
@@ -160,8 +160,8 @@ void chunks_list_and_remove(const fixture* f) {
   CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
   CHECK(stat.n_chunks == 5 && stat.n_tokens == 60 && stat.written == 5);
   CHECK(stat.bytes == (uint64_t)info.n_layers * 2 * 60 * info.n_kv_heads * info.head_dim * 4);
-  CHECK_OK(blend_store_remove(w.store, &ids[2], &err));
-  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &ids[2], &err));
+  CHECK_OK(blend_store_remove(w.store, &ids[2], NULL, &err));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &ids[2], NULL, &err));
   CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
   CHECK(stat.n_chunks == 4 && stat.n_tokens == 48);
   fill_tokens(tokens, 64, 20);
@@ -214,6 +214,82 @@ void chunks_tenants(const fixture* f) {
   close_world(&w);
 }
 
+static int32_t count(void* user, const blend_chunk_info* info, const char* problem) {
+  (void)info;
+  (void)problem;
+  ++*(int*)user;
+  return 0;
+}
+
+/* Whoever has an id of another tenant's has nothing. */
+void chunks_of_another_tenant(const fixture* f) {
+  static const char* const kOthers[] = {NULL, "", "evil", "acme2"};
+  world w;
+  int32_t tokens[30];
+  blend_chunk_id acme, everyones, saved;
+  blend_precompute_options p = {.struct_size = sizeof p};
+  blend_segment s[2];
+  blend_fusion *fusion = NULL, *again = NULL;
+  blend_fuse_options o = fuse_options();
+  int by_id, i, n;
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 30, 3);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &everyones, &err));
+  p.tenant = "acme";
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &acme, &err));
+  s[1] = segment(BLEND_SEGMENT_QUESTION, tokens + 12, 8);
+  o.on_miss = BLEND_MISS_FAIL;
+  for (by_id = 0; by_id < 2; ++by_id) {
+    /* By the id alone, and with the right tokens. */
+    s[0] = segment(BLEND_SEGMENT_CHUNK, by_id ? NULL : tokens, by_id ? 0 : 12);
+    s[0].id = &acme;
+    for (i = 0; i < 4; ++i) {
+      o.tenant = kOthers[i];
+      CHECK_CODE(BLEND_E_NOT_FOUND, blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+      CHECK(fusion == NULL);
+    }
+    s[0].id = &everyones;
+    o.tenant = "acme";
+    CHECK_CODE(BLEND_E_NOT_FOUND, blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+    s[0].id = &acme;
+    CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 2, &o, &err));
+    if (by_id == 0) blend_fusion_close(fusion);
+    if (by_id == 0) fusion = NULL;
+  }
+  /* A saved conversation: while it is queued, and from the disk. */
+  CHECK_OK(blend_fusion_save(fusion, w.store, "acme", NULL, &saved, &err));
+  for (n = 0; n < 2; ++n) {
+    for (i = 0; i < 4; ++i) {
+      CHECK_CODE(BLEND_E_NOT_FOUND,
+                 blend_fusion_restore(&again, w.model, w.store, &saved, kOthers[i], 8, NULL, &err));
+      CHECK(again == NULL);
+    }
+    CHECK_OK(blend_fusion_restore(&again, w.model, w.store, &saved, "acme", 8, NULL, &err));
+    CHECK(again != NULL);
+    blend_fusion_close(again);
+    again = NULL;
+    CHECK_OK(blend_store_flush(w.store, &err));
+  }
+  blend_fusion_close(fusion);
+
+  n = 0;
+  CHECK_OK(blend_store_list(w.store, "acme", 1, count, &n, &err));
+  CHECK(n == 2);
+  n = 0;
+  CHECK_OK(blend_store_list(w.store, "", 0, count, &n, &err));
+  CHECK(n == 1);
+  n = 0;
+  CHECK_OK(blend_store_list(w.store, "evil", 0, count, &n, &err));
+  CHECK(n == 0);
+  CHECK_OK(blend_store_list(w.store, NULL, 0, count, &n, &err));
+  CHECK(n == 3);
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &acme, "evil", &err));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &acme, "", &err));
+  CHECK_OK(blend_store_remove(w.store, &acme, "acme", &err));
+  CHECK_OK(blend_store_remove(w.store, &saved, NULL, &err)); /* whoever's */
+  close_world(&w);
+}
+
 void chunks_read_only(const fixture* f) {
   world w;
   int32_t tokens[40];
@@ -242,7 +318,7 @@ void chunks_read_only(const fixture* f) {
   CHECK(same_logits(before, hit));
   CHECK_CODE(BLEND_E_READ_ONLY,
              blend_precompute(w.model, w.store, tokens + 22, 6, NULL, NULL, &err));
-  CHECK_CODE(BLEND_E_READ_ONLY, blend_store_remove(w.store, &id, &err));
+  CHECK_CODE(BLEND_E_READ_ONLY, blend_store_remove(w.store, &id, NULL, &err));
   /* A miss is computed all the same; it is just not kept. */
   {
     blend_fusion* miss = NULL;

@@ -118,7 +118,7 @@ static void check_damage(const fixture* f,
   REQUIRE(c.store != NULL);
   {
     blend_error* err = NULL;
-    CHECK(blend_store_list(c.store, 1, count_problems, &problems, &err) == BLEND_E_CORRUPT);
+    CHECK(blend_store_list(c.store, NULL, 1, count_problems, &problems, &err) == BLEND_E_CORRUPT);
     CHECK(problems > 0);
     blend_error_free(err);
   }

@@ -109,6 +109,7 @@ void close_world(world* w);
   X(structs_segments_of_a_later_release) \
   X(arguments_of_open)                   \
   X(arguments_tokens)                    \
+  X(arguments_absurd)                    \
   X(arguments_fuse_options)              \
   X(arguments_segments)                  \
   X(arguments_context_length)            \
@@ -117,6 +118,7 @@ void close_world(world* w);
   X(chunks_of_another_model)             \
   X(chunks_list_and_remove)              \
   X(chunks_tenants)                      \
+  X(chunks_of_another_tenant)            \
   X(chunks_read_only)                    \
   X(chunks_quota)                        \
   X(stays_quota_and_pins)                \
@@ -126,6 +128,7 @@ void close_world(world* w);
   X(lifetime_any_order)                  \
   X(lifetime_many_times)                 \
   X(lifetime_fork)                       \
+  X(lifetime_fork_while_fusing)          \
   X(stop_cancel_before)                  \
   X(stop_cancel_from_a_thread)           \
   X(stop_callbacks)                      \

@@ -1,6 +1,7 @@
 /* Handles closed in any order, many times, and across fork(). */
 #define _POSIX_C_SOURCE 200809L
 #include <dirent.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -117,6 +118,89 @@ static int32_t count_chunks(void* user, const blend_chunk_info* info, const char
   return 0;
 }
 
+/* Whether a forked child is let at the threads that it has not. */
+static int uses_the_context(const world* w, blend_fusion* fusion, const int32_t* tokens) {
+  const blend_segment s = segment(BLEND_SEGMENT_QUESTION, tokens, 4);
+  blend_fuse_options o = fuse_options();
+  blend_fusion* mine = NULL;
+  blend_model* model = NULL;
+  int32_t token = 0;
+  size_t n = 0;
+  o.policy = BLEND_POLICY_FULL;
+  return blend_fuse(&mine, w->model, NULL, &s, 1, &o, NULL) != BLEND_E_FORKED ||
+         blend_fusion_decode(fusion, tokens, 1, NULL, NULL) != BLEND_E_FORKED ||
+         blend_fusion_generate(fusion, NULL, NULL, NULL, &n, NULL) != BLEND_E_FORKED ||
+         blend_fusion_extend(fusion, NULL, &s, 1, &o, NULL) != BLEND_E_FORKED ||
+         blend_fusion_erase(fusion, 0, 1, NULL, NULL) != BLEND_E_FORKED ||
+         blend_model_tokenize(w->model, "a", 1, 0, &token, 1, &n, NULL) != BLEND_E_FORKED ||
+         blend_model_open(&model, w->ctx, "x", NULL, NULL) != BLEND_E_FORKED;
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+typedef struct fuser {
+  const world* w;
+  const blend_segment* s;
+  int stop; /* by __atomic_ */
+} fuser;
+
+static void* fuse_on(void* user) {
+  fuser* f = (fuser*)user;
+  blend_fuse_options o = fuse_options();
+  o.policy = BLEND_POLICY_FULL;
+  while (!__atomic_load_n(&f->stop, __ATOMIC_ACQUIRE)) {
+    blend_fusion* fusion = NULL;
+    if (blend_fuse(&fusion, f->w->model, NULL, f->s, 1, &o, NULL) != BLEND_OK) break;
+    blend_fusion_close(fusion);
+  }
+  return NULL;
+}
+#endif
+
+/* Other threads are inside calls at the fork: what they hold is held for ever in the child. */
+void lifetime_fork_while_fusing(const fixture* f) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  (void)f; /* a sanitizer's own lock is what the child would wait for */
+#else
+  enum { kFusers = 3 };
+  world w;
+  int32_t tokens[200];
+  blend_segment s;
+  blend_fusion* fusion;
+  pthread_t threads[kFusers];
+  fuser user;
+  int i;
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 200, 3);
+  s = segment(BLEND_SEGMENT_QUESTION, tokens, 200);
+  fusion = fuse_question(w.model, tokens, 20, 4);
+  user.w = &w;
+  user.s = &s;
+  user.stop = 0;
+  for (i = 0; i < kFusers; ++i) CHECK(pthread_create(&threads[i], NULL, fuse_on, &user) == 0);
+  for (i = 0; i < 40; ++i) {
+    int status = 0;
+    const pid_t child = fork();
+    if (child == 0) {
+      int bad;
+      alarm(20);
+      bad = uses_the_context(&w, fusion, tokens);
+      blend_fusion_close(fusion);
+      blend_store_close(w.store);
+      blend_model_close(w.model);
+      blend_ctx_close(w.ctx);
+      _exit(bad);
+    }
+    REQUIRE(child > 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  __atomic_store_n(&user.stop, 1, __ATOMIC_RELEASE);
+  for (i = 0; i < kFusers; ++i) pthread_join(threads[i], NULL);
+  blend_fusion_close(fusion);
+  close_world(&w);
+#endif
+}
+
 /* In the child, every use of the inherited store says so and nothing hangs; the parent goes on. */
 void lifetime_fork(const fixture* f) {
   world w;
@@ -152,17 +236,23 @@ void lifetime_fork(const fixture* f) {
     if (blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, NULL) != BLEND_E_FORKED)
       bad |= 4;
     if (blend_store_flush(w.store, NULL) != BLEND_E_FORKED) bad |= 8;
-    if (blend_store_remove(w.store, &id, NULL) != BLEND_E_FORKED) bad |= 16;
-    if (blend_store_list(w.store, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED) bad |= 32;
+    if (blend_store_remove(w.store, &id, NULL, NULL) != BLEND_E_FORKED) bad |= 16;
+    if (blend_store_list(w.store, NULL, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED)
+      bad |= 32;
     if (blend_plan_synchronize(plan, 0, NULL) != BLEND_E_FORKED) bad |= 128;
+    if (uses_the_context(&w, fusion, tokens)) bad |= 4;
     blend_plan_close(plan);     /* its threads are not here: must not wait for them */
     blend_store_close(w.store); /* must neither hang nor touch the parent's store */
+    blend_fusion_close(fusion);
+    blend_model_close(w.model);
+    blend_ctx_close(w.ctx);
     /* The way out that the header names: open it anew. */
     blend_store_options_init(&options, sizeof options);
     options.kv_dtype = BLEND_DTYPE_F32;
     if (blend_ctx_create(&ctx, NULL, NULL) != BLEND_OK ||
         blend_store_open(&store, ctx, path_in(f, "store"), &options, NULL) != BLEND_OK ||
-        blend_store_list(store, 1, count_chunks, &n_chunks, NULL) != BLEND_OK || n_chunks != 1) {
+        blend_store_list(store, NULL, 1, count_chunks, &n_chunks, NULL) != BLEND_OK ||
+        n_chunks != 1) {
       bad |= 64;
     }
     blend_store_close(store);

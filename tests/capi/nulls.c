@@ -101,10 +101,10 @@ void nulls_store(const fixture* f) {
   CHECK(store == NULL);
   blend_store_close(NULL);
   CHECK_CODE(INVALID, blend_store_flush(NULL, &err));
-  CHECK_CODE(INVALID, blend_store_list(NULL, 0, visit, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_list(w.store, 0, NULL, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_remove(NULL, &id, &err));
-  CHECK_CODE(INVALID, blend_store_remove(w.store, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list(NULL, NULL, 0, visit, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list(w.store, NULL, 0, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_remove(NULL, &id, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_remove(w.store, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_pin(NULL, &id, 1, &err));
   CHECK_CODE(INVALID, blend_store_pin(w.store, NULL, 1, &err));
   CHECK_CODE(INVALID, blend_store_evict(NULL, 0, NULL, &err));
@@ -226,10 +226,10 @@ void nulls_fusion(const fixture* f) {
   CHECK_CODE(INVALID, blend_fusion_extend(fusion, w.store, NULL, 1, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_save(NULL, w.store, NULL, NULL, &id, &err));
   CHECK_CODE(INVALID, blend_fusion_save(fusion, NULL, NULL, NULL, &id, &err));
-  CHECK_CODE(INVALID, blend_fusion_restore(NULL, w.model, w.store, &id, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_fusion_restore(&other, NULL, w.store, &id, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, NULL, &id, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, w.store, NULL, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(NULL, w.model, w.store, &id, NULL, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(&other, NULL, w.store, &id, NULL, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, NULL, &id, NULL, 0, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_restore(&other, w.model, w.store, NULL, NULL, 0, NULL, &err));
   CHECK(other == NULL);
 
   CHECK_CODE(INVALID, blend_fusion_decode(NULL, tokens, 1, NULL, &err));
@@ -271,6 +271,17 @@ void nulls_profile(const fixture* f) {
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 1, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 0, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_verify(w.model, NULL, &sample, 1, NULL, &verdict, &err));
+  { /* Prompts of nothing, whatever is done with them. */
+    const int32_t none = 0;
+    blend_segment empty = segment(BLEND_SEGMENT_TEXT, &none, 0);
+    blend_sample samples[2] = {sample, sample};
+    CHECK_SAYS(INVALID, "sample 0",
+               blend_calibrate(w.model, samples, 2, NULL, path_in(f, "p"), &err));
+    samples[0].segments = samples[1].segments = &empty;
+    samples[0].n_segments = samples[1].n_segments = 1;
+    CHECK_SAYS(INVALID, "sample 0",
+               blend_calibrate(w.model, samples, 2, NULL, path_in(f, "p"), &err));
+  }
   close_world(&w);
 }
 

@@ -182,7 +182,7 @@ static void compute_round(const fixture* f, const setup* how, int number, record
   g.ignore_eos = 1;
   CHECK_OK(blend_fusion_generate(fusion, &g, add_token, out, &n, &err));
   blend_fusion_close(fusion);
-  CHECK_OK(blend_store_remove(store, &id, &err));
+  CHECK_OK(blend_store_remove(store, &id, NULL, &err));
   blend_store_close(store);
   CHECK_OK(blend_store_compact(path_in(f, name), NULL, NULL, &err));
   blend_model_close(model);

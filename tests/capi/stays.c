@@ -57,7 +57,7 @@ void stays_quota_and_pins(const fixture* f) {
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_chunk_find(model, store, tokens + 1, 40, NULL, NULL, &err));
   CHECK_OK(blend_chunk_find(model, store, tokens, 40, NULL, NULL, &err));
   memset(&s, 0, sizeof s);
-  CHECK_OK(blend_store_list(store, 0, look, &s, &err));
+  CHECK_OK(blend_store_list(store, NULL, 0, look, &s, &err));
   CHECK_OK(blend_store_get_stat(store, &stat, &err));
   CHECK(s.n == 3 && stat.n_chunks == 3 && s.n_pinned == 1 && stat.pinned_chunks == 1);
   CHECK(s.stored <= stat.stored_bytes && stat.stored_bytes <= stat.quota_bytes);

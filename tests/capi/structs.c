@@ -41,6 +41,12 @@ static void check_init(const char* name, init_fn init, size_t size) {
       init(buffer, 4) != BLEND_E_INVALID_STRUCT || init(buffer, 0) != BLEND_E_INVALID_STRUCT) {
     capi_fail(__FILE__, __LINE__, "%s accepts a struct that is too small", name);
   }
+  /* And no host has a struct of megabytes: a size that was never set. */
+  if (init(buffer, SIZE_MAX) != BLEND_E_INVALID_STRUCT ||
+      init(buffer, 0xfffffff0u) != BLEND_E_INVALID_STRUCT ||
+      init(buffer, 1u << 20) != BLEND_E_INVALID_STRUCT) {
+    capi_fail(__FILE__, __LINE__, "%s accepts a struct of any size", name);
+  }
   if (buffer[0] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote to a refused struct", name);
 }
 
@@ -83,6 +89,8 @@ void structs_init(const fixture* f) {
     CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
     o->struct_size = 0;                       \
     CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
+    o->struct_size = 0xfffffff0u;             \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
     CHECK(init(o, sizeof later) == BLEND_OK); \
     later.tail[31] = 1;                       \
     CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
@@ -104,6 +112,8 @@ void structs_init(const fixture* f) {
     o->struct_size = (uint32_t)sizeof *o - 1;               \
     CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
     o->struct_size = 0;                                     \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
+    o->struct_size = 0xfffffff0u; /* not written to */      \
     CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
     o->struct_size = (uint32_t)sizeof *o;                   \
     CHECK_OK(call);                                         \
@@ -193,6 +203,10 @@ void structs_segments_of_a_later_release(const fixture* f) {
   later[1].unknown[1] = 1;
   CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_fuse(&a, w.model, w.store, &later[0].s, 2, &o, &err));
   later[1].unknown[1] = 0;
+  /* A stride that was never set is not followed. */
+  later[0].s.struct_size = 0xfffffff0u;
+  CHECK_SAYS(BLEND_E_INVALID_STRUCT, "segment 0",
+             blend_fuse(&a, w.model, w.store, &later[0].s, 2, &o, &err));
   plain[1].struct_size = 8;
   {
     blend_error* err = NULL;

@@ -270,6 +270,18 @@ class CliTest(unittest.TestCase):
         self.json("store", "rm", "--all", "--yes", *at)
         self.assertEqual(self.json("store", "stat", *at)["n_chunks"], 0)
 
+    def test_store_ls_and_rm_of_a_tenant(self):
+        mine = sorted(c["id"] for c in self.precompute("--tenant", "acme")["chunks"])
+        everyones = sorted(c["id"] for c in self.precompute()["chunks"])
+        at = ["--store", self.store]
+        listed = lambda *more: [c["id"] for c in self.json("store", "ls", *at, *more)["chunks"]]
+        self.assertEqual(listed(), sorted(mine + everyones))
+        self.assertEqual(listed("--tenant", "acme"), mine)
+        self.assertEqual(listed("--tenant", ""), everyones)
+        self.blend("store", "rm", mine[0], "--tenant", "evil", *at, code=3)
+        self.json("store", "rm", "--all", "--yes", "--tenant", "acme", *at)
+        self.assertEqual(listed(), everyones)
+
     def test_looking_after_a_store(self):
         made = [c["id"] for c in self.precompute()["chunks"]]
         at = ["--store", self.store]

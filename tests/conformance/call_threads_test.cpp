@@ -80,7 +80,7 @@ TEST_F(CallThreads, TheBitsAreTheSameForAnyNumber) {
   const Ctx ctx = make_ctx(3);
   const Model model = open_model(ctx, path_);
   std::vector<std::vector<float>> want;
-  for (const uint32_t n : {0u, 1u, 2u, 3u, 9u, UINT32_MAX}) {
+  for (const uint32_t n : {0u, 1u, 2u, 3u, 9u, uint32_t{INT32_MAX}}) {
     const Store store = open_store(ctx, dir_.file("store" + std::to_string(n)), BLEND_DTYPE_F16);
     std::vector<std::vector<float>> got;
     const Fusion f = fuse(model, store, prompt_, how(n, BLEND_MISS_PRECOMPUTE));

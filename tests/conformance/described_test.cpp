@@ -104,7 +104,7 @@ TEST_F(Described, AChunkOfTheHostIsTheChunkThatPrecomputeStores) {
   const std::vector<float> want = logits_of_reuse();
   for (const HostLayout layout : {HostLayout::rows_first, HostLayout::heads_first}) {
     for (const bool rotated : {false, true}) {
-      ASSERT_EQ(blend_store_remove(store_.get(), &by_engine, nullptr), BLEND_OK);
+      ASSERT_EQ(blend_store_remove(store_.get(), &by_engine, nullptr, nullptr), BLEND_OK);
       blend_chunk_id id;
       EXPECT_EQ(find(&id).code, BLEND_E_NOT_FOUND);
       EXPECT_EQ(std::memcmp(&id, &by_engine, sizeof id), 0) << "the id is told all the same";

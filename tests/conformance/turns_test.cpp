@@ -173,7 +173,7 @@ class Saved : public Turns {
     blend_fusion* fusion = nullptr;
     blend_error* error = nullptr;
     const int32_t code =
-        blend_fusion_restore(&fusion, model.get(), store_.get(), &id, 8, nullptr, &error);
+        blend_fusion_restore(&fusion, model.get(), store_.get(), &id, nullptr, 8, nullptr, &error);
     return {outcome(code, error), Fusion(fusion)};
   }
 };

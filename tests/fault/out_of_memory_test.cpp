@@ -111,7 +111,7 @@ TEST_P(OutOfMemory, Precompute) {
   blend_chunk_id id;
   precompute(model, store, tokens, {}, &id);
   sweep([&](blend_error** error) {
-    (void)blend_store_remove(store.get(), &id, nullptr);
+    (void)blend_store_remove(store.get(), &id, nullptr, nullptr);
     return blend_precompute(model.get(), store.get(), tokens.data(), tokens.size(), nullptr,
                             nullptr, error);
   });
@@ -170,7 +170,8 @@ TEST_P(OutOfMemory, MissesLeftForLater) {
     EXPECT_EQ(precompute(model, store, prompt_[i].tokens, {}, &ids[i]), BLEND_EXISTS);
   }
   sweep([&](blend_error** error) {
-    for (const blend_chunk_id& id : ids) (void)blend_store_remove(store.get(), &id, nullptr);
+    for (const blend_chunk_id& id : ids)
+      (void)blend_store_remove(store.get(), &id, nullptr, nullptr);
     blend_fusion* fusion = nullptr;
     const int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(),
                                     segments.size(), &options, error);

@@ -28,6 +28,7 @@ echo "== the installed command and library"
 test "$("$prefix/bin/blend" --version)" = "$(pkg-config --modversion blend)"
 library=$(pkg-config --variable=libdir blend)/libblend.so
 readelf -d "$library" | grep -q 'SONAME.*libblend\.so\.[0-9]'
+python3 -B "$here/../abi/hardened.py" "$library" "$prefix/bin/blend"
 # Nothing but the public headers is installed.
 test "$(cd "$prefix/include" && find . -type f | sort | tr '\n' ' ')" = \
   "$(cd "$here/../../include" && find . -type f | sort | tr '\n' ' ')"

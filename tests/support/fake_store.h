@@ -16,13 +16,18 @@ class FakeStore : public ChunkStore {
   class Snapshot : public StoreSnapshot {
    public:
     explicit Snapshot(FakeStore& store) : store_(store) {}
-    Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override {
+
+   private:
+    Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
+                                                 const TenantTag* tenant) override {
       const auto it = store_.chunks.find(id);
-      if (it == store_.chunks.end()) return Status{BLEND_E_NOT_FOUND, "no such chunk"};
+      const bool there = it != store_.chunks.end();
+      if (!there || (tenant != nullptr && it->second->meta.tenant != *tenant)) {
+        return Status{BLEND_E_NOT_FOUND, "no such chunk"};
+      }
       return make_memory_source(it->second);
     }
 
-   private:
     FakeStore& store_;
   };
   Result<std::unique_ptr<StoreSnapshot>> snapshot() override {

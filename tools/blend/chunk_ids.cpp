@@ -38,9 +38,19 @@ CLI::Option* add_ids(CLI::App& command, std::vector<std::string>& ids) {
       ->type_name("ID ...");
 }
 
-std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store) {
+void add_only_tenant(CLI::App& command, OnlyTenant& tenant) {
+  command.add_option("--tenant", tenant, "Only this tenant's chunks; \"\": those of none")
+      ->type_name("NAME");
+}
+
+void list_chunks(const blendpp::Store& store, const OnlyTenant& tenant,
+                 const blendpp::ChunkFn& fn) {
+  tenant.has_value() ? store.list(*tenant, false, fn) : store.list(false, fn);
+}
+
+std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store, const OnlyTenant& tenant) {
   std::vector<blendpp::ChunkId> ids;
-  store.list(false, [&](const blend_chunk_info& info, const char*) {
+  list_chunks(store, tenant, [&](const blend_chunk_info& info, const char*) {
     ids.emplace_back(info.id);
     return true;
   });

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,12 @@ namespace blend_cli {
 // The positional argument ID ...
 CLI::Option* add_ids(CLI::App& command, std::vector<std::string>& ids);
 
-// Of every chunk in the store, in order.
-std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store);
+// --tenant of what lists or removes: without it, all tenants' chunks.
+using OnlyTenant = std::optional<std::string>;
+void add_only_tenant(CLI::App& command, OnlyTenant& tenant);
+void list_chunks(const blendpp::Store& store, const OnlyTenant& tenant, const blendpp::ChunkFn& fn);
+// In order.
+std::vector<blendpp::ChunkId> all_ids(const blendpp::Store& store, const OnlyTenant& tenant = {});
 // The chunks whose ids begin with each of `digits`; throws when one fits none or several.
 std::vector<blendpp::ChunkId> resolve_ids(const std::vector<blendpp::ChunkId>& present,
                                           const std::vector<std::string>& digits);

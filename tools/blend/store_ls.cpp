@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "choices.h"
+#include "chunk_ids.h"
 #include "chunk_table.h"
 #include "command.h"
 #include "table.h"
@@ -13,6 +14,7 @@ namespace {
 struct StoreLsOptions {
   CommonOptions common;
   StoreOptions store;
+  OnlyTenant tenant;
 };
 
 void run(const StoreLsOptions& options) {
@@ -22,7 +24,7 @@ void run(const StoreLsOptions& options) {
   nlohmann::json chunks = nlohmann::json::array();
   size_t n = 0;
   uint64_t bytes = 0;
-  store.list(false, [&](const blend_chunk_info& info, const char*) {
+  list_chunks(store, options.tenant, [&](const blend_chunk_info& info, const char*) {
     ++n;
     bytes += info.bytes;
     if (options.common.json) {
@@ -48,6 +50,7 @@ void register_store_ls(CLI::App& store) {
   auto options = std::make_shared<StoreLsOptions>();
   CLI::App* command = store.add_subcommand("ls", "List the chunks, in the order of their ids");
   add_store_path(*command, options->store);
+  add_only_tenant(*command, options->tenant);
   add_common_options(*command, options->common);
   command->footer(
       "\"prefix\" is the number of tokens that the chunk was prefilled after.\n\n"

@@ -12,6 +12,7 @@ namespace {
 struct StoreRmOptions {
   CommonOptions common;
   StoreOptions store;
+  OnlyTenant tenant;
   std::vector<std::string> ids;
   bool all = false;
   bool yes = false;
@@ -27,7 +28,7 @@ void run(const StoreRmOptions& options) {
   }
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
-  const std::vector<blendpp::ChunkId> present = all_ids(store);
+  const std::vector<blendpp::ChunkId> present = all_ids(store, options.tenant);
   std::vector<blendpp::ChunkId> doomed;
   if (options.all) {
     doomed = present;
@@ -37,7 +38,7 @@ void run(const StoreRmOptions& options) {
   }
   nlohmann::json removed = nlohmann::json::array();
   for (const blendpp::ChunkId& id : doomed) {
-    store.remove(id);
+    options.tenant.has_value() ? store.remove(id, *options.tenant) : store.remove(id);
     removed.push_back(id.hex());
     if (!options.common.json) std::cout << "removed " << id.hex() << '\n';
   }
@@ -55,6 +56,7 @@ void register_store_rm(CLI::App& store) {
   CLI::App* command = store.add_subcommand("rm", "Remove chunks by id, or all of them");
   add_ids(*command, options->ids);
   add_store_path(*command, options->store);
+  add_only_tenant(*command, options->tenant);
   command->add_flag("--all", options->all, "Remove every chunk; needs --yes");
   command->add_flag("--yes", options->yes, "Confirms --all");
   add_common_options(*command, options->common);

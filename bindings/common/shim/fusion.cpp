@@ -85,13 +85,15 @@ Fusion* Fusion::fuse(const Model& model, const Store& store, const Prompt& promp
 }
 
 Fusion* Fusion::restore(const Model& model, const Store& store, const std::string& id,
-                        uint32_t reserve_tokens, const Cancel& cancel, Outcome& out) noexcept {
+                        const std::string& tenant, uint32_t reserve_tokens, const Cancel& cancel,
+                        Outcome& out) noexcept {
   return guarded(out, [&] {
     const auto opened = model.slot().get();
     const auto from = store.get();
     if (!from) invalid("restore needs a store, and Store::none() is none");
-    return new Fusion(fusion_slot(blendpp::Fusion::restore(
-        *opened, *from, blendpp::ChunkId::from_hex(id), reserve_tokens, raw(cancel.token()))));
+    return new Fusion(
+        fusion_slot(blendpp::Fusion::restore(*opened, *from, blendpp::ChunkId::from_hex(id), tenant,
+                                             reserve_tokens, raw(cancel.token()))));
   });
 }
 

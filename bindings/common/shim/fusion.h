@@ -93,7 +93,8 @@ class Fusion {
   static Fusion* fuse(const Model& model, const Store& store, const Prompt& prompt,
                       const FuseOptions& options, Outcome& out) noexcept;
   static Fusion* restore(const Model& model, const Store& store, const std::string& id,
-                         uint32_t reserve_tokens, const Cancel& cancel, Outcome& out) noexcept;
+                         const std::string& tenant, uint32_t reserve_tokens, const Cancel& cancel,
+                         Outcome& out) noexcept;
   ~Fusion();
   void extend(const Store& store, const Prompt& prompt, const FuseOptions& options,
               Outcome& out) noexcept;

@@ -86,25 +86,41 @@ struct Transfer {
   blendpp::TransferOptions c;
 };
 
+// What is damaged is told in the list.
+template <typename List>
+Chunks listed(const List& list) {
+  Chunks chunks;
+  try {
+    list(chunks);
+  } catch (const blendpp::Error& error) {
+    bool any = false;
+    for (const ChunkInfo& chunk : chunks.chunks_) any = any || !chunk.problem.empty();
+    if (error.code() != BLEND_E_CORRUPT || !any) throw;
+  }
+  return chunks;
+}
+
 }  // namespace
 
 Chunks Store::list(bool verify, Outcome& out) const noexcept {
   return guarded(out, [&] {
-    Chunks chunks;
-    try {
-      open_slot().get()->list(verify, into(chunks));
-    } catch (const blendpp::Error& error) {
-      // What is damaged is told in the list.
-      bool any = false;
-      for (const ChunkInfo& chunk : chunks.chunks_) any = any || !chunk.problem.empty();
-      if (error.code() != BLEND_E_CORRUPT || !any) throw;
-    }
-    return chunks;
+    return listed([&](Chunks& chunks) { open_slot().get()->list(verify, into(chunks)); });
+  });
+}
+
+Chunks Store::list_of(const std::string& tenant, bool verify, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    return listed([&](Chunks& chunks) { open_slot().get()->list(tenant, verify, into(chunks)); });
   });
 }
 
 void Store::remove(const std::string& id, Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->remove(blendpp::ChunkId::from_hex(id)); });
+}
+
+void Store::remove_of(const std::string& id, const std::string& tenant,
+                      Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->remove(blendpp::ChunkId::from_hex(id), tenant); });
 }
 
 StoreStat Store::stat(Outcome& out) const noexcept {

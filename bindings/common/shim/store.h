@@ -106,6 +106,9 @@ class Store {
   // With `verify`, damaged chunks have a `problem`; the call itself does not fail because of them.
   Chunks list(bool verify, Outcome& out) const noexcept;
   void remove(const std::string& id, Outcome& out) const noexcept;
+  // The same of one tenant, for whom others' chunks are not there.
+  Chunks list_of(const std::string& tenant, bool verify, Outcome& out) const noexcept;
+  void remove_of(const std::string& id, const std::string& tenant, Outcome& out) const noexcept;
   StoreStat stat(Outcome& out) const noexcept;
   CodecStat codec_stat(uint32_t codec, Outcome& out) const noexcept;
   // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). If

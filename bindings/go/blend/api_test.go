@@ -257,7 +257,9 @@ func TestConversationSavedAndRestored(t *testing.T) {
 	id := must(f.Save(bg, store, "tenant"))(t)
 	want, _ := generated(t, f, &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true})
 	ok(t, store.Flush())
-	restored := must(model.Restore(bg, store, id, 16))(t)
+	_, err := model.Restore(bg, store, id, "", 16)
+	wantError(t, err, blend.ErrNotFound)
+	restored := must(model.Restore(bg, store, id, "tenant", 16))(t)
 	defer restored.Close()
 	if got, _ := generated(t, restored, &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true}); got != want {
 		t.Errorf("restored it says %q, before %q", got, want)
@@ -265,6 +267,37 @@ func TestConversationSavedAndRestored(t *testing.T) {
 	if info := must(restored.Info())(t); info.Flags&blend.FusionRestored == 0 {
 		t.Error("the info does not say that it was restored")
 	}
+}
+
+func TestAnotherTenantsChunkIsNotThere(t *testing.T) {
+	id := must(model.Precompute(bg, store, tokens(t, "Of acme, and of nobody else."), &blend.PrecomputeOptions{Tenant: "acme"}))(t).ID
+	prompt := blend.Prompt{blend.ChunkByID(id), blend.Question([]int32{5})}
+	for _, tenant := range []string{"", "evil"} {
+		_, err := model.Fuse(bg, store, prompt, &blend.FuseOptions{Tenant: tenant})
+		wantError(t, err, blend.ErrNotFound)
+		for _, c := range must(store.ListOf(tenant, false))(t) {
+			if c.ID == id {
+				t.Errorf("%q sees it", tenant)
+			}
+		}
+		wantError(t, store.RemoveOf(id, tenant), blend.ErrNotFound)
+	}
+	ok(t, must(model.Fuse(bg, store, prompt, &blend.FuseOptions{Tenant: "acme"}))(t).Close())
+	if list := must(store.ListOf("acme", true))(t); len(list) != 1 || list[0].ID != id {
+		t.Errorf("%+v", list)
+	}
+	ok(t, store.RemoveOf(id, "acme"))
+}
+
+func TestNegativeCountsAreRefused(t *testing.T) {
+	f := fuse(t, &blend.FuseOptions{ReserveTokens: 8})
+	_, err := f.Generate(bg, &blend.GenerateOptions{Threads: -1}, nil)
+	wantError(t, err, blend.ErrInvalidArgument)
+	_, err = f.Generate(bg, &blend.GenerateOptions{MaxTokens: -5}, nil)
+	if err == nil {
+		return // less than 0 is 0, as the option says
+	}
+	wantError(t, err, blend.ErrInvalidArgument)
 }
 
 func TestGenerateOptions(t *testing.T) {

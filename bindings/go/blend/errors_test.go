@@ -77,7 +77,7 @@ func TestEveryErrorHasItsSentinel(t *testing.T) {
 	}
 	_, err = blend.OpenStore(ctx, filepath.Join(folder, "none"), &blend.StoreOptions{NoCreate: true})
 	wantError(t, err, blend.ErrNotFound)
-	_, err = model.Restore(bg, store, blend.ChunkID(strings.Repeat("0", 64)), 0)
+	_, err = model.Restore(bg, store, blend.ChunkID(strings.Repeat("0", 64)), "", 0)
 	wantError(t, err, blend.ErrNotFound)
 	_, err = model.Fuse(bg, store, blend.Prompt{blend.Chunk([]int32{9, 9, 9}), question}, &blend.FuseOptions{OnMiss: blend.MissFail})
 	wantError(t, err, blend.ErrNotFound)
@@ -338,7 +338,7 @@ func TestCancelled(t *testing.T) {
 		"decode":   func() error { return f.Decode(done, []int32{5}) },
 		"generate": func() error { _, err := f.Generate(done, nil, nil); return err },
 		"save":     func() error { _, err := f.Save(done, store, ""); return err },
-		"restore":  func() error { _, err := model.Restore(done, store, "", 0); return err },
+		"restore":  func() error { _, err := model.Restore(done, store, "", "", 0); return err },
 		"machine":  func() error { _, err := model.OpenMachine(done, "", nil); return err },
 		"verify":   func() error { _, err := model.Calibrate(done, samples(t), "p", nil); return err },
 	} {

@@ -66,10 +66,10 @@ func fusing(ctx context.Context, s *Store, p Prompt, options *FuseOptions,
 	return c.end()
 }
 
-// Restore brings a saved fusion back, with reserve rows kept free behind it. Errors: ErrNotFound,
-// ErrMismatch (another model's), ErrCorrupt (fuse the tokens anew), ErrContextLength, ErrIO,
+// Restore brings a saved fusion of the tenant back, with reserve rows kept free behind it. Errors:
+// ErrNotFound, ErrMismatch (another model's), ErrCorrupt (fuse the tokens anew), ErrContextLength, ErrIO,
 // ErrOutOfMemory, ErrCancelled.
-func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, reserve int) (*Fusion, error) {
+func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, tenant string, reserve int) (*Fusion, error) {
 	if m == nil || m.raw == nil {
 		return nil, closed("model")
 	}
@@ -82,7 +82,7 @@ func (m *Model) Restore(ctx context.Context, s *Store, id ChunkID, reserve int) 
 	if err != nil {
 		return nil, err
 	}
-	made := raw.FusionRestore(m.raw, s.raw, string(id), count(reserve), c.cancel, c.out)
+	made := raw.FusionRestore(m.raw, s.raw, string(id), tenant, count(reserve), c.cancel, c.out)
 	if err := c.end(); err != nil {
 		return nil, err
 	}

@@ -80,6 +80,13 @@ func (s *Store) List(verify bool) ([]ChunkInfo, error) {
 	return infos, err
 }
 
+// ListOf gives the chunks of one tenant; "" is the one without a name.
+func (s *Store) ListOf(tenant string, verify bool) ([]ChunkInfo, error) {
+	var infos []ChunkInfo
+	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List_of(tenant, verify, out)) })
+	return infos, err
+}
+
 // takenChunks is a list as a slice; the list is gone.
 func takenChunks(list raw.Chunks) []ChunkInfo {
 	defer raw.DeleteChunks(list)
@@ -95,6 +102,11 @@ func takenChunks(list raw.Chunks) []ChunkInfo {
 // Remove removes a chunk. Errors: ErrNotFound, ErrReadOnly, ErrIO.
 func (s *Store) Remove(id ChunkID) error {
 	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove(string(id), out) })
+}
+
+// RemoveOf removes a chunk of one tenant, for whom others' chunks are not there. Errors: as Remove.
+func (s *Store) RemoveOf(id ChunkID, tenant string) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Remove_of(string(id), tenant, out) })
 }
 
 // Stat gives the store's state.

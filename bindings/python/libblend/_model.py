@@ -215,11 +215,11 @@ class Model(Closable):
                 results.append(error)
         return results
 
-    def restore(self, store: Store, id: ChunkId, *, reserve_tokens: int = 256,
+    def restore(self, store: Store, id: ChunkId, *, tenant: str = "", reserve_tokens: int = 256,
                 cancel: Optional[Cancel] = None) -> Fusion:
-        """Brings back what :meth:`Fusion.save` kept, with `reserve_tokens` rows free behind it.
+        """Brings back what :meth:`Fusion.save` kept for `tenant`, with `reserve_tokens` rows free behind it.
         Raises NotFoundError, MismatchError, CorruptError, ContextLengthError, IoError."""
-        return Fusion(raw.Fusion.restore(self._raw, store._raw, id, reserve_tokens,
+        return Fusion(raw.Fusion.restore(self._raw, store._raw, id, tenant, reserve_tokens,
                                          raw_cancel(cancel)))
 
     def __repr__(self) -> str:

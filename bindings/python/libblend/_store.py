@@ -68,15 +68,20 @@ class Store(Closable):
         them met since the last flush."""
         self._raw.flush()
 
-    def list(self, verify: bool = False) -> List[ChunkInfo]:
-        """The chunks, in the order of their ids. With `verify` every byte is read and checked; a
-        damaged chunk has a sentence in `problem`. Raises IoError, ForkedError."""
-        chunks = self._raw.list(verify)
+    def list(self, verify: bool = False, *, tenant: Optional[str] = None) -> List[ChunkInfo]:
+        """The chunks, in the order of their ids, of all tenants or of one ("" is the one without a
+        name). With `verify` every byte is read and checked; a damaged chunk has a sentence in
+        `problem`. Raises IoError, ForkedError."""
+        chunks = self._raw.list(verify) if tenant is None else self._raw.list_of(tenant, verify)
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
 
-    def remove(self, id: ChunkId) -> None:
-        """Raises NotFoundError, ReadOnlyError, IoError."""
-        self._raw.remove(id)
+    def remove(self, id: ChunkId, *, tenant: Optional[str] = None) -> None:
+        """With a `tenant`, another's chunk is not there. Raises NotFoundError, ReadOnlyError,
+        IoError."""
+        if tenant is None:
+            self._raw.remove(id)
+        else:
+            self._raw.remove_of(id, tenant)
 
     def stat(self) -> StoreStat:
         """What it holds, and how it was used."""

@@ -99,6 +99,27 @@ class MainJob(Case):
         with self.assertRaises(KeyError):
             self.store.remove(stored.id)
 
+    def test_another_tenants_chunk_is_not_there(self):
+        tokens = self.model.tokenize("Of acme, and of nobody else.")
+        id = self.model.precompute(self.store, tokens, tenant="acme").id
+        prompt = self.model.prompt().chunk_id(id).question("Who?")
+        for tenant in ("", "evil"):
+            with self.assertRaises(libblend.NotFoundError):
+                self.model.fuse(self.store, prompt, tenant=tenant, on_miss="fail")
+            self.assertNotIn(id, [c.id for c in self.store.list(tenant=tenant)])
+            with self.assertRaises(libblend.NotFoundError):
+                self.store.remove(id, tenant=tenant)
+        self.model.fuse(self.store, prompt, tenant="acme", on_miss="fail")
+        self.assertEqual([c.id for c in self.store.list(True, tenant="acme")], [id])
+        self.store.remove(id, tenant="acme")
+
+    def test_negative_counts_are_refused(self):
+        fusion = self.fuse(reserve_tokens=8)
+        with self.assertRaises((libblend.InvalidArgumentError, OverflowError, ValueError)):
+            fusion.generate(-1).text()
+        with self.assertRaises((libblend.InvalidArgumentError, OverflowError, ValueError)):
+            self.fuse(threads=-1)
+
     def test_prompt_by_id(self):
         ids = [self.model.precompute(self.store, self.model.tokenize(d)).id for d in DOCUMENTS]
         prompt = self.model.prompt().bos()
@@ -157,7 +178,10 @@ class MainJob(Case):
         fusion.extend(self.store, more)
         id = fusion.save(self.store, tenant="talk")
         self.store.flush()
-        again = self.model.restore(self.store, id)
+        for tenant in ("", "talks"):
+            with self.assertRaises(libblend.NotFoundError):
+                self.model.restore(self.store, id, tenant=tenant)
+        again = self.model.restore(self.store, id, tenant="talk")
         np.testing.assert_array_equal(again.tokens, fusion.tokens)
         self.assertLess(np.abs(again.logits - fusion.logits).max(), 0.05)
         self.assertTrue(again.info.flags & libblend.FusionFlags.RESTORED)

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -94,10 +95,16 @@ class Walk {
       return tree.depth == 0 ? Status::ok() : damaged(0, "a tree without a root has a depth");
     }
     if (tree.depth == 0 || tree.depth > kMostDepth) return damaged(tree.root, "depth of its tree");
-    return walk_page(tree.root, tree.depth, kind);
+    return walk_page(tree.root, tree.depth, kind, {});
   }
 
-  Status walk_page(uint64_t number, int levels, Kind kind) {
+  // Of a page's keys, as its parents have it.
+  struct Bounds {
+    std::optional<std::string_view> least;  // none: minus infinity
+    std::optional<std::string_view> end;    // past the last
+  };
+
+  Status walk_page(uint64_t number, int levels, Kind kind, const Bounds& bounds) {
     if (number < kMetaPages) return damaged(number, "a meta page inside a tree");
     BLEND_RETURN_IF_ERROR(claim(number, 1));
     std::vector<std::byte> page(page_size_);
@@ -115,7 +122,8 @@ class Walk {
     // LMDB asserts two nodes on a branch page, and aborts.
     if (n_nodes < (leaf ? 1u : 2u)) return damaged(number, "too few nodes");
 
-    std::string_view previous;
+    std::vector<std::string_view> keys;
+    keys.reserve(n_nodes);
     uint64_t node_bytes = 0;
     for (uint32_t i = 0; i < n_nodes; ++i) {
       const uint32_t at = node_place(page.data(), i);
@@ -133,22 +141,30 @@ class Walk {
         if (kind == Kind::free_list ? key_bytes != 8 : key_bytes == 0) {
           return damaged(number, "length of a key");
         }
-        if (i > (leaf ? 0u : 1u) && !in_order(previous, key, kind)) {
+        if (i > (leaf ? 0u : 1u) && !in_order(keys.back(), key, kind)) {
           return damaged(number, "order of its keys");
         }
-        previous = key;
+        // Out of these LMDB would not find the key again, though it lists it.
+        if ((bounds.least && in_order(key, *bounds.least, kind)) ||
+            (bounds.end && !in_order(key, *bounds.end, kind))) {
+          return damaged(number, "order of its keys beside other pages'");
+        }
       }
+      keys.push_back(key);
       const bool big = (node_flags(node) & kNodeBig) != 0;
       const uint64_t data_bytes = !leaf ? 0 : big ? 8 : node_value_bytes(node);
       node_bytes += (kNodeHeaderBytes + key_bytes + data_bytes + 1) / 2 * 2;
-      if (leaf) {
-        BLEND_RETURN_IF_ERROR(walk_leaf_node(number, page, at, key, kind));
-      } else {
-        BLEND_RETURN_IF_ERROR(walk_page(node_child(node), levels - 1, kind));
-      }
+      if (leaf) BLEND_RETURN_IF_ERROR(walk_leaf_node(number, page, at, key, kind));
     }
     // Nodes fill the end of the page without gaps; LMDB moves memory by that when it deletes one.
     if (node_bytes != page_size_ - upper) return damaged(number, "space of its nodes");
+    for (uint32_t i = 0; i < n_nodes && !leaf; ++i) {
+      const std::byte* node = page.data() + node_place(page.data(), i);
+      Bounds below = bounds;
+      if (i > 0) below.least = keys[i];
+      if (i + 1 < n_nodes) below.end = keys[i + 1];
+      BLEND_RETURN_IF_ERROR(walk_page(node_child(node), levels - 1, kind, below));
+    }
     return Status::ok();
   }
 

@@ -68,6 +68,32 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
   return rc == 0 || rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "read");
 }
 
+Status ChunkWriter::erase_strays(uint64_t* n_descriptions) {
+  *n_descriptions = 0;
+  for (const auto& [dbi, key_bytes] : {std::pair{txn_.env().meta(), sizeof(Sha256)},
+                                       std::pair{txn_.env().chunks(), sizeof(PieceKey)}}) {
+    MDB_cursor* raw = nullptr;
+    int rc = mdb_cursor_open(txn_.get(), dbi, &raw);
+    if (rc != 0) return lmdb_error(rc, "read");
+    const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
+    MDB_val key{};
+    MDB_val value{};
+    // By the cursor, which stands on the key: behind a removed one NEXT gives what followed it.
+    while ((rc = mdb_cursor_get(raw, &key, &value, MDB_NEXT)) == 0) {
+      if (key.mv_size == key_bytes) continue;
+      if (!view_.header_is_sound(to_span(value))) {
+        return {BLEND_E_CORRUPT,
+                "a value under a key that is no chunk's cannot be freed, for the header of its "
+                "page is damaged: store the sound chunks anew in another directory"};
+      }
+      if (rc = mdb_cursor_del(raw, 0); rc != 0) return lmdb_error(rc, "free");
+      if (dbi == txn_.env().meta()) ++*n_descriptions;
+    }
+    if (rc != MDB_NOTFOUND) return lmdb_error(rc, "read");
+  }
+  return Status::ok();
+}
+
 Status ChunkWriter::write_piece(MDB_val key, std::span<const std::byte> bytes) {
   const LmdbEnv& env = txn_.env();
   const LmdbEnv::Placing placing = env.placing();
@@ -126,7 +152,7 @@ Status ChunkWriter::rebuild_uses() {
   std::vector<UseIndex::Chunk> chunks;
   const auto note = [&](const Manifest& m) {
     const auto created = static_cast<uint64_t>(std::max<int64_t>(m.meta.created_unix_s, 0));
-    chunks.push_back({m.meta.id, created * 1'000'000, m.footprint()});
+    chunks.push_back({m.meta.id, created * 1'000'000, m.footprint(), m.meta.tenant});
   };
   BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, note));
   // The rebuild starts from the totals of the database: they must have this transaction's changes.
@@ -134,6 +160,12 @@ Status ChunkWriter::rebuild_uses() {
   BLEND_RETURN_IF_ERROR(uses().rebuild(chunks));
   totals_ = old_totals_ = uses().totals();
   return Status::ok();
+}
+
+Status ChunkWriter::rebuild() {
+  const Sha256 none{};
+  BLEND_ASSIGN(counters_, recount(txn_, view_, &none));
+  return rebuild_uses();
 }
 
 Status ChunkWriter::commit() {

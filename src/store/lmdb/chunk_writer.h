@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file_size_signal.h"
 #include "store/lmdb/read_records.h"
 #include "store/lmdb/use_index.h"
 
@@ -20,6 +21,8 @@ class ChunkWriter {
   // Removes the manifest and every piece of `id`, whatever the manifest says of their number.
   // `*found`: there was a manifest or a piece. CORRUPT: its pages cannot be freed safely.
   Status erase(const Sha256& id, bool* found);
+  // Removes descriptions and pieces whose keys are none: no id leads to them. Counts descriptions.
+  Status erase_strays(uint64_t* n_descriptions);
   // Writes a chunk that is not there. stream: manifest.stream_bytes() as stored. Fills in
   // use.footprint.
   Status add(const Manifest& manifest, std::span<const std::byte> stream, UseRecord use);
@@ -29,7 +32,8 @@ class ChunkWriter {
   const StoreCounters& counters() const { return counters_; }
   UseIndex uses() const { return UseIndex(txn_); }
   UseTotals& totals() { return totals_; }  // changes are committed with the rest
-  // Rebuilds the index of use from the manifests.
+  // Counts the chunks anew, and rebuilds the index of use from the manifests.
+  Status rebuild();
   Status rebuild_uses();
 
  private:
@@ -43,6 +47,7 @@ class ChunkWriter {
   Status write_piece(MDB_val key, std::span<const std::byte> bytes);
   Status judge_placing();
 
+  FileSizeSignalHeld held_;  // LMDB writes at the commit, and before where much has changed
   Txn txn_;
   MapView view_;
   StoreCounters counters_;

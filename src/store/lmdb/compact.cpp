@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "base/eintr.h"
+#include "base/file_size_signal.h"
 #include "base/start_thread.h"
 #include "store/files.h"
 #include "store/lmdb/directory.h"
@@ -21,11 +22,29 @@ namespace {
 
 constexpr char kPart[] = "data.mdb.compact";
 
+// The copy is open to whom the original is. Who may not give files away keeps it.
+Status keep_access(MDB_env* env, int copy) {
+  int original = -1;
+  mdb_env_get_fd(env, &original);
+  struct stat from {};
+  struct stat to {};
+  if (fstat(original, &from) != 0 || fstat(copy, &to) != 0) {
+    return make_errno(BLEND_E_IO, errno, "cannot read who may use the store");
+  }
+  const bool other_owner = from.st_uid != to.st_uid || from.st_gid != to.st_gid;
+  if (other_owner && fchown(copy, from.st_uid, from.st_gid) != 0) return Status::ok();
+  if (fchmod(copy, from.st_mode & 0666) != 0) {
+    return make_errno(BLEND_E_IO, errno, "cannot open the copy to those who may use the store");
+  }
+  return Status::ok();
+}
+
 // Takes the environment's newest snapshot into `file`, made durable.
 Status write_copy(MDB_env* env, const std::string& file) {
-  const Fd fd(retry_interrupted(
-      [&] { return open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666); }));
+  constexpr int kMake = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+  const Fd fd(retry_interrupted([&] { return open(file.c_str(), kMake, 0600); }));
   if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot write '%s'", file.c_str());
+  BLEND_RETURN_IF_ERROR(keep_access(env, fd.get()));
   // LMDB starts a thread for it, which inherits the mask of ours.
   int rc = 0;
   try {
@@ -67,7 +86,10 @@ Status lock_alone(int fd, const std::string& path) {
 
 Status copy_compact(LmdbEnv& env, const std::string& path) {
   BLEND_RETURN_IF_ERROR(env.check_fork());
-  BLEND_RETURN_IF_ERROR(make_store_directory(path));
+  const FileSizeSignalHeld held;
+  struct stat original {};
+  const bool group = fstat(env.data_fd(), &original) == 0 && (original.st_mode & 0060) == 0060;
+  BLEND_RETURN_IF_ERROR(make_store_directory(path, StoreModes::of(group)));
   const std::string data = path + "/" + kDataFile;
   if (access(data.c_str(), F_OK) == 0) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "there is a store at '%s': copy to another place",
@@ -85,16 +107,17 @@ Status copy_compact(LmdbEnv& env, const std::string& path) {
 }
 
 Status compact_lmdb_store(const std::string& path, uint64_t* before, uint64_t* after) {
+  const FileSizeSignalHeld held;
   const std::string data = path + "/" + kDataFile;
   const std::string part = path + "/" + kPart;
-  BLEND_ASSIGN(const StoreDirectory directory, prepare_store_directory(path, false));
+  BLEND_ASSIGN(const StoreDirectory directory, prepare_store_directory(path, nullptr));
   // This process first: POSIX locks do not keep out the process that holds them, and closing our
   // descriptor of the lock file would drop those of an open environment.
   BLEND_ASSIGN(const auto reserved,
                EnvRegistry::of_this_process().reserve(directory.identity, path));
   const std::string lock_file = path + "/" + kLockFile;
   const Fd lock(retry_interrupted(
-      [&] { return open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666); }));
+      [&] { return open(lock_file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); }));
   if (lock.get() < 0) {
     return make_errno(BLEND_E_IO, errno, "cannot open the lock file of store '%s'", path.c_str());
   }

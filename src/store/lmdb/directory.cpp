@@ -19,13 +19,18 @@ namespace blend {
 
 namespace {
 
-// mkdir -p, top down, each new entry made durable in its parent.
-Status make_directories(const std::string& path) {
+// mkdir -p -m, top down, each new entry made durable in its parent.
+Status make_directories(const std::string& path, uint32_t mode) {
   for (size_t at = 1; at <= path.size(); ++at) {
     if (at != path.size() && path[at] != '/') continue;
     if (path[at - 1] == '/') continue;
     const std::string part = path.substr(0, at);
-    if (mkdir(part.c_str(), 0777) == 0) {
+    const bool last = path.find_first_not_of('/', at) == std::string::npos;
+    if (mkdir(part.c_str(), last ? 0700 : 0777) == 0) {
+      // Past the umask, which may keep a group out.
+      if (last && mode != 0700 && chmod(part.c_str(), mode) != 0) {
+        return make_errno(BLEND_E_IO, errno, "cannot open '%s' to its group", part.c_str());
+      }
       BLEND_RETURN_IF_ERROR(sync_directory(parent_directory(part)));
       continue;
     }
@@ -84,17 +89,49 @@ Status judge_directory(const std::string& path) {
   return Status::ok();
 }
 
+Status symbolic_link(const std::string& file) {
+  return make_error(BLEND_E_FORMAT,
+                    "'%s' is a symbolic link, which is not followed inside a store: put the file "
+                    "itself there, or make the whole directory a link",
+                    file.c_str());
+}
+
+// A new empty file; one that is there is not opened: to close a second descriptor of the lock file
+// would drop the locks of an environment that this process has open.
+Status make_file(const std::string& file, uint32_t mode) {
+  const Fd made(retry_interrupted([&] {
+    return open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  }));
+  if (made.get() < 0 && errno == EEXIST) return Status::ok();
+  // Past the umask, which may keep a group out.
+  if (made.get() < 0 || (mode != 0600 && fchmod(made.get(), mode) != 0)) {
+    return make_errno(BLEND_E_IO, errno, "cannot make '%s'", file.c_str());
+  }
+  return Status::ok();
+}
+
+// LMDB opens it by its name, and would follow a link.
+Status prepare_lock_file(const std::string& file, const StoreModes* create) {
+  struct stat st {};
+  if (lstat(file.c_str(), &st) == 0) {
+    if (S_ISLNK(st.st_mode)) return symbolic_link(file);
+    if (S_ISREG(st.st_mode)) return Status::ok();
+    return make_error(BLEND_E_FORMAT, "'%s' is no regular file", file.c_str());
+  }
+  return create == nullptr ? Status::ok() : make_file(file, create->file);
+}
+
 }  // namespace
 
-Status make_store_directory(const std::string& path) {
+Status make_store_directory(const std::string& path, const StoreModes& modes) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return {BLEND_E_INVALID_ARGUMENT, "the path of a store is empty or holds a NUL"};
   }
-  BLEND_RETURN_IF_ERROR(make_directories(path));
+  BLEND_RETURN_IF_ERROR(make_directories(path, modes.directory));
   return judge_directory(path);
 }
 
-Result<StoreDirectory> prepare_store_directory(const std::string& path, bool create) {
+Result<StoreDirectory> prepare_store_directory(const std::string& path, const StoreModes* create) {
   if (path.empty() || path.find('\0') != std::string::npos) {
     return Status{BLEND_E_INVALID_ARGUMENT, "the path of a store is empty or holds a NUL"};
   }
@@ -107,11 +144,11 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
                         path.c_str());
     }
     if (error != ENOENT) return make_errno(BLEND_E_IO, error, "cannot open '%s'", path.c_str());
-    if (!create) {
+    if (create == nullptr) {
       return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': the directory is missing",
                         path.c_str());
     }
-    BLEND_RETURN_IF_ERROR(make_directories(path));
+    BLEND_RETURN_IF_ERROR(make_directories(path, create->directory));
   } else if (!S_ISDIR(st.st_mode)) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is a file: give a directory for the store",
                       path.c_str());
@@ -121,20 +158,20 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
   StoreDirectory directory;
   directory.data_path = path + "/" + kDataFile;
   const char* data = directory.data_path.c_str();
-  int raw = retry_interrupted([&] { return open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
+  constexpr int kRead = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW;
+  int raw = retry_interrupted([&] { return open(data, kRead); });
   if (raw < 0 && errno == ENOENT) {
-    if (!create) {
+    if (create == nullptr) {
       return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': it has no %s", path.c_str(),
                         kDataFile);
     }
-    raw = retry_interrupted([&] { return open(data, O_RDWR | O_CREAT | O_CLOEXEC, 0666); });
-    if (raw >= 0) {
-      const Fd made(raw);
-      BLEND_RETURN_IF_ERROR(sync_directory(path));
-      raw = retry_interrupted([&] { return open(data, O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
-    }
+    BLEND_RETURN_IF_ERROR(make_file(directory.data_path, create->file));
+    BLEND_RETURN_IF_ERROR(sync_directory(path));
+    raw = retry_interrupted([&] { return open(data, kRead); });
   }
   const Fd fd(raw);
+  if (fd.get() < 0 && errno == ELOOP) return symbolic_link(data);
+  BLEND_RETURN_IF_ERROR(prepare_lock_file(path + "/" + kLockFile, create));
   if (fd.get() < 0 || fstat(fd.get(), &st) != 0) {
     return make_errno(BLEND_E_IO, errno, "cannot open '%s'", data);
   }
@@ -144,7 +181,7 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
   }
   directory.identity = identity_of(st);
   if (st.st_size == 0) {
-    if (create) return directory;
+    if (create != nullptr) return directory;
     return make_error(BLEND_E_NOT_FOUND, "there is no store at '%s': its %s is empty", path.c_str(),
                       kDataFile);
   }
@@ -156,7 +193,7 @@ Result<StoreDirectory> prepare_store_directory(const std::string& path, bool cre
       return directory;
     }
     const bool last = attempt == 2;
-    if (last && create && lmdb_file_was_never_begun(fd.get()) &&
+    if (last && create != nullptr && lmdb_file_was_never_begun(fd.get()) &&
         retry_interrupted([&] { return truncate(data, 0); }) == 0) {
       return directory;
     }

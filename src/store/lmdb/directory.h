@@ -12,17 +12,26 @@ namespace blend {
 inline constexpr char kDataFile[] = "data.mdb";
 inline constexpr char kLockFile[] = "lock.mdb";
 
+// Modes of what is made. The rows of a KV cache and its token ids are the text: for the owner
+// alone, unless a group shares the store.
+struct StoreModes {
+  uint32_t directory = 0700;
+  uint32_t file = 0600;
+  static StoreModes of(bool group) { return group ? StoreModes{0770, 0660} : StoreModes{}; }
+};
+
 struct StoreDirectory {
   std::string data_path;
   FileIdentity identity;   // of the data file
   uint32_t page_size = 0;  // 0: the data file is new and empty
 };
 
-// `create`: makes the directory, missing parents and an empty data file, each made durable.
-// Otherwise a missing one is NOT_FOUND. INVALID_ARGUMENT: `path` is empty or a file. UNSUPPORTED: a
-// network file system. FORMAT, MISMATCH, CORRUPT: see check_lmdb_header(). IO otherwise.
-Result<StoreDirectory> prepare_store_directory(const std::string& path, bool create);
+// `create`: with these modes makes the directory, missing parents (with the process's own) and
+// empty files, each made durable. null: a missing one is NOT_FOUND. INVALID_ARGUMENT: `path` is
+// empty or a file. UNSUPPORTED: a network file system. FORMAT: also a symbolic link in the place of
+// a file. MISMATCH, CORRUPT: see check_lmdb_header(). IO otherwise.
+Result<StoreDirectory> prepare_store_directory(const std::string& path, const StoreModes* create);
 // Makes a directory that a store may be put into, with missing parents.
-Status make_store_directory(const std::string& path);
+Status make_store_directory(const std::string& path, const StoreModes& modes);
 
 }  // namespace blend

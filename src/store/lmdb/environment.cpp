@@ -1,5 +1,6 @@
 #include "store/lmdb/environment.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,9 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "base/file_size_signal.h"
 #include "store/lmdb/check_pages.h"
 #include "store/lmdb/directory.h"
 #include "store/lmdb/error.h"
+#include "store/lmdb/page_format.h"
 #include "store/lmdb/place_value.h"
 #include "store/lmdb/registry.h"
 #include "store/lmdb/transaction.h"
@@ -28,37 +31,52 @@ constexpr auto kMapPatience = std::chrono::seconds(30);
 constexpr auto kCompactionPatience = std::chrono::seconds(30);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 
+// LMDB knows the processes that read by their numbers alone.
+Status same_pid(pid_t pid) {
+  return make_errno(
+      BLEND_E_BUSY, EAGAIN,
+      "a process of another PID namespace (another container) has it open and the same number, %d, "
+      "by which LMDB tells processes apart: let the containers share a PID namespace (docker run "
+      "--pid, Kubernetes shareProcessNamespace), or start this one behind another process (docker "
+      "run --init)",
+      static_cast<int>(pid));
+}
+
 uint64_t round_up(uint64_t n, uint64_t unit) { return (n + unit - 1) / unit * unit; }
 
 }  // namespace
 
-Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, bool create,
+Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire(const std::string& path, const StoreModes* create,
                                                   bool read_only, uint64_t map_bytes) {
+  const FileSizeSignalHeld held;
   // A compaction replaces the data file at its end, and a process that waited for it wakes just
   // then: try again, at first without a pause. Up to a deadline and not a number of times, since
   // how long a compaction takes depends on the store and the disk.
   const auto deadline = std::chrono::steady_clock::now() + kCompactionPatience;
   for (auto pause = std::chrono::milliseconds(1);; pause = std::min(2 * pause, kLongestPause)) {
     auto env = acquire_once(path, create, read_only, map_bytes);
-    if (env.status().code() != BLEND_E_BUSY || std::chrono::steady_clock::now() >= deadline) {
+    const bool passes = env.status().code() == BLEND_E_BUSY && env.status().detail() != EAGAIN;
+    if (!passes || std::chrono::steady_clock::now() >= deadline) {
       return env;
     }
     std::this_thread::sleep_for(pause);
   }
 }
 
-Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire_once(const std::string& path, bool create,
-                                                       bool read_only, uint64_t map_bytes) {
+Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire_once(const std::string& path,
+                                                       const StoreModes* create, bool read_only,
+                                                       uint64_t map_bytes) {
   BLEND_ASSIGN(const StoreDirectory directory, prepare_store_directory(path, create));
   bool shared = true;
   const auto open_new = [&]() -> Result<std::unique_ptr<LmdbEnv>> {
     shared = false;
     std::unique_ptr<LmdbEnv> fresh(new (std::nothrow) LmdbEnv());
     if (fresh == nullptr) return Status{BLEND_E_OUT_OF_MEMORY, "no memory for the store"};
-    BLEND_RETURN_IF_ERROR(fresh->open(path, create, read_only, map_bytes, directory.page_size));
+    BLEND_RETURN_IF_ERROR(
+        fresh->open(path, create != nullptr, read_only, map_bytes, directory.page_size));
     struct stat opened {};
     struct stat named {};
-    if (fstat(fresh->data_fd(), &opened) != 0 || stat(directory.data_path.c_str(), &named) != 0 ||
+    if (fstat(fresh->data_fd(), &opened) != 0 || lstat(directory.data_path.c_str(), &named) != 0 ||
         identity_of(opened) != directory.identity || identity_of(named) != directory.identity) {
       return make_error(BLEND_E_BUSY, "'%s' was replaced while it was opened: try again",
                         directory.data_path.c_str());
@@ -81,8 +99,8 @@ Result<std::shared_ptr<LmdbEnv>> LmdbEnv::acquire_once(const std::string& path, 
 
 Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint64_t map_bytes,
                      uint32_t page_size) {
-  pid_ = getpid();
   path_ = path;
+  lock_file_ = path + "/" + kLockFile;
   map_bytes_ = wanted_map_ = round_up(map_bytes, 1u << 20);
   const std::string what = "open store '" + path + "'";
   // A read-only store opens the file for writing too, where permissions allow: the environment is
@@ -93,15 +111,24 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
     mdb_env_set_maxreaders(env_, kMaxReaders);
     mdb_env_set_maxdbs(env_, kMaxDatabases);
     mdb_env_set_mapsize(env_, map_bytes_);
-    rc = mdb_env_open(env_, path.c_str(), MDB_NORDAHEAD | MDB_NOTLS | access, 0666);
+    rc = mdb_env_open(env_, path.c_str(), MDB_NORDAHEAD | MDB_NOTLS | access, 0600);
     writable_ = access == 0;
     if (rc == 0) break;
     mdb_env_close(std::exchange(env_, nullptr));
     const bool forbidden = rc == EACCES || rc == EROFS || rc == EPERM;
     // The lock file is empty for a moment while a store is compacted.
     if (rc == EINVAL) return {BLEND_E_BUSY, what + ": its lock file is being made anew"};
-    if (!read_only || !forbidden || access != 0) return lmdb_error(rc, what);
+    if (forbidden && read_only && access != 0) {
+      return make_errno(BLEND_E_IO, rc,
+                        "%s: readers register in its %s, so that writers leave their pages alone, "
+                        "and this process may not write to it: give it permission to write to that "
+                        "file, or copy the store",
+                        what.c_str(), kLockFile);
+    }
+    if (!read_only || !forbidden) return lmdb_error(rc, what);
   }
+  // LMDB gives no other descriptor away that it has not closed on exec itself.
+  fcntl(data_fd(), F_SETFD, FD_CLOEXEC);
   MDB_envinfo info{};
   mdb_env_info(env_, &info);
   map_bytes_ = info.me_mapsize;  // more than asked if the file is larger
@@ -121,7 +148,13 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
 }
 
 LmdbEnv::~LmdbEnv() {
-  if (env_ != nullptr) mdb_env_close(env_);
+  // Closing writes to the table of readers: where that was cut away the environment is left alone.
+  if (env_ != nullptr && has_readers_table()) mdb_env_close(env_);
+}
+
+bool LmdbEnv::has_readers_table() const {
+  struct stat st {};
+  return stat(lock_file_.c_str(), &st) != 0 || st.st_size > 0;
 }
 
 Status LmdbEnv::check_pages() {
@@ -130,6 +163,8 @@ Status LmdbEnv::check_pages() {
   for (int attempt = 0; attempt < 100; ++attempt) {
     MDB_txn* txn = nullptr;
     int rc = mdb_txn_begin(env_, nullptr, MDB_RDONLY, &txn);
+    // The first one registers the process: a lock on the byte of the lock file with its number.
+    if (rc == EAGAIN || rc == EACCES) return same_pid(process_.pid());
     if (rc != 0) return lmdb_error(rc, "begin");
     bool stale = false;
     Status checked = check_lmdb_pages(data_fd(), page_size_, mdb_txn_id(txn), &stale);
@@ -158,7 +193,7 @@ Status LmdbEnv::copy_unlocked(const std::string& path, uint32_t page_size,
   if (const int rc = mdb_env_create(&raw); rc != 0) return lmdb_error(rc, "open store");
   const std::unique_ptr<MDB_env, void (*)(MDB_env*)> env(raw, mdb_env_close);
   mdb_env_set_maxdbs(raw, kMaxDatabases);
-  if (const int rc = mdb_env_open(raw, path.c_str(), MDB_RDONLY | MDB_NOLOCK, 0666); rc != 0) {
+  if (const int rc = mdb_env_open(raw, path.c_str(), MDB_RDONLY | MDB_NOLOCK, 0600); rc != 0) {
     return lmdb_error(rc, "open store '" + path + "'");
   }
   int fd = -1;
@@ -173,10 +208,10 @@ Status LmdbEnv::copy_unlocked(const std::string& path, uint32_t page_size,
 
 void LmdbEnv::clear_dead_readers() {
   int dead = 0;
-  mdb_reader_check(env_, &dead);
+  if (has_readers_table()) mdb_reader_check(env_, &dead);
 }
 
-bool LmdbEnv::forked() const { return getpid() != pid_; }
+bool LmdbEnv::forked() const { return !process_.is_this_process(); }
 
 Status LmdbEnv::check_fork() const {
   if (!forked()) return Status::ok();
@@ -196,8 +231,23 @@ uint64_t LmdbEnv::file_bytes() const {
   return fstat(data_fd(), &st) == 0 ? static_cast<uint64_t>(st.st_size) : 0;
 }
 
+// LMDB reads the meta pages and its table of readers through maps: where another program cut the
+// files short or wrote over them, that would be SIGBUS, or pages anywhere. What it does between
+// here and there is beyond us.
+Status LmdbEnv::check_files() const {
+  const Result<uint32_t> header = has_readers_table()
+                                      ? check_lmdb_header(data_fd())
+                                      : Status{BLEND_E_CORRUPT, "its lock file is truncated"};
+  if (header.is_ok()) return Status::ok();
+  return make_error(BLEND_E_CORRUPT,
+                    "store '%s' was changed by another program while it was open (%s): close it, "
+                    "and make it anew or bring back a copy",
+                    path_.c_str(), header.status().message().c_str());
+}
+
 Result<Txn> LmdbEnv::begin(unsigned flags) {
   BLEND_RETURN_IF_ERROR(check_fork());
+  BLEND_RETURN_IF_ERROR(check_files());
   const auto deadline = std::chrono::steady_clock::now() + kMapPatience;
   bool cleared = false;
   for (;;) {
@@ -256,6 +306,7 @@ bool LmdbEnv::grow_map() {
 }
 
 void LmdbEnv::apply_wanted_map() {
+  if (!check_files().is_ok()) return;  // the next transaction says so
   // LMDB unmaps before it maps anew, and has no map left if that fails: try the size first.
   void* trial = mmap(nullptr, wanted_map_, PROT_READ, MAP_SHARED, data_fd(), 0);
   if (trial == MAP_FAILED) return;

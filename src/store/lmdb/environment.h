@@ -16,8 +16,10 @@
 #include <mutex>
 #include <string>
 
+#include "base/process.h"
 #include "base/status.h"
 #include "store/lmdb/databases.h"
+#include "store/lmdb/directory.h"
 #include "store/lmdb/transaction.h"
 
 namespace blend {
@@ -25,9 +27,10 @@ namespace blend {
 // Thread-safe.
 class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
  public:
-  // Opens the environment in directory `path` or shares the one that this process has. Creates the
-  // databases and the format record if `create`. The map gets at least `map_bytes`.
-  static Result<std::shared_ptr<LmdbEnv>> acquire(const std::string& path, bool create,
+  // Opens the environment in directory `path` or shares the one that this process has. `create`:
+  // with these modes makes what is missing, the databases and the format record too; null: nothing.
+  // The map gets at least `map_bytes`. BUSY: see the message.
+  static Result<std::shared_ptr<LmdbEnv>> acquire(const std::string& path, const StoreModes* create,
                                                   bool read_only, uint64_t map_bytes);
   ~LmdbEnv();
   LmdbEnv(const LmdbEnv&) = delete;
@@ -81,19 +84,23 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   LmdbEnv() = default;
   Status open(const std::string& path, bool create, bool read_only, uint64_t map_bytes,
               uint32_t page_size);
-  static Result<std::shared_ptr<LmdbEnv>> acquire_once(const std::string& path, bool create,
-                                                       bool read_only, uint64_t map_bytes);
+  static Result<std::shared_ptr<LmdbEnv>> acquire_once(const std::string& path,
+                                                       const StoreModes* create, bool read_only,
+                                                       uint64_t map_bytes);
   Status check_pages();
   Status open_use_tables(bool create);
+  Status check_files() const;
+  bool has_readers_table() const;
   Result<Txn> begin(unsigned flags);
   void leave();
   void apply_wanted_map();  // gate_mutex_ held, active_ == 0
 
   MDB_env* env_ = nullptr;
-  pid_t pid_ = 0;
+  const ProcessMark process_;
   bool writable_ = false;
   uint32_t page_size_ = 0;
   std::string path_;
+  std::string lock_file_;
   Databases databases_;
   std::atomic<bool> has_use_tables_{false};
   std::atomic<Placing> placing_{Placing::off};

@@ -14,6 +14,10 @@ namespace blend {
 
 using ull = unsigned long long;
 
+namespace {
+constexpr char kNoChunkId[] = "a description has a key that is no chunk id";
+}  // namespace
+
 Status LmdbStore::for_each(bool verify, const Visit& fn) {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   write_back_->drain();  // so that what was put is listed
@@ -32,7 +36,7 @@ Status LmdbStore::for_each(bool verify, const Visit& fn) {
     ChunkMeta meta;
     std::string problem;
     if (key.mv_size != meta.id.size()) {
-      problem = "a description has a key that is no chunk id";
+      problem = kNoChunkId;
     } else {
       std::memcpy(meta.id.data(), key.mv_data, meta.id.size());
       auto manifest = read_manifest(txn, view, meta.id);
@@ -78,17 +82,28 @@ Status LmdbStore::repair(const Visit& fn, uint64_t* n_removed) {
     return 0;
   });
   if (!listed.is_ok() && listed.code() != BLEND_E_CORRUPT) return listed;
-  for (const auto& [meta, problem] : damaged) {
-    Status removed = remove(meta.id);
-    if (!removed.is_ok() && removed.code() != BLEND_E_NOT_FOUND) return removed;
+  const auto tell = [&](const ChunkMeta& meta, const std::string& problem) -> Status {
     ++*n_removed;
-    if (const int32_t stop = fn(meta, problem); stop != 0) {
-      return {BLEND_E_CALLBACK, "the callback asked to stop", stop};
-    }
+    const int32_t stop = fn(meta, problem);
+    return stop == 0 ? Status::ok() : Status{BLEND_E_CALLBACK, "the callback asked to stop", stop};
+  };
+  for (const auto& [meta, problem] : damaged) {
+    if (problem == kNoChunkId) continue;
+    // Gone meanwhile, by whoever it was: nothing is left to repair.
+    Status removed = remove(meta.id);
+    if (removed.code() == BLEND_E_NOT_FOUND) continue;
+    BLEND_RETURN_IF_ERROR(removed);
+    BLEND_RETURN_IF_ERROR(tell(meta, problem));
   }
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
-  return writer.commit().with_context("repair");
+  uint64_t n_strays = 0;
+  {
+    BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+    BLEND_RETURN_IF_ERROR(writer.erase_strays(&n_strays).with_context("repair"));
+    BLEND_RETURN_IF_ERROR(writer.rebuild());
+    BLEND_RETURN_IF_ERROR(writer.commit().with_context("repair"));
+  }
+  for (; n_strays > 0; --n_strays) BLEND_RETURN_IF_ERROR(tell({}, kNoChunkId));
+  return Status::ok();
 }
 
 }  // namespace blend

@@ -134,8 +134,25 @@ Status LmdbStore::copy_to(const std::string& path) {
   return copy_compact(env_, path);
 }
 
-Status LmdbStore::remove(const Sha256& id) {
+// An id binds its tenant, so what is found stays true.
+Result<bool> LmdbStore::is_of(const Sha256& id, const TenantTag& tenant) {
+  if (const auto queued = write_back_->find(id); queued != nullptr) {
+    return queued->meta.tenant == tenant;
+  }
+  BLEND_ASSIGN(const Txn txn, env_.begin_read());
+  BLEND_ASSIGN(const MapView view, txn.map_view());
+  const auto manifest = read_manifest(txn, view, id);
+  if (manifest.is_ok()) return manifest.value().meta.tenant == tenant;
+  if (manifest.status().code() == BLEND_E_NOT_FOUND) return false;
+  return manifest.status();
+}
+
+Status LmdbStore::remove_of(const Sha256& id, const TenantTag* tenant) {
   BLEND_RETURN_IF_ERROR(check_writable());
+  if (tenant != nullptr) {
+    BLEND_ASSIGN(const bool theirs, is_of(id, *tenant));
+    if (!theirs) return no_such_chunk(id);
+  }
   const bool was_queued = write_back_->cancel(id);
   common_->touches.forget(id);
   if (common_->ram != nullptr) common_->ram->drop(id);
@@ -143,8 +160,7 @@ Status LmdbStore::remove(const Sha256& id) {
   bool found = false;
   BLEND_RETURN_IF_ERROR(writer.erase(id, &found).with_context("remove"));
   if (!found) {
-    if (was_queued) return Status::ok();
-    return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
+    return was_queued ? Status::ok() : no_such_chunk(id);
   }
   return writer.commit().with_context("remove chunk " + to_hex(id));
 }
@@ -196,9 +212,11 @@ Result<std::shared_ptr<Store>> open_lmdb_store(const std::string& path, const St
     return Status{BLEND_E_INVALID_ARGUMENT, "quota_bytes is 0: nothing could be stored"};
   }
   auto common = std::make_shared<StoreCommon>();
-  BLEND_ASSIGN(common->env,
-               LmdbEnv::acquire(path, options.create && !options.read_only, options.read_only,
-                                LmdbStore::map_bytes_for(options.quota_bytes, 0)));
+  const StoreModes modes = StoreModes::of(options.group);
+  BLEND_ASSIGN(
+      common->env,
+      LmdbEnv::acquire(path, options.create && !options.read_only ? &modes : nullptr,
+                       options.read_only, LmdbStore::map_bytes_for(options.quota_bytes, 0)));
   common->events = std::move(events);
   BLEND_ASSIGN(common->reader, make_page_reader(path + "/" + kDataFile, common->env->data_fd(),
                                                 page_format::kConstantBytes, options.read_mode));

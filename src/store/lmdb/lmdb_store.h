@@ -40,7 +40,6 @@ class LmdbStore final : public Store {
   Status for_each(bool verify, const Visit& fn) override;
   Result<UseRecord> use(const Sha256& id) override;
   Result<StoreStat> stat() override;
-  Status remove(const Sha256& id) override;
   Status pin(const Sha256& id, bool pinned) override;
   Status evict(uint64_t target_bytes, uint64_t* n_evicted) override;
   Status hint(std::span<const Sha256> ids) override;
@@ -56,6 +55,8 @@ class LmdbStore final : public Store {
   static uint64_t map_bytes_for(uint64_t quota, uint64_t chunk);
 
  private:
+  Status remove_of(const Sha256& id, const TenantTag* tenant) override;
+  Result<bool> is_of(const Sha256& id, const TenantTag& tenant);
   Status check_writable() const;
   struct Record {
     const ChunkRecord* record = nullptr;

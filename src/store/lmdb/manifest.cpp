@@ -14,7 +14,11 @@ constexpr uint32_t kManifestMagic = 0x4d4b4c42;  // "BLKM"
 constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
 constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 5 + 8 + 4 + 4;
 constexpr size_t kExtentBytes = 3 * 8;
-constexpr uint32_t kHasImpact = 1;  // flag: two floats a token behind the layers
+// Flags: what follows the layers.
+constexpr uint32_t kHasImpact = 1;  // two floats a token
+constexpr uint32_t kHasTenant = 2;  // the tenant, where it is not the empty one
+
+bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
 
 Status corrupt(const Sha256& id, const char* what) {
   return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
@@ -34,7 +38,7 @@ uint64_t Manifest::footprint() const {
   const uint64_t stream = stream_bytes();
   const uint64_t manifest_bytes = kFixedBytes + meta.tokens.size() * 4 +
                                   meta.impact.size() * kImpactBytes + layers.size() * kExtentBytes +
-                                  kSealBytes;
+                                  (has_tenant(meta) ? sizeof meta.tenant : 0) + kSealBytes;
   return stream / kPieceBytes * counted_bytes(kPieceBytes) +
          (stream % kPieceBytes != 0 ? counted_bytes(stream % kPieceBytes) : 0) +
          counted_bytes(manifest_bytes);
@@ -82,7 +86,7 @@ std::string encode_manifest(const Manifest& m) {
   const ChunkMeta& meta = m.meta;
   ByteWriter out;
   out.reserve(kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
-              m.layers.size() * kExtentBytes + kSealBytes);
+              m.layers.size() * kExtentBytes + sizeof meta.tenant + kSealBytes);
   out.put<uint32_t>(kManifestMagic);
   out.put<uint16_t>(kStoreFormatVersion);
   out.put<uint8_t>(static_cast<uint8_t>(meta.codec));
@@ -96,7 +100,7 @@ std::string encode_manifest(const Manifest& m) {
   out.put<uint32_t>(meta.n_prefix_tokens);
   out.put<int64_t>(meta.created_unix_s);
   out.put<uint32_t>(kPieceBytes);
-  out.put<uint32_t>(meta.impact.empty() ? 0 : kHasImpact);
+  out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0));
   for (const int32_t token : meta.tokens) out.put<int32_t>(token);
   for (const LayerExtent& e : m.layers) {
     out.put<uint64_t>(e.offset);
@@ -104,6 +108,7 @@ std::string encode_manifest(const Manifest& m) {
     out.put<uint64_t>(e.checksum);
   }
   put_impact(out, meta.impact);
+  if (has_tenant(meta)) out.bytes(meta.tenant.data(), meta.tenant.size());
   return seal(std::move(out));
 }
 
@@ -138,13 +143,14 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
   if (!in.ok()) return corrupt(id, "it is too short");
   if (meta.id != id) return corrupt(id, "it describes another chunk");
   if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
-  if (piece_bytes != kPieceBytes || (flags & ~kHasImpact) != 0) {
+  if (piece_bytes != kPieceBytes || (flags & ~(kHasImpact | kHasTenant)) != 0) {
     return corrupt(id, "its flags are unknown");
   }
   // Compared before anything is allocated by these counts.
   const uint64_t per_token = (flags & kHasImpact) != 0 ? 12 : 4;
-  if (in.remaining() !=
-      uint64_t{meta.shape.n_tokens} * per_token + uint64_t{meta.shape.n_layers} * kExtentBytes) {
+  const uint64_t tenant_bytes = (flags & kHasTenant) != 0 ? sizeof meta.tenant : 0;
+  if (in.remaining() != uint64_t{meta.shape.n_tokens} * per_token +
+                            uint64_t{meta.shape.n_layers} * kExtentBytes + tenant_bytes) {
     return corrupt(id, "its length does not fit its shape");
   }
   meta.tokens.resize(meta.shape.n_tokens);
@@ -165,6 +171,7 @@ Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256&
   if ((flags & kHasImpact) != 0 && !get_impact(in, meta.shape.n_tokens, meta.impact)) {
     return corrupt(id, "the attention of a row is none");
   }
+  if (tenant_bytes != 0) in.bytes(meta.tenant.data(), meta.tenant.size());
   if (!in.ok()) return corrupt(id, "it is too short");
   return m;
 }
@@ -211,14 +218,16 @@ void StoreCounters::add(const Manifest& m) {
 }
 
 void StoreCounters::subtract(const Manifest& m) {
-  n_chunks -= 1;
-  n_tokens -= m.meta.shape.n_tokens;
-  kv_bytes -= m.meta.shape.total_bytes();
-  footprint -= m.footprint();
+  // Counters that were forged, or are of another time, must not wrap: nothing would fit any more.
+  const auto less = [](uint64_t& n, uint64_t by) { n -= std::min(n, by); };
+  less(n_chunks, 1);
+  less(n_tokens, m.meta.shape.n_tokens);
+  less(kv_bytes, m.meta.shape.total_bytes());
+  less(footprint, m.footprint());
   CodecStat& c = codecs[static_cast<size_t>(m.meta.codec)];
-  c.n_chunks -= 1;
-  c.bytes -= m.meta.shape.total_bytes();
-  c.stored_bytes -= m.stream_bytes();
+  less(c.n_chunks, 1);
+  less(c.bytes, m.meta.shape.total_bytes());
+  less(c.stored_bytes, m.stream_bytes());
 }
 
 std::string encode_counters(const StoreCounters& c) {

@@ -10,12 +10,16 @@
 
 namespace blend {
 
+Status no_such_chunk(const Sha256& id) {
+  return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
+}
+
 Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256& id) {
   MDB_val key = id_val(id);
   MDB_val value{};
   const int rc = mdb_get(txn.get(), txn.env().meta(), &key, &value);
   if (rc == MDB_NOTFOUND) {
-    return make_error(BLEND_E_NOT_FOUND, "chunk %s is not in the store", to_hex(id).c_str());
+    return no_such_chunk(id);
   }
   if (rc != 0) return lmdb_error(rc, "chunk " + to_hex(id));
   if (!view.contains(to_span(value))) {

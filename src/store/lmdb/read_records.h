@@ -9,6 +9,8 @@
 
 namespace blend {
 
+Status no_such_chunk(const Sha256& id);  // NOT_FOUND
+
 // NOT_FOUND, or as decode_manifest().
 Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256& id);
 

@@ -9,7 +9,7 @@ namespace blend {
 EnvRegistry& EnvRegistry::of_this_process() {
   static std::atomic<EnvRegistry*> current{nullptr};
   EnvRegistry* r = current.load();
-  while (r == nullptr || r->pid_ != getpid()) {
+  while (r == nullptr || !r->process_.is_this_process()) {
     auto fresh = std::make_unique<EnvRegistry>();
     if (current.compare_exchange_strong(r, fresh.get())) return *fresh.release();
   }

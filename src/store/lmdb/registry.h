@@ -17,6 +17,7 @@
 #include <string>
 #include <utility>
 
+#include "base/process.h"
 #include "base/status.h"
 
 namespace blend {
@@ -46,7 +47,7 @@ class EnvRegistry {
  private:
   void close(LmdbEnv* env, const FileIdentity& file);
 
-  const pid_t pid_ = getpid();
+  const ProcessMark process_;
   std::mutex mutex_;
   std::condition_variable changed_;
   // An expired entry is an environment that is being closed or is about to be handed out.

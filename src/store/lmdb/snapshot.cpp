@@ -6,9 +6,14 @@
 
 namespace blend {
 
-Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open(const Sha256& id) {
+Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open_of(const Sha256& id,
+                                                           const TenantTag* tenant) {
   BLEND_RETURN_IF_ERROR(common_->env->check_fork());
-  if (const auto it = pending_.find(id); it != pending_.end()) {
+  // Nobody learns by an id which chunks others have: their own are as missing as none.
+  const auto theirs = [&](const ChunkMeta& meta) {
+    return tenant != nullptr && meta.tenant != *tenant;
+  };
+  if (const auto it = pending_.find(id); it != pending_.end() && !theirs(it->second->meta)) {
     common_->hits.fetch_add(1, std::memory_order_relaxed);
     common_->ram_hits.fetch_add(1, std::memory_order_relaxed);
     return make_memory_source(it->second);
@@ -16,6 +21,7 @@ Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open(const Sha256& id) {
   Result<Manifest> manifest = [&] {
     const std::lock_guard lock(mutex_);
     Result<Manifest> found = read_manifest(txn_, view_, id);
+    if (found.is_ok() && theirs(found->meta)) return Result<Manifest>(no_such_chunk(id));
     if (found.is_ok() && common_->expired(UseIndex(txn_), id)) {
       return Result<Manifest>(make_error(BLEND_E_NOT_FOUND, "chunk %s has expired: nobody used it",
                                          to_hex(id).c_str()));

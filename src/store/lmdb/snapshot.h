@@ -21,9 +21,9 @@ class LmdbSnapshot final : public StoreSnapshot {
         txn_(std::move(txn)),
         view_(view) {}
 
-  Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) override;
-
  private:
+  Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override;
+
   const std::shared_ptr<StoreCommon> common_;
   const RecordMap pending_;
   const Txn txn_;

@@ -202,6 +202,7 @@ Status UseIndex::rebuild(std::span<const Chunk> present) {
   for (const Chunk& chunk : present) {
     UseRecord record = find(chunk.id).value_or(UseRecord{chunk.stamp_us, 0, 0, false, {}});
     record.footprint = chunk.footprint;
+    record.tenant = chunk.tenant;
     sum.pinned_chunks += record.pinned ? 1 : 0;
     sum.pinned_bytes += record.pinned ? record.footprint : 0;
     records.push_back(record);

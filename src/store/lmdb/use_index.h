@@ -50,6 +50,7 @@ class UseIndex {
     Sha256 id{};
     uint64_t stamp_us = 0;  // of a chunk without a record
     uint64_t footprint = 0;
+    TenantTag tenant{};
   };
   Status rebuild(std::span<const Chunk> present);
 

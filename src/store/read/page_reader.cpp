@@ -35,8 +35,8 @@ Status prove(PageReader& reader, int data_fd, size_t constant_bytes) {
 }
 
 Result<int> open_direct(const std::string& path, int data_fd) {
-  const int fd =
-      retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC); });
+  const int fd = retry_interrupted(
+      [&] { return open(path.c_str(), O_RDONLY | O_DIRECT | O_CLOEXEC | O_NOFOLLOW); });
   if (fd < 0) {
     return make_errno(BLEND_E_UNSUPPORTED, errno, "'%s' cannot be opened for direct reads",
                       path.c_str());

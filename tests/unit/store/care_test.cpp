@@ -1,4 +1,5 @@
 // Looking after a store: repair, compaction, copies, files of chunks, metrics.
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -130,6 +131,39 @@ TEST(StoreTransfer, StopsWhenAskedAndKeepsTheQuota) {
   EXPECT_EQ(12u, done.n_chunks);
   EXPECT_LE(other->stat()->stored_bytes, small.quota_bytes);
   EXPECT_LT(other->stat()->n_chunks, 12u);
+}
+
+// Each writes a file of its own until that has its name.
+TEST(StoreTransfer, ManyToOnePathLeaveOneWholeFile) {
+  World w;
+  const std::string file = w.dir.file("all.chunks");
+  std::vector<std::thread> threads;
+  std::atomic<int> bad{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 10; ++i) bad += export_chunks(*w.store, {}, file, {}).is_ok() ? 0 : 1;
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(0, bad);
+  Transfer done;
+  EXPECT_OK(import_chunks(*open_store(w.dir.file("other")), file, false, {}, &done));
+  EXPECT_EQ(12u, done.n_chunks);
+  size_t n_files = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(w.dir.path())) {
+    ++n_files;
+  }
+  EXPECT_EQ(3u, n_files);  // two stores and the file
+}
+
+TEST(StoreTransfer, PipesAreRefusedAndNotWaitedFor) {
+  World w;
+  const std::string pipe = w.dir.file("pipe");
+  ASSERT_EQ(0, mkfifo(pipe.c_str(), 0600));
+  Transfer done;
+  EXPECT_CODE(BLEND_E_FORMAT, import_chunks(*w.store, pipe, false, {}, &done));
+  EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, export_chunks(*w.store, {}, pipe, {}).status());
+  EXPECT_TRUE(std::filesystem::is_fifo(pipe));
 }
 
 TEST(StoreRepair, DropsWhatIsDamagedAndKeepsTheRest) {

@@ -15,6 +15,7 @@
 #include "base/wire.h"
 #include "store/lmdb/check_pages.h"
 #include "store/lmdb/manifest.h"
+#include "store/lmdb/page_format.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 
@@ -87,6 +88,19 @@ struct Sample {
     return right;
   }
 };
+
+// Changes an LMDB file as another program would.
+void with_lmdb(const std::string& path, const std::function<void(MDB_txn*)>& change) {
+  MDB_env* env = nullptr;
+  MDB_txn* txn = nullptr;
+  ASSERT_EQ(0, mdb_env_create(&env));
+  mdb_env_set_maxdbs(env, 8);
+  ASSERT_EQ(0, mdb_env_open(env, path.c_str(), 0, 0644));
+  ASSERT_EQ(0, mdb_txn_begin(env, nullptr, 0, &txn));
+  change(txn);
+  ASSERT_EQ(0, mdb_txn_commit(txn));
+  mdb_env_close(env);
+}
 
 TEST(StoreDamage, FlippedKvByteIsCorruptAndNamed) {
   Sample sample;
@@ -254,6 +268,110 @@ TEST(StoreDamage, TruncatedWhileOpenIsAnErrorNotASignal) {
   EXPECT_CODE(BLEND_E_CORRUPT, store->stat().status());
 }
 
+// Nothing is left that LMDB could read through its map, or what is there is no meta page.
+TEST(StoreDamage, CutToNothingOrWrittenOverWhileOpenIsAnErrorNotASignal) {
+  for (const bool cut : {true, false}) {
+    Sample sample;
+    auto store = open_store(sample.dir.path());
+    if (cut) {
+      ASSERT_EQ(0, truncate(sample.data().c_str(), 0));
+    } else {
+      const int fd = open(sample.data().c_str(), O_WRONLY);
+      const std::string garbage(8192, '\x5a');
+      ASSERT_EQ(8192, pwrite(fd, garbage.data(), garbage.size(), 0));
+      close(fd);
+    }
+    EXPECT_CODE(BLEND_E_CORRUPT, store->put(*sample.records[0]));
+    EXPECT_CODE(BLEND_E_CORRUPT, store->snapshot().status());
+    EXPECT_CODE(BLEND_E_CORRUPT, store->remove(sample.records[1]->meta.id));
+    StoreOptions larger;
+    larger.quota_bytes = 64ull << 30;  // wants a larger map
+    const auto second = open_lmdb_store(sample.dir.path(), larger, {});
+    EXPECT_FALSE(second.is_ok());
+  }
+}
+
+TEST(StoreDamage, ALockFileCutShortWhileOpenIsAnErrorNotASignal) {
+  Sample sample;
+  auto store = open_store(sample.dir.path());
+  const std::string lock = sample.dir.file("lock.mdb");
+  const std::string table = slurp(lock);
+  ASSERT_EQ(0, truncate(lock.c_str(), 0));
+  EXPECT_CODE(BLEND_E_CORRUPT, store->put(*sample.records[0]));
+  EXPECT_CODE(BLEND_E_CORRUPT, store->snapshot().status());
+  std::ofstream(lock, std::ios::binary | std::ios::in) << table;  // its map is read as it closes
+}
+
+// Every page is in order, and one key is past what its parent says: LMDB lists it and does not find
+// it.
+TEST(StoreDamage, KeysOutOfOrderBetweenPagesAreRefused) {
+  TempDir dir;
+  {
+    auto store = open_store(dir.path());
+    for (uint32_t i = 0; i < 60; ++i) EXPECT_OK(store->put(*make_record(i)));
+  }
+  const std::string bytes = slurp(dir.file("data.mdb"));
+  namespace pf = page_format;
+  size_t n_changed = 0;
+  for (size_t at = 0; at + 4096 <= bytes.size(); at += 4096) {
+    std::string bad = bytes;
+    auto* page = reinterpret_cast<std::byte*>(bad.data() + at);
+    if (pf::header_at(page).flags != pf::kLeaf || pf::header_at(page).number != at / 4096) continue;
+    const uint32_t n = (pf::lower_of(page) - pf::kHeaderBytes) / 2u;
+    if (n < 2) continue;
+    std::byte* const last = page + pf::node_place(page, n - 1);
+    if (pf::node_key_bytes(last) != 32) continue;
+    last[pf::kNodeHeaderBytes] = std::byte{0xff};
+    last[pf::kNodeHeaderBytes + 1] = std::byte{0xff};
+    spill(dir.file("data.mdb"), bad);
+    const auto store = open_lmdb_store(dir.path(), {}, {});
+    if (store.is_ok()) continue;  // the last page of a tree, or one that is free
+    EXPECT_EQ(BLEND_E_CORRUPT, store.status().code());
+    n_changed += store.status().message().find("other pages'") != std::string::npos;
+  }
+  EXPECT_GT(n_changed, 0u);
+}
+
+TEST(StoreRepair, RemovesWhatItSaysItRemoved) {
+  Sample sample;
+  with_lmdb(sample.dir.path(), [](MDB_txn* txn) {
+    for (const char* name : {"meta", "chunks"}) {
+      MDB_dbi dbi = 0;
+      ASSERT_EQ(0, mdb_dbi_open(txn, name, 0, &dbi));
+      for (std::string key :
+           {std::string("stray"), std::string(33, '\x80'), std::string(40, 'z')}) {
+        MDB_val k{key.size(), key.data()};
+        ASSERT_EQ(0, mdb_put(txn, dbi, &k, &k, 0));
+      }
+    }
+  });
+  auto store = open_store(sample.dir.path());
+  const auto damaged = [&] {
+    size_t n = 0;
+    (void)store->for_each(true, [&](const ChunkMeta&, const std::string& problem) {
+      n += problem.empty() ? 0 : 1;
+      return 0;
+    });
+    return n;
+  };
+  EXPECT_EQ(3u, damaged());
+  uint64_t n = 0;
+  size_t told = 0;
+  EXPECT_OK(store->repair(
+      [&](const ChunkMeta&, const std::string& problem) {
+        EXPECT_NE(std::string::npos, problem.find("no chunk id"));
+        ++told;
+        return 0;
+      },
+      &n));
+  EXPECT_EQ(3u, n);
+  EXPECT_EQ(3u, told);
+  EXPECT_EQ(0u, damaged());
+  EXPECT_OK(store->repair([](auto&, auto&) { return 0; }, &n));
+  EXPECT_EQ(0u, n);
+  for (const auto& r : sample.records) EXPECT_OK(compare(*store, *r));
+}
+
 TEST(StoreDamage, ForeignFilesAreRefused) {
   TempDir dir;
   std::string text(20000, 'x');
@@ -262,19 +380,6 @@ TEST(StoreDamage, ForeignFilesAreRefused) {
   EXPECT_EQ(text, slurp(dir.file("data.mdb")));  // and left alone
   spill(dir.file("data.mdb"), "short");
   EXPECT_CODE(BLEND_E_FORMAT, open_lmdb_store(dir.path(), {}, {}).status());
-}
-
-// Changes an LMDB file as another program would.
-void with_lmdb(const std::string& path, const std::function<void(MDB_txn*)>& change) {
-  MDB_env* env = nullptr;
-  MDB_txn* txn = nullptr;
-  ASSERT_EQ(0, mdb_env_create(&env));
-  mdb_env_set_maxdbs(env, 8);
-  ASSERT_EQ(0, mdb_env_open(env, path.c_str(), 0, 0644));
-  ASSERT_EQ(0, mdb_txn_begin(env, nullptr, 0, &txn));
-  change(txn);
-  ASSERT_EQ(0, mdb_txn_commit(txn));
-  mdb_env_close(env);
 }
 
 void put_info(const std::string& path, std::string key, std::string value) {
@@ -344,6 +449,28 @@ TEST(StoreDamage, DamagedCountersAreCountedAnew) {
   EXPECT_OK(store->put(*make_record(2)));
   EXPECT_EQ(2u, store->stat()->n_chunks);
   EXPECT_EQ(2, events);
+}
+
+// Sealed, and less than what is there: of another time, or forged.
+TEST(StoreDamage, CountersThatAreTooSmallDoNotWrapAndAreMended) {
+  TempDir dir;
+  {
+    auto store = open_store(dir.path());
+    for (uint32_t i = 0; i < 6; ++i) EXPECT_OK(store->put(*make_record(i)));
+  }
+  put_info(dir.path(), "counters", encode_counters({}));
+  auto store = open_store(dir.path());
+  EXPECT_OK(store->remove(make_record(0)->meta.id));
+  EXPECT_EQ(0u, store->stat()->n_chunks);
+  EXPECT_EQ(0u, store->stat()->stored_bytes);
+  EXPECT_OK(store->put(*make_record(7)));
+  uint64_t n = 0;
+  EXPECT_OK(store->repair([](auto&, auto&) { return 0; }, &n));
+  EXPECT_EQ(0u, n);
+  EXPECT_EQ(6u, store->stat()->n_chunks);
+  const uint64_t stored = store->stat()->stored_bytes;
+  EXPECT_OK(store->remove(make_record(7)->meta.id));
+  EXPECT_EQ(stored / 6 * 5, store->stat()->stored_bytes);
 }
 
 TEST(StoreDamage, PiecesMissingCutOrAddedAreFound) {
@@ -431,7 +558,7 @@ TEST(StoreDamage, FullDiskIsFullAndLosesNothing) {
   const pid_t child = fork();
   ASSERT_NE(-1, child);
   if (child == 0) {
-    signal(SIGXFSZ, SIG_IGN);
+    signal(SIGXFSZ, SIG_DFL);  // which would end a host that has no handler
     for (const uint64_t room : {100'000u, 1'000'001u, 3'000'000u}) {
       const auto now = std::filesystem::file_size(dir.file("data.mdb"));
       const struct rlimit limit { now + room, RLIM_INFINITY };

@@ -185,7 +185,7 @@ TEST(StorePut, PlacedValuesOfEveryLengthAreReadAndFreed) {
   StoreOptions options;
   options.quota_bytes = 64 << 20;
   auto store = open_store(dir.path(), options);
-  const auto env = take(LmdbEnv::acquire(dir.path(), false, false, 1));
+  const auto env = take(LmdbEnv::acquire(dir.path(), nullptr, false, 1));
   if (env->placing() == LmdbEnv::Placing::off) GTEST_SKIP() << "not with this LMDB";
   // Around the pieces' length, the pages' and the least that is placed: 2 * tokens * 8 bytes.
   std::vector<std::shared_ptr<ChunkRecord>> records;

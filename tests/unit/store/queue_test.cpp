@@ -1,9 +1,11 @@
 // The write-back queue, and stores across fork and processes.
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <future>
 #include <mutex>
@@ -402,6 +404,62 @@ TEST(StoreProcesses, AReaderFollowsTheWriterOfAnotherProcess) {
   EXPECT_OK(store->remove(make_record(kChunks - 1, {4, 500, 256, DType::f16})->meta.id));
   close(ready[0]);
   close(ready[1]);
+}
+
+// Starts `body` as process 1 of a PID namespace of its own.
+template <typename Body>
+pid_t start_as_process_one(const Body& body) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) _exit(255);
+  const pid_t first = fork();
+  if (first == 0) _exit(getpid() == 1 ? body() : 254);
+  int status = 0;
+  if (first < 0 || waitpid(first, &status, 0) != first) _exit(255);
+  _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 253);
+}
+
+// What `body` returned; -1: the system allows no namespace.
+int result_of(pid_t child) {
+  int status = 0;
+  if (waitpid(child, &status, 0) != child || !WIFEXITED(status)) return 252;
+  return WEXITSTATUS(status) == 255 ? -1 : WEXITSTATUS(status);
+}
+
+// Two containers: LMDB knows the processes that read by their numbers alone, and both are 1.
+TEST(StoreProcesses, EqualNumbersInTwoNamespacesAreToldApartOrRefused) {
+  TempDir dir;
+  EXPECT_OK(open_store(dir.path())->put(*make_record(1)));
+  const auto reads = [&](const std::shared_ptr<Store>& store) {
+    return compare(*store, *make_record(1)).is_ok();
+  };
+  const int alone = result_of(start_as_process_one([&] {
+    auto store = open_lmdb_store(dir.path(), {}, {});
+    return store.is_ok() && reads(*store) ? 0 : 1;
+  }));
+  if (alone == -1) GTEST_SKIP() << "no PID namespace can be made here";
+  EXPECT_EQ(0, alone);
+  // One holds it open until the other has tried.
+  int opened[2], tried[2];
+  ASSERT_EQ(0, pipe(opened) | pipe(tried));
+  const pid_t holder = start_as_process_one([&] {
+    char go = 0;
+    auto store = open_lmdb_store(dir.path(), {}, {});
+    if (!store.is_ok() || write(opened[1], "o", 1) != 1 || read(tried[0], &go, 1) != 1) return 1;
+    return reads(*store) ? 0 : 2;
+  });
+  char ready = 0;
+  ASSERT_EQ(1, read(opened[0], &ready, 1));
+  EXPECT_EQ(0, result_of(start_as_process_one([&] {
+              const auto begin = std::chrono::steady_clock::now();
+              const Status second = open_lmdb_store(dir.path(), {}, {}).status();
+              if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(5)) return 3;
+              if (second.code() != BLEND_E_BUSY) return 4;
+              return second.message().find("PID namespace") != std::string::npos ? 0 : 5;
+            })));
+  ASSERT_EQ(1, write(tried[1], "t", 1));
+  EXPECT_EQ(0, result_of(holder));  // and goes on
+  for (const int fd : {opened[0], opened[1], tried[0], tried[1]}) close(fd);
 }
 
 TEST(StoreProcesses, TwoWritersTakeTurns) {

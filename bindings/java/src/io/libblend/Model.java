@@ -253,12 +253,13 @@ public final class Model implements AutoCloseable {
    *
    * @param store where it is
    * @param id of it
+   * @param tenant whose it is, as given to save
    * @param reserveTokens rows kept free behind it
    * @return to be closed
    * @throws NotFoundException if there is none
    */
-  public Fusion restore(Store store, String id, int reserveTokens) {
-    return restore(store, id, reserveTokens, null);
+  public Fusion restore(Store store, String id, String tenant, int reserveTokens) {
+    return restore(store, id, tenant, reserveTokens, null);
   }
 
   /**
@@ -266,15 +267,18 @@ public final class Model implements AutoCloseable {
    *
    * @param store where it is
    * @param id of it
+   * @param tenant whose it is, as given to save
    * @param reserveTokens rows kept free behind it
    * @param users what cancels it besides an interrupt; may be null
    * @return to be closed
    * @throws NotFoundException if there is none
    */
-  public Fusion restore(Store store, String id, int reserveTokens, Cancel users) {
+  public Fusion restore(Store store, String id, String tenant, int reserveTokens, Cancel users) {
     return Running.call(
         users,
-        cancel -> new Fusion(RawFusion.restore(raw, Store.raw(store), id, reserveTokens, cancel)));
+        cancel ->
+            new Fusion(
+                RawFusion.restore(raw, Store.raw(store), id, tenant, reserveTokens, cancel)));
   }
 
   /**

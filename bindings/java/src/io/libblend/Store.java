@@ -66,6 +66,17 @@ public final class Store implements AutoCloseable {
     return chunks(raw.list(verify));
   }
 
+  /**
+   * All chunks of one tenant.
+   *
+   * @param tenant as given to precompute; "" is the one without a name
+   * @param verify reads and checks every byte; damaged chunks have a problem then
+   * @return as they were at one moment
+   */
+  public List<ChunkInfo> list(String tenant, boolean verify) {
+    return chunks(raw.listOf(tenant, verify));
+  }
+
   private static List<ChunkInfo> chunks(RawChunks chunks) {
     try {
       List<ChunkInfo> list = new ArrayList<>();
@@ -86,6 +97,17 @@ public final class Store implements AutoCloseable {
    */
   public void remove(String id) {
     raw.remove(id);
+  }
+
+  /**
+   * Removes a chunk of one tenant.
+   *
+   * @param id of it
+   * @param tenant as given to precompute
+   * @throws NotFoundException if there is none, or it is another tenant's
+   */
+  public void remove(String id, String tenant) {
+    raw.removeOf(id, tenant);
   }
 
   /**

@@ -95,9 +95,9 @@ public class CancelTest extends Fixture {
       assertEquals(before.length - 1, fusion.tokens().length);
       assertEquals(5, fusion.tokens()[1]);
       String id = fusion.save(store(), "", cancel);
-      model.restore(store(), id, 0, cancel).close();
+      model.restore(store(), id, "", 0, cancel).close();
       cancel.request();
-      assertThrows(CancelledException.class, () -> model.restore(store(), id, 0, cancel));
+      assertThrows(CancelledException.class, () -> model.restore(store(), id, "", 0, cancel));
     }
     assertEquals("calls that are over are remembered", 0, cancel.running.size());
   }

@@ -154,7 +154,7 @@ public class FusionTest extends Fixture {
       text = fusion.generate(SHORT);
     }
     store().flush();
-    try (Fusion fusion = model.restore(store(), id, 64)) {
+    try (Fusion fusion = model.restore(store(), id, "", 64)) {
       assertTrue(fusion.info().flags().contains(FusionFlag.RESTORED));
       assertEquals(text, fusion.generate(SHORT));
     }

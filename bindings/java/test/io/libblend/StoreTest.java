@@ -53,6 +53,38 @@ public class StoreTest extends Fixture {
   }
 
   @Test
+  public void anotherTenantsChunkIsNotThere() {
+    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    String id = model.precompute(store(), tokens, new PrecomputeOptions().tenant("acme")).id();
+    Prompt prompt = Prompt.builder(model.tokenizer()).chunkId(id).question("\nWho?").build();
+    for (String tenant : new String[] {"", "evil"}) {
+      assertThrows(
+          NotFoundException.class,
+          () -> model.fuse(store(), prompt, new FuseOptions().tenant(tenant)).close());
+      assertEquals(0, store().list(tenant, false).size());
+      assertThrows(NotFoundException.class, () -> store().remove(id, tenant));
+    }
+    String saved;
+    try (Fusion fusion = model.fuse(store(), prompt, new FuseOptions().tenant("acme"))) {
+      saved = fusion.save(store(), "acme");
+    }
+    store().flush();
+    assertThrows(NotFoundException.class, () -> model.restore(store(), saved, "", 0).close());
+    model.restore(store(), saved, "acme", 0).close();
+    assertEquals(2, store().list("acme", true).size());
+    store().remove(id, "acme");
+    store().remove(saved, "acme");
+  }
+
+  @Test
+  public void negativeCountsAreRefused() {
+    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    assertThrows(
+        InvalidArgumentException.class,
+        () -> model.precompute(store(), tokens, new PrecomputeOptions().threads(-1)));
+  }
+
+  @Test
   public void options() {
     Store.Options options =
         new Store.Options().kvDtype(Dtype.F32).quotaBytes(1L << 33).queueBytes(1 << 20).readMode(ReadMode.MAPPED);

@@ -1,0 +1,30 @@
+#include "base/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+
+namespace blend {
+namespace {
+
+std::atomic<uint64_t> n_forks{0};
+
+// Counted in every child from the first mark on. Where there is no memory for the handler the
+// numbers of the processes must do. glibc takes it away with the library, should that be unloaded.
+uint64_t forks_so_far() {
+  static const int counted =
+      pthread_atfork(nullptr, nullptr, [] { n_forks.fetch_add(1, std::memory_order_relaxed); });
+  (void)counted;
+  return n_forks.load(std::memory_order_relaxed);
+}
+
+}  // namespace
+
+ProcessMark::ProcessMark() : pid_(getpid()), n_forks_(forks_so_far()) {}
+
+bool ProcessMark::is_this_process() const {
+  return n_forks_ == n_forks.load(std::memory_order_relaxed) && pid_ == getpid();
+}
+
+}  // namespace blend
