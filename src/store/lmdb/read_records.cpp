@@ -26,7 +26,14 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
     return make_error(BLEND_E_CORRUPT, "the description of chunk %s lies outside the data file",
                       to_hex(id).c_str());
   }
-  return decode_manifest(to_span(value), id);
+  BLEND_ASSIGN(Manifest manifest, decode_manifest(to_span(value), id));
+  // Before anything is allocated for it: no codec makes bytes of nothing.
+  if (manifest.stream_bytes() > view.bytes) {
+    return make_error(BLEND_E_CORRUPT,
+                      "the description of chunk %s claims more than the data file has",
+                      to_hex(id).c_str());
+  }
+  return manifest;
 }
 
 Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,

@@ -549,6 +549,43 @@ TEST(StoreDamage, ManifestParserRefusesWhatIsSealedButWrong) {
   }
 }
 
+TEST(StoreDamage, AChunkThatClaimsTerabytesIsOneDamagedChunk) {
+  Sample sample;
+  const auto record = make_record(77, {2, 200, 256, DType::f16});
+  for (const Codec codec : {Codec::none, Codec::zstd}) {
+    SCOPED_TRACE(static_cast<int>(codec));
+    Manifest claims = encode_chunk(*record, codec)->manifest;
+    claims.meta.shape.kv_dim = 1u << 31;
+    uint64_t at = 0;
+    for (LayerExtent& layer : claims.layers) {
+      layer.offset = at;
+      layer.length = longest_layer(codec, claims.meta.shape);
+      at += layer.length;
+    }
+    std::string bytes = encode_manifest(claims);
+    ASSERT_TRUE(decode_manifest(std::as_bytes(std::span(bytes)), record->meta.id).is_ok());
+    with_lmdb(sample.dir.path(), [&](MDB_txn* txn) {
+      MDB_dbi meta = 0;
+      ASSERT_EQ(0, mdb_dbi_open(txn, "meta", 0, &meta));
+      MDB_val k{record->meta.id.size(), const_cast<uint8_t*>(record->meta.id.data())};
+      MDB_val v{bytes.size(), bytes.data()};
+      ASSERT_EQ(0, mdb_put(txn, meta, &k, &v, 0));
+    });
+    auto store = open_store(sample.dir.path());
+    size_t sound = 0;
+    EXPECT_CODE(BLEND_E_CORRUPT,
+                store->for_each(true, [&](const ChunkMeta&, const std::string& problem) {
+                  sound += problem.empty();
+                  return 0;
+                }));
+    EXPECT_EQ(sample.records.size(), sound);
+    EXPECT_CODE(BLEND_E_CORRUPT, compare(*store, *record));
+    uint64_t n_removed = 0;
+    EXPECT_OK(store->repair([](auto&, auto&) { return 0; }, &n_removed));
+    EXPECT_EQ(1u, n_removed);
+  }
+}
+
 TEST(StoreDamage, FullDiskIsFullAndLosesNothing) {
   TempDir dir;
   const auto a = make_record(1, {2, 200, 256, DType::f16});
