@@ -39,7 +39,7 @@ Status open_chunk_tables(MDB_env* env, bool create, Databases* out) {
         if (rc != 0) return lmdb_error(rc, "open a database");
       }
       // Handles outlive the transaction only if it commits.
-      return lmdb_error(mdb_txn_commit(txn.release()), "commit");
+      return lmdb_error(commit_lmdb(txn.release()), "commit");
     }
     if (rc != MDB_NOTFOUND) {
       return rc == MDB_INCOMPATIBLE ? Status{BLEND_E_FORMAT, "it is another program's LMDB file"}
@@ -77,7 +77,7 @@ Status open_chunk_tables(MDB_env* env, bool create, Databases* out) {
     const int rc = mdb_put(txn.get(), out->info, &k, &v, MDB_NOOVERWRITE);
     if (rc != 0 && rc != MDB_KEYEXIST) return lmdb_error(rc, "write the format record");
   }
-  return lmdb_error(mdb_txn_commit(txn.release()), "write the format record");
+  return lmdb_error(commit_lmdb(txn.release()), "write the format record");
 }
 
 Result<bool> open_use_tables(MDB_env* env, bool create, Databases* out) {
@@ -90,7 +90,7 @@ Result<bool> open_use_tables(MDB_env* env, bool create, Databases* out) {
                                     std::pair{"tenants", &out->tenants}}) {
       if (rc == 0) rc = mdb_dbi_open(txn.get(), name, creating ? MDB_CREATE : 0u, dbi);
     }
-    if (rc == 0) rc = mdb_txn_commit(txn.release());
+    if (rc == 0) rc = commit_lmdb(txn.release());
     if (rc == 0) return true;
     if (rc != MDB_NOTFOUND) return lmdb_error(rc, "open a database");
     if (!create) return false;

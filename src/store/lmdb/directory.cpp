@@ -5,6 +5,7 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "base/host_page.h"
 #include "store/files.h"
 #include "store/lmdb/check_pages.h"
+#include "store/lmdb/error.h"
 #include "store/lmdb/page_format.h"
 
 namespace blend {
@@ -41,7 +43,7 @@ Status make_directories(const std::string& path, uint32_t mode) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "'%s' is not a directory: give a directory for the store", part.c_str());
     }
-    return make_errno(BLEND_E_IO, error, "cannot create the directory '%s'", part.c_str());
+    return lmdb_error(error, "create the directory '" + part + "'");
   }
   return Status::ok();
 }
@@ -105,7 +107,7 @@ Status make_file(const std::string& file, uint32_t mode) {
   if (made.get() < 0 && errno == EEXIST) return Status::ok();
   // Past the umask, which may keep a group out.
   if (made.get() < 0 || (mode != 0600 && fchmod(made.get(), mode) != 0)) {
-    return make_errno(BLEND_E_IO, errno, "cannot make '%s'", file.c_str());
+    return lmdb_error(errno, "make '" + file + "'");
   }
   return Status::ok();
 }
@@ -122,6 +124,20 @@ Status prepare_lock_file(const std::string& file, const StoreModes* create) {
 }
 
 }  // namespace
+
+Status reserve_lock_file(const std::string& file, uint64_t bytes) {
+  const Fd fd(retry_interrupted(
+      [&] { return open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); }));
+  struct stat st {};
+  if (fd.get() < 0 || fstat(fd.get(), &st) != 0) return Status::ok();  // LMDB says why
+  const auto length = std::max(static_cast<off_t>(bytes), st.st_size);
+  // The size stays: LMDB tells by it whether the table is there.
+  if (retry_interrupted([&] { return fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, length); }) != 0 &&
+      (errno == ENOSPC || errno == EDQUOT)) {
+    return lmdb_error(errno, "give '" + file + "' its place");
+  }
+  return Status::ok();
+}
 
 Status make_store_directory(const std::string& path, const StoreModes& modes) {
   if (path.empty() || path.find('\0') != std::string::npos) {

@@ -26,6 +26,8 @@ namespace blend {
 namespace {
 
 constexpr unsigned kMaxReaders = 1024;
+// At least what LMDB's table for them takes: a line of the cache for each, behind a header.
+constexpr uint64_t kLockFileBytes = kMaxReaders * 64 + 4096;
 constexpr unsigned kMaxDatabases = 8;  // six are used; later formats may add some
 constexpr auto kMapPatience = std::chrono::seconds(30);
 constexpr auto kCompactionPatience = std::chrono::seconds(30);
@@ -103,6 +105,7 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
   lock_file_ = path + "/" + kLockFile;
   map_bytes_ = wanted_map_ = round_up(map_bytes, 1u << 20);
   const std::string what = "open store '" + path + "'";
+  BLEND_RETURN_IF_ERROR(reserve_lock_file(lock_file_, kLockFileBytes).with_context(what));
   // A read-only store opens the file for writing too, where permissions allow: the environment is
   // shared with writers that this process may open later. The store's object refuses to write.
   for (const unsigned access : {0u, static_cast<unsigned>(MDB_RDONLY)}) {

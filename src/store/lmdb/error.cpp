@@ -1,6 +1,6 @@
 #include "store/lmdb/error.h"
 
-#include <lmdb.h>
+#include <sys/statvfs.h>
 
 #include <cerrno>
 
@@ -53,6 +53,16 @@ Status lmdb_error(int rc, const std::string& what) {
   }
   return rc > 0 ? make_errno(BLEND_E_IO, rc, "%s", what.c_str())
                 : with(BLEND_E_INTERNAL, mdb_strerror(rc));
+}
+
+int commit_lmdb(MDB_txn* txn) {
+  MDB_env* const env = mdb_txn_env(txn);
+  const int rc = mdb_txn_commit(txn);
+  if (rc != EIO) return rc;
+  int fd = -1;
+  struct statvfs disk {};
+  if (mdb_env_get_fd(env, &fd) != 0 || fstatvfs(fd, &disk) != 0) return rc;
+  return disk.f_bavail * disk.f_frsize < (64u << 10) ? ENOSPC : rc;
 }
 
 }  // namespace blend

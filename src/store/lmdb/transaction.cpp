@@ -26,7 +26,7 @@ Txn::~Txn() {
 }
 
 int Txn::commit() {
-  const int rc = mdb_txn_commit(std::exchange(txn_, nullptr));
+  const int rc = commit_lmdb(std::exchange(txn_, nullptr));
   env_->leave();
   return rc;
 }

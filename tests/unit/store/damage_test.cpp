@@ -2,7 +2,10 @@
 // bytes and never a crash.
 #include <fcntl.h>
 #include <lmdb.h>
+#include <sched.h>
+#include <sys/mount.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -584,6 +587,48 @@ TEST(StoreDamage, AChunkThatClaimsTerabytesIsOneDamagedChunk) {
     EXPECT_OK(store->repair([](auto&, auto&) { return 0; }, &n_removed));
     EXPECT_EQ(1u, n_removed);
   }
+}
+
+// A small file system of this process's own at `path`.
+bool mount_small(const std::string& path) {
+  return (unshare(CLONE_NEWNS) == 0 || unshare(CLONE_NEWUSER | CLONE_NEWNS) == 0) &&
+         mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("tmpfs", path.c_str(), "tmpfs", 0, "size=4m") == 0;
+}
+
+// What is written through a map needs its place on the disk first.
+TEST(StoreDamage, AFullFileSystemIsFullFromTheFirstPageOn) {
+  TempDir dir;
+  const pid_t child = fork();
+  ASSERT_NE(-1, child);
+  if (child == 0) {
+    if (!mount_small(dir.path())) _exit(77);
+    const int filler = open(dir.file("filler").c_str(), O_RDWR | O_CREAT, 0600);
+    int full = 0, made = 0;
+    for (off_t room = 0; room < (256 << 10); room += 4096) {
+      if (ftruncate(filler, 0) != 0) _exit(78);
+      struct statvfs st {};
+      if (statvfs(dir.path().c_str(), &st) != 0) _exit(78);
+      const off_t left = static_cast<off_t>(st.f_bavail * st.f_bsize) - room;
+      if (posix_fallocate(filler, 0, left) != 0) _exit(78);
+      const std::string path = dir.file("store-" + std::to_string(room));
+      {
+        auto store = open_lmdb_store(path, {}, {});
+        const Status put = store.is_ok() ? (*store)->put(*make_record(1)) : store.status();
+        if (!put.is_ok() && put.code() != BLEND_E_FULL) {
+          fprintf(stderr, "%d: %s\n", put.code(), put.message().c_str());
+          _exit(79);
+        }
+        ++(put.is_ok() ? made : full);
+      }
+      std::filesystem::remove_all(path);
+    }
+    _exit(full > 10 && made > 10 ? 0 : 80);
+  }
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "nothing can be mounted here";
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
 TEST(StoreDamage, FullDiskIsFullAndLosesNothing) {
