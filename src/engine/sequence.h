@@ -30,6 +30,7 @@ class Sequence {
   const TemperedRows& tempered() const { return tempered_; }
 
   // Says that slots 0 .. tokens.size()-1 are filled in every layer and gives the last row's logits.
+  // Nothing has changed where it throws.
   void set_filled(const std::vector<int32_t>& tokens, std::vector<float> logits,
                   TemperedRows tempered = {});
 

@@ -49,12 +49,12 @@ std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
   for (Entry& e : entries_) {
     settle(e, prepare(e, &e == &entries_.front() ? tokens : std::span<const int32_t>()));
   }
+  std::vector<Result<Fused>> results;
+  results.reserve(entries_.size());  // once the rows are in a resident sequence nothing may fail
   // A damaged chunk shows when its bytes are read. It is then a miss, and the passes begin again:
   // rare enough that the lost time does not matter, and each round mends one chunk.
   while (!round(resident)) {
   }
-  std::vector<Result<Fused>> results;
-  results.reserve(entries_.size());
   for (Entry& e : entries_) {
     if (e.alive()) {
       results.emplace_back(std::move(e.out));
@@ -204,6 +204,8 @@ void Batch::finish(Entry& e) {
   for (const blend_layer_info& l : e.out.layers) row_layers += l.rows_full;
   model_->compute_meter().add(row_layers, e.out.info.compute_ns);
   settle(e, e.request->watch.report(n_layers_, n_layers_));
+  // A stop at the last report comes before this: a resident sequence is then as it was.
+  if (e.alive()) e.pass->commit();
 }
 
 }  // namespace blend

@@ -193,14 +193,17 @@ void Pass::mark_computed(uint32_t layer) {
 
 Status Pass::finish() {
   const uint64_t begin = clock_.now_ns();
-  std::vector<float> logits(model_->config().n_vocab);
-  BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits.data()));
+  logits_.resize(model_->config().n_vocab);
+  BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits_.data()));
   out_.info.n_rows_tempered = tempered_.n_rows() - out_.sequence->tempered().n_rows();
-  out_.sequence->set_filled(prompt_.tokens, std::move(logits), std::move(tempered_));
   out_.selected = selection_.selected();
   out_.deviation = selection_.deviation();
   out_.info.compute_ns += clock_.now_ns() - begin;
   return Status::ok();
+}
+
+void Pass::commit() {
+  out_.sequence->set_filled(prompt_.tokens, std::move(logits_), std::move(tempered_));
 }
 
 }  // namespace blend

@@ -31,8 +31,11 @@ class Pass {
   Status prepare(LayerFeed::View& feed);
   // Every layer in turn. CORRUPT: see LayerFeed::damaged().
   Status layer(uint32_t layer, const Watch& watch);
-  // The logits; fills the account, but for what is the same for any engine (account.h).
+  // The logits; fills the account, but for what is the same for any engine (account.h). The
+  // sequence is as before, whatever comes after.
   Status finish();
+  // The sequence has the rows and the logits from here on. Last: or it throws and has not.
+  void commit();
 
  private:
   // ---- One layer
@@ -66,6 +69,7 @@ class Pass {
   std::unique_ptr<Forward> forward_;
   LayerFeed::View* feed_ = nullptr;
   Tensor x_{};                            // of the active rows; their slots are their numbers
+  std::vector<float> logits_;             // [n_vocab] once finished
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
 };
 

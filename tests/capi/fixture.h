@@ -132,6 +132,7 @@ void close_world(world* w);
   X(stop_cancel_before)                  \
   X(stop_cancel_from_a_thread)           \
   X(stop_callbacks)                      \
+  X(stop_extend_changes_nothing)         \
   X(stop_decode_changes_nothing)         \
   X(stop_replace_changes_nothing)        \
   X(generate_whole_sequences)            \

@@ -232,6 +232,38 @@ void stop_callbacks(const fixture* f) {
   end(&k);
 }
 
+/* Refused at every report, the one of the end too. */
+void stop_extend_changes_nothing(const fixture* f) {
+  work k;
+  blend_fusion* twin;
+  blend_fuse_options o;
+  refusal r = {0, 5, 0, 0, 0};
+  int reports = 0;
+  int32_t code = BLEND_E_CALLBACK;
+  REQUIRE(begin(f, &k));
+  twin = fuse_question(k.w.model, k.tokens, 5, 64);
+  REQUIRE(twin != NULL);
+  blend_fuse_options_init(&o, sizeof o);
+  o.progress = refuse_progress;
+  o.progress_user = &r;
+  for (; code == BLEND_E_CALLBACK; ++reports) {
+    refusal next = {0, 5, 0, 0, 0};
+    next.left = reports;
+    r = next;
+    REQUIRE(reports < 100);
+    code = blend_fusion_extend(twin, k.w.store, k.s, 2, &o, NULL);
+    if (code != BLEND_E_CALLBACK) break;
+    CHECK(same_logits(twin, k.fusion));
+  }
+  CHECK(code == BLEND_OK && reports >= 2 && r.done == r.total);
+  CHECK(!same_logits(twin, k.fusion));
+  o.progress = NULL;
+  CHECK_OK(blend_fusion_extend(k.fusion, k.w.store, k.s, 2, &o, &err));
+  CHECK(same_logits(twin, k.fusion));
+  blend_fusion_close(twin);
+  end(&k);
+}
+
 void stop_decode_changes_nothing(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
