@@ -31,10 +31,10 @@ struct StoreDirectory {
 // empty or a file. UNSUPPORTED: a network file system. FORMAT: also a symbolic link in the place of
 // a file. MISMATCH, CORRUPT: see check_lmdb_header(). IO otherwise.
 Result<StoreDirectory> prepare_store_directory(const std::string& path, const StoreModes* create);
-// Gives the lock file, which is made if it is missing, its place on the disk before LMDB writes to a
-// map of it: where a page of the map has none and the disk is full, that is SIGBUS. Only for a process
-// that has no environment open on it: closing the descriptor drops the locks. FULL. A file that may
-// not be written is left as it is.
+// Gives the lock file, which is made if it is missing, its place on the disk before LMDB writes to
+// a map of it: where a page of the map has none and the disk is full, that is SIGBUS. Only for a
+// process that has no environment open on it: closing the descriptor drops the locks. FULL. A file
+// that may not be written is left as it is.
 Status reserve_lock_file(const std::string& file, uint64_t bytes);
 // Makes a directory that a store may be put into, with missing parents.
 Status make_store_directory(const std::string& path, const StoreModes& modes);
