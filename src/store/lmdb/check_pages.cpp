@@ -201,7 +201,14 @@ class Walk {
         value = std::span(big).subspan(kHeaderBytes);
       }
     }
-    if (kind == Kind::free_list) return read_free_list(number, value);
+    if (kind == Kind::free_list) {
+      // The transaction that freed them. From 0 LMDB reads the list again and again, and aborts
+      // where it has a page twice.
+      const auto freed_by = load<uint64_t>(reinterpret_cast<const std::byte*>(key.data()));
+      if (freed_by == 0 || freed_by > meta_.txn_id)
+        return damaged(number, "key of a list of free pages");
+      return read_free_list(number, value);
+    }
     if (kind == Kind::data) {
       return flags == kNodeTree ? damaged(number, "a database inside a database") : Status::ok();
     }

@@ -1,5 +1,7 @@
 #include "store/lmdb/error.h"
 
+#include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 
 #include <cerrno>
@@ -55,14 +57,23 @@ Status lmdb_error(int rc, const std::string& what) {
                 : with(BLEND_E_INTERNAL, mdb_strerror(rc));
 }
 
+bool out_of_space(int fd, uint64_t bytes) {
+  struct statvfs disk {};
+  if (fstatvfs(fd, &disk) == 0 && uint64_t{disk.f_bavail} * disk.f_frsize < bytes) return true;
+  struct stat file {};
+  struct rlimit limit {};
+  return fstat(fd, &file) == 0 && getrlimit(RLIMIT_FSIZE, &limit) == 0 &&
+         limit.rlim_cur != RLIM_INFINITY &&
+         static_cast<uint64_t>(file.st_size) + bytes > limit.rlim_cur;
+}
+
 int commit_lmdb(MDB_txn* txn) {
   MDB_env* const env = mdb_txn_env(txn);
   const int rc = mdb_txn_commit(txn);
-  if (rc != EIO) return rc;
+  constexpr uint64_t kTrees = 64 << 10;  // pages of a transaction without a chunk
   int fd = -1;
-  struct statvfs disk {};
-  if (mdb_env_get_fd(env, &fd) != 0 || fstatvfs(fd, &disk) != 0) return rc;
-  return disk.f_bavail * disk.f_frsize < (64u << 10) ? ENOSPC : rc;
+  const bool full = rc == EIO && mdb_env_get_fd(env, &fd) == 0 && out_of_space(fd, kTrees);
+  return full ? ENOSPC : rc;
 }
 
 }  // namespace blend

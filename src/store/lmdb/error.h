@@ -3,6 +3,7 @@
 
 #include <lmdb.h>
 
+#include <cstdint>
 #include <string>
 
 #include "base/status.h"
@@ -12,7 +13,10 @@ namespace blend {
 // Code and sentence for an LMDB or errno code; the detail is `rc`.
 Status lmdb_error(int rc, const std::string& what);
 
-// mdb_txn_commit(), which says EIO where a write was cut short: ENOSPC where the disk is full.
+// LMDB says EIO where a write was cut short. Whether `bytes` more of a file have no room: on the
+// disk, or by the limit on a file's size.
+bool out_of_space(int fd, uint64_t bytes);
+// mdb_txn_commit(); ENOSPC in place of such an EIO.
 int commit_lmdb(MDB_txn* txn);
 
 }  // namespace blend

@@ -1,12 +1,10 @@
 // What a put does: encode, wait for a turn, make room, write, commit.
-#include <sys/resource.h>
-#include <sys/statvfs.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <deque>
 
 #include "base/host_page.h"
+#include "store/lmdb/error.h"
 #include "store/lmdb/lmdb_store.h"
 #include "store/lmdb/manifest.h"
 
@@ -20,17 +18,6 @@ using ull = unsigned long long;
 constexpr uint64_t kLargestTransaction = 512ull << 20;
 constexpr uint64_t kTreeRoom = 16ull << 20;
 constexpr uint64_t kLargestMap = 16ull << 40;
-
-// Whether a failed write of `bytes` is explained by a full disk or a limit on the file's size: a
-// write that gets only part of its bytes in comes back from LMDB as EIO.
-bool out_of_space(int fd, uint64_t file_bytes, uint64_t bytes) {
-  struct statvfs fs {};
-  if (fstatvfs(fd, &fs) == 0 && uint64_t{fs.f_bavail} * fs.f_frsize < bytes) return true;
-  struct rlimit limit {};
-  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
-         file_bytes + bytes > limit.rlim_cur;
-}
-
 }  // namespace
 
 uint64_t LmdbStore::map_bytes_for(uint64_t quota, uint64_t chunk) {
@@ -106,10 +93,9 @@ Status LmdbStore::conclude(const Status& status, const Record& record, const Man
         "the map is full, perhaps because old snapshots hold on to freed pages: close "
         "them, remove chunks, or open the store with a larger quota_bytes");
   }
-  const bool no_space = status.detail() == ENOSPC || status.detail() == EDQUOT ||
-                        status.detail() == EFBIG ||
-                        (status.detail() == EIO &&
-                         out_of_space(env_.data_fd(), env_.file_bytes(), needed + kTreeRoom));
+  const bool no_space =
+      status.detail() == ENOSPC || status.detail() == EDQUOT || status.detail() == EFBIG ||
+      (status.detail() == EIO && out_of_space(env_.data_fd(), needed + kTreeRoom));
   if (no_space) {
     return full("the disk is full or the file may not grow: free space, or remove chunks");
   }

@@ -335,6 +335,28 @@ TEST(StoreDamage, KeysOutOfOrderBetweenPagesAreRefused) {
   EXPECT_GT(n_changed, 0u);
 }
 
+// LMDB begins its list of free pages behind the last transaction that it has read: 0 is none.
+TEST(StoreDamage, PagesFreedByNoTransactionAreRefused) {
+  Sample sample;
+  { EXPECT_OK(open_store(sample.dir.path())->remove(sample.records[0]->meta.id)); }
+  const std::string bytes = slurp(sample.dir.file("data.mdb"));
+  namespace pf = page_format;
+  const auto* file = reinterpret_cast<const std::byte*>(bytes.data());
+  const auto meta_at = [&](uint64_t page) { return pf::Meta::at(file + page * 4096); };
+  const pf::Meta meta = meta_at(meta_at(0).txn_id > meta_at(1).txn_id ? 0 : 1);
+  const size_t at = meta.free_pages.root * 4096;
+  ASSERT_EQ(pf::kLeaf, pf::header_at(file + at).flags);
+  const size_t key = at + pf::node_place(file + at, 0) + pf::kNodeHeaderBytes;
+  for (const uint64_t by : {uint64_t{0}, meta.txn_id + 1, ~uint64_t{0}}) {
+    std::string bad = bytes;
+    std::memcpy(bad.data() + key, &by, sizeof by);
+    spill(sample.dir.file("data.mdb"), bad);
+    EXPECT_CODE(BLEND_E_CORRUPT, open_lmdb_store(sample.dir.path(), {}, {}).status());
+  }
+  spill(sample.dir.file("data.mdb"), bytes);
+  EXPECT_OK(compare(*open_store(sample.dir.path()), *sample.records[1]));
+}
+
 TEST(StoreRepair, RemovesWhatItSaysItRemoved) {
   Sample sample;
   with_lmdb(sample.dir.path(), [](MDB_txn* txn) {
