@@ -68,6 +68,7 @@ class Round:
 def inside(scenario, seed, build, folder, pipe):
     """The child: ends with 0, or 1 and a finding told."""
     limit = getattr(SCENARIOS[scenario], "SECONDS", ROUND_S)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     output = os.open(folder / "output", os.O_CREAT | os.O_RDWR, 0o666)
     os.dup2(output, 1)
     os.dup2(output, 2)
@@ -185,6 +186,8 @@ def main():
             for name in args.only.split(",")}
     if not set(rows) <= set(SCENARIOS):
         parser.error(f"the scenarios are {', '.join(SCENARIOS)}")
+    for end in (signal.SIGINT, signal.SIGTERM):  # with the table; a shell's background ignores the first
+        signal.signal(end, signal.default_int_handler)
     findings, ends = [], time.monotonic() + 60 * args.minutes
     print(f"torture: seed {seed}, {build}", flush=True)
     try:
