@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -198,6 +199,104 @@ void lifetime_fork_while_fusing(const fixture* f) {
   for (i = 0; i < kFusers; ++i) pthread_join(threads[i], NULL);
   blend_fusion_close(fusion);
   close_world(&w);
+#endif
+}
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+/* The process may take `more` bytes of addresses than it has. */
+static int limit_addresses(uint64_t more) {
+  unsigned long pages = 0;
+  struct rlimit limit;
+  FILE* statm = fopen("/proc/self/statm", "r");
+  const int n = statm == NULL ? 0 : fscanf(statm, "%lu", &pages);
+  if (statm != NULL) fclose(statm);
+  if (n != 1 || getrlimit(RLIMIT_AS, &limit) != 0) return 0;
+  limit.rlim_cur = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + more;
+  return setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+static int lift_limit(void) {
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_AS, &limit) != 0) return 0;
+  limit.rlim_cur = limit.rlim_max;
+  return setrlimit(RLIMIT_AS, &limit) == 0;
+}
+
+/* Counts what failed; another code than that of memory is wrong. */
+static int judged(int32_t code, int* n_failed) {
+  if (code >= 0) return 1;
+  ++*n_failed;
+  return code == BLEND_E_OUT_OF_MEMORY;
+}
+
+/* A child: a context, a model and a fuse while addresses are short, and once more when they are
+ * not. 0, and how many calls failed meanwhile in 1 to 99; 100: another code, or other logits. */
+static int in_few_addresses(const fixture* f, uint64_t more, int early) {
+  int32_t tokens[60];
+  blend_segment s;
+  blend_ctx* ctx = NULL;
+  blend_model* model = NULL;
+  blend_fusion *fusion = NULL, *expected = NULL, *after = NULL;
+  blend_ctx_options c = {.struct_size = sizeof c};
+  blend_fuse_options o = fuse_options();
+  int failed = 0, good;
+  c.n_threads = 3;
+  o.policy = BLEND_POLICY_FULL; /* without a store */
+  fill_tokens(tokens, 60, 3);
+  s = segment(BLEND_SEGMENT_QUESTION, tokens, 60);
+  if (!early && (blend_ctx_create(&ctx, &c, NULL) < 0 ||
+                 blend_model_open(&model, ctx, f->model, NULL, NULL) < 0 ||
+                 blend_fuse(&expected, model, NULL, &s, 1, &o, NULL) < 0)) {
+    return 100;
+  }
+  if (!limit_addresses(more)) return 100;
+  good = ctx != NULL || judged(blend_ctx_create(&ctx, &c, NULL), &failed);
+  if (ctx != NULL && model == NULL) {
+    good = good && judged(blend_model_open(&model, ctx, f->model, NULL, NULL), &failed);
+  }
+  if (model != NULL) {
+    good = good && judged(blend_fuse(&fusion, model, NULL, &s, 1, &o, NULL), &failed);
+    if (fusion != NULL) {
+      good = good && judged(blend_fusion_decode(fusion, tokens, 5, NULL, NULL), &failed);
+    }
+  }
+  if (!lift_limit()) return 100;
+  if (ctx == NULL && blend_ctx_create(&ctx, &c, NULL) < 0) return 100;
+  if (model == NULL && blend_model_open(&model, ctx, f->model, NULL, NULL) < 0) return 100;
+  if (blend_fuse(&after, model, NULL, &s, 1, &o, NULL) < 0) return 100;
+  good = good && (expected == NULL || same_logits(after, expected));
+  blend_fusion_close(after);
+  blend_fusion_close(expected);
+  blend_fusion_close(fusion);
+  blend_model_close(model);
+  blend_ctx_close(ctx);
+  return good ? failed : 100;
+}
+#endif
+
+/* Wherever the addresses end, a call fails and the process does not. */
+void lifetime_address_space(const fixture* f) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  (void)f; /* a sanitizer takes terabytes of them */
+#else
+  int n_failed = 0, n_whole = 0, early;
+  uint64_t more;
+  for (early = 0; early < 2; ++early) {
+    for (more = 0; more < (uint64_t)1 << 30; more = more == 0 ? 4096 : more + more / 2) {
+      int status = 0;
+      const pid_t child = fork();
+      if (child == 0) _exit(in_few_addresses(f, more, early));
+      REQUIRE(child > 0);
+      CHECK(waitpid(child, &status, 0) == child);
+      if (!WIFEXITED(status) || WEXITSTATUS(status) >= 100) {
+        capi_fail(__FILE__, __LINE__, "%llu more bytes of addresses%s: status %d",
+                  (unsigned long long)more, early ? ", before the context" : "", status);
+      }
+      if (WEXITSTATUS(status) > 0) ++n_failed;
+      if (WEXITSTATUS(status) == 0) ++n_whole;
+    }
+  }
+  CHECK(n_failed > 5 && n_whole > 5);
 #endif
 }
 
