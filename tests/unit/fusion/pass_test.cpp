@@ -46,6 +46,8 @@ class PassTest : public test::EngineTest {
       EXPECT_TRUE(status.is_ok()) << status.message();
     }
     EXPECT_TRUE(pass.finish().is_ok());
+    EXPECT_EQ(out.sequence->n_rows(), 0u);  // until the commit it is as before
+    pass.commit();
     return out;
   }
   // K before RoPE | V of every row of the cache at `layer`.
