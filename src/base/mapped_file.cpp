@@ -62,7 +62,8 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   }
   void* p = ::mmap(nullptr, static_cast<size_t>(size), PROT_READ, MAP_PRIVATE, fd.get(), 0);
   if (p == MAP_FAILED) {
-    return make_errno(BLEND_E_IO, errno, "cannot map '%s'", path.c_str());
+    return make_errno(errno == ENOMEM ? BLEND_E_OUT_OF_MEMORY : BLEND_E_IO, errno,
+                      "cannot map '%s'", path.c_str());
   }
   file.data_ = static_cast<const std::byte*>(p);
   file.size_ = static_cast<size_t>(size);

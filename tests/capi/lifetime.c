@@ -226,6 +226,7 @@ static int lift_limit(void) {
 static int judged(int32_t code, int* n_failed) {
   if (code >= 0) return 1;
   ++*n_failed;
+  if (code != BLEND_E_OUT_OF_MEMORY) fprintf(stderr, "under a limit: %s\n", blend_code_name(code));
   return code == BLEND_E_OUT_OF_MEMORY;
 }
 
