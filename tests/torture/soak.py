@@ -207,7 +207,7 @@ class Soak:
         folder = pathlib.Path(self.world.store_path)
         return {"minute": (time.monotonic() - began) / 60, "memory": int(status["VmRSS"].split()[0]) << 10,
                 "descriptors": len(os.listdir("/proc/self/fd")), "threads": len(os.listdir("/proc/self/task")),
-                "file": sum(os.stat(file).st_blocks * 512 for file in folder.iterdir()), "calls": self.counts.total()}
+                "file": sum(os.stat(file).st_blocks * 512 for file in folder.iterdir())}
 
     def run(self):
         threads = [threading.Thread(target=self.worker, args=(n,)) for n in range(self.args.threads)]

@@ -35,9 +35,10 @@ def panel(number, samples, name, title, unit):
 def drawn(figures):
     samples, height = figures["samples"], TOP + PANEL * len(PANELS) + 16
     minutes = max(s["minute"] for s in samples)
+    calls = sum(n for name, n in figures["calls"].items() if not name.startswith("BLEND_E_"))
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="sans-serif" '
              f'font-size="13">', f'<rect width="{WIDTH}" height="{height}" fill="white"/>',
-             f'<text x="{LEFT}" y="18" font-weight="bold">{samples[-1]["calls"]:,} calls, {figures["threads"]} threads, '
+             f'<text x="{LEFT}" y="18" font-weight="bold">{calls:,} calls, {figures["threads"]} threads, '
              f'a quota of {figures["quota_bytes"] >> 20} MiB</text>']
     for number, what in enumerate(PANELS):
         parts += panel(number, samples, *what)
