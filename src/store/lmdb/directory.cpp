@@ -5,7 +5,6 @@
 #include <sys/statfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <thread>
@@ -128,10 +127,10 @@ Status prepare_lock_file(const std::string& file, const StoreModes* create) {
 Status reserve_lock_file(const std::string& file, uint64_t bytes) {
   const Fd fd(retry_interrupted(
       [&] { return open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); }));
-  struct stat st {};
-  if (fd.get() < 0 || fstat(fd.get(), &st) != 0) return Status::ok();  // LMDB says why
-  const auto length = std::max(static_cast<off_t>(bytes), st.st_size);
-  // The size stays: LMDB tells by it whether the table is there.
+  if (fd.get() < 0) return Status::ok();  // LMDB says why
+  // The size stays: LMDB tells by it whether the table is there. A file that claims to be larger
+  // gets no more: readers take its first places.
+  const auto length = static_cast<off_t>(bytes);
   if (retry_interrupted([&] { return fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, length); }) != 0 &&
       (errno == ENOSPC || errno == EDQUOT)) {
     return lmdb_error(errno, "give '" + file + "' its place");
