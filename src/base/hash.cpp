@@ -1,6 +1,10 @@
 #include "base/hash.h"
 
-#include <openssl/evp.h>
+// The functions of SHA-256 alone. EVP's would start the whole of OpenSSL in a host's process: its
+// configuration file is read, providers and handlers at exit are set up; linked into the library,
+// it is five megabytes. OpenSSL 3 calls them deprecated for callers who want to choose a provider.
+#define OPENSSL_SUPPRESS_DEPRECATED
+#include <openssl/sha.h>
 #include <xxhash.h>
 
 #include <bit>
@@ -10,36 +14,28 @@
 namespace blend {
 
 struct Sha256Hasher::Impl {
-  EVP_MD_CTX* context = EVP_MD_CTX_new();
-  ~Impl() { EVP_MD_CTX_free(context); }
+  SHA256_CTX context;
 };
 
-Sha256Hasher::Sha256Hasher() : impl_(std::make_unique<Impl>()) {
-  // Fails only without memory (or with a broken provider set-up): both end as OUT_OF_MEMORY at the
-  // ABI's catch barrier.
-  if (impl_->context == nullptr || EVP_DigestInit_ex(impl_->context, EVP_sha256(), nullptr) != 1) {
-    throw std::bad_alloc();
-  }
-}
+Sha256Hasher::Sha256Hasher() : impl_(std::make_unique<Impl>()) { SHA256_Init(&impl_->context); }
 Sha256Hasher::~Sha256Hasher() = default;
 
 Sha256Hasher& Sha256Hasher::field(const void* data, size_t bytes) {
   field(static_cast<uint64_t>(bytes));
-  if (bytes > 0 && EVP_DigestUpdate(impl_->context, data, bytes) != 1) throw std::bad_alloc();
+  SHA256_Update(&impl_->context, data, bytes);
   return *this;
 }
 
 Sha256Hasher& Sha256Hasher::field(uint64_t number) {
   std::array<uint8_t, 8> little_endian;
   for (size_t i = 0; i < 8; ++i) little_endian[i] = static_cast<uint8_t>(number >> (8 * i));
-  if (EVP_DigestUpdate(impl_->context, little_endian.data(), 8) != 1) throw std::bad_alloc();
+  SHA256_Update(&impl_->context, little_endian.data(), little_endian.size());
   return *this;
 }
 
 Sha256 Sha256Hasher::finish() {
   Sha256 digest{};
-  unsigned int bytes = 0;
-  if (EVP_DigestFinal_ex(impl_->context, digest.data(), &bytes) != 1) throw std::bad_alloc();
+  SHA256_Final(digest.data(), &impl_->context);
   return digest;
 }
 
