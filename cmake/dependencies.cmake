@@ -3,16 +3,54 @@ find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # SHA-256
 find_package(nlohmann_json REQUIRED)  # files of Hugging Face models
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(hwy REQUIRED IMPORTED_TARGET libhwy)     # SIMD with run-time dispatch
-pkg_check_modules(lmdb REQUIRED IMPORTED_TARGET lmdb)      # the chunk store
-pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)  # checksums
-pkg_check_modules(uring REQUIRED IMPORTED_TARGET liburing)  # reads past the page cache
-pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)   # pre-tokenizers
-pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)  # Unicode normal forms
-pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)   # the lossless codec
+
+option(BLEND_STATIC_DEPENDENCIES "Link the libraries below, and C++'s, into libblend.so: it then needs \
+the C library alone" OFF)
+set(BLEND_STATIC_LIBRARIES "" CACHE PATH "Folder of libraries that are not fit for it as the system has \
+them (scripts/package_libraries)")
 
 add_library(blend_dependencies INTERFACE)
-target_link_libraries(blend_dependencies INTERFACE
-  OpenSSL::Crypto PkgConfig::hwy PkgConfig::lmdb PkgConfig::xxhash
-  PkgConfig::uring PkgConfig::zstd PkgConfig::pcre2 PkgConfig::utf8proc
-  nlohmann_json::nlohmann_json)
+target_link_libraries(blend_dependencies INTERFACE nlohmann_json::nlohmann_json)
+
+# Position-independent, hidden by blend.map: nothing of them meets a host's own copy.
+function(blend_archive name)
+  find_library(BLEND_ARCHIVE_${name} lib${name}.a HINTS ${BLEND_STATIC_LIBRARIES} NO_CACHE)
+  if(NOT BLEND_ARCHIVE_${name})
+    message(FATAL_ERROR "BLEND_STATIC_DEPENDENCIES is ON, and lib${name}.a is not here: "
+            "scripts/package_libraries FOLDER makes what the system lacks, "
+            "-DBLEND_STATIC_LIBRARIES=FOLDER names it")
+  endif()
+  target_link_libraries(blend_dependencies INTERFACE ${BLEND_ARCHIVE_${name}})
+  set_property(GLOBAL APPEND PROPERTY BLEND_ARCHIVES ${BLEND_ARCHIVE_${name}})
+endfunction()
+
+# blend_dependency(package library): as pkg-config knows it, and -lNAME.
+function(blend_dependency package library)
+  pkg_check_modules(${library} REQUIRED IMPORTED_TARGET ${package})
+  if(BLEND_STATIC_DEPENDENCIES)
+    blend_archive(${library})
+    target_include_directories(blend_dependencies SYSTEM INTERFACE ${${library}_INCLUDE_DIRS})
+  else()
+    target_link_libraries(blend_dependencies INTERFACE PkgConfig::${library})
+  endif()
+endfunction()
+
+blend_dependency(libhwy hwy)              # SIMD with run-time dispatch
+blend_dependency(lmdb lmdb)               # the chunk store
+blend_dependency(libxxhash xxhash)        # checksums
+blend_dependency(liburing uring)          # reads past the page cache
+blend_dependency(libpcre2-8 pcre2-8)      # pre-tokenizers
+blend_dependency(libutf8proc utf8proc)    # Unicode normal forms
+blend_dependency(libzstd zstd)            # the lossless codec
+if(BLEND_STATIC_DEPENDENCIES)
+  if(BLEND_STATIC_LIBRARIES)
+    # The headers of what is linked, before the system's.
+    target_include_directories(blend_dependencies SYSTEM BEFORE INTERFACE ${BLEND_STATIC_LIBRARIES}/include)
+  endif()
+  blend_archive(crypto)
+  # What of C++'s library nobody calls goes, and with it the newest versions of the C library's functions
+  # that it asks for. The unwinder (libgcc_s) is every C++ process's one.
+  add_link_options(-static-libstdc++ -Wl,--gc-sections)
+else()
+  target_link_libraries(blend_dependencies INTERFACE OpenSSL::Crypto)
+endif()
