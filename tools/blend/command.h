@@ -91,5 +91,7 @@ void register_store_rm(CLI::App& store);
 void register_store_care(CLI::App& store);   // repair, compact, export, import
 void register_store_stays(CLI::App& store);  // pin, unpin, evict
 void register_model_info(CLI::App& model);
+void register_completion(CLI::App& app);  // reads all that is registered when it runs
+void register_manual(CLI::App& app);      // likewise
 
 }  // namespace blend_cli

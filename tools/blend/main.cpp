@@ -36,6 +36,8 @@ void register_all(CLI::App& app) {
   CLI::App* model = app.add_subcommand("model", "Look at a model");
   model->require_subcommand(1);
   register_model_info(*model);
+  register_completion(app);
+  register_manual(app);
 }
 
 int run(int argc, char** argv) {
