@@ -25,7 +25,8 @@ endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/blend)
 install(EXPORT blendTargets NAMESPACE blend:: DESTINATION ${package_dir} COMPONENT development)
 configure_package_config_file(cmake/blendConfig.cmake.in ${PROJECT_BINARY_DIR}/blendConfig.cmake
-  INSTALL_DESTINATION ${package_dir})
+  INSTALL_DESTINATION ${package_dir}
+  PATH_VARS CMAKE_INSTALL_LIBDIR CMAKE_INSTALL_INCLUDEDIR)
 # Before 1.0 a new minor version may change the API.
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/blendConfigVersion.cmake
   COMPATIBILITY SameMinorVersion)
