@@ -13,13 +13,34 @@ if(TARGET blend_cuda)
 endif()
 install(FILES ${BLEND_HEADERS} include/blend/blend.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+if(NOT BLEND_PACKAGE_DEB)  # Debian has the licence's text once, for all
+  install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+endif()
 
-if(TARGET blend_cli)
+if(TARGET blend_cli AND NOT SKBUILD)
   # The installed command finds the library beside it, wherever the prefix is moved.
   file(RELATIVE_PATH libdir_from_bindir ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
   set_target_properties(blend_cli PROPERTIES INSTALL_RPATH "$ORIGIN/${libdir_from_bindir}")
-  install(TARGETS blend_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT runtime)
+  install(TARGETS blend_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+endif()
+# The command says itself what its man pages and shells' completions are.
+find_program(BLEND_GZIP gzip)
+if(TARGET blend_cli AND NOT SKBUILD AND BLEND_GZIP AND NOT CMAKE_CROSSCOMPILING AND NOT BLEND_SANITIZE)
+  set(BLEND_ZSH_DIR share/zsh/site-functions CACHE STRING "Where zsh looks for completions, below the prefix")
+  set(help ${PROJECT_BINARY_DIR}/help)
+  add_custom_command(OUTPUT ${help}.made
+    COMMAND ${CMAKE_COMMAND} -E rm -rf ${help}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${help}/man1
+    COMMAND blend_cli manual ${help}/man1
+    COMMAND sh -c "'${BLEND_GZIP}' -9n '${help}'/man1/*"
+    COMMAND blend_cli completion bash > ${help}/blend
+    COMMAND blend_cli completion zsh > ${help}/_blend
+    COMMAND ${CMAKE_COMMAND} -E touch ${help}.made
+    DEPENDS blend_cli VERBATIM)
+  add_custom_target(blend_help ALL DEPENDS ${help}.made)
+  install(DIRECTORY ${help}/man1 DESTINATION ${CMAKE_INSTALL_MANDIR} COMPONENT command)
+  install(FILES ${help}/blend DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions COMPONENT command)
+  install(FILES ${help}/_blend DESTINATION ${BLEND_ZSH_DIR} COMPONENT command)
 endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/blend)
@@ -39,3 +60,6 @@ file(RELATIVE_PATH prefix_from_pc
 configure_file(cmake/blend.pc.in ${PROJECT_BINARY_DIR}/blend.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/blend.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig
   COMPONENT development)
+
+# What each package is: cmake/package.cmake; scripts/package makes them.
+include(cmake/package.cmake)

@@ -1,0 +1,65 @@
+# Debian packages: cpack -G DEB in a build tree of CMAKE_INSTALL_PREFIX=/usr (scripts/package deb).
+if(NOT BLEND_PACKAGE_DEB)
+  return()
+endif()
+set(BLEND_MAINTAINER "libblend maintainers <maintainers@libblend.invalid>" CACHE STRING
+  "Who stands in the packages as maintainer")
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME libblend)
+set(CPACK_PACKAGE_CONTACT "${BLEND_MAINTAINER}")
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
+set(CPACK_COMPONENTS_ALL runtime command development)
+if(TARGET blend_cuda)
+  list(APPEND CPACK_COMPONENTS_ALL cuda)
+endif()
+# Packages of one build find each other's library.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${PROJECT_BINARY_DIR}/src/capi)
+
+set(packaging ${PROJECT_SOURCE_DIR}/packaging/debian)
+set(made ${PROJECT_BINARY_DIR}/debian)
+set(major ${PROJECT_VERSION_MAJOR})
+string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH's where it is set
+configure_file(${packaging}/changelog.in ${made}/changelog)
+execute_process(COMMAND gzip -9n -f ${made}/changelog COMMAND_ERROR_IS_FATAL ANY)
+
+# blend_deb(component name section description...): description: a line, then the rest.
+macro(blend_deb component name section summary text)
+  string(TOUPPER ${component} C)
+  set(CPACK_DEBIAN_${C}_PACKAGE_NAME ${name})
+  set(CPACK_DEBIAN_${C}_PACKAGE_SECTION ${section})
+  set(CPACK_DEBIAN_${C}_DESCRIPTION "${summary}\n${text}")
+  install(FILES ${packaging}/copyright ${made}/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
+          COMPONENT ${component})
+endmacro()
+
+set(what "libblend keeps the KV caches of text chunks in a store and fuses them into a prompt's cache, in any
+order, recomputing the few rows that deviate most (CacheBlend), so that the first token of a
+retrieval-augmented prompt comes several times sooner.")
+string(REPLACE "\n" " " what "${what}")
+blend_deb(runtime libblend${major} libs "KV-cache fusion for retrieval-augmented prompts"
+  "${what}\n.\nThis package has the shared library.")
+blend_deb(command blend utils "KV-cache fusion for retrieval-augmented prompts (command)"
+  "${what}\n.\nThis package has the command blend: it precomputes chunks, answers questions from documents, \
+measures quality and looks after stores.")
+blend_deb(development libblend-dev libdevel "KV-cache fusion for retrieval-augmented prompts (development)"
+  "${what}\n.\nThis package has the headers for C and C++ and the files of CMake and pkg-config.")
+blend_deb(cuda libblend-cuda${major} libs "KV-cache fusion for retrieval-augmented prompts (CUDA)"
+  "${what}\n.\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt when it is asked for.")
+
+# ldconfig runs when the library comes or goes; programs that link it need this version or newer.
+set(abi "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
+file(WRITE ${made}/triggers "activate-noawait ldconfig\n")
+# symbols, which function came with which version, is scripts/package's: it reads the library.
+file(WRITE ${made}/shlibs "libblend ${major} libblend${major} (>= ${abi})\n")
+set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${made}/triggers ${made}/shlibs ${made}/symbols)
+set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_EXTRA ${made}/triggers)
+set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libblend${major} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libblend${major} (= ${PROJECT_VERSION})")
+set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)  # cuBLASLt is in no package of the distribution's own
+include(CPack)
