@@ -28,29 +28,30 @@ string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH's 
 configure_file(${packaging}/changelog.in ${made}/changelog)
 execute_process(COMMAND gzip -9n -f ${made}/changelog COMMAND_ERROR_IS_FATAL ANY)
 
-# blend_deb(component name section description...): description: a line, then the rest.
-macro(blend_deb component name section summary text)
+# blend_deb(component name section text): the line above the text is the project's for all of them.
+macro(blend_deb component name section text)
   string(TOUPPER ${component} C)
   set(CPACK_DEBIAN_${C}_PACKAGE_NAME ${name})
   set(CPACK_DEBIAN_${C}_PACKAGE_SECTION ${section})
-  set(CPACK_DEBIAN_${C}_DESCRIPTION "${summary}\n${text}")
+  set(CPACK_DEBIAN_${C}_DESCRIPTION "${text}")
   install(FILES ${packaging}/copyright ${made}/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
           COMPONENT ${component})
 endmacro()
 
-set(what "libblend keeps the KV caches of text chunks in a store and fuses them into a prompt's cache, in any
-order, recomputing the few rows that deviate most (CacheBlend), so that the first token of a
-retrieval-augmented prompt comes several times sooner.")
-string(REPLACE "\n" " " what "${what}")
-blend_deb(runtime libblend${major} libs "KV-cache fusion for retrieval-augmented prompts"
-  "${what}\n.\nThis package has the shared library.")
-blend_deb(command blend utils "KV-cache fusion for retrieval-augmented prompts (command)"
-  "${what}\n.\nThis package has the command blend: it precomputes chunks, answers questions from documents, \
+set(what "libblend keeps the KV caches of text chunks in a store and fuses them
+into a prompt's cache, in any order, recomputing the few rows that deviate
+most (CacheBlend), so that the first token of a retrieval-augmented prompt
+comes several times sooner.
+.")
+blend_deb(runtime libblend${major} libs
+  "${what}\nThis package has the shared library.")
+blend_deb(command blend utils
+  "${what}\nThis package has the command blend: it precomputes chunks, answers\nquestions from documents, \
 measures quality and looks after stores.")
-blend_deb(development libblend-dev libdevel "KV-cache fusion for retrieval-augmented prompts (development)"
-  "${what}\n.\nThis package has the headers for C and C++ and the files of CMake and pkg-config.")
-blend_deb(cuda libblend-cuda${major} libs "KV-cache fusion for retrieval-augmented prompts (CUDA)"
-  "${what}\n.\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt when it is asked for.")
+blend_deb(development libblend-dev libdevel
+  "${what}\nThis package has the headers for C and C++ and the files of CMake and\npkg-config.")
+blend_deb(cuda libblend-cuda${major} libs
+  "${what}\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt\nwhen it is asked for.")
 
 # ldconfig runs when the library comes or goes; programs that link it need this version or newer.
 set(abi "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
@@ -59,6 +60,7 @@ file(WRITE ${made}/triggers "activate-noawait ldconfig\n")
 file(WRITE ${made}/shlibs "libblend ${major} libblend${major} (>= ${abi})\n")
 set(CPACK_DEBIAN_RUNTIME_PACKAGE_CONTROL_EXTRA ${made}/triggers ${made}/shlibs ${made}/symbols)
 set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_EXTRA ${made}/triggers)
+set(CPACK_DEBIAN_COMMAND_PACKAGE_DEPENDS "libblend${major} (>= ${abi})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libblend${major} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libblend${major} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)  # cuBLASLt is in no package of the distribution's own
