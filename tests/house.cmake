@@ -75,6 +75,9 @@ if(BLEND_BUILD_TOOLS)
            ${CMAKE_CURRENT_LIST_DIR}/cli/cli_test.py --blend $<TARGET_FILE:blend_cli>
            --make-model $<TARGET_FILE:make_random_model>)
   set_tests_properties(cli.end_to_end PROPERTIES LABELS cli TIMEOUT 600)
+  add_test(NAME cli.help COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/help_test.py --blend $<TARGET_FILE:blend_cli>)
+  set_tests_properties(cli.help PROPERTIES LABELS cli TIMEOUT 60)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.

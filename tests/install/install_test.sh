@@ -26,9 +26,27 @@ export PKG_CONFIG_PATH
 
 echo "== the installed command and library"
 test "$("$prefix/bin/blend" --version)" = "$(pkg-config --modversion blend)"
+test -s "$prefix/share/man/man1/blend-ask.1.gz"
+test -s "$prefix/share/bash-completion/completions/blend"
 library=$(pkg-config --variable=libdir blend)/libblend.so
 readelf -d "$library" | grep -q 'SONAME.*libblend\.so\.[0-9]'
 python3 -B "$here/../abi/hardened.py" "$library" "$prefix/bin/blend"
 # Nothing but the public headers is installed.
 test "$(cd "$prefix/include" && find . -type f | sort | tr '\n' ' ')" = \
   "$(cd "$here/../../include" && find . -type f | sort | tr '\n' ' ')"
+
+echo "== one version, wherever it is read from"
+python3 -B - "$here/../.." "$library" "$(pkg-config --modversion blend)" <<'END'
+import ctypes, pathlib, re, subprocess, sys
+tree, library, installed = pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+loaded = ctypes.CDLL(library)
+loaded.blend_version.restype = ctypes.c_char_p
+said = {"blend_version()": loaded.blend_version().decode()}
+cmake = (tree / "CMakeLists.txt").read_text()
+python = re.search(r"^regex = '(.*)'$", (tree / "pyproject.toml").read_text(), re.M)[1]
+said["the wheel's"] = re.search(python, cmake)["value"]
+command = re.search(r"^version=\$\((sed .* CMakeLists.txt)\)$", (tree / "scripts/package").read_text(), re.M)[1]
+said["scripts/package"] = subprocess.run(command, shell=True, cwd=tree, capture_output=True, text=True).stdout.strip()
+wrong = {name: version for name, version in said.items() if version != installed}
+sys.exit(f"blend.pc says {installed}, others {wrong}" if wrong else 0)
+END
