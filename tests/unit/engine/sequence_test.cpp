@@ -131,7 +131,7 @@ TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
       got.push_back(token);
       return 0;
     };
-    ASSERT_TRUE(generate(*s, options, collect, {}, text, generated).is_ok());
+    ASSERT_TRUE(generate(*s, options, {collect, {}}, {}, text, generated).is_ok());
     EXPECT_EQ(generated.n_tokens, n);
     EXPECT_FALSE(generated.stopped);
   }
