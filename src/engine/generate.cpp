@@ -76,18 +76,66 @@ Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
   return generated_.stopped ? end : std::optional<int32_t>(token);
 }
 
+void generate_each(std::span<GenerationRun> runs) {
+  std::vector<bool> ended(runs.size(), false);
+  std::vector<Sequence::Append> appends;
+  std::vector<size_t> owner;  // of each append
+  const auto end = [&](size_t i, Status status) {
+    runs[i].status = std::move(status);
+    ended[i] = true;
+    runs[i].generation->leave();  // nobody waits for a token of it any more
+  };
+  // Those of one model go together.
+  const auto append_all = [&] {
+    while (!appends.empty()) {
+      const Model* const model = &appends.back().sequence->model();
+      const auto others = std::stable_partition(owner.begin(), owner.end(), [&](size_t i) {
+        return &runs[i].generation->sequence().model() != model;
+      });
+      const auto first = others - owner.begin();
+      std::stable_partition(appends.begin(), appends.end(), [&](const Sequence::Append& append) {
+        return &append.sequence->model() != model;
+      });
+      const auto mine = std::span(appends).subspan(static_cast<size_t>(first));
+      Sequence::append_each(mine);
+      for (size_t k = 0; k < mine.size(); ++k) {
+        const size_t i = owner[static_cast<size_t>(first) + k];
+        if (!mine[k].status.is_ok()) end(i, std::move(mine[k].status));
+      }
+      appends.erase(appends.begin() + first, appends.end());
+      owner.resize(static_cast<size_t>(first));
+    }
+  };
+  for (;;) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (ended[i]) continue;
+      Generation& generation = *runs[i].generation;
+      auto next = generation.next(runs[i].watch);
+      if (!next.is_ok()) {
+        end(i, next.status());
+      } else if (!next->has_value()) {
+        end(i, Status::ok());
+      } else {
+        appends.push_back(
+            {&generation.sequence(), **next, runs[i].watch, generation.member(), Status::ok()});
+        owner.push_back(i);
+      }
+    }
+    if (appends.empty()) return;
+    append_all();
+  }
+}
+
 Status generate(Sequence& sequence, GenerateOptions options, GenerateCalls calls,
                 const Watch& watch, Utf8Stream& text, Generated& generated) {
   generated = {};
-  BLEND_ASSIGN(const auto generation,
+  GenerationRun run;
+  run.watch = watch;
+  BLEND_ASSIGN(run.generation,
                Generation::create(sequence, std::move(options), std::move(calls), text));
-  for (;;) {
-    auto next = generation->next(watch);
-    generated = generation->so_far();
-    if (!next.is_ok()) return next.status();
-    if (!next->has_value()) return Status::ok();
-    BLEND_RETURN_IF_ERROR(sequence.append({&**next, 1}, watch));
-  }
+  generate_each({&run, 1});
+  generated = run.generation->so_far();
+  return std::move(run.status);
 }
 
 }  // namespace blend

@@ -59,6 +59,9 @@ class Generation {
   const Generated& so_far() const { return generated_; }
 
   Sequence& sequence() const { return sequence_; }
+  // Shared steps need not wait for it: no token of it will come.
+  void leave() { member_.reset(); }
+  SharedSteps::Member* member() { return member_ ? &*member_ : nullptr; }
 
  private:
   Generation(Sequence& sequence, GenerateOptions options, GenerateCalls calls, Utf8Stream& text,
@@ -69,7 +72,9 @@ class Generation {
         text_(text),
         sampler_(std::move(sampler)),
         rules_(std::move(rules)),
-        stops_(std::move(stops)) {}
+        stops_(std::move(stops)) {
+    if (SharedSteps* const steps = sequence.model().steps()) member_.emplace(*steps);
+  }
   bool room() const {
     return generated_.n_tokens < options_.max_tokens && sequence_.n_rows() < sequence_.capacity();
   }
@@ -84,10 +89,20 @@ class Generation {
   Sampler sampler_;
   LogitRules rules_;
   StopTexts stops_;
+  std::optional<SharedSteps::Member> member_;  // none: the backend decodes sequences one by one
   Generated generated_;
 };
 
-// All of it. `generated` is right on failure too.
+// One of several that a thread drives.
+struct GenerationRun {
+  std::unique_ptr<Generation> generation;
+  Watch watch;
+  Status status = Status::ok();  // of generate_each()
+};
+// All of them to their ends, a token of each at a time. One that fails leaves the others alone.
+void generate_each(std::span<GenerationRun> runs);
+
+// One. `generated` is right on failure too.
 Status generate(Sequence& sequence, GenerateOptions options, GenerateCalls calls,
                 const Watch& watch, Utf8Stream& text, Generated& generated);
 

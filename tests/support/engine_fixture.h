@@ -16,14 +16,15 @@ class EngineTest : public ::testing::Test {
  protected:
   void SetUp() override { model_ = load({}); }
 
-  std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2) {
+  std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2,
+                                    const Model::Options& options = {}) {
     auto runtime = Runtime::create(n_threads, [this](int32_t code, const std::string& message) {
       events_.push_back(std::to_string(code) + " " + message);
     });
     EXPECT_TRUE(runtime.is_ok()) << runtime.status().message();
     events_.clear();  // a CPU without fast kernels is one
     auto model =
-        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), {}, Watch{});
+        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), options, Watch{});
     EXPECT_TRUE(model.is_ok()) << model.status().message();
     return model.is_ok() ? *model : nullptr;
   }
