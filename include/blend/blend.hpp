@@ -954,24 +954,21 @@ class Fusion {
     detail::Outcome outcome;
     outcome.check(blend_fusion_erase(handle_.get(), first_row, n_rows, cancel, outcome.out()));
   }
+  // One generation of generate_batch(). `fusion` is not null.
+  struct Request;
+  struct Outcome;
+  // Generates for several fusions on this thread; see blend_generate_batch. Throws what fails the
+  // whole call, and, when all have ended, what a callback threw.
+  static std::vector<Outcome> generate_batch(const std::vector<Request>& requests);
+
   // `fn` may be empty. That a callback returns false ends the generation and is no error.
   Generated generate(const GenerateOptions& options, const TokenFn& fn) {
     detail::Outcome outcome;
-    Stream stream{fn, outcome};
-    detail::Guarded<LogitsFn> guarded_logits{options.on_logits, outcome};
-    detail::Guarded<LogprobsFn> guarded_logprobs{options.on_logprobs, outcome};
-    blend_generate_options copy = options;
-    if (options.on_logits) {
-      copy.logits = &detail::on_logits;
-      copy.logits_user = &guarded_logits;
-    }
-    if (options.on_logprobs) {
-      copy.logprobs = &detail::on_logprobs;
-      copy.logprobs_user = &guarded_logprobs;
-    }
+    Stream stream(options, fn, outcome);
     Generated result;
-    const int32_t code = blend_fusion_generate(handle_.get(), &copy, fn ? &on_token : nullptr,
-                                               &stream, &result.n_tokens, outcome.out());
+    const int32_t code =
+        blend_fusion_generate(handle_.get(), &stream.options, fn ? &on_token : nullptr, &stream,
+                              &result.n_tokens, outcome.out());
     result.by_callback = code == BLEND_E_CALLBACK && !outcome.thrown;
     result.by_stop_token = code == BLEND_STOPPED;
     if (!result.by_callback) outcome.check(code);
@@ -980,9 +977,31 @@ class Fusion {
   const blend_fusion* get() const noexcept { return handle_.get(); }
 
  private:
+  // The callbacks of one generation, guarded, and options that have them.
   struct Stream {
+    Stream(const GenerateOptions& of, const TokenFn& token_fn, detail::Outcome& its)
+        : fn(token_fn),
+          outcome(its),
+          logits{of.on_logits, its},
+          logprobs{of.on_logprobs, its},
+          options(of) {
+      if (of.on_logits) {
+        options.logits = &detail::on_logits;
+        options.logits_user = &logits;
+      }
+      if (of.on_logprobs) {
+        options.logprobs = &detail::on_logprobs;
+        options.logprobs_user = &logprobs;
+      }
+    }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
     const TokenFn& fn;
     detail::Outcome& outcome;
+    detail::Guarded<LogitsFn> logits;
+    detail::Guarded<LogprobsFn> logprobs;
+    blend_generate_options options;
   };
   static int32_t on_token(void* user, int32_t token, const char* text, size_t bytes) noexcept {
     auto* stream = static_cast<Stream*>(user);
@@ -1007,6 +1026,59 @@ class Fusion {
 
   detail::Handle<blend_fusion, blend_fusion_close> handle_;
 };
+
+struct Fusion::Request {
+  Fusion* fusion = nullptr;
+  GenerateOptions options;
+  TokenFn fn;  // may be empty
+};
+
+// What became of one of them: `error` is set where it failed.
+struct Fusion::Outcome {
+  Generated generated;
+  std::unique_ptr<Error> error;
+};
+
+inline std::vector<Fusion::Outcome> Fusion::generate_batch(const std::vector<Request>& requests) {
+  const size_t n = requests.size();
+  if (n == 0) return {};
+  std::vector<detail::Outcome> own(n);
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<blend_generate_request> list(n);
+  for (size_t i = 0; i < n; ++i) {
+    const Request& request = requests[i];
+    streams.push_back(std::make_unique<Stream>(request.options, request.fn, own[i]));
+    list[i].struct_size = sizeof list[i];
+    list[i].fusion = request.fusion->handle_.get();
+    list[i].options = &streams[i]->options;
+    list[i].fn = request.fn ? &on_token : nullptr;
+    list[i].user = streams[i].get();
+  }
+  std::vector<int32_t> codes(n);
+  std::vector<size_t> n_tokens(n);
+  std::vector<blend_error*> errors(n, nullptr);
+  std::vector<Outcome> results(n);
+  detail::Outcome outcome;
+  const int32_t code = blend_generate_batch(codes.data(), n_tokens.data(), errors.data(),
+                                            list.data(), n, outcome.out());
+  for (size_t i = 0; i < n; ++i) {
+    Generated& generated = results[i].generated;
+    generated.n_tokens = n_tokens[i];
+    generated.by_stop_token = codes[i] == BLEND_STOPPED;
+    generated.by_callback = codes[i] == BLEND_E_CALLBACK && !own[i].thrown;
+    if (errors[i] != nullptr && !generated.by_callback) {
+      results[i].error =
+          std::make_unique<Error>(blend_error_code(errors[i]), blend_error_detail(errors[i]),
+                                  blend_error_message(errors[i]));
+    }
+    blend_error_free(errors[i]);
+  }
+  for (const detail::Outcome& one : own) {
+    if (one.thrown) std::rethrow_exception(one.thrown);
+  }
+  outcome.check(code);
+  return results;
+}
 
 // Prompts that are fused together, so that chunks which they share are loaded once. See
 // blend_fuse_batch. Not thread-safe.

@@ -24,7 +24,8 @@ extern "C" {
 #define BLEND_EXISTS 1    /* blend_precompute: the chunk was in the store already */
 #define BLEND_STOPPED 2   /* blend_fusion_generate: ended by a stop token or text, not by max_tokens */
 #define BLEND_UNTRUSTED 3 /* blend_calibrate, blend_verify: done, but the limits were not kept */
-#define BLEND_PARTIAL 4   /* blend_fuse_batch: some prompts failed, the others are fused */
+#define BLEND_PARTIAL 4   /* blend_fuse_batch, blend_generate_batch: some requests failed, the
+                             others are done */
 #define BLEND_EVICTED 5   /* an event, no error: a chunk left the store to make room, or expired */
 #define BLEND_PENDING 6   /* blend_store_wait: the time ran out before the write was done */
 
@@ -739,7 +740,9 @@ typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, s
  * was whole, is counted but not appended. A stop text counts where it lies in one call's text as a
  * whole. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's end) or
  * BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC (also: `logits` left a NaN or +infinity),
- * INVALID_ARGUMENT (also: bias and `logits` leave no token). */
+ * INVALID_ARGUMENT (also: bias and `logits` leave no token).
+ * On a CPU, calls on fusions of one model that run at the same time share the pass over the weights
+ * at each token; what a call computes does not depend on the others to the last bit. */
 BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
                                         const blend_generate_options *options, blend_token_fn fn,
                                         void *user, size_t *n_generated, blend_error **err);

@@ -126,16 +126,4 @@ void generate_each(std::span<GenerationRun> runs) {
   }
 }
 
-Status generate(Sequence& sequence, GenerateOptions options, GenerateCalls calls,
-                const Watch& watch, Utf8Stream& text, Generated& generated) {
-  generated = {};
-  GenerationRun run;
-  run.watch = watch;
-  BLEND_ASSIGN(run.generation,
-               Generation::create(sequence, std::move(options), std::move(calls), text));
-  generate_each({&run, 1});
-  generated = run.generation->so_far();
-  return std::move(run.status);
-}
-
 }  // namespace blend

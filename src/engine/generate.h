@@ -102,8 +102,4 @@ struct GenerationRun {
 // All of them to their ends, a token of each at a time. One that fails leaves the others alone.
 void generate_each(std::span<GenerationRun> runs);
 
-// One. `generated` is right on failure too.
-Status generate(Sequence& sequence, GenerateOptions options, GenerateCalls calls,
-                const Watch& watch, Utf8Stream& text, Generated& generated);
-
 }  // namespace blend

@@ -94,6 +94,10 @@ void SharedSteps::hand_over() {
 }
 
 void SharedSteps::gather(std::unique_lock<std::mutex>& lock) {
+  if (contested_) {
+    const auto theirs = ended_ + took_;
+    while (Clock::now() < theirs) gathered_.wait_until(lock, theirs);
+  }
   if (n_expected_ == 0) return;
   const auto patience = std::min<Clock::duration>(took_ / kPatienceShare, kMostPatience);
   gathered_.wait_until(lock, ended_ + patience,
@@ -156,13 +160,14 @@ void SharedSteps::drop_cancelled() {
 
 bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& leader) {
   const uint32_t n_layers = model_.config().n_layers;
+  const ThreadCap threads(cap());
+  ThreadPool::Run run(model_.runtime().pool());
   for (;;) {
     drop_cancelled();
     const bool any = std::any_of(requests_.begin(), requests_.end(),
                                  [](const Request* request) { return request != nullptr; });
     if (!any || layer_ > n_layers) break;
     if (leader.n_left == 0) return false;
-    const ThreadCap threads(cap());
     lock.unlock();
     Status status = Status::ok();
     try {
@@ -180,6 +185,7 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
       finish(i, Status::ok());
     }
   }
+  contested_ = run.end();
   end();
   return true;
 }

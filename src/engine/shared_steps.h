@@ -9,6 +9,10 @@
 // step's time after its end (kPatienceShare): otherwise those that sample in turn would split into
 // groups that never meet. Who is alone waits for nobody.
 //
+// A step keeps its threads from its first layer to its last (ThreadPool::Run): a fuse, whose
+// operations are long, does not come between its operations, which are many. If one waits, it has
+// as long as the step took before the next begins, so each has at least about half of the time.
+//
 // What a row computes does not depend on who shares its step: every operation works on each row by
 // itself, in the same order, and attention sees the row's own cache.
 #pragma once
@@ -106,6 +110,7 @@ class SharedSteps {
   size_t n_expected_ = 0;      // members whose expected_in_ is round_
   Clock::time_point ended_{};  // the last step
   Clock::duration took_{};
+  bool contested_ = false;  // others waited for its threads
   uint64_t n_steps_ = 0, n_rows_ = 0;
 
   // Of the leader; what others see of it is guarded too.

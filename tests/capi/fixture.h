@@ -150,6 +150,7 @@ void close_world(world* w);
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \
   X(generate_in_parts)                   \
+  X(generate_batch_is_each_alone)        \
   X(sampling_stop_texts)                 \
   X(sampling_rules)                      \
   X(sampling_logprobs)                   \

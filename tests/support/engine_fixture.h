@@ -6,11 +6,26 @@
 #include <memory>
 #include <vector>
 
+#include "engine/generate.h"
 #include "engine/model.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {
+
+// All of a generation by itself; `generated` is right on failure too.
+inline Status generate(Sequence& sequence, GenerateOptions options, GenerateCalls calls,
+                       const Watch& watch, Utf8Stream& text, Generated& generated) {
+  generated = {};
+  GenerationRun run;
+  run.watch = watch;
+  auto made = Generation::create(sequence, std::move(options), std::move(calls), text);
+  if (!made.is_ok()) return made.status();
+  run.generation = std::move(*made);
+  generate_each({&run, 1});
+  generated = run.generation->so_far();
+  return std::move(run.status);
+}
 
 class EngineTest : public ::testing::Test {
  protected:

@@ -232,7 +232,7 @@ TEST_F(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
       return 0;
     };
     const Watch watch = together ? Watch{} : apart();
-    EXPECT_TRUE(generate(*s, options, {collect, {}}, watch, text, account).is_ok());
+    EXPECT_TRUE(test::generate(*s, options, {collect, {}}, watch, text, account).is_ok());
     return out;
   };
   std::vector<std::vector<int32_t>> want(kThreads), got(kThreads);
