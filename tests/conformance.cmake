@@ -57,6 +57,8 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/control.c
   ${BLEND_CAPI_DIR}/damage.c
   ${BLEND_CAPI_DIR}/generate.c
+  ${BLEND_CAPI_DIR}/generate_batch.c
+  ${BLEND_CAPI_DIR}/sampling.c
   ${BLEND_CAPI_DIR}/lifetime.c
   ${BLEND_CAPI_DIR}/nulls.c
   ${BLEND_CAPI_DIR}/signals.c

@@ -30,11 +30,15 @@ static jobject blend_buffer(JNIEnv* jenv, const void* address, size_t bytes) {
 }
 %}
 %ignore blend_shim::View::data;
+%ignore blend_shim::TokenStream::logits;
 %ignore blend_shim::Scoring::rows;
 %ignore blend_shim::Scoring::deviation;
 %ignore blend_shim::Scoring::scores;
 %extend blend_shim::View {
   jobject buffer(JNIEnv* jenv) const { return blend_buffer(jenv, $self->data(), 4 * $self->size()); }
+}
+%extend blend_shim::TokenStream {
+  jobject logits_buffer(JNIEnv* jenv) { return blend_buffer(jenv, $self->logits(), 4 * $self->n_logits()); }
 }
 %extend blend_shim::Scoring {
   jobject rows_buffer(JNIEnv* jenv) const { return blend_buffer(jenv, $self->rows(), 4 * $self->size()); }

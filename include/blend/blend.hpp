@@ -46,6 +46,10 @@ template <typename T>
 class Span;
 using ScoreFn = std::function<bool(uint32_t layer, Span<const uint32_t> rows,
                                    Span<const float> deviation, Span<float> scores)>;
+// The logits of the next token, to be changed; see blend_logits_fn.
+using LogitsFn = std::function<bool(Span<float> logits)>;
+// Of the token that is reported next, then of the likeliest; see blend_logprobs_fn.
+using LogprobsFn = std::function<bool(Span<const blend_logprob> logprobs)>;
 // A line of a table as it is measured; valid during the call only. Return true to go on.
 using MeasurementFn = std::function<bool(const blend_measurement& line)>;
 using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
@@ -144,6 +148,14 @@ inline int32_t on_score(void* user, uint32_t layer, const uint32_t* rows, const 
                                                     Span<float>(scores, n));
 }
 
+inline int32_t on_logits(void* user, float* logits, size_t n_vocab) noexcept {
+  return static_cast<Guarded<LogitsFn>*>(user)->call(Span<float>(logits, n_vocab));
+}
+
+inline int32_t on_logprobs(void* user, const blend_logprob* logprobs, size_t n) noexcept {
+  return static_cast<Guarded<LogprobsFn>*>(user)->call(Span<const blend_logprob>(logprobs, n));
+}
+
 inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* problem) noexcept {
   return static_cast<Guarded<ChunkFn>*>(user)->call(*info, problem);
 }
@@ -218,8 +230,6 @@ using ModelDescription = detail::Initialised<blend_model_description, blend_mode
 // Built from pointers of the host; what they point at must outlive it.
 using KvView = detail::Sized<blend_kv_view>;
 
-using GenerateOptions = detail::Initialised<blend_generate_options, blend_generate_options_init>;
-
 using MachineInfo = detail::Sized<blend_machine_info>;
 using AdviseOptions = detail::Initialised<blend_advise_options, blend_advise_options_init>;
 using Storage = detail::Sized<blend_storage>;
@@ -244,6 +254,10 @@ struct MachineOptions : detail::Sized<blend_machine_options> {
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
   ProgressFn on_progress;
   ScoreFn on_score;  // of BLEND_POLICY_CALLBACK
+};
+struct GenerateOptions : detail::Initialised<blend_generate_options, blend_generate_options_init> {
+  LogitsFn on_logits;
+  LogprobsFn on_logprobs;  // of every token, if top_logprobs > 0
 };
 struct CalibrateOptions
     : detail::Initialised<blend_calibrate_options, blend_calibrate_options_init> {
@@ -824,7 +838,7 @@ inline Verdict verify(const Model& model, const Profile& profile,
 
 struct Generated {
   size_t n_tokens = 0;
-  bool by_stop_token = false;  // ended by EOS or a stop token
+  bool by_stop_token = false;  // ended by EOS, a stop token or a stop text
   bool by_callback = false;    // ended because the callback returned false
 };
 
@@ -940,14 +954,22 @@ class Fusion {
     detail::Outcome outcome;
     outcome.check(blend_fusion_erase(handle_.get(), first_row, n_rows, cancel, outcome.out()));
   }
-  // `fn` may be empty. That it returns false ends the generation and is no error.
+  // One generation of generate_batch(). `fusion` is not null.
+  struct Request;
+  struct Outcome;
+  // Generates for several fusions on this thread; see blend_generate_batch. Throws what fails the
+  // whole call, and, when all have ended, what a callback threw.
+  static std::vector<Outcome> generate_batch(const std::vector<Request>& requests);
+
+  // `fn` may be empty. That a callback returns false ends the generation and is no error.
   Generated generate(const GenerateOptions& options, const TokenFn& fn) {
     detail::Outcome outcome;
-    Stream stream{fn, outcome, false};
+    Stream stream(options, fn, outcome);
     Generated result;
-    const int32_t code = blend_fusion_generate(handle_.get(), &options, fn ? &on_token : nullptr,
-                                               &stream, &result.n_tokens, outcome.out());
-    result.by_callback = stream.stopped && code == BLEND_E_CALLBACK && !outcome.thrown;
+    const int32_t code =
+        blend_fusion_generate(handle_.get(), &stream.options, fn ? &on_token : nullptr, &stream,
+                              &result.n_tokens, outcome.out());
+    result.by_callback = code == BLEND_E_CALLBACK && !outcome.thrown;
     result.by_stop_token = code == BLEND_STOPPED;
     if (!result.by_callback) outcome.check(code);
     return result;
@@ -955,17 +977,36 @@ class Fusion {
   const blend_fusion* get() const noexcept { return handle_.get(); }
 
  private:
+  // The callbacks of one generation, guarded, and options that have them.
   struct Stream {
+    Stream(const GenerateOptions& of, const TokenFn& token_fn, detail::Outcome& its)
+        : fn(token_fn),
+          outcome(its),
+          logits{of.on_logits, its},
+          logprobs{of.on_logprobs, its},
+          options(of) {
+      if (of.on_logits) {
+        options.logits = &detail::on_logits;
+        options.logits_user = &logits;
+      }
+      if (of.on_logprobs) {
+        options.logprobs = &detail::on_logprobs;
+        options.logprobs_user = &logprobs;
+      }
+    }
+    Stream(const Stream&) = delete;
+    Stream& operator=(const Stream&) = delete;
+
     const TokenFn& fn;
     detail::Outcome& outcome;
-    bool stopped;
+    detail::Guarded<LogitsFn> logits;
+    detail::Guarded<LogprobsFn> logprobs;
+    blend_generate_options options;
   };
   static int32_t on_token(void* user, int32_t token, const char* text, size_t bytes) noexcept {
     auto* stream = static_cast<Stream*>(user);
     detail::Guarded<TokenFn> guarded{stream->fn, stream->outcome};
-    const int32_t stop = guarded.call(token, std::string_view(text, bytes));
-    stream->stopped = stop != 0;
-    return stop;
+    return guarded.call(token, std::string_view(text, bytes));
   }
   friend class Batch;
   Fusion() = default;
@@ -985,6 +1026,59 @@ class Fusion {
 
   detail::Handle<blend_fusion, blend_fusion_close> handle_;
 };
+
+struct Fusion::Request {
+  Fusion* fusion = nullptr;
+  GenerateOptions options;
+  TokenFn fn;  // may be empty
+};
+
+// What became of one of them: `error` is set where it failed.
+struct Fusion::Outcome {
+  Generated generated;
+  std::unique_ptr<Error> error;
+};
+
+inline std::vector<Fusion::Outcome> Fusion::generate_batch(const std::vector<Request>& requests) {
+  const size_t n = requests.size();
+  if (n == 0) return {};
+  std::vector<detail::Outcome> own(n);
+  std::vector<std::unique_ptr<Stream>> streams;
+  std::vector<blend_generate_request> list(n);
+  for (size_t i = 0; i < n; ++i) {
+    const Request& request = requests[i];
+    streams.push_back(std::make_unique<Stream>(request.options, request.fn, own[i]));
+    list[i].struct_size = sizeof list[i];
+    list[i].fusion = request.fusion->handle_.get();
+    list[i].options = &streams[i]->options;
+    list[i].fn = request.fn ? &on_token : nullptr;
+    list[i].user = streams[i].get();
+  }
+  std::vector<int32_t> codes(n);
+  std::vector<size_t> n_tokens(n);
+  std::vector<blend_error*> errors(n, nullptr);
+  std::vector<Outcome> results(n);
+  detail::Outcome outcome;
+  const int32_t code = blend_generate_batch(codes.data(), n_tokens.data(), errors.data(),
+                                            list.data(), n, outcome.out());
+  for (size_t i = 0; i < n; ++i) {
+    Generated& generated = results[i].generated;
+    generated.n_tokens = n_tokens[i];
+    generated.by_stop_token = codes[i] == BLEND_STOPPED;
+    generated.by_callback = codes[i] == BLEND_E_CALLBACK && !own[i].thrown;
+    if (errors[i] != nullptr && !generated.by_callback) {
+      results[i].error =
+          std::make_unique<Error>(blend_error_code(errors[i]), blend_error_detail(errors[i]),
+                                  blend_error_message(errors[i]));
+    }
+    blend_error_free(errors[i]);
+  }
+  for (const detail::Outcome& one : own) {
+    if (one.thrown) std::rethrow_exception(one.thrown);
+  }
+  outcome.check(code);
+  return results;
+}
 
 // Prompts that are fused together, so that chunks which they share are loaded once. See
 // blend_fuse_batch. Not thread-safe.

@@ -22,9 +22,10 @@ extern "C" {
 
 #define BLEND_OK 0
 #define BLEND_EXISTS 1    /* blend_precompute: the chunk was in the store already */
-#define BLEND_STOPPED 2   /* blend_fusion_generate: ended by a stop token, not by max_tokens */
+#define BLEND_STOPPED 2   /* blend_fusion_generate: ended by a stop token or text, not by max_tokens */
 #define BLEND_UNTRUSTED 3 /* blend_calibrate, blend_verify: done, but the limits were not kept */
-#define BLEND_PARTIAL 4   /* blend_fuse_batch: some prompts failed, the others are fused */
+#define BLEND_PARTIAL 4   /* blend_fuse_batch, blend_generate_batch: some requests failed, the
+                             others are done */
 #define BLEND_EVICTED 5   /* an event, no error: a chunk left the store to make room, or expired */
 #define BLEND_PENDING 6   /* blend_store_wait: the time ran out before the write was done */
 
@@ -664,6 +665,34 @@ BLEND_API int32_t blend_fusion_get_tokens(const blend_fusion *fusion, const int3
 BLEND_API int32_t blend_fusion_decode(blend_fusion *fusion, const int32_t *tokens, size_t n_tokens,
                                       const blend_cancel *cancel, blend_error **err);
 
+/* What is added to a token's logit; -INFINITY: never this token. Several of one token add up. */
+typedef struct blend_token_bias {
+  int32_t token;
+  float bias;
+} blend_token_bias;
+
+/* Bytes, not NUL-terminated. */
+typedef struct blend_text {
+  const char *bytes;
+  size_t n_bytes;
+} blend_text;
+
+/* Natural logarithm of a token's probability, as the model gave it: before penalties, bias, callback,
+ * temperature and what cuts the tail. */
+typedef struct blend_logprob {
+  int32_t token;
+  float logprob;
+} blend_logprob;
+
+/* May change the logits from which the next token is sampled, after penalties and bias, -INFINITY
+ * included (for grammars of the host). logits: [n_vocab], valid during the call. Non-zero stops with
+ * BLEND_E_CALLBACK. Called on the calling thread. */
+typedef int32_t (*blend_logits_fn)(void *user, float *logits, size_t n_vocab);
+
+/* Of a token that is about to be reported: logprobs[0] is its own, then come the top_logprobs
+ * likeliest, falling, ties by the lower id. Valid during the call. Otherwise as blend_logits_fn. */
+typedef int32_t (*blend_logprobs_fn)(void *user, const blend_logprob *logprobs, size_t n);
+
 typedef struct blend_generate_options {
   uint32_t struct_size;
   uint32_t n_threads;   /* of this call; 0 (default): the fusion's, that of blend_fuse_options */
@@ -676,19 +705,44 @@ typedef struct blend_generate_options {
   const int32_t *stop_tokens; /* besides EOS */
   size_t n_stop_tokens;
   const blend_cancel *cancel;
+  float min_p;          /* tokens less likely than this share of the likeliest one's probability are
+                           left out; 0 (default): off */
+  float repetition_penalty; /* the logit of a token that was seen is divided by it, multiplied where
+                           it is negative; 1 (default): off */
+  float frequency_penalty; /* taken off a logit for each time that its token was seen; 0 (default):
+                           off */
+  float presence_penalty; /* taken off a logit if its token was seen; 0 (default): off */
+  uint32_t penalty_context; /* rows before this call whose tokens count as seen, besides those that it
+                           generates; 0 (default): none, so that quoting is free */
+  uint32_t top_logprobs; /* likeliest tokens that `logprobs` is told with each token; 0 (default): it
+                           is not called */
+  const blend_token_bias *logit_bias;
+  size_t n_logit_bias;
+  const blend_text *stop_texts; /* the text ends before the first of them, wherever tokens end */
+  size_t n_stop_texts;
+  blend_logits_fn logits;
+  void *logits_user;
+  blend_logprobs_fn logprobs;
+  void *logprobs_user;
 } blend_generate_options;
 
 BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, size_t struct_size);
 
 /* A token and the text it completes: whole UTF-8 sequences, NUL-terminated (text_bytes does not
- * count the NUL); "" while a sequence is incomplete. Valid during the call only. */
+ * count the NUL); "" while a sequence is incomplete, or a stop text may have begun in it: that text
+ * comes with a later token, or with token -1 (no token, not counted) if the stop token is the next.
+ * Valid during the call only. */
 typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, size_t text_bytes);
 
 /* Generates from the fusion's logits, one callback a token, and appends what it generates to the
  * cache, so that a later call continues. The stop token is not reported. A token is reported before
- * it is appended: the one at which a callback stopped the call, or a cancel caught it, is counted
- * but not appended. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's
- * end) or BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC, INVALID_ARGUMENT. */
+ * it is appended: the one at which a callback stopped the call, a cancel caught it, or a stop text
+ * was whole, is counted but not appended. A stop text counts where it lies in one call's text as a
+ * whole. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's end) or
+ * BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC (also: `logits` left a NaN or +infinity),
+ * INVALID_ARGUMENT (also: bias and `logits` leave no token).
+ * On a CPU, calls on fusions of one model that run at the same time share the pass over the weights
+ * at each token; what a call computes does not depend on the others to the last bit. */
 BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
                                         const blend_generate_options *options, blend_token_fn fn,
                                         void *user, size_t *n_generated, blend_error **err);

@@ -208,6 +208,9 @@ class Backend {
   virtual bool unpacks() const { return false; }
   // Rows that should pass through a layer's wide scratch at once.
   virtual uint32_t block_rows() const { return 512; }
+  // Sequences of which each may have a row in one step; 1: they decode one by one. More only where
+  // a row's bits do not depend on the others of its product.
+  virtual uint32_t step_rows() const { return 1; }
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "base/start_thread.h"
 #include "base/thread_cap.h"
@@ -14,6 +15,7 @@ namespace blend {
 namespace {
 
 thread_local const ThreadPool* current_pool = nullptr;  // set while a region's task runs
+thread_local const ThreadPool* running_on = nullptr;    // of which this thread has a Run
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -59,6 +61,17 @@ Status pin_thread(std::thread& thread, int cpu) {
 }
 
 }  // namespace
+
+ThreadPool::Run::Run(ThreadPool& pool) : pool_(&pool), n_(ThreadCap::of(pool.n_threads())) {
+  pool.turns_.reserve(n_);
+  running_on = &pool;
+}
+
+bool ThreadPool::Run::end() {
+  if (pool_ == nullptr) return false;
+  running_on = nullptr;
+  return std::exchange(pool_, nullptr)->turns_.release(n_);
+}
 
 ThreadPool::ThreadPool(uint32_t n_threads)
     : spins_(n_threads <= cpus_allowed()),
@@ -116,7 +129,8 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
   }
   const uint32_t most = ThreadCap::of(n_threads());
   const auto width = static_cast<uint32_t>(std::min<size_t>(most, (n - 1) / grain + 1));
-  const uint32_t others = turns_.enter(width);
+  const bool reserved = running_on == this;
+  const uint32_t others = turns_.enter(width, reserved);
   // Restored below: the caller may be inside a task of another context's pool.
   const ThreadPool* const outer = current_pool;
   current_pool = this;
@@ -130,7 +144,7 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
     }
   }
   current_pool = outer;
-  turns_.leave(width);
+  turns_.leave(width, reserved);
 }
 
 void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, uint32_t others) {

@@ -67,6 +67,23 @@ class ThreadPool {
 
   static constexpr uint32_t kMostThreads = Turns::kMostThreads;
 
+  // As long as it lives, the regions of the thread that made it do not wait for others' turns, but
+  // for those regions that run already: threads are kept for them (Turns::reserve()), as many as
+  // its ThreadCap says. For a run of small regions that ends soon; one at a time on a thread.
+  class Run {
+   public:
+    explicit Run(ThreadPool& pool);
+    ~Run() { end(); }
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+    // Whether others wait for a turn.
+    bool end();
+
+   private:
+    ThreadPool* pool_;
+    const uint32_t n_;
+  };
+
   // INVALID_ARGUMENT: more threads than kMostThreads, or to pin than there are CPUs; IO: the system
   // will not pin a thread.
   static Result<std::unique_ptr<ThreadPool>> create(const PoolOptions& options);

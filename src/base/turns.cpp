@@ -2,35 +2,42 @@
 
 namespace blend {
 
-bool Turns::take(uint32_t width, uint64_t barred, uint32_t& others) {
+bool Turns::take(uint32_t width, bool reserved, uint64_t barred, uint32_t& others) {
   uint64_t state = state_.load();
-  while ((state & barred) == 0 && (state & kFree) >= width) {
-    if (!state_.compare_exchange_weak(state, state - worth(width))) continue;
+  while ((state & barred) == 0 && fits(state, width, reserved)) {
+    if (!state_.compare_exchange_weak(state, state - worth(width, reserved))) continue;
     others = static_cast<uint32_t>(state / kOther & kOthers);
     return true;
   }
   return false;
 }
 
-uint32_t Turns::enter(uint32_t width) {
+uint32_t Turns::enter(uint32_t width, bool reserved) {
   uint32_t others = 0;
-  if (!take(width, kPassNoMore, others)) wait_in_line(width, others);
+  if (!take(width, reserved, reserved ? 0 : kPassNoMore, others)) {
+    wait_in_line(width, reserved, others);
+  }
   return others;
 }
 
 // No wake-up is lost: kWaiting is set, and stays, before state_ is looked at. A leave() that comes
 // before a look in the order of state_'s changes is seen by it; one that comes behind it sees
 // kWaiting, and gets the mutex when the waiter is asleep.
-void Turns::wait_in_line(uint32_t width, uint32_t& others) {
-  Waiter self{width, nullptr, {}};
+void Turns::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
+  Waiter self{width, reserved, nullptr, {}};
   const auto patient_until = std::chrono::steady_clock::now() + kPatience;
   std::unique_lock lock(mutex_);
-  (first_ == nullptr ? first_ : last_->next) = &self;
-  last_ = &self;
+  if (reserved && first_ != nullptr) {  // before all others
+    self.next = first_;
+    first_ = &self;
+  } else {
+    (first_ == nullptr ? first_ : last_->next) = &self;
+    last_ = &self;
+  }
   state_.fetch_or(kWaiting);
   for (;;) {
     if (first_ == &self) {
-      if (take(width, 0, others)) break;
+      if (take(width, reserved, 0, others)) break;
       if (std::chrono::steady_clock::now() < patient_until) {
         self.turn.wait_until(lock, patient_until);
         continue;
@@ -48,11 +55,21 @@ void Turns::wait_in_line(uint32_t width, uint32_t& others) {
   }
 }
 
-void Turns::leave(uint32_t width) {
-  if ((state_.fetch_add(worth(width)) & kWaiting) == 0) return;
+void Turns::leave(uint32_t width, bool reserved) {
+  if ((state_.fetch_add(worth(width, reserved)) & kWaiting) == 0) return;
   // Under the mutex also to notify: the waiter is on its thread's stack.
   std::lock_guard lock(mutex_);
-  if (first_ != nullptr && (state_.load() & kFree) >= first_->width) first_->turn.notify_one();
+  if (first_ != nullptr && fits(state_.load(), first_->width, first_->reserved)) {
+    first_->turn.notify_one();
+  }
+}
+
+bool Turns::release(uint32_t n) {
+  if ((state_.fetch_sub(n * kKept) & kWaiting) == 0) return false;
+  std::lock_guard lock(mutex_);
+  if (first_ == nullptr) return false;
+  first_->turn.notify_one();
+  return true;
 }
 
 }  // namespace blend

@@ -7,6 +7,10 @@
 // kPatience nobody passes it any more. So small regions, whose turns overlap without end, hold up a
 // large one for kPatience and for what is then running, and two callers that want all the threads
 // alternate every kPatience.
+//
+// A run of small regions that somebody waits for, one behind the other, would so wait for a large
+// one again and again. Its caller therefore keeps threads for them (reserve()): while it does,
+// other regions begin only beside those, and the run's own ask for nobody's leave.
 #pragma once
 
 #include <atomic>
@@ -31,26 +35,41 @@ class Turns {
   // Blocks until `width` threads, at most n_threads, are free and takes them: the caller and
   // width-1 others. Returns how many others the regions have that run beside this one. A thread
   // that has a turn must not ask for another.
-  uint32_t enter(uint32_t width);
+  // reserved: they are of those that this caller keeps.
+  uint32_t enter(uint32_t width, bool reserved = false);
   // Gives them back.
-  void leave(uint32_t width);
+  void leave(uint32_t width, bool reserved = false);
+
+  // Keeps n threads from now on; those that are taken are waited for when they are needed.
+  void reserve(uint32_t n) { state_.fetch_add(n * kKept); }
+  // Ends it. Whether others wait for a turn.
+  bool release(uint32_t n);
 
  private:
   // Of state_: threads that are free, those of the ones taken that are not their region's caller,
   // whether anybody waits, and whether the first of these must not be passed any more.
   static constexpr uint64_t kFree = 0xffff, kOther = 1 << 16, kOthers = 0xffff;
   static constexpr uint64_t kWaiting = uint64_t{1} << 32, kPassNoMore = uint64_t{1} << 33;
+  // And the threads that are kept and not taken, of all callers that keep some.
+  static constexpr uint64_t kKept = uint64_t{1} << 34;
 
   struct Waiter {
     uint32_t width;
+    bool reserved;
     Waiter* next = nullptr;
     std::condition_variable turn;
   };
 
   // What a turn adds to state_ when it ends.
-  static uint64_t worth(uint32_t width) { return width - (width - 1) * kOther; }
-  bool take(uint32_t width, uint64_t barred, uint32_t& others);
-  void wait_in_line(uint32_t width, uint32_t& others);
+  static uint64_t worth(uint32_t width, bool reserved) {
+    return width - (width - 1) * kOther + (reserved ? width * kKept : 0);
+  }
+  // Whether a state has the threads for it.
+  static bool fits(uint64_t state, uint32_t width, bool reserved) {
+    return (state & kFree) >= width + (reserved ? 0 : state / kKept);
+  }
+  bool take(uint32_t width, bool reserved, uint64_t barred, uint32_t& others);
+  void wait_in_line(uint32_t width, bool reserved, uint32_t& others);
 
   std::atomic<uint64_t> state_;
   std::mutex mutex_;

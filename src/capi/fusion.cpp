@@ -1,27 +1,10 @@
-// What a fusion answers: its account, its logits, and the text that follows.
+// What a fusion answers: its account and its logits; and what is appended to it or changed.
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
-#include "engine/generate.h"
 #include "fusion/edit.h"
 
-using blend::Result;
 using blend::Status;
-
-namespace {
-
-blend_generate_options default_generate_options() {
-  const blend::GenerateOptions defaults;
-  blend_generate_options o{};
-  o.struct_size = sizeof o;
-  o.max_tokens = defaults.max_tokens;
-  o.temperature = defaults.sampler.temperature;
-  o.top_p = defaults.sampler.top_p;
-  o.top_k = defaults.sampler.top_k;
-  return o;
-}
-
-}  // namespace
 
 extern "C" {
 
@@ -119,44 +102,6 @@ int32_t blend_fusion_decode(blend_fusion* fusion, const int32_t* tokens, size_t 
     // The host's tokens come between: what was left open is not continued by what follows.
     if (!ids.empty()) fusion->text = {};
     return Status::ok();
-  });
-}
-
-int32_t blend_generate_options_init(blend_generate_options* options, size_t struct_size) {
-  return blend::capi::init_struct(options, struct_size, default_generate_options());
-}
-
-int32_t blend_fusion_generate(blend_fusion* fusion, const blend_generate_options* options,
-                              blend_token_fn fn, void* user, size_t* n_generated,
-                              blend_error** err) {
-  if (n_generated != nullptr) *n_generated = 0;
-  return blend::capi::guarded(err, [&]() -> Result<int32_t> {
-    BLEND_REQUIRE(fusion);
-    blend_generate_options o = default_generate_options();
-    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
-    if (o.n_stop_tokens > 0) BLEND_REQUIRE(o.stop_tokens);
-    BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
-    BLEND_RETURN_IF_ERROR(blend::capi::check_count("max_tokens", o.max_tokens));
-    BLEND_RETURN_IF_ERROR(fusion->fused.sequence->model().runtime().check_fork());
-    blend::GenerateOptions g;
-    g.max_tokens = o.max_tokens;
-    g.ignore_eos = o.ignore_eos != 0;
-    if (o.n_stop_tokens > 0) g.stop_tokens.assign(o.stop_tokens, o.stop_tokens + o.n_stop_tokens);
-    g.sampler = {o.temperature, o.top_p, o.top_k, o.seed};
-    blend::TokenFn report;
-    if (fn != nullptr) {
-      report = [fn, user](int32_t token, const std::string& text) {
-        return fn(user, token, text.c_str(), text.size());
-      };
-    }
-    const blend::ThreadCap cap(o.n_threads != 0 ? o.n_threads : fusion->n_threads);
-    blend::Generated generated;
-    const Status status = blend::generate(*fusion->fused.sequence, g, report,
-                                          blend::capi::make_watch(o.cancel, nullptr, nullptr),
-                                          fusion->text, generated);
-    if (n_generated != nullptr) *n_generated = generated.n_tokens;
-    BLEND_RETURN_IF_ERROR(status);
-    return int32_t{generated.stopped ? BLEND_STOPPED : BLEND_OK};
   });
 }
 

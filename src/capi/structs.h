@@ -45,6 +45,7 @@ BLEND_FIRST_RELEASE(blend_fusion_info, 288);
 BLEND_FIRST_RELEASE(blend_layer_info, 120);
 BLEND_FIRST_RELEASE(blend_segment_info, 72);
 BLEND_FIRST_RELEASE(blend_generate_options, 64);
+BLEND_FIRST_RELEASE(blend_generate_request, 40);
 BLEND_FIRST_RELEASE(blend_machine_options, 48);
 BLEND_FIRST_RELEASE(blend_machine_info, 32);
 BLEND_FIRST_RELEASE(blend_storage, 24);

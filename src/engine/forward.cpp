@@ -5,7 +5,8 @@
 
 namespace blend {
 
-Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t max_rows) {
+Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t max_rows,
+                                                 uint32_t max_logits) {
   std::unique_ptr<Forward> f(new Forward(model));
   const ModelConfig& c = model.config();
   Backend& b = model.backend();
@@ -24,7 +25,7 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim(), operand));
   BLEND_RETURN_IF_ERROR(allocate(f->wide_, f->block_, size_t{2} * c.d_ff, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff, operand));
-  BLEND_RETURN_IF_ERROR(allocate(f->logits_, 1, c.n_vocab, kept));
+  BLEND_RETURN_IF_ERROR(allocate(f->logits_, max_logits, c.n_vocab, kept));
   if (c.post_norms) BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
   return f;
 }
@@ -55,8 +56,7 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   return Status::ok();
 }
 
-Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
-                          Tensor normed, Tensor q) {
+Status Forward::project_q(uint32_t layer, Tensor xb, Tensor normed, Tensor q) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
@@ -64,7 +64,13 @@ Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const u
   BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
   if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
   if (c.qk_norm) BLEND_RETURN_IF_ERROR(b.norm_heads(q, c.n_heads, *w.q_norm, c.rms_eps));
-  return b.rope_q(ropes.queries(layer), pos, c.head_dim, q);
+  return Status::ok();
+}
+
+Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
+                          Tensor normed, Tensor q) {
+  BLEND_RETURN_IF_ERROR(project_q(layer, xb, normed, q));
+  return model_.backend().rope_q(ropes.queries(layer), pos, model_.config().head_dim, q);
 }
 
 AttentionRule Forward::rule(uint32_t layer) const {
@@ -87,11 +93,11 @@ Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight*
   return b.add(xb, added);
 }
 
-Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor q,
-                       const uint32_t* pos) {
+Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
+                       TemperedRows* tempered, Tensor q, const uint32_t* pos) {
   Backend& b = model_.backend();
-  if (tempered_ != nullptr && !tempered_->empty()) {
-    const Tempering tempering = tempered_->at(layer, pos[q.rows - 1] + 1);
+  if (tempered != nullptr && !tempered->empty()) {
+    const Tempering tempering = tempered->at(layer, pos[q.rows - 1] + 1);
     if (tempering.slots != nullptr) {
       return b.attention_tempered(cache, cache_layer, rule(layer), q, pos, tempering, q, nullptr);
     }
@@ -99,11 +105,53 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
   return b.attention(cache, cache_layer, rule(layer), q, pos, q);
 }
 
+Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
+  const LayerWeights& w = model_.layer(layer);
+  return add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb);
+}
+
+Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  Backend& b = model_.backend();
+  const auto rows = static_cast<uint32_t>(xb.rows);
+  const Tensor normed = operand(*normed_, rows, c.d_model);
+  const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
+  const Tensor act = operand(*act_, rows, c.d_ff);
+  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
+  BLEND_RETURN_IF_ERROR(b.matmul(*w.gate_up, normed, wide, false));
+  if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
+  BLEND_RETURN_IF_ERROR(c.activation == Activation::silu ? b.swiglu(wide, act)
+                                                         : b.geglu(wide, act));
+  return add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb);
+}
+
+Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
+  const ModelConfig& c = model_.config();
+  Backend& b = model_.backend();
+  const auto n = static_cast<uint32_t>(rows.size());
+  const Tensor q = operand(*q_, n, c.q_dim());
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
+  BLEND_RETURN_IF_ERROR(project_q(layer, x, operand(*normed_, n, c.d_model), q));
+  const auto one = [&](const StepRow& row, int64_t i) -> Status {
+    const Tensor qi = q.slice(i, 1);
+    BLEND_RETURN_IF_ERROR(
+        b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos));
+    BLEND_RETURN_IF_ERROR(b.rope_q(row.ropes->queries(layer), &row.pos, c.head_dim, qi));
+    return attend(layer, *row.cache, layer, row.tempered, qi, &row.pos);
+  };
+  for (uint32_t i = 0; i < n; ++i) {
+    StepRow& row = rows[i];
+    if (row.cache != nullptr && row.failure.is_ok()) row.failure = one(row, i);
+  }
+  BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
+  return add_feed_forward(layer, x);
+}
+
 Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                              const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch,
                              MassOut out) {
   const ModelConfig& c = model_.config();
-  const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
   const size_t n_slots = size_t{pos[x.rows - 1]} + 1;
   if (out.mass != nullptr) std::fill(out.mass, out.mass + n_slots, 0.0f);
@@ -120,20 +168,10 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
       BLEND_RETURN_IF_ERROR(
           b.attention_mass(cache, cache_layer, rule(layer), asked, pos + begin, out.mass));
     }
-    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, q, pos + first));
-    BLEND_RETURN_IF_ERROR(
-        add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb));
-
-    const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
-    const Tensor act = operand(*act_, rows, c.d_ff);
+    BLEND_RETURN_IF_ERROR(attend(layer, cache, cache_layer, tempered_, q, pos + first));
+    BLEND_RETURN_IF_ERROR(add_attention(layer, q, xb));
     BLEND_RETURN_IF_ERROR(watch.check());
-    BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
-    BLEND_RETURN_IF_ERROR(b.matmul(*w.gate_up, normed, wide, false));
-    if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
-    BLEND_RETURN_IF_ERROR(c.activation == Activation::silu ? b.swiglu(wide, act)
-                                                           : b.geglu(wide, act));
-    BLEND_RETURN_IF_ERROR(
-        add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb));
+    BLEND_RETURN_IF_ERROR(add_feed_forward(layer, xb));
   }
   if (out.mass != nullptr) average(out.mass, n_slots, x.rows - out.first);
   return Status::ok();
@@ -184,14 +222,16 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
 Status Forward::project_logits(Tensor x) {
   const ModelConfig& c = model_.config();
   Backend& b = model_.backend();
-  const Tensor normed = operand(*normed_, 1, c.d_model);
+  const Tensor normed = operand(*normed_, static_cast<uint32_t>(x.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
-  return b.matmul(model_.output(), normed, view(*logits_, 1, c.n_vocab), false);
+  return b.matmul(model_.output(), normed, view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab),
+                  false);
 }
 
-Status Forward::read_logits(float* logits) {
+Status Forward::read_logits(float* logits, uint32_t row) {
   const ModelConfig& c = model_.config();
-  BLEND_RETURN_IF_ERROR(model_.backend().download(view(*logits_, 1, c.n_vocab), logits));
+  BLEND_RETURN_IF_ERROR(
+      model_.backend().download(view(*logits_, row + 1, c.n_vocab).slice(row, 1), logits));
   for (uint32_t i = 0; i < c.n_vocab; ++i) {
     if (c.logit_softcap != 0) logits[i] = c.logit_softcap * std::tanh(logits[i] / c.logit_softcap);
     if (!std::isfinite(logits[i])) {

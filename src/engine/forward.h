@@ -10,16 +10,28 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "engine/model.h"
 #include "engine/tempered_rows.h"
 
 namespace blend {
 
+// A row of a step in which every row belongs to a sequence of its own.
+struct StepRow {
+  KvCache* cache = nullptr;  // null: nobody waits for this row any more
+  const Ropes* ropes = nullptr;
+  uint32_t pos = 0;
+  TemperedRows* tempered = nullptr;
+  Status failure = Status::ok();  // of this row alone
+};
+
 // Owns the scratch of one call; not thread-safe. The model must outlive it.
 class Forward {
  public:
-  static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows);
+  // max_logits: rows whose logits are computed together.
+  static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows,
+                                                 uint32_t max_logits = 1);
 
   // From here on rows attend to those that `rows` names at their temperature; null: to none. It
   // must outlive the use.
@@ -55,23 +67,32 @@ class Forward {
   // heads; x is only read. mass: host [x.rows].
   Status outside_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, uint32_t n_outside, float* mass, const Watch& watch);
+  // A whole layer for rows that each see their own cache, rows.size() <= max_rows and the backend's
+  // block_rows(). x: [rows, d_model], in place; kv: [rows, 2 * kv_dim], scratch. What fails for one
+  // row only is left in it, and leaves the others alone.
+  Status step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits) {
     BLEND_RETURN_IF_ERROR(project_logits(x));
     return read_logits(logits);
   }
-  // The same in two: on the device, and from there.
+  // The same in two: on the device, for up to max_logits rows, and from there, one of them.
   Status project_logits(Tensor x);
-  Status read_logits(float* logits);
+  Status read_logits(float* logits, uint32_t row = 0);
 
  private:
   // Q of the rows of xb, rotated; normed, q: scratch and result of as many rows.
   Status project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
                    Tensor normed, Tensor q);
+  // The same, not rotated.
+  Status project_q(uint32_t layer, Tensor xb, Tensor normed, Tensor q);
+  // What attention gave, q, and the feed-forward are added to the rows of xb.
+  Status add_attention(uint32_t layer, Tensor q, Tensor xb);
+  Status add_feed_forward(uint32_t layer, Tensor xb);
 
   // Attention of the rows of q, in place.
-  Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, Tensor q,
-                const uint32_t* pos);
+  Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, TemperedRows* tempered,
+                Tensor q, const uint32_t* pos);
 
   // x += y, normed by `post` before where the model has such a norm. y = operand W^T + bias.
   Status add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
@@ -100,7 +121,7 @@ class Forward {
   std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]
   std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed before they
                                           // are added; else null
-  std::unique_ptr<DeviceBuffer> logits_;  // [1, n_vocab]
+  std::unique_ptr<DeviceBuffer> logits_;  // [max_logits, n_vocab]
 };
 
 }  // namespace blend

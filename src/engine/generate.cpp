@@ -4,34 +4,126 @@
 
 namespace blend {
 
-Status generate(Sequence& sequence, const GenerateOptions& options, const TokenFn& fn,
-                const Watch& watch, Utf8Stream& text, Generated& generated) {
-  generated = {};
+Result<std::unique_ptr<Generation>> Generation::create(Sequence& sequence, GenerateOptions options,
+                                                       GenerateCalls calls, Utf8Stream& text) {
   if (sequence.logits().empty()) {
-    return {BLEND_E_INVALID_ARGUMENT, "there are no logits to generate from"};
+    return Status{BLEND_E_INVALID_ARGUMENT, "there are no logits to generate from"};
   }
-  BLEND_ASSIGN(auto sampler, Sampler::create(options.sampler));
-  const Tokenizer& tokenizer = sequence.model().tokenizer();
-  // Reported before it is appended: the host shows a token while the next one is computed.
-  while (generated.n_tokens < options.max_tokens && sequence.n_rows() < sequence.capacity()) {
-    BLEND_RETURN_IF_ERROR(watch.check());
-    const int32_t token = sampler.sample(sequence.logits());
-    const bool stop = (!options.ignore_eos && tokenizer.is_stop(token)) ||
-                      std::find(options.stop_tokens.begin(), options.stop_tokens.end(), token) !=
-                          options.stop_tokens.end();
-    if (stop) {
-      generated.stopped = true;
-      return Status::ok();
+  const uint32_t n_vocab = sequence.model().config().n_vocab;
+  BLEND_ASSIGN(Sampler sampler, Sampler::create(options.sampler));
+  BLEND_ASSIGN(LogitRules rules, LogitRules::create(std::move(options.rules), n_vocab));
+  BLEND_ASSIGN(StopTexts stops, StopTexts::create(options.stop_texts));
+  const std::vector<int32_t>& before = sequence.tokens();
+  const size_t n = std::min<size_t>(before.size(), options.penalty_context);
+  for (size_t i = before.size() - n; i < before.size(); ++i) rules.see(before[i]);
+  return std::unique_ptr<Generation>(new Generation(sequence, std::move(options), std::move(calls),
+                                                    text, std::move(sampler), std::move(rules),
+                                                    std::move(stops)));
+}
+
+bool Generation::ends(int32_t token) const {
+  const std::vector<int32_t>& stops = options_.stop_tokens;
+  return (!options_.ignore_eos && sequence_.model().tokenizer().is_stop(token)) ||
+         std::find(stops.begin(), stops.end(), token) != stops.end();
+}
+
+Status Generation::tell(int32_t token, const std::string& text) {
+  if (!calls_.token) return Status::ok();
+  const int32_t rc = calls_.token(token, text);
+  return rc == 0 ? Status::ok() : Status{BLEND_E_CALLBACK, "the token callback asked to stop", rc};
+}
+
+Status Generation::report(int32_t token) {
+  ++generated_.n_tokens;
+  if (options_.top_logprobs > 0 && calls_.logprobs) {
+    const std::vector<Logprob> found = logprobs(sequence_.logits(), token, options_.top_logprobs);
+    if (const int32_t rc = calls_.logprobs(found); rc != 0) {
+      return {BLEND_E_CALLBACK, "the logprobs callback asked to stop", rc};
     }
-    ++generated.n_tokens;
-    if (fn) {
-      if (const int32_t rc = fn(token, text.push(tokenizer.piece(token, 0))); rc != 0) {
-        return {BLEND_E_CALLBACK, "the token callback asked to stop", rc};
+  }
+  const std::string piece = sequence_.model().tokenizer().piece(token, 0);
+  if (stops_.empty()) return calls_.token ? tell(token, text_.push(piece)) : Status::ok();
+  std::string decided = stops_.push(piece);
+  if (stops_.matched()) {
+    generated_.stopped = true;
+    decided = text_.push(decided);
+    text_ = {};  // what follows is not what the text went on with
+    return tell(token, decided);
+  }
+  // Nothing comes behind the last one.
+  const bool last =
+      generated_.n_tokens == options_.max_tokens || sequence_.n_rows() + 1 >= sequence_.capacity();
+  if (last) decided += stops_.finish();
+  return tell(token, text_.push(decided));
+}
+
+// Reported before it is appended: the host shows a token while the next one is computed.
+Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
+  const std::optional<int32_t> end;
+  if (generated_.stopped || !room()) return end;
+  BLEND_RETURN_IF_ERROR(watch.check());
+  BLEND_ASSIGN(const std::span<const float> logits, rules_.apply(sequence_.logits()));
+  const int32_t token = sampler_.sample(logits);
+  if (ends(token)) {
+    generated_.stopped = true;
+    if (const std::string held = text_.push(stops_.finish()); !held.empty()) {
+      BLEND_RETURN_IF_ERROR(tell(-1, held));
+    }
+    return end;
+  }
+  rules_.see(token);
+  BLEND_RETURN_IF_ERROR(report(token));
+  return generated_.stopped ? end : std::optional<int32_t>(token);
+}
+
+void generate_each(std::span<GenerationRun> runs) {
+  std::vector<bool> ended(runs.size(), false);
+  std::vector<Sequence::Append> appends;
+  std::vector<size_t> owner;  // of each append
+  const auto end = [&](size_t i, Status status) {
+    runs[i].status = std::move(status);
+    ended[i] = true;
+    runs[i].generation->leave();  // nobody waits for a token of it any more
+  };
+  // Those of one model go together.
+  const auto append_all = [&] {
+    while (!appends.empty()) {
+      const Model* const model = &appends.back().sequence->model();
+      const auto others = std::stable_partition(owner.begin(), owner.end(), [&](size_t i) {
+        return &runs[i].generation->sequence().model() != model;
+      });
+      const auto first = others - owner.begin();
+      std::stable_partition(appends.begin(), appends.end(), [&](const Sequence::Append& append) {
+        return &append.sequence->model() != model;
+      });
+      const auto mine = std::span(appends).subspan(static_cast<size_t>(first));
+      Sequence::append_each(mine);
+      for (size_t k = 0; k < mine.size(); ++k) {
+        const size_t i = owner[static_cast<size_t>(first) + k];
+        if (!mine[k].status.is_ok()) end(i, std::move(mine[k].status));
+      }
+      appends.erase(appends.begin() + first, appends.end());
+      owner.resize(static_cast<size_t>(first));
+    }
+  };
+  for (;;) {
+    for (size_t i = 0; i < runs.size(); ++i) {
+      if (ended[i]) continue;
+      Generation& generation = *runs[i].generation;
+      auto next = generation.next(runs[i].watch);
+      if (!next.is_ok()) {
+        end(i, next.status());
+      } else if (!next->has_value()) {
+        end(i, Status::ok());
+      } else {
+        appends.push_back(
+            {&generation.sequence(), **next, runs[i].watch, generation.member(), Status::ok()});
+        owner.push_back(i);
       }
     }
-    BLEND_RETURN_IF_ERROR(sequence.append({&token, 1}, watch));
+    if (appends.empty()) return;
+    append_all();
   }
-  return Status::ok();
 }
 
 }  // namespace blend

@@ -1,12 +1,17 @@
-// Generate: sample, report, append, until a stop token or the budget's end.
+// Generate: sample, report, append, until a stop token, a stop text or the budget's end.
 #pragma once
 
 #include <functional>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "base/utf8_stream.h"
+#include "engine/logit_rules.h"
+#include "engine/logprobs.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
+#include "engine/stop_texts.h"
 
 namespace blend {
 
@@ -14,22 +19,87 @@ struct GenerateOptions {
   uint32_t max_tokens = 128;
   bool ignore_eos = false;
   std::vector<int32_t> stop_tokens;
+  std::vector<std::string> stop_texts;  // bytes
   SamplerOptions sampler;
+  LogitRuleOptions rules;
+  uint32_t penalty_context = 0;  // rows that were there before whose tokens the penalties count too
+  uint32_t top_logprobs = 0;     // 0: `logprobs` is not called
+};
+
+// `text`: the whole UTF-8 sequences that the token completed and no stop text can begin in; bytes
+// that cannot become one are U+FFFD. token -1: none, only text that the end lets go. Non-zero stops
+// with CALLBACK.
+using TokenFn = std::function<int32_t(int32_t token, const std::string& text)>;
+// As logprobs() gives them, ahead of the TokenFn of the same token.
+using LogprobsFn = std::function<int32_t(std::span<const Logprob> logprobs)>;
+
+struct GenerateCalls {
+  TokenFn token;
+  LogprobsFn logprobs;
 };
 
 struct Generated {
-  size_t n_tokens = 0;
-  bool stopped = false;  // by a stop token
+  size_t n_tokens = 0;   // reported
+  bool stopped = false;  // by a stop token or text
 };
 
-// `text`: the whole UTF-8 sequences that the token completed; bytes that cannot become one are
-// U+FFFD. Non-zero stops with CALLBACK.
-using TokenFn = std::function<int32_t(int32_t token, const std::string& text)>;
+// One generation, step by step: next(), append() what it gave to the sequence, next() again. Not
+// thread-safe; what it is made with outlives it.
+class Generation {
+ public:
+  // `text` holds a UTF-8 sequence that the last token left open, for the call that continues.
+  static Result<std::unique_ptr<Generation>> create(Sequence& sequence, GenerateOptions options,
+                                                    GenerateCalls calls, Utf8Stream& text);
 
-// `generated` is right on failure too: the tokens reported; the last of them is then not in the
-// sequence yet.
-// `text` holds a sequence that the last token left open, for the call that continues.
-Status generate(Sequence& sequence, const GenerateOptions& options, const TokenFn& fn,
-                const Watch& watch, Utf8Stream& text, Generated& generated);
+  // Samples from the sequence's logits and reports the token, which is to be appended; none: the
+  // end. CANCELLED, CALLBACK, and what LogitRules::apply() says.
+  Result<std::optional<int32_t>> next(const Watch& watch);
+
+  // Right on failure too: the last of the tokens is then not in the sequence yet.
+  const Generated& so_far() const { return generated_; }
+
+  Sequence& sequence() const { return sequence_; }
+  // Shared steps need not wait for it: no token of it will come.
+  void leave() { member_.reset(); }
+  SharedSteps::Member* member() { return member_ ? &*member_ : nullptr; }
+
+ private:
+  Generation(Sequence& sequence, GenerateOptions options, GenerateCalls calls, Utf8Stream& text,
+             Sampler sampler, LogitRules rules, StopTexts stops)
+      : sequence_(sequence),
+        options_(std::move(options)),
+        calls_(std::move(calls)),
+        text_(text),
+        sampler_(std::move(sampler)),
+        rules_(std::move(rules)),
+        stops_(std::move(stops)) {
+    if (SharedSteps* const steps = sequence.model().steps()) member_.emplace(*steps);
+  }
+  bool room() const {
+    return generated_.n_tokens < options_.max_tokens && sequence_.n_rows() < sequence_.capacity();
+  }
+  bool ends(int32_t token) const;
+  Status tell(int32_t token, const std::string& text);
+  Status report(int32_t token);
+
+  Sequence& sequence_;
+  const GenerateOptions options_;
+  const GenerateCalls calls_;
+  Utf8Stream& text_;
+  Sampler sampler_;
+  LogitRules rules_;
+  StopTexts stops_;
+  std::optional<SharedSteps::Member> member_;  // none: the backend decodes sequences one by one
+  Generated generated_;
+};
+
+// One of several that a thread drives.
+struct GenerationRun {
+  std::unique_ptr<Generation> generation;
+  Watch watch;
+  Status status = Status::ok();  // of generate_each()
+};
+// All of them to their ends, a token of each at a time. One that fails leaves the others alone.
+void generate_each(std::span<GenerationRun> runs);
 
 }  // namespace blend

@@ -1,5 +1,6 @@
 #include "engine/model.h"
 
+#include "engine/shared_steps.h"
 #include "model/tensor_table.h"
 
 namespace blend {
@@ -18,6 +19,9 @@ Result<WeightForm> choose_form(WeightForm asked, const ModelConfig& config,
 }
 
 }  // namespace
+
+Model::Model(std::shared_ptr<Runtime> runtime) : ModelDescription(std::move(runtime)) {}
+Model::~Model() = default;
 
 Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtime,
                                                  const std::string& path, const Options& options,
@@ -49,6 +53,9 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
     model->fingerprint_ = Sha256Hasher().field(to_hex(model->fingerprint_)).field("long").finish();
   }
   BLEND_RETURN_IF_ERROR(model->pack(watch));
+  if (const uint32_t rows = model->backend().step_rows(); rows > 1) {
+    model->steps_ = std::make_unique<SharedSteps>(*model, rows);
+  }
   return std::shared_ptr<const Model>(std::move(model));
 }
 

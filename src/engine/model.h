@@ -13,6 +13,8 @@
 
 namespace blend {
 
+class SharedSteps;
+
 struct LayerWeights {
   std::unique_ptr<Weight> attn_norm;  // [d_model]
   std::unique_ptr<Weight> q;          // [n_heads * head_dim, d_model]
@@ -57,11 +59,16 @@ class Model final : public ModelDescription {
   const Weight& output() const { return *output_; }            // [n_vocab, d_model]
   const LayerWeights& layer(uint32_t i) const { return layers_[i]; }
 
+  // In which sequences decode together; null: the backend does not do that.
+  SharedSteps* steps() const { return steps_.get(); }
+
   // Rows through a layer, as fuses computed them: for the next ones.
   RateMeter& compute_meter() const { return compute_meter_; }
 
+  ~Model() override;
+
  private:
-  explicit Model(std::shared_ptr<Runtime> runtime) : ModelDescription(std::move(runtime)) {}
+  explicit Model(std::shared_ptr<Runtime> runtime);
   Status pack(const Watch& watch);
   Status pack_layer(uint32_t layer);
   // The roles' tensors stacked; of vectors, `offset` is added to each element.
@@ -78,6 +85,7 @@ class Model final : public ModelDescription {
   std::unique_ptr<Weight> output_;
   std::vector<LayerWeights> layers_;
   mutable RateMeter compute_meter_;
+  std::unique_ptr<SharedSteps> steps_;
 };
 
 }  // namespace blend

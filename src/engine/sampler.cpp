@@ -15,6 +15,10 @@ Result<Sampler> Sampler::create(const SamplerOptions& options) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "top_p %g must be in (0, 1]; 1 turns it off",
                       static_cast<double>(options.top_p));
   }
+  if (!(options.min_p >= 0.0f && options.min_p <= 1.0f)) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "min_p %g must be in [0, 1]; 0 turns it off",
+                      static_cast<double>(options.min_p));
+  }
   return Sampler(options);
 }
 
@@ -34,6 +38,7 @@ int32_t Sampler::sample(std::span<const float> logits) {
   }
   candidates_.clear();
   for (size_t i = 0; i < logits.size(); ++i) {
+    if (std::isinf(logits[i])) continue;
     candidates_.emplace_back(logits[i], static_cast<int32_t>(i));
   }
   const auto better = [](const auto& a, const auto& b) {
@@ -60,6 +65,13 @@ int32_t Sampler::sample(std::span<const float> logits) {
     }
     candidates_.resize(n);
     total = sum;
+  }
+  if (options_.min_p > 0.0f) {
+    // The likeliest has weight 1.
+    while (weight(candidates_.back().first) < options_.min_p) {
+      total -= weight(candidates_.back().first);
+      candidates_.pop_back();
+    }
   }
   double target = uniform() * total;
   for (const auto& c : candidates_) {

@@ -1,4 +1,4 @@
-// Sampler: the next token from logits: greedy, or temperature with top-k and top-p.
+// Sampler: the next token from logits: greedy, or temperature with top-k, top-p and min-p.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +15,7 @@ struct SamplerOptions {
   float top_p = 1.0f;        // 1: off
   uint32_t top_k = 0;        // 0: off
   uint64_t seed = 0;
+  float min_p = 0.0f;  // of the likeliest token's probability; 0: off
 };
 
 // Deterministic: the same seed and logits give the same tokens on every platform. Not thread-safe.
@@ -22,7 +23,8 @@ class Sampler {
  public:
   static Result<Sampler> create(const SamplerOptions& options);
 
-  // Greedy ties go to the lowest id. logits: [n_vocab], finite.
+  // Greedy ties go to the lowest id. logits: [n_vocab], finite, or -infinity for a token that is
+  // never taken; one is finite.
   int32_t sample(std::span<const float> logits);
 
  private:

@@ -37,32 +37,77 @@ void Sequence::set_filled(const std::vector<int32_t>& tokens, std::vector<float>
   tempered_ = std::move(tempered);
 }
 
-Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch) {
-  if (tokens.size() > capacity() - n_rows()) {
-    return make_error(BLEND_E_CONTEXT_LENGTH,
-                      "%zu more tokens do not fit: %u of %u rows are used; fuse with more "
-                      "reserve_tokens",
-                      tokens.size(), n_rows(), capacity());
+Status Sequence::check_room(size_t n) const {
+  if (n <= capacity() - n_rows()) return Status::ok();
+  return make_error(BLEND_E_CONTEXT_LENGTH,
+                    "%zu more tokens do not fit: %u of %u rows are used; fuse with more "
+                    "reserve_tokens",
+                    n, n_rows(), capacity());
+}
+
+Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch,
+                        SharedSteps::Member* member) {
+  if (tokens.size() == 1) {
+    Append one{this, tokens[0], watch, member, Status::ok()};
+    append_each({&one, 1});
+    return std::move(one.status);
   }
+  BLEND_RETURN_IF_ERROR(check_room(tokens.size()));
   if (tokens.empty()) return Status::ok();
   BLEND_RETURN_IF_ERROR(model_->runtime().check_fork());
   const Foreground::Scope waited_for(model_->runtime().foreground());
   std::vector<float> fresh(model_->config().n_vocab);
-  if (tokens.size() == 1) {
-    BLEND_RETURN_IF_ERROR(step(tokens[0], watch));
-    BLEND_RETURN_IF_ERROR(step_->read_logits(fresh.data()));
-  } else {
-    const auto rows = static_cast<uint32_t>(tokens.size());
-    BLEND_ASSIGN(const auto forward, Forward::create(*model_, rows));
-    forward->temper(&tempered_);
-    std::vector<uint32_t> pos(rows);
-    std::iota(pos.begin(), pos.end(), n_rows());
-    BLEND_RETURN_IF_ERROR(issue(*forward, tokens, pos.data(), watch));
-    BLEND_RETURN_IF_ERROR(forward->read_logits(fresh.data()));
-  }
+  const auto rows = static_cast<uint32_t>(tokens.size());
+  BLEND_ASSIGN(const auto forward, Forward::create(*model_, rows));
+  forward->temper(&tempered_);
+  std::vector<uint32_t> pos(rows);
+  std::iota(pos.begin(), pos.end(), n_rows());
+  BLEND_RETURN_IF_ERROR(issue(*forward, tokens, pos.data(), watch));
+  BLEND_RETURN_IF_ERROR(forward->read_logits(fresh.data()));
   logits_ = std::move(fresh);
   tokens_.insert(tokens_.end(), tokens.begin(), tokens.end());
   return Status::ok();
+}
+
+void Sequence::append_each(std::span<Append> appends) {
+  if (appends.empty()) return;
+  const Model& model = appends[0].sequence->model();
+  const Foreground::Scope waited_for(model.runtime().foreground());
+  std::vector<std::vector<float>> fresh(appends.size());
+  std::vector<SharedSteps::Request> shared;
+  std::vector<size_t> owner;  // of each in `shared`
+  shared.reserve(appends.size());
+  for (size_t i = 0; i < appends.size(); ++i) {
+    Append& a = appends[i];
+    a.status = a.sequence->check_room(1);
+    if (a.status.is_ok()) a.status = model.runtime().check_fork();
+    if (!a.status.is_ok()) continue;
+    fresh[i].resize(model.config().n_vocab);
+    // Who is told of progress is told on its own thread.
+    if (model.steps() == nullptr || a.watch.progress) {
+      a.status = a.sequence->step(a.token, a.watch, fresh[i].data());
+    } else {
+      SharedSteps::Request request;
+      request.sequence = a.sequence;
+      request.token = a.token;
+      request.cancel = a.watch.cancel;
+      request.member = a.member;
+      request.logits = fresh[i].data();
+      shared.push_back(request);
+      owner.push_back(i);
+    }
+  }
+  if (!shared.empty()) model.steps()->run(shared);
+  for (size_t k = 0; k < shared.size(); ++k) {
+    Append& a = appends[owner[k]];
+    a.status = shared[k].alone ? a.sequence->step(a.token, a.watch, fresh[owner[k]].data())
+                               : std::move(shared[k].status);
+  }
+  for (size_t i = 0; i < appends.size(); ++i) {
+    if (!appends[i].status.is_ok()) continue;
+    appends[i].sequence->logits_ = std::move(fresh[i]);
+    appends[i].sequence->tokens_.push_back(appends[i].token);  // there is room
+  }
 }
 
 Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const uint32_t* pos,
@@ -84,6 +129,11 @@ Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const 
     BLEND_RETURN_IF_ERROR(forward.finish_layer(layer, *cache_, *ropes_, x, row_pos, watch));
   }
   return forward.project_logits(x);
+}
+
+Status Sequence::step(int32_t token, const Watch& watch, float* logits) {
+  BLEND_RETURN_IF_ERROR(step(token, watch));
+  return step_->read_logits(logits);
 }
 
 Status Sequence::step(int32_t token, const Watch& watch) {

@@ -7,6 +7,7 @@
 
 #include "engine/forward.h"
 #include "engine/model.h"
+#include "engine/shared_steps.h"
 
 namespace blend {
 
@@ -39,7 +40,19 @@ class Sequence {
 
   // Appends tokens (checked by the caller) by ordinary prefill. On failure the sequence is as
   // before: slots past n_rows() may hold anything. CONTEXT_LENGTH when they do not fit.
-  Status append(std::span<const int32_t> tokens, const Watch& watch);
+  // One token shares the pass over the weights with those of other sequences, where the backend
+  // can do that; `member`: of whom more will come.
+  Status append(std::span<const int32_t> tokens, const Watch& watch,
+                SharedSteps::Member* member = nullptr);
+  // append() of one token to each of several sequences of one model.
+  struct Append {
+    Sequence* sequence = nullptr;
+    int32_t token = 0;
+    Watch watch;
+    SharedSteps::Member* member = nullptr;
+    Status status = Status::ok();  // of append_each()
+  };
+  static void append_each(std::span<Append> appends);
 
   // Puts `tokens` (checked by the caller) in the place of the n_old rows from `first` on
   // (AttentionStore 3.4, decoupled positions): the new rows are computed and see what precedes
@@ -59,9 +72,12 @@ class Sequence {
   bool records() const { return recorded_ != nullptr; }  // as of the last step
 
  private:
+  friend class SharedSteps;
   Sequence() = default;
-  // append() of one token, and of any number but its logits.
+  Status check_room(size_t n) const;
+  // append() of one token by itself, without and with its logits, and of any number but its logits.
   Status step(int32_t token, const Watch& watch);
+  Status step(int32_t token, const Watch& watch, float* logits);
   Status issue(Forward& forward, std::span<const int32_t> tokens, const uint32_t* pos,
                const Watch& watch) const;
 

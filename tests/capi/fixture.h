@@ -149,7 +149,12 @@ void close_world(world* w);
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \
-  X(generate_in_parts)
+  X(generate_in_parts)                   \
+  X(generate_batch_is_each_alone)        \
+  X(sampling_stop_texts)                 \
+  X(sampling_rules)                      \
+  X(sampling_logprobs)                   \
+  X(sampling_refuses)
 #define CAPI_SIGNAL_TESTS(X)             \
   X(signals_blocked_in_our_threads)      \
   X(signals_storm_packed)                \

@@ -7,7 +7,7 @@ typedef int32_t (*init_fn)(void*, size_t);
 
 /* One init function: writes its own bytes only, clears what it does not know, refuses too little.
  */
-static void check_init(const char* name, init_fn init, size_t size) {
+static void check_init(const char* name, init_fn init, size_t size, size_t first) {
   unsigned char buffer[1024];
   uint32_t told;
   size_t i;
@@ -35,9 +35,11 @@ static void check_init(const char* name, init_fn init, size_t size) {
     }
   }
   if (buffer[size + 32] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote past a larger one", name);
+  /* A host built with the first header. */
+  if (init(buffer, first) != BLEND_OK) capi_fail(__FILE__, __LINE__, "%s: first size", name);
   /* Too small: nothing may be written. */
   memset(buffer, 0xAA, sizeof buffer);
-  if (init(buffer, size - 1) != BLEND_E_INVALID_STRUCT ||
+  if (init(buffer, first - 1) != BLEND_E_INVALID_STRUCT ||
       init(buffer, 4) != BLEND_E_INVALID_STRUCT || init(buffer, 0) != BLEND_E_INVALID_STRUCT) {
     capi_fail(__FILE__, __LINE__, "%s accepts a struct that is too small", name);
   }
@@ -50,24 +52,25 @@ static void check_init(const char* name, init_fn init, size_t size) {
   if (buffer[0] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote to a refused struct", name);
 }
 
-/* Typed thunks: calling through a cast function pointer would be undefined. */
+/* And the size of each in the first release. Typed thunks: calling through a cast function pointer
+ * would be undefined. */
 /* clang-format off */
-#define STRUCTS(X)            \
-  X(blend_model_description)  \
-  X(blend_store_options)      \
-  X(blend_fuse_options)       \
-  X(blend_generate_options)   \
-  X(blend_calibrate_options)  \
-  X(blend_verify_options)     \
-  X(blend_advise_options)
+#define STRUCTS(X)                 \
+  X(blend_model_description, 112)  \
+  X(blend_store_options, 64)       \
+  X(blend_fuse_options, 192)       \
+  X(blend_generate_options, 64)    \
+  X(blend_calibrate_options, 144)  \
+  X(blend_verify_options, 88)      \
+  X(blend_advise_options, 32)
 /* clang-format on */
-#define THUNK(type) \
+#define THUNK(type, first) \
   static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }
 STRUCTS(THUNK)
 
 void structs_init(const fixture* f) {
   (void)f;
-#define RUN(type) check_init(#type, init_##type, sizeof(type));
+#define RUN(type, first) check_init(#type, init_##type, sizeof(type), first);
   STRUCTS(RUN)
 }
 

@@ -6,24 +6,40 @@
 #include <memory>
 #include <vector>
 
+#include "engine/generate.h"
 #include "engine/model.h"
 #include "support/random_model.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {
 
+// All of a generation by itself; `generated` is right on failure too.
+inline Status generate(Sequence& sequence, GenerateOptions options, GenerateCalls calls,
+                       const Watch& watch, Utf8Stream& text, Generated& generated) {
+  generated = {};
+  GenerationRun run;
+  run.watch = watch;
+  auto made = Generation::create(sequence, std::move(options), std::move(calls), text);
+  if (!made.is_ok()) return made.status();
+  run.generation = std::move(*made);
+  generate_each({&run, 1});
+  generated = run.generation->so_far();
+  return std::move(run.status);
+}
+
 class EngineTest : public ::testing::Test {
  protected:
   void SetUp() override { model_ = load({}); }
 
-  std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2) {
+  std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2,
+                                    const Model::Options& options = {}) {
     auto runtime = Runtime::create(n_threads, [this](int32_t code, const std::string& message) {
       events_.push_back(std::to_string(code) + " " + message);
     });
     EXPECT_TRUE(runtime.is_ok()) << runtime.status().message();
     events_.clear();  // a CPU without fast kernels is one
     auto model =
-        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), {}, Watch{});
+        Model::load(*runtime, write_random_model(spec, dir_.file("model.gguf")), options, Watch{});
     EXPECT_TRUE(model.is_ok()) << model.status().message();
     return model.is_ok() ? *model : nullptr;
   }

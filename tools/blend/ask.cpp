@@ -41,6 +41,14 @@ struct AskOptions {
   float top_p = 1;
   uint32_t top_k = 0;
   uint64_t seed = 0;
+  float min_p = 0;
+  float repetition_penalty = 1;
+  float frequency_penalty = 0;
+  float presence_penalty = 0;
+  uint32_t penalty_context = 0;
+  std::vector<std::string> stop;
+  std::vector<std::string> logit_bias;  // TOKEN:BIAS
+  uint32_t top_logprobs = 0;
   std::vector<std::string> given;  // of these, the ones that hold against a profile
   bool compare = false;
   bool layers = false;
@@ -142,7 +150,32 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
 struct Answer {
   std::string text;
   blendpp::Generated generated;
+  nlohmann::json logprobs = nlohmann::json::array();  // of each token
 };
+
+// "TOKEN:BIAS"; false: it is none.
+bool read_bias(const std::string& text, blend_token_bias& out) {
+  try {
+    size_t end = 0;
+    out.token = std::stoi(text, &end);
+    if (end >= text.size() || text[end] != ':') return false;
+    const std::string bias = text.substr(end + 1);
+    out.bias = std::stof(bias, &end);
+    return end == bias.size() && !bias.empty();
+  } catch (const std::exception&) {
+    return false;
+  }
+}
+
+nlohmann::json logprobs_json(blendpp::Span<const blend_logprob> found) {
+  const auto one = [](const blend_logprob& p) {
+    return nlohmann::json{{"token", p.token}, {"logprob", p.logprob}};
+  };
+  nlohmann::json out = one(found[0]);
+  out["top"] = nlohmann::json::array();
+  for (size_t i = 1; i < found.size(); ++i) out["top"].push_back(one(found[i]));
+  return out;
+}
 
 Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
   blendpp::GenerateOptions generate;
@@ -151,8 +184,28 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
   generate.top_p = options.top_p;
   generate.top_k = options.top_k;
   generate.seed = options.seed;
+  generate.min_p = options.min_p;
+  generate.repetition_penalty = options.repetition_penalty;
+  generate.frequency_penalty = options.frequency_penalty;
+  generate.presence_penalty = options.presence_penalty;
+  generate.penalty_context = options.penalty_context;
+  std::vector<blend_text> stop;
+  for (const std::string& text : options.stop) stop.push_back({text.data(), text.size()});
+  generate.stop_texts = stop.data();
+  generate.n_stop_texts = stop.size();
+  std::vector<blend_token_bias> bias(options.logit_bias.size());
+  for (size_t i = 0; i < bias.size(); ++i) read_bias(options.logit_bias[i], bias[i]);
+  generate.logit_bias = bias.data();
+  generate.n_logit_bias = bias.size();
   generate.cancel = interrupt_token();
   Answer answer;
+  if (options.top_logprobs > 0) {
+    generate.top_logprobs = options.top_logprobs;
+    generate.on_logprobs = [&answer](blendpp::Span<const blend_logprob> found) {
+      answer.logprobs.push_back(logprobs_json(found));
+      return true;
+    };
+  }
   answer.generated = fusion.generate(generate, [&](int32_t, std::string_view text) {
     answer.text += text;
     if (!options.common.json) std::cout << text << std::flush;
@@ -197,6 +250,7 @@ nlohmann::json turn_json(const Turn& turn, const AskOptions& options) {
                         {"n_generated", turn.answer.generated.n_tokens},
                         {"stopped", turn.answer.generated.by_stop_token},
                         {"fusion", report_json(turn.report)}};
+  if (options.top_logprobs > 0) out["logprobs"] = turn.answer.logprobs;
   if (options.compare) out["compare"] = comparison_json(turn.comparison);
   return out;
 }
@@ -355,6 +409,49 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->capture_default_str();
   command.add_option("--top-k", options.top_k, "0: off")->capture_default_str();
   command.add_option("--seed", options.seed, "Of the sampler")->capture_default_str();
+  command
+      .add_option("--min-p", options.min_p,
+                  "Least probability of a token, as a share of the likeliest one's; 0: off")
+      ->check(CLI::Range(0.0, 1.0))
+      ->capture_default_str();
+  command
+      .add_option("--repetition-penalty", options.repetition_penalty,
+                  "What the logits of tokens that were generated are divided by; 1: off")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command
+      .add_option("--frequency-penalty", options.frequency_penalty,
+                  "What is taken off a token's logit each time that it was generated")
+      ->capture_default_str();
+  command
+      .add_option("--presence-penalty", options.presence_penalty,
+                  "What is taken off a token's logit once it was generated")
+      ->capture_default_str();
+  command
+      .add_option("--penalty-context", options.penalty_context,
+                  "Last tokens of the prompt that penalties count as generated")
+      ->capture_default_str();
+  command
+      .add_option("--stop", options.stop,
+                  "The answer ends before this text; may be given several times")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TEXT");
+  command
+      .add_option("--logit-bias", options.logit_bias,
+                  "What is added to a token's logit, as 198:-2; -inf: never. Several times")
+      ->check([](const std::string& text) {
+        blend_token_bias bias;
+        return read_bias(text, bias) ? std::string() : "'" + text + "' is not TOKEN:BIAS";
+      })
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->type_name("TOKEN:BIAS");
+  command
+      .add_option("--logprobs", options.top_logprobs,
+                  "With --json: how likely each token was, and so many of the likeliest")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N");
 }
 
 }  // namespace

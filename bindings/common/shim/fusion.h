@@ -47,8 +47,16 @@ class GenerateOptions : public Call {
   GenerateOptions() noexcept;
   BLEND_GENERATE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
   void add_stop_token(int32_t token) noexcept;
+  void add_stop_text(const std::string& stop) noexcept;
+  void add_logit_bias(int32_t token, float bias) noexcept;
+  // next() gives 3 ahead of every token.
+  void set_shows_logits(bool shows) noexcept { shows_logits_ = shows; }
 #ifndef SWIG
   std::vector<int32_t> stop_tokens_;
+  std::vector<std::string> stop_texts_;
+  std::vector<int32_t> bias_tokens_;
+  std::vector<float> biases_;
+  bool shows_logits_ = false;
 #endif
 };
 
@@ -65,12 +73,20 @@ class TokenStream {
  public:
   ~TokenStream();
   // 1: token() and text() are the next one's. 0: the end. 2: nothing within timeout_ms, ask again
-  // (negative: waits as long as it takes). -1: failed, see `out`.
+  // (negative: waits as long as it takes). 3: logits() are those that the next token is sampled
+  // from, to be changed before next() is called again. -1: failed, see `out`.
   int32_t next(int64_t timeout_ms, Outcome& out) noexcept;
   int32_t token() const noexcept;
-  std::string text() const noexcept;    // whole UTF-8 sequences that the token completes, or ""
-  size_t n_tokens() const noexcept;     // pulled so far
-  bool by_stop_token() const noexcept;  // at the end: whether EOS or a stop token ended it
+  std::string text() const noexcept;  // whole UTF-8 sequences that the token completes, or ""
+  size_t n_tokens() const noexcept;   // pulled so far
+  // Of the last token, if the options have top_logprobs: its own, then the likeliest, falling.
+  size_t n_logprobs() const noexcept;
+  int32_t logprob_token(size_t i) const noexcept;  // -1: there are fewer
+  float logprob(size_t i) const noexcept;
+  // float [n_logits], which live as long as the stream; null before the first 3 of next().
+  void* logits() noexcept;
+  size_t n_logits() const noexcept;
+  bool by_stop_token() const noexcept;  // at the end: whether EOS, a stop token or text ended it
   // Ends the generation, waits for about a layer's time, and frees the fusion for other calls.
   void close() noexcept;
 

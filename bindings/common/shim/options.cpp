@@ -77,5 +77,14 @@ GenerateOptions::GenerateOptions() noexcept { show(*this, blendpp::GenerateOptio
 void GenerateOptions::add_stop_token(int32_t token) noexcept {
   keep([&] { stop_tokens_.push_back(token); });
 }
+void GenerateOptions::add_stop_text(const std::string& stop) noexcept {
+  keep([&] { stop_texts_.push_back(stop); });
+}
+void GenerateOptions::add_logit_bias(int32_t token, float bias) noexcept {
+  keep([&] {
+    bias_tokens_.push_back(token);
+    biases_.push_back(bias);
+  });
+}
 
 }  // namespace blend_shim

@@ -1,9 +1,11 @@
 // The library pushes tokens, and a stream is pulled: a thread generates, and waits at every token
 // until the next one is asked for.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "base/start_thread.h"
 #include "detail.h"
@@ -15,6 +17,7 @@ struct StreamState {
     kIdle,    // nothing was asked for, or the last token was pulled
     kWanted,  // the generating thread is to bring the next
     kReady,   // it did
+    kLogits,  // it waits for what becomes of the logits of the next
     kEnded,   // there are no more
   };
 
@@ -30,12 +33,15 @@ struct StreamState {
   bool told = false;  // the error was given to a caller of next()
   int32_t next_token = -1;
   std::string next_text;
+  std::vector<blend_logprob> next_logprobs;
   Outcome failure;
   std::thread thread;
 
   // Of the puller.
   int32_t token = -1;
   std::string text;
+  std::vector<blend_logprob> logprobs;
+  std::vector<float> logits;  // sized once, so that a puller's array stays where it is
   size_t n_tokens = 0;
 
   ~StreamState() { close(); }
@@ -77,6 +83,26 @@ struct StreamState {
       give(c, s);
       c.stop_tokens = s.stop_tokens_.data();
       c.n_stop_tokens = s.stop_tokens_.size();
+      std::vector<blend_text> stop_texts;
+      for (const std::string& bytes : s.stop_texts_)
+        stop_texts.push_back({bytes.data(), bytes.size()});
+      c.stop_texts = stop_texts.data();
+      c.n_stop_texts = stop_texts.size();
+      std::vector<blend_token_bias> bias;
+      for (size_t i = 0; i < s.biases_.size(); ++i) {
+        bias.push_back({s.bias_tokens_[i], s.biases_[i]});
+      }
+      c.logit_bias = bias.data();
+      c.n_logit_bias = bias.size();
+      if (s.top_logprobs > 0) {
+        c.on_logprobs = [this](blendpp::Span<const blend_logprob> found) {
+          next_logprobs.assign(found.begin(), found.end());
+          return true;
+        };
+      }
+      if (s.shows_logits_) {
+        c.on_logits = [this](blendpp::Span<float> found) { return show_logits(found); };
+      }
       c.cancel = s.cancel_ ? s.cancel_->get() : own_cancel.get();
       return held->fusion
           .generate(c, [this](int32_t id, std::string_view piece) { return hand_over(id, piece); })
@@ -99,6 +125,18 @@ struct StreamState {
     phase = Phase::kReady;
     changed.notify_all();
     changed.wait(lock, [this] { return stop || phase == Phase::kWanted; });
+    return !stop;
+  }
+
+  // Lets the puller change them; false to stop.
+  bool show_logits(blendpp::Span<float> found) {
+    std::unique_lock<std::mutex> lock(mutex);
+    if (logits.empty()) logits.resize(found.size());
+    std::copy(found.begin(), found.end(), logits.begin());
+    phase = Phase::kLogits;
+    changed.notify_all();
+    changed.wait(lock, [this] { return stop || phase == Phase::kWanted; });
+    if (!stop) std::copy(logits.begin(), logits.end(), found.begin());
     return !stop;
   }
 };
@@ -129,7 +167,7 @@ int32_t TokenStream::next(int64_t timeout_ms, Outcome& out) noexcept {
     }
     const auto ready = [&s] {
       return s.stop || s.phase == StreamState::Phase::kReady ||
-             s.phase == StreamState::Phase::kEnded;
+             s.phase == StreamState::Phase::kLogits || s.phase == StreamState::Phase::kEnded;
     };
     if (timeout_ms < 0) {
       s.changed.wait(lock, ready);
@@ -141,8 +179,15 @@ int32_t TokenStream::next(int64_t timeout_ms, Outcome& out) noexcept {
       s.phase = StreamState::Phase::kIdle;
       s.token = s.next_token;
       s.text.swap(s.next_text);
-      ++s.n_tokens;
+      s.logprobs.clear();
+      if (s.token >= 0) {
+        s.logprobs.swap(s.next_logprobs);
+        ++s.n_tokens;
+      }
       result = 1;
+    } else if (s.phase == StreamState::Phase::kLogits) {
+      s.phase = StreamState::Phase::kIdle;
+      result = 3;
     } else if (s.failure.code() < 0 && !s.told) {
       s.told = true;
       throw blendpp::Error(s.failure.code(), s.failure.detail(), s.failure.message());
@@ -162,6 +207,17 @@ std::string TokenStream::text() const noexcept {
   }
 }
 size_t TokenStream::n_tokens() const noexcept { return state_->n_tokens; }
+size_t TokenStream::n_logprobs() const noexcept { return state_->logprobs.size(); }
+int32_t TokenStream::logprob_token(size_t i) const noexcept {
+  return i < n_logprobs() ? state_->logprobs[i].token : -1;
+}
+float TokenStream::logprob(size_t i) const noexcept {
+  return i < n_logprobs() ? state_->logprobs[i].logprob : 0.0f;
+}
+void* TokenStream::logits() noexcept {
+  return state_->logits.empty() ? nullptr : state_->logits.data();
+}
+size_t TokenStream::n_logits() const noexcept { return state_->logits.size(); }
 bool TokenStream::by_stop_token() const noexcept {
   const std::lock_guard<std::mutex> lock(state_->mutex);
   return state_->by_stop_token;

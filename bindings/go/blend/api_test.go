@@ -1,6 +1,7 @@
 package blend_test
 
 import (
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -321,6 +322,59 @@ func TestGenerateOptions(t *testing.T) {
 	hot.Seed = 6
 	if two, _ := generated(t, f(), &hot); two == one {
 		t.Errorf("two seeds gave %q", one)
+	}
+}
+
+func TestSampling(t *testing.T) {
+	f := func() *blend.Fusion { return fuse(t, &blend.FuseOptions{ReserveTokens: 12}) }
+	ids := func(options blend.GenerateOptions) (found []blend.Token) {
+		t.Helper()
+		options.MaxTokens, options.IgnoreEOS = 6, true
+		must(f().Generate(bg, &options, func(token blend.Token) error {
+			found = append(found, token)
+			return nil
+		}))(t)
+		return
+	}
+	plain := ids(blend.GenerateOptions{})
+	text, _ := generated(t, f(), &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true})
+	stop := text[len(text)/2 : len(text)/2+2]
+	got, end := generated(t, f(), &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true, Stop: []string{"\x00", stop}})
+	if want := text[:strings.Index(text, stop)]; got != want || !end.ByStopToken {
+		t.Errorf("stopped before %q: %q, want %q, %+v", stop, got, want, end)
+	}
+	never := float32(math.Inf(-1))
+	for _, token := range ids(blend.GenerateOptions{LogitBias: map[int32]float32{plain[0].ID: never}}) {
+		if token.ID == plain[0].ID {
+			t.Error("a forbidden token came")
+		}
+	}
+	first := ids(blend.GenerateOptions{TopLogprobs: 2})[0]
+	if len(first.Logprobs) != 3 || first.Logprobs[0] != first.Logprobs[1] || first.Logprobs[0].ID != first.ID || first.Logprobs[0].Logprob > 0 ||
+		first.Logprobs[2].Logprob > first.Logprobs[1].Logprob {
+		t.Errorf("logprobs of %d: %+v", first.ID, first.Logprobs)
+	}
+	calls := 0
+	changed := ids(blend.GenerateOptions{Logits: func(logits []float32) error {
+		for i := range logits {
+			if i != 100+calls {
+				logits[i] = never
+			}
+		}
+		calls++
+		return nil
+	}})
+	if calls != 6 || changed[0].ID != 100 || changed[5].ID != 105 {
+		t.Errorf("%d calls, %+v", calls, changed)
+	}
+	own := errors.New("own")
+	for want, err := range map[error]error{own: own, nil: blend.Stop} {
+		fused := f()
+		_, got := fused.Generate(bg, &blend.GenerateOptions{Logits: func([]float32) error { return err }}, nil)
+		if got != want {
+			t.Errorf("%v gave %v", err, got)
+		}
+		must(fused.Generate(bg, &blend.GenerateOptions{MaxTokens: 1}, nil))(t) // free again
 	}
 }
 

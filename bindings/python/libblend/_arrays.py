@@ -60,6 +60,11 @@ def copy_out(view: Any) -> np.ndarray:
     return view_out(view).copy()
 
 
+def lasting(keep: Any, address: int, size: int, kind: str) -> np.ndarray:
+    """A writable array over memory that `keep` owns."""
+    return np.asarray(_Owner(keep, address, size, kind, True))
+
+
 def borrowed(address: int, size: int, kind: str, writable: bool) -> np.ndarray:
     """An array over memory that is valid during a callback."""
     if size == 0:

@@ -1,12 +1,12 @@
 """Fusions: one prompt's fused cache, its account, and the text that follows."""
 
 from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from . import _enums, raw
-from ._arrays import Tokens, tokens_in, view_out
+from ._arrays import Tokens, lasting, tokens_in, view_out
 from ._call import POLL_MS, Cancel, Progress, Score, on_main_thread, raw_cancel, watched
 from ._context import Closable
 from ._enums import Policy, choice
@@ -62,8 +62,14 @@ class Token(NamedTuple):
     """One generated token, and the text that it completes."""
 
     id: int
+    """-1: none, only text that was held back for a stop text and that the end lets go"""
     text: str
-    """whole UTF-8 sequences; "" while one is incomplete"""
+    """whole UTF-8 sequences; "" while one is incomplete, or a stop text may have begun"""
+
+
+#: float32 [n_vocab], the logits of the next token after penalties and bias, to be changed in place: -inf
+#: forbids a token. An exception ends the generation.
+Logits = Callable[[np.ndarray], Any]
 
 
 class Generation(Iterator[Token]):
@@ -74,8 +80,9 @@ class Generation(Iterator[Token]):
     may be left at any time. One thread at a time.
     """
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, logits: Optional[Logits] = None) -> None:
         self._stream = stream
+        self._logits = logits
         self._main = on_main_thread()
         self._open = True
 
@@ -95,6 +102,8 @@ class Generation(Iterator[Token]):
                     return Token(stream.token(), stream.text().decode("utf-8", "replace"))
                 if came == 0:
                     break
+                if came == 3 and self._logits is not None:
+                    self._logits(lasting(stream, stream.logits(), stream.n_logits(), "<f4"))
         except BaseException:
             self.close()
             raise
@@ -111,8 +120,15 @@ class Generation(Iterator[Token]):
         return int(self._stream.n_tokens())
 
     @property
+    def logprobs(self) -> List[Tuple[int, float]]:
+        """Of the last token, with top_logprobs: (token, log of its probability), its own first, then
+        those of the likeliest, falling. As the model gave them, before penalties, bias and temperature."""
+        stream = self._stream
+        return [(stream.logprob_token(i), stream.logprob(i)) for i in range(stream.n_logprobs())]
+
+    @property
     def stopped(self) -> bool:
-        """Whether EOS or a stop token ended it, rather than max_tokens."""
+        """Whether EOS, a stop token or a stop text ended it, rather than max_tokens."""
         return bool(self._stream.by_stop_token())
 
     def close(self) -> None:
@@ -180,19 +196,29 @@ class Fusion(Closable):
 
     def generate(self, max_tokens: Optional[int] = None, *,
                  # blend:parameters generate_options but max_tokens
-                 stop_tokens: Iterable[int] = (), cancel: Optional[Cancel] = None) -> Generation:
+                 stop_tokens: Iterable[int] = (), stop: Union[str, bytes, Iterable[Union[str, bytes]]] = (),
+                 logit_bias: Optional[Mapping[int, float]] = None, logits: Optional[Logits] = None,
+                 cancel: Optional[Cancel] = None) -> Generation:
         """Tokens one by one, appended to the cache as the next is asked for, so that a later call
         continues. The stop token is not reported.
 
         # blend:documentation generate_options
-        stop_tokens: besides EOS"""
+        stop_tokens: besides EOS
+        stop: the text ends before the first of these, wherever tokens end
+        logit_bias: added to the logits of these tokens; -inf: never this token
+        logits: called ahead of every token with the logits it is sampled from, to be changed"""
         options = raw.GenerateOptions()
         # blend:set generate_options
         for token in stop_tokens:
             options.add_stop_token(token)
+        for text in (stop,) if isinstance(stop, (str, bytes)) else stop:
+            options.add_stop_text(text)
+        for token, bias in (logit_bias or {}).items():
+            options.add_logit_bias(token, bias)
+        options.set_shows_logits(logits is not None)
         if cancel is not None:
             options.set_cancel(cancel._raw)
-        return Generation(self._raw.generate(options))
+        return Generation(self._raw.generate(options), logits)
 
     def decode(self, tokens: Tokens, *, cancel: Optional[Cancel] = None) -> None:
         """Appends tokens and computes the logits of the last. A call that fails changes nothing.

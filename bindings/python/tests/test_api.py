@@ -147,6 +147,57 @@ class MainJob(Case):
         stream = self.fuse().generate(8, stop_tokens=[first.id])
         self.assertEqual((list(stream), stream.stopped), ([], True))
 
+    def test_sampling(self):
+        plain = [t.id for t in self.fuse().generate(6, ignore_eos=True)]
+        text = self.fuse().generate(6, ignore_eos=True).text()
+        stop = text[len(text) // 2:len(text) // 2 + 3]
+        with self.fuse().generate(6, ignore_eos=True, stop=["\0", stop]) as stream:
+            self.assertEqual(stream.text(), text[:text.index(stop)])
+            self.assertTrue(stream.stopped)
+        self.assertEqual(self.fuse().generate(6, ignore_eos=True, stop=stop.encode()).text(),
+                         text[:text.index(stop)])
+        other = [t.id for t in self.fuse().generate(6, ignore_eos=True, logit_bias={plain[0]: float("-inf")})]
+        self.assertNotIn(plain[0], other)
+        self.assertNotEqual([t.id for t in self.fuse().generate(6, ignore_eos=True, presence_penalty=50.0)],
+                            [t.id for t in self.fuse().generate(6, ignore_eos=True, presence_penalty=-50.0)])
+
+        fusion = self.fuse()
+        logits = np.array(fusion.logits)
+        stream = fusion.generate(2, top_logprobs=3, min_p=0.5, temperature=1.0)
+        next(stream)
+        (own, logprob), *top = stream.logprobs
+        self.assertEqual([t for t, _ in top], np.argsort(-logits, kind="stable")[:3].tolist())
+        want = logits - np.log(np.exp(logits.astype(np.float64)).sum())
+        self.assertAlmostEqual(logprob, want[own], places=4)
+
+    def test_logits_are_the_hosts_to_change(self):
+        plain = [t.id for t in self.fuse().generate(3, ignore_eos=True)]
+        shown = []
+
+        def forbid(logits):
+            shown.append(logits)
+            logits[plain[len(shown) - 1]] = -np.inf
+
+        fusion = self.fuse()
+        first = np.array(fusion.logits)
+        ids = [t.id for t in fusion.generate(3, ignore_eos=True, logits=forbid)]
+        self.assertEqual(len(shown), 3)
+        self.assertNotEqual(ids[0], plain[0])
+        first[plain[0]] = -np.inf
+        self.assertEqual(ids[0], int(first.argmax()))
+        self.assertEqual(shown[0].shape, first.shape)
+        shown[0][:] = 0  # still somebody's memory
+
+        def fail(logits):
+            raise KeyError("own")
+
+        fusion = self.fuse()
+        with self.assertRaisesRegex(KeyError, "own"):
+            fusion.generate(3, logits=fail).text()
+        fusion.decode([5])  # free again
+        with self.assertRaises(libblend.NumericError):
+            self.fuse().generate(3, logits=lambda logits: logits.fill(np.nan)).text()
+
     def test_left_loop_appends_no_more_than_was_asked_past(self):
         fusion = self.fuse()
         before = len(fusion.tokens)

@@ -22,6 +22,8 @@ class CpuBackend final : public Backend {
   const char* name() const override { return name_.c_str(); }
   int64_t activation_bytes() const override { return sizeof(float); }
   int64_t cache_bytes() const override { return dtype_size(cache_dtype_); }
+  // Beyond, weights that stay as the file has them are decoded for a GEMM (gemm.h).
+  uint32_t step_rows() const override { return 24; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override {

@@ -131,7 +131,7 @@ TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
       got.push_back(token);
       return 0;
     };
-    ASSERT_TRUE(generate(*s, options, collect, {}, text, generated).is_ok());
+    ASSERT_TRUE(test::generate(*s, options, {collect, {}}, {}, text, generated).is_ok());
     EXPECT_EQ(generated.n_tokens, n);
     EXPECT_FALSE(generated.stopped);
   }
@@ -142,7 +142,7 @@ TEST_F(SequenceTest, GenerationIsGreedyDecodingAndContinues) {
   ASSERT_TRUE(again->append(tokens(9, 8), {}).is_ok());
   options.max_tokens = 64;
   options.stop_tokens = {expected[3]};
-  ASSERT_TRUE(generate(*again, options, {}, {}, text, generated).is_ok());
+  ASSERT_TRUE(test::generate(*again, options, {}, {}, text, generated).is_ok());
   EXPECT_TRUE(generated.stopped);
   EXPECT_LE(generated.n_tokens, 3u);
 }
@@ -154,7 +154,7 @@ TEST_F(SequenceTest, GenerationEndsWhereTheCacheEnds) {
   options.ignore_eos = true;
   Generated generated;
   Utf8Stream text;
-  ASSERT_TRUE(generate(*s, options, {}, {}, text, generated).is_ok());
+  ASSERT_TRUE(test::generate(*s, options, {}, {}, text, generated).is_ok());
   EXPECT_EQ(generated.n_tokens, 3u);
   EXPECT_EQ(s->n_rows(), 12u);
 }

@@ -1,9 +1,13 @@
 package io.libblend;
 
+import java.nio.FloatBuffer;
+import java.util.function.Consumer;
+
 /** How tokens are generated. Not thread-safe while it is set. */
 public final class GenerateOptions {
   private final RawGenerateOptions raw = new RawGenerateOptions();
   Cancel cancel;
+  Consumer<FloatBuffer> logits;
 
   /** Greedy, 128 tokens. */
   public GenerateOptions() {}
@@ -24,6 +28,43 @@ public final class GenerateOptions {
   }
 
   /**
+   * Texts before the first of which the text ends, wherever tokens end.
+   *
+   * @param texts added to those there are
+   * @return this
+   */
+  public GenerateOptions stop(String... texts) {
+    for (String text : texts) {
+      raw.addStopText(text);
+    }
+    return this;
+  }
+
+  /**
+   * What is added to the logit of a token; several of one token add up.
+   *
+   * @param token the token
+   * @param bias negative infinity: never this token
+   * @return this
+   */
+  public GenerateOptions logitBias(int token, float bias) {
+    raw.addLogitBias(token, bias);
+    return this;
+  }
+
+  /**
+   * What may change the logits that the next token is sampled from, after penalties and bias: negative
+   * infinity forbids a token. Called on the thread that asks for the token; what it throws ends the generation.
+   *
+   * @param change given the logits of all tokens, which it must not keep; null: nothing changes them
+   * @return this
+   */
+  public GenerateOptions logits(Consumer<FloatBuffer> change) {
+    logits = change;
+    return this;
+  }
+
+  /**
    * What stops it, besides an interrupt of the thread that waits for a token.
    *
    * @param token null: nothing else
@@ -37,6 +78,7 @@ public final class GenerateOptions {
   RawGenerateOptions raw(RawCancel call) {
     RawGenerateOptions copy = new RawGenerateOptions(raw);
     copy.setCancel(call);
+    copy.setShowsLogits(logits != null);
     return copy;
   }
 }

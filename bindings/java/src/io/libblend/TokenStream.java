@@ -1,7 +1,12 @@
 package io.libblend;
 
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.util.ArrayList;
 import java.util.Iterator;
+import java.util.List;
 import java.util.NoSuchElementException;
+import java.util.function.Consumer;
 
 /**
  * The tokens of one generation, as they are computed; nothing is computed that was not asked for. While
@@ -11,11 +16,13 @@ import java.util.NoSuchElementException;
 public final class TokenStream implements Iterator<Token>, AutoCloseable {
   private final RawTokenStream raw;
   private final Running running;
+  private final Consumer<FloatBuffer> logits;
   private Token ahead;
   private boolean ended;
   private volatile boolean closed;
 
   TokenStream(RawFusion fusion, GenerateOptions options) {
+    logits = options.logits;
     running = new Running(options.cancel);
     RawGenerateOptions call = options.raw(running.cancel);
     RawTokenStream made = null;
@@ -43,17 +50,43 @@ public final class TokenStream implements Iterator<Token>, AutoCloseable {
     if (ahead == null && !ended) {
       boolean more = false;
       try {
-        more = running.during(() -> raw.next(-1)) == 1;
+        more = pull() == 1;
       } finally {
         ended = !more;
       }
       if (more) {
-        ahead = new Token(raw.token(), raw.text());
+        ahead = new Token(raw.token(), raw.text(), logprobs());
       } else {
         raw.close(); // the fusion is free for other calls
       }
     }
     return ahead != null;
+  }
+
+  private int pull() {
+    for (; ; ) {
+      int came = running.during(() -> raw.next(-1));
+      if (came != 3) {
+        return came;
+      }
+      boolean changed = false;
+      try {
+        logits.accept(raw.logitsBuffer().order(ByteOrder.nativeOrder()).asFloatBuffer());
+        changed = true;
+      } finally {
+        if (!changed) {
+          raw.close();
+        }
+      }
+    }
+  }
+
+  private List<Token.Logprob> logprobs() {
+    List<Token.Logprob> found = new ArrayList<>();
+    for (long i = 0; i < raw.nLogprobs(); i++) {
+      found.add(new Token.Logprob(raw.logprobToken(i), raw.logprob(i)));
+    }
+    return List.copyOf(found);
   }
 
   @Override
@@ -78,7 +111,7 @@ public final class TokenStream implements Iterator<Token>, AutoCloseable {
   /**
    * At the end: why.
    *
-   * @return true for EOS or a stop token, false for the greatest number of tokens
+   * @return true for EOS, a stop token or a stop text, false for the greatest number of tokens
    */
   public boolean byStopToken() {
     return raw.byStopToken();

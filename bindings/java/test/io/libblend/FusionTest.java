@@ -74,6 +74,70 @@ public class FusionTest extends Fixture {
     }
   }
 
+  private List<Token> tokens(GenerateOptions options) {
+    List<Token> found = new ArrayList<>();
+    try (Fusion fusion = fusion();
+        TokenStream tokens = fusion.generateTokens(options.maxTokens(6).ignoreEos(true))) {
+      tokens.forEachRemaining(found::add);
+    }
+    return found;
+  }
+
+  @Test
+  public void samplingDoesWhatItsOptionsSay() {
+    List<Token> plain = tokens(new GenerateOptions());
+    String text = plain.stream().map(Token::text).collect(Collectors.joining());
+    String stop = text.substring(text.length() / 2, text.length() / 2 + 2);
+    try (Fusion fusion = fusion();
+        TokenStream tokens =
+            fusion.generateTokens(new GenerateOptions().maxTokens(6).ignoreEos(true).stop("\0", stop))) {
+      StringBuilder got = new StringBuilder();
+      tokens.forEachRemaining(token -> got.append(token.text()));
+      assertEquals(text.substring(0, text.indexOf(stop)), got.toString());
+      assertTrue(tokens.byStopToken());
+    }
+    int first = plain.get(0).id();
+    for (Token token : tokens(new GenerateOptions().logitBias(first, Float.NEGATIVE_INFINITY))) {
+      assertTrue(token.id() != first);
+    }
+    Token likely = tokens(new GenerateOptions().topLogprobs(2)).get(0);
+    assertEquals(3, likely.logprobs().size());
+    assertEquals(likely.id(), likely.logprobs().get(0).token());
+    assertEquals(likely.logprobs().get(0), likely.logprobs().get(1));
+    assertTrue(likely.logprobs().get(1).logprob() >= likely.logprobs().get(2).logprob());
+    assertTrue(plain.get(0).logprobs().isEmpty());
+  }
+
+  @Test
+  public void logitsAreTheHostsToChange() {
+    int[] calls = {0};
+    List<Token> changed =
+        tokens(
+            new GenerateOptions()
+                .logits(
+                    logits -> {
+                      for (int i = 0; i < logits.remaining(); i++) {
+                        logits.put(i, i == 100 + calls[0] ? 1 : Float.NEGATIVE_INFINITY);
+                      }
+                      calls[0]++;
+                    }));
+    assertEquals(6, calls[0]);
+    for (int i = 0; i < 6; i++) {
+      assertEquals(100 + i, changed.get(i).id());
+    }
+    try (Fusion fusion = fusion()) {
+      GenerateOptions fails =
+          new GenerateOptions()
+              .logits(
+                  logits -> {
+                    throw new IllegalStateException("own");
+                  });
+      assertEquals(
+          "own", assertThrows(IllegalStateException.class, () -> fusion.generate(fails)).getMessage());
+      fusion.decode(5); // free again
+    }
+  }
+
   private static int fusionRows(Fusion fusion) {
     return fusion.tokens().length;
   }

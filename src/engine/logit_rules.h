@@ -1,0 +1,56 @@
+// LogitRules: what is done to the logits of a row before a token is sampled from them.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "base/status.h"
+
+namespace blend {
+
+struct LogitBias {
+  int32_t token = 0;
+  float bias = 0;  // -infinity: never this token
+};
+
+// May change them, -infinity included. logits: [n_vocab]. Non-zero stops with CALLBACK.
+using LogitsFn = std::function<int32_t(std::span<float> logits)>;
+
+// In the order in which they are applied.
+struct LogitRuleOptions {
+  // Of tokens that were seen: l / r where l > 0, else l * r (CTRL, Keskar et al. 2019). 1: off.
+  float repetition_penalty = 1.0f;
+  float frequency_penalty = 0.0f;  // taken off for each time that a token was seen
+  float presence_penalty = 0.0f;   // taken off once
+  std::vector<LogitBias> bias;     // added; several of one token add up
+  LogitsFn fn;
+};
+
+// Not thread-safe.
+class LogitRules {
+ public:
+  // INVALID_ARGUMENT names the option that is out of its range, or the token that the model has
+  // not.
+  static Result<LogitRules> create(LogitRuleOptions options, uint32_t n_vocab);
+
+  // From here on the penalties count it once more.
+  void see(int32_t token);
+
+  // What to sample from: `logits` where there is no rule, else a copy, valid until the next call.
+  // At least one of them is finite and none NaN or +infinity, if that is so of `logits`. CALLBACK;
+  // NUMERIC names the token whose logit the callback spoilt; INVALID_ARGUMENT: no token is left.
+  Result<std::span<const float>> apply(std::span<const float> logits);
+
+ private:
+  explicit LogitRules(LogitRuleOptions options) : options_(std::move(options)) {}
+  bool penalizes() const;
+
+  LogitRuleOptions options_;
+  std::unordered_map<int32_t, uint32_t> seen_;  // how often; empty where nothing is penalized
+  std::vector<float> logits_;                   // kept between calls
+};
+
+}  // namespace blend

@@ -1,0 +1,234 @@
+#include "engine/shared_steps.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "base/thread_cap.h"
+#include "engine/sequence.h"
+
+namespace blend {
+
+// One call of run(), on its thread's stack.
+struct SharedSteps::Caller {
+  uint32_t n_threads = 0;  // its ThreadCap
+  size_t n_left = 0;       // requests that are not done
+  bool leads = false;
+  std::condition_variable wake;
+};
+
+SharedSteps::SharedSteps(const Model& model, uint32_t max_rows)
+    : model_(model), max_rows_(max_rows) {
+  requests_.reserve(max_rows);
+  rows_.reserve(max_rows);
+  tokens_.reserve(max_rows);
+}
+
+uint64_t SharedSteps::n_steps() const {
+  const std::lock_guard lock(mutex_);
+  return n_steps_;
+}
+uint64_t SharedSteps::n_rows() const {
+  const std::lock_guard lock(mutex_);
+  return n_rows_;
+}
+
+void SharedSteps::leave(Member& member) {
+  const std::lock_guard lock(mutex_);
+  if (member.expected_in_ != round_) return;
+  member.expected_in_ = 0;
+  if (--n_expected_ == 0) gathered_.notify_one();
+}
+
+void SharedSteps::arrive(Request& request, Caller& caller) {
+  request.status = Status::ok();
+  request.alone = false;
+  request.caller = &caller;
+  request.next = nullptr;
+  *last_ = &request;
+  last_ = &request.next;
+  ++n_waiting_;
+  if (request.member != nullptr && request.member->expected_in_ == round_) {
+    request.member->expected_in_ = 0;
+    --n_expected_;
+  }
+}
+
+void SharedSteps::run(std::span<Request> requests) {
+  if (requests.empty()) return;
+  Caller caller;
+  caller.n_threads = ThreadCap::current();
+  caller.n_left = requests.size();
+  std::unique_lock lock(mutex_);
+  for (Request& request : requests) arrive(request, caller);
+  if (leading_) {
+    gathered_.notify_one();
+    caller.wake.wait(lock, [&] { return caller.n_left == 0 || caller.leads; });
+    // One that was given the lead as it was done gives it on below.
+    if (!caller.leads) return;
+  }
+  leading_ = true;
+  while (caller.n_left > 0 || stepping_) {
+    if (!stepping_) {
+      gather(lock);
+      begin(lock);
+    }
+    if (!advance(lock, caller)) break;
+  }
+  hand_over();
+}
+
+// The mutex is held.
+void SharedSteps::hand_over() {
+  Caller* heir = nullptr;
+  if (stepping_) {
+    for (const Request* request : requests_) {
+      if (request != nullptr) heir = request->caller;
+    }
+  } else if (first_ != nullptr) {
+    heir = first_->caller;
+  }
+  leading_ = heir != nullptr;
+  if (heir == nullptr) return;
+  heir->leads = true;
+  heir->wake.notify_one();
+}
+
+void SharedSteps::gather(std::unique_lock<std::mutex>& lock) {
+  if (contested_) {
+    const auto theirs = ended_ + took_;
+    while (Clock::now() < theirs) gathered_.wait_until(lock, theirs);
+  }
+  if (n_expected_ == 0) return;
+  const auto patience = std::min<Clock::duration>(took_ / kPatienceShare, kMostPatience);
+  gathered_.wait_until(lock, ended_ + patience,
+                       [&] { return n_expected_ == 0 || n_waiting_ >= max_rows_; });
+  ++round_;
+  n_expected_ = 0;
+}
+
+void SharedSteps::begin(std::unique_lock<std::mutex>& /*lock*/) {
+  requests_.clear();
+  rows_.clear();
+  tokens_.clear();
+  while (first_ != nullptr && requests_.size() < max_rows_) {
+    Request* const request = first_;
+    first_ = request->next;
+    if (first_ == nullptr) last_ = &first_;
+    --n_waiting_;
+    Sequence& s = *request->sequence;
+    requests_.push_back(request);
+    rows_.push_back({&s.cache(), &s.ropes(), s.n_rows(), &s.tempered_, Status::ok()});
+    tokens_.push_back(request->token);
+  }
+  layer_ = 0;
+  stepping_ = true;
+  began_ = Clock::now();
+  ++n_steps_;
+  n_rows_ += requests_.size();
+}
+
+// All threads that the step's calls may have together; 0: all there are.
+uint32_t SharedSteps::cap() const {
+  uint64_t sum = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == nullptr) continue;
+    if (requests_[i]->caller->n_threads == 0) return 0;
+    sum += requests_[i]->caller->n_threads;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(sum, UINT32_MAX));
+}
+
+// The mutex is held.
+void SharedSteps::finish(size_t row, Status status) {
+  Request* const request = std::exchange(requests_[row], nullptr);
+  rows_[row].cache = nullptr;
+  request->status = std::move(status);
+  Caller& caller = *request->caller;
+  if (--caller.n_left == 0) caller.wake.notify_one();
+}
+
+// The mutex is held.
+void SharedSteps::drop_cancelled() {
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == nullptr) continue;
+    Status status = std::move(rows_[i].failure);
+    rows_[i].failure = Status::ok();
+    if (status.is_ok()) status = Watch{requests_[i]->cancel, {}}.check();
+    if (!status.is_ok()) finish(i, std::move(status));
+  }
+}
+
+bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& leader) {
+  const uint32_t n_layers = model_.config().n_layers;
+  const ThreadCap threads(cap());
+  ThreadPool::Run run(model_.runtime().pool());
+  for (;;) {
+    drop_cancelled();
+    const bool any = std::any_of(requests_.begin(), requests_.end(),
+                                 [](const Request* request) { return request != nullptr; });
+    if (!any || layer_ > n_layers) break;
+    if (leader.n_left == 0) return false;
+    lock.unlock();
+    Status status = Status::ok();
+    try {
+      status = layer_ < n_layers ? compute_layer() : compute_logits();
+    } catch (...) {
+      status = {BLEND_E_OUT_OF_MEMORY, "out of memory for a shared step"};
+    }
+    lock.lock();
+    ++layer_;
+    if (status.is_ok()) continue;
+    // What fails is scratch for all of them: each may still find room by itself.
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      if (requests_[i] == nullptr) continue;
+      requests_[i]->alone = true;
+      finish(i, Status::ok());
+    }
+  }
+  contested_ = run.end();
+  end();
+  return true;
+}
+
+// The mutex is held, and the logits are there.
+void SharedSteps::end() {
+  stepping_ = false;
+  ended_ = Clock::now();
+  took_ = ended_ - began_;
+  ++round_;
+  n_expected_ = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    if (requests_[i] == nullptr) continue;
+    if (Member* const member = requests_[i]->member; member != nullptr) {
+      member->expected_in_ = round_;
+      ++n_expected_;
+    }
+    finish(i, std::move(rows_[i].failure));
+  }
+}
+
+Status SharedSteps::compute_layer() {
+  const auto rows = static_cast<uint32_t>(rows_.size());
+  if (rows > room_) {
+    forward_.reset();
+    room_ = 0;
+    const uint32_t room = std::min(max_rows_, std::bit_ceil(rows));
+    BLEND_ASSIGN(forward_, Forward::create(model_, room, room));
+    room_ = room;
+  }
+  const Tensor x = forward_->x(rows);
+  if (layer_ == 0) BLEND_RETURN_IF_ERROR(forward_->embed(tokens_.data(), x));
+  return forward_->step_layer(layer_, rows_, x, forward_->kv(rows));
+}
+
+Status SharedSteps::compute_logits() {
+  const auto rows = static_cast<uint32_t>(rows_.size());
+  BLEND_RETURN_IF_ERROR(forward_->project_logits(forward_->x(rows)));
+  for (uint32_t i = 0; i < rows; ++i) {
+    if (rows_[i].cache == nullptr) continue;
+    rows_[i].failure = forward_->read_logits(requests_[i]->logits, i);
+  }
+  return Status::ok();
+}
+
+}  // namespace blend

@@ -1,0 +1,127 @@
+// SharedSteps: tokens of several sequences that are appended at the same time go through the layers
+// together (continuous batching: Orca, Yu et al., OSDI '22), so that the weights are read once for
+// all of them.
+//
+// There is no thread for it. Who comes while nobody computes leads: it takes what waits, its own
+// among it, through all layers, and whoever came meanwhile is in the next step. A leader that has
+// what it came for gives the lead to one that waits. A generation that took part in a step is
+// expected in the next one, so the leader waits for it, but not longer than a small part of the
+// step's time after its end (kPatienceShare): otherwise those that sample in turn would split into
+// groups that never meet. Who is alone waits for nobody.
+//
+// A step keeps its threads from its first layer to its last (ThreadPool::Run): a fuse, whose
+// operations are long, does not come between its operations, which are many. If one waits, it has
+// as long as the step took before the next begins, so each has at least about half of the time.
+//
+// What a row computes does not depend on who shares its step: every operation works on each row by
+// itself, in the same order, and attention sees the row's own cache.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "engine/forward.h"
+
+namespace blend {
+
+class Sequence;
+
+// Thread-safe. The model must outlive it.
+class SharedSteps {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // Of the last step's time: how long the next one waits for those that were in it; and at most.
+  static constexpr uint32_t kPatienceShare = 8;
+  static constexpr std::chrono::milliseconds kMostPatience{10};
+
+  // max_rows: most sequences in a step.
+  SharedSteps(const Model& model, uint32_t max_rows);
+  SharedSteps(const SharedSteps&) = delete;
+  SharedSteps& operator=(const SharedSteps&) = delete;
+
+  // A generation, which appends a token again and again. Used by one thread at a time.
+  class Member {
+   public:
+    explicit Member(SharedSteps& steps) : steps_(steps) {}
+    ~Member() { steps_.leave(*this); }
+    Member(const Member&) = delete;
+    Member& operator=(const Member&) = delete;
+
+   private:
+    friend class SharedSteps;
+    SharedSteps& steps_;
+    uint64_t expected_in_ = 0;  // the round in which it is expected; guarded by the mutex
+  };
+
+  struct Caller;
+  // One token that is to be appended to a sequence, which nobody else uses meanwhile.
+  struct Request {
+    Sequence* sequence = nullptr;
+    int32_t token = 0;
+    const CancelToken* cancel = nullptr;  // may be null
+    Member* member = nullptr;             // null: not expected again
+    float* logits = nullptr;              // host [n_vocab], written
+
+    // Of run().
+    Status status = Status::ok();
+    bool alone = false;  // it could not be done together, for want of memory: not done at all
+    Caller* caller = nullptr;
+    Request* next = nullptr;
+  };
+  // Blocks until all are done, each with its own status. CANCELLED within about a layer's time;
+  // otherwise as Sequence::append().
+  void run(std::span<Request> requests);
+
+  uint64_t n_steps() const;  // so far
+  uint64_t n_rows() const;   // in those
+
+ private:
+  void leave(Member& member);
+  void arrive(Request& request, Caller& caller);
+  void gather(std::unique_lock<std::mutex>& lock);
+  void begin(std::unique_lock<std::mutex>& lock);
+  // True: the step is over. False: the leader has nothing left in it, and others have.
+  bool advance(std::unique_lock<std::mutex>& lock, const Caller& leader);
+  Status compute_layer();
+  Status compute_logits();
+  void drop_cancelled();
+  void finish(size_t row, Status status);
+  void end();
+  void hand_over();
+  uint32_t cap() const;
+
+  const Model& model_;
+  const uint32_t max_rows_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable gathered_;  // the leader waits
+  // Guarded by mutex_.
+  bool leading_ = false;      // somebody leads
+  Request* first_ = nullptr;  // those that wait for a step, as they came
+  Request** last_ = &first_;
+  size_t n_waiting_ = 0;
+  uint64_t round_ = 1;
+  size_t n_expected_ = 0;      // members whose expected_in_ is round_
+  Clock::time_point ended_{};  // the last step
+  Clock::duration took_{};
+  bool contested_ = false;  // others waited for its threads
+  uint64_t n_steps_ = 0, n_rows_ = 0;
+
+  // Of the leader; what others see of it is guarded too.
+  bool stepping_ = false;
+  Clock::time_point began_{};
+  uint32_t layer_ = 0;
+  std::vector<Request*> requests_;  // of the step; null: done with
+  std::vector<StepRow> rows_;
+  std::vector<int32_t> tokens_;
+  std::unique_ptr<Forward> forward_;
+  uint32_t room_ = 0;  // rows of forward_
+};
+
+}  // namespace blend

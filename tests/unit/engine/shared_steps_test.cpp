@@ -1,0 +1,252 @@
+// Sequences that decode together have the bits that each has by itself, whoever comes, goes, fails
+// or is cancelled meanwhile.
+#include "engine/shared_steps.h"
+
+#include <atomic>
+#include <random>
+#include <thread>
+
+#include "base/thread_cap.h"
+#include "engine/generate.h"
+#include "support/engine_fixture.h"
+
+namespace blend {
+namespace {
+
+using test::EngineTest;
+
+// Told of progress, a sequence decodes by itself on its own thread.
+Watch apart() {
+  Watch watch;
+  watch.progress = [](uint64_t, uint64_t) { return 0; };
+  return watch;
+}
+
+class SharedStepsTest : public EngineTest {
+ protected:
+  std::unique_ptr<Sequence> prompt(size_t n, uint64_t seed, uint32_t capacity) {
+    auto s = Sequence::create(model_, capacity);
+    EXPECT_TRUE(s.is_ok()) << s.status().message();
+    const Status filled = (*s)->append(tokens(n, seed), {});
+    EXPECT_TRUE(filled.is_ok()) << filled.message();
+    return std::move(*s);
+  }
+
+  // Logits behind each of the tokens, by itself.
+  std::vector<std::vector<float>> reference(size_t n, uint64_t seed,
+                                            std::span<const int32_t> next) {
+    auto s = prompt(n, seed, static_cast<uint32_t>(n + next.size()));
+    std::vector<std::vector<float>> out;
+    for (const int32_t t : next) {
+      EXPECT_TRUE(s->append({&t, 1}, apart()).is_ok());
+      out.push_back(s->logits());
+    }
+    return out;
+  }
+
+  // As many as there are weights' forms and shapes of layers that a step may meet.
+  struct Shape {
+    const char* name;
+    test::RandomModelSpec spec;
+    WeightForm form;
+  };
+  static std::vector<Shape> shapes() {
+    std::vector<Shape> all;
+    test::RandomModelSpec llama;
+    llama.dtype = DType::f16;
+    all.push_back({"packed", llama, WeightForm::packed});
+    all.push_back({"mapped", llama, WeightForm::mapped});
+    all.push_back({"int8", llama, WeightForm::int8});
+    test::RandomModelSpec blocks;
+    blocks.d_model = blocks.d_ff = 256;
+    blocks.head_dim = 32;
+    blocks.blocks = {BlockType::q8_0, BlockType::q4_k, BlockType::q6_k};
+    all.push_back({"blocks", blocks, WeightForm::mapped});
+    test::RandomModelSpec gemma;
+    gemma.architecture = "gemma3";
+    gemma.window = 16;
+    all.push_back({"gemma3", gemma, WeightForm::packed});
+    test::RandomModelSpec qwen;
+    qwen.architecture = "qwen2";
+    all.push_back({"qwen2", qwen, WeightForm::packed});
+    test::RandomModelSpec longer;
+    longer.architecture = "phi3";
+    longer.long_from = 100;
+    all.push_back({"phi3", longer, WeightForm::packed});
+    return all;
+  }
+};
+
+TEST_F(SharedStepsTest, OneThreadsSequencesGoInOneStep) {
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.name);
+    Model::Options options;
+    options.weights = shape.form;
+    model_ = load(shape.spec, 2, options);
+    ASSERT_NE(model_, nullptr);
+    ASSERT_NE(model_->steps(), nullptr);
+    constexpr size_t kMost = 33, kSteps = 3;  // more than fit into one
+    std::vector<std::unique_ptr<Sequence>> sequences;
+    std::vector<std::vector<std::vector<float>>> want;
+    std::vector<std::vector<int32_t>> next;
+    for (size_t i = 0; i < kMost; ++i) {
+      next.push_back(tokens(kSteps, 100 + i));
+      want.push_back(reference(1 + 3 * i, i, next[i]));
+      sequences.push_back(prompt(1 + 3 * i, i, static_cast<uint32_t>(1 + 3 * i + kSteps)));
+    }
+    for (const size_t n : {size_t{1}, size_t{2}, size_t{5}, size_t{24}, kMost}) {
+      std::vector<std::unique_ptr<Sequence>> mine;
+      for (size_t i = 0; i < n; ++i) {
+        mine.push_back(prompt(1 + 3 * i, i, static_cast<uint32_t>(1 + 3 * i + kSteps)));
+      }
+      for (size_t step = 0; step < kSteps; ++step) {
+        const uint64_t steps = model_->steps()->n_steps(), rows = model_->steps()->n_rows();
+        std::vector<Sequence::Append> appends;
+        for (size_t i = 0; i < n; ++i) {
+          appends.push_back({mine[i].get(), next[i][step], {}, nullptr, Status::ok()});
+        }
+        Sequence::append_each(appends);
+        EXPECT_EQ(model_->steps()->n_steps() - steps, (n + 23) / 24);
+        EXPECT_EQ(model_->steps()->n_rows() - rows, n);
+        for (size_t i = 0; i < n; ++i) {
+          ASSERT_TRUE(appends[i].status.is_ok()) << appends[i].status.message();
+          ASSERT_EQ(mine[i]->logits(), want[i][step]) << n << " sequences, step " << step;
+        }
+      }
+    }
+  }
+}
+
+TEST_F(SharedStepsTest, OneThatFailsLeavesTheOthersAlone) {
+  const std::vector<int32_t> next = tokens(1, 9);
+  const auto want = reference(5, 1, next);
+  auto good = prompt(5, 1, 8), full = prompt(6, 2, 6), cancelled = prompt(7, 3, 9);
+  CancelToken cancel;
+  cancel.request();
+  Watch watch;
+  watch.cancel = &cancel;
+  std::vector<Sequence::Append> appends;
+  appends.push_back({full.get(), next[0], {}, nullptr, Status::ok()});
+  appends.push_back({good.get(), next[0], {}, nullptr, Status::ok()});
+  appends.push_back({cancelled.get(), next[0], watch, nullptr, Status::ok()});
+  const std::vector<float> before = cancelled->logits();
+  Sequence::append_each(appends);
+  EXPECT_EQ(appends[0].status.code(), BLEND_E_CONTEXT_LENGTH);
+  ASSERT_TRUE(appends[1].status.is_ok());
+  EXPECT_EQ(appends[2].status.code(), BLEND_E_CANCELLED);
+  EXPECT_EQ(good->logits(), want[0]);
+  EXPECT_EQ(cancelled->logits(), before);
+  EXPECT_EQ(cancelled->n_rows(), 7u);
+}
+
+// Whatever the threads do, each token's logits are those of the reference. Hangs if broken.
+TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.name);
+    Model::Options options;
+    options.weights = shape.form;
+    model_ = load(shape.spec, 3, options);
+    ASSERT_NE(model_, nullptr);
+    constexpr size_t kThreads = 9, kRounds = 6, kMost = 12;
+    struct Work {
+      size_t n_prompt = 0, n_tokens = 0, fails_at = 0;  // fails_at: cancelled there, then goes on
+      uint64_t seed = 0;
+      std::vector<int32_t> next;
+      std::vector<std::vector<float>> want;
+      std::unique_ptr<Sequence> sequence;
+    };
+    std::mt19937 rng(5);
+    std::vector<std::vector<Work>> work(kThreads);
+    for (size_t t = 0; t < kThreads; ++t) {
+      for (size_t r = 0; r < kRounds; ++r) {
+        Work w;
+        w.n_prompt = 1 + rng() % 60;
+        w.n_tokens = 1 + rng() % kMost;
+        w.fails_at = rng() % (2 * kMost);
+        w.seed = 1000 * t + r;
+        w.next = tokens(w.n_tokens, w.seed + 1);
+        w.want = reference(w.n_prompt, w.seed, w.next);
+        w.sequence = prompt(w.n_prompt, w.seed, static_cast<uint32_t>(w.n_prompt + w.n_tokens));
+        work[t].push_back(std::move(w));
+      }
+    }
+    std::vector<CancelToken> cancels(kThreads);
+    std::atomic<bool> over{false};
+    std::atomic<uint32_t> n_cancelled{0}, n_wrong{0}, n_failed{0};
+    const auto drive = [&](size_t t) {
+      const ThreadCap cap(static_cast<uint32_t>(t % 4));
+      std::mt19937 own(static_cast<uint32_t>(t));
+      for (Work& w : work[t]) {
+        SharedSteps::Member member(*model_->steps());
+        for (size_t i = 0; i < w.n_tokens;) {
+          if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 400));
+          Watch watch;
+          watch.cancel = &cancels[t];
+          const Status s = w.sequence->append({&w.next[i], 1}, watch, &member);
+          if (s.code() == BLEND_E_CANCELLED) {
+            cancels[t].reset();
+            ++n_cancelled;
+            n_wrong += w.sequence->n_rows() != w.n_prompt + i;
+            continue;
+          }
+          n_failed += !s.is_ok();
+          n_wrong += w.sequence->logits() != w.want[i];
+          if (++i == w.fails_at) cancels[t].request();
+        }
+        // One more than there is room for.
+        n_wrong +=
+            w.sequence->append({&w.next[0], 1}, {}, &member).code() != BLEND_E_CONTEXT_LENGTH;
+      }
+    };
+    std::thread disturb([&] {
+      std::mt19937 own(77);
+      while (!over) {
+        std::this_thread::sleep_for(std::chrono::microseconds(300));
+        cancels[own() % kThreads].request();
+      }
+    });
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < kThreads; ++t) threads.emplace_back(drive, t);
+    for (std::thread& t : threads) t.join();
+    over = true;
+    disturb.join();
+    EXPECT_EQ(n_wrong, 0u);
+    EXPECT_EQ(n_failed, 0u);
+    EXPECT_GT(n_cancelled, 0u);
+  }
+}
+
+// Several threads wait for the lead while it goes from hand to hand.
+TEST_F(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
+  constexpr size_t kThreads = 8;
+  const auto generated = [&](size_t i, bool together) {
+    auto s = prompt(3 + 5 * i, i, 200);
+    std::vector<int32_t> out;
+    GenerateOptions options;
+    options.max_tokens = static_cast<uint32_t>(10 + 7 * i);
+    options.ignore_eos = true;
+    Utf8Stream text;
+    Generated account;
+    const auto collect = [&](int32_t t, const std::string&) {
+      out.push_back(t);
+      return 0;
+    };
+    const Watch watch = together ? Watch{} : apart();
+    EXPECT_TRUE(test::generate(*s, options, {collect, {}}, watch, text, account).is_ok());
+    return out;
+  };
+  std::vector<std::vector<int32_t>> want(kThreads), got(kThreads);
+  for (size_t i = 0; i < kThreads; ++i) want[i] = generated(i, false);
+  EXPECT_EQ(model_->steps()->n_steps(), 0u);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] { got[i] = generated(i, true); });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(got, want);
+  // As the hosts take no time, most steps are shared.
+  EXPECT_GT(model_->steps()->n_rows(), model_->steps()->n_steps());
+}
+
+}  // namespace
+}  // namespace blend
