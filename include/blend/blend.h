@@ -61,6 +61,7 @@
 #define BLEND_BLEND_H
 
 #include "blend/core.h"         /* contexts, models, stores, precompute, fuse, generate */
+#include "blend/chat.h"         /* conversations and documents, by the model's template */
 #include "blend/batch.h"        /* several prompts at once */
 #include "blend/conversation.h" /* further turns: extend, edit, save, restore */
 #include "blend/store.h"        /* upkeep of a store */

@@ -242,6 +242,7 @@ struct ContextOptions : detail::Sized<blend_ctx_options> {
 struct ModelOptions : detail::Sized<blend_model_options> {
   ProgressFn on_progress;
 };
+using ChatOptions = detail::Sized<blend_chat_options>;
 struct PrecomputeOptions : detail::Sized<blend_precompute_options> {
   ProgressFn on_progress;
 };
@@ -686,6 +687,13 @@ class Prompt {
   }
   Prompt& text(Tokens tokens) { return add(BLEND_SEGMENT_TEXT, std::move(tokens)); }
   Prompt& question(Tokens tokens) { return add(BLEND_SEGMENT_QUESTION, std::move(tokens)); }
+  // kind: BLEND_SEGMENT_*.
+  Prompt& add(uint32_t kind, Tokens tokens) {
+    parts_.emplace_back();
+    parts_.back().kind = kind;
+    parts_.back().tokens = std::move(tokens);
+    return *this;
+  }
 
   size_t size() const noexcept { return parts_.size(); }
   // Of the segments that were given as tokens.
@@ -715,14 +723,73 @@ class Prompt {
     Tokens tokens;
     ChunkId id;
   };
-  Prompt& add(uint32_t kind, Tokens tokens) {
-    parts_.emplace_back();
-    parts_.back().kind = kind;
-    parts_.back().tokens = std::move(tokens);
-    return *this;
-  }
   std::vector<Part> parts_;
 };
+
+struct ChatMessage {
+  std::string role;
+  std::string content;
+};
+
+// By its text, or a stored chunk by its id.
+struct ChatDocument {
+  ChatDocument() = default;
+  ChatDocument(std::string text_, std::string title_ = {})  // NOLINT(google-explicit-constructor)
+      : text(std::move(text_)), title(std::move(title_)) {}
+  ChatDocument(const ChunkId& id_) : id(id_), by_id(true) {}  // NOLINT(google-explicit-constructor)
+  std::string text;
+  std::string title;
+  ChunkId id;
+  bool by_id = false;
+};
+
+// A conversation as the model's chat template puts it; see blend_chat_render.
+struct Chat {
+  Prompt prompt;
+  std::string text;
+};
+
+inline Chat render_chat(const Model& model, const std::vector<ChatMessage>& messages,
+                        const std::vector<ChatDocument>& documents = {},
+                        const ChatOptions& options = ChatOptions()) {
+  std::vector<blend_chat_message> turns(messages.size());
+  for (size_t i = 0; i < turns.size(); ++i) {
+    turns[i].struct_size = sizeof turns[i];
+    turns[i].role = messages[i].role.c_str();
+    turns[i].content = messages[i].content.data();
+    turns[i].content_bytes = messages[i].content.size();
+  }
+  std::vector<blend_chat_document> given(documents.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    const ChatDocument& document = documents[i];
+    given[i].struct_size = sizeof given[i];
+    given[i].title = document.title.c_str();
+    given[i].text = document.by_id ? nullptr : document.text.data();
+    given[i].text_bytes = document.by_id ? 0 : document.text.size();
+    given[i].id = document.by_id ? &document.id : nullptr;
+  }
+  detail::Outcome outcome;
+  blend_chat* raw = nullptr;
+  outcome.check(blend_chat_render(&raw, model.get(), turns.data(), turns.size(), given.data(),
+                                  given.size(), &options, outcome.out()));
+  const detail::Handle<blend_chat, blend_chat_close> handle(raw, {nullptr});
+  const blend_segment* segments = nullptr;
+  const char* text = nullptr;
+  size_t n = 0;
+  Chat chat;
+  outcome.check(blend_chat_get_segments(raw, &segments, &n, outcome.out()));
+  for (size_t i = 0; i < n; ++i) {
+    const blend_segment& s = segments[i];
+    if (s.id != nullptr) {
+      chat.prompt.chunk(ChunkId(*s.id));
+    } else {
+      chat.prompt.add(s.kind, Tokens(s.tokens, s.tokens + s.n_tokens));
+    }
+  }
+  outcome.check(blend_chat_get_text(raw, &text, &n, outcome.out()));
+  chat.text.assign(text, n);
+  return chat;
+}
 
 // What calibration found out about one model. Immutable, thread-safe; must be open as long as
 // options that it was applied to are used.

@@ -27,6 +27,9 @@ struct FirstRelease;
   };                                           \
   static_assert(sizeof(type) >= (bytes), #type " shrank")
 
+BLEND_FIRST_RELEASE(blend_chat_document, 40);
+BLEND_FIRST_RELEASE(blend_chat_message, 32);
+BLEND_FIRST_RELEASE(blend_chat_options, 32);
 BLEND_FIRST_RELEASE(blend_ctx_options, 48);
 BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);

@@ -128,13 +128,14 @@ int32_t SpmTokenizer::find(std::string_view piece) const {
   return it == pieces_.end() ? -1 : it->second;
 }
 
-Result<std::vector<int32_t>> SpmTokenizer::encode(std::string_view text, uint32_t flags) const {
+Result<std::vector<int32_t>> SpmTokenizer::encode_marked(std::string_view text, uint32_t flags,
+                                                         const TextMarks& marks) const {
   std::vector<int32_t> out;
   if ((flags & BLEND_TOKENIZE_BOS) != 0 && vocab_.bos >= 0) out.push_back(vocab_.bos);
   // The text and every part of it behind a special token begin a word of their own.
-  bool begins = true;
+  bool begins = !marks.continues;
   const bool prefix = vocab_.add_space_prefix && (flags & BLEND_TOKENIZE_RAW) == 0;
-  for (const Fragment& f : split_special(text, (flags & BLEND_TOKENIZE_SPECIAL) != 0)) {
+  for (const Fragment& f : split_special(text, (flags & BLEND_TOKENIZE_SPECIAL) != 0, marks)) {
     if (f.token >= 0) {
       out.push_back(f.token);
     } else {
@@ -153,14 +154,15 @@ bool SpmTokenizer::strips_right(int32_t token) const {
 
 // Longer special tokens are cut out of the whole text before shorter ones are looked for. `all`:
 // control and unknown tokens too, not only user-defined ones.
-std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view text,
-                                                                bool all) const {
+std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view text, bool all,
+                                                                const TextMarks& marks) const {
   std::vector<Fragment> fragments;
   if (text.empty()) return fragments;
   fragments.push_back({text, -1});
   std::vector<Fragment> next;
   for (const int32_t id : special_) {
-    if (!all && type(id) != TokenType::user_defined) continue;
+    const bool control = type(id) != TokenType::user_defined;
+    if (!all && control) continue;
     const std::string_view name = vocab_.tokens[static_cast<size_t>(id)];
     if (text.find(name) == std::string_view::npos) continue;
     const bool strips = strips_right(id);
@@ -171,7 +173,13 @@ std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view
         continue;
       }
       size_t begin = 0;
-      for (size_t at; (at = f.text.find(name, begin)) != std::string_view::npos;) {
+      const auto offset = static_cast<size_t>(f.text.data() - text.data());
+      for (size_t at = 0;
+           (at = f.text.find(name, std::max(at, begin))) != std::string_view::npos;) {
+        if (control && marks.touches_plain(offset + at, offset + at + name.size())) {
+          ++at;
+          continue;
+        }
         if (at > begin) next.push_back({f.text.substr(begin, at - begin), -1});
         next.push_back({name, id});
         begin = at + name.size();

@@ -57,7 +57,8 @@ class SpmTokenizer final : public Tokenizer {
   int32_t eos() const override { return vocab_.eos; }
   bool add_bos() const override { return vocab_.add_bos; }
   bool is_stop(int32_t token) const override;
-  Result<std::vector<int32_t>> encode(std::string_view text, uint32_t flags) const override;
+  Result<std::vector<int32_t>> encode_marked(std::string_view text, uint32_t flags,
+                                             const TextMarks& marks) const override;
   std::string piece(int32_t token, uint32_t flags) const override;
   Result<std::string> decode(std::span<const int32_t> tokens, uint32_t flags) const override;
   void hash(Sha256Hasher& hasher) const override;
@@ -71,7 +72,8 @@ class SpmTokenizer final : public Tokenizer {
   void index();
   int32_t find(std::string_view piece) const;
   struct Fragment;
-  std::vector<Fragment> split_special(std::string_view text, bool all) const;
+  std::vector<Fragment> split_special(std::string_view text, bool all,
+                                      const TextMarks& marks) const;
   bool strips_right(int32_t token) const;
   void encode_plain(std::string_view text, bool space_prefix, std::vector<int32_t>& out) const;
   void emit(std::string_view symbol, std::vector<int32_t>& out) const;

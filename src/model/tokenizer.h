@@ -1,16 +1,32 @@
 // Tokenizer: text <-> token ids.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/hash.h"
 #include "base/status.h"
 
 namespace blend {
+
+// What is known of a text that was put together of several.
+struct TextMarks {
+  // [begin, end) in bytes, ascending: no control token is recognized in these, nor across their
+  // ends, whatever the flags say.
+  std::vector<std::pair<size_t, size_t>> plain;
+  bool continues = false;  // a text stands before it: no space is put in front
+
+  bool touches_plain(size_t begin, size_t end) const {
+    const auto range = std::upper_bound(plain.begin(), plain.end(), begin,
+                                        [](size_t at, const auto& r) { return at < r.second; });
+    return range != plain.end() && range->first < end;
+  }
+};
 
 // Immutable; safe for concurrent use.
 class Tokenizer {
@@ -25,7 +41,11 @@ class Tokenizer {
 
   // `flags` are BLEND_TOKENIZE_*.
   // UNSUPPORTED where the model's own patterns take too long over this text.
-  virtual Result<std::vector<int32_t>> encode(std::string_view text, uint32_t flags) const = 0;
+  Result<std::vector<int32_t>> encode(std::string_view text, uint32_t flags) const {
+    return encode_marked(text, flags, {});
+  }
+  virtual Result<std::vector<int32_t>> encode_marked(std::string_view text, uint32_t flags,
+                                                     const TextMarks& marks) const = 0;
   // The bytes that one token stands for inside a text ("\xE2\x96\x81" already a space); empty for a
   // control token unless BLEND_TOKENIZE_SPECIAL. `token` must be inside the vocabulary.
   virtual std::string piece(int32_t token, uint32_t flags) const = 0;

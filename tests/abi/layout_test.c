@@ -18,6 +18,29 @@
 #if defined(__LP64__)
 
 /* clang-format off */
+SIZE(blend_chat_message, 32)
+FIELD(blend_chat_message, struct_size, 0, 4)
+FIELD(blend_chat_message, role, 8, 8)
+FIELD(blend_chat_message, content, 16, 8)
+FIELD(blend_chat_message, content_bytes, 24, 8)
+LAST(blend_chat_message, content_bytes)
+
+SIZE(blend_chat_document, 40)
+FIELD(blend_chat_document, struct_size, 0, 4)
+FIELD(blend_chat_document, title, 8, 8)
+FIELD(blend_chat_document, text, 16, 8)
+FIELD(blend_chat_document, text_bytes, 24, 8)
+FIELD(blend_chat_document, id, 32, 8)
+LAST(blend_chat_document, id)
+
+SIZE(blend_chat_options, 32)
+FIELD(blend_chat_options, struct_size, 0, 4)
+FIELD(blend_chat_options, flags, 4, 4)
+FIELD(blend_chat_options, template_source, 8, 8)
+FIELD(blend_chat_options, variables, 16, 8)
+FIELD(blend_chat_options, now_s, 24, 8)
+LAST(blend_chat_options, now_s)
+
 SIZE(blend_ctx_options, 48)
 FIELD(blend_ctx_options, struct_size, 0, 4)
 FIELD(blend_ctx_options, flags, 4, 4)

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "chat_prompt.h"
 #include "choices.h"
 #include "command.h"
 #include "compare.h"
@@ -10,6 +11,7 @@
 #include "interrupt.h"
 #include "policy_spec.h"
 #include "progress.h"
+#include "question.h"
 #include "report.h"
 #include "table.h"
 
@@ -23,6 +25,8 @@ struct AskOptions {
   CorpusOptions corpus;
   std::vector<std::string> questions;
   std::string question_template = kDefaultQuestionTemplate;
+  bool special = false;  // control tokens in the system text and the question's template
+  ChatChoice chat;
   std::string policy = "hkvd";
   std::string metric = "v_weighed";
   std::string ratio;  // a number or "auto"; these two: set from the library's defaults
@@ -70,10 +74,13 @@ double ratio_of(const AskOptions& options) {
 
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
                             const AskOptions& options, const std::string& question) {
+  if (options.chat.wanted) {
+    return chat_prompt(model, options.chat, options.corpus.system, corpus, question);
+  }
   blendpp::Prompt prompt;
   if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
   for (const Chunk& chunk : corpus.chunks) prompt.chunk(chunk.tokens);
-  prompt.question(model.tokenize(question_text(options.question_template, question)));
+  prompt.question(question_tokens(model, options.question_template, question, options.special));
   return prompt;
 }
 
@@ -265,7 +272,7 @@ void print_turn(const Turn& turn, const AskOptions& options) {
 void run(const AskOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
-  const Corpus corpus = make_corpus(model, options.corpus);
+  const Corpus corpus = make_corpus(model, options.corpus, options.special);
   std::vector<Turn> turns(options.questions.size());
   for (size_t i = 0; i < turns.size(); ++i) {
     turns[i].question = options.questions[i];
@@ -475,6 +482,10 @@ void register_ask(CLI::App& app) {
       ->check(check_question_template)
       ->type_name("TEXT")
       ->capture_default_str();
+  command->add_flag("--special", options->special,
+                    "Control tokens such as <|im_end|> in --system and --question-template are "
+                    "recognized; in the question and the documents they never are");
+  add_chat_options(*command, options->chat);
   add_fuse_options(*command, *options);
   add_answer_options(*command, *options);
   command->add_flag("--compare", options->compare,
@@ -483,7 +494,8 @@ void register_ask(CLI::App& app) {
   command->add_flag("--quiet", options->quiet, "Print nothing but the answer");
   add_common_options(*command, options->common);
   command->footer(
-      "The prompt is BOS and the system text, the chunks in document order, the question. The\n"
+      "The prompt is BOS and the system text, the chunks in document order, the question; with\n"
+      "--chat what the model's chat template makes of system text, documents and question. The\n"
       "answer is streamed to stdout, then a table of what it took; with --json one object instead."
       "\n\nExample:\n"
       "  blend ask --model model.gguf --store ./store --docs ./handbook \\\n"

@@ -103,7 +103,7 @@ std::shared_ptr<const blendpp::Profile> find_profile(const blendpp::Model& model
 
 }  // namespace
 
-Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options) {
+Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options, bool special) {
   Corpus corpus;
   if (!options.docs.empty()) {
     corpus.documents = read_documents(options.docs);
@@ -113,8 +113,9 @@ Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options) {
   const bool add_bos = model.info().add_bos != 0;
   if (!options.system.empty()) {
     const bool ends_line = options.system.back() == '\n';
-    corpus.prefix =
-        model.tokenize(options.system + (ends_line ? "" : "\n"), add_bos ? BLEND_TOKENIZE_BOS : 0u);
+    const uint32_t flags =
+        (add_bos ? BLEND_TOKENIZE_BOS : 0u) | (special ? BLEND_TOKENIZE_SPECIAL : 0u);
+    corpus.prefix = model.tokenize(options.system + (ends_line ? "" : "\n"), flags);
   } else if (add_bos) {
     corpus.prefix = {model.info().bos_token};
   }

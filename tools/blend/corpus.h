@@ -39,6 +39,7 @@ blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::stri
 // Items of a comma-separated list of chunk prefixes. A comma in "text:..." belongs to the text
 // unless "none", "bos" or "text:" follows it. Throws CommandError (usage) for anything else.
 std::vector<std::string> split_chunk_prefixes(std::string_view list);
-Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options);
+// `special`: control tokens in the system text are recognized.
+Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options, bool special = false);
 
 }  // namespace blend_cli

@@ -27,4 +27,26 @@ Question make_question(const blendpp::Model& model, const Record& record,
   return question;
 }
 
+blendpp::Tokens question_tokens(const blendpp::Model& model, const std::string& question_template,
+                                const std::string& question, bool special) {
+  if (!special) return model.tokenize(question_text(question_template, question));
+  constexpr std::string_view kPlace = "{question}";
+  blendpp::Tokens tokens;
+  bool first = true;
+  const auto append = [&](const std::string& text, uint32_t flags) {
+    if (text.empty()) return;
+    const blendpp::Tokens part = model.tokenize(text, flags | (first ? 0u : BLEND_TOKENIZE_RAW));
+    tokens.insert(tokens.end(), part.begin(), part.end());
+    first = false;
+  };
+  size_t begin = 0;
+  for (size_t at = 0; (at = question_template.find(kPlace, begin)) != std::string::npos;) {
+    append(unescaped(question_template.substr(begin, at - begin)), BLEND_TOKENIZE_SPECIAL);
+    append(question, 0);
+    begin = at + kPlace.size();
+  }
+  append(unescaped(question_template.substr(begin)), BLEND_TOKENIZE_SPECIAL);
+  return tokens;
+}
+
 }  // namespace blend_cli

@@ -24,4 +24,10 @@ struct Question {
 Question make_question(const blendpp::Model& model, const Record& record,
                        const blendpp::Tokens& system, const std::string& question_template);
 
+// The question put into the template, tokenized as one text. `special`: control tokens of the
+// template are recognized, those in the question are not, and the parts are tokenized by
+// themselves.
+blendpp::Tokens question_tokens(const blendpp::Model& model, const std::string& question_template,
+                                const std::string& question, bool special);
+
 }  // namespace blend_cli

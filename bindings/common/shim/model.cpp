@@ -55,6 +55,23 @@ blendpp::PrecomputeOptions to_c(const PrecomputeOptions& s) {
   return c;
 }
 
+blendpp::Chat rendered(const blendpp::Model& model, const Chat& s, const ChatOptions& o) {
+  require_complete(s);
+  blendpp::ChatOptions c;
+  give(c, o);
+  std::vector<blendpp::ChatMessage> messages;
+  for (const auto& [role, content] : s.messages_) messages.push_back({role, content});
+  std::vector<blendpp::ChatDocument> documents;
+  for (const Chat::Document& d : s.documents_) {
+    if (d.id.empty()) {
+      documents.emplace_back(d.text, d.title);
+    } else {
+      documents.emplace_back(blendpp::ChunkId::from_hex(d.id));
+    }
+  }
+  return blendpp::render_chat(model, messages, documents, c);
+}
+
 const blendpp::Store& need(const std::shared_ptr<blendpp::Store>& store) {
   if (!store) invalid("this needs a store, and Store::none() is none");
   return *store;
@@ -128,6 +145,20 @@ std::string Model::detokenize(const int32_t* tokens, size_t n_tokens, uint32_t f
   return guarded(out, [&] {
     return slot_->get()->detokenize(blendpp::Tokens(tokens, tokens + n_tokens), flags);
   });
+}
+
+Prompt Model::chat(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    Prompt prompt;
+    prompt.prompt_ =
+        std::make_shared<blendpp::Prompt>(rendered(*slot_->get(), chat, options).prompt);
+    return prompt;
+  });
+}
+
+std::string Model::chat_text(const Chat& chat, const ChatOptions& options,
+                             Outcome& out) const noexcept {
+  return guarded(out, [&] { return rendered(*slot_->get(), chat, options).text; });
 }
 
 Stored Model::precompute(const Store& store, const int32_t* tokens, size_t n_tokens,

@@ -2,6 +2,7 @@
 #ifndef BLEND_SHIM_MODEL_H
 #define BLEND_SHIM_MODEL_H
 
+#include "prompt.h"
 #include "store.h"
 #include "view.h"
 
@@ -101,6 +102,9 @@ class Model {
   View tokenize(const std::string& text, uint32_t flags, Outcome& out) const noexcept;
   std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,
                          Outcome& out) const noexcept;
+  // A conversation as the model's chat template puts it, and its text.
+  Prompt chat(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept;
+  std::string chat_text(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept;
   Stored precompute(const Store& store, const int32_t* tokens, size_t n_tokens,
                     const PrecomputeOptions& options, Outcome& out) const noexcept;
   // existed: whether the store holds it; the id is given either way.

@@ -43,6 +43,36 @@ void Prompt::add_chunk_id(const std::string& id) noexcept {
 size_t Prompt::size() const noexcept { return prompt_ ? prompt_->size() : 0; }
 size_t Prompt::n_tokens() const noexcept { return prompt_ ? prompt_->n_tokens() : 0; }
 
+uint32_t Prompt::kind(size_t segment) const noexcept {
+  return prompt_ && segment < prompt_->size() ? prompt_->segments()[segment].kind : 0;
+}
+
+View Prompt::tokens(size_t segment, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    if (segment >= size()) invalid("there is no segment " + std::to_string(segment));
+    const blend_segment s = prompt_->segments()[segment];
+    return owned(blendpp::Tokens(s.tokens, s.tokens + s.n_tokens));
+  });
+}
+
+std::string Prompt::chunk_id(size_t segment) const noexcept {
+  if (!prompt_ || segment >= prompt_->size()) return {};
+  const blend_segment s = prompt_->segments()[segment];
+  return s.id == nullptr ? std::string() : blendpp::ChunkId(*s.id).hex();
+}
+
+ChatOptions::ChatOptions() noexcept { show(*this, blendpp::ChatOptions()); }
+
+void Chat::add_message(const std::string& role, const std::string& content) noexcept {
+  keep([&] { messages_.emplace_back(role, content); });
+}
+void Chat::add_document(const std::string& content, const std::string& title) noexcept {
+  keep([&] { documents_.push_back({content, title, {}}); });
+}
+void Chat::add_stored_document(const std::string& id) noexcept {
+  keep([&] { documents_.push_back({{}, {}, id}); });
+}
+
 const blendpp::Prompt& Prompt::get() const {
   require_complete(*this);
   if (!problem_.empty()) invalid(problem_);

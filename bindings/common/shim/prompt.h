@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "call.h"
+#include "view.h"
 
 namespace blendpp {
 class Prompt;
@@ -23,11 +24,39 @@ class Prompt : public Builder {
   void add_chunk_id(const std::string& id) noexcept;
   size_t size() const noexcept;
   size_t n_tokens() const noexcept;  // of the segments given as tokens
+  // Of one segment, which must be there: its kind; its tokens; its id ("" where it has tokens).
+  uint32_t kind(size_t segment) const noexcept;
+  View tokens(size_t segment, Outcome& out) const noexcept;
+  std::string chunk_id(size_t segment) const noexcept;
 #ifndef SWIG
   // Throws what was wrong with a segment.
   const blendpp::Prompt& get() const;
   std::shared_ptr<blendpp::Prompt> prompt_;
   std::string problem_;
+#endif
+};
+
+class ChatOptions {
+ public:
+  ChatOptions() noexcept;
+  BLEND_CHAT_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+};
+
+// Messages and documents for Model::chat. Texts are copied. Not thread-safe while it is built.
+class Chat : public Builder {
+ public:
+  void add_message(const std::string& role, const std::string& content) noexcept;
+  void add_document(const std::string& content, const std::string& title) noexcept;
+  // If it is not 64 hexadecimal digits, the call that takes the chat fails.
+  void add_stored_document(const std::string& id) noexcept;
+#ifndef SWIG
+  std::vector<std::pair<std::string, std::string>> messages_;
+  struct Document {
+    std::string text;
+    std::string title;
+    std::string id;
+  };
+  std::vector<Document> documents_;
 #endif
 };
 

@@ -1,7 +1,7 @@
 """Models, their tokenizer, and what is made of them."""
 
 import os
-from typing import Any, Iterable, List, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -163,6 +163,50 @@ class Model(Closable):
     def prompt(self) -> Prompt:
         """An empty prompt that takes text as well as tokens."""
         return Prompt(self)
+
+    def chat(self, messages: "Iterable[Mapping[str, str]]", *,
+             documents: "Iterable[Union[str, Mapping[str, str]]]" = (),
+             # blend:parameters chat_options
+             ) -> Prompt:
+        """A conversation as the model's chat template puts it, for :meth:`fuse`.
+
+        messages: of "role" and "content", as {"role": "user", "content": "Who signs?"}
+        documents: what the answer is to be found in, each a chunk: a str, or {"text", "title"}, or
+        {"id"} of a stored chunk. Where the template has no place for them they stand before the
+        last message of the role "user".
+        # blend:documentation chat_options
+
+        Control tokens are recognized in what the template writes; the texts of messages and documents
+        are text, whatever they contain. Raises NotFoundError (the model has no template),
+        InvalidArgumentError (also what the template says is wrong), UnsupportedError (names what of
+        Jinja is not known), FormatError."""
+        options = raw.ChatOptions()
+        # blend:set chat_options
+        return Prompt._of(self, self._raw.chat(self._chat(messages, documents), options))
+
+    def chat_text(self, messages: "Iterable[Mapping[str, str]]", *,
+                  documents: "Iterable[Union[str, Mapping[str, str]]]" = (),
+                  # blend:parameters chat_options
+                  ) -> str:
+        """What :meth:`chat` renders, before it is tokenized; U+FFFC for a stored chunk."""
+        options = raw.ChatOptions()
+        # blend:set chat_options
+        return str(self._raw.chat_text(self._chat(messages, documents), options))
+
+    @staticmethod
+    def _chat(messages: "Iterable[Mapping[str, str]]",
+              documents: "Iterable[Union[str, Mapping[str, str]]]") -> Any:
+        chat = raw.Chat()
+        for message in messages:
+            chat.add_message(message["role"], message["content"])
+        for document in documents:
+            if isinstance(document, str):
+                chat.add_document(document, "")
+            elif "id" in document:
+                chat.add_stored_document(document["id"])
+            else:
+                chat.add_document(document["text"], document.get("title", ""))
+        return chat
 
     def fuse(self, store: Optional[Store], prompt: Prompt, **options: Any) -> Fusion:
         """Fuses a prompt into one KV cache and computes the logits of its last row.

@@ -21,6 +21,13 @@ class Prompt:
         self._raw = raw.Prompt()
         self._model = model
 
+    @classmethod
+    def _of(cls, model: "Model", made: Any) -> "Prompt":
+        prompt = cls.__new__(cls)
+        prompt._raw = made
+        prompt._model = model
+        return prompt
+
     def _add(self, kind: int, tokens: Any) -> "Prompt":
         if isinstance(tokens, str):
             if self._model is None:

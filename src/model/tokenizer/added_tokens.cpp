@@ -15,6 +15,7 @@ void AddedTokens::add(AddedToken token) {
     if (is_new) ends_.push_back(-1);
     node = edge->second;
   }
+  has_special_ |= token.special;
   first_bytes_[static_cast<uint8_t>(token.text[0])] = true;
   ends_[node] = static_cast<int32_t>(tokens_.size());
   tokens_.push_back(std::move(token));
@@ -32,7 +33,8 @@ const AddedToken* AddedTokens::longest(std::string_view text) const {
   return found < 0 ? nullptr : &tokens_[static_cast<size_t>(found)];
 }
 
-void AddedTokens::split(std::string_view text, bool special, std::vector<TextPart>& out) const {
+void AddedTokens::split(std::string_view text, bool special, const TextMarks& marks,
+                        std::vector<TextPart>& out) const {
   size_t done = 0;  // what is before it has been handed out
   for (size_t at = 0; at < text.size();) {
     const AddedToken* token =
@@ -44,6 +46,12 @@ void AddedTokens::split(std::string_view text, bool special, std::vector<TextPar
     const size_t end = at + token->text.size();
     const bool alone = !token->single_word || (!ends_with_word_character(text.substr(0, at)) &&
                                                !begins_with_word_character(text.substr(end)));
+    if (token->special && special && marks.touches_plain(at, end)) {
+      // Inside the host's text it is text as a whole; across its end a token of the template may
+      // begin.
+      at = marks.touches_plain(at, at + 1) && marks.touches_plain(end - 1, end) ? end : at + 1;
+      continue;
+    }
     // A token before it may have taken part of it as its white space.
     if ((token->special && !special) || !alone || at < done) {
       at = end;

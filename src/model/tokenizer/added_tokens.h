@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/hash.h"
+#include "model/tokenizer.h"
 
 namespace blend {
 
@@ -40,7 +41,10 @@ class AddedTokens {
   // At each place the longest text that begins there; from left to right. `special`: control tokens
   // too; without it they are text, and nothing inside them is a token either (as `tokenizers` has
   // it). Parts are never empty.
-  void split(std::string_view text, bool special, std::vector<TextPart>& out) const;
+  // Nor are they where `marks` says so.
+  void split(std::string_view text, bool special, const TextMarks& marks,
+             std::vector<TextPart>& out) const;
+  bool has_special() const { return has_special_; }
 
   void hash(Sha256Hasher& hasher) const;
 
@@ -52,6 +56,7 @@ class AddedTokens {
   std::unordered_map<uint64_t, uint32_t> edges_;
   std::vector<int32_t> ends_ = {-1};  // [nodes]: index of the token that ends here, or -1
   bool first_bytes_[256] = {};
+  bool has_special_ = false;
 };
 
 }  // namespace blend

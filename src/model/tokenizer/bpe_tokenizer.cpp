@@ -85,25 +85,52 @@ bool BpeTokenizer::is_stop(int32_t token) const {
   return token >= 0 && (token == eos_ || std::binary_search(stop_.begin(), stop_.end(), token));
 }
 
-Result<std::vector<int32_t>> BpeTokenizer::encode(std::string_view text, uint32_t flags) const {
+Result<std::vector<int32_t>> BpeTokenizer::encode_marked(std::string_view text, uint32_t flags,
+                                                         const TextMarks& marks) const {
   if (text.size() > Bpe::kMaxWord) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "a text of %zu bytes; up to %zu can be tokenized",
                       text.size(), Bpe::kMaxWord);
   }
   Encoder e;
   e.special = (flags & BLEND_TOKENIZE_SPECIAL) != 0;
-  e.prefix = (flags & BLEND_TOKENIZE_RAW) == 0;
+  const bool prefix = (flags & BLEND_TOKENIZE_RAW) == 0;
   if ((flags & BLEND_TOKENIZE_BOS) != 0 && bos_ >= 0) e.out.push_back(bos_);
   std::vector<TextPart> parts;
-  verbatim_.split(text, e.special, parts);
+  verbatim_.split(text, e.special, marks, parts);
   for (const TextPart& part : parts) {
     if (part.token >= 0) {
       e.out.push_back(part.token);
-    } else {
-      BLEND_RETURN_IF_ERROR(encode_part(part.text, part.text.data() == text.data(), e));
+      continue;
     }
+    const bool first = part.text.data() == text.data();
+    const bool begins = first && !marks.continues;
+    e.prefix = prefix && (begins || !first);
+    // Control tokens that are looked for in the normalized text, of which no offset is known here:
+    // what they must not be found in is encoded by itself.
+    if (normalized_.has_special() && e.special && !marks.plain.empty()) {
+      BLEND_RETURN_IF_ERROR(encode_apart(text, part.text, begins, marks, e));
+      continue;
+    }
+    BLEND_RETURN_IF_ERROR(encode_part(part.text, begins, e));
   }
   return std::move(e.out);
+}
+
+// A part of `text` cut where plain text begins and ends.
+Status BpeTokenizer::encode_apart(std::string_view text, std::string_view part, bool begins,
+                                  const TextMarks& marks, Encoder& e) const {
+  const auto offset = static_cast<size_t>(part.data() - text.data());
+  for (size_t at = offset; at < offset + part.size();) {
+    const bool plain = marks.touches_plain(at, at + 1);
+    size_t end = at + 1;
+    while (end < offset + part.size() && marks.touches_plain(end, end + 1) == plain) ++end;
+    e.special = !plain;
+    BLEND_RETURN_IF_ERROR(encode_part(text.substr(at, end - at), begins && at == offset, e));
+    e.prefix = false;
+    at = end;
+  }
+  e.special = true;
+  return Status::ok();
 }
 
 // Normalizes the valid parts of a text; what lies between them is a word as it is.
@@ -115,7 +142,7 @@ Status BpeTokenizer::encode_part(std::string_view text, bool begins, Encoder& e)
       const bool prefix = e.prefix && first;
       BLEND_ASSIGN(const std::string normal, normalize(normalize_, text.substr(0, valid), prefix));
       std::vector<TextPart> parts;
-      (e.prefix ? normalized_ : normalized_plain_).split(normal, e.special, parts);
+      (e.prefix ? normalized_ : normalized_plain_).split(normal, e.special, {}, parts);
       for (const TextPart& part : parts) {
         if (part.token >= 0) {
           e.out.push_back(part.token);

@@ -51,7 +51,8 @@ class BpeTokenizer final : public Tokenizer {
   int32_t eos() const override { return eos_; }
   bool add_bos() const override { return add_bos_; }
   bool is_stop(int32_t token) const override;
-  Result<std::vector<int32_t>> encode(std::string_view text, uint32_t flags) const override;
+  Result<std::vector<int32_t>> encode_marked(std::string_view text, uint32_t flags,
+                                             const TextMarks& marks) const override;
   std::string piece(int32_t token, uint32_t flags) const override;
   Result<std::string> decode(std::span<const int32_t> tokens, uint32_t flags) const override;
   void hash(Sha256Hasher& hasher) const override;
@@ -64,6 +65,8 @@ class BpeTokenizer final : public Tokenizer {
   BpeTokenizer(std::vector<std::string> tokens, BpeSpec bpe)
       : tokens_(std::move(tokens)), bpe_(std::move(bpe)) {}
   Status take_added(std::vector<AddedToken> added);
+  Status encode_apart(std::string_view text, std::string_view part, bool begins,
+                      const TextMarks& marks, Encoder& encoder) const;
   Status encode_part(std::string_view text, bool begins, Encoder& encoder) const;
   Status encode_normal(std::string_view text, bool begins, Encoder& encoder) const;
 

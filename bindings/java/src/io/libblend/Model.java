@@ -69,6 +69,40 @@ public final class Model implements AutoCloseable {
     return new Tokenizer(raw);
   }
 
+  /**
+   * A conversation as the model's chat template puts it.
+   *
+   * @param chat messages and documents
+   * @return to be fused
+   * @throws NotFoundException if the model has no template
+   * @throws UnsupportedException if the template uses what libblend does not know, which it names
+   */
+  public Prompt chat(Chat chat) {
+    return chat(chat, new ChatOptions());
+  }
+
+  /**
+   * The same with options.
+   *
+   * @param chat messages and documents
+   * @param options how
+   * @return to be fused
+   */
+  public Prompt chat(Chat chat, ChatOptions options) {
+    return new Prompt(raw.chat(chat.raw, options.raw));
+  }
+
+  /**
+   * What {@link #chat} renders, before it is tokenized.
+   *
+   * @param chat messages and documents
+   * @param options how
+   * @return U+FFFC stands for a stored chunk
+   */
+  public String chatText(Chat chat, ChatOptions options) {
+    return raw.chatText(chat.raw, options.raw);
+  }
+
   // ---- Chunks
 
   /**

@@ -6,7 +6,7 @@ import java.nio.IntBuffer;
 public final class Prompt {
   final RawPrompt raw;
 
-  private Prompt(RawPrompt raw) {
+  Prompt(RawPrompt raw) {
     this.raw = raw;
   }
 

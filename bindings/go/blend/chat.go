@@ -1,0 +1,93 @@
+package blend
+
+import (
+	"runtime"
+
+	"libblend/internal/raw"
+)
+
+// ChatMessage is one turn of a conversation: Role as the template knows it (system, user,
+// assistant).
+type ChatMessage struct {
+	Role    string
+	Content string
+}
+
+// ChatDocument is what the answer is to be found in: a chunk, by its text or by the ID of a stored
+// one. Where the template has no place for documents they stand before the last message of the role
+// user.
+type ChatDocument struct {
+	Text  string
+	Title string
+	ID    ChunkID
+}
+
+// ChatOptions are options of Chat. The zero value has the defaults.
+type ChatOptions struct {
+	//blend:fields chat_options
+}
+
+func (options *ChatOptions) make() raw.ChatOptions {
+	o := given(options)
+	r := raw.NewChatOptions()
+	//blend:set chat_options
+	return r
+}
+
+func (m *Model) rendered(messages []ChatMessage, documents []ChatDocument, options *ChatOptions,
+	use func(raw.Chat, raw.ChatOptions, raw.Outcome)) error {
+	if m == nil || m.raw == nil {
+		return closed("model")
+	}
+	defer runtime.KeepAlive(m)
+	chat := raw.NewChat()
+	defer raw.DeleteChat(chat)
+	for _, message := range messages {
+		chat.Add_message(message.Role, message.Content)
+	}
+	for i, document := range documents {
+		switch {
+		case document.ID == "":
+			chat.Add_document(document.Text, document.Title)
+		case document.Text == "":
+			chat.Add_stored_document(string(document.ID))
+		default:
+			return invalid("document %d has an id and a text: it must have one of them", i)
+		}
+	}
+	r := options.make()
+	defer raw.DeleteChatOptions(r)
+	return simple(func(out raw.Outcome) { use(chat, r, out) })
+}
+
+// Chat puts a conversation as the model's chat template does, for Fuse. Control tokens are
+// recognized in what the template writes; the texts of messages and documents are text, whatever
+// they contain. options may be nil. Errors: ErrNotFound (the model has no template),
+// ErrInvalidArgument (also what the template says is wrong), ErrUnsupported (names what of Jinja is
+// not known), ErrFormat.
+func (m *Model) Chat(messages []ChatMessage, documents []ChatDocument, options *ChatOptions) (Prompt, error) {
+	var prompt Prompt
+	err := m.rendered(messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, out raw.Outcome) {
+		made := m.raw.Chat(chat, r, out)
+		defer raw.DeletePrompt(made)
+		for i := int64(0); i < made.Size(); i++ {
+			segment := Segment{Kind: SegmentKind(made.Kind(i)), ID: ChunkID(made.Chunk_id(i))}
+			if segment.ID == "" {
+				segment.Tokens = taken[int32](made.Tokens(i, out))
+			}
+			prompt = append(prompt, segment)
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return prompt, nil
+}
+
+// ChatText is what Chat renders, before it is tokenized; U+FFFC for a stored chunk.
+func (m *Model) ChatText(messages []ChatMessage, documents []ChatDocument, options *ChatOptions) (text string, err error) {
+	err = m.rendered(messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, out raw.Outcome) {
+		text = m.raw.Chat_text(chat, r, out)
+	})
+	return text, err
+}

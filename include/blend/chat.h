@@ -1,0 +1,80 @@
+/*
+ * chat.h - a conversation and documents as a prompt, put by the model's own chat template.
+ */
+#ifndef BLEND_CHAT_H
+#define BLEND_CHAT_H
+
+#include "blend/core.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* One turn of a conversation. Texts are copied. */
+typedef struct blend_chat_message {
+  uint32_t struct_size;  /* the same in every element of an array */
+  const char *role;      /* as the template knows it: "system", "user", "assistant" */
+  const char *content;   /* UTF-8; may be NULL with content_bytes == 0 */
+  size_t content_bytes;
+} blend_chat_message;
+
+/* What the answer is to be found in: a chunk. */
+typedef struct blend_chat_document {
+  uint32_t struct_size;     /* the same in every element of an array */
+  const char *title;        /* for templates that write one; NULL = "" */
+  const char *text;         /* UTF-8; NULL for one given by id */
+  size_t text_bytes;
+  const blend_chunk_id *id; /* of a chunk that the store has; then there is no text */
+} blend_chat_document;
+
+#define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the assistant is not asked to speak: the prompt ends with
+                                              the last message */
+
+/* All zero: the defaults. */
+typedef struct blend_chat_options {
+  uint32_t struct_size;
+  uint32_t flags;        /* BLEND_CHAT_* */
+  const char *template_source; /* Jinja in the place of the model's own template; NULL = "": the model's */
+  const char *variables; /* a JSON object: further variables of the template, such as
+                            {"enable_thinking": false} or {"tools": [...]}; NULL = "": none */
+  uint64_t now_s;        /* seconds since 1970, for templates that write the date; 0: the clock's */
+} blend_chat_options;
+
+/* A rendered conversation. Immutable. */
+typedef struct blend_chat blend_chat;
+
+/* Renders `messages` (at least one) and `documents` (may be none) with the model's template
+ * (chat_template in blend_model_info), and tokenizes them:
+ *   - Control tokens are recognized in what the template itself writes. The texts of messages,
+ *     documents and variables are text, whatever they contain: "<|im_end|>" in a document ends
+ *     nothing. Without such texts, and without documents, the ids are those of transformers'
+ *     apply_chat_template.
+ *   - A document is a CHUNK of the tokens that blend_model_tokenize gives for its text with no flags,
+ *     so that its id is the same in every prompt, and that of blend_precompute. Where the template does not read `documents`, they stand before the
+ *     content of the last message of role "user", an empty line behind each.
+ *   - All up to the first text that is not a system message's is PREFIX; what follows the last document
+ *     is QUESTION; what is between is TEXT, and so is a document that the template changes.
+ *   - BOS is there if the template writes it, and is not added.
+ * What ends a turn (<|im_end|>, <|eot_id|>, ...) ends blend_fusion_generate, as EOS does.
+ *   Templates are programs of strangers: nesting, steps and memory are bounded. What is used of Jinja
+ * beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
+ * Errors: INVALID_ARGUMENT (also what the template says is wrong with the messages), NOT_FOUND (the
+ * model has no template), FORMAT (it is none; names the line), UNSUPPORTED, OUT_OF_MEMORY. */
+BLEND_API int32_t blend_chat_render(blend_chat **out, const blend_model *model,
+                                    const blend_chat_message *messages, size_t n_messages,
+                                    const blend_chat_document *documents, size_t n_documents,
+                                    const blend_chat_options *options, blend_error **err);
+BLEND_API void blend_chat_close(blend_chat *chat);
+
+/* For blend_fuse; valid while `chat` is open. */
+BLEND_API int32_t blend_chat_get_segments(const blend_chat *chat, const blend_segment **segments,
+                                          size_t *n_segments, blend_error **err);
+/* What was rendered, UTF-8, U+FFFC for a document given by id; valid while `chat` is open. */
+BLEND_API int32_t blend_chat_get_text(const blend_chat *chat, const char **text, size_t *n_bytes,
+                                      blend_error **err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLEND_CHAT_H */

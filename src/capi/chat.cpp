@@ -1,0 +1,162 @@
+#include <ctime>
+
+#include "capi/error.h"
+#include "capi/handles.h"
+#include "capi/structs.h"
+#include "chat/prompt.h"
+
+using blend::Result;
+using blend::Status;
+
+struct blend_chat {
+  blend::chat::Prompt prompt;
+  std::vector<blend_chunk_id> ids;  // [documents]
+  std::vector<blend_segment> segments;
+};
+
+namespace {
+
+constexpr size_t kMostParts = size_t{1} << 20;
+
+// The elements of a versioned array.
+template <typename T>
+Result<std::vector<T>> read_array(const T* array, size_t n, const char* name) {
+  if (n > kMostParts) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%zu %ss are more than any chat has", n,
+                             name);
+  }
+  BLEND_RETURN_IF_ERROR(blend::capi::check_elements(array, n, name));
+  std::vector<T> out(n);
+  for (size_t i = 0; i < n; ++i) {
+    const Status status = blend::capi::read_struct(blend::capi::element(array, i), out[i]);
+    BLEND_RETURN_IF_ERROR(status.with_context(std::string(name) + " " + std::to_string(i)));
+  }
+  return out;
+}
+
+Status wrong(const char* name, size_t i, const char* what) {
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "%s %zu: %s", name, i, what);
+}
+
+Result<std::vector<blend::chat::Message>> read_messages(const blend_chat_message* messages,
+                                                        size_t n) {
+  BLEND_ASSIGN(const auto given, read_array(messages, n, "message"));
+  std::vector<blend::chat::Message> out(n);
+  for (size_t i = 0; i < n; ++i) {
+    const blend_chat_message& m = given[i];
+    if (m.role == nullptr || m.role[0] == '\0') return wrong("message", i, "it has no role");
+    if (m.content == nullptr && m.content_bytes > 0) return wrong("message", i, "content is NULL");
+    out[i].role = m.role;
+    if (m.content_bytes > 0) out[i].content = {m.content, m.content_bytes};
+  }
+  return out;
+}
+
+Result<std::vector<blend::chat::Document>> read_documents(const blend_chat_document* documents,
+                                                          size_t n,
+                                                          std::vector<blend_chunk_id>& ids) {
+  BLEND_ASSIGN(const auto given, read_array(documents, n, "document"));
+  std::vector<blend::chat::Document> out(n);
+  ids.resize(n);
+  for (size_t i = 0; i < n; ++i) {
+    const blend_chat_document& d = given[i];
+    out[i].stored = d.id != nullptr;
+    if (out[i].stored ? d.text != nullptr : d.text == nullptr) {
+      return wrong("document", i, "it needs either a text or an id");
+    }
+    if (out[i].stored) {
+      ids[i] = *d.id;
+    } else {
+      out[i].text = {d.text, d.text_bytes};
+    }
+    if (d.title != nullptr) out[i].title = d.title;
+  }
+  return out;
+}
+
+}  // namespace
+
+extern "C" {
+
+int32_t blend_chat_render(blend_chat** out, const blend_model* model,
+                          const blend_chat_message* messages, size_t n_messages,
+                          const blend_chat_document* documents, size_t n_documents,
+                          const blend_chat_options* options, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(model);
+    BLEND_REQUIRE(messages);
+    if (n_documents > 0) BLEND_REQUIRE(documents);
+    if (n_messages == 0) {
+      return Status{BLEND_E_INVALID_ARGUMENT, "no messages: a chat begins with one"};
+    }
+    blend_chat_options o{};
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
+    if ((o.flags & ~BLEND_CHAT_NO_GENERATION_PROMPT) != 0) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_CHAT_ bits",
+                               o.flags);
+    }
+    BLEND_ASSIGN(const auto loaded, model->loaded());
+    auto chat = std::make_unique<blend_chat>();
+    BLEND_ASSIGN(const auto turns, read_messages(messages, n_messages));
+    BLEND_ASSIGN(const auto given, read_documents(documents, n_documents, chat->ids));
+    const bool own = o.template_source == nullptr || o.template_source[0] == '\0';
+    const std::string_view source =
+        own ? std::string_view(loaded->chat_template()) : std::string_view(o.template_source);
+    if (source.empty()) {
+      return Status{BLEND_E_NOT_FOUND,
+                    "the model has no chat template: give one (template_source), or make the "
+                    "prompt of its segments"};
+    }
+    BLEND_ASSIGN(const auto parsed, blend::chat::Template::parse(source));
+    blend::chat::PromptOptions how;
+    how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
+    if (o.variables != nullptr) how.variables = o.variables;
+    how.now = o.now_s != 0 ? static_cast<int64_t>(o.now_s) : static_cast<int64_t>(time(nullptr));
+    BLEND_ASSIGN(chat->prompt,
+                 blend::chat::make_prompt(parsed, loaded->tokenizer(), turns, given, how));
+    for (const blend::chat::Segment& s : chat->prompt.segments) {
+      blend_segment segment{};
+      segment.struct_size = sizeof segment;
+      segment.kind = s.kind;
+      if (s.stored != SIZE_MAX) {
+        segment.id = &chat->ids[s.stored];
+      } else {
+        segment.tokens = s.tokens.data();
+        segment.n_tokens = s.tokens.size();
+      }
+      chat->segments.push_back(segment);
+    }
+    *out = chat.release();
+    return Status::ok();
+  });
+}
+
+void blend_chat_close(blend_chat* chat) { delete chat; }
+
+int32_t blend_chat_get_segments(const blend_chat* chat, const blend_segment** segments,
+                                size_t* n_segments, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(chat);
+    BLEND_REQUIRE(segments);
+    BLEND_REQUIRE(n_segments);
+    *segments = chat->segments.data();
+    *n_segments = chat->segments.size();
+    return Status::ok();
+  });
+}
+
+int32_t blend_chat_get_text(const blend_chat* chat, const char** text, size_t* n_bytes,
+                            blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(chat);
+    BLEND_REQUIRE(text);
+    BLEND_REQUIRE(n_bytes);
+    *text = chat->prompt.text.c_str();
+    *n_bytes = chat->prompt.text.size();
+    return Status::ok();
+  });
+}
+
+}  // extern "C"

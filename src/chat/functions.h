@@ -1,0 +1,51 @@
+// The filters, tests and methods that chat templates use, as Jinja 3.1 and Python 3 have them.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "chat/value.h"
+
+namespace blend::chat {
+
+// Work and memory that a template may still use. Not thread-safe.
+class Meter {
+ public:
+  explicit Meter(size_t fuel) : fuel_(fuel) {}
+  // UNSUPPORTED: the template takes too much.
+  Status take(size_t n);
+
+ private:
+  size_t fuel_;
+};
+
+struct CallArguments {
+  std::vector<Value> positional;
+  std::vector<std::pair<std::string, Value>> named;
+
+  // By place or by name; null: not given.
+  const Value* get(size_t index, std::string_view name) const;
+};
+
+// UNSUPPORTED names a filter, test or method that is not known here.
+Result<Value> apply_filter(const std::string& name, const Value& value, const CallArguments& given,
+                           Meter& meter);
+Result<bool> apply_test(const std::string& name, const Value& value, const CallArguments& given,
+                        Meter& meter);
+Result<Value> call_method(const std::string& name, const Value& self, const CallArguments& given,
+                          Meter& meter);
+bool is_method(const Value& self, std::string_view name);
+
+// value[index], value.name where there is such a member; undefined where there is none.
+Result<Value> item_of(const Value& value, const Value& index);
+// value[begin:end:step], each null or a value.
+Result<Value> slice_of(const Value& value, const Value* begin, const Value* end, const Value* step,
+                       Meter& meter);
+// `needle in value`
+Result<bool> contains(const Value& value, const Value& needle, Meter& meter);
+// What a loop over the value runs through. UNSUPPORTED: it has no items.
+Result<List> items_of(const Value& value, Meter& meter);
+
+}  // namespace blend::chat

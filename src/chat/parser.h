@@ -1,0 +1,17 @@
+// Jinja's grammar, as far as chat templates use it.
+#pragma once
+
+#include "chat/lexer.h"
+#include "chat/syntax.h"
+
+namespace blend::chat {
+
+struct Syntax {
+  Body body;
+  bool names_documents = false;  // a variable `documents` is read somewhere
+};
+
+// FORMAT names the line of what is no Jinja; UNSUPPORTED the tag that is not known here.
+Result<Syntax> parse(std::string_view source);
+
+}  // namespace blend::chat

@@ -1,0 +1,65 @@
+#include "chat/text.h"
+
+#include <algorithm>
+
+#include "model/utf8.h"
+
+namespace blend::chat {
+
+void Text::append(std::string_view bytes, uint32_t origin) {
+  if (bytes.empty()) return;
+  bytes_ += bytes;
+  if (runs_.empty() || runs_.back().origin != origin) {
+    runs_.push_back({bytes_.size(), origin});
+  } else {
+    runs_.back().end = bytes_.size();
+  }
+}
+
+void Text::append(const Text& text, size_t begin, size_t end) {
+  auto run = std::upper_bound(text.runs_.begin(), text.runs_.end(), begin,
+                              [](size_t at, const Run& r) { return at < r.end; });
+  for (; begin < end && run != text.runs_.end(); ++run) {
+    const size_t stop = std::min(end, run->end);
+    append(std::string_view(text.bytes_).substr(begin, stop - begin), run->origin);
+    begin = stop;
+  }
+}
+
+Text Text::part(size_t begin, size_t end) const {
+  Text out;
+  out.append(*this, begin, end);
+  return out;
+}
+
+uint32_t Text::origin(size_t at) const {
+  return std::upper_bound(runs_.begin(), runs_.end(), at,
+                          [](size_t i, const Run& r) { return i < r.end; })
+      ->origin;
+}
+
+size_t space_at(std::string_view text) {
+  if (text.empty()) return 0;
+  const auto lead = static_cast<uint8_t>(text[0]);
+  if ((lead >= 9 && lead <= 13) || (lead >= 28 && lead <= 32)) return 1;
+  if (lead < 0x80) return 0;
+  for (const std::string_view space :
+       {"\xC2\x85", "\xC2\xA0", "\xE1\x9A\x80", "\xE2\x80\xA8", "\xE2\x80\xA9", "\xE2\x80\xAF",
+        "\xE2\x81\x9F", "\xE3\x80\x80"}) {
+    if (text.starts_with(space)) return space.size();
+  }
+  // U+2000 to U+200A
+  const bool wide = text.starts_with("\xE2\x80") && text.size() > 2;
+  return wide && static_cast<uint8_t>(text[2]) >= 0x80 && static_cast<uint8_t>(text[2]) <= 0x8A ? 3
+                                                                                                : 0;
+}
+
+std::vector<size_t> characters(std::string_view text) {
+  std::vector<size_t> out;
+  out.reserve(text.size() + 1);
+  for (size_t at = 0; at < text.size(); at += utf8_length(text.substr(at))) out.push_back(at);
+  out.push_back(text.size());
+  return out;
+}
+
+}  // namespace blend::chat

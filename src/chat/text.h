@@ -1,0 +1,60 @@
+// Text: UTF-8 bytes, each of which knows where it came from: the template, or what the host gave.
+//
+// Rendering keeps the origin through every operation, so that control tokens are recognized in the
+// template's own words alone, and a document is found again in the finished prompt.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace blend::chat {
+
+// Where bytes came from. Values from kDocument on are documents, by their index.
+enum Origin : uint32_t {
+  kTemplate = 0,  // trusted as far as the model is
+  kStable = 1,    // the host's, the same in many prompts: system messages, roles, variables
+  kMessage = 2,   // the host's: other messages
+  kDocument = 3,
+};
+
+// A value type.
+class Text {
+ public:
+  struct Run {
+    size_t end;  // of its bytes; it begins where the run before it ends
+    uint32_t origin;
+    bool operator==(const Run&) const = default;
+  };
+
+  Text() = default;
+  explicit Text(std::string_view bytes, uint32_t origin = kTemplate) { append(bytes, origin); }
+
+  const std::string& bytes() const { return bytes_; }
+  const std::vector<Run>& runs() const { return runs_; }
+  size_t size() const { return bytes_.size(); }
+  bool empty() const { return bytes_.empty(); }
+  // What it costs to hold, near enough.
+  size_t weight() const { return bytes_.size() + runs_.size() * sizeof(Run); }
+
+  void append(std::string_view bytes, uint32_t origin);
+  void append(const Text& text) { append(text, 0, text.size()); }
+  // Bytes [begin, end) of `text`, which may not be this one.
+  void append(const Text& text, size_t begin, size_t end);
+  Text part(size_t begin, size_t end) const;
+  // Of the byte at `at`, which must be inside.
+  uint32_t origin(size_t at) const;
+
+ private:
+  std::string bytes_;
+  std::vector<Run> runs_;
+};
+
+// Python's str.isspace, of the character that `text` begins with; 0: none, else its bytes.
+size_t space_at(std::string_view text);
+// The byte offset of each character, and the text's size behind them.
+std::vector<size_t> characters(std::string_view text);
+
+}  // namespace blend::chat

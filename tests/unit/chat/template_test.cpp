@@ -1,0 +1,179 @@
+// Templates against what jinja2 makes of them, and what is refused.
+#include "chat/template.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+namespace blend::chat {
+namespace {
+
+Result<Text> render(std::string_view source, const std::string& variables = "{}",
+                    size_t fuel = Template::kFuel, int64_t now = 0) {
+  auto parsed = Template::parse(source);
+  if (!parsed.is_ok()) return parsed.status();
+  auto json = Json::parse(variables);
+  if (!json.is_ok()) return json.status();
+  Variables all;
+  for (const auto& [name, member] : *json->object()) {
+    auto value = Value::from_json(member, kMessage);
+    if (!value.is_ok()) return value.status();
+    all.emplace_back(name, *value);
+  }
+  return parsed->render(all, now, fuel);
+}
+
+std::string text_of(std::string_view source, const std::string& variables = "{}") {
+  auto text = render(source, variables);
+  return text.is_ok() ? text->bytes() : "error: " + text.status().message();
+}
+
+TEST(ChatTemplate, MakesOfEveryGoldenWhatJinjaMakes) {
+  std::ifstream file(BLEND_TEST_SOURCE_DIR "/unit/chat/golden/goldens.json");
+  const auto goldens = nlohmann::ordered_json::parse(file);
+  size_t n = 0;
+  for (const auto& golden : goldens["cases"]) {
+    SCOPED_TRACE(golden["name"].get<std::string>());
+    auto text = render(golden["source"].get<std::string>(), golden["variables"].dump(),
+                       Template::kFuel, goldens["now"].get<int64_t>());
+    ++n;
+    if (golden.contains("error")) {
+      EXPECT_FALSE(text.is_ok()) << golden["error"];
+      continue;
+    }
+    ASSERT_TRUE(text.is_ok()) << text.status().message();
+    EXPECT_EQ(text->bytes(), golden["text"].get<std::string>());
+  }
+  EXPECT_GT(n, 200u);
+}
+
+TEST(ChatTemplate, KeepsWhereEveryByteCameFrom) {
+  auto text = render(
+      "{% for m in messages %}<{{ (m | trim).split('-')[1].replace('b', 'x')[::-1] ~ '|' }}>"
+      "{{ m | tojson }}{% endfor %}",
+      R"({"messages": [" a-bcd "]})");
+  ASSERT_TRUE(text.is_ok()) << text.status().message();
+  EXPECT_EQ(text->bytes(), R"(<dcx|>" a-bcd ")");
+  const std::vector<Text::Run> wanted = {
+      {1, kTemplate}, {3, kMessage}, {7, kTemplate}, {14, kMessage}, {15, kTemplate}};
+  EXPECT_EQ(text->runs(), wanted);
+}
+
+TEST(ChatTemplate, WhatATemplateRaisesIsASentenceOfItsOwn) {
+  auto text = render("\n{{ raise_exception('Roles must alternate') }}");
+  ASSERT_FALSE(text.is_ok());
+  EXPECT_EQ(text.status().code(), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(text.status().message(),
+            "line 2 of the chat template: the model's chat template refuses: Roles must alternate");
+}
+
+TEST(ChatTemplate, RefusesByNameWhatItDoesNotKnow) {
+  const std::pair<const char*, const char*> kCases[] = {
+      {"{% include 'x' %}", "{% include %}"},
+      {"{% extends 'x' %}", "{% extends %}"},
+      {"{% for x in [1] recursive %}{% endfor %}", "recursive"},
+      {"{{ 'x' | wordwrap }}", "wordwrap"},
+      {"{{ 1 is escaped }}", "escaped"},
+      {"{{ 'x'.encode() }}", "encode"},
+      {"{{ lipsum() }}", "lipsum"},
+      {"{{ 'é' | upper }}", "upper"},
+      {"{{ '%s' % 1 }}", "%"},
+      {"{{ strftime_now('%c') }}", "%c"},
+      {"{{ ''.__class__.__mro__ }}", "__class__"},
+      {"{% for x in [1] %}{{ loop.changed(x) }}{% endfor %}", "loop.changed"},
+  };
+  for (const auto& [source, named] : kCases) {
+    SCOPED_TRACE(source);
+    auto text = render(source);
+    ASSERT_FALSE(text.is_ok()) << text->bytes();
+    EXPECT_NE(text.status().message().find(named), std::string::npos) << text.status().message();
+  }
+}
+
+TEST(ChatTemplate, NamesTheLineOfWhatIsNoJinja) {
+  for (const char* const source : {"{% if %}",
+                                   "{{ 1 + }}",
+                                   "{{ (1 }}",
+                                   "{% for in x %}{% endfor %}",
+                                   "{% endif %}",
+                                   "{% if 1 %}",
+                                   "{{ 'x }}",
+                                   "{{ 1",
+                                   "{# x",
+                                   "{% raw %}x",
+                                   "{{ [1, 2 }}",
+                                   "{{ ) }}",
+                                   "{% %}",
+                                   "{{ $ }}",
+                                   "{{ 99999999999999999999 }}",
+                                   "{{ '\\ud800' }}",
+                                   "{% break %}",
+                                   "{% set 1 = 2 %}",
+                                   "{% nonsense %}",
+                                   "{{ a b }}"}) {
+    SCOPED_TRACE(source);
+    auto text = render(std::string("\n\n") + source);
+    ASSERT_FALSE(text.is_ok());
+    EXPECT_NE(text.status().message().find("line 3 of the chat template"), std::string::npos)
+        << text.status().message();
+  }
+}
+
+// A template is a stranger's: it may not take the process's memory, stack or time.
+TEST(ChatTemplate, IsBounded) {
+  const std::string deep_brackets =
+      "{{ " + std::string(100000, '(') + "1" + std::string(100000, ')') + " }}";
+  std::string chain = "{{ 1";
+  for (int i = 0; i < 100000; ++i) chain += "+1";
+  std::string members = "{{ a";
+  for (int i = 0; i < 100000; ++i) members += ".b";
+  std::string blocks;
+  for (int i = 0; i < 100000; ++i) blocks += "{% if 1 %}";
+  std::string nots = "{{ ";
+  for (int i = 0; i < 100000; ++i) nots += "not ";
+  std::string signs = "{{ " + std::string(100000, '-') + "1 }}";
+  const std::string kCases[] = {
+      deep_brackets,
+      chain + " }}",
+      members + " }}",
+      blocks,
+      nots + "1 }}",
+      signs,
+      "{% for a in range(1000000000) %}{% endfor %}",
+      "{% for a in range(10000) %}{% for b in range(10000) %}{% for c in range(10000) %}x{% endfor "
+      "%}{% endfor %}{% endfor %}",
+      "{{ 'x' * 9999999999 }}",
+      "{% set n = namespace(s='xxxxxxxx') %}{% for i in range(100) %}{% set n.s = n.s ~ n.s %}{% "
+      "endfor %}",
+      "{% set n = namespace(l=[]) %}{% for i in range(1000) %}{% set n.l = [n.l] %}{% endfor %}",
+      "{% set n = namespace(l=[1]) %}{% for i in range(40) %}{% set n.l = [n.l, n.l] %}{% endfor "
+      "%}{{ n.l == n.l }}",
+      "{% set n = namespace(l=[1]) %}{% for i in range(40) %}{% set n.l = [n.l, n.l] %}{% endfor "
+      "%}{{ n.l }}",
+      "{% macro m(x) %}{{ m(x) }}{% endmacro %}{{ m(1) }}",
+      "{% set n = namespace(l=[1]) %}{% for i in range(60) %}{% set n.l = n.l + n.l %}{% endfor %}",
+  };
+  for (const std::string& source : kCases) {
+    SCOPED_TRACE(source.substr(0, 100));
+    auto text = render(source);
+    ASSERT_FALSE(text.is_ok());
+    EXPECT_EQ(text.status().code(), BLEND_E_UNSUPPORTED) << text.status().message();
+  }
+  // A namespace that holds itself is no leak, and a loop may outlive its turn.
+  EXPECT_EQ(text_of("{% set n = namespace() %}{% set n.n = n %}{{ n.n.n is defined }}"), "True");
+  EXPECT_EQ(text_of("{% set n = namespace() %}{% for x in [7] %}{% set n.l = loop %}{% endfor %}"
+                    "{{ n.l.index }}"),
+            "1");
+}
+
+TEST(ChatTemplate, WorkIsInProportionToWhatTheHostGives) {
+  const std::string content(1 << 20, 'x');
+  auto text = render("{% for m in messages %}{{ m | trim }}{% endfor %}",
+                     nlohmann::json{{"messages", {content, content}}}.dump(), 1 << 12);
+  ASSERT_TRUE(text.is_ok()) << text.status().message();
+  EXPECT_EQ(text->size(), 2u << 20);
+}
+
+}  // namespace
+}  // namespace blend::chat

@@ -1,0 +1,57 @@
+#include "chat_prompt.h"
+
+#include <fstream>
+#include <sstream>
+
+#include "command.h"
+
+namespace blend_cli {
+
+void add_chat_options(CLI::App& app, ChatChoice& chat) {
+  CLI::Option* const wanted =
+      app.add_flag("--chat", chat.wanted,
+                   "Put system text, documents and question by the model's chat template; the end "
+                   "of the assistant's turn ends the answer")
+          ->excludes("--question-template")
+          ->excludes("--special");
+  app.add_option("--chat-template", chat.template_file,
+                 "A Jinja file in the place of the model's template")
+      ->needs(wanted)
+      ->type_name("FILE");
+  app.add_option(
+         "--chat-variables", chat.variables,
+         "A JSON object: further variables of the template, as {\"enable_thinking\": false}")
+      ->needs(wanted)
+      ->type_name("JSON");
+}
+
+blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source) {
+  blendpp::ChatOptions options;
+  if (!chat.template_file.empty()) {
+    std::ifstream file(chat.template_file, std::ios::binary);
+    std::ostringstream text;
+    if (!file || !(text << file.rdbuf())) {
+      throw CommandError(kExitNotFound,
+                         "--chat-template: '" + chat.template_file + "' cannot be read");
+    }
+    template_source = text.str();
+    options.template_source = template_source.c_str();
+  }
+  options.variables = chat.variables.c_str();
+  return options;
+}
+
+blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
+                            const std::string& system, const Corpus& corpus,
+                            const std::string& question) {
+  std::string source;
+  const blendpp::ChatOptions options = chat_options(chat, source);
+  std::vector<blendpp::ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", system});
+  messages.push_back({"user", question});
+  std::vector<blendpp::ChatDocument> documents;
+  for (const Chunk& chunk : corpus.chunks) documents.emplace_back(std::string(chunk.text));
+  return blendpp::render_chat(model, messages, documents, options).prompt;
+}
+
+}  // namespace blend_cli

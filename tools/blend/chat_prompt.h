@@ -1,0 +1,25 @@
+// A question and documents put by the model's chat template: --chat.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <string>
+
+#include "blend/blend.hpp"
+#include "corpus.h"
+
+namespace blend_cli {
+
+struct ChatChoice {
+  bool wanted = false;
+  std::string template_file;  // empty: the model's own
+  std::string variables;      // a JSON object
+};
+void add_chat_options(CLI::App& app, ChatChoice& chat);
+
+// Throws blendpp::Error, and CommandError for a file that cannot be read.
+blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source);
+blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
+                            const std::string& system, const Corpus& corpus,
+                            const std::string& question);
+
+}  // namespace blend_cli
