@@ -74,10 +74,12 @@ if(BLEND_BUILD_TOOLS)
   add_test(NAME cli.end_to_end COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/cli_test.py --blend $<TARGET_FILE:blend_cli>
            --make-model $<TARGET_FILE:make_random_model>)
-  set_tests_properties(cli.end_to_end PROPERTIES LABELS cli TIMEOUT 600)
   add_test(NAME cli.help COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/help_test.py --blend $<TARGET_FILE:blend_cli>)
-  set_tests_properties(cli.help PROPERTIES LABELS cli TIMEOUT 60)
+  add_test(NAME cli.serve COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/serve_test.py --blend $<TARGET_FILE:blend_cli>
+           --make-model $<TARGET_FILE:make_random_model>)
+  set_tests_properties(cli.end_to_end cli.help cli.serve PROPERTIES LABELS cli TIMEOUT 600)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.

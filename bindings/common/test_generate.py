@@ -63,7 +63,8 @@ class Option(unittest.TestCase):
         made = self.made(java.LINES, "setters", "Options")
         self.assertIn("@param policy which rows of reused chunks are recomputed; default FULL\n", made)
         for line in ("public Options policy(Policy policy) {\n  raw.setPolicy(policy.code);",
-                     "public Options loaves(int loaves) {\n  raw.setNLoaves(loaves);",
+                     "public Options loaves(int loaves) {\n  if (loaves < 0) {\n    throw new InvalidArgumentException(0, "
+                     "\"loaves(\" + loaves + \"): a number of 0 or more is needed\");\n  }\n  raw.setNLoaves(loaves);",
                      "public Options crust(boolean crust) {\n  raw.setCrust(crust ? 1 : 0);",
                      "public Options heat(double heat) {", "public Options name(String name) {",
                      "public Options ttl(java.time.Duration ttl) {\n  raw.setTtlS(ttl.toSeconds());",

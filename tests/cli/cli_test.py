@@ -64,6 +64,104 @@ class CliTest(unittest.TestCase):
     def precompute(self, *args):
         return self.json("precompute", *self.place, "--docs", self.docs, *CHUNK, *args)
 
+    # ---- Chat
+
+    def test_ask_by_a_chat_template(self):
+        template = self.dir / "chat.jinja"
+        template.write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}{{ more }}")
+        chat = ["--chat", "--chat-template", template]
+        first = self.ask(*chat, "--system", "be brief")["fusion"]
+        self.assertEqual([s["kind"] for s in first["segments"]][0], "prefix")
+        self.assertEqual([s["kind"] for s in first["segments"]][-1], "question")
+        # The chunks are those that a prompt without a template has.
+        plain = self.ask("--system", "be brief")["fusion"]
+
+        def chunks(fusion):
+            return [s["id"] for s in fusion["segments"] if s["kind"] == "chunk"]
+        self.assertEqual(chunks(plain), chunks(first))
+        self.assertTrue(all(s["source"] == "store" for s in plain["segments"] if s["kind"] == "chunk"))
+        more = self.ask(*chat, "--chat-variables", '{"more": "and why"}', "--system", "be brief")["fusion"]
+        self.assertGreater(more["n_rows"], first["n_rows"])
+
+    def test_ask_by_a_chat_template_says_what_is_wrong(self):
+        place = ["ask", *self.place, "--question", "who"]
+        self.assertIn("chat template", self.blend(*place, "--chat", code=3).stderr)  # it has none
+        self.blend(*place, "--chat", "--special", code=2)
+        self.blend(*place, "--chat-template", "x", code=2)  # without --chat
+        self.blend(*place, "--chat", "--chat-template", self.dir / "none.jinja", code=3)
+        wrong = self.dir / "wrong.jinja"
+        wrong.write_text("{% include 'x' %}")
+        self.assertIn("include", self.blend(*place, "--chat", "--chat-template", wrong, code=1).stderr)
+
+    def test_special_tokens_count_in_the_template_alone(self):
+        def rows(*args):
+            return self.ask(*args, docs=False)["fusion"]["n_rows"]
+        plain = rows("--question-template", "{question}</s>")
+        special = rows("--question-template", "{question}</s>", "--special")
+        self.assertLess(special, plain)
+        self.assertEqual(rows("--question-template", "{question}", "--special"),
+                         rows("--question-template", "{question}"))
+
+    # ---- What new users met
+
+    def test_an_unknown_command_or_option_is_named(self):
+        for args, named in ((["frobnicate"], "frobnicate"), (["store", "lsx"], "lsx"),
+                            (["ask", "--frobnicate"], "--frobnicate"), (["store", "ls", "--foo=1"], "--foo")):
+            said = self.blend(*args, code=2).stderr
+            self.assertIn(named, said)
+            self.assertNotIn("required", said)
+        self.assertIn("precompute", self.blend("frobnicate", code=2).stderr)
+
+    def test_policies_are_listed(self):
+        said = self.blend("ask", *self.place, "--question", "x", "--policy", "best", code=2).stderr
+        helped = self.blend("ask", "--help").stdout
+        for name in ("hkvd", "first_k", "random", "question", "context_impact", "ape", "reuse", "full"):
+            self.assertIn(name, said)
+            self.assertIn(name, helped)
+
+    def test_ask_of_a_store_that_is_only_read(self):
+        self.precompute()
+        (self.docs / "b.txt").write_text("a new text that no chunk has\n")
+        before = sorted((p.name, p.stat().st_size) for p in self.store.iterdir() if "lock" not in p.name)
+        got = self.ask("--read-only")
+        self.assertGreater(got["fusion"]["n_hits"], 0)
+        self.assertGreater(got["fusion"]["n_misses"], 0)
+        after = sorted((p.name, p.stat().st_size) for p in self.store.iterdir() if "lock" not in p.name)
+        self.assertEqual(before, after)
+        self.blend("ask", "--model", self.model, "--store", self.dir / "none", "--read-only", "--question",
+                   "who", code=3)
+
+    def test_a_full_store_does_not_spoil_an_answer(self):
+        got = self.ask("--quota", "1000", "--eviction", "never")
+        self.assertIn("answer", got)
+        self.assertIn("not_stored", got)
+
+    def test_no_bar_is_left_on_a_terminal(self):
+        """On a terminal of its own: what is shown at the end has no trace of a bar."""
+        import pty
+        documents = self.dir / "many"
+        documents.mkdir()
+        for i in range(40):
+            (documents / f"{i}.txt").write_text(TEXT * 8)
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execv(ARGS.blend, [str(a) for a in (
+                ARGS.blend, "precompute", *self.place, "--docs", documents, *CHUNK, "--threads", "1")])
+        shown = b""
+        try:
+            while block := os.read(terminal, 65536):
+                shown += block
+        except OSError:
+            pass
+        os.waitpid(pid, 0)
+        os.close(terminal)
+        lines = []
+        for line in shown.decode("utf-8", "replace").split("\n"):
+            line = line.rstrip("\r")
+            lines.append(line.split("\r\x1b[K")[-1])
+        self.assertNotIn("[#", "".join(lines))
+        self.assertNotIn("...]", "".join(lines))
+
     # ---- The controller
 
     def test_advise_measures_once_and_chooses_a_device(self):

@@ -39,6 +39,7 @@ struct AskOptions {
   uint64_t policy_seed = 0;
   std::string ape = "0.9:0.9";
   std::string on_miss = "precompute";
+  bool read_only = false;
   std::string on_untrusted = "fuse";
   uint32_t max_tokens = 128;
   float temperature = 0;
@@ -144,6 +145,8 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   fuse.ape_temperature = ape.temperature;
   fuse.ape_scale = ape.scale;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
+  // What can store nothing computes inline, which is exact.
+  if (options.read_only && fuse.on_miss != BLEND_MISS_FAIL) fuse.on_miss = BLEND_MISS_COMPUTE;
   fuse.on_untrusted = value_of(kOnUntrusted, options.on_untrusted);
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
@@ -230,6 +233,7 @@ struct Turn {
   FusionReport report;
   Answer answer;
   Comparison comparison;
+  std::string not_stored;  // why chunks that were prefilled are not in the store; "": they are
 };
 
 // Several questions over the same documents are fused together: their chunks are loaded once.
@@ -258,6 +262,7 @@ nlohmann::json turn_json(const Turn& turn, const AskOptions& options) {
                         {"stopped", turn.answer.generated.by_stop_token},
                         {"fusion", report_json(turn.report)}};
   if (options.top_logprobs > 0) out["logprobs"] = turn.answer.logprobs;
+  if (!turn.not_stored.empty()) out["not_stored"] = turn.not_stored;
   if (options.compare) out["compare"] = comparison_json(turn.comparison);
   return out;
 }
@@ -267,6 +272,24 @@ void print_turn(const Turn& turn, const AskOptions& options) {
   std::cout << '\n' << summary_text(turn.report);
   if (options.layers) std::cout << '\n' << layers_text(turn.report);
   if (options.compare) std::cout << '\n' << comparison_text(turn.comparison);
+}
+
+// What the fuse stored in the background is on disk before a comparison loads it. The answer is
+// right whether or not there was room: a note, no failure.
+std::string flushed(const blendpp::Store& store) {
+  try {
+    store.flush();
+    return {};
+  } catch (const blendpp::Error& error) {
+    if (error.code() != BLEND_E_FULL && error.code() != BLEND_E_IO) throw;
+    print_note(std::string("chunks were not stored: ") + error.what() + " (" + error.name() + ")");
+    return error.what();
+  }
+}
+
+blendpp::Store open_asked_store(const blendpp::Context& ctx, const AskOptions& options) {
+  if (options.read_only) return open_existing_store(ctx, options.store.path, true);
+  return open_store(ctx, options.store);
 }
 
 void run(const AskOptions& options) {
@@ -279,7 +302,7 @@ void run(const AskOptions& options) {
     turns[i].prompt = make_prompt(model, corpus, options, turns[i].question);
     check_length(model, corpus, turns[i].prompt);
   }
-  const blendpp::Store store = open_store(ctx, options.store);
+  const blendpp::Store store = open_asked_store(ctx, options);
   std::unique_ptr<blendpp::Machine> machine;
   if (!options.machine.empty()) {
     machine = std::make_unique<blendpp::Machine>(model, options.machine);
@@ -297,8 +320,7 @@ void run(const AskOptions& options) {
     }
     turn.answer = generate(*turn.fusion, options);
     turn.fusion.reset();
-    // What the fuse stored in the background is on disk before the comparison loads it.
-    store.flush();
+    turn.not_stored = flushed(store);
     if (options.compare) {
       ProgressBar bar("Comparing");
       turn.comparison = compare(model, store, turn.prompt, turn.fuse, turn.fuse.reserve_tokens);
@@ -339,8 +361,8 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
   options.check_layer = defaults.check_layer;
   command
       .add_option("--policy", options.policy,
-                  "hkvd, first_k, random, question, reuse or full; several joined by +, each with "
-                  "its share: hkvd:0.7+first_k:0.3")
+                  "Which rows are recomputed: " + policy_names() +
+                      "; several joined by +, each with its share: hkvd:0.7+first_k:0.3")
       ->check(check_policy)
       ->type_name("POLICY")
       ->capture_default_str();
@@ -468,6 +490,9 @@ void register_ask(CLI::App& app) {
   CLI::App* command = app.add_subcommand("ask", "Answer a question from documents");
   add_model(*command, options->model);
   add_store_options(*command, options->store);
+  command->add_flag(
+      "--read-only", options->read_only,
+      "Open the store to read: nothing is stored, missing chunks are computed inline");
   add_corpus_options(*command, options->corpus, false);
   command
       ->add_option("--question", options->questions,

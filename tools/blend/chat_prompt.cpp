@@ -7,6 +7,13 @@
 
 namespace blend_cli {
 
+CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat) {
+  return app
+      .add_option("--chat-template", chat.template_file,
+                  "A Jinja file in the place of the model's template")
+      ->type_name("FILE");
+}
+
 void add_chat_options(CLI::App& app, ChatChoice& chat) {
   CLI::Option* const wanted =
       app.add_flag("--chat", chat.wanted,
@@ -14,10 +21,7 @@ void add_chat_options(CLI::App& app, ChatChoice& chat) {
                    "of the assistant's turn ends the answer")
           ->excludes("--question-template")
           ->excludes("--special");
-  app.add_option("--chat-template", chat.template_file,
-                 "A Jinja file in the place of the model's template")
-      ->needs(wanted)
-      ->type_name("FILE");
+  add_chat_template(app, chat)->needs(wanted);
   app.add_option(
          "--chat-variables", chat.variables,
          "A JSON object: further variables of the template, as {\"enable_thinking\": false}")

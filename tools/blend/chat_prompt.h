@@ -15,6 +15,8 @@ struct ChatChoice {
   std::string variables;      // a JSON object
 };
 void add_chat_options(CLI::App& app, ChatChoice& chat);
+// --chat-template alone.
+CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat);
 
 // Throws blendpp::Error, and CommandError for a file that cannot be read.
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source);

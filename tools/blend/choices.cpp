@@ -81,7 +81,9 @@ uint32_t value_of(const Choices& choices, const std::string& name) {
   for (const auto& choice : choices) {
     if (choice.first == name) return choice.second;
   }
-  throw CommandError(kExitUsage, "'" + name + "' is not one of the choices");
+  std::string known;
+  for (const auto& choice : choices) known += (known.empty() ? "" : ", ") + choice.first;
+  throw CommandError(kExitUsage, "'" + name + "' is none of " + known);
 }
 
 std::string name_of(const Choices& choices, uint32_t value) {

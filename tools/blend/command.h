@@ -79,6 +79,7 @@ blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model)
 // Each adds its subcommand to `app`. The callback throws on failure and sets nothing otherwise.
 void register_precompute(CLI::App& app);
 void register_ask(CLI::App& app);
+void register_serve(CLI::App& app);
 void register_eval(CLI::App& app);
 void register_advise(CLI::App& app);
 void register_perplexity(CLI::App& app);

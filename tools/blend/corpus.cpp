@@ -53,17 +53,7 @@ std::vector<std::string> split_chunk_prefixes(std::string_view list) {
   }
 }
 
-void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_required) {
-  app.add_option("--docs", options.docs,
-                 "Documents: files, or directories whose .txt and .md files are read in the order "
-                 "of their paths")
-      ->required(docs_required)
-      ->type_name("PATH ...");
-  app.add_option("--chunk-tokens", options.chunk_tokens,
-                 "Most tokens of a chunk; documents are cut at blank lines and packed up to it")
-      ->check(CLI::Range(1, 1 << 20))
-      ->type_name("N")
-      ->capture_default_str();
+void add_fusing_options(CLI::App& app, CorpusOptions& options) {
   CLI::Option* prefix =
       app.add_option(
              "--chunk-prefix", options.chunk_prefix,
@@ -82,10 +72,24 @@ void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_require
          "none: do without")
       ->excludes(prefix)
       ->type_name("FILE");
-  app.add_option("--system", options.system, "System text: stands first and is reused exactly")
-      ->type_name("TEXT");
   app.add_option("--tenant", options.tenant, "Salt of the ids: tenants never share chunks")
       ->type_name("NAME");
+}
+
+void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_required) {
+  app.add_option("--docs", options.docs,
+                 "Documents: files, or directories whose .txt and .md files are read in the order "
+                 "of their paths")
+      ->required(docs_required)
+      ->type_name("PATH ...");
+  app.add_option("--chunk-tokens", options.chunk_tokens,
+                 "Most tokens of a chunk; documents are cut at blank lines and packed up to it")
+      ->check(CLI::Range(1, 1 << 20))
+      ->type_name("N")
+      ->capture_default_str();
+  app.add_option("--system", options.system, "System text: stands first and is reused exactly")
+      ->type_name("TEXT");
+  add_fusing_options(app, options);
 }
 
 namespace {

@@ -25,6 +25,9 @@ struct CorpusOptions {
   std::string tenant;
 };
 void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_required);
+// Of these --chunk-prefix, --profile and --tenant: for commands whose documents come from
+// elsewhere.
+void add_fusing_options(CLI::App& app, CorpusOptions& options);
 
 struct Corpus {
   std::vector<Document> documents;

@@ -29,6 +29,8 @@ void install_interrupt_handler() {
   sigaction(SIGTERM, &action, nullptr);
 }
 
+void request_interrupt() { on_signal(0); }
+
 const blend_cancel* interrupt_token() { return g_token->get(); }
 
 bool interrupted() { return g_interrupted != 0; }

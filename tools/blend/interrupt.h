@@ -8,6 +8,8 @@ namespace blend_cli {
 // Installs the handlers of SIGINT and SIGTERM. A second signal ends the process at once: the
 // first restores the default action.
 void install_interrupt_handler();
+// As the signal would.
+void request_interrupt();
 
 // For the `cancel` member of options; lives as long as the process.
 const blend_cancel* interrupt_token();

@@ -2,6 +2,7 @@
 #include <clocale>
 #include <exception>
 #include <iostream>
+#include <string>
 
 #include "command.h"
 #include "interrupt.h"
@@ -20,6 +21,7 @@ void register_all(CLI::App& app) {
       "  blend ask --model model.gguf --store ./store --docs ./documents --question \"Who ...?\"");
   register_precompute(app);
   register_ask(app);
+  register_serve(app);
   register_eval(app);
   register_advise(app);
   register_perplexity(app);
@@ -40,11 +42,44 @@ void register_all(CLI::App& app) {
   register_manual(app);
 }
 
+// CLI11 reports what is required first, so that a command that is misspelt is told of something
+// else.
+void refuse_unknown_words(const CLI::App& app, int argc, char** argv) {
+  const auto all = [](const CLI::App*) { return true; };
+  const CLI::App* command = &app;
+  std::string path = "blend";
+  int i = 1;
+  for (; i < argc && argv[i][0] != '-' && !command->get_subcommands(all).empty(); ++i) {
+    const CLI::App* next = nullptr;
+    std::string known;
+    for (const CLI::App* const sub : command->get_subcommands(all)) {
+      if (sub->get_name() == argv[i]) next = sub;
+      known += (known.empty() ? "" : ", ") + sub->get_name();
+    }
+    if (next == nullptr) {
+      throw CommandError(kExitUsage,
+                         "there is no command '" + path + " " + argv[i] + "'; there are " + known);
+    }
+    command = next;
+    path += " " + next->get_name();
+  }
+  for (; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (word == "--") return;
+    if (word.rfind("--", 0) != 0) continue;
+    const std::string name = word.substr(0, word.find('='));
+    if (command->get_option_no_throw(name) != nullptr) continue;
+    throw CommandError(kExitUsage,
+                       "'" + path + "' has no option " + name + "; --help lists those it has");
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("KV-cache fusion for retrieval-augmented prompts", "blend");
   register_all(app);
   try {
     install_interrupt_handler();
+    refuse_unknown_words(app, argc, argv);
     app.parse(argc, argv);
     std::cout.flush();
     if (!std::cout) throw CommandError(kExitError, "cannot write to stdout");

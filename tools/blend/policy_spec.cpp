@@ -105,6 +105,14 @@ std::string check_policy(const std::string& text) {
   return sentence_of([&] { return parse_policy(text); });
 }
 
+std::string policy_names() {
+  std::string names;
+  for (const std::string& name : names_of(policy_choices())) {
+    names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
 ApeSetting parse_ape(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) {

@@ -30,6 +30,8 @@ struct PolicySpec {
 PolicySpec parse_policy(const std::string& text);
 // A sentence when it is none, otherwise "" (a CLI11 check).
 std::string check_policy(const std::string& text);
+// "hkvd, first_k, ..." for help.
+std::string policy_names();
 
 // APE's temperature and scale, as "0.9:0.8". Throws CommandError (usage).
 struct ApeSetting {

@@ -72,12 +72,14 @@ void run(const PrecomputeOptions& options) {
                         {"document", item.document},
                         {"prefix", item.is_prefix}});
     } else {
+      bar.erase();  // a terminal shows both, and a line must not be written behind a bar
       std::cout << format("%s  %-7s  %5zu tokens  %s", result.id.hex().c_str(),
                           result.existed ? "existed" : "stored", item.tokens.size(),
                           item.document.c_str())
                 << std::endl;
     }
   }
+  bar.erase();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   if (options.common.json) {
     const nlohmann::json out = {{"chunks", std::move(chunks)},

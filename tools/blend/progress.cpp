@@ -32,8 +32,11 @@ ProgressBar::ProgressBar(std::string title)
       enabled_(stderr_is_terminal()),
       begin_(std::chrono::steady_clock::now()) {}
 
-ProgressBar::~ProgressBar() {
+ProgressBar::~ProgressBar() { erase(); }
+
+void ProgressBar::erase() {
   if (last_percent_ < 0) return;
+  last_percent_ = -1;
   const std::lock_guard lock(g_stderr);
   std::fputs(kEraseLine, stderr);
 }

@@ -21,6 +21,8 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void update(uint64_t done, uint64_t total);
+  // Until the next update: before something else is written.
+  void erase();
   // Goes on while the bar lives.
   blendpp::ProgressFn callback();
 

@@ -183,6 +183,11 @@ def setter(value, owner):
     elif value.kind == "seconds":
         name = name[:-1]
         kind, given = "java.time.Duration", f"{name}.toSeconds()"
+    # Java has no unsigned numbers; a seed may be any bits.
+    check = ""
+    if value.kind == "number" and value.type in ("uint32_t", "uint64_t", "size_t") and "seed" not in value.name:
+        check = (f"  if ({name} < 0) {{\n    throw new InvalidArgumentException(0, \"{name}(\" + {name} + \"): "
+                 f"a number of 0 or more is needed\");\n  }}\n")
     about = f"BLEND_{value.mask}" if value.kind == "flag" else value.member
     param = textwrap.fill(f"@param {name} {said or spoken(value.name)}", 104, initial_indent=" * ",
                           subsequent_indent=" *     ", break_on_hyphens=False, break_long_words=False)
@@ -193,7 +198,7 @@ def setter(value, owner):
  * @return this
  */
 public {owner} {name}({kind} {name}) {{
-  raw.set{member}({given});
+{check}  raw.set{member}({given});
   return this;
 }}""".split("\n")
 

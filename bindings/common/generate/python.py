@@ -118,6 +118,11 @@ def fields(meaning, struct, rest):
     return made
 
 
+def typed(meaning, struct, rest):
+    """Members of a TypedDict."""
+    return [f"{argument(value)}: {declared(value, struct).rsplit(' = ', 1)[0]}" for value in options(meaning, struct, rest)]
+
+
 def documentation(meaning, struct, rest):
     """Lines of a docstring."""
     made = []
@@ -147,7 +152,7 @@ def sets(meaning, struct, rest):
     return made
 
 
-LINES = {"enums": enums, "parameters": parameters, "fields": fields, "documentation": documentation, "set": sets}
+LINES = {"enums": enums, "parameters": parameters, "fields": fields, "typed": typed, "documentation": documentation, "set": sets}
 
 
 def make(meaning):

@@ -27,6 +27,7 @@ from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
                      ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
+from ._missing import MissingFileError
 from ._model import Model, Stored
 from ._plan import Plan
 from ._profile import Machine, Profile
@@ -41,7 +42,7 @@ __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
     "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
-    "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt",
+    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt",
     "RATIO_AUTO", "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
 ] + errors.__all__

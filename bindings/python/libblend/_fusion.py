@@ -1,7 +1,7 @@
 """Fusions: one prompt's fused cache, its account, and the text that follows."""
 
 from dataclasses import dataclass
-from typing import Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -36,6 +36,23 @@ class FuseArguments:
     #: Layers.
     progress: Optional[Progress] = None
     cancel: Optional[Cancel] = None
+
+
+if TYPE_CHECKING:
+    from typing_extensions import TypedDict, Unpack
+
+    class FuseKeywords(TypedDict, total=False):
+        """The members of FuseArguments, for what takes them as keywords."""
+
+        # blend:typed fuse_options
+        chunk_prefix: Optional[Tokens]
+        check_layers: Sequence[Tuple[int, float]]
+        terms: Sequence[Tuple[Union[Policy, str], float]]
+        score: Optional[Score]
+        machine: Optional[Machine]
+        profile: Optional[Profile]
+        progress: Optional[Progress]
+        cancel: Optional[Cancel]
 
 
 def fuse_options(a: FuseArguments) -> Any:
@@ -225,7 +242,7 @@ class Fusion(Closable):
         Raises ContextLengthError (no reserved rows left), InvalidArgumentError, NumericError."""
         self._raw.decode(tokens_in(tokens), raw_cancel(cancel))
 
-    def extend(self, store: Optional[Store], prompt: Prompt, **options: Any) -> None:
+    def extend(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> None:
         """Fuses a further turn behind the rows there are, with passages of its own. Options and
         errors as of :meth:`Model.fuse`; a call that fails changes nothing."""
         arguments = FuseArguments(**options)

@@ -1,7 +1,7 @@
 """Models, their tokenizer, and what is made of them."""
 
 import os
-from typing import Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
@@ -16,7 +16,13 @@ from ._infos import ModelInfo
 from ._kv import KvLayer, raw_view
 from ._prompt import Prompt
 from ._store import ChunkId, Path, Store, raw_store
+from ._missing import files
 from .errors import CallbackError
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._fusion import FuseKeywords
 
 
 class Stored(NamedTuple):
@@ -34,7 +40,7 @@ class Model(Closable):
     # blend:documentation model_options
     progress: bytes of weights read
 
-    Raises NotFoundError, IoError, FormatError (names the offset or tensor), UnsupportedError (names
+    Raises MissingFileError (a FileNotFoundError), IoError, FormatError (names the offset or tensor), UnsupportedError (names
     what was met), NumericError, OutOfMemoryError, CancelledError.
     """
 
@@ -43,8 +49,9 @@ class Model(Closable):
                  progress: Optional[Progress] = None, cancel: Optional[Cancel] = None) -> None:
         options = raw.ModelOptions()
         # blend:set model_options
-        with watched(options, progress, cancel):
+        with files(path), watched(options, progress, cancel):
             self._raw = raw.Model.open(ctx._raw, os.fsencode(path), options)
+        self._name = os.fsdecode(path)
         self._context = ctx
 
     @classmethod
@@ -65,6 +72,7 @@ class Model(Closable):
         model = cls.__new__(cls)
         model._raw = raw.Model.describe(ctx._raw, options)
         model._context = ctx
+        model._name = ""
         return model
 
     @property
@@ -208,7 +216,7 @@ class Model(Closable):
                 chat.add_document(document["text"], document.get("title", ""))
         return chat
 
-    def fuse(self, store: Optional[Store], prompt: Prompt, **options: Any) -> Fusion:
+    def fuse(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> Fusion:
         """Fuses a prompt into one KV cache and computes the logits of its last row.
 
         `store` may be None with policy "full" or on_miss "compute". Options: see
@@ -232,7 +240,7 @@ class Model(Closable):
                 raise_own(listener.check)
             raise
 
-    def fuse_batch(self, store: Optional[Store], requests: "Iterable[Union[Prompt, Tuple[Prompt, dict[str, Any]]]]",
+    def fuse_batch(self, store: Optional[Store], requests: "Iterable[Union[Prompt, Tuple[Prompt, FuseKeywords]]]",
                    ) -> "List[Union[Fusion, BlendError]]":
         """Fuses several prompts together, so that chunks which they share are read once. Requests are
         prompts, or (prompt, options of :meth:`fuse`). The result has, for each, its fusion or the
@@ -240,6 +248,7 @@ class Model(Closable):
         batch = raw.Batch()
         watches = []
         for request in requests:
+            options: "FuseKeywords"
             prompt, options = request if isinstance(request, tuple) else (request, {})
             arguments = FuseArguments(**options)
             raw_options = fuse_options(arguments)
@@ -267,4 +276,4 @@ class Model(Closable):
                                          raw_cancel(cancel)))
 
     def __repr__(self) -> str:
-        return "<libblend.Model>"
+        return f"<libblend.Model {self._name or 'described'!r}>"

@@ -1,6 +1,6 @@
 """Plans: the step API, for hosts that run the model themselves."""
 
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
 
@@ -15,6 +15,11 @@ from ._kv import raw_view
 from ._model import Model
 from ._prompt import Prompt
 from ._store import Store, raw_store
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from ._fusion import FuseKeywords
 
 
 class Plan(Closable):
@@ -33,7 +38,7 @@ class Plan(Closable):
     and commit.
     """
 
-    def __init__(self, model: Model, store: Optional[Store], prompt: Prompt, **options: Any) -> None:
+    def __init__(self, model: Model, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> None:
         arguments = FuseArguments(**options)
         raw_options = fuse_options(arguments)
         self._watched = watched(raw_options, arguments.progress, arguments.cancel, arguments.score)

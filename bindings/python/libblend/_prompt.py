@@ -64,6 +64,13 @@ class Prompt:
         """Always computed; must come last."""
         return self._add(raw.SEGMENT_QUESTION, tokens)
 
+    def __repr__(self) -> str:
+        names = {raw.SEGMENT_PREFIX: "prefix", raw.SEGMENT_CHUNK: "chunk", raw.SEGMENT_TEXT: "text",
+                 raw.SEGMENT_QUESTION: "question"}
+        kinds = [names.get(self._raw.kind(i), "?") for i in range(min(len(self), 8))]
+        more = ", ..." if len(self) > 8 else ""
+        return f"<libblend.Prompt of {self.n_tokens} tokens: {', '.join(kinds)}{more}>"
+
     def __len__(self) -> int:
         return int(self._raw.size())
 

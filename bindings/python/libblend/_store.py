@@ -8,6 +8,7 @@ from ._call import POLL_MS, Cancel, Progress, on_main_thread, watched
 from ._context import Closable, Context
 from ._enums import Codec, choice
 from ._infos import ChunkInfo, CodecStat, StoreStat
+from ._missing import files
 
 Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 #: Identity of a stored chunk or saved fusion: 64 hexadecimal digits.
@@ -48,7 +49,8 @@ class Store(Closable):
 
     # blend:documentation store_options
 
-    Raises NotFoundError, IoError, FormatError, MismatchError, CorruptError, UnsupportedError.
+    Raises MissingFileError (a FileNotFoundError), IoError, FormatError, MismatchError, CorruptError,
+    UnsupportedError.
     """
 
     def __init__(self, ctx: Context, path: Path, *,
@@ -56,8 +58,13 @@ class Store(Closable):
                  ) -> None:
         options = raw.StoreOptions()
         # blend:set store_options
-        self._raw = raw.Store.open(ctx._raw, os.fsencode(path), options)
+        with files(path):
+            self._raw = raw.Store.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx
+        self._name = os.fsdecode(path)
+
+    def __repr__(self) -> str:
+        return f"<libblend.Store {self._name!r}>"
 
     def close(self) -> None:
         """Waits until the background writes are on disk, then closes."""

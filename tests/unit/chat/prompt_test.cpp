@@ -69,7 +69,7 @@ TEST(ChatPrompt, IdsAreThoseOfTheWholeText) {
     SCOPED_TRACE(std::string(name) + " with " + kind);
     const auto t = tokenizer_of(kind);
     const Prompt prompt = prompt_of(template_of(name), *t, kTurns);
-    const auto whole = t->encode(prompt.text, BLEND_TOKENIZE_SPECIAL);
+    auto whole = t->encode(prompt.text, BLEND_TOKENIZE_SPECIAL);
     ASSERT_TRUE(whole.is_ok());
     EXPECT_EQ(joined(prompt), *whole) << prompt.text;
     EXPECT_EQ(prompt.segments.back().kind, BLEND_SEGMENT_QUESTION);
@@ -90,7 +90,7 @@ TEST(ChatPrompt, TextsOfTheHostAreNeverControlTokens) {
     const Prompt prompt = prompt_of(source, *t, hostile, {{evil, evil}});
     EXPECT_EQ(n_control(*t, joined(prompt)), wanted);
     // They are all there, as text.
-    const auto text = t->decode(joined(prompt), BLEND_TOKENIZE_SPECIAL);
+    auto text = t->decode(joined(prompt), BLEND_TOKENIZE_SPECIAL);
     ASSERT_TRUE(text.is_ok());
     size_t n = 0;
     for (size_t at = 0; (at = text->find("Obey.", at)) != std::string::npos; ++at) ++n;
@@ -101,14 +101,13 @@ TEST(ChatPrompt, TextsOfTheHostAreNeverControlTokens) {
 // "<|im_" of a message and "end|>" of the template are no token either, in either order.
 TEST(ChatPrompt, NoControlTokenIsPutTogetherAcrossAText) {
   const auto t = tokenizer_of("qwen2");
-  const auto source =
-      Template::parse("{{ messages[0].content }}end|><|im_{{ messages[1].content }}");
+  auto source = Template::parse("{{ messages[0].content }}end|><|im_{{ messages[1].content }}");
   ASSERT_TRUE(source.is_ok());
   const Prompt prompt = prompt_of(*source, *t, {{"user", "<|im_"}, {"user", "end|>"}});
   EXPECT_EQ(prompt.text, "<|im_end|><|im_end|>");
   EXPECT_EQ(n_control(*t, joined(prompt)), 0u);
   // The template's own, right behind a text that begins like one, is found.
-  const auto other = Template::parse("{{ messages[0].content }}<|im_end|>");
+  auto other = Template::parse("{{ messages[0].content }}<|im_end|>");
   EXPECT_EQ(n_control(*t, joined(prompt_of(*other, *t, {{"user", "<|im_"}}))), 1u);
 }
 
@@ -118,7 +117,7 @@ TEST(ChatPrompt, ADocumentIsTheSameChunkEverywhere) {
     SCOPED_TRACE(std::string(name) + " with " + kind);
     const auto t = tokenizer_of(kind);
     const Template source = template_of(name);
-    const auto alone = t->encode(text, 0);
+    auto alone = t->encode(text, 0);
     ASSERT_TRUE(alone.is_ok());
     const Prompt one = prompt_of(source, *t, {{"user", "Who?"}}, {{"", text}});
     const Prompt two = prompt_of(source, *t, kTurns, {{"", "Other."}, {"T", text}});
@@ -192,7 +191,7 @@ void expect_refused(const Template& source, const std::vector<Message>& messages
                     const std::vector<Document>& documents, const PromptOptions& options,
                     int32_t code, const char* part) {
   const auto t = tokenizer_of("qwen2");
-  const auto prompt = make_prompt(source, *t, messages, documents, options);
+  auto prompt = make_prompt(source, *t, messages, documents, options);
   ASSERT_FALSE(prompt.is_ok()) << part;
   EXPECT_EQ(prompt.status().code(), code) << prompt.status().message();
   EXPECT_NE(prompt.status().message().find(part), std::string::npos) << prompt.status().message();
@@ -208,13 +207,13 @@ TEST(ChatPrompt, WhatCannotBeDoneIsSaid) {
   expect_refused(chatml, user, {}, options, BLEND_E_INVALID_ARGUMENT, "no JSON object");
   options.variables = "{";
   expect_refused(chatml, user, {}, options, BLEND_E_INVALID_ARGUMENT, "no JSON object");
-  const auto without = Template::parse("{{ messages[0].content | length }}");
+  auto without = Template::parse("{{ messages[0].content | length }}");
   expect_refused(*without, user, {{"", "d"}}, {}, BLEND_E_UNSUPPORTED, "no place for document 0");
   expect_refused(template_of("gemma"), kTurns, {}, {}, BLEND_E_INVALID_ARGUMENT,
                  "System role not supported");
   Document stored;
   stored.stored = true;
-  const auto changes = Template::parse("{{ messages[0].content | tojson }}");
+  auto changes = Template::parse("{{ messages[0].content }}{{ messages[0].content }}");
   expect_refused(*changes, user, {stored, stored}, {}, BLEND_E_UNSUPPORTED, "given by its id");
 }
 
@@ -222,7 +221,7 @@ TEST(ChatPrompt, VariablesReachTheTemplate) {
   const auto t = tokenizer_of("qwen2");
   PromptOptions options;
   options.variables = R"({"enable_thinking": false})";
-  const auto prompt = make_prompt(template_of("qwen3"), *t, {{"user", "Who?"}}, {}, options);
+  auto prompt = make_prompt(template_of("qwen3"), *t, {{"user", "Who?"}}, {}, options);
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
   EXPECT_TRUE(prompt->text.ends_with("<think>\n\n</think>\n\n")) << prompt->text;
 }

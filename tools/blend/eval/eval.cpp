@@ -1,8 +1,11 @@
 // blend eval: questions over chunks -> how well each policy keeps full prefill's answers.
 #include <cmath>
+#include <ctime>
+#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <thread>
 
 #include "choices.h"
 #include "command.h"
@@ -106,6 +109,28 @@ EvalContext context_of(const EvalOptions& options, const CLI::App& command,
   return context;
 }
 
+std::string utc_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%d %H:%M UTC", &utc);
+  return text;
+}
+
+// The processor as the system names it, how many of its CPUs there are, and what computes.
+std::string machine_name(const blendpp::Context& ctx) {
+  std::ifstream file("/proc/cpuinfo");
+  std::string name;
+  for (std::string line; name.empty() && std::getline(file, line);) {
+    const size_t colon = line.find(": ");
+    if (line.rfind("model name", 0) == 0 && colon != std::string::npos)
+      name = line.substr(colon + 2);
+  }
+  return (name.empty() ? "a processor without a name" : name) + ", " +
+         std::to_string(std::thread::hardware_concurrency()) + " CPUs, " + ctx.backend();
+}
+
 void run(const EvalOptions& options, const CLI::App& command) {
   EvalPlan plan = plan_of(options);
   std::vector<Record> records = read_dataset(options.data, options.limit, options.group_by);
@@ -147,6 +172,8 @@ void run(const EvalOptions& options, const CLI::App& command) {
 
   (json_on_stdout ? std::cerr : std::cout) << summary_table(context, summary, result);
   nlohmann::json report = eval_json(context, plan, records, result, summary);
+  report["date"] = utc_date();
+  report["machine"] = machine_name(ctx);
   if (!options.json.empty()) {
     // Answers may be cut inside a UTF-8 sequence.
     const std::string text =

@@ -103,7 +103,9 @@ function charts() {
      references: []}];
   return [
     html("h2", {}, "Accuracy, distance and time against the recomputed share"),
-    html("p", {class: "soft"}, "Ratio 0 is full reuse. Bars: 95 % confidence of the mean over the " +
+    html("p", {class: "soft"}, "Ratio 0 is full reuse for " +
+      "policies that measure nothing; those that do compute the layers up to the check layer for every " +
+      "row, and recompute none behind it. Bars: 95 % confidence of the mean over the " +
       "questions (bootstrap). Times are of a warm store, loading included."),
     html("div", {class: "legend"},
       lines.map(line => html("span", {}, legendKey(line), line.name)),
@@ -220,6 +222,7 @@ function method() {
     ["Model", `${model.path}: ${model.n_layers} layers, ${model.n_parameters} parameters`],
     ["Data", data.path + shuffled],
     ["Library", report.version],
+    ["Measured", `${report.date}, on ${report.machine}`],
     ["Weights", `kept ${settings.weights}${other}`],
     ["KV cache", settings.cache_dtype],
     ["Stored as", `${settings.kv_dtype}, codec ${settings.codec}`],

@@ -1,0 +1,134 @@
+/* Conversations by a template: what is refused, and that what comes out can be fused. */
+#include <string.h>
+
+#include "fixture.h"
+
+#define INVALID BLEND_E_INVALID_ARGUMENT
+#define TEMPLATE                                                           \
+  "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}\n" \
+  "{% endfor %}{% if add_generation_prompt %}[assistant]{% endif %}"
+
+static blend_chat_message message(const char* role, const char* content) {
+  blend_chat_message m = {.struct_size = sizeof m};
+  m.role = role;
+  m.content = content;
+  m.content_bytes = strlen(content);
+  return m;
+}
+
+static blend_chat_document document(const char* text) {
+  blend_chat_document d = {.struct_size = sizeof d};
+  d.text = text;
+  d.text_bytes = strlen(text);
+  return d;
+}
+
+void chat_arguments(const fixture* f) {
+  blend_chat_message m[2];
+  blend_chat_document d = document("a text");
+  blend_chat_options o = {.struct_size = sizeof o};
+  blend_chunk_id id = {{0}};
+  blend_chat* chat = NULL;
+  const blend_segment* segments = NULL;
+  const char* text = NULL;
+  size_t n = 0;
+  world w;
+  REQUIRE(open_world(f, &w));
+  m[0] = message("user", "who");
+  m[1] = m[0];
+  CHECK_SAYS(BLEND_E_NOT_FOUND, "template",
+             blend_chat_render(&chat, w.model, m, 1, NULL, 0, NULL, &err)); /* it has none */
+  o.template_source = TEMPLATE;
+  CHECK_CODE(INVALID, blend_chat_render(NULL, w.model, m, 1, NULL, 0, &o, &err));
+  CHECK_CODE(INVALID, blend_chat_render(&chat, NULL, m, 1, NULL, 0, &o, &err));
+  CHECK_CODE(INVALID, blend_chat_render(&chat, w.model, NULL, 1, NULL, 0, &o, &err));
+  CHECK_CODE(INVALID, blend_chat_render(&chat, w.model, m, 0, NULL, 0, &o, &err));
+  CHECK_CODE(INVALID, blend_chat_render(&chat, w.model, m, 1, NULL, 1, &o, &err));
+  CHECK(chat == NULL);
+  o.flags = 2;
+  CHECK_SAYS(INVALID, "0x2", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.flags = 0;
+  o.variables = "[]";
+  CHECK_SAYS(INVALID, "JSON", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.variables = NULL;
+  o.template_source = "{% if %}";
+  CHECK_SAYS(BLEND_E_FORMAT, "line 1", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.template_source = "{{ lipsum() }}";
+  CHECK_SAYS(BLEND_E_UNSUPPORTED, "lipsum",
+             blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.template_source = TEMPLATE;
+  m[1].role = "";
+  CHECK_SAYS(INVALID, "message 1", blend_chat_render(&chat, w.model, m, 2, NULL, 0, &o, &err));
+  m[1].struct_size = 8;
+  CHECK_CODE(BLEND_E_INVALID_STRUCT, blend_chat_render(&chat, w.model, m, 2, NULL, 0, &o, &err));
+  d.id = &id; /* both */
+  CHECK_SAYS(INVALID, "document 0", blend_chat_render(&chat, w.model, m, 1, &d, 1, &o, &err));
+  d.id = NULL;
+  d.text = NULL; /* neither */
+  CHECK_SAYS(INVALID, "document 0", blend_chat_render(&chat, w.model, m, 1, &d, 1, &o, &err));
+  CHECK(chat == NULL);
+
+  CHECK_OK(blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  CHECK_CODE(INVALID, blend_chat_get_segments(NULL, &segments, &n, &err));
+  CHECK_CODE(INVALID, blend_chat_get_segments(chat, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_chat_get_segments(chat, &segments, NULL, &err));
+  CHECK_CODE(INVALID, blend_chat_get_text(NULL, &text, &n, &err));
+  CHECK_CODE(INVALID, blend_chat_get_text(chat, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_chat_get_text(chat, &text, NULL, &err));
+  blend_chat_close(chat);
+  blend_chat_close(NULL);
+  close_world(&w);
+}
+
+void chat_is_fused(const fixture* f) {
+  blend_chat_message m[2];
+  blend_chat_document d[2];
+  blend_chat_options o = {.struct_size = sizeof o};
+  blend_fuse_options fuse = fuse_options();
+  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_segment_info segment_info = {.struct_size = sizeof segment_info};
+  int32_t tokens[64];
+  blend_chunk_id id;
+  blend_chat* chat = NULL;
+  blend_fusion* fusion = NULL;
+  const blend_segment* segments = NULL;
+  const char* text = NULL;
+  size_t n = 0;
+  world w;
+  REQUIRE(open_world(f, &w));
+  m[0] = message("system", "be brief");
+  m[1] = message("user", "who sat");
+  d[0] = document("the cat sat");
+  d[1] = d[0];
+  o.template_source = TEMPLATE;
+  /* A chunk that was stored by its text's tokens is found by the text, and by its id. */
+  CHECK_OK(blend_model_tokenize(w.model, d[0].text, d[0].text_bytes, 0, tokens, 64, &n, &err));
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, n, NULL, &id, &err));
+  d[1].text = NULL;
+  d[1].text_bytes = 0;
+  d[1].id = &id;
+  CHECK_OK(blend_chat_render(&chat, w.model, m, 2, d, 2, &o, &err));
+  REQUIRE(chat != NULL);
+  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
+  CHECK(strstr(text, "[user] the cat sat\n\n\xEF\xBF\xBC\n\nwho sat\n[assistant]") != NULL);
+  CHECK_OK(blend_chat_get_segments(chat, &segments, &n, &err));
+  REQUIRE(n == 5); /* prefix, chunk, text, chunk, question */
+  CHECK(segments[0].kind == BLEND_SEGMENT_PREFIX);
+  CHECK(segments[4].kind == BLEND_SEGMENT_QUESTION);
+  fuse.on_miss = BLEND_MISS_PRECOMPUTE;
+  CHECK_OK(blend_fuse(&fusion, w.model, w.store, segments, n, &fuse, &err));
+  blend_chat_close(chat); /* a fusion needs nothing of it */
+  REQUIRE(fusion != NULL);
+  CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+  CHECK(info.n_hits == 2);
+  CHECK(info.n_misses == 1); /* the prefix */
+  CHECK_OK(blend_fusion_get_segment(fusion, 1, &segment_info, &err));
+  CHECK(memcmp(segment_info.id.bytes, id.bytes, sizeof id.bytes) == 0);
+  blend_fusion_close(fusion);
+  o.flags = BLEND_CHAT_NO_GENERATION_PROMPT;
+  CHECK_OK(blend_chat_render(&chat, w.model, m, 2, NULL, 0, &o, &err));
+  CHECK_OK(blend_chat_get_text(chat, &text, &n, &err));
+  CHECK(strstr(text, "[assistant]") == NULL);
+  blend_chat_close(chat);
+  close_world(&w);
+}

@@ -1,0 +1,437 @@
+"""blend serve: OpenAI's API over real sockets, with a small random model.
+
+    python3 serve_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+
+Against another model, and for longer, with a table of times:
+
+    python3 serve_test.py --blend BLEND --load 60 --clients 50 --model FILE
+"""
+
+import argparse
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+from pathlib import Path
+
+try:
+    import openai
+except ImportError:
+    openai = None
+
+ARGS = argparse.Namespace()
+TEMPLATE = ("{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}"
+            "{% if add_generation_prompt %}[assistant]{% endif %}")
+DOCUMENTS = ["the cat sat on the mat", "the dog ran to the park", "a bird sang in the old tree"]
+
+
+class Server:
+    def __init__(self, folder, model, *options, env=None):
+        template = Path(folder) / "chat.jinja"
+        template.write_text(TEMPLATE)
+        self.process = subprocess.Popen(
+            [ARGS.blend, "serve", "--model", model, "--store", Path(folder) / "store", "--port", "0",
+             "--chat-template", template, "--model-name", "small", "--json", *map(str, options)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env={**os.environ, **(env or {})})
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(self.process.stderr.read())
+        self.port = json.loads(line)["port"]
+        self.url = json.loads(line)["url"]
+
+    def call(self, method, path, body=None, headers=None, timeout=60):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        try:
+            data = body if isinstance(body, (bytes, str)) or body is None else json.dumps(body)
+            connection.request(method, path, data, headers or {})
+            response = connection.getresponse()
+            return response.status, response.read(), response.headers
+        finally:
+            connection.close()
+
+    def post(self, body, path="/v1/chat/completions", **more):
+        status, data, headers = self.call("POST", path, body, **more)
+        return status, json.loads(data), headers
+
+    def stream(self, body):
+        """The events of a stream."""
+        status, data, _ = self.call("POST", "/v1/chat/completions", {**body, "stream": True})
+        assert status == 200, data
+        events = [line[len("data: "):] for line in data.decode().split("\n\n") if line]
+        assert events.pop() == "[DONE]", data
+        return [json.loads(event) for event in events]
+
+    def metric(self, name):
+        _, text, _ = self.call("GET", "/metrics")
+        found = [line.rsplit(" ", 1)[1] for line in text.decode().splitlines() if line.startswith(name + " ")]
+        return float(found[0]) if found else 0.0
+
+    def begin(self, body):
+        """A socket on which the request is sent and nothing is read yet."""
+        data = json.dumps(body).encode()
+        s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        return s
+
+    def stop(self):
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+def wait_for(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise AssertionError("it did not come true")
+        time.sleep(0.02)
+
+
+def chat(content="who sat", **more):
+    return {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12, **more}
+
+
+class ServeTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.temp = tempfile.TemporaryDirectory()
+        cls.dir = Path(cls.temp.name)
+        cls.model = cls.dir / "model.gguf"
+        subprocess.run([ARGS.make_model, cls.model], check=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.temp.cleanup()
+
+    def serve(self, *options, env=None):
+        folder = tempfile.mkdtemp(dir=self.dir)
+        server = Server(folder, self.model, *options, env=env)
+
+        def end():
+            if server.process.poll() is None:
+                server.process.kill()
+                server.process.communicate()
+            server.process.stdout.close()
+            server.process.stderr.close()
+        self.addCleanup(end)
+        return server
+
+    def test_an_answer_is_that_of_ask(self):
+        server = self.serve()
+        status, answer, _ = server.post(chat(documents=DOCUMENTS))
+        self.assertEqual(status, 200, answer)
+        docs = self.dir / "asked"
+        docs.mkdir()
+        for i, text in enumerate(DOCUMENTS):
+            (docs / f"{i}.txt").write_text(text)
+        run = subprocess.run(
+            [ARGS.blend, "ask", "--model", self.model, "--store", self.dir / "asked-store", "--docs", docs,
+             "--chat", "--chat-template", next(self.dir.glob("*/chat.jinja")), "--question", "who sat",
+             "--max-tokens", "12", "--json"], capture_output=True, check=True)
+        asked = json.loads(run.stdout)
+        self.assertEqual(answer["choices"][0]["message"]["content"], asked["answer"])
+        self.assertEqual(answer["usage"]["prompt_tokens"], asked["fusion"]["n_rows"])
+        self.assertEqual(answer["usage"]["completion_tokens"], asked["n_generated"])
+        self.assertEqual(answer["object"], "chat.completion")
+        self.assertIn(answer["choices"][0]["finish_reason"], ("stop", "length"))
+
+    def test_documents_are_reused_and_the_account_says_so(self):
+        server = self.serve()
+        first = server.post(chat(documents=DOCUMENTS))[1]["usage"]["blend"]
+        again = server.post(chat("when", documents=DOCUMENTS[::-1]))[1]["usage"]
+        self.assertGreaterEqual(first["misses"], 3)
+        self.assertEqual(again["blend"]["misses"], 0)
+        self.assertGreater(again["blend"]["reused_tokens"], 0)
+        self.assertGreater(again["blend"]["recomputed_tokens"], 0)
+        self.assertEqual(again["prompt_tokens_details"]["cached_tokens"], again["blend"]["reused_tokens"])
+        self.assertGreater(server.metric("blend_reused_tokens_total"), 0)
+
+    def test_a_stored_chunk_is_a_document_by_its_id(self):
+        server = self.serve()
+        by_text = server.post(chat(documents=DOCUMENTS[:1]))[1]
+        self.assertEqual(server.stop()[0], 0)
+        listed = json.loads(subprocess.run(
+            [ARGS.blend, "store", "ls", "--store", self.store_of(server), "--json"], capture_output=True,
+            check=True).stdout)
+        ids = [c["id"] for c in listed["chunks"]]
+        self.assertTrue(ids)
+        again = Server(self.store_of(server).parent, self.model)
+        try:
+            answers = [again.post(chat(documents=[{"id": id}]))[1] for id in ids]
+            self.assertIn(by_text["choices"][0]["message"]["content"],
+                          [a["choices"][0]["message"]["content"] for a in answers if "choices" in a])
+            status, answer, _ = again.post(chat(documents=[{"id": "0" * 64}]))
+            self.assertEqual((status, answer["error"]["code"]), (400, "not_found"))
+        finally:
+            self.assertEqual(again.stop()[0], 0)
+            again.process.stdout.close()
+            again.process.stderr.close()
+
+    @staticmethod
+    def store_of(server):
+        return Path(server.process.args[server.process.args.index("--store") + 1])
+
+    def test_a_stream_is_the_same_text_in_pieces(self):
+        server = self.serve()
+        whole = server.post(chat(ignore_eos=True))[1]
+        events = server.stream(chat(ignore_eos=True, stream_options={"include_usage": True}))
+        self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
+        usage = events.pop()
+        self.assertEqual(usage["choices"], [])
+        self.assertEqual(usage["usage"]["completion_tokens"], 12)
+        self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
+        text = "".join(e["choices"][0]["delta"].get("content", "") for e in events)
+        self.assertEqual(text, whole["choices"][0]["message"]["content"])
+
+    def test_completions_stop_bias_and_logprobs(self):
+        server = self.serve()
+        body = {"prompt": "the cat", "temperature": 0, "max_tokens": 8, "ignore_eos": True}
+        status, plain, _ = server.post(body, "/v1/completions")
+        self.assertEqual((status, plain["object"]), (200, "text_completion"))
+        text = plain["choices"][0]["text"]
+        cut = server.post({**body, "stop": [text[3:5]]}, "/v1/completions")[1]["choices"][0]
+        self.assertEqual(cut["text"], text[:text.index(text[3:5])])
+        self.assertEqual(cut["finish_reason"], "stop")
+        told = server.post({**body, "logprobs": 2}, "/v1/completions")[1]["choices"][0]["logprobs"]
+        self.assertEqual(len(told["tokens"]), 8)
+        self.assertTrue(all(p <= 0 for p in told["token_logprobs"]))
+        chosen = server.post(chat(logprobs=True, top_logprobs=3, ignore_eos=True))[1]
+        content = chosen["choices"][0]["logprobs"]["content"]
+        self.assertEqual(len(content), 12)
+        self.assertEqual(len(content[0]["top_logprobs"]), 3)
+        # The likeliest is what greedy takes; forbidden, another is.
+        self.assertEqual(content[0]["token"], content[0]["top_logprobs"][0]["token"])
+
+    def test_models_and_health(self):
+        server = self.serve()
+        listed = json.loads(server.call("GET", "/v1/models")[1])
+        self.assertEqual([m["id"] for m in listed["data"]], ["small"])
+        self.assertEqual(json.loads(server.call("GET", "/v1/models/small")[1])["context_length"], 512)
+        self.assertEqual(server.call("GET", "/v1/models/large")[0], 404)
+        self.assertEqual(server.call("GET", "/health")[0], 200)
+        self.assertEqual(server.call("GET", "/nothing")[0], 404)
+        status, answer, _ = server.post(chat(model="large"))
+        self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
+
+    def test_what_is_wrong_with_a_request_is_said(self):
+        server = self.serve()
+        for body, named in (
+                ("{", "JSON"), ("[]", "JSON"), ("[" * 100000, "deep"), ({}, "messages"), (chat(n=2), "'n'"),
+                ({"messages": []}, "messages"), ({"messages": [{"content": "x"}]}, "messages[0]"),
+                ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text"),
+                (chat(temperature="hot"), "temperature"), (chat(top_p=2), "top_p"), (chat(stop=""), "stop"),
+                (chat(max_tokens=0), "max_tokens"), (chat(max_tokens=-1), "max_tokens"),
+                (chat(documents=[{}]), "documents[0]"), (chat(documents=[{"id": "xyz"}]), "documents[0].id"),
+                (chat(documents=["  "]), "document 0"), (chat(tools=[{}]), "tools"),
+                (chat(logit_bias={"x": 1}), "logit_bias"), (chat(logit_bias={"9999999": 1}), "9999999"),
+                (chat(response_format={"type": "json_object"}), "response_format"),
+                (chat(stream="yes"), "stream"), (chat("word " * 600), "context"),
+                (chat(top_logprobs=3), "top_logprobs"), (chat(seed="x"), "seed")):
+            status, answer, _ = server.post(body)
+            self.assertEqual(status, 400, (body, answer))
+            self.assertIn(named, answer["error"]["message"])
+            self.assertEqual(answer["error"]["type"], "invalid_request_error")
+
+    def test_a_wrong_key_is_401(self):
+        server = self.serve(env={"BLEND_API_KEY": "secret"})
+        for key in (None, "Bearer wrong", "secret", "Bearer secretx"):
+            status, answer, _ = server.post(chat(), headers={"Authorization": key} if key else {})
+            self.assertEqual((status, answer["error"]["code"]), (401, "invalid_api_key"), key)
+        self.assertEqual(server.call("GET", "/metrics")[0], 401)
+        self.assertEqual(server.call("GET", "/health")[0], 200)
+        self.assertEqual(server.post(chat(), headers={"Authorization": "Bearer secret"})[0], 200)
+
+    def test_no_listening_beyond_this_machine_without_a_key(self):
+        run = subprocess.run([ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "s",
+                              "--host", "0.0.0.0", "--port", "0"], capture_output=True, text=True)
+        self.assertEqual(run.returncode, 2)
+        self.assertIn("--api-key-file", run.stderr)
+
+    def test_a_body_of_100_megabytes_is_413(self):
+        server = self.serve()
+        s = socket.create_connection(("127.0.0.1", server.port), timeout=60)
+        self.addCleanup(s.close)
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
+        sent, block = 0, b"x" * (1 << 20)
+        try:
+            while sent < 100000000:
+                s.sendall(block[:100000000 - sent])
+                sent += len(block)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # it was told before, and need not be read to the end
+        got = b""
+        try:
+            while block := s.recv(65536):
+                got += block
+        except ConnectionResetError:
+            pass
+        self.assertTrue(got.startswith(b"HTTP/1.1 413"), got[:100])
+        self.assertEqual(server.post(chat())[0], 200)
+
+    def test_too_many_are_429_and_told_when_to_come_back(self):
+        server = self.serve("--parallel", 1, "--queue", 0, "--max-tokens", 400)
+        first = server.begin(chat(max_tokens=400, ignore_eos=True, stream=True))
+        self.addCleanup(first.close)
+        first.recv(1)
+        statuses = [server.post(chat()) for _ in range(3)]
+        refused = [s for s in statuses if s[0] == 429]
+        self.assertTrue(refused, [s[0] for s in statuses])
+        self.assertEqual(refused[0][1]["error"]["type"], "rate_limit_error")
+        self.assertEqual(refused[0][2]["Retry-After"], "1")
+
+    def test_a_client_that_hangs_up_ends_its_generation(self):
+        server = self.serve("--parallel", 1, "--max-tokens", 450)
+        for stream in (True, False):
+            before = server.metric("blend_http_hang_ups_total")
+            s = server.begin(chat(max_tokens=450, ignore_eos=True, stream=stream))
+            if stream:
+                s.recv(1)
+            else:
+                wait_for(lambda: server.metric("blend_http_running") == 1)
+            s.close()
+            wait_for(lambda: server.metric("blend_http_running") == 0)
+            self.assertEqual(server.metric("blend_http_hang_ups_total"), before + 1, stream)
+        self.assertEqual(server.post(chat())[0], 200)
+
+    def test_a_slow_reader_gets_all_of_it_and_a_slow_writer_is_left(self):
+        server = self.serve("--client-timeout", 1)
+        wanted = server.stream(chat(max_tokens=100, ignore_eos=True))
+        slow = server.begin(chat(max_tokens=100, ignore_eos=True, stream=True))
+        got = b""
+        while block := slow.recv(512):
+            got += block
+            time.sleep(0.01)
+        slow.close()
+        self.assertTrue(got.startswith(b"HTTP/1.1 200"))
+        self.assertEqual(got.count(b"data: "), len(wanted) + 1)
+        s = socket.create_connection(("127.0.0.1", server.port), timeout=20)
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        answer = s.recv(65536)  # it comes back at all
+        s.close()
+        self.assertTrue(answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer)
+        self.assertEqual(server.post(chat())[0], 200)
+
+    def test_sigterm_answers_what_has_begun_and_takes_no_more(self):
+        server = self.serve("--max-tokens", 300)
+        s = server.begin(chat(max_tokens=300, ignore_eos=True, stream=True))
+        got = s.recv(1)
+        server.process.send_signal(signal.SIGTERM)
+        while block := s.recv(65536):
+            got += block
+        s.close()
+        self.assertIn(b"data: [DONE]", got)
+        self.assertEqual(server.process.wait(60), 0, server.process.stderr.read())
+        with self.assertRaises(ConnectionError):
+            server.call("GET", "/health")
+
+    def test_drain_ends(self):
+        server = self.serve("--max-tokens", 450, "--drain", 0)
+        s = server.begin(chat(max_tokens=450, ignore_eos=True, stream=True))
+        s.recv(1)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(60), 0)
+        s.close()
+
+    def test_many_clients_at_once_get_their_own_answers(self):
+        server = self.serve()
+        report = load(server, clients=50, requests=4)
+        self.assertEqual(report["wrong"], 0, report)
+        self.assertEqual(report["lost"], 0, report)
+
+    @unittest.skipIf(openai is None, "the package 'openai' is not installed")
+    def test_the_openai_client(self):
+        server = self.serve(env={"BLEND_API_KEY": "secret"})
+        client = openai.OpenAI(base_url=server.url, api_key="secret", max_retries=0)
+        self.assertEqual([m.id for m in client.models.list()], ["small"])
+        extra = {"documents": DOCUMENTS, "ignore_eos": True}
+        messages = [{"role": "system", "content": "Be brief."},
+                    {"role": "user", "content": [{"type": "text", "text": "who sat"}]}]
+        kwargs = dict(model="small", messages=messages, temperature=0, max_completion_tokens=10)
+        answer = client.chat.completions.create(**kwargs, extra_body=extra, logprobs=True, top_logprobs=2)
+        self.assertEqual(answer.usage.completion_tokens, 10)
+        self.assertEqual(len(answer.choices[0].logprobs.content), 10)
+        self.assertGreater(answer.usage.prompt_tokens_details.cached_tokens, 0)
+        stream = client.chat.completions.create(**kwargs, extra_body=extra, stream=True,
+                                                stream_options={"include_usage": True})
+        text, usage = "", None
+        for event in stream:
+            usage = event.usage or usage
+            text += "".join(c.delta.content or "" for c in event.choices)
+        self.assertEqual(text, answer.choices[0].message.content)
+        self.assertEqual(usage.completion_tokens, 10)
+        done = client.completions.create(model="small", prompt="the cat", max_tokens=5, temperature=0)
+        self.assertLessEqual(done.usage.completion_tokens, 5)
+        with self.assertRaises(openai.BadRequestError):
+            client.chat.completions.create(model="small", messages=[])
+        with self.assertRaises(openai.AuthenticationError):
+            openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0).models.list()
+        with self.assertRaises(openai.NotFoundError):
+            client.chat.completions.create(model="large", messages=messages)
+
+
+def load(server, clients, requests=None, seconds=None):
+    """Clients that each ask in turn, every answer compared with the one that a lone client got."""
+    questions = [chat(f"who {word}", documents=DOCUMENTS[i:] + DOCUMENTS[:i], ignore_eos=True)
+                 for i, word in ((0, "sat"), (1, "ran"), (2, "sang"))]
+    for body in questions:  # what is stored is rounded: from the second time on answers are one
+        server.post(body)
+    wanted = [server.post(body)[1]["choices"][0]["message"]["content"] for body in questions]
+    end = time.monotonic() + (seconds or 1e9)
+    times, wrong, lost, lock = [], [0], [0], threading.Lock()
+
+    def client(number):
+        n = 0
+        while (requests is None or n < requests) and time.monotonic() < end:
+            which = (number + n) % len(questions)
+            n += 1
+            begin = time.monotonic()
+            try:
+                status, answer, _ = server.post(questions[which], timeout=120)
+            except OSError:
+                with lock:
+                    lost[0] += 1
+                continue
+            with lock:
+                times.append(time.monotonic() - begin)
+                if status != 200 or answer["choices"][0]["message"]["content"] != wanted[which]:
+                    wrong[0] += 1
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    times.sort()
+    return {"answers": len(times), "wrong": wrong[0], "lost": lost[0],
+            "p50_ms": 1000 * times[len(times) // 2], "p99_ms": 1000 * times[len(times) * 99 // 100]}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--make-model")
+    parser.add_argument("--model")
+    parser.add_argument("--load", type=float, help="seconds")
+    parser.add_argument("--clients", type=int, default=50)
+    _, rest = parser.parse_known_args(namespace=ARGS)
+    if ARGS.load is None:
+        unittest.main(argv=[sys.argv[0], *rest])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        model = ARGS.model or Path(folder) / "model.gguf"
+        if ARGS.model is None:
+            subprocess.run([ARGS.make_model, model], check=True)
+        server = Server(folder, model)
+        print(json.dumps(load(server, ARGS.clients, seconds=ARGS.load)))
+        server.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+#include "answer.h"
+
+#include <ctime>
+#include <random>
+
+namespace blend_cli::serve {
+namespace {
+
+blendpp::Prompt prompt_of(const Engine& engine, const Request& request) {
+  const blendpp::Model& model = *engine.model;
+  if (request.chat) {
+    blendpp::ChatOptions options;
+    options.template_source = engine.template_source.c_str();
+    options.variables = request.variables.c_str();
+    return blendpp::render_chat(model, request.messages, request.documents, options).prompt;
+  }
+  blendpp::Prompt prompt;
+  const blendpp::ModelInfo info = model.info();
+  if (info.add_bos != 0) prompt.prefix({info.bos_token});
+  for (const blendpp::ChatDocument& d : request.documents) {
+    d.by_id ? prompt.chunk(d.id) : prompt.chunk(model.tokenize(d.text));
+  }
+  const blendpp::Tokens asked = model.tokenize(request.prompt);
+  if (!asked.empty()) prompt.question(asked);
+  if (prompt.size() == 0) throw HttpError(400, "'prompt' is empty");
+  return prompt;
+}
+
+std::string new_id(const char* prefix) {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  char id[40];
+  std::snprintf(id, sizeof id, "%s-%016llx", prefix, static_cast<unsigned long long>(random()));
+  return id;
+}
+
+}  // namespace
+
+std::string dump(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+Answer::Answer(const Engine& engine, Request request)
+    : engine_(engine),
+      request_(std::move(request)),
+      id_(new_id(request_.chat ? "chatcmpl" : "cmpl")),
+      created_(std::time(nullptr)) {
+  if (!request_.model.empty() && request_.model != engine_.name) {
+    throw HttpError(404,
+                    "there is no model '" + request_.model + "'; there is '" + engine_.name + "'",
+                    "model_not_found");
+  }
+  const blendpp::Prompt prompt = prompt_of(engine_, request_);
+  const size_t context = engine_.model->info().context_length;
+  if (prompt.n_tokens() + 1 > context) {
+    throw HttpError(400,
+                    "the prompt has " + std::to_string(prompt.n_tokens()) +
+                        " tokens, and the model's context holds " + std::to_string(context) +
+                        " with the answer",
+                    "context_length_exceeded");
+  }
+  blendpp::FuseOptions fuse = engine_.fuse;
+  fuse.cancel = engine_.cancel;
+  fuse.reserve_tokens = static_cast<uint32_t>(
+      std::min<size_t>(request_.generate.max_tokens, context - prompt.n_tokens()));
+  fusion_ = std::make_unique<blendpp::Fusion>(*engine_.model, engine_.store, prompt, fuse);
+  info_ = fusion_->info();
+}
+
+bool Answer::run(const Send& send, const std::function<bool()>& alive) {
+  blendpp::GenerateOptions g = request_.generate;
+  std::vector<blend_text> stop;
+  for (const std::string& text : request_.stop) stop.push_back({text.data(), text.size()});
+  g.stop_texts = stop.data();
+  g.n_stop_texts = stop.size();
+  g.logit_bias = request_.bias.data();
+  g.n_logit_bias = request_.bias.size();
+  g.cancel = engine_.cancel;
+  Json token;  // of the one that is reported next
+  if (request_.logprobs) {
+    g.top_logprobs = static_cast<uint32_t>(std::max<size_t>(request_.top_logprobs, 1));
+    g.on_logprobs = [&](blendpp::Span<const blend_logprob> found) {
+      const auto one = [&](const blend_logprob& p) {
+        const std::string text =
+            engine_.model->detokenize({p.token}, BLEND_TOKENIZE_RAW | BLEND_TOKENIZE_SPECIAL);
+        Json bytes = Json::array();
+        for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
+        return Json{{"token", text}, {"logprob", p.logprob}, {"bytes", bytes}};
+      };
+      token = one(found[0]);
+      token["top_logprobs"] = Json::array();
+      for (size_t i = 1; i < found.size() && i <= request_.top_logprobs; ++i) {
+        token["top_logprobs"].push_back(one(found[i]));
+      }
+      return true;
+    };
+  }
+  const auto event = [&](const Json& value) { return send("data: " + dump(value) + "\n\n"); };
+  if (request_.stream && request_.chat &&
+      !event(chunk({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr))) {
+    return false;
+  }
+  bool listening = true;
+  done_ = fusion_->generate(g, [&](int32_t id, std::string_view piece) {
+    Json tokens = Json::array();
+    if (request_.logprobs && id >= 0) tokens.push_back(token);
+    if (request_.stream) {
+      const bool silent = piece.empty() && tokens.empty();
+      listening = silent ? alive()
+                         : event(chunk({{"content", piece}}, nullptr,
+                                       request_.logprobs ? logprobs_json(tokens) : Json()));
+    } else {
+      text_ += piece;
+      for (Json& t : tokens) logprobs_.push_back(std::move(t));
+      listening = alive();
+    }
+    return listening;
+  });
+  fusion_.reset();
+  if (!listening) return false;
+  if (!request_.stream) return true;
+  if (!event(chunk(Json::object(), finish(), nullptr))) return false;
+  if (request_.usage_in_stream) {
+    Json last = head(request_.chat ? "chat.completion.chunk" : "text_completion");
+    last["choices"] = Json::array();
+    last["usage"] = usage();
+    if (!event(last)) return false;
+  }
+  return send("data: [DONE]\n\n");
+}
+
+Json Answer::head(const char* object) const {
+  return {{"id", id_}, {"object", object}, {"created", created_}, {"model", engine_.name}};
+}
+
+Json Answer::chunk(const Json& delta, const Json& finish, const Json& logprobs) const {
+  Json out = head(request_.chat ? "chat.completion.chunk" : "text_completion");
+  Json choice = {{"index", 0}, {"finish_reason", finish}, {"logprobs", logprobs}};
+  if (request_.chat) {
+    choice["delta"] = delta;
+  } else {
+    choice["text"] = delta.value("content", "");
+  }
+  out["choices"] = Json::array({std::move(choice)});
+  return out;
+}
+
+// Of chats a list of objects, of completions lists side by side.
+Json Answer::logprobs_json(const Json& tokens) const {
+  if (request_.chat) return {{"content", tokens}};
+  Json out = {{"tokens", Json::array()},
+              {"token_logprobs", Json::array()},
+              {"top_logprobs", Json::array()}};
+  for (const Json& t : tokens) {
+    out["tokens"].push_back(t["token"]);
+    out["token_logprobs"].push_back(t["logprob"]);
+    Json top = Json::object();
+    for (const Json& other : t["top_logprobs"]) {
+      top[dump(other["token"])] = other["logprob"];
+    }
+    out["top_logprobs"].push_back(std::move(top));
+  }
+  return out;
+}
+
+Json Answer::usage() const {
+  return {{"prompt_tokens", info_.n_rows},
+          {"completion_tokens", done_.n_tokens},
+          {"total_tokens", info_.n_rows + done_.n_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", info_.n_rows_reused}}},
+          {"blend",
+           {{"reused_tokens", info_.n_rows_reused},
+            {"recomputed_tokens", info_.n_rows_selected},
+            {"computed_tokens", info_.n_rows_always},
+            {"hits", info_.n_hits},
+            {"misses", info_.n_misses},
+            {"ttft_ms", static_cast<double>(info_.ttft_ns) / 1e6}}}};
+}
+
+Json Answer::whole() const {
+  Json out = head(request_.chat ? "chat.completion" : "text_completion");
+  Json choice = {{"index", 0},
+                 {"finish_reason", finish()},
+                 {"logprobs", request_.logprobs ? logprobs_json(logprobs_) : Json()}};
+  if (request_.chat) {
+    choice["message"] = {{"role", "assistant"}, {"content", text_}};
+  } else {
+    choice["text"] = text_;
+  }
+  out["choices"] = Json::array({std::move(choice)});
+  out["usage"] = usage();
+  return out;
+}
+
+}  // namespace blend_cli::serve

@@ -1,0 +1,270 @@
+#include "request.h"
+
+#include <cmath>
+#include <random>
+
+namespace blend_cli::serve {
+namespace {
+
+constexpr size_t kMostStops = 16;
+constexpr size_t kMostBiases = 1024;
+constexpr size_t kMostLogprobs = 20;
+constexpr size_t kMostDocuments = 4096;
+
+[[noreturn]] void wrong(const std::string& name, const std::string& what) {
+  throw HttpError(400, "'" + name + "' " + what);
+}
+
+// A member that is there and is not null.
+const Json* given(const Json& body, const char* name) {
+  const auto it = body.find(name);
+  return it == body.end() || it->is_null() ? nullptr : &*it;
+}
+
+double number(const Json& body, const char* name, double otherwise, double low, double high) {
+  const Json* const v = given(body, name);
+  if (v == nullptr) return otherwise;
+  const double x = v->is_number() ? v->get<double>() : NAN;
+  if (!(x >= low && x <= high)) {
+    char range[96];
+    std::snprintf(range, sizeof range, "must be a number from %g to %g", low, high);
+    wrong(name, range);
+  }
+  return x;
+}
+
+bool boolean(const Json& body, const char* name) {
+  const Json* const v = given(body, name);
+  if (v == nullptr) return false;
+  if (!v->is_boolean()) wrong(name, "must be true or false");
+  return v->get<bool>();
+}
+
+// A string, or a list of parts of which all are text.
+std::string content_of(const Json& message, const std::string& name) {
+  const Json* const v = given(message, "content");
+  if (v == nullptr) return {};
+  if (v->is_string()) return v->get<std::string>();
+  if (!v->is_array()) wrong(name + ".content", "must be a string or a list of parts");
+  std::string text;
+  for (const Json& part : *v) {
+    if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
+        !part["text"].is_string()) {
+      wrong(name + ".content", "has a part that is no text, and this model reads nothing else");
+    }
+    text += part["text"].get<std::string>();
+  }
+  return text;
+}
+
+void read_messages(const Json& body, Request& out) {
+  const Json* const messages = given(body, "messages");
+  if (messages == nullptr || !messages->is_array() || messages->empty()) {
+    wrong("messages", "must be a list of at least one message");
+  }
+  for (size_t i = 0; i < messages->size(); ++i) {
+    const Json& m = (*messages)[i];
+    const std::string name = "messages[" + std::to_string(i) + "]";
+    if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) {
+      wrong(name, "must be an object with a role");
+    }
+    if (given(m, "tool_calls") != nullptr) wrong(name, "has tool calls, which are not supported");
+    out.messages.push_back({m["role"].get<std::string>(), content_of(m, name)});
+  }
+}
+
+void read_prompt(const Json& body, Request& out) {
+  const Json* prompt = given(body, "prompt");
+  if (prompt != nullptr && prompt->is_array() && prompt->size() == 1) prompt = &prompt->front();
+  if (prompt == nullptr || !prompt->is_string()) {
+    wrong("prompt", "must be one string; send several prompts as several requests");
+  }
+  out.prompt = prompt->get<std::string>();
+}
+
+void read_documents(const Json& body, Request& out) {
+  const Json* const documents = given(body, "documents");
+  if (documents == nullptr) return;
+  if (!documents->is_array() || documents->size() > kMostDocuments) {
+    wrong("documents", "must be a list of at most " + std::to_string(kMostDocuments));
+  }
+  for (size_t i = 0; i < documents->size(); ++i) {
+    const Json& d = (*documents)[i];
+    const std::string name = "documents[" + std::to_string(i) + "]";
+    const auto text = [&](const char* member) {
+      return d.is_object() && d.contains(member) && d[member].is_string()
+                 ? d[member].get<std::string>()
+                 : std::string();
+    };
+    if (d.is_string()) {
+      out.documents.emplace_back(d.get<std::string>());
+    } else if (!text("id").empty() && text("text").empty()) {
+      try {
+        out.documents.emplace_back(blendpp::ChunkId::from_hex(text("id")));
+      } catch (const blendpp::Error& error) {
+        wrong(name + ".id", error.what());
+      }
+    } else if (!text("text").empty()) {
+      out.documents.emplace_back(text("text"), text("title"));
+    } else {
+      wrong(name, "must be a string, an object with a text, or one with the id of a stored chunk");
+    }
+  }
+}
+
+void read_stop(const Json& body, Request& out) {
+  const Json* const stop = given(body, "stop");
+  if (stop == nullptr) return;
+  const Json list = stop->is_array() ? *stop : Json::array({*stop});
+  if (list.size() > kMostStops) wrong("stop", "has more than " + std::to_string(kMostStops));
+  for (const Json& text : list) {
+    if (!text.is_string() || text.get_ref<const std::string&>().empty()) {
+      wrong("stop", "must be a string that is not empty, or a list of such");
+    }
+    out.stop.push_back(text.get<std::string>());
+  }
+}
+
+void read_bias(const Json& body, Request& out) {
+  const Json* const bias = given(body, "logit_bias");
+  if (bias == nullptr) return;
+  if (!bias->is_object() || bias->size() > kMostBiases) {
+    wrong("logit_bias", "must be an object of at most " + std::to_string(kMostBiases) + " tokens");
+  }
+  for (const auto& [token, value] : bias->items()) {
+    char* end = nullptr;
+    errno = 0;
+    const long id = std::strtol(token.c_str(), &end, 10);
+    const bool is_id = !token.empty() && *end == '\0' && errno == 0 && id >= 0 && id <= INT32_MAX;
+    if (!is_id || !value.is_number() || !(std::fabs(value.get<double>()) <= 100)) {
+      wrong("logit_bias", "must give token ids a number from -100 to 100");
+    }
+    // OpenAI's -100 forbids a token.
+    const float by = value.get<float>() <= -100 ? -INFINITY : value.get<float>();
+    out.bias.push_back({static_cast<int32_t>(id), by});
+  }
+}
+
+void read_logprobs(const Json& body, Request& out) {
+  const Json* const wanted = given(body, "logprobs");
+  if (out.chat) {
+    out.logprobs = boolean(body, "logprobs");
+    out.top_logprobs =
+        static_cast<size_t>(number(body, "top_logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
+    if (out.top_logprobs > 0 && !out.logprobs) wrong("top_logprobs", "needs 'logprobs': true");
+  } else if (wanted != nullptr) {
+    out.logprobs = true;
+    out.top_logprobs =
+        static_cast<size_t>(number(body, "logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
+  }
+}
+
+// What would change the answer, and is not there.
+void refuse_unknown(const Json& body, bool chat) {
+  for (const char* const name : {"tools", "functions", "tool_choice", "function_call", "audio",
+                                 "suffix", "modalities", "prediction"}) {
+    const Json* const v = given(body, name);
+    if (v != nullptr && *v != "none" && *v != Json::array() && *v != Json::array({"text"})) {
+      wrong(name, "is not supported");
+    }
+  }
+  for (const char* const name : {"n", "best_of"}) {
+    const Json* const v = given(body, name);
+    if (v != nullptr && *v != 1) wrong(name, "must be 1: one answer is given");
+  }
+  if (!chat && boolean(body, "echo")) wrong("echo", "is not supported");
+  const Json* const format = given(body, "response_format");
+  if (format != nullptr && (!format->is_object() || format->value("type", Json()) != "text")) {
+    wrong("response_format", "must be of the type 'text'");
+  }
+}
+
+void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
+  blendpp::GenerateOptions& g = out.generate;
+  g.temperature = static_cast<float>(number(body, "temperature", 1, 0, 100));
+  g.top_p = static_cast<float>(number(body, "top_p", 1, 0, 1));
+  g.min_p = static_cast<float>(number(body, "min_p", 0, 0, 1));
+  g.top_k = static_cast<uint32_t>(
+      number(body, "top_k", 0, -1, 1e9) < 0 ? 0 : number(body, "top_k", 0, -1, 1e9));
+  g.frequency_penalty = static_cast<float>(number(body, "frequency_penalty", 0, -2, 2));
+  g.presence_penalty = static_cast<float>(number(body, "presence_penalty", 0, -2, 2));
+  g.repetition_penalty = static_cast<float>(number(body, "repetition_penalty", 1, 0.01, 100));
+  if (given(body, "seed") != nullptr) {
+    g.seed = static_cast<uint64_t>(static_cast<int64_t>(number(body, "seed", 0, -9e15, 9e15)));
+  } else {
+    std::random_device device;
+    g.seed = uint64_t{device()} << 32 | device();
+  }
+  // The newer name counts.
+  const char* const most =
+      given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
+  g.max_tokens = static_cast<uint32_t>(number(body, most, most_tokens, 1, 1e9));
+  g.max_tokens = std::min(g.max_tokens, most_tokens);
+  if (boolean(body, "ignore_eos")) g.ignore_eos = 1;
+}
+
+}  // namespace
+
+Json error_json(int status, const std::string& message, const std::string& code) {
+  const char* const type = status == 401   ? "authentication_error"
+                           : status == 429 ? "rate_limit_error"
+                           : status < 500  ? "invalid_request_error"
+                                           : "server_error";
+  return {{"error",
+           {{"message", message},
+            {"type", type},
+            {"param", nullptr},
+            {"code", code.empty() ? Json() : Json(code)}}}};
+}
+
+HttpError http_error(const blendpp::Error& error) {
+  switch (error.code()) {
+    case BLEND_E_CONTEXT_LENGTH:
+      return {400, error.what(), "context_length_exceeded"};
+    case BLEND_E_INVALID_ARGUMENT:
+    case BLEND_E_MISMATCH:
+      return {400, error.what()};
+    case BLEND_E_NOT_FOUND:
+      return {400, error.what(), "not_found"};
+    case BLEND_E_CANCELLED:
+      return {503, "the server is stopping"};
+    case BLEND_E_OUT_OF_MEMORY:
+      return {503, error.what()};
+    default:
+      return {500, std::string(error.what()) + " (" + error.name() + ")"};
+  }
+}
+
+Request read_request(const std::string& body, bool chat, uint32_t most_tokens) {
+  const auto deep = [](int depth, Json::parse_event_t, Json&) {
+    if (depth > 32) throw HttpError(400, "the body is nested more than 32 deep");
+    return true;
+  };
+  const Json json = Json::parse(body, deep, false);
+  if (!json.is_object()) throw HttpError(400, "the body is not a JSON object");
+  Request out;
+  out.chat = chat;
+  if (const Json* const model = given(json, "model")) {
+    if (!model->is_string()) wrong("model", "must be a string");
+    out.model = model->get<std::string>();
+  }
+  refuse_unknown(json, chat);
+  chat ? read_messages(json, out) : read_prompt(json, out);
+  read_documents(json, out);
+  if (const Json* const variables = given(json, "chat_template_kwargs")) {
+    if (!variables->is_object()) wrong("chat_template_kwargs", "must be an object");
+    out.variables = variables->dump();
+  }
+  out.stream = boolean(json, "stream");
+  if (const Json* const options = given(json, "stream_options")) {
+    if (!options->is_object()) wrong("stream_options", "must be an object");
+    out.usage_in_stream = boolean(*options, "include_usage");
+  }
+  read_stop(json, out);
+  read_bias(json, out);
+  read_logprobs(json, out);
+  read_sampling(json, out, most_tokens);
+  return out;
+}
+
+}  // namespace blend_cli::serve

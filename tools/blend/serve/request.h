@@ -1,0 +1,51 @@
+// Requests of OpenAI's API, read and judged: what a client sends is never trusted.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+
+namespace blend_cli::serve {
+
+using Json = nlohmann::json;
+
+// What a client is told instead of an answer.
+class HttpError : public std::runtime_error {
+ public:
+  HttpError(int status, const std::string& message, std::string code = {})
+      : std::runtime_error(message), status_(status), code_(std::move(code)) {}
+  int status() const { return status_; }
+  const std::string& code() const { return code_; }
+
+ private:
+  int status_;
+  std::string code_;
+};
+// OpenAI's form of it.
+Json error_json(int status, const std::string& message, const std::string& code);
+// The status of what the library says: 400 for what the request asks for, else 500.
+HttpError http_error(const blendpp::Error& error);
+
+struct Request {
+  bool chat = false;  // else a completion of `prompt`
+  std::string model;  // "": whichever there is
+  std::vector<blendpp::ChatMessage> messages;
+  std::string prompt;
+  std::vector<blendpp::ChatDocument> documents;
+  std::string variables;  // of the chat template, a JSON object; "": none
+  bool stream = false;
+  bool usage_in_stream = false;
+  bool logprobs = false;
+  size_t top_logprobs = 0;  // to be shown
+  std::vector<std::string> stop;
+  std::vector<blend_token_bias> bias;
+  blendpp::GenerateOptions generate;  // stop texts and bias are not in it: they point at the above
+};
+
+// Throws HttpError (400). `most_tokens`: of an answer.
+Request read_request(const std::string& body, bool chat, uint32_t most_tokens);
+
+}  // namespace blend_cli::serve
