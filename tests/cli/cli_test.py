@@ -142,7 +142,7 @@ class CliTest(unittest.TestCase):
         documents = self.dir / "many"
         documents.mkdir()
         for i in range(40):
-            (documents / f"{i}.txt").write_text(TEXT * 8)
+            (documents / f"{i}.txt").write_text("\n\n".join(f"{n} {n * n} the cat {n * i}" for n in range(i, i + 12)))
         pid, terminal = pty.fork()
         if pid == 0:
             os.execv(ARGS.blend, [str(a) for a in (
@@ -155,6 +155,7 @@ class CliTest(unittest.TestCase):
             pass
         os.waitpid(pid, 0)
         os.close(terminal)
+        self.assertTrue(b"Precomputing [" in shown, "the work is too short to show a bar")
         lines = []
         for line in shown.decode("utf-8", "replace").split("\n"):
             line = line.rstrip("\r")

@@ -126,7 +126,8 @@ class ServeTest(unittest.TestCase):
 
     def test_an_answer_is_that_of_ask(self):
         server = self.serve()
-        status, answer, _ = server.post(chat(documents=DOCUMENTS))
+        # The command ends every paragraph of a document with a newline.
+        status, answer, _ = server.post(chat(documents=[text + "\n" for text in DOCUMENTS]))
         self.assertEqual(status, 200, answer)
         docs = self.dir / "asked"
         docs.mkdir()

@@ -49,6 +49,13 @@ Answer::Answer(const Engine& engine, Request request)
                     "there is no model '" + request_.model + "'; there is '" + engine_.name + "'",
                     "model_not_found");
   }
+  // Before the status is sent, though it is generate that would mind.
+  for (const blend_token_bias& bias : request_.bias) {
+    if (static_cast<uint32_t>(bias.token) >= engine_.model->info().n_vocab) {
+      throw HttpError(400, "'logit_bias' names token " + std::to_string(bias.token) +
+                               ", outside the vocabulary");
+    }
+  }
   const blendpp::Prompt prompt = prompt_of(engine_, request_);
   const size_t context = engine_.model->info().context_length;
   if (prompt.n_tokens() + 1 > context) {
