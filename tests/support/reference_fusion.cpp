@@ -303,16 +303,40 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       }
     }
     out.n_corrected = 0;
-    for (const auto& [row, x_row] : drift_inputs) {
-      if (std::binary_search(active.begin(), active.end(), row)) continue;
+    const auto is_active = [&](uint32_t row) {
+      return std::binary_search(active.begin(), active.end(), row);
+    };
+    const auto foretold = [&](const std::vector<double>& x_row, size_t o) {
       const std::vector<double>& map = options.drift->maps[l - options.drift->check_layer - 1];
+      double sum = 0;
+      for (size_t i = 0; i < x_row.size(); ++i) sum += map[o * x_row.size() + i] * x_row[i];
+      return sum;
+    };
+    std::array<double, 2> both = {0, 0}, own = {0, 0}, share = {1, 1};
+    size_t n_judging = 0;
+    for (const auto& [row, x_row] : drift_inputs) {
+      if (!is_active(row) || !options.drift->guarded) continue;
+      ++n_judging;
       for (size_t o = 0; o < 2 * kv_dim; ++o) {
-        double sum = 0;
-        for (size_t i = 0; i < x_row.size(); ++i) sum += map[o * x_row.size() + i] * x_row[i];
-        (o < kv_dim ? k[row * kv_dim + o] : v[row * kv_dim + o - kv_dim]) += sum;
+        const size_t half = o < kv_dim ? 0 : 1, at = row * kv_dim + o - half * kv_dim;
+        const double y = foretold(x_row, o);
+        both[half] += y * (half == 0 ? k[at] - stored.k[l][at] : v[at] - stored.v[l][at]);
+        own[half] += y * y;
+      }
+    }
+    for (size_t half = 0; n_judging > 0 && half < 2; ++half) {
+      share[half] = own[half] > 0 ? std::clamp(both[half] / own[half], 0.0, 1.0) : 0.0;
+    }
+    for (const auto& [row, x_row] : drift_inputs) {
+      if (is_active(row)) continue;
+      for (size_t o = 0; o < 2 * kv_dim; ++o) {
+        const double sum = foretold(x_row, o);
+        (o < kv_dim ? k[row * kv_dim + o] : v[row * kv_dim + o - kv_dim]) +=
+            share[o < kv_dim ? 0 : 1] * sum;
       }
       ++out.n_corrected;
     }
+    out.drift_share.push_back(out.n_corrected > 0 ? share : std::array<double, 2>{0, 0});
     if (options.drift && !out.checks.empty() && out.checks[0].layer == l && l > 0 &&
         options.drift->check_layer == l) {
       for (const uint32_t row : undecided) {
