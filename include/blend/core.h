@@ -388,7 +388,7 @@ typedef struct blend_segment {
                                    layer 0: no row that is left out is computed at all. Needs a
                                    QUESTION segment, and chunks with the statistics of
                                    CONTEXT_IMPACT. Not in a union, nor in a plan */
-#define BLEND_POLICY_CASCADE 12u /* PROBE lets a few through (0.15 of the reused rows, or three times
+#define BLEND_POLICY_CASCADE 12u /* PROBE lets a few through (0.15 of the reused rows, or twice
                                    the ratio where that is more); layer 0 is computed for these alone,
                                    and `ratio` of all go on from check_layer, by their deviation
                                    there times how much they are read. check_layers: the first is 0.

@@ -8,7 +8,7 @@ namespace blend {
 namespace {
 
 // Share of the reused rows that the cascade's probe lets through, of which `ratio` goes on.
-double let_through(double ratio) { return std::min(1.0, std::max(0.15, 3 * ratio)); }
+double let_through(double ratio) { return std::min(1.0, std::max(0.15, 2 * ratio)); }
 
 Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& options,
                              uint32_t n_layers) {

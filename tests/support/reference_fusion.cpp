@@ -208,7 +208,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     if (out.checks.empty()) {
       out.checks = {{measures ? options.check_layer : 0, options.ratio}};
       if (options.policy == BLEND_POLICY_CASCADE) {
-        const double through = std::min(1.0, std::max(0.15, 3 * options.ratio));
+        const double through = std::min(1.0, std::max(0.15, 2 * options.ratio));
         out.checks.insert(out.checks.begin(), {0, through});
       }
     }
