@@ -162,6 +162,12 @@ class TimedBackend final : public Backend {
                       Tensor out) override {
     return other([&] { return inner_->drift_inputs(kv, runs, inputs, out); });
   }
+  Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override {
+    return other([&] { return inner_->drift_share(foretold, drift, share); });
+  }
+  Status scale_kv(Tensor kv, DriftShare share) override {
+    return other([&] { return inner_->scale_kv(kv, share); });
+  }
   Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override {
     return other([&] { return inner_->top_k(scores, k, out); });
   }

@@ -209,11 +209,15 @@ int run(const Settings& s) {
   const auto measure_at = [&](double ratio, blendpp::FuseOptions& how, const char* kind) {
     how.ratio = ratio;
     char name[64];
-    std::snprintf(name, sizeof name, "hkvd %g %%%s", ratio * 100, kind);
+    std::snprintf(name, sizeof name, "%s %g %%%s",
+                  how.policy == BLEND_POLICY_HKVD ? "hkvd" : "cascade", ratio * 100, kind);
     rows.push_back(measure(name, model, store, prompt, how, s.repeat));
     print_row(rows.back(), full_ms);
   };
   for (const double ratio : s.ratios) measure_at(ratio, options, "");
+  blendpp::FuseOptions cascade;
+  cascade.policy = BLEND_POLICY_CASCADE;
+  for (const double ratio : s.ratios) measure_at(ratio, cascade, "");
   std::optional<blendpp::Profile> profile;
   if (!s.corrected.empty()) {
     const std::string file = dir.file("profile");
@@ -222,6 +226,8 @@ int run(const Settings& s) {
     corrected.policy = BLEND_POLICY_HKVD;
     profile.emplace(model, file).apply(corrected);
     corrected.correction = BLEND_CORRECTION_ON;  // whatever the maps are worth
+    for (const double ratio : s.corrected) measure_at(ratio, corrected, " corrected");
+    corrected.policy = BLEND_POLICY_CASCADE;
     for (const double ratio : s.corrected) measure_at(ratio, corrected, " corrected");
   }
   const json peer = blend::bench::llama_cpp_prefill(s.python, path, prompt.n_tokens(), s.threads,

@@ -384,10 +384,21 @@ typedef struct blend_segment {
 #define BLEND_POLICY_APE 10u     /* nothing is recomputed; rows of chunks are attended to with
                                    `ape_temperature` and `ape_scale` (Adaptive Parallel Encoding). In
                                    a union: the rows that the others leave to their stored K, V */
+#define BLEND_POLICY_PROBE 11u   /* the rows that the question attends to at layer 1 over the stored
+                                   rows and that lean on the text before their chunk, chosen before
+                                   layer 0: no row that is left out is computed at all. Needs a
+                                   QUESTION segment, and chunks with the statistics of
+                                   CONTEXT_IMPACT. Not in a union, nor in a plan */
+#define BLEND_POLICY_CASCADE 12u /* PROBE lets a few through (0.15 of the reused rows, or twice
+                                   the ratio where that is more); layer 0 is computed for these alone,
+                                   and `ratio` of all go on from check_layer, by their deviation
+                                   there times how much they are read. check_layers: the first is 0.
+                                   Not in a union, nor in a plan */
 
 /* What a row's deviation is measured on: bits 1 (V) and 2 (K), and 4: weighed, that is the root of the
  * sum times the attention that the row got from the rows of its chunk when that was precomputed, which
- * is kept with it: the error that readers get. For HKVD; other policies take the sum. A chunk without
+ * is kept with it: the error that readers get. For HKVD, and QUESTION, which takes the root of the
+ * product of both attentions; other policies take the sum. A chunk without
  * that statistic (blend_chunk_put) counts as if its rows had attended evenly. */
 #define BLEND_METRIC_V 1u  /* sum over kv_dim of (V_fresh - V_stored)^2 */
 #define BLEND_METRIC_K 2u  /* the same of K */
@@ -411,6 +422,10 @@ typedef struct blend_segment {
 #define BLEND_CORRECTION_AUTO 0u /* as the profile says */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
 #define BLEND_CORRECTION_ON 2u   /* whatever was chosen; INVALID_ARGUMENT where there are no maps */
+#define BLEND_CORRECTION_UNGUARDED 3u /* ON, and the maps are taken at their word. With AUTO and ON what
+                                    they add is scaled, layer by layer, by how much of what they
+                                    foretell of the recomputed rows is there: off the text that they
+                                    were fitted on they would do harm */
 
 #define BLEND_ON_UNTRUSTED_FUSE 0u /* fuse; the info says so */
 #define BLEND_ON_UNTRUSTED_FULL 1u /* as BLEND_POLICY_FULL, which the info shows; of a plan all rows
@@ -535,6 +550,10 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
 #define BLEND_FUSION_RATIO_CHOSEN 8u /* by the controller: BLEND_RATIO_AUTO, a machine, a known store */
 #define BLEND_FUSION_EDITED 16u      /* blend_fusion_replace or _erase has changed rows since */
 #define BLEND_FUSION_RESTORED 32u    /* by blend_fusion_restore: the account of its fuse is gone */
+#define BLEND_FUSION_DRIFT_DOUBTED 64u /* the drift maps do not hold for this prompt: drift_share is
+                                        below 0.5. What was added is scaled down accordingly; with
+                                        on_untrusted FULL the prompt is prefilled in full instead, with
+                                        FAIL the fuse fails, both behind its layers. Plans only say so */
 
 /* Times of a batch: those of loading are the whole batch's. */
 typedef struct blend_fusion_info {
@@ -592,6 +611,12 @@ typedef struct blend_fusion_info {
   uint64_t correct_ns;       /* part of place_ns: the drift maps */
   uint64_t load_ns;          /* reader thread busy: reading, checking, gathering; overlaps compute */
   uint64_t stall_ns;         /* reader thread waited for room in the ring; overlaps compute */
+
+  uint64_t n_rows_judging;   /* recomputed rows by which the drift correction was guarded */
+  double flops;              /* operations of the matrices and of attention, 2 a multiply-add, the
+                                drift maps and what the policy probes included */
+  double drift_share;        /* of the correction, taken: mean over K and V of the corrected layers,
+                                0 .. 1; 1 where no row judged, 0 without a correction */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_get_info(const blend_fusion *fusion, blend_fusion_info *info,
@@ -616,6 +641,9 @@ typedef struct blend_layer_info {
   uint64_t place_ns;
   uint64_t select_ns;
   uint64_t stall_ns; /* the reader waited before it, for room in the ring */
+  double drift_share_k; /* of the drift correction of K, taken: clip(<drift, foretold> /
+                           <foretold, foretold>, 0, 1) over the recomputed rows. 0: not corrected */
+  double drift_share_v; /* the same of V */
 } blend_layer_info;
 
 BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t layer,

@@ -151,7 +151,10 @@ BLEND_API int32_t blend_plan_get_rows(const blend_plan *plan, const uint32_t **r
 BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer, const blend_kv_view *layer_kv,
                                  blend_error **err);
 
-/* Waits until the stored rows of `layer` are in place.
+/* Waits until the stored rows of `layer` are in place. By this call the host's own rows are in the
+ * memory given to blend_plan_fetch_kv: behind the check layer the drift correction is guarded by
+ * those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and places
+ * a layer without waiting for this call).
  * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not fit
  * the host's dtype), CANCELLED, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend_error **err);

@@ -64,6 +64,24 @@ void Difference(const float* fresh, const std::byte* stored, DType dtype, size_t
   difference_as<DType::f32>(fresh, stored, n, out);
 }
 
+DriftSums SumsOf(const float* foretold, const float* drift, size_t n) {
+  const hn::CappedTag<float, 16> d;
+  const size_t lanes = hn::Lanes(d);
+  auto both = hn::Zero(d), own = hn::Zero(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto y = hn::LoadU(d, foretold + i);
+    both = hn::MulAdd(y, hn::LoadU(d, drift + i), both);
+    own = hn::MulAdd(y, y, own);
+  }
+  DriftSums sums{hn::GetLane(hn::SumOfLanes(d, both)), hn::GetLane(hn::SumOfLanes(d, own))};
+  for (; i < n; ++i) {
+    sums.both += foretold[i] * drift[i];
+    sums.foretold += foretold[i] * foretold[i];
+  }
+  return sums;
+}
+
 }  // namespace blend::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
@@ -72,6 +90,11 @@ namespace blend::kernels {
 
 HWY_EXPORT(DecodeAdd);
 HWY_EXPORT(Difference);
+HWY_EXPORT(SumsOf);
+
+DriftSums drift_sums(const float* foretold, const float* drift, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(SumsOf)(foretold, drift, n);
+}
 
 void decode_add(const std::byte* stored, DType dtype, size_t n, const float* drift, float* out) {
   HWY_DYNAMIC_DISPATCH(DecodeAdd)(stored, dtype, n, drift, out);
@@ -79,6 +102,15 @@ void decode_add(const std::byte* stored, DType dtype, size_t n, const float* dri
 
 void difference(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out) {
   HWY_DYNAMIC_DISPATCH(Difference)(fresh, stored, dtype, n, out);
+}
+
+DriftSums drift_sums_ref(const float* foretold, const float* drift, size_t n) {
+  double both = 0, own = 0;
+  for (size_t i = 0; i < n; ++i) {
+    both += static_cast<double>(foretold[i]) * static_cast<double>(drift[i]);
+    own += static_cast<double>(foretold[i]) * static_cast<double>(foretold[i]);
+  }
+  return {static_cast<float>(both), static_cast<float>(own)};
 }
 
 void decode_add_ref(const std::byte* stored, DType dtype, size_t n, const float* drift,

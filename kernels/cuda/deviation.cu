@@ -59,7 +59,44 @@ __global__ void __launch_bounds__(kThreads)
   if (with_one && threadIdx.x == 0) at[n_in - 1] = 1.0f;
 }
 
+// A block a row's K or V.
+__global__ void __launch_bounds__(kThreads)
+    drift_sums_kernel(const float* foretold, const float* drift, size_t kv_dim, DriftSums* out) {
+  __shared__ float parts[32];
+  const size_t first = static_cast<size_t>(blockIdx.x) * kv_dim;
+  float both = 0, own = 0;
+  for (size_t i = threadIdx.x; i < kv_dim; i += kThreads) {
+    const float y = foretold[first + i];
+    both += y * drift[first + i];
+    own += y * y;
+  }
+  both = block_sum(both, parts);
+  own = block_sum(own, parts);
+  if (threadIdx.x == 0) out[blockIdx.x] = {both, own};
+}
+
+__global__ void __launch_bounds__(kThreads)
+    scale_kv_kernel(float* kv, size_t kv_dim, float k, float v) {
+  const float factor = blockIdx.x % 2 == 0 ? k : v;
+  float* const at = kv + static_cast<size_t>(blockIdx.x) * kv_dim;
+  for (size_t i = threadIdx.x; i < kv_dim; i += kThreads) at[i] *= factor;
+}
+
 }  // namespace
+
+void drift_sums(const float* foretold, const float* drift, size_t kv_dim, size_t rows,
+                DriftSums* out, cudaStream_t stream) {
+  if (rows == 0) return;
+  const auto kernel = &drift_sums_kernel;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(2 * rows), kThreads, 0, stream, foretold, drift,
+               kv_dim, out);
+}
+
+void scale_kv(float* kv, size_t kv_dim, size_t rows, float k, float v, cudaStream_t stream) {
+  if (rows == 0) return;
+  const auto kernel = &scale_kv_kernel;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(2 * rows), kThreads, 0, stream, kv, kv_dim, k, v);
+}
 
 void deviation(const float* kv, size_t kv_dim, const StoredRows& rows, const DeviationTerms& terms,
                float* out, cudaStream_t stream) {

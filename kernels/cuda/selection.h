@@ -35,6 +35,17 @@ void deviation(const float* kv, size_t kv_dim, const StoredRows& rows, const Dev
 void drift_inputs(const float* kv, size_t kv_dim, const StoredRows& rows, bool with_fresh,
                   bool with_one, float* out, cudaStream_t stream);
 
+// What the drift correction foretold, held against the drift (kernels/cpu/drift.h, DriftSums).
+struct DriftSums {
+  float both;
+  float foretold;
+};
+// out: [2 * rows], of K and V of each row in turn; foretold, drift: [rows, 2 * kv_dim].
+void drift_sums(const float* foretold, const float* drift, size_t kv_dim, size_t rows,
+                DriftSums* out, cudaStream_t stream);
+// kv: [rows, 2 * kv_dim]; K times k, V times v.
+void scale_kv(float* kv, size_t kv_dim, size_t rows, float k, float v, cudaStream_t stream);
+
 // out: the indices of the k largest of scores [n], ascending; ties go to the lower index, NaN
 // counts as largest. 0 < k <= n < 2^31. The same result on every run.
 void top_k(const float* scores, uint32_t n, uint32_t k, uint32_t* out, cudaStream_t stream);

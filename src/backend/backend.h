@@ -156,6 +156,12 @@ struct DriftInputs {
   size_t size(size_t kv_dim) const { return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u); }
 };
 
+// How much of the drift correction is taken (fusion/corrector.h): a factor for K, one for V.
+struct DriftShare {
+  float k = 1;
+  float v = 1;
+};
+
 // What a row's scores are made of besides Q and K, and which keys it sees.
 struct AttentionRule {
   float scale = 0;      // of the scores; 0: 1 / sqrt(head_dim)
@@ -331,6 +337,13 @@ class Backend {
   // runs are written.
   virtual Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
                               Tensor out) = 0;
+  // How the drift maps did on rows whose drift is known: the least-squares factors by which what
+  // they foretold comes nearest to it, of K and of V, each within 0 and 1; 0 where nothing was
+  // foretold. foretold, drift: [rows, 2 * kv_dim] = K | V. The same to the last bit on any number
+  // of threads.
+  virtual Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) = 0;
+  // K of every row times share.k, V times share.v; kv: [rows, 2 * kv_dim].
+  virtual Status scale_kv(Tensor kv, DriftShare share) = 0;
   // Indices of the k largest scores, ascending; ties go to the lower index. NaN counts as largest.
   virtual Status top_k(std::span<const float> scores, size_t k, uint32_t* out) = 0;
   // Splits and rounds fresh K | V to storage: k, v: host [rows, kv_dim] of dtype. NUMERIC when a

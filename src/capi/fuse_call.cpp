@@ -76,9 +76,9 @@ Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
 
 Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
                                             const blend::ModelDescription& model) {
-  if (o.correction > BLEND_CORRECTION_ON) {
+  if (o.correction > BLEND_CORRECTION_UNGUARDED) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "correction %u is not one of 0 .. %u",
-                             o.correction, BLEND_CORRECTION_ON);
+                             o.correction, BLEND_CORRECTION_UNGUARDED);
   }
   if (o.on_untrusted > BLEND_ON_UNTRUSTED_FAIL) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "on_untrusted %u is not one of 0 .. %u",
@@ -100,7 +100,7 @@ Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
 
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
                                         const blend::ModelDescription& model) {
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_APE));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_CASCADE));
   BLEND_RETURN_IF_ERROR(blend::capi::check_metric(o.metric));
   BLEND_RETURN_IF_ERROR(blend::capi::check_choice("norm", o.norm, BLEND_NORM_L1));
   BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_COMPUTE_STORE));

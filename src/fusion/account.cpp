@@ -16,6 +16,15 @@ void account_load(const LayerLoad& load, blend_layer_info& out) {
   out.stall_ns = load.stall_ns;
 }
 
+void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_info& info) {
+  info.n_rows_corrected = corrector.n_rows();
+  info.n_rows_judging = corrector.judges().size();
+  info.drift_share = corrector.mean_share();
+  if (corrector.n_rows() == 0) return;
+  layer.drift_share_k = static_cast<double>(corrector.share().k);
+  layer.drift_share_v = static_cast<double>(corrector.share().v);
+}
+
 void account_segments(const Prompt& prompt, Fused& out) {
   out.segments.assign(prompt.segments.size(), blend_segment_info{});
   for (size_t i = 0; i < prompt.segments.size(); ++i) {
@@ -39,7 +48,10 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
   blend_fusion_info& info = out.info;
   const Schedule& schedule = selection.schedule();
   info.flags = trust_flags(options.trust, !schedule.empty());
-  if (info.n_rows_corrected > 0) info.flags |= BLEND_FUSION_CORRECTED;
+  if (info.n_rows_corrected > 0) {
+    info.flags |= BLEND_FUSION_CORRECTED;
+    if (info.drift_share < kLeastDriftShare) info.flags |= BLEND_FUSION_DRIFT_DOUBTED;
+  }
   if (selection.ratio().is_chosen()) info.flags |= BLEND_FUSION_RATIO_CHOSEN;
   info.policy = static_cast<uint32_t>(options.policy);
   info.metric = options.metric().code();

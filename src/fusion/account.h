@@ -3,6 +3,7 @@
 #pragma once
 
 #include "fusion/clock.h"
+#include "fusion/corrector.h"
 #include "fusion/fuse.h"
 #include "fusion/layer_loader.h"
 #include "fusion/prompt.h"
@@ -12,6 +13,9 @@ namespace blend {
 
 // What the reader did for a layer.
 void account_load(const LayerLoad& load, blend_layer_info& out);
+
+// What was corrected at a layer, and how much of it the guard let through.
+void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_info& info);
 
 // One entry a segment, and the exact rows of all of them.
 void account_segments(const Prompt& prompt, Fused& out);

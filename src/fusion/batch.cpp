@@ -5,6 +5,7 @@
 
 #include "fusion/account.h"
 #include "fusion/later_prefill.h"
+#include "fusion/trust.h"
 
 namespace blend {
 namespace {
@@ -152,6 +153,9 @@ bool Batch::run_layers(LayerFeed& feed) {
 
 bool Batch::round(std::unique_ptr<Sequence>& resident) {
   for (Entry& e : entries_) e.out = {};
+  // Their own: the pass writes behind them, and a failed one gives the sequence back.
+  const std::vector<int32_t> resident_tokens =
+      resident == nullptr ? std::vector<int32_t>() : resident->tokens();
   Loan loan(resident, entries_.front().out.sequence);
   LayerFeed feed(model_->backend(), n_layers_, clock_,
                  store_.use_device_tier ? model_->runtime().device_tier() : nullptr);
@@ -162,6 +166,7 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   } else {
     for (Entry& e : entries_) settle(e, status);
   }
+  if (done && act_on_doubts(resident_tokens)) done = false;
   for (Entry& e : entries_) {
     if (done && e.alive()) finish(e);
   }
@@ -172,6 +177,30 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   if (store_.reads != nullptr && from_store) store_.reads->add(feed.read_bytes(), feed.read_ns());
   if (entries_.front().alive()) loan.keep();
   return true;
+}
+
+bool Batch::act_on_doubts(std::span<const int32_t> resident) {
+  bool anew = false;
+  for (Entry& e : entries_) {
+    const blend_fusion_info& info = e.out.info;
+    const OnUntrusted what = e.request->options.on_untrusted;
+    if (!e.alive() || what == OnUntrusted::fuse || info.n_rows_corrected == 0 ||
+        info.drift_share >= kLeastDriftShare) {
+      continue;
+    }
+    if (what == OnUntrusted::fail) {
+      settle(e, drift_doubt(info.drift_share));
+      continue;
+    }
+    e.full = std::make_unique<FuseRequest>(*e.request);
+    make_full(e.full->options);
+    e.request = e.full.get();
+    e.pass.reset();
+    e.feed.reset();
+    settle(e, prepare(e, &e == &entries_.front() ? resident : std::span<const int32_t>()));
+    anew = true;
+  }
+  return anew;
 }
 
 bool Batch::replace_damaged(const Sha256& id, const Status& damage) {

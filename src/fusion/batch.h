@@ -41,6 +41,7 @@ class Batch {
     Prompt prompt;
     uint64_t plan_ns = 0;
     Fused out;
+    std::unique_ptr<FuseRequest> full;  // what it became when its drift correction was in doubt
     // Of a round.
     std::unique_ptr<LayerFeed::View> feed;
     std::unique_ptr<Pass> pass;
@@ -65,6 +66,9 @@ class Batch {
   bool run_layers(LayerFeed& feed);
   Status begin_passes(LayerFeed& feed);
   void finish(Entry& entry);
+  // Prompts whose drift correction was found wanting: in full or not at all, where that is asked
+  // for. True: one begins anew.
+  bool act_on_doubts(std::span<const int32_t> resident);
   // The entries that hold `id` as stored take it for missing. False: none does.
   bool replace_damaged(const Sha256& id, const Status& damage);
   uint32_t choose_depth(const LayerFeed& feed) const;

@@ -34,6 +34,8 @@ enum class Policy : uint32_t {
   combined = BLEND_POLICY_UNION,
   context_impact = BLEND_POLICY_CONTEXT_IMPACT,
   ape = BLEND_POLICY_APE,
+  probe = BLEND_POLICY_PROBE,
+  cascade = BLEND_POLICY_CASCADE,
 };
 
 enum class OnMiss : uint32_t {
@@ -48,6 +50,12 @@ enum class Trust : uint32_t {
   unknown,  // no profile was asked, or nothing is approximated
   vouched,  // a profile measured this kind of fusing, which keeps the limits at this ratio
   doubted,  // a profile was asked and does not vouch
+};
+
+enum class OnUntrusted : uint32_t {
+  fuse = BLEND_ON_UNTRUSTED_FUSE,
+  full = BLEND_ON_UNTRUSTED_FULL,
+  fail = BLEND_ON_UNTRUSTED_FAIL,
 };
 
 struct Segment {
@@ -102,7 +110,9 @@ struct FuseOptions {
   // fitted at; null: they stay as they are stored.
   std::shared_ptr<const Drift> drift;
   bool drift_required = false;  // an error where the check layers do not fit
+  bool drift_guarded = true;    // scaled by how it does on the rows that are computed (corrector.h)
   Trust trust = Trust::unknown;
+  OnUntrusted on_untrusted = OnUntrusted::fuse;  // of what only the fuse itself finds out
 };
 
 // What depends neither on the model nor on the prompt. INVALID_ARGUMENT names the option.

@@ -15,7 +15,8 @@ Pass::Pass(const std::shared_ptr<const Model>& model, const Prompt& prompt,
       selection_(selection),
       clock_(clock),
       out_(out),
-      n_layers_(model->config().n_layers) {}
+      n_layers_(model->config().n_layers),
+      work_(model->config()) {}
 
 // ---- Before the layers
 
@@ -34,23 +35,29 @@ Status Pass::prepare(LayerFeed::View& feed) {
   const uint32_t slots = out_.sequence->capacity();
   computed_.assign(slots, 0);
   if (selection_.corrects()) {
-    corrector_ = std::make_unique<Corrector>(model_->backend(), selection_.drift(),
-                                             model_->config().kv_dim(), slots);
+    corrector_ =
+        std::make_unique<Corrector>(model_->backend(), selection_.drift(),
+                                    model_->config().kv_dim(), slots, options_.drift_guarded);
   }
   tempered_ = out_.sequence->tempered();
   if (tempers(options_)) tempered_.set(options_.ape_temperature, options_.ape_scale);
   mark_computed(0);
 
-  const std::vector<uint32_t>& active = selection_.active();
-  BLEND_ASSIGN(forward_, Forward::create(*model_, static_cast<uint32_t>(active.size())));
-  forward_->temper(&tempered_);
-  std::vector<int32_t> tokens;
-  tokens.reserve(active.size());
-  for (const uint32_t row : active) tokens.push_back(prompt_.tokens[row]);
-  x_ = forward_->x(static_cast<uint32_t>(active.size()));
-  BLEND_RETURN_IF_ERROR(forward_->embed(tokens.data(), x_));
+  BLEND_RETURN_IF_ERROR(embed());
   out_.info.prepare_ns += clock_.now_ns() - begin;
   return Status::ok();
+}
+
+Status Pass::embed() {
+  const std::vector<uint32_t>& active = selection_.active();
+  const auto n = static_cast<uint32_t>(active.size());
+  BLEND_ASSIGN(forward_, Forward::create(*model_, n));
+  forward_->temper(&tempered_);
+  std::vector<int32_t> tokens;
+  tokens.reserve(n);
+  for (const uint32_t row : active) tokens.push_back(prompt_.tokens[row]);
+  x_ = forward_->x(n);
+  return forward_->embed(tokens.data(), x_);
 }
 
 // ---- One layer
@@ -68,13 +75,21 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
   return Status::ok();
 }
 
-Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account) {
+Status Pass::place(uint32_t layer, const StagedLayer& staged, Tensor kv,
+                   blend_layer_info& account) {
   const uint64_t begin = clock_.now_ns();
   const std::vector<StoredRun> runs = stored_runs(prompt_, feed_->segments(), staged);
   const Correction* correction = nullptr;
   if (corrector_ != nullptr && layer > corrector_->check_layer()) {
-    BLEND_ASSIGN(correction, corrector_->at(layer));
-    out_.info.n_rows_corrected = corrector_->n_rows();
+    const std::vector<uint32_t>& active = selection_.active();
+    std::vector<StoredRun> known;
+    if (!corrector_->judges().empty()) {
+      known = stored_runs_among(prompt_, feed_->segments(), staged, active);
+    }
+    const size_t known_rows = corrector_->judges().size();
+    BLEND_ASSIGN(correction, corrector_->at(layer, {kv, known, active}));
+    work_.add_correction(*selection_.drift(), corrector_->n_rows() + known_rows);
+    account_drift(*corrector_, account, out_.info);
     out_.info.correct_ns += clock_.now_ns() - begin;
   }
   BLEND_RETURN_IF_ERROR(model_->backend().place(out_.sequence->cache(), layer,
@@ -83,6 +98,13 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, blend_layer_info& 
   account.rows_placed = rows_to_place(runs, computed_);
   account.place_ns = clock_.now_ns() - begin;
   return Status::ok();
+}
+
+Status Pass::compute_kv(uint32_t layer, Tensor kv, const Watch& watch) {
+  BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x_, kv, watch));
+  return model_->backend().write_kv(out_.sequence->cache(), layer,
+                                    out_.sequence->ropes().keys(layer), kv,
+                                    selection_.active().data());
 }
 
 Status Pass::layer(uint32_t layer, const Watch& watch) {
@@ -95,22 +117,28 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
 
   // Fresh K, V first: what they need is here already, and the reader gains the time.
   const std::vector<uint32_t>& active = selection_.active();
-  const Tensor kv = forward_->kv(static_cast<uint32_t>(active.size()));
-  BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x_, kv, watch));
-  BLEND_RETURN_IF_ERROR(b.write_kv(cache, layer, ropes.keys(layer), kv, active.data()));
-  account.rows_kv = active.size();
+  Tensor kv = forward_->kv(static_cast<uint32_t>(active.size()));
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, watch));
+  work_.add_kv(active.size());
 
   const StagedLayer* staged = nullptr;
   if (feed_->has(layer)) {
     BLEND_RETURN_IF_ERROR(acquire(layer, staged, account));
-    BLEND_RETURN_IF_ERROR(place(layer, *staged, account));
+    BLEND_RETURN_IF_ERROR(place(layer, *staged, kv, account));
   }
+  if (layer == Selection::kProbeLayer && selection_.probes()) {
+    BLEND_RETURN_IF_ERROR(probe(watch));
+    kv = forward_->kv(static_cast<uint32_t>(active.size()));
+    BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, watch));
+  }
+  account.rows_kv = active.size();
   // The rows that a check layer leaves out keep the fresh K, V they have there.
   if (selection_.chooses_at(layer)) {
     const uint64_t begin = clock_.now_ns();
     BLEND_RETURN_IF_ERROR(choose(layer, kv, staged, watch));
-    account.select_ns = clock_.now_ns() - begin;
-    out_.info.select_ns += account.select_ns;
+    const uint64_t spent = clock_.now_ns() - begin;
+    account.select_ns += spent;
+    out_.info.select_ns += spent;
   }
   if (staged != nullptr) {
     BLEND_ASSIGN(std::unique_ptr<Fence> fence, b.fence());
@@ -123,8 +151,37 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     BLEND_RETURN_IF_ERROR(narrow(before));
   }
   BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, cache, ropes, x_, active.data(), watch));
+  work_.add_layer(layer, active);
   account.rows_full = active.size();
   account.compute_end_ns = clock_.now_ns();
+  return Status::ok();
+}
+
+// ---- The probe
+
+Status Pass::probe(const Watch& watch) {
+  const uint64_t begin = clock_.now_ns();
+  BLEND_ASSIGN(const std::vector<float> attention,
+               weigh_by_question(Selection::kProbeLayer, watch));
+  BLEND_RETURN_IF_ERROR(selection_.choose({}, attention));
+  out_.info.select_ns += out_.layers[Selection::kProbeLayer].select_ns = clock_.now_ns() - begin;
+  mark_computed(0);
+  BLEND_RETURN_IF_ERROR(embed());
+  const std::vector<uint32_t>& active = selection_.active();
+  for (uint32_t layer = 0; layer < Selection::kProbeLayer; ++layer) {
+    BLEND_RETURN_IF_ERROR(
+        compute_kv(layer, forward_->kv(static_cast<uint32_t>(active.size())), watch));
+    BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, out_.sequence->cache(),
+                                                 out_.sequence->ropes(), x_, active.data(), watch));
+    work_.add_kv(active.size());
+    work_.add_layer(layer, active);
+    out_.layers[layer].rows_kv = out_.layers[layer].rows_full = active.size();
+  }
+  // They were placed, to be asked about.
+  for (uint32_t layer = 0; layer <= Selection::kProbeLayer; ++layer) {
+    out_.layers[layer].rows_placed -= selection_.selected().size();
+  }
+  work_.add_kv(active.size());
   return Status::ok();
 }
 
@@ -140,6 +197,7 @@ Result<std::vector<float>> Pass::weigh_by_question(uint32_t layer, const Watch& 
       forward_->attention_mass(layer, out_.sequence->cache(), out_.sequence->ropes(),
                                x_.slice(static_cast<int64_t>(first), question.n_rows),
                                active.data() + first, attention.data(), watch));
+  work_.add_attention_mass(layer, std::span(active).subspan(first));
   return attention;
 }
 
@@ -148,7 +206,7 @@ Status Pass::choose(uint32_t layer, Tensor kv, const StagedLayer* staged, const 
   std::vector<StoredRun> runs;
   if (staged != nullptr) runs = stored_runs_among(prompt_, feed_->segments(), *staged, before);
   if (corrector_ != nullptr && layer == corrector_->check_layer()) {
-    BLEND_RETURN_IF_ERROR(corrector_->measure(kv, runs, before));
+    BLEND_RETURN_IF_ERROR(corrector_->measure({kv, runs, before}));
   }
   std::vector<float> deviation, attention;
   if (selection_.needs().deviation) {
@@ -195,6 +253,8 @@ Status Pass::finish() {
   const uint64_t begin = clock_.now_ns();
   logits_.resize(model_->config().n_vocab);
   BLEND_RETURN_IF_ERROR(forward_->logits(x_, logits_.data()));
+  work_.add_logits();
+  out_.info.flops = work_.flops();
   out_.info.n_rows_tempered = tempered_.n_rows() - out_.sequence->tempered().n_rows();
   out_.selected = selection_.selected();
   out_.deviation = selection_.deviation();

@@ -17,6 +17,7 @@
 #include "fusion/layer_feed.h"
 #include "fusion/prompt.h"
 #include "fusion/selection.h"
+#include "fusion/work.h"
 
 namespace blend {
 
@@ -39,10 +40,21 @@ class Pass {
 
  private:
   // ---- One layer
+  // Fresh K, V of x_, in `kv` and in the cache.
+  Status compute_kv(uint32_t layer, Tensor kv, const Watch& watch);
   // Waits for the reader; fills the layer's account.
   Status acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account);
   // Puts the staged rows that are not computed at this layer into the cache.
-  Status place(uint32_t layer, const StagedLayer& staged, blend_layer_info& account);
+  // kv: fresh K, V of those that are.
+  Status place(uint32_t layer, const StagedLayer& staged, Tensor kv, blend_layer_info& account);
+
+  // ---- The probe
+  // At Selection::kProbeLayer, whose stored rows are in the cache as are those of layer 0: asks
+  // what the question attends to, lets the rows through that are chosen, and computes the layers
+  // before this one for them and, since they see fresh rows now, for the others again.
+  Status probe(const Watch& watch);
+  // The rows active() from the embedding on, in x_.
+  Status embed();
 
   // ---- A check layer
   // kv: fresh K, V of the active rows; staged: the layer's stored ones, null: none.
@@ -71,6 +83,7 @@ class Pass {
   Tensor x_{};                            // of the active rows; their slots are their numbers
   std::vector<float> logits_;             // [n_vocab] once finished
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
+  Work work_;
 };
 
 }  // namespace blend

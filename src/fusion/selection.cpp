@@ -7,6 +7,9 @@
 namespace blend {
 namespace {
 
+// Share of the reused rows that the cascade's probe lets through, of which `ratio` goes on.
+double let_through(double ratio) { return std::min(1.0, std::max(0.15, 2 * ratio)); }
+
 Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& options,
                              uint32_t n_layers) {
   if (policy == nullptr) {
@@ -14,12 +17,26 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "check_layers are given, but the policy chooses no rows at any layer"};
   }
-  const bool measures = !policy->needs().nothing();
+  const bool probes = policy->needs().probe, measures = !policy->needs().nothing() && !probes;
   if (!options.check_layers.empty()) {
     BLEND_RETURN_IF_ERROR(check_schedule(options.check_layers, measures ? 1 : 0, n_layers));
+    if (probes && options.check_layers.front().layer != 0) {
+      return Status{BLEND_E_INVALID_ARGUMENT,
+                    "check_layers 0: with BLEND_POLICY_PROBE and _CASCADE the first is 0: that is "
+                    "where the probe chooses"};
+    }
     return options.check_layers;
   }
-  if (!measures) return Schedule{{0, options.ratio.ratio()}};
+  if (probes && n_layers <= Selection::kProbeLayer) {
+    return Status{
+        BLEND_E_UNSUPPORTED,
+        "BLEND_POLICY_PROBE and _CASCADE look at layer 1, which this model has not: choose "
+        "another policy"};
+  }
+  if (policy->needs().probe && !policy->needs().deviation) {
+    return Schedule{{0, options.ratio.ratio()}};
+  }
+  if (!measures && !probes) return Schedule{{0, options.ratio.ratio()}};
   // Layer 0's K, V depend on no other row: there is no deviation to measure, and in a model of one
   // layer nothing to choose for. Its check layer would be the one behind the last.
   if (n_layers == 1) return Schedule{{1, options.ratio.ratio()}};
@@ -27,12 +44,25 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",
                       options.check_layer, n_layers - 1);
   }
+  if (probes) {
+    return Schedule{{0, let_through(options.ratio.ratio())},
+                    {options.check_layer, options.ratio.ratio()}};
+  }
   return Schedule{{options.check_layer, options.ratio.ratio()}};
+}
+
+// The check at which the drift maps may begin: the first that measures. Null: none.
+const CheckLayer* first_measured(const Schedule& schedule) {
+  for (const CheckLayer& check : schedule) {
+    if (check.layer > 0) return &check;
+  }
+  return schedule.empty() ? nullptr : &schedule.front();
 }
 
 Status check_drift(const FuseOptions& o, const Schedule& schedule) {
   if (o.drift == nullptr || !o.drift_required) return Status::ok();
-  if (!schedule.empty() && schedule.front().layer == o.drift->check_layer()) return Status::ok();
+  const CheckLayer* const first = first_measured(schedule);
+  if (first != nullptr && first->layer == o.drift->check_layer()) return Status::ok();
   return make_error(BLEND_E_INVALID_ARGUMENT,
                     "BLEND_CORRECTION_ON needs a policy whose first check layer is %u, where the "
                     "drift maps were fitted",
@@ -66,16 +96,18 @@ double Selection::mean_ratio() const {
 
 void Selection::choose_ratio(RateMeter* reads, Prompt& prompt) {
   if (schedule_.empty() || own_schedule_) return;
-  choose_by_cost(reads, schedule_.front().layer, n_layers_, prompt, ratio_);
-  schedule_.front().ratio = ratio_.ratio();
+  choose_by_cost(reads, schedule_.back().layer, n_layers_, prompt, ratio_);
+  schedule_.back().ratio = ratio_.ratio();
+  if (schedule_.size() > 1) schedule_.front().ratio = let_through(ratio_.ratio());
 }
 
 Status Selection::check_prompt() const {
-  if (!needs().question_attention) return Status::ok();
+  if (!needs().question_attention && !needs().probe) return Status::ok();
   const PromptSegment& last = prompt_->segments.back();
   if (last.kind == SegmentKind::question && last.n_rows > 0) return Status::ok();
   return {BLEND_E_INVALID_ARGUMENT,
-          "BLEND_POLICY_QUESTION needs a prompt whose last segment is a question with tokens"};
+          "a policy that asks what the question attends to needs a prompt whose last segment is a "
+          "question with tokens"};
 }
 
 Status Selection::begin(const Prompt& prompt) {
@@ -83,17 +115,20 @@ Status Selection::begin(const Prompt& prompt) {
   BLEND_RETURN_IF_ERROR(check_prompt());
   rows_ = classify_rows(prompt, policy_ != nullptr);
   choosing_ = !rows_.candidates.empty();
-  corrects_ = choosing_ && drift_ != nullptr && schedule_.front().layer == drift_->check_layer();
+  corrects_ =
+      choosing_ && drift_ != nullptr && first_measured(schedule_)->layer == drift_->check_layer();
   next_check_ = 0;
   undecided_ = rows_.candidates;
-  active_ = merge_rows(rows_.always, undecided_);
+  measured_ = false;
+  probe_.clear();
+  active_ = probes() ? rows_.always : merge_rows(rows_.always, undecided_);
   selected_.clear();
   deviation_.assign(prompt.n_rows(), 0.0f);
   return chooses_at(0) ? choose({}, {}) : Status::ok();
 }
 
 uint32_t Selection::first_stored_layer() const {
-  if (!choosing_) return 0;  // nothing waits for fresh K, V
+  if (!choosing_ || needs().probe) return 0;  // nothing waits for fresh K, V
   const uint32_t first = schedule_.front().layer;
   // Up to the first check layer every row keeps its fresh K, V; a measurement there needs the
   // stored ones too.
@@ -104,6 +139,7 @@ uint32_t Selection::first_stored_layer() const {
 std::vector<uint64_t> Selection::expected_rows() const {
   uint64_t chosen = undecided_.size();
   size_t next = next_check_;
+  if (probes()) chosen = recompute_budget(schedule_[next++].ratio, rows_.n_reused);
   std::vector<uint64_t> rows(n_layers_);
   for (uint32_t layer = 0; layer < n_layers_; ++layer) {
     if (is_left(next) && schedule_[next].layer < layer) {
@@ -129,7 +165,7 @@ uint32_t Selection::decided_upto() const {
 // ---- A check layer
 
 bool Selection::chooses_at(uint32_t layer) const {
-  return is_left(next_check_) && schedule_[next_check_].layer == layer;
+  return is_left(next_check_) && schedule_[next_check_].layer == layer && !probes();
 }
 
 Result<std::vector<float>> Selection::measure(Tensor kv, std::span<const StoredRun> runs) const {
@@ -143,12 +179,17 @@ Result<std::vector<float>> Selection::measure(Tensor kv, std::span<const StoredR
 Status Selection::choose(std::span<const float> deviation,
                          std::span<const float> question_attention) {
   const CheckLayer& check = schedule_[next_check_];
+  if (probes()) probe_.assign(question_attention.begin(), question_attention.end());
+  if (!probe_.empty()) question_attention = probe_;
   const ChoicePoint at{backend_, *prompt_, check.layer, deviation, question_attention};
   const size_t budget = recompute_budget(check.ratio, rows_.n_reused);
   BLEND_ASSIGN(undecided_, policy_->choose(at, undecided_, budget));
   active_ = merge_rows(rows_.always, undecided_);
   selected_ = undecided_;
-  if (next_check_ == 0 && !deviation.empty()) deviation_.assign(deviation.begin(), deviation.end());
+  if (!measured_ && !deviation.empty()) {
+    measured_ = true;
+    deviation_.assign(deviation.begin(), deviation.end());
+  }
   ++next_check_;
   return Status::ok();
 }

@@ -59,6 +59,13 @@ class Selection {
   // The last layer that active() holds for as far as it is decided now.
   uint32_t decided_upto() const;
 
+  // ---- The probe
+  // Whether the rows that layer 0 is computed for are still to be chosen, by what the question's
+  // rows attend to at kProbeLayer over the stored rows. Until then active() has no row of a chunk,
+  // and choose() is given that attention.
+  bool probes() const { return is_left(0) && next_check_ == 0 && needs().probe; }
+  static constexpr uint32_t kProbeLayer = 1;
+
   // ---- A check layer
   bool chooses_at(uint32_t layer) const;
   // Deviations of the active rows that are stored, by row of the prompt: [n_rows]. kv: fresh K | V
@@ -72,7 +79,7 @@ class Selection {
   // ---- The account
   // Candidates that the last choice let through, ascending; none before the first.
   const std::vector<uint32_t>& selected() const { return selected_; }
-  // As the first check layer saw them, where every candidate was measured; [n_rows], 0 elsewhere.
+  // As the first check layer that measures saw them; [n_rows], 0 for rows that it did not see.
   const std::vector<float>& deviation() const { return deviation_; }
 
  private:
@@ -98,6 +105,8 @@ class Selection {
   std::vector<uint32_t> active_;
   std::vector<uint32_t> selected_;
   std::vector<float> deviation_;
+  bool measured_ = false;     // deviation_
+  std::vector<float> probe_;  // [n_rows]; empty: not probed
 };
 
 }  // namespace blend

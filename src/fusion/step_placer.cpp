@@ -1,5 +1,6 @@
 #include "fusion/step_placer.h"
 
+#include <algorithm>
 #include <chrono>
 #include <new>
 #include <system_error>
@@ -81,6 +82,8 @@ void StepPlacer::decide(std::vector<uint8_t> computed, uint32_t last) {
 Status StepPlacer::wait(uint32_t layer, const Watch& watch) {
   if (!thread_.joinable()) return watch.check();
   std::unique_lock lock(mutex_);
+  computed_upto_ = std::max(computed_upto_, layer + 1);
+  changed_.notify_all();
   while (placed_ <= layer && error_.is_ok()) {
     BLEND_RETURN_IF_ERROR(watch.check());
     changed_.wait_for(lock, kPoll);
@@ -106,14 +109,56 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
   const std::vector<StoredRun> runs = stored_runs(prompt_, view_->segments(), staged);
   const Correction* correction = nullptr;
   if (corrector_ != nullptr && layer > corrector_->check_layer()) {
-    BLEND_ASSIGN(correction, corrector_->at(layer));
+    std::unique_ptr<DeviceBuffer> buffer;
+    FreshRows fresh;
+    std::vector<StoredRun> known;
+    if (const std::vector<uint32_t>& judges = corrector_->judges(); !judges.empty()) {
+      known = stored_runs_among(prompt_, view_->segments(), staged, judges);
+      BLEND_RETURN_IF_ERROR(read_target(layer, judges, buffer, fresh.kv));
+      fresh.runs = known;
+      fresh.rows = judges;
+    }
+    BLEND_ASSIGN(correction, corrector_->at(layer, fresh));
     account.n_corrected = corrector_->n_rows();
+    account.n_judging = corrector_->judges().size();
+    if (account.n_corrected > 0) account.share = corrector_->share();
+    account.mean_share = corrector_->mean_share();
     account.correct_ns = clock_.now_ns() - begin;
   }
   BLEND_RETURN_IF_ERROR(backend_.place_host(*targets_[layer], ropes_->to_host(layer), runs,
                                             computed_.data(), correction));
   account.rows_placed = rows_to_place(runs, computed_);
   account.place_ns = clock_.now_ns() - begin;
+  return Status::ok();
+}
+
+// Reads what decide() left, so it is asked once the layer is decided.
+bool StepPlacer::is_judged(uint32_t layer) const {
+  return corrector_ != nullptr && layer > corrector_->check_layer() &&
+         !corrector_->judges().empty();
+}
+
+Status StepPlacer::read_target(uint32_t layer, std::span<const uint32_t> rows,
+                               std::unique_ptr<DeviceBuffer>& buffer, Tensor& kv) const {
+  const HostKv& target = *targets_[layer];
+  const size_t cols = size_t{2} * target.kv_dim();
+  const auto n = static_cast<int64_t>(rows.size());
+  BLEND_ASSIGN(buffer, backend_.allocate(rows.size() * cols *
+                                         static_cast<size_t>(backend_.activation_bytes())));
+  kv = {buffer->data(), n, static_cast<int64_t>(cols), backend_.activation_bytes()};
+  for (size_t i = 0; i < rows.size();) {
+    size_t end = i + 1;
+    while (end < rows.size() && rows[end] == rows[end - 1] + 1) ++end;
+    HostKv part = target;
+    const size_t skipped =
+        rows[i] * target.row_stride * static_cast<size_t>(dtype_size(target.dtype));
+    part.k += skipped;
+    part.v += skipped;
+    BLEND_RETURN_IF_ERROR(
+        backend_.read_host(part, ropes_->from_host(layer), rows.data() + i,
+                           kv.slice(static_cast<int64_t>(i), static_cast<int64_t>(end - i))));
+    i = end;
+  }
   return Status::ok();
 }
 
@@ -129,7 +174,10 @@ bool StepPlacer::handle(uint32_t layer) {
   account.load = staged.load;
   {
     std::unique_lock lock(mutex_);
-    changed_.wait(lock, [&] { return stop_ || (targets_[layer].has_value() && layer < decided_); });
+    changed_.wait(lock, [&] {
+      return stop_ || (targets_[layer].has_value() && layer < decided_ &&
+                       (computed_upto_ > layer || !is_judged(layer)));
+    });
     if (stop_) return false;
   }
   // Without the lock: the target is set once, and the rows change only when this layer is placed.

@@ -30,7 +30,10 @@ class StepPlacer {
   struct Account {
     LayerLoad load;
     uint64_t rows_placed = 0, place_ns = 0, correct_ns = 0;
-    uint64_t n_corrected = 0;  // rows, of all layers so far
+    uint64_t n_corrected = 0;   // rows, of all layers so far
+    uint64_t n_judging = 0;     // rows that the correction was guarded by
+    DriftShare share = {0, 0};  // of it, taken at this layer
+    double mean_share = 0;      // of all layers so far
   };
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,
@@ -48,8 +51,9 @@ class StepPlacer {
   // computed[row] != 0: the host computes the row, at every layer up to `last` inclusive. Called
   // before anything is placed, then whenever the layer `last` of the call before is placed.
   void decide(std::vector<uint8_t> computed, uint32_t last);
-  // Blocks until the stored rows of `layer` are in place. CANCELLED leaves everything as it was;
-  // after another error nothing more is placed.
+  // Blocks until the stored rows of `layer` are in place. The rows that the host computes are in
+  // its target by now: where the drift correction is guarded, they are read and the layer is placed
+  // only then. CANCELLED leaves everything as it was; after another error nothing more is placed.
   Status wait(uint32_t layer, const Watch& watch);
   // The stored rows of the layer that is held; valid from wait() to decide(). Null: none.
   const StagedLayer* held() const { return held_; }
@@ -68,6 +72,11 @@ class StepPlacer {
   // False when the thread is to end.
   bool handle(uint32_t layer);
   Status place(uint32_t layer, const StagedLayer& staged, Account& account);
+  // The layer's corrector has rows of the host to judge by.
+  bool is_judged(uint32_t layer) const;
+  // K, V of `rows` from the layer's target, K turned back; in `kv` of `buffer`.
+  Status read_target(uint32_t layer, std::span<const uint32_t> rows,
+                     std::unique_ptr<DeviceBuffer>& buffer, Tensor& kv) const;
   void fail(const Status& status);
 
   Backend& backend_;
@@ -85,9 +94,10 @@ class StepPlacer {
   std::vector<Account> accounts_;               // [n_layers]; guarded by mutex_
   uint32_t placed_ = 0;                         // layers below are in place; guarded by mutex_
   uint32_t decided_ = 0;                        // layers below have known rows; guarded by mutex_
-  bool stop_ = false;                           // guarded by mutex_
-  Status error_;                                // guarded by mutex_
-  Sha256 damaged_{};                            // written before error_
+  uint32_t computed_upto_ = 0;  // layers below have the host's own rows; guarded by mutex_
+  bool stop_ = false;           // guarded by mutex_
+  Status error_;                // guarded by mutex_
+  Sha256 damaged_{};            // written before error_
   // Written by decide() and by the thread in turns: see there.
   std::vector<uint8_t> computed_;  // [n_rows]
   const StagedLayer* held_ = nullptr;

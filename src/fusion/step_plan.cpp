@@ -15,7 +15,8 @@ StepPlan::StepPlan(std::shared_ptr<const ModelDescription> model, std::shared_pt
       store_(std::move(store)),
       request_(std::move(request)),
       n_layers_(model_->config().n_layers),
-      builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, request_.options) {}
+      builder_(*model_, store_.get(), !access.read_only, access.kv_dtype, request_.options),
+      work_(model_->config()) {}
 
 bool StepPlan::forked() const { return !process_.is_this_process(); }
 
@@ -39,7 +40,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
   }
   BLEND_ASSIGN(auto selection,
                Selection::create(model->backend(), options, model->config().n_layers));
-  if (selection->needs().question_attention) {
+  if (selection->needs().question_attention || selection->needs().probe) {
     return Status{BLEND_E_UNSUPPORTED,
                   "this policy weighs rows by the question's attention, which a plan does not see: "
                   "choose HKVD, FIRST_K, RANDOM or CALLBACK"};
@@ -64,14 +65,17 @@ Status StepPlan::begin() {
   placer_.reset();
   corrector_.reset();
   out_.layers.assign(n_layers_, blend_layer_info{});
-  select_ns_ = correct_ns_ = n_corrected_ = 0;
+  select_ns_ = correct_ns_ = n_corrected_ = n_judging_ = 0;
+  drift_share_ = 0;
+  work_ = Work(model_->config());
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
 
   BLEND_RETURN_IF_ERROR(selection_->begin(prompt_));
   if (selection_->corrects()) {
     corrector_ = std::make_unique<Corrector>(model_->backend(), selection_->drift(),
-                                             model_->config().kv_dim(), prompt_.n_rows());
+                                             model_->config().kv_dim(), prompt_.n_rows(),
+                                             request_.options.drift_guarded);
   }
   // The host's own time, which a deeper ring would be chosen by, is not known.
   BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), ropes_, prompt_,
@@ -165,6 +169,10 @@ Status StepPlan::synchronize(uint32_t layer) {
   account.place_ns = placed.place_ns;
   correct_ns_ += placed.correct_ns;
   n_corrected_ = placed.n_corrected;
+  n_judging_ = placed.n_judging;
+  drift_share_ = placed.mean_share;
+  account.drift_share_k = static_cast<double>(placed.share.k);
+  account.drift_share_v = static_cast<double>(placed.share.v);
   n_rows_from_memory_ = placed.load.memory_rows;
   synchronized_ = true;
   return Status::ok();
@@ -207,6 +215,12 @@ Status StepPlan::commit(uint32_t layer) {
   account.layer = layer;
   if (!selected_) account.rows_kv = rows().size();
   account.rows_full = rows().size();
+  work_.add_kv(account.rows_kv);
+  work_.add_layer(layer, rows());
+  if (corrector_ != nullptr && layer > corrector_->check_layer()) {
+    work_.add_correction(*selection_->drift(), n_corrected_ + n_judging_);
+  }
+  if (layer + 1 == n_layers_) work_.add_logits();
   account.compute_end_ns = clock_.now_ns();
   synchronized_ = selected_ = false;
   if (++layer_ < n_layers_) {
@@ -252,7 +266,7 @@ Status StepPlan::choose(uint32_t layer, const HostKv* fresh) {
   BLEND_RETURN_IF_ERROR(read_fresh(layer, *fresh, buffer, kv));
   const std::vector<StoredRun> runs =
       stored_runs_among(prompt_, placer_->segments(), *placer_->held(), rows());
-  if (corrects_here) BLEND_RETURN_IF_ERROR(corrector_->measure(kv, runs, rows()));
+  if (corrects_here) BLEND_RETURN_IF_ERROR(corrector_->measure({kv, runs, rows()}));
   std::vector<float> deviation;
   if (measures) {
     BLEND_ASSIGN(deviation, selection_->measure(kv, runs));
@@ -267,6 +281,9 @@ void StepPlan::refresh_account() {
   out_.info = {};
   blend_fusion_info& info = out_.info;
   info.n_rows_corrected = n_corrected_;
+  info.n_rows_judging = n_judging_;
+  info.drift_share = drift_share_;
+  info.flops = work_.flops();
   out_.selected = selection_->selected();
   out_.deviation = selection_->deviation();
   account_segments(prompt_, out_);

@@ -20,6 +20,7 @@
 #include "fusion/prompt.h"
 #include "fusion/selection.h"
 #include "fusion/step_placer.h"
+#include "fusion/work.h"
 
 namespace blend {
 
@@ -98,6 +99,9 @@ class StepPlan {
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   uint64_t correct_ns_ = 0;
   uint64_t n_corrected_ = 0;  // rows
+  uint64_t n_judging_ = 0;    // rows
+  double drift_share_ = 0;
+  Work work_;
   uint64_t n_rows_from_memory_ = 0;
   std::unique_ptr<StepPlacer> placer_;  // its thread ends first
 };

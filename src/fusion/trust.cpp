@@ -22,7 +22,7 @@ bool kept_at(const Profile& p, const FuseOptions& o, double ratio) {
 }
 
 Status use_drift(const Calibration& c, FuseOptions& o) {
-  const bool must = c.correction == DriftUse::on;
+  const bool must = c.correction == DriftUse::on || c.correction == DriftUse::unguarded;
   if (must && c.drift == nullptr) {
     return {BLEND_E_INVALID_ARGUMENT,
             "the profile has no drift maps: calibrate with them, or leave the correction AUTO"};
@@ -40,9 +40,12 @@ Status use_drift(const Calibration& c, FuseOptions& o) {
   if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
     o.drift = c.drift;
     o.drift_required = must;
+    o.drift_guarded = c.correction != DriftUse::unguarded;
   }
   return Status::ok();
 }
+
+}  // namespace
 
 void make_full(FuseOptions& o) {
   o.policy = Policy::full;
@@ -53,7 +56,15 @@ void make_full(FuseOptions& o) {
   o.trust = Trust::unknown;
 }
 
-}  // namespace
+Status drift_doubt(double share) {
+  return make_error(
+      BLEND_E_UNTRUSTED,
+      "the profile's drift maps do not hold for this prompt: of what they foretold of "
+      "the recomputed rows a share of %.2f is there, less than %g: calibrate on text "
+      "like this, fuse with BLEND_CORRECTION_OFF, or prefill in full "
+      "(BLEND_ON_UNTRUSTED_FULL)",
+      share, kLeastDriftShare);
+}
 
 Status check_profile(const Profile& profile, const ModelDescription& model) {
   const ModelConfig& c = model.config();
@@ -97,9 +108,10 @@ Status doubt_of(const Profile& profile, const FuseOptions& o) {
 
 Status apply_calibration(const Calibration& c, FuseOptions& o) {
   if (c.profile == nullptr) {
-    if (c.correction != DriftUse::on) return Status::ok();
-    return {BLEND_E_INVALID_ARGUMENT, "BLEND_CORRECTION_ON needs a profile"};
+    if (c.correction == DriftUse::automatic || c.correction == DriftUse::off) return Status::ok();
+    return {BLEND_E_INVALID_ARGUMENT, "BLEND_CORRECTION_ON and _UNGUARDED need a profile"};
   }
+  o.on_untrusted = c.on_untrusted;
   BLEND_RETURN_IF_ERROR(use_drift(c, o));
   // The controller's r*: calibration's, where it measured this kind of fusing.
   if (const auto least = least_ratio_of(*c.profile, o)) o.ratio.begin_at(*least);

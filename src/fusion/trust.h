@@ -18,12 +18,7 @@ enum class DriftUse : uint32_t {
   automatic = BLEND_CORRECTION_AUTO,
   off = BLEND_CORRECTION_OFF,
   on = BLEND_CORRECTION_ON,
-};
-
-enum class OnUntrusted : uint32_t {
-  fuse = BLEND_ON_UNTRUSTED_FUSE,
-  full = BLEND_ON_UNTRUSTED_FULL,
-  fail = BLEND_ON_UNTRUSTED_FAIL,
+  unguarded = BLEND_CORRECTION_UNGUARDED,
 };
 
 // What a host gives a fuse of calibration.
@@ -47,6 +42,15 @@ Status apply_calibration(const Calibration& calibration, FuseOptions& options);
 Trust trust_in(const Profile& profile, const FuseOptions& options);
 // UNTRUSTED, with what is not measured or not kept and the way out. For trust that is doubted.
 Status doubt_of(const Profile& profile, const FuseOptions& options);
+
+// What is left of a drift correction whose maps hold for the prompt at hand: below this mean share
+// (corrector.h) the fuse says that they do not.
+inline constexpr double kLeastDriftShare = 0.5;
+
+// Turns the fuse into a full prefill.
+void make_full(FuseOptions& options);
+// UNTRUSTED, for a fuse whose drift correction was found wanting.
+Status drift_doubt(double share);
 
 // BLEND_FUSION_UNCALIBRATED, BLEND_FUSION_UNTRUSTED or 0. `chooses`: the fuse leaves rows out.
 uint32_t trust_flags(Trust trust, bool chooses);

@@ -129,7 +129,14 @@ TEST_F(Batch, EachFusionIsThatOfItsOwnFuseUnderEveryPolicy) {
       {.policy = BLEND_POLICY_RANDOM, .seed = 3},
       joined,
       gradual};
-  for (const std::vector<FuseCase>& cases : {measuring, remembering}) {
+  // Those that probe ask for layers 0 and 1 when others do.
+  const std::vector<FuseCase> probing = {{.policy = BLEND_POLICY_CASCADE, .ratio = 0.2},
+                                         {.policy = BLEND_POLICY_HKVD},
+                                         {.policy = BLEND_POLICY_PROBE, .ratio = 0.2},
+                                         {.policy = BLEND_POLICY_REUSE},
+                                         {.policy = BLEND_POLICY_FULL},
+                                         {.policy = BLEND_POLICY_CASCADE, .ratio = 0}};
+  for (const std::vector<FuseCase>& cases : {measuring, remembering, probing}) {
     std::vector<blend_fuse_options> options;
     for (const FuseCase& c : cases) options.push_back(options_of(c));
     const BatchResult batch = fuse_batch(model_, store_, prompts, options);

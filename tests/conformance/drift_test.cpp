@@ -134,8 +134,17 @@ TEST_P(Drifting, CorrectedRowsAreTheReference) {
     for (const double ratio : {0.0, 0.2, 1.0}) {
       const FuseCase how = hkvd(profile, drift, ratio);
       SCOPED_TRACE(testing::Message() << how << ", rank " << rank);
-      expect_like_reference(reference_, fuse(model_, store, random_.prompt, how), random_.prompt,
-                            how);
+      const Fusion fusion = fuse(model_, store, random_.prompt, how);
+      const ReferenceFusion want = expect_like_reference(reference_, fusion, random_.prompt, how);
+      for (uint32_t l = 0; l < spec_.n_layers; ++l) {
+        EXPECT_NEAR(layer_info(fusion, l).drift_share_k, want.drift_share[l][0], 1e-3) << l;
+        EXPECT_NEAR(layer_info(fusion, l).drift_share_v, want.drift_share[l][1], 1e-3) << l;
+      }
+      FuseCase unguarded = how;
+      unguarded.correction = BLEND_CORRECTION_UNGUARDED;
+      unguarded.drift->guarded = false;
+      expect_like_reference(reference_, fuse(model_, store, random_.prompt, unguarded),
+                            random_.prompt, unguarded);
     }
     // Rows that a later check leaves out are corrected from the first check's deviation, and rows
     // that a policy leaves out unmeasured are too.
@@ -162,7 +171,9 @@ TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
   ReferenceDrift drift;
   const Profile profile = make_profile(check_layer, 0, 0.5, drift);
   std::vector<FuseCase> cases = {hkvd(profile, drift, 0.0), hkvd(profile, drift, 0.2),
-                                 hkvd(profile, drift, 1.0), hkvd(profile, drift, 0.15)};
+                                 hkvd(profile, drift, 1.0), hkvd(profile, drift, 0.15),
+                                 hkvd(profile, drift, 0.2)};
+  cases[4].correction = BLEND_CORRECTION_UNGUARDED;
   if (check_layer + 1 < spec_.n_layers) {
     cases[3].check_layers = {{check_layer, 0.5}, {check_layer + 1, 0.2}};
   }
@@ -182,6 +193,9 @@ TEST_P(Drifting, AStepPlanCorrectsAsAFuseDoes) {
       EXPECT_EQ(selected(plan), selected(fusion));
       EXPECT_EQ(info(plan).n_rows_corrected, info(fusion).n_rows_corrected);
       EXPECT_EQ(info(plan).flags, info(fusion).flags);
+      EXPECT_EQ(info(plan).n_rows_judging, info(fusion).n_rows_judging);
+      EXPECT_NEAR(info(plan).drift_share, info(fusion).drift_share, 1e-3);
+      EXPECT_EQ(info(plan).flops, info(fusion).flops);
     }
   }
 }
@@ -229,7 +243,8 @@ class WithProfile : public Drifting {
   }
   uint32_t flags(const FuseCase& how) {
     const Fusion fusion = fuse(model_, store_, random_.prompt, how);
-    return fusion ? info(fusion).flags : ~0u;
+    // The maps are drawn: that they hold is not to be expected.
+    return fusion ? info(fusion).flags & ~BLEND_FUSION_DRIFT_DOUBTED : ~0u;
   }
   int32_t code(const FuseCase& how) {
     return try_fuse(model_, store_, random_.prompt, how).outcome.code;
@@ -291,8 +306,10 @@ TEST_F(WithProfile, WhatItDoesNotVouchForIsPrefilledInFullWhereThatIsAskedFor) {
   // What it vouches for is fused.
   how = hkvd(profile_, drift_, 0.1);
   how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  how.correction = BLEND_CORRECTION_UNGUARDED;
   EXPECT_EQ(info(fuse(model_, store_, random_.prompt, how)).policy, BLEND_POLICY_HKVD);
   // Without a profile nobody doubts.
+  how.correction = BLEND_CORRECTION_AUTO;
   how.profile = nullptr;
   how.ratio = 0.01;
   EXPECT_EQ(flags(how), BLEND_FUSION_UNCALIBRATED);
@@ -316,6 +333,7 @@ TEST_F(WithProfile, OrRefusedBeforeAnyWork) {
             BLEND_E_UNTRUSTED);
   EXPECT_EQ(logits(fusion), before);
   how.ratio = 0.1;
+  how.correction = BLEND_CORRECTION_UNGUARDED;
   EXPECT_EQ(code(how), BLEND_OK);
   how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL + 1;
   EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
@@ -349,6 +367,42 @@ TEST_F(WithProfile, APromptOfABatchThatIsNotVouchedForLeavesTheOthersAlone) {
   for (blend_error* error : errors) blend_error_free(error);
   EXPECT_EQ(info(first).policy, BLEND_POLICY_HKVD);
   EXPECT_EQ(info(third).policy, BLEND_POLICY_FULL);
+}
+
+// Maps that were drawn foretell nothing of this prompt: the rows that are recomputed tell so.
+TEST_F(WithProfile, MapsThatDoNotHoldForThePromptAreDoubted) {
+  FuseCase how = hkvd(profile_, drift_, 0.1);
+  const Fusion fused = fuse(model_, store_, random_.prompt, how);
+  ASSERT_TRUE(fused);
+  EXPECT_EQ(info(fused).flags, BLEND_FUSION_CORRECTED | BLEND_FUSION_DRIFT_DOUBTED);
+  EXPECT_LT(info(fused).drift_share, 0.5);
+  EXPECT_GT(info(fused).n_rows_judging, 0u);
+
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
+  const Outcome refused = try_fuse(model_, store_, random_.prompt, how).outcome;
+  EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
+  EXPECT_NE(refused.message.find("drift maps do not hold"), std::string::npos) << refused.message;
+
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  FuseCase full{.policy = BLEND_POLICY_FULL};
+  const Fusion expected = fuse(model_, store_, random_.prompt, full);
+  const Fusion instead = fuse(model_, store_, random_.prompt, how);
+  ASSERT_TRUE(expected && instead);
+  EXPECT_EQ(logits(instead), logits(expected));
+  EXPECT_EQ(info(instead).policy, BLEND_POLICY_FULL);
+  EXPECT_EQ(info(instead).flags, 0u);
+
+  // Behind rows that are there; refused, they are as before.
+  const Prompt more = {{BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 30)},
+                       {BLEND_SEGMENT_QUESTION, random_tokens(rng_, spec_.n_vocab, 3)}};
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FAIL;
+  const std::vector<float> before = logits(instead);
+  EXPECT_EQ(try_extend(instead, store_, more, how).code, BLEND_E_UNTRUSTED);
+  EXPECT_EQ(logits(instead), before);
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  ASSERT_EQ(try_extend(instead, store_, more, how).code, BLEND_OK);
+  ASSERT_EQ(try_extend(expected, store_, more, full).code, BLEND_OK);
+  EXPECT_EQ(logits(instead), logits(expected));
 }
 
 TEST_F(WithProfile, AutomaticRatioIsTheLeastThatCalibrationAllows) {
@@ -389,7 +443,7 @@ TEST_F(WithProfile, MapsOfAnotherPrefixOrLayerAreNotApplied) {
   how.policy = BLEND_POLICY_HKVD;
   how.profile = nullptr;
   EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
-  how.correction = 3;
+  how.correction = BLEND_CORRECTION_UNGUARDED + 1;
   EXPECT_EQ(code(how), BLEND_E_INVALID_ARGUMENT);
 }
 

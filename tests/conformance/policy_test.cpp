@@ -63,6 +63,10 @@ class PolicyProperty : public testing::TestWithParam<int> {
       if (policy == BLEND_POLICY_QUESTION && !has_question()) continue;
       all.push_back(with({.policy = policy, .check_layer = any_layer(), .ratio = ratio}));
     }
+    for (const uint32_t policy : {BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE}) {
+      if (!has_question()) continue;
+      all.push_back(with({.policy = policy, .check_layer = any_layer(), .ratio = ratio}));
+    }
     const std::vector<std::vector<blend_policy_term>> unions = {
         {{BLEND_POLICY_FIRST_K, 1.0}, {BLEND_POLICY_RANDOM, 2.0}},
         {{BLEND_POLICY_HKVD, 0.3}, {BLEND_POLICY_FIRST_K, 0.7}},
@@ -118,7 +122,9 @@ TEST_P(PolicyProperty, RatioZeroIsReuse) {
     const Fusion fusion = fuse(model_, store_, random_.prompt, how);
     ASSERT_TRUE(fusion);
     EXPECT_TRUE(selected(fusion).empty());
-    const uint32_t first = info(fusion).check_layer;
+    // Of the cascade the probe is the first; what it let through is computed up to the second.
+    const uint32_t first =
+        how.policy == BLEND_POLICY_CASCADE ? how.check_layer : info(fusion).check_layer;
     if (!reference_measures(reference_options(how, DType::f32))) {
       EXPECT_EQ(first, 0u);
       EXPECT_EQ(logits(fusion), logits(reuse)) << "to the last bit";
@@ -135,8 +141,9 @@ TEST_P(PolicyProperty, SchedulesAreTheReference) {
     const bool measures = reference_measures(reference_options(how, DType::f32));
     // Some of the layers, the ratios falling, sometimes staying.
     double ratio = 0.5 + 0.1 * static_cast<double>(rng_.below(6));
-    for (uint32_t l = measures ? 1 : 0; l < spec_.n_layers; ++l) {
-      if (rng_.below(3) == 0) continue;
+    const bool probes = how.policy == BLEND_POLICY_PROBE || how.policy == BLEND_POLICY_CASCADE;
+    for (uint32_t l = measures && !probes ? 1 : 0; l < spec_.n_layers; ++l) {
+      if (rng_.below(3) == 0 && !(probes && l == 0)) continue;
       how.check_layers.push_back({l, ratio});
       ratio *= rng_.below(4) == 0 ? 1.0 : 0.6;
     }
@@ -392,7 +399,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   refused({.policy = 0}, "policy 0");
-  refused({.policy = 11}, "policy 11");
+  refused({.policy = 13}, "policy 13");
   refused({.policy = BLEND_POLICY_CALLBACK}, "needs a score callback");
   refused({.norm = 3}, "norm 3");
   refused({.relative = 2}, "relative 2");

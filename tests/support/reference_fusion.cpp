@@ -39,6 +39,7 @@ struct Candidate {
   double deviation = 0;
   double attention = 0;            // the question's
   double outside = 0, inside = 0;  // attention, seen when its chunk was precomputed
+  bool measured = false;           // deviation
 };
 
 // Seats of a parliament: chunk by chunk, each time to the one whose next row stands earliest in
@@ -65,6 +66,9 @@ std::vector<double> first_k_scores(const std::vector<Candidate>& candidates) {
 std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& candidates,
                               const ReferenceFuseOptions& options) {
   if (policy == BLEND_POLICY_FIRST_K) return first_k_scores(candidates);
+  const auto length = [&](const Candidate& c) {
+    return options.norm == BLEND_NORM_L2 ? std::sqrt(c.deviation) : c.deviation;
+  };
   std::vector<double> scores;
   for (const Candidate& c : candidates) {
     switch (policy) {
@@ -73,7 +77,13 @@ std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& can
             static_cast<double>(SplitMix(SplitMix(options.seed).next() ^ c.row).next() >> 40));
         break;
       case BLEND_POLICY_QUESTION:
-        scores.push_back(c.deviation * c.attention);
+        scores.push_back(options.metric < BLEND_METRIC_V_WEIGHED
+                             ? c.deviation * c.attention
+                             : length(c) * std::sqrt(c.attention * c.inside));
+        break;
+      case BLEND_POLICY_PROBE:
+      case BLEND_POLICY_CASCADE:
+        scores.push_back((c.measured ? length(c) : c.outside) * std::sqrt(c.attention * c.inside));
         break;
       case BLEND_POLICY_CONTEXT_IMPACT:
         scores.push_back(c.outside * c.inside);
@@ -163,7 +173,11 @@ ReferenceTempering tempering_of(const ReferenceFusion& fusion, uint32_t layer) {
 
 bool policy_measures(uint32_t policy) {
   return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
-         policy == BLEND_POLICY_CALLBACK;
+         policy == BLEND_POLICY_CALLBACK || policy == BLEND_POLICY_CASCADE;
+}
+
+bool policy_probes(uint32_t policy) {
+  return policy == BLEND_POLICY_PROBE || policy == BLEND_POLICY_CASCADE;
 }
 
 }  // namespace
@@ -183,8 +197,9 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   const size_t kv_dim = model.kv_dim();
   const bool full = options.policy == BLEND_POLICY_FULL;
   const bool chooses = policy_chooses(options);
-  const bool weighs_impact =
-      has_term(options, BLEND_POLICY_CONTEXT_IMPACT) || options.metric >= BLEND_METRIC_V_WEIGHED;
+  const bool probes = policy_probes(options.policy);
+  const bool weighs_impact = probes || has_term(options, BLEND_POLICY_CONTEXT_IMPACT) ||
+                             options.metric >= BLEND_METRIC_V_WEIGHED;
   const bool measures = reference_measures(options);
 
   ReferenceFusion out;
@@ -192,6 +207,10 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     out.checks = options.check_layers;
     if (out.checks.empty()) {
       out.checks = {{measures ? options.check_layer : 0, options.ratio}};
+      if (options.policy == BLEND_POLICY_CASCADE) {
+        const double through = std::min(1.0, std::max(0.15, 2 * options.ratio));
+        out.checks.insert(out.checks.begin(), {0, through});
+      }
     }
   }
   std::vector<int32_t> tokens;
@@ -273,6 +292,36 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     for (const uint32_t i : undecided) candidates.push_back(known[i]);
     return candidates;
   };
+  // What the question attends to at layer 1 over the stored rows.
+  if (probes) {
+    std::vector<std::vector<double>> asked(n);
+    std::vector<double> k, v;
+    for (uint32_t l = 0; l < 2; ++l) {
+      k = stored.k[l], v = stored.v[l];
+      for (uint32_t i = 0; i < n; ++i) {
+        if (rows[i] != Row::always) continue;
+        if (l == 0) asked[i] = model.embed(tokens[i]);
+        std::vector<double> fresh_k, fresh_v;
+        model.project_kv(l, asked[i], fresh_k, fresh_v);
+        std::copy(fresh_k.begin(), fresh_k.end(), k.begin() + static_cast<int64_t>(i * kv_dim));
+        std::copy(fresh_v.begin(), fresh_v.end(), v.begin() + static_cast<int64_t>(i * kv_dim));
+      }
+      const std::vector<double> rotated = model.rotate_rows(l, k);
+      for (uint32_t i = 0; i < n; ++i) {
+        if (rows[i] != Row::always) continue;
+        if (l == 0) {
+          model.attend_and_feed(l, i, rotated, v, asked[i], {});
+        } else if (i >= n - question_rows) {
+          const std::vector<double> attention = model.attention(l, i, rotated, asked[i]);
+          for (uint32_t j = 0; j < n; ++j) {
+            if (j < attention.size()) {
+              known[j].attention += attention[j] / static_cast<double>(question_rows);
+            }
+          }
+        }
+      }
+    }
+  }
   size_t next_check = 0;
   if (!out.checks.empty() && out.checks[0].layer == 0) decide(next_check++, candidates_now());
 
@@ -303,16 +352,40 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       }
     }
     out.n_corrected = 0;
-    for (const auto& [row, x_row] : drift_inputs) {
-      if (std::binary_search(active.begin(), active.end(), row)) continue;
+    const auto is_active = [&](uint32_t row) {
+      return std::binary_search(active.begin(), active.end(), row);
+    };
+    const auto foretold = [&](const std::vector<double>& x_row, size_t o) {
       const std::vector<double>& map = options.drift->maps[l - options.drift->check_layer - 1];
+      double sum = 0;
+      for (size_t i = 0; i < x_row.size(); ++i) sum += map[o * x_row.size() + i] * x_row[i];
+      return sum;
+    };
+    std::array<double, 2> both = {0, 0}, own = {0, 0}, share = {1, 1};
+    size_t n_judging = 0;
+    for (const auto& [row, x_row] : drift_inputs) {
+      if (!is_active(row) || !options.drift->guarded) continue;
+      ++n_judging;
       for (size_t o = 0; o < 2 * kv_dim; ++o) {
-        double sum = 0;
-        for (size_t i = 0; i < x_row.size(); ++i) sum += map[o * x_row.size() + i] * x_row[i];
-        (o < kv_dim ? k[row * kv_dim + o] : v[row * kv_dim + o - kv_dim]) += sum;
+        const size_t half = o < kv_dim ? 0 : 1, at = row * kv_dim + o - half * kv_dim;
+        const double y = foretold(x_row, o);
+        both[half] += y * (half == 0 ? k[at] - stored.k[l][at] : v[at] - stored.v[l][at]);
+        own[half] += y * y;
+      }
+    }
+    for (size_t half = 0; n_judging > 0 && half < 2; ++half) {
+      share[half] = own[half] > 0 ? std::clamp(both[half] / own[half], 0.0, 1.0) : 0.0;
+    }
+    for (const auto& [row, x_row] : drift_inputs) {
+      if (is_active(row)) continue;
+      for (size_t o = 0; o < 2 * kv_dim; ++o) {
+        const double sum = foretold(x_row, o);
+        (o < kv_dim ? k[row * kv_dim + o] : v[row * kv_dim + o - kv_dim]) +=
+            share[o < kv_dim ? 0 : 1] * sum;
       }
       ++out.n_corrected;
     }
+    out.drift_share.push_back(out.n_corrected > 0 ? share : std::array<double, 2>{0, 0});
     if (options.drift && !out.checks.empty() && out.checks[0].layer == l && l > 0 &&
         options.drift->check_layer == l) {
       for (const uint32_t row : undecided) {
@@ -346,9 +419,12 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
           size += size_of(&stored.k[l][at], kv_dim, options.norm);
         }
         c.deviation = options.relative ? sum / size : sum;
-        if (next_check == 0) out.deviation[c.row] = c.deviation;
+        c.measured = true;
+        if (next_check == 0 || out.checks[next_check - 1].layer == 0) {
+          out.deviation[c.row] = c.deviation;
+        }
       }
-      for (size_t i = n - question_rows; i < n; ++i) {
+      for (size_t i = n - question_rows; i < n && !probes; ++i) {
         const std::vector<double> attention = model.attention(l, i, rotated, x[i]);
         for (Candidate& c : candidates) {
           c.attention += attention[c.row] / static_cast<double>(question_rows);

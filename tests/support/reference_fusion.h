@@ -2,6 +2,7 @@
 // compute, row by row.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -27,6 +28,9 @@ struct ReferenceDrift {
   bool fresh = false;
   bool constant = false;
   std::vector<std::vector<double>> maps;  // of layers check_layer + 1 ..: A, [2 kv_dim, n_in]
+  // K and V that are added are scaled by clip(<drift, A x> / <A x, A x>, 0, 1) over the computed
+  // rows.
+  bool guarded = true;
 };
 
 struct ReferenceFuseOptions {
@@ -60,6 +64,8 @@ struct ReferenceFusion {
   size_t n_rows = 0, n_exact = 0, n_reused = 0, n_always = 0;
   size_t n_candidates = 0;
   size_t n_corrected = 0;
+  std::vector<std::array<double, 2>>
+      drift_share;    // [n_layers] of K and V; 0 where nothing is corrected
   size_t budget = 0;  // of the last check
   ReferenceKv kv;     // the fused cache: K before RoPE
   // APE: the layer from which each row is tempered, UINT32_MAX for those that never are; [n_rows]

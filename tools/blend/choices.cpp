@@ -18,6 +18,8 @@ const Choices& policy_choices() {
                                     {"random", BLEND_POLICY_RANDOM},
                                     {"question", BLEND_POLICY_QUESTION},
                                     {"context_impact", BLEND_POLICY_CONTEXT_IMPACT},
+                                    {"probe", BLEND_POLICY_PROBE},
+                                    {"cascade", BLEND_POLICY_CASCADE},
                                     {"ape", BLEND_POLICY_APE},
                                     {"reuse", BLEND_POLICY_REUSE},
                                     {"full", BLEND_POLICY_FULL}};

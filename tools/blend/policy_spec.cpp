@@ -36,6 +36,11 @@ bool policy_chooses(uint32_t policy) {
 }
 
 bool policy_measures(uint32_t policy) {
+  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
+         policy == BLEND_POLICY_CASCADE;
+}
+
+bool policy_weighs(uint32_t policy) {
   return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION;
 }
 
@@ -70,10 +75,9 @@ bool PolicySpec::measures() const {
 }
 
 bool PolicySpec::weighs() const {
-  return policy == BLEND_POLICY_HKVD ||
-         std::any_of(terms.begin(), terms.end(), [](const blend_policy_term& term) {
-           return term.policy == BLEND_POLICY_HKVD;
-         });
+  return policy_weighs(policy) ||
+         std::any_of(terms.begin(), terms.end(),
+                     [](const blend_policy_term& term) { return policy_weighs(term.policy); });
 }
 
 PolicySpec parse_policy(const std::string& text) {

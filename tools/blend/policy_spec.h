@@ -21,7 +21,7 @@ struct PolicySpec {
   bool tempers() const;
   // Looks at deviations, so metric, norm and check layers mean something.
   bool measures() const;
-  // Ranks by deviation alone, so it may be weighed by the attention to a row
+  // Ranks by deviation in a way that may be weighed by the attention to a row
   // (BLEND_METRIC_V_WEIGHED).
   bool weighs() const;
 };

@@ -5,6 +5,7 @@
 
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
+#include "backend/drift_share.h"
 #include "cpu/convert.h"
 #include "cpu/deviation.h"
 #include "cpu/drift.h"
@@ -72,6 +73,39 @@ Status CpuBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Drif
       }
     });
   }
+  return Status::ok();
+}
+
+Status CpuBackend::drift_share(Tensor foretold, Tensor drift, DriftShare* share) {
+  if (foretold.rows != drift.rows || foretold.cols != drift.cols) {
+    return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",
+                      static_cast<long long>(foretold.rows), static_cast<long long>(drift.rows));
+  }
+  const size_t rows = static_cast<size_t>(foretold.rows);
+  const size_t kv_dim = static_cast<size_t>(foretold.cols) / 2;
+  const auto* const y = static_cast<const float*>(foretold.data);
+  const auto* const d = static_cast<const float*>(drift.data);
+  BLEND_ASSIGN(auto scratch, scratch_.take(2 * rows * sizeof(kernels::DriftSums)));
+  auto* const sums = reinterpret_cast<kernels::DriftSums*>(scratch.data());
+  pool_.parallel_for(2 * rows, row_grain(kv_dim), [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      sums[i] = kernels::drift_sums(y + i * kv_dim, d + i * kv_dim, kv_dim);
+    }
+  });
+  *share = share_of(sums, rows);
+  return Status::ok();
+}
+
+Status CpuBackend::scale_kv(Tensor kv, DriftShare share) {
+  const size_t kv_dim = static_cast<size_t>(kv.cols) / 2;
+  auto* const data = static_cast<float*>(kv.data);
+  const auto halves = static_cast<size_t>(kv.rows) * 2;
+  pool_.parallel_for(halves, row_grain(kv_dim), [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      const float factor = i % 2 == 0 ? share.k : share.v;
+      for (size_t e = i * kv_dim; e < (i + 1) * kv_dim; ++e) data[e] *= factor;
+    }
+  });
   return Status::ok();
 }
 

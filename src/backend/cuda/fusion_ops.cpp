@@ -4,6 +4,7 @@
 
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/tensors.h"
+#include "backend/drift_share.h"
 #include "cuda/selection.h"
 
 namespace blend::cuda {
@@ -96,6 +97,34 @@ Status CudaBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Dri
                     inputs.constant, static_cast<float*>(out.data), stream());
   }
   return check_launch("drift_inputs");
+}
+
+Status CudaBackend::drift_share(Tensor foretold, Tensor drift, DriftShare* share) {
+  if (foretold.rows != drift.rows || foretold.cols != drift.cols) {
+    return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",
+                      static_cast<long long>(foretold.rows), static_cast<long long>(drift.rows));
+  }
+  const auto rows = static_cast<size_t>(foretold.rows);
+  std::vector<k::DriftSums> sums(2 * rows);
+  if (rows > 0) {
+    const auto scope = enter();
+    const size_t bytes = sums.size() * sizeof sums[0];
+    BLEND_ASSIGN(const Memory on_device, device_->allocate(bytes));
+    k::drift_sums(static_cast<const float*>(foretold.data), static_cast<const float*>(drift.data),
+                  static_cast<size_t>(foretold.cols) / 2, rows, on_device.as<k::DriftSums>(),
+                  stream());
+    BLEND_RETURN_IF_ERROR(check_launch("drift_share"));
+    BLEND_RETURN_IF_ERROR(fetch(sums.data(), on_device.as<void>(), bytes));
+  }
+  *share = share_of(sums.data(), rows);
+  return Status::ok();
+}
+
+Status CudaBackend::scale_kv(Tensor kv, DriftShare share) {
+  const auto scope = enter();
+  k::scale_kv(static_cast<float*>(kv.data), static_cast<size_t>(kv.cols) / 2,
+              static_cast<size_t>(kv.rows), share.k, share.v, stream());
+  return check_launch("scale_kv");
 }
 
 Status CudaBackend::top_k(std::span<const float> scores, size_t count, uint32_t* out) {

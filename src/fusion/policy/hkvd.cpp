@@ -36,21 +36,10 @@ class WeighedHkvd final : public RankingPolicy {
       for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
         const float deviation = at.deviation[candidates[i]];
         const float distance = norm_ == DeviationNorm::l2 ? std::sqrt(deviation) : deviation;
-        scores[i] = distance * attention_of(s, candidates[i] - s.first_row);
+        scores[i] = distance * attention_inside(s, candidates[i] - s.first_row);
       }
     }
     return Status::ok();
-  }
-
-  // That a row of a chunk gets inside it; where it is not known, what it would get if every row
-  // attended evenly to all that it sees.
-  static float attention_of(const PromptSegment& s, uint32_t row) {
-    if (s.has_impact()) return s.chunk->meta().impact[row].inside;
-    float sum = 0;
-    for (uint32_t reader = row; reader < s.n_rows; ++reader) {
-      sum += 1.0f / static_cast<float>(reader + 1);
-    }
-    return sum / static_cast<float>(s.n_rows - row);
   }
 
   const DeviationNorm norm_;

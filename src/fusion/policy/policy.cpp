@@ -19,7 +19,7 @@ Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOp
     case Policy::random:
       return make_random(options.seed);
     case Policy::question:
-      return make_question();
+      return options.weighed ? make_weighed_question(options.deviation.norm) : make_question();
     case Policy::callback:
       if (!options.score) {
         return Status{BLEND_E_INVALID_ARGUMENT,
@@ -28,6 +28,10 @@ Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOp
       return make_callback(options.score);
     case Policy::context_impact:
       return make_context_impact();
+    case Policy::probe:
+      return make_probe();
+    case Policy::cascade:
+      return make_cascade(options.deviation.norm);
     case Policy::full:
     case Policy::reuse:
     case Policy::ape:
@@ -52,7 +56,7 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
     }
     if (term.policy == Policy::ape) continue;  // it asks for no rows, so its share is the others'
     BLEND_ASSIGN(auto policy, make_single(term.policy, options));
-    if (policy == nullptr) {
+    if (policy == nullptr || policy->needs().probe) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
                         "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
                         "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT and APE",
@@ -71,6 +75,15 @@ bool tempers(const FuseOptions& options) {
   return options.policy == Policy::ape ||
          (options.policy == Policy::combined &&
           std::any_of(options.terms.begin(), options.terms.end(), is_ape));
+}
+
+float attention_inside(const PromptSegment& s, uint32_t row) {
+  if (s.has_impact()) return s.chunk->meta().impact[row].inside;
+  float sum = 0;
+  for (uint32_t reader = row; reader < s.n_rows; ++reader) {
+    sum += 1.0f / static_cast<float>(reader + 1);
+  }
+  return sum / static_cast<float>(s.n_rows - row);
 }
 
 size_t recompute_budget(double ratio, size_t n_reused) {

@@ -12,6 +12,8 @@
 //   callback  scores that the host gives
 //   impact    how much the row leaned on what stood before its chunk when that was precomputed
 //             (Cache-Craft): statistics kept with the chunk, no measurement
+//   probe     what the question attends to over the stored rows, before any of them is computed
+//   cascade   probe lets a few through, of which deviation chooses
 //   union     several of these, each with its share of the budget
 //
 // `full`, `reuse` and `ape` choose nothing and are not policies in this sense; `ape` says how rows
@@ -33,9 +35,12 @@ namespace blend {
 // so that the rows it leaves out are never computed at all.
 struct Needs {
   bool deviation = false;
-  bool question_attention = false;
+  bool question_attention = false;  // at each check layer
+  // The question's attention at layer 1 over the stored rows, before layer 0; a choice there is the
+  // first.
+  bool probe = false;
 
-  bool nothing() const { return !deviation && !question_attention; }
+  bool nothing() const { return !deviation && !question_attention && !probe; }
 };
 
 // What is known where rows are chosen. A view: valid during the call.
@@ -44,8 +49,8 @@ struct ChoicePoint {
   const Prompt& prompt;
   uint32_t layer = 0;
   std::span<const float> deviation;  // [n_rows]; empty unless needed
-  // Attention probability that the question's rows put on each row at this layer, mean over rows
-  // and heads; [n_rows]; empty unless needed.
+  // Attention probability that the question's rows put on each row at this layer, or in the probe,
+  // mean over rows and heads; [n_rows]; empty unless needed.
   std::span<const float> question_attention;
 };
 
@@ -72,6 +77,10 @@ class RankingPolicy : public SelectionPolicy {
                        std::span<float> scores) const = 0;
 };
 
+// The attention that a row of a reused chunk gets inside it; where that is not known, what it would
+// get if every row attended evenly to all that it sees.
+float attention_inside(const PromptSegment& s, uint32_t row);
+
 // ceil(ratio * n_reused): the number of rows the budget pays for. A product that is whole but for
 // rounding is not rounded up.
 size_t recompute_budget(double ratio, size_t n_reused);
@@ -91,7 +100,10 @@ std::unique_ptr<SelectionPolicy> make_weighed_hkvd(DeviationNorm norm);
 std::unique_ptr<SelectionPolicy> make_first_k();
 std::unique_ptr<SelectionPolicy> make_random(uint64_t seed);
 std::unique_ptr<SelectionPolicy> make_question();
+std::unique_ptr<SelectionPolicy> make_weighed_question(DeviationNorm norm);
 std::unique_ptr<SelectionPolicy> make_context_impact();
+std::unique_ptr<SelectionPolicy> make_probe();
+std::unique_ptr<SelectionPolicy> make_cascade(DeviationNorm norm);
 std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score);
 struct UnionTerm {
   std::unique_ptr<SelectionPolicy> policy;

@@ -4,6 +4,12 @@
 // attends to. The score is the row's deviation times the attention probability that the question's
 // rows put on it at the check layer, where keys are still fresh (the idea of ProphetKV and of
 // CacheClip, with the model's own question instead of a second model).
+//
+// Weighed, distance (not its square) counts as much as the row is read: by the question, and by the
+// rows of its own chunk, which hand on what they took (engine/context_impact.h): the geometric mean
+// of both.
+#include <cmath>
+
 #include "fusion/policy/policy.h"
 
 namespace blend {
@@ -24,7 +30,35 @@ class Question final : public RankingPolicy {
   }
 };
 
+class WeighedQuestion final : public RankingPolicy {
+ public:
+  explicit WeighedQuestion(DeviationNorm norm) : norm_(norm) {}
+  Needs needs() const override { return {.deviation = true, .question_attention = true}; }
+
+ private:
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
+               std::span<float> scores) const override {
+    size_t i = 0;
+    for (const PromptSegment& s : at.prompt.segments) {
+      for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
+        const uint32_t row = candidates[i];
+        const float deviation = at.deviation[row];
+        const float distance = norm_ == DeviationNorm::l2 ? std::sqrt(deviation) : deviation;
+        scores[i] = distance *
+                    std::sqrt(at.question_attention[row] * attention_inside(s, row - s.first_row));
+      }
+    }
+    return Status::ok();
+  }
+
+  const DeviationNorm norm_;
+};
+
 }  // namespace
+
+std::unique_ptr<SelectionPolicy> make_weighed_question(DeviationNorm norm) {
+  return std::make_unique<WeighedQuestion>(norm);
+}
 
 std::unique_ptr<SelectionPolicy> make_question() { return std::make_unique<Question>(); }
 

@@ -44,14 +44,27 @@ TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
   EXPECT_EQ(showcase_of(configs), configs.size()) << "only HKVD's rows are drawn";
 }
 
-TEST(EvalOptions, OnlyHkvdWeighs) {
+TEST(EvalOptions, HkvdAndQuestionWeigh) {
   const auto configs = make_configs({"question", "hkvd+question", "hkvd"}, {"v", "v_weighed", "kv"},
                                     {0.1}, {"none"}, 1, {});
   std::vector<std::string> names;
   for (const EvalConfig& config : configs) names.push_back(config_name(config));
-  EXPECT_EQ(names, (std::vector<std::string>{"question v", "question kv", "hkvd+question v",
-                                             "hkvd+question v_weighed", "hkvd+question kv",
-                                             "hkvd v", "hkvd v_weighed", "hkvd kv"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"question v", "question v_weighed", "question kv",
+                                      "hkvd+question v", "hkvd+question v_weighed",
+                                      "hkvd+question kv", "hkvd v", "hkvd v_weighed", "hkvd kv"}));
+}
+
+TEST(EvalOptions, ABudgetTakesTheRatiosPlace) {
+  const auto configs = with_budgets(
+      make_configs({"reuse", "cascade", "hkvd"}, {"v_weighed"}, {0, 0.3}, {"none"}, 1, {}),
+      {0.1, 0.2});
+  ASSERT_EQ(configs.size(), 5u);
+  EXPECT_EQ(configs[0].flops, 0.0) << "nothing of reuse is to be chosen";
+  EXPECT_EQ(config_name(configs[1]), "cascade v");
+  EXPECT_EQ(configs[1].flops, 0.1);
+  EXPECT_EQ(configs[2].flops, 0.2);
+  EXPECT_EQ(config_name(configs[4]), "hkvd v_weighed");
 }
 
 TEST(EvalOptions, PoliciesAreJoinedByPlus) {

@@ -46,6 +46,33 @@ class EvalRun : public ::testing::Test {
   std::vector<Record> records_;
 };
 
+TEST_F(EvalRun, ABudgetOfFlopsIsMetOrNamed) {
+  const blendpp::Store store(ctx_, temp_.file("budget"));
+  const auto configs = make_configs({"full", "hkvd", "probe"}, {"v"}, {0}, {"none"}, 1);
+  plan_.configs = with_budgets(configs, {0.8});
+  plan_.showcase = plan_.configs.size();
+  EXPECT_TRUE(fit_ratios(model_, store, records_, plan_).empty());
+  ASSERT_EQ(plan_.configs.size(), 3u);
+  EXPECT_GT(plan_.configs[1].ratio, 0.0);
+  EXPECT_GT(plan_.configs[2].ratio, 0.0);
+  records_.resize(4);  // that ratios are fitted on
+  const EvalResult result = run_eval(model_, store, records_, plan_);
+  for (size_t k = 1; k < 3; ++k) {
+    double full = 0, own = 0;
+    for (const QuestionResult& question : result.questions) {
+      full += question.full.flops;
+      own += question.outcomes[k].flops;
+    }
+    EXPECT_LE(own, 0.8 * full) << k;
+    EXPECT_GT(own, 0.7 * full) << k << ": rows are whole";
+  }
+  plan_.configs = with_budgets(configs, {0.01});
+  const std::vector<std::string> left_out = fit_ratios(model_, store, records_, plan_);
+  EXPECT_EQ(plan_.configs.size(), 1u);
+  ASSERT_EQ(left_out.size(), 2u);
+  EXPECT_NE(left_out[0].find("hkvd v costs more than 1.0 %"), std::string::npos) << left_out[0];
+}
+
 TEST_F(EvalRun, ATrimmedStoreGivesTheSameFigures) {
   uint64_t kept = 0;
   uint64_t trimmed = 0;

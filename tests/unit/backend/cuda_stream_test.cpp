@@ -222,6 +222,9 @@ TEST_F(CudaHost, FailingAllocations) {
       BLEND_RETURN_IF_ERROR(b.deviation(ty, {&packed, 1}, {}, deviation.data()));
       const Tensor tx2{x->data(), 8, 64, 4};
       BLEND_RETURN_IF_ERROR(b.drift_inputs(ty.slice(0, 8), {}, {}, tx2));
+      DriftShare share;
+      BLEND_RETURN_IF_ERROR(b.drift_share(tx2, tx2, &share));
+      BLEND_RETURN_IF_ERROR(b.scale_kv(tx2, share));
       std::vector<uint32_t> chosen(4);
       BLEND_RETURN_IF_ERROR(b.top_k(deviation, 4, chosen.data()));
       std::vector<std::byte> k(16 * 32 * 2), v = k;

@@ -99,6 +99,46 @@ TEST_P(BackendOps, DriftInputs) {
   }
 }
 
+TEST_P(BackendOps, DriftShareAndScale) {
+  for (int round = 0; round < rounds(16); ++round) {
+    const size_t rows = number(1, 70), kv_dim = number(1, 200);
+    auto foretold = normal(rows * 2 * kv_dim);
+    std::vector<float> drift = normal(rows * 2 * kv_dim);
+    // K goes against what was foretold, or a part of it does; V follows it, or more than that.
+    const float k_part = round % 2 == 0 ? 0.5f : -1.0f, v_part = round % 4 < 2 ? 0.25f : 4.0f;
+    double both[2] = {0, 0}, own[2] = {0, 0};
+    for (size_t i = 0; i < drift.size(); ++i) {
+      const size_t half = i / kv_dim % 2;
+      drift[i] = 0.1f * drift[i] + (half == 0 ? k_part : v_part) * foretold[i];
+      both[half] += static_cast<double>(foretold[i]) * static_cast<double>(drift[i]);
+      own[half] += static_cast<double>(foretold[i]) * static_cast<double>(foretold[i]);
+    }
+    const auto n = static_cast<int64_t>(rows), cols = static_cast<int64_t>(2 * kv_dim);
+    Owned ty = make_tensor(foretold, n, cols), td = make_tensor(drift, n, cols);
+    DriftShare share{-1, -1};
+    ASSERT_TRUE(backend_->drift_share(ty.tensor, td.tensor, &share).is_ok());
+    EXPECT_NEAR(static_cast<double>(share.k), std::clamp(both[0] / own[0], 0.0, 1.0), 1e-4);
+    EXPECT_NEAR(static_cast<double>(share.v), std::clamp(both[1] / own[1], 0.0, 1.0), 1e-4);
+    ASSERT_TRUE(backend_->scale_kv(ty.tensor, {0.5f, -2.0f}).is_ok());
+    for (size_t i = 0; i < foretold.size(); ++i) {
+      foretold[i] *= i / kv_dim % 2 == 0 ? 0.5f : -2.0f;
+    }
+    EXPECT_EQ(host(ty.tensor), foretold);
+    EXPECT_EQ(backend_->drift_share(ty.tensor.slice(0, 0), td.tensor, &share).code(),
+              BLEND_E_INTERNAL);
+  }
+}
+
+// Nothing was foretold, or no number: nothing is taken.
+TEST_P(BackendOps, DriftShareOfNothingIsNothing) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  Owned nothing = make_tensor({0, 0, nan, 1}, 1, 4), drift = make_tensor({1, 2, 3, 4}, 1, 4);
+  DriftShare share;
+  ASSERT_TRUE(backend_->drift_share(nothing.tensor, drift.tensor, &share).is_ok());
+  EXPECT_EQ(share.k, 0.0f);
+  EXPECT_EQ(share.v, 0.0f);
+}
+
 TEST_P(BackendOps, RelativeDeviationOfAStoredRowOfZeros) {
   const std::vector<float> fresh = {1, 2, 3, 4, 0, 0, 0, 0};  // [2, 2 * 2]
   const auto zeros = make_stored("k", std::vector<float>(4, 0.0f), {}, DType::f16);

@@ -50,10 +50,10 @@ class CorrectorTest : public test::HandPrompt {
     add_stored(4);
     add_computed(SegmentKind::question, 1);
   }
-  Corrector make(uint32_t rank = 0) {
+  Corrector make(uint32_t rank = 0, bool guarded = false) {
     auto drift = Drift::load(*backend_, halving_maps(kCheck, kLayers, kKvDim, rank));
     EXPECT_TRUE(drift.is_ok()) << drift.status().message();
-    return Corrector(*backend_, *drift, kKvDim, kSlots);
+    return Corrector(*backend_, *drift, kKvDim, kSlots, guarded);
   }
   static float deviation(uint32_t row) { return 8.0f + 4.0f * static_cast<float>(row); }
   Status measure(Corrector& corrector, const std::vector<uint32_t>& active) {
@@ -61,8 +61,8 @@ class CorrectorTest : public test::HandPrompt {
     for (const uint32_t row : active) values.push_back(stored_value(kCheck, row) + deviation(row));
     const std::vector<size_t> segments = {1};
     const StagedLayer staged = stage(segments, kCheck);
-    return corrector.measure(fresh(values), stored_runs_among(prompt_, segments, staged, active),
-                             active);
+    const auto runs = stored_runs_among(prompt_, segments, staged, active);
+    return corrector.measure({fresh(values), runs, active});
   }
   static std::vector<uint8_t> mask(const std::vector<uint32_t>& rows) {
     std::vector<uint8_t> computed(kSlots, 0);
@@ -86,7 +86,7 @@ TEST_F(CorrectorTest, RowsThatAreNotComputedTakeWhatEachLayersMapMakesOfTheirDev
   float factor = 1;
   for (uint32_t layer = kCheck + 1; layer < kLayers; ++layer) {
     factor *= 0.5f;
-    auto correction = corrector.at(layer);
+    auto correction = corrector.at(layer, {});
     ASSERT_TRUE(correction.is_ok());
     ASSERT_NE(*correction, nullptr);
     for (uint32_t slot = 0; slot < kSlots; ++slot) {
@@ -104,7 +104,7 @@ TEST_F(CorrectorTest, AMapOfLowRankIsTheProductOfItsTwo) {
   Corrector corrector = make(3);
   ASSERT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());
   ASSERT_TRUE(corrector.keep(mask({0, 1, 6})).is_ok());
-  auto correction = corrector.at(kCheck + 1);
+  auto correction = corrector.at(kCheck + 1, {});
   ASSERT_TRUE(correction.is_ok());
   EXPECT_FLOAT_EQ(added(**correction, 4, 2), 0.5f * deviation(4));
   EXPECT_EQ(added(**correction, 4, 3), 0.0f);
@@ -115,7 +115,7 @@ TEST_F(CorrectorTest, OnlyMeasuredRowsAreCorrected) {
   Corrector corrector = make();
   ASSERT_TRUE(measure(corrector, {0, 1, 3, 5, 6}).is_ok());
   ASSERT_TRUE(corrector.keep(mask({0, 1, 6})).is_ok());
-  auto correction = corrector.at(kCheck + 1);
+  auto correction = corrector.at(kCheck + 1, {});
   ASSERT_TRUE(correction.is_ok());
   EXPECT_FLOAT_EQ(added(**correction, 3), 0.5f * deviation(3));
   EXPECT_FLOAT_EQ(added(**correction, 5), 0.5f * deviation(5));
@@ -128,10 +128,10 @@ TEST_F(CorrectorTest, NothingIsAddedWhereAllRowsAreComputedOrNoneWasMeasured) {
   ASSERT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());
   ASSERT_TRUE(corrector.keep(mask({0, 1, 2, 3, 4, 5, 6})).is_ok());
   EXPECT_EQ(corrector.n_rows(), 0u);
-  EXPECT_EQ(*corrector.at(kCheck + 1), nullptr);
+  EXPECT_EQ(*corrector.at(kCheck + 1, {}), nullptr);
   ASSERT_TRUE(measure(corrector, {0, 1, 6}).is_ok());
   ASSERT_TRUE(corrector.keep(mask({0, 1, 6})).is_ok());
-  EXPECT_EQ(*corrector.at(kCheck + 1), nullptr);
+  EXPECT_EQ(*corrector.at(kCheck + 1, {}), nullptr);
 }
 
 // A later choice leaves out more rows: they are corrected from there on, by what was measured.
@@ -142,9 +142,65 @@ TEST_F(CorrectorTest, ALaterChoiceCorrectsMoreRows) {
   EXPECT_EQ(corrector.n_rows(), 2u);
   ASSERT_TRUE(corrector.keep(mask({0, 1, 2, 6})).is_ok());
   EXPECT_EQ(corrector.n_rows(), 3u);
-  auto correction = corrector.at(kCheck + 2);
+  auto correction = corrector.at(kCheck + 2, {});
   ASSERT_TRUE(correction.is_ok());
   EXPECT_FLOAT_EQ(added(**correction, 3), 0.25f * deviation(3));
+}
+
+// The maps foretell half of a row's deviation for the layer behind the check layer. `drift`: how
+// far the judges, rows 3 and 5, really lie above their stored rows there, as a share of that.
+class DriftGuard : public CorrectorTest {
+ protected:
+  Result<const Correction*> judged(Corrector& corrector, float drift) {
+    const std::vector<uint32_t> active = {0, 1, 3, 5, 6};
+    EXPECT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());
+    EXPECT_TRUE(corrector.keep(mask(active)).is_ok());
+    EXPECT_EQ(corrector.judges(), (std::vector<uint32_t>{3, 5}));
+    std::vector<float> values;
+    for (const uint32_t row : active) {
+      values.push_back(stored_value(kCheck + 1, row) + drift * 0.5f * deviation(row));
+    }
+    const std::vector<size_t> segments = {1};
+    const StagedLayer staged = stage(segments, kCheck + 1);
+    const auto runs = stored_runs_among(prompt_, segments, staged, active);
+    return corrector.at(kCheck + 1, {fresh(values), runs, active});
+  }
+};
+
+TEST_F(DriftGuard, TakesTheShareOfWhatWasForetoldThatIsThere) {
+  for (const auto& [drift, share] : {std::pair{0.25f, 0.25f}, {1.0f, 1.0f}, {3.0f, 1.0f}}) {
+    Corrector corrector = make(0, true);
+    auto correction = judged(corrector, drift);
+    ASSERT_TRUE(correction.is_ok()) << correction.status().message();
+    EXPECT_NEAR(corrector.share().k, share, 1e-3f);
+    EXPECT_NEAR(corrector.share().v, share, 1e-3f);
+    EXPECT_NEAR(corrector.mean_share(), static_cast<double>(share), 1e-3);
+    for (const uint32_t slot : {2u, 4u}) {
+      EXPECT_NEAR(added(**correction, slot), share * 0.5f * deviation(slot), 0.05f) << slot;
+    }
+    EXPECT_TRUE(std::isnan(added(**correction, 3)));
+  }
+}
+
+TEST_F(DriftGuard, AddsNothingWhereTheDriftGoesTheOtherWay) {
+  Corrector corrector = make(0, true);
+  auto correction = judged(corrector, -0.5f);
+  ASSERT_TRUE(correction.is_ok());
+  EXPECT_EQ(*correction, nullptr);
+  EXPECT_EQ(corrector.share().k, 0.0f);
+  EXPECT_EQ(corrector.mean_share(), 0.0);
+}
+
+// Where no row is computed nobody can tell: the maps are taken at their word.
+TEST_F(DriftGuard, WithoutAJudgeAllIsTaken) {
+  Corrector corrector = make(0, true);
+  ASSERT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());
+  ASSERT_TRUE(corrector.keep(mask({0, 1, 6})).is_ok());
+  EXPECT_TRUE(corrector.judges().empty());
+  auto correction = corrector.at(kCheck + 1, {});
+  ASSERT_TRUE(correction.is_ok());
+  EXPECT_EQ(corrector.share().k, 1.0f);
+  EXPECT_FLOAT_EQ(added(**correction, 4), 0.5f * deviation(4));
 }
 
 }  // namespace

@@ -324,6 +324,10 @@ TEST_P(Kernels, DriftIsAddedToAndTakenFromStoredRows) {
       difference(other.data(), at, dtype, n, got.data());
       difference_ref(other.data(), at, dtype, n, want.data());
       EXPECT_EQ(got, want);
+      const DriftSums sums = drift_sums(other.data(), got.data(), n);
+      const DriftSums exact = drift_sums_ref(other.data(), got.data(), n);
+      EXPECT_NEAR(sums.foretold, exact.foretold, 1e-5f * (1 + exact.foretold));
+      EXPECT_NEAR(sums.both, exact.both, 1e-4f * (1 + exact.foretold));
     }
   }
 }

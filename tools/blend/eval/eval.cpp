@@ -16,6 +16,7 @@
 #include "eval/report.h"
 #include "eval/run.h"
 #include "eval/summary.h"
+#include "progress.h"
 
 namespace blend_cli {
 namespace {
@@ -38,6 +39,8 @@ struct EvalOptions {
   std::vector<std::string> ape = {"0.9:0.9"};
   EvalSelection selection;
   uint32_t check_layer = 1;
+  std::vector<double> flops;
+  bool unguarded = false;
   std::string profile;
   std::string reference_weights;
   uint32_t max_tokens = 32;
@@ -80,8 +83,10 @@ EvalPlan plan_of(const EvalOptions& options) {
   selection.norm = value_of(norm_choices(), options.norm);
   selection.ape.clear();
   for (const std::string& setting : options.ape) selection.ape.push_back(parse_ape(setting));
-  plan.configs = make_configs(options.policies, options.metrics, options.ratios, prefixes,
-                              options.check_layer, selection);
+  // With a budget a ratio is what it buys.
+  plan.configs = make_configs(options.policies, options.metrics,
+                              options.flops.empty() ? options.ratios : std::vector<double>{0.0},
+                              prefixes, options.check_layer, selection);
   plan.repeats = options.repeats;
   plan.showcase = showcase_of(plan.configs);
   plan.trim_bytes = options.store.path.empty() ? kTrimBytes : 0;
@@ -158,14 +163,23 @@ void run(const EvalOptions& options, const CLI::App& command) {
   std::optional<blendpp::Profile> profile;
   if (!options.profile.empty()) {
     plan.profile = &profile.emplace(model, options.profile);
-    add_profile_configs(*profile, options.ratios, plan.configs);
+    std::vector<EvalConfig> profile_configs;
+    add_profile_configs(*profile, options.policies,
+                        options.flops.empty() ? options.ratios : std::vector<double>{0.0},
+                        options.unguarded, profile_configs);
+    plan.configs.insert(plan.configs.end(), profile_configs.begin(), profile_configs.end());
   }
+  if (!options.flops.empty()) plan.configs = with_budgets(plan.configs, options.flops);
   // Declared before the store: removed when that is closed.
   std::optional<TempDirectory> temporary;
   StoreOptions place = options.store;
   if (place.path.empty()) place.path = temporary.emplace().path();
   const blendpp::Store store = open_store(ctx, place);
 
+  if (!options.flops.empty()) {
+    for (const std::string& why : fit_ratios(model, store, records, plan)) print_note(why);
+    plan.showcase = showcase_of(plan.configs);
+  }
   const EvalResult result = run_eval(model, store, records, plan);
   const EvalSummary summary = summarise(plan, records, result, options.seed);
   const EvalContext context = context_of(options, command, model);
@@ -196,7 +210,8 @@ void run(const EvalOptions& options, const CLI::App& command) {
 void add_what_is_compared(CLI::App& command, EvalOptions& options) {
   command
       .add_option("--policies", options.policies,
-                  "Any of full, reuse, hkvd, first_k, random, question, context_impact, ape, and "
+                  "Any of full, reuse, hkvd, first_k, random, question, context_impact, probe, "
+                  "cascade, ape, and "
                   "unions such as hkvd:0.7+first_k:0.3 and hkvd+ape")
       ->delimiter(',')
       ->check(check_policy)
@@ -211,6 +226,15 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       })
       ->type_name("LIST")
       ->capture_default_str();
+  command
+      .add_option("--flops", options.flops,
+                  "Budgets, shares of full prefill's FLOPs, in the place of --ratios: each policy "
+                  "gets the ratio that costs as much")
+      ->delimiter(',')
+      ->check(CLI::Range(0.001, 1.0))
+      ->type_name("LIST");
+  command.add_flag("--unguarded", options.unguarded,
+                   "With --profile: its drift correction without the guard as well");
   command
       .add_option(
           "--metrics", options.metrics,
@@ -228,7 +252,8 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
   command
       .add_option("--profile", options.profile,
                   "What blend calibrate wrote: adds its way of fusing, plain and with its drift "
-                  "correction, at the same ratios and its own")
+                  "correction, at the same ratios and its own, and --policies that measure at its "
+                  "check layer")
       ->type_name("FILE");
   command
       .add_option("--reference-weights", options.reference_weights,

@@ -84,25 +84,57 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
   return configs;
 }
 
-void add_profile_configs(const blendpp::Profile& profile, std::vector<double> ratios,
-                         std::vector<EvalConfig>& configs) {
-  const blendpp::ProfileInfo info = profile.info();
-  ratios.push_back(info.ratio);
-  std::sort(ratios.begin(), ratios.end());
-  for (const bool corrected : {false, true}) {
-    if (corrected && info.drift_inputs == 0) continue;
-    for (const double ratio : without_duplicates(ratios)) {
-      EvalConfig config;
-      config.policy = BLEND_POLICY_HKVD;
-      config.spec = parse_policy("hkvd");
-      config.metric = info.metric;
-      config.ratio = ratio;
-      config.check_layer = info.check_layer;
-      config.chunk_prefix = kProfilePrefix;
-      config.corrected = corrected;
-      configs.push_back(std::move(config));
+std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
+                                     const std::vector<double>& budgets) {
+  std::vector<EvalConfig> out;
+  std::vector<std::string> seen;  // what differs by its ratio alone is one
+  for (const EvalConfig& config : configs) {
+    if (!config.chooses()) {
+      out.push_back(config);
+      continue;
+    }
+    const std::string name = config.chunk_prefix + ' ' + config_name(config);
+    if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
+    seen.push_back(name);
+    for (const double budget : without_duplicates(budgets)) {
+      out.push_back(config);
+      out.back().flops = budget;
     }
   }
+  return out;
+}
+
+void add_profile_configs(const blendpp::Profile& profile, const std::vector<std::string>& policies,
+                         std::vector<double> ratios, bool unguarded,
+                         std::vector<EvalConfig>& configs) {
+  const blendpp::ProfileInfo info = profile.info();
+  const auto add = [&](const std::string& policy) {
+    std::sort(ratios.begin(), ratios.end());
+    EvalConfig config;
+    config.spec = parse_policy(policy);
+    config.policy = config.spec.policy;
+    config.metric = config.spec.weighs() ? info.metric : info.metric & BLEND_METRIC_KV;
+    config.check_layer = info.check_layer;
+    config.chunk_prefix = kProfilePrefix;
+    for (const bool corrected : {false, true}) {
+      if (corrected && info.drift_inputs == 0) continue;
+      config.corrected = corrected;
+      for (const bool guarded : {false, true}) {
+        if (!guarded && (!corrected || !unguarded)) continue;
+        config.guarded = guarded;
+        for (const double ratio : without_duplicates(ratios)) {
+          config.ratio = ratio;
+          configs.push_back(config);
+        }
+      }
+    }
+  };
+  for (const std::string& policy : without_duplicates(policies)) {
+    const PolicySpec spec = parse_policy(policy);
+    if (spec.measures() && spec.policy != BLEND_POLICY_HKVD) add(policy);
+  }
+  ratios.push_back(info.ratio);
+  add("hkvd");
 }
 
 size_t showcase_of(const std::vector<EvalConfig>& configs) {

@@ -26,12 +26,17 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<double>& ratios,
                                      const std::vector<std::string>& chunk_prefixes,
                                      uint32_t check_layer, const EvalSelection& selection = {});
+// The same with budgets of FLOPs, shares of full prefill's, in the place of ratios (fit_ratios()).
+std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
+                                     const std::vector<double>& budgets);
 
 // What a chunk prefix of a profile is called in the tables.
 inline constexpr const char* kProfilePrefix = "profile";
 // Adds the profile's own way of fusing, plain and (where it has maps) corrected, at the ratios and
-// at its own.
-void add_profile_configs(const blendpp::Profile& profile, std::vector<double> ratios,
+// at its own; and those of `policies` that measure at the check layer, at the ratios.
+// unguarded: corrected without the guard as well.
+void add_profile_configs(const blendpp::Profile& profile, const std::vector<std::string>& policies,
+                         std::vector<double> ratios, bool unguarded,
                          std::vector<EvalConfig>& configs);
 
 // The configuration whose rows the report shows: HKVD with one check layer at the ratio nearest to

@@ -105,7 +105,8 @@ nlohmann::json outcome_json(const Outcome& o) {
           {"n_rows_selected", o.n_rows_selected},
           {"n_rows_always", o.n_rows_always},
           {"n_misses", o.n_misses},
-          {"flops", o.flops}};
+          {"flops", o.flops},
+          {"drift_share", o.drift_share}};
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ size_t likeliest(const Logits& logits) {
 class Runner {
  public:
   Runner(const blendpp::Model& model, const blendpp::Store& store, const EvalPlan& plan)
-      : model_(model), store_(store), plan_(plan), info_(model.info()), shape_(shape_of(info_)) {
+      : model_(model), store_(store), plan_(plan), info_(model.info()) {
     for (const EvalConfig& config : plan.configs) chunk_prefix(config.chunk_prefix);
     CorpusOptions options;
     options.system = plan.prompt.system;
@@ -66,7 +66,47 @@ class Runner {
     return result;
   }
 
+  // The ratio at which `config` costs its budget on these records; negative: it never does.
+  double ratio_for_budget(const std::vector<Record>& records, EvalConfig config) {
+    std::vector<Question> questions;
+    double full_flops = 0;
+    for (const Record& record : records) {
+      if (questions.size() == kFitted) break;
+      Question question = make_question(model_, record, system_, plan_.prompt.question_template);
+      if (question.tokens.size() + 1 > info_.context_length) continue;
+      precompute_all(question);
+      EvalConfig full;
+      full.policy = BLEND_POLICY_FULL;
+      full_flops += flops_of(question, full);
+      questions.push_back(std::move(question));
+    }
+    const auto cost = [&](double ratio) {
+      config.ratio = ratio;
+      double sum = 0;
+      for (const Question& question : questions) sum += flops_of(question, config);
+      return sum / full_flops;
+    };
+    if (questions.empty() || cost(0) > config.flops) return -1;
+    if (cost(1) <= config.flops) return 1;
+    double low = 0, high = 1;
+    for (int i = 0; i < kBisections; ++i) {
+      const double middle = 0.5 * (low + high);
+      (cost(middle) <= config.flops ? low : high) = middle;
+    }
+    return low;
+  }
+
  private:
+  static constexpr size_t kFitted = 4;    // records that a ratio is fitted on
+  static constexpr int kBisections = 10;  // to a thousandth
+
+  double flops_of(const Question& question, const EvalConfig& config) {
+    throw_if_interrupted();
+    return blendpp::Fusion(model_, &store_, question.prompt, fuse_options(question, config))
+        .info()
+        .flops;
+  }
+
   const blendpp::Tokens& chunk_prefix(const std::string& spec) {
     const auto it = prefixes_.find(spec);
     if (it != prefixes_.end()) return it->second;
@@ -121,7 +161,9 @@ class Runner {
     fuse.check_layer = config.check_layer;
     if (config.chunk_prefix == kProfilePrefix) {
       fuse.profile = plan_.profile->get();
-      fuse.correction = config.corrected ? BLEND_CORRECTION_ON : BLEND_CORRECTION_OFF;
+      fuse.correction = !config.corrected ? BLEND_CORRECTION_OFF
+                        : config.guarded  ? BLEND_CORRECTION_ON
+                                          : BLEND_CORRECTION_UNGUARDED;
     }
     fuse.reserve_tokens = static_cast<uint32_t>(
         std::min<size_t>(plan_.prompt.max_tokens, info_.context_length - question.tokens.size()));
@@ -167,8 +209,9 @@ class Runner {
     outcome.n_rows_selected = info.n_rows_selected;
     outcome.n_rows_always = info.n_rows_always;
     outcome.n_misses = info.n_misses;
+    outcome.flops = info.flops;
+    outcome.drift_share = info.drift_share;
     RowTrace trace = trace_of(fusion);
-    outcome.flops = flops_of(shape_, trace.layers);
     const auto view = fusion.logits();
     Logits logits(view.begin(), view.end());
     outcome.kl = reference == nullptr ? 0 : kl_divergence(*reference, logits);
@@ -239,7 +282,6 @@ class Runner {
   const blendpp::Store& store_;
   const EvalPlan& plan_;
   const blendpp::ModelInfo info_;
-  const ModelShape shape_;
   blendpp::Tokens system_;
   std::map<std::string, blendpp::Tokens> prefixes_;  // by their spec
   std::vector<blendpp::ChunkId> stored_;             // by this run
@@ -259,7 +301,8 @@ std::string config_name(const EvalConfig& config) {
   if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);
   if (config.relative) name += " relative";
   if (config.checks > 1) name += format(", %u checks", config.checks);
-  return config.corrected ? name + " corrected" : name;
+  if (config.corrected) name += config.guarded ? " corrected" : " unguarded";
+  return name;
 }
 
 std::string answer_of(const std::string& text, const std::string& stop) {
@@ -268,6 +311,26 @@ std::string answer_of(const std::string& text, const std::string& stop) {
   const size_t first = answer.find_first_not_of(kBlank);
   if (first == std::string::npos) return {};
   return answer.substr(first, answer.find_last_not_of(kBlank) - first + 1);
+}
+
+std::vector<std::string> fit_ratios(const blendpp::Model& model, const blendpp::Store& store,
+                                    const std::vector<Record>& records, EvalPlan& plan) {
+  std::vector<std::string> left_out;
+  std::vector<EvalConfig> fitted;
+  Runner runner(model, store, plan);
+  for (EvalConfig config : plan.configs) {
+    if (config.flops > 0) {
+      config.ratio = runner.ratio_for_budget(records, config);
+      if (config.ratio < 0) {
+        left_out.push_back(format("%s costs more than %.1f %% of full prefill's FLOPs at ratio 0",
+                                  config_name(config).c_str(), 100 * config.flops));
+        continue;
+      }
+    }
+    fitted.push_back(std::move(config));
+  }
+  plan.configs = std::move(fitted);
+  return left_out;
 }
 
 EvalResult run_eval(const blendpp::Model& model, const blendpp::Store& store,

@@ -40,7 +40,9 @@ struct EvalConfig {
   uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
   uint64_t seed = 0;       // of the policy random
   bool corrected = false;  // with the profile's drift correction
-  ApeSetting ape = {};     // of the policy ape
+  bool guarded = true;     // which is scaled by how it does on the recomputed rows
+  double flops = 0;     // a share of full prefill's: `ratio` is what costs that much; 0: as it is
+  ApeSetting ape = {};  // of the policy ape
 
   // Recomputes rows of its choice: everything but full prefill, full reuse and APE.
   bool chooses() const {
@@ -68,7 +70,8 @@ struct Outcome {
   uint64_t n_rows_selected = 0;
   uint64_t n_rows_always = 0;
   uint64_t n_misses = 0;
-  double flops = 0;
+  double flops = 0;        // as the library counts them
+  double drift_share = 0;  // of the drift correction, that the guard let through
 };
 
 struct QuestionResult {
@@ -102,6 +105,11 @@ struct EvalResult {
   std::vector<QuestionResult> questions;
   std::vector<Skipped> skipped;  // prompts that outgrow the model's context
 };
+
+// Gives every configuration with a budget of FLOPs the ratio that meets it, on the mean of the
+// first few records; those that cost more at ratio 0 are left out, with a sentence each.
+std::vector<std::string> fit_ratios(const blendpp::Model& model, const blendpp::Store& store,
+                                    const std::vector<Record>& records, EvalPlan& plan);
 
 // Throws what the library throws; CommandError when no question fits the model's context.
 EvalResult run_eval(const blendpp::Model& model, const blendpp::Store& store,
