@@ -21,7 +21,7 @@ void each(const CommandInfo& command, const Visit& visit) {
   for (const CommandInfo& sub : command.subcommands) each(sub, visit);
 }
 
-std::vector<std::string> names_of(const std::vector<CommandInfo>& commands) {
+std::vector<std::string> words_of(const std::vector<CommandInfo>& commands) {
   std::vector<std::string> names;
   for (const CommandInfo& command : commands) names.push_back(command.path.back());
   return names;
@@ -60,7 +60,7 @@ void print_bash(const CommandInfo& root) {
   });
   std::cout << "  esac\n  case \"$at\" in\n";
   each(root, [](const CommandInfo& command) {
-    std::string words = joined(names_of(command.subcommands));
+    std::string words = joined(words_of(command.subcommands));
     for (const OptionInfo& option : command.options) {
       words += (words.empty() ? "" : " ") + joined(option.names);
     }
