@@ -8,7 +8,7 @@
 
 #include <span>
 
-#include "model/config.h"
+#include "backend/backend.h"
 #include "profile/drift.h"
 
 namespace blend {

@@ -266,15 +266,17 @@ class EvalTest(unittest.TestCase):
             self.assertEqual(a["configs"][0]["n_rows"], b["configs"][0]["n_rows"])
 
     def test_every_policy_and_unions_of_them(self):
-        out = self.json("--policies", "full,reuse,hkvd,question,first_k,random,hkvd:3+first_k",
+        out = self.json("--policies", "full,reuse,hkvd,question,first_k,random,hkvd:3+first_k,"
+                        "probe,cascade",
                         "--ratios", "0.2,1", "--checks", "1,2", "--norm", "l1", "--relative",
                         "--policy-seed", "4")
         names = [c["name"] for c in out["configs"]]
         self.assertEqual(sorted(set(names)), sorted([
-            "full", "reuse", "first_k", "random", "hkvd v_weighed l1 relative", "question v l1 relative",
-            "hkvd v_weighed l1 relative, 2 checks", "question v l1 relative, 2 checks",
+            "full", "reuse", "first_k", "random", "probe", "cascade v l1 relative",
+            "hkvd v_weighed l1 relative", "question v_weighed l1 relative",
+            "hkvd v_weighed l1 relative, 2 checks", "question v_weighed l1 relative, 2 checks",
             "hkvd:3+first_k v_weighed l1 relative", "hkvd:3+first_k v_weighed l1 relative, 2 checks"]))
-        self.assertEqual(len(names), 2 + 2 * 8)
+        self.assertEqual(len(names), 2 + 2 * 10)
         for config in out["configs"]:
             if config["policy"] in ("full", "reuse"):
                 continue
@@ -285,6 +287,15 @@ class EvalTest(unittest.TestCase):
                 self.assertAlmostEqual(config["rows_of_reused"], 0.2, delta=0.05)
         self.page("--policies", "first_k,hkvd+random", "--ratios", "0.2", "--checks", "2",
                   "--limit", "1")
+
+    def test_a_budget_of_flops_is_what_policies_cost(self):
+        out = self.json("--policies", "full,reuse,hkvd,random", "--flops", "0.9")
+        cost = {c["name"]: c["flops_relative"] for c in out["configs"]}
+        self.assertEqual(sorted(cost), ["full", "hkvd v_weighed", "random", "reuse"])
+        for name in ("hkvd v_weighed", "random"):
+            self.assertAlmostEqual(cost[name], 0.9, delta=0.1)
+        none = self.run_eval("--policies", "full,hkvd", "--flops", "0.01")
+        self.assertIn("hkvd v_weighed costs more than 1.0 %", none.stderr)
 
     def test_limit_system_and_prefix_text(self):
         out = self.json("--limit", "2", "--system", "be kind", "--chunk-prefixes",

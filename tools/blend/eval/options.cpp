@@ -58,6 +58,8 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
     for (const uint32_t code : without_duplicates(codes)) {
       config.metric = code;
       for (const uint32_t checks : without_duplicates(selection.checks)) {
+        // The cascade has two of its own.
+        if (checks > 1 && config.policy == BLEND_POLICY_CASCADE) continue;
         config.checks = checks;
         add_ratios(config);
       }
