@@ -231,6 +231,79 @@ TEST_F(BlendppTest, TokenCallbackThatReturnsFalseEndsTheGeneration) {
   EXPECT_EQ(calls, 3u);
 }
 
+TEST_F(BlendppTest, ABatchOfGenerationsGivesAccountsAndErrors) {
+  blendpp::Fusion alone(model, &store, prompt());
+  blendpp::GenerateOptions options;
+  options.max_tokens = 4;
+  options.ignore_eos = 1;
+  blendpp::Tokens want;
+  alone.generate(options, [&](int32_t token, std::string_view) {
+    want.push_back(token);
+    return true;
+  });
+
+  std::vector<std::unique_ptr<blendpp::Fusion>> fusions;
+  std::vector<blendpp::Tokens> got(3);
+  std::vector<blendpp::Fusion::Request> requests(3);
+  for (size_t i = 0; i < 3; ++i) {
+    fusions.push_back(std::make_unique<blendpp::Fusion>(model, &store, prompt()));
+    requests[i].fusion = fusions[i].get();
+    requests[i].options = options;
+    requests[i].fn = [&got, i](int32_t token, std::string_view) {
+      got[i].push_back(token);
+      return i != 1 || got[i].size() < 2;
+    };
+  }
+  requests[2].options.top_p = 9;
+  const auto outcomes = blendpp::Fusion::generate_batch(requests);
+  ASSERT_EQ(outcomes.size(), 3u);
+  EXPECT_EQ(got[0], want);
+  EXPECT_EQ(outcomes[0].generated.n_tokens, 4u);
+  EXPECT_EQ(outcomes[0].error, nullptr);
+  EXPECT_TRUE(outcomes[1].generated.by_callback);
+  EXPECT_EQ(outcomes[1].generated.n_tokens, 2u);
+  EXPECT_EQ(outcomes[1].error, nullptr);
+  ASSERT_NE(outcomes[2].error, nullptr);
+  EXPECT_EQ(outcomes[2].error->code(), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_TRUE(blendpp::Fusion::generate_batch({}).empty());
+
+  requests.resize(1);
+  requests[0].fn = [](int32_t, std::string_view) -> bool { throw Surprise("token"); };
+  EXPECT_THROW(blendpp::Fusion::generate_batch(requests), Surprise);
+}
+
+TEST_F(BlendppTest, LogitsAndLogprobsAreToldAndTheirExceptionsComeBack) {
+  blendpp::GenerateOptions options;
+  options.max_tokens = 3;
+  options.ignore_eos = 1;
+  options.top_logprobs = 2;
+  int32_t forced = 270;
+  blendpp::Tokens told, got;
+  options.on_logits = [&](blendpp::Span<float> logits) {
+    logits[static_cast<size_t>(forced++)] = 1e6f;
+    return true;
+  };
+  options.on_logprobs = [&](blendpp::Span<const blend_logprob> found) {
+    EXPECT_EQ(found.size(), 3u);
+    told.push_back(found[0].token);
+    return true;
+  };
+  blendpp::Fusion fusion(model, &store, prompt());
+  fusion.generate(options, [&](int32_t token, std::string_view) {
+    got.push_back(token);
+    return true;
+  });
+  EXPECT_EQ(got, (blendpp::Tokens{270, 271, 272}));
+  EXPECT_EQ(told, got);
+  options.on_logits = [](blendpp::Span<float>) -> bool { throw Surprise("logits"); };
+  EXPECT_THROW(fusion.generate(options, nullptr), Surprise);
+  options.on_logits = nullptr;
+  options.on_logprobs = [](blendpp::Span<const blend_logprob>) -> bool {
+    throw Surprise("logprobs");
+  };
+  EXPECT_THROW(fusion.generate(options, nullptr), Surprise);
+}
+
 TEST_F(BlendppTest, AConversationIsSavedRestoredAndExtended) {
   blendpp::Fusion fusion(model, &store, prompt());
   const blendpp::ChunkId id = fusion.save(store);

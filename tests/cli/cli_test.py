@@ -285,6 +285,24 @@ class CliTest(unittest.TestCase):
         self.assertEqual(self.ask("--ratio", "auto")["fusion"]["ratio"], 0.15)
         self.blend("ask", *self.place, "--docs", self.docs, "--question", "x", "--ratio", "2", code=2)
 
+    def test_sampling(self):
+        plain = self.ask("--logprobs", "2")
+        tokens = [entry["token"] for entry in plain["logprobs"]]
+        self.assertEqual(len(tokens), plain["n_generated"])
+        for entry in plain["logprobs"]:
+            self.assertEqual(entry["token"], entry["top"][0]["token"])  # greedy
+            self.assertGreaterEqual(entry["top"][0]["logprob"], entry["top"][1]["logprob"])
+        answer = plain["answer"]
+        stop = next(c for c in answer if c.isascii() and c.isprintable())  # of random bytes
+        out = self.ask("--stop", "\x01no", "--stop", stop)
+        self.assertEqual((out["answer"], out["stopped"]), (answer[:answer.index(stop)], True))
+        other = self.ask("--logprobs", "1", "--logit-bias", f"{tokens[0]}:-inf")
+        self.assertNotIn(tokens[0], [entry["token"] for entry in other["logprobs"]])
+        self.assertNotEqual(self.ask("--presence-penalty", "100")["answer"],
+                            self.ask("--presence-penalty", "-100")["answer"])
+        for bad in (["--logit-bias", "x"], ["--min-p", "2"], ["--repetition-penalty", "0"]):
+            self.ask_text(*bad, code=2)
+
     def test_compare(self):
         out = self.ask("--compare", "--kv-dtype", "f32")
         rows = {row["policy"]: row for row in out["compare"]}
