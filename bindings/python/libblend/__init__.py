@@ -31,7 +31,7 @@ from ._missing import MissingFileError
 from ._model import Model, Stored
 from ._plan import Plan
 from ._profile import Machine, Profile
-from ._prompt import Prompt
+from ._prompt import Prompt, PromptSegment
 from ._store import Metric as StoreMetric, Store, TenantUse
 from .errors import *  # noqa: F401,F403
 
@@ -42,7 +42,8 @@ __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
     "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
-    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt",
+    "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
     "RATIO_AUTO", "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
-] + errors.__all__
+]
+__all__ += errors.__all__

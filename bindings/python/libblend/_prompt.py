@@ -1,13 +1,26 @@
 """Prompts: segments in their order."""
 
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import TYPE_CHECKING, Any, List, NamedTuple, Optional, Union
+
+import numpy as np
 
 from . import raw
-from ._arrays import Tokens, tokens_in
+from ._arrays import Tokens, copy_out, tokens_in
+from ._enums import SegmentKind
 from ._store import ChunkId
 
 if TYPE_CHECKING:
     from ._model import Model
+
+
+class PromptSegment(NamedTuple):
+    """A part of a prompt."""
+
+    kind: SegmentKind
+    tokens: np.ndarray
+    """int32 [n]; none of a chunk given by its id"""
+    id: ChunkId
+    """of a chunk given by it, else \"\""""
 
 
 class Prompt:
@@ -63,6 +76,16 @@ class Prompt:
     def question(self, tokens: Union[str, Tokens]) -> "Prompt":
         """Always computed; must come last."""
         return self._add(raw.SEGMENT_QUESTION, tokens)
+
+    @property
+    def segments(self) -> List[PromptSegment]:
+        """What was added, copied."""
+        made = []
+        for i in range(len(self)):
+            id = str(self._raw.chunk_id(i))
+            tokens = np.empty(0, np.int32) if id else copy_out(self._raw.tokens(i))
+            made.append(PromptSegment(SegmentKind(self._raw.kind(i)), tokens, id))
+        return made
 
     def __repr__(self) -> str:
         names = {raw.SEGMENT_PREFIX: "prefix", raw.SEGMENT_CHUNK: "chunk", raw.SEGMENT_TEXT: "text",

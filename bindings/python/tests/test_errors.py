@@ -61,9 +61,9 @@ class Raised(Case):
         self.raises(libblend.ContextLengthError, fusion.decode, [5, 6, 7])
 
     def test_not_found(self):
-        error = self.raises(libblend.NotFoundError, libblend.Model, self.ctx, "absent.gguf")
+        error = self.raises(libblend.MissingFileError, libblend.Model, self.ctx, "absent.gguf")
         self.assertIn("absent.gguf", str(error))
-        self.raises(libblend.NotFoundError, libblend.Store, self.ctx, self.folder / "no", create=False)
+        self.raises(libblend.MissingFileError, libblend.Store, self.ctx, self.folder / "no", create=False)
         self.raises(libblend.NotFoundError, self.model.restore, self.store, "0" * 64)
         with self.assertRaises(KeyError):
             self.model.restore(self.store, "0" * 64)

@@ -1,0 +1,54 @@
+package blend_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"libblend/blend"
+)
+
+const chatTemplate = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}" +
+	"{% if add_generation_prompt %}[assistant]{{ more }}{% endif %}"
+
+func TestChat(t *testing.T) {
+	messages := []blend.ChatMessage{{Role: "system", Content: "Be brief."}, {Role: "user", Content: question}}
+	ids, err := model.Tokenize(documents[0], 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stored, err := model.Precompute(bg, store, ids, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	given := []blend.ChatDocument{{Text: documents[0]}, {ID: stored.ID}}
+	options := &blend.ChatOptions{TemplateSource: chatTemplate, Variables: `{"more": "!"}`}
+	prompt, err := model.Chat(messages, given, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var kinds []blend.SegmentKind
+	for _, s := range prompt {
+		kinds = append(kinds, s.Kind)
+	}
+	if len(prompt) != 5 || kinds[1] != blend.SegmentChunk || kinds[4] != blend.SegmentQuestion ||
+		prompt[3].ID != stored.ID {
+		t.Fatalf("segments %v", kinds)
+	}
+	fusion, err := model.Fuse(bg, store, prompt, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fusion.Close()
+	text, err := model.ChatText(messages, nil, options)
+	if err != nil || !strings.HasSuffix(text, question+"\n[assistant]!") {
+		t.Fatalf("%q, %v", text, err)
+	}
+	if _, err := model.Chat(messages, nil, nil); !errors.Is(err, blend.ErrNotFound) {
+		t.Fatalf("a model without a template: %v", err)
+	}
+	both := []blend.ChatDocument{{Text: "a", ID: stored.ID}}
+	if _, err := model.Chat(messages, both, options); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Fatalf("a document with text and id: %v", err)
+	}
+}

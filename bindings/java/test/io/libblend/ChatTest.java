@@ -1,0 +1,56 @@
+package io.libblend;
+
+import static org.junit.Assert.assertEquals;
+import static org.junit.Assert.assertThrows;
+import static org.junit.Assert.assertTrue;
+
+import org.junit.Test;
+
+/** Conversations by a chat template, and numbers that Java alone lets be negative. */
+public class ChatTest extends Fixture {
+  private static final String TEMPLATE =
+      "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+          + "{% if add_generation_prompt %}[assistant]{{ more }}{% endif %}";
+
+  private static ChatOptions options() {
+    return new ChatOptions().templateSource(TEMPLATE);
+  }
+
+  @Test
+  public void messagesAndDocuments() {
+    Stored stored = model.precompute(store(), PASSAGES.get(1));
+    Chat chat =
+        new Chat()
+            .message("system", "Be brief.")
+            .message("user", QUESTION)
+            .document(PASSAGES.get(0))
+            .storedDocument(stored.id());
+    Prompt prompt = model.chat(chat, options());
+    assertEquals(5, prompt.size());
+    try (Fusion fusion = model.fuse(store(), prompt)) {
+      assertTrue(fusion.info().nHits() >= 1);
+    }
+    String text = model.chatText(new Chat().message("user", "é"), options().variables("{\"more\": \"!\"}"));
+    assertEquals("[user] é\n[assistant]!", text);
+  }
+
+  @Test
+  public void whatIsWrongIsSaid() {
+    Chat chat = new Chat().message("user", "x");
+    assertThrows(NotFoundException.class, () -> model.chat(chat));
+    UnsupportedException thrown =
+        assertThrows(
+            UnsupportedException.class,
+            () -> model.chat(chat, new ChatOptions().templateSource("{{ lipsum() }}")));
+    assertTrue(thrown.getMessage(), thrown.getMessage().contains("lipsum"));
+  }
+
+  @Test
+  public void negativeNumbersAreRefusedByName() {
+    InvalidArgumentException thrown =
+        assertThrows(InvalidArgumentException.class, () -> new GenerateOptions().maxTokens(-5));
+    assertTrue(thrown.getMessage(), thrown.getMessage().contains("maxTokens(-5)"));
+    assertThrows(InvalidArgumentException.class, () -> new FuseOptions().threads(-1));
+    new GenerateOptions().seed(-1);
+  }
+}
