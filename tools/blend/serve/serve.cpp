@@ -8,6 +8,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -116,10 +117,12 @@ class Server {
   }
   // Comes back when all requests are done.
   void listen() { http_.listen_after_bind(); }
-  void stop() {
-    stopping_ = true;
-    http_.stop();
-  }
+  // No more requests are taken; those that are told so are told by the server, which still listens:
+  // a stopped one of cpp-httplib gives up answers whose status has been sent and whose body has not
+  // begun.
+  void drain() { stopping_ = true; }
+  bool idle() const { return slots_.idle(); }
+  void stop() { http_.stop(); }
 
  private:
   void fail(httplib::Response& response, const std::string& path, const HttpError& error) {
@@ -275,22 +278,30 @@ class Stopper {
       : thread_([&server, drain_s, signals] {
           int signal = 0;
           sigwait(&signals, &signal);
+          server.drain();
+          const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(drain_s);
+          while (!server.idle() && std::chrono::steady_clock::now() < end) {
+            if (next_signal(signals)) break;
+          }
+          if (!server.idle()) request_interrupt();
+          const auto last = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+          while (!server.idle() && std::chrono::steady_clock::now() < last) next_signal(signals);
           server.stop();
-          timespec most = {};
-          most.tv_sec = drain_s;
-          sigtimedwait(&signals, nullptr, &most);
-          request_interrupt();
         }) {}
   ~Stopper() {
-    // Where the server ended by itself, and where it has drained.
-    pthread_kill(thread_.native_handle(), SIGTERM);
-    pthread_kill(thread_.native_handle(), SIGTERM);
+    pthread_kill(thread_.native_handle(), SIGTERM);  // where the server ended by itself
     thread_.join();
   }
   Stopper(const Stopper&) = delete;
   Stopper& operator=(const Stopper&) = delete;
 
  private:
+  // Whether one came within a moment.
+  static bool next_signal(const sigset_t& signals) {
+    timespec moment = {};
+    moment.tv_nsec = 20'000'000;
+    return sigtimedwait(&signals, nullptr, &moment) > 0;
+  }
   std::thread thread_;
 };
 

@@ -28,6 +28,10 @@ class Slots {
     lock.unlock();
     return std::shared_ptr<void>(this, [this](void*) { give_back(); });
   }
+  bool idle() const {
+    const std::lock_guard lock(mutex_);
+    return running_ == 0 && waiting_ == 0;
+  }
   size_t running() const {
     const std::lock_guard lock(mutex_);
     return running_;
