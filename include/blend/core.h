@@ -208,7 +208,7 @@ typedef struct blend_model_info {
   const char *architecture;  /* "llama", "qwen2", ... */
   const char *name;          /* general.name or "" */
   const char *weight_dtype;  /* "f32", "f16", "bf16", "q8_0", ...: the file's matrices */
-  const char *chat_template; /* the model's, Jinja source for the host to render; "": none */
+  const char *chat_template; /* the model's, Jinja source; blend_chat_render renders it; "": none */
   uint8_t fingerprint[32];   /* SHA-256 over weights, tokenizer and hyperparameters */
 } blend_model_info;
 

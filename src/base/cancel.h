@@ -28,7 +28,7 @@ struct Watch {
 
   Status check() const {
     if (cancel != nullptr && cancel->requested()) {
-      return {BLEND_E_CANCELLED, "cancelled by blend_cancel_request"};
+      return {BLEND_E_CANCELLED, "the call was cancelled"};
     }
     return Status::ok();
   }
