@@ -186,7 +186,7 @@ bool RedisCluster::start() {
   for (int i = 0; i < 6; ++i) {
     nodes.push_back(std::make_unique<RedisServer>(std::vector<std::string>{
         "--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf", "--cluster-node-timeout",
-        "1000", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}));
+        "2000", "--cluster-replica-validity-factor", "0", "--repl-diskless-sync-delay", "0"}));
     if (!nodes.back()->start()) return false;
   }
   const auto port = [&](size_t i) { return std::to_string(nodes[i]->port()); };

@@ -192,7 +192,7 @@ TEST(RemoteChaos, ACluster) {
     if (round % 2 == 0) {
       victim.kill9();
       for (const auto& chunk : chunks) n_read += b.read(*chunk) ? 1 : 0;
-      std::this_thread::sleep_for(1500ms);
+      std::this_thread::sleep_for(3000ms);
       ASSERT_TRUE(victim.start()) << victim.log();
       ASSERT_TRUE(cluster.wait_until_ok());
     } else {

@@ -414,7 +414,9 @@ TEST(RemoteCluster, TwoHostsShareIt) {
   ASSERT_TRUE(cluster.start());
   expect_shared(remote_of(cluster.url()));
   // Keys of a chunk lie on several nodes.
-  for (size_t i = 0; i < 3; ++i) EXPECT_FALSE(cluster.nodes[i]->keys().empty());
+  size_t n_with_keys = 0;
+  for (const size_t i : cluster.masters()) n_with_keys += cluster.nodes[i]->keys().empty() ? 0 : 1;
+  EXPECT_GE(n_with_keys, 2u);
 }
 
 TEST(RemoteCluster, SlotsThatMoveAreFollowed) {
