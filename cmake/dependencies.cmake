@@ -1,6 +1,7 @@
 # Third-party libraries; docs/architecture.md gives each one's reason.
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED COMPONENTS Crypto)  # SHA-256
+find_package(OpenSSL QUIET OPTIONAL_COMPONENTS SSL)  # TLS, in a library of its own
 find_package(nlohmann_json REQUIRED)  # files of Hugging Face models
 find_package(PkgConfig REQUIRED)
 

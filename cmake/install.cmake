@@ -11,6 +11,9 @@ if(TARGET blend_cuda)
   set_target_properties(blend_cuda PROPERTIES INSTALL_RPATH "$ORIGIN" BUILD_WITH_INSTALL_RPATH ON)
   install(TARGETS blend_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endif()
+if(TARGET blend_tls)
+  install(TARGETS blend_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tls)
+endif()
 install(FILES ${BLEND_HEADERS} include/blend/blend.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
 if(NOT BLEND_PACKAGE_DEB)  # Debian has the licence's text once, for all

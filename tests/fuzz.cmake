@@ -20,7 +20,8 @@ if(BLEND_FUZZ)
   # What reads a store's records and layers, and files of exported chunks.
   file(GLOB sources CONFIGURE_DEPENDS ${root}/src/store/*.cpp ${root}/src/store/codec/*.cpp
        ${root}/src/store/evict/*.cpp ${root}/src/store/lmdb/*.cpp ${root}/src/store/ram/*.cpp
-       ${root}/src/store/read/*.cpp ${root}/src/calibrate/memory_store.cpp)
+       ${root}/src/store/read/*.cpp
+       ${root}/src/store/remote/*.cpp ${root}/src/calibrate/memory_store.cpp)
   add_library(blend_fuzz_store STATIC ${sources} ${root}/kernels/cpu/convert.cpp
     ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp)
   target_compile_options(blend_fuzz_store PRIVATE -fsanitize=fuzzer-no-link,address,undefined
@@ -63,6 +64,7 @@ blend_fuzz(gguf_fuzz gguf model ${BLEND_FUZZ_DIR}/gguf_mutator.cpp)
 blend_fuzz(hf_config_fuzz hf-config model)
 blend_fuzz(machine_profile_fuzz machine-profile profile)
 blend_fuzz(profile_fuzz profile profile)
+blend_fuzz(resp_fuzz resp store)
 blend_fuzz(safetensors_fuzz safetensors model ${BLEND_FUZZ_DIR}/safetensors_mutator.cpp)
 blend_fuzz(store_open_fuzz store-open store)
 blend_fuzz(store_record_fuzz store-record store)

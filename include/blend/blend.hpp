@@ -56,6 +56,9 @@ using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* pro
 // One figure; the strings are never freed. `counter`: it only grows. Return true to go on.
 using MetricFn = std::function<bool(const char* name, const char* labels, const char* help,
                                     bool counter, double value)>;
+// A chunk of the remote tier; `id` null: a key there does not tell it; `problem` null: it is sound.
+// Return true to go on.
+using RemoteFn = std::function<bool(const blend_chunk_id* id, const char* problem)>;
 // From any thread, several at once; what it throws is dropped, there is nobody to give it to.
 using EventFn = std::function<void(int32_t code, const char* message)>;
 
@@ -164,6 +167,10 @@ inline int32_t on_metric(void* user, const char* name, const char* labels, const
                          uint32_t flags, double value) noexcept {
   return static_cast<Guarded<MetricFn>*>(user)->call(
       name, labels, help, (flags & BLEND_PROMETHEUS_COUNTER) != 0, value);
+}
+
+inline int32_t on_remote(void* user, const blend_chunk_id* id, const char* problem) noexcept {
+  return static_cast<Guarded<RemoteFn>*>(user)->call(id, problem);
 }
 
 inline int32_t on_measurement(void* user, const blend_measurement* line) noexcept {
@@ -405,6 +412,29 @@ class Store {
                        const TransferOptions& options = TransferOptions()) const {
     return transfer(&blend_store_import, path, options);
   }
+  // The remote tier's servers answer, and take us.
+  void check_remote() const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_check_remote(get(), outcome.out()));
+  }
+  // How many chunks went to the remote tier, or came from there.
+  uint64_t push(const TransferOptions& options = TransferOptions()) const {
+    return move(&blend_store_push, options);
+  }
+  uint64_t pull(const TransferOptions& options = TransferOptions()) const {
+    return move(&blend_store_pull, options);
+  }
+  // Every chunk there, or those of the options' ids, read and checked.
+  void verify_remote(const RemoteFn& fn, const TransferOptions& options = TransferOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<RemoteFn> guarded{fn, outcome};
+    outcome.check(blend_store_verify_remote(get(), &options, &detail::on_remote, &guarded,
+                                            outcome.out()));
+  }
+  void remove_remote(const ChunkId& id) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_remove_remote(get(), &id, outcome.out()));
+  }
   // Every figure of stat(), for a host's own metrics system.
   void visit_metrics(const MetricFn& fn) const {
     detail::Outcome outcome;
@@ -478,6 +508,15 @@ class Store {
   void remove_of(const ChunkId& id, const char* tenant) const {
     detail::Outcome outcome;
     outcome.check(blend_store_remove(get(), &id, tenant, outcome.out()));
+  }
+  template <typename Fn>
+  uint64_t move(Fn fn, const TransferOptions& options) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    const TransferOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    uint64_t n = 0;
+    outcome.check(fn(get(), &copy, &n, outcome.out()));
+    return n;
   }
   template <typename Fn>
   uint64_t transfer(Fn fn, const std::string& path, const TransferOptions& options) const {

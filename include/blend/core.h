@@ -28,6 +28,8 @@ extern "C" {
                              others are done */
 #define BLEND_EVICTED 5   /* an event, no error: a chunk left the store to make room, or expired */
 #define BLEND_PENDING 6   /* blend_store_wait: the time ran out before the write was done */
+#define BLEND_REMOTE_DOWN 7 /* an event, no error: a server of the remote tier is left alone for a while */
+#define BLEND_REMOTE_UP 8   /* an event: it answers again */
 
 #define BLEND_E_INVALID_ARGUMENT (-10) /* an argument is null, out of range or contradictory */
 #define BLEND_E_INVALID_STRUCT (-11)   /* struct_size too small, or unknown members set */
@@ -91,7 +93,8 @@ typedef int32_t (*blend_progress_fn)(void *user, uint64_t done, uint64_t total);
 
 /* Something worth a log line that is not the current call's error: damage found in a store and
  * treated as a miss, a write-back that failed, a CPU that lacks fast kernels (a BLEND_E_*); or
- * BLEND_EVICTED: a chunk, named in the message, left the store. Called from any thread, several at
+ * BLEND_EVICTED: a chunk, named in the message, left the store; or BLEND_REMOTE_DOWN and _UP: a server of
+ * the remote tier failed, or answers again. Called from any thread, several at
  * once; the return value is ignored. Must not call back into the library. */
 typedef int32_t (*blend_event_fn)(void *user, int32_t code, const char *message);
 
@@ -269,6 +272,16 @@ typedef struct blend_store blend_store;
 #define BLEND_STORE_NO_CREATE 2u /* NOT_FOUND instead of making a new store */
 #define BLEND_STORE_GROUP 4u     /* what is made is its group's too: 0770 and 0660, not 0700 and 0600 */
 
+#define BLEND_SECRET_USER 1u     /* whom the remote tier's server knows */
+#define BLEND_SECRET_PASSWORD 2u /* of that user */
+#define BLEND_SECRET_SEAL_KEY 3u /* 32 bytes: what is put there is sealed with them (AES-256-GCM) */
+
+/* Writes a secret's bytes to `out`, up to `capacity` (1024), and their number to *n_bytes; 0 bytes: there
+ * is none. Called by the thread that opens a store, before blend_store_open returns. Non-zero stops it
+ * with BLEND_E_CALLBACK. */
+typedef int32_t (*blend_secret_fn)(void *user, uint32_t secret, char *out, size_t capacity,
+                                   size_t *n_bytes);
+
 typedef struct blend_store_options {
   uint32_t struct_size;
   uint32_t flags;     /* BLEND_STORE_* */
@@ -289,15 +302,39 @@ typedef struct blend_store_options {
                            (default): none */
   uint64_t queue_bytes; /* background writes in flight; default 256 MiB. A full queue slows the
                            writer down, nothing is dropped */
+  const char *remote;   /* a Valkey or Redis that many machines share (docs/remote.md): redis://HOST:PORT,
+                           rediss:// with TLS, redis+cluster:// and rediss+cluster:// with any of the
+                           cluster's nodes, separated by commas. NULL (default): none */
+  const char *remote_space; /* in front of every key there; NULL: "blend" */
+  const char *remote_ca;    /* file of the certificates (PEM) that a server's is checked by; NULL: the
+                           system's */
+  const char *remote_certificate; /* file of this client's certificate (PEM), and of its key; NULL: none */
+  const char *remote_key;   /* file of the certificate's key (PEM); NULL: none */
+  blend_secret_fn remote_secret; /* who this is, and the key that seals. NULL: BLEND_REMOTE_USER,
+                           BLEND_REMOTE_PASSWORD and BLEND_REMOTE_SEAL_KEY (64 hexadecimal digits) of
+                           the environment */
+  void *remote_secret_user;
+  uint64_t remote_ttl_s;    /* a chunk there that nobody read or put for so long is gone; default 604800, a
+                           week. 0: the server alone decides */
+  uint64_t remote_bytes;    /* host memory for chunks that are on their way from there; default 1 GiB. What
+                           does not fit is a miss */
+  uint32_t remote_timeout_ms; /* of one request to a server, up to remote_segment_bytes of answer
+                           included: the longest that a fuse waits for a dead one; default 1000 */
+  uint32_t remote_retry_ms; /* a server that failed is left alone for so long, then probed in the
+                           background; default 5000 */
+  uint32_t remote_connections; /* at work at a time, each with a thread; default 4 */
+  uint32_t remote_segment_bytes; /* what chunks are cut into there; 65536 to 33554432, default 4194304 */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
 
 /* Opens or creates the directory `path`. Errors: NOT_FOUND, IO, FORMAT (not a store), MISMATCH
- * (another format version), CORRUPT, INVALID_ARGUMENT. */
+ * (another format version), CORRUPT, INVALID_ARGUMENT; with `remote` UNSUPPORTED (TLS is not installed) and
+ * CALLBACK. A server that is down is no error: its chunks are misses until it answers. */
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
-/* Waits for background writes, then closes. Chunks still to be prefilled are given up (an event). */
+/* Waits for background writes, those to the remote tier included as long as it takes them, then closes.
+ * Chunks still to be prefilled are given up (an event). */
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every chunk that a fuse left to be

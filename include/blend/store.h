@@ -138,6 +138,38 @@ BLEND_API int32_t blend_store_import(const blend_store *store, const char *path,
                                      const blend_transfer_options *options, uint64_t *n_chunks,
                                      blend_error **err);
 
+/* ---- The remote tier ------------------------------------------------------------------------ */
+
+/* What a store with `remote` in its options does there on an operator's word. Fuses need none of it: what
+ * they miss comes by itself, and what is put goes up behind the put. Errors of all: INVALID_ARGUMENT (the
+ * store has no remote tier), IO (a server is down, too slow or refuses; the message has its words),
+ * FORKED. */
+
+/* Asks every server whether it answers, and takes us. */
+BLEND_API int32_t blend_store_check_remote(const blend_store *store, blend_error **err);
+/* Puts chunks there that it does not have: those of `ids` in the options, or all that the store has.
+ * `n_chunks` (may be NULL) counts those put. Errors: NOT_FOUND and CORRUPT (one of `ids`), FULL,
+ * CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_store_push(const blend_store *store, const blend_transfer_options *options,
+                                   uint64_t *n_chunks, blend_error **err);
+/* Brings chunks from there that the store does not have, as far as its quota goes: those of `ids`, or
+ * all that are there. Likewise. */
+BLEND_API int32_t blend_store_pull(const blend_store *store, const blend_transfer_options *options,
+                                   uint64_t *n_chunks, blend_error **err);
+
+/* `id` is valid during the call only; NULL where a key there does not tell it. `problem` is NULL for a
+ * sound chunk. */
+typedef int32_t (*blend_remote_fn)(void *user, const blend_chunk_id *id, const char *problem);
+
+/* Reads and checks every byte of those of `ids`, or of all that are there, and calls `fn` (may be NULL)
+ * for each. CORRUPT after the last if any was damaged or not whole; CANCELLED, CALLBACK. */
+BLEND_API int32_t blend_store_verify_remote(const blend_store *store,
+                                            const blend_transfer_options *options,
+                                            blend_remote_fn fn, void *user, blend_error **err);
+/* Removes a chunk there; that of the store itself stays. Errors: NOT_FOUND. */
+BLEND_API int32_t blend_store_remove_remote(const blend_store *store, const blend_chunk_id *id,
+                                            blend_error **err);
+
 /* ---- Figures ------------------------------------------------------------------------------- */
 
 typedef struct blend_store_stat {
@@ -176,7 +208,31 @@ typedef struct blend_store_stat {
   uint64_t evicted_chunks; /* expired ones included */
   uint64_t evicted_bytes;
   uint64_t expired_chunks;
+  /* Of the remote tier since this process opened the store; zero without one. */
+  uint64_t remote_hits;      /* of `misses`: chunks that came from there */
+  uint64_t remote_misses;    /* look-ups there that found nothing, or were not made: it was down */
+  uint64_t remote_read_bytes;
+  uint64_t remote_written_bytes;
+  uint64_t remote_written;   /* chunks put there */
+  uint64_t remote_existing;  /* chunks that were to be put and were there already */
+  uint64_t remote_dropped;   /* chunks that were not put, or not fetched: it was down or full, or too many
+                                waited */
+  uint64_t remote_damaged;   /* chunks there that were damaged, or not whole, and became misses */
+  uint64_t remote_errors;    /* requests that failed */
+  uint64_t remote_downs;     /* times that a server was left alone for a while */
+  uint64_t remote_queued;    /* chunks that are still to be put there */
+  uint64_t remote_arriving_bytes; /* host memory of chunks on their way from there */
+  uint64_t remote_look_up_p50_us; /* how long look-ups took: half of them at most so long */
+  uint64_t remote_look_up_p99_us; /* 99 of 100 of them */
+  uint64_t remote_segment_p50_us; /* how long segments took: half of them at most so long */
+  uint64_t remote_segment_p99_us; /* 99 of 100 of them */
+  double remote_read_bytes_per_s; /* of its segments, all connections together, smoothed; 0: none yet */
+  uint64_t remote_state;     /* BLEND_REMOTE_NONE, _REACHABLE or _OFF */
 } blend_store_stat;
+
+#define BLEND_REMOTE_NONE 0u      /* the store has no remote tier */
+#define BLEND_REMOTE_REACHABLE 1u /* as far as is known */
+#define BLEND_REMOTE_OFF 2u       /* what fails is left alone: all its servers are down */
 
 BLEND_API int32_t blend_store_get_stat(const blend_store *store, blend_store_stat *stat,
                                        blend_error **err);

@@ -3,59 +3,27 @@
 #include <dlfcn.h>
 
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
 #include <string_view>
 
 #include "backend/module.h"
+#include "base/module_file.h"
 #include "cpu/isa.h"
 
 namespace blend {
 namespace {
 
-// The directory of the library (or program) that holds this function, with a slash; "" if unknown.
-std::string own_directory() {
-  Dl_info info{};
-  if (dladdr(reinterpret_cast<const void*>(&parse_backend), &info) == 0) return {};
-  const std::string_view path = info.dli_fname == nullptr ? "" : info.dli_fname;
-  const size_t slash = path.rfind('/');
-  return slash == std::string_view::npos ? std::string() : std::string(path.substr(0, slash + 1));
-}
-
-// Opens the module: the file that BLEND_CUDA_MODULE names, or the one beside this library, or the
-// one that the loader finds. Never closed again: the driver keeps threads that run its code.
-Result<void*> open_module() {
-  // A program that runs with another's rights must not load what its caller names.
-  const char* const named = secure_getenv("BLEND_CUDA_MODULE");
-  std::string why;
-  const auto open = [&why](const std::string& path) {
-    void* const handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-    const char* const error = handle == nullptr ? dlerror() : nullptr;
-    if (error != nullptr && why.empty()) why = error;
-    return handle;
-  };
-  if (named != nullptr && *named != '\0') {
-    if (void* const handle = open(named)) return handle;
-  } else {
-    const std::string beside = own_directory() + kCudaModule;
-    if (void* const handle = open(beside)) return handle;
-    // A module that is there but does not load says more than one that is not found elsewhere.
-    if (why.find("cannot open shared object file") != std::string::npos && why.find(beside) == 0) {
-      why.clear();
-    }
-    if (void* const handle = open(kCudaModule)) return handle;
-  }
-  return make_error(
-      BLEND_E_NO_DEVICE,
-      "the CUDA backend cannot be loaded (%s): install %s beside libblend.so together "
-      "with the CUDA 13 libraries that it needs, or choose the backend 'cpu'",
-      why.c_str(), kCudaModule);
-}
-
 Result<std::unique_ptr<Backend>> make_cuda_backend(int32_t device, ThreadPool& pool) {
-  BLEND_ASSIGN(void* const module, open_module());
+  auto module = open_module_file(kCudaModule, "BLEND_CUDA_MODULE");
+  if (!module.is_ok()) {
+    return make_error(
+        BLEND_E_NO_DEVICE,
+        "the CUDA backend cannot be loaded (%s): install %s beside libblend.so together "
+        "with the CUDA 13 libraries that it needs, or choose the backend 'cpu'",
+        module.status().message().c_str(), kCudaModule);
+  }
   const auto create =
-      reinterpret_cast<BackendModuleCreate>(dlsym(module, kCudaModuleEntry));  // NOLINT
+      reinterpret_cast<BackendModuleCreate>(dlsym(*module, kCudaModuleEntry));  // NOLINT
   if (create == nullptr) {
     return make_error(BLEND_E_NO_DEVICE,
                       "%s has no entry %s: it is of another version; install "

@@ -4,7 +4,9 @@
 #include "capi/chunk_ids.h"
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "capi/remote_options.h"
 #include "capi/structs.h"
+#include "store/remote/tiered_store.h"
 
 using blend::Status;
 
@@ -63,7 +65,31 @@ blend_store_options default_options() {
   o.quota_bytes = defaults.quota_bytes;
   o.queue_bytes = defaults.queue_bytes;
   o.eviction = BLEND_EVICT_LRU;
+  blend::capi::default_remote(o);
   return o;
+}
+
+void fill_remote(const blend::RemoteStat& s, blend_store_stat& out) {
+  out.remote_hits = s.hits;
+  out.remote_misses = s.misses;
+  out.remote_read_bytes = s.read_bytes;
+  out.remote_written_bytes = s.written_bytes;
+  out.remote_written = s.written;
+  out.remote_existing = s.existed;
+  out.remote_dropped = s.dropped;
+  out.remote_damaged = s.damaged;
+  out.remote_errors = s.errors;
+  out.remote_downs = s.downs;
+  out.remote_queued = s.queued;
+  out.remote_arriving_bytes = s.arriving_bytes;
+  out.remote_look_up_p50_us = s.look_up_p50_us;
+  out.remote_look_up_p99_us = s.look_up_p99_us;
+  out.remote_segment_p50_us = s.segment_p50_us;
+  out.remote_segment_p99_us = s.segment_p99_us;
+  out.remote_read_bytes_per_s = s.bytes_per_s;
+  out.remote_state = !s.configured ? BLEND_REMOTE_NONE
+                     : s.reachable ? BLEND_REMOTE_REACHABLE
+                                   : BLEND_REMOTE_OFF;
 }
 
 blend_chunk_info describe(blend::StoreUpkeep& store, const blend::ChunkMeta& meta) {
@@ -159,7 +185,10 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.group = (o.flags & BLEND_STORE_GROUP) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
-    auto opened = blend::open_lmdb_store(path, s, ctx->runtime->events());
+    BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote, blend::capi::read_remote(o));
+    auto opened = remote.has_value()
+                      ? blend::open_tiered_store(path, s, *remote, ctx->runtime->events())
+                      : blend::open_lmdb_store(path, s, ctx->runtime->events());
     if (!opened.is_ok()) return opened.status().with_context("store '" + std::string(path) + "'");
     handle->runtime = ctx->runtime;
     handle->store = std::move(*opened);
@@ -250,6 +279,7 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.ram_chunks = s.ram_chunks;
     out.prefetched_chunks = s.prefetched;
     out.queue_bytes = s.queue_bytes;
+    fill_remote(s.remote, out);
     return blend::capi::write_struct(stat, out);
   });
 }

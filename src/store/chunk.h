@@ -126,6 +126,15 @@ class ChunkSource {
   virtual void abandon() {}
   // Whether the layer that was read or finished last came from host memory, not from a file.
   virtual bool from_memory() const { return false; }
+  // Whether the layers come over a network.
+  virtual bool from_remote() const { return false; }
+  // What loading would take that is not that of the store's own layers: a transfer that has not
+  // begun. Zeros: nothing is known, or it is not so.
+  struct RemoteCost {
+    double latency_s = 0;
+    double bytes_per_s = 0;
+  };
+  virtual RemoteCost remote_cost() const { return {}; }
 };
 
 // A source over a record; prefetch does nothing and reads cannot fail.

@@ -6,6 +6,52 @@
 
 namespace blend {
 
+namespace {
+
+void add_remote(const RemoteStat& s, std::vector<Metric>& out) {
+  if (!s.configured) return;
+  const auto add = [&](const char* name, const char* labels, const char* help, bool counter,
+                       double value) {
+    out.push_back({name, labels, help, counter, value});
+  };
+  const auto count = [&](const char* name, const char* help, uint64_t value) {
+    add(name, "", help, true, static_cast<double>(value));
+  };
+  const auto seconds = [&](const char* name, const char* labels, const char* help, uint64_t us) {
+    add(name, labels, help, false, static_cast<double>(us) * 1e-6);
+  };
+  add("blend_remote_reachable", "", "1: the remote tier is asked; 0: it is left alone for a while",
+      false, s.reachable ? 1 : 0);
+  count("blend_remote_hits_total", "Misses of the store that the remote tier had", s.hits);
+  count("blend_remote_misses_total", "Look-ups that the remote tier did not answer with a chunk",
+        s.misses);
+  count("blend_remote_read_bytes_total", "Bytes that came from there", s.read_bytes);
+  count("blend_remote_written_bytes_total", "Bytes that went there", s.written_bytes);
+  count("blend_remote_written_chunks_total", "Chunks put there", s.written);
+  count("blend_remote_existing_chunks_total", "Chunks that were there already", s.existed);
+  count("blend_remote_dropped_chunks_total",
+        "Chunks not put or not fetched, for want of room or of "
+        "the server",
+        s.dropped);
+  count("blend_remote_damaged_total", "Chunks there that were damaged or not whole", s.damaged);
+  count("blend_remote_errors_total", "Requests that failed", s.errors);
+  count("blend_remote_downs_total", "Times that a server was left alone for a while", s.downs);
+  add("blend_remote_queued_chunks", "", "Chunks that are still to be put there", false,
+      static_cast<double>(s.queued));
+  add("blend_remote_arriving_bytes", "", "Host memory of chunks on their way from there", false,
+      static_cast<double>(s.arriving_bytes));
+  const char* const look_up = "How long look-ups took";
+  seconds("blend_remote_look_up_seconds", "quantile=\"0.5\"", look_up, s.look_up_p50_us);
+  seconds("blend_remote_look_up_seconds", "quantile=\"0.99\"", look_up, s.look_up_p99_us);
+  const char* const segment = "How long segments took to come";
+  seconds("blend_remote_segment_seconds", "quantile=\"0.5\"", segment, s.segment_p50_us);
+  seconds("blend_remote_segment_seconds", "quantile=\"0.99\"", segment, s.segment_p99_us);
+  add("blend_remote_read_bytes_per_second", "", "Rate at which segments come, smoothed", false,
+      s.bytes_per_s);
+}
+
+}  // namespace
+
 std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
   const auto gauge = [](const char* name, const char* labels, const char* help, uint64_t value) {
     return Metric{name, labels, help, false, static_cast<double>(value)};
@@ -19,7 +65,7 @@ std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
   const char* const all_hits =
       "The same of all processes since the store was made; written in "
       "batches";
-  return {
+  std::vector<Metric> metrics = {
       gauge("blend_store_chunks", "", "Chunks that are stored", s.n_chunks),
       gauge("blend_store_tokens", "", "Tokens of the stored chunks", s.n_tokens),
       gauge("blend_store_kv_bytes", "", "K and V before the codec", s.bytes),
@@ -55,6 +101,8 @@ std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
       {"blend_store_read_bytes_per_second", "", "Rate of the layers read by fuses, smoothed", false,
        read_bytes_per_s},
   };
+  add_remote(s.remote, metrics);
+  return metrics;
 }
 
 std::string prometheus_text(const std::vector<Metric>& metrics, std::string_view store) {

@@ -2,12 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
 #include "base/cancel.h"
 #include "store/chunk_store.h"
 #include "store/evict/policy.h"
+#include "store/remote_shelf.h"
+#include "store/stored_chunks.h"
 #include "store/upkeep.h"
 
 namespace blend {
@@ -24,10 +27,17 @@ struct StoreOptions {
   uint64_t ttl_s = 0;               // 0: chunks do not expire
   uint64_t tenant_quota_bytes = 0;  // of every tenant but the empty one; 0: none
   uint64_t ram_bytes = 0;           // layers kept in host memory; 0: none
+  // Told of each put that is durable, but not of put_stored(). On any thread, until the store is
+  // destroyed; throws nothing but bad_alloc.
+  std::function<void(const Sha256& id)> on_put;
 };
 
 // Thread-safe.
-class Store : public ChunkStore, public StoreUpkeep {};
+class Store : public ChunkStore, public StoreUpkeep, public StoredChunks {
+ public:
+  // Of the tier above the disk; null: there is none.
+  virtual RemoteShelf* remote() { return nullptr; }
+};
 
 // In the directory `path`. `events` is called on any thread until the store is destroyed.
 Result<std::shared_ptr<Store>> open_lmdb_store(const std::string& path, const StoreOptions& options,

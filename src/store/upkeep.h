@@ -24,6 +24,25 @@ struct CodecStat {
   bool operator==(const CodecStat&) const = default;
 };
 
+// Of the tier above the disk, since this process opened the store.
+struct RemoteStat {
+  bool configured = false;
+  bool reachable = false;
+  uint64_t hits = 0, misses = 0;  // look-ups that found a chunk there, and those that did not
+  uint64_t read_bytes = 0, written_bytes = 0;
+  uint64_t written = 0;  // chunks put
+  uint64_t existed = 0;  // chunks that were there already
+  uint64_t dropped = 0;  // chunks not put, or not fetched, for want of room or of the server
+  uint64_t damaged = 0;  // chunks there that were damaged, or not whole
+  uint64_t errors = 0;   // requests that failed
+  uint64_t downs = 0;    // times that a server was given up for a while
+  uint64_t queued = 0;   // chunks that are still to be put
+  uint64_t arriving_bytes = 0;
+  uint64_t look_up_p50_us = 0, look_up_p99_us = 0;
+  uint64_t segment_p50_us = 0, segment_p99_us = 0;
+  double bytes_per_s = 0;
+};
+
 struct StoreStat {
   uint64_t n_chunks = 0;
   uint64_t n_tokens = 0;
@@ -41,6 +60,7 @@ struct StoreStat {
   uint64_t ram_bytes = 0, ram_chunks = 0, ram_budget_bytes = 0;
   uint64_t prefetched = 0;   // chunks read ahead into memory
   uint64_t queue_bytes = 0;  // on their way to the disk
+  RemoteStat remote;
 };
 
 // Thread-safe. Every call first checks for fork (BLEND_E_FORKED).

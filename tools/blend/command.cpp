@@ -97,7 +97,36 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
                  "Bytes of chunks kept in this process's memory, e.g. 512MiB; default none")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
+  add_remote(app, options.remote);
 }
+
+void add_remote(CLI::App& app, RemoteChoice& remote) {
+  app.add_option("--remote", remote.url,
+                 "A Valkey or Redis that several machines share: redis://HOST:PORT, rediss:// with "
+                 "TLS, redis+cluster://. User, password and seal key: BLEND_REMOTE_USER, _PASSWORD "
+                 "and _SEAL_KEY of the environment")
+      ->type_name("URL");
+  app.add_option("--remote-space", remote.space, "In front of every key there; default blend")
+      ->type_name("NAME");
+  app.add_option("--remote-ca", remote.ca, "Certificates (PEM) that the server's is checked by")
+      ->type_name("FILE");
+  app.add_option("--remote-cert", remote.certificate, "This client's certificate (PEM)")
+      ->type_name("FILE");
+  app.add_option("--remote-key", remote.key, "The certificate's key (PEM)")->type_name("FILE");
+}
+
+namespace {
+
+void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
+  if (remote.url.empty()) return;
+  store.remote = remote.url.c_str();
+  store.remote_space = remote.space.c_str();
+  store.remote_ca = remote.ca.c_str();
+  store.remote_certificate = remote.certificate.c_str();
+  store.remote_key = remote.key.c_str();
+}
+
+}  // namespace
 
 void add_codec(CLI::App& app, StoreOptions& options) {
   app.add_option("--codec", options.codec,
@@ -120,12 +149,14 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
       {"never", BLEND_EVICT_NEVER}};
   store.eviction = kEvictions.at(options.eviction);
   store.ram_bytes = options.ram_bytes;
+  set_remote(store, options.remote);
   return blendpp::Store(ctx, options.path, store);
 }
 
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
-                                   bool read_only) {
+                                   bool read_only, const RemoteChoice& remote) {
   blendpp::StoreOptions store;
+  set_remote(store, remote);
   store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
   return blendpp::Store(ctx, path, store);
 }

@@ -51,6 +51,13 @@ void add_backend_option(CLI::App& app, CommonOptions& options);
 // A context with the asked threads, its events sent to stderr.
 blendpp::Context make_context(const CommonOptions& options);
 
+// The server that many machines' stores share. Who we are comes from the environment.
+struct RemoteChoice {
+  std::string url;  // empty: none
+  std::string space, ca, certificate, key;
+};
+void add_remote(CLI::App& app, RemoteChoice& remote);
+
 // The store and how chunks are put into it.
 struct StoreOptions {
   std::string path;
@@ -60,6 +67,7 @@ struct StoreOptions {
   uint64_t quota_bytes = 0;  // 0: the library's default
   std::string eviction = "lru";
   uint64_t ram_bytes = 0;
+  RemoteChoice remote;
 };
 void add_store_path(CLI::App& app, StoreOptions& options);
 void add_store_options(CLI::App& app, StoreOptions& options);
@@ -67,7 +75,7 @@ void add_codec(CLI::App& app, StoreOptions& options);
 blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options);
 // For looking only: fails when there is none rather than making one.
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
-                                   bool read_only);
+                                   bool read_only, const RemoteChoice& remote = {});
 
 struct ModelChoice {
   std::string path;
@@ -88,6 +96,7 @@ void register_verify(CLI::App& app);
 void register_store_ls(CLI::App& store);
 void register_store_stat(CLI::App& store);
 void register_store_verify(CLI::App& store);
+void register_store_remote(CLI::App& store);
 void register_store_rm(CLI::App& store);
 void register_store_care(CLI::App& store);   // repair, compact, export, import
 void register_store_stays(CLI::App& store);  // pin, unpin, evict

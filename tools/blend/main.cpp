@@ -35,6 +35,7 @@ void register_all(CLI::App& app) {
   register_store_rm(*store);
   register_store_care(*store);
   register_store_stays(*store);
+  register_store_remote(*store);
   CLI::App* model = app.add_subcommand("model", "Look at a model");
   model->require_subcommand(1);
   register_model_info(*model);

@@ -18,6 +18,29 @@ struct StoreRmOptions {
   bool yes = false;
 };
 
+// Of the remote tier only: the store's own chunks stay.
+void remove_remote(const StoreRmOptions& options) {
+  if (options.all) throw CommandError(kExitUsage, "--remote removes by id, not --all");
+  if (options.tenant.has_value()) {
+    throw CommandError(kExitUsage, "--remote removes by id, whoever's chunk it is: no --tenant");
+  }
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Store store =
+      open_existing_store(ctx, options.store.path, false, options.store.remote);
+  std::vector<blendpp::ChunkId> doomed;
+  for (const std::string& id : options.ids) doomed.push_back(blendpp::ChunkId::from_hex(id));
+  nlohmann::json removed = nlohmann::json::array();
+  for (const blendpp::ChunkId& id : doomed) {
+    store.remove_remote(id);
+    removed.push_back(id.hex());
+  }
+  if (options.common.json) {
+    std::cout << nlohmann::json{{"removed", std::move(removed)}}.dump(2) << '\n';
+  } else {
+    std::cout << format("%zu chunks removed from the remote tier\n", doomed.size());
+  }
+}
+
 void run(const StoreRmOptions& options) {
   if (options.all == !options.ids.empty()) {
     throw CommandError(kExitUsage, "give the ids of the chunks to remove, or --all");
@@ -26,6 +49,7 @@ void run(const StoreRmOptions& options) {
     throw CommandError(kExitUsage, "--all removes every chunk of '" + options.store.path +
                                        "': add --yes to mean it");
   }
+  if (!options.store.remote.url.empty()) return remove_remote(options);
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
   const std::vector<blendpp::ChunkId> present = all_ids(store, options.tenant);
@@ -57,10 +81,12 @@ void register_store_rm(CLI::App& store) {
   add_ids(*command, options->ids);
   add_store_path(*command, options->store);
   add_only_tenant(*command, options->tenant);
+  add_remote(*command, options->store.remote);
   command->add_flag("--all", options->all, "Remove every chunk; needs --yes");
   command->add_flag("--yes", options->yes, "Confirms --all");
   add_common_options(*command, options->common);
   command->footer(
+      "With --remote: chunks of the remote tier, by their whole ids; those of the store stay.\n\n"
       "Example:\n"
       "  blend store rm 3f6c0a91 --store ./store\n"
       "  blend store rm --all --yes --store ./store");

@@ -105,6 +105,41 @@ std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::C
   return table.str();
 }
 
+// What the remote tier's servers say; empty: all answer, and take us.
+std::string ask_remote(const blendpp::Store& store) {
+  try {
+    store.check_remote();
+    return {};
+  } catch (const blendpp::Error& error) {
+    return error.what();
+  }
+}
+
+void print_remote(const blendpp::Store& store, const std::string& error) {
+  const blendpp::StoreStat stat = store.stat();
+  Table table({"remote tier", error.empty() ? "answers" : error});
+  table.add({"hits, misses", format("%llu, %llu", static_cast<ull>(stat.remote_hits),
+                                    static_cast<ull>(stat.remote_misses))});
+  table.add({"read, written",
+             bytes_text(stat.remote_read_bytes) + ", " + bytes_text(stat.remote_written_bytes)});
+  table.add({"errors, downs", format("%llu, %llu", static_cast<ull>(stat.remote_errors),
+                                     static_cast<ull>(stat.remote_downs))});
+  std::cout << table.str() << std::flush;
+}
+
+nlohmann::json remote_json(const blendpp::StoreStat& s, const std::string& error) {
+  return {{"answers", error.empty()},
+          {"error", error},
+          {"hits", s.remote_hits},
+          {"misses", s.remote_misses},
+          {"read_bytes", s.remote_read_bytes},
+          {"written_bytes", s.remote_written_bytes},
+          {"errors", s.remote_errors},
+          {"downs", s.remote_downs},
+          {"look_up_p50_us", s.remote_look_up_p50_us},
+          {"look_up_p99_us", s.remote_look_up_p99_us}};
+}
+
 void watch(const blendpp::Store& store, const StoreStatOptions& options) {
   blendpp::StoreStat before = store.stat();
   for (;;) {
@@ -127,17 +162,22 @@ void watch(const blendpp::Store& store, const StoreStatOptions& options) {
 
 void run(const StoreStatOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
-  const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
+  const blendpp::Store store =
+      open_existing_store(ctx, options.store.path, true, options.store.remote);
+  std::string remote_error;
+  if (!options.store.remote.url.empty()) remote_error = ask_remote(store);
   if (options.metrics) {
     std::cout << store.metrics(options.store.path);
     return;
   }
   const std::vector<blendpp::CodecStat> codecs = codecs_of(store);
   if (options.common.json) {
-    const nlohmann::json out = json_of(store.stat(), codecs);
+    nlohmann::json out = json_of(store.stat(), codecs);
+    if (!options.store.remote.url.empty()) out["remote"] = remote_json(store.stat(), remote_error);
     std::cout << (options.watch_s > 0 ? out.dump() : out.dump(2)) << std::endl;
   } else {
     std::cout << text_of(store.stat(), codecs) << std::flush;
+    if (!options.store.remote.url.empty()) print_remote(store, remote_error);
   }
   if (options.watch_s > 0) watch(store, options);
 }
@@ -149,6 +189,7 @@ void register_store_stat(CLI::App& store) {
   CLI::App* command =
       store.add_subcommand("stat", "Totals: chunks, bytes, codecs, hit rates, evictions");
   add_store_path(*command, options->store);
+  add_remote(*command, options->store.remote);
   command
       ->add_option("--watch", options->watch_s,
                    "Look again every so many seconds and say what passed, until Ctrl-C")

@@ -16,7 +16,46 @@ struct StoreVerifyOptions {
   StoreOptions store;
 };
 
+// Every chunk of the remote tier.
+void verify_remote(const StoreVerifyOptions& options) {
+  const blendpp::Context ctx = make_context(options.common);
+  const blendpp::Store store =
+      open_existing_store(ctx, options.store.path, true, options.store.remote);
+  nlohmann::json damaged = nlohmann::json::array();
+  size_t n_sound = 0;
+  std::string damage;
+  blendpp::TransferOptions how;
+  how.cancel = interrupt_token();
+  try {
+    store.verify_remote(
+        [&](const blend_chunk_id* id, const char* problem) {
+          if (problem == nullptr) {
+            ++n_sound;
+            return true;
+          }
+          const std::string hex = id == nullptr ? "" : blendpp::ChunkId(*id).hex();
+          if (!options.common.json)
+            std::cout << (hex.empty() ? "?" : hex) << "  " << problem << '\n';
+          damaged.push_back({{"id", hex}, {"problem", problem}});
+          return true;
+        },
+        how);
+  } catch (const blendpp::Error& error) {
+    if (error.code() != BLEND_E_CORRUPT) throw;
+    damage = error.what();
+  }
+  if (options.common.json) {
+    const nlohmann::json out = {
+        {"n_sound", n_sound}, {"n_damaged", damaged.size()}, {"damaged", damaged}};
+    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  } else {
+    std::cout << format("%zu sound, %zu damaged in the remote tier\n", n_sound, damaged.size());
+  }
+  if (!damage.empty()) throw CommandError(kExitDamaged, damage);
+}
+
 void run(const StoreVerifyOptions& options) {
+  if (!options.store.remote.url.empty()) return verify_remote(options);
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
   const uint64_t total = store.stat().bytes;
@@ -68,10 +107,12 @@ void register_store_verify(CLI::App& store) {
   CLI::App* command =
       store.add_subcommand("verify", "Read every chunk and check it against its checksums");
   add_store_path(*command, options->store);
+  add_remote(*command, options->store.remote);
   add_common_options(*command, options->common);
   command->footer(
       "Damaged chunks stay in the store; fuses treat them as misses. Exit code 4 if there are any."
-      "\n\nExample:\n  blend store verify --store ./store && echo sound");
+      " With --remote: the chunks of the remote tier, read whole.\n\nExample:\n  blend store "
+      "verify --store ./store && echo sound");
   command->callback([options] { run(*options); });
 }
 

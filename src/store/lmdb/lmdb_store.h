@@ -1,7 +1,8 @@
 // LmdbStore: a Store in one LMDB environment (FORMAT.md has the layout).
 //
 // lmdb_store.cpp opens and finds chunks, put.cpp writes them, list.cpp goes through them,
-// retention.cpp says which of them stay, hint.cpp reads ahead.
+// retention.cpp says which of them stay, hint.cpp reads ahead, stored.cpp
+// hands chunks on as they are stored.
 #pragma once
 
 #include <atomic>
@@ -48,6 +49,11 @@ class LmdbStore final : public Store {
   Status repair(const Visit& fn, uint64_t* n_removed) override;
   Status copy_to(const std::string& path) override;
 
+  // StoredChunks
+  Result<std::unique_ptr<StoredChunk>> stored(const Sha256& id) override;
+  Status put_stored(const StoredLayout& layout,
+                    std::shared_ptr<const AlignedBuffer> stream) override;
+
   // Waits until what the last hint asked for is in memory. For measurements.
   void wait_for_reading_ahead() { worker_->drain(); }
 
@@ -65,6 +71,8 @@ class LmdbStore final : public Store {
   Status write(const ChunkRecord& record);
   // Gives the status of each.
   void write_all(std::span<const Record> records, std::span<Status> statuses);
+  // Settles the puts.
+  void run_turns(std::span<PutTurns::Put* const> puts);
   // The status of a put whose transaction gave `status`.
   Status conclude(const Status& status, const Record& record, const Manifest& manifest);
   // One transaction for the puts whose turn it is.

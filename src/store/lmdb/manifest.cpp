@@ -5,25 +5,11 @@
 #include "base/seal.h"
 #include "base/wire.h"
 #include "store/lmdb/page_format.h"
-#include "store/row_impact.h"
 
 namespace blend {
 namespace {
 
-constexpr uint32_t kManifestMagic = 0x4d4b4c42;  // "BLKM"
 constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
-constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 5 + 8 + 4 + 4;
-constexpr size_t kExtentBytes = 3 * 8;
-// Flags: what follows the layers.
-constexpr uint32_t kHasImpact = 1;  // two floats a token
-constexpr uint32_t kHasTenant = 2;  // the tenant, where it is not the empty one
-
-bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
-
-Status corrupt(const Sha256& id, const char* what) {
-  return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
-                    to_hex(id).c_str(), what);
-}
 
 // What a value takes, as if in pages of 4 KiB, whatever the file has: the sums are kept in the
 // file, and are the same wherever it is opened.
@@ -36,20 +22,9 @@ constexpr uint64_t counted_bytes(uint64_t value_bytes) {
 
 uint64_t Manifest::footprint() const {
   const uint64_t stream = stream_bytes();
-  const uint64_t manifest_bytes = kFixedBytes + meta.tokens.size() * 4 +
-                                  meta.impact.size() * kImpactBytes + layers.size() * kExtentBytes +
-                                  (has_tenant(meta) ? sizeof meta.tenant : 0) + kSealBytes;
   return stream / kPieceBytes * counted_bytes(kPieceBytes) +
          (stream % kPieceBytes != 0 ? counted_bytes(stream % kPieceBytes) : 0) +
-         counted_bytes(manifest_bytes);
-}
-
-uint64_t Manifest::version() const {
-  std::vector<uint64_t> sums;
-  sums.reserve(layers.size() + 1);
-  for (const LayerExtent& e : layers) sums.push_back(e.checksum);
-  sums.push_back(static_cast<uint64_t>(meta.shape.dtype));
-  return checksum64(sums.data(), sums.size() * sizeof(uint64_t));
+         counted_bytes(description_bytes());
 }
 
 Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
@@ -80,100 +55,6 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
   }
   m.meta.stored_bytes = at;
   return out;
-}
-
-std::string encode_manifest(const Manifest& m) {
-  const ChunkMeta& meta = m.meta;
-  ByteWriter out;
-  out.reserve(kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
-              m.layers.size() * kExtentBytes + sizeof meta.tenant + kSealBytes);
-  out.put<uint32_t>(kManifestMagic);
-  out.put<uint16_t>(kStoreFormatVersion);
-  out.put<uint8_t>(static_cast<uint8_t>(meta.codec));
-  out.put<uint8_t>(static_cast<uint8_t>(meta.shape.dtype));
-  out.bytes(meta.id.data(), meta.id.size());
-  out.bytes(meta.fingerprint.data(), meta.fingerprint.size());
-  out.put<uint32_t>(meta.shape.n_layers);
-  out.put<uint32_t>(meta.shape.n_tokens);
-  out.put<uint32_t>(meta.shape.kv_dim);
-  out.put<uint32_t>(meta.shape.head_dim);
-  out.put<uint32_t>(meta.n_prefix_tokens);
-  out.put<int64_t>(meta.created_unix_s);
-  out.put<uint32_t>(kPieceBytes);
-  out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0));
-  for (const int32_t token : meta.tokens) out.put<int32_t>(token);
-  for (const LayerExtent& e : m.layers) {
-    out.put<uint64_t>(e.offset);
-    out.put<uint64_t>(e.length);
-    out.put<uint64_t>(e.checksum);
-  }
-  put_impact(out, meta.impact);
-  if (has_tenant(meta)) out.bytes(meta.tenant.data(), meta.tenant.size());
-  return seal(std::move(out));
-}
-
-Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const Sha256& id) {
-  if (!sealed(bytes)) return corrupt(id, "its checksum does not match");
-  // A manifest with a right checksum may still be hostile or of another build: check every field.
-  ByteReader in(bytes.first(bytes.size() - kSealBytes));
-  if (in.get<uint32_t>() != kManifestMagic) return corrupt(id, "its magic number is wrong");
-  const auto version = in.get<uint16_t>();
-  const auto codec = in.get<uint8_t>();
-  const auto dtype = in.get<uint8_t>();
-  if (version != kStoreFormatVersion || codec >= kCodecs) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "chunk %s is of record version %u and codec %u; this build reads version %u "
-                      "and codecs 0 to %u: use the build that wrote it, or remove the chunk",
-                      to_hex(id).c_str(), version, codec, kStoreFormatVersion, kCodecs - 1);
-  }
-  Manifest m;
-  ChunkMeta& meta = m.meta;
-  meta.codec = static_cast<Codec>(codec);
-  in.bytes(meta.id.data(), meta.id.size());
-  in.bytes(meta.fingerprint.data(), meta.fingerprint.size());
-  meta.shape.n_layers = in.get<uint32_t>();
-  meta.shape.n_tokens = in.get<uint32_t>();
-  meta.shape.kv_dim = in.get<uint32_t>();
-  meta.shape.head_dim = in.get<uint32_t>();
-  meta.shape.dtype = static_cast<DType>(dtype);
-  meta.n_prefix_tokens = in.get<uint32_t>();
-  meta.created_unix_s = in.get<int64_t>();
-  const auto piece_bytes = in.get<uint32_t>();
-  const auto flags = in.get<uint32_t>();
-  if (!in.ok()) return corrupt(id, "it is too short");
-  if (meta.id != id) return corrupt(id, "it describes another chunk");
-  if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
-  if (piece_bytes != kPieceBytes || (flags & ~(kHasImpact | kHasTenant)) != 0) {
-    return corrupt(id, "its flags are unknown");
-  }
-  // Compared before anything is allocated by these counts.
-  const uint64_t per_token = (flags & kHasImpact) != 0 ? 12 : 4;
-  const uint64_t tenant_bytes = (flags & kHasTenant) != 0 ? sizeof meta.tenant : 0;
-  if (in.remaining() != uint64_t{meta.shape.n_tokens} * per_token +
-                            uint64_t{meta.shape.n_layers} * kExtentBytes + tenant_bytes) {
-    return corrupt(id, "its length does not fit its shape");
-  }
-  meta.tokens.resize(meta.shape.n_tokens);
-  for (int32_t& token : meta.tokens) token = in.get<int32_t>();
-  m.layers.resize(meta.shape.n_layers);
-  uint64_t end = 0;
-  for (LayerExtent& e : m.layers) {
-    e.offset = in.get<uint64_t>();
-    e.length = in.get<uint64_t>();
-    e.checksum = in.get<uint64_t>();
-    // One after the other, each as long as its codec may make a layer of this shape.
-    if (e.offset != end || !layer_length_is_possible(meta.codec, meta.shape, e.length)) {
-      return corrupt(id, "its layers do not fit its shape");
-    }
-    end += e.length;
-  }
-  meta.stored_bytes = end;
-  if ((flags & kHasImpact) != 0 && !get_impact(in, meta.shape.n_tokens, meta.impact)) {
-    return corrupt(id, "the attention of a row is none");
-  }
-  if (tenant_bytes != 0) in.bytes(meta.tenant.data(), meta.tenant.size());
-  if (!in.ok()) return corrupt(id, "it is too short");
-  return m;
 }
 
 std::string encode_format() {

@@ -57,20 +57,27 @@ void LmdbStore::write_all(std::span<const Record> records, std::span<Status> sta
   if (chunks.empty()) return;
   // The snapshot of a process that died would keep the pages that evictions free.
   env_.clear_dead_readers();
-  std::deque<PutTurns::Put> turns;
-  std::vector<PutTurns::Put*> waiting;
+  std::deque<PutTurns::Put> puts;
   for (size_t i = 0; i < chunks.size(); ++i) {
-    turns.emplace_back(chunks[i], records[of[i]].record->meta.tenant);
-    waiting.push_back(&turns.back());
+    puts.emplace_back(chunks[i], records[of[i]].record->meta.tenant);
   }
-  const auto transaction = [this] { return put_waiting(); };
-  turns_.run(waiting, transaction);
+  std::vector<PutTurns::Put*> waiting;
+  for (PutTurns::Put& put : puts) waiting.push_back(&put);
+  run_turns(waiting);
   for (size_t i = 0; i < chunks.size(); ++i) {
+    statuses[of[i]] = conclude(puts[i].status(), records[of[i]], chunks[i].manifest);
+    if (statuses[of[i]].is_ok() && options_.on_put) options_.on_put(chunks[i].manifest.meta.id);
+  }
+}
+
+void LmdbStore::run_turns(std::span<PutTurns::Put* const> puts) {
+  const auto transaction = [this] { return put_waiting(); };
+  turns_.run(puts, transaction);
+  for (PutTurns::Put* const& put : puts) {
     // A larger map may be waiting for our own snapshots to end.
-    if (turns[i].status().detail() == MDB_MAP_FULL && env_.grow_map()) {
-      turns_.run({&waiting[i], 1}, transaction);
+    if (put->status().detail() == MDB_MAP_FULL && env_.grow_map()) {
+      turns_.run({&put, 1}, transaction);
     }
-    statuses[of[i]] = conclude(turns[i].status(), records[of[i]], chunks[i].manifest);
   }
 }
 

@@ -102,6 +102,50 @@ TEST_F(AutoRatioTest, AStoreThatNothingIsKnownOfIsAskedForLayersThatAreNeededAny
   EXPECT_FALSE(empty.is_chosen());
 }
 
+// A chunk behind a link of some rate. Reading it would be a transfer.
+class FarSource final : public ChunkSource {
+ public:
+  FarSource(ChunkMeta meta, RemoteCost cost) : meta_(std::move(meta)), cost_(cost) {
+    meta_.stored_bytes = meta_.shape.total_bytes();
+  }
+  const ChunkMeta& meta() const override { return meta_; }
+  void prefetch(uint32_t) override {}
+  Status read_layer(uint32_t, std::byte*) override {
+    ADD_FAILURE() << "it was read before it was chosen";
+    return Status::ok();
+  }
+  bool from_remote() const override { return true; }
+  RemoteCost remote_cost() const override { return cost_; }
+
+ private:
+  ChunkMeta meta_;
+  const RemoteCost cost_;
+};
+
+TEST_F(AutoRatioTest, ChunksBehindASlowLinkAreComputedBehindAFastOneLoaded) {
+  // 100 rows of 5 layers are 8000 bytes; to compute them takes 100 ms.
+  struct Case {
+    double bytes_per_s;
+    double latency_s;
+    bool loaded;
+  };
+  for (const Case& c : {Case{1e9, 1e-3, true}, Case{1e6, 1e-3, true}, Case{1e4, 1e-3, false},
+                        Case{1e9, 30, false}, Case{0, 0, true}}) {
+    SCOPED_TRACE(c.bytes_per_s);
+    prompt_ = {};
+    SetUp();
+    prompt_.segments[2].chunk = std::make_unique<FarSource>(
+        prompt_.segments[2].chunk->meta(),
+        ChunkSource::RemoteCost{.latency_s = c.latency_s, .bytes_per_s = c.bytes_per_s});
+    RateMeter reads;
+    reads.add(1'000'000'000, 1'000'000'000);  // the disk is fast
+    RatioChoice ratio = RatioChoice::automatic(&times_);
+    choose_by_cost(&reads, kCheck, kLayers, prompt_, ratio);
+    EXPECT_EQ(c.loaded, prompt_.segments[2].reused());
+    EXPECT_TRUE(prompt_.segments[4].reused()) << "what lies on the disk is loaded";
+  }
+}
+
 TEST(RatioChoice, OnlyAnAutomaticOneBeginsElsewhereAndItOnlyRises) {
   RatioChoice fixed = RatioChoice::fixed(0.3);
   EXPECT_FALSE(fixed.is_automatic());

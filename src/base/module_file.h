@@ -1,0 +1,13 @@
+// A library of ours that is opened when it is asked for.
+#pragma once
+
+#include "base/status.h"
+
+namespace blend {
+
+// Opens `file`: what the environment's `variable` names, or the one beside the library (or program)
+// that holds this function, or the one that the loader finds. Never closed again: threads may run
+// its code. UNSUPPORTED, with the loader's reason.
+Result<void*> open_module_file(const char* file, const char* variable);
+
+}  // namespace blend

@@ -1,0 +1,87 @@
+#include "store/remote/connection.h"
+
+#include <array>
+
+namespace blend {
+namespace {
+
+iovec to_iovec(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
+
+Status refused(const char* what, const Reply& reply) {
+  return make_error(BLEND_E_IO, "the server refuses %s: %.200s", what, reply.text.c_str());
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& address,
+                                                     const RemoteOptions& options,
+                                                     const TlsContext* tls, SteadyTime deadline) {
+  BLEND_ASSIGN(Socket socket, connect_socket(address, deadline));
+  std::unique_ptr<Stream> stream;
+  if (tls == nullptr) {
+    stream = make_plain_stream(std::move(socket));
+  } else {
+    BLEND_ASSIGN(stream, tls->connect(std::move(socket), address.host, deadline));
+  }
+  std::unique_ptr<Connection> connection(new Connection(std::move(stream)));
+  const RespReader::Limits limits;
+  if (!options.password.empty()) {
+    std::vector<std::string_view> auth = {"AUTH"};
+    if (!options.user.empty()) auth.push_back(options.user);
+    auth.push_back(options.password);
+    BLEND_ASSIGN(const Reply reply, connection->call(auth, deadline, limits));
+    if (reply.type == Reply::Type::error) return refused("user or password", reply);
+  }
+  if (options.url.database != 0) {
+    const std::string database = std::to_string(options.url.database);
+    const std::array<std::string_view, 2> select = {"SELECT", database};
+    BLEND_ASSIGN(const Reply reply, connection->call(select, deadline, limits));
+    if (reply.type == Reply::Type::error) return refused("the database", reply);
+  }
+  return connection;
+}
+
+Status Connection::send(std::span<const std::string_view> command, SteadyTime deadline) {
+  std::string bytes;
+  append_command_head(bytes, command.size());
+  for (const std::string_view part : command) append_bulk(bytes, part);
+  iovec parts[] = {to_iovec(bytes.data(), bytes.size())};
+  return stream_->write(parts, deadline);
+}
+
+Result<Reply> Connection::call(std::span<const std::string_view> command, SteadyTime deadline,
+                               const RespReader::Limits& limits) {
+  BLEND_RETURN_IF_ERROR(send(command, deadline));
+  source_.deadline = deadline;
+  return reader_.read(limits);
+}
+
+Result<Reply> Connection::call_into(std::span<const std::string_view> command,
+                                    std::span<const Place> places, bool* taken,
+                                    SteadyTime deadline) {
+  *taken = false;
+  BLEND_RETURN_IF_ERROR(send(command, deadline));
+  source_.deadline = deadline;
+  return reader_.read_into(places, taken, {});
+}
+
+Result<Reply> Connection::call_with(std::span<const std::string_view> command,
+                                    std::span<const Part> value, SteadyTime deadline) {
+  uint64_t value_bytes = 0;
+  for (const Part& part : value) value_bytes += part.size();
+  std::string head;
+  std::string tail = "\r\n";
+  append_command_head(head, command.size() + 1);
+  for (size_t i = 0; i < command.size(); ++i) append_bulk(i < 2 ? head : tail, command[i]);
+  append_bulk_head(head, value_bytes);
+  std::vector<iovec> parts;
+  parts.reserve(value.size() + 2);
+  parts.push_back(to_iovec(head.data(), head.size()));
+  for (const Part& part : value) parts.push_back(to_iovec(part.data(), part.size()));
+  parts.push_back(to_iovec(tail.data(), tail.size()));
+  BLEND_RETURN_IF_ERROR(stream_->write(parts, deadline));
+  source_.deadline = deadline;
+  return reader_.read({});
+}
+
+}  // namespace blend

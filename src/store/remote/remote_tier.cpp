@@ -1,0 +1,540 @@
+#include "store/remote/remote_tier.h"
+
+#include <algorithm>
+#include <new>
+#include <system_error>
+
+#include "base/start_thread.h"
+#include "store/remote/redis.h"
+
+namespace blend {
+namespace {
+
+constexpr size_t kMostBackground = 8192;
+constexpr uint64_t kRateBytes = 32ull << 20;  // after so many the rate is told again
+
+uint64_t us_since(SteadyTime begin) {
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
+                                   std::chrono::steady_clock::now() - begin)
+                                   .count());
+}
+
+// Damage is not handed on.
+Status check_layers(StoredChunk& chunk) {
+  for (const LayerExtent& e : chunk.layout().layers) {
+    ByteSpans parts;
+    BLEND_RETURN_IF_ERROR(chunk.find(e.offset, e.length, parts));
+    Checksum64 sum;
+    for (const auto& part : parts) sum.add(part.data(), part.size());
+    if (sum.value() != e.checksum) {
+      return make_error(BLEND_E_CORRUPT, "chunk %s is damaged on disk",
+                        to_hex(chunk.layout().meta.id).c_str());
+    }
+  }
+  return Status::ok();
+}
+
+Status not_there() { return {BLEND_E_NOT_FOUND, "the remote tier does not have the chunk"}; }
+
+}  // namespace
+
+// What a fuse waits for while a thread of the tier asks.
+struct RemoteTier::LookUp {
+  std::mutex mutex;
+  std::condition_variable done_changed;
+  bool done = false;
+  Result<std::string> manifest{not_there()};
+};
+
+Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options,
+                                                       EventSink events, OnComplete on_complete) {
+  return create(options, nullptr, std::move(events), std::move(on_complete));
+}
+
+Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options,
+                                                       std::unique_ptr<RemoteEngine> engine,
+                                                       EventSink events, OnComplete on_complete) {
+  std::shared_ptr<const Sealer> sealer;
+  if (!options.seal_key.empty()) {
+    BLEND_ASSIGN(sealer, Sealer::create(options.seal_key));
+  }
+  std::unique_ptr<RemoteTier> tier(
+      new RemoteTier(options, std::move(sealer), std::move(events), std::move(on_complete)));
+  BLEND_RETURN_IF_ERROR(tier->start(std::move(engine)));
+  return tier;
+}
+
+RemoteTier::RemoteTier(const RemoteOptions& options, std::shared_ptr<const Sealer> sealer,
+                       EventSink events, OnComplete on_complete)
+    : options_(options),
+      sealer_(std::move(sealer)),
+      keys_(options.space, sealer_.get()),
+      events_(std::move(events)),
+      on_complete_(std::move(on_complete)),
+      arriving_(std::make_shared<std::atomic<uint64_t>>(0)) {}
+
+Status RemoteTier::start(std::unique_ptr<RemoteEngine> engine) {
+  engine_ = std::move(engine);
+  if (engine_ == nullptr) {
+    BLEND_ASSIGN(engine_, RedisEngine::create(options_,
+                                              [this](const std::string& server, const Status& why) {
+                                                on_change(server, why);
+                                              }));
+  }
+  try {
+    while (threads_.size() < std::max(1u, options_.n_connections)) {
+      threads_.push_back(start_thread([this] { run(); }));
+    }
+  } catch (const std::system_error& e) {
+    if (threads_.empty()) {
+      return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the remote tier's threads: %s",
+                        e.what());
+    }
+  }
+  return Status::ok();
+}
+
+RemoteTier::~RemoteTier() { stop(); }
+
+void RemoteTier::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopped_ = true;
+    for (auto& lane : lanes_) lane.clear();
+  }
+  work_.notify_all();
+  if (engine_ != nullptr) engine_->stop();
+  fail_all({BLEND_E_CANCELLED, "the store is being closed"});
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void RemoteTier::fail_all(const Status& why) {
+  std::vector<std::shared_ptr<Arrival>> arrivals;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [id, arrival] : arrivals_) {
+      if (auto alive = arrival.lock()) arrivals.push_back(std::move(alive));
+    }
+  }
+  for (const auto& arrival : arrivals) arrival->fail(why);
+}
+
+void RemoteTier::on_change(const std::string& server, const Status& why) {
+  if (!why.is_ok()) downs_.fetch_add(1, std::memory_order_relaxed);
+  if (!events_) return;
+  try {
+    events_(why.is_ok() ? BLEND_REMOTE_UP : BLEND_REMOTE_DOWN,
+            why.is_ok()
+                ? "remote tier: " + server + " answers again"
+                : "remote tier: " + why.message() + "; chunks of it are misses until it answers");
+  } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): counted all the same
+  }
+}
+
+Status RemoteTier::note(Status status) {
+  if (!status.is_ok() && status.code() != BLEND_E_NOT_FOUND) {
+    errors_.fetch_add(1, std::memory_order_relaxed);
+  }
+  return status;
+}
+
+// ---- Its threads
+
+bool RemoteTier::post_to(Lane lane, std::function<void()> job) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (stopped_ || (lane == kBackground && lanes_[lane].size() >= kMostBackground)) return false;
+    lanes_[lane].push_back(std::move(job));
+  }
+  work_.notify_one();
+  return true;
+}
+
+bool RemoteTier::post(std::function<void()> job) { return post_to(kBackground, std::move(job)); }
+
+void RemoteTier::run() {
+  // Somebody is always free for what a fuse waits for.
+  const uint32_t most_background = std::max(1u, options_.n_connections / 2);
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    const auto next = [&]() -> std::deque<std::function<void()>>* {
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        if (lane == kBackground && n_background_ >= most_background) continue;
+        if (!lanes_[lane].empty()) return &lanes_[lane];
+      }
+      return nullptr;
+    };
+    work_.wait(lock, [&] { return stopped_ || next() != nullptr; });
+    if (stopped_) return;
+    auto* const lane = next();
+    const std::function<void()> job = std::move(lane->front());
+    lane->pop_front();
+    const bool background = lane == &lanes_[kBackground];
+    n_background_ += background ? 1 : 0;
+    lock.unlock();
+    try {
+      job();
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): who waits gives up
+    }
+    lock.lock();
+    n_background_ -= background ? 1 : 0;
+    if (background) work_.notify_one();
+  }
+}
+
+// ---- Patience
+
+bool RemoteTier::closed_for_a_while() const {
+  const int64_t until = closed_until_ns_.load(std::memory_order_relaxed);
+  return until != 0 && std::chrono::steady_clock::now().time_since_epoch().count() < until;
+}
+
+void RemoteTier::close_for_a_while(const char* why) {
+  const auto until =
+      std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.retry_ms);
+  const bool was_closed = closed_for_a_while();
+  closed_until_ns_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+  if (!was_closed) on_change("the server", Status{BLEND_E_IO, why});
+}
+
+// ---- For fuses
+
+Result<std::string> RemoteTier::get_manifest(const Sha256& id) {
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  auto bytes = engine_->get(keys_.manifest(id), kMostManifestBytes);
+  if (bytes.is_ok() || bytes.status().code() == BLEND_E_NOT_FOUND) look_ups_.add(us_since(begin));
+  if (!bytes.is_ok()) return note(bytes.status());
+  if (sealer_ == nullptr) return bytes;
+  std::string& value = *bytes;
+  if (value.size() < kNonceBytes + kTagBytes) return Status{BLEND_E_CORRUPT, "a manifest is cut"};
+  auto* const at = reinterpret_cast<std::byte*>(value.data());
+  const size_t n = value.size() - kNonceBytes - kTagBytes;
+  BLEND_RETURN_IF_ERROR(
+      note(sealer_->open({at + kNonceBytes, n}, keys_.manifest(id), at, at + kNonceBytes + n)));
+  return value.substr(kNonceBytes, n);
+}
+
+Result<RemoteRecord> RemoteTier::look_up(const Sha256& id) {
+  BLEND_ASSIGN(const std::string manifest, get_manifest(id));
+  return decode_record(std::as_bytes(std::span(manifest)), id);
+}
+
+Result<std::shared_ptr<Arrival>> RemoteTier::make_arrival(RemoteRecord record) {
+  const uint64_t bytes = record.layout.stream_bytes();
+  // Asked before, not after: a chunk for which there is no room is computed.
+  if (arriving_->load() + bytes > options_.most_bytes) {
+    dropped_.fetch_add(1, std::memory_order_relaxed);
+    return not_there();
+  }
+  BLEND_ASSIGN(AlignedBuffer stream, AlignedBuffer::allocate(bytes));
+  const Sha256 id = record.layout.meta.id;
+  auto arrival = std::make_shared<Arrival>(std::move(record), std::move(stream), arriving_);
+  const std::lock_guard lock(mutex_);
+  if (stopped_) return not_there();
+  std::erase_if(arrivals_, [](const auto& entry) { return entry.second.expired(); });
+  const auto [there, is_new] = arrivals_.emplace(id, arrival);
+  if (is_new) return arrival;
+  // Somebody else was as fast.
+  if (auto other = there->second.lock(); other != nullptr && !other->failed()) return other;
+  there->second = arrival;
+  return arrival;
+}
+
+Result<std::shared_ptr<Arrival>> RemoteTier::ask(const Sha256& id, const TenantTag* tenant) {
+  const auto theirs = [&](const ChunkMeta& meta) {
+    return tenant != nullptr && meta.tenant != *tenant;
+  };
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto it = arrivals_.find(id); it != arrivals_.end()) {
+      auto arrival = it->second.lock();
+      if (arrival != nullptr && !arrival->failed()) {
+        if (theirs(arrival->layout().meta)) return not_there();
+        return arrival;
+      }
+    }
+  }
+  if (!reachable()) return not_there();
+  const auto look_up = std::make_shared<LookUp>();
+  const bool posted = post_to(kLookUps, [this, look_up, id] {
+    auto manifest = get_manifest(id);
+    {
+      const std::lock_guard lock(look_up->mutex);
+      look_up->manifest = std::move(manifest);
+      look_up->done = true;
+    }
+    look_up->done_changed.notify_all();
+  });
+  if (!posted) return not_there();
+  Result<std::string> manifest{not_there()};
+  {
+    std::unique_lock lock(look_up->mutex);
+    if (!look_up->done_changed.wait_for(lock, patience(), [&] { return look_up->done; })) {
+      close_for_a_while("a look-up was not answered in time");
+      return not_there();
+    }
+    manifest = std::move(look_up->manifest);
+  }
+  if (!manifest.is_ok()) return manifest.status();
+  auto record = decode_record(std::as_bytes(std::span(*manifest)), id);
+  if (!record.is_ok()) {
+    damaged_.fetch_add(1, std::memory_order_relaxed);
+    return record.status();
+  }
+  if (theirs(record->layout.meta)) return not_there();
+  return make_arrival(std::move(*record));
+}
+
+Result<std::shared_ptr<Arrival>> RemoteTier::find(const Sha256& id, const TenantTag* tenant) {
+  auto arrival = ask(id, tenant);
+  (arrival.is_ok() ? hits_ : misses_).fetch_add(1, std::memory_order_relaxed);
+  if (arrival.is_ok()) return arrival;
+  return not_there();
+}
+
+void RemoteTier::begin(const std::shared_ptr<Arrival>& arrival, bool soon) {
+  if (!arrival->begin()) return;
+  for (uint32_t i = 0; i < arrival->record().n_segments(); ++i) {
+    if (!post_to(soon ? kSegments : kBackground,
+                 [this, arrival, i] { fetch_segment(arrival, i); })) {
+      arrival->fail({BLEND_E_CANCELLED, "the remote tier has too much to do, or is closed"});
+      return;
+    }
+  }
+}
+
+Status RemoteTier::wait(Arrival& arrival, uint64_t offset, uint64_t bytes) {
+  bool gave_up = false;
+  Status status = arrival.wait(offset, bytes, patience(), &gave_up);
+  if (gave_up) {
+    close_for_a_while("a chunk did not come in time");
+    // Or a fuse would wait as long for each of its chunks.
+    fail_all(status);
+  }
+  return status;
+}
+
+void RemoteTier::forget(const Arrival& arrival) {
+  const std::lock_guard lock(mutex_);
+  const auto it = arrivals_.find(arrival.layout().meta.id);
+  if (it == arrivals_.end()) return;
+  const auto there = it->second.lock();
+  if (there == nullptr || there.get() == &arrival) arrivals_.erase(it);
+}
+
+Status RemoteTier::read_segment(const RemoteRecord& record, uint32_t index,
+                                std::span<std::byte> out) {
+  const Sha256& id = record.layout.meta.id;
+  const std::string key = keys_.segment(id, record.version, index);
+  if (sealer_ == nullptr) {
+    const Place place{out.data(), out.size()};
+    BLEND_RETURN_IF_ERROR(engine_->get_into(key, {&place, 1}));
+  } else {
+    std::byte nonce[kNonceBytes];
+    std::byte tag[kTagBytes];
+    const Place places[] = {{nonce, sizeof nonce}, {out.data(), out.size()}, {tag, sizeof tag}};
+    BLEND_RETURN_IF_ERROR(engine_->get_into(key, places));
+    BLEND_RETURN_IF_ERROR(sealer_->open(out, key, nonce, tag));
+  }
+  if (checksum64(out.data(), out.size()) != record.checksums[index]) {
+    return {BLEND_E_CORRUPT, "a segment's checksum does not match"};
+  }
+  return Status::ok();
+}
+
+void RemoteTier::fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t index) {
+  if (arrival->failed()) return;
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  {
+    const std::lock_guard lock(rate_mutex_);
+    if (n_under_way_++ == 0) {
+      came_since_ = begin;
+      came_bytes_ = 0;
+    }
+  }
+  const std::span<std::byte> out = arrival->segment(index);
+  const Status read = read_segment(arrival->record(), index, out);
+  {
+    const std::lock_guard lock(rate_mutex_);
+    if (read.is_ok()) came_bytes_ += out.size();
+    const SteadyTime now = std::chrono::steady_clock::now();
+    if (--n_under_way_ == 0 || came_bytes_ >= kRateBytes) {
+      rate_.add(came_bytes_, static_cast<uint64_t>((now - came_since_).count()));
+      came_since_ = now;
+      came_bytes_ = 0;
+    }
+  }
+  if (read.is_ok()) {
+    segments_.add(us_since(begin));
+    read_bytes_.fetch_add(out.size(), std::memory_order_relaxed);
+    arrival->arrived(index, [&] { on_complete_(arrival); });
+    return;
+  }
+  const int32_t code = read.code();
+  if (!arrival->failed()) (void)note(read);
+  arrival->fail(read);
+  if (code != BLEND_E_NOT_FOUND && code != BLEND_E_CORRUPT) return;
+  // Evicted or damaged: without its manifest the chunk is put again by whoever computes it.
+  damaged_.fetch_add(1, std::memory_order_relaxed);
+  (void)engine_->remove(keys_.manifest(arrival->layout().meta.id));
+}
+
+// ---- Putting
+
+Status RemoteTier::put_value(const std::string& key, std::span<const Part> parts) {
+  uint64_t bytes = 0;
+  for (const Part& part : parts) bytes += part.size();
+  Status put;
+  if (sealer_ == nullptr) {
+    put = engine_->put(key, parts);
+  } else {
+    std::byte nonce[kNonceBytes];
+    std::byte tag[kTagBytes];
+    BLEND_ASSIGN(const AlignedBuffer sealed, AlignedBuffer::allocate(bytes));
+    BLEND_RETURN_IF_ERROR(sealer_->seal(parts, key, sealed.data(), nonce, tag));
+    const Part all[] = {nonce, {sealed.data(), sealed.bytes()}, tag};
+    put = engine_->put(key, all);
+  }
+  if (put.is_ok()) written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
+  return note(put);
+}
+
+bool RemoteTier::is_whole(const RemoteRecord& record) {
+  const uint64_t more = sealer_ == nullptr ? 0 : kNonceBytes + kTagBytes;
+  for (uint32_t i = 0; i < record.n_segments(); ++i) {
+    auto n = engine_->length(keys_.segment(record.layout.meta.id, record.version, i));
+    if (!n.is_ok() || *n != record.bytes_of(i) + more) return false;
+  }
+  return true;
+}
+
+Status RemoteTier::put(StoredChunk& chunk, bool* existed) {
+  *existed = false;
+  const Sha256& id = chunk.layout().meta.id;
+  if (!reachable()) return {BLEND_E_IO, "the remote tier is not reached"};
+  auto there = look_up(id);
+  const int32_t code = there.status().code();
+  // Of another release: both would put it again and again.
+  if (code == BLEND_E_UNSUPPORTED || code == BLEND_E_IO || code == BLEND_E_CANCELLED) {
+    return there.status();
+  }
+  if (there.is_ok() && is_whole(*there)) {
+    existed_.fetch_add(1, std::memory_order_relaxed);
+    *existed = true;
+    return Status::ok();
+  }
+  BLEND_RETURN_IF_ERROR(check_layers(chunk));
+  RemoteRecord record;
+  record.layout = chunk.layout();
+  record.version = record.layout.version();
+  record.segment_bytes = options_.segment_bytes;
+  const uint32_t n = count_segments(record.layout.stream_bytes(), record.segment_bytes);
+  record.checksums.resize(n);
+  for (uint32_t i = 0; i < n; ++i) {
+    ByteSpans parts;
+    BLEND_RETURN_IF_ERROR(chunk.find(record.begin_of(i), record.bytes_of(i), parts));
+    Checksum64 sum;
+    for (const auto& part : parts) sum.add(part.data(), part.size());
+    record.checksums[i] = sum.value();
+    BLEND_RETURN_IF_ERROR(put_value(keys_.segment(id, record.version, i), parts));
+  }
+  const std::string manifest = encode_record(record);
+  const Part whole = std::as_bytes(std::span(manifest));
+  BLEND_RETURN_IF_ERROR(put_value(keys_.manifest(id), {&whole, 1}));
+  written_.fetch_add(1, std::memory_order_relaxed);
+  return Status::ok();
+}
+
+// ---- For operators
+
+Status RemoteTier::verify(const RemoteRecord& record) {
+  BLEND_ASSIGN(const AlignedBuffer space, AlignedBuffer::allocate(record.segment_bytes));
+  for (uint32_t i = 0; i < record.n_segments(); ++i) {
+    const Status read = read_segment(record, i, {space.data(), record.bytes_of(i)});
+    if (read.code() == BLEND_E_NOT_FOUND) {
+      return make_error(BLEND_E_CORRUPT, "segment %u of %u is missing", i, record.n_segments());
+    }
+    BLEND_RETURN_IF_ERROR(read.with_context("segment " + std::to_string(i)));
+  }
+  return Status::ok();
+}
+
+Status RemoteTier::remove(const Sha256& id) {
+  auto record = look_up(id);
+  if (record.status().code() == BLEND_E_NOT_FOUND || record.status().code() == BLEND_E_IO ||
+      record.status().code() == BLEND_E_CANCELLED) {
+    return record.status();
+  }
+  // The manifest first: without it nobody looks for the rest.
+  BLEND_RETURN_IF_ERROR(engine_->remove(keys_.manifest(id)));
+  for (uint32_t i = 0; record.is_ok() && i < record->n_segments(); ++i) {
+    BLEND_RETURN_IF_ERROR(engine_->remove(keys_.segment(id, record->version, i)));
+  }
+  return Status::ok();
+}
+
+Result<std::vector<Sha256>> RemoteTier::list(
+    const std::function<void(const std::string& key, const Status&)>& problem) {
+  std::vector<std::string> manifests;
+  BLEND_RETURN_IF_ERROR(engine_->scan(keys_.prefix(), [&](std::string_view key) {
+    if (keys_.is_manifest(key)) manifests.emplace_back(key);
+    return Status::ok();
+  }));
+  std::sort(manifests.begin(), manifests.end());
+  manifests.erase(std::unique(manifests.begin(), manifests.end()), manifests.end());
+  std::vector<Sha256> ids;
+  for (const std::string& key : manifests) {
+    if (sealer_ == nullptr) {
+      auto id = sha256_from_hex(std::string_view(key).substr(keys_.prefix().size()));
+      if (id.is_ok()) {
+        ids.push_back(*id);
+      } else {
+        problem(key, id.status());
+      }
+      continue;
+    }
+    // The name is hashed: the id stands inside.
+    auto bytes = engine_->get(key, kMostManifestBytes);
+    if (bytes.status().code() == BLEND_E_NOT_FOUND) continue;
+    Status opened = bytes.status();
+    if (bytes.is_ok() && bytes->size() < kNonceBytes + kTagBytes) {
+      opened = {BLEND_E_CORRUPT, "a manifest is cut"};
+    } else if (bytes.is_ok()) {
+      auto* const at = reinterpret_cast<std::byte*>(bytes->data());
+      const std::span<std::byte> text(at + kNonceBytes, bytes->size() - kNonceBytes - kTagBytes);
+      opened = sealer_->open(text, key, at, text.data() + text.size());
+      if (opened.is_ok()) {
+        auto id = id_of_record(text);
+        opened = id.status();
+        if (id.is_ok()) ids.push_back(*id);
+      }
+    }
+    if (!opened.is_ok()) problem(key, opened);
+  }
+  return ids;
+}
+
+void RemoteTier::fill(RemoteStat& s) const {
+  s.configured = true;
+  s.reachable = reachable();
+  s.hits = hits_.load();
+  s.misses = misses_.load();
+  s.read_bytes = read_bytes_.load();
+  s.written_bytes = written_bytes_.load();
+  s.written = written_.load();
+  s.existed = existed_.load();
+  s.dropped = dropped_.load();
+  s.damaged = damaged_.load();
+  s.errors = errors_.load();
+  s.downs = downs_.load();
+  s.arriving_bytes = arriving_->load();
+  s.look_up_p50_us = look_ups_.percentile_us(0.5);
+  s.look_up_p99_us = look_ups_.percentile_us(0.99);
+  s.segment_p50_us = segments_.percentile_us(0.5);
+  s.segment_p99_us = segments_.percentile_us(0.99);
+  s.bytes_per_s = rate_.per_second();
+}
+
+}  // namespace blend

@@ -1,0 +1,142 @@
+// RemoteTier: chunks of a server that many machines share, above an engine that knows the server
+// (engine.h). All that goes over the network goes on threads of the tier's own, so whoever waits
+// for one of them waits as long as it likes and no longer.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "base/cancel.h"
+#include "base/rate_meter.h"
+#include "store/remote/arrival.h"
+#include "store/remote/engine.h"
+#include "store/remote/latency.h"
+#include "store/remote/options.h"
+#include "store/remote/record.h"
+#include "store/stored_chunks.h"
+#include "store/upkeep.h"
+
+namespace blend {
+
+// Thread-safe. Must not be destroyed in a forked child (the threads are not there): leak it.
+class RemoteTier {
+ public:
+  // What a chunk that has come whole is given to; called on a thread of the tier's.
+  using OnComplete = std::function<void(const std::shared_ptr<Arrival>&)>;
+
+  // INVALID_ARGUMENT, UNSUPPORTED. A server that is down is no error.
+  static Result<std::unique_ptr<RemoteTier>> create(const RemoteOptions& options, EventSink events,
+                                                    OnComplete on_complete);
+  // For tests: over any engine.
+  static Result<std::unique_ptr<RemoteTier>> create(const RemoteOptions& options,
+                                                    std::unique_ptr<RemoteEngine> engine,
+                                                    EventSink events, OnComplete on_complete);
+  ~RemoteTier();
+  RemoteTier(const RemoteTier&) = delete;
+  RemoteTier& operator=(const RemoteTier&) = delete;
+
+  std::chrono::milliseconds patience() const {
+    return std::chrono::milliseconds(options_.timeout_ms);
+  }
+
+  // ---- For fuses: each waits for at most one timeout, and not at all while the server is down
+
+  // The chunk's description; its bytes come once begin() is called. NOT_FOUND: whatever the reason;
+  // counted. tenant: null, whoever's.
+  Result<std::shared_ptr<Arrival>> find(const Sha256& id, const TenantTag* tenant);
+  // Starts the transfer, if nobody has. `soon`: a fuse waits for it.
+  void begin(const std::shared_ptr<Arrival>& arrival, bool soon = true);
+  // Waits as Arrival::wait() does; a transfer that stands still closes the tier for a while.
+  Status wait(Arrival& arrival, uint64_t offset, uint64_t bytes);
+  // No longer to be found; those that have it go on.
+  void forget(const Arrival& arrival);
+
+  // ---- For background work and operators; on the caller's thread
+
+  // Puts a chunk, segments first; *existed: it was there, whole, and its time to live is renewed.
+  Status put(StoredChunk& chunk, bool* existed);
+  // NOT_FOUND; CORRUPT and UNSUPPORTED as decode_record().
+  Result<RemoteRecord> look_up(const Sha256& id);
+  // Reads and checks every segment. CORRUPT: one is damaged or missing.
+  Status verify(const RemoteRecord& record);
+  Status remove(const Sha256& id);  // NOT_FOUND
+  // Ids of all chunks there that this tier may see. Manifests that cannot be read are told to
+  // `problem` by their key.
+  Result<std::vector<Sha256>> list(
+      const std::function<void(const std::string& key, const Status&)>& problem);
+  Status check() { return engine_->check(); }
+  bool reachable() const { return !closed_for_a_while() && engine_->reachable(); }
+
+  // Runs on a thread of the tier, behind what fuses wait for. False: too much waits, or the end.
+  bool post(std::function<void()> job);
+  // Bytes a second that segments came with, all connections together; 0: not known.
+  double bytes_per_s() const { return rate_.per_second(); }
+  double latency_s() const { return static_cast<double>(look_ups_.percentile_us(0.5)) * 1e-6; }
+  void fill(RemoteStat& stat) const;
+  void count_dropped() { dropped_.fetch_add(1, std::memory_order_relaxed); }
+
+  // Ends what is under way, and its threads; everything fails from now on. Called by one thread.
+  void stop();
+
+ private:
+  enum Lane : size_t { kLookUps, kSegments, kBackground, kLanes };
+  struct LookUp;
+
+  RemoteTier(const RemoteOptions& options, std::shared_ptr<const Sealer> sealer, EventSink events,
+             OnComplete on_complete);
+  Status start(std::unique_ptr<RemoteEngine> engine);
+  void run();
+  bool post_to(Lane lane, std::function<void()> job);
+  bool closed_for_a_while() const;
+  void close_for_a_while(const char* why);
+  void fail_all(const Status& why);  // of the arrivals
+  Result<std::string> get_manifest(const Sha256& id);
+  Result<std::shared_ptr<Arrival>> make_arrival(RemoteRecord record);
+  Result<std::shared_ptr<Arrival>> ask(const Sha256& id, const TenantTag* tenant);
+  void fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t index);
+  // Reads, opens and checks a segment of the record.
+  Status read_segment(const RemoteRecord& record, uint32_t index, std::span<std::byte> out);
+  Status put_value(const std::string& key, std::span<const Part> parts);
+  bool is_whole(const RemoteRecord& record);
+  Status note(Status status);  // counts what the engine gave
+  void on_change(const std::string& server, const Status& why);
+
+  const RemoteOptions options_;
+  const std::shared_ptr<const Sealer> sealer_;  // null: values are not sealed
+  const RemoteKeys keys_;
+  const EventSink events_;
+  const OnComplete on_complete_;
+  std::unique_ptr<RemoteEngine> engine_;
+  const std::shared_ptr<std::atomic<uint64_t>> arriving_;  // bytes
+
+  mutable std::mutex mutex_;
+  std::condition_variable work_;
+  std::array<std::deque<std::function<void()>>, kLanes> lanes_;              // mutex_
+  uint32_t n_background_ = 0;                                                // mutex_: at work
+  bool stopped_ = false;                                                     // mutex_
+  std::unordered_map<Sha256, std::weak_ptr<Arrival>, Sha256Hash> arrivals_;  // mutex_
+  std::atomic<int64_t> closed_until_ns_{0};
+
+  // What the rate is made of: bytes that came while any segment was under way.
+  std::mutex rate_mutex_;
+  uint32_t n_under_way_ = 0;
+  uint64_t came_bytes_ = 0;
+  SteadyTime came_since_;
+  RateMeter rate_;
+
+  Latency look_ups_;
+  Latency segments_;
+  std::atomic<uint64_t> hits_{0}, misses_{0}, read_bytes_{0}, written_bytes_{0}, written_{0},
+      existed_{0}, dropped_{0}, damaged_{0}, errors_{0}, downs_{0};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace blend

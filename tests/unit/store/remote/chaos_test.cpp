@@ -1,0 +1,211 @@
+// Faults of every kind, one after the other, while hosts read: what is read is right or a miss, and
+// no read waits longer than its deadlines allow. BLEND_REMOTE_ROUNDS says how many rounds.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "store/remote/tiered_store.h"
+#include "support/cutting_proxy.h"
+#include "support/redis_server.h"
+#include "unit/store/store_testing.h"
+
+namespace blend::test {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr ChunkShape kShape{4, 64, 512, DType::f16};
+constexpr uint32_t kChunks = 6;
+constexpr uint32_t kTimeoutMs = 300;
+
+int rounds_of(int usual) {
+  const char* const asked = std::getenv("BLEND_REMOTE_ROUNDS");
+  return asked == nullptr ? usual : std::atoi(asked);
+}
+
+RemoteOptions options_of(const std::string& url) {
+  RemoteOptions r;
+  r.url = take(parse_remote_url(url));
+  r.segment_bytes = 64 << 10;
+  r.timeout_ms = kTimeoutMs;
+  r.retry_ms = 100;
+  return r;
+}
+
+// Reads through a host that has forgotten what it had.
+class Reader {
+ public:
+  explicit Reader(const RemoteOptions& remote)
+      : store_(take(open_tiered_store(directory_.path() + "/s", {}, remote, {}))) {}
+
+  // OK or a miss; wrong bytes fail the test.
+  bool read(const ChunkRecord& record) {
+    (void)store_->flush();
+    (void)store_->remove(record.meta.id);
+    const auto begin = std::chrono::steady_clock::now();
+    const Status status = compare(*store_, record);
+    slowest_ = std::max(slowest_, std::chrono::steady_clock::now() - begin);
+    EXPECT_TRUE(status.is_ok() || status.code() == BLEND_E_NOT_FOUND ||
+                status.code() == BLEND_E_CORRUPT)
+        << status.message();
+    return status.is_ok();
+  }
+  void put(const ChunkRecord& record) {
+    EXPECT_OK(store_->put(record));
+    (void)store_->flush();
+  }
+  // Look-up and one wait, each with its deadline, and room for a machine with other work.
+  void expect_patient() const {
+    EXPECT_LT(std::chrono::duration_cast<std::chrono::milliseconds>(slowest_).count(),
+              10 * kTimeoutMs);
+  }
+  Store& store() { return *store_; }
+
+ private:
+  TempDir directory_;
+  std::shared_ptr<Store> store_;
+  std::chrono::steady_clock::duration slowest_{};
+};
+
+std::vector<std::shared_ptr<ChunkRecord>> some_chunks() {
+  std::vector<std::shared_ptr<ChunkRecord>> all;
+  for (uint32_t seed = 0; seed < kChunks; ++seed) all.push_back(make_record(seed, kShape));
+  return all;
+}
+
+TEST(RemoteChaos, ConnectionsCutAtEveryNthByte) {
+  SKIP_WITHOUT_REDIS();
+  RedisServer server;
+  ASSERT_TRUE(server.start()) << server.log();
+  const auto chunks = some_chunks();
+  CuttingProxy proxy(server.port());
+  RemoteOptions remote = options_of("redis://127.0.0.1:" + std::to_string(proxy.port()));
+  remote.n_connections = 2;
+  Reader direct(options_of(server.url()));
+  for (const auto& chunk : chunks) direct.put(*chunk);
+  const int rounds = rounds_of(40);
+  int n_read = 0;
+  for (int round = 1; round <= rounds; ++round) {
+    // From the first bytes of a reply to past a whole chunk, ever coarser.
+    proxy.cut_after(static_cast<uint64_t>(round) * static_cast<uint64_t>(round) * 613);
+    Reader reader(remote);
+    for (int i = 0; i < 3; ++i) n_read += reader.read(*chunks[(round + i) % kChunks]) ? 1 : 0;
+    // Half a put must not be taken for one.
+    if (round % 5 == 0) reader.put(*make_record(1000 + static_cast<uint32_t>(round), kShape));
+    reader.expect_patient();
+  }
+  EXPECT_GT(proxy.n_cut(), 0u);
+  EXPECT_GT(n_read, 0);
+  for (int round = 5; round <= rounds; round += 5) {
+    (void)direct.read(*make_record(1000 + static_cast<uint32_t>(round), kShape));
+  }
+  proxy.cut_after(0);
+  Reader healed(remote);
+  for (const auto& chunk : chunks) {
+    if (!healed.read(*chunk)) healed.put(*chunk);
+  }
+  for (const auto& chunk : chunks) EXPECT_TRUE(healed.read(*chunk));
+}
+
+TEST(RemoteChaos, OneServer) {
+  SKIP_WITHOUT_REDIS();
+  RedisServer server({"--enable-debug-command", "yes"});
+  ASSERT_TRUE(server.start()) << server.log();
+  const auto chunks = some_chunks();
+  std::mt19937 random(22);
+  Reader a(options_of(server.url()));
+  Reader b(options_of(server.url()));
+  const int rounds = rounds_of(60);
+  int n_read = 0;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(round);
+    for (const auto& chunk : chunks) a.put(*chunk);
+    const std::vector<std::string> keys = server.keys();
+    const std::string key = keys.empty() ? "none" : keys[random() % keys.size()];
+    switch (random() % 9) {
+      case 0:
+        server.kill9();
+        (void)b.read(*chunks[random() % kChunks]);
+        ASSERT_TRUE(server.start()) << server.log();
+        break;
+      case 1:
+        server.pause(true);
+        (void)b.read(*chunks[random() % kChunks]);
+        server.pause(false);
+        break;
+      case 2:
+        (void)server.command({"SETRANGE", key, std::to_string(random() % 65536), "\x7f"});
+        break;
+      case 3:
+        (void)server.command({"DEL", key});
+        break;
+      case 4:
+        (void)server.command({"SET", key, std::string(random() % 200, 'x')});
+        break;
+      case 5:
+        (void)server.command({"APPEND", key, "more"});
+        break;
+      case 6:
+        if (keys.size() > 1) {  // another chunk's value
+          (void)server.command({"COPY", keys[random() % keys.size()], key, "REPLACE"});
+        }
+        break;
+      case 7:
+        (void)server.command({"CONFIG", "SET", "maxmemory", "2mb"});
+        (void)server.command({"CONFIG", "SET", "maxmemory-policy",
+                              random() % 2 == 0 ? "allkeys-lru" : "noeviction"});
+        a.put(*make_record(2000 + static_cast<uint32_t>(round), kShape));
+        (void)b.read(*chunks[random() % kChunks]);
+        (void)server.command({"CONFIG", "SET", "maxmemory", "0"});
+        break;
+      default: {
+        std::thread sleeper([&] { (void)server.command({"DEBUG", "SLEEP", "0.5"}); });
+        (void)b.read(*chunks[random() % kChunks]);
+        sleeper.join();
+      }
+    }
+    for (const auto& chunk : chunks) n_read += b.read(*chunk) ? 1 : 0;
+  }
+  EXPECT_GT(n_read, rounds);
+  b.expect_patient();
+}
+
+TEST(RemoteChaos, ACluster) {
+  SKIP_WITHOUT_REDIS();
+  RedisCluster cluster;
+  ASSERT_TRUE(cluster.start());
+  const auto chunks = some_chunks();
+  std::mt19937 random(22);
+  Reader a(options_of(cluster.url()));
+  Reader b(options_of(cluster.url()));
+  const int rounds = rounds_of(6);
+  int n_read = 0;
+  for (int round = 0; round < rounds; ++round) {
+    SCOPED_TRACE(round);
+    for (const auto& chunk : chunks) a.put(*chunk);
+    const std::vector<size_t> masters = cluster.masters();
+    ASSERT_FALSE(masters.empty());
+    RedisServer& victim = *cluster.nodes[masters[random() % masters.size()]];
+    if (round % 2 == 0) {
+      victim.kill9();
+      for (const auto& chunk : chunks) n_read += b.read(*chunk) ? 1 : 0;
+      std::this_thread::sleep_for(3000ms);
+      ASSERT_TRUE(victim.start()) << victim.log();
+      ASSERT_TRUE(cluster.wait_until_ok());
+    } else {
+      for (const auto& node : cluster.nodes) {
+        if (node->command({"ROLE"}).compare(0, 5, "slave") != 0) continue;
+        if (node->command({"CLUSTER", "FAILOVER"}) == "OK") break;
+      }
+    }
+    for (const auto& chunk : chunks) n_read += b.read(*chunk) ? 1 : 0;
+  }
+  EXPECT_GT(n_read, 0);
+  b.expect_patient();
+}
+
+}  // namespace
+}  // namespace blend::test
