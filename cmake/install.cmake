@@ -12,7 +12,12 @@ if(TARGET blend_cuda)
   install(TARGETS blend_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT cuda)
 endif()
 if(TARGET blend_tls)
-  install(TARGETS blend_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT tls)
+  # Of a Debian package the library's own: OpenSSL is there already.
+  set(component tls)
+  if(BLEND_PACKAGE_DEB)
+    set(component runtime)
+  endif()
+  install(TARGETS blend_tls LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${component})
 endif()
 install(FILES ${BLEND_HEADERS} include/blend/blend.hpp
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/blend COMPONENT development)
