@@ -17,8 +17,8 @@ DriftShare share_of(const Sums* sums, size_t rows) {
     foretold[i % 2] += static_cast<double>(sums[i].foretold);
   }
   // A NaN in either is no share: it becomes 0.
-  const auto share = [&](int half) {
-    const double factor = foretold[half] > 0 ? both[half] / foretold[half] : 0.0;
+  const auto share = [&](int which) {
+    const double factor = foretold[which] > 0 ? both[which] / foretold[which] : 0.0;
     return factor > 0 ? static_cast<float>(std::min(factor, 1.0)) : 0.0f;
   };
   return {share(0), share(1)};
