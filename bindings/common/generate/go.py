@@ -101,7 +101,7 @@ def number(value):
     """What a number is in Go."""
     if value.type in ("double", "float"):
         return "float64"
-    if "bytes" in value.name.split("_"):
+    if "bytes" in value.name.split("_") and value.type != "uint32_t":
         return "int64"
     if value.name.endswith("_token"):
         return "int32"
