@@ -79,52 +79,55 @@ void structs_init(const fixture* f) {
 
 /* Calls `call` with a struct that is too small, larger with a zero tail, and larger with a tail
  * that asks for something unknown. `clean` undoes a success. */
-#define CHECK_SIZES(type, init, call, clean)  \
-  do {                                        \
-    struct {                                  \
-      type o;                                 \
-      unsigned char tail[32];                 \
-    } later;                                  \
-    type* o = &later.o;                       \
-    memset(&later, 0, sizeof later);          \
-    CHECK(init(o, sizeof *o) == BLEND_OK);    \
-    o->struct_size = (uint32_t)sizeof *o - 1; \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
-    o->struct_size = 0;                       \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
-    o->struct_size = 0xfffffff0u;             \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
-    CHECK(init(o, sizeof later) == BLEND_OK); \
-    later.tail[31] = 1;                       \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call); \
-    later.tail[31] = 0;                       \
-    CHECK_OK(call);                           \
-    clean;                                    \
+#define CHECK_SIZES(type, first, init, call, clean) \
+  do {                                              \
+    struct {                                        \
+      type o;                                       \
+      unsigned char tail[32];                       \
+    } later;                                        \
+    type* o = &later.o;                             \
+    memset(&later, 0, sizeof later);                \
+    CHECK(init(o, sizeof *o) == BLEND_OK);          \
+    o->struct_size = (uint32_t)(first)-1;           \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);       \
+    o->struct_size = 0;                             \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);       \
+    o->struct_size = 0xfffffff0u;                   \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);       \
+    CHECK(init(o, sizeof later) == BLEND_OK);       \
+    later.tail[31] = 1;                             \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);       \
+    later.tail[31] = 0;                             \
+    CHECK_OK(call);                                 \
+    clean;                                          \
   } while (0)
 
 /* Infos are written, not read: a larger one gets zeros where this library knows nothing. */
-#define CHECK_INFO(type, call)                              \
-  do {                                                      \
-    struct {                                                \
-      type o;                                               \
-      unsigned char tail[32];                               \
-    } later;                                                \
-    type* o = &later.o;                                     \
-    int i_;                                                 \
-    memset(&later, 0xAA, sizeof later);                     \
-    o->struct_size = (uint32_t)sizeof *o - 1;               \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
-    o->struct_size = 0;                                     \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
-    o->struct_size = 0xfffffff0u; /* not written to */      \
-    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);               \
-    o->struct_size = (uint32_t)sizeof *o;                   \
-    CHECK_OK(call);                                         \
-    CHECK(later.tail[0] == 0xAA);                           \
-    o->struct_size = (uint32_t)sizeof later;                \
-    CHECK_OK(call);                                         \
-    CHECK(o->struct_size == sizeof later);                  \
-    for (i_ = 0; i_ < 32; ++i_) CHECK(later.tail[i_] == 0); \
+#define CHECK_INFO(type, first, call)                                                \
+  do {                                                                               \
+    struct {                                                                         \
+      type o;                                                                        \
+      unsigned char tail[32];                                                        \
+    } later;                                                                         \
+    type* o = &later.o;                                                              \
+    int i_;                                                                          \
+    memset(&later, 0xAA, sizeof later);                                              \
+    o->struct_size = (uint32_t)(first)-1;                                            \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);                                        \
+    o->struct_size = 0;                                                              \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);                                        \
+    o->struct_size = 0xfffffff0u; /* not written to */                               \
+    CHECK_CODE(BLEND_E_INVALID_STRUCT, call);                                        \
+    o->struct_size = (uint32_t)(first); /* an older host's */                        \
+    CHECK_OK(call);                                                                  \
+    CHECK((first) == sizeof *o || ((const unsigned char*)o)[sizeof *o - 1] == 0xAA); \
+    o->struct_size = (uint32_t)sizeof *o;                                            \
+    CHECK_OK(call);                                                                  \
+    CHECK(later.tail[0] == 0xAA);                                                    \
+    o->struct_size = (uint32_t)sizeof later;                                         \
+    CHECK_OK(call);                                                                  \
+    CHECK(o->struct_size == sizeof later);                                           \
+    for (i_ = 0; i_ < 32; ++i_) CHECK(later.tail[i_] == 0);                          \
   } while (0)
 
 void structs_size(const fixture* f) {
@@ -140,22 +143,22 @@ void structs_size(const fixture* f) {
   fill_tokens(more, 12, 8);
   s = segment(BLEND_SEGMENT_QUESTION, tokens, 12);
 
-  CHECK_SIZES(blend_ctx_options, ZERO, blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
-  CHECK_SIZES(blend_model_options, ZERO, blend_model_open(&model, w.ctx, f->model, o, &err),
+  CHECK_SIZES(blend_ctx_options, 48, ZERO, blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
+  CHECK_SIZES(blend_model_options, 40, ZERO, blend_model_open(&model, w.ctx, f->model, o, &err),
               blend_model_close(model));
-  CHECK_INFO(blend_model_info, blend_model_get_info(w.model, o, &err));
-  CHECK_SIZES(blend_store_options, blend_store_options_init,
+  CHECK_INFO(blend_model_info, 152, blend_model_get_info(w.model, o, &err));
+  CHECK_SIZES(blend_store_options, 64, blend_store_options_init,
               blend_store_open(&store, w.ctx, path_in(f, "s2"), o, &err), blend_store_close(store));
-  CHECK_SIZES(blend_precompute_options, ZERO,
+  CHECK_SIZES(blend_precompute_options, 64, ZERO,
               blend_precompute(w.model, w.store, more, 12, o, NULL, &err), (void)0);
-  CHECK_SIZES(blend_fuse_options, blend_fuse_options_init,
+  CHECK_SIZES(blend_fuse_options, 192, blend_fuse_options_init,
               blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
   REQUIRE(fusion != NULL);
-  CHECK_INFO(blend_store_stat, blend_store_get_stat(w.store, o, &err));
-  CHECK_INFO(blend_codec_stat, blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
-  CHECK_INFO(blend_fusion_info, blend_fusion_get_info(fusion, o, &err));
-  CHECK_INFO(blend_layer_info, blend_fusion_get_layer(fusion, 0, o, &err));
-  CHECK_INFO(blend_segment_info, blend_fusion_get_segment(fusion, 0, o, &err));
+  CHECK_INFO(blend_store_stat, 232, blend_store_get_stat(w.store, o, &err));
+  CHECK_INFO(blend_codec_stat, 32, blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
+  CHECK_INFO(blend_fusion_info, 288, blend_fusion_get_info(fusion, o, &err));
+  CHECK_INFO(blend_layer_info, 120, blend_fusion_get_layer(fusion, 0, o, &err));
+  CHECK_INFO(blend_segment_info, 72, blend_fusion_get_segment(fusion, 0, o, &err));
   {
     struct {
       blend_generate_options o;

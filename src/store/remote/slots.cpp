@@ -1,6 +1,6 @@
 #include "store/remote/slots.h"
 
-#include <charconv>
+#include "store/remote/number.h"
 
 namespace blend {
 namespace {
@@ -15,13 +15,6 @@ constexpr std::array<uint16_t, 256> make_table() {
   return table;
 }
 constexpr std::array<uint16_t, 256> kTable = make_table();
-
-template <typename T>
-bool read_number(std::string_view text, T* out) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *out);
-  return error == std::errc() && stop == end;
-}
 
 }  // namespace
 

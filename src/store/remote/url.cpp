@@ -1,6 +1,6 @@
-#include <charconv>
 #include <string_view>
 
+#include "store/remote/number.h"
 #include "store/remote/options.h"
 
 namespace blend {
@@ -13,13 +13,6 @@ Status refuse(const char* why) {
                     "remote: %s; write redis://HOST:PORT, rediss:// for TLS, redis+cluster:// or "
                     "rediss+cluster:// for a cluster",
                     why);
-}
-
-template <typename T>
-bool read_number(std::string_view text, T* out) {
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, *out);
-  return error == std::errc() && stop == end && !text.empty();
 }
 
 bool is_host_character(char c) {
