@@ -428,8 +428,8 @@ class Store {
   void verify_remote(const RemoteFn& fn, const TransferOptions& options = TransferOptions()) const {
     detail::Outcome outcome;
     detail::Guarded<RemoteFn> guarded{fn, outcome};
-    outcome.check(blend_store_verify_remote(get(), &options, &detail::on_remote, &guarded,
-                                            outcome.out()));
+    outcome.check(
+        blend_store_verify_remote(get(), &options, &detail::on_remote, &guarded, outcome.out()));
   }
   void remove_remote(const ChunkId& id) const {
     detail::Outcome outcome;
