@@ -48,6 +48,7 @@ if(BLEND_STATIC_DEPENDENCIES)
     # The headers of what is linked, before the system's.
     target_include_directories(blend_dependencies SYSTEM BEFORE INTERFACE ${BLEND_STATIC_LIBRARIES}/include)
   endif()
+  blend_archive(ssl)  # libblend_tls.so alone takes anything of it
   blend_archive(crypto)
   # What of C++'s library nobody calls goes, and with it the newest versions of the C library's functions
   # that it asks for. The unwinder (libgcc_s) is every C++ process's one.
