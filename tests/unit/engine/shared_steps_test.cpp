@@ -172,7 +172,7 @@ TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
     }
     std::vector<CancelToken> cancels(kThreads);
     std::atomic<bool> over{false};
-    std::atomic<uint32_t> n_cancelled{0}, n_wrong{0}, n_failed{0};
+    std::atomic<uint32_t> n_cancelled{0}, n_wrong{0}, n_failed{0}, n_done{0};
     const auto drive = [&](size_t t) {
       const ThreadCap cap(static_cast<uint32_t>(t % 4));
       std::mt19937 own(static_cast<uint32_t>(t));
@@ -191,6 +191,7 @@ TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
           }
           n_failed += !s.is_ok();
           n_wrong += w.sequence->logits() != w.want[i];
+          ++n_done;
           if (++i == w.fails_at) cancels[t].request();
         }
         // One more than there is room for.
@@ -200,9 +201,14 @@ TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
     };
     std::thread disturb([&] {
       std::mt19937 own(77);
+      uint32_t seen = 0;
       while (!over) {
         std::this_thread::sleep_for(std::chrono::microseconds(300));
-        cancels[own() % kThreads].request();
+        // One a token at most: where steps are slow nobody would ever end his.
+        if (const uint32_t done = n_done; done != seen) {
+          seen = done;
+          cancels[own() % kThreads].request();
+        }
       }
     });
     std::vector<std::thread> threads;
