@@ -380,8 +380,9 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
     if (x != nullptr && std::isnan(*x)) return wrong(name.c_str(), k);
   }
   // Insertion by binary search keeps to what the meter has paid for, whatever the order.
-  std::stable_sort(keyed.begin(), keyed.end(),
-                   [](const auto& a, const auto& b) { return less(a.first, b.first) == true; });
+  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) {
+    return less(a.first, b.first).value_or(false);
+  });
   items.clear();
   for (auto& [k, item] : keyed) items.push_back(std::move(item));
   return Value::list(std::move(items));

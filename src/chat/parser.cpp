@@ -268,7 +268,7 @@ class Parser {
     BLEND_RETURN_IF_ERROR(need_op(")"));
     BLEND_RETURN_IF_ERROR(end_block());
     const int loops = std::exchange(loops_, 0);
-    const Status inside = closed_body(s.macro.body, "endmacro");
+    Status inside = closed_body(s.macro.body, "endmacro");
     loops_ = loops;
     return inside;
   }

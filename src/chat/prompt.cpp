@@ -105,8 +105,9 @@ Result<Variables> variables_of(const Template& source, const Tokenizer& tokenize
   for (const auto& [name, member] : *json->object()) {
     Result<Value> value = Value::from_json(member, kStable);
     if (!value.is_ok()) return value.status().with_context("variable '" + name + "'");
-    const auto same =
-        std::find_if(out.begin(), out.end(), [&](const auto& v) { return v.first == name; });
+    const std::string& wanted = name;
+    const auto same = std::find_if(out.begin(), out.end(),
+                                   [&wanted](const auto& v) { return v.first == wanted; });
     if (same != out.end()) {
       same->second = std::move(*value);
     } else {
