@@ -38,7 +38,7 @@ struct StoredLayout {
   uint64_t description_bytes() const;
 };
 
-std::string encode_description(const StoredLayout& layout);
+std::string encode_description(const StoredLayout& m);
 // CORRUPT: the bytes fail their checksum or contradict themselves or `id`; UNSUPPORTED: a codec or
 // version that this build does not know.
 Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const Sha256& id);

@@ -62,6 +62,7 @@ void LmdbStore::write_all(std::span<const Record> records, std::span<Status> sta
     puts.emplace_back(chunks[i], records[of[i]].record->meta.tenant);
   }
   std::vector<PutTurns::Put*> waiting;
+  waiting.reserve(puts.size());
   for (PutTurns::Put& put : puts) waiting.push_back(&put);
   run_turns(waiting);
   for (size_t i = 0; i < chunks.size(); ++i) {

@@ -79,7 +79,7 @@ Status LmdbStore::put_stored(const StoredLayout& layout,
   PutTurns::Put put(chunk, layout.meta.tenant);
   PutTurns::Put* const waiting = &put;
   run_turns({&waiting, 1});
-  const Status status = conclude(put.status(), {}, chunk.manifest);
+  Status status = conclude(put.status(), {}, chunk.manifest);
   if (!status.is_ok() || common_->ram == nullptr || layout.meta.codec != Codec::none) return status;
   try {
     const RamTier::Key key{layout.meta.id, chunk.manifest.version()};

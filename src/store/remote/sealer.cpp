@@ -64,7 +64,7 @@ Sha256 Sealer::name_of(std::string_view what) const {
 
 Status Sealer::seal(std::span<const std::span<const std::byte>> parts, std::string_view bound,
                     std::byte* out, std::byte* nonce, std::byte* tag) const {
-  const Status failed{BLEND_E_INTERNAL, "OpenSSL cannot seal a value"};
+  const auto failed = [] { return Status{BLEND_E_INTERNAL, "OpenSSL cannot seal a value"}; };
   auto* const nonce_bytes = reinterpret_cast<unsigned char*>(nonce);
   const Cipher cipher = new_cipher();
   int n = 0;
@@ -74,7 +74,7 @@ Status Sealer::seal(std::span<const std::span<const std::byte>> parts, std::stri
       EVP_EncryptUpdate(cipher.get(), nullptr, &n,
                         reinterpret_cast<const unsigned char*>(bound.data()),
                         static_cast<int>(bound.size())) != 1) {
-    return failed;
+    return failed();
   }
   auto* to = reinterpret_cast<unsigned char*>(out);
   for (const auto& part : parts) {
@@ -82,7 +82,7 @@ Status Sealer::seal(std::span<const std::span<const std::byte>> parts, std::stri
       const size_t step = std::min(part.size() - at, kMostAtOnce);
       if (EVP_EncryptUpdate(cipher.get(), to, &n, bytes_of(part.data()) + at,
                             static_cast<int>(step)) != 1) {
-        return failed;
+        return failed();
       }
       to += n;
       at += step;
@@ -90,7 +90,7 @@ Status Sealer::seal(std::span<const std::span<const std::byte>> parts, std::stri
   }
   if (EVP_EncryptFinal_ex(cipher.get(), to, &n) != 1 ||
       EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, tag) != 1) {
-    return failed;
+    return failed();
   }
   return Status::ok();
 }
