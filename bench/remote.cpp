@@ -2,7 +2,6 @@
 // with values as large as a segment? Starts a redis-server on loopback.
 //
 //   bench_remote [--segment MIB ...] [--chunk MIB] [--chunks N] [--rounds N] [--seal] [--json FILE]
-#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -21,19 +20,11 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using blend::bench::cpu_seconds;
 using blend::bench::median;
 using blend::bench::must;
+using blend::bench::seconds_since;
 using nlohmann::json;
-
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-double cpu_seconds() {
-  rusage u{};
-  getrusage(RUSAGE_SELF, &u);
-  return static_cast<double>(u.ru_utime.tv_sec + u.ru_stime.tv_sec) +
-         1e-6 * static_cast<double>(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
-}
 
 // A chunk in memory, in place of one on disk.
 class HeldChunk final : public blend::StoredChunk {

@@ -5,7 +5,6 @@
 #include "store/store.h"
 
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -30,21 +29,12 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+using blend::bench::cpu_seconds;
 using blend::bench::median;
 using blend::bench::must;
+using blend::bench::seconds_since;
 using nlohmann::json;
 
-double seconds_since(Clock::time_point begin) {
-  return std::chrono::duration<double>(Clock::now() - begin).count();
-}
-double cpu_seconds() {
-  rusage u{};
-  getrusage(RUSAGE_SELF, &u);
-  const auto of = [](const timeval& t) {
-    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
-  };
-  return of(u.ru_utime) + of(u.ru_stime);
-}
 // Of this thread: what others do on a shared machine does not count.
 double thread_seconds() {
   timespec t{};

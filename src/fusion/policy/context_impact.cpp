@@ -2,6 +2,7 @@
 // when the chunk was precomputed (Cache-Craft, Agarwal et al. 2025; engine/context_impact.h says
 // what). Nothing is measured in the fuse, so rows that are left out cost nothing from layer 0 on.
 #include "fusion/policy/policy.h"
+#include "fusion/policy/row_impact.h"
 
 namespace blend {
 namespace {
@@ -13,20 +14,9 @@ class ContextImpact final : public RankingPolicy {
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
-    size_t i = 0;
-    for (const PromptSegment& s : at.prompt.segments) {
-      if (i < candidates.size() && candidates[i] < s.first_row + s.n_rows && !s.has_impact()) {
-        return make_error(BLEND_E_NOT_FOUND,
-                          "chunk %s was stored without its rows' context impact: precompute it "
-                          "anew, or choose another policy",
-                          to_hex(s.id).c_str());
-      }
-      for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
-        const RowImpact& row = s.chunk->meta().impact[candidates[i] - s.first_row];
-        scores[i] = row.outside * row.inside;
-      }
-    }
-    return Status::ok();
+    return for_each_impact(at, candidates, [&](size_t i, const RowImpact& row) {
+      scores[i] = row.outside * row.inside;
+    });
   }
 };
 

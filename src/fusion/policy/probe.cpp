@@ -11,28 +11,10 @@
 #include <cmath>
 
 #include "fusion/policy/policy.h"
+#include "fusion/policy/row_impact.h"
 
 namespace blend {
 namespace {
-
-// Calls fn(i, row statistics, question's attention) for each candidate.
-template <typename Fn>
-Status for_each_read(const ChoicePoint& at, std::span<const uint32_t> candidates, const Fn& fn) {
-  size_t i = 0;
-  for (const PromptSegment& s : at.prompt.segments) {
-    if (i < candidates.size() && candidates[i] < s.first_row + s.n_rows && !s.has_impact()) {
-      return make_error(BLEND_E_NOT_FOUND,
-                        "chunk %s was stored without its rows' context impact: precompute it "
-                        "anew, or choose another policy",
-                        to_hex(s.id).c_str());
-    }
-    for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
-      const RowImpact& row = s.chunk->meta().impact[candidates[i] - s.first_row];
-      fn(i, row, at.question_attention[candidates[i]]);
-    }
-  }
-  return Status::ok();
-}
 
 class Probe final : public RankingPolicy {
  public:
@@ -41,7 +23,8 @@ class Probe final : public RankingPolicy {
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
-    return for_each_read(at, candidates, [&](size_t i, const RowImpact& row, float question) {
+    return for_each_impact(at, candidates, [&](size_t i, const RowImpact& row) {
+      const float question = at.question_attention[candidates[i]];
       scores[i] = std::sqrt(question * row.inside) * row.outside;
     });
   }
@@ -55,8 +38,8 @@ class Cascade final : public RankingPolicy {
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
                std::span<float> scores) const override {
-    return for_each_read(at, candidates, [&](size_t i, const RowImpact& row, float question) {
-      const float read = std::sqrt(question * row.inside);
+    return for_each_impact(at, candidates, [&](size_t i, const RowImpact& row) {
+      const float read = std::sqrt(at.question_attention[candidates[i]] * row.inside);
       if (at.layer == 0) {
         scores[i] = read * row.outside;
         return;
