@@ -8,6 +8,9 @@
 //   zero(), broadcast(uint32_t group), load(const int8_t* groups), dot(Sums, Bytes x, Bytes w)
 //   kFourOfX; where true: dot_of_four(Sums, Bytes xs, size_t i, Bytes w), group i of four as x
 //   finish(Sums, const Int8Row&, const int32_t* sums, const float* steps, float* y, bool add)
+//   kVectorBytes               of what load() reads
+//   kInParts; where true, of sums that go on with the next part of k:
+//   load_sums(const int32_t*), store_sums(Sums, int32_t*), add(Sums, Sums)
 
 constexpr size_t kInt8Vectors = 2;  // of a panel's row
 
@@ -26,13 +29,18 @@ struct Int8Part {
   bool add;
   const char* ahead;  // what may be fetched into the second-level cache meanwhile
   const char* ahead_end;
+  // Where k comes in parts: the tile's sums so far, [rows of a block][a panel's columns], and which
+  // parts this is.
+  int32_t* so_far = nullptr;
+  bool first = true;
+  bool last = true;
 };
 
 // x: group e of row i is at x[e * kStep + i], or, where kStep is 0, at x[i * n_groups + e].
 template <class Dot, size_t kTileRows, size_t kPanels, size_t kStep>
 HWY_INLINE void int8_register_tile(Int8Part p) {
   constexpr size_t kWide = kPanels * kInt8Vectors;
-  constexpr size_t kVectorBytes = Dot::kLanes * Dot::kGroup;
+  constexpr size_t kVectorBytes = Dot::kVectorBytes;
   const uint32_t* HWY_RESTRICT x = p.x;
   const int8_t* HWY_RESTRICT w = p.w;
   typename Dot::Sums sum[kTileRows][kWide];
@@ -79,6 +87,18 @@ HWY_INLINE void int8_register_tile(Int8Part p) {
         }
       }
     }
+  }
+  if constexpr (Dot::kInParts) {
+    BLEND_UNROLL
+    for (size_t i = 0; i < kTileRows; ++i) {
+      BLEND_UNROLL
+      for (size_t v = 0; v < kWide; ++v) {
+        int32_t* const at = p.so_far + (i * kWide + v) * Dot::kLanes;
+        if (!p.first) sum[i][v] = Dot::add(sum[i][v], Dot::load_sums(at));
+        if (!p.last) Dot::store_sums(sum[i][v], at);
+      }
+    }
+    if (!p.last) return;
   }
   BLEND_UNROLL
   for (size_t i = 0; i < kTileRows; ++i) {

@@ -28,9 +28,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 // (Products of bytes, pmaddubsw, saturate at 16 bits.)
 struct Words {
   static constexpr size_t kLanes = kernels::HWY_NAMESPACE::kLanes;
-  static constexpr size_t kRows = kLanes == 16 ? 12 : 4;
-  static constexpr size_t kGroup = 2;
-  static constexpr bool kFourOfX = false;
+  static constexpr size_t kRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
+  static constexpr size_t kGroup = 2, kVectorBytes = kLanes * kGroup;
+  static constexpr bool kFourOfX = false, kInParts = false;
   using D32 = hn::CappedTag<int32_t, 16>;
   using D16 = hn::Repartition<int16_t, D32>;
   using D8 = hn::Rebind<int8_t, D16>;
@@ -59,7 +59,66 @@ struct Words {
   }
 };
 
-void WordsTile(const Int8Tile& t) { int8_all<Words>(t); }
+// Of a part of a panel that was widened before, for all blocks of x: widening costs as much as
+// multiplying by two rows.
+struct WidenedWords : Words {
+  static constexpr size_t kVectorBytes = kLanes * kGroup * sizeof(int16_t);
+  static constexpr bool kInParts = true;
+  static HWY_INLINE Bytes load(const int8_t* groups) {
+    return hn::Load(D16(), reinterpret_cast<const int16_t*>(groups));
+  }
+  static HWY_INLINE Sums load_sums(const int32_t* sums) { return hn::Load(D32(), sums); }
+  static HWY_INLINE void store_sums(Sums sum, int32_t* sums) { hn::Store(sum, D32(), sums); }
+  static HWY_INLINE Sums add(Sums a, Sums b) { return hn::Add(a, b); }
+};
+
+// All blocks of x times the panels' groups [first, first + depth).
+void widened_part(const Int8Tile& t, size_t first, size_t depth) {
+  using Dot = WidenedWords;
+  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes, kGroupBytes = kColumns * Dot::kGroup;
+  const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;
+  const int8_t* w = t.w + first * kGroupBytes;
+  int32_t* so_far = t.so_far;
+  for (size_t j = 0; j < t.n; j += kColumns, w += t.n_groups * kGroupBytes) {
+    const Dot::D16 d16;
+    for (size_t e = 0; e < depth * kGroupBytes; e += 2 * kLanes) {
+      hn::Store(hn::PromoteTo(d16, hn::LoadU(Dot::D8(), w + e)), d16, t.widened + e);
+    }
+    // The next panel's part, shared out among the blocks.
+    const auto* const next = reinterpret_cast<const char*>(w + t.n_groups * kGroupBytes);
+    const size_t bytes = j + kColumns < t.n ? depth * kGroupBytes : 0;
+    const size_t share = (bytes / n_blocks + 63) / 64 * 64;
+    for (size_t b = 0; b < n_blocks; ++b, so_far += Dot::kRows * kColumns) {
+      const size_t row = b * Dot::kRows;
+      const Int8Part part = {t.x + row * t.n_groups + first * Dot::kRows,
+                             depth,
+                             reinterpret_cast<const int8_t*>(t.widened),
+                             0,
+                             t.rows + row,
+                             t.steps + j,
+                             t.sums + j,
+                             t.y + row * t.y_stride + j,
+                             t.y_stride,
+                             std::min(Dot::kRows, t.m - row),
+                             t.accumulate,
+                             next + std::min(b * share, bytes),
+                             next + std::min((b + 1) * share, bytes),
+                             so_far,
+                             first == 0,
+                             first + depth == t.n_groups};
+      int8_any_tile<Dot>(part, std::min(kColumns, t.n - j),
+                         std::make_index_sequence<Dot::kRows / 2>());
+    }
+  }
+}
+
+void WordsTile(const Int8Tile& t) {
+  if (t.m <= Words::kRows) return int8_all<Words>(t);
+  const size_t depth = int8_depth(t.n_groups);
+  for (size_t first = 0; first < t.n_groups; first += depth) {
+    widened_part(t, first, std::min(depth, t.n_groups - first));
+  }
+}
 size_t WordsRows() { return Words::kRows; }
 size_t WordsColumns() { return kInt8Vectors * Words::kLanes; }
 

@@ -24,8 +24,8 @@ namespace blend::kernels::avx512_vnni {
 #include "cpu/gemm_int8-inl.h"
 
 struct Dot {
-  static constexpr size_t kLanes = 16, kRows = 14, kGroup = 4;
-  static constexpr bool kFourOfX = false;
+  static constexpr size_t kLanes = 16, kRows = 14, kGroup = 4, kVectorBytes = kLanes * kGroup;
+  static constexpr bool kFourOfX = false, kInParts = false;
   using Sums = __m512i;
   using Bytes = __m512i;
   static HWY_INLINE Sums zero() { return _mm512_setzero_si512(); }
@@ -55,8 +55,8 @@ namespace blend::kernels::avx_vnni {
 #include "cpu/gemm_int8-inl.h"
 
 struct Dot {
-  static constexpr size_t kLanes = 8, kRows = 6, kGroup = 4;
-  static constexpr bool kFourOfX = false;
+  static constexpr size_t kLanes = 8, kRows = 6, kGroup = 4, kVectorBytes = kLanes * kGroup;
+  static constexpr bool kFourOfX = false, kInParts = false;
   using Sums = __m256i;
   using Bytes = __m256i;
   static HWY_INLINE Sums zero() { return _mm256_setzero_si256(); }
@@ -94,8 +94,8 @@ namespace blend::kernels::neon_dot {
 #include "cpu/gemm_int8-inl.h"
 
 struct Dot {
-  static constexpr size_t kLanes = 4, kRows = 12, kGroup = 4;
-  static constexpr bool kFourOfX = true;
+  static constexpr size_t kLanes = 4, kRows = 12, kGroup = 4, kVectorBytes = kLanes * kGroup;
+  static constexpr bool kFourOfX = true, kInParts = false;
   using Sums = int32x4_t;
   using Bytes = int8x16_t;
   static HWY_INLINE Sums zero() { return vdupq_n_s32(0); }

@@ -23,8 +23,8 @@ constexpr int64_t kAtOnce = 4;
 
 TileUnits tile_units() {
   const kernels::GemmShape shape = kernels::gemm_shape();
-  return {static_cast<int64_t>(shape.rows), static_cast<int64_t>(shape.columns),
-          rows_in_cache(kGemmDepth, sizeof(float))};
+  return units_in_cache(static_cast<int64_t>(shape.rows), static_cast<int64_t>(shape.columns),
+                        kGemmDepth * sizeof(float), sizeof(float));
 }
 
 // The type that panels of these parts have: what the parts are, where all are the same.
@@ -153,11 +153,17 @@ struct Gemm::Blocks {
 
 namespace {
 
-int64_t most_columns(const PackedMatrix& /*w*/, const TileUnits& /*units*/) { return INT64_MAX; }
-// A decoded slice stays in the second-level cache while the blocks of rows go by.
-int64_t most_columns(const DecodedMatrix& w, const TileUnits& units) {
+TilePlan plan_of(const PackedMatrix& w, int64_t m, const TileUnits& units, uint32_t n_threads) {
+  return plan_tiles(m, w.out(), w.in(), n_threads, units);
+}
+// A decoded slice stays in the second-level cache while the blocks of rows go by, and is used up
+// before the next is decoded.
+TilePlan plan_of(const DecodedMatrix& w, int64_t m, TileUnits units, uint32_t n_threads) {
   constexpr int64_t kElements = 256 << 10;
-  return std::max(units.columns, kElements / w.in());
+  units.most_columns = std::min(units.most_columns, std::max(units.columns, kElements / w.in()));
+  TilePlan plan = plan_tiles(m, w.out(), w.in(), n_threads, units);
+  plan.in_turn = 1;
+  return plan;
 }
 
 // What a thread has of its scratch: a panel's part as f32;
@@ -184,8 +190,7 @@ Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
   for (int64_t row = 0; row < all.m; row += at_once) {
     const Rows rows{all.x + row * k, std::min(at_once, all.m - row), all.y + row * w.out(),
                     all.accumulate};
-    const TilePlan plan =
-        plan_tiles(rows.m, w.out(), k, pool_.n_threads(), units, most_columns(w, units));
+    const TilePlan plan = plan_of(w, rows.m, units, pool_.n_threads());
     const size_t x_bytes = lines(static_cast<size_t>(align(rows.m, units.rows) * row_bytes));
     const size_t per_thread = scratch_bytes(w, plan);
     BLEND_ASSIGN(auto lease, scratch_.take(x_bytes + per_thread * pool_.n_threads()));

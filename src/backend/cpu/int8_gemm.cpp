@@ -135,17 +135,32 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
   const int64_t k = w.in(), n = w.out(), n_groups = w.n_groups();
   const auto block = static_cast<int64_t>(shape.rows),
              columns = static_cast<int64_t>(shape.columns);
+  const bool in_parts = kernels::int8_in_parts(shape, static_cast<size_t>(rows.m));
+  const int64_t at_once =
+      in_parts ? std::min(n_groups, static_cast<int64_t>(kernels::kInt8Depth)) : n_groups;
+  const int64_t y_bytes = in_parts ? sizeof(float) + sizeof(int32_t) : sizeof(float);
+  const TilePlan plan =
+      plan_tiles(rows.m, n, k, pool_.n_threads(),
+                 units_in_cache(block, columns, at_once * int64_t{sizeof(uint32_t)}, y_bytes));
   const auto padded = static_cast<size_t>(align(rows.m, block));
   const size_t scales_bytes = lines(padded * sizeof(Int8Row));
   const size_t x_bytes = lines(padded * static_cast<size_t>(n_groups) * sizeof(uint32_t));
-  const size_t per_thread = lines(static_cast<size_t>(k)) +
-                            lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
+  // Of a thread, while x is brought into groups: a row's bytes, then a block's rows;
+  const size_t quantize_bytes = lines(static_cast<size_t>(k)) +
+                                lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
+  // and while tiles are multiplied: a widened part of a panel, then a tile's sums.
+  const size_t widened_bytes =
+      in_parts ? lines(kernels::kInt8Depth * shape.columns * shape.group * sizeof(int16_t)) : 0;
+  const size_t sums_bytes =
+      in_parts ? lines(static_cast<size_t>(plan.rows * plan.columns) * sizeof(int32_t)) : 0;
+  const size_t per_thread = std::max(quantize_bytes, widened_bytes + sums_bytes);
   BLEND_ASSIGN(auto lease, scratch_.take(scales_bytes + x_bytes + per_thread * pool_.n_threads()));
   auto* const scales = reinterpret_cast<Int8Row*>(lease.data());
   auto* const groups = reinterpret_cast<uint32_t*>(lease.data() + scales_bytes);
-  quantize(w, rows, lease.data() + scales_bytes + x_bytes, scales, groups);
+  std::byte* const scratch = lease.data() + scales_bytes + x_bytes;
+  quantize(w, rows, scratch, per_thread, scales, groups);
 
-  const auto multiply = [&](const Tile& t) {
+  const auto multiply = [&](const Tile& t, uint32_t thread) {
     Int8Tile tile;
     tile.m = static_cast<size_t>(t.rows);
     tile.n = static_cast<size_t>(t.columns);
@@ -159,35 +174,36 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
     tile.y = rows.y + t.row * n + t.column;
     tile.y_stride = static_cast<size_t>(n);
     tile.accumulate = rows.accumulate;
+    if (in_parts) {
+      std::byte* const mine = scratch + per_thread * thread;
+      tile.widened = reinterpret_cast<int16_t*>(mine);
+      tile.so_far = reinterpret_cast<int32_t*>(mine + widened_bytes);
+    }
     kernels::int8_tile(w.path(), tile);
   };
   if (rows.as_they_are()) {
     const int64_t n_panels = ceil_div(n, columns);
     const int64_t grain = panels_per_piece(n_panels, columns * k, rows.m, pool_.n_threads());
     pool_.parallel_for(static_cast<size_t>(n_panels), static_cast<size_t>(grain),
-                       [&](size_t begin, size_t end, uint32_t) {
+                       [&](size_t begin, size_t end, uint32_t thread) {
                          const int64_t first = static_cast<int64_t>(begin) * columns;
                          const int64_t last = static_cast<int64_t>(end) * columns;
-                         multiply({0, rows.m, first, std::min(n, last) - first});
+                         multiply({0, rows.m, first, std::min(n, last) - first}, thread);
                        });
     return Status::ok();
   }
-  const TilePlan plan = plan_tiles(rows.m, n, k, pool_.n_threads(),
-                                   {block, columns, rows_in_cache(n_groups, sizeof(uint32_t))});
-  pool_.parallel_for(plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t) {
-    for (size_t i = begin; i < end; ++i) multiply(plan.tile(i));
+  pool_.parallel_for(plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t i = begin; i < end; ++i) multiply(plan.tile(i), thread);
   });
   return Status::ok();
 }
 
-// scales: [m], groups: blocks of rows, or rows where they stay as they are. A thread's scratch has
-// a row's bytes, then a block's rows.
-void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch, Int8Row* scales,
-                        uint32_t* groups) {
+// scales: [m], groups: blocks of rows, or rows where they stay as they are.
+void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch,
+                        size_t per_thread, Int8Row* scales, uint32_t* groups) {
   const auto k = static_cast<size_t>(w.in()), n_groups = static_cast<size_t>(w.n_groups());
   const auto m = static_cast<size_t>(rows.m);
   const size_t block = w.shape().rows;
-  const size_t per_thread = lines(k) + lines(block * n_groups * sizeof(uint32_t));
   const auto bring = [&](size_t row, uint8_t* q, uint32_t* to) {
     scales[row] = kernels::quantize_row(rows.x + row * k, k, q);
     kernels::int8_groups(w.path(), q, k, to, scales[row]);

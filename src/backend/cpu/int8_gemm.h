@@ -86,8 +86,8 @@ class Int8Gemm {
   struct Rows;
 
   Status run_some(const Int8Matrix& w, const Rows& rows);
-  void quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch, kernels::Int8Row* scales,
-                uint32_t* groups);
+  void quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch, size_t per_thread,
+                kernels::Int8Row* scales, uint32_t* groups);
 
   ThreadPool& pool_;
   ScratchPool& scratch_;

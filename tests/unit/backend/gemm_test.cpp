@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "backend/cpu/int8_gemm.h"
 #include "backend/cpu/sizes.h"
@@ -352,24 +353,48 @@ TEST(TilePlan, CoversEveryShapeOnce) {
     for (const int64_t m : {1, 7, 14, 77, 257, 512, 3137}) {
       for (const int64_t n : {1, 31, 32, 65, 576, 2048, 128256}) {
         for (const uint32_t threads : {1u, 2u, 7u, 64u}) {
-          for (const int64_t most_columns : {int64_t{100}, INT64_MAX}) {
-            const TilePlan p = plan_tiles(m, n, 2048, threads, units, most_columns);
+          for (const int64_t most_columns : {int64_t{100}, int64_t{1024}, INT64_MAX}) {
+            TileUnits limited = units;
+            limited.most_columns = most_columns;
+            const TilePlan p = plan_tiles(m, n, 2048, threads, limited);
             ASSERT_EQ(p.columns % units.columns, 0);
             ASSERT_EQ(p.rows % units.rows, 0);
-            ASSERT_LE(p.columns, align(std::min<int64_t>(1024, most_columns), units.columns));
+            ASSERT_LE(p.columns, align(std::min(n, most_columns), units.columns));
             ASSERT_LE(p.rows, align(std::max(units.rows, units.most_rows), units.rows));
-            int64_t elements = 0, row = 0;
+            std::set<std::pair<int64_t, int64_t>> seen;
+            int64_t elements = 0;
             for (size_t i = 0; i < p.n_tiles(); ++i) {
               const Tile t = p.tile(i);
-              ASSERT_EQ(t.row, row);
-              ASSERT_GT(t.rows, 0);
-              ASSERT_GT(t.columns, 0);
-              row = t.row + t.rows == m ? 0 : t.row + t.rows;
+              ASSERT_TRUE(seen.insert({t.row, t.column}).second);
+              ASSERT_EQ(t.row % p.rows, 0);
+              ASSERT_EQ(t.column % p.columns, 0);
+              ASSERT_EQ(t.rows, std::min(p.rows, m - t.row));
+              ASSERT_EQ(t.columns, std::min(p.columns, n - t.column));
               elements += t.rows * t.columns;
             }
             ASSERT_EQ(elements, m * n);
           }
         }
+      }
+    }
+  }
+}
+
+// Threads that begin together do not share columns, and all rows go by before new columns come.
+TEST(TilePlan, NeighboursTakeColumnsInTurn) {
+  for (const TileUnits& units : {kUnits[0], kUnits[1], kUnits[2]}) {
+    for (const uint32_t threads : {2u, 3u, 8u}) {
+      const TilePlan p = plan_tiles(512, 8192, 2048, threads, units);
+      if (p.column_tiles < threads) continue;
+      const int64_t together = p.row_tiles * threads;
+      for (int64_t i = 0; i + threads <= p.column_tiles / threads * together; i += threads) {
+        std::set<int64_t> columns;
+        for (uint32_t t = 0; t < threads; ++t) {
+          columns.insert(p.tile(static_cast<size_t>(i + t)).column / p.columns);
+        }
+        ASSERT_EQ(columns.size(), threads);
+        ASSERT_EQ(*columns.begin(), i / together * threads);
+        ASSERT_EQ(*columns.rbegin(), i / together * threads + threads - 1);
       }
     }
   }
