@@ -122,6 +122,7 @@ void int8_tile_of(const Int8Part& p, size_t n_columns) {
   wide.y_stride = kColumns;
   wide.add = false;
   int8_register_tile<Dot, kTileRows, 1, kStep>(wide);
+  if (!p.last) return;
   for (size_t i = 0; i < p.n_rows; ++i) {
     for (size_t j = 0; j < n_columns; ++j) {
       float& to = p.y[i * p.y_stride + j];

@@ -189,10 +189,11 @@ struct Int8Product {
     }
     std::vector<float> y = y0;
     const size_t units = (m + shape.rows - 1) / shape.rows * shape.rows * padded;
-    AlignedBuffer widened =
-        must(AlignedBuffer::allocate(kInt8Depth * shape.columns * shape.group * sizeof(int16_t)));
-    AlignedBuffer so_far = must(AlignedBuffer::allocate(units * sizeof(int32_t)));
-    std::memset(so_far.data(), 0x77, units * sizeof(int32_t));
+    auto widened =
+        AlignedBuffer::allocate(kInt8Depth * shape.columns * shape.group * sizeof(int16_t));
+    auto so_far = AlignedBuffer::allocate(units * sizeof(int32_t));
+    if (!widened || !so_far) std::abort();
+    std::memset(so_far->data(), 0x77, units * sizeof(int32_t));
     const Int8Tile tile{m,
                         n,
                         n_groups,
@@ -205,8 +206,8 @@ struct Int8Product {
                         y.data(),
                         n,
                         accumulate,
-                        widened.as<int16_t>(),
-                        so_far.as<int32_t>()};
+                        widened->as<int16_t>(),
+                        so_far->as<int32_t>()};
     reference ? int8_tile_ref(path, tile) : int8_tile(path, tile);
     return y;
   }
