@@ -54,6 +54,7 @@ struct Part {
   size_t n_rows;  // of y to be written: the tile's, or one less
   bool add;
   Ahead ahead;
+  float* keep = nullptr;  // where kKeep: the panel's part as f32
 };
 
 // In every lane, element i of four; i is a constant where loops are unrolled.
@@ -75,8 +76,9 @@ HWY_INLINE V one_of_four(V v, size_t i) {
 #endif
 }
 
-template <size_t kTileRows, size_t kPanels, size_t kStep, DType kType>
+template <size_t kTileRows, size_t kPanels, size_t kStep, bool kKeep = false, DType kType>
 HWY_INLINE void register_tile(Part<kType> p) {
+  static_assert(!kKeep || kPanels == 1);
   constexpr size_t kWide = kPanels * kVectors;
   const D d;
   const float* HWY_RESTRICT x = p.x;
@@ -101,6 +103,7 @@ HWY_INLINE void register_tile(Part<kType> p) {
       for (size_t v = 0; v < kWide; ++v) {
         row[v] = load_cached<kType>(
             d, w + v / kVectors * p.panel + e * kColumns + v % kVectors * kLanes);
+        if constexpr (kKeep) hn::Store(row[v], d, p.keep + e * kColumns + v * kLanes);
       }
       if constexpr (HWY_ARCH_ARM_A64 && kLanes == 4 && kStep != 0) {
         // Arm multiplies by one element of a register. Loaded one by one, as compilers do it before
@@ -182,34 +185,41 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
     const auto* const next = reinterpret_cast<const char*>(w + t.k * kColumns);
     const size_t bytes = j + kColumns < t.n ? depth * kColumns * sizeof(Element) : 0;
     const size_t share = (bytes / n_blocks + 63) / 64 * 64;
-    const auto blocks = [&](auto type, const auto* panel) HWY_ATTR {
-      constexpr DType kAs = decltype(type)::value;
-      for (size_t b = 0; b < n_blocks; ++b) {
-        const size_t n_rows = std::min(kRows, t.m - b * kRows);
-        const char* const at = next + std::min(b * share, bytes);
-        const Part<kAs> part = {t.x + (b * t.k + first) * kRows,
-                                t.k,
-                                panel,
-                                0,
-                                depth,
-                                t.y + b * kRows * t.y_stride + j,
-                                t.y_stride,
-                                n_rows,
-                                t.accumulate || first != 0,
-                                {at, next + std::min((b + 1) * share, bytes)}};
-        any_tile(part, n_columns, std::make_index_sequence<kRows / 2>());
-      }
+    const auto part = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
+      const char* const at = next + std::min(b * share, bytes);
+      return Part<kAs>{t.x + (b * t.k + first) * kRows,
+                       t.k,
+                       panel,
+                       0,
+                       depth,
+                       t.y + b * kRows * t.y_stride + j,
+                       t.y_stride,
+                       std::min(kRows, t.m - b * kRows),
+                       t.accumulate || first != 0,
+                       {at, next + std::min((b + 1) * share, bytes)},
+                       t.scratch};
+    };
+    const auto block = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
+      any_tile(part.template operator()<kAs>(panel, b), n_columns,
+               std::make_index_sequence<kRows / 2>());
     };
     if constexpr (kType == DType::f32) {
-      blocks(std::integral_constant<DType, DType::f32>{}, w);
+      for (size_t b = 0; b < n_blocks; ++b) block.template operator()<kType>(w, b);
     } else if (n_blocks == 1) {
-      blocks(std::integral_constant<DType, kType>{}, w);
+      block.template operator()<kType>(w, 0);
     } else {
-      const D d;
-      for (size_t e = 0; e < depth * kColumns; e += kLanes) {
-        hn::Store(load_cached<kType>(d, w + e), d, t.scratch + e);
+      // The first block's tile leaves the panel's part as f32 for the others, while it waits for
+      // its multiply-adds anyway.
+      size_t b = 0;
+      if (n_columns == kColumns) {
+        register_tile<kRows, 1, kRows, true>(part.template operator()<kType>(w, b++));
+      } else {
+        const D d;
+        for (size_t e = 0; e < depth * kColumns; e += kLanes) {
+          hn::Store(load_cached<kType>(d, w + e), d, t.scratch + e);
+        }
       }
-      blocks(std::integral_constant<DType, DType::f32>{}, static_cast<const float*>(t.scratch));
+      for (; b < n_blocks; ++b) block.template operator()<DType::f32>(t.scratch, b);
     }
   }
 }
