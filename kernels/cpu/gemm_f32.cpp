@@ -28,15 +28,19 @@ constexpr size_t kColumns = kVectors * kLanes;
 constexpr size_t kRows = kLanes == 16 ? 14 : kLanes == 8 ? 6 : HWY_ARCH_ARM_A64 ? 12 : 4;
 constexpr size_t kSums = kRows * kVectors;
 
+// So many elements of k go by between two times of fetching ahead.
+constexpr size_t kAheadDepth = 8;
+
 // What may be fetched into the second-level cache meanwhile: memory's answer takes as long as some
 // register tiles.
 struct Ahead {
   const char* at = nullptr;
   const char* end = nullptr;
-  HWY_INLINE void one_line() {
-    if (at >= end) return;
-    __builtin_prefetch(at, 0, 2);
-    at += 64;
+  size_t step = 64;  // bytes at a time: all of it by the time the register tile is done
+  HWY_INLINE void some_lines() {
+    for (const char* const last = std::min(at + step, end); at < last; at += 64) {
+      __builtin_prefetch(at, 0, 2);
+    }
   }
 };
 
@@ -93,9 +97,9 @@ HWY_INLINE void register_tile(Part<kType> p) {
       __builtin_prefetch(p.y + i * p.y_stride + v, 1);
     }
   }
-  for (size_t begin = 0; begin < p.depth; begin += 8) {
-    p.ahead.one_line();
-    const size_t end = std::min(begin + 8, p.depth);
+  for (size_t begin = 0; begin < p.depth; begin += kAheadDepth) {
+    p.ahead.some_lines();
+    const size_t end = std::min(begin + kAheadDepth, p.depth);
 #pragma GCC unroll 4
     for (size_t e = begin; e < end; ++e) {
       V row[kWide];
@@ -185,6 +189,8 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
     const auto* const next = reinterpret_cast<const char*>(w + t.k * kColumns);
     const size_t bytes = j + kColumns < t.n ? depth * kColumns * sizeof(Element) : 0;
     const size_t share = (bytes / n_blocks + 63) / 64 * 64;
+    const size_t steps = (depth + kAheadDepth - 1) / kAheadDepth;
+    const size_t step = std::max<size_t>(1, (share / 64 + steps / 2) / steps) * 64;
     const auto part = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
       const char* const at = next + std::min(b * share, bytes);
       return Part<kAs>{t.x + (b * t.k + first) * kRows,
@@ -196,7 +202,7 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
                        t.y_stride,
                        std::min(kRows, t.m - b * kRows),
                        t.accumulate || first != 0,
-                       {at, next + std::min((b + 1) * share, bytes)},
+                       {at, next + std::min((b + 1) * share, bytes), step},
                        t.scratch};
     };
     const auto block = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
