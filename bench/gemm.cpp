@@ -1,6 +1,7 @@
 // What does our GEMM reach, of what the cores can do at most and beside oneDNN alone?
 //
-//   bench_gemm [--threads N] [--isa NAME] [--json FILE]
+//   bench_gemm [--threads N] [--rows M,...] [--products KxN,...] [--ways NAME,...] [--isa NAME]
+//   [--json FILE]
 //
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "f32" is the backend's GEMM with packed weights of f32, beside its share of the peak (f32
@@ -17,10 +18,13 @@
 #include <chrono>
 #include <cstdio>
 #include <functional>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/cpu/int8_gemm.h"
+#include "backend/cpu/memory.h"
 #include "bench/isa_option.h"
 #include "bench/json_file.h"
 #include "bench/library_gemm.h"
@@ -93,7 +97,8 @@ std::vector<double> measure(const std::vector<Way>& ways, double flops) {
 }
 
 AlignedBuffer floats(int64_t n, float value) {
-  auto buffer = must(AlignedBuffer::allocate(static_cast<size_t>(n) * sizeof(float)));
+  // As activations lie: in huge pages where the system grants them.
+  auto buffer = must(cpu::allocate_tensor(static_cast<size_t>(n) * sizeof(float)));
   std::fill_n(buffer.as<float>(), n, value);
   return buffer;
 }
@@ -136,7 +141,33 @@ struct Weights {
   }
 };
 
-nlohmann::json run(uint32_t threads) {
+// What of the table is measured.
+struct Asked {
+  std::vector<int64_t> rows{1, 4, 8, 16, 77, 512, 3072};
+  std::vector<std::string> products{"2048x2048", "2048x8192", "8192x2048", "576x576", "576x1536"};
+  std::vector<std::string> ways;  // all if none
+  bool wants(const std::string& way) const {
+    return ways.empty() || std::find(ways.begin(), ways.end(), way) != ways.end();
+  }
+};
+
+// k and n of "KxN".
+std::pair<int64_t, int64_t> product_of(const std::string& text) {
+  const size_t x = text.find('x');
+  const auto number = [](const std::string& digits) {
+    const bool is =
+        !digits.empty() && digits.size() < 7 &&
+        std::all_of(digits.begin(), digits.end(), [](char c) { return '0' <= c && c <= '9'; });
+    return is ? std::stoll(digits) : 0;
+  };
+  const int64_t k = number(text.substr(0, x)),
+                n = x == std::string::npos ? 0 : number(text.substr(x + 1));
+  if (k == 0 || n == 0)
+    throw std::runtime_error("a product is KxN, as 2048x8192, not '" + text + "'");
+  return {k, n};
+}
+
+nlohmann::json run(uint32_t threads, const Asked& asked) {
   const auto pool = must(ThreadPool::create(threads));
   threads = pool->n_threads();
   set_library_threads(threads);
@@ -145,10 +176,10 @@ nlohmann::json run(uint32_t threads) {
   cpu::Int8Gemm int8_gemm(*pool, scratch);
   std::printf("%s\n%u threads; GFLOP/s\n", machine_line().c_str(), threads);
   nlohmann::json cells = nlohmann::json::array();
-  const int64_t shapes[][2] = {{2048, 2048}, {2048, 8192}, {8192, 2048}, {576, 576}, {576, 1536}};
-  for (const auto& [k, n] : shapes) {
+  for (const std::string& product : asked.products) {
+    const auto [k, n] = product_of(product);
     Weights weights(gemm, int8_gemm, k, n);
-    for (const int64_t m : {1, 4, 8, 16, 77, 512, 3072}) {
+    for (const int64_t m : asked.rows) {
       const double flops =
           2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
       auto x = floats(m * k, 0.25f), y = floats(m * n, 0);
@@ -170,6 +201,7 @@ nlohmann::json run(uint32_t threads) {
         ways.push_back({(one.view.data == nullptr ? "" : "mapped_") + std::string(one.name),
                         ours(*one.matrix)});
       }
+      std::erase_if(ways, [&](const Way& way) { return !asked.wants(way.name); });
       const double peak = peak_flops(*pool) * 1e-9;
       const auto rates = measure(ways, flops);
       nlohmann::json cell = {{"m", m}, {"k", k}, {"n", n}, {"peak_gflops", peak}};
@@ -178,7 +210,7 @@ nlohmann::json run(uint32_t threads) {
       for (size_t i = 0; i < ways.size(); ++i) {
         cell[ways[i].name + "_gflops"] = rates[i];
         std::printf("  %s %.1f", ways[i].name.c_str(), rates[i]);
-        if (i == 0) std::printf(" (%.0f%% of the peak)", 100 * rates[i] / peak);
+        if (ways[i].name == "f32") std::printf(" (%.0f%% of the peak)", 100 * rates[i] / peak);
       }
       std::printf("\n");
       std::fflush(stdout);
@@ -193,14 +225,24 @@ nlohmann::json run(uint32_t threads) {
 int main(int argc, char** argv) {
   CLI::App app{"Our GEMM, of the machine's peak and beside oneDNN on its own threads."};
   uint32_t threads = 0;
+  Asked asked;
   std::string json_path, isa;
   app.add_option("--threads", threads, "0: all CPUs of the process")->capture_default_str();
+  app.add_option("--rows", asked.rows, "of x and y, comma-separated")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  app.add_option("--products", asked.products, "KxN: W's columns and rows, comma-separated")
+      ->delimiter(',')
+      ->capture_default_str();
+  app.add_option("--ways", asked.ways, "columns of the table, comma-separated; all if none")
+      ->delimiter(',');
   app.add_option("--json", json_path, "also write the figures there");
   app.add_option("--isa", isa, kIsaHelp);
   CLI11_PARSE(app, argc, argv);
   try {
     cap_isa(isa);
-    write_json(json_path, run(threads));
+    write_json(json_path, run(threads, asked));
     return 0;
   } catch (const std::exception& e) {
     std::fprintf(stderr, "bench_gemm: %s\n", e.what());
