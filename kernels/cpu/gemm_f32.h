@@ -20,9 +20,9 @@
 
 namespace blend::kernels {
 
-// At most. Of the 48 KiB that a first-level cache with AVX-512 has, a panel's part takes 28 and that
-// of a block 12. (One Zen 5 core, m = 512, of what oneDNN reaches: 320 93 % at k = n = 2048 and 91 %
-// at k = 8192, 192 97 and 94 %; with AVX2, whose panels are half as wide, no difference.)
+// At most. Of the 48 KiB that a first-level cache with AVX-512 has, a panel's part takes 28 and
+// that of a block 12. (One Zen 5 core, m = 512, of what oneDNN reaches: 320 93 % at k = n = 2048
+// and 91 % at k = 8192, 192 97 and 94 %; with AVX2, whose panels are half as wide, no difference.)
 inline constexpr size_t kGemmDepth = 224;
 // Even parts of k: each costs a pass over y.
 constexpr size_t gemm_depth(size_t k) {
