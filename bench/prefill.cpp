@@ -64,9 +64,15 @@ double megabytes(uint64_t bytes) { return static_cast<double>(bytes) * 1e-6; }
 
 json phases_of(const TimedBackend::Phases& p) {
   json products = json::array();
-  for (const auto& [shape, n] : p.products) {
+  for (const auto& [shape, product] : p.products) {
     const auto [m, k, columns] = shape;
-    products.push_back({{"m", m}, {"k", k}, {"n", columns}, {"times", n}});
+    products.push_back({{"m", m},
+                        {"k", k},
+                        {"n", columns},
+                        {"times", product.times},
+                        {"gflops", 2e-9 * static_cast<double>(m) * static_cast<double>(k) *
+                                       static_cast<double>(columns) *
+                                       static_cast<double>(product.times) / product.seconds}});
   }
   return {{"gemm_ms", p.gemm.seconds * 1e3},
           {"gemm_flops", p.gemm.flops},

@@ -21,7 +21,11 @@ class TimedBackend final : public Backend {
     Phase gemm, attention;
     double other_s = 0;  // all other operations
     // Of one shape of GEMM, y [m, n] = x [m, k] W^T.
-    std::map<std::tuple<int64_t, int64_t, int64_t>, uint64_t> products;  // [m, k, n] -> how many
+    struct Product {
+      uint64_t times = 0;
+      double seconds = 0;  // of all of them
+    };
+    std::map<std::tuple<int64_t, int64_t, int64_t>, Product> products;  // by [m, k, n]
   };
 
   explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
@@ -80,8 +84,13 @@ class TimedBackend final : public Backend {
   Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) override {
     phases_.gemm.flops += 2.0 * static_cast<double>(x.rows) * static_cast<double>(x.cols) *
                           static_cast<double>(y.cols);
-    ++phases_.products[{x.rows, x.cols, y.cols}];
-    return timed(phases_.gemm.seconds, [&] { return inner_->matmul(w, x, y, accumulate); });
+    Phases::Product& product = phases_.products[{x.rows, x.cols, y.cols}];
+    ++product.times;
+    const double before = phases_.gemm.seconds;
+    const Status status =
+        timed(phases_.gemm.seconds, [&] { return inner_->matmul(w, x, y, accumulate); });
+    product.seconds += phases_.gemm.seconds - before;
+    return status;
   }
   Status swiglu(Tensor gate_up, Tensor out) override {
     return other([&] { return inner_->swiglu(gate_up, out); });
