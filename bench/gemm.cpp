@@ -122,6 +122,7 @@ struct Weights {
     int8 = must(int8_gemm.pack({&part, 1}));
     const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
                                                  {BlockType::q8_0, DType::f32},
+                                                 {BlockType::q4_0, DType::f32},
                                                  {BlockType::q4_k, DType::f32},
                                                  {BlockType::q6_k, DType::f32}};
     decoded.reserve(std::size(types) + 1);  // matrices point into it

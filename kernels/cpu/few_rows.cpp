@@ -78,17 +78,80 @@ template <class Codes>
 struct Blocks {
   static size_t row_bytes(size_t k) { return k / Codes::kElements * Codes::kBytes; }
 
+  // Whether a part is so many vectors that its sums are scaled rather than its elements: with four,
+  // that is a multiplication of two fewer for one row of x, and as many for four.
+  // With least values the sum of x would come on top: slower from four rows on.
+  static constexpr bool kScaledAtOnce = !Codes::kLeast && Codes::kPart >= 4 * kLanes;
+
+  static constexpr size_t kScales = (Codes::kElements / Codes::kPart + 15) / 16 * 16;
+  // Of kW rows of W.
+  template <size_t kW>
+  struct Part {
+    const int8_t* const (&codes)[kW];
+    size_t first;  // of the block's codes
+    const float (&scale)[kW][kScales];
+    const float (&least)[kW][kScales];
+    size_t i;  // of the block's parts
+
+    HWY_INLINE V code(size_t r, size_t c) const {
+      const hn::Rebind<int8_t, D> d8;
+      const hn::Rebind<int32_t, D> d32;
+      return hn::ConvertTo(D(), hn::PromoteTo(d32, hn::LoadU(d8, codes[r] + first + c)));
+    }
+  };
+
+  template <size_t kW, size_t kX>
+  static HWY_INLINE void scaled_at_once(const Part<kW>& part, const float* x, size_t k,
+                                        Sums<kW, kX>& sums) {
+    const D d;
+    BLEND_UNROLL
+    for (size_t r = 0; r < kW; ++r) {
+      V sum[kX];
+      BLEND_UNROLL
+      for (size_t c = 0; c < Codes::kPart; c += kLanes) {
+        const V code = part.code(r, c);
+        BLEND_UNROLL
+        for (size_t i = 0; i < kX; ++i) {
+          const V xi = hn::LoadU(d, x + i * k + c);
+          sum[i] = c == 0 ? hn::Mul(code, xi) : hn::MulAdd(code, xi, sum[i]);
+        }
+      }
+      const V scale = hn::Set(d, part.scale[r][part.i]);
+      BLEND_UNROLL
+      for (size_t i = 0; i < kX; ++i) {
+        sums.v[r][i] = hn::MulAdd(scale, sum[i], sums.v[r][i]);
+      }
+    }
+  }
+
+  template <size_t kW, size_t kX>
+  static HWY_INLINE void scaled_one_by_one(const Part<kW>& part, const float* x, size_t k,
+                                           Sums<kW, kX>& sums) {
+    const D d;
+    BLEND_UNROLL
+    for (size_t c = 0; c < Codes::kPart; c += kLanes) {
+      V weights[kW];
+      BLEND_UNROLL
+      for (size_t r = 0; r < kW; ++r) {
+        const V scale = hn::Set(d, part.scale[r][part.i]);
+        if constexpr (Codes::kLeast) {
+          weights[r] = hn::MulSub(scale, part.code(r, c), hn::Set(d, part.least[r][part.i]));
+        } else {
+          weights[r] = hn::Mul(scale, part.code(r, c));
+        }
+      }
+      sums.add(weights, x + c, k);
+    }
+  }
+
   // Rows j .. j + kW of W times rows i .. i + kX of x.
   template <size_t kW, size_t kX>
   static void multiply(const FewRows& p, size_t j, size_t i) {
-    const D d;
-    const hn::Rebind<int8_t, D> d8;
-    const hn::Rebind<int32_t, D> d32;
     constexpr size_t kParts = Codes::kElements / Codes::kPart, kPartBytes = Codes::kBytes / kParts;
     constexpr size_t kPrefetchParts = std::bit_floor(std::max<size_t>(1, 64 / kPartBytes));
     // Aligned parts of L1 for what is not in the block as it is.
     HWY_ALIGN int8_t space[kW][Codes::kElements];
-    HWY_ALIGN float scale[kW][(kParts + 15) / 16 * 16], least[kW][(kParts + 15) / 16 * 16];
+    HWY_ALIGN float scale[kW][kScales], least[kW][kScales];
     const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
     const float* const x = p.x + i * p.k;
     const auto* at = reinterpret_cast<const uint8_t*>(p.w) + j * bytes;
@@ -106,21 +169,12 @@ struct Blocks {
             hwy::Prefetch(at + ahead + r * bytes + part * kPartBytes);
           }
         }
-        BLEND_UNROLL
-        for (size_t c = 0; c < Codes::kPart; c += kLanes) {
-          const size_t in_block = part * Codes::kPart + c;
-          V weights[kW];
-          BLEND_UNROLL
-          for (size_t r = 0; r < kW; ++r) {
-            const V code = hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, codes[r] + in_block)));
-            const V s = hn::Set(d, scale[r][part]);
-            if constexpr (Codes::kLeast) {
-              weights[r] = hn::MulSub(s, code, hn::Set(d, least[r][part]));
-            } else {
-              weights[r] = hn::Mul(s, code);
-            }
-          }
-          sums.add(weights, x + e + in_block, p.k);
+        const float* const at_x = x + e + part * Codes::kPart;
+        const Part<kW> here = {codes, part * Codes::kPart, scale, least, part};
+        if constexpr (kScaledAtOnce) {
+          scaled_at_once(here, at_x, p.k, sums);
+        } else {
+          scaled_one_by_one(here, at_x, p.k, sums);
         }
       }
     }
