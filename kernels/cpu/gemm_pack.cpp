@@ -64,8 +64,8 @@ HWY_INLINE void some_rows(const uint32_t* rows, size_t n_rows, size_t k, size_t 
 
 void Interleave(const uint32_t* rows, size_t n_rows, size_t k, size_t width, size_t stride,
                 uint32_t* out) {
-  // What is written of so many elements stays in the first-level cache until all rows are there, and
-  // a row is read for long enough to be fetched ahead.
+  // What is written of so many elements stays in the first-level cache until all rows are there,
+  // and a row is read for long enough to be fetched ahead.
   constexpr size_t kPart = 256;
   for (size_t first = 0; first < k; first += kPart) {
     const size_t last = std::min(k, first + kPart);

@@ -251,7 +251,11 @@ TEST(RemoteStore, ADeadServerCostsOneTimeoutAndComesBack) {
   // One wait for all five. Not asserted as a time but as a count of timeouts.
   EXPECT_LT(took / 300ms, 4);
   EXPECT_FALSE(b.stat().reachable);
-  EXPECT_EQ(1u, b.count(BLEND_REMOTE_DOWN));
+  // Told once, and once more for each new try that this slow a machine leaves time for.
+  const uint64_t downs = b.count(BLEND_REMOTE_DOWN);
+  const auto until_here = std::chrono::steady_clock::now() - begin;
+  EXPECT_GE(downs, 1u);
+  EXPECT_LE(downs, 1u + static_cast<uint64_t>(until_here / 1500ms));
   server.pause(false);
   for (int i = 0; i < 200 && !b.stat().reachable; ++i) std::this_thread::sleep_for(50ms);
   EXPECT_TRUE(b.stat().reachable);
