@@ -9,7 +9,7 @@ set(BLEND_CUDA_KERNELS attention.cu attention_mass.cu attention_tempered.cu devi
     rms_norm.cu rope.cu rows.cu swiglu.cu top_k.cu)
 list(TRANSFORM BLEND_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 set(BLEND_CUDA_HOST attention_ops.cpp cuda_backend.cpp device.cpp fusion_ops.cpp gemm.cpp
-    host_ops.cpp recorder.cpp row_ops.cpp stager.cpp)
+    host_ops.cpp primary_context.cpp recorder.cpp row_ops.cpp stager.cpp)
 list(TRANSFORM BLEND_CUDA_HOST PREPEND ${PROJECT_SOURCE_DIR}/src/backend/cuda/)
 set(BLEND_CUDA_HOST_ENTRY ${PROJECT_SOURCE_DIR}/src/backend/cuda/module.cpp)
 

@@ -150,6 +150,8 @@ T atomicMin(T* at, T value) {
 
 // ---- The run-time library
 
+#define CUDART_VERSION 13000
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -180,6 +182,11 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeThreadLocal = 1,
   cudaStreamCaptureModeRelaxed = 2,
 };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+};
+inline constexpr unsigned long long cudaEnableDefault = 0;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocDefault = 0;
@@ -197,6 +204,7 @@ struct cudaDeviceProp {
 };
 
 namespace simt {
+struct Context;
 struct Stream;
 struct Event;
 struct Pool;
@@ -223,6 +231,14 @@ size_t pinned_bytes();
 void fail_allocation(int64_t n);
 uint64_t graph_launches();
 uint64_t kernel_launches();  // by themselves
+// Whether anything has made the device's primary context since set_machine(), and how often it is
+// retained by the driver's function.
+bool has_context(int device);
+int context_references(int device);
+// From begin to end some thread of the host captures a graph in global mode; end: whether nothing
+// has broken it.
+void begin_global_capture();
+bool end_global_capture();
 
 void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const void* kernel,
             std::function<void()> body);
@@ -233,6 +249,21 @@ using cudaMemPool_t = simt::Pool*;
 using cudaGraph_t = simt::Graph*;
 struct cudaGraphExec;
 using cudaGraphExec_t = cudaGraphExec*;
+
+// ---- The driver, found by name as the run-time library finds it
+
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2 };
+using CUdevice = int;
+using CUcontext = simt::Context*;
+CUresult cuCtxCreate(CUcontext* context, CUdevice device);  // a host's own, made current
+CUresult cuCtxGetCurrent(CUcontext* context);
+CUresult cuCtxPushCurrent(CUcontext context);
+CUresult cuCtxPopCurrent(CUcontext* context);
+CUresult cuCtxDestroy(CUcontext context);
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaGetDevice(int* device);

@@ -1,5 +1,6 @@
 // Streams, events and memory of the emulated device.
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
@@ -27,7 +28,14 @@ struct Graph {
   std::vector<Operation> operations;
   bool broken = false;
 };
+struct Context {
+  int device = 0;
+  bool primary = true;
+  bool made = false;
+  int references = 0;
+};
 struct Stream {
+  int device = 0;
   std::deque<Operation> queue;
   std::unique_ptr<Graph> capture;  // not null: nothing runs, everything is taken down
 };
@@ -47,12 +55,30 @@ struct Device {
   size_t in_use = 0, n_pinned = 0;
   int64_t allocations_left = -1;
   uint64_t n_graph_launches = 0, n_kernel_launches = 0;
+  std::array<Context, 8> primary;
+  bool global_capture = false, global_capture_broken = false;
 };
 Device& device() {
   static auto* const d = new Device;  // never destroyed: streams may outlive main()
   return *d;
 }
+// The context that a thread works in: the top of its stack, or, where that is empty, the primary
+// one of the device that cudaSetDevice() has named, made when it is first needed.
 thread_local int current_device = 0;
+thread_local std::vector<Context*> contexts;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+Context& primary_of(int n) {
+  Context& context = device().primary.at(static_cast<size_t>(n));
+  context.device = n;
+  return context;
+}
+// What every call but those that ask about devices does first.
+int device_here() {
+  if (!contexts.empty()) return contexts.back()->device;
+  primary_of(current_device).made = true;
+  return current_device;
+}
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
@@ -82,6 +108,7 @@ void drain(Stream* s) {
 void enqueue(Stream* s, Operation op) {
   Device& d = device();
   if (s == nullptr) die("the default stream is not to be used");
+  if (s->device != device_here()) die("a stream of a device that is not the thread's");
   if (s->capture != nullptr) {
     const auto n = static_cast<int64_t>(s->capture->operations.size());
     if (n == d.machine.captured_operations) s->capture->broken = true;
@@ -135,6 +162,25 @@ void set_machine(const Machine& machine) {
   d.allowed_shared.clear();
   d.allocations_left = -1;
   d.n_graph_launches = d.n_kernel_launches = 0;
+  for (Context& context : d.primary) context.made = context.references > 0;
+}
+bool has_context(int n) {
+  const Lock lock(device().mutex);
+  return primary_of(n).made;
+}
+int context_references(int n) {
+  const Lock lock(device().mutex);
+  return primary_of(n).references;
+}
+void begin_global_capture() {
+  const Lock lock(device().mutex);
+  device().global_capture = true;
+  device().global_capture_broken = false;
+}
+bool end_global_capture() {
+  const Lock lock(device().mutex);
+  device().global_capture = false;
+  return !device().global_capture_broken;
 }
 uint64_t graph_launches() {
   const Lock lock(device().mutex);
@@ -189,12 +235,79 @@ cudaError_t cudaGetDeviceCount(int* n) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* d) {
-  *d = simt::current_device;
+  *d = simt::contexts.empty() ? simt::current_device : simt::contexts.back()->device;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int d) {
   if (d < 0 || d >= device().machine.n_devices) return cudaErrorInvalidDevice;
+  const Lock lock(device().mutex);
   simt::current_device = d;
+  simt::primary_of(d).made = true;  // since CUDA 12
+  if (!simt::contexts.empty()) simt::contexts.back() = &simt::primary_of(d);
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, simt::capture_mode);
+  return cudaSuccess;
+}
+CUresult cuCtxCreate(CUcontext* context, CUdevice d) {
+  *context = new simt::Context{d, false, true, 1};
+  simt::contexts.push_back(*context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy(CUcontext context) {
+  if (!simt::contexts.empty() && simt::contexts.back() == context) simt::contexts.pop_back();
+  delete context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = simt::contexts.empty() ? nullptr : simt::contexts.back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext context) {
+  if (context->primary && context->references == 0) simt::die("a context that nobody retains");
+  simt::contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (simt::contexts.empty()) return CUDA_ERROR_INVALID_VALUE;
+  *context = simt::contexts.back();
+  simt::contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+namespace {
+CUresult get_device(CUdevice* d, int ordinal) {
+  *d = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult retain_primary(CUcontext* context, CUdevice d) {
+  const Lock lock(device().mutex);
+  *context = &simt::primary_of(d);
+  (*context)->made = true;
+  ++(*context)->references;
+  return CUDA_SUCCESS;
+}
+CUresult release_primary(CUdevice d) {
+  const Lock lock(device().mutex);
+  simt::Context& context = simt::primary_of(d);
+  if (context.references == 0) simt::die("a context is released that nobody retains");
+  if (--context.references == 0) context.made = false;
+  return CUDA_SUCCESS;
+}
+}  // namespace
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function,
+                                             unsigned /*version*/, unsigned long long /*flags*/,
+                                             cudaDriverEntryPointQueryResult* result) {
+  static const std::map<std::string, void*> functions = {
+      {"cuDeviceGet", reinterpret_cast<void*>(get_device)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain_primary)},
+      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(release_primary)},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(cuCtxPushCurrent)},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(cuCtxPopCurrent)},
+  };
+  const auto found = functions.find(name);
+  *function = found == functions.end() ? nullptr : found->second;
+  *result = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d*/) {
@@ -220,6 +333,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*d*/) {
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const Lock lock(device().mutex);
+  (void)simt::device_here();
   *total = device().machine.memory_bytes;
   *free = *total - std::min(*total, device().in_use);
   return cudaSuccess;
@@ -235,6 +349,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   const Lock lock(device().mutex);
   *stream = new simt::Stream;
+  (*stream)->device = simt::device_here();
   device().streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -262,6 +377,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  const Lock lock(device().mutex);
+  (void)simt::device_here();
   *event = new simt::Event;
   return cudaSuccess;
 }
@@ -329,7 +446,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* /*properties*/) {
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  const Lock lock(device().mutex);
+  if (properties->location.id != simt::device_here()) simt::die("a pool of another device");
   *pool = new simt::Pool;
   return cudaSuccess;
 }
@@ -376,6 +495,11 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned /*flags*/) {
   auto& d = device();
   const Lock lock(d.mutex);
+  (void)simt::device_here();
+  if (d.global_capture && simt::capture_mode != cudaStreamCaptureModeRelaxed) {
+    d.global_capture_broken = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   *p = nullptr;
   if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
   std::memset(*p, 0xff, bytes);

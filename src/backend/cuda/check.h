@@ -1,4 +1,4 @@
-// The errors of CUDA as a Status, and the device that the calling thread works with.
+// The errors of CUDA as a Status.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,25 +19,5 @@ inline Status check(cudaError_t error, const char* call) {
 inline Status check_launch(const char* operation) { return check(cudaGetLastError(), operation); }
 
 #define BLEND_CUDA_CHECK(call) BLEND_RETURN_IF_ERROR(::blend::cuda::check((call), #call))
-
-// Makes a device the calling thread's, and gives the thread its own back: the host may use CUDA
-// too.
-class DeviceScope {
- public:
-  explicit DeviceScope(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) (void)cudaSetDevice(device);
-    changed_ = before_ != device;
-  }
-  ~DeviceScope() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
 
 }  // namespace blend::cuda

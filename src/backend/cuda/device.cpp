@@ -15,7 +15,7 @@ Memory::~Memory() {
   if (data_ == nullptr) return;
   if (lender_ != nullptr) lender_->take_back(data_);
   if (device_ == nullptr) return;  // somebody else's
-  const DeviceScope scope(device_->ordinal());
+  const DeviceScope scope(device_->context());
   (void)cudaFreeAsync(data_, stream_);
 }
 
@@ -27,8 +27,8 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
     return make_error(
         BLEND_E_NO_DEVICE,
         "no CUDA device can be used (%s): it takes an NVIDIA GPU and a driver of CUDA "
-        "13 or later; or choose the backend 'cpu'",
-        error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
+        "%d or later; or choose the backend 'cpu'",
+        error == cudaSuccess ? "there is none" : cudaGetErrorString(error), CUDART_VERSION / 1000);
   }
   if (ordinal < 0 || ordinal >= n) {
     return make_error(BLEND_E_NO_DEVICE,
@@ -38,7 +38,8 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
   }
   std::unique_ptr<Device> d(new Device());
   d->ordinal_ = ordinal;
-  const DeviceScope scope(ordinal);
+  BLEND_ASSIGN(d->context_, PrimaryContext::retain(ordinal));
+  const DeviceScope scope(*d->context_);
   cudaDeviceProp properties{};
   BLEND_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
   d->name_ = properties.name;
@@ -78,7 +79,8 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
 }
 
 Device::~Device() {
-  const DeviceScope scope(ordinal_);
+  if (context_ == nullptr) return;
+  const DeviceScope scope(*context_);
   if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
   if (copies_.get() != nullptr) (void)cudaStreamSynchronize(copies_.get());
   for (const auto& kept : pinned_kept_) (void)cudaFreeHost(kept.second);
@@ -174,7 +176,7 @@ void Device::give_back(void* p, size_t bytes) {
       return;
     }
   }
-  const DeviceScope scope(ordinal_);
+  const DeviceScope scope(*context_);
   (void)cudaFreeHost(p);
 }
 

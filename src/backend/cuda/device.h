@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/check.h"
+#include "backend/cuda/primary_context.h"
 
 namespace blend::cuda {
 
@@ -106,7 +107,7 @@ class Pinned {
   size_t bytes_ = 0;
 };
 
-// Thread-safe. Calls other than ordinal() and name() want the device to be the thread's
+// Thread-safe. Calls other than ordinal(), name() and context() want the device to be the thread's
 // (DeviceScope).
 class Device {
  public:
@@ -115,6 +116,7 @@ class Device {
   ~Device();
 
   int ordinal() const { return ordinal_; }
+  const PrimaryContext& context() const { return *context_; }
   const std::string& name() const { return name_; }
   uint32_t n_multiprocessors() const { return n_multiprocessors_; }
   // While the calling thread records a step (recorder.h), the stream that takes it down.
@@ -148,6 +150,7 @@ class Device {
   Device() = default;
   void give_back(void* p, size_t bytes);
 
+  std::unique_ptr<PrimaryContext> context_;  // outlives all that is below
   int ordinal_ = 0;
   std::string name_;
   uint32_t n_multiprocessors_ = 0;

@@ -108,7 +108,7 @@ Result<std::unique_ptr<Gemm>> Gemm::create(Device& device) {
 }
 
 Gemm::~Gemm() {
-  const DeviceScope scope(device_.ordinal());
+  const DeviceScope scope(device_.context());
   if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
 }
 

@@ -35,7 +35,7 @@ class CudaKept final : public DeviceBuffer {
   void* data() const override { return memory_.as<void>(); }
   // The compute stream waits until the rows are there.
   Status wait_for(const Device& device) const {
-    const DeviceScope scope(device.ordinal());
+    const DeviceScope scope(device.context());
     BLEND_CUDA_CHECK(cudaStreamWaitEvent(device.compute(), arrived_.get(), 0));
     return Status::ok();
   }

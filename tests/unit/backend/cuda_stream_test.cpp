@@ -61,6 +61,57 @@ TEST_F(CudaHost, TheCallersDeviceStaysItsOwn) {
   EXPECT_EQ(device, 0);
 }
 
+TEST_F(CudaHost, OnlyItsOwnDeviceGetsAContext) {
+  simt::Machine machine;
+  machine.n_devices = 3;
+  std::thread([&] {  // one that has not chosen a device
+    auto backend = open(machine, 2);
+    ASSERT_TRUE(backend.is_ok()) << backend.status().message();
+    {
+      auto buffer = (*backend)->allocate(64);
+      ASSERT_TRUE(buffer.is_ok());
+      auto pinned = (*backend)->allocate_host(64);
+      ASSERT_TRUE(pinned.is_ok());
+    }
+    EXPECT_EQ(simt::context_references(2), 1);
+    backend->reset();
+    EXPECT_EQ(simt::context_references(2), 0);
+    EXPECT_FALSE(simt::has_context(0)) << "hundreds of MB of a device that nobody asked for";
+    EXPECT_FALSE(simt::has_context(1));
+  })
+      .join();
+}
+
+TEST_F(CudaHost, AContextOfTheHostsOwnStaysCurrent) {
+  CUcontext own = nullptr, current = nullptr;
+  ASSERT_EQ(cuCtxCreate(&own, 0), CUDA_SUCCESS);
+  {
+    auto backend = open({});
+    ASSERT_TRUE(backend.is_ok());
+    auto buffer = (*backend)->allocate(64);
+    ASSERT_TRUE(buffer.is_ok());
+    ASSERT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, own);
+    EXPECT_EQ(simt::context_references(0), 1) << "it is the primary one that is worked in";
+  }
+  ASSERT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+  EXPECT_EQ(current, own);
+  ASSERT_EQ(cuCtxDestroy(own), CUDA_SUCCESS);
+}
+
+TEST_F(CudaHost, AGraphThatTheHostCapturesIsNotBroken) {
+  auto backend = open({});
+  ASSERT_TRUE(backend.is_ok());
+  simt::begin_global_capture();
+  const auto pinned = (*backend)->allocate_host(size_t{64} << 20);
+  EXPECT_TRUE(pinned.is_ok()) << pinned.status().message();
+  EXPECT_TRUE(simt::end_global_capture());
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeGlobal) << "the thread's own is given back";
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+}
+
 TEST_F(CudaHost, AModelThatDoesNotFitIsAnErrorWithTheBytes) {
   simt::Machine machine;
   machine.memory_bytes = size_t{100} << 20;
