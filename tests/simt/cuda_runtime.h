@@ -215,6 +215,11 @@ struct Graph;
 // one late: copies run as far ahead as they may.
 enum class Schedule : uint8_t { late, early, random, others_first };
 
+// What the emulated cuBLASLt has algorithms for. any: everything. by_rows: everything, and another
+// order of the sums for another row count that it is asked by; and_for_no_others: one that takes
+// no other row count. unaligned: only what may begin at any element. none: nothing.
+enum class Gemm : uint8_t { any, by_rows, by_rows_and_for_no_others, unaligned, none };
+
 // What the emulated device is like; also forgets everything that was asked of it before.
 struct Machine {
   int n_devices = 1;
@@ -222,6 +227,7 @@ struct Machine {
   size_t memory_bytes = size_t{4} << 30;
   Schedule schedule = Schedule::late;
   uint32_t seed = 1;
+  Gemm gemm = Gemm::any;
   int64_t captured_operations = -1;  // more in one capture break it; -1: as many as there are
 };
 void set_machine(const Machine& machine);
@@ -230,7 +236,9 @@ size_t pinned_bytes();
 // Allocations of device memory fail from the n-th one on; -1: never.
 void fail_allocation(int64_t n);
 uint64_t graph_launches();
-uint64_t kernel_launches();  // by themselves
+uint64_t kernel_launches();      // by themselves
+uint64_t gemm_calls();           // of cuBLASLt, by themselves
+Gemm gemm_machine(bool called);  // for cublas_lt.cpp
 // Whether anything has made the device's primary context since set_machine(), and how often it is
 // retained by the driver's function.
 bool has_context(int device);

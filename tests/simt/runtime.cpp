@@ -54,7 +54,7 @@ struct Device {
   std::map<const void*, size_t> allowed_shared;
   size_t in_use = 0, n_pinned = 0;
   int64_t allocations_left = -1;
-  uint64_t n_graph_launches = 0, n_kernel_launches = 0;
+  uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0;
   std::array<Context, 8> primary;
   bool global_capture = false, global_capture_broken = false;
 };
@@ -161,7 +161,7 @@ void set_machine(const Machine& machine) {
   d.random.seed(machine.seed);
   d.allowed_shared.clear();
   d.allocations_left = -1;
-  d.n_graph_launches = d.n_kernel_launches = 0;
+  d.n_graph_launches = d.n_kernel_launches = d.n_gemm_calls = 0;
   for (Context& context : d.primary) context.made = context.references > 0;
 }
 bool has_context(int n) {
@@ -189,6 +189,15 @@ uint64_t graph_launches() {
 uint64_t kernel_launches() {
   const Lock lock(device().mutex);
   return device().n_kernel_launches;
+}
+uint64_t gemm_calls() {
+  const Lock lock(device().mutex);
+  return device().n_gemm_calls;
+}
+Gemm gemm_machine(bool called) {
+  const Lock lock(device().mutex);
+  if (called) ++device().n_gemm_calls;
+  return device().machine.gemm;
 }
 size_t bytes_in_use() {
   const Lock lock(device().mutex);
