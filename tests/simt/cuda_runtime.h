@@ -159,6 +159,13 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
 };
@@ -237,6 +244,7 @@ size_t pinned_bytes();
 void fail_allocation(int64_t n);
 uint64_t graph_launches();
 uint64_t kernel_launches();      // by themselves
+uint64_t copies_to_device();     // by copy engines, from the host
 uint64_t gemm_calls();           // of cuBLASLt, by themselves
 Gemm gemm_machine(bool called);  // for cublas_lt.cpp
 // Whether anything has made the device's primary context since set_machine(), and how often it is
@@ -316,9 +324,21 @@ template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute attribute, int value);
 namespace simt {
 void allow_shared(const void* kernel, size_t bytes);
+void load_kernel(const void* kernel);
+}  // namespace simt
+struct cudaFuncAttributes {
+  int numRegs;
+};
+// As everything that asks for a kernel, it loads it.
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel* kernel) {
+  attributes->numRegs = 0;
+  simt::load_kernel(reinterpret_cast<const void*>(kernel));
+  return cudaSuccess;
 }
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute /*attribute*/, int value) {
+  simt::load_kernel(reinterpret_cast<const void*>(kernel));
   simt::allow_shared(reinterpret_cast<const void*>(kernel), static_cast<size_t>(value));
   return cudaSuccess;
 }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "simt/cuda_runtime.h"
@@ -52,9 +53,10 @@ struct Device {
   std::vector<Stream*> streams;
   std::map<void*, size_t> memory, pinned;
   std::map<const void*, size_t> allowed_shared;
+  std::set<const void*> loaded;  // kernels: at their first use outside of a capture, or before
   size_t in_use = 0, n_pinned = 0;
   int64_t allocations_left = -1;
-  uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0;
+  uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0, n_copies_to_device = 0;
   std::array<Context, 8> primary;
   bool global_capture = false, global_capture_broken = false;
 };
@@ -161,7 +163,8 @@ void set_machine(const Machine& machine) {
   d.random.seed(machine.seed);
   d.allowed_shared.clear();
   d.allocations_left = -1;
-  d.n_graph_launches = d.n_kernel_launches = d.n_gemm_calls = 0;
+  d.n_graph_launches = d.n_kernel_launches = d.n_gemm_calls = d.n_copies_to_device = 0;
+  d.loaded.clear();
   for (Context& context : d.primary) context.made = context.references > 0;
 }
 bool has_context(int n) {
@@ -189,6 +192,14 @@ uint64_t graph_launches() {
 uint64_t kernel_launches() {
   const Lock lock(device().mutex);
   return device().n_kernel_launches;
+}
+uint64_t copies_to_device() {
+  const Lock lock(device().mutex);
+  return device().n_copies_to_device;
+}
+void load_kernel(const void* kernel) {
+  const Lock lock(device().mutex);
+  device().loaded.insert(kernel);
 }
 uint64_t gemm_calls() {
   const Lock lock(device().mutex);
@@ -224,7 +235,12 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const vo
   if (shared_bytes > (allowed == d.allowed_shared.end() ? kDefaultShared : allowed->second)) {
     die("%zu bytes of shared memory were not asked for beforehand", shared_bytes);
   }
-  if (stream->capture == nullptr) ++d.n_kernel_launches;
+  if (stream->capture == nullptr) {
+    ++d.n_kernel_launches;
+    d.loaded.insert(kernel);
+  } else if (kernel != nullptr && d.loaded.count(kernel) == 0) {
+    stream->capture->broken = true;  // to load it may wait for the device
+  }
   enqueue(stream,
           {{}, [=, body = std::move(body)] {
              run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, body);
@@ -511,7 +527,7 @@ cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned /*flags*/) {
   }
   *p = nullptr;
   if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
-  std::memset(*p, 0xff, bytes);
+  if (bytes <= size_t{256} << 20) std::memset(*p, 0xff, bytes);
   d.pinned[*p] = bytes;
   d.n_pinned += bytes;
   return cudaSuccess;
@@ -521,7 +537,7 @@ cudaError_t cudaFreeHost(void* p) {
   const Lock lock(d.mutex);
   const auto at = d.pinned.find(p);
   if (at == d.pinned.end()) simt::die("a free of pinned memory that is not there");
-  std::memset(p, 0xff, at->second);
+  if (at->second <= size_t{256} << 20) std::memset(p, 0xff, at->second);
   d.n_pinned -= at->second;
   d.pinned.erase(at);
   std::free(p);
@@ -531,6 +547,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   auto& d = device();
   const Lock lock(d.mutex);
+  d.n_copies_to_device += kind == cudaMemcpyHostToDevice;
   const bool from_device = kind != cudaMemcpyHostToDevice,
              to_device = kind != cudaMemcpyDeviceToHost;
   if (from_device && !simt::inside(d.memory, from, bytes))

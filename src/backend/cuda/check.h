@@ -7,12 +7,25 @@
 
 namespace blend::cuda {
 
+// Whether an error stays: every later call of the process on any stream of the context gives it
+// again. Only a new process has a working device.
+inline bool is_sticky(cudaError_t error) {
+  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
+         error == cudaErrorMisalignedAddress || error == cudaErrorIllegalInstruction ||
+         error == cudaErrorHardwareStackError || error == cudaErrorECCUncorrectable ||
+         error == cudaErrorAssert;
+}
+
 // OUT_OF_MEMORY for a lack of memory, INTERNAL otherwise; names the call and what CUDA says.
 inline Status check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Status::ok();
   (void)cudaGetLastError();  // what is not fatal to the device must not be met again
   return make_error(error == cudaErrorMemoryAllocation ? BLEND_E_OUT_OF_MEMORY : BLEND_E_INTERNAL,
-                    "%s: %s (%s)", call, cudaGetErrorString(error), cudaGetErrorName(error));
+                    "%s: %s (%s)%s", call, cudaGetErrorString(error), cudaGetErrorName(error),
+                    is_sticky(error)
+                        ? "; the device is lost to this process, which must be started "
+                          "anew"
+                        : "");
 }
 
 // Kernels are launched without a result of their own.

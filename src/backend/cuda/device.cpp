@@ -1,5 +1,7 @@
 #include "backend/cuda/device.h"
 
+#include <algorithm>
+
 #include "backend/cuda/recorder.h"
 
 namespace blend::cuda {
@@ -148,7 +150,7 @@ Result<Pinned> Device::pin(size_t bytes) {
     const auto kept = pinned_kept_.lower_bound(bytes);
     if (kept != pinned_kept_.end() && kept->first <= 2 * bytes) {
       Pinned found(this, kept->second, kept->first);
-      pinned_out_.emplace(static_cast<const char*>(kept->second), kept->first);
+      note_out(kept->second, kept->first);
       pinned_kept_bytes_ -= kept->first;
       pinned_kept_.erase(kept);
       return found;
@@ -162,15 +164,22 @@ Result<Pinned> Device::pin(size_t bytes) {
                       cudaGetErrorString(error));
   }
   const std::lock_guard lock(mutex_);
-  pinned_out_.emplace(static_cast<const char*>(p), bytes);
+  note_out(p, bytes);
   return Pinned(this, p, bytes);
+}
+
+void Device::note_out(const void* p, size_t bytes) {
+  pinned_out_.emplace(static_cast<const char*>(p), bytes);
+  pinned_out_bytes_ += bytes;
+  most_pinned_out_ = std::max(most_pinned_out_, pinned_out_bytes_);
 }
 
 void Device::give_back(void* p, size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     pinned_out_.erase(static_cast<const char*>(p));
-    if (pinned_kept_bytes_ + bytes <= kKeptPinnedBytes) {
+    pinned_out_bytes_ -= bytes;
+    if (pinned_kept_bytes_ + bytes <= std::max(kKeptPinnedBytes, most_pinned_out_)) {
       pinned_kept_.emplace(bytes, p);
       pinned_kept_bytes_ += bytes;
       return;

@@ -128,7 +128,8 @@ class Device {
   Result<Memory> allocate(size_t bytes);
   Result<Memory> allocate(size_t bytes, cudaStream_t stream);
   // At least `bytes` of pinned host memory, at a page's alignment. Getting it from the driver takes
-  // milliseconds, so what is given back is kept for the next, up to kKeptPinnedBytes.
+  // milliseconds, so what is given back is kept for the next: kKeptPinnedBytes, or as much as was
+  // out at once, so that a ring of any size is pinned once and not for every fuse.
   Result<Pinned> pin(size_t bytes);
   // Whether [p, p + bytes) lies in memory of pin() that is out.
   bool is_pinned(const void* p, size_t bytes) const;
@@ -149,6 +150,7 @@ class Device {
 
   Device() = default;
   void give_back(void* p, size_t bytes);
+  void note_out(const void* p, size_t bytes);  // wants mutex_
 
   std::unique_ptr<PrimaryContext> context_;  // outlives all that is below
   int ordinal_ = 0;
@@ -162,6 +164,8 @@ class Device {
   std::map<const char*, size_t> pinned_out_;  // guarded by mutex_
   std::multimap<size_t, void*> pinned_kept_;  // guarded by mutex_
   size_t pinned_kept_bytes_ = 0;              // guarded by mutex_
+  size_t pinned_out_bytes_ = 0;               // guarded by mutex_
+  size_t most_pinned_out_ = 0;                // guarded by mutex_
 };
 
 }  // namespace blend::cuda

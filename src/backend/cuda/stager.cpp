@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cuda/recorder.h"
+#include "cuda/rows.h"
 
 namespace blend::cuda {
 namespace {
@@ -64,8 +65,9 @@ void copy_parallel(ThreadPool& pool, std::byte* to, const std::byte* from, size_
 }  // namespace
 
 Result<std::unique_ptr<PinnedPieces>> PinnedPieces::create(Device& device, ThreadPool& pool,
-                                                           size_t n, size_t piece_bytes) {
-  std::unique_ptr<PinnedPieces> p(new PinnedPieces(pool, n, piece_bytes));
+                                                           size_t n, size_t piece_bytes,
+                                                           bool by_kernel) {
+  std::unique_ptr<PinnedPieces> p(new PinnedPieces(pool, n, piece_bytes, by_kernel));
   BLEND_ASSIGN(p->memory_, device.pin(n * piece_bytes));
   for (UniqueEvent& event : p->free_) {
     BLEND_ASSIGN(event, device.make_event());
@@ -80,8 +82,13 @@ Status PinnedPieces::copy(void* to, const void* from, size_t bytes, cudaStream_t
     std::byte* const at = memory_.data() + piece * piece_bytes_;
     BLEND_CUDA_CHECK(cudaEventSynchronize(free_[piece].get()));
     copy_parallel(pool_, at, static_cast<const std::byte*>(from) + done, n);
-    BLEND_CUDA_CHECK(
-        cudaMemcpyAsync(static_cast<std::byte*>(to) + done, at, n, cudaMemcpyHostToDevice, stream));
+    std::byte* const there = static_cast<std::byte*>(to) + done;
+    if (by_kernel_) {
+      kernels::cuda::copy_from_host(there, at, n, stream);
+      BLEND_RETURN_IF_ERROR(check_launch("copy_from_host"));
+    } else {
+      BLEND_CUDA_CHECK(cudaMemcpyAsync(there, at, n, cudaMemcpyHostToDevice, stream));
+    }
     BLEND_CUDA_CHECK(cudaEventRecord(free_[piece].get(), stream));
     done += n;
   }
@@ -90,8 +97,8 @@ Status PinnedPieces::copy(void* to, const void* from, size_t bytes, cudaStream_t
 
 Result<std::unique_ptr<Stager>> Stager::create(Device& device, ThreadPool& pool) {
   std::unique_ptr<Stager> s(new Stager(device));
-  BLEND_ASSIGN(s->small_, PinnedPieces::create(device, pool, kSmallPieces, kSmallBytes));
-  BLEND_ASSIGN(s->large_, PinnedPieces::create(device, pool, kLargePieces, kLargeBytes));
+  BLEND_ASSIGN(s->small_, PinnedPieces::create(device, pool, kSmallPieces, kSmallBytes, true));
+  BLEND_ASSIGN(s->large_, PinnedPieces::create(device, pool, kLargePieces, kLargeBytes, false));
   for (Slot& slot : s->slots_) {
     BLEND_ASSIGN(slot.arrived, device.make_event());
     BLEND_ASSIGN(slot.consumed, device.make_event());

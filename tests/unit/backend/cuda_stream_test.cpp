@@ -324,6 +324,44 @@ TEST_F(CudaHost, PinnedMemoryIsKeptForTheNext) {
   EXPECT_EQ(simt::pinned_bytes(), pinned);
 }
 
+TEST_F(CudaHost, ARingOfAnySizeIsPinnedOnce) {
+  auto backend = open({});
+  const size_t before = simt::pinned_bytes(), large = (size_t{1} << 30) + (size_t{64} << 20);
+  for (int fuse = 0; fuse < 3; ++fuse) {
+    {
+      auto ring = (*backend)->allocate_host(large);
+      ASSERT_TRUE(ring.is_ok());
+    }
+    EXPECT_EQ(simt::pinned_bytes(), before + large) << "given back to the driver";
+  }
+}
+
+TEST_F(CudaHost, SmallArraysDoNotQueueForACopyEngine) {
+  auto backend = open({});
+  const ModelConfig c = config();
+  auto rope = (*backend)->make_rope(c.rope, 64);
+  ASSERT_TRUE(rope.is_ok());
+  for (const uint32_t rows : {1u, 3u, 33u}) {
+    auto q = (*backend)->allocate(size_t{rows} * 32 * 2);
+    std::vector<uint32_t> pos(rows);
+    std::iota(pos.begin(), pos.end(), 5u);
+    Tensor t;
+    t.data = (*q)->data();
+    t.rows = rows;
+    t.cols = 32;
+    t.elem_bytes = 2;
+    const uint64_t copies = simt::copies_to_device(), launches = simt::kernel_launches();
+    EXPECT_TRUE((*backend)->rope_q(**rope, pos.data(), 16, t).is_ok());
+    EXPECT_EQ(simt::copies_to_device(), copies);
+    EXPECT_EQ(simt::kernel_launches() - launches, 2u) << "the positions' and its own";
+  }
+}
+
+TEST(CudaCheck, AnErrorThatStaysSaysSo) {
+  EXPECT_NE(check(cudaErrorIllegalAddress, "x").message().find("started anew"), std::string::npos);
+  EXPECT_EQ(check(cudaErrorInvalidValue, "x").message().find("started anew"), std::string::npos);
+}
+
 TEST(GemmBucket, GrowsAndHoldsItsRows) {
   int64_t before = 0;
   for (int64_t rows = 1; rows < 40000; ++rows) {
