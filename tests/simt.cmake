@@ -77,6 +77,12 @@ gtest_discover_tests(device_fusion_test DISCOVERY_TIMEOUT 60 TEST_PREFIX Emulate
   PROPERTIES TIMEOUT 600 LABELS cuda
              ENVIRONMENT "BLEND_CUDA_MODULE=$<TARGET_FILE:blend_cuda_emulated_module>")
 
+# How tests/device/run and bench/device/run go about their steps: with programs that stand in.
+if(NOT BLEND_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME device.steps COMMAND ${CMAKE_CURRENT_LIST_DIR}/device/steps_test.sh)
+  set_tests_properties(device.steps PROPERTIES LABELS cuda TIMEOUT 120)
+endif()
+
 # With a GPU in this machine, all of it; else skipped, and says why.
 if(BLEND_HAS_CUDA AND NOT BLEND_SANITIZE)
   add_test(NAME device.run COMMAND ${CMAKE_CURRENT_LIST_DIR}/device/run)
