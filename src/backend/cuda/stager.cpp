@@ -26,6 +26,13 @@ PlaneBytes plane_bytes(const StoredRun& run, size_t row_elements) {
   return {bytes, bytes};
 }
 
+// A copy to the device that has not been issued yet.
+struct Piece {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+};
+
 // Rows that outlive a call. The copy stream writes them, the compute stream reads them and, in its
 // order, gives the memory back.
 class CudaKept final : public DeviceBuffer {
@@ -116,6 +123,7 @@ Result<Memory> Stager::upload_bytes(const void* from, size_t bytes) {
 }
 
 Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return Status::ok();
   if (!device_.is_pinned(from, bytes)) return large_->copy(to, from, bytes, device_.copies());
   BLEND_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_.copies()));
   return Status::ok();
@@ -139,6 +147,17 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
   }
   std::byte* at = slot.memory.as<std::byte>();
+  // Planes that lie behind one another on both sides are one copy: a layer of a reader's ring is.
+  Piece pending;
+  const auto add = [&](const std::byte* from, size_t n) -> Status {
+    if (from == pending.from + pending.bytes && at == pending.to + pending.bytes) {
+      pending.bytes += n;
+      return Status::ok();
+    }
+    BLEND_RETURN_IF_ERROR(copy_rows(pending.to, pending.from, pending.bytes));
+    pending = {at, from, n};
+    return Status::ok();
+  };
   const DeviceBuffer* waited_for = nullptr;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].kept != nullptr) {
@@ -157,12 +176,13 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     }
     const PlaneBytes planes = plane_bytes(runs[i], row_elements);
     rows.k_.push_back(at);
-    BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].k, planes.k));
+    BLEND_RETURN_IF_ERROR(add(runs[i].k, planes.k));
     at += aligned(planes.k);
     rows.v_.push_back(at);
-    BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].v, planes.v));
+    BLEND_RETURN_IF_ERROR(add(runs[i].v, planes.v));
     at += aligned(planes.v);
   }
+  BLEND_RETURN_IF_ERROR(copy_rows(pending.to, pending.from, pending.bytes));
   if (bytes == 0) return rows;  // what is kept waits for no other fuse's rows
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));

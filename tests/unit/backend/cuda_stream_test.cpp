@@ -191,6 +191,44 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
   }
 }
 
+// As the loader's ring has them: K | V of one chunk behind those of another.
+TEST_F(CudaHost, PlanesBehindOneAnotherAreOneCopy) {
+  const ModelConfig c = config();
+  constexpr uint32_t kRuns = 3, kRows = 8;
+  const size_t plane = kRows * c.kv_dim();
+  for (const size_t gap : {0, 64}) {  // elements before the last run
+    auto backend = open({});
+    ASSERT_TRUE(backend.is_ok());
+    Backend& b = **backend;
+    auto rope = b.make_rope(c.rope, kRuns * kRows);
+    auto cache = b.make_kv_cache(c, kRuns * kRows);
+    auto ring = b.allocate_host((2 * kRuns * plane + gap) * 4);
+    auto* const at = static_cast<float*>((*ring)->data());
+    std::vector<StoredRun> runs;
+    for (uint32_t i = 0; i < kRuns; ++i) {
+      float* const k = at + 2 * i * plane + (i + 1 == kRuns ? gap : 0);
+      for (size_t e = 0; e < 2 * plane; ++e) k[e] = static_cast<float>((e + i * 5) % 29);
+      runs.push_back({reinterpret_cast<const std::byte*>(k),
+                      reinterpret_cast<const std::byte*>(k + plane), DType::f32, kRows, i * kRows});
+    }
+    const uint64_t before = simt::copies_to_device();
+    ASSERT_TRUE(b.place(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
+    EXPECT_EQ(simt::copies_to_device() - before, gap == 0 ? 1u : 2u);
+    auto out = b.allocate(kRuns * kRows * 2 * c.kv_dim() * 4);
+    const Tensor kv{(*out)->data(), kRuns * kRows, 2 * c.kv_dim(), 4};
+    std::vector<float> got(kRuns * kRows * 2 * c.kv_dim());
+    ASSERT_TRUE(b.read_kv(**cache, 0, **rope, 0, kv).is_ok());
+    ASSERT_TRUE(b.download(kv, got.data()).is_ok());
+    for (size_t row = 0; row < kRuns * kRows; ++row) {
+      const size_t run = row / kRows;
+      for (size_t e = 0; e < c.kv_dim(); ++e) {
+        ASSERT_EQ(got[row * 2 * c.kv_dim() + c.kv_dim() + e],
+                  static_cast<float>((plane + row % kRows * c.kv_dim() + e + run * 5) % 29));
+      }
+    }
+  }
+}
+
 TEST_F(CudaHost, UploadsMayBeWrittenAgainAtOnce) {
   // More than the ring of small pieces holds, the source overwritten after every call.
   for (const auto schedule : {simt::Schedule::late, simt::Schedule::random}) {
