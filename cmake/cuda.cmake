@@ -6,11 +6,12 @@ set(BLEND_CUDA_ARCHITECTURES "80;86;89;90;100" CACHE STRING
     "Compute capabilities that libblend_cuda.so is built for")
 
 set(BLEND_CUDA_KERNELS attention.cu attention_mass.cu attention_tempered.cu deviation.cu kv_rows.cu packed_rows.cu
-    rms_norm.cu rope.cu rows.cu swiglu.cu top_k.cu)
+    plain_gemm.cu rms_norm.cu rope.cu rows.cu swiglu.cu top_k.cu)
 list(TRANSFORM BLEND_CUDA_KERNELS PREPEND ${PROJECT_SOURCE_DIR}/kernels/cuda/)
 set(BLEND_CUDA_HOST attention_ops.cpp cuda_backend.cpp device.cpp fusion_ops.cpp gemm.cpp
-    host_ops.cpp recorder.cpp row_ops.cpp stager.cpp)
+    host_ops.cpp primary_context.cpp recorder.cpp row_ops.cpp stager.cpp)
 list(TRANSFORM BLEND_CUDA_HOST PREPEND ${PROJECT_SOURCE_DIR}/src/backend/cuda/)
+set(BLEND_CUDA_LT ${PROJECT_SOURCE_DIR}/src/backend/cuda/lt_library.cpp)  # the emulated one is linked
 set(BLEND_CUDA_HOST_ENTRY ${PROJECT_SOURCE_DIR}/src/backend/cuda/module.cpp)
 
 set(BLEND_HAS_CUDA OFF)
@@ -27,13 +28,16 @@ if(NOT BLEND_CUDA STREQUAL "OFF")
     include(CheckLanguage)
     check_language(CUDA)
     find_package(CUDAToolkit QUIET)
-    if(CMAKE_CUDA_COMPILER AND TARGET CUDA::cublasLt AND TARGET CUDA::cudart_static)
+    # Of cuBLASLt its header alone: the library is opened at run time.
+    find_path(BLEND_CUBLASLT_INCLUDE cublasLt.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+    if(CMAKE_CUDA_COMPILER AND BLEND_CUBLASLT_INCLUDE AND TARGET CUDA::cudart_static
+       AND CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
       set(BLEND_HAS_CUDA ON)
     endif()
   endif()
   if(NOT BLEND_HAS_CUDA AND BLEND_CUDA STREQUAL "ON")
-    message(FATAL_ERROR "BLEND_CUDA is ON, but nvcc, cudart_static and cublasLt are not all found: "
-                        "install the CUDA toolkit 13 or set BLEND_CUDA=OFF")
+    message(FATAL_ERROR "BLEND_CUDA is ON, but nvcc, cudart_static and cublasLt.h of 12.8 or later "
+                        "are not all found: install the CUDA toolkit 13 or set BLEND_CUDA=OFF")
   endif()
 endif()
 if(BLEND_HAS_CUDA)

@@ -4,7 +4,8 @@ add_library(blend_cuda_emulated STATIC
   ${BLEND_CUDA_KERNELS} ${BLEND_CUDA_HOST}
   ${CMAKE_CURRENT_LIST_DIR}/simt/simt.cpp
   ${CMAKE_CURRENT_LIST_DIR}/simt/runtime.cpp
-  ${CMAKE_CURRENT_LIST_DIR}/simt/cublas_lt.cpp)
+  ${CMAKE_CURRENT_LIST_DIR}/simt/cublas_lt.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/simt/lt_library.cpp)
 set_source_files_properties(${BLEND_CUDA_KERNELS} PROPERTIES LANGUAGE CXX)
 # Each is a translation unit of nvcc's too, with names of its own.
 set_target_properties(blend_cuda_emulated PROPERTIES UNITY_BUILD OFF)
@@ -27,6 +28,7 @@ blend_test(simt_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/simt/simt_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/kernels/cuda_attention_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_stream_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_gemm_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_recording_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/engine/device_tier_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
@@ -35,6 +37,24 @@ blend_test(cuda_backend_test
           $<TARGET_OBJECTS:backend_op_tests>
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/packed_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
+
+# Which cuBLASLt is opened: with libraries that have its names.
+foreach(fake 12 13 partial)
+  add_library(fake_lt_${fake} MODULE ${CMAKE_CURRENT_LIST_DIR}/simt/fake_lt.cpp)
+  string(TOUPPER ${fake} name)
+  list(APPEND fake_lt_paths FAKE_LT_${name}="$<TARGET_FILE:fake_lt_${fake}>")
+endforeach()
+target_compile_definitions(fake_lt_12 PRIVATE FAKE_LT_VERSION="fake 12")
+target_compile_definitions(fake_lt_13 PRIVATE FAKE_LT_VERSION="fake 13")
+target_compile_definitions(fake_lt_partial PRIVATE FAKE_LT_VERSION="partial" FAKE_LT_PARTIAL)
+blend_test(lt_library_test
+  SOURCES ${CMAKE_CURRENT_LIST_DIR}/simt/lt_library_test.cpp ${BLEND_CUDA_LT}
+  LIBS ${CMAKE_DL_LIBS} LABELS cuda)
+set_target_properties(lt_library_test PROPERTIES UNITY_BUILD OFF)
+target_include_directories(lt_library_test BEFORE PRIVATE
+  ${CMAKE_CURRENT_LIST_DIR}/simt ${CMAKE_CURRENT_LIST_DIR})
+target_compile_definitions(lt_library_test PRIVATE ${fake_lt_paths})
+add_dependencies(lt_library_test fake_lt_12 fake_lt_13 fake_lt_partial)
 
 # The same as a module, so that the library opens it as it opens libblend_cuda.so.
 add_library(blend_cuda_emulated_module MODULE ${BLEND_CUDA_HOST_ENTRY})
@@ -56,6 +76,12 @@ add_dependencies(device_fusion_test blend_cuda_emulated_module)
 gtest_discover_tests(device_fusion_test DISCOVERY_TIMEOUT 60 TEST_PREFIX Emulated.
   PROPERTIES TIMEOUT 600 LABELS cuda
              ENVIRONMENT "BLEND_CUDA_MODULE=$<TARGET_FILE:blend_cuda_emulated_module>")
+
+# How tests/device/run and bench/device/run go about their steps: with programs that stand in.
+if(NOT BLEND_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
+  add_test(NAME device.steps COMMAND ${CMAKE_CURRENT_LIST_DIR}/device/steps_test.sh)
+  set_tests_properties(device.steps PROPERTIES LABELS cuda TIMEOUT 120)
+endif()
 
 # With a GPU in this machine, all of it; else skipped, and says why.
 if(BLEND_HAS_CUDA AND NOT BLEND_SANITIZE)

@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <stdexcept>
@@ -49,6 +50,33 @@ struct Settings {
   std::string json_path;
 };
 
+// The figures so far. The file is written anew after each, beside itself and then put in its place:
+// a run that is ended at any moment leaves a whole file with what it had.
+class Report {
+ public:
+  Report(std::string path, json head) : path_(std::move(path)), all_(std::move(head)) {}
+  // Of one of its lists.
+  void add(const char* list, json row) {
+    all_[list].push_back(std::move(row));
+    write();
+  }
+  void complete() {
+    all_["complete"] = true;
+    write();
+  }
+
+ private:
+  void write() const {
+    if (path_.empty()) return;
+    const std::string part = path_ + ".part";
+    blend::bench::write_json(part, all_);
+    std::filesystem::rename(part, path_);
+  }
+
+  const std::string path_;
+  json all_;
+};
+
 // ---- Time to first token
 
 class Ttft {
@@ -56,9 +84,8 @@ class Ttft {
   Ttft(const Settings& s, std::shared_ptr<const blend::Model> model)
       : s_(s), model_(std::move(model)) {}
 
-  json run(const std::string& store_path) {
+  void run(const std::string& store_path, Report& report) {
     disk_ = must(blend::open_lmdb_store(store_path, blend::StoreOptions{}, {}));
-    json rows = json::array();
     std::printf("%-8s %-8s %-14s %10s %9s %9s %9s %9s\n", "tokens", "from", "policy", "TTFT ms",
                 "speed-up", "wait ms", "GB/s in", "rows");
     for (const uint32_t n : s_.tokens) {
@@ -68,7 +95,7 @@ class Ttft {
       options.reserve_tokens = 32;
       options.policy = blend::Policy::full;
       const json full = measure(n, "-", "full prefill", prompt, nullptr, options, 0);
-      rows.push_back(full);
+      report.add("ttft", full);
       // "device": what the runs before the measured ones have left there.
       for (const auto& [from, store] :
            {std::pair<const char*, blend::ChunkStore*>{"device", disk_.get()},
@@ -79,11 +106,10 @@ class Ttft {
           options.ratio = blend::RatioChoice::fixed(ratio);
           char name[32];
           std::snprintf(name, sizeof name, ratio == 0.0 ? "reuse" : "hkvd %g %%", ratio * 100);
-          rows.push_back(measure(n, from, name, prompt, store, options, full["ttft_ms"]));
+          report.add("ttft", measure(n, from, name, prompt, store, options, full["ttft_ms"]));
         }
       }
     }
-    return rows;
   }
 
  private:
@@ -154,10 +180,9 @@ class Ttft {
 // ---- Decoding
 
 // Steps of one token behind n others, each issued, and recorded once and run again.
-json decode(const std::shared_ptr<const blend::Model>& model, const std::vector<uint32_t>& lengths,
-            int repeat) {
+void decode(const std::shared_ptr<const blend::Model>& model, const std::vector<uint32_t>& lengths,
+            int repeat, Report& report) {
   constexpr uint32_t kSteps = 64;
-  json rows = json::array();
   std::printf("\n%-34s %10s %12s\n", "decode, 64 steps", "ms a step", "tokens/s");
   for (const uint32_t n : lengths) {
     if (n + kSteps > model->context_length()) continue;
@@ -178,10 +203,9 @@ json decode(const std::shared_ptr<const blend::Model>& model, const std::vector<
       const std::string title = std::string(name) + ", behind " + std::to_string(n) + " tokens";
       std::printf("%-34s %10.3f %12.1f\n", title.c_str(), median(ms), 1e3 / median(ms));
       std::fflush(stdout);
-      rows.push_back({{"steps", name}, {"tokens", n}, {"ms", median(ms)}});
+      report.add("decode", {{"steps", name}, {"tokens", n}, {"ms", median(ms)}});
     }
   }
-  return rows;
 }
 
 // ---- The kernels by themselves
@@ -191,20 +215,18 @@ class Kernels {
   Kernels(blend::Backend& backend, const blend::ModelConfig& config, int repeat)
       : b_(backend), c_(config), repeat_(repeat) {}
 
-  json run(const std::vector<uint32_t>& lengths) {
-    json rows = json::array();
+  void run(const std::vector<uint32_t>& lengths, Report& report) {
     std::printf("\n%-34s %10s %12s\n", "kernel", "ms", "achieved");
     for (const uint32_t n : lengths) {
-      rows.push_back(gemm(n));
-      rows.push_back(attention(n, n, "attention, all rows"));
-      rows.push_back(attention(n * 15 / 100 + 1, n, "attention, 15 % of the rows"));
-      rows.push_back(attention(1, n, "attention, decode"));
+      report.add("kernels", gemm(n));
+      report.add("kernels", attention(n, n, "attention, all rows"));
+      report.add("kernels", attention(n * 15 / 100 + 1, n, "attention, 15 % of the rows"));
+      report.add("kernels", attention(1, n, "attention, decode"));
       for (const blend::Codec codec :
            {blend::Codec::none, blend::Codec::int8, blend::Codec::int4}) {
-        rows.push_back(place(n, codec));
+        report.add("kernels", place(n, codec));
       }
     }
-    return rows;
   }
 
  private:
@@ -329,23 +351,29 @@ int run(const Settings& s) {
   std::fflush(stdout);
   const blend::test::TempDir dir;
   std::string path = s.model_path;
-  if (path.empty()) {
-    path = dir.file("model.gguf");
+  if (path.empty()) path = dir.file("model.gguf");
+  if (!std::filesystem::exists(path)) {
     blend::test::RandomModelSpec random = blend::bench::shape_of(s.shape, "bf16");
     random.rope_theta = 500000;
     random.context = 40960;  // the longest prompt, and some room
-    blend::test::write_random_model(random, path);
+    // Half a file of a run that was ended is nobody's model.
+    blend::test::write_random_model(random, path + ".part");
+    std::filesystem::rename(path + ".part", path);
+    std::printf("weights in %s\n", path.c_str());
+    std::fflush(stdout);
   }
   const auto model = must(blend::Model::load(runtime, path, {}, {}));
-  const json ttft = Ttft(s, model).run(dir.file("store"));
-  const json steps = decode(model, s.tokens, s.repeat);
-  const json kernels = Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens);
-  blend::bench::write_json(s.json_path, {{"bench", "device"},
-                                         {"backend", runtime->backend().name()},
-                                         {"shape", s.shape},
-                                         {"ttft", ttft},
-                                         {"decode", steps},
-                                         {"kernels", kernels}});
+  Report report(s.json_path, {{"bench", "device"},
+                              {"backend", runtime->backend().name()},
+                              {"shape", s.shape},
+                              {"ttft", json::array()},
+                              {"decode", json::array()},
+                              {"kernels", json::array()},
+                              {"complete", false}});
+  Ttft(s, model).run(dir.file("store"), report);
+  decode(model, s.tokens, s.repeat, report);
+  Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens, report);
+  report.complete();
   return 0;
 }
 
@@ -364,7 +392,8 @@ int main(int argc, char** argv) {
   app.add_option("--device-bytes", s.device_bytes, "of chunks kept in device memory")
       ->capture_default_str();
   app.add_option("--repeat", s.repeat)->capture_default_str()->check(CLI::PositiveNumber);
-  app.add_option("--model", s.model_path, "a GGUF file instead of random weights");
+  app.add_option("--model", s.model_path,
+                 "a GGUF file; written with random weights of the shape if it is not there");
   app.add_option("--json", s.json_path, "also write the figures there");
   CLI11_PARSE(app, argc, argv);
   try {

@@ -382,7 +382,10 @@ cudaError_t prepare_attention() {
       if (error != cudaSuccess) return error;
     }
   }
-  return cudaSuccess;
+  // Loaded now: it is first launched where the keys are first split, and that may be while a step
+  // is recorded, when kernels must not be loaded.
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, combine_kernel);
 }
 
 void attention(const AttentionRows& rows, const KvView& cache, const AttentionPlan& plan,

@@ -27,6 +27,17 @@ __global__ void __launch_bounds__(kThreads)
   for (size_t i = threadIdx.x; i < cols; i += kThreads) dst[to + i] = src[from + i];
 }
 
+// The bytes beyond the last whole word: by the first thread.
+__global__ void __launch_bounds__(kThreads)
+    copy_words_kernel(const uint32_t* from, size_t bytes, uint32_t* to) {
+  const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x, words = bytes / 4;
+  if (i < words) to[i] = from[i];
+  if (i != 0) return;
+  for (size_t at = words * 4; at < bytes; ++at) {
+    reinterpret_cast<uint8_t*>(to)[at] = reinterpret_cast<const uint8_t*>(from)[at];
+  }
+}
+
 __device__ inline void report(float value, unsigned long long index, unsigned long long* bad) {
   if (bad != nullptr && not_finite(value)) atomicMin(bad, index);
 }
@@ -148,6 +159,12 @@ void gather(const Rows& src, const uint32_t* rows, const Rows& dst, cudaStream_t
     auto* const to = static_cast<uint16_t*>(dst.data);
     BLEND_LAUNCH(kernel, grid, kThreads, 0, stream, from, rows, cols, to);
   }
+}
+
+void copy_from_host(void* to, const void* from, size_t bytes, cudaStream_t stream) {
+  if (bytes == 0) return;
+  BLEND_LAUNCH(copy_words_kernel, blocks_for((bytes + 3) / 4), kThreads, 0, stream,
+               static_cast<const uint32_t*>(from), bytes, static_cast<uint32_t*>(to));
 }
 
 void to_bf16_rows(const void* x, DType x_type, size_t n, size_t cols, uint16_t* out,

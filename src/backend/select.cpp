@@ -18,8 +18,8 @@ Result<std::unique_ptr<Backend>> make_cuda_backend(int32_t device, ThreadPool& p
   if (!module.is_ok()) {
     return make_error(
         BLEND_E_NO_DEVICE,
-        "the CUDA backend cannot be loaded (%s): install %s beside libblend.so together "
-        "with the CUDA 13 libraries that it needs, or choose the backend 'cpu'",
+        "the CUDA backend cannot be loaded (%s): install %s beside libblend.so, or choose the "
+        "backend 'cpu'",
         module.status().message().c_str(), kCudaModule);
   }
   const auto create =

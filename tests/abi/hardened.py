@@ -42,6 +42,10 @@ def problems(path):
     for run_path in re.findall(r"R(?:UN)?PATH.*\[(.*)\]", dynamic):
         if any(not part for part in run_path.split(":")):
             yield "its run path has an empty entry, which is the current directory"
+        if "libblend_cuda" in path and run_path != "$ORIGIN":
+            yield f"its run path is '{run_path}', not $ORIGIN alone: what lies there would be loaded"
+    if "libblend_cuda" in path and re.search(r"NEEDED.*\[libcu", dynamic):
+        yield "it is linked to a library of CUDA, which it is to open"
     if "__stack_chk_fail" not in symbols:
         yield "no stack protector"
     if "libblend_cuda" not in path and not re.search(r"__\w+_chk@", symbols):

@@ -13,7 +13,9 @@ BackendCase device() {
   c.name = "Device";
   c.n_threads = 4;
   c.tolerance = 2e-5;
-  c.tolerance_16 = 1e-2;
+  // Q, K and V are rounded to bf16: 1.1e-2 at the worst of all rounds against operands that are
+  // not, 5e-3 against those that are.
+  c.tolerance_16 = 1.6e-2;
   c.make = [](ThreadPool& pool) -> Result<std::unique_ptr<Backend>> {
     const char* const name = std::getenv("BLEND_TEST_BACKEND");
     BLEND_ASSIGN(const BackendSpec spec, parse_backend(name == nullptr ? "cuda" : name));

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Sourced by tests/device/run and bench/device/run: finds the GPU, the programs and their libraries.
 # Sets `programs`, the folder that holds them; returns 77, with the reason printed, where there is
 # nothing to run on.
@@ -11,19 +12,27 @@ device_reason() { # why there is no GPU to run on; empty where there is one
   fi
 }
 
-find_cublas() { # the folder of libcublasLt.so.13
-  ldconfig -p 2>/dev/null | sed -n 's/.*libcublasLt\.so\.13 .*=> \(.*\)\/libcublasLt.*/\1/p' | head -n 1 | grep . && return
-  local d
-  for d in /usr/local/cuda/lib64 /usr/local/cuda/lib /usr/local/cuda-13*/lib64; do
-    [ -e "$d/libcublasLt.so.13" ] && echo "$d" && return
-  done
-  # PyTorch's wheels bring it.
-  python3 - <<'PY' 2>/dev/null
+# Where libblend_cuda.so would not find cuBLASLt by itself: the folder of libcublasLt.so.13, else of .12.
+# Empty where the loader has one.
+find_cublas() {
+  local v d found
+  for v in 13 12; do
+    ldconfig -p 2>/dev/null | grep -q "libcublasLt\.so\.$v " && return
+    for d in ${LD_LIBRARY_PATH//:/ }; do [ -e "$d/libcublasLt.so.$v" ] && return; done
+    for d in /usr/local/cuda/lib64 /usr/local/cuda/lib /usr/local/cuda-"$v"*/lib64; do
+      [ -e "$d/libcublasLt.so.$v" ] && echo "$d" && return
+    done
+    # PyTorch's wheels bring it.
+    found=$(python3 - "$v" <<'PY' 2>/dev/null
 import glob, site, sys
 roots = set(site.getsitepackages() + [p for p in sys.path if p.endswith("site-packages")])
-found = [f for r in sorted(roots) for f in glob.glob(r + "/nvidia/**/libcublasLt.so.13", recursive=True)]
+found = [f for r in sorted(roots)
+         for f in glob.glob(r + "/nvidia/**/libcublasLt.so." + sys.argv[1], recursive=True)]
 print(found[0].rsplit("/", 1)[0]) if found else sys.exit(1)
 PY
+) && echo "$found" && return
+  done
+  return 1
 }
 
 find_programs() { # a folder with device_backend_test, device_fusion_test and bench_device
@@ -41,7 +50,7 @@ find_programs() { # a folder with device_backend_test, device_fusion_test and be
   done
   local bundle=${BLEND_BUNDLE:-$root/device-bundle.tar.xz}
   if [ -e "$bundle" ]; then
-    programs=$(mktemp -d) && tar -C "$programs" -xJf "$bundle" || return 1
+    programs=$(mktemp -d) && tar -C "$programs" -xf "$bundle" || return 1
     export LD_LIBRARY_PATH=$programs/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
     export BLEND_CUDA_MODULE=$programs/lib/libblend_cuda.so
     return
@@ -52,8 +61,18 @@ find_programs() { # a folder with device_backend_test, device_fusion_test and be
   return 1
 }
 
+# Sets device_library_path_before, LD_LIBRARY_PATH as it was, for programs that are not ours.
 device_environment() { # device_environment ROOT
   local reason cublas
+  # shellcheck disable=SC2034  # by bench/device/run
+  device_library_path_before=${LD_LIBRARY_PATH:-}
+  if [ "${BLEND_DEVICE:-}" = emulated ]; then
+    find_programs "$1" || return 1
+    BLEND_CUDA_MODULE=$(realpath "$programs/../tests/libblend_cuda_emulated_module.so") || return 1
+    export BLEND_CUDA_MODULE
+    echo "programs in $programs, on the emulated device"
+    return
+  fi
   reason=$(device_reason)
   if [ -n "$reason" ]; then
     echo "SKIPPED: $reason"
@@ -62,10 +81,11 @@ device_environment() { # device_environment ROOT
   nvidia-smi -L
   nvidia-smi --query-gpu=driver_version,memory.total --format=csv,noheader
   find_programs "$1" || return 1
-  if ! cublas=$(find_cublas) || [ -z "$cublas" ]; then
-    echo "libcublasLt.so.13 is nowhere: install the CUDA 13 libraries, or put their folder into LD_LIBRARY_PATH"
+  if ! cublas=$(find_cublas); then
+    echo "libcublasLt.so.13 and .12 are nowhere: install the CUDA libraries, or put their folder into LD_LIBRARY_PATH"
     return 1
   fi
-  export LD_LIBRARY_PATH=$cublas${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  echo "programs in $programs, cuBLASLt in $cublas"
+  # Behind what the host has set.
+  [ -z "$cublas" ] || export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}$cublas
+  echo "programs in $programs, cuBLASLt ${cublas:-where the loader finds it}"
 }

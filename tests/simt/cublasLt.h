@@ -39,7 +39,7 @@ using cublasLtMatmulDesc_t = simt::LtMatmul*;
 using cublasLtMatrixLayout_t = simt::LtLayout*;
 using cublasLtMatmulPreference_t = simt::LtPreference*;
 struct cublasLtMatmulAlgo_t {
-  uint64_t data[8];  // here: the alignments that it was found for
+  uint64_t data[8];  // here: the alignments and the row count that it was found for
 };
 struct cublasLtMatmulHeuristicResult_t {
   cublasLtMatmulAlgo_t algo;

@@ -77,11 +77,20 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 }
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
     cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*desc*/, cublasLtMatrixLayout_t /*a*/,
-    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+    cublasLtMatrixLayout_t /*b*/, cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
     cublasLtMatmulPreference_t preference, int requested, cublasLtMatmulHeuristicResult_t results[],
     int* found) {
   if (requested < 1) simt::die("no algorithm was asked for");
-  for (int i = 0; i < 4; ++i) results[0].algo.data[i] = preference->alignment[i];
+  const simt::Gemm gemm = simt::gemm_machine(false);
+  bool aligned = false;
+  for (int i = 0; i < 4; ++i) {
+    results[0].algo.data[i] = preference->alignment[i];
+    aligned |= preference->alignment[i] > 4;
+  }
+  results[0].algo.data[4] = d->cols;
+  *found = 0;
+  if (gemm == simt::Gemm::none) return CUBLAS_STATUS_NOT_SUPPORTED;
+  if (gemm == simt::Gemm::unaligned && aligned) return CUBLAS_STATUS_NOT_SUPPORTED;
   results[0].workspaceSize = 0;
   results[0].state = CUBLAS_STATUS_SUCCESS;
   *found = 1;
@@ -89,9 +98,13 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(
 }
 cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t /*desc*/,
                                        cublasLtMatrixLayout_t /*a*/, cublasLtMatrixLayout_t /*b*/,
-                                       cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t /*d*/,
+                                       cublasLtMatrixLayout_t /*c*/, cublasLtMatrixLayout_t d,
                                        const cublasLtMatmulAlgo_t* algo,
                                        cublasLtMatmulHeuristicResult_t* result) {
+  if (simt::gemm_machine(false) == simt::Gemm::by_rows_and_for_no_others &&
+      algo->data[4] != d->cols) {
+    return CUBLAS_STATUS_NOT_SUPPORTED;
+  }
   result->algo = *algo;
   result->workspaceSize = 0;
   result->state = CUBLAS_STATUS_SUCCESS;
@@ -119,13 +132,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
   float x, y;
   std::memcpy(&x, alpha, sizeof x);
   std::memcpy(&y, beta, sizeof y);
+  const simt::Gemm gemm = simt::gemm_machine(true);
+  // Each begins at an element of its own and takes every so-manyth.
+  const uint64_t parts =
+      gemm == simt::Gemm::by_rows || gemm == simt::Gemm::by_rows_and_for_no_others
+          ? 1 + algo->data[4] % 5
+          : 1;
   // Through launch(), so that it waits for its turn in the stream like any kernel.
   simt::launch(1, 1, 0, stream, nullptr, [=] {
     for (uint64_t i = 0; i < m; ++i) {
       for (uint64_t j = 0; j < n; ++j) {
         float sum = 0;
-        for (uint64_t e = 0; e < k; ++e) {
-          sum += element(a, la, ta ? e : i, ta ? i : e) * element(b, lb, tb ? j : e, tb ? e : j);
+        for (uint64_t part = 0; part < parts; ++part) {
+          float of_part = 0;
+          for (uint64_t e = part; e < k; e += parts) {
+            of_part +=
+                element(a, la, ta ? e : i, ta ? i : e) * element(b, lb, tb ? j : e, tb ? e : j);
+          }
+          sum += of_part;
         }
         sum *= x;
         if (y != 0) sum += y * element(c, lc, i, j);

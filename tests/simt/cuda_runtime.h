@@ -150,6 +150,8 @@ T atomicMin(T* at, T value) {
 
 // ---- The run-time library
 
+#define CUDART_VERSION 13000
+
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -157,6 +159,13 @@ enum cudaError_t {
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
   cudaErrorInvalidDevice = 101,
+  cudaErrorECCUncorrectable = 214,
+  cudaErrorIllegalAddress = 700,
+  cudaErrorAssert = 710,
+  cudaErrorHardwareStackError = 714,
+  cudaErrorIllegalInstruction = 715,
+  cudaErrorMisalignedAddress = 716,
+  cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
 };
@@ -180,6 +189,11 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeThreadLocal = 1,
   cudaStreamCaptureModeRelaxed = 2,
 };
+enum cudaDriverEntryPointQueryResult {
+  cudaDriverEntryPointSuccess = 0,
+  cudaDriverEntryPointSymbolNotFound = 1,
+};
+inline constexpr unsigned long long cudaEnableDefault = 0;
 inline constexpr unsigned cudaStreamNonBlocking = 1;
 inline constexpr unsigned cudaEventDisableTiming = 2;
 inline constexpr unsigned cudaHostAllocDefault = 0;
@@ -197,6 +211,7 @@ struct cudaDeviceProp {
 };
 
 namespace simt {
+struct Context;
 struct Stream;
 struct Event;
 struct Pool;
@@ -207,6 +222,11 @@ struct Graph;
 // one late: copies run as far ahead as they may.
 enum class Schedule : uint8_t { late, early, random, others_first };
 
+// What the emulated cuBLASLt has algorithms for. any: everything. by_rows: everything, and another
+// order of the sums for another row count that it is asked by; and_for_no_others: one that takes
+// no other row count. unaligned: only what may begin at any element. none: nothing.
+enum class Gemm : uint8_t { any, by_rows, by_rows_and_for_no_others, unaligned, none };
+
 // What the emulated device is like; also forgets everything that was asked of it before.
 struct Machine {
   int n_devices = 1;
@@ -214,6 +234,7 @@ struct Machine {
   size_t memory_bytes = size_t{4} << 30;
   Schedule schedule = Schedule::late;
   uint32_t seed = 1;
+  Gemm gemm = Gemm::any;
   int64_t captured_operations = -1;  // more in one capture break it; -1: as many as there are
 };
 void set_machine(const Machine& machine);
@@ -222,7 +243,18 @@ size_t pinned_bytes();
 // Allocations of device memory fail from the n-th one on; -1: never.
 void fail_allocation(int64_t n);
 uint64_t graph_launches();
-uint64_t kernel_launches();  // by themselves
+uint64_t kernel_launches();      // by themselves
+uint64_t copies_to_device();     // by copy engines, from the host
+uint64_t gemm_calls();           // of cuBLASLt, by themselves
+Gemm gemm_machine(bool called);  // for cublas_lt.cpp
+// Whether anything has made the device's primary context since set_machine(), and how often it is
+// retained by the driver's function.
+bool has_context(int device);
+int context_references(int device);
+// From begin to end some thread of the host captures a graph in global mode; end: whether nothing
+// has broken it.
+void begin_global_capture();
+bool end_global_capture();
 
 void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const void* kernel,
             std::function<void()> body);
@@ -233,6 +265,21 @@ using cudaMemPool_t = simt::Pool*;
 using cudaGraph_t = simt::Graph*;
 struct cudaGraphExec;
 using cudaGraphExec_t = cudaGraphExec*;
+
+// ---- The driver, found by name as the run-time library finds it
+
+enum CUresult { CUDA_SUCCESS = 0, CUDA_ERROR_INVALID_VALUE = 1, CUDA_ERROR_OUT_OF_MEMORY = 2 };
+using CUdevice = int;
+using CUcontext = simt::Context*;
+CUresult cuCtxCreate(CUcontext* context, CUdevice device);  // a host's own, made current
+CUresult cuCtxGetCurrent(CUcontext* context);
+CUresult cuCtxPushCurrent(CUcontext context);
+CUresult cuCtxPopCurrent(CUcontext* context);
+CUresult cuCtxDestroy(CUcontext context);
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function, unsigned version,
+                                             unsigned long long flags,
+                                             cudaDriverEntryPointQueryResult* result);
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode);
 
 cudaError_t cudaGetDeviceCount(int* n);
 cudaError_t cudaGetDevice(int* device);
@@ -277,9 +324,21 @@ template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute attribute, int value);
 namespace simt {
 void allow_shared(const void* kernel, size_t bytes);
+void load_kernel(const void* kernel);
+}  // namespace simt
+struct cudaFuncAttributes {
+  int numRegs;
+};
+// As everything that asks for a kernel, it loads it.
+template <typename Kernel>
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, Kernel* kernel) {
+  attributes->numRegs = 0;
+  simt::load_kernel(reinterpret_cast<const void*>(kernel));
+  return cudaSuccess;
 }
 template <typename Kernel>
 cudaError_t cudaFuncSetAttribute(Kernel* kernel, cudaFuncAttribute /*attribute*/, int value) {
+  simt::load_kernel(reinterpret_cast<const void*>(kernel));
   simt::allow_shared(reinterpret_cast<const void*>(kernel), static_cast<size_t>(value));
   return cudaSuccess;
 }

@@ -1,10 +1,12 @@
 // Streams, events and memory of the emulated device.
 #include <algorithm>
+#include <array>
 #include <deque>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <random>
+#include <set>
 #include <vector>
 
 #include "simt/cuda_runtime.h"
@@ -27,7 +29,14 @@ struct Graph {
   std::vector<Operation> operations;
   bool broken = false;
 };
+struct Context {
+  int device = 0;
+  bool primary = true;
+  bool made = false;
+  int references = 0;
+};
 struct Stream {
+  int device = 0;
   std::deque<Operation> queue;
   std::unique_ptr<Graph> capture;  // not null: nothing runs, everything is taken down
 };
@@ -44,15 +53,34 @@ struct Device {
   std::vector<Stream*> streams;
   std::map<void*, size_t> memory, pinned;
   std::map<const void*, size_t> allowed_shared;
+  std::set<const void*> loaded;  // kernels: at their first use outside of a capture, or before
   size_t in_use = 0, n_pinned = 0;
   int64_t allocations_left = -1;
-  uint64_t n_graph_launches = 0, n_kernel_launches = 0;
+  uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0, n_copies_to_device = 0;
+  std::array<Context, 8> primary;
+  bool global_capture = false, global_capture_broken = false;
 };
 Device& device() {
   static auto* const d = new Device;  // never destroyed: streams may outlive main()
   return *d;
 }
+// The context that a thread works in: the top of its stack, or, where that is empty, the primary
+// one of the device that cudaSetDevice() has named, made when it is first needed.
 thread_local int current_device = 0;
+thread_local std::vector<Context*> contexts;
+thread_local cudaStreamCaptureMode capture_mode = cudaStreamCaptureModeGlobal;
+
+Context& primary_of(int n) {
+  Context& context = device().primary.at(static_cast<size_t>(n));
+  context.device = n;
+  return context;
+}
+// What every call but those that ask about devices does first.
+int device_here() {
+  if (!contexts.empty()) return contexts.back()->device;
+  primary_of(current_device).made = true;
+  return current_device;
+}
 
 using Lock = std::lock_guard<std::recursive_mutex>;
 
@@ -82,6 +110,7 @@ void drain(Stream* s) {
 void enqueue(Stream* s, Operation op) {
   Device& d = device();
   if (s == nullptr) die("the default stream is not to be used");
+  if (s->device != device_here()) die("a stream of a device that is not the thread's");
   if (s->capture != nullptr) {
     const auto n = static_cast<int64_t>(s->capture->operations.size());
     if (n == d.machine.captured_operations) s->capture->broken = true;
@@ -134,7 +163,27 @@ void set_machine(const Machine& machine) {
   d.random.seed(machine.seed);
   d.allowed_shared.clear();
   d.allocations_left = -1;
-  d.n_graph_launches = d.n_kernel_launches = 0;
+  d.n_graph_launches = d.n_kernel_launches = d.n_gemm_calls = d.n_copies_to_device = 0;
+  d.loaded.clear();
+  for (Context& context : d.primary) context.made = context.references > 0;
+}
+bool has_context(int n) {
+  const Lock lock(device().mutex);
+  return primary_of(n).made;
+}
+int context_references(int n) {
+  const Lock lock(device().mutex);
+  return primary_of(n).references;
+}
+void begin_global_capture() {
+  const Lock lock(device().mutex);
+  device().global_capture = true;
+  device().global_capture_broken = false;
+}
+bool end_global_capture() {
+  const Lock lock(device().mutex);
+  device().global_capture = false;
+  return !device().global_capture_broken;
 }
 uint64_t graph_launches() {
   const Lock lock(device().mutex);
@@ -143,6 +192,23 @@ uint64_t graph_launches() {
 uint64_t kernel_launches() {
   const Lock lock(device().mutex);
   return device().n_kernel_launches;
+}
+uint64_t copies_to_device() {
+  const Lock lock(device().mutex);
+  return device().n_copies_to_device;
+}
+void load_kernel(const void* kernel) {
+  const Lock lock(device().mutex);
+  device().loaded.insert(kernel);
+}
+uint64_t gemm_calls() {
+  const Lock lock(device().mutex);
+  return device().n_gemm_calls;
+}
+Gemm gemm_machine(bool called) {
+  const Lock lock(device().mutex);
+  if (called) ++device().n_gemm_calls;
+  return device().machine.gemm;
 }
 size_t bytes_in_use() {
   const Lock lock(device().mutex);
@@ -169,7 +235,12 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const vo
   if (shared_bytes > (allowed == d.allowed_shared.end() ? kDefaultShared : allowed->second)) {
     die("%zu bytes of shared memory were not asked for beforehand", shared_bytes);
   }
-  if (stream->capture == nullptr) ++d.n_kernel_launches;
+  if (stream->capture == nullptr) {
+    ++d.n_kernel_launches;
+    d.loaded.insert(kernel);
+  } else if (kernel != nullptr && d.loaded.count(kernel) == 0) {
+    stream->capture->broken = true;  // to load it may wait for the device
+  }
   enqueue(stream,
           {{}, [=, body = std::move(body)] {
              run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, body);
@@ -189,12 +260,79 @@ cudaError_t cudaGetDeviceCount(int* n) {
   return cudaSuccess;
 }
 cudaError_t cudaGetDevice(int* d) {
-  *d = simt::current_device;
+  *d = simt::contexts.empty() ? simt::current_device : simt::contexts.back()->device;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int d) {
   if (d < 0 || d >= device().machine.n_devices) return cudaErrorInvalidDevice;
+  const Lock lock(device().mutex);
   simt::current_device = d;
+  simt::primary_of(d).made = true;  // since CUDA 12
+  if (!simt::contexts.empty()) simt::contexts.back() = &simt::primary_of(d);
+  return cudaSuccess;
+}
+cudaError_t cudaThreadExchangeStreamCaptureMode(cudaStreamCaptureMode* mode) {
+  std::swap(*mode, simt::capture_mode);
+  return cudaSuccess;
+}
+CUresult cuCtxCreate(CUcontext* context, CUdevice d) {
+  *context = new simt::Context{d, false, true, 1};
+  simt::contexts.push_back(*context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxDestroy(CUcontext context) {
+  if (!simt::contexts.empty() && simt::contexts.back() == context) simt::contexts.pop_back();
+  delete context;
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxGetCurrent(CUcontext* context) {
+  *context = simt::contexts.empty() ? nullptr : simt::contexts.back();
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPushCurrent(CUcontext context) {
+  if (context->primary && context->references == 0) simt::die("a context that nobody retains");
+  simt::contexts.push_back(context);
+  return CUDA_SUCCESS;
+}
+CUresult cuCtxPopCurrent(CUcontext* context) {
+  if (simt::contexts.empty()) return CUDA_ERROR_INVALID_VALUE;
+  *context = simt::contexts.back();
+  simt::contexts.pop_back();
+  return CUDA_SUCCESS;
+}
+namespace {
+CUresult get_device(CUdevice* d, int ordinal) {
+  *d = ordinal;
+  return CUDA_SUCCESS;
+}
+CUresult retain_primary(CUcontext* context, CUdevice d) {
+  const Lock lock(device().mutex);
+  *context = &simt::primary_of(d);
+  (*context)->made = true;
+  ++(*context)->references;
+  return CUDA_SUCCESS;
+}
+CUresult release_primary(CUdevice d) {
+  const Lock lock(device().mutex);
+  simt::Context& context = simt::primary_of(d);
+  if (context.references == 0) simt::die("a context is released that nobody retains");
+  if (--context.references == 0) context.made = false;
+  return CUDA_SUCCESS;
+}
+}  // namespace
+cudaError_t cudaGetDriverEntryPointByVersion(const char* name, void** function,
+                                             unsigned /*version*/, unsigned long long /*flags*/,
+                                             cudaDriverEntryPointQueryResult* result) {
+  static const std::map<std::string, void*> functions = {
+      {"cuDeviceGet", reinterpret_cast<void*>(get_device)},
+      {"cuDevicePrimaryCtxRetain", reinterpret_cast<void*>(retain_primary)},
+      {"cuDevicePrimaryCtxRelease", reinterpret_cast<void*>(release_primary)},
+      {"cuCtxPushCurrent", reinterpret_cast<void*>(cuCtxPushCurrent)},
+      {"cuCtxPopCurrent", reinterpret_cast<void*>(cuCtxPopCurrent)},
+  };
+  const auto found = functions.find(name);
+  *function = found == functions.end() ? nullptr : found->second;
+  *result = *function == nullptr ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
   return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int /*d*/) {
@@ -220,6 +358,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int /*d*/) {
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   const Lock lock(device().mutex);
+  (void)simt::device_here();
   *total = device().machine.memory_bytes;
   *free = *total - std::min(*total, device().in_use);
   return cudaSuccess;
@@ -235,6 +374,7 @@ const char* cudaGetErrorName(cudaError_t error) {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned /*flags*/) {
   const Lock lock(device().mutex);
   *stream = new simt::Stream;
+  (*stream)->device = simt::device_here();
   device().streams.push_back(*stream);
   return cudaSuccess;
 }
@@ -262,6 +402,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   return cudaSuccess;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
+  const Lock lock(device().mutex);
+  (void)simt::device_here();
   *event = new simt::Event;
   return cudaSuccess;
 }
@@ -329,7 +471,9 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
   return cudaSuccess;
 }
 
-cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* /*properties*/) {
+cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
+  const Lock lock(device().mutex);
+  if (properties->location.id != simt::device_here()) simt::die("a pool of another device");
   *pool = new simt::Pool;
   return cudaSuccess;
 }
@@ -376,9 +520,14 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
 cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned /*flags*/) {
   auto& d = device();
   const Lock lock(d.mutex);
+  (void)simt::device_here();
+  if (d.global_capture && simt::capture_mode != cudaStreamCaptureModeRelaxed) {
+    d.global_capture_broken = true;
+    return cudaErrorStreamCaptureUnsupported;
+  }
   *p = nullptr;
   if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
-  std::memset(*p, 0xff, bytes);
+  if (bytes <= size_t{256} << 20) std::memset(*p, 0xff, bytes);
   d.pinned[*p] = bytes;
   d.n_pinned += bytes;
   return cudaSuccess;
@@ -388,7 +537,7 @@ cudaError_t cudaFreeHost(void* p) {
   const Lock lock(d.mutex);
   const auto at = d.pinned.find(p);
   if (at == d.pinned.end()) simt::die("a free of pinned memory that is not there");
-  std::memset(p, 0xff, at->second);
+  if (at->second <= size_t{256} << 20) std::memset(p, 0xff, at->second);
   d.n_pinned -= at->second;
   d.pinned.erase(at);
   std::free(p);
@@ -398,6 +547,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
                             cudaStream_t stream) {
   auto& d = device();
   const Lock lock(d.mutex);
+  d.n_copies_to_device += kind == cudaMemcpyHostToDevice;
   const bool from_device = kind != cudaMemcpyHostToDevice,
              to_device = kind != cudaMemcpyDeviceToHost;
   if (from_device && !simt::inside(d.memory, from, bytes))

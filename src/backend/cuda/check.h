@@ -1,4 +1,4 @@
-// The errors of CUDA as a Status, and the device that the calling thread works with.
+// The errors of CUDA as a Status.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -7,37 +7,30 @@
 
 namespace blend::cuda {
 
+// Whether an error stays: every later call of the process on any stream of the context gives it
+// again. Only a new process has a working device.
+inline bool is_sticky(cudaError_t error) {
+  return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
+         error == cudaErrorMisalignedAddress || error == cudaErrorIllegalInstruction ||
+         error == cudaErrorHardwareStackError || error == cudaErrorECCUncorrectable ||
+         error == cudaErrorAssert;
+}
+
 // OUT_OF_MEMORY for a lack of memory, INTERNAL otherwise; names the call and what CUDA says.
 inline Status check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Status::ok();
   (void)cudaGetLastError();  // what is not fatal to the device must not be met again
   return make_error(error == cudaErrorMemoryAllocation ? BLEND_E_OUT_OF_MEMORY : BLEND_E_INTERNAL,
-                    "%s: %s (%s)", call, cudaGetErrorString(error), cudaGetErrorName(error));
+                    "%s: %s (%s)%s", call, cudaGetErrorString(error), cudaGetErrorName(error),
+                    is_sticky(error)
+                        ? "; the device is lost to this process, which must be started "
+                          "anew"
+                        : "");
 }
 
 // Kernels are launched without a result of their own.
 inline Status check_launch(const char* operation) { return check(cudaGetLastError(), operation); }
 
 #define BLEND_CUDA_CHECK(call) BLEND_RETURN_IF_ERROR(::blend::cuda::check((call), #call))
-
-// Makes a device the calling thread's, and gives the thread its own back: the host may use CUDA
-// too.
-class DeviceScope {
- public:
-  explicit DeviceScope(int device) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = device;
-    if (before_ != device) (void)cudaSetDevice(device);
-    changed_ = before_ != device;
-  }
-  ~DeviceScope() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-  DeviceScope(const DeviceScope&) = delete;
-  DeviceScope& operator=(const DeviceScope&) = delete;
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-};
 
 }  // namespace blend::cuda

@@ -32,8 +32,8 @@ float element(const TensorView& tensor, size_t index) {
 
 Result<std::unique_ptr<Backend>> CudaBackend::create(int32_t device, ThreadPool& pool) {
   BLEND_ASSIGN(auto opened, Device::open(device));
-  const DeviceScope scope(device);
   std::unique_ptr<CudaBackend> b(new CudaBackend(std::move(opened), pool));
+  const auto scope = b->enter();  // left before the backend goes, should the rest fail
   b->name_ = "cuda:" + std::to_string(device) + " (" + b->device_->name() + ")";
   BLEND_CUDA_CHECK(k::prepare_attention());
   BLEND_ASSIGN(b->stager_, Stager::create(*b->device_, pool));

@@ -98,7 +98,7 @@ class CudaBackend final : public Backend {
   CudaBackend(std::unique_ptr<Device> device, ThreadPool& pool)
       : device_(std::move(device)), pool_(pool) {}
 
-  DeviceScope enter() const { return DeviceScope(device_->ordinal()); }
+  DeviceScope enter() const { return DeviceScope(device_->context()); }
   cudaStream_t stream() const { return device_->compute(); }
   static DType type_of(const Tensor& t) { return t.elem_bytes == 4 ? DType::f32 : DType::bf16; }
   static kernels::cuda::Rows rows_of(const Tensor& t) {

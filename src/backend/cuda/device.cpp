@@ -1,5 +1,7 @@
 #include "backend/cuda/device.h"
 
+#include <algorithm>
+
 #include "backend/cuda/recorder.h"
 
 namespace blend::cuda {
@@ -15,7 +17,7 @@ Memory::~Memory() {
   if (data_ == nullptr) return;
   if (lender_ != nullptr) lender_->take_back(data_);
   if (device_ == nullptr) return;  // somebody else's
-  const DeviceScope scope(device_->ordinal());
+  const DeviceScope scope(device_->context());
   (void)cudaFreeAsync(data_, stream_);
 }
 
@@ -27,8 +29,8 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
     return make_error(
         BLEND_E_NO_DEVICE,
         "no CUDA device can be used (%s): it takes an NVIDIA GPU and a driver of CUDA "
-        "13 or later; or choose the backend 'cpu'",
-        error == cudaSuccess ? "there is none" : cudaGetErrorString(error));
+        "%d or later; or choose the backend 'cpu'",
+        error == cudaSuccess ? "there is none" : cudaGetErrorString(error), CUDART_VERSION / 1000);
   }
   if (ordinal < 0 || ordinal >= n) {
     return make_error(BLEND_E_NO_DEVICE,
@@ -38,7 +40,8 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
   }
   std::unique_ptr<Device> d(new Device());
   d->ordinal_ = ordinal;
-  const DeviceScope scope(ordinal);
+  BLEND_ASSIGN(d->context_, PrimaryContext::retain(ordinal));
+  const DeviceScope scope(*d->context_);
   cudaDeviceProp properties{};
   BLEND_CUDA_CHECK(cudaGetDeviceProperties(&properties, ordinal));
   d->name_ = properties.name;
@@ -78,7 +81,8 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
 }
 
 Device::~Device() {
-  const DeviceScope scope(ordinal_);
+  if (context_ == nullptr) return;
+  const DeviceScope scope(*context_);
   if (compute_.get() != nullptr) (void)cudaStreamSynchronize(compute_.get());
   if (copies_.get() != nullptr) (void)cudaStreamSynchronize(copies_.get());
   for (const auto& kept : pinned_kept_) (void)cudaFreeHost(kept.second);
@@ -146,7 +150,7 @@ Result<Pinned> Device::pin(size_t bytes) {
     const auto kept = pinned_kept_.lower_bound(bytes);
     if (kept != pinned_kept_.end() && kept->first <= 2 * bytes) {
       Pinned found(this, kept->second, kept->first);
-      pinned_out_.emplace(static_cast<const char*>(kept->second), kept->first);
+      note_out(kept->second, kept->first);
       pinned_kept_bytes_ -= kept->first;
       pinned_kept_.erase(kept);
       return found;
@@ -160,21 +164,28 @@ Result<Pinned> Device::pin(size_t bytes) {
                       cudaGetErrorString(error));
   }
   const std::lock_guard lock(mutex_);
-  pinned_out_.emplace(static_cast<const char*>(p), bytes);
+  note_out(p, bytes);
   return Pinned(this, p, bytes);
+}
+
+void Device::note_out(const void* p, size_t bytes) {
+  pinned_out_.emplace(static_cast<const char*>(p), bytes);
+  pinned_out_bytes_ += bytes;
+  most_pinned_out_ = std::max(most_pinned_out_, pinned_out_bytes_);
 }
 
 void Device::give_back(void* p, size_t bytes) {
   {
     const std::lock_guard lock(mutex_);
     pinned_out_.erase(static_cast<const char*>(p));
-    if (pinned_kept_bytes_ + bytes <= kKeptPinnedBytes) {
+    pinned_out_bytes_ -= bytes;
+    if (pinned_kept_bytes_ + bytes <= std::max(kKeptPinnedBytes, most_pinned_out_)) {
       pinned_kept_.emplace(bytes, p);
       pinned_kept_bytes_ += bytes;
       return;
     }
   }
-  const DeviceScope scope(ordinal_);
+  const DeviceScope scope(*context_);
   (void)cudaFreeHost(p);
 }
 

@@ -17,6 +17,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/check.h"
+#include "backend/cuda/primary_context.h"
 
 namespace blend::cuda {
 
@@ -106,7 +107,7 @@ class Pinned {
   size_t bytes_ = 0;
 };
 
-// Thread-safe. Calls other than ordinal() and name() want the device to be the thread's
+// Thread-safe. Calls other than ordinal(), name() and context() want the device to be the thread's
 // (DeviceScope).
 class Device {
  public:
@@ -115,6 +116,7 @@ class Device {
   ~Device();
 
   int ordinal() const { return ordinal_; }
+  const PrimaryContext& context() const { return *context_; }
   const std::string& name() const { return name_; }
   uint32_t n_multiprocessors() const { return n_multiprocessors_; }
   // While the calling thread records a step (recorder.h), the stream that takes it down.
@@ -126,7 +128,8 @@ class Device {
   Result<Memory> allocate(size_t bytes);
   Result<Memory> allocate(size_t bytes, cudaStream_t stream);
   // At least `bytes` of pinned host memory, at a page's alignment. Getting it from the driver takes
-  // milliseconds, so what is given back is kept for the next, up to kKeptPinnedBytes.
+  // milliseconds, so what is given back is kept for the next: kKeptPinnedBytes, or as much as was
+  // out at once, so that a ring of any size is pinned once and not for every fuse.
   Result<Pinned> pin(size_t bytes);
   // Whether [p, p + bytes) lies in memory of pin() that is out.
   bool is_pinned(const void* p, size_t bytes) const;
@@ -147,7 +150,9 @@ class Device {
 
   Device() = default;
   void give_back(void* p, size_t bytes);
+  void note_out(const void* p, size_t bytes);  // wants mutex_
 
+  std::unique_ptr<PrimaryContext> context_;  // outlives all that is below
   int ordinal_ = 0;
   std::string name_;
   uint32_t n_multiprocessors_ = 0;
@@ -159,6 +164,8 @@ class Device {
   std::map<const char*, size_t> pinned_out_;  // guarded by mutex_
   std::multimap<size_t, void*> pinned_kept_;  // guarded by mutex_
   size_t pinned_kept_bytes_ = 0;              // guarded by mutex_
+  size_t pinned_out_bytes_ = 0;               // guarded by mutex_
+  size_t most_pinned_out_ = 0;                // guarded by mutex_
 };
 
 }  // namespace blend::cuda

@@ -3,21 +3,24 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "cuda/plain_gemm.h"
+
 namespace blend::cuda {
 namespace {
 
-Status check_lt(cublasStatus_t status, const char* call) {
+Status check_lt(const LtLibrary& lt, cublasStatus_t status, const char* call) {
   if (status == CUBLAS_STATUS_SUCCESS) return Status::ok();
-  return make_error(BLEND_E_INTERNAL, "%s: %s", call, cublasLtGetStatusString(status));
+  return make_error(BLEND_E_INTERNAL, "cublasLt%s: %s", call, lt.GetStatusString(status));
 }
-#define BLEND_LT_CHECK(call) BLEND_RETURN_IF_ERROR(check_lt((call), #call))
+// BLEND_LT(lt, Function, arguments...)
+#define BLEND_LT(lt, name, ...) BLEND_RETURN_IF_ERROR(check_lt((lt), (lt).name(__VA_ARGS__), #name))
 
-template <typename Handle, cublasStatus_t (*kDestroy)(Handle)>
+template <typename Handle>
 class UniqueLt {
  public:
-  UniqueLt() = default;
+  explicit UniqueLt(cublasStatus_t (*destroy)(Handle)) : destroy_(destroy) {}
   ~UniqueLt() {
-    if (handle_ != nullptr) (void)kDestroy(handle_);
+    if (handle_ != nullptr) (void)destroy_(handle_);
   }
   UniqueLt(const UniqueLt&) = delete;
   UniqueLt& operator=(const UniqueLt&) = delete;
@@ -25,25 +28,32 @@ class UniqueLt {
   Handle* out() { return &handle_; }
 
  private:
+  cublasStatus_t (*destroy_)(Handle);
   Handle handle_ = nullptr;
 };
 
 // The descriptors of one product.
 class Descriptors {
  public:
+  explicit Descriptors(const LtLibrary& lt)
+      : lt_(lt),
+        product_(lt.MatmulDescDestroy),
+        w_(lt.MatrixLayoutDestroy),
+        x_(lt.MatrixLayoutDestroy),
+        y_(lt.MatrixLayoutDestroy) {}
   Status create(const GemmShape& s) {
     const cudaDataType_t result = s.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
     const auto rows = static_cast<uint64_t>(s.rows), in = static_cast<uint64_t>(s.in),
                out = static_cast<uint64_t>(s.out);
     const int32_t transposed = CUBLAS_OP_T, plain = CUBLAS_OP_N;
-    BLEND_LT_CHECK(cublasLtMatmulDescCreate(product_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    BLEND_LT_CHECK(cublasLtMatmulDescSetAttribute(product(), CUBLASLT_MATMUL_DESC_TRANSA,
-                                                  &transposed, sizeof transposed));
-    BLEND_LT_CHECK(cublasLtMatmulDescSetAttribute(product(), CUBLASLT_MATMUL_DESC_TRANSB, &plain,
-                                                  sizeof plain));
-    BLEND_LT_CHECK(cublasLtMatrixLayoutCreate(w_.out(), CUDA_R_16BF, in, out, s.in));
-    BLEND_LT_CHECK(cublasLtMatrixLayoutCreate(x_.out(), CUDA_R_16BF, in, rows, s.in));
-    BLEND_LT_CHECK(cublasLtMatrixLayoutCreate(y_.out(), result, out, rows, s.out));
+    BLEND_LT(lt_, MatmulDescCreate, product_.out(), CUBLAS_COMPUTE_32F, CUDA_R_32F);
+    BLEND_LT(lt_, MatmulDescSetAttribute, product(), CUBLASLT_MATMUL_DESC_TRANSA, &transposed,
+             sizeof transposed);
+    BLEND_LT(lt_, MatmulDescSetAttribute, product(), CUBLASLT_MATMUL_DESC_TRANSB, &plain,
+             sizeof plain);
+    BLEND_LT(lt_, MatrixLayoutCreate, w_.out(), CUDA_R_16BF, in, out, s.in);
+    BLEND_LT(lt_, MatrixLayoutCreate, x_.out(), CUDA_R_16BF, in, rows, s.in);
+    BLEND_LT(lt_, MatrixLayoutCreate, y_.out(), result, out, rows, s.out);
     return Status::ok();
   }
   cublasLtMatmulDesc_t product() const { return product_.get(); }
@@ -52,8 +62,9 @@ class Descriptors {
   cublasLtMatrixLayout_t y() const { return y_.get(); }
 
  private:
-  UniqueLt<cublasLtMatmulDesc_t, cublasLtMatmulDescDestroy> product_;
-  UniqueLt<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy> w_, x_, y_;
+  const LtLibrary& lt_;
+  UniqueLt<cublasLtMatmulDesc_t> product_;
+  UniqueLt<cublasLtMatrixLayout_t> w_, x_, y_;
 };
 
 // The largest power of two, up to 16, that divides the address and the bytes of a row.
@@ -62,34 +73,35 @@ uint32_t alignment_of(const void* p, int64_t row_bytes) {
   return static_cast<uint32_t>(both & (~both + 1));
 }
 
-// What the library thinks best.
-Status find(cublasLtHandle_t handle, const Descriptors& d, size_t workspace, uint32_t x_alignment,
-            uint32_t y_alignment, const GemmShape& s, cublasLtMatmulAlgo_t& algorithm) {
-  UniqueLt<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy> preference;
-  BLEND_LT_CHECK(cublasLtMatmulPreferenceCreate(preference.out()));
+struct Alignments {
+  uint32_t w = 16, x = 16, y = 16;
+};
+
+// What the library thinks best for a shape; `found` says whether it has anything.
+Status ask(const LtLibrary& lt, cublasLtHandle_t handle, const GemmShape& shape, size_t workspace,
+           const Alignments& alignments, cublasLtMatmulAlgo_t& algorithm, bool& found) {
+  Descriptors d(lt);
+  BLEND_RETURN_IF_ERROR(d.create(shape));
+  UniqueLt<cublasLtMatmulPreference_t> preference(lt.MatmulPreferenceDestroy);
+  BLEND_LT(lt, MatmulPreferenceCreate, preference.out());
   const auto set = [&](cublasLtMatmulPreferenceAttributes_t attribute, auto value) {
     return check_lt(
-        cublasLtMatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
-        "cublasLtMatmulPreferenceSetAttribute");
+        lt, lt.MatmulPreferenceSetAttribute(preference.get(), attribute, &value, sizeof value),
+        "MatmulPreferenceSetAttribute");
   };
-  const uint32_t w_alignment = 16;
   BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{workspace}));
-  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, w_alignment));
-  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, x_alignment));
-  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, y_alignment));
-  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, y_alignment));
+  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.w));
+  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.x));
+  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.y));
+  BLEND_RETURN_IF_ERROR(set(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.y));
   cublasLtMatmulHeuristicResult_t result{};
-  int found = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
-      handle, d.product(), d.w(), d.x(), d.y(), d.y(), preference.get(), 1, &result, &found);
-  if (status != CUBLAS_STATUS_SUCCESS || found == 0) {
-    return make_error(
-        BLEND_E_INTERNAL, "cuBLASLt has no algorithm for [%lld, %lld] x [%lld, %lld]^T: %s",
-        static_cast<long long>(s.rows), static_cast<long long>(s.in), static_cast<long long>(s.out),
-        static_cast<long long>(s.in), cublasLtGetStatusString(status));
-  }
-  algorithm = result.algo;
-  return Status::ok();
+  int n = 0;
+  const cublasStatus_t status = lt.MatmulAlgoGetHeuristic(handle, d.product(), d.w(), d.x(), d.y(),
+                                                          d.y(), preference.get(), 1, &result, &n);
+  found = status == CUBLAS_STATUS_SUCCESS && n > 0;
+  if (found) algorithm = result.algo;
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED) return Status::ok();
+  return check_lt(lt, status, "MatmulAlgoGetHeuristic");
 }
 
 }  // namespace
@@ -101,15 +113,37 @@ int64_t gemm_bucket(int64_t rows) {
 }
 
 Result<std::unique_ptr<Gemm>> Gemm::create(Device& device) {
-  std::unique_ptr<Gemm> g(new Gemm(device));
-  BLEND_LT_CHECK(cublasLtCreate(&g->handle_));
+  BLEND_ASSIGN(const LtLibrary lt, open_lt_library());
+  std::unique_ptr<Gemm> g(new Gemm(device, lt));
+  BLEND_LT(lt, Create, &g->handle_);
   BLEND_ASSIGN(g->workspace_, device.allocate(kWorkspaceBytes));
   return g;
 }
 
 Gemm::~Gemm() {
-  const DeviceScope scope(device_.ordinal());
-  if (handle_ != nullptr) (void)cublasLtDestroy(handle_);
+  const DeviceScope scope(device_.context());
+  if (handle_ != nullptr) (void)lt_.Destroy(handle_);
+}
+
+Result<Gemm::Choice> Gemm::choose(const GemmShape& shape, uint32_t x_alignment,
+                                  uint32_t y_alignment) {
+  const Key key{shape.in, shape.out, shape.rows, shape.out_bf16, x_alignment, y_alignment};
+  {
+    const std::lock_guard lock(mutex_);
+    const auto kept = choices_.find(key);
+    if (kept != choices_.end()) return kept->second;
+  }
+  // Rows of an odd length begin anywhere. What takes any address is asked for last: it is slower.
+  const Alignments least{2, 2, shape.out_bf16 ? 2u : 4u};
+  Choice choice;
+  for (const Alignments& alignments : {Alignments{16, x_alignment, y_alignment}, least}) {
+    if (choice.found) break;
+    BLEND_RETURN_IF_ERROR(
+        ask(lt_, handle_, shape, workspace_.bytes(), alignments, choice.algorithm, choice.found));
+  }
+  const std::lock_guard lock(mutex_);
+  choices_[key] = choice;
+  return choice;
 }
 
 Status Gemm::run(const GemmShape& shape, const uint16_t* x, const uint16_t* w, void* y,
@@ -117,34 +151,33 @@ Status Gemm::run(const GemmShape& shape, const uint16_t* x, const uint16_t* w, v
   if (shape.rows == 0 || shape.out == 0) return Status::ok();
   const uint32_t x_alignment = alignment_of(x, shape.in * 2);
   const uint32_t y_alignment = alignment_of(y, shape.out * (shape.out_bf16 ? 2 : 4));
-  const Key key{shape.in,       shape.out,   gemm_bucket(shape.rows),
-                shape.out_bf16, x_alignment, y_alignment};
-  Descriptors d;
+  Descriptors d(lt_);
   BLEND_RETURN_IF_ERROR(d.create(shape));
-  cublasLtMatmulAlgo_t algorithm{};
-  bool known = false;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto kept = algorithms_.find(key);
-    known = kept != algorithms_.end();
-    if (known) algorithm = kept->second;
+  const auto takes_these_rows = [&](const Choice& choice) {
+    cublasLtMatmulHeuristicResult_t result{};
+    return choice.found &&
+           lt_.MatmulAlgoCheck(handle_, d.product(), d.w(), d.x(), d.y(), d.y(), &choice.algorithm,
+                               &result) == CUBLAS_STATUS_SUCCESS &&
+           result.workspaceSize <= workspace_.bytes();
+  };
+  GemmShape bucket = shape;
+  bucket.rows = gemm_bucket(shape.rows);
+  BLEND_ASSIGN(Choice choice, choose(bucket, x_alignment, y_alignment));
+  if (!takes_these_rows(choice)) {
+    BLEND_ASSIGN(choice, choose(shape, x_alignment, y_alignment));
   }
-  // One that was found for other rows of the bucket may not take these.
-  cublasLtMatmulHeuristicResult_t result{};
-  if (!known ||
-      cublasLtMatmulAlgoCheck(handle_, d.product(), d.w(), d.x(), d.y(), d.y(), &algorithm,
-                              &result) != CUBLAS_STATUS_SUCCESS ||
-      result.workspaceSize > workspace_.bytes()) {
-    BLEND_RETURN_IF_ERROR(
-        find(handle_, d, workspace_.bytes(), x_alignment, y_alignment, shape, algorithm));
-    const std::lock_guard lock(mutex_);
-    algorithms_[key] = algorithm;
+  if (!takes_these_rows(choice)) {
+    kernels::cuda::plain_gemm(x, w, y, static_cast<size_t>(shape.rows),
+                              static_cast<size_t>(shape.in), static_cast<size_t>(shape.out),
+                              shape.out_bf16, accumulate, device_.compute());
+    return check_launch("plain_gemm");
   }
   const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
   return check_lt(
-      cublasLtMatmul(handle_, d.product(), &one, w, d.w(), x, d.x(), &beta, y, d.y(), y, d.y(),
-                     &algorithm, workspace_.as<void>(), workspace_.bytes(), device_.compute()),
-      "cublasLtMatmul");
+      lt_,
+      lt_.Matmul(handle_, d.product(), &one, w, d.w(), x, d.x(), &beta, y, d.y(), y, d.y(),
+                 &choice.algorithm, workspace_.as<void>(), workspace_.bytes(), device_.compute()),
+      "Matmul");
 }
 
 }  // namespace blend::cuda

@@ -3,6 +3,11 @@
 // bf16 operands, sums in f32. Row-major [m, k] is column-major [k, m], so that what is asked for is
 // D [out, m] = A^T B with A = W [in, out] and B = x [in, m]: the form that the library is fastest
 // in.
+//
+// An algorithm is asked for by the row count of the product's bucket, never by that of the product
+// which came first: the same call gives the same bits, whatever came before it. Where there is none
+// for a bucket or its algorithm does not take fewer rows, it is asked for by the product's own;
+// what has none at all is computed by a plain kernel.
 #pragma once
 
 #include <cublasLt.h>
@@ -13,6 +18,7 @@
 #include <tuple>
 
 #include "backend/cuda/device.h"
+#include "backend/cuda/lt_library.h"
 
 namespace blend::cuda {
 
@@ -36,16 +42,23 @@ class Gemm {
 
  private:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-  // What an algorithm is chosen for: in, out, the bucket of rows, bf16 results, alignments.
+  // What an algorithm is chosen for: in, out, rows, bf16 results, alignments of x and y.
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, uint32_t, uint32_t>;
 
-  explicit Gemm(Device& device) : device_(device) {}
+  struct Choice {
+    bool found = false;  // else the library has none
+    cublasLtMatmulAlgo_t algorithm{};
+  };
+
+  Gemm(Device& device, const LtLibrary& lt) : device_(device), lt_(lt) {}
+  Result<Choice> choose(const GemmShape& shape, uint32_t x_alignment, uint32_t y_alignment);
 
   Device& device_;
+  const LtLibrary lt_;
   cublasLtHandle_t handle_ = nullptr;
   Memory workspace_;  // of products in the compute stream, which come one after another
   std::mutex mutex_;
-  std::map<Key, cublasLtMatmulAlgo_t> algorithms_;  // guarded by mutex_
+  std::map<Key, Choice> choices_;  // guarded by mutex_
 };
 
 // The number of rows that an algorithm is looked for where there are `rows`: few enough different

@@ -24,7 +24,7 @@ class CudaStep final : public RecordedStep {
   bool covers(uint32_t pos) const override { return first_ <= pos && pos <= last_; }
 
   Status run(const StepInput& input) override {
-    const DeviceScope scope(device_.ordinal());
+    const DeviceScope scope(device_.context());
     BLEND_RETURN_IF_ERROR(stager_.update(inputs_.as<void>(), &input, sizeof input));
     BLEND_CUDA_CHECK(cudaGraphLaunch(exec_.get(), device_.compute()));
     return Status::ok();

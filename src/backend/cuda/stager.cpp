@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backend/cuda/recorder.h"
+#include "cuda/rows.h"
 
 namespace blend::cuda {
 namespace {
@@ -25,6 +26,13 @@ PlaneBytes plane_bytes(const StoredRun& run, size_t row_elements) {
   return {bytes, bytes};
 }
 
+// A copy to the device that has not been issued yet.
+struct Piece {
+  std::byte* to = nullptr;
+  const std::byte* from = nullptr;
+  size_t bytes = 0;
+};
+
 // Rows that outlive a call. The copy stream writes them, the compute stream reads them and, in its
 // order, gives the memory back.
 class CudaKept final : public DeviceBuffer {
@@ -35,7 +43,7 @@ class CudaKept final : public DeviceBuffer {
   void* data() const override { return memory_.as<void>(); }
   // The compute stream waits until the rows are there.
   Status wait_for(const Device& device) const {
-    const DeviceScope scope(device.ordinal());
+    const DeviceScope scope(device.context());
     BLEND_CUDA_CHECK(cudaStreamWaitEvent(device.compute(), arrived_.get(), 0));
     return Status::ok();
   }
@@ -64,8 +72,9 @@ void copy_parallel(ThreadPool& pool, std::byte* to, const std::byte* from, size_
 }  // namespace
 
 Result<std::unique_ptr<PinnedPieces>> PinnedPieces::create(Device& device, ThreadPool& pool,
-                                                           size_t n, size_t piece_bytes) {
-  std::unique_ptr<PinnedPieces> p(new PinnedPieces(pool, n, piece_bytes));
+                                                           size_t n, size_t piece_bytes,
+                                                           bool by_kernel) {
+  std::unique_ptr<PinnedPieces> p(new PinnedPieces(pool, n, piece_bytes, by_kernel));
   BLEND_ASSIGN(p->memory_, device.pin(n * piece_bytes));
   for (UniqueEvent& event : p->free_) {
     BLEND_ASSIGN(event, device.make_event());
@@ -80,8 +89,13 @@ Status PinnedPieces::copy(void* to, const void* from, size_t bytes, cudaStream_t
     std::byte* const at = memory_.data() + piece * piece_bytes_;
     BLEND_CUDA_CHECK(cudaEventSynchronize(free_[piece].get()));
     copy_parallel(pool_, at, static_cast<const std::byte*>(from) + done, n);
-    BLEND_CUDA_CHECK(
-        cudaMemcpyAsync(static_cast<std::byte*>(to) + done, at, n, cudaMemcpyHostToDevice, stream));
+    std::byte* const there = static_cast<std::byte*>(to) + done;
+    if (by_kernel_) {
+      kernels::cuda::copy_from_host(there, at, n, stream);
+      BLEND_RETURN_IF_ERROR(check_launch("copy_from_host"));
+    } else {
+      BLEND_CUDA_CHECK(cudaMemcpyAsync(there, at, n, cudaMemcpyHostToDevice, stream));
+    }
     BLEND_CUDA_CHECK(cudaEventRecord(free_[piece].get(), stream));
     done += n;
   }
@@ -90,8 +104,8 @@ Status PinnedPieces::copy(void* to, const void* from, size_t bytes, cudaStream_t
 
 Result<std::unique_ptr<Stager>> Stager::create(Device& device, ThreadPool& pool) {
   std::unique_ptr<Stager> s(new Stager(device));
-  BLEND_ASSIGN(s->small_, PinnedPieces::create(device, pool, kSmallPieces, kSmallBytes));
-  BLEND_ASSIGN(s->large_, PinnedPieces::create(device, pool, kLargePieces, kLargeBytes));
+  BLEND_ASSIGN(s->small_, PinnedPieces::create(device, pool, kSmallPieces, kSmallBytes, true));
+  BLEND_ASSIGN(s->large_, PinnedPieces::create(device, pool, kLargePieces, kLargeBytes, false));
   for (Slot& slot : s->slots_) {
     BLEND_ASSIGN(slot.arrived, device.make_event());
     BLEND_ASSIGN(slot.consumed, device.make_event());
@@ -109,6 +123,7 @@ Result<Memory> Stager::upload_bytes(const void* from, size_t bytes) {
 }
 
 Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return Status::ok();
   if (!device_.is_pinned(from, bytes)) return large_->copy(to, from, bytes, device_.copies());
   BLEND_CUDA_CHECK(cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, device_.copies()));
   return Status::ok();
@@ -132,6 +147,17 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
   }
   std::byte* at = slot.memory.as<std::byte>();
+  // Planes that lie behind one another on both sides are one copy: a layer of a reader's ring is.
+  Piece pending;
+  const auto add = [&](const std::byte* from, size_t n) -> Status {
+    if (from == pending.from + pending.bytes && at == pending.to + pending.bytes) {
+      pending.bytes += n;
+      return Status::ok();
+    }
+    BLEND_RETURN_IF_ERROR(copy_rows(pending.to, pending.from, pending.bytes));
+    pending = {at, from, n};
+    return Status::ok();
+  };
   const DeviceBuffer* waited_for = nullptr;
   for (size_t i = 0; i < runs.size(); ++i) {
     if (runs[i].kept != nullptr) {
@@ -150,12 +176,13 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     }
     const PlaneBytes planes = plane_bytes(runs[i], row_elements);
     rows.k_.push_back(at);
-    BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].k, planes.k));
+    BLEND_RETURN_IF_ERROR(add(runs[i].k, planes.k));
     at += aligned(planes.k);
     rows.v_.push_back(at);
-    BLEND_RETURN_IF_ERROR(copy_rows(at, runs[i].v, planes.v));
+    BLEND_RETURN_IF_ERROR(add(runs[i].v, planes.v));
     at += aligned(planes.v);
   }
+  BLEND_RETURN_IF_ERROR(copy_rows(pending.to, pending.from, pending.bytes));
   if (bytes == 0) return rows;  // what is kept waits for no other fuse's rows
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));

@@ -1,6 +1,7 @@
 // Stager: the way from host memory to the device, without ever waiting for the whole device.
 //
-// Small arrays (positions, tokens) go through pinned pieces in the compute stream's own order.
+// Small arrays (positions, tokens) go through pinned pieces in the compute stream's own order, read
+// by a kernel: a copy would queue behind megabytes of stored rows, which have the same copy engine.
 // Stored rows go by the copy stream into a ring of device buffers, so that the rows of later layers
 // come over while earlier layers are computed:
 //
@@ -26,16 +27,17 @@ namespace blend::cuda {
 class PinnedPieces {
  public:
   static Result<std::unique_ptr<PinnedPieces>> create(Device& device, ThreadPool& pool, size_t n,
-                                                      size_t piece_bytes);
+                                                      size_t piece_bytes, bool by_kernel);
   // Issues a copy to `stream`; `from` may be written again when it returns.
   Status copy(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
  private:
-  PinnedPieces(ThreadPool& pool, size_t n, size_t piece_bytes)
-      : pool_(pool), piece_bytes_(piece_bytes), free_(n) {}
+  PinnedPieces(ThreadPool& pool, size_t n, size_t piece_bytes, bool by_kernel)
+      : pool_(pool), piece_bytes_(piece_bytes), by_kernel_(by_kernel), free_(n) {}
 
   ThreadPool& pool_;
   const size_t piece_bytes_;
+  const bool by_kernel_;  // else by a copy engine
   Pinned memory_;
   std::mutex mutex_;
   size_t next_ = 0;                // guarded by mutex_

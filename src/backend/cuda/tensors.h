@@ -24,7 +24,7 @@ class CudaHostBuffer final : public DeviceBuffer {
  public:
   CudaHostBuffer(Device& device, Pinned memory) : device_(device), memory_(std::move(memory)) {}
   ~CudaHostBuffer() override {
-    const DeviceScope scope(device_.ordinal());
+    const DeviceScope scope(device_.context());
     (void)cudaStreamSynchronize(device_.copies());
   }
   void* data() const override { return memory_.data(); }
@@ -39,7 +39,7 @@ class CudaFence final : public Fence {
  public:
   CudaFence(Device& device, UniqueEvent event) : device_(device), event_(std::move(event)) {}
   void wait() override {
-    const DeviceScope scope(device_.ordinal());
+    const DeviceScope scope(device_.context());
     (void)cudaEventSynchronize(event_.get());
   }
 

@@ -92,11 +92,11 @@ TEST_F(CudaRecording, StepsRunAgainAreThoseThatAreIssued) {
     const auto got = decode(*recorded, answer);
     EXPECT_EQ(got, want);
     EXPECT_EQ(simt::graph_launches(), answer.size() - 1) << "the first one is issued";
-    // And nothing besides.
+    // And besides, a step, the kernel that writes the token and its position.
     const uint64_t first_step = simt::kernel_launches() - before;
     const auto more = tokens(3, 3);
     decode(*recorded, more);
-    EXPECT_EQ(simt::kernel_launches() - before, first_step);
+    EXPECT_EQ(simt::kernel_launches() - before, first_step + more.size());
   }
 }
 
@@ -129,6 +129,22 @@ TEST_F(CudaRecording, ANewPartOfTheKeysIsRecordedAnew) {
     EXPECT_EQ(got, want) << "window " << window;
     EXPECT_EQ(simt::graph_launches(), answer.size() - 1);
   }
+}
+
+// The kernel that joins the parts is first launched in a recording, which may load none.
+TEST_F(CudaRecording, TheFirstPartsAreJoinedByAKernelThatIsThere) {
+  test::RandomModelSpec spec;
+  spec.n_layers = 1;
+  spec.n_heads = spec.n_kv_heads = 1;
+  spec.head_dim = spec.d_model = 16;
+  spec.d_ff = 32;
+  spec.context = 600;
+  ASSERT_NO_FATAL_FAILURE(open({}, spec));
+  uint32_t pos = 1;
+  while (kernels::cuda::plan_attention(1, 1, 1, spec.head_dim, pos, 4).splits == 1) ++pos;
+  const auto answer = tokens(6, 5);
+  decode(*begin(500, tokens(pos - 3, 4), false), answer);
+  EXPECT_EQ(simt::graph_launches(), answer.size() - 1);
 }
 
 TEST_F(CudaRecording, ACacheThatMovesIsRecordedAnew) {

@@ -61,6 +61,57 @@ TEST_F(CudaHost, TheCallersDeviceStaysItsOwn) {
   EXPECT_EQ(device, 0);
 }
 
+TEST_F(CudaHost, OnlyItsOwnDeviceGetsAContext) {
+  simt::Machine machine;
+  machine.n_devices = 3;
+  std::thread([&] {  // one that has not chosen a device
+    auto backend = open(machine, 2);
+    ASSERT_TRUE(backend.is_ok()) << backend.status().message();
+    {
+      auto buffer = (*backend)->allocate(64);
+      ASSERT_TRUE(buffer.is_ok());
+      auto pinned = (*backend)->allocate_host(64);
+      ASSERT_TRUE(pinned.is_ok());
+    }
+    EXPECT_EQ(simt::context_references(2), 1);
+    backend->reset();
+    EXPECT_EQ(simt::context_references(2), 0);
+    EXPECT_FALSE(simt::has_context(0)) << "hundreds of MB of a device that nobody asked for";
+    EXPECT_FALSE(simt::has_context(1));
+  })
+      .join();
+}
+
+TEST_F(CudaHost, AContextOfTheHostsOwnStaysCurrent) {
+  CUcontext own = nullptr, current = nullptr;
+  ASSERT_EQ(cuCtxCreate(&own, 0), CUDA_SUCCESS);
+  {
+    auto backend = open({});
+    ASSERT_TRUE(backend.is_ok());
+    auto buffer = (*backend)->allocate(64);
+    ASSERT_TRUE(buffer.is_ok());
+    ASSERT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+    EXPECT_EQ(current, own);
+    EXPECT_EQ(simt::context_references(0), 1) << "it is the primary one that is worked in";
+  }
+  ASSERT_EQ(cuCtxGetCurrent(&current), CUDA_SUCCESS);
+  EXPECT_EQ(current, own);
+  ASSERT_EQ(cuCtxDestroy(own), CUDA_SUCCESS);
+}
+
+TEST_F(CudaHost, AGraphThatTheHostCapturesIsNotBroken) {
+  auto backend = open({});
+  ASSERT_TRUE(backend.is_ok());
+  simt::begin_global_capture();
+  const auto pinned = (*backend)->allocate_host(size_t{64} << 20);
+  EXPECT_TRUE(pinned.is_ok()) << pinned.status().message();
+  EXPECT_TRUE(simt::end_global_capture());
+  cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+  EXPECT_EQ(mode, cudaStreamCaptureModeGlobal) << "the thread's own is given back";
+  ASSERT_EQ(cudaThreadExchangeStreamCaptureMode(&mode), cudaSuccess);
+}
+
 TEST_F(CudaHost, AModelThatDoesNotFitIsAnErrorWithTheBytes) {
   simt::Machine machine;
   machine.memory_bytes = size_t{100} << 20;
@@ -135,6 +186,44 @@ TEST_F(CudaHost, PinnedLayersMayBeWrittenAgainBehindTheirFence) {
                 << "layer " << layer << " seed " << seed;
           }
         }
+      }
+    }
+  }
+}
+
+// As the loader's ring has them: K | V of one chunk behind those of another.
+TEST_F(CudaHost, PlanesBehindOneAnotherAreOneCopy) {
+  const ModelConfig c = config();
+  constexpr uint32_t kRuns = 3, kRows = 8;
+  const size_t plane = kRows * c.kv_dim();
+  for (const size_t gap : {0, 64}) {  // elements before the last run
+    auto backend = open({});
+    ASSERT_TRUE(backend.is_ok());
+    Backend& b = **backend;
+    auto rope = b.make_rope(c.rope, kRuns * kRows);
+    auto cache = b.make_kv_cache(c, kRuns * kRows);
+    auto ring = b.allocate_host((2 * kRuns * plane + gap) * 4);
+    auto* const at = static_cast<float*>((*ring)->data());
+    std::vector<StoredRun> runs;
+    for (uint32_t i = 0; i < kRuns; ++i) {
+      float* const k = at + 2 * i * plane + (i + 1 == kRuns ? gap : 0);
+      for (size_t e = 0; e < 2 * plane; ++e) k[e] = static_cast<float>((e + i * 5) % 29);
+      runs.push_back({reinterpret_cast<const std::byte*>(k),
+                      reinterpret_cast<const std::byte*>(k + plane), DType::f32, kRows, i * kRows});
+    }
+    const uint64_t before = simt::copies_to_device();
+    ASSERT_TRUE(b.place(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
+    EXPECT_EQ(simt::copies_to_device() - before, gap == 0 ? 1u : 2u);
+    auto out = b.allocate(kRuns * kRows * 2 * c.kv_dim() * 4);
+    const Tensor kv{(*out)->data(), kRuns * kRows, 2 * c.kv_dim(), 4};
+    std::vector<float> got(kRuns * kRows * 2 * c.kv_dim());
+    ASSERT_TRUE(b.read_kv(**cache, 0, **rope, 0, kv).is_ok());
+    ASSERT_TRUE(b.download(kv, got.data()).is_ok());
+    for (size_t row = 0; row < kRuns * kRows; ++row) {
+      const size_t run = row / kRows;
+      for (size_t e = 0; e < c.kv_dim(); ++e) {
+        ASSERT_EQ(got[row * 2 * c.kv_dim() + c.kv_dim() + e],
+                  static_cast<float>((plane + row % kRows * c.kv_dim() + e + run * 5) % 29));
       }
     }
   }
@@ -271,6 +360,44 @@ TEST_F(CudaHost, PinnedMemoryIsKeptForTheNext) {
   auto again = (*backend)->allocate_host((3 << 20) + 4096);  // a little longer prompt
   EXPECT_EQ((*again)->data(), first);
   EXPECT_EQ(simt::pinned_bytes(), pinned);
+}
+
+TEST_F(CudaHost, ARingOfAnySizeIsPinnedOnce) {
+  auto backend = open({});
+  const size_t before = simt::pinned_bytes(), large = (size_t{1} << 30) + (size_t{64} << 20);
+  for (int fuse = 0; fuse < 3; ++fuse) {
+    {
+      auto ring = (*backend)->allocate_host(large);
+      ASSERT_TRUE(ring.is_ok());
+    }
+    EXPECT_EQ(simt::pinned_bytes(), before + large) << "given back to the driver";
+  }
+}
+
+TEST_F(CudaHost, SmallArraysDoNotQueueForACopyEngine) {
+  auto backend = open({});
+  const ModelConfig c = config();
+  auto rope = (*backend)->make_rope(c.rope, 64);
+  ASSERT_TRUE(rope.is_ok());
+  for (const uint32_t rows : {1u, 3u, 33u}) {
+    auto q = (*backend)->allocate(size_t{rows} * 32 * 2);
+    std::vector<uint32_t> pos(rows);
+    std::iota(pos.begin(), pos.end(), 5u);
+    Tensor t;
+    t.data = (*q)->data();
+    t.rows = rows;
+    t.cols = 32;
+    t.elem_bytes = 2;
+    const uint64_t copies = simt::copies_to_device(), launches = simt::kernel_launches();
+    EXPECT_TRUE((*backend)->rope_q(**rope, pos.data(), 16, t).is_ok());
+    EXPECT_EQ(simt::copies_to_device(), copies);
+    EXPECT_EQ(simt::kernel_launches() - launches, 2u) << "the positions' and its own";
+  }
+}
+
+TEST(CudaCheck, AnErrorThatStaysSaysSo) {
+  EXPECT_NE(check(cudaErrorIllegalAddress, "x").message().find("started anew"), std::string::npos);
+  EXPECT_EQ(check(cudaErrorInvalidValue, "x").message().find("started anew"), std::string::npos);
 }
 
 TEST(GemmBucket, GrowsAndHoldsItsRows) {
