@@ -9,7 +9,6 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "model/config.h"
 
 namespace blend {
 

@@ -15,7 +15,6 @@
 
 #include "base/hash.h"
 #include "base/status.h"
-#include "blend/blend.h"
 #include "profile/drift_maps.h"
 
 namespace blend {
