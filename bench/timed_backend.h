@@ -171,6 +171,10 @@ class TimedBackend final : public Backend {
                       Tensor out) override {
     return other([&] { return inner_->drift_inputs(kv, runs, inputs, out); });
   }
+  Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                       Tensor out) override {
+    return other([&] { return inner_->stored_inputs(runs, features, out); });
+  }
   Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override {
     return other([&] { return inner_->drift_share(foretold, drift, share); });
   }

@@ -51,7 +51,7 @@ public final class Rag {
     return List.of(
         new Way("full", new FuseOptions().policy(Policy.FULL).reserveTokens(maxTokens)),
         new Way("reuse", new FuseOptions().policy(Policy.REUSE).reserveTokens(maxTokens)),
-        new Way("hkvd", new FuseOptions().ratio(ratio).reserveTokens(maxTokens)));
+        new Way("hkvd", new FuseOptions().policy(Policy.HKVD).ratio(ratio).reserveTokens(maxTokens)));
   }
 
   /** Log probabilities from the logits of the last row. */

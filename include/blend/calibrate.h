@@ -21,7 +21,9 @@ extern "C" {
  * would have taken from the chunks before it. At the check layer its fresh K and V are known, and
  * what they differ by there predicts what the stored ones lack later: such a row takes
  * K, V + x A_l at each later layer l, x its inputs (BLEND_DRIFT_*) and A_l a matrix fitted by ridge
- * regression. */
+ * regression. A row that was left out before layer 0 (CASCADE, PROBE, CONTEXT_IMPACT, FIRST_K, RANDOM)
+ * has no fresh K and V at all: maps of its own take its stored K and V of that layer and the
+ * statistics that its chunk keeps. */
 
 /* Inputs of the drift maps. The deviation (fresh - stored K and V at the check layer, K before RoPE)
  * is always one. */
@@ -57,6 +59,9 @@ typedef struct blend_profile_info {
   uint64_t n_measured;   /* sample prompts that were measured */
   uint64_t n_measurements;
   uint8_t fingerprint[32]; /* of the model */
+  uint32_t policy;       /* BLEND_POLICY_HKVD or _CASCADE, chosen */
+  uint32_t stored_rank;  /* of the maps of rows that were left out before layer 0; 0: it has none */
+  double ridge;          /* that the drift maps were fitted with */
 } blend_profile_info;
 
 BLEND_API int32_t blend_profile_get_info(const blend_profile *profile, blend_profile_info *info,
@@ -74,6 +79,11 @@ typedef struct blend_measurement {
   uint64_t n_positions;
   const int32_t *chunk_prefix; /* from a profile: valid while it is open; to a callback: during it */
   size_t n_chunk_prefix;
+  uint32_t policy;      /* BLEND_POLICY_HKVD or _CASCADE */
+  uint32_t check_layer;
+  double kl_margin;     /* half the 95 % intervals of kl_mean and top1 over the prompts: limits are */
+  double top1_margin;   /* kept when kl_mean + kl_margin and top1 - top1_margin keep them */
+  double flops;         /* of full prefill's; 0: not known (a profile of an older library) */
 } blend_measurement;
 
 /* Line `index` of 0 .. n_measurements-1 of the table that the profile was chosen from. */
@@ -84,7 +94,7 @@ BLEND_API int32_t blend_profile_get_measurement(const blend_profile *profile, si
 BLEND_API int32_t blend_profile_get_drift(const blend_profile *profile, uint32_t layer, double *k,
                                           double *v, blend_error **err);
 
-/* Sets policy (HKVD), metric, check_layer, ratio, chunk_prefix, n_chunk_prefix, correction (AUTO) and
+/* Sets policy (AUTO: the profile's, where it can be), metric, check_layer, ratio, chunk_prefix, n_chunk_prefix, correction (AUTO) and
  * profile of initialised options; members set afterwards hold against the profile. chunk_prefix
  * points into the profile: it must stay open as long as the options are used. Give the same prefix to
  * blend_precompute. */
@@ -107,6 +117,10 @@ typedef struct blend_token_list {
   size_t n_tokens;
 } blend_token_list;
 
+/* A ridge that is chosen by cross-validation: maps fitted on one half of the fitted samples, held
+ * against the other. */
+#define BLEND_RIDGE_AUTO (-1.0)
+
 typedef struct blend_calibrate_options {
   uint32_t struct_size;
   uint32_t n_threads;    /* of the call; 0 (default): all */
@@ -116,7 +130,7 @@ typedef struct blend_calibrate_options {
   uint32_t correction;   /* BLEND_CORRECTION_*; OFF: no drift maps are fitted */
   uint32_t drift_inputs; /* BLEND_DRIFT_*; default all three */
   uint32_t drift_rank;   /* at most; 0 (default): whole matrices */
-  double ridge;          /* of each input's own power; default 0.001 */
+  double ridge;          /* of each input's own power; default BLEND_RIDGE_AUTO */
   double max_kl;         /* limits of trust; default 0.02 nats */
   double min_top1;       /* default 0.95 */
   const blend_token_list *chunk_prefixes; /* that are tried; NULL: none, and BOS if the model has one */
@@ -130,18 +144,24 @@ typedef struct blend_calibrate_options {
   blend_progress_fn progress; /* prefills and fuses */
   void *progress_user;
   const blend_cancel *cancel;
+  const uint32_t *policies; /* that are measured: BLEND_POLICY_HKVD, _CASCADE; NULL: both, or HKVD
+                               alone where a sample does not end with a question */
+  size_t n_policies;
+  const uint32_t *check_layers; /* that are tried; NULL: check_layer */
+  size_t n_check_layers;
 } blend_calibrate_options;
 
 BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
                                                size_t struct_size);
 
-/* Measures every chunk prefix, metric and ratio, plain and corrected, against full prefill, and
- * writes what it finds to the file `path` (NULL: beside the model, where blend_profile_open looks),
+/* Measures every chunk prefix, check layer, policy, metric and ratio, plain and corrected, against
+ * full prefill, and writes what it finds to the file `path` (NULL: beside the model, where blend_profile_open looks),
  * atomically. With the correction its maps are fitted on
  * samples 0, 2, 4, ... and everything is measured on samples 1, 3, 5, ...; without it on all. A ratio
- * is trusted when mean KL and top-1 agreement keep the limits there and at every greater measured
- * ratio. Chosen is the kind of fusing with the least trusted ratio, of equals the one with the least
- * KL. Takes as long as some prefills of the samples for every line of the table; chunks stay in
+ * is trusted when mean KL and top-1 agreement keep the limits, each with the margin of its 95 %
+ * interval, there and at every greater measured ratio. Chosen is the kind of fusing whose least
+ * trusted ratio costs the fewest FLOPs; of those that cost at most half as much again the one with
+ * the least KL. Takes as long as some prefills of the samples for every line of the table; chunks stay in
  * memory. Returns BLEND_OK, or BLEND_UNTRUSTED when no ratio kept the limits: the profile then says
  * so and asks for ratio 1.
  * Errors: INVALID_ARGUMENT (names the sample or option), CONTEXT_LENGTH, NUMERIC, IO (of `path`),
@@ -169,7 +189,7 @@ BLEND_API int32_t blend_verify_options_init(blend_verify_options *options, size_
 
 typedef struct blend_verdict {
   uint32_t struct_size;
-  uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits */
+  uint32_t trusted;   /* 1: at the profile's ratio these prompts keep the limits, with their margins */
   double ratio;       /* the profile's */
   double kl_mean;     /* there */
   double top1;        /* there */

@@ -431,6 +431,11 @@ typedef struct blend_segment {
                                    and `ratio` of all go on from check_layer, by their deviation
                                    there times how much they are read. check_layers: the first is 0.
                                    Not in a union, nor in a plan */
+#define BLEND_POLICY_AUTO 13u    /* what the profile chose, CASCADE without one; HKVD where CASCADE
+                                   cannot be: without a QUESTION segment, in a plan, with check_layers,
+                                   for a model of one layer, and where a chunk was stored without its
+                                   rows' statistics (blend_chunk_put). The info has the one in force.
+                                   Not in a union */
 
 /* What a row's deviation is measured on: bits 1 (V) and 2 (K), and 4: weighed, that is the root of the
  * sum times the attention that the row got from the rows of its chunk when that was precomputed, which
@@ -511,7 +516,7 @@ typedef struct blend_fuse_options {
                            of the prefill that a miss leaves behind (COMPUTE_STORE). 0 (default): all,
                            in blend_fusion_extend the fusion's */
   /* Which rows are recomputed, and how many. */
-  uint32_t policy;      /* BLEND_POLICY_*; default HKVD */
+  uint32_t policy;      /* BLEND_POLICY_*; default AUTO */
   uint32_t metric;      /* BLEND_METRIC_*; default V_WEIGHED */
   uint32_t norm;        /* BLEND_NORM_*; default L2 */
   uint32_t relative;    /* 1: a deviation is divided by the stored row's own sum in that norm */

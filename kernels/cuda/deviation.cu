@@ -59,6 +59,21 @@ __global__ void __launch_bounds__(kThreads)
   if (with_one && threadIdx.x == 0) at[n_in - 1] = 1.0f;
 }
 
+template <DType kType>
+__global__ void __launch_bounds__(kThreads)
+    stored_inputs_kernel(size_t kv_dim, StoredRows rows, const float* features, size_t n_features,
+                         size_t n_scales, float* out) {
+  const size_t row = blockIdx.x, both = 2 * kv_dim;
+  const float* const of_row = features + (rows.first + row) * n_features;
+  float* const at = out + (rows.first + row) * (both * n_scales + n_features);
+  for (size_t i = threadIdx.x; i < both; i += kThreads) {
+    const float stored = i < kv_dim ? load<kType>(rows.k, row * kv_dim + i)
+                                    : load<kType>(rows.v, row * kv_dim + (i - kv_dim));
+    for (size_t s = 0; s < n_scales; ++s) at[s * both + i] = of_row[s] * stored;
+  }
+  for (size_t i = threadIdx.x; i < n_features; i += kThreads) at[both * n_scales + i] = of_row[i];
+}
+
 // A block a row's K or V.
 __global__ void __launch_bounds__(kThreads)
     drift_sums_kernel(const float* foretold, const float* drift, size_t kv_dim, DriftSums* out) {
@@ -116,6 +131,16 @@ void drift_inputs(const float* kv, size_t kv_dim, const StoredRows& rows, bool w
                                                 : &drift_inputs_kernel<DType::bf16>;
   BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, kv, kv_dim, rows,
                with_fresh, with_one, out);
+}
+
+void stored_inputs(size_t kv_dim, const StoredRows& rows, const float* features, size_t n_features,
+                   size_t n_scales, float* out, cudaStream_t stream) {
+  if (rows.n == 0) return;
+  const auto kernel = rows.type == DType::f32   ? &stored_inputs_kernel<DType::f32>
+                      : rows.type == DType::f16 ? &stored_inputs_kernel<DType::f16>
+                                                : &stored_inputs_kernel<DType::bf16>;
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kThreads, 0, stream, kv_dim, rows, features,
+               n_features, n_scales, out);
 }
 
 }  // namespace blend::kernels::cuda

@@ -35,6 +35,11 @@ void deviation(const float* kv, size_t kv_dim, const StoredRows& rows, const Dev
 void drift_inputs(const float* kv, size_t kv_dim, const StoredRows& rows, bool with_fresh,
                   bool with_one, float* out, cudaStream_t stream);
 
+// out[first + i] = [K | V of the stored row times each of the first n_scales features of row
+// first + i][its n_features features]; features: [.., n_features] on the device.
+void stored_inputs(size_t kv_dim, const StoredRows& rows, const float* features, size_t n_features,
+                   size_t n_scales, float* out, cudaStream_t stream);
+
 // What the drift correction foretold, held against the drift (kernels/cpu/drift.h, DriftSums).
 struct DriftSums {
   float both;

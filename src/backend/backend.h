@@ -10,6 +10,9 @@
 // and caches.
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -146,14 +149,34 @@ struct DeviationRule {
   bool relative = false;  // divided by the same sum over the stored row alone
 };
 
+// What is known of a stored row besides its K and V. The first kScales of them also multiply these.
+struct StoredFeatures {
+  static constexpr size_t kScales = 2;
+  static constexpr size_t kCount = 5;
+  std::array<float, kCount> values;
+
+  // inside, outside: of the row (engine/context_impact.h); place: in its chunk, from 0.
+  static StoredFeatures of(float inside, float outside, uint32_t place) {
+    constexpr float kLeast = 1e-6f;
+    return {{1.0f, outside, std::log(std::max(outside, kLeast)), std::log(std::max(inside, kLeast)),
+             std::log1p(static_cast<float>(place))}};
+  }
+};
+
 // What a row gives to the drift maps (profile/drift_maps.h) besides its deviation vector.
 struct DriftInputs {
   bool fresh = false;     // K | V of the row as computed at the check layer
   bool constant = false;  // 1
+  bool stored = false;    // none of these: of a row of which nothing is computed
   bool operator==(const DriftInputs&) const = default;
+  static DriftInputs of_stored() { return {false, false, true}; }
 
-  // Of a row: [fresh - stored: 2 kv_dim][fresh: 2 kv_dim, or nothing][1, or nothing].
-  size_t size(size_t kv_dim) const { return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u); }
+  // Of a row: [fresh - stored: 2 kv_dim][fresh: 2 kv_dim, or nothing][1, or nothing]; of a stored
+  // one: [K | V times each of the first kScales features][features].
+  size_t size(size_t kv_dim) const {
+    if (stored) return 2 * kv_dim * StoredFeatures::kScales + StoredFeatures::kCount;
+    return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u);
+  }
 };
 
 // How much of the drift correction is taken (fusion/corrector.h): a factor for K, one for V.
@@ -337,6 +360,10 @@ class Backend {
   // runs are written.
   virtual Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
                               Tensor out) = 0;
+  // The inputs of rows of which nothing is computed: out: [rows, DriftInputs::of_stored().size()];
+  // features: host [out.rows]; only the rows of runs are written.
+  virtual Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                               Tensor out) = 0;
   // How the drift maps did on rows whose drift is known: the least-squares factors by which what
   // they foretold comes nearest to it, of K and of V, each within 0 and 1; 0 where nothing was
   // foretold. foretold, drift: [rows, 2 * kv_dim] = K | V. The same to the last bit on any number

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "calibrate/drift_fit.h"
 #include "engine/precompute.h"
 #include "fusion/trust.h"
 
@@ -57,17 +56,25 @@ std::vector<std::vector<float>> rows_of(const ChunkRecord& record, uint32_t firs
   return out;
 }
 
+// The fits of one chunk prefix.
+struct Fits {
+  std::vector<DriftFit> check;  // one a check layer
+  StoredFit stored;
+};
+
 // The sample's reused rows: fresh from a full prefill, stored from its chunks prefilled alone.
 Status fit_sample(const Model& model, const Sample& sample, const std::vector<int32_t>& prefix,
-                  DType kv_dtype, DriftFit& fit, const Watch& watch) {
+                  DType kv_dtype, Fits& fits, const Watch& watch) {
   const Watch cancel_only{watch.cancel, {}};
   const size_t width = 2 * size_t{model.config().kv_dim()};
-  const uint32_t first_layer = fit.check_layer();
+  constexpr uint32_t first_layer = 1;
   const std::vector<int32_t> all = tokens_of(sample);
   BLEND_ASSIGN(
       const auto full,
       precompute_chunk(model, {}, describe_chunk(model, DType::f32, {}, "", all), cancel_only));
   const auto fresh = rows_of(*full, first_layer);
+  for (DriftFit& fit : fits.check) fit.begin_prompt();
+  fits.stored.begin_prompt();
   size_t first_row = 0;
   for (const Segment& s : sample) {
     const std::vector<int32_t>& tokens = *s.tokens;
@@ -80,9 +87,16 @@ Status fit_sample(const Model& model, const Sample& sample, const std::vector<in
           precompute_chunk(model, prefix, describe_chunk(model, kv_dtype, prefix, "", tokens),
                            cancel_only));
       const auto stored = rows_of(*chunk, first_layer);
+      const std::vector<RowImpact>& impact = chunk->meta.impact;
       for (size_t row = 0; row < tokens.size(); ++row) {
-        fit.add([&](uint32_t l) { return &fresh[l - first_layer][(first_row + row) * width]; },
-                [&](uint32_t l) { return &stored[l - first_layer][row * width]; });
+        const auto fresh_at = [&](uint32_t l) {
+          return &fresh[l - first_layer][(first_row + row) * width];
+        };
+        const auto stored_at = [&](uint32_t l) { return &stored[l - first_layer][row * width]; };
+        for (DriftFit& fit : fits.check) fit.add(fresh_at, stored_at);
+        fits.stored.add(
+            StoredFeatures::of(impact[row].inside, impact[row].outside, static_cast<uint32_t>(row)),
+            fresh_at, stored_at);
       }
     }
     first_row += tokens.size();
@@ -133,25 +147,33 @@ Status check_limits(uint32_t score_tokens, double max_kl, double min_top1) {
 
 Status check_options(const Model& model, const CalibrateOptions& o) {
   const uint32_t n_layers = model.config().n_layers;
-  if (o.check_layer < 1 || o.check_layer >= n_layers) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",
-                      o.check_layer, n_layers - 1);
+  if (o.prefixes.empty() || o.policies.empty() || o.check_layers.empty() || o.metrics.empty() ||
+      o.ratios.empty()) {
+    return {BLEND_E_INVALID_ARGUMENT,
+            "give one chunk prefix, policy, check layer, metric and ratio at least"};
   }
-  if (o.prefixes.empty() || o.metrics.empty() || o.ratios.empty()) {
-    return {BLEND_E_INVALID_ARGUMENT, "give one chunk prefix, metric and ratio at least"};
+  for (const uint32_t layer : o.check_layers) {
+    if (layer >= 1 && layer < n_layers) continue;
+    return make_error(BLEND_E_INVALID_ARGUMENT, "check_layer %u must lie in 1 .. %u for this model",
+                      layer, n_layers - 1);
   }
   for (const auto& prefix : o.prefixes) {
     BLEND_RETURN_IF_ERROR(model.check_tokens(prefix, "chunk prefix"));
     BLEND_RETURN_IF_ERROR(model.check_length(prefix.size(), "chunk prefix"));
   }
-  if (!(o.ridge >= 0)) return {BLEND_E_INVALID_ARGUMENT, "ridge must be 0 or more"};
+  if (!(o.ridge >= 0) && o.ridge != kRidgeAuto) {
+    return {BLEND_E_INVALID_ARGUMENT, "ridge must be 0 or more, or BLEND_RIDGE_AUTO"};
+  }
   BLEND_RETURN_IF_ERROR(check_ratios(o.ratios));
   return check_limits(o.score_tokens, o.max_kl, o.min_top1);
 }
 
-Measurement line_of(uint32_t prefix, const Setting& setting, const Divergences& d) {
+Measurement line_of(uint32_t prefix, uint32_t check_layer, const Setting& setting,
+                    const Divergences& d) {
   Measurement m;
   m.prefix = prefix;
+  m.policy = static_cast<uint32_t>(setting.policy);
+  m.check_layer = check_layer;
   m.metric = setting.metric.code();
   m.corrected = setting.drift != nullptr;
   m.ratio = setting.ratio;
@@ -159,6 +181,9 @@ Measurement line_of(uint32_t prefix, const Setting& setting, const Divergences& 
   m.kl_p95 = d.kl_p95();
   m.top1 = d.top1();
   m.n_positions = d.kl.size();
+  m.kl_margin = d.kl_margin();
+  m.top1_margin = d.top1_margin();
+  m.flops = d.full_flops > 0 ? d.flops / d.full_flops : 0;
   return m;
 }
 
@@ -175,47 +200,74 @@ Status measure_all(const std::shared_ptr<const Model>& model, const std::vector<
             .with_context("sample " + std::to_string(i)));
   }
   for (size_t i = 0; i < settings.size(); ++i) {
-    table.push_back(line_of(prefix, settings[i], results[i]));
+    table.push_back(line_of(prefix, options.check_layer, settings[i], results[i]));
     if (report) BLEND_RETURN_IF_ERROR(report(table.back()));
   }
   return Status::ok();
 }
 
-double kl_at(const Profile& p, const Measurement& like, double ratio) {
+// The kind of fusing that keeps the limits at the least FLOPs; of those that cost at most half as
+// much again that with the least KL, which is what the correction is for. Where none keeps them,
+// that with the least KL at the greatest ratio, and ratio 1.
+void choose(const CalibrateOptions& options, Profile& p) {
+  constexpr double kAsCheap = 1.5;
+  const double greatest = *std::max_element(options.ratios.begin(), options.ratios.end());
+  std::vector<const Measurement*> kept, others;
+  double cheapest = 0;
   for (const Measurement& m : p.table) {
-    if (m.prefix == like.prefix && m.metric == like.metric && m.corrected == like.corrected &&
-        m.ratio == ratio) {
-      return m.kl_mean;
-    }
+    const double least = least_trusted_ratio(p.table, kind_of(m), options.max_kl, options.min_top1);
+    if (least < 0 && m.ratio == greatest) others.push_back(&m);
+    if (least != m.ratio) continue;
+    if (kept.empty() || m.flops < cheapest) cheapest = m.flops;
+    kept.push_back(&m);
   }
-  return 0;
+  const Measurement* best = nullptr;
+  p.trusted = !kept.empty();
+  for (const Measurement* const m : p.trusted ? kept : others) {
+    if (p.trusted && m->flops > kAsCheap * cheapest) continue;
+    if (best == nullptr || m->kl_mean < best->kl_mean) best = m;
+  }
+  p.ratio = p.trusted ? best->ratio : 1;
+  p.prefix = best->prefix;
+  p.policy = best->policy;
+  p.metric = best->metric;
+  p.check_layer = best->check_layer;
+  p.corrected = best->corrected;
 }
 
-// The kind of fusing that keeps the limits at the least ratio, of equals that with the least KL
-// there; where none keeps them, that with the least KL at the greatest ratio, and ratio 1.
-void choose(const CalibrateOptions& options, Profile& p) {
-  const double greatest = *std::max_element(options.ratios.begin(), options.ratios.end());
-  bool any = false;
-  double best_ratio = 0, best_kl = 0;
-  for (const Measurement& m : p.table) {
-    const double least = least_trusted_ratio(p.table, m.prefix, m.metric, m.corrected,
-                                             options.max_kl, options.min_top1);
-    const bool trusted = least >= 0;
-    const double ratio = trusted ? least : 1;
-    const double kl = kl_at(p, m, trusted ? least : greatest);
-    const bool better = !any || (trusted != p.trusted  ? trusted
-                                 : ratio != best_ratio ? ratio < best_ratio
-                                                       : kl < best_kl);
-    if (!better) continue;
-    any = true;
-    best_ratio = ratio;
-    best_kl = kl;
-    p.trusted = trusted;
-    p.ratio = ratio;
-    p.prefix = m.prefix;
-    p.metric = m.metric;
-    p.corrected = m.corrected;
+// A policy that asks the question needs one in every sample.
+bool all_ask(const std::vector<Sample>& samples) {
+  return std::all_of(samples.begin(), samples.end(), [](const Sample& sample) {
+    const Segment& last = sample.back();
+    return last.kind == SegmentKind::question && last.tokens && !last.tokens->empty();
+  });
+}
+
+// What is measured of one chunk prefix and check layer; plain where there are no maps.
+std::vector<Setting> settings_of(const CalibrateOptions& options,
+                                 const std::vector<Policy>& policies, const ProfileMaps& maps) {
+  std::vector<Setting> out;
+  for (const Policy policy : policies) {
+    std::vector<uint32_t> seen;
+    for (const RowMetric metric : options.metrics) {
+      // The cascade weighs by itself.
+      const RowMetric used = {metric.of, metric.weighed || policy == Policy::cascade};
+      if (std::find(seen.begin(), seen.end(), used.code()) != seen.end()) continue;
+      seen.push_back(used.code());
+      for (const double ratio : options.ratios) out.push_back({policy, used, ratio});
+      for (const double ratio : options.ratios) {
+        if (maps.check == nullptr) continue;
+        out.push_back(
+            {policy, used, ratio, maps.check, policy == Policy::cascade ? maps.stored : nullptr});
+      }
+    }
   }
+  return out;
+}
+
+uint32_t stored_rank(const CalibrateOptions& options, uint32_t kv_dim) {
+  if (options.stored_rank > 0) return options.stored_rank;
+  return std::clamp(kv_dim / 4, 1u, 64u);
 }
 
 }  // namespace
@@ -225,10 +277,19 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
                           const Watch& watch) {
   const ModelConfig& config = model->config();
   BLEND_RETURN_IF_ERROR(check_options(*model, options));
+  const auto first_check =
+      *std::min_element(options.check_layers.begin(), options.check_layers.end());
   // Behind the last layer there is nothing to correct.
-  const bool corrects = options.corrects && options.check_layer + 1 < config.n_layers;
+  const bool corrects = options.corrects && first_check + 1 < config.n_layers;
   BLEND_RETURN_IF_ERROR(check_samples(*model, samples, corrects ? 2 : 1));
   const size_t step = corrects ? 2 : 1, first = corrects ? 1 : 0;
+  std::vector<Policy> policies = options.policies;
+  if (!all_ask(samples) || config.n_layers <= 1) std::erase(policies, Policy::cascade);
+  if (policies.empty()) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "BLEND_POLICY_CASCADE asks what the question attends to: end every sample with a "
+                  "question segment"};
+  }
 
   Profile p;
   p.fingerprint = model->fingerprint();
@@ -236,52 +297,68 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   p.kv_dim = config.kv_dim();
   p.kv_dtype = options.kv_dtype;
   p.prefixes = options.prefixes;
-  p.check_layer = options.check_layer;
   p.max_kl = options.max_kl;
   p.min_top1 = options.min_top1;
   p.n_fitted = corrects ? (samples.size() + 1) / 2 : 0;
   p.n_measured = corrects ? samples.size() / 2 : samples.size();
 
-  const size_t n_settings = options.metrics.size() * options.ratios.size() * (corrects ? 2 : 1);
-  Progress progress(watch,
-                    options.prefixes.size() * (p.n_fitted + p.n_measured * (1 + n_settings)));
-  std::vector<DriftMaps> maps;
+  const auto has_maps = [&](uint32_t check_layer) {
+    return corrects && check_layer + 1 < config.n_layers;
+  };
+  uint64_t n_runs = options.prefixes.size() * p.n_fitted;
+  for (const uint32_t layer : options.check_layers) {
+    const size_t plain = settings_of(options, policies, {}).size();
+    n_runs += options.prefixes.size() * p.n_measured * (1 + plain * (has_maps(layer) ? 2 : 1));
+  }
+  Progress progress(watch, n_runs);
+  std::vector<std::vector<DriftMaps>> check_maps(options.prefixes.size());
+  std::vector<DriftMaps> stored_maps(options.prefixes.size());
   for (uint32_t i = 0; i < options.prefixes.size(); ++i) {
-    std::shared_ptr<const Drift> drift;
+    ThreadPool& pool = model->runtime().pool();
+    Fits fits{{}, {pool, config.kv_dim(), corrects ? config.n_layers : 1}};
+    for (const uint32_t layer : options.check_layers) {
+      if (has_maps(layer)) {
+        fits.check.emplace_back(pool, options.inputs, config.kv_dim(), layer, config.n_layers);
+      }
+    }
+    for (size_t s = 0; corrects && s < samples.size(); s += 2) {
+      BLEND_RETURN_IF_ERROR(
+          fit_sample(*model, samples[s], options.prefixes[i], options.kv_dtype, fits, watch)
+              .with_context("sample " + std::to_string(s)));
+      BLEND_RETURN_IF_ERROR(progress.step());
+    }
+    ProfileMaps maps;
     if (corrects) {
-      DriftFit fit(model->runtime().pool(), options.inputs, config.kv_dim(), options.check_layer,
-                   config.n_layers);
-      for (size_t s = 0; s < samples.size(); s += 2) {
-        BLEND_RETURN_IF_ERROR(
-            fit_sample(*model, samples[s], options.prefixes[i], options.kv_dtype, fit, watch)
-                .with_context("sample " + std::to_string(s)));
-        BLEND_RETURN_IF_ERROR(progress.step());
-      }
-      BLEND_ASSIGN(DriftMaps fitted, fit.solve(options.ridge, options.rank, watch));
-      BLEND_ASSIGN(drift, Drift::load(model->backend(), fitted));
-      maps.push_back(std::move(fitted));
+      const uint32_t rank = stored_rank(options, config.kv_dim());
+      BLEND_ASSIGN(stored_maps[i], fits.stored.solve(options.ridge, rank, watch));
+      BLEND_ASSIGN(maps.stored, Drift::load(model->backend(), stored_maps[i]));
     }
-    std::vector<Setting> settings;
-    for (const RowMetric metric : options.metrics) {
-      for (const double ratio : options.ratios) settings.push_back({metric, ratio, nullptr});
-      for (const double ratio : options.ratios) {
-        if (corrects) settings.push_back({metric, ratio, drift});
+    size_t fitted = 0;
+    for (const uint32_t layer : options.check_layers) {
+      DriftMaps& of_layer = check_maps[i].emplace_back();
+      maps.check = nullptr;
+      if (has_maps(layer)) {
+        BLEND_ASSIGN(of_layer, fits.check[fitted++].solve(options.ridge, options.rank, watch));
+        BLEND_ASSIGN(maps.check, Drift::load(model->backend(), of_layer));
       }
+      const MeasureOptions how{options.prefixes[i], layer, options.kv_dtype, options.score_tokens};
+      BLEND_RETURN_IF_ERROR(measure_all(model, samples, first, step, how, i,
+                                        settings_of(options, policies, maps),
+                                        options.on_measurement, p.table, progress, watch));
     }
-    const MeasureOptions how{options.prefixes[i], options.check_layer, options.kv_dtype,
-                             options.score_tokens};
-    BLEND_RETURN_IF_ERROR(measure_all(model, samples, first, step, how, i, settings,
-                                      options.on_measurement, p.table, progress, watch));
   }
   choose(options, p);
-  if (corrects) p.drift = std::move(maps[p.prefix]);
+  const auto chosen =
+      std::find(options.check_layers.begin(), options.check_layers.end(), p.check_layer);
+  p.drift =
+      std::move(check_maps[p.prefix][static_cast<size_t>(chosen - options.check_layers.begin())]);
+  if (!p.drift.empty()) p.stored_drift = std::move(stored_maps[p.prefix]);
   return p;
 }
 
 Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile& profile,
-                       const std::shared_ptr<const Drift>& drift,
-                       const std::vector<Sample>& samples, const VerifyOptions& options,
-                       const Watch& watch) {
+                       const ProfileMaps& maps, const std::vector<Sample>& samples,
+                       const VerifyOptions& options, const Watch& watch) {
   BLEND_RETURN_IF_ERROR(check_profile(profile, *model));
   BLEND_RETURN_IF_ERROR(check_samples(*model, samples, 1));
   BLEND_RETURN_IF_ERROR(check_ratios(options.ratios));
@@ -294,8 +371,9 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
   std::vector<Setting> settings;
   settings.reserve(ratios.size());
   for (const double ratio : ratios) {
-    settings.push_back(
-        {RowMetric::from_code(profile.metric), ratio, profile.corrected ? drift : nullptr});
+    settings.push_back({static_cast<Policy>(profile.policy), RowMetric::from_code(profile.metric),
+                        ratio, profile.corrected ? maps.check : nullptr,
+                        profile.corrected ? maps.stored : nullptr});
   }
   Verdict verdict;
   Progress progress(watch, samples.size() * (1 + settings.size()));
@@ -303,13 +381,12 @@ Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile&
                            options.score_tokens};
   BLEND_RETURN_IF_ERROR(measure_all(model, samples, 0, 1, how, profile.prefix, settings,
                                     options.on_measurement, verdict.table, progress, watch));
-  verdict.least_ratio = least_trusted_ratio(verdict.table, profile.prefix, profile.metric,
-                                            profile.corrected, options.max_kl, options.min_top1);
+  verdict.least_ratio =
+      least_trusted_ratio(verdict.table, profile.kind(), options.max_kl, options.min_top1);
   for (const Measurement& m : verdict.table) {
     if (m.ratio == profile.ratio) verdict.at_ratio = m;
   }
-  verdict.trusted =
-      verdict.at_ratio.kl_mean <= options.max_kl && verdict.at_ratio.top1 >= options.min_top1;
+  verdict.trusted = verdict.at_ratio.keeps(options.max_kl, options.min_top1);
   return verdict;
 }
 

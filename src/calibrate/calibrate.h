@@ -1,14 +1,16 @@
 // Calibrate: from sample prompts to a profile; verify: from other prompts to a verdict on it.
 //
 // For each chunk prefix the drift maps are fitted on one half of the prompts (the first, third,
-// ...) and everything is measured on the other half: each metric and ratio, plain and corrected.
-// The choice is the kind of fusing that keeps the limits at the least ratio.
+// ...) and everything is measured on the other half: each check layer, policy, metric and ratio,
+// plain and corrected. The choice is the cheapest, by FLOPs, that keeps the limits with a margin:
+// the bounds of the 95 % intervals must keep them.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <vector>
 
+#include "calibrate/drift_fit.h"
 #include "calibrate/measure.h"
 #include "engine/model.h"
 #include "profile/profile.h"
@@ -20,14 +22,20 @@ using MeasurementFn = std::function<Status(const Measurement&)>;
 
 struct CalibrateOptions {
   std::vector<std::vector<int32_t>> prefixes = {{}};  // what chunks are prefilled after
+  // hkvd and cascade; the latter only where every sample ends with a question and the model has
+  // layers to probe.
+  std::vector<Policy> policies = {Policy::hkvd, Policy::cascade};
   std::vector<RowMetric> metrics = {{DeviationMetric::v, true}};
   std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
-  uint32_t check_layer = 1;
+  std::vector<uint32_t> check_layers = {1};
   DType kv_dtype = DType::f16;
   bool corrects = true;  // fit and measure the drift correction
   DriftInputs inputs = {true, true};
   uint32_t rank = 0;  // of the drift maps; 0: whole matrices
-  double ridge = 1e-3;
+  // Of the maps of stored rows, which are most of the rows; 0: an eighth of their outputs, at most
+  // 64.
+  uint32_t stored_rank = 0;
+  double ridge = kRidgeAuto;
   uint32_t score_tokens = 16;
   double max_kl = 0.02;    // limits of trust: mean KL in nats,
   double min_top1 = 0.95;  // share of likeliest tokens that agree
@@ -54,10 +62,15 @@ struct Verdict {
   std::vector<Measurement> table;
 };
 
-// Measures the profile's choice on `samples`; `drift` are its maps, null where it has none.
+// A profile's maps, ready for a fuse; null where it has none.
+struct ProfileMaps {
+  std::shared_ptr<const Drift> check;
+  std::shared_ptr<const Drift> stored;
+};
+
+// Measures the profile's choice on `samples`.
 Result<Verdict> verify(const std::shared_ptr<const Model>& model, const Profile& profile,
-                       const std::shared_ptr<const Drift>& drift,
-                       const std::vector<Sample>& samples, const VerifyOptions& options,
-                       const Watch& watch);
+                       const ProfileMaps& maps, const std::vector<Sample>& samples,
+                       const VerifyOptions& options, const Watch& watch);
 
 }  // namespace blend

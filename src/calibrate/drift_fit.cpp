@@ -4,41 +4,23 @@
 #include <cmath>
 #include <cstring>
 
-#include "calibrate/linear_algebra.h"
-
 namespace blend {
 namespace {
 
 constexpr size_t kBlock = 64;  // rows added at once
+// Where there is but one prompt to fit on, so that none is left to choose a ridge by.
+constexpr double kRidgeOfOnePrompt = 1;
 
-// out = a b; a: [n, k], b: [k, m].
-std::vector<double> multiply(ThreadPool& pool, const std::vector<double>& a, size_t n, size_t k,
-                             const std::vector<double>& b, size_t m) {
-  std::vector<double> out(n * m, 0.0);
-  pool.parallel_for(n, 8, [&](size_t begin, size_t end, uint32_t) {
-    for (size_t i = begin; i < end; ++i) {
-      for (size_t j = 0; j < k; ++j) {
-        const double factor = a[i * k + j];
-        for (size_t c = 0; c < m; ++c) out[i * m + c] += factor * b[j * m + c];
+bool fits_f16(std::span<const RidgeMap> maps) {
+  constexpr double kLargest = 65504;
+  for (const RidgeMap& map : maps) {
+    for (const std::vector<double>& matrix : map.matrices) {
+      for (const double e : matrix) {
+        if (!(std::abs(e) <= kLargest)) return false;
       }
     }
-  });
-  return out;
-}
-
-std::vector<double> transposed(const std::vector<double>& a, size_t n, size_t m) {
-  std::vector<double> out(n * m);
-  for (size_t i = 0; i < n; ++i) {
-    for (size_t j = 0; j < m; ++j) out[j * n + i] = a[i * m + j];
   }
-  return out;
-}
-
-bool fits_f16(const std::vector<std::vector<double>>& values) {
-  constexpr double kLargest = 65504;
-  return std::all_of(values.begin(), values.end(), [](const std::vector<double>& list) {
-    return std::all_of(list.begin(), list.end(), [](double e) { return std::abs(e) <= kLargest; });
-  });
+  return true;
 }
 
 void append(const std::vector<double>& values, DType dtype, std::vector<std::byte>& out) {
@@ -51,7 +33,43 @@ void append(const std::vector<double>& values, DType dtype, std::vector<std::byt
   }
 }
 
+// Into `maps`, whose layers they are.
+void put_maps(std::span<const RidgeMap> solved, DriftMaps& maps) {
+  maps.dtype = fits_f16(solved) ? DType::f16 : DType::f32;
+  maps.data.reserve(maps.n_maps * maps.layer_bytes());
+  for (const RidgeMap& map : solved) {
+    maps.explained_k.push_back(static_cast<float>(map.explained[0]));
+    maps.explained_v.push_back(static_cast<float>(map.explained[1]));
+    for (const std::vector<double>& matrix : map.matrices) append(matrix, maps.dtype, maps.data);
+  }
+}
+
+Status no_rows() {
+  return {BLEND_E_INVALID_ARGUMENT,
+          "no reused row to fit the drift correction on: give prompts of two chunks or more"};
+}
+
+bool has_rows(const RidgeSums& sums) {
+  return std::any_of(sums.gram.begin(), sums.gram.end(), [](double e) { return e != 0; });
+}
+
+// The ridge itself, or the one that cross-validation chooses.
+Result<double> ridge_of(double ridge, ThreadPool& pool, std::span<const RidgeSums> halves,
+                        bool constant, const Watch& watch) {
+  if (ridge >= 0) return ridge;
+  if (!has_rows(halves[0]) || !has_rows(halves[1])) return kRidgeOfOnePrompt;
+  return choose_ridge(pool, halves, constant, watch);
+}
+
+void put_drift(const float* fresh, const float* stored, size_t n, double* y) {
+  for (size_t i = 0; i < n; ++i) {
+    y[i] = static_cast<double>(fresh[i]) - static_cast<double>(stored[i]);
+  }
+}
+
 }  // namespace
+
+// ---- Behind a check layer
 
 DriftFit::DriftFit(ThreadPool& pool, DriftInputs inputs, uint32_t kv_dim, uint32_t check_layer,
                    uint32_t n_layers)
@@ -62,27 +80,25 @@ DriftFit::DriftFit(ThreadPool& pool, DriftInputs inputs, uint32_t kv_dim, uint32
       n_maps_(n_layers - check_layer - 1),
       n_in_(inputs.size(kv_dim)),
       n_out_(2 * size_t{kv_dim}),
-      gram_(n_in_ * n_in_, 0.0),
-      cross_(n_maps_, std::vector<double>(n_in_ * n_out_, 0.0)),
-      power_(n_maps_, std::vector<double>(n_out_, 0.0)),
+      halves_{{n_in_, n_out_, n_maps_}, {n_in_, n_out_, n_maps_}},
       x_(kBlock * n_in_),
       y_(n_maps_, std::vector<double>(kBlock * n_out_)) {}
 
+void DriftFit::begin_prompt() {
+  flush();
+  half_ = 1 - half_;
+}
+
 void DriftFit::begin_row(const float* fresh, const float* stored) {
   double* x = &x_[n_waiting_ * n_in_];
-  for (size_t i = 0; i < n_out_; ++i) {
-    *x++ = static_cast<double>(fresh[i]) - static_cast<double>(stored[i]);
-  }
+  put_drift(fresh, stored, n_out_, x);
+  x += n_out_;
   if (inputs_.fresh) x = std::copy_n(fresh, n_out_, x);
   if (inputs_.constant) *x = 1;
 }
 
 void DriftFit::add_drift(uint32_t map, const float* fresh, const float* stored) {
-  double* const y = &y_[map][n_waiting_ * n_out_];
-  for (size_t i = 0; i < n_out_; ++i) {
-    y[i] = static_cast<double>(fresh[i]) - static_cast<double>(stored[i]);
-    power_[map][i] += y[i] * y[i];
-  }
+  put_drift(fresh, stored, n_out_, &y_[map][n_waiting_ * n_out_]);
 }
 
 void DriftFit::end_row() {
@@ -91,84 +107,91 @@ void DriftFit::end_row() {
 }
 
 void DriftFit::flush() {
-  add_product(pool_, x_.data(), n_in_, x_.data(), n_in_, n_waiting_, gram_.data());
-  for (uint32_t i = 0; i < n_maps_; ++i) {
-    add_product(pool_, x_.data(), n_in_, y_[i].data(), n_out_, n_waiting_, cross_[i].data());
-  }
+  halves_[half_].add(pool_, x_.data(), y_, n_waiting_);
   n_waiting_ = 0;
 }
 
 Result<DriftMaps> DriftFit::solve(double ridge, uint32_t rank, const Watch& watch) {
   flush();
-  if (n_rows_ == 0) {
-    return Status{
-        BLEND_E_INVALID_ARGUMENT,
-        "no reused row to fit the drift correction on: give prompts of two chunks or more"};
-  }
+  if (n_rows_ == 0) return no_rows();
   DriftMaps maps;
   maps.inputs = inputs_;
   maps.kv_dim = kv_dim_;
   maps.first_layer = first_layer_;
   maps.n_maps = n_maps_;
   maps.rank = rank >= n_out_ ? 0 : rank;
+  BLEND_ASSIGN(maps.ridge, ridge_of(ridge, pool_, halves_, inputs_.constant, watch));
+  RidgeSums all = halves_[0];
+  all += halves_[1];
+  BLEND_ASSIGN(const auto solved,
+               solve_ridge(pool_, all, inputs_.constant, maps.ridge, maps.rank, watch));
+  put_maps(solved, maps);
+  return maps;
+}
 
-  std::vector<double> factor = gram_;
-  double largest = 0;
-  for (size_t i = 0; i < n_in_; ++i) largest = std::max(largest, gram_[i * n_in_ + i]);
-  for (size_t i = 0; i < n_in_; ++i) {
-    const bool constant = inputs_.constant && i + 1 == n_in_;
-    double& d = factor[i * n_in_ + i];
-    // An input that never varies (a head that ignores what is before it) gets no weight, rather
-    // than a pivot of zero.
-    d += (constant ? 0 : ridge * d) + 1e-12 * largest;
+// ---- Of stored rows
+
+StoredFit::StoredFit(ThreadPool& pool, uint32_t kv_dim, uint32_t n_layers)
+    : pool_(pool),
+      kv_dim_(kv_dim),
+      n_maps_(n_layers - 1),
+      n_in_(DriftInputs::of_stored().size(kv_dim)),
+      n_out_(2 * size_t{kv_dim}),
+      halves_{{n_maps_, {n_in_, n_out_, 1}}, {1, {n_in_, n_out_, 1}}},
+      x_(n_maps_, std::vector<double>(kBlock * n_in_)),
+      y_(n_maps_, std::vector<double>(kBlock * n_out_)) {}
+
+void StoredFit::begin_prompt() {
+  flush();
+  half_ = 1 - half_;
+}
+
+void StoredFit::add_layer(uint32_t map, const StoredFeatures& features, const float* fresh,
+                          const float* stored) {
+  double* x = &x_[map][n_waiting_ * n_in_];
+  for (size_t s = 0; s < StoredFeatures::kScales; ++s) {
+    for (size_t i = 0; i < n_out_; ++i) {
+      *x++ = static_cast<double>(features.values[s]) * static_cast<double>(stored[i]);
+    }
   }
-  BLEND_RETURN_IF_ERROR(cholesky(pool_, factor, n_in_));
+  std::copy(features.values.begin(), features.values.end(), x);
+  put_drift(fresh, stored, n_out_, &y_[map][n_waiting_ * n_out_]);
+}
 
-  std::vector<std::vector<double>> solved;  // in the order in which the file has them
+void StoredFit::end_row() {
+  ++n_rows_;
+  if (++n_waiting_ == kBlock) flush();
+}
+
+void StoredFit::flush() {
   for (uint32_t i = 0; i < n_maps_; ++i) {
-    BLEND_RETURN_IF_ERROR(watch.check());
-    std::vector<double> a = cross_[i];  // [n_in, n_out]
-    cholesky_solve(pool_, factor, n_in_, a, n_out_);
-    std::vector<double> basis;  // [rank, n_out]
-    if (maps.rank > 0) {
-      // The directions of the output that the fit explains most: the first eigenvectors of
-      // A^T (X^T X + R) A = A^T X^T Y.
-      std::vector<double> m(n_out_ * n_out_, 0.0);
-      add_product(pool_, a.data(), n_out_, cross_[i].data(), n_out_, n_in_, m.data());
-      for (size_t r = 0; r < n_out_; ++r) {
-        for (size_t c = 0; c < r; ++c) {
-          m[r * n_out_ + c] = m[c * n_out_ + r] = (m[r * n_out_ + c] + m[c * n_out_ + r]) / 2;
-        }
-      }
-      BLEND_ASSIGN(Eigen eigen, symmetric_eigen(std::move(m), n_out_));
-      basis.assign(eigen.vectors.begin(),
-                   eigen.vectors.begin() + static_cast<std::ptrdiff_t>(maps.rank * n_out_));
-      const std::vector<double> in =
-          multiply(pool_, a, n_in_, n_out_, transposed(basis, maps.rank, n_out_), maps.rank);
-      a = multiply(pool_, in, n_in_, maps.rank, basis, n_out_);
-      solved.push_back(transposed(basis, maps.rank, n_out_));  // [n_out, rank]
-      solved.push_back(transposed(in, n_in_, maps.rank));      // [rank, n_in]
-    } else {
-      solved.push_back(transposed(a, n_in_, n_out_));  // [n_out, n_in]
-    }
-    // |Y - X A|^2 = |Y|^2 - 2 A.(X^T Y) + A.(X^T X A), by column.
-    const std::vector<double> gram_a = multiply(pool_, gram_, n_in_, n_in_, a, n_out_);
-    double power[2] = {}, left[2] = {};  // K, V
-    for (size_t c = 0; c < n_out_; ++c) {
-      const size_t half = c < kv_dim_ ? 0 : 1;
-      double residual = power_[i][c];
-      for (size_t r = 0; r < n_in_; ++r) {
-        residual += a[r * n_out_ + c] * (gram_a[r * n_out_ + c] - 2 * cross_[i][r * n_out_ + c]);
-      }
-      power[half] += power_[i][c];
-      left[half] += residual;
-    }
-    maps.explained_k.push_back(power[0] > 0 ? static_cast<float>(1 - left[0] / power[0]) : 0.0f);
-    maps.explained_v.push_back(power[1] > 0 ? static_cast<float>(1 - left[1] / power[1]) : 0.0f);
+    const uint32_t half = i == 0 ? half_ : 0;
+    halves_[half][i].add(pool_, x_[i].data(), {&y_[i], 1}, n_waiting_);
   }
-  maps.dtype = fits_f16(solved) ? DType::f16 : DType::f32;
-  maps.data.reserve(n_maps_ * maps.layer_bytes());
-  for (const std::vector<double>& matrix : solved) append(matrix, maps.dtype, maps.data);
+  n_waiting_ = 0;
+}
+
+Result<DriftMaps> StoredFit::solve(double ridge, uint32_t rank, const Watch& watch) {
+  flush();
+  if (n_rows_ == 0) return no_rows();
+  DriftMaps maps;
+  maps.inputs = DriftInputs::of_stored();
+  maps.kv_dim = kv_dim_;
+  maps.first_layer = 1;
+  maps.n_maps = n_maps_;
+  maps.rank = rank >= n_out_ ? 0 : rank;
+  std::vector<RidgeMap> solved;
+  if (n_maps_ > 0) {
+    // One layer's choice is as good as another's.
+    const RidgeSums first[2] = {halves_[0][0], halves_[1][0]};
+    BLEND_ASSIGN(maps.ridge, ridge_of(ridge, pool_, first, false, watch));
+    halves_[0][0] += halves_[1][0];
+  }
+  for (const RidgeSums& all : halves_[0]) {
+    BLEND_ASSIGN(auto map, solve_ridge(pool_, all, false, maps.ridge, maps.rank, watch));
+    solved.push_back(std::move(map.front()));
+  }
+  put_maps(solved, maps);
   return maps;
 }
 

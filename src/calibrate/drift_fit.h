@@ -1,11 +1,11 @@
-// DriftFit: the drift maps of one check layer by ridge regression, from rows that come in a stream.
+// DriftFit, StoredFit: the drift maps of a model (profile/drift_maps.h), fitted by ridge regression
+// (ridge_map.h) from rows that come in a stream, prompt after prompt.
 //
-// Per layer l the rows give X^T X and X^T Y_l, with x the row's inputs at the check layer and y its
-// drift at layer l (both in drift_maps.h), so memory does not grow with the number of prompts:
-// n_in^2 + n_maps * n_in * 2 kv_dim doubles. The solution is
-//   A_l = (X^T X + ridge * diag(X^T X))^-1 X^T Y_l
-// where the ridge is taken of each input's own size, so that it means the same for inputs of any
-// scale; the constant is not held back.
+// DriftFit is of the maps behind a check layer: one matrix of inputs for all layers, and memory of
+// 2 * (n_in^2 + n_maps * n_in * 2 kv_dim) doubles. StoredFit is of the maps for rows of which
+// nothing is computed: each layer has its own inputs, and so its own matrix, n_layers times as
+// much. Both keep sums of two halves of the prompts, by which a ridge is chosen, StoredFit of one
+// layer.
 #pragma once
 
 #include <span>
@@ -13,9 +13,13 @@
 
 #include "base/cancel.h"
 #include "base/thread_pool.h"
+#include "calibrate/ridge_map.h"
 #include "profile/drift_maps.h"
 
 namespace blend {
+
+// A ridge that cross-validation chooses.
+inline constexpr double kRidgeAuto = -1;
 
 // Used by one thread at a time; works on the pool, which must outlive it.
 class DriftFit {
@@ -27,6 +31,8 @@ class DriftFit {
   uint32_t check_layer() const { return first_layer_ - 1; }
   uint64_t n_rows() const { return n_rows_; }
 
+  // The rows that follow are of another prompt.
+  void begin_prompt();
   // One reused row in layer order: fresh(l) and stored(l) give its K | V, [2 * kv_dim], K before
   // RoPE, of the check layer and every later one. Rows are gathered and added in blocks.
   template <typename Fresh, typename Stored>
@@ -38,9 +44,9 @@ class DriftFit {
     end_row();
   }
 
-  // rank 0: whole matrices; otherwise the best maps of that rank in the fitted rows' own measure
-  // (reduced-rank regression, Izenman 1975). f16 unless a value does not fit. NUMERIC when there
-  // are fewer rows than the ridge can make up for; INVALID_ARGUMENT without any row.
+  // ridge: of each input's own power, or kRidgeAuto. rank 0: whole matrices; otherwise the best
+  // maps of that rank in the fitted rows' own measure. f16 unless a value does not fit. NUMERIC
+  // when there are fewer rows than the ridge can make up for; INVALID_ARGUMENT without any row.
   Result<DriftMaps> solve(double ridge, uint32_t rank, const Watch& watch);
 
  private:
@@ -57,12 +63,49 @@ class DriftFit {
   const size_t n_in_;
   const size_t n_out_;  // 2 * kv_dim
   uint64_t n_rows_ = 0;
-  std::vector<double> gram_;                // X^T X: [n_in, n_in]
-  std::vector<std::vector<double>> cross_;  // [n_maps] X^T Y: [n_in, n_out]
-  std::vector<std::vector<double>> power_;  // [n_maps] sum of y^2: [n_out]
+  RidgeSums halves_[2];
+  uint32_t half_ = 1;  // that rows are added to
 
   size_t n_waiting_ = 0;                // rows in the two blocks
   std::vector<double> x_;               // [kBlock, n_in]
+  std::vector<std::vector<double>> y_;  // [n_maps] [kBlock, n_out]
+};
+
+// Used by one thread at a time; works on the pool, which must outlive it.
+class StoredFit {
+ public:
+  // Maps for layers 1 .. n_layers - 1: the K and V of layer 0 hang on nothing before a row.
+  StoredFit(ThreadPool& pool, uint32_t kv_dim, uint32_t n_layers);
+
+  void begin_prompt();
+  // One reused row, with what its chunk keeps of it: fresh(l), stored(l) as above, from layer 1 on.
+  template <typename Fresh, typename Stored>
+  void add(const StoredFeatures& features, const Fresh& fresh, const Stored& stored) {
+    for (uint32_t i = 0; i < n_maps_; ++i) add_layer(i, features, fresh(1 + i), stored(1 + i));
+    end_row();
+  }
+
+  // As DriftFit's, the ridge being chosen once for all layers.
+  Result<DriftMaps> solve(double ridge, uint32_t rank, const Watch& watch);
+
+ private:
+  void add_layer(uint32_t map, const StoredFeatures& features, const float* fresh,
+                 const float* stored);
+  void end_row();
+  void flush();
+
+  ThreadPool& pool_;
+  const uint32_t kv_dim_;
+  const uint32_t n_maps_;
+  const size_t n_in_;
+  const size_t n_out_;  // 2 * kv_dim
+  uint64_t n_rows_ = 0;
+  // [n_maps] of all prompts, of the first map only of one half; and of that the other half.
+  std::vector<RidgeSums> halves_[2];
+  uint32_t half_ = 1;
+
+  size_t n_waiting_ = 0;
+  std::vector<std::vector<double>> x_;  // [n_maps] [kBlock, n_in]
   std::vector<std::vector<double>> y_;  // [n_maps] [kBlock, n_out]
 };
 

@@ -20,6 +20,24 @@ int32_t likeliest(std::span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
 
+// Half the 95 % interval of sum(value) / sum(n) over prompts that were drawn (the linearised
+// variance of a ratio).
+template <typename Value>
+double half_interval(std::span<const Divergences::Sums> prompts, const Value& value) {
+  double sum = 0, n = 0, squares = 0;
+  for (const Divergences::Sums& p : prompts) {
+    sum += value(p);
+    n += static_cast<double>(p.n_positions);
+  }
+  const auto k = static_cast<double>(prompts.size());
+  if (k < 2 || n == 0) return 0;
+  for (const Divergences::Sums& p : prompts) {
+    const double left = value(p) - sum / n * static_cast<double>(p.n_positions);
+    squares += left * left;
+  }
+  return 1.96 * std::sqrt(squares * k / (k - 1)) / n;
+}
+
 }  // namespace
 
 double kl_divergence(std::span<const float> p, std::span<const float> q) {
@@ -52,6 +70,26 @@ double Divergences::top1() const {
   return kl.empty() ? 0 : static_cast<double>(n_agree) / static_cast<double>(kl.size());
 }
 
+void Divergences::end_prompt() {
+  Sums sums{0, n_agree, 0};
+  size_t first = 0;
+  for (const Sums& p : prompts) {
+    first += p.n_positions;
+    sums.n_agree -= p.n_agree;
+  }
+  sums.n_positions = kl.size() - first;
+  for (size_t i = first; i < kl.size(); ++i) sums.kl += kl[i];
+  prompts.push_back(sums);
+}
+
+double Divergences::kl_margin() const {
+  return half_interval(prompts, [](const Sums& p) { return p.kl; });
+}
+
+double Divergences::top1_margin() const {
+  return half_interval(prompts, [](const Sums& p) { return static_cast<double>(p.n_agree); });
+}
+
 Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& sample,
                       const MeasureOptions& options, std::span<const Setting> settings,
                       std::span<Divergences> out, const std::function<Status()>& done,
@@ -66,9 +104,11 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
 
   std::vector<std::vector<float>> reference;  // a row of logits a position
   std::vector<int32_t> answer;
+  double full_flops = 0;
   {
     BLEND_ASSIGN(Fused full, fuse(model, {}, request));
     Sequence& sequence = *full.sequence;
+    full_flops = full.info.flops;
     reference.push_back(sequence.logits());
     while (reference.size() < options.score_tokens && sequence.n_rows() < sequence.capacity()) {
       const int32_t next = likeliest(reference.back());
@@ -83,12 +123,13 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
   // The first fuse puts the prompt's chunks here, the others find them.
   MemoryStore store;
   const StoreAccess access{&store, false, options.kv_dtype};
-  fuse_options.policy = Policy::hkvd;
   for (size_t i = 0; i < settings.size(); ++i) {
+    fuse_options.policy = settings[i].policy;
     fuse_options.deviation.metric = settings[i].metric.of;
     fuse_options.weighed = settings[i].metric.weighed;
     fuse_options.ratio = RatioChoice::fixed(settings[i].ratio);
     fuse_options.drift = settings[i].drift;
+    fuse_options.stored_drift = settings[i].stored_drift;
     BLEND_ASSIGN(Fused fused, fuse(model, access, request));
     for (size_t t = 0; t < reference.size(); ++t) {
       if (t > 0) BLEND_RETURN_IF_ERROR(fused.sequence->append({&answer[t - 1], 1}, cancel_only));
@@ -96,6 +137,9 @@ Status measure_sample(const std::shared_ptr<const Model>& model, const Sample& s
       out[i].kl.push_back(kl_divergence(reference[t], logits));
       out[i].n_agree += likeliest(reference[t]) == likeliest(logits) ? 1 : 0;
     }
+    out[i].end_prompt();
+    out[i].flops += fused.info.flops;
+    out[i].full_flops += full_flops;
     BLEND_RETURN_IF_ERROR(done());
   }
   return Status::ok();

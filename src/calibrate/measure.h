@@ -18,9 +18,11 @@ using Sample = std::vector<Segment>;
 
 // One kind of fusing.
 struct Setting {
+  Policy policy = Policy::hkvd;  // or cascade
   RowMetric metric;
   double ratio = 0;
-  std::shared_ptr<const Drift> drift;  // null: plain
+  std::shared_ptr<const Drift> drift = {};         // null: plain
+  std::shared_ptr<const Drift> stored_drift = {};  // of rows left out before layer 0
 };
 
 struct MeasureOptions {
@@ -35,12 +37,24 @@ double kl_divergence(std::span<const float> p, std::span<const float> q);
 
 // Collects what one setting gives. A plain value.
 struct Divergences {
+  // Of one prompt.
+  struct Sums {
+    double kl = 0;
+    uint64_t n_agree = 0, n_positions = 0;
+  };
   std::vector<double> kl;  // one a position
   uint64_t n_agree = 0;    // positions whose likeliest token is full prefill's
+  std::vector<Sums> prompts;
+  double flops = 0, full_flops = 0;
 
+  // Behind a prompt's positions.
+  void end_prompt();
   double kl_mean() const;
   double kl_p95() const;  // linear between the two nearest order statistics
   double top1() const;    // share
+  // Half the 95 % intervals of both, the prompts being what was drawn; 0 of a single prompt.
+  double kl_margin() const;
+  double top1_margin() const;
 };
 
 // Measures one sample in every setting; results are appended to out[i] of settings[i]. `done` is

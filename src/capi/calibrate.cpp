@@ -15,11 +15,12 @@ blend_calibrate_options default_calibrate_options() {
   const blend::CalibrateOptions defaults;
   blend_calibrate_options o{};
   o.struct_size = sizeof o;
-  o.check_layer = defaults.check_layer;
+  o.check_layer = defaults.check_layers.front();
   o.kv_dtype = BLEND_DTYPE_AUTO;
   o.drift_inputs = BLEND_DRIFT_DEVIATION | (defaults.inputs.fresh ? BLEND_DRIFT_FRESH : 0u) |
                    (defaults.inputs.constant ? BLEND_DRIFT_CONSTANT : 0u);
   o.drift_rank = defaults.rank;
+  static_assert(blend::kRidgeAuto == BLEND_RIDGE_AUTO);
   o.ridge = defaults.ridge;
   o.score_tokens = defaults.score_tokens;
   o.max_kl = defaults.max_kl;
@@ -93,7 +94,25 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
   blend::CalibrateOptions out;
   BLEND_RETURN_IF_ERROR(check_choices("n_chunk_prefixes", o.n_chunk_prefixes));
   BLEND_RETURN_IF_ERROR(check_choices("n_metrics", o.n_metrics));
-  out.check_layer = o.check_layer;
+  BLEND_RETURN_IF_ERROR(check_choices("n_policies", o.n_policies));
+  BLEND_RETURN_IF_ERROR(check_choices("n_check_layers", o.n_check_layers));
+  if (o.n_policies > 0) {
+    BLEND_REQUIRE(o.policies);
+    out.policies.clear();
+    for (const uint32_t policy : std::span(o.policies, o.n_policies)) {
+      if (policy != BLEND_POLICY_HKVD && policy != BLEND_POLICY_CASCADE) {
+        return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                                 "policy %u: BLEND_POLICY_HKVD and _CASCADE are calibrated",
+                                 policy);
+      }
+      out.policies.push_back(static_cast<blend::Policy>(policy));
+    }
+  }
+  out.check_layers = {o.check_layer};
+  if (o.n_check_layers > 0) {
+    BLEND_REQUIRE(o.check_layers);
+    out.check_layers.assign(o.check_layers, o.check_layers + o.n_check_layers);
+  }
   out.prefixes = usual_prefixes(model);
   if (o.n_chunk_prefixes > 0) {
     BLEND_REQUIRE(o.chunk_prefixes);
@@ -200,7 +219,7 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
     const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(const blend::Verdict found,
-                 blend::verify(loaded, p, profile->drift, list, how,
+                 blend::verify(loaded, p, {profile->drift, profile->stored_drift}, list, how,
                                blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
     said.trusted = found.trusted ? 1 : 0;
     said.ratio = p.ratio;

@@ -18,7 +18,7 @@ blend_fuse_options default_fuse_options() {
   const blend::FuseOptions defaults;
   blend_fuse_options o{};
   o.struct_size = sizeof o;
-  o.policy = static_cast<uint32_t>(defaults.policy);
+  o.policy = BLEND_POLICY_AUTO;
   o.metric = defaults.metric().code();
   o.norm = static_cast<uint32_t>(defaults.deviation.norm);
   o.check_layer = defaults.check_layer;
@@ -95,12 +95,13 @@ Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
   }
   out.profile = &o.profile->profile;
   out.drift = o.profile->drift;
+  out.stored_drift = o.profile->stored_drift;
   return out;
 }
 
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
                                         const blend::ModelDescription& model) {
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_CASCADE));
+  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_AUTO));
   BLEND_RETURN_IF_ERROR(blend::capi::check_metric(o.metric));
   BLEND_RETURN_IF_ERROR(blend::capi::check_choice("norm", o.norm, BLEND_NORM_L1));
   BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_COMPUTE_STORE));
@@ -191,7 +192,7 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
 
 Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store* store,
                                 const blend_segment* segments, size_t n_segments,
-                                const blend_fuse_options* options) {
+                                const blend_fuse_options* options, bool steps) {
   if (n_segments > 0) BLEND_REQUIRE(segments);
   blend_fuse_options o = default_fuse_options();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
@@ -210,6 +211,10 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   BLEND_RETURN_IF_ERROR(check_count("n_threads", o.n_threads));
   call.n_threads = o.n_threads;
   BLEND_ASSIGN(const Calibration calibration, read_calibration(o, model));
+  const Profile* const profile = calibration.profile;
+  resolve_policy(request.segments, model.config().n_layers, steps,
+                 profile == nullptr ? Policy::cascade : static_cast<Policy>(profile->policy),
+                 request.options);
   BLEND_RETURN_IF_ERROR(apply_calibration(calibration, request.options));
   return call;
 }

@@ -26,9 +26,9 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
                                            const ModelDescription& model);
 
 // With what the options' profile has for it (trust.h). `store` may be null. INVALID_ARGUMENT,
-// INVALID_STRUCT, CONTEXT_LENGTH, MISMATCH or UNTRUSTED say what is wrong.
+// INVALID_STRUCT, CONTEXT_LENGTH, MISMATCH or UNTRUSTED say what is wrong. steps: for a plan.
 Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store* store,
                                 const blend_segment* segments, size_t n_segments,
-                                const blend_fuse_options* options);
+                                const blend_fuse_options* options, bool steps = false);
 
 }  // namespace blend::capi

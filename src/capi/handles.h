@@ -59,9 +59,10 @@ struct blend_machine {
 };
 
 struct blend_profile {
-  std::shared_ptr<const blend::Model> model;  // its backend holds the maps
-  blend::Profile profile;                     // without the bytes of the maps
-  std::shared_ptr<const blend::Drift> drift;  // null: no maps
+  std::shared_ptr<const blend::Model> model;         // its backend holds the maps
+  blend::Profile profile;                            // without the bytes of the maps
+  std::shared_ptr<const blend::Drift> drift;         // null: no maps
+  std::shared_ptr<const blend::Drift> stored_drift;  // likewise, of stored rows
 };
 
 namespace blend::capi {

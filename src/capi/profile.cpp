@@ -35,6 +35,11 @@ blend_measurement describe(const Measurement& m, const std::vector<int32_t>& chu
   out.n_positions = m.n_positions;
   out.chunk_prefix = chunk_prefix.data();
   out.n_chunk_prefix = chunk_prefix.size();
+  out.policy = m.policy;
+  out.check_layer = m.check_layer;
+  out.kl_margin = m.kl_margin;
+  out.top1_margin = m.top1_margin;
+  out.flops = m.flops;
   return out;
 }
 
@@ -55,11 +60,13 @@ int32_t blend_profile_open(blend_profile** out, const blend_model* model, const 
     blend::Profile& profile = handle->profile;
     const std::string name = "profile '" + file + "'";
     BLEND_RETURN_IF_ERROR(blend::check_profile(profile, *handle->model).with_context(name));
-    if (!profile.drift.empty()) {
-      auto drift = blend::Drift::load(handle->model->backend(), profile.drift);
+    for (const bool stored : {false, true}) {
+      blend::DriftMaps& maps = stored ? profile.stored_drift : profile.drift;
+      if (maps.empty()) continue;
+      auto drift = blend::Drift::load(handle->model->backend(), maps);
       if (!drift.is_ok()) return drift.status().with_context(name);
-      handle->drift = std::move(*drift);
-      profile.drift.data = {};
+      (stored ? handle->stored_drift : handle->drift) = std::move(*drift);
+      maps.data = {};
     }
     *out = handle.release();
     return Status::ok();
@@ -86,7 +93,12 @@ int32_t blend_profile_get_info(const blend_profile* profile, blend_profile_info*
     i.drift_inputs = drift_inputs_code(p.drift);
     i.drift_rank = p.drift.rank;
     i.kv_dtype = blend::capi::kv_dtype_code(p.kv_dtype);
-    i.drift_bytes = profile->drift == nullptr ? 0 : profile->drift->bytes();
+    for (const auto& maps : {profile->drift, profile->stored_drift}) {
+      if (maps != nullptr) i.drift_bytes += maps->bytes();
+    }
+    i.policy = p.policy;
+    i.stored_rank = p.stored_drift.empty() ? 0 : p.stored_drift.rank;
+    i.ridge = p.drift.ridge;
     i.n_fitted = p.n_fitted;
     i.n_measured = p.n_measured;
     i.n_measurements = p.table.size();
@@ -133,7 +145,7 @@ int32_t blend_profile_apply(const blend_profile* profile, blend_fuse_options* op
     BLEND_REQUIRE(options);
     BLEND_RETURN_IF_ERROR(blend::capi::check_size<blend_fuse_options>(options->struct_size));
     const blend::Profile& p = profile->profile;
-    options->policy = BLEND_POLICY_HKVD;
+    options->policy = BLEND_POLICY_AUTO;
     options->metric = p.metric;
     options->check_layer = p.check_layer;
     options->ratio = p.ratio;

@@ -83,8 +83,25 @@ Status Batch::prepare(Entry& e, std::span<const int32_t> resident) {
   e.builder = std::make_unique<PromptBuilder>(*model_, store_.store, !store_.read_only,
                                               store_.kv_dtype, options, lookup_);
   BLEND_ASSIGN(e.prompt, e.builder->build(e.request->segments, resident, e.request->watch));
+  if (options.chosen_for_host) BLEND_RETURN_IF_ERROR(fall_back(e));
   e.selection->choose_ratio(store_.reads, e.prompt);
   e.plan_ns = clock_.now_ns() - begin - e.prompt.miss_ns;
+  return Status::ok();
+}
+
+Status Batch::fall_back(Entry& e) {
+  const auto lacks = [](const PromptSegment& s) { return s.stale() && !s.has_impact(); };
+  const std::vector<PromptSegment>& segments = e.prompt.segments;
+  if (std::none_of(segments.begin(), segments.end(), lacks)) return Status::ok();
+  e.plain = std::make_unique<FuseRequest>(*e.request);
+  FuseOptions& options = e.plain->options;
+  options.policy = Policy::hkvd;
+  options.chosen_for_host = false;
+  options.stored_drift.reset();
+  // What was vouched for is another way of fusing.
+  if (options.trust == Trust::vouched) options.trust = Trust::doubted;
+  e.request = e.plain.get();
+  BLEND_ASSIGN(e.selection, Selection::create(model_->backend(), options, n_layers_));
   return Status::ok();
 }
 

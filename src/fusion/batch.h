@@ -41,7 +41,8 @@ class Batch {
     Prompt prompt;
     uint64_t plan_ns = 0;
     Fused out;
-    std::unique_ptr<FuseRequest> full;  // what it became when its drift correction was in doubt
+    std::unique_ptr<FuseRequest> plain;  // what it became when a chunk forbade the cascade
+    std::unique_ptr<FuseRequest> full;   // what it became when its drift correction was in doubt
     // Of a round.
     std::unique_ptr<LayerFeed::View> feed;
     std::unique_ptr<Pass> pass;
@@ -61,6 +62,8 @@ class Batch {
   };
 
   Status prepare(Entry& entry, std::span<const int32_t> resident);
+  // Policy::automatic took the cascade, and a chunk has not the statistics that it reads: hkvd.
+  Status fall_back(Entry& entry);
   // All layers of the entries that are alive. False: a damaged chunk was replaced, begin again.
   bool round(std::unique_ptr<Sequence>& resident);
   bool run_layers(LayerFeed& feed);

@@ -13,6 +13,16 @@ Status check_tempering(const char* name, double value) {
 
 }  // namespace
 
+void resolve_policy(std::span<const Segment> segments, uint32_t n_layers, bool steps, Policy wanted,
+                    FuseOptions& o) {
+  if (o.policy != Policy::automatic) return;
+  const bool asks = !segments.empty() && segments.back().kind == SegmentKind::question &&
+                    segments.back().tokens.has_value() && !segments.back().tokens->empty();
+  const bool can = asks && !steps && n_layers > 1 && o.check_layers.empty();
+  o.policy = can ? wanted : Policy::hkvd;
+  o.chosen_for_host = o.policy == Policy::cascade;
+}
+
 Status check_options(bool has_store, const FuseOptions& o) {
   const double ratio = o.ratio.ratio();
   if (!(ratio >= 0.0 && ratio <= 1.0)) {  // NaN fails too

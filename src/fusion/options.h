@@ -36,6 +36,7 @@ enum class Policy : uint32_t {
   ape = BLEND_POLICY_APE,
   probe = BLEND_POLICY_PROBE,
   cascade = BLEND_POLICY_CASCADE,
+  automatic = BLEND_POLICY_AUTO,  // only until resolve_policy()
 };
 
 enum class OnMiss : uint32_t {
@@ -91,6 +92,7 @@ struct RowMetric {
 
 struct FuseOptions {
   Policy policy = Policy::hkvd;
+  bool chosen_for_host = false;  // resolve_policy() took the cascade: hkvd where a chunk forbids it
   DeviationRule deviation;
   bool weighed = true;  // RowMetric
   RowMetric metric() const { return {deviation.metric, weighed}; }
@@ -109,11 +111,18 @@ struct FuseOptions {
   // Corrects the rows that are not recomputed, if the first check layer is the one that it was
   // fitted at; null: they stay as they are stored.
   std::shared_ptr<const Drift> drift;
+  // Corrects the rows that are left out before layer 0; null: they stay as they are stored.
+  std::shared_ptr<const Drift> stored_drift;
   bool drift_required = false;  // an error where the check layers do not fit
   bool drift_guarded = true;    // scaled by how it does on the rows that are computed (corrector.h)
   Trust trust = Trust::unknown;
   OnUntrusted on_untrusted = OnUntrusted::fuse;  // of what only the fuse itself finds out
 };
+
+// Policy::automatic becomes the one in force: `wanted`, or hkvd where the cascade cannot be.
+// steps: the host runs the model (StepPlan).
+void resolve_policy(std::span<const Segment> segments, uint32_t n_layers, bool steps, Policy wanted,
+                    FuseOptions& options);
 
 // What depends neither on the model nor on the prompt. INVALID_ARGUMENT names the option.
 Status check_options(bool has_store, const FuseOptions& options);

@@ -34,10 +34,12 @@ Status Pass::prepare(LayerFeed::View& feed) {
   out_.layers.assign(n_layers_, blend_layer_info{});
   const uint32_t slots = out_.sequence->capacity();
   computed_.assign(slots, 0);
-  if (selection_.corrects()) {
-    corrector_ =
-        std::make_unique<Corrector>(model_->backend(), selection_.drift(),
-                                    model_->config().kv_dim(), slots, options_.drift_guarded);
+  if (selection_.corrects() || selection_.corrects_left()) {
+    const CorrectorMaps maps = {selection_.corrects() ? selection_.drift() : nullptr,
+                                selection_.corrects_left() ? selection_.stored_drift() : nullptr};
+    corrector_ = std::make_unique<Corrector>(model_->backend(), maps, model_->config().kv_dim(),
+                                             slots, options_.drift_guarded);
+    if (!selection_.probes()) leave_out();
   }
   tempered_ = out_.sequence->tempered();
   if (tempers(options_)) tempered_.set(options_.ape_temperature, options_.ape_scale);
@@ -75,20 +77,34 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
   return Status::ok();
 }
 
+void Pass::leave_out() {
+  if (!selection_.corrects_left()) return;
+  const std::vector<uint8_t> computed = selection_.computed(prompt_.n_rows());
+  std::vector<uint32_t> left;
+  std::vector<StoredFeatures> features(prompt_.n_rows());
+  for (const PromptSegment& s : prompt_.segments) {
+    for (uint32_t i = 0; s.stale() && i < s.n_rows; ++i) {
+      const RowImpact& impact = s.chunk->meta().impact[i];
+      features[s.first_row + i] = StoredFeatures::of(impact.inside, impact.outside, i);
+      if (computed[s.first_row + i] == 0) left.push_back(s.first_row + i);
+    }
+  }
+  corrector_->leave_out(std::move(left), std::move(features));
+}
+
 Status Pass::place(uint32_t layer, const StagedLayer& staged, Tensor kv,
                    blend_layer_info& account) {
   const uint64_t begin = clock_.now_ns();
   const std::vector<StoredRun> runs = stored_runs(prompt_, feed_->segments(), staged);
   const Correction* correction = nullptr;
-  if (corrector_ != nullptr && layer > corrector_->check_layer()) {
+  if (corrector_ != nullptr && corrector_->is_due(layer)) {
     const std::vector<uint32_t>& active = selection_.active();
-    std::vector<StoredRun> known;
-    if (!corrector_->judges().empty()) {
-      known = stored_runs_among(prompt_, feed_->segments(), staged, active);
-    }
-    const size_t known_rows = corrector_->judges().size();
-    BLEND_ASSIGN(correction, corrector_->at(layer, {kv, known, active}));
-    work_.add_correction(*selection_.drift(), corrector_->n_rows() + known_rows);
+    const auto stored_of = [&](std::span<const uint32_t> rows) {
+      return stored_runs_among(prompt_, feed_->segments(), staged, rows);
+    };
+    const std::vector<StoredRun> known = stored_of(active);
+    BLEND_ASSIGN(correction, corrector_->at(layer, {kv, known, active}, stored_of));
+    work_.add_correction(corrector_->flops());
     account_drift(*corrector_, account, out_.info);
     out_.info.correct_ns += clock_.now_ns() - begin;
   }
@@ -96,7 +112,7 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, Tensor kv,
                                                 out_.sequence->ropes().keys(layer), runs,
                                                 computed_.data(), correction));
   account.rows_placed = rows_to_place(runs, computed_);
-  account.place_ns = clock_.now_ns() - begin;
+  account.place_ns += clock_.now_ns() - begin;
   return Status::ok();
 }
 
@@ -130,6 +146,10 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     BLEND_RETURN_IF_ERROR(probe(watch));
     kv = forward_->kv(static_cast<uint32_t>(active.size()));
     BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, watch));
+    // The rows that were left out stand there as they are stored.
+    if (corrector_ != nullptr && corrector_->is_due(layer) && staged != nullptr) {
+      BLEND_RETURN_IF_ERROR(place(layer, *staged, kv, account));
+    }
   }
   account.rows_kv = active.size();
   // The rows that a check layer leaves out keep the fresh K, V they have there.
@@ -166,6 +186,7 @@ Status Pass::probe(const Watch& watch) {
   BLEND_RETURN_IF_ERROR(selection_.choose({}, attention));
   out_.info.select_ns += out_.layers[Selection::kProbeLayer].select_ns = clock_.now_ns() - begin;
   mark_computed(0);
+  if (corrector_ != nullptr) leave_out();
   BLEND_RETURN_IF_ERROR(embed());
   const std::vector<uint32_t>& active = selection_.active();
   for (uint32_t layer = 0; layer < Selection::kProbeLayer; ++layer) {
@@ -205,7 +226,7 @@ Status Pass::choose(uint32_t layer, Tensor kv, const StagedLayer* staged, const 
   const std::vector<uint32_t> before = selection_.active();
   std::vector<StoredRun> runs;
   if (staged != nullptr) runs = stored_runs_among(prompt_, feed_->segments(), *staged, before);
-  if (corrector_ != nullptr && layer == corrector_->check_layer()) {
+  if (corrector_ != nullptr && corrector_->measures_at(layer)) {
     BLEND_RETURN_IF_ERROR(corrector_->measure({kv, runs, before}));
   }
   std::vector<float> deviation, attention;

@@ -47,6 +47,8 @@ class Pass {
   // Puts the staged rows that are not computed at this layer into the cache.
   // kv: fresh K, V of those that are.
   Status place(uint32_t layer, const StagedLayer& staged, Tensor kv, blend_layer_info& account);
+  // Tells the corrector which rows are left out before layer 0, where they are corrected.
+  void leave_out();
 
   // ---- The probe
   // At Selection::kProbeLayer, whose stored rows are in the cache as are those of layer 0: asks

@@ -63,6 +63,9 @@ Status check_drift(const FuseOptions& o, const Schedule& schedule) {
   if (o.drift == nullptr || !o.drift_required) return Status::ok();
   const CheckLayer* const first = first_measured(schedule);
   if (first != nullptr && first->layer == o.drift->check_layer()) return Status::ok();
+  if (o.stored_drift != nullptr && !schedule.empty() && schedule.front().layer == 0) {
+    return Status::ok();
+  }
   return make_error(BLEND_E_INVALID_ARGUMENT,
                     "BLEND_CORRECTION_ON needs a policy whose first check layer is %u, where the "
                     "drift maps were fitted",
@@ -76,6 +79,7 @@ Selection::Selection(Backend& backend, const FuseOptions& options, uint32_t n_la
       n_layers_(n_layers),
       rule_(options.deviation),
       drift_(options.drift),
+      stored_drift_(options.stored_drift),
       own_schedule_(!options.check_layers.empty()),
       ratio_(options.ratio) {}
 
@@ -117,6 +121,9 @@ Status Selection::begin(const Prompt& prompt) {
   choosing_ = !rows_.candidates.empty();
   corrects_ =
       choosing_ && drift_ != nullptr && first_measured(schedule_)->layer == drift_->check_layer();
+  corrects_left_ = choosing_ && stored_drift_ != nullptr && schedule_.front().layer == 0 &&
+                   std::all_of(prompt.segments.begin(), prompt.segments.end(),
+                               [](const PromptSegment& s) { return !s.stale() || s.has_impact(); });
   next_check_ = 0;
   undecided_ = rows_.candidates;
   measured_ = false;

@@ -50,6 +50,10 @@ class Selection {
   // Whether the options' drift maps belong here: they begin at the first check layer.
   bool corrects() const { return corrects_; }
   const std::shared_ptr<const Drift>& drift() const { return drift_; }
+  // Whether those of stored rows do: the first choice is before layer 0, and all candidates have
+  // the statistics that these maps read.
+  bool corrects_left() const { return corrects_left_; }
+  const std::shared_ptr<const Drift>& stored_drift() const { return stored_drift_; }
 
   const Rows& rows() const { return rows_; }
   // Computed at the layer at hand, ascending.
@@ -91,6 +95,7 @@ class Selection {
   const uint32_t n_layers_;
   const DeviationRule rule_;
   const std::shared_ptr<const Drift> drift_;
+  const std::shared_ptr<const Drift> stored_drift_;
   std::unique_ptr<SelectionPolicy> policy_;  // null: nothing is chosen
   Schedule schedule_;
   bool own_schedule_ = false;  // the host's, with its ratios
@@ -100,6 +105,7 @@ class Selection {
   Rows rows_;
   bool choosing_ = false;  // there are rows to choose among
   bool corrects_ = false;
+  bool corrects_left_ = false;
   size_t next_check_ = 0;            // index into schedule_
   std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
   std::vector<uint32_t> active_;

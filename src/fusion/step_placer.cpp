@@ -108,7 +108,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
   const uint64_t begin = clock_.now_ns();
   const std::vector<StoredRun> runs = stored_runs(prompt_, view_->segments(), staged);
   const Correction* correction = nullptr;
-  if (corrector_ != nullptr && layer > corrector_->check_layer()) {
+  if (corrector_ != nullptr && corrector_->is_due(layer)) {
     std::unique_ptr<DeviceBuffer> buffer;
     FreshRows fresh;
     std::vector<StoredRun> known;
@@ -123,6 +123,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
     account.n_judging = corrector_->judges().size();
     if (account.n_corrected > 0) account.share = corrector_->share();
     account.mean_share = corrector_->mean_share();
+    account.correct_flops = corrector_->flops();
     account.correct_ns = clock_.now_ns() - begin;
   }
   BLEND_RETURN_IF_ERROR(backend_.place_host(*targets_[layer], ropes_->to_host(layer), runs,
@@ -134,8 +135,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
 
 // Reads what decide() left, so it is asked once the layer is decided.
 bool StepPlacer::is_judged(uint32_t layer) const {
-  return corrector_ != nullptr && layer > corrector_->check_layer() &&
-         !corrector_->judges().empty();
+  return corrector_ != nullptr && corrector_->is_due(layer) && !corrector_->judges().empty();
 }
 
 Status StepPlacer::read_target(uint32_t layer, std::span<const uint32_t> rows,

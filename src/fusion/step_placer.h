@@ -34,6 +34,7 @@ class StepPlacer {
     uint64_t n_judging = 0;     // rows that the correction was guarded by
     DriftShare share = {0, 0};  // of it, taken at this layer
     double mean_share = 0;      // of all layers so far
+    double correct_flops = 0;
   };
 
   static Result<std::unique_ptr<StepPlacer>> start(Backend& backend,

@@ -73,9 +73,9 @@ Status StepPlan::begin() {
 
   BLEND_RETURN_IF_ERROR(selection_->begin(prompt_));
   if (selection_->corrects()) {
-    corrector_ = std::make_unique<Corrector>(model_->backend(), selection_->drift(),
-                                             model_->config().kv_dim(), prompt_.n_rows(),
-                                             request_.options.drift_guarded);
+    corrector_ = std::make_unique<Corrector>(
+        model_->backend(), CorrectorMaps{selection_->drift(), nullptr}, model_->config().kv_dim(),
+        prompt_.n_rows(), request_.options.drift_guarded);
   }
   // The host's own time, which a deeper ring would be chosen by, is not known.
   BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), ropes_, prompt_,
@@ -168,6 +168,7 @@ Status StepPlan::synchronize(uint32_t layer) {
   account.rows_placed = placed.rows_placed;
   account.place_ns = placed.place_ns;
   correct_ns_ += placed.correct_ns;
+  correct_flops_ = placed.correct_flops;
   n_corrected_ = placed.n_corrected;
   n_judging_ = placed.n_judging;
   drift_share_ = placed.mean_share;
@@ -217,9 +218,7 @@ Status StepPlan::commit(uint32_t layer) {
   account.rows_full = rows().size();
   work_.add_kv(account.rows_kv);
   work_.add_layer(layer, rows());
-  if (corrector_ != nullptr && layer > corrector_->check_layer()) {
-    work_.add_correction(*selection_->drift(), n_corrected_ + n_judging_);
-  }
+  work_.add_correction(correct_flops_);
   if (layer + 1 == n_layers_) work_.add_logits();
   account.compute_end_ns = clock_.now_ns();
   synchronized_ = selected_ = false;
@@ -253,7 +252,7 @@ Status StepPlan::read_fresh(uint32_t layer, const HostKv& fresh,
 }
 
 Status StepPlan::choose(uint32_t layer, const HostKv* fresh) {
-  const bool corrects_here = corrector_ != nullptr && layer == corrector_->check_layer();
+  const bool corrects_here = corrector_ != nullptr && corrector_->measures_at(layer);
   const bool measures = selection_->needs().deviation;
   if (!measures && !corrects_here) return selection_->choose({}, {});
   if (fresh == nullptr) {

@@ -98,6 +98,7 @@ class StepPlan {
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<Corrector> corrector_;  // null: stored rows stay as they are
   uint64_t correct_ns_ = 0;
+  double correct_flops_ = 0;  // of the layer at hand
   uint64_t n_corrected_ = 0;  // rows
   uint64_t n_judging_ = 0;    // rows
   double drift_share_ = 0;

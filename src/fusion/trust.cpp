@@ -5,20 +5,30 @@ namespace {
 
 // What calibration measures: deviations as the paper has them, one check layer.
 bool measured_kind(const FuseOptions& o) {
-  return o.policy == Policy::hkvd && o.check_layers.empty() &&
+  return (o.policy == Policy::hkvd || o.policy == Policy::cascade) && o.check_layers.empty() &&
          o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative;
 }
 
-// The least ratio at which this kind of fusing keeps the limits; 1 when none does, nothing for a
-// kind that was not measured.
+// This kind of fusing; nothing for one that calibration does not measure.
+std::optional<FusingKind> kind_of(const Profile& p, const FuseOptions& o) {
+  const std::optional<uint32_t> prefix = prefix_index(p, o.chunk_prefix);
+  if (!measured_kind(o) || !prefix.has_value()) return std::nullopt;
+  // The cascade weighs by itself.
+  const RowMetric metric = {o.deviation.metric, o.weighed || o.policy == Policy::cascade};
+  return FusingKind{*prefix, static_cast<uint32_t>(o.policy), metric.code(), o.check_layer,
+                    o.drift != nullptr};
+}
+
+// The least ratio at which it keeps the limits; 1 when none does, nothing for a kind that was not
+// measured.
 std::optional<double> least_ratio_of(const Profile& p, const FuseOptions& o) {
-  if (!measured_kind(o)) return std::nullopt;
-  return least_ratio(p, o.chunk_prefix, o.metric().code(), o.check_layer, o.drift != nullptr);
+  const std::optional<FusingKind> kind = kind_of(p, o);
+  return kind.has_value() ? least_ratio(p, *kind) : std::nullopt;
 }
 
 bool kept_at(const Profile& p, const FuseOptions& o, double ratio) {
-  return measured_kind(o) &&
-         vouches(p, o.chunk_prefix, o.metric().code(), o.check_layer, o.drift != nullptr, ratio);
+  const std::optional<FusingKind> kind = kind_of(p, o);
+  return kind.has_value() && vouches(p, *kind, ratio);
 }
 
 Status use_drift(const Calibration& c, FuseOptions& o) {
@@ -39,6 +49,9 @@ Status use_drift(const Calibration& c, FuseOptions& o) {
   }
   if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
     o.drift = c.drift;
+    // Where the rows that matter are not recomputed nobody can judge these maps, and they do harm
+    // (docs/quality.md): on their own only with the policy that calibration measures them with.
+    if (must || o.policy == Policy::cascade) o.stored_drift = c.stored_drift;
     o.drift_required = must;
     o.drift_guarded = c.correction != DriftUse::unguarded;
   }
@@ -52,6 +65,7 @@ void make_full(FuseOptions& o) {
   o.check_layers.clear();
   o.terms.clear();
   o.drift.reset();
+  o.stored_drift.reset();
   o.drift_required = false;
   o.trust = Trust::unknown;
 }

@@ -23,8 +23,9 @@ enum class DriftUse : uint32_t {
 
 // What a host gives a fuse of calibration.
 struct Calibration {
-  const Profile* profile = nullptr;    // of the model (check_profile); null: none
-  std::shared_ptr<const Drift> drift;  // its maps; null: it has none
+  const Profile* profile = nullptr;                // of the model (check_profile); null: none
+  std::shared_ptr<const Drift> drift = {};         // its maps; null: it has none
+  std::shared_ptr<const Drift> stored_drift = {};  // those of stored rows
   DriftUse correction = DriftUse::automatic;
   OnUntrusted on_untrusted = OnUntrusted::fuse;
 };

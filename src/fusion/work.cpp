@@ -29,11 +29,6 @@ void Work::add_attention_mass(uint32_t layer, std::span<const uint32_t> rows) {
             pairs(layer, rows) * 2.0 * q_dim;
 }
 
-void Work::add_correction(const Drift& drift, size_t n_rows) {
-  const double in = drift.n_in(), out = 2.0 * config_->kv_dim(), rank = drift.rank();
-  flops_ += static_cast<double>(n_rows) * 2.0 * (rank == 0 ? in * out : rank * (in + out));
-}
-
 void Work::add_logits() {
   flops_ += 2.0 * static_cast<double>(config_->d_model) * static_cast<double>(config_->n_vocab);
 }

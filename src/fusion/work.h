@@ -9,7 +9,6 @@
 #include <span>
 
 #include "backend/backend.h"
-#include "profile/drift.h"
 
 namespace blend {
 
@@ -25,8 +24,8 @@ class Work {
   void add_layer(uint32_t layer, std::span<const uint32_t> rows);
   // What `rows` attend to, and nothing else: their Q and scores.
   void add_attention_mass(uint32_t layer, std::span<const uint32_t> rows);
-  // One layer's drift map applied to so many rows.
-  void add_correction(const Drift& drift, size_t n_rows);
+  // The drift correction's own count (corrector.h).
+  void add_correction(double flops) { flops_ += flops; }
   // Logits of one row.
   void add_logits();
 

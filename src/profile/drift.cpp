@@ -7,6 +7,7 @@ Result<std::shared_ptr<const Drift>> Drift::load(Backend& backend, const DriftMa
   drift->inputs_ = maps.inputs;
   drift->first_layer_ = maps.first_layer;
   drift->n_in_ = static_cast<uint32_t>(maps.n_in());
+  drift->n_out_ = static_cast<uint32_t>(maps.n_out());
   drift->rank_ = maps.rank;
   for (uint32_t i = 0; i < maps.n_maps; ++i) {
     auto& layer = drift->maps_.emplace_back();

@@ -19,6 +19,11 @@ class Drift {
   uint32_t check_layer() const { return first_layer_ - 1; }
   uint32_t n_in() const { return n_in_; }
   uint32_t rank() const { return rank_; }  // 0: whole matrices
+  // Of one row at one layer, a multiply-add as two.
+  double flops() const {
+    const double in = n_in_, rank = rank_, out = n_out_;
+    return 2.0 * (rank_ == 0 ? in * out : rank * (in + out));
+  }
   size_t bytes() const { return bytes_; }  // of memory
 
   // out = x A_l: what is added to the stored K | V at `layer`, a layer behind the check layer.
@@ -33,6 +38,7 @@ class Drift {
   DriftInputs inputs_;
   uint32_t first_layer_ = 0;
   uint32_t n_in_ = 0;
+  uint32_t n_out_ = 0;
   uint32_t rank_ = 0;
   size_t bytes_ = 0;
   std::vector<std::vector<std::unique_ptr<Weight>>> maps_;  // [n_maps][1 or 2]

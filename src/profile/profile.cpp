@@ -20,7 +20,8 @@ namespace blend {
 namespace {
 
 constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'P', 'R', 'F'};
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
+constexpr uint32_t kOldest = 1;                             // that is read
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 4 + 8;  // magic, version, 0, length of the file
 constexpr size_t kChecksumBytes = 8;
 constexpr uint64_t kMaxDimension = 1u << 24;  // keeps every product below 2^64
@@ -46,9 +47,15 @@ void put_measurement(ByteWriter& out, const Measurement& m) {
   put(out, m.kl_p95);
   put(out, m.top1);
   out.put(m.n_positions);
+  out.put(m.policy);
+  out.put(m.check_layer);
+  put(out, m.kl_margin);
+  put(out, m.top1_margin);
+  put(out, m.flops);
 }
 
-Measurement get_measurement(ByteReader& in) {
+// check_layer: of all lines in version 1.
+Measurement get_measurement(ByteReader& in, uint32_t version, uint32_t check_layer) {
   Measurement m;
   m.prefix = in.get<uint32_t>();
   m.metric = in.get<uint32_t>();
@@ -58,15 +65,24 @@ Measurement get_measurement(ByteReader& in) {
   m.kl_p95 = get_double(in);
   m.top1 = get_double(in);
   m.n_positions = in.get<uint64_t>();
+  m.check_layer = check_layer;
+  if (version == 1) return m;
+  m.policy = in.get<uint32_t>();
+  m.check_layer = in.get<uint32_t>();
+  m.kl_margin = get_double(in);
+  m.top1_margin = get_double(in);
+  m.flops = get_double(in);
   return m;
 }
 
 void put_drift(ByteWriter& out, const DriftMaps& drift) {
   out.put(drift.n_maps);
   if (drift.empty()) return;
-  out.put((drift.inputs.fresh ? 1u : 0u) | (drift.inputs.constant ? 2u : 0u));
+  out.put((drift.inputs.fresh ? 1u : 0u) | (drift.inputs.constant ? 2u : 0u) |
+          (drift.inputs.stored ? 4u : 0u));
   out.put(drift.rank);
   out.put(static_cast<uint32_t>(drift.dtype));
+  put(out, drift.ridge);
   for (uint32_t i = 0; i < drift.n_maps; ++i) {
     out.put(std::bit_cast<uint32_t>(drift.explained_k[i]));
     out.put(std::bit_cast<uint32_t>(drift.explained_v[i]));
@@ -78,11 +94,13 @@ bool is_metric(uint32_t code) {
   return (code & BLEND_METRIC_KV) != 0 && code <= BLEND_METRIC_KV_WEIGHED;
 }
 
+bool is_policy(uint32_t code) { return code == BLEND_POLICY_HKVD || code == BLEND_POLICY_CASCADE; }
+
 bool is_share(double value) { return value >= 0 && value <= 1; }
 
 // Everything in front of the drift maps. Counts are held against what is left of the file before
 // anything is allocated for them.
-Status get_description(ByteReader& in, Profile& p) {
+Status get_description(ByteReader& in, uint32_t version, Profile& p) {
   in.bytes(p.fingerprint.data(), p.fingerprint.size());
   p.n_layers = in.get<uint32_t>();
   p.kv_dim = in.get<uint32_t>();
@@ -103,6 +121,7 @@ Status get_description(ByteReader& in, Profile& p) {
   p.prefix = in.get<uint32_t>();
   p.metric = in.get<uint32_t>();
   p.check_layer = in.get<uint32_t>();
+  if (version > 1) p.policy = in.get<uint32_t>();
   const auto flags = in.get<uint32_t>();
   p.trusted = (flags & 1) != 0;
   p.corrected = (flags & 2) != 0;
@@ -113,6 +132,7 @@ Status get_description(ByteReader& in, Profile& p) {
   p.n_measured = in.get<uint64_t>();
   if (p.prefix >= n_prefixes) return contradiction("chunk prefix");
   if (!is_metric(p.metric)) return contradiction("metric");
+  if (!is_policy(p.policy)) return contradiction("policy");
   if (p.check_layer < 1 || p.check_layer >= p.n_layers) return contradiction("check layer");
   if (flags > 3) return contradiction("set of flags");
   if (!is_share(p.ratio)) return contradiction("ratio");
@@ -120,14 +140,16 @@ Status get_description(ByteReader& in, Profile& p) {
   return Status::ok();
 }
 
-Status get_table(ByteReader& in, Profile& p) {
-  constexpr size_t kMeasurementBytes = 3 * 4 + 5 * 8;
+Status get_table(ByteReader& in, uint32_t version, Profile& p) {
+  const size_t measurement_bytes = version == 1 ? 3 * 4 + 5 * 8 : 5 * 4 + 8 * 8;
   const auto n = in.get<uint32_t>();
-  if (n > in.remaining() / kMeasurementBytes) return contradiction("table");
+  if (n > in.remaining() / measurement_bytes) return contradiction("table");
   for (uint32_t i = 0; i < n; ++i) {
-    const Measurement m = get_measurement(in);
-    if (m.prefix >= p.prefixes.size() || !is_metric(m.metric) || !is_share(m.ratio) ||
-        !is_share(m.top1) || !(m.kl_mean >= 0) || !(m.kl_p95 >= 0)) {
+    const Measurement m = get_measurement(in, version, p.check_layer);
+    if (m.prefix >= p.prefixes.size() || !is_metric(m.metric) || !is_policy(m.policy) ||
+        m.check_layer < 1 || m.check_layer >= p.n_layers || !is_share(m.ratio) ||
+        !is_share(m.top1) || !is_share(m.top1_margin) || !(m.kl_mean >= 0) || !(m.kl_p95 >= 0) ||
+        !(m.kl_margin >= 0) || !(m.flops >= 0)) {
       return contradiction("table");
     }
     p.table.push_back(m);
@@ -135,22 +157,23 @@ Status get_table(ByteReader& in, Profile& p) {
   return Status::ok();
 }
 
-Status get_drift(ByteReader& in, Profile& p) {
-  DriftMaps& d = p.drift;
+// Maps of layers first_layer .. n_layers - 1.
+Status get_drift(ByteReader& in, uint32_t version, const Profile& p, uint32_t first_layer,
+                 DriftMaps& d) {
   const auto n_maps = in.get<uint32_t>();
-  if (n_maps == 0) {
-    return p.corrected ? contradiction("want of drift maps") : Status::ok();
-  }
-  if (n_maps != p.n_layers - p.check_layer - 1) return contradiction("number of drift maps");
+  if (n_maps == 0) return Status::ok();
+  if (n_maps != p.n_layers - first_layer) return contradiction("number of drift maps");
   const auto inputs = in.get<uint32_t>();
   d.rank = in.get<uint32_t>();
   const auto dtype = in.get<uint32_t>();
+  if (version > 1) d.ridge = get_double(in);
   d.n_maps = n_maps;
   d.kv_dim = p.kv_dim;
-  d.first_layer = p.check_layer + 1;
-  d.inputs = {(inputs & 1) != 0, (inputs & 2) != 0};
-  if (inputs > 3) return contradiction("set of drift inputs");
+  d.first_layer = first_layer;
+  d.inputs = {(inputs & 1) != 0, (inputs & 2) != 0, (inputs & 4) != 0};
+  if (inputs > (version == 1 ? 3u : 4u)) return contradiction("set of drift inputs");
   if (d.rank >= d.n_out()) return contradiction("drift rank");
+  if (!(d.ridge >= 0)) return contradiction("ridge");
   if (dtype > static_cast<uint32_t>(DType::bf16)) return contradiction("drift type");
   d.dtype = static_cast<DType>(dtype);
   if (n_maps > in.remaining() / 8) return contradiction("number of drift maps");
@@ -158,11 +181,20 @@ Status get_drift(ByteReader& in, Profile& p) {
     d.explained_k.push_back(std::bit_cast<float>(in.get<uint32_t>()));
     d.explained_v.push_back(std::bit_cast<float>(in.get<uint32_t>()));
   }
-  if (d.layer_bytes() > in.remaining() / n_maps || d.layer_bytes() * n_maps != in.remaining()) {
-    return contradiction("length of the drift maps");
-  }
+  if (d.layer_bytes() > in.remaining() / n_maps) return contradiction("length of the drift maps");
   d.data.resize(d.layer_bytes() * n_maps);
   in.bytes(d.data.data(), d.data.size());
+  return Status::ok();
+}
+
+Status get_maps(ByteReader& in, uint32_t version, Profile& p) {
+  BLEND_RETURN_IF_ERROR(get_drift(in, version, p, p.check_layer + 1, p.drift));
+  if (p.drift.inputs.stored) return contradiction("set of drift inputs");
+  if (version > 1) BLEND_RETURN_IF_ERROR(get_drift(in, version, p, 1, p.stored_drift));
+  if (!p.stored_drift.empty() && !p.stored_drift.inputs.stored) {
+    return contradiction("set of drift inputs");
+  }
+  if (p.corrected && p.drift.empty()) return contradiction("want of drift maps");
   return Status::ok();
 }
 
@@ -195,55 +227,51 @@ Status sync_directory_of(const std::string& path) {
 
 }  // namespace
 
-double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, uint32_t metric,
-                           bool corrected, double max_kl, double min_top1) {
+double least_trusted_ratio(std::span<const Measurement> table, const FusingKind& kind,
+                           double max_kl, double min_top1) {
   double least = -1, worst = -1;
   for (const Measurement& m : table) {
-    if (m.prefix != prefix || m.metric != metric || m.corrected != corrected) continue;
-    if (m.kl_mean > max_kl || m.top1 < min_top1) worst = std::max(worst, m.ratio);
+    if (kind_of(m) == kind && !m.keeps(max_kl, min_top1)) worst = std::max(worst, m.ratio);
   }
   // A ratio that passes below one that fails has passed by luck.
   for (const Measurement& m : table) {
-    if (m.prefix != prefix || m.metric != metric || m.corrected != corrected) continue;
+    if (kind_of(m) != kind) continue;
     if (m.ratio > worst && (least < 0 || m.ratio < least)) least = m.ratio;
   }
   return least;
 }
 
-namespace {
-
-// As least_ratio(), but negative when none keeps the limits.
-std::optional<double> least_kept(const Profile& profile, std::span<const int32_t> chunk_prefix,
-                                 uint32_t metric, uint32_t check_layer, bool corrected) {
-  if (check_layer != profile.check_layer) return std::nullopt;
+std::optional<uint32_t> prefix_index(const Profile& profile,
+                                     std::span<const int32_t> chunk_prefix) {
   for (uint32_t i = 0; i < profile.prefixes.size(); ++i) {
     const std::vector<int32_t>& prefix = profile.prefixes[i];
-    if (!std::equal(prefix.begin(), prefix.end(), chunk_prefix.begin(), chunk_prefix.end())) {
-      continue;
+    if (std::equal(prefix.begin(), prefix.end(), chunk_prefix.begin(), chunk_prefix.end())) {
+      return i;
     }
-    const bool measured =
-        std::any_of(profile.table.begin(), profile.table.end(), [&](const Measurement& m) {
-          return m.prefix == i && m.metric == metric && m.corrected == corrected;
-        });
-    if (!measured) return std::nullopt;
-    return least_trusted_ratio(profile.table, i, metric, corrected, profile.max_kl,
-                               profile.min_top1);
   }
   return std::nullopt;
 }
 
+namespace {
+
+// As least_ratio(), but negative when none keeps the limits.
+std::optional<double> least_kept(const Profile& profile, const FusingKind& kind) {
+  const bool measured = std::any_of(profile.table.begin(), profile.table.end(),
+                                    [&](const Measurement& m) { return kind_of(m) == kind; });
+  if (!measured) return std::nullopt;
+  return least_trusted_ratio(profile.table, kind, profile.max_kl, profile.min_top1);
+}
+
 }  // namespace
 
-std::optional<double> least_ratio(const Profile& profile, std::span<const int32_t> chunk_prefix,
-                                  uint32_t metric, uint32_t check_layer, bool corrected) {
-  const auto least = least_kept(profile, chunk_prefix, metric, check_layer, corrected);
+std::optional<double> least_ratio(const Profile& profile, const FusingKind& kind) {
+  const auto least = least_kept(profile, kind);
   if (least.has_value() && *least < 0) return 1.0;
   return least;
 }
 
-bool vouches(const Profile& profile, std::span<const int32_t> chunk_prefix, uint32_t metric,
-             uint32_t check_layer, bool corrected, double ratio) {
-  const auto least = least_kept(profile, chunk_prefix, metric, check_layer, corrected);
+bool vouches(const Profile& profile, const FusingKind& kind, double ratio) {
+  const auto least = least_kept(profile, kind);
   return least.has_value() && *least >= 0 && ratio >= *least;
 }
 
@@ -258,6 +286,7 @@ std::string encode_profile(const Profile& p) {
   out.put(p.prefix);
   out.put(p.metric);
   out.put(p.check_layer);
+  out.put(p.policy);
   out.put((p.trusted ? 1u : 0u) | (p.corrected ? 2u : 0u));
   put(out, p.ratio);
   put(out, p.max_kl);
@@ -267,6 +296,7 @@ std::string encode_profile(const Profile& p) {
   out.put(static_cast<uint32_t>(p.table.size()));
   for (const Measurement& m : p.table) put_measurement(out, m);
   put_drift(out, p.drift);
+  put_drift(out, p.stored_drift);
 
   ByteWriter file;
   file.reserve(kHeaderBytes + out.view().size() + kChecksumBytes);
@@ -288,11 +318,11 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
   (void)header.get<uint32_t>();
   const auto length = header.get<uint64_t>();
   if (!header.ok()) return Status{BLEND_E_FORMAT, "the profile is cut off"};
-  if (version != kVersion) {
+  if (version < kOldest || version > kVersion) {
     return make_error(
         BLEND_E_MISMATCH,
-        "it is a profile of format version %u, this library reads %u; calibrate again", version,
-        kVersion);
+        "it is a profile of format version %u, this library reads %u to %u; calibrate again",
+        version, kOldest, kVersion);
   }
   if (length != bytes.size() || length < kHeaderBytes + kChecksumBytes) {
     return make_error(BLEND_E_FORMAT, "the profile has %zu bytes instead of %llu: it is cut off",
@@ -306,9 +336,9 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
   // The checksum is no proof of good intent: what follows is read as if written by an enemy.
   ByteReader in(bytes.subspan(kHeaderBytes, checked - kHeaderBytes));
   Profile p;
-  BLEND_RETURN_IF_ERROR(get_description(in, p));
-  BLEND_RETURN_IF_ERROR(get_table(in, p));
-  BLEND_RETURN_IF_ERROR(get_drift(in, p));
+  BLEND_RETURN_IF_ERROR(get_description(in, version, p));
+  BLEND_RETURN_IF_ERROR(get_table(in, version, p));
+  BLEND_RETURN_IF_ERROR(get_maps(in, version, p));
   if (!in.ok() || in.remaining() != 0) return contradiction("length");
   return p;
 }

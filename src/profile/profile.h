@@ -6,6 +6,7 @@
 // PROFILE.md beside this file describes the bytes.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -28,7 +29,31 @@ struct Measurement {
   double kl_p95 = 0;
   double top1 = 0;  // share of positions whose likeliest token is full prefill's
   uint64_t n_positions = 0;
+  uint32_t policy = BLEND_POLICY_HKVD;
+  uint32_t check_layer = 1;
+  // Half the 95 % intervals of kl_mean and top1 over the prompts.
+  double kl_margin = 0;
+  double top1_margin = 0;
+  double flops = 0;  // of full prefill's; 0: not known
+
+  // With the margins: a limit that is kept on these prompts by luck is not.
+  bool keeps(double max_kl, double min_top1) const {
+    return kl_mean + kl_margin <= max_kl && std::max(top1 - top1_margin, 0.0) >= min_top1;
+  }
 };
+
+// What of a fuse calibration measures apart from the ratio.
+struct FusingKind {
+  uint32_t prefix = 0;
+  uint32_t policy = BLEND_POLICY_HKVD;
+  uint32_t metric = 0;
+  uint32_t check_layer = 1;
+  bool corrected = false;
+  bool operator==(const FusingKind&) const = default;
+};
+inline FusingKind kind_of(const Measurement& m) {
+  return {m.prefix, m.policy, m.metric, m.check_layer, m.corrected};
+}
 
 // A plain value.
 struct Profile {
@@ -41,6 +66,7 @@ struct Profile {
 
   // What was chosen.
   uint32_t prefix = 0;  // index
+  uint32_t policy = BLEND_POLICY_HKVD;
   uint32_t metric = 0;  // BLEND_METRIC_*
   uint32_t check_layer = 1;
   bool corrected = false;  // whether `drift` is to be applied
@@ -50,24 +76,27 @@ struct Profile {
   double min_top1 = 0;
   uint64_t n_fitted = 0;    // prompts
   uint64_t n_measured = 0;  // prompts
-  DriftMaps drift;          // for prefixes[prefix]; empty: none
+  DriftMaps drift;          // for prefixes[prefix] and check_layer; empty: none
+  DriftMaps stored_drift;   // for prefixes[prefix], of rows left out before layer 0; empty: none
 
+  FusingKind kind() const { return {prefix, policy, metric, check_layer, corrected}; }
   const std::vector<int32_t>& chunk_prefix() const { return prefixes[prefix]; }
 };
 
 // The least ratio of one kind of fusing from which on every measured one keeps the limits, or -1.
-double least_trusted_ratio(std::span<const Measurement> table, uint32_t prefix, uint32_t metric,
-                           bool corrected, double max_kl, double min_top1);
+double least_trusted_ratio(std::span<const Measurement> table, const FusingKind& kind,
+                           double max_kl, double min_top1);
+
+// The prefix's place in the profile; nullopt: it was not measured.
+std::optional<uint32_t> prefix_index(const Profile& profile, std::span<const int32_t> chunk_prefix);
 
 // The least ratio at which what the profile measured of this kind of fusing keeps its limits; 1
 // (full prefill) when none of them does; nullopt for a kind that it did not measure.
-std::optional<double> least_ratio(const Profile& profile, std::span<const int32_t> chunk_prefix,
-                                  uint32_t metric, uint32_t check_layer, bool corrected);
+std::optional<double> least_ratio(const Profile& profile, const FusingKind& kind);
 
 // Whether what the profile measured of this kind of fusing keeps its limits at `ratio`, between the
 // measured ratios too. False for what it did not measure.
-bool vouches(const Profile& profile, std::span<const int32_t> chunk_prefix, uint32_t metric,
-             uint32_t check_layer, bool corrected, double ratio);
+bool vouches(const Profile& profile, const FusingKind& kind, double ratio);
 
 // The file's bytes, checksum included.
 std::string encode_profile(const Profile& profile);

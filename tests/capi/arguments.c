@@ -183,7 +183,7 @@ void arguments_fuse_options(const fixture* f) {
   static const uint32_t kUnknownMisses[] = {0, 5, 99, UINT32_MAX};
   static const blend_check_layer kChecks[] = {{1, 0.5}};
   static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 1.0}};
-  static const uint32_t kUnknownPolicies[] = {0, 13, 99, UINT32_MAX};
+  static const uint32_t kUnknownPolicies[] = {0, 14, 99, UINT32_MAX};
   world w;
   int32_t tokens[20];
   blend_segment s[3];

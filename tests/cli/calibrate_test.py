@@ -52,7 +52,8 @@ class CalibrateTest(unittest.TestCase):
     def test_calibrate_writes_a_profile_and_a_table(self):
         self.assertEqual(self.made.returncode, 0, self.made.stderr)
         out = json.loads(self.made.stdout)
-        self.assertEqual(len(out["table"]), 2 * 3 * 2)
+        self.assertEqual(len(out["table"]), 2 * 2 * 3 * 2)
+        self.assertEqual({line["policy"] for line in out["table"]}, {"hkvd", "cascade"})
         self.assertEqual({line["chunk_prefix"] for line in out["table"]}, {"none", "bos"})
         self.assertEqual(out["profile"]["n_fitted"], 3)
         self.assertEqual(out["profile"]["n_measured"], 3)

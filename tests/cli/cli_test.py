@@ -306,14 +306,14 @@ class CliTest(unittest.TestCase):
     def test_compare(self):
         out = self.ask("--compare", "--kv-dtype", "f32")
         rows = {row["policy"]: row for row in out["compare"]}
-        self.assertEqual(set(rows), {"full", "reuse", "hkvd"})
+        self.assertEqual(set(rows), {"full", "reuse", "auto"})
         self.assertEqual(rows["full"]["kl_first"], 0)
         self.assertGreater(rows["reuse"]["kl_first"], 0)
         for row in rows.values():
             self.assertGreater(row["ttft_ns"], 0)
             self.assertLessEqual(row["n_agree"], row["n_places"])
         exact = self.ask("--compare", "--kv-dtype", "f32", "--ratio", "1")
-        row = [r for r in exact["compare"] if r["policy"] == "hkvd"][0]
+        row = [r for r in exact["compare"] if r["policy"] == "auto"][0]
         self.assertLess(row["kl_mean"], 1e-6)
         self.assertTrue(row["same_answer"])
 

@@ -62,6 +62,7 @@ class Drifting : public testing::TestWithParam<int> {
     p.min_top1 = 0.9;
     for (const double ratio : {0.0, 0.1, 0.3}) {
       p.table.push_back({0, BLEND_METRIC_V, true, ratio, ratio < 0.1 ? 0.5 : 0.01, 1, 1, 10});
+      p.table.back().check_layer = check_layer;
     }
     DriftMaps& maps = p.drift;
     maps.inputs = {rng_.below(2) == 1, rng_.below(2) == 1};
@@ -469,7 +470,7 @@ TEST_F(WithProfile, OutlivesItsModelAndSetsOptions) {
   blend_fuse_options o;
   ASSERT_EQ(blend_fuse_options_init(&o, sizeof o), BLEND_OK);
   ASSERT_EQ(blend_profile_apply(profile_.get(), &o, nullptr), BLEND_OK);
-  EXPECT_EQ(o.policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(o.policy, BLEND_POLICY_AUTO) << "the profile's, where it can be";
   EXPECT_EQ(o.metric, BLEND_METRIC_V);
   EXPECT_EQ(o.check_layer, 1u);
   EXPECT_EQ(o.ratio, 0.1);
@@ -564,7 +565,8 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   options_.min_top1 = 1;
   const Outcome made = calibrate(6);
   ASSERT_EQ(made.code, BLEND_OK) << made.message;
-  ASSERT_EQ(lines_.size(), 12u);  // none and BOS, plain and corrected, three ratios
+  // None and BOS, hkvd and cascade, plain and corrected, three ratios.
+  ASSERT_EQ(lines_.size(), 24u);
   for (const blend_measurement& line : lines_) {
     EXPECT_GT(line.n_positions, 0u);
     EXPECT_LE(line.n_positions, 9u);  // three measured prompts, three tokens
@@ -584,7 +586,7 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   EXPECT_EQ(info.ratio, 1);
   EXPECT_EQ(info.n_fitted, 3u);
   EXPECT_EQ(info.n_measured, 3u);
-  EXPECT_EQ(info.n_measurements, 12u);
+  EXPECT_EQ(info.n_measurements, 24u);
   EXPECT_EQ(info.drift_inputs, BLEND_DRIFT_DEVIATION | BLEND_DRIFT_FRESH | BLEND_DRIFT_CONSTANT);
   EXPECT_GT(info.drift_bytes, 0u);
 
@@ -617,6 +619,48 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   EXPECT_EQ(verdict.least_ratio, -1);
 }
 
+// The default takes what the profile chose, with the maps of the rows that the probe leaves out; a
+// plan, a prompt without a question and one with check layers take hkvd.
+TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
+  options_.max_kl = 100;
+  options_.min_top1 = 0;
+  const uint32_t cascade = BLEND_POLICY_CASCADE;
+  options_.policies = &cascade;
+  options_.n_policies = 1;
+  const double ratio = 0.2;
+  options_.ratios = &ratio;
+  options_.n_ratios = 1;
+  ASSERT_EQ(calibrate(6).code, BLEND_OK);
+  const Profile profile = open_profile("made");
+  blend_profile_info i{};
+  i.struct_size = sizeof i;
+  ASSERT_EQ(blend_profile_get_info(profile.get(), &i, nullptr), BLEND_OK);
+  EXPECT_EQ(i.policy, BLEND_POLICY_CASCADE);
+  EXPECT_GT(i.stored_rank, 0u);
+  random_.chunk_prefix.assign(i.chunk_prefix, i.chunk_prefix + i.n_chunk_prefix);
+  const Store store = open_store(ctx_, dir_.file("store"));
+  FuseCase how{.policy = BLEND_POLICY_AUTO, .metric = BLEND_METRIC_V_WEIGHED, .ratio = 0.2};
+  how.chunk_prefix = random_.chunk_prefix;
+  EXPECT_EQ(info(fuse(model_, store, prompts_[0], how)).policy, BLEND_POLICY_CASCADE);
+  how.profile = profile.get();
+  how.correction = BLEND_CORRECTION_ON;
+  const Fusion fused = fuse(model_, store, prompts_[0], how);
+  EXPECT_EQ(info(fused).policy, BLEND_POLICY_CASCADE);
+  const uint64_t left = info(fused).n_rows_reused - info(fused).n_rows_selected;
+  EXPECT_GT(info(fused).n_rows_corrected, left / 2) << "the probe's rows alone are fewer";
+  EXPECT_GT(layer_info(fused, 1).drift_share_k + layer_info(fused, 1).drift_share_v, 0)
+      << "layer 1 is corrected too";
+  how.profile = nullptr;
+  how.correction = BLEND_CORRECTION_AUTO;
+  EXPECT_EQ(info(make_plan(model_, store, prompts_[0], how)).policy, BLEND_POLICY_HKVD);
+  how.check_layers = {{1, 0.2}};
+  EXPECT_EQ(info(fuse(model_, store, prompts_[0], how)).policy, BLEND_POLICY_HKVD);
+  how.check_layers.clear();
+  Prompt text = prompts_[0];
+  text.back().kind = BLEND_SEGMENT_TEXT;
+  EXPECT_EQ(info(fuse(model_, store, text, how)).policy, BLEND_POLICY_HKVD);
+}
+
 TEST_F(Calibrating, TrustsNothingThatDoesNotKeepTheLimits) {
   options_.n_ratios = 2;  // without ratio 1
   options_.max_kl = 1e-6;
@@ -626,6 +670,18 @@ TEST_F(Calibrating, TrustsNothingThatDoesNotKeepTheLimits) {
   ASSERT_EQ(blend_fuse_options_init(&o, sizeof o), BLEND_OK);
   ASSERT_EQ(blend_profile_apply(profile.get(), &o, nullptr), BLEND_OK);
   EXPECT_EQ(o.ratio, 1) << "everything is recomputed";
+  // A host that lowers the ratio all the same gets full prefill's answer, where it asks for that.
+  random_.chunk_prefix.assign(o.chunk_prefix, o.chunk_prefix + o.n_chunk_prefix);
+  const Store store = open_store(ctx_, dir_.file("store"));
+  FuseCase how{.policy = BLEND_POLICY_AUTO, .metric = BLEND_METRIC_V_WEIGHED, .ratio = 0.3};
+  how.chunk_prefix = random_.chunk_prefix;
+  how.profile = profile.get();
+  how.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
+  const Fusion full = fuse(model_, store, prompts_[1], {.policy = BLEND_POLICY_FULL});
+  const Fusion fused = fuse(model_, store, prompts_[1], how);
+  ASSERT_TRUE(full && fused);
+  EXPECT_EQ(logits(fused), logits(full));
+  EXPECT_EQ(info(fused).policy, BLEND_POLICY_FULL);
 }
 
 TEST_F(Calibrating, WithoutCorrectionEveryPromptIsMeasured) {
@@ -640,7 +696,7 @@ TEST_F(Calibrating, WithoutCorrectionEveryPromptIsMeasured) {
   options_.chunk_prefixes = &list;
   options_.n_chunk_prefixes = 1;
   ASSERT_EQ(calibrate(6).code, BLEND_OK);
-  ASSERT_EQ(lines_.size(), 6u);
+  ASSERT_EQ(lines_.size(), 12u);
   const Profile profile = open_profile("made");
   blend_profile_info info{};
   info.struct_size = sizeof info;
@@ -680,7 +736,7 @@ TEST_F(Calibrating, BadInputIsRefusedAndWritesNothing) {
   with([&](auto& o) { o.check_layer = 99; });
   with([&](auto& o) { o.drift_inputs = BLEND_DRIFT_FRESH; });
   with([&](auto& o) { o.drift_inputs = 15; });
-  with([&](auto& o) { o.ridge = -1; });
+  with([&](auto& o) { o.ridge = -2; });
   with([&](auto& o) { o.score_tokens = 0; });
   with([&](auto& o) { o.max_kl = std::nan(""); });
   with([&](auto& o) { o.min_top1 = 2; });

@@ -399,7 +399,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   refused({.policy = 0}, "policy 0");
-  refused({.policy = 13}, "policy 13");
+  refused({.policy = 14}, "policy 14");
   refused({.policy = BLEND_POLICY_CALLBACK}, "needs a score callback");
   refused({.norm = 3}, "norm 3");
   refused({.relative = 2}, "relative 2");

@@ -27,7 +27,7 @@ struct AskOptions {
   std::string question_template = kDefaultQuestionTemplate;
   bool special = false;  // control tokens in the system text and the question's template
   ChatChoice chat;
-  std::string policy = "hkvd";
+  std::string policy = "auto";
   std::string metric = "v_weighed";
   std::string ratio;  // a number or "auto"; these two: set from the library's defaults
   uint32_t check_layer = 0;

@@ -37,11 +37,12 @@ bool policy_chooses(uint32_t policy) {
 
 bool policy_measures(uint32_t policy) {
   return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
-         policy == BLEND_POLICY_CASCADE;
+         policy == BLEND_POLICY_CASCADE || policy == BLEND_POLICY_AUTO;
 }
 
 bool policy_weighs(uint32_t policy) {
-  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION;
+  return policy == BLEND_POLICY_HKVD || policy == BLEND_POLICY_QUESTION ||
+         policy == BLEND_POLICY_AUTO;
 }
 
 template <typename Parse>
@@ -96,6 +97,10 @@ PolicySpec parse_policy(const std::string& text) {
     term.share = colon == std::string::npos ? 1.0 : number_of(part.substr(colon + 1), text);
     if (term.policy == BLEND_POLICY_FULL || term.policy == BLEND_POLICY_REUSE) {
       throw CommandError(kExitUsage, "'" + text + "': " + part + " chooses no rows to join");
+    }
+    if (term.policy == BLEND_POLICY_AUTO || term.policy == BLEND_POLICY_PROBE ||
+        term.policy == BLEND_POLICY_CASCADE) {
+      throw CommandError(kExitUsage, "'" + text + "': " + part + " stands by itself");
     }
     if (!(term.share > 0)) {
       throw CommandError(kExitUsage, "'" + text + "': a share must be more than 0");

@@ -1,5 +1,6 @@
 #include "profile_report.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "choices.h"
@@ -9,7 +10,8 @@ namespace blend_cli {
 namespace {
 
 bool same_kind(const MeasuredLine& a, const MeasuredLine& b) {
-  return a.line.metric == b.line.metric && a.chunk_prefix == b.chunk_prefix;
+  return a.line.policy == b.line.policy && a.line.check_layer == b.line.check_layer &&
+         a.line.metric == b.line.metric && a.chunk_prefix == b.chunk_prefix;
 }
 
 const MeasuredLine* find(const std::vector<MeasuredLine>& lines, const MeasuredLine& like,
@@ -45,17 +47,19 @@ std::string prefix_text(const blendpp::Model& model, const blendpp::Tokens& pref
 
 std::string measurements_table(const blendpp::Model& model, const std::vector<MeasuredLine>& lines,
                                double max_kl, double min_top1) {
-  Table table({"chunk prefix", "metric", "ratio", "KL", "KL p95", "top-1 %", "KL corr.",
-               "p95 corr.", "top-1 % corr."});
+  Table table({"chunk prefix", "policy", "check layer", "metric", "ratio", "FLOPs %", "KL +-",
+               "KL p95", "top-1 %", "FLOPs % corr.", "KL corr. +-", "p95 corr.", "top-1 % corr."});
   const auto cells = [&](const MeasuredLine* line, std::vector<std::string>& row) {
     if (line == nullptr) {
-      row.insert(row.end(), {"-", "-", "-"});
+      row.insert(row.end(), {"-", "-", "-", "-"});
       return;
     }
     const blend_measurement& m = line->line;
-    const bool kept = m.kl_mean <= max_kl && m.top1 >= min_top1;
-    row.insert(row.end(),
-               {kl_text(m.kl_mean) + (kept ? " *" : "  "), kl_text(m.kl_p95), percent(m.top1)});
+    const bool kept =
+        m.kl_mean + m.kl_margin <= max_kl && std::max(m.top1 - m.top1_margin, 0.0) >= min_top1;
+    row.insert(row.end(), {percent(m.flops),
+                           kl_text(m.kl_mean) + " " + kl_text(m.kl_margin) + (kept ? " *" : "  "),
+                           kl_text(m.kl_p95), percent(m.top1)});
   };
   for (size_t i = 0; i < lines.size(); ++i) {
     const MeasuredLine& line = lines[i];
@@ -63,9 +67,10 @@ std::string measurements_table(const blendpp::Model& model, const std::vector<Me
     const MeasuredLine* const corrected = find(lines, line, true);
     // One row for the two of them, at the place of the first.
     if (&line != (plain != nullptr ? plain : corrected)) continue;
-    std::vector<std::string> row = {prefix_text(model, line.chunk_prefix),
-                                    name_of(metric_choices(), line.line.metric),
-                                    format("%g", line.line.ratio)};
+    std::vector<std::string> row = {
+        prefix_text(model, line.chunk_prefix), name_of(policy_choices(), line.line.policy),
+        std::to_string(line.line.check_layer), name_of(metric_choices(), line.line.metric),
+        format("%g", line.line.ratio)};
     cells(plain, row);
     cells(corrected, row);
     table.add(std::move(row));
@@ -79,12 +84,17 @@ nlohmann::json measurements_json(const blendpp::Model& model,
   for (const MeasuredLine& line : lines) {
     const blend_measurement& m = line.line;
     out.push_back({{"chunk_prefix", prefix_text(model, line.chunk_prefix)},
+                   {"policy", name_of(policy_choices(), m.policy)},
+                   {"check_layer", m.check_layer},
                    {"metric", name_of(metric_choices(), m.metric)},
                    {"corrected", m.corrected != 0},
                    {"ratio", m.ratio},
                    {"kl_mean", m.kl_mean},
                    {"kl_p95", m.kl_p95},
                    {"top1", m.top1},
+                   {"kl_margin", m.kl_margin},
+                   {"top1_margin", m.top1_margin},
+                   {"flops_relative", m.flops},
                    {"n_positions", m.n_positions}});
   }
   return out;
@@ -94,6 +104,7 @@ std::string profile_text(const blendpp::Model& model, const blendpp::Profile& pr
   const blendpp::ProfileInfo info = profile.info();
   Table table({"chosen", ""}, Table::Align::all_left);
   table.add({"  chunk prefix", prefix_text(model, profile.chunk_prefix())});
+  table.add({"  policy", name_of(policy_choices(), info.policy)});
   table.add({"  metric", name_of(metric_choices(), info.metric)});
   table.add({"  check layer", std::to_string(info.check_layer)});
   table.add({"  drift correction", info.corrected != 0 ? "yes" : "no"});
@@ -106,10 +117,13 @@ std::string profile_text(const blendpp::Model& model, const blendpp::Profile& pr
              format("%llu fitted, %llu measured", static_cast<unsigned long long>(info.n_fitted),
                     static_cast<unsigned long long>(info.n_measured))});
   if (info.drift_inputs == 0) return table.str();
-  table.add(
-      {"  drift maps", inputs_text(info.drift_inputs) + "; " +
-                           (info.drift_rank == 0 ? "whole" : format("rank %u", info.drift_rank)) +
-                           "; " + bytes_text(info.drift_bytes)});
+  table.add({"  drift maps",
+             inputs_text(info.drift_inputs) + "; " +
+                 (info.drift_rank == 0 ? "whole" : format("rank %u", info.drift_rank)) +
+                 "; ridge " + format("%g", info.ridge) + "; " + bytes_text(info.drift_bytes)});
+  if (info.stored_rank > 0) {
+    table.add({"  maps of rows left out before layer 0", format("rank %u", info.stored_rank)});
+  }
   const uint32_t n_layers = model.info().n_layers;
   for (uint32_t layer = info.check_layer + 1; layer < n_layers; ++layer) {
     const auto [k, v] = profile.drift(layer);
@@ -132,6 +146,7 @@ nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile&
   }
   return {{"trusted", info.trusted != 0},
           {"chunk_prefix", prefix_text(model, profile.chunk_prefix())},
+          {"policy", name_of(policy_choices(), info.policy)},
           {"metric", name_of(metric_choices(), info.metric)},
           {"check_layer", info.check_layer},
           {"ratio", info.ratio},
@@ -142,6 +157,8 @@ nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile&
           {"n_measured", info.n_measured},
           {"drift_inputs", inputs_text(info.drift_inputs)},
           {"drift_rank", info.drift_rank},
+          {"stored_rank", info.stored_rank},
+          {"ridge", info.ridge},
           {"drift_bytes", info.drift_bytes},
           {"drift", std::move(drift)}};
 }

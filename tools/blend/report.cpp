@@ -78,24 +78,9 @@ std::string policy_facts(const blendpp::FusionInfo& info) {
 }  // namespace
 
 std::string policy_text(uint32_t policy) {
-  switch (policy) {
-    case BLEND_POLICY_FULL:
-      return "full";
-    case BLEND_POLICY_REUSE:
-      return "reuse";
-    case BLEND_POLICY_FIRST_K:
-      return "first_k";
-    case BLEND_POLICY_RANDOM:
-      return "random";
-    case BLEND_POLICY_QUESTION:
-      return "question";
-    case BLEND_POLICY_CALLBACK:
-      return "callback";
-    case BLEND_POLICY_UNION:
-      return "union";
-    default:
-      return "hkvd";
-  }
+  if (policy == BLEND_POLICY_CALLBACK) return "callback";
+  if (policy == BLEND_POLICY_UNION) return "union";
+  return name_of(policy_choices(), policy);
 }
 
 FusionReport report_of(const blendpp::Fusion& fusion) {

@@ -26,6 +26,8 @@ std::string verdict_text(const blendpp::Verdict& verdict, double max_kl, double 
       format("%s at ratio %g: mean KL %.4g (limit %g), top-1 agreement %.1f %% (limit %g %%); ",
              verdict.trusted != 0 ? "trusted" : "NOT trusted", verdict.ratio, verdict.kl_mean,
              max_kl, 100 * verdict.top1, 100 * min_top1);
+  const bool luck = verdict.trusted == 0 && verdict.kl_mean <= max_kl && verdict.top1 >= min_top1;
+  if (luck) text += "kept here, but not with the margin of a 95 % interval; ";
   return text + (verdict.least_ratio < 0
                      ? "no measured ratio keeps the limits on these prompts"
                      : format("the least that keeps the limits on these prompts is %g",

@@ -76,6 +76,8 @@ class CpuBackend final : public Backend {
                    float* out) override;
   Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
                       Tensor out) override;
+  Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                       Tensor out) override;
   Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override;
   Status scale_kv(Tensor kv, DriftShare share) override;
   Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;

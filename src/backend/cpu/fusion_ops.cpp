@@ -76,6 +76,39 @@ Status CpuBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Drif
   return Status::ok();
 }
 
+Status CpuBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                                 Tensor out) {
+  constexpr size_t kScales = StoredFeatures::kScales, kCount = StoredFeatures::kCount;
+  const auto n_in = static_cast<size_t>(out.cols), kv_dim = (n_in - kCount) / (2 * kScales);
+  if (n_in != DriftInputs::of_stored().size(kv_dim)) {
+    return make_error(BLEND_E_INTERNAL, "stored_inputs: %zu columns", n_in);
+  }
+  auto* const result = static_cast<float*>(out.data);
+  for (const StoredRun& run : runs) {
+    if (static_cast<int64_t>(run.first) + run.n_rows > out.rows) {
+      return make_error(BLEND_E_INTERNAL, "stored_inputs: rows %u..%u of %lld", run.first,
+                        run.first + run.n_rows, static_cast<long long>(out.rows));
+    }
+    const size_t row_bytes = kv_dim * static_cast<size_t>(dtype_size(run.dtype));
+    pool_.parallel_for(run.n_rows, row_grain(n_in), [&](size_t begin, size_t end, uint32_t) {
+      for (size_t i = begin; i < end; ++i) {
+        const StoredFeatures& row = features[run.first + i];
+        // The last copy is the plain row until the others are made of it.
+        float* const first = result + (run.first + i) * n_in;
+        float* const last = first + (kScales - 1) * 2 * kv_dim;
+        kernels::decode(run.k + i * row_bytes, run.dtype, kv_dim, last);
+        kernels::decode(run.v + i * row_bytes, run.dtype, kv_dim, last + kv_dim);
+        for (size_t s = 0; s < kScales; ++s) {
+          float* const at = first + s * 2 * kv_dim;
+          for (size_t e = 0; e < 2 * kv_dim; ++e) at[e] = row.values[s] * last[e];
+        }
+        std::copy(row.values.begin(), row.values.end(), last + 2 * kv_dim);
+      }
+    });
+  }
+  return Status::ok();
+}
+
 Status CpuBackend::drift_share(Tensor foretold, Tensor drift, DriftShare* share) {
   if (foretold.rows != drift.rows || foretold.cols != drift.cols) {
     return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",

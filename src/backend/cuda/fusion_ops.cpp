@@ -99,6 +99,29 @@ Status CudaBackend::drift_inputs(Tensor kv, std::span<const StoredRun> runs, Dri
   return check_launch("drift_inputs");
 }
 
+Status CudaBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
+                                  Tensor out) {
+  constexpr size_t kScales = StoredFeatures::kScales, kCount = StoredFeatures::kCount;
+  const auto n_in = static_cast<size_t>(out.cols), kv_dim = (n_in - kCount) / (2 * kScales);
+  if (n_in != DriftInputs::of_stored().size(kv_dim)) {
+    return make_error(BLEND_E_INTERNAL, "stored_inputs: %zu columns", n_in);
+  }
+  BLEND_RETURN_IF_ERROR(check_runs("stored_inputs", runs, out));
+  if (runs.empty()) return Status::ok();
+  const auto scope = enter();
+  static_assert(sizeof(StoredFeatures) == kCount * sizeof(float));
+  BLEND_ASSIGN(const Memory values,
+               stager_->upload(features->values.data(), static_cast<size_t>(out.rows) * kCount));
+  BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, kv_dim));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    BLEND_ASSIGN(const PlainRows plain, plain_rows(staged, i, runs[i], kv_dim));
+    const k::StoredRows stored{plain.k, plain.v, runs[i].dtype, runs[i].n_rows, runs[i].first};
+    k::stored_inputs(kv_dim, stored, values.as<float>(), kCount, kScales,
+                     static_cast<float*>(out.data), stream());
+  }
+  return check_launch("stored_inputs");
+}
+
 Status CudaBackend::drift_share(Tensor foretold, Tensor drift, DriftShare* share) {
   if (foretold.rows != drift.rows || foretold.cols != drift.cols) {
     return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",

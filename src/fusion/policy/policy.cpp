@@ -36,6 +36,7 @@ Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOp
     case Policy::reuse:
     case Policy::ape:
     case Policy::combined:
+    case Policy::automatic:  // resolved before (options.h)
       break;
   }
   return std::unique_ptr<SelectionPolicy>();

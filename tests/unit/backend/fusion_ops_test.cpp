@@ -99,6 +99,46 @@ TEST_P(BackendOps, DriftInputs) {
   }
 }
 
+TEST_P(BackendOps, StoredInputs) {
+  constexpr size_t kScales = StoredFeatures::kScales, kCount = StoredFeatures::kCount;
+  for (int round = 0; round < rounds(12); ++round) {
+    const size_t rows = number(1, 70), kv_dim = number(1, 200);
+    const size_t n_in = DriftInputs::of_stored().size(kv_dim);
+    std::vector<StoredFeatures> features(rows);
+    for (StoredFeatures& row : features) {
+      const auto values = normal(kCount);
+      std::copy(values.begin(), values.end(), row.values.begin());
+    }
+    std::vector<double> want(rows * n_in, -1.0);  // rows of no run keep what they hold
+    std::vector<std::unique_ptr<StoredTensor>> stored;
+    std::vector<StoredRun> runs;
+    for (size_t first = number(0, 3); first < rows;) {
+      const size_t n = std::min(rows - first, number(1, 30));
+      const DType dtype = kDTypes[number(0, 2)];
+      auto k = make_stored("k", normal(n * kv_dim), {}, dtype);
+      auto v = make_stored("v", normal(n * kv_dim), {}, dtype);
+      for (size_t i = 0; i < n; ++i) {
+        double* at = want.data() + (first + i) * n_in;
+        for (size_t s = 0; s < kScales; ++s) {
+          const float scale = features[first + i].values[s];
+          for (size_t e = 0; e < kv_dim; ++e) *at++ = scale * k->values[i * kv_dim + e];
+          for (size_t e = 0; e < kv_dim; ++e) *at++ = scale * v->values[i * kv_dim + e];
+        }
+        for (const float value : features[first + i].values) *at++ = value;
+      }
+      runs.push_back({k->bytes.data(), v->bytes.data(), dtype, static_cast<uint32_t>(n),
+                      static_cast<uint32_t>(first)});
+      stored.push_back(std::move(k));
+      stored.push_back(std::move(v));
+      first += n + number(0, 5);
+    }
+    Owned out = make_tensor(std::vector<float>(rows * n_in, -1.0f), static_cast<int64_t>(rows),
+                            static_cast<int64_t>(n_in));
+    ASSERT_TRUE(backend_->stored_inputs(runs, features.data(), out.tensor).is_ok());
+    ASSERT_NO_FATAL_FAILURE(expect_close(host(out.tensor), want));
+  }
+}
+
 TEST_P(BackendOps, DriftShareAndScale) {
   for (int round = 0; round < rounds(16); ++round) {
     const size_t rows = number(1, 70), kv_dim = number(1, 200);

@@ -208,6 +208,90 @@ TEST_F(Fit, FewRowsNeedARidgeAndNoneIsAnError) {
   EXPECT_EQ(empty.solve(1e-3, 0, {}).status().code(), BLEND_E_INVALID_ARGUMENT);
 }
 
+// Two prompts of few rows and much noise ask for more ridge than thousands of rows without any.
+TEST_F(Fit, CrossValidationHoldsBackWhatFewRowsCannotTell) {
+  const auto chosen = [&](size_t n_rows, double noise) {
+    Rows rows({}, kOut, noise, 21);
+    DriftFit fit(*pool_, {}, kKvDim, kCheck, kLayers);
+    for (int prompt = 0; prompt < 2; ++prompt) {
+      fit.begin_prompt();
+      rows.add_to(fit, n_rows);
+    }
+    Result<DriftMaps> maps = fit.solve(kRidgeAuto, 0, {});
+    EXPECT_TRUE(maps.is_ok()) << maps.status().message();
+    return maps.is_ok() ? maps->ridge : -1;
+  };
+  EXPECT_LE(chosen(2000, 0), 1e-3);
+  EXPECT_GE(chosen(14, 20), 1);
+  // One prompt leaves none to choose by.
+  Rows rows({}, kOut, 0, 22);
+  DriftFit fit(*pool_, {}, kKvDim, kCheck, kLayers);
+  fit.begin_prompt();
+  rows.add_to(fit, 100);
+  EXPECT_EQ(fit.solve(kRidgeAuto, 0, {})->ridge, 1);
+}
+
+TEST_F(Fit, TheMapsOfStoredRowsAreFoundLayerByLayer) {
+  StoredFit fit(*pool_, kKvDim, kLayers);
+  SplitMix rng(5);
+  for (int row = 0; row < 4000; ++row) {
+    if (row % 1000 == 0) fit.begin_prompt();
+    const float outside = static_cast<float>(std::abs(rng.normal()) / 4);
+    std::vector<std::vector<float>> stored(kLayers), fresh(kLayers);
+    for (uint32_t l = 0; l < kLayers; ++l) {
+      for (size_t i = 0; i < kOut; ++i) stored[l].push_back(static_cast<float>(rng.normal()));
+      // Drift of element i at layer l: outside * l * the element behind it.
+      for (size_t i = 0; i < kOut; ++i) {
+        fresh[l].push_back(stored[l][i] +
+                           outside * static_cast<float>(l) * stored[l][(i + 1) % kOut]);
+      }
+    }
+    fit.add(
+        StoredFeatures::of(static_cast<float>(std::abs(rng.normal()) / 4), outside, row % 50),
+        [&](uint32_t l) { return fresh[l].data(); }, [&](uint32_t l) { return stored[l].data(); });
+  }
+  Result<DriftMaps> maps = fit.solve(1e-4, 0, {});
+  ASSERT_TRUE(maps.is_ok()) << maps.status().message();
+  EXPECT_EQ(maps->first_layer, 1u);
+  ASSERT_EQ(maps->n_maps, kLayers - 1);
+  const size_t n_in = maps->n_in();
+  for (uint32_t l = 1; l < kLayers; ++l) {
+    EXPECT_GT(maps->explained_k[l - 1], 0.99f);
+    const std::vector<double> map = whole(*maps, l - 1);
+    for (size_t o = 0; o < kOut; ++o) {
+      const double at_outside = map[o * n_in + kOut + (o + 1) % kOut];
+      EXPECT_NEAR(at_outside, static_cast<double>(l), 0.05) << l;
+    }
+  }
+}
+
+// Of many outputs the directions are found by iteration: they span the same.
+TEST_F(Fit, LowRankOfManyOutputs) {
+  constexpr size_t kIn = 20, kMany = 260, kRank = 3, kRows = 64;
+  SplitMix rng(31);
+  std::vector<double> left(kIn * kRank), right(kRank * kMany);
+  for (double& e : left) e = rng.normal();
+  for (double& e : right) e = rng.normal();
+  RidgeSums sums(kIn, kMany, 1);
+  std::vector<double> x(kRows * kIn), y(kRows * kMany, 0.0);
+  for (double& e : x) e = rng.normal();
+  for (size_t row = 0; row < kRows; ++row) {
+    for (size_t r = 0; r < kRank; ++r) {
+      double low = 0;
+      for (size_t i = 0; i < kIn; ++i) low += x[row * kIn + i] * left[i * kRank + r];
+      for (size_t c = 0; c < kMany; ++c) y[row * kMany + c] += low * right[r * kMany + c];
+    }
+  }
+  sums.add(*pool_, x.data(), {&y, 1}, kRows);
+  auto exact = solve_ridge(*pool_, sums, false, 1e-9, kRank, {});
+  ASSERT_TRUE(exact.is_ok());
+  EXPECT_GT((*exact)[0].explained[0], 0.9999);
+  EXPECT_GT((*exact)[0].explained[1], 0.9999);
+  auto less = solve_ridge(*pool_, sums, false, 1e-9, 1, {});
+  ASSERT_TRUE(less.is_ok());
+  EXPECT_LT((*less)[0].explained[0], 0.95);
+}
+
 TEST_F(Fit, ValuesTooLargeForF16BecomeF32) {
   Rows rows({}, kOut, 0, 3);
   for (auto& map : rows.truth) {

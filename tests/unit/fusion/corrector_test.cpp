@@ -53,7 +53,7 @@ class CorrectorTest : public test::HandPrompt {
   Corrector make(uint32_t rank = 0, bool guarded = false) {
     auto drift = Drift::load(*backend_, halving_maps(kCheck, kLayers, kKvDim, rank));
     EXPECT_TRUE(drift.is_ok()) << drift.status().message();
-    return Corrector(*backend_, *drift, kKvDim, kSlots, guarded);
+    return Corrector(*backend_, {*drift, nullptr}, kKvDim, kSlots, guarded);
   }
   static float deviation(uint32_t row) { return 8.0f + 4.0f * static_cast<float>(row); }
   Status measure(Corrector& corrector, const std::vector<uint32_t>& active) {
@@ -79,7 +79,7 @@ class CorrectorTest : public test::HandPrompt {
 
 TEST_F(CorrectorTest, RowsThatAreNotComputedTakeWhatEachLayersMapMakesOfTheirDeviation) {
   Corrector corrector = make();
-  ASSERT_EQ(corrector.check_layer(), kCheck);
+  ASSERT_TRUE(corrector.measures_at(kCheck));
   ASSERT_TRUE(measure(corrector, {0, 1, 2, 3, 4, 5, 6}).is_ok());
   ASSERT_TRUE(corrector.keep(mask({0, 1, 3, 6})).is_ok());
   EXPECT_EQ(corrector.n_rows(), 3u);
@@ -201,6 +201,76 @@ TEST_F(DriftGuard, WithoutAJudgeAllIsTaken) {
   ASSERT_TRUE(correction.is_ok());
   EXPECT_EQ(corrector.share().k, 1.0f);
   EXPECT_FLOAT_EQ(added(**correction, 4), 0.5f * deviation(4));
+}
+
+// Rows 2 and 4 were left out before layer 0, rows 3 and 5 are computed and judge. The maps foretell
+// `outside` times the stored row.
+class RowsLeftOut : public CorrectorTest {
+ protected:
+  static constexpr float kOutside = 0.5f;
+
+  Corrector make_left(bool guarded) {
+    DriftMaps maps;
+    maps.inputs = DriftInputs::of_stored();
+    maps.kv_dim = kKvDim;
+    maps.first_layer = 1;
+    maps.n_maps = kLayers - 1;
+    maps.dtype = DType::f32;
+    const size_t n_in = maps.n_in(), n_out = maps.n_out();
+    std::vector<float> data(maps.n_maps * n_out * n_in, 0.0f);
+    for (size_t i = 0; i < maps.n_maps * n_out; ++i) data[i * n_in + n_out + i % n_out] = 1;
+    maps.data.resize(data.size() * sizeof(float));
+    std::memcpy(maps.data.data(), data.data(), maps.data.size());
+    maps.explained_k.assign(maps.n_maps, 0);
+    maps.explained_v.assign(maps.n_maps, 0);
+    Corrector corrector(*backend_, {nullptr, *Drift::load(*backend_, maps)}, kKvDim, kSlots,
+                        guarded);
+    corrector.leave_out({2, 4}, std::vector<StoredFeatures>(7, StoredFeatures::of(1, kOutside, 0)));
+    return corrector;
+  }
+  // drift: of the judges, as a share of what is foretold of them.
+  Result<const Correction*> at(Corrector& corrector, uint32_t layer, float drift) {
+    const std::vector<uint32_t> active = {0, 1, 3, 5, 6};
+    std::vector<float> values;
+    for (const uint32_t row : active) {
+      values.push_back(stored_value(layer, row) * (1 + drift * kOutside));
+    }
+    const StagedLayer staged = stage(segments_, layer);
+    const auto stored_of = [&](std::span<const uint32_t> rows) {
+      return stored_runs_among(prompt_, segments_, staged, rows);
+    };
+    const std::vector<StoredRun> known = stored_of(active);
+    return corrector.at(layer, {fresh(values), known, active}, stored_of);
+  }
+  const std::vector<size_t> segments_ = {1};
+};
+
+TEST_F(RowsLeftOut, TakeWhatTheirMapsMakeOfTheirStoredRowsFromLayer1On) {
+  Corrector corrector = make_left(false);
+  EXPECT_FALSE(corrector.is_due(0));
+  EXPECT_EQ(corrector.n_rows(), 2u);
+  for (uint32_t layer = 1; layer < kLayers; ++layer) {
+    ASSERT_TRUE(corrector.is_due(layer));
+    auto correction = at(corrector, layer, 0);
+    ASSERT_TRUE(correction.is_ok()) << correction.status().message();
+    for (const uint32_t slot : {2u, 4u}) {
+      EXPECT_FLOAT_EQ(added(**correction, slot), kOutside * stored_value(layer, slot));
+    }
+    EXPECT_TRUE(std::isnan(added(**correction, 3)));
+  }
+}
+
+TEST_F(RowsLeftOut, TheComputedRowsJudge) {
+  Corrector corrector = make_left(true);
+  for (const auto& [drift, share] : {std::pair{0.25f, 0.25f}, {3.0f, 1.0f}}) {
+    auto correction = at(corrector, 2, drift);
+    ASSERT_TRUE(correction.is_ok()) << correction.status().message();
+    EXPECT_NEAR(corrector.share().v, share, 1e-4f);
+    EXPECT_NEAR(added(**correction, 4), share * kOutside * stored_value(2, 4), 0.05f);
+  }
+  auto against = at(corrector, 2, -1);
+  ASSERT_TRUE(against.is_ok());
+  EXPECT_EQ(*against, nullptr);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@ Profile example() {
   p.min_top1 = 0.95;
   const auto add = [&](uint32_t prefix, bool corrected, double ratio, double kl) {
     p.table.push_back({prefix, BLEND_METRIC_V_WEIGHED, corrected, ratio, kl, kl, 1.0, 10});
+    p.table.back().check_layer = p.check_layer;
   };
   add(0, false, 0.1, 0.5);
   add(0, false, 0.2, 0.01);
@@ -141,8 +142,7 @@ TEST_F(TrustTest, DriftMapsAreUsedAsTheProfileSaysOrTheHost) {
   correction_ = DriftUse::on;
   o = measured(0.1);
   EXPECT_EQ(apply(o).code(), BLEND_E_INVALID_ARGUMENT) << "there are none";
-  EXPECT_EQ(apply_calibration({nullptr, nullptr, DriftUse::on, OnUntrusted::fuse}, o).code(),
-            BLEND_E_INVALID_ARGUMENT)
+  EXPECT_EQ(apply_calibration({.correction = DriftUse::on}, o).code(), BLEND_E_INVALID_ARGUMENT)
       << "nor a profile";
 }
 
@@ -164,7 +164,7 @@ TEST_F(TrustTest, WhatIsInDoubtBecomesAFullPrefillWhereThatIsAskedFor) {
   EXPECT_EQ(o.policy, Policy::hkvd);
   // Without a profile there is no doubt, only nothing known.
   o = measured(0.1);
-  ASSERT_TRUE(apply_calibration({nullptr, nullptr, {}, OnUntrusted::full}, o).is_ok());
+  ASSERT_TRUE(apply_calibration({.on_untrusted = OnUntrusted::full}, o).is_ok());
   EXPECT_EQ(o.policy, Policy::hkvd);
 }
 

@@ -26,8 +26,15 @@ Profile example(uint32_t rank) {
   p.prefixes = {{}, {1}, {1, 300, 7}};
   for (uint32_t i = 0; i < 6; ++i) {
     p.table.push_back({i % 3, 1 + i % 3, i % 2 == 1, 0.05 * i, 0.01 * i, 0.02 * i, 0.9, 100 + i});
+    Measurement& m = p.table.back();
+    m.policy = i < 3 ? BLEND_POLICY_HKVD : BLEND_POLICY_CASCADE;
+    m.check_layer = 1 + i % 2;
+    m.kl_margin = 0.001 * i;
+    m.top1_margin = 0.01 * i;
+    m.flops = 0.1 * i;
   }
   p.prefix = 2;
+  p.policy = BLEND_POLICY_CASCADE;
   p.metric = BLEND_METRIC_K;
   p.check_layer = 2;
   p.corrected = p.trusted = true;
@@ -46,6 +53,17 @@ Profile example(uint32_t rank) {
   d.explained_v = {0.125f, 0.75f};
   d.data.resize(d.n_maps * d.layer_bytes());
   for (std::byte& b : d.data) b = static_cast<std::byte>(rng.next());
+  d.ridge = 0.25;
+  DriftMaps& s = p.stored_drift;
+  s.inputs = DriftInputs::of_stored();
+  s.kv_dim = p.kv_dim;
+  s.first_layer = 1;
+  s.n_maps = 4;
+  s.rank = 2;
+  s.ridge = 4;
+  s.explained_k = s.explained_v = {0.1f, 0.2f, 0.3f, 0.4f};
+  s.data.resize(s.n_maps * s.layer_bytes());
+  for (std::byte& b : s.data) b = static_cast<std::byte>(rng.next());
   return p;
 }
 
@@ -91,7 +109,17 @@ TEST(ProfileFile, RoundTripKeepsEverything) {
       EXPECT_EQ(q->table[i].kl_p95, p.table[i].kl_p95);
       EXPECT_EQ(q->table[i].top1, p.table[i].top1);
       EXPECT_EQ(q->table[i].n_positions, p.table[i].n_positions);
+      EXPECT_EQ(kind_of(q->table[i]), kind_of(p.table[i]));
+      EXPECT_EQ(q->table[i].kl_margin, p.table[i].kl_margin);
+      EXPECT_EQ(q->table[i].top1_margin, p.table[i].top1_margin);
+      EXPECT_EQ(q->table[i].flops, p.table[i].flops);
     }
+    EXPECT_EQ(q->kind(), p.kind());
+    EXPECT_EQ(q->drift.ridge, p.drift.ridge);
+    EXPECT_EQ(q->stored_drift.inputs, p.stored_drift.inputs);
+    EXPECT_EQ(q->stored_drift.first_layer, 1u);
+    EXPECT_EQ(q->stored_drift.rank, p.stored_drift.rank);
+    EXPECT_EQ(q->stored_drift.data, p.stored_drift.data);
     EXPECT_EQ(q->drift.inputs, p.drift.inputs);
     EXPECT_EQ(q->drift.rank, p.drift.rank);
     EXPECT_EQ(q->drift.dtype, p.drift.dtype);
@@ -105,7 +133,7 @@ TEST(ProfileFile, RoundTripKeepsEverything) {
 
 TEST(ProfileFile, WithoutMaps) {
   Profile p = example(0);
-  p.drift = {};
+  p.drift = p.stored_drift = {};
   p.corrected = false;
   Result<Profile> q = decode_profile(view(encode_profile(p)));
   ASSERT_TRUE(q.is_ok()) << q.status().message();
@@ -166,10 +194,35 @@ TEST(ProfileFile, HostileFieldsAreRefusedOrHarmless) {
   EXPECT_GT(refused, 500u);
 }
 
+// As the first version had it: no policy, no maps of stored rows.
+TEST(ProfileFile, Version1IsRead) {
+  Profile p = example(0);
+  p.prefixes = {{}};
+  p.prefix = 0;
+  p.table.clear();
+  p.drift = p.stored_drift = {};
+  p.corrected = false;
+  p.policy = BLEND_POLICY_CASCADE;
+  std::string bytes = encode_profile(p);
+  constexpr size_t kPolicyAt = 24 + 32 + 4 * 4 + 4 + 3 * 4;
+  bytes.erase(bytes.size() - 12, 4);
+  bytes.erase(kPolicyAt, 4);
+  bytes[8] = 1;
+  const uint64_t length = bytes.size();
+  std::memcpy(bytes.data() + 16, &length, sizeof length);
+  seal(bytes);
+  const Result<Profile> q = decode_profile(view(bytes));
+  ASSERT_TRUE(q.is_ok()) << q.status().message();
+  EXPECT_EQ(q.value().policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(q.value().check_layer, p.check_layer);
+  EXPECT_EQ(q.value().ratio, p.ratio);
+  EXPECT_EQ(q.value().n_measured, p.n_measured);
+}
+
 TEST(ProfileFile, OtherVersionOtherFileAndNoFile) {
   const TempDir dir;
   std::string bytes = encode_profile(example(0));
-  bytes[8] = 2;
+  bytes[8] = 3;
   seal(bytes);
   EXPECT_EQ(decode_profile(view(bytes)).status().code(), BLEND_E_MISMATCH);
   EXPECT_EQ(read_profile(dir.file("none")).status().code(), BLEND_E_NOT_FOUND);
@@ -207,7 +260,8 @@ TEST(LeastTrustedRatio, IsWhereEveryGreaterOnePasses) {
     return m;
   };
   const auto least = [](const std::vector<Measurement>& table, bool corrected = false) {
-    return least_trusted_ratio(table, 0, BLEND_METRIC_V, corrected, 0.02, 0.95);
+    const FusingKind kind = {0, BLEND_POLICY_HKVD, BLEND_METRIC_V, 1, corrected};
+    return least_trusted_ratio(table, kind, 0.02, 0.95);
   };
   EXPECT_EQ(least({line(0, .5, 1), line(.1, .03, 1), line(.2, .01, 1), line(.3, .001, 1)}), 0.2);
   EXPECT_EQ(least({line(0, .001, 1), line(.3, .001, 1)}), 0);
@@ -218,6 +272,23 @@ TEST(LeastTrustedRatio, IsWhereEveryGreaterOnePasses) {
       << "0.1 passed by luck";
   EXPECT_EQ(least({line(.1, .01, 1, true), line(.3, .01, 1)}), 0.3);
   EXPECT_EQ(least({line(.1, .01, 1, true), line(.3, .01, 1)}, true), 0.1);
+  // The margins count.
+  Measurement narrow = line(.1, .015, .97);
+  narrow.kl_margin = .004;
+  narrow.top1_margin = .01;
+  EXPECT_EQ(least({narrow}), 0.1);
+  narrow.kl_margin = .006;
+  EXPECT_EQ(least({narrow}), -1);
+  narrow.kl_margin = .004;
+  narrow.top1_margin = .03;
+  EXPECT_EQ(least({narrow}), -1);
+  // Another policy's or check layer's lines are no answer.
+  Measurement other = line(.1, .01, 1);
+  other.policy = BLEND_POLICY_CASCADE;
+  EXPECT_EQ(least({other}), -1);
+  other = line(.1, .01, 1);
+  other.check_layer = 2;
+  EXPECT_EQ(least({other}), -1);
 }
 
 TEST(LeastRatio, IsOneWhereNothingIsTrustedAndNothingWhereNothingWasMeasured) {
@@ -225,26 +296,32 @@ TEST(LeastRatio, IsOneWhereNothingIsTrustedAndNothingWhereNothingWasMeasured) {
   p.table.clear();
   const auto add = [&](uint32_t prefix, bool corrected, double ratio, double kl) {
     p.table.push_back({prefix, BLEND_METRIC_V, corrected, ratio, kl, kl, 1.0, 10});
+    p.table.back().check_layer = 2;
   };
   add(0, true, 0.05, 0.01);
   add(0, false, 0.05, 0.03);
   add(0, false, 0.15, 0.01);
   add(2, false, 0.15, 0.5);
-  const std::vector<int32_t> none, measured = {1, 300, 7}, listed = {1}, other = {2};
-  const auto least = [&](const std::vector<int32_t>& prefix, bool corrected, uint32_t layer = 2) {
-    return least_ratio(p, prefix, BLEND_METRIC_V, layer, corrected);
+  EXPECT_EQ(prefix_index(p, {}), 0u);
+  EXPECT_EQ(prefix_index(p, p.prefixes[2]), 2u);
+  EXPECT_FALSE(prefix_index(p, std::vector<int32_t>{2}).has_value());
+  const auto kind = [](uint32_t prefix, bool corrected, uint32_t layer = 2,
+                       uint32_t metric = BLEND_METRIC_V) {
+    return FusingKind{prefix, BLEND_POLICY_HKVD, metric, layer, corrected};
   };
-  EXPECT_EQ(least(none, true), 0.05);
-  EXPECT_EQ(least(none, false), 0.15);
-  EXPECT_EQ(least(measured, false), 1.0);
-  EXPECT_FALSE(least(measured, true).has_value());
-  EXPECT_FALSE(least(listed, false).has_value());
-  EXPECT_FALSE(least(other, false).has_value());
-  EXPECT_FALSE(least(none, false, 1).has_value()) << "another check layer";
-  EXPECT_FALSE(least_ratio(p, none, BLEND_METRIC_K, 2, false).has_value());
-  EXPECT_TRUE(vouches(p, none, BLEND_METRIC_V, 2, true, 0.05));
-  EXPECT_FALSE(vouches(p, none, BLEND_METRIC_V, 2, false, 0.05));
-  EXPECT_FALSE(vouches(p, measured, BLEND_METRIC_V, 2, false, 1.0));
+  EXPECT_EQ(least_ratio(p, kind(0, true)), 0.05);
+  EXPECT_EQ(least_ratio(p, kind(0, false)), 0.15);
+  EXPECT_EQ(least_ratio(p, kind(2, false)), 1.0);
+  EXPECT_FALSE(least_ratio(p, kind(2, true)).has_value());
+  EXPECT_FALSE(least_ratio(p, kind(1, false)).has_value());
+  EXPECT_FALSE(least_ratio(p, kind(0, false, 1)).has_value()) << "another check layer";
+  EXPECT_FALSE(least_ratio(p, kind(0, false, 2, BLEND_METRIC_K)).has_value());
+  FusingKind cascade = kind(0, true);
+  cascade.policy = BLEND_POLICY_CASCADE;
+  EXPECT_FALSE(least_ratio(p, cascade).has_value()) << "another policy";
+  EXPECT_TRUE(vouches(p, kind(0, true), 0.05));
+  EXPECT_FALSE(vouches(p, kind(0, false), 0.05));
+  EXPECT_FALSE(vouches(p, kind(2, false), 1.0));
 }
 
 }  // namespace

@@ -51,7 +51,7 @@ struct ServeOptions {
   uint32_t max_tokens = 1024;
   uint32_t client_timeout_s = 30;
   uint32_t drain_s = 30;
-  std::string policy = "hkvd";
+  std::string policy = "auto";
   double ratio = 0;
   std::vector<std::string> given;
 };

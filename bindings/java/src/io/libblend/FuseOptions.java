@@ -10,7 +10,7 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   final RawFuseOptions raw = new RawFuseOptions();
   private Scorer scorer;
 
-  /** HKVD on V, weighed, at layer 1, ratio 0.15. */
+  /** The profile's choice, otherwise CASCADE where the prompt asks a question, else HKVD; ratio 0.15. */
   public FuseOptions() {}
 
   // blend:setters fuse_options
