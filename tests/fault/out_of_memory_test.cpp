@@ -126,10 +126,11 @@ void OutOfMemory::fuse_and_decode(uint32_t weights) {
   const Store store = open_store(ctx, dir_.file("store"));
   precompute_all(model, store, prompt_, {});
   const std::vector<float> want = [&] {
-    const Fusion f = fuse(model, store, prompt_, {});
+    const Fusion f = fuse(model, store, prompt_, {.policy = BLEND_POLICY_AUTO});
     decode(f, {5, 6});
     return logits(f);
   }();
+  // By the default, which would be seen if want of memory changed what it takes.
   std::vector<blend_segment> segments(prompt_.size());
   for (size_t i = 0; i < prompt_.size(); ++i) {
     segments[i] = blend_segment{}, segments[i].struct_size = sizeof segments[i];

@@ -9,6 +9,8 @@ Result<std::unique_ptr<Sequence>> Sequence::create(std::shared_ptr<const Model>,
   std::abort();
 }
 
-Status Sequence::append(std::span<const int32_t>, const Watch&) { std::abort(); }
+Status Sequence::append(std::span<const int32_t>, const Watch&, SharedSteps::Member*) {
+  std::abort();
+}
 
 }  // namespace blend

@@ -1,7 +1,7 @@
 // Reading a profile file of any content (libFuzzer). The first byte says how the file is made: of
-// the input as it is; of the input between a header and a checksum that fit it; or by
-// encode_profile() from a profile that the input describes, of which the input then changes some
-// bytes before it is sealed again. Behind the checksum every field may be hostile.
+// the input as it is; of the input between a header of either version and a checksum that fit it;
+// or by encode_profile() from a profile that the input describes, of which the input then changes
+// some bytes before it is sealed again. Behind the checksum every field may be hostile.
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -14,7 +14,7 @@
 
 namespace {
 
-constexpr size_t kHeader = 8 + 4 + 4 + 8, kLengthAt = 16, kSeal = 8;
+constexpr size_t kHeader = 8 + 4 + 4 + 8, kVersionAt = 8, kLengthAt = 16, kSeal = 8;
 
 void check(bool right) {
   if (!right) std::abort();
@@ -40,6 +40,29 @@ uint32_t metric(blend::ByteReader& in) {
   return (code & BLEND_METRIC_KV) != 0 ? code : BLEND_METRIC_KV;
 }
 
+uint32_t policy(blend::ByteReader& in) {
+  return (in.get<uint8_t>() & 1) != 0 ? BLEND_POLICY_CASCADE : BLEND_POLICY_HKVD;
+}
+
+// Maps of layers first_layer .. p.n_layers - 1.
+blend::DriftMaps describe_maps(blend::ByteReader& in, const blend::Profile& p, uint32_t first_layer,
+                               blend::DriftInputs inputs) {
+  blend::DriftMaps d;
+  d.inputs = inputs;
+  d.kv_dim = p.kv_dim;
+  d.first_layer = first_layer;
+  d.n_maps = p.n_layers - first_layer;
+  d.rank = in.get<uint8_t>() % (2 * p.kv_dim);
+  d.dtype = static_cast<blend::DType>(in.get<uint8_t>() % 3);
+  d.ridge = share(in);
+  for (uint32_t i = 0; i < d.n_maps; ++i) {
+    d.explained_k.push_back(static_cast<float>(share(in)));
+    d.explained_v.push_back(static_cast<float>(share(in)));
+  }
+  d.data.resize(d.layer_bytes() * d.n_maps, std::byte{in.get<uint8_t>()});
+  return d;
+}
+
 // A profile that a calibration could have written, small.
 blend::Profile describe(blend::ByteReader& in) {
   blend::Profile p;
@@ -63,6 +86,11 @@ blend::Profile describe(blend::ByteReader& in) {
     m.kl_p95 = share(in) * 8;
     m.top1 = share(in);
     m.n_positions = in.get<uint8_t>();
+    m.policy = policy(in);
+    m.check_layer = 1 + in.get<uint8_t>() % (p.n_layers - 1);
+    m.kl_margin = share(in);
+    m.top1_margin = share(in);
+    m.flops = share(in);
   }
   p.prefix = in.get<uint8_t>() % n_prefixes;
   p.metric = metric(in);
@@ -71,22 +99,14 @@ blend::Profile describe(blend::ByteReader& in) {
   p.ratio = share(in);
   p.max_kl = share(in);
   p.min_top1 = share(in);
-  const uint32_t n_maps = p.n_layers - p.check_layer - 1;
+  p.policy = policy(in);
   const auto drift = in.get<uint8_t>();
-  if ((drift & 1) == 0 || n_maps == 0) return p;
-  blend::DriftMaps& d = p.drift;
-  d.inputs = {(drift & 2) != 0, (drift & 4) != 0};
-  d.kv_dim = p.kv_dim;
-  d.first_layer = p.check_layer + 1;
-  d.n_maps = n_maps;
-  d.rank = in.get<uint8_t>() % (2 * p.kv_dim);
-  d.dtype = static_cast<blend::DType>(in.get<uint8_t>() % 3);
-  for (uint32_t i = 0; i < n_maps; ++i) {
-    d.explained_k.push_back(static_cast<float>(share(in)));
-    d.explained_v.push_back(static_cast<float>(share(in)));
+  if ((drift & 1) != 0 && p.check_layer + 1 < p.n_layers) {
+    p.drift = describe_maps(in, p, p.check_layer + 1,
+                            {.fresh = (drift & 2) != 0, .constant = (drift & 4) != 0});
+    p.corrected = (drift & 8) != 0;
   }
-  d.data.resize(d.layer_bytes() * n_maps, std::byte{in.get<uint8_t>()});
-  p.corrected = (drift & 8) != 0;
+  if ((drift & 16) != 0) p.stored_drift = describe_maps(in, p, 1, {.stored = true});
   return p;
 }
 
@@ -114,30 +134,32 @@ bool change(std::string& file, blend::ByteReader& in) {
   return changed;
 }
 
-// What is asked of a profile when a model is opened with it.
-void use(const blend::Profile& p) {
-  check(p.prefix < p.prefixes.size() && p.check_layer >= 1 && p.check_layer < p.n_layers);
-  check(p.ratio >= 0 && p.ratio <= 1 && p.max_kl >= 0);
-  check(!p.corrected || !p.drift.empty());
-  for (const blend::Measurement& m : p.table) {
-    const auto& prefix = p.prefixes[m.prefix];
-    const auto least = blend::least_ratio(p, prefix, m.metric, p.check_layer, m.corrected);
-    // Two prefixes may be the same tokens: then the first of them speaks, and may have no rows.
-    if (!least.has_value()) continue;
-    check(*least >= 0 && *least <= 1);
-    if (blend::vouches(p, prefix, m.metric, p.check_layer, m.corrected, *least)) continue;
-    check(*least == 1);
-  }
-  const std::byte* const begin = p.drift.data.data();
-  const std::byte* const end = begin + p.drift.data.size();
-  for (uint32_t i = 0; i < p.drift.n_maps; ++i) {
-    for (const blend::TensorView& m : p.drift.matrices(i)) {
+void use(const blend::DriftMaps& d) {
+  const std::byte* const begin = d.data.data();
+  const std::byte* const end = begin + d.data.size();
+  for (uint32_t i = 0; i < d.n_maps; ++i) {
+    for (const blend::TensorView& m : d.matrices(i)) {
       const auto n = static_cast<uint64_t>(m.shape[0]) * static_cast<uint64_t>(m.shape[1]) *
                      static_cast<uint64_t>(blend::dtype_size(m.dtype));
       const auto* const at = static_cast<const std::byte*>(m.data);
       check(at >= begin && at <= end && n <= static_cast<uint64_t>(end - at));
     }
   }
+}
+
+// What is asked of a profile when a model is opened with it.
+void use(const blend::Profile& p) {
+  check(p.prefix < p.prefixes.size() && p.check_layer >= 1 && p.check_layer < p.n_layers);
+  check(p.ratio >= 0 && p.ratio <= 1 && p.max_kl >= 0);
+  check(!p.corrected || !p.drift.empty());
+  for (const blend::Measurement& m : p.table) {
+    const blend::FusingKind kind = blend::kind_of(m);
+    const auto least = blend::least_ratio(p, kind);
+    check(least.has_value() && *least >= 0 && *least <= 1);
+    if (!blend::vouches(p, kind, *least)) check(*least == 1);
+  }
+  use(p.drift);
+  use(p.stored_drift);
 }
 
 // Whether it was understood; what was is written and understood the same way again.
@@ -165,6 +187,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read(rest);
   } else if (how == 1) {
     std::string file("BLENDPRF\1\0\0\0\0\0\0\0", kLengthAt);
+    if ((data[0] & 4) != 0) file[kVersionAt] = 2;
     file.append(8, '\0').append(rest).append(kSeal, '\0');
     seal(file);
     read(file);

@@ -24,7 +24,7 @@ class MainJob(Case):
         self.assertEqual(fused.generate(8).text().strip(), ANSWER)
         self.assertEqual(full.generate(8).text().strip(), ANSWER)
         self.assertEqual(full.info.n_rows_reused, 0)
-        self.assertEqual(fused.info.policy, libblend.Policy.HKVD)
+        self.assertEqual(fused.info.policy, libblend.Policy.CASCADE)  # what "auto" takes
         self.assertGreater(fused.info.n_rows_selected, 0)
 
     def test_ratio_one_is_full_prefill(self):
@@ -35,7 +35,7 @@ class MainJob(Case):
         self.assertGreater(np.abs(self.fuse(ratio=0.0).logits - full.logits).max(), 1e-2)
 
     def test_account(self):
-        fusion = self.fuse(metric="v")
+        fusion = self.fuse(policy="hkvd", metric="v")
         info = fusion.info
         self.assertEqual(len(fusion.layers), info.n_layers)
         self.assertEqual(len(fusion.segments), info.n_segments)
