@@ -223,8 +223,8 @@ int run(const Settings& s) {
     const std::string file = dir.file("profile");
     fit_drift(s, model, file);
     blendpp::FuseOptions corrected;
-    corrected.policy = BLEND_POLICY_HKVD;
     profile.emplace(model, file).apply(corrected);
+    corrected.policy = BLEND_POLICY_HKVD;
     corrected.correction = BLEND_CORRECTION_ON;  // whatever the maps are worth
     for (const double ratio : s.corrected) measure_at(ratio, corrected, " corrected");
     corrected.policy = BLEND_POLICY_CASCADE;

@@ -245,8 +245,63 @@ struct Nibbles {
     }
   }
 };
+
+// Nibbles of one scale a block with fewer lanes than values: they become numbers in the lanes to
+// which their byte was widened, without being stored on the way. Less eight, each is left in the
+// uppermost bits, which is 2^28 of it.
 template <class Codes>
-using FourBits = std::conditional_t<kLanes == 16, Nibbles<Codes>, Blocks<Codes>>;
+struct WidenedNibbles {
+  static_assert(Codes::kMiddle == 8 && !Codes::kLeast && Codes::kElements == Codes::kPart &&
+                Codes::kElements == 2 * Codes::kRun);
+  static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
+
+  template <size_t kW, size_t kX>
+  static void multiply(const FewRows& p, size_t j, size_t i) {
+    const D d;
+    const hn::Rebind<uint8_t, D> d8;
+    const hn::Rebind<int32_t, D> d32;
+    const auto high_bits = hn::Set(d32, static_cast<int32_t>(0xF0000000));
+    const size_t bytes = row_bytes(p.k), ahead = prefetch_distance<kW>(bytes);
+    const float* x = p.x + i * p.k;
+    const auto* at = reinterpret_cast<const uint8_t*>(p.w) + j * bytes;
+    Sums<kW, kX> sums;
+    for (size_t e = 0; e < p.k; e += Codes::kElements, at += Codes::kBytes, x += Codes::kElements) {
+      BLEND_UNROLL
+      for (size_t r = 0; r < kW; ++r) {
+        const uint8_t* const block = at + r * bytes;
+        hwy::Prefetch(block + ahead);
+        V sum[kX];
+        BLEND_UNROLL
+        for (size_t c = 0; c < Codes::kRun; c += kLanes) {
+          const auto both = hn::Xor(hn::PromoteTo(d32, hn::LoadU(d8, block + Codes::kNibbles + c)),
+                                    hn::Set(d32, 0x88));
+          const V low = hn::ConvertTo(d, hn::ShiftLeft<28>(both));
+          const V high = hn::ConvertTo(d, hn::And(hn::ShiftLeft<24>(both), high_bits));
+          BLEND_UNROLL
+          for (size_t n = 0; n < kX; ++n) {
+            const float* const at_x = x + n * p.k + c;
+            const V x_low = hn::LoadU(d, at_x), x_high = hn::LoadU(d, at_x + Codes::kRun);
+            sum[n] = c == 0 ? hn::Mul(low, x_low) : hn::MulAdd(low, x_low, sum[n]);
+            sum[n] = hn::MulAdd(high, x_high, sum[n]);
+          }
+        }
+        float scale, least;
+        Codes::parts(block, &scale, &least);
+        const V of_block = hn::Set(d, scale * 0x1p-28F);
+        BLEND_UNROLL
+        for (size_t n = 0; n < kX; ++n) {
+          sums.v[r][n] = hn::MulAdd(of_block, sum[n], sums.v[r][n]);
+        }
+      }
+    }
+    for (size_t n = 0; n < kX; ++n) {
+      for (size_t r = 0; r < kW; ++r) put(p, sums.of(r, n), j + r, i + n);
+    }
+  }
+};
+
+template <class Codes, class Otherwise>
+using FourBits = std::conditional_t<kLanes == 16, Nibbles<Codes>, Otherwise>;
 
 // Elements of f32, f16 or bf16.
 template <DType kType>
@@ -332,9 +387,9 @@ void Product(const FewRows& p) {
       if (p.dtype == DType::f16) return all_rows<Plain<Floats<DType::f16>>>(p);
       return all_rows<Plain<Floats<DType::bf16>>>(p);
     case BlockType::q4_0:
-      return all_rows<FourBits<CodesQ4_0>>(p);
+      return all_rows<FourBits<CodesQ4_0, WidenedNibbles<CodesQ4_0>>>(p);
     case BlockType::q4_1:
-      return all_rows<FourBits<CodesQ4_1>>(p);
+      return all_rows<FourBits<CodesQ4_1, Blocks<CodesQ4_1>>>(p);
     case BlockType::q5_0:
       return all_rows<Blocks<CodesQ5_0>>(p);
     case BlockType::q5_1:
@@ -342,7 +397,7 @@ void Product(const FewRows& p) {
     case BlockType::q8_0:
       return all_rows<Blocks<CodesQ8_0>>(p);
     case BlockType::q4_k:
-      return all_rows<FourBits<CodesQ4_K>>(p);
+      return all_rows<FourBits<CodesQ4_K, Blocks<CodesQ4_K>>>(p);
     case BlockType::q5_k:
       return all_rows<Blocks<CodesQ5_K>>(p);
     case BlockType::q6_k:
