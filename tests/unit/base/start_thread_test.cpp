@@ -26,17 +26,18 @@ std::set<int> mask_here() {
   return blocked;
 }
 
-// All that a program may block; glibc keeps those between to itself.
+// All that the system lets a program block, glibc and emulators keep some to themselves, but
+// faults.
 std::set<int> all_but_faults() {
-  std::set<int> all;
-  for (int s = 1; s <= SIGRTMAX; ++s) {
-    const bool ours = s < 32 || s >= SIGRTMIN;
-    if (ours && s != SIGKILL && s != SIGSTOP) all.insert(s);
-  }
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  std::set<int> blocked = mask_here();
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
   for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT}) {
-    all.erase(fault);
+    blocked.erase(fault);
   }
-  return all;
+  return blocked;
 }
 
 void set_mask(std::initializer_list<int> blocked) {
