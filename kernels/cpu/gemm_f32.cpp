@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/fetch_ahead.h"
 #include "cpu/simd.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -31,19 +32,6 @@ constexpr size_t kSums = kRows * kVectors;
 // So many elements of k go by between two times of fetching ahead.
 constexpr size_t kAheadDepth = 8;
 
-// What may be fetched into the second-level cache meanwhile: memory's answer takes as long as some
-// register tiles.
-struct Ahead {
-  const char* at = nullptr;
-  const char* end = nullptr;
-  size_t step = 64;  // bytes at a time: all of it by the time the register tile is done
-  HWY_INLINE void some_lines() {
-    for (const char* const last = std::min(at + step, end); at < last; at += 64) {
-      __builtin_prefetch(at, 0, 2);
-    }
-  }
-};
-
 // One part of the depth. x: element e of row i is at x[e * kStep + i], or, where kStep is 0, at
 // x[i * k + e]. w: kPanels panels, `panel` elements apart.
 template <DType kType>
@@ -57,7 +45,7 @@ struct Part {
   size_t y_stride;
   size_t n_rows;  // of y to be written: the tile's, or one less
   bool add;
-  Ahead ahead;
+  FetchAhead ahead;
   float* keep = nullptr;  // where kKeep: the panel's part as f32
 };
 
@@ -186,13 +174,10 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
   for (size_t j = 0; j < t.n; j += kColumns, w += t.k * kColumns) {
     const size_t n_columns = std::min(kColumns, t.n - j);
     // The next panel's part, shared out among the blocks.
-    const auto* const next = reinterpret_cast<const char*>(w + t.k * kColumns);
+    const Element* const next = w + t.k * kColumns;
     const size_t bytes = j + kColumns < t.n ? depth * kColumns * sizeof(Element) : 0;
-    const size_t share = (bytes / n_blocks + 63) / 64 * 64;
     const size_t steps = (depth + kAheadDepth - 1) / kAheadDepth;
-    const size_t step = std::max<size_t>(1, (share / 64 + steps / 2) / steps) * 64;
     const auto part = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
-      const char* const at = next + std::min(b * share, bytes);
       return Part<kAs>{t.x + (b * t.k + first) * kRows,
                        t.k,
                        panel,
@@ -202,7 +187,7 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
                        t.y_stride,
                        std::min(kRows, t.m - b * kRows),
                        t.accumulate || first != 0,
-                       {at, next + std::min((b + 1) * share, bytes), step},
+                       FetchAhead::share(next, bytes, b, n_blocks, steps),
                        t.scratch};
     };
     const auto block = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {

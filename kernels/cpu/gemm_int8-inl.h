@@ -2,17 +2,19 @@
 //
 // Included inside a namespace and inside the compiler's attributes of an instruction set, so it
 // includes nothing and has no guard: whoever includes it has <algorithm>, <array>, <cstddef>,
-// <cstdint>, <utility>, "cpu/gemm_int8.h" and "cpu/simd.h". A Dot has
+// <cstdint>, <utility>, "cpu/fetch_ahead.h", "cpu/gemm_int8.h" and "cpu/simd.h". A Dot has
 //   kLanes, kRows, kGroup      sums of a vector; rows of a block; inputs of a group
 //   Sums, Bytes                vector types
 //   zero(), broadcast(uint32_t group), load(const int8_t* groups), dot(Sums, Bytes x, Bytes w)
 //   kFourOfX; where true: dot_of_four(Sums, Bytes xs, size_t i, Bytes w), group i of four as x
 //   finish(Sums, const Int8Row&, const int32_t* sums, const float* steps, float* y, bool add)
 //   kVectorBytes               of what load() reads
-//   kInParts; where true, of sums that go on with the next part of k:
+//   kDepth                     groups of a part of k at most; 0: k is not cut; otherwise:
 //   load_sums(const int32_t*), store_sums(Sums, int32_t*), add(Sums, Sums)
 
 constexpr size_t kInt8Vectors = 2;  // of a panel's row
+// So many groups go by between two times of fetching ahead.
+constexpr size_t kInt8Ahead = 8;
 
 // Some rows of x times kPanels panels, over all of k.
 struct Int8Part {
@@ -27,8 +29,7 @@ struct Int8Part {
   size_t y_stride;
   size_t n_rows;  // of y to be written: the tile's, or one less
   bool add;
-  const char* ahead;  // what may be fetched into the second-level cache meanwhile
-  const char* ahead_end;
+  FetchAhead ahead = {};
   // Where k comes in parts: the tile's sums so far, [rows of a block][a panel's columns], and which
   // parts this is.
   int32_t* so_far = nullptr;
@@ -48,13 +49,15 @@ HWY_INLINE void int8_register_tile(Int8Part p) {
   for (size_t i = 0; i < kTileRows; ++i) {
     BLEND_UNROLL
     for (size_t v = 0; v < kWide; ++v) sum[i][v] = Dot::zero();
-  }
-  for (size_t begin = 0; begin < p.n_groups; begin += 8) {
-    if (p.ahead < p.ahead_end) {
-      __builtin_prefetch(p.ahead, 0, 2);
-      p.ahead += 64;
+    if (!p.last) continue;
+    BLEND_UNROLL
+    for (size_t v = 0; v < kWide * Dot::kLanes; v += 16) {
+      __builtin_prefetch(p.y + i * p.y_stride + v, 1);
     }
-    const size_t end = std::min(begin + 8, p.n_groups);
+  }
+  for (size_t begin = 0; begin < p.n_groups; begin += kInt8Ahead) {
+    p.ahead.some_lines();
+    const size_t end = std::min(begin + kInt8Ahead, p.n_groups);
 #pragma GCC unroll 4
     for (size_t e = begin; e < end; ++e) {
       typename Dot::Bytes row[kWide];
@@ -88,7 +91,7 @@ HWY_INLINE void int8_register_tile(Int8Part p) {
       }
     }
   }
-  if constexpr (Dot::kInParts) {
+  if constexpr (Dot::kDepth != 0) {
     BLEND_UNROLL
     for (size_t i = 0; i < kTileRows; ++i) {
       BLEND_UNROLL
@@ -148,17 +151,64 @@ void int8_few(const Int8Tile& t) {
   const size_t panel = t.n_groups * kColumns * Dot::kGroup;
   size_t j = 0;
   const auto part = [&] {
-    return Int8Part{t.x,        t.n_groups,   t.w + j / kColumns * panel,
-                    panel,      t.rows,       t.steps + j,
-                    t.sums + j, t.y + j,      t.y_stride,
-                    kTileRows,  t.accumulate, nullptr,
-                    nullptr};
+    return Int8Part{t.x,        t.n_groups,  t.w + j / kColumns * panel,
+                    panel,      t.rows,      t.steps + j,
+                    t.sums + j, t.y + j,     t.y_stride,
+                    kTileRows,  t.accumulate};
   };
   for (; j + kAtOnce * kColumns <= t.n; j += kAtOnce * kColumns) {
     int8_register_tile<Dot, kTileRows, kAtOnce, 0>(part());
   }
   for (; j < t.n; j += kColumns)
     int8_tile_of<Dot, kTileRows, 0>(part(), std::min(kColumns, t.n - j));
+}
+
+// All blocks of x times the panels' groups [first, first + depth). panel_of(at, depth): where the
+// Dot finds the part of a panel that lies at `at`.
+template <class Dot, class PanelOf>
+void int8_blocks(const Int8Tile& t, size_t first, size_t depth, const PanelOf& panel_of) {
+  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes, kGroupBytes = kColumns * Dot::kGroup;
+  const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;
+  const size_t steps = (depth + kInt8Ahead - 1) / kInt8Ahead;
+  const int8_t* w = t.w + first * kGroupBytes;
+  int32_t* so_far = t.so_far;
+  for (size_t j = 0; j < t.n; j += kColumns, w += t.n_groups * kGroupBytes) {
+    const int8_t* const panel = panel_of(w, depth);
+    // The next panel's part, shared out among the blocks.
+    const int8_t* const next = w + t.n_groups * kGroupBytes;
+    const size_t bytes = j + kColumns < t.n ? depth * kGroupBytes : 0;
+    for (size_t b = 0; b < n_blocks; ++b) {
+      const size_t row = b * Dot::kRows;
+      const Int8Part part = {t.x + row * t.n_groups + first * Dot::kRows,
+                             depth,
+                             panel,
+                             0,
+                             t.rows + row,
+                             t.steps + j,
+                             t.sums + j,
+                             t.y + row * t.y_stride + j,
+                             t.y_stride,
+                             std::min(Dot::kRows, t.m - row),
+                             t.accumulate,
+                             FetchAhead::share(next, bytes, b, n_blocks, steps),
+                             so_far,
+                             first == 0,
+                             first + depth == t.n_groups};
+      int8_any_tile<Dot>(part, std::min(kColumns, t.n - j),
+                         std::make_index_sequence<Dot::kRows / 2>());
+      if (so_far != nullptr) so_far += Dot::kRows * kColumns;
+    }
+  }
+}
+
+// The same in parts of k, where there are some blocks.
+template <class Dot, class PanelOf>
+void int8_parts(const Int8Tile& t, const PanelOf& panel_of) {
+  const size_t n_parts = (t.n_groups + Dot::kDepth - 1) / Dot::kDepth;
+  const size_t depth = ((t.n_groups + n_parts - 1) / n_parts + 7) / 8 * 8;
+  for (size_t first = 0; first < t.n_groups; first += depth) {
+    int8_blocks<Dot>(t, first, std::min(depth, t.n_groups - first), panel_of);
+  }
 }
 
 template <class Dot>
@@ -176,32 +226,9 @@ void int8_all(const Int8Tile& t) {
       default:
         break;
     }
-  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
-  const size_t panel = t.n_groups * kColumns * Dot::kGroup;
-  const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;
-  const int8_t* w = t.w;
-  for (size_t j = 0; j < t.n; j += kColumns, w += panel) {
-    // The next panel, shared out among the blocks.
-    const auto* const next = reinterpret_cast<const char*>(w + panel);
-    const size_t bytes = j + kColumns < t.n ? panel : 0;
-    const size_t share = (bytes / n_blocks + 63) / 64 * 64;
-    for (size_t b = 0; b < n_blocks; ++b) {
-      const size_t first = b * Dot::kRows;
-      const Int8Part part = {t.x + first * t.n_groups,
-                             t.n_groups,
-                             w,
-                             panel,
-                             t.rows + first,
-                             t.steps + j,
-                             t.sums + j,
-                             t.y + first * t.y_stride + j,
-                             t.y_stride,
-                             std::min(Dot::kRows, t.m - first),
-                             t.accumulate,
-                             next + std::min(b * share, bytes),
-                             next + std::min((b + 1) * share, bytes)};
-      int8_any_tile<Dot>(part, std::min(kColumns, t.n - j),
-                         std::make_index_sequence<Dot::kRows / 2>());
-    }
+  const auto as_it_lies = [](const int8_t* at, size_t) { return at; };
+  if constexpr (Dot::kDepth != 0) {
+    if (t.m > Dot::kRows) return int8_parts<Dot>(t, as_it_lies);
   }
+  int8_blocks<Dot>(t, 0, t.n_groups, as_it_lies);
 }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "cpu/fetch_ahead.h"
 #include "cpu/gemm_int8_dot.h"
 #include "cpu/simd.h"
 
@@ -30,7 +31,8 @@ struct Words {
   static constexpr size_t kLanes = kernels::HWY_NAMESPACE::kLanes;
   static constexpr size_t kRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : 4;
   static constexpr size_t kGroup = 2, kVectorBytes = kLanes * kGroup;
-  static constexpr bool kFourOfX = false, kInParts = false;
+  static constexpr bool kFourOfX = false;
+  static constexpr size_t kDepth = 0;
   using D32 = hn::CappedTag<int32_t, 16>;
   using D16 = hn::Repartition<int16_t, D32>;
   using D8 = hn::Rebind<int8_t, D16>;
@@ -63,7 +65,7 @@ struct Words {
 // multiplying by two rows.
 struct WidenedWords : Words {
   static constexpr size_t kVectorBytes = kLanes * kGroup * sizeof(int16_t);
-  static constexpr bool kInParts = true;
+  static constexpr size_t kDepth = 256;
   static HWY_INLINE Bytes load(const int8_t* groups) {
     return hn::Load(D16(), reinterpret_cast<const int16_t*>(groups));
   }
@@ -72,55 +74,20 @@ struct WidenedWords : Words {
   static HWY_INLINE Sums add(Sums a, Sums b) { return hn::Add(a, b); }
 };
 
-// All blocks of x times the panels' groups [first, first + depth).
-void widened_part(const Int8Tile& t, size_t first, size_t depth) {
-  using Dot = WidenedWords;
-  constexpr size_t kColumns = kInt8Vectors * Dot::kLanes, kGroupBytes = kColumns * Dot::kGroup;
-  const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;
-  const int8_t* w = t.w + first * kGroupBytes;
-  int32_t* so_far = t.so_far;
-  for (size_t j = 0; j < t.n; j += kColumns, w += t.n_groups * kGroupBytes) {
-    const Dot::D16 d16;
-    for (size_t e = 0; e < depth * kGroupBytes; e += 2 * kLanes) {
-      hn::Store(hn::PromoteTo(d16, hn::LoadU(Dot::D8(), w + e)), d16, t.widened + e);
-    }
-    // The next panel's part, shared out among the blocks.
-    const auto* const next = reinterpret_cast<const char*>(w + t.n_groups * kGroupBytes);
-    const size_t bytes = j + kColumns < t.n ? depth * kGroupBytes : 0;
-    const size_t share = (bytes / n_blocks + 63) / 64 * 64;
-    for (size_t b = 0; b < n_blocks; ++b, so_far += Dot::kRows * kColumns) {
-      const size_t row = b * Dot::kRows;
-      const Int8Part part = {t.x + row * t.n_groups + first * Dot::kRows,
-                             depth,
-                             reinterpret_cast<const int8_t*>(t.widened),
-                             0,
-                             t.rows + row,
-                             t.steps + j,
-                             t.sums + j,
-                             t.y + row * t.y_stride + j,
-                             t.y_stride,
-                             std::min(Dot::kRows, t.m - row),
-                             t.accumulate,
-                             next + std::min(b * share, bytes),
-                             next + std::min((b + 1) * share, bytes),
-                             so_far,
-                             first == 0,
-                             first + depth == t.n_groups};
-      int8_any_tile<Dot>(part, std::min(kColumns, t.n - j),
-                         std::make_index_sequence<Dot::kRows / 2>());
-    }
-  }
-}
-
 void WordsTile(const Int8Tile& t) {
   if (t.m <= Words::kRows) return int8_all<Words>(t);
-  const size_t depth = int8_depth(t.n_groups);
-  for (size_t first = 0; first < t.n_groups; first += depth) {
-    widened_part(t, first, std::min(depth, t.n_groups - first));
-  }
+  int8_parts<WidenedWords>(t, [&](const int8_t* at, size_t depth) {
+    const WidenedWords::D16 d16;
+    const size_t bytes = depth * kInt8Vectors * Words::kLanes * Words::kGroup;
+    for (size_t e = 0; e < bytes; e += 2 * kLanes) {
+      hn::Store(hn::PromoteTo(d16, hn::LoadU(WidenedWords::D8(), at + e)), d16, t.widened + e);
+    }
+    return reinterpret_cast<const int8_t*>(t.widened);
+  });
 }
 size_t WordsRows() { return Words::kRows; }
 size_t WordsColumns() { return kInt8Vectors * Words::kLanes; }
+size_t WordsDepth() { return WidenedWords::kDepth; }
 
 #else
 
@@ -128,6 +95,7 @@ size_t WordsColumns() { return kInt8Vectors * Words::kLanes; }
 void WordsTile(const Int8Tile& /*tile*/) {}
 size_t WordsRows() { return 0; }
 size_t WordsColumns() { return 0; }
+size_t WordsDepth() { return 0; }
 
 #endif
 
@@ -140,11 +108,13 @@ namespace blend::kernels {
 HWY_EXPORT(WordsTile);
 HWY_EXPORT(WordsRows);
 HWY_EXPORT(WordsColumns);
+HWY_EXPORT(WordsDepth);
 
 Int8Shape int8_shape(Int8Path path) {
   if (path != Int8Path::words) return int8_dot_shape(path);
   const size_t rows = HWY_DYNAMIC_DISPATCH(WordsRows)();
-  return {rows, HWY_DYNAMIC_DISPATCH(WordsColumns)(), rows == 0 ? size_t{0} : size_t{2}};
+  return {rows, HWY_DYNAMIC_DISPATCH(WordsColumns)(), rows == 0 ? size_t{0} : size_t{2},
+          HWY_DYNAMIC_DISPATCH(WordsDepth)()};
 }
 
 void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, Int8Row& row) {

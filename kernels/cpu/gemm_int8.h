@@ -24,6 +24,7 @@ namespace blend::kernels {
 struct Int8Shape {
   size_t rows, columns;
   size_t group;  // inputs; 0: this path has no integer products
+  size_t depth;  // groups of a part of k, at most; 0: k is not cut into parts
 };
 Int8Shape int8_shape(Int8Path path);
 
@@ -31,15 +32,10 @@ Int8Shape int8_shape(Int8Path path);
 // is changed where the path multiplies signed bytes. q: [k]
 void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, Int8Row& row);
 
-// Whether a product of m rows is done in parts of k: where bytes are widened, once for all blocks.
+// Whether a product of m rows is done in parts of k, so that a panel's part stays in the
+// first-level cache while the blocks go by, and is widened once for them where bytes are.
 inline bool int8_in_parts(const Int8Shape& shape, size_t m) {
-  return shape.group == 2 && m > shape.rows;
-}
-// A widened panel's part of so many groups stays in the first-level cache while the blocks go by.
-inline constexpr size_t kInt8Depth = 256;  // groups, at most
-constexpr size_t int8_depth(size_t n_groups) {
-  const size_t parts = (n_groups + kInt8Depth - 1) / kInt8Depth;
-  return parts == 0 ? 0 : ((n_groups + parts - 1) / parts + 7) / 8 * 8;
+  return shape.depth != 0 && m > shape.rows;
 }
 
 struct Int8Tile {
@@ -53,8 +49,9 @@ struct Int8Tile {
   float* y = nullptr;             // [m, n], its rows y_stride apart
   size_t y_stride = 0;
   bool accumulate = false;  // y += x W^T
-  // Scratch of a product in parts: a panel's part, [kInt8Depth * columns * 2], and the tile's sums,
-  // [m, n] of whole blocks and panels. Both begin at a whole cache line.
+  // Scratch of a product in parts: the tile's sums, [m, n] of whole blocks and panels, and, where
+  // groups are of two, a panel's part, [kInt8Depth * columns * 2]. Both begin at a whole cache
+  // line.
   int16_t* widened = nullptr;
   int32_t* so_far = nullptr;
 };

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "cpu/fetch_ahead.h"
 #include "cpu/simd.h"
 
 #if HWY_ARCH_X86
@@ -25,7 +26,8 @@ namespace blend::kernels::avx512_vnni {
 
 struct Dot {
   static constexpr size_t kLanes = 16, kRows = 14, kGroup = 4, kVectorBytes = kLanes * kGroup;
-  static constexpr bool kFourOfX = false, kInParts = false;
+  static constexpr bool kFourOfX = false;
+  static constexpr size_t kDepth = 192;
   using Sums = __m512i;
   using Bytes = __m512i;
   static HWY_INLINE Sums zero() { return _mm512_setzero_si512(); }
@@ -34,6 +36,9 @@ struct Dot {
   }
   static HWY_INLINE Bytes load(const int8_t* groups) { return _mm512_loadu_si512(groups); }
   static HWY_INLINE Sums dot(Sums sum, Bytes x, Bytes w) { return _mm512_dpbusd_epi32(sum, x, w); }
+  static HWY_INLINE Sums load_sums(const int32_t* sums) { return _mm512_load_si512(sums); }
+  static HWY_INLINE void store_sums(Sums sum, int32_t* sums) { _mm512_store_si512(sums, sum); }
+  static HWY_INLINE Sums add(Sums a, Sums b) { return _mm512_add_epi32(a, b); }
   static HWY_INLINE void finish(Sums sum, const Int8Row& row, const int32_t* sums,
                                 const float* steps, float* y, bool add) {
     const __m512i zeros = _mm512_mullo_epi32(_mm512_set1_epi32(row.zero), _mm512_loadu_si512(sums));
@@ -56,7 +61,8 @@ namespace blend::kernels::avx_vnni {
 
 struct Dot {
   static constexpr size_t kLanes = 8, kRows = 6, kGroup = 4, kVectorBytes = kLanes * kGroup;
-  static constexpr bool kFourOfX = false, kInParts = false;
+  static constexpr bool kFourOfX = false;
+  static constexpr size_t kDepth = 0;
   using Sums = __m256i;
   using Bytes = __m256i;
   static HWY_INLINE Sums zero() { return _mm256_setzero_si256(); }
@@ -95,7 +101,8 @@ namespace blend::kernels::neon_dot {
 
 struct Dot {
   static constexpr size_t kLanes = 4, kRows = 12, kGroup = 4, kVectorBytes = kLanes * kGroup;
-  static constexpr bool kFourOfX = true, kInParts = false;
+  static constexpr bool kFourOfX = true;
+  static constexpr size_t kDepth = 0;
   using Sums = int32x4_t;
   using Bytes = int8x16_t;
   static HWY_INLINE Sums zero() { return vdupq_n_s32(0); }
@@ -175,16 +182,16 @@ Int8Shape int8_dot_shape(Int8Path path) {
   switch (path) {
 #if HWY_ARCH_X86
     case Int8Path::avx512_vnni:
-      return {avx512_vnni::Dot::kRows, 32, 4};
+      return {avx512_vnni::Dot::kRows, 32, 4, avx512_vnni::Dot::kDepth};
     case Int8Path::avx_vnni:
-      return {avx_vnni::Dot::kRows, 16, 4};
+      return {avx_vnni::Dot::kRows, 16, 4, avx_vnni::Dot::kDepth};
 #elif HWY_ARCH_ARM_A64
     case Int8Path::neon_dot:
     case Int8Path::neon_i8mm:
-      return {neon_dot::Dot::kRows, 8, 4};
+      return {neon_dot::Dot::kRows, 8, 4, neon_dot::Dot::kDepth};
 #endif
     default:
-      return {0, 0, 0};
+      return {0, 0, 0, 0};
   }
 }
 

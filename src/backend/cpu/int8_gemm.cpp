@@ -137,7 +137,7 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
              columns = static_cast<int64_t>(shape.columns);
   const bool in_parts = kernels::int8_in_parts(shape, static_cast<size_t>(rows.m));
   const int64_t at_once =
-      in_parts ? std::min(n_groups, static_cast<int64_t>(kernels::kInt8Depth)) : n_groups;
+      in_parts ? std::min(n_groups, static_cast<int64_t>(shape.depth)) : n_groups;
   const int64_t y_bytes = in_parts ? sizeof(float) + sizeof(int32_t) : sizeof(float);
   const TilePlan plan =
       plan_tiles(rows.m, n, k, pool_.n_threads(),
@@ -150,7 +150,9 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
                                 lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
   // and while tiles are multiplied: a widened part of a panel, then a tile's sums.
   const size_t widened_bytes =
-      in_parts ? lines(kernels::kInt8Depth * shape.columns * shape.group * sizeof(int16_t)) : 0;
+      in_parts && shape.group == 2
+          ? lines(shape.depth * shape.columns * shape.group * sizeof(int16_t))
+          : 0;
   const size_t sums_bytes =
       in_parts ? lines(static_cast<size_t>(plan.rows * plan.columns) * sizeof(int32_t)) : 0;
   const size_t per_thread = std::max(quantize_bytes, widened_bytes + sums_bytes);

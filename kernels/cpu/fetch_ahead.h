@@ -1,0 +1,33 @@
+// What a register tile fetches into the second-level cache while it multiplies: a share of the
+// weights that come next. Memory's answer takes as long as some register tiles.
+#pragma once
+
+#include <hwy/base.h>
+
+#include <algorithm>
+#include <cstddef>
+
+namespace blend::kernels {
+
+struct FetchAhead {
+  const char* at = nullptr;
+  const char* end = nullptr;
+  size_t step = 64;  // bytes at a time
+
+  // Share b of n_blocks of `bytes` at `next`, all of it fetched in `steps` times.
+  static HWY_INLINE FetchAhead share(const void* next, size_t bytes, size_t b, size_t n_blocks,
+                                     size_t steps) {
+    const size_t share = (bytes / n_blocks + 63) / 64 * 64;
+    const auto* const begin = static_cast<const char*>(next);
+    return {begin + std::min(b * share, bytes), begin + std::min((b + 1) * share, bytes),
+            std::max<size_t>(1, (share / 64 + steps / 2) / steps) * 64};
+  }
+
+  HWY_INLINE void some_lines() {
+    for (const char* const last = std::min(at + step, end); at < last; at += 64) {
+      __builtin_prefetch(at, 0, 2);
+    }
+  }
+};
+
+}  // namespace blend::kernels
