@@ -5,6 +5,10 @@ find_program(BLEND_OBJCOPY NAMES ${CMAKE_OBJCOPY} objcopy REQUIRED)
 execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=libstdc++.a
                 OUTPUT_VARIABLE BLEND_LIBSTDCXX OUTPUT_STRIP_TRAILING_WHITESPACE)
 
+# What C++'s library asks of a newer C library than the rest does: in the archives, and in the command.
+add_library(blend_old_glibc OBJECT ${PROJECT_SOURCE_DIR}/src/base/arc4random.c)
+target_sources(blend PRIVATE $<TARGET_OBJECTS:blend_old_glibc>)
+
 # blend_archive_of(OUT file OBJECTS files beside the library's KEEP patterns DEPENDS targets)
 function(blend_archive_of)
   cmake_parse_arguments(arg "" "OUT" "OBJECTS;KEEP;DEPENDS" ${ARGN})
@@ -12,7 +16,8 @@ function(blend_archive_of)
   list(TRANSFORM arg_KEEP PREPEND --keep-global-symbol=)
   set(object ${arg_OUT}.o)
   add_custom_command(OUTPUT ${arg_OUT}
-    COMMAND ${CMAKE_LINKER} -r -d -o ${object} ${arg_OBJECTS} $<TARGET_OBJECTS:blend> $<TARGET_FILE:blend_core>
+    COMMAND ${CMAKE_LINKER} -r -d -o ${object} ${arg_OBJECTS} $<TARGET_OBJECTS:blend>
+            $<TARGET_OBJECTS:blend_old_glibc> $<TARGET_FILE:blend_core>
             --start-group ${archives} ${BLEND_LIBSTDCXX} --end-group
     COMMAND ${BLEND_OBJCOPY} --strip-debug --wildcard ${arg_KEEP} ${object}
     COMMAND ${CMAKE_COMMAND} -E rm -f ${arg_OUT}
