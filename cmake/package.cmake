@@ -2,6 +2,9 @@
 if(NOT BLEND_PACKAGE_DEB)
   return()
 endif()
+# scripts/package compares the types of the functions with the baseline; in the package they are cut off.
+target_compile_options(blend PRIVATE -g)
+
 set(BLEND_MAINTAINER "libblend maintainers <maintainers@libblend.invalid>" CACHE STRING
   "Who stands in the packages as maintainer")
 
@@ -28,14 +31,22 @@ string(TIMESTAMP date "%a, %d %b %Y %H:%M:%S +0000" UTC)  # SOURCE_DATE_EPOCH's 
 configure_file(${packaging}/changelog.in ${made}/changelog)
 execute_process(COMMAND gzip -9n -f ${made}/changelog COMMAND_ERROR_IS_FATAL ANY)
 
-# blend_deb(component name section text): the line above the text is the project's for all of them.
+# blend_deb(component name section text): the line above the text is the project's for all of them. What is compiled
+# in has its notice in THIRD-PARTY; what is linked stands in the SPDX list.
 macro(blend_deb component name section text)
   string(TOUPPER ${component} C)
   set(CPACK_DEBIAN_${C}_PACKAGE_NAME ${name})
   set(CPACK_DEBIAN_${C}_PACKAGE_SECTION ${section})
   set(CPACK_DEBIAN_${C}_DESCRIPTION "${text}")
-  install(FILES ${packaging}/copyright ${made}/changelog.gz DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name}
-          COMPONENT ${component})
+  set(inventory ${PROJECT_SOURCE_DIR}/packaging/inventory)
+  file(MAKE_DIRECTORY ${made}/${name})
+  execute_process(COMMAND ${inventory} licences ${ARGN}
+                  OUTPUT_FILE ${made}/${name}/THIRD-PARTY COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${inventory} sbom ${name} ${PROJECT_VERSION} ${ARGN}
+                  OUTPUT_FILE ${made}/${name}/${name}.spdx.json COMMAND_ERROR_IS_FATAL ANY)
+  install(FILES ${packaging}/copyright ${made}/changelog.gz ${made}/${name}/THIRD-PARTY
+                ${made}/${name}/${name}.spdx.json
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/${name} COMPONENT ${component})
 endmacro()
 
 set(what "libblend keeps the KV caches of text chunks in a store and fuses them
@@ -51,7 +62,7 @@ measures quality and looks after stores.")
 blend_deb(development libblend-dev libdevel
   "${what}\nThis package has the headers for C and C++ and the files of CMake and\npkg-config.")
 blend_deb(cuda libblend-cuda${major} libs
-  "${what}\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt\nwhen it is asked for.")
+  "${what}\nThis package has the CUDA backend. It loads NVIDIA's driver and cuBLASLt\nwhen it is asked for." --cuda ${CUDAToolkit_VERSION})
 
 # ldconfig runs when the library comes or goes; programs that link it need this version or newer.
 set(abi "${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}")
@@ -63,5 +74,4 @@ set(CPACK_DEBIAN_CUDA_PACKAGE_CONTROL_EXTRA ${made}/triggers)
 set(CPACK_DEBIAN_COMMAND_PACKAGE_DEPENDS "libblend${major} (>= ${abi})")
 set(CPACK_DEBIAN_DEVELOPMENT_PACKAGE_DEPENDS "libblend${major} (= ${PROJECT_VERSION})")
 set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS "libblend${major} (= ${PROJECT_VERSION})")
-set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)  # cuBLASLt is in no package of the distribution's own
 include(CPack)

@@ -1,4 +1,4 @@
-"""The library exports exactly the functions that blend.h declares.
+"""The library exports exactly the functions that blend.h declares, each with a version.
 
     python3 exported_symbols.py NM LIBRARY HEADER...
 """
@@ -15,24 +15,25 @@ def declared(headers: list[str]) -> set[str]:
     return set(re.findall(r"BLEND_API\b[^;(]*?\b(blend_\w+)\s*\(", text))
 
 
-def exported(nm: str, library: str) -> set[str]:
+def exported(nm: str, library: str) -> dict[str, str]:
+    """Names with their versions, "" for none."""
     lines = subprocess.run(
         [nm, "-D", "--defined-only", library], check=True, capture_output=True, text=True
     ).stdout.splitlines()
     # "A" lines are the names of symbol versions.
-    symbols = {line.split()[-1].split("@")[0] for line in lines if line.split()[-2] != "A"}
-    return symbols
+    symbols = [line.split()[-1].partition("@") for line in lines if line.split()[-2] != "A"]
+    return {name: version.lstrip("@") for name, _, version in symbols}
 
 
 def main() -> int:
     nm, library, *headers = sys.argv[1:]
     want, have = declared(headers), exported(nm, library)
-    for name in sorted(want - have):
-        print(f"declared in blend.h but not exported: {name}")
-    for name in sorted(have - want):
-        print(f"exported but not declared in blend.h: {name}")
-    print(f"{len(want)} functions declared, {len(have)} symbols exported")
-    return 0 if want == have and want else 1
+    wrong = [f"declared in blend.h but not exported: {name}" for name in sorted(want - have.keys())]
+    wrong += [f"exported but not declared in blend.h: {name}" for name in sorted(have.keys() - want)]
+    wrong += [f"exported without a version: {name}" for name in sorted(have)
+              if not have[name].startswith("BLEND_")]
+    print("\n".join([*wrong, f"{len(want)} functions declared, {len(have)} symbols exported"]))
+    return 1 if wrong or not want else 0
 
 
 if __name__ == "__main__":
