@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""Paired differences of KL between the ways of fusing in one result of `blend eval --json`.
+"""Paired differences between the ways of fusing in results of `blend eval --json`.
 
     bench/paired.py result.json --against 'hkvd v_weighed' --ratio 0.15
+    bench/paired.py result.json others.json --against 'cascade v' --flops 0.2,0.4 --json table.json
 
 One line a way of fusing: its share of full prefill's FLOPs, its mean KL, and the mean of its KL minus
 that of the one compared with, question by question, with a 95 % bootstrap interval. An interval
 without 0 in it says that the two are to be told apart.
+
+With --flops each is compared with --against at the budget nearest to its own FLOPs, and the lines say how
+often its likeliest token and its whole answer are full prefill's, its exact match and F1, and the
+difference of its exact match. A budget that --against cannot keep is left out. Several results are joined
+question by question; they must be of the same questions.
 """
 import argparse
 import json
@@ -19,31 +25,107 @@ def interval(values, seed, resamples=4000):
     return means[int(0.025 * resamples)], means[int(0.975 * resamples)]
 
 
+def joined(paths):
+    """The configurations of all results, each once, with their outcomes question by question."""
+    lines, full, ways = None, None, {}
+    for path in paths:
+        with open(path, encoding="utf-8") as file:
+            result = json.load(file)
+        questions = {q["line"]: q for q in result["questions"]}
+        if lines is None:
+            lines = list(questions)
+            full = [questions[line]["full"] for line in lines]
+        if set(questions) != set(lines):
+            raise SystemExit(f"{path}: other questions than in {paths[0]}")
+        for i, config in enumerate(result["configs"]):
+            key = (config["name"], config.get("ratio") or 0)
+            if config.get("chunk_prefix") == "profile" and any(k[:2] == key for k in ways):
+                continue  # the same way of fusing, without the profile
+            ways.setdefault((*key, config.get("chunk_prefix")),
+                            (config, [questions[line]["configs"][i] for line in lines]))
+    return full, list(ways.values())
+
+
+def mean(values):
+    values = list(values)
+    return sum(values) / len(values)
+
+
+def budget_of(config, budgets):
+    return min(budgets, key=lambda b: abs(config["flops_relative"] - b))
+
+
+def line_of(config, outcomes, base, full, seed):
+    minus = [a["kl"] - b["kl"] for a, b in zip(outcomes, base)]
+    wins = [int(a["exact_match"]) - int(b["exact_match"]) for a, b in zip(outcomes, base)]
+    low, high = interval(minus, seed)
+    em_low, em_high = interval(wins, seed)
+    return {
+        "name": config["name"], "ratio": config.get("ratio") or 0,
+        "flops": config["flops_relative"], "n": len(outcomes),
+        "kl": mean(o["kl"] for o in outcomes), "kl_minus": mean(minus), "kl_minus_ci95": [low, high],
+        "top1": mean(o["top1_agrees"] for o in outcomes),
+        "same_answer": mean(o["same_answer"] for o in outcomes),
+        "exact_match": mean(o["exact_match"] for o in outcomes), "f1": mean(o["f1"] for o in outcomes),
+        "exact_match_minus": mean(wins), "exact_match_minus_ci95": [em_low, em_high],
+    }
+
+
+def by_budget(args, full, ways):
+    budgets = sorted(float(b) for b in args.flops.split(","))
+    table = {"against": args.against, "n": len(full),
+             "full_exact_match": mean(q["exact_match"] for q in full),
+             "full_f1": mean(q["f1"] for q in full), "budgets": []}
+    wrong = 100 * (1 - table["full_exact_match"])
+    print(f"{len(full)} questions; full prefill answers {wrong:.1f} % of them wrong")
+    for budget in budgets:
+        here = [(c, o) for c, o in ways if budget_of(c, budgets) == budget]
+        base = next((o for c, o in here if c["name"] == args.against), None)
+        if base is None:
+            print(f"\nno '{args.against}' at {100 * budget:g} %")
+            continue
+        lines = [line_of(c, o, base, full, args.seed) for c, o in here]
+        table["budgets"].append({"flops": budget, "ways": lines})
+        print(f"\n| at {100 * budget:g} % | ratio | FLOPs | KL | minus {args.against} | top-1 | same | EM | F1 | EM minus |\n"
+              "|---|---|---|---|---|---|---|---|---|---|")
+        for w in lines:
+            low, high = w["kl_minus_ci95"]
+            em_low, em_high = w["exact_match_minus_ci95"]
+            print(f"| {w['name']} | {100 * w['ratio']:.1f} % | {100 * w['flops']:.1f} % | {w['kl']:.2e} | "
+                  f"{w['kl_minus']:+.1e} [{low:+.1e}, {high:+.1e}] | {100 * w['top1']:.1f} | "
+                  f"{100 * w['same_answer']:.1f} | {100 * w['exact_match']:.1f} | {100 * w['f1']:.1f} | "
+                  f"{100 * w['exact_match_minus']:+.1f} [{100 * em_low:+.1f}, {100 * em_high:+.1f}] |")
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as out:
+            json.dump(table, out, indent=1)
+            out.write("\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("result")
+    parser.add_argument("results", nargs="+")
     parser.add_argument("--against", default="hkvd v_weighed", help="the name of a way of fusing")
     parser.add_argument("--ratio", type=float, default=0.15, help="its ratio")
+    parser.add_argument("--flops", help="budgets, shares of full prefill's FLOPs: one table each")
     parser.add_argument("--prefix", default=None, help="its chunk prefix; default: the first")
+    parser.add_argument("--json", help="with --flops: the tables, as JSON")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    with open(args.result, encoding="utf-8") as file:
-        result = json.load(file)
-    configs, questions = result["configs"], result["questions"]
-    kl = [[q["configs"][i]["kl"] for q in questions] for i in range(len(configs))]
-    base = next((i for i, c in enumerate(configs)
+    full, ways = joined(args.results)
+    if args.flops:
+        by_budget(args, full, ways)
+        return
+    base = next((o for c, o in ways
                  if c["name"] == args.against and abs((c.get("ratio") or 0) - args.ratio) < 5e-3
                  and args.prefix in (None, c.get("chunk_prefix"))), None)
     if base is None:
-        parser.error(f"no '{args.against}' at ratio {args.ratio} in {args.result}")
+        parser.error(f"no '{args.against}' at ratio {args.ratio} in {args.results[0]}")
     print("| | chunk prefix | ratio | FLOPs | KL | minus | 95 % |\n|---|---|---|---|---|---|---|")
-    for i, config in enumerate(configs):
-        minus = [a - b for a, b in zip(kl[i], kl[base])]
-        low, high = interval(minus, args.seed)
-        n = len(minus)
-        print(f"| {config['name']} | {config.get('chunk_prefix') or '-'} | "
-              f"{100 * (config.get('ratio') or 0):.1f} % | {100 * config['flops_relative']:.1f} % | "
-              f"{sum(kl[i]) / n:.2e} | {sum(minus) / n:+.1e} | {low:+.1e} .. {high:+.1e} |")
+    for config, outcomes in ways:
+        w = line_of(config, outcomes, base, full, args.seed)
+        low, high = w["kl_minus_ci95"]
+        print(f"| {w['name']} | {config.get('chunk_prefix') or '-'} | {100 * w['ratio']:.1f} % | "
+              f"{100 * w['flops']:.1f} % | {w['kl']:.2e} | {w['kl_minus']:+.1e} | {low:+.1e} .. {high:+.1e} |")
 
 
 if __name__ == "__main__":
