@@ -26,11 +26,14 @@ def interval(values, seed, resamples=4000):
 
 
 def joined(paths):
-    """The configurations of all results, each once, with their outcomes question by question."""
-    lines, full, ways = None, None, {}
+    """The configurations of all results, each once, with their outcomes question by question, full
+    prefill's, and what is said of the results themselves."""
+    lines, full, ways, about = None, None, {}, {}
     for path in paths:
         with open(path, encoding="utf-8") as file:
             result = json.load(file)
+        about.update({k: result[k] for k in ("date", "machine", "version", "check") if k in result})
+        about.update({"model": result["model"]["name"]} if "model" in result else {})
         questions = {q["line"]: q for q in result["questions"]}
         if lines is None:
             lines = list(questions)
@@ -43,7 +46,7 @@ def joined(paths):
                 continue  # the same way of fusing, without the profile
             ways.setdefault((*key, config.get("chunk_prefix")),
                             (config, [questions[line]["configs"][i] for line in lines]))
-    return full, list(ways.values())
+    return full, list(ways.values()), about
 
 
 def mean(values):
@@ -71,9 +74,9 @@ def line_of(config, outcomes, base, full, seed):
     }
 
 
-def by_budget(args, full, ways):
+def by_budget(args, full, ways, about):
     budgets = sorted(float(b) for b in args.flops.split(","))
-    table = {"against": args.against, "n": len(full),
+    table = {**about, "against": args.against, "n": len(full),
              "full_exact_match": mean(q["exact_match"] for q in full),
              "full_f1": mean(q["f1"] for q in full), "budgets": []}
     wrong = 100 * (1 - table["full_exact_match"])
@@ -111,9 +114,9 @@ def main():
     parser.add_argument("--json", help="with --flops: the tables, as JSON")
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args()
-    full, ways = joined(args.results)
+    full, ways, about = joined(args.results)
     if args.flops:
-        by_budget(args, full, ways)
+        by_budget(args, full, ways, about)
         return
     base = next((o for c, o in ways
                  if c["name"] == args.against and abs((c.get("ratio") or 0) - args.ratio) < 5e-3
