@@ -183,15 +183,19 @@ class Prompt:
         asked = np.array(tokenize(template.replace("{question}", record["question"])))
         self.chunks, self.asked = chunks, asked
         self.ids = np.concatenate([[bos], *chunks, asked]).astype(int)
-        self.n_reused = sum(map(len, chunks))
         self.spans, begin = [], 1
         for chunk in chunks:
             self.spans.append((begin, begin + len(chunk)))
             begin += len(chunk)
         self.question = np.arange(begin, len(self.ids))
         self.stored = llama.empty(len(self.ids))
+        all_spans = self.spans
+        if after_bos:  # the first chunk stands where it was prefilled: exact, and nobody's candidate
+            self.spans = self.spans[1:]
+        self.candidates = [r for a, b in self.spans for r in range(a, b)]
+        self.n_reused = sum(map(len, chunks))  # what ratios are of
         parts = [((0, 1), llama.prefill(np.array([bos]))[0], 0)]
-        for span, chunk in zip(self.spans, chunks):
+        for span, chunk in zip(all_spans, chunks):
             key = tuple(chunk)
             if key not in cached:
                 cached[key] = llama.prefill(np.append([bos], chunk) if after_bos else chunk)[0]
@@ -226,8 +230,8 @@ def first_rows(prompt, ratio):
 
 
 def most_attended(prompt, ratio):
-    order = np.argsort(-prompt.seen[1:1 + prompt.n_reused], kind="stable")[:budget_of(ratio, prompt.n_reused)]
-    return sorted(int(r) + 1 for r in order)
+    order = sorted(prompt.candidates, key=lambda r: -prompt.seen[r])
+    return sorted(order[:budget_of(ratio, prompt.n_reused)])
 
 
 def fuse(llama, prompt, rows, shifted=False):

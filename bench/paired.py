@@ -25,7 +25,14 @@ def interval(values, seed, resamples=4000):
     return means[int(0.025 * resamples)], means[int(0.975 * resamples)]
 
 
-def joined(paths):
+def lines_where(data, condition):
+    """The numbers of the lines of `data` whose record has KEY=VALUE."""
+    key, value = condition.split("=", 1)
+    with open(data, encoding="utf-8") as file:
+        return {n for n, line in enumerate(file, 1) if line.strip() and str(json.loads(line).get(key)) == value}
+
+
+def joined(paths, only):
     """The configurations of all results, each once, with their outcomes question by question, full
     prefill's, and what is said of the results themselves."""
     lines, full, ways, about = None, None, {}, {}
@@ -35,6 +42,8 @@ def joined(paths):
         about.update({k: result[k] for k in ("date", "machine", "version", "check") if k in result})
         about.update({"model": result["model"]["name"]} if "model" in result else {})
         questions = {q["line"]: q for q in result["questions"]}
+        if only is not None:
+            questions = {line: q for line, q in questions.items() if line in only}
         if lines is None:
             lines = list(questions)
             full = [questions[line]["full"] for line in lines]
@@ -113,8 +122,11 @@ def main():
     parser.add_argument("--prefix", default=None, help="its chunk prefix; default: the first")
     parser.add_argument("--json", help="with --flops: the tables, as JSON")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--data", help="the questions, JSON lines, for --where")
+    parser.add_argument("--where", metavar="KEY=VALUE", help="only questions whose record in --data has this")
     args = parser.parse_args()
-    full, ways, about = joined(args.results)
+    only = lines_where(args.data, args.where) if args.where else None
+    full, ways, about = joined(args.results, only)
     if args.flops:
         by_budget(args, full, ways, about)
         return
