@@ -13,6 +13,11 @@ if(BLEND_BUILD_TOOLS)
            --make-model $<TARGET_FILE:make_random_model>)
   set_tests_properties(cli.eval PROPERTIES LABELS cli TIMEOUT 600)
 
+  # What is made of its results and of questions beside it.
+  add_test(NAME cli.eval_field COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/field_test.py)
+  set_tests_properties(cli.eval_field PROPERTIES LABELS cli)
+
   # The report's pictures. Nothing else needs node.
   find_program(BLEND_NODE node)
   if(BLEND_NODE)
