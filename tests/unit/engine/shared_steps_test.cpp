@@ -244,14 +244,17 @@ TEST_F(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
   std::vector<std::vector<int32_t>> want(kThreads), got(kThreads);
   for (size_t i = 0; i < kThreads; ++i) want[i] = generated(i, false);
   EXPECT_EQ(model_->steps()->n_steps(), 0u);
-  std::vector<std::thread> threads;
-  for (size_t i = 0; i < kThreads; ++i) {
-    threads.emplace_back([&, i] { got[i] = generated(i, true); });
+  // A busy machine may run one thread after the other: then once more.
+  for (int round = 0; round < 100; ++round) {
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < kThreads; ++i) {
+      threads.emplace_back([&, i] { got[i] = generated(i, true); });
+    }
+    for (std::thread& t : threads) t.join();
+    ASSERT_EQ(got, want);
+    if (model_->steps()->n_rows() > model_->steps()->n_steps()) return;
   }
-  for (std::thread& t : threads) t.join();
-  EXPECT_EQ(got, want);
-  // As the hosts take no time, most steps are shared.
-  EXPECT_GT(model_->steps()->n_rows(), model_->steps()->n_steps());
+  ADD_FAILURE() << "no two of them ever shared a step";
 }
 
 }  // namespace
