@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "base/start_thread.h"
 #include "store/remote/redis.h"
@@ -122,6 +123,17 @@ void RemoteTier::fail_all(const Status& why) {
 }
 
 void RemoteTier::on_change(const std::string& server, const Status& why) {
+  {
+    const std::lock_guard lock(told_mutex_);
+    const bool down = !why.is_ok();
+    if (down) server_told_at_ = std::chrono::steady_clock::now();
+    // Whoever waited for it may have told of it just before.
+    if (std::exchange(told_by_a_wait_, false) && down && closed_for_a_while()) return;
+  }
+  tell(server, why);
+}
+
+void RemoteTier::tell(const std::string& server, const Status& why) {
   if (!why.is_ok()) downs_.fetch_add(1, std::memory_order_relaxed);
   if (!events_) return;
   try {
@@ -194,9 +206,15 @@ bool RemoteTier::closed_for_a_while() const {
 void RemoteTier::close_for_a_while(const char* why) {
   const auto until =
       std::chrono::steady_clock::now() + std::chrono::milliseconds(options_.retry_ms);
-  const bool was_closed = closed_for_a_while();
-  closed_until_ns_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
-  if (!was_closed) on_change("the server", Status{BLEND_E_IO, why});
+  {
+    const std::lock_guard lock(told_mutex_);
+    const bool was_closed = closed_for_a_while();
+    closed_until_ns_.store(until.time_since_epoch().count(), std::memory_order_relaxed);
+    const auto since = std::chrono::steady_clock::now() - server_told_at_;
+    if (was_closed || since < std::chrono::milliseconds(options_.timeout_ms)) return;
+    told_by_a_wait_ = true;
+  }
+  tell("the server", Status{BLEND_E_IO, why});
 }
 
 // ---- For fuses

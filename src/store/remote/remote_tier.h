@@ -107,7 +107,9 @@ class RemoteTier {
   Status put_value(const std::string& key, std::span<const Part> parts);
   bool is_whole(const RemoteRecord& record);
   Status note(Status status);  // counts what the engine gave
+  // Of a server, by the engine.
   void on_change(const std::string& server, const Status& why);
+  void tell(const std::string& server, const Status& why);
 
   const RemoteOptions options_;
   const std::shared_ptr<const Sealer> sealer_;  // null: values are not sealed
@@ -124,6 +126,10 @@ class RemoteTier {
   bool stopped_ = false;                                                     // mutex_
   std::unordered_map<Sha256, std::weak_ptr<Arrival>, Sha256Hash> arrivals_;  // mutex_
   std::atomic<int64_t> closed_until_ns_{0};
+  // An outage is told once, by the wait that was too long or by the connection that broke.
+  std::mutex told_mutex_;
+  SteadyTime server_told_at_;    // of a connection
+  bool told_by_a_wait_ = false;  // and of no connection yet
 
   // What the rate is made of: bytes that came while any segment was under way.
   std::mutex rate_mutex_;
