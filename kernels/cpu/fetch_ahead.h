@@ -14,7 +14,8 @@ struct FetchAhead {
   const char* end = nullptr;
   size_t step = 64;  // bytes at a time
 
-  // Share b of n_blocks of `bytes` at `next`, all of it fetched in `steps` times.
+  // Share b of n_blocks of `bytes` at `next`, in `steps` times of whole lines: to the nearest of
+  // them, so that up to a third of a share may be left to the register tiles.
   static HWY_INLINE FetchAhead share(const void* next, size_t bytes, size_t b, size_t n_blocks,
                                      size_t steps) {
     const size_t share = (bytes / n_blocks + 63) / 64 * 64;
