@@ -290,7 +290,9 @@ int RedisCluster::move_slots(const std::vector<std::string>& slots, size_t to) c
         continue;
       }
       n_moved += set(target, slot, "NODE", target_id) ? 1 : 0;
-      (void)set(source, slot, "NODE", target_id);
+      for (const size_t master : masters()) {
+        if (master != to) (void)set(*nodes[master], slot, "NODE", target_id);
+      }
       break;
     }
   }

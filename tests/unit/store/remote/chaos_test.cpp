@@ -231,6 +231,8 @@ TEST(RemoteChaos, ACluster) {
         read_all();
         mover.join();
         ASSERT_TRUE(cluster.wait_until_ok());
+        // Until the replicas know, too: one that takes over before leaves the slot without a node.
+        std::this_thread::sleep_for(2000ms);
       }
     }
     read_all();
