@@ -261,6 +261,15 @@ bool RedisCluster::wait_until_ok() const {
   return false;
 }
 
+std::string RedisCluster::told() const {
+  std::string out;
+  for (const auto& node : nodes) {
+    out += std::to_string(node->port()) + ": " + node->command({"CLUSTER", "INFO"}) + "\n" +
+           node->command({"CLUSTER", "NODES"}) + "\n";
+  }
+  return out;
+}
+
 int RedisCluster::move_slots(const std::vector<std::string>& slots, size_t to) const {
   const RedisServer& target = *nodes[to];
   const std::string target_id = target.command({"CLUSTER", "MYID"});

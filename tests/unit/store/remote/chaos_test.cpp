@@ -213,7 +213,7 @@ TEST(RemoteChaos, ACluster) {
         read_all();
         std::this_thread::sleep_for(3000ms);
         ASSERT_TRUE(victim.start()) << victim.log();
-        ASSERT_TRUE(cluster.wait_until_ok());
+        ASSERT_TRUE(cluster.wait_until_ok()) << cluster.told();
         break;
       case 1:
         for (const auto& node : cluster.nodes) {
