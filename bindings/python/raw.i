@@ -50,6 +50,11 @@
 %threadallow blend_shim::Store::copy_to;
 %threadallow blend_shim::Store::export_to;
 %threadallow blend_shim::Store::import_from;
+%threadallow blend_shim::Store::check_remote;
+%threadallow blend_shim::Store::push;
+%threadallow blend_shim::Store::pull;
+%threadallow blend_shim::Store::verify_remote;
+%threadallow blend_shim::Store::remove_remote;
 %threadallow blend_shim::Store::compact;
 %threadallow blend_shim::Store::visit_metrics;
 %threadallow blend_shim::Store::metrics;

@@ -264,6 +264,7 @@ typedef struct blend_storage {
   uint32_t struct_size; /* the same in every element of an array */
   double bytes_per_s;      /* reading; > 0 */
   double cost_per_gb_hour; /* of 1e9 bytes, in any currency; >= 0 */
+  double latency_s;        /* before the first byte comes; >= 0, default 0 */
 } blend_storage;
 
 typedef struct blend_advise_options {
@@ -297,6 +298,15 @@ typedef struct blend_advice {
 BLEND_API int32_t blend_machine_advise(const blend_machine *machine, const blend_storage *storages,
                                size_t n_storages, const blend_advise_options *options,
                                blend_advice *advice, blend_error **err);
+
+/* How fast the store's remote tier (docs/remote.md) is from here: reads a few chunks of it, up to
+ * some 64 MiB, and writes bytes_per_s and latency_s; cost_per_gb_hour stays as it is. Fuses of this
+ * store know by it from then on what loading from there takes. What was read is kept unless the store
+ * is read-only. out: initialised. Thread-safe.
+ * Errors: INVALID_ARGUMENT (there is no remote tier), NOT_FOUND (nothing there yet that can be read),
+ * IO (a server is down or too slow), INVALID_STRUCT. */
+BLEND_API int32_t blend_store_measure_remote(const blend_store *store, blend_storage *out,
+                                             blend_error **err);
 
 #ifdef __cplusplus
 }

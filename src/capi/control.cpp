@@ -49,7 +49,11 @@ Result<std::vector<blend::Storage>> read_storages(const blend_storage* storages,
                                "storage %zu: cost_per_gb_hour %g must not be negative", i,
                                d.cost_per_gb_hour);
     }
-    out.push_back({d.bytes_per_s, d.cost_per_gb_hour});
+    if (!(d.latency_s >= 0.0) || !std::isfinite(d.latency_s)) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "storage %zu: latency_s %g must not be negative", i, d.latency_s);
+    }
+    out.push_back({d.bytes_per_s, d.cost_per_gb_hour, d.latency_s});
   }
   return out;
 }

@@ -145,6 +145,21 @@ int32_t blend_store_verify_remote(const blend_store* store, const blend_transfer
   });
 }
 
+int32_t blend_store_measure_remote(const blend_store* store, blend_storage* out,
+                                   blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_REQUIRE(out);
+    BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
+    blend_storage values{};
+    BLEND_RETURN_IF_ERROR(blend::capi::read_struct(out, values));
+    BLEND_ASSIGN(const blend::RemoteSpeed speed, shelf->measure());
+    values.bytes_per_s = speed.bytes_per_s;
+    values.latency_s = speed.latency_s;
+    return blend::capi::write_struct(out, values);
+  });
+}
+
 int32_t blend_store_remove_remote(const blend_store* store, const blend_chunk_id* id,
                                   blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

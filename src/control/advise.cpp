@@ -10,7 +10,7 @@ Advice advise(const FuseShape& shape, double ratio, double prefill_s,
   out.recompute_s = compute_seconds(shape, ratio, prefill_s);
   for (const Storage& storage : storages) {
     StorageAdvice a;
-    a.load_s = static_cast<double>(shape.load_bytes) / storage.bytes_per_s;
+    a.load_s = storage.latency_s + static_cast<double>(shape.load_bytes) / storage.bytes_per_s;
     a.hidden_ratio = hidden_ratio(shape, prefill_s, a.load_s);
     a.ratio = choose_ratio(ratio, a.hidden_ratio);
     a.total_s = std::max(a.load_s, out.recompute_s);

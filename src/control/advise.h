@@ -14,6 +14,7 @@ namespace blend {
 struct Storage {
   double bytes_per_s = 0;       // > 0
   double cost_per_gb_hour = 0;  // >= 0; a GB is 1e9 bytes
+  double latency_s = 0;         // >= 0
 };
 
 struct StorageAdvice {

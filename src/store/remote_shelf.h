@@ -11,6 +11,11 @@
 
 namespace blend {
 
+struct RemoteSpeed {
+  double bytes_per_s = 0;  // > 0; all connections together
+  double latency_s = 0;    // of a look-up
+};
+
 // Thread-safe. Errors of the server are IO.
 class RemoteShelf {
  public:
@@ -24,6 +29,8 @@ class RemoteShelf {
   virtual Status pull(const Sha256& id, bool* existed) = 0;
   virtual Status verify(const Sha256& id) = 0;  // reads every byte. NOT_FOUND, CORRUPT
   virtual Status remove(const Sha256& id) = 0;  // NOT_FOUND; the store's own chunk stays
+  // Reads some chunks. NOT_FOUND: there is none that can be read.
+  virtual Result<RemoteSpeed> measure() = 0;
 };
 
 }  // namespace blend

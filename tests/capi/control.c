@@ -115,6 +115,14 @@ void control_advise(const fixture* f) {
   CHECK(advice[2].ratio == 1);
   CHECK(advice[0].recompute_ns >= prefill / 4 && advice[0].recompute_ns <= prefill / 4 + 1);
   CHECK(fabs(advice[1].cost_per_hour - bytes * 2e-9) < 1e-12);
+  /* What comes later is no sooner there than what comes slower. */
+  storages[0].latency_s = 0.375e-9 * (double)prefill;
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  CHECK(advice[0].flags == 0 && fabs(advice[0].hidden_ratio - 0.5) < 1e-6);
+  storages[0].latency_s = -1;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "storage 0: latency_s",
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  storages[0].latency_s = 0;
   /* Of two that add no delay the cheaper, of equal cost the faster. */
   storages[1] = storage(storages[0].bytes_per_s * 2, 3);
   CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));

@@ -6,7 +6,9 @@
 import argparse
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -191,6 +193,31 @@ class CliTest(unittest.TestCase):
         for device in ("nvme", "=3G", "nvme=fast", "nvme=3X", "nvme=3G:", "nvme=3G:1x", "nvme=0"):
             self.blend("advise", "--model", self.model, "--max-tokens", "8", "--storage", device,
                        code=2)
+
+    @unittest.skipIf(shutil.which("redis-server") is None, "redis-server is not installed")
+    def test_advise_measures_the_remote_tier(self):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        server = subprocess.Popen(["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
+                                  stdout=subprocess.DEVNULL, cwd=self.dir)
+        self.addCleanup(server.wait)
+        self.addCleanup(server.kill)
+        for _ in range(200):
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        url = f"redis://127.0.0.1:{port}"
+        place = ["advise", "--model", self.model, "--max-tokens", "8", "--remote", url]
+        self.assertIn("no chunk yet", self.blend(*place, code=3).stderr)
+        self.blend("precompute", "--docs", self.docs, "--model", self.model, "--store", self.dir / "shared", "--remote", url)
+        (remote,) = self.json(*place, "--remote-cost", "0.5")["storages"]
+        self.assertEqual((remote["name"], remote["cost_per_gb_hour"]), ("remote", 0.5))
+        self.assertTrue(remote["bytes_per_s"] > 0 and remote["latency_s"] > 0)
+        self.assertGreaterEqual(remote["load_ns"], remote["latency_s"] * 1e9 - 1)
+        self.assertIn("before the first byte", self.blend(*place).stdout)
 
     # ---- Truncation
 

@@ -109,5 +109,113 @@ TEST(Remote, TwoProcessesAnswerTheSameToTheBit) {
   }
 }
 
+// As an operator of a server with a password: what the callback says is used.
+TEST(Remote, EveryCallOfAnOperator) {
+  SKIP_WITHOUT_REDIS();
+  RedisServer server({"--requirepass", "sesame"});
+  // It answers us with NOAUTH, which is an answer.
+  ASSERT_TRUE(server.start()) << server.log();
+  TempDir dir;
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, write_random_model({}, dir.file("model.gguf")));
+  const auto open = [&](const char* name, const char* password, int32_t* code) {
+    blend_store_options options;
+    blend_store_options_init(&options, sizeof options);
+    const std::string url = server.url();
+    options.remote = password == nullptr ? nullptr : url.c_str();
+    options.remote_timeout_ms = 10000;
+    options.remote_segment_bytes = 65536;
+    options.remote_secret_user = const_cast<char*>(password);
+    options.remote_secret = [](void* user, uint32_t secret, char* out, size_t capacity,
+                               size_t* n_bytes) -> int32_t {
+      const std::string_view said(static_cast<const char*>(user));
+      if (said == "stop") return 7;
+      *n_bytes = secret == BLEND_SECRET_PASSWORD ? said.size() : 0;
+      if (*n_bytes > capacity) return 1;
+      std::memcpy(out, said.data(), *n_bytes);
+      return 0;
+    };
+    blend_store* store = nullptr;
+    *code = blend_store_open(&store, ctx.get(), dir.file(name).c_str(), &options, nullptr);
+    return Store(store);
+  };
+  int32_t code = 0;
+  (void)open("stopped", "stop", &code);
+  EXPECT_EQ(BLEND_E_CALLBACK, code);
+  const Store stranger = open("stranger", "guessed", &code);
+  ASSERT_EQ(BLEND_OK, code);
+  EXPECT_EQ(BLEND_E_IO, blend_store_check_remote(stranger.get(), nullptr));
+
+  blend_chunk_id ids[3];
+  {
+    const Store alone = open("a", nullptr, &code);
+    ASSERT_EQ(BLEND_OK, code);
+    const Prompt prompt = some_prompt();
+    for (size_t i = 0; i < 3; ++i) {
+      EXPECT_GE(blend_precompute(model.get(), alone.get(), prompt[i].tokens.data(),
+                                 prompt[i].tokens.size(), nullptr, &ids[i], nullptr),
+                0);
+    }
+    uint64_t n = 9;
+    blend_storage speed{};
+    speed.struct_size = sizeof speed;
+    const int32_t no = BLEND_E_INVALID_ARGUMENT;
+    EXPECT_EQ(no, blend_store_check_remote(alone.get(), nullptr));
+    EXPECT_EQ(no, blend_store_push(alone.get(), nullptr, &n, nullptr));
+    EXPECT_EQ(0u, n);
+    EXPECT_EQ(no, blend_store_pull(alone.get(), nullptr, &n, nullptr));
+    EXPECT_EQ(no, blend_store_verify_remote(alone.get(), nullptr, nullptr, nullptr, nullptr));
+    EXPECT_EQ(no, blend_store_remove_remote(alone.get(), &ids[0], nullptr));
+    EXPECT_EQ(no, blend_store_measure_remote(alone.get(), &speed, nullptr));
+  }
+  const Store a = open("a", "sesame", &code);
+  ASSERT_EQ(BLEND_OK, code);
+  EXPECT_EQ(BLEND_OK, blend_store_check_remote(a.get(), nullptr));
+  blend_storage speed{};
+  speed.struct_size = sizeof speed;
+  speed.cost_per_gb_hour = 3;
+  EXPECT_EQ(BLEND_E_NOT_FOUND, blend_store_measure_remote(a.get(), &speed, nullptr));
+  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_measure_remote(a.get(), nullptr, nullptr));
+  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_remove_remote(a.get(), nullptr, nullptr));
+  blend_transfer_options some{};
+  some.struct_size = sizeof some;
+  some.ids = ids;
+  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_push(a.get(), &some, nullptr, nullptr));
+  some.n_ids = 1;
+  uint64_t n = 0;
+  EXPECT_EQ(BLEND_OK, blend_store_push(a.get(), &some, &n, nullptr));
+  EXPECT_EQ(1u, n);
+  EXPECT_EQ(BLEND_OK, blend_store_push(a.get(), nullptr, &n, nullptr));
+  EXPECT_EQ(2u, n);
+  EXPECT_EQ(BLEND_OK, blend_store_measure_remote(a.get(), &speed, nullptr));
+  EXPECT_GT(speed.bytes_per_s, 0);
+  EXPECT_GT(speed.latency_s, 0);
+  EXPECT_EQ(3, speed.cost_per_gb_hour);
+
+  const Store b = open("b", "sesame", &code);
+  ASSERT_EQ(BLEND_OK, code);
+  some.n_ids = 2;
+  EXPECT_EQ(BLEND_OK, blend_store_pull(b.get(), &some, &n, nullptr));
+  EXPECT_EQ(2u, n);
+  EXPECT_EQ(BLEND_OK, blend_store_pull(b.get(), nullptr, &n, nullptr));
+  EXPECT_EQ(1u, n);
+  size_t told = 0;
+  const auto count = [](void* user, const blend_chunk_id* id, const char* problem) -> int32_t {
+    *static_cast<size_t*>(user) += id != nullptr && problem == nullptr ? 1 : 100;
+    return 0;
+  };
+  EXPECT_EQ(BLEND_OK, blend_store_verify_remote(b.get(), nullptr, count, &told, nullptr));
+  EXPECT_EQ(3u, told);
+  const auto stop = [](void*, const blend_chunk_id*, const char*) -> int32_t { return 5; };
+  EXPECT_EQ(BLEND_E_CALLBACK, blend_store_verify_remote(b.get(), nullptr, stop, nullptr, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remove_remote(b.get(), &ids[0], nullptr));
+  EXPECT_EQ(BLEND_E_NOT_FOUND, blend_store_remove_remote(b.get(), &ids[0], nullptr));
+  EXPECT_EQ(BLEND_E_NOT_FOUND,
+            blend_store_verify_remote(b.get(), &some, nullptr, nullptr, nullptr));
+  server.kill9();
+  EXPECT_EQ(BLEND_E_IO, blend_store_check_remote(b.get(), nullptr));
+  EXPECT_EQ(BLEND_E_IO, blend_store_pull(b.get(), nullptr, &n, nullptr));
+}
+
 }  // namespace
 }  // namespace blend::test

@@ -261,4 +261,51 @@ bool RedisCluster::wait_until_ok() const {
   return false;
 }
 
+std::string RedisCluster::told() const {
+  std::string out;
+  for (const auto& node : nodes) {
+    out += std::to_string(node->port()) + ": " + node->command({"CLUSTER", "INFO"}) + "\n" +
+           node->command({"CLUSTER", "NODES"}) + "\n";
+  }
+  return out;
+}
+
+int RedisCluster::move_slots(const std::vector<std::string>& slots, size_t to) const {
+  const RedisServer& target = *nodes[to];
+  const std::string target_id = target.command({"CLUSTER", "MYID"});
+  const auto set = [](const RedisServer& node, const std::string& slot, const char* what,
+                      const std::string& id) {
+    return node.command({"CLUSTER", "SETSLOT", slot, what, id}) == "OK";
+  };
+  const auto move_keys = [&](const RedisServer& source, const std::string& slot) {
+    for (;;) {
+      const std::string key = source.command({"CLUSTER", "GETKEYSINSLOT", slot, "1"});
+      if (key.empty()) return true;
+      const std::string moved = source.command(
+          {"MIGRATE", "127.0.0.1", std::to_string(target.port()), key, "0", "5000", "REPLACE"});
+      if (moved != "OK" && moved != "NOKEY") return false;
+    }
+  };
+  int n_moved = 0;
+  for (const std::string& slot : slots) {
+    for (const size_t from : masters()) {
+      const RedisServer& source = *nodes[from];
+      const std::string source_id = source.command({"CLUSTER", "MYID"});
+      // Whoever does not have the slot refuses to send it, whoever has it to take it.
+      if (from == to || !set(target, slot, "IMPORTING", source_id)) continue;
+      if (!set(source, slot, "MIGRATING", target_id) || !move_keys(source, slot)) {
+        (void)target.command({"CLUSTER", "SETSLOT", slot, "STABLE"});
+        (void)source.command({"CLUSTER", "SETSLOT", slot, "STABLE"});
+        continue;
+      }
+      n_moved += set(target, slot, "NODE", target_id) ? 1 : 0;
+      for (const size_t master : masters()) {
+        if (master != to) (void)set(*nodes[master], slot, "NODE", target_id);
+      }
+      break;
+    }
+  }
+  return n_moved;
+}
+
 }  // namespace blend::test

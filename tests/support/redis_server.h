@@ -59,6 +59,10 @@ class RedisCluster {
   // Indices of the nodes that say they are masters.
   std::vector<size_t> masters() const;
   bool wait_until_ok() const;
+  std::string told() const;  // what each node thinks of the cluster
+  // Moves these slots to the master with the index `to`, key by key as redis-cli does. One whose
+  // nodes do not play along stays where it was. How many moved.
+  int move_slots(const std::vector<std::string>& slots, size_t to) const;
 };
 
 }  // namespace blend::test

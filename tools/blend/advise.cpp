@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "eval/output.h"
 #include "interrupt.h"
 #include "progress.h"
 #include "table.h"
@@ -17,6 +18,8 @@ struct AdviseOptions {
   bool measure = false;
   uint64_t max_tokens = 0;  // 0: the library's default
   std::vector<std::string> storages;
+  RemoteChoice remote;
+  double remote_cost = 0;
   blendpp::AdviseOptions advise;
 };
 
@@ -58,6 +61,18 @@ NamedStorage parse_storage(const std::string& text) {
   return out;
 }
 
+// How fast the tier is from here, by chunks that are there; nothing of it is kept.
+NamedStorage measure_remote(const blendpp::Context& ctx, const AdviseOptions& options) {
+  const TempDirectory folder;
+  StoreOptions place;
+  place.path = folder.path();
+  (void)open_store(ctx, place);  // makes it
+  const blendpp::Store store = open_existing_store(ctx, place.path, true, options.remote);
+  NamedStorage out{"remote", store.measure_remote()};
+  out.storage.cost_per_gb_hour = options.remote_cost;
+  return out;
+}
+
 std::string remark(uint32_t flags) {
   if ((flags & BLEND_ADVICE_CHEAPEST) != 0) return "the cheapest without delay";
   if ((flags & BLEND_ADVICE_NO_DELAY) != 0) return "no delay";
@@ -78,6 +93,7 @@ nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedS
     list.push_back({{"name", storages[i].name},
                     {"bytes_per_s", storages[i].storage.bytes_per_s},
                     {"cost_per_gb_hour", storages[i].storage.cost_per_gb_hour},
+                    {"latency_s", storages[i].storage.latency_s},
                     {"load_ns", a.load_ns},
                     {"recompute_ns", a.recompute_ns},
                     {"hidden_ratio", a.hidden_ratio},
@@ -111,6 +127,12 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
   std::cout << format("\n%llu tokens, ratio %g, recomputed in %s\n\n",
                       static_cast<unsigned long long>(options.advise.n_tokens),
                       options.advise.ratio, ms_text(advice[0].recompute_ns).c_str());
+  for (const NamedStorage& s : storages) {
+    if (s.storage.latency_s == 0) continue;
+    std::cout << format("%s: %s a second, %.2f ms before the first byte\n\n", s.name.c_str(),
+                        bytes_text(static_cast<uint64_t>(s.storage.bytes_per_s)).c_str(),
+                        s.storage.latency_s * 1e3);
+  }
   Table table({"storage", "load", "ratio that hides", "ratio to use", "cost/hour", "remark"});
   for (size_t i = 0; i < storages.size(); ++i) {
     const blendpp::Advice& a = advice[i];
@@ -124,6 +146,7 @@ void run(const AdviseOptions& options) {
   std::vector<NamedStorage> storages;
   for (const std::string& text : options.storages) storages.push_back(parse_storage(text));
   const blendpp::Context ctx = make_context(options.common);
+  if (!options.remote.url.empty()) storages.push_back(measure_remote(ctx, options));
   const blendpp::Model model = open_model(ctx, options.model);
   ProgressBar bar("Measuring");
   blendpp::MachineOptions how;
@@ -162,6 +185,11 @@ void register_advise(CLI::App& app) {
                    "NAME=BYTES_PER_SECOND[:COST_PER_GB_HOUR], such as nvme=3.2G:0.0001; again for "
                    "each")
       ->type_name("STORAGE");
+  add_remote(*command, options->remote);
+  command
+      ->add_option("--remote-cost", options->remote_cost,
+                   "Of the remote tier, a GB and hour; it is measured with chunks that are there")
+      ->capture_default_str();
   command->add_option("--tokens", options->advise.n_tokens, "Tokens of the prompt's chunks")
       ->capture_default_str();
   command

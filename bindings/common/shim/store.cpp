@@ -1,8 +1,51 @@
+#include <cstring>
+
 #include "detail.h"
 
 namespace blend_shim {
 
 StoreOptions::StoreOptions() noexcept { show(*this, blendpp::StoreOptions()); }
+void StoreOptions::set_secrets(const std::string& user, const std::string& password,
+                               const std::string& seal_key) noexcept {
+  keep([&] {
+    user_ = user;
+    password_ = password;
+    seal_key_ = seal_key;
+  });
+}
+
+namespace {
+
+// What the library asks for while it opens the store.
+struct Secrets {
+  std::string user, password, seal_key;
+};
+
+int32_t tell_secret(void* user, uint32_t secret, char* out, size_t capacity,
+                    size_t* n_bytes) noexcept {
+  const auto& all = *static_cast<const Secrets*>(user);
+  const std::string& one = secret == BLEND_SECRET_USER       ? all.user
+                           : secret == BLEND_SECRET_PASSWORD ? all.password
+                                                             : all.seal_key;
+  if (one.size() > capacity) return 1;
+  std::memcpy(out, one.data(), one.size());
+  *n_bytes = one.size();
+  return 0;
+}
+
+Secrets secrets_of(const StoreOptions& options) {
+  Secrets out{options.user_, options.password_, {}};
+  if (options.seal_key_.empty()) return out;
+  try {
+    const blend_chunk_id key = blendpp::ChunkId::from_hex(options.seal_key_);  // as long as an id
+    out.seal_key.assign(reinterpret_cast<const char*>(key.bytes), sizeof key.bytes);
+  } catch (const blendpp::Error&) {
+    invalid("the remote tier's seal key must be 64 hexadecimal digits");
+  }
+  return out;
+}
+
+}  // namespace
 
 ChunkInfo Chunks::at(size_t i, Outcome& out) const noexcept {
   return guarded(out, [&] {
@@ -35,8 +78,14 @@ Store::~Store() = default;
 Store* Store::open(const Context& ctx, const std::string& path, const StoreOptions& options,
                    Outcome& out) noexcept {
   return guarded(out, [&] {
+    require_complete(options);
     blendpp::StoreOptions c;
     give(c, options);
+    Secrets secrets = secrets_of(options);
+    if (!secrets.user.empty() || !secrets.password.empty() || !secrets.seal_key.empty()) {
+      c.remote_secret = &tell_secret;
+      c.remote_secret_user = &secrets;
+    }
     const auto context = ctx.slot().get();
     return new Store(make_slot("store", std::make_shared<blendpp::Store>(*context, path, c)));
   });
@@ -171,6 +220,32 @@ uint64_t Store::export_to(const std::string& path, const TransferOptions& option
 uint64_t Store::import_from(const std::string& path, const TransferOptions& options,
                             Outcome& out) const noexcept {
   return guarded(out, [&] { return open_slot().get()->import_from(path, Transfer(options).c); });
+}
+void Store::check_remote(Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->check_remote(); });
+}
+uint64_t Store::push(const TransferOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] { return open_slot().get()->push(Transfer(options).c); });
+}
+uint64_t Store::pull(const TransferOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] { return open_slot().get()->pull(Transfer(options).c); });
+}
+Chunks Store::verify_remote(const TransferOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    return listed([&](Chunks& chunks) {
+      const auto note = [&chunks](const blend_chunk_id* id, const char* problem) {
+        ChunkInfo chunk = shown<ChunkInfo>(blend_chunk_info{});
+        chunk.id = id == nullptr ? "" : blendpp::ChunkId(*id).hex();
+        if (problem != nullptr) chunk.problem = problem;
+        chunks.chunks_.push_back(std::move(chunk));
+        return true;
+      };
+      open_slot().get()->verify_remote(note, Transfer(options).c);
+    });
+  });
+}
+void Store::remove_remote(const std::string& id, Outcome& out) const noexcept {
+  guarded(out, [&] { open_slot().get()->remove_remote(blendpp::ChunkId::from_hex(id)); });
 }
 Compacted Store::compact(const std::string& path, Outcome& out) noexcept {
   return guarded(out, [&] {

@@ -12,9 +12,16 @@ class Store;
 
 namespace blend_shim {
 
-struct StoreOptions {
+struct StoreOptions : public Builder {
   StoreOptions() noexcept;
   BLEND_STORE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  // For the remote tier; "" is none. seal_key: 64 hexadecimal digits. All three empty: the
+  // environment's.
+  void set_secrets(const std::string& user, const std::string& password,
+                   const std::string& seal_key) noexcept;
+#ifndef SWIG
+  std::string user_, password_, seal_key_;
+#endif
 };
 
 struct StoreStat {
@@ -128,6 +135,13 @@ class Store {
                      Outcome& out) const noexcept;
   uint64_t import_from(const std::string& path, const TransferOptions& options,
                        Outcome& out) const noexcept;
+  // The remote tier: whether its servers answer; how many chunks went there or came from there; all
+  // chunks there with their ids ("": a key that does not tell it) and problems, and nothing else.
+  void check_remote(Outcome& out) const noexcept;
+  uint64_t push(const TransferOptions& options, Outcome& out) const noexcept;
+  uint64_t pull(const TransferOptions& options, Outcome& out) const noexcept;
+  Chunks verify_remote(const TransferOptions& options, Outcome& out) const noexcept;
+  void remove_remote(const std::string& id, Outcome& out) const noexcept;
   // Nobody may have the store open.
   static Compacted compact(const std::string& path, Outcome& out) noexcept;
   Metrics visit_metrics(Outcome& out) const noexcept;

@@ -1,6 +1,7 @@
 package blend
 
 import (
+	"encoding/hex"
 	"runtime"
 	"time"
 
@@ -16,6 +17,9 @@ type Store struct {
 // StoreOptions are options of OpenStore. The zero value has the defaults.
 type StoreOptions struct {
 	//blend:fields store_options
+	// Of the remote tier. Without any of them those of the environment.
+	RemoteUser, RemotePassword string
+	RemoteSealKey              []byte // 32 bytes
 }
 
 // OpenStore opens or creates the directory path. options may be nil. Errors: ErrNotFound, ErrIO,
@@ -29,6 +33,7 @@ func OpenStore(c *Context, path string, options *StoreOptions) (*Store, error) {
 	r := raw.NewStoreOptions()
 	defer raw.DeleteStoreOptions(r)
 	//blend:set store_options
+	r.Set_secrets(o.RemoteUser, o.RemotePassword, hex.EncodeToString(o.RemoteSealKey))
 	s := &Store{}
 	err := simple(func(out raw.Outcome) { s.raw = raw.StoreOpen(c.raw, path, r, out) })
 	runtime.KeepAlive(c)

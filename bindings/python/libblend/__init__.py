@@ -32,7 +32,7 @@ from ._model import Model, Stored
 from ._plan import Plan
 from ._profile import Machine, Profile
 from ._prompt import Prompt, PromptSegment
-from ._store import Metric as StoreMetric, Store, TenantUse
+from ._store import Metric as StoreMetric, RemoteChunk, Store, TenantUse
 from .errors import *  # noqa: F401,F403
 
 #: "major.minor.patch" of the library that is loaded.
@@ -43,7 +43,7 @@ __all__ = [
     "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
-    "RATIO_AUTO", "ReadMode", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
+    "RATIO_AUTO", "ReadMode", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
 ]
 __all__ += errors.__all__

@@ -23,6 +23,15 @@ class TenantUse(NamedTuple):
     quota_bytes: int
 
 
+class RemoteChunk(NamedTuple):
+    """A chunk of the remote tier, as :meth:`Store.verify_remote` finds it."""
+
+    id: Optional[ChunkId]
+    """None: its key there does not tell it"""
+    problem: Optional[str]
+    """None: it is sound"""
+
+
 class Metric(NamedTuple):
     """One figure of a store, named as Prometheus has it."""
 
@@ -49,15 +58,20 @@ class Store(Closable):
 
     # blend:documentation store_options
 
+    remote_user, remote_password, remote_seal_key (32 bytes): of the remote tier. Without any of them
+    those of the environment, as `blend_store_options` says.
+
     Raises MissingFileError (a FileNotFoundError), IoError, FormatError, MismatchError, CorruptError,
     UnsupportedError.
     """
 
     def __init__(self, ctx: Context, path: Path, *,
                  # blend:parameters store_options
+                 remote_user: str = "", remote_password: str = "", remote_seal_key: bytes = b"",
                  ) -> None:
         options = raw.StoreOptions()
         # blend:set store_options
+        options.set_secrets(remote_user, remote_password, bytes(remote_seal_key).hex())
         with files(path):
             self._raw = raw.Store.open(ctx._raw, os.fsencode(path), options)
         self._context = ctx
@@ -165,6 +179,44 @@ class Store(Closable):
         # blend:set transfer_options
         with watched(options, progress, cancel):
             return int(self._raw.import_from(os.fsencode(path), options))
+
+    def check_remote(self) -> None:
+        """Whether the remote tier's servers answer, and take us. Raises IoError with their words,
+        InvalidArgumentError of a store without a remote tier; so do the following."""
+        self._raw.check_remote()
+
+    def push(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
+             cancel: Optional[Cancel] = None) -> int:
+        """Puts chunks (all that are sound, if no `ids` are given) into the remote tier that it does
+        not have; how many. progress: chunks."""
+        options = raw.TransferOptions()
+        options.set_ids(_ids(ids))
+        with watched(options, progress, cancel):
+            return int(self._raw.push(options))
+
+    def pull(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
+             cancel: Optional[Cancel] = None) -> int:
+        """Brings chunks (all, if no `ids` are given) from the remote tier that are not here; how
+        many. progress: chunks."""
+        options = raw.TransferOptions()
+        options.set_ids(_ids(ids))
+        with watched(options, progress, cancel):
+            return int(self._raw.pull(options))
+
+    def verify_remote(self, ids: Iterable[ChunkId] = (), *, progress: Optional[Progress] = None,
+                      cancel: Optional[Cancel] = None) -> List[RemoteChunk]:
+        """Reads and checks chunks of the remote tier (all, if no `ids` are given); a damaged one has
+        a sentence in `problem`."""
+        options = raw.TransferOptions()
+        options.set_ids(_ids(ids))
+        with watched(options, progress, cancel):
+            chunks = self._raw.verify_remote(options)
+        found = [chunks.at(i) for i in range(chunks.size())]
+        return [RemoteChunk(c.id or None, c.problem or None) for c in found]
+
+    def remove_remote(self, id: ChunkId) -> None:
+        """Removes a chunk from the remote tier; the store's own stays. Raises NotFoundError."""
+        self._raw.remove_remote(id)
 
     @staticmethod
     def compact(path: Path) -> Tuple[int, int]:

@@ -1,6 +1,7 @@
 #include "store/remote/remote_tier.h"
 
 #include <algorithm>
+#include <iterator>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -154,11 +155,14 @@ Status RemoteTier::note(Status status) {
 
 // ---- Its threads
 
-bool RemoteTier::post_to(Lane lane, std::function<void()> job) {
+bool RemoteTier::post_to(Lane lane, std::function<void()> job, uint64_t turn) {
   {
     const std::lock_guard lock(mutex_);
-    if (stopped_ || (lane == kBackground && lanes_[lane].size() >= kMostBackground)) return false;
-    lanes_[lane].push_back(std::move(job));
+    auto& jobs = lanes_[lane];
+    if (stopped_ || (lane == kBackground && jobs.size() >= kMostBackground)) return false;
+    auto at = jobs.end();
+    while (at != jobs.begin() && std::prev(at)->turn > turn) --at;
+    jobs.insert(at, {turn, std::move(job)});
   }
   work_.notify_one();
   return true;
@@ -171,7 +175,7 @@ void RemoteTier::run() {
   const uint32_t most_background = std::max(1u, options_.n_connections / 2);
   std::unique_lock lock(mutex_);
   for (;;) {
-    const auto next = [&]() -> std::deque<std::function<void()>>* {
+    const auto next = [&]() -> std::deque<Job>* {
       for (size_t lane = 0; lane < kLanes; ++lane) {
         if (lane == kBackground && n_background_ >= most_background) continue;
         if (!lanes_[lane].empty()) return &lanes_[lane];
@@ -181,13 +185,14 @@ void RemoteTier::run() {
     work_.wait(lock, [&] { return stopped_ || next() != nullptr; });
     if (stopped_) return;
     auto* const lane = next();
-    const std::function<void()> job = std::move(lane->front());
+    const Job job = std::move(lane->front());
     lane->pop_front();
+    if (lane == &lanes_[kSegments]) turn_ = job.turn;
     const bool background = lane == &lanes_[kBackground];
     n_background_ += background ? 1 : 0;
     lock.unlock();
     try {
-      job();
+      job.run();
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): who waits gives up
     }
     lock.lock();
@@ -314,9 +319,17 @@ Result<std::shared_ptr<Arrival>> RemoteTier::find(const Sha256& id, const Tenant
 
 void RemoteTier::begin(const std::shared_ptr<Arrival>& arrival, bool soon) {
   if (!arrival->begin()) return;
+  // The chunks of a fuse come side by side, the first layers of all before the second ones of any,
+  // as it needs them. From where the others are by now, so that nobody starves.
+  uint64_t turn = 0;
+  if (soon) {
+    const std::lock_guard lock(mutex_);
+    turn = turn_;
+  }
   for (uint32_t i = 0; i < arrival->record().n_segments(); ++i) {
-    if (!post_to(soon ? kSegments : kBackground,
-                 [this, arrival, i] { fetch_segment(arrival, i); })) {
+    if (!post_to(
+            soon ? kSegments : kBackground, [this, arrival, i] { fetch_segment(arrival, i); },
+            soon ? turn + i : 0)) {
       arrival->fail({BLEND_E_CANCELLED, "the remote tier has too much to do, or is closed"});
       return;
     }

@@ -94,7 +94,8 @@ class RemoteTier {
              OnComplete on_complete);
   Status start(std::unique_ptr<RemoteEngine> engine);
   void run();
-  bool post_to(Lane lane, std::function<void()> job);
+  // turn: jobs of a lane go in its order, of one turn as they came.
+  bool post_to(Lane lane, std::function<void()> job, uint64_t turn = 0);
   bool closed_for_a_while() const;
   void close_for_a_while(const char* why);
   void fail_all(const Status& why);  // of the arrivals
@@ -121,9 +122,14 @@ class RemoteTier {
 
   mutable std::mutex mutex_;
   std::condition_variable work_;
-  std::array<std::deque<std::function<void()>>, kLanes> lanes_;              // mutex_
-  uint32_t n_background_ = 0;                                                // mutex_: at work
-  bool stopped_ = false;                                                     // mutex_
+  struct Job {
+    uint64_t turn;
+    std::function<void()> run;
+  };
+  std::array<std::deque<Job>, kLanes> lanes_;  // mutex_
+  uint64_t turn_ = 0;                          // mutex_: of the segment that was fetched last
+  uint32_t n_background_ = 0;                  // mutex_: at work
+  bool stopped_ = false;                       // mutex_
   std::unordered_map<Sha256, std::weak_ptr<Arrival>, Sha256Hash> arrivals_;  // mutex_
   std::atomic<int64_t> closed_until_ns_{0};
   // An outage is told once, by the wait that was too long or by the connection that broke.

@@ -9,6 +9,7 @@ namespace blend {
 namespace {
 
 constexpr size_t kMostUploads = 4096;
+constexpr uint64_t kMeasuredBytes = 64ull << 20;
 
 }  // namespace
 
@@ -250,6 +251,31 @@ Status TieredStore::Shelf::verify(const Sha256& id) {
 Status TieredStore::Shelf::remove(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(store_.check_fork());
   return store_.tier_->remove(id);
+}
+
+Result<RemoteSpeed> TieredStore::Shelf::measure() {
+  BLEND_RETURN_IF_ERROR(store_.check_fork());
+  RemoteTier& tier = *store_.tier_;
+  BLEND_RETURN_IF_ERROR(tier.check());
+  BLEND_ASSIGN(const std::vector<Sha256> ids, tier.list([](const std::string&, const Status&) {}));
+  uint64_t bytes = 0;
+  Status last{BLEND_E_NOT_FOUND, "the remote tier has no chunk yet to measure by"};
+  for (const Sha256& id : ids) {
+    if (bytes >= kMeasuredBytes) break;
+    auto arrival = tier.find(id, nullptr);
+    if (!arrival.is_ok()) continue;  // evicted meanwhile
+    tier.begin(*arrival);
+    const uint64_t all = (*arrival)->layout().stream_bytes();
+    Status came = tier.wait(**arrival, 0, all);
+    if (came.is_ok()) {
+      bytes += all;
+    } else {
+      last = std::move(came);
+    }
+    if (store_.read_only_) tier.forget(**arrival);  // or the keeper does
+  }
+  if (bytes == 0) return last;
+  return RemoteSpeed{tier.bytes_per_s(), tier.latency_s()};
 }
 
 Result<std::shared_ptr<Store>> open_tiered_store(const std::string& path,

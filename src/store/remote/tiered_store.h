@@ -81,6 +81,7 @@ class TieredStore final : public Store {
     Status pull(const Sha256& id, bool* existed) override;
     Status verify(const Sha256& id) override;
     Status remove(const Sha256& id) override;
+    Result<RemoteSpeed> measure() override;
 
    private:
     TieredStore& store_;

@@ -3,6 +3,7 @@ package io.libblend;
 import java.nio.file.Path;
 import java.time.Duration;
 import java.util.ArrayList;
+import java.util.HexFormat;
 import java.util.List;
 
 /**
@@ -277,6 +278,84 @@ public final class Store implements AutoCloseable {
         call -> raw.importFrom(file.toString(), call));
   }
 
+  // ---- The remote tier
+
+  /**
+   * Asks whether the remote tier's servers answer, and take us.
+   *
+   * @throws IoException with their words
+   * @throws InvalidArgumentException if the store has no remote tier; so do the following
+   */
+  public void checkRemote() {
+    raw.checkRemote();
+  }
+
+  /**
+   * Puts chunks into the remote tier that it does not have.
+   *
+   * @param options which; its progress is chunks
+   * @return how many
+   */
+  public long push(TransferOptions options) {
+    return options.call(new RawTransferOptions(options.raw), raw::push);
+  }
+
+  /**
+   * Brings chunks from the remote tier that are not here.
+   *
+   * @param options which; its progress is chunks
+   * @return how many
+   */
+  public long pull(TransferOptions options) {
+    return options.call(new RawTransferOptions(options.raw), raw::pull);
+  }
+
+  /**
+   * A chunk of the remote tier.
+   *
+   * @param id null: its key there does not tell it
+   * @param problem null: it is sound
+   */
+  public record RemoteChunk(String id, String problem) {}
+
+  /**
+   * Reads and checks chunks of the remote tier.
+   *
+   * @param options which; its progress is chunks
+   * @return each, with its problem if it is damaged
+   */
+  public List<RemoteChunk> verifyRemote(TransferOptions options) {
+    return options.call(
+        new RawTransferOptions(options.raw),
+        call -> {
+          RawChunks chunks = raw.verifyRemote(call);
+          try {
+            List<RemoteChunk> list = new ArrayList<>();
+            for (long i = 0; i < chunks.size(); ++i) {
+              RawChunkInfo chunk = chunks.at(i);
+              String id = chunk.getId();
+              String problem = chunk.getProblem();
+              list.add(
+                  new RemoteChunk(id.isEmpty() ? null : id, problem.isEmpty() ? null : problem));
+              chunk.delete();
+            }
+            return list;
+          } finally {
+            chunks.delete();
+          }
+        });
+  }
+
+  /**
+   * Removes a chunk from the remote tier; the store's own stays.
+   *
+   * @param id of it
+   * @throws NotFoundException if there is none
+   */
+  public void removeRemote(String id) {
+    raw.removeRemote(id);
+  }
+
   /**
    * What compacting did to the data file.
    *
@@ -356,6 +435,23 @@ public final class Store implements AutoCloseable {
     public Options() {}
 
     // blend:setters store_options Options
+
+    /**
+     * Who this is for the remote tier, and what seals its values. Without this call the environment says
+     * so.
+     *
+     * @param user that the server knows, or null
+     * @param password of that user, or null
+     * @param sealKey 32 bytes, or null
+     * @return this
+     */
+    public Options remoteSecrets(String user, String password, byte[] sealKey) {
+      raw.setSecrets(
+          user == null ? "" : user,
+          password == null ? "" : password,
+          sealKey == null ? "" : HexFormat.of().formatHex(sealKey));
+      return this;
+    }
 
   }
 }
