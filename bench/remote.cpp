@@ -1,7 +1,11 @@
 // How fast is the remote tier: whole chunks put and got, beside redis-benchmark on the same server
-// with values as large as a segment? Starts a redis-server on loopback.
+// with values as large as a segment? Starts redis-servers on loopback.
 //
-//   bench_remote [--segment MIB ...] [--chunk MIB] [--chunks N] [--rounds N] [--seal] [--json FILE]
+//   bench_remote [--segment MIB ...] [--chunk MIB] [--chunks N] [--rounds N] [--seal] [--tls]
+//   [--json FILE]
+//
+// Both put new keys into a server that has just begun: what a key costs whose memory the server has
+// from the one before is something else. redis-benchmark gets one key again and again.
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -15,6 +19,7 @@
 #include "bench/json_file.h"
 #include "bench/measure.h"
 #include "store/remote/remote_tier.h"
+#include "support/certificates.h"
 #include "support/redis_server.h"
 
 namespace {
@@ -62,23 +67,21 @@ struct Rates {
   std::vector<double> put, get, put_cpu, get_cpu;
 };
 
-// GB/s of the server's own client with as many connections, for SET and GET.
-std::pair<double, double> redis_benchmark(uint16_t port, uint32_t connections, uint64_t value,
-                                          uint64_t n) {
-  const std::string command = "redis-benchmark -p " + std::to_string(port) + " -t set,get -c " +
-                              std::to_string(connections) + " -n " + std::to_string(n) + " -d " +
-                              std::to_string(value) + " --csv 2>/dev/null";
+// GB/s of the server's own client with as many connections. `more`: what else is on its line.
+double redis_benchmark(const std::string& test, uint16_t port, uint32_t connections, uint64_t value,
+                       uint64_t n, const std::string& more) {
+  const std::string command = "redis-benchmark -p " + std::to_string(port) + " -t " + test +
+                              " -c " + std::to_string(connections) + " -n " + std::to_string(n) +
+                              " -d " + std::to_string(value) + more + " --csv 2>/dev/null";
   std::FILE* const pipe = popen(command.c_str(), "r");
-  double set = 0;
-  double get = 0;
+  double rate = 0;
   char line[512];
   while (pipe != nullptr && std::fgets(line, sizeof line, pipe) != nullptr) {
     double per_s = 0;
-    if (std::sscanf(line, "\"SET\",\"%lf\"", &per_s) == 1) set = per_s;
-    if (std::sscanf(line, "\"GET\",\"%lf\"", &per_s) == 1) get = per_s;
+    if (std::sscanf(line, "\"%*[A-Z]\",\"%lf\"", &per_s) == 1) rate = per_s;
   }
   if (pipe != nullptr) pclose(pipe);
-  return {set * static_cast<double>(value) * 1e-9, get * static_cast<double>(value) * 1e-9};
+  return rate * static_cast<double>(value) * 1e-9;
 }
 
 void measure(const blend::RemoteOptions& options, std::vector<HeldChunk>& chunks, Rates& rates) {
@@ -124,6 +127,7 @@ int main(int argc, char** argv) {
   size_t n_chunks = 24;
   int n_rounds = 5;
   bool seal = false;
+  bool tls = false;
   std::string json_path;
   CLI::App app("The remote tier beside redis-benchmark");
   app.add_option("--segment", segments, "MiB of a segment");
@@ -131,12 +135,24 @@ int main(int argc, char** argv) {
   app.add_option("--chunks", n_chunks, "How many of them");
   app.add_option("--rounds", n_rounds, "The median of so many");
   app.add_flag("--seal", seal, "Seal the values");
+  app.add_flag("--tls", tls, "Through TLS, with certificates on both sides");
   app.add_option("--json", json_path, "Figures to this file");
   CLI11_PARSE(app, argc, argv);
   if (blend::test::redis_server_path().empty()) {
     std::fprintf(stderr, "redis-server is not installed\n");
     return 1;
   }
+  const blend::test::Certificates certificates;
+  if (tls && !certificates.make()) {
+    std::fprintf(stderr, "openssl(1) cannot make certificates\n");
+    return 1;
+  }
+#ifdef BLEND_TLS_FILE
+  setenv("BLEND_TLS_MODULE", BLEND_TLS_FILE, 0);
+#endif
+  const std::string tls_options = " --tls --cacert " + certificates.file("ca.pem") + " --cert " +
+                                  certificates.file("client.pem") + " --key " +
+                                  certificates.file("client.key");
   std::vector<HeldChunk> chunks;
   for (uint32_t i = 0; i < n_chunks; ++i) chunks.emplace_back(i, chunk_mib << 20);
   json out = json::array();
@@ -146,19 +162,36 @@ int main(int argc, char** argv) {
     std::vector<double> set;
     std::vector<double> get;
     for (int round = 0; round < n_rounds; ++round) {
-      blend::test::RedisServer server;
+      const std::vector<std::string> arguments =
+          tls ? certificates.of_server() : std::vector<std::string>();
+      blend::test::RedisServer server(arguments);
+      blend::test::RedisServer other(arguments);
+      for (auto* one : {&server, &other}) one->set_tls(tls);
       if (!server.start()) return 1;
       blend::RemoteOptions options;
-      options.url = must(blend::parse_remote_url(server.url()));
+      options.url = must(blend::parse_remote_url((tls ? "rediss" : "redis") +
+                                                 server.url().substr(sizeof "redis" - 1)));
       options.segment_bytes = mib << 20;
       options.timeout_ms = 30000;
       options.most_bytes = uint64_t{16} << 30;
       if (seal) options.seal_key = std::string(32, 's');
+      if (tls) {
+        options.ca_file = certificates.file("ca.pem");
+        options.certificate_file = certificates.file("client.pem");
+        options.key_file = certificates.file("client.key");
+      }
       measure(options, chunks, rates);
-      const auto [s, g] = redis_benchmark(server.port(), options.n_connections, mib << 20,
-                                          std::max<uint64_t>(1, chunk_mib / mib) * n_chunks);
-      set.push_back(s);
-      get.push_back(g);
+      server.kill9();
+      if (!other.start()) return 1;
+      const uint64_t n = std::max<uint64_t>(1, chunk_mib / mib) * n_chunks;
+      const std::string more = tls ? tls_options : "";
+      const auto run = [&](const char* test, const std::string& keys) {
+        return redis_benchmark(test, other.port(), options.n_connections, mib << 20, n,
+                               keys + more);
+      };
+      set.push_back(run("set", " -r 1000000000"));
+      run("set", "");  // the key that is got
+      get.push_back(run("get", ""));
     }
     std::printf("%4u MiB  %8.2f  %8.2f  %4.0f%%  %8.2f  %8.2f  %4.0f%%  %.2f, %.2f\n", mib,
                 median(rates.put), median(set), 100 * median(rates.put) / median(set),
@@ -167,6 +200,7 @@ int main(int argc, char** argv) {
     std::fflush(stdout);
     out.push_back({{"segment_mib", mib},
                    {"sealed", seal},
+                   {"tls", tls},
                    {"put_gb_per_s", rates.put},
                    {"get_gb_per_s", rates.get},
                    {"set_gb_per_s", set},

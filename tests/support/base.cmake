@@ -1,5 +1,6 @@
 target_sources(blend_test_support PRIVATE
   ${CMAKE_CURRENT_LIST_DIR}/outside_data.cpp
+  ${CMAKE_CURRENT_LIST_DIR}/certificates.cpp
   ${CMAKE_CURRENT_LIST_DIR}/cutting_proxy.cpp
   ${CMAKE_CURRENT_LIST_DIR}/redis_server.cpp
   ${CMAKE_CURRENT_LIST_DIR}/temp_dir.cpp)

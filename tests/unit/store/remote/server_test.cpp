@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "store/remote/tiered_store.h"
+#include "support/certificates.h"
 #include "support/redis_server.h"
 #include "unit/store/store_testing.h"
 
@@ -498,34 +499,12 @@ TEST(RemoteCluster, AMasterIsLostAndItsReplicaTakesOver) {
 
 // ---- TLS
 
-struct Certificates {
-  TempDir directory;
-  std::string file(const char* name) const { return directory.file(name); }
-  bool make() const {
-    const std::string script =
-        "cd " + directory.path() +
-        " && exec >/dev/null 2>&1 && "
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=ca -keyout ca.key -out ca.pem "
-        "&& "
-        "for n in server client; do "
-        "openssl req -newkey rsa:2048 -nodes -subj /CN=$n -keyout $n.key -out $n.csr && "
-        "printf 'subjectAltName=IP:127.0.0.1,DNS:localhost' > ext && "
-        "openssl x509 -req -in $n.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 "
-        "-extfile ext -out $n.pem || exit 1; done; "
-        "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=other -keyout o.key -out "
-        "other.pem";
-    return std::system(script.c_str()) == 0;
-  }
-};
-
 TEST(RemoteTls, ClientsAndServersKnowEachOther) {
   SKIP_WITHOUT_REDIS();
   if (std::getenv("BLEND_TLS_MODULE") == nullptr) GTEST_SKIP() << "libblend_tls.so is not built";
   Certificates certificates;
   ASSERT_TRUE(certificates.make()) << "openssl(1) cannot make certificates";
-  RedisServer server({"--tls-cert-file", certificates.file("server.pem"), "--tls-key-file",
-                      certificates.file("server.key"), "--tls-ca-cert-file",
-                      certificates.file("ca.pem"), "--tls-auth-clients", "yes"});
+  RedisServer server(certificates.of_server());
   server.set_tls(true);
   ASSERT_TRUE(server.start()) << server.log();
   RemoteOptions remote = remote_of("rediss://127.0.0.1:" + std::to_string(server.port()));
