@@ -218,7 +218,13 @@ TEST(RemoteChaos, ACluster) {
       case 1:
         for (const auto& node : cluster.nodes) {
           if (node->command({"ROLE"}).compare(0, 5, "slave") != 0) continue;
-          if (node->command({"CLUSTER", "FAILOVER"}) == "OK") break;
+          if (node->command({"CLUSTER", "FAILOVER"}) != "OK") continue;
+          read_all();
+          // Whoever moves slots next must not give one to a master that is about to be none.
+          for (int i = 0; i < 100 && node->command({"ROLE"}).compare(0, 6, "master") != 0; ++i) {
+            std::this_thread::sleep_for(50ms);
+          }
+          break;
         }
         break;
       default: {  // slots that are in use move while they are read, and end elsewhere
@@ -230,7 +236,7 @@ TEST(RemoteChaos, ACluster) {
         std::thread mover([&] { n_moved += cluster.move_slots(slots, to); });
         read_all();
         mover.join();
-        ASSERT_TRUE(cluster.wait_until_ok());
+        ASSERT_TRUE(cluster.wait_until_ok()) << cluster.told();
         // Until the replicas know, too: one that takes over before leaves the slot without a node.
         std::this_thread::sleep_for(2000ms);
       }
