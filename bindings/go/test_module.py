@@ -96,7 +96,7 @@ def main(package, go, library, pc, source_tree, model):
         version, context, generated, refused = said.split(None, 3)
         wanted = pathlib.Path(pc).read_text().split("Version:")[1].split()[0]
         assert (version, context, generated) == (wanted, "64", "2"), said
-        assert "BLEND_E_NOT_FOUND" in refused, said
+        assert "(ErrNotFound)" in refused, said
 
 
 main(*sys.argv[1:])

@@ -162,7 +162,8 @@ Status check_options(const Model& model, const CalibrateOptions& o) {
     BLEND_RETURN_IF_ERROR(model.check_length(prefix.size(), "chunk prefix"));
   }
   if (!(o.ridge >= 0) && o.ridge != kRidgeAuto) {
-    return {BLEND_E_INVALID_ARGUMENT, "ridge must be 0 or more, or BLEND_RIDGE_AUTO"};
+    return {BLEND_E_INVALID_ARGUMENT,
+            "ridge must be 0 or more, or -1, which is chosen by cross-validation"};
   }
   BLEND_RETURN_IF_ERROR(check_ratios(o.ratios));
   return check_limits(o.score_tokens, o.max_kl, o.min_top1);

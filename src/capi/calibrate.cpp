@@ -101,9 +101,9 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
     out.policies.clear();
     for (const uint32_t policy : std::span(o.policies, o.n_policies)) {
       if (policy != BLEND_POLICY_HKVD && policy != BLEND_POLICY_CASCADE) {
-        return blend::make_error(BLEND_E_INVALID_ARGUMENT,
-                                 "policy %u: BLEND_POLICY_HKVD and _CASCADE are calibrated",
-                                 policy);
+        return blend::make_error(
+            BLEND_E_INVALID_ARGUMENT,
+            "policy %u: BLEND_POLICY_HKVD and BLEND_POLICY_CASCADE are calibrated", policy);
       }
       out.policies.push_back(static_cast<blend::Policy>(policy));
     }

@@ -24,7 +24,8 @@ Result<HostKv> read_kv_view(const blend_kv_view& view, const ModelConfig& config
   blend_kv_view v{};
   BLEND_RETURN_IF_ERROR(read_struct(&view, v));
   if ((v.flags & ~BLEND_KV_VIEW_UNROTATED) != 0) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x: unknown BLEND_KV_VIEW_ bits", v.flags);
+    return make_error(BLEND_E_INVALID_ARGUMENT, "flags 0x%x of a view of K and V: unknown bits",
+                      v.flags);
   }
   auto *const k = static_cast<std::byte*>(v.k), *const values = static_cast<std::byte*>(v.v);
   if (k == nullptr) return null_argument("k");

@@ -22,16 +22,17 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     BLEND_RETURN_IF_ERROR(check_schedule(options.check_layers, measures ? 1 : 0, n_layers));
     if (probes && options.check_layers.front().layer != 0) {
       return Status{BLEND_E_INVALID_ARGUMENT,
-                    "check_layers 0: with BLEND_POLICY_PROBE and _CASCADE the first is 0: that is "
+                    "check_layers 0: with BLEND_POLICY_PROBE and BLEND_POLICY_CASCADE the first is "
+                    "0: that is "
                     "where the probe chooses"};
     }
     return options.check_layers;
   }
   if (probes && n_layers <= Selection::kProbeLayer) {
-    return Status{
-        BLEND_E_UNSUPPORTED,
-        "BLEND_POLICY_PROBE and _CASCADE look at layer 1, which this model has not: choose "
-        "another policy"};
+    return Status{BLEND_E_UNSUPPORTED,
+                  "BLEND_POLICY_PROBE and BLEND_POLICY_CASCADE look at layer 1, which this model "
+                  "has not: choose "
+                  "another policy"};
   }
   if (policy->needs().probe && !policy->needs().deviation) {
     return Schedule{{0, options.ratio.ratio()}};

@@ -103,7 +103,8 @@ Status doubt_of(const Profile& profile, const FuseOptions& o) {
   if (!least.has_value()) {
     return {BLEND_E_UNTRUSTED,
             "the profile did not measure fusing with this policy, metric, norm, check layer, chunk "
-            "prefix and correction: call blend_profile_apply on the options, calibrate this way of "
+            "prefix and correction: fuse as the profile says (blend_profile_apply), calibrate this "
+            "way of "
             "fusing, or prefill in full (BLEND_ON_UNTRUSTED_FULL)"};
   }
   if (!kept_at(profile, o, 1.0)) {
@@ -123,7 +124,8 @@ Status doubt_of(const Profile& profile, const FuseOptions& o) {
 Status apply_calibration(const Calibration& c, FuseOptions& o) {
   if (c.profile == nullptr) {
     if (c.correction == DriftUse::automatic || c.correction == DriftUse::off) return Status::ok();
-    return {BLEND_E_INVALID_ARGUMENT, "BLEND_CORRECTION_ON and _UNGUARDED need a profile"};
+    return {BLEND_E_INVALID_ARGUMENT,
+            "BLEND_CORRECTION_ON and BLEND_CORRECTION_UNGUARDED need a profile"};
   }
   o.on_untrusted = c.on_untrusted;
   BLEND_RETURN_IF_ERROR(use_drift(c, o));

@@ -5,6 +5,7 @@ import re
 import textwrap
 
 import errors
+import names
 from meaning import INFOS, first_upper, sentence, spelled, spoken, type_name
 
 MADE = "// Made by bindings/common/generate of the public headers. Do not edit.\npackage io.libblend;\n"
@@ -21,10 +22,35 @@ def enum_name(enum):
     return enum.java or enum.name
 
 
+def constant(enum, name):
+    return f"{enum_name(enum)}.{name}"
+
+
+def names_file(meaning):
+    # Pairs, so that no line and no method is too long for the compiler.
+    table = names.table(meaning, "java", constant, enum_name, lambda error: f"{error.name}Exception")
+    puts = "\n".join(f'    OF.put("{name}", "{here}");' for name, here in table)
+    return f"""{MADE}
+import java.util.HashMap;
+import java.util.Map;
+
+/** What the library's sentences call by its name in C. */
+final class Names {{
+  static final Map<String, String> OF = new HashMap<>();
+
+  private Names() {{}}
+
+  static {{
+{puts}
+  }}
+}}
+"""
+
+
 def doc(note):
     """A comment as Javadoc."""
-    names = {error.code: f"{error.name}Exception" for error in errors.table()}
-    note = spelled(note, lambda enum, name: f"{enum_name(enum)}.{name}", names.get)
+    of_codes = {error.code: f"{error.name}Exception" for error in errors.table()}
+    note = spelled(note, constant, of_codes.get)
     return html.escape(note, quote=False).replace("@", "&#64;")
 
 
@@ -217,6 +243,7 @@ LINES = {"setters": setters}
 
 def make(meaning):
     files = exceptions()
+    files["Names.java"] = names_file(meaning)
     for enum, constants in meaning.enums():
         files[f"{enum_name(enum)}.java"] = enum_file(enum, constants)
     for struct in INFOS:

@@ -3,14 +3,19 @@
 import textwrap
 
 import errors
+import names
 from meaning import INFOS, sentence, spelled, type_name
 
 MADE = "Made by bindings/common/generate of the public headers. Do not edit."
 
 
+def constant(enum, name):
+    return f"{enum.name}.{name}" if enum.python else name
+
+
 def doc(note):
-    names = {error.code: f"{error.name}Error" for error in errors.table()}
-    return spelled(note, lambda enum, name: f"{enum.name}.{name}" if enum.python else name, names.get)
+    of_codes = {error.code: f"{error.name}Error" for error in errors.table()}
+    return spelled(note, constant, of_codes.get)
 
 
 def comment(note):
@@ -29,6 +34,12 @@ def errors_file():
     lines += ["}", "", "__all__ = ["]
     lines += [f'    "{error.name}Error",' for error in errors.table()]
     return "\n".join(lines + ["]", ""])
+
+
+def names_file(meaning):
+    table = names.table(meaning, "python", constant, lambda enum: enum.name, lambda error: f"{error.name}Error")
+    lines = [f"# {MADE}", '"""What the library\'s sentences call by its name in C."""', "", "NAMES = {"]
+    return "\n".join(lines + [f'    "{name}": "{here}",' for name, here in table] + ["}", ""])
 
 
 def enums(meaning, _struct, _rest):
@@ -156,4 +167,4 @@ LINES = {"enums": enums, "parameters": parameters, "fields": fields, "typed": ty
 
 
 def make(meaning):
-    return {"errors.py": errors_file(), "_infos.py": infos_file(meaning)}
+    return {"errors.py": errors_file(), "_infos.py": infos_file(meaning), "_names.py": names_file(meaning)}

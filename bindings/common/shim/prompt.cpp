@@ -24,8 +24,7 @@ void Prompt::add(uint32_t kind, const int32_t* tokens, size_t n_tokens) noexcept
         break;
       default:
         problem_ = "a segment of kind " + std::to_string(kind) +
-                   ": there are BLEND_SEGMENT_PREFIX "
-                   "(1), CHUNK (2), TEXT (3) and QUESTION (4)";
+                   ": there are PREFIX (1), CHUNK (2), TEXT (3) and QUESTION (4)";
     }
   });
 }

@@ -71,7 +71,7 @@ func (c *call) failureOf(out raw.Outcome) error {
 	if code == errCallback && c.listener != nil && c.listener.err != nil {
 		return c.listener.err
 	}
-	err := &Error{Code: code, Detail: out.Detail(), Message: out.Message()}
+	err := &Error{Code: code, Detail: out.Detail(), Message: spoken(out.Message())}
 	err.cause = cause(code, err.Detail)
 	if code == errCancelled && c.ctx != nil {
 		err.cause = c.ctx.Err()

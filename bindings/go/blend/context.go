@@ -102,7 +102,7 @@ func (e *events) pull(told raw.Events, tell func(code Code, message string)) {
 	defer raw.DeleteEvents(told)
 	defer raw.DeleteEvent(event)
 	for told.Next(-1, event) == 1 {
-		code, message := Code(event.GetCode()), event.GetMessage()
+		code, message := Code(event.GetCode()), spoken(event.GetMessage())
 		if err := apart(func() error { tell(code, message); return nil }); err != nil {
 			e.mutex.Lock()
 			e.err = err

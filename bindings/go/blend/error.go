@@ -3,6 +3,8 @@ package blend
 import (
 	"errors"
 	"fmt"
+	"regexp"
+	"strings"
 	"syscall"
 )
 
@@ -13,7 +15,7 @@ func (c Code) String() string {
 	if name, ok := codeNames[c]; ok {
 		return name
 	}
-	return fmt.Sprintf("BLEND_E_? (%d)", int32(c))
+	return fmt.Sprintf("code %d", int32(c))
 }
 
 // Error is a failure of the library. errors.Is compares it with the sentinels by its code.
@@ -66,6 +68,21 @@ var (
 	errClosed    = ErrClosed.(*Error).Code
 	errInvalid   = ErrInvalidArgument.(*Error).Code
 )
+
+var nameInC = regexp.MustCompile(`\b(?:blend|BLEND)_\w+`)
+
+// spoken gives a sentence of the library with Go's names of what it calls by its name in C.
+func spoken(message string) string {
+	if !strings.Contains(message, "blend_") && !strings.Contains(message, "BLEND_") {
+		return message
+	}
+	return nameInC.ReplaceAllStringFunc(message, func(name string) string {
+		if here, ok := namesInGo[name]; ok {
+			return here
+		}
+		return name
+	})
+}
 
 func closed(what string) error {
 	return &Error{Code: errClosed, Message: "the " + what + " is closed, or was never opened"}

@@ -37,7 +37,7 @@ func TestTable(t *testing.T) {
 	}
 	for name, sentinel := range sentinels {
 		var e *blend.Error
-		if !errors.As(sentinel, &e) || !strings.HasSuffix(e.Code.String(), "_E_"+name) {
+		if !errors.As(sentinel, &e) || !strings.EqualFold(e.Code.String(), "Err"+strings.ReplaceAll(name, "_", "")) {
 			t.Errorf("%s: %v", name, sentinel)
 		}
 		for other, another := range sentinels {

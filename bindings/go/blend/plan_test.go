@@ -5,6 +5,7 @@ import (
 	"math"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	"libblend/blend"
@@ -131,7 +132,11 @@ func TestPlanErrors(t *testing.T) {
 	p := blend.Prompt{blend.Chunk([]int32{5, 6}), blend.Question([]int32{3})}
 	plan := must(m.NewPlan(bg, s, p, &blend.FuseOptions{OnMiss: blend.MissFail, Progress: func(int64, int64) error { return errMine }}))(t)
 	defer plan.Close()
-	wantError(t, plan.Synchronize(0), blend.ErrInvalidArgument) // fetch is due
+	early := plan.Synchronize(0) // fetch is due
+	wantError(t, early, blend.ErrInvalidArgument)
+	if s := early.Error(); !strings.Contains(s, "Plan.Fetch") || strings.Contains(s, "blend_") || strings.Contains(s, "BLEND_") {
+		t.Errorf("not in Go's words: %s", s)
+	}
 	short, _, _ := newKV(t, 2)
 	wantError(t, plan.Fetch(0, short.View()), blend.ErrInvalidArgument) // memory for two rows of three
 	kv, k, _ := newKV(t, 3)

@@ -2,6 +2,7 @@
 
 import atexit
 import os
+import re
 import threading
 from typing import Any, Callable, Optional
 
@@ -10,6 +11,7 @@ import numpy as np
 from . import _arrays, raw
 from ._error import BlendError
 from ._infos import Measurement
+from ._names import NAMES
 from .errors import CLASSES, CallbackError
 
 #: ``done`` of ``total`` layers, bytes, chunks or prefills. Return False to stop the call with a
@@ -25,8 +27,15 @@ OnMeasurement = Callable[[Measurement], Any]
 POLL_MS = 50
 
 
+def spoken(message: str) -> str:
+    """A sentence of the library, with Python's names of what it calls by its name in C."""
+    if "blend_" not in message and "BLEND_" not in message:
+        return message
+    return re.sub(r"\b(?:blend|BLEND)_\w*\w", lambda found: NAMES.get(found[0], found[0]), message)
+
+
 def make_error(code: int, detail: int, message: str) -> BlendError:
-    return CLASSES.get(code, BlendError)(message, code, detail)
+    return CLASSES.get(code, BlendError)(spoken(message), code, detail)
 
 
 raw._set_raise(make_error)

@@ -6,6 +6,7 @@ import weakref
 from typing import Any, Callable, Optional, TypeVar, Union
 
 from . import _enums, raw
+from ._call import spoken
 from ._enums import choice
 
 #: ``(code, message)`` of something worth a log line: a negative BLEND_E_* code, or one that tells of
@@ -39,7 +40,7 @@ def _tell(events: Any, on_event: OnEvent) -> None:
     event = raw.Event()
     while events.next(-1, event) == 1:
         try:
-            on_event(event.code, event.message)
+            on_event(event.code, spoken(event.message))
         except BaseException:  # there is no call that it could come out of
             sys.excepthook(*sys.exc_info())
 

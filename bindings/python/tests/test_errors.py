@@ -274,6 +274,9 @@ class Callbacks(Case):
         prompt = libblend.Prompt().question([1, 2])
         plan = libblend.Plan(host, None, prompt, policy="full", on_miss="compute", progress=bad)
         kv = np.zeros((2, 1, 2), np.float32)
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, r"Plan\.commit.*Plan\.fetch") as caught:
+            plan.commit(0)  # out of turn; the sentence says so in Python's words
+        self.assertNotRegex(str(caught.exception), "blend_|BLEND_")
         plan.fetch(0, kv, kv)
         plan.synchronize(0)
         plan.select(0, kv, kv)

@@ -23,7 +23,7 @@ final class EventPump implements Runnable {
     RawEvent event = new RawEvent();
     while (events.next(-1, event) > 0) {
       try {
-        consumer.accept(new Context.Event(event.getCode(), event.getMessage()));
+        consumer.accept(new Context.Event(event.getCode(), RawErrors.spoken(event.getMessage())));
       } catch (Throwable t) {
         Thread thread = Thread.currentThread();
         thread.getUncaughtExceptionHandler().uncaughtException(thread, t);

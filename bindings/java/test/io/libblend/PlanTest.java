@@ -63,6 +63,10 @@ public class PlanTest extends Fixture {
     FuseOptions options = new FuseOptions().policy(Policy.FULL).onMiss(OnMiss.COMPUTE);
     try (Model host = Model.describe(context, description);
         Plan plan = Plan.create(host, null, prompt, options)) {
+      String early =
+          assertThrows(InvalidArgumentException.class, () -> plan.synchronize(0)).getMessage();
+      assertTrue(early, early.contains("Plan.fetch of layer 0"));
+      assertFalse(early, early.contains("blend_"));
       WeakReference<KvView> rows = fetched(plan, 0);
       assertFalse("the library may write to it", isCollected(rows, 5));
       plan.synchronize(0);
