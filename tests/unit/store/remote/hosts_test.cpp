@@ -137,8 +137,10 @@ TEST(RemoteHosts, SixteenProcessesAndOneCluster) {
     EXPECT_EQ(0u, account.errors);
     EXPECT_EQ(0u, account.downs);
     EXPECT_GT(account.n_read, 0u);
+#ifndef __SANITIZE_ADDRESS__  // which keeps what was freed for a while
     // Caches of the allocator fill slowly; what leaks a chunk now and then takes far more.
     EXPECT_LT(account.late_bytes, account.early_bytes + 16 * kMib);
+#endif
     sum.n_read += account.n_read;
     sum.n_missed += account.n_missed;
     sum.n_wrong += account.n_wrong;
