@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <sstream>
 #include <thread>
 
 #include "store/remote/resp.h"
@@ -259,6 +260,20 @@ bool RedisCluster::wait_until_ok() const {
     std::this_thread::sleep_for(50ms);
   }
   return false;
+}
+
+void RedisCluster::settle() const {
+  for (const auto& node : nodes) {
+    // "... myself,master ... 0-258 [391-<-ID] [423->-ID]"
+    std::istringstream lines(node->command({"CLUSTER", "NODES"}));
+    for (std::string line; std::getline(lines, line);) {
+      if (line.find("myself") == std::string::npos) continue;
+      for (size_t at = line.find('['); at != std::string::npos; at = line.find('[', at + 1)) {
+        const std::string slot = line.substr(at + 1, line.find('-', at) - at - 1);
+        (void)node->command({"CLUSTER", "SETSLOT", slot, "STABLE"});
+      }
+    }
+  }
 }
 
 std::string RedisCluster::told() const {

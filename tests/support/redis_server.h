@@ -59,6 +59,9 @@ class RedisCluster {
   // Indices of the nodes that say they are masters.
   std::vector<size_t> masters() const;
   bool wait_until_ok() const;
+  // Forgets moves of slots that did not end, as `redis-cli --cluster fix` does: a node that still
+  // waits for a slot does not hear who has it.
+  void settle() const;
   std::string told() const;  // what each node thinks of the cluster
   // Moves these slots to the master with the index `to`, key by key as redis-cli does. One whose
   // nodes do not play along stays where it was. How many moved.

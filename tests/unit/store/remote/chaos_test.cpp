@@ -213,6 +213,7 @@ TEST(RemoteChaos, ACluster) {
         read_all();
         std::this_thread::sleep_for(3000ms);
         ASSERT_TRUE(victim.start()) << victim.log();
+        cluster.settle();
         ASSERT_TRUE(cluster.wait_until_ok()) << cluster.told();
         break;
       case 1:
@@ -236,6 +237,7 @@ TEST(RemoteChaos, ACluster) {
         std::thread mover([&] { n_moved += cluster.move_slots(slots, to); });
         read_all();
         mover.join();
+        cluster.settle();
         ASSERT_TRUE(cluster.wait_until_ok()) << cluster.told();
         // Until the replicas know, too: one that takes over before leaves the slot without a node.
         std::this_thread::sleep_for(2000ms);
