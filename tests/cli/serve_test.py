@@ -106,14 +106,17 @@ class ServeTest(unittest.TestCase):
         cls.dir = Path(cls.temp.name)
         cls.model = cls.dir / "model.gguf"
         subprocess.run([ARGS.make_model, cls.model], check=True)
+        # Its 4000 tokens take seconds: what a test does meanwhile need not be quick.
+        cls.slow_model = cls.dir / "slow.gguf"
+        subprocess.run([ARGS.make_model, cls.slow_model, "1", "slow"], check=True)
 
     @classmethod
     def tearDownClass(cls):
         cls.temp.cleanup()
 
-    def serve(self, *options, env=None):
+    def serve(self, *options, env=None, model=None):
         folder = tempfile.mkdtemp(dir=self.dir)
-        server = Server(folder, self.model, *options, env=env)
+        server = Server(folder, model or self.model, *options, env=env)
 
         def end():
             if server.process.poll() is None:
@@ -278,8 +281,8 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(server.post(chat())[0], 200)
 
     def test_too_many_are_429_and_told_when_to_come_back(self):
-        server = self.serve("--parallel", 1, "--queue", 0, "--max-tokens", 400)
-        first = server.begin(chat(max_tokens=400, ignore_eos=True, stream=True))
+        server = self.serve("--parallel", 1, "--queue", 0, "--max-tokens", 4000, model=self.slow_model)
+        first = server.begin(chat(max_tokens=4000, ignore_eos=True, stream=True))
         self.addCleanup(first.close)
         first.recv(1)
         statuses = [server.post(chat()) for _ in range(3)]
@@ -289,10 +292,10 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(refused[0][2]["Retry-After"], "1")
 
     def test_a_client_that_hangs_up_ends_its_generation(self):
-        server = self.serve("--parallel", 1, "--max-tokens", 450)
+        server = self.serve("--parallel", 1, "--max-tokens", 4000, model=self.slow_model)
         for stream in (True, False):
             before = server.metric("blend_http_hang_ups_total")
-            s = server.begin(chat(max_tokens=450, ignore_eos=True, stream=stream))
+            s = server.begin(chat(max_tokens=4000, ignore_eos=True, stream=stream))
             if stream:
                 s.recv(1)
             else:
@@ -334,12 +337,15 @@ class ServeTest(unittest.TestCase):
             server.call("GET", "/health")
 
     def test_drain_ends(self):
-        server = self.serve("--max-tokens", 450, "--drain", 0)
-        s = server.begin(chat(max_tokens=450, ignore_eos=True, stream=True))
-        s.recv(1)
+        server = self.serve("--max-tokens", 4000, "--drain", 0, model=self.slow_model)
+        s = server.begin(chat(max_tokens=4000, ignore_eos=True, stream=True))
+        got = s.recv(1)
         server.process.send_signal(signal.SIGTERM)
-        self.assertEqual(server.process.wait(60), 0)
+        while block := s.recv(65536):
+            got += block
         s.close()
+        self.assertLess(got.count(b"data: "), 4000)
+        self.assertEqual(server.process.wait(60), 0)
 
     def test_many_clients_at_once_get_their_own_answers(self):
         server = self.serve()
