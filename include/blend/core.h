@@ -634,8 +634,8 @@ typedef struct blend_fusion_info {
   uint64_t bytes_loaded;     /* K and V staged, from the store or (misses) from memory; in a batch
                                 those that this prompt was the first to need */
   uint64_t bytes_from_memory; /* of bytes_loaded: from the store's ram_bytes, from chunks that were on
-                                 their way to the disk, and of misses; the rest came from the disk or
-                                 its page cache */
+                                 their way to the disk, and of misses; what is neither that nor
+                                 bytes_from_remote came from the disk or its page cache */
   uint64_t bytes_from_device; /* not in bytes_loaded: K and V, as if decoded, in device memory */
   uint64_t bytes_shared;     /* not in bytes_loaded: K and V that were staged anyway, for another
                                 prompt of the batch or another place of the chunk */
@@ -659,6 +659,7 @@ typedef struct blend_fusion_info {
                                 drift maps and what the policy probes included */
   double drift_share;        /* of the correction, taken: mean over K and V of the corrected layers,
                                 0 .. 1; 1 where no row judged, 0 without a correction */
+  uint64_t bytes_from_remote; /* of bytes_loaded: brought by a server of the remote tier */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_get_info(const blend_fusion *fusion, blend_fusion_info *info,
@@ -686,6 +687,7 @@ typedef struct blend_layer_info {
   double drift_share_k; /* of the drift correction of K, taken: clip(<drift, foretold> /
                            <foretold, foretold>, 0, 1) over the recomputed rows. 0: not corrected */
   double drift_share_v; /* the same of V */
+  uint64_t bytes_from_remote;
 } blend_layer_info;
 
 BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t layer,

@@ -11,6 +11,7 @@ void account_load(const LayerLoad& load, blend_layer_info& out) {
   out.bytes_loaded = load.bytes;
   out.bytes_shared = load.shared_bytes;
   out.bytes_from_memory = load.memory_bytes;
+  out.bytes_from_remote = load.remote_bytes;
   out.load_begin_ns = load.begin_ns;
   out.load_end_ns = load.end_ns;
   out.stall_ns = load.stall_ns;
@@ -76,6 +77,7 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
     info.bytes_loaded += l.bytes_loaded;
     info.bytes_shared += l.bytes_shared;
     info.bytes_from_memory += l.bytes_from_memory;
+    info.bytes_from_remote += l.bytes_from_remote;
     info.load_ns += l.load_end_ns - l.load_begin_ns;
     info.stall_ns += l.stall_ns;
     info.wait_ns += l.wait_ns;

@@ -27,7 +27,7 @@ void probe(const Prompt& prompt, uint32_t check_layer, uint32_t n_layers, RateMe
   const Stopwatch clock;
   for (const PromptSegment& s : prompt.segments) {
     // What lies behind a network tells its rate itself, and comes only once it is chosen.
-    if (stored_bytes(s, check_layer) == 0 || s.chunk->from_remote()) continue;
+    if (stored_bytes(s, check_layer) == 0 || s.chunk->origin() == Origin::remote) continue;
     auto buffer = AlignedBuffer::allocate(s.chunk->meta().shape.layer_bytes());
     if (!buffer.is_ok()) return;
     for (uint32_t layer = check_layer; layer < n_layers && bytes < kProbeBytes; ++layer) {

@@ -21,7 +21,7 @@ LayerFeed::View::View(LayerFeed& feed, const Prompt& prompt, uint32_t first_stor
         });
     items_.push_back(static_cast<size_t>(same - feed.items_.begin()));
     first_layers_.push_back(item.first_layer);
-    from_disk_.push_back(0);
+    read_.push_back(0);
     from_host_.push_back(0);
     if (same == feed.items_.end()) {
       feed.items_.push_back(item);
@@ -44,7 +44,7 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
   BLEND_ASSIGN(const StagedLayer* const all, feed_.acquire(layer));
   staged_.load = all->load;
   staged_.load.bytes = staged_.load.shared_bytes = 0;
-  staged_.load.memory_bytes = staged_.load.memory_rows = 0;
+  staged_.load.memory_bytes = staged_.load.memory_rows = staged_.load.remote_bytes = 0;
   staged_.load.device_bytes = staged_.load.device_rows = 0;
   staged_.chunks.assign(items_.size(), {});
   staged_.kept.assign(items_.size(), nullptr);
@@ -54,7 +54,8 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
     staged_.chunks[i] = all->chunks[item];
     staged_.kept[i] = all->kept[item];
     const ChunkShape& shape = feed_.items_[item].source->meta().shape;
-    if (all->from_device[item] != 0) {
+    const Origin origin = all->origins[item];
+    if (origin == Origin::device) {
       staged_.load.device_bytes += shape.layer_bytes();
       continue;
     }
@@ -62,15 +63,13 @@ Result<const StagedLayer*> LayerFeed::View::acquire(uint32_t layer) {
     const bool first = feed_.taken_[item] <= layer;
     (first ? staged_.load.bytes : staged_.load.shared_bytes) += shape.layer_bytes();
     feed_.taken_[item] = layer + 1;
-    if (all->from_memory[item] == 0) {
-      from_disk_[i] = 1;
-    } else if (first) {
-      staged_.load.memory_bytes += shape.layer_bytes();
-    }
+    if (origin != Origin::memory) read_[i] = 1;
+    if (first && origin == Origin::memory) staged_.load.memory_bytes += shape.layer_bytes();
+    if (first && origin == Origin::remote) staged_.load.remote_bytes += shape.layer_bytes();
   }
   for (size_t i = 0; i < items_.size(); ++i) {
     const bool loaded = first_layers_[i] <= layer;
-    if (!loaded || from_disk_[i] != 0) continue;
+    if (!loaded || read_[i] != 0) continue;
     const uint32_t n = feed_.items_[items_[i]].source->meta().shape.n_tokens;
     staged_.load.memory_rows += n;
     if (from_host_[i] == 0) staged_.load.device_rows += n;

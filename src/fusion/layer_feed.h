@@ -45,7 +45,7 @@ class LayerFeed {
     std::vector<size_t> items_;           // of the feed, for each entry of segments_
     std::vector<size_t> segments_;        // of the prompt
     std::vector<uint32_t> first_layers_;  // of each
-    std::vector<uint8_t> from_disk_;      // of each: a layer so far came from a file
+    std::vector<uint8_t> read_;           // of each: a layer so far was not in memory
     std::vector<uint8_t> from_host_;      // of each: one was not in device memory
     uint32_t first_layer_ = 0;            // the least; n_layers: nothing is loaded
     uint32_t released_ = 0;               // layers below are

@@ -127,8 +127,7 @@ void LayerLoader::start_layer(uint32_t layer) {
 Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
   staged.chunks.resize(items_.size());
-  staged.from_memory.assign(items_.size(), 0);
-  staged.from_device.assign(items_.size(), 0);
+  staged.origins.assign(items_.size(), Origin::disk);
   staged.load.bytes = staged.load.device_bytes = 0;
   bool keeps = false;
   staged.load.begin_ns = clock_.now_ns();
@@ -138,7 +137,7 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
     if (layer < item.first_layer) continue;
     if (staged.kept[i] != nullptr) {
       staged.chunks[i] = staged.kept[i]->rows;
-      staged.from_memory[i] = staged.from_device[i] = 1;
+      staged.origins[i] = Origin::device;
       staged.load.device_bytes += item.source->meta().shape.layer_bytes();
       continue;
     }
@@ -146,7 +145,7 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
     BLEND_RETURN_IF_ERROR(
         item.source->finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]));
     staged.load.bytes += item.source->meta().shape.layer_bytes();
-    staged.from_memory[i] = item.source->from_memory() ? 1 : 0;
+    staged.origins[i] = item.source->origin();
     if (tier_ != nullptr) keep(i, layer, staged);
     keeps = keeps || staged.kept[i] != nullptr;
   }

@@ -26,7 +26,8 @@ struct LayerLoad {
   uint64_t stall_ns = 0;  // the reader stood before it: the ring had no room
   uint64_t bytes = 0;
   uint64_t shared_bytes = 0;  // not in `bytes`: brought for another place of the chunk (LayerFeed)
-  uint64_t memory_bytes = 0;  // of `bytes`, those that did not come from a file (LayerFeed)
+  uint64_t memory_bytes = 0;  // of `bytes`, those that were in host memory (LayerFeed)
+  uint64_t remote_bytes = 0;  // of `bytes`, those that came over a network (LayerFeed)
   uint64_t device_bytes = 0;  // not in `bytes`: were in device memory
   uint64_t device_rows = 0;   // of chunks that had all layers so far there (LayerFeed)
   uint64_t memory_rows = 0;   // of chunks that came from memory with all layers so far (LayerFeed)
@@ -35,8 +36,7 @@ struct LayerLoad {
 // One layer of every loaded chunk, ready to be placed.
 struct StagedLayer {
   std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
-  std::vector<uint8_t> from_memory;         // [n_chunks]: the layer did not come from a file
-  std::vector<uint8_t> from_device;         // [n_chunks]: it was in device memory
+  std::vector<Origin> origins;              // [n_chunks]
   std::vector<DeviceTier::LayerRef> kept;   // [n_chunks]: where the rows lie; null: host memory
   LayerLoad load;
 };

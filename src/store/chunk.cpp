@@ -79,7 +79,7 @@ class MemorySource final : public ChunkSource {
 
   const ChunkMeta& meta() const override { return record_->meta; }
   void prefetch(uint32_t) override {}
-  bool from_memory() const override { return true; }
+  Origin origin() const override { return Origin::memory; }
   Status read_layer(uint32_t layer, std::byte* out) override {
     if (layer >= record_->meta.shape.n_layers) {
       return make_error(BLEND_E_INVALID_ARGUMENT, "layer %u of a chunk of %u layers", layer,

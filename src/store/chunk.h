@@ -92,6 +92,10 @@ struct RowRun {
   PackedPlanes packed = {};
 };
 
+// Where a layer was: a file or its page cache, host memory, another machine's memory, or (never a
+// source's) a device's.
+enum class Origin : uint8_t { disk, memory, remote, device };
+
 // Where the layers of one chunk are read from: a store's snapshot or a record in memory. Used by
 // one thread at a time; may move between threads.
 class ChunkSource {
@@ -124,10 +128,9 @@ class ChunkSource {
   virtual void allow_packed() {}
   // Gives up every started layer; blocks until no read of them is under way.
   virtual void abandon() {}
-  // Whether the layer that was read or finished last came from host memory, not from a file.
-  virtual bool from_memory() const { return false; }
-  // Whether the layers come over a network.
-  virtual bool from_remote() const { return false; }
+  // Where the layer that was read or finished last was. Before that: where they are, but that some
+  // may be in memory.
+  virtual Origin origin() const { return Origin::disk; }
   // What loading would take that is not that of the store's own layers: a transfer that has not
   // begun. Zeros: nothing is known, or it is not so.
   struct RemoteCost {

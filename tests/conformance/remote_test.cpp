@@ -96,7 +96,10 @@ TEST(Remote, TwoProcessesAnswerTheSameToTheBit) {
           open_shared(ctx, dir.file("b" + std::to_string(codec)), cluster.url(), BLEND_CODEC_NONE);
       bool same = true;
       for (int time = 0; time < 2; ++time) {  // from the cluster, then from its own disk
-        same = same && logits(fuse(model, store, some_prompt(), how)) == want;
+        const Fusion fusion = fuse(model, store, some_prompt(), how);
+        same = same && logits(fusion) == want;
+        const uint64_t far = info(fusion).bytes_from_remote;
+        same = same && far == (time == 0 ? info(fusion).bytes_loaded : 0);
         blend_store_flush(store.get(), nullptr);
       }
       blend_store_stat stat{};

@@ -127,11 +127,15 @@ std::string summary_text(const FusionReport& report) {
         {"rows corrected", format("%llu not recomputed, their drift added; %s of the placing",
                                   n(info.n_rows_corrected), ms_text(info.correct_ns).c_str())});
   }
-  facts.add(
-      {"loaded", format("%s: %s from memory, with all of %llu rows; %s from disk",
-                        bytes_text(info.bytes_loaded).c_str(),
-                        bytes_text(info.bytes_from_memory).c_str(), n(info.n_rows_from_memory),
-                        bytes_text(info.bytes_loaded - info.bytes_from_memory).c_str())});
+  facts.add({"loaded",
+             format("%s: %s from memory, with all of %llu rows; %s from disk",
+                    bytes_text(info.bytes_loaded).c_str(),
+                    bytes_text(info.bytes_from_memory).c_str(), n(info.n_rows_from_memory),
+                    bytes_text(info.bytes_loaded - info.bytes_from_memory - info.bytes_from_remote)
+                        .c_str()) +
+                 (info.bytes_from_remote == 0
+                      ? ""
+                      : format("; %s from remote", bytes_text(info.bytes_from_remote).c_str()))});
   if (info.bytes_from_device > 0) {
     facts.add({"on the device",
                format("%s, not loaded at all; all of %llu rows",
@@ -192,6 +196,7 @@ nlohmann::json report_json(const FusionReport& report) {
       {"bytes_loaded", info.bytes_loaded},
       {"bytes_shared", info.bytes_shared},
       {"bytes_from_memory", info.bytes_from_memory},
+      {"bytes_from_remote", info.bytes_from_remote},
       {"n_rows_from_memory", info.n_rows_from_memory},
       {"bytes_from_device", info.bytes_from_device},
       {"n_rows_from_device", info.n_rows_from_device},
@@ -215,6 +220,7 @@ nlohmann::json report_json(const FusionReport& report) {
                              {"rows_placed", layer.rows_placed},
                              {"bytes_loaded", layer.bytes_loaded},
                              {"bytes_from_memory", layer.bytes_from_memory},
+                             {"bytes_from_remote", layer.bytes_from_remote},
                              {"load_begin_ns", layer.load_begin_ns},
                              {"load_end_ns", layer.load_end_ns},
                              {"compute_begin_ns", layer.compute_begin_ns},

@@ -126,7 +126,7 @@ class RamSource final : public ChunkSource {
       : disk_(std::move(disk)), tier_(std::move(tier)), key_(key) {}
 
   const ChunkMeta& meta() const override { return disk_->meta(); }
-  bool from_memory() const override { return from_memory_; }
+  Origin origin() const override { return origin_; }
   size_t stage_bytes() const override { return disk_->stage_bytes(); }
   uint64_t version() const override { return key_.version; }
 
@@ -171,9 +171,9 @@ class RamSource final : public ChunkSource {
   const ChunkShape& shape() const { return disk_->meta().shape; }
 
   bool copy_kept(const RamTier::Layer& kept, std::byte* out) {
-    from_memory_ = kept != nullptr;
-    if (from_memory_) std::memcpy(out, kept.get(), shape().layer_bytes());
-    return from_memory_;
+    origin_ = kept != nullptr ? Origin::memory : disk_->origin();
+    if (kept != nullptr) std::memcpy(out, kept.get(), shape().layer_bytes());
+    return kept != nullptr;
   }
 
   // fill(memory): writes the layer there.
@@ -194,7 +194,7 @@ class RamSource final : public ChunkSource {
   const std::shared_ptr<RamTier> tier_;
   const RamTier::Key key_;
   std::map<uint32_t, RamTier::Layer> started_;
-  bool from_memory_ = false;
+  Origin origin_ = Origin::disk;
 };
 
 }  // namespace

@@ -48,7 +48,7 @@ class RemoteSource final : public ChunkSource {
     if (arrival_->begun()) return {};
     return {tier_.latency_s(), tier_.bytes_per_s()};
   }
-  bool from_remote() const override { return true; }
+  Origin origin() const override { return Origin::remote; }
 
  private:
   // The layer's bytes, once they are here, checked. CORRUPT: for readers a miss like any other.

@@ -170,7 +170,7 @@ TEST_F(DeviceTierTest, ALoaderKeepsWhatItReadsAndReadsNotWhatIsKept) {
     for (uint32_t layer = 0; layer < kLayers; ++layer) {
       const auto staged = loader.value()->acquire(layer);
       ASSERT_TRUE(staged.is_ok());
-      EXPECT_EQ(staged.value()->from_device[0], again ? 1 : 0);
+      EXPECT_EQ(staged.value()->origins[0] == Origin::device, again);
       EXPECT_EQ(staged.value()->load.bytes, again ? 0 : shape().layer_bytes());
       EXPECT_EQ(staged.value()->load.device_bytes, again ? shape().layer_bytes() : 0);
       loader.value()->release(layer);

@@ -114,7 +114,7 @@ class FarSource final : public ChunkSource {
     ADD_FAILURE() << "it was read before it was chosen";
     return Status::ok();
   }
-  bool from_remote() const override { return true; }
+  Origin origin() const override { return Origin::remote; }
   RemoteCost remote_cost() const override { return cost_; }
 
  private:

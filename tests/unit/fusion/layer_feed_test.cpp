@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 
 #include "base/thread_pool.h"
 
@@ -20,6 +21,7 @@ struct Disk {
   std::mutex mutex;
   std::map<uint8_t, std::vector<uint32_t>> layers_read;  // by tag
   std::map<uint8_t, uint32_t> damaged_at;
+  std::set<uint8_t> far;                       // tags that another machine holds
   std::map<uint8_t, uint32_t> in_memory_from;  // layers of a tag that memory holds
 };
 
@@ -40,15 +42,16 @@ class DiskSource : public ChunkSource {
     disk_.layers_read[tag_].push_back(layer);
     std::memset(out, tag_ * 16 + static_cast<int>(layer), meta_.shape.layer_bytes());
     const auto held = disk_.in_memory_from.find(tag_);
-    from_memory_ = held != disk_.in_memory_from.end() && layer >= held->second;
+    origin_ = disk_.far.contains(tag_) ? Origin::remote : Origin::disk;
+    if (held != disk_.in_memory_from.end() && layer >= held->second) origin_ = Origin::memory;
     return Status::ok();
   }
-  bool from_memory() const override { return from_memory_; }
+  Origin origin() const override { return origin_; }
 
  private:
   Disk& disk_;
   const uint8_t tag_;
-  bool from_memory_ = false;
+  Origin origin_ = Origin::disk;
   ChunkMeta meta_;
 };
 
@@ -86,8 +89,9 @@ class LayerFeedTest : public ::testing::Test {
 };
 
 // Rows count only while all of their chunk came from memory; bytes count once, where they are.
-TEST_F(LayerFeedTest, WhatCameFromMemoryIsToldApart) {
+TEST_F(LayerFeedTest, WhatCameFromMemoryAndFromAfarIsToldApart) {
   disk_.in_memory_from = {{1, 0}, {2, 3}};
+  disk_.far = {2};
   const Prompt a = prompt({1, 2, 1, 3}), b = prompt({1, 3});
   LayerFeed feed(*backend_, kLayers, clock_);
   const auto va = feed.subscribe(a, 1), vb = feed.subscribe(b, 1);
@@ -96,7 +100,8 @@ TEST_F(LayerFeedTest, WhatCameFromMemoryIsToldApart) {
     auto first = va->acquire(layer);
     ASSERT_TRUE(first.is_ok());
     EXPECT_EQ((layer >= 3 ? 2 : 1) * layer_bytes_, (*first)->load.memory_bytes);
-    EXPECT_EQ(2 * kTokens, (*first)->load.memory_rows) << "both places of 1; 2 began on disk";
+    EXPECT_EQ((layer >= 3 ? 0 : 1) * layer_bytes_, (*first)->load.remote_bytes);
+    EXPECT_EQ(2 * kTokens, (*first)->load.memory_rows) << "both places of 1; 2 began elsewhere";
     va->release(layer);
     auto second = vb->acquire(layer);
     ASSERT_TRUE(second.is_ok());

@@ -184,12 +184,12 @@ TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
     }
     const auto first = take(snapshot->open(r->meta.id));
     EXPECT_OK(compare_staged(*first, *want, 3));
-    EXPECT_FALSE(first->from_memory());
+    EXPECT_EQ(first->origin(), Origin::disk);
     const auto second = take(snapshot->open(r->meta.id));
     EXPECT_OK(compare_staged(*second, *want, 3));
-    EXPECT_TRUE(second->from_memory());
+    EXPECT_EQ(second->origin(), Origin::memory);
     EXPECT_OK(compare(*second, *want));
-    EXPECT_TRUE(second->from_memory());
+    EXPECT_EQ(second->origin(), Origin::memory);
     // What is started stays, whatever leaves memory before it is finished.
     const auto third = take(snapshot->open(r->meta.id));
     const auto space = take(AlignedBuffer::allocate(third->stage_bytes()));
@@ -200,7 +200,7 @@ TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
     EXPECT_EQ(large->meta.shape.total_bytes(), store->stat()->ram_bytes);
     std::vector<RowRun> rows;
     EXPECT_OK(third->finish_layer(2, space.data(), rows));
-    EXPECT_TRUE(third->from_memory());
+    EXPECT_EQ(third->origin(), Origin::memory);
     ASSERT_EQ(1u, rows.size());
     EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(2), shape.layer_bytes()));
     third->start_layer(3, space.data());

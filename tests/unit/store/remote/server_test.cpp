@@ -132,7 +132,7 @@ TEST(RemoteStore, StagedLayersAreRead) {
   Host b(remote_of(server.url()));
   const auto snapshot = take(b.store->snapshot());
   const auto source = take(snapshot->open(record->meta.id));
-  EXPECT_TRUE(source->from_remote());
+  EXPECT_EQ(source->origin(), Origin::remote);
   EXPECT_OK(compare_staged(*source, *record, 3));
 }
 
