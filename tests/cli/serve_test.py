@@ -355,7 +355,7 @@ class ServeTest(unittest.TestCase):
 
     @unittest.skipIf(openai is None, "the package 'openai' is not installed")
     def test_the_openai_client(self):
-        server = self.serve(env={"BLEND_API_KEY": "secret"})
+        server = self.serve(env={"BLEND_API_KEY": "secret"}, model=self.slow_model)  # for its context
         client = openai.OpenAI(base_url=server.url, api_key="secret", max_retries=0)
         self.assertEqual([m.id for m in client.models.list()], ["small"])
         extra = {"documents": DOCUMENTS, "ignore_eos": True}
@@ -374,6 +374,11 @@ class ServeTest(unittest.TestCase):
             text += "".join(c.delta.content or "" for c in event.choices)
         self.assertEqual(text, answer.choices[0].message.content)
         self.assertEqual(usage.completion_tokens, 10)
+        example = Path(__file__).resolve().parents[2] / "examples/python/with_openai.py"
+        ran = subprocess.run([sys.executable, example, "--url", server.url, "--question", "who sat"], text=True,
+                             capture_output=True, timeout=60, env={**os.environ, "BLEND_API_KEY": "secret"})
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertRegex(ran.stdout, r"\d\d\d tokens of the prompt, \d+ of them reused")
         done = client.completions.create(model="small", prompt="the cat", max_tokens=5, temperature=0)
         self.assertLessEqual(done.usage.completion_tokens, 5)
         with self.assertRaises(openai.BadRequestError):

@@ -42,6 +42,9 @@ raw._set_raise(make_error)
 atexit.register(raw._close_entrance)
 
 
+_main_thread: Optional[int] = None
+
+
 def _know_main_thread() -> None:
     global _main_thread
     _main_thread = threading.main_thread().ident
@@ -75,7 +78,7 @@ class Cancel:
         self._raw.reset()
 
 
-class Listener(raw.Listener):
+class Listener(raw.Listener):  # type: ignore[misc]
     """The callbacks of one call. What they raise is kept: it must not pass through C++."""
 
     def __init__(self, progress: Optional[Progress], score: Optional[Score],

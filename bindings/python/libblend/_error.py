@@ -21,7 +21,7 @@ class BlendError(RuntimeError):
         self.code = code
         self.detail = detail
         if isinstance(self, OSError):
-            self.errno = detail
+            setattr(self, "errno", detail)  # of OSError, which this is then
 
     def __str__(self) -> str:
         return self.message

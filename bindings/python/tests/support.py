@@ -2,6 +2,8 @@
 
 import pathlib
 import shutil
+import subprocess
+import sys
 import tempfile
 import unittest
 
@@ -12,6 +14,14 @@ MODEL = ROOT / "examples" / "models" / "blend-qa.gguf"
 DOCUMENTS = [path.read_text() for path in sorted((ROOT / "examples/data/documents").glob("*.txt"))]
 QUESTION = (ROOT / "examples" / "data" / "question.txt").read_text().strip()
 ANSWER = "square anchor"
+
+
+def run_example(name, *arguments):
+    """What one of the examples prints."""
+    done = subprocess.run([sys.executable, ROOT / "examples/python" / name, *arguments], capture_output=True,
+                          text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 class Case(unittest.TestCase):

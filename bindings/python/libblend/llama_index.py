@@ -1,0 +1,169 @@
+"""libblend as an LLM of LlamaIndex, and a synthesizer that hands it retrieved nodes as chunks.
+
+    from libblend.llama_index import BlendLLM, BlendSynthesizer
+
+    llm = BlendLLM(model="model.gguf", store="chunks")
+    engine = index.as_query_engine(llm=llm, response_synthesizer=BlendSynthesizer(llm))
+    print(engine.query("Who signs the invoices?"))
+
+Nodes are not pasted into the prompt's text: each is prefilled once, stored, and fused.
+`pip install libblend[llama-index]`.
+"""
+
+from typing import Any, Dict, List, Optional, Sequence, Union
+
+from llama_index.core.base.llms.types import (ChatMessage, ChatResponse, ChatResponseGen, CompletionResponse,
+                                              CompletionResponseGen, LLMMetadata, MessageRole)
+from llama_index.core.bridge.pydantic import ConfigDict, Field, PrivateAttr
+from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
+from llama_index.core.llms.custom import CustomLLM
+from llama_index.core.prompts.mixin import PromptDictType
+from llama_index.core.response_synthesizers.base import BaseSynthesizer
+from llama_index.core.schema import MetadataMode, NodeWithScore
+from llama_index.core.types import RESPONSE_TEXT_TYPE
+
+from ._answering import Answer, Engine, stops
+from ._context import Context
+from ._model import Model
+from ._store import Store
+
+__all__ = ["BlendLLM", "BlendSynthesizer"]
+
+_ROLES = {MessageRole.USER: "user", MessageRole.ASSISTANT: "assistant", MessageRole.SYSTEM: "system"}
+
+
+class BlendLLM(CustomLLM):
+    """A model that libblend runs. ``complete``, ``chat`` and their streams take ``documents``: nodes or
+    strings, a chunk each, and the options of :meth:`libblend.Fusion.generate`. What is said of rows and
+    times is in the ``additional_kwargs`` of a completion and of a chat response. Thread-safe."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    model: Union[str, Model] = Field(description="a GGUF file, a Hugging Face directory, or a libblend.Model")
+    store: Union[str, Store] = Field(description="the directory of a store, or a libblend.Store")
+    context: Optional[Context] = Field(default=None, exclude=True)
+    fuse: Dict[str, Any] = Field(default_factory=dict, description="options of libblend.Model.fuse")
+    generate_options: Dict[str, Any] = Field(default_factory=dict, description="options of libblend.Fusion.generate")
+    chat_options: Dict[str, Any] = Field(default_factory=dict, description="options of libblend.Model.chat")
+
+    _engine: Engine = PrivateAttr()
+
+    def model_post_init(self, context: Any, /) -> None:
+        super().model_post_init(context)
+        self._engine = Engine(self.model, self.store, self.context)
+
+    @classmethod
+    def class_name(cls) -> str:
+        return "BlendLLM"
+
+    @property
+    def metadata(self) -> LLMMetadata:
+        info = self._engine.model.info
+        return LLMMetadata(context_window=info.context_length, num_output=self.generate_options.get("max_tokens", 256),
+                           is_chat_model=bool(self.chat_options.get("template_source") or info.chat_template),
+                           model_name=info.name or str(self.model))
+
+    def _answer(self, said: Union[str, Sequence[ChatMessage]], kwargs: Dict[str, Any]) -> Answer:
+        options = {**self.generate_options, **kwargs}
+        documents = _texts(options.pop("documents", ()))
+        fuse = {**self.fuse, **options.pop("fuse", {})}
+        options["stop"] = stops(options.get("stop"))
+        if isinstance(said, str):
+            prompt = self._engine.completion(said, documents)
+        else:
+            messages = []
+            for message in said:
+                if message.role not in _ROLES:
+                    raise ValueError(f"messages of the roles system, user and assistant are taken, not of {message.role.value!r}")
+                messages.append({"role": _ROLES[message.role], "content": message.content or ""})
+            prompt = self._engine.conversation(messages, documents, self.chat_options)
+        return self._engine.answer(prompt, fuse, options)  # type: ignore[arg-type]
+
+    @llm_completion_callback()  # type: ignore[untyped-decorator, unused-ignore]
+    def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
+        answer = self._answer(prompt, kwargs)
+        return CompletionResponse(text="".join(answer), additional_kwargs=_account(answer))
+
+    @llm_completion_callback()  # type: ignore[untyped-decorator, unused-ignore]
+    def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
+        answer = self._answer(prompt, kwargs)
+
+        def pieces() -> CompletionResponseGen:
+            text = ""
+            try:
+                for piece in answer:
+                    text += piece
+                    yield CompletionResponse(text=text, delta=piece)
+                yield CompletionResponse(text=text, delta="", additional_kwargs=_account(answer))
+            finally:
+                answer.close()
+        return pieces()
+
+    @llm_chat_callback()  # type: ignore[untyped-decorator, unused-ignore]
+    def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
+        answer = self._answer(messages, kwargs)
+        text = "".join(answer)
+        return ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text),
+                            additional_kwargs=_account(answer))
+
+    @llm_chat_callback()  # type: ignore[untyped-decorator, unused-ignore]
+    def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
+        answer = self._answer(messages, kwargs)
+
+        def pieces() -> ChatResponseGen:
+            text = ""
+            try:
+                for piece in answer:
+                    text += piece
+                    yield ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta=piece)
+                yield ChatResponse(message=ChatMessage(role=MessageRole.ASSISTANT, content=text), delta="",
+                                   additional_kwargs=_account(answer))
+            finally:
+                answer.close()
+        return pieces()
+
+
+class BlendSynthesizer(BaseSynthesizer):
+    """Answers a query from retrieved nodes in one prompt, each node a chunk of its own.
+
+    question: what is asked behind the nodes; {query} is the query. system: what the conversation begins
+    with, for a model with a chat template."""
+
+    def __init__(self, llm: BlendLLM, *, streaming: bool = False, question: str = "{query}", system: str = "",
+                 **options: Any) -> None:
+        super().__init__(llm=llm, streaming=streaming)
+        self._blend, self._question, self._system, self._options = llm, question, system, options
+
+    def _get_prompts(self) -> PromptDictType:
+        return {}
+
+    def _update_prompts(self, prompts: PromptDictType) -> None:
+        if prompts:
+            raise ValueError("prompts are templates of pasted text, and nodes are not pasted: give `question`")
+
+    def get_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> RESPONSE_TEXT_TYPE:
+        asked = self._question.replace("{query}", query_str)
+        options = {**self._options, "documents": list(text_chunks)}
+        llm = self._blend
+        if not llm.metadata.is_chat_model:
+            if self._streaming:
+                return (piece.delta or "" for piece in llm.stream_complete(asked, **options))
+            return str(llm.complete(asked, **options).text)
+        said = [ChatMessage(role=MessageRole.SYSTEM, content=self._system)] * bool(self._system)
+        said.append(ChatMessage(role=MessageRole.USER, content=asked))
+        if self._streaming:
+            return (piece.delta or "" for piece in llm.stream_chat(said, **options))
+        return str(llm.chat(said, **options).message.content)
+
+    async def aget_response(self, query_str: str, text_chunks: Sequence[str], **kwargs: Any) -> RESPONSE_TEXT_TYPE:
+        return self.get_response(query_str, text_chunks, **kwargs)
+
+
+def _texts(documents: Sequence[Union[str, NodeWithScore]]) -> List[str]:
+    return [document if isinstance(document, str) else document.get_content(metadata_mode=MetadataMode.LLM)
+            for document in documents]
+
+
+def _account(answer: Answer) -> Dict[str, Any]:
+    return {**answer.account(), "prompt_tokens": answer.info.n_rows, "completion_tokens": answer.n_tokens,
+            "total_tokens": answer.info.n_rows + answer.n_tokens}

@@ -1,0 +1,82 @@
+"""libblend.llama_index with the real package."""
+
+import asyncio
+import importlib.util
+import unittest
+
+import libblend
+from support import ANSWER, DOCUMENTS, QUESTION, Case, run_example
+
+HAS = bool(importlib.util.find_spec("llama_index") and importlib.util.find_spec("llama_index.core"))
+if HAS:
+    from llama_index.core.base.llms.types import ChatMessage, MessageRole
+    from llama_index.core.query_engine import RetrieverQueryEngine
+    from llama_index.core.retrievers import BaseRetriever
+    from llama_index.core.schema import NodeWithScore, TextNode
+    from libblend.llama_index import BlendLLM, BlendSynthesizer
+
+    class Retriever(BaseRetriever):
+        def _retrieve(self, query):
+            return [NodeWithScore(node=TextNode(text=text), score=1.0) for text in DOCUMENTS]
+
+ASKED = f"Question: {QUESTION}\nAnswer:"
+TEMPLATE = "{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}[assistant]"
+
+
+@unittest.skipUnless(HAS, "llama-index-core is not installed for this Python")
+class LlamaIndex(Case):
+    def llm(self, **options):
+        return BlendLLM(model=self.model, store=self.store, generate_options={"max_tokens": 16}, **options)
+
+    def nodes(self):
+        return [NodeWithScore(node=TextNode(text=text), score=1.0) for text in DOCUMENTS]
+
+    def test_a_completion_out_of_nodes(self):
+        done = self.llm(fuse={"ratio": 0.15}).complete(ASKED, documents=self.nodes())
+        self.assertIn(ANSWER, done.text)
+        self.assertGreater(done.additional_kwargs["rows_reused"], 100)
+        pieces = list(self.llm(fuse={"ratio": 0.15}).stream_complete(ASKED, documents=DOCUMENTS))
+        self.assertEqual("".join(piece.delta for piece in pieces), done.text)
+        self.assertEqual(pieces[-1].text, done.text)
+        self.assertGreater(len(pieces), 2)
+        self.assertEqual(asyncio.run(self.llm().acomplete(ASKED, documents=DOCUMENTS)).text, done.text)
+
+    def test_a_query_engine(self):
+        for streaming in (False, True):
+            with self.subTest(streaming=streaming):
+                synthesizer = BlendSynthesizer(self.llm(), streaming=streaming, question="Question: {query}\nAnswer:")
+                response = RetrieverQueryEngine(Retriever(), response_synthesizer=synthesizer).query(QUESTION)
+                self.assertIn(ANSWER, "".join(response.response_gen) if streaming else str(response))
+                self.assertEqual(len(response.source_nodes), len(DOCUMENTS))
+
+    def test_messages_go_through_the_template(self):
+        llm = self.llm(chat_options={"template_source": TEMPLATE})
+        self.assertTrue(llm.metadata.is_chat_model)
+        messages = [ChatMessage(role=MessageRole.SYSTEM, content="Be brief."),
+                    ChatMessage(role=MessageRole.USER, content="Who?")]
+        done = llm.chat(messages, documents=["the cat sat"])
+        said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Who?"}]
+        prompt = self.model.chat(said, documents=["the cat sat"], template_source=TEMPLATE)
+        self.assertEqual(done.additional_kwargs["prompt_tokens"], prompt.n_tokens)
+        stream = list(llm.stream_chat(messages, documents=["the cat sat"]))
+        self.assertEqual(stream[-1].message.content, done.message.content)
+        engine = RetrieverQueryEngine(Retriever(), response_synthesizer=BlendSynthesizer(llm, system="Be brief."))
+        self.assertTrue(str(engine.query("Who?")))
+
+    def test_what_it_says_of_itself_and_what_is_wrong(self):
+        llm = self.llm()
+        self.assertFalse(llm.metadata.is_chat_model)
+        self.assertEqual(llm.metadata.context_window, self.model.info.context_length)
+        with self.assertRaisesRegex(ValueError, "tool"):
+            llm.chat([ChatMessage(role=MessageRole.TOOL, content="x")])
+        with self.assertRaises(libblend.InvalidArgumentError):
+            llm.complete(ASKED, fuse={"ratio": 7.0})
+        with self.assertRaisesRegex(ValueError, "question"):
+            BlendSynthesizer(llm).update_prompts({"text_qa_template": None})
+
+    def test_the_example(self):
+        self.assertIn(ANSWER, run_example("with_llama_index.py"))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)  # says why it is skipped
