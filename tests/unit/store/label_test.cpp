@@ -1,7 +1,7 @@
 // What chunks are called: kept with them, changed without their rows, and what finds them.
-#include <fstream>
-#include <iterator>
+#include <atomic>
 #include <span>
+#include <thread>
 
 #include "store/chunk_filter.h"
 #include "store/lmdb/manifest.h"
@@ -174,6 +174,45 @@ TEST(ChunkName, TravelsInFilesOfChunks) {
   EXPECT_EQ("manual#1|x y", name_in(*other, make_record(1)->meta.id));
   EXPECT_EQ("kept|t", name_in(*other, make_record(2)->meta.id));
   EXPECT_OK(compare(*other, *make_record(1)));
+}
+
+// Whoever comes first: one name or the other, never half of each, and the counters fit.
+TEST(ChunkName, IsChangedBesidePutsAndRemovals) {
+  TempDir dir;
+  auto store = open_store(dir.path());
+  const std::string long_label(kMostLabelBytes, 'y');
+  const auto record = make_record(1, {1, 960, 1, DType::f16});
+  const Sha256 id = record->meta.id;
+  EXPECT_OK(store->put(*record));
+  std::atomic<int> bad{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 25; ++i) {
+        Status status;
+        bool changed = false;
+        const bool first = (t + i) % 2 == 0;
+        ChunkName name{first ? "x" : long_label, first ? "x" : "y"};
+        if (t < 2) status = store->rename(id, name, &changed);
+        if (t == 2) status = i % 3 == 0 ? store->remove(id) : store->put(*record);
+        if (t == 3) status = store->pin(id, i % 2 == 0);
+        if (!status.is_ok() && status.code() != BLEND_E_NOT_FOUND) ++bad;
+        (void)store->for_each(false, [&](const ChunkMeta& meta, const std::string& problem) {
+          const std::string label = meta.name.label.value_or("");
+          const std::string tags = meta.name.tags.value_or("");
+          if (!problem.empty() || tags != label.substr(0, 1)) ++bad;
+          return 0;
+        });
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_EQ(0, bad);
+  EXPECT_OK(store->put(*record));
+  EXPECT_OK(store->pin(id, false));
+  EXPECT_OK(store->remove(id));
+  const StoreStat stat = take(store->stat());
+  EXPECT_EQ(0u, stat.n_chunks + stat.stored_bytes + stat.totals.pinned_bytes);
 }
 
 TEST(ChunkFilter, PatternsFitWholeTexts) {
