@@ -249,6 +249,7 @@ struct ContextOptions : detail::Sized<blend_ctx_options> {
 struct ModelOptions : detail::Sized<blend_model_options> {
   ProgressFn on_progress;
 };
+using FilterOptions = detail::Sized<blend_filter_options>;
 using ChatOptions = detail::Sized<blend_chat_options>;
 struct PrecomputeOptions : detail::Sized<blend_precompute_options> {
   ProgressFn on_progress;
@@ -374,9 +375,33 @@ class Store {
   void list(const std::string& tenant, bool verify, const ChunkFn& fn) const {
     list_of(tenant.c_str(), verify, fn);
   }
+  // Of the chunks that `filter` means, all tenants' or one's.
+  void list(const FilterOptions& filter, bool verify, const ChunkFn& fn) const {
+    list_matching(nullptr, filter, verify, fn);
+  }
+  void list(const std::string& tenant, const FilterOptions& filter, bool verify,
+            const ChunkFn& fn) const {
+    list_matching(tenant.c_str(), filter, verify, fn);
+  }
   void remove(const ChunkId& id) const { remove_of(id, nullptr); }
   // NOT_FOUND where the chunk is another tenant's.
   void remove(const ChunkId& id, const std::string& tenant) const { remove_of(id, tenant.c_str()); }
+  // Removes the chunks that `filter` means; how many. `fn` (may be empty) is told of each before,
+  // and stops it by false.
+  uint64_t remove_matching(const FilterOptions& filter, const ChunkFn& fn = {}) const {
+    return remove_matching_of(nullptr, filter, fn);
+  }
+  uint64_t remove_matching(const std::string& tenant, const FilterOptions& filter,
+                           const ChunkFn& fn = {}) const {
+    return remove_matching_of(tenant.c_str(), filter, fn);
+  }
+  // What a chunk is called from now on; null leaves what is there, "" removes it. `tenant` null:
+  // whoever's it is.
+  void set_label(const ChunkId& id, const char* label, const char* tags = nullptr,
+                 const char* tenant = nullptr) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_set_label(get(), &id, tenant, label, tags, outcome.out()));
+  }
   // Whether the background write of a chunk is done within `timeout_ms`; negative: waits for it.
   // Throws the write's own error.
   bool wait(const ChunkId& id, int64_t timeout_ms = -1) const {
@@ -507,10 +532,23 @@ class Store {
 
  private:
   void list_of(const char* tenant, bool verify, const ChunkFn& fn) const {
+    list_matching(tenant, FilterOptions(), verify, fn);
+  }
+  void list_matching(const char* tenant, const FilterOptions& filter, bool verify,
+                     const ChunkFn& fn) const {
     detail::Outcome outcome;
     detail::Guarded<ChunkFn> guarded{fn, outcome};
-    outcome.check(blend_store_list(get(), tenant, verify ? 1 : 0, &detail::on_chunk, &guarded,
-                                   outcome.out()));
+    outcome.check(blend_store_list_matching(get(), tenant, &filter, verify ? 1 : 0,
+                                            &detail::on_chunk, &guarded, outcome.out()));
+  }
+  uint64_t remove_matching_of(const char* tenant, const FilterOptions& filter,
+                              const ChunkFn& fn) const {
+    detail::Outcome outcome;
+    detail::Guarded<ChunkFn> guarded{fn, outcome};
+    uint64_t n = 0;
+    outcome.check(blend_store_remove_matching(
+        get(), tenant, &filter, fn ? &detail::on_chunk : nullptr, &guarded, &n, outcome.out()));
+    return n;
   }
   void remove_of(const ChunkId& id, const char* tenant) const {
     detail::Outcome outcome;

@@ -368,13 +368,22 @@ typedef struct blend_precompute_options {
   blend_progress_fn progress; /* layers */
   void *progress_user;
   const blend_cancel *cancel;
+  const char *label; /* what the chunk is called from now on, if given; by custom "document#part" */
+  const char *tags;  /* words with one space between, "lang=en draft", in place of those that it has, if given */
 } blend_precompute_options;
+
+/* What a chunk is called is kept with it and is no part of its id: the same tokens under another label are
+ * the same chunk, which has the label that was given last. NULL, the default, leaves what is there; "" removes
+ * it. Both are UTF-8 without control characters. */
+#define BLEND_LABEL_BYTES 1024u /* the longest label */
+#define BLEND_TAGS_BYTES 1024u  /* the longest list of tags */
 
 /* Prefills one chunk by itself and stores its K (before RoPE) and V (CacheBlend section 4;
  * AttentionStore section 3.4.1 for the order of K and RoPE). When it returns BLEND_OK the chunk is
  * on disk; BLEND_EXISTS: it was there already, nothing was computed (nor were its bytes read: a
- * damaged chunk is mended by the next fuse that meets it). `options` and `id` may be NULL.
- * tokens: [n_tokens]. Errors: INVALID_ARGUMENT (no tokens, or one outside the vocabulary),
+ * damaged chunk is mended by the next fuse that meets it), and it has the label and tags of `options` now.
+ * `options` and `id` may be NULL. tokens: [n_tokens]. Errors: INVALID_ARGUMENT (no tokens, one outside the
+ * vocabulary, or a label or tags that are too long or not a line of UTF-8),
  * CONTEXT_LENGTH, FULL, READ_ONLY, IO, NUMERIC, CANCELLED, CALLBACK. */
 BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *store,
                                    const int32_t *tokens, size_t n_tokens,

@@ -38,6 +38,8 @@ typedef struct blend_chunk_info {
   int64_t created_unix_s;
   blend_chunk_id id;
   uint8_t fingerprint[32]; /* of the model */
+  const char *label;       /* what it is called; "": it has no label */
+  const char *tags;        /* in order, one space between; "": none */
 } blend_chunk_info;
 
 /* `info` and `problem` are valid during the call only. `problem` is NULL for a sound chunk. */
@@ -50,6 +52,39 @@ typedef int32_t (*blend_chunk_fn)(void *user, const blend_chunk_info *info, cons
  * is damaged is not known: only NULL shows it. */
 BLEND_API int32_t blend_store_list(const blend_store *store, const char *tenant, int32_t verify,
                                    blend_chunk_fn fn, void *user, blend_error **err);
+/* What a chunk is called from now on (core.h has the rules). NULL leaves the label, or the tags, as they
+ * are; "" removes them. The rows are not touched, so it costs the same for any chunk; waits for background
+ * writes if it is on its way to the disk. With a remote tier the name there follows, in the background.
+ * `tenant` NULL: whoever's chunk it is. Errors: INVALID_ARGUMENT, NOT_FOUND, READ_ONLY, IO, FULL. */
+BLEND_API int32_t blend_store_set_label(const blend_store *store, const blend_chunk_id *id,
+                                        const char *tenant, const char *label, const char *tags,
+                                        blend_error **err);
+
+#define BLEND_FILTER_UNLABELLED 1u /* only chunks that have no label */
+
+/* Which chunks are meant; all zero: every chunk. A text that is NULL or "" is not given. In patterns `*` stands for any characters, `?` for one, and
+ * `\\` takes the next as it is. */
+typedef struct blend_filter_options {
+  uint32_t struct_size;
+  uint32_t flags;    /* BLEND_FILTER_* */
+  const char *label; /* pattern of the label, or of what stands in it before the last '#': "manual.pdf" means all
+                        parts of it; any, if not given */
+  const char *tags;  /* patterns with one space between, each of which must fit a tag; any, if not given */
+  const char *model; /* first digits of the model's fingerprint, in hexadecimal; any, if not given */
+} blend_filter_options;
+
+/* As blend_store_list, of the chunks that `filter` (may be NULL) means. A chunk whose description is damaged
+ * tells neither label nor model: only a filter that says nothing shows it. INVALID_ARGUMENT: see the members. */
+BLEND_API int32_t blend_store_list_matching(const blend_store *store, const char *tenant,
+                                            const blend_filter_options *filter, int32_t verify,
+                                            blend_chunk_fn fn, void *user, blend_error **err);
+/* Removes the chunks that blend_store_list_matching shows, pinned ones too. `fn` (may be NULL) is called for
+ * every chunk before it goes; non-zero stops, and the chunk stays. `n_removed` (may be NULL) counts those
+ * removed, also when the call fails. INVALID_ARGUMENT: also a filter that says nothing ("*" as label means
+ * every chunk). NOT_FOUND is none: it may be that nothing fits. READ_ONLY, IO, CALLBACK. */
+BLEND_API int32_t blend_store_remove_matching(const blend_store *store, const char *tenant,
+                                              const blend_filter_options *filter, blend_chunk_fn fn,
+                                              void *user, uint64_t *n_removed, blend_error **err);
 /* `tenant` NULL: whoever's chunk it is. Errors: NOT_FOUND (no such chunk, or not the tenant's),
  * READ_ONLY, IO. */
 BLEND_API int32_t blend_store_remove(const blend_store *store, const blend_chunk_id *id,

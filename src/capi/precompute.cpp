@@ -32,6 +32,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "chunk prefix"));
   request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
                                 o.tenant != nullptr ? o.tenant : "", chunk);
+  BLEND_ASSIGN(request.meta.name, read_chunk_name(o.label, o.tags));
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
   BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
   request.n_threads = o.n_threads;
@@ -56,7 +57,15 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     const blend::Sha256 chunk_id = request.meta.id;
     if (id != nullptr) std::memcpy(id->bytes, chunk_id.data(), chunk_id.size());
     BLEND_ASSIGN(const bool stored, store->store->contains(chunk_id));
-    if (stored) return int32_t{BLEND_EXISTS};
+    if (stored) {
+      bool renamed = false;
+      const blend::ChunkName& name = request.meta.name;
+      blend::Status named =
+          name.is_given() ? store->store->rename(chunk_id, name, &renamed) : blend::Status::ok();
+      // Gone since then, as it may be any time later.
+      if (named.code() != BLEND_E_NOT_FOUND) BLEND_RETURN_IF_ERROR(named);
+      return int32_t{BLEND_EXISTS};
+    }
     if (store->read_only) {
       return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
     }

@@ -92,6 +92,7 @@ void fill_remote(const blend::RemoteStat& s, blend_store_stat& out) {
                                    : BLEND_REMOTE_OFF;
 }
 
+// Its texts are those of `meta`.
 blend_chunk_info describe(blend::StoreUpkeep& store, const blend::ChunkMeta& meta) {
   blend_chunk_info i{};
   i.struct_size = sizeof i;
@@ -106,6 +107,8 @@ blend_chunk_info describe(blend::StoreUpkeep& store, const blend::ChunkMeta& met
   std::memcpy(i.fingerprint, meta.fingerprint.data(), meta.fingerprint.size());
   i.stored_bytes = meta.stored_bytes;
   i.codec = blend::capi::codec_code(meta.codec);
+  i.label = meta.name.label.has_value() ? meta.name.label->c_str() : "";
+  i.tags = meta.name.tags.has_value() ? meta.name.tags->c_str() : "";
   if (const auto use = store.use(meta.id); use.is_ok()) {
     i.last_used_unix_s = static_cast<int64_t>(use.value().stamp_us / 1'000'000);
     i.n_uses = use.value().uses;
@@ -215,23 +218,7 @@ int32_t blend_store_flush(const blend_store* store, blend_error** err) {
 
 int32_t blend_store_list(const blend_store* store, const char* tenant, int32_t verify,
                          blend_chunk_fn fn, void* user, blend_error** err) {
-  return blend::capi::guarded(err, [&]() -> Status {
-    BLEND_REQUIRE(store);
-    BLEND_REQUIRE(fn);
-    const blend::TenantTag whose = blend::tenant_tag(tenant != nullptr ? tenant : "");
-    bool any_damaged = false;
-    Status status = store->store->for_each(
-        verify != 0, [&](const blend::ChunkMeta& meta, const std::string& problem) {
-          const bool described = meta.shape.n_tokens > 0;
-          if (tenant != nullptr && (!described || meta.tenant != whose)) return 0;
-          any_damaged = any_damaged || !problem.empty();
-          const blend_chunk_info info = describe(*store->store, meta);
-          return fn(user, &info, problem.empty() ? nullptr : blend::valid_utf8(problem).c_str());
-        });
-    // Others' damage is none of this tenant's.
-    if (status.code() == BLEND_E_CORRUPT && tenant != nullptr && !any_damaged) return Status::ok();
-    return status;
-  });
+  return blend_store_list_matching(store, tenant, nullptr, verify, fn, user, err);
 }
 
 int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, const char* tenant,

@@ -37,6 +37,7 @@ BLEND_FIRST_RELEASE(blend_model_description, 112);
 BLEND_FIRST_RELEASE(blend_kv_view, 48);
 BLEND_FIRST_RELEASE(blend_store_options, 64);
 BLEND_FIRST_RELEASE(blend_chunk_info, 136);
+BLEND_FIRST_RELEASE(blend_filter_options, 32);
 BLEND_FIRST_RELEASE(blend_store_stat, 232);
 BLEND_FIRST_RELEASE(blend_codec_stat, 32);
 BLEND_FIRST_RELEASE(blend_transfer_options, 48);

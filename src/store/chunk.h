@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "base/packing.h"
 #include "base/status.h"
+#include "store/chunk_name.h"
 
 namespace blend {
 
@@ -60,6 +61,7 @@ struct ChunkMeta {
   int64_t created_unix_s = 0;
   std::vector<int32_t> tokens;    // [n_tokens]: compared on every hit
   std::vector<RowImpact> impact;  // [n_tokens]; empty where it was not measured
+  ChunkName name;
   // How a store holds it; of no meaning in a record that is to be put.
   Codec codec = Codec::none;
   uint64_t stored_bytes = 0;  // of K and V, encoded

@@ -15,8 +15,16 @@ constexpr size_t kExtentBytes = 3 * 8;
 // Flags: what follows the layers.
 constexpr uint32_t kHasImpact = 1;  // two floats a token
 constexpr uint32_t kHasTenant = 2;  // the tenant, where it is not the empty one
+constexpr uint32_t kHasName = 4;    // label and tags; their lengths stand before the token ids
 
 bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
+
+// Label and tags, and the lengths of both.
+uint64_t name_bytes(const ChunkName& name) {
+  return name.is_empty() ? 0
+                         : 2 * sizeof(uint16_t) + name.label.value_or("").size() +
+                               name.tags.value_or("").size();
+}
 
 Status corrupt(const Sha256& id, const char* what) {
   return make_error(BLEND_E_CORRUPT, "the description of chunk %s is damaged: %s",
@@ -35,7 +43,8 @@ uint64_t StoredLayout::version() const {
 
 uint64_t StoredLayout::description_bytes() const {
   return kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
-         layers.size() * kExtentBytes + (has_tenant(meta) ? sizeof meta.tenant : 0) + kSealBytes;
+         layers.size() * kExtentBytes + (has_tenant(meta) ? sizeof meta.tenant : 0) +
+         name_bytes(meta.name) + kSealBytes;
 }
 
 std::string encode_description(const StoredLayout& m) {
@@ -55,7 +64,14 @@ std::string encode_description(const StoredLayout& m) {
   out.put<uint32_t>(meta.n_prefix_tokens);
   out.put<int64_t>(meta.created_unix_s);
   out.put<uint32_t>(kPieceBytes);
-  out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0));
+  const std::string label = meta.name.label.value_or("");
+  const std::string tags = meta.name.tags.value_or("");
+  out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0) |
+                    (meta.name.is_empty() ? 0 : kHasName));
+  if (!meta.name.is_empty()) {
+    out.put<uint16_t>(static_cast<uint16_t>(label.size()));
+    out.put<uint16_t>(static_cast<uint16_t>(tags.size()));
+  }
   for (const int32_t token : meta.tokens) out.put<int32_t>(token);
   for (const LayerExtent& e : m.layers) {
     out.put<uint64_t>(e.offset);
@@ -64,6 +80,8 @@ std::string encode_description(const StoredLayout& m) {
   }
   put_impact(out, meta.impact);
   if (has_tenant(meta)) out.bytes(meta.tenant.data(), meta.tenant.size());
+  out.bytes(label.data(), label.size());
+  out.bytes(tags.data(), tags.size());
   return seal(std::move(out));
 }
 
@@ -98,14 +116,17 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   if (!in.ok()) return corrupt(id, "it is too short");
   if (meta.id != id) return corrupt(id, "it describes another chunk");
   if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
-  if (piece_bytes != kPieceBytes || (flags & ~(kHasImpact | kHasTenant)) != 0) {
+  if (piece_bytes != kPieceBytes || (flags & ~(kHasImpact | kHasTenant | kHasName)) != 0) {
     return corrupt(id, "its flags are unknown");
   }
   // Compared before anything is allocated by these counts.
   const uint64_t per_token = (flags & kHasImpact) != 0 ? 12 : 4;
+  const size_t label_bytes = (flags & kHasName) != 0 ? in.get<uint16_t>() : 0;
+  const size_t tags_bytes = (flags & kHasName) != 0 ? in.get<uint16_t>() : 0;
   const uint64_t tenant_bytes = (flags & kHasTenant) != 0 ? sizeof meta.tenant : 0;
   if (in.remaining() != uint64_t{meta.shape.n_tokens} * per_token +
-                            uint64_t{meta.shape.n_layers} * kExtentBytes + tenant_bytes) {
+                            uint64_t{meta.shape.n_layers} * kExtentBytes + tenant_bytes +
+                            label_bytes + tags_bytes) {
     return corrupt(id, "its length does not fit its shape");
   }
   meta.tokens.resize(meta.shape.n_tokens);
@@ -127,6 +148,12 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
     return corrupt(id, "the attention of a row is none");
   }
   if (tenant_bytes != 0) in.bytes(meta.tenant.data(), meta.tenant.size());
+  if ((flags & kHasName) != 0) {
+    in.bytes(meta.name.label.emplace(label_bytes, '\0').data(), label_bytes);
+    in.bytes(meta.name.tags.emplace(tags_bytes, '\0').data(), tags_bytes);
+    if (meta.name.is_empty() || !is_sound(meta.name))
+      return corrupt(id, "its label or tags are none");
+  }
   if (!in.ok()) return corrupt(id, "it is too short");
   return m;
 }

@@ -25,6 +25,7 @@ constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'C', 'X', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kChunkMagic = 0x434b4c42;  // "BLKC"
 constexpr uint32_t kImpactIsLast = 0x100;     // beside the dtype: the rows' attention is last
+constexpr uint32_t kHasName = 0x200;          // lengths of label and tags, and both, before the ids
 constexpr uint32_t kEndMagic = 0x454b4c42;    // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
 // Of a chunk's description, whatever its length: magic, dtype, id, fingerprint, five numbers,
@@ -83,7 +84,8 @@ std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
   ByteWriter out;
   const ChunkMeta& m = r.meta;
   out.put<uint32_t>(kChunkMagic);
-  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kImpactIsLast));
+  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kImpactIsLast) |
+                    (m.name.is_empty() ? 0 : kHasName));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -92,6 +94,14 @@ std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
   }
   out.put<int64_t>(m.created_unix_s);
   out.bytes(tenant.data(), tenant.size());
+  if (!m.name.is_empty()) {
+    const std::string label = m.name.label.value_or("");
+    const std::string tags = m.name.tags.value_or("");
+    out.put<uint16_t>(static_cast<uint16_t>(label.size()));
+    out.put<uint16_t>(static_cast<uint16_t>(tags.size()));
+    out.bytes(label.data(), label.size());
+    out.bytes(tags.data(), tags.size());
+  }
   for (const int32_t token : m.tokens) out.put<int32_t>(token);
   for (uint32_t layer = 0; layer < m.shape.n_layers; ++layer) {
     out.put<uint64_t>(checksum64(r.k(layer), m.shape.layer_bytes()));
@@ -168,7 +178,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
   const auto kind = in.get<uint32_t>();
-  const uint32_t dtype = kind & ~kImpactIsLast;
+  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName);
   const uint64_t per_token = (kind & kImpactIsLast) != 0 ? 4 + kImpactBytes : 4;
   in.bytes(m.id.data(), m.id.size());
   in.bytes(m.fingerprint.data(), m.fingerprint.size());
@@ -183,6 +193,14 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   const Status impossible{BLEND_E_FORMAT, "the description of a chunk contradicts itself"};
   if (dtype > static_cast<uint32_t>(DType::bf16)) return impossible;
   m.shape.dtype = static_cast<DType>(dtype);
+  if ((kind & kHasName) != 0) {
+    const size_t label_bytes = in.get<uint16_t>();
+    const size_t tags_bytes = in.get<uint16_t>();
+    if (label_bytes + tags_bytes > in.remaining()) return impossible;
+    in.bytes(m.name.label.emplace(label_bytes, '\0').data(), label_bytes);
+    in.bytes(m.name.tags.emplace(tags_bytes, '\0').data(), tags_bytes);
+    if (m.name.is_empty() || !is_sound(m.name)) return impossible;
+  }
   if (!shape_is_sane(m.shape)) return impossible;
   if (in.remaining() != uint64_t{m.shape.n_tokens} * per_token + uint64_t{m.shape.n_layers} * 8) {
     return impossible;

@@ -96,6 +96,15 @@ class StoreUpkeep {
   Status remove(const Sha256& id) { return remove_of(id, nullptr); }  // whoever's
   // A pinned chunk is not evicted and does not expire. Waits for the chunk's own write. NOT_FOUND.
   virtual Status pin(const Sha256& id, bool pinned) = 0;
+  // What a chunk is called from now on; what `name` does not say stays. Touches no rows; waits for
+  // the chunk's own write. NOT_FOUND, also where the chunk is not this tenant's; CORRUPT.
+  // `*changed`: something was written. Without a change a read-only store will do.
+  Status rename(const Sha256& id, const TenantTag& tenant, const ChunkName& name, bool* changed) {
+    return rename_of(id, &tenant, name, changed);
+  }
+  Status rename(const Sha256& id, const ChunkName& name, bool* changed) {
+    return rename_of(id, nullptr, name, changed);  // whoever's
+  }
   // Evicts what has expired, then by the store's policy until at most `target_bytes` are stored.
   // FULL: pinned or hinted chunks are in the way; what could be evicted is gone.
   virtual Status evict(uint64_t target_bytes, uint64_t* n_evicted) = 0;
@@ -117,6 +126,8 @@ class StoreUpkeep {
 
  private:
   virtual Status remove_of(const Sha256& id, const TenantTag* tenant) = 0;
+  virtual Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                           bool* changed) = 0;
 };
 
 }  // namespace blend

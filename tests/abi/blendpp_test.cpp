@@ -168,6 +168,42 @@ TEST_F(BlendppTest, ExceptionOfAListCallbackComesBackFromTheCall) {
       Surprise);
 }
 
+TEST_F(BlendppTest, ChunksAreFoundByWhatTheyAreCalled) {
+  blendpp::PrecomputeOptions options;
+  options.label = "a.md#1";
+  options.tags = "lang=en";
+  const blendpp::ChunkId id = model.precompute(store, model.tokenize("one two"), options).id;
+  options.label = "b.md#1";
+  options.tenant = "acme";
+  (void)model.precompute(store, model.tokenize("one two"), options);
+  blendpp::FilterOptions filter;
+  filter.tags = "lang=*";
+  std::string seen;
+  const auto note = [&](const blend_chunk_info& info, const char*) {
+    seen += std::string(info.label) + "|" + info.tags + ";";
+    return true;
+  };
+  store.list("", filter, false, note);
+  EXPECT_EQ(seen, "a.md#1|lang=en;");
+  seen.clear();
+  filter.label = "b.md";
+  store.list(filter, true, note);
+  EXPECT_EQ(seen, "b.md#1|lang=en;");
+  store.set_label(id, "c.md#1", "");
+  EXPECT_THROW(store.set_label(id, "c.md#1", nullptr, "acme"), blendpp::Error);
+  seen.clear();
+  filter.label = "c.md";
+  filter.tags = nullptr;
+  const auto refuse = [](const blend_chunk_info&, const char*) -> bool { throw Surprise("no"); };
+  EXPECT_THROW(store.remove_matching(filter, refuse), Surprise);
+  EXPECT_EQ(store.remove_matching(filter, note), 1u);
+  EXPECT_EQ(seen, "c.md#1|;");
+  EXPECT_THROW(store.remove_matching(blendpp::FilterOptions()), blendpp::Error);
+  EXPECT_THROW(store.remove_matching("acme", blendpp::FilterOptions()), blendpp::Error);
+  filter.label = "*";
+  EXPECT_EQ(store.remove_matching("acme", filter), 1u);
+}
+
 TEST_F(BlendppTest, ExceptionOfATokenCallbackComesBackAndTheFusionGoesOn) {
   blendpp::Fusion fusion(model, &store, prompt());
   blendpp::GenerateOptions options;

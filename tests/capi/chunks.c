@@ -169,6 +169,165 @@ void chunks_list_and_remove(const fixture* f) {
   close_world(&w);
 }
 
+typedef struct labels {
+  int n;
+  char all[512]; /* "label|tags;" of each */
+} labels;
+
+static int32_t note_label(void* user, const blend_chunk_info* info, const char* problem) {
+  labels* l = (labels*)user;
+  CHECK(problem == NULL);
+  l->n += 1;
+  strcat(l->all, info->label);
+  strcat(l->all, "|");
+  strcat(l->all, info->tags);
+  strcat(l->all, ";");
+  return 0;
+}
+
+/* The only chunk of the store is called so. */
+static int is_called(const blend_store* store, const char* label_and_tags) {
+  labels l;
+  memset(&l, 0, sizeof l);
+  CHECK_OK(blend_store_list(store, NULL, 0, note_label, &l, &err));
+  return l.n == 1 && strcmp(l.all, label_and_tags) == 0;
+}
+
+void chunks_have_labels(const fixture* f) {
+  world w;
+  int32_t tokens[20];
+  char too_long[BLEND_LABEL_BYTES + 2];
+  blend_chunk_id id;
+  blend_precompute_options p = {.struct_size = sizeof p};
+  blend_store* reader = NULL;
+  blend_store_options so;
+  REQUIRE(open_world(f, &w));
+  fill_tokens(tokens, 20, 3);
+  p.label = "manual.pdf#1";
+  p.tags = "lang=en draft";
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, &id, &err));
+  CHECK(is_called(w.store, "manual.pdf#1|draft lang=en;"));
+  /* Nothing said: nothing changed. Said: the last word, without computing. */
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, &err));
+  CHECK(is_called(w.store, "manual.pdf#1|draft lang=en;"));
+  p.label = "copy.pdf#7";
+  p.tags = NULL;
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 12, &p, NULL, &err));
+  CHECK(is_called(w.store, "copy.pdf#7|draft lang=en;"));
+  CHECK_OK(blend_store_set_label(w.store, &id, NULL, NULL, "final", &err));
+  CHECK(is_called(w.store, "copy.pdf#7|final;"));
+  CHECK_OK(blend_store_set_label(w.store, &id, "", "", "", &err));
+  CHECK(is_called(w.store, "|;"));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_set_label(w.store, &id, "acme", "x", NULL, &err));
+  /* A host from before labels has a shorter struct. */
+  p.label = "unseen";
+  p.struct_size = (uint32_t)offsetof(blend_precompute_options, label);
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 12, &p, NULL, &err));
+  CHECK(is_called(w.store, "|;"));
+  p.struct_size = sizeof p;
+
+  memset(too_long, 'x', sizeof too_long - 1);
+  too_long[sizeof too_long - 1] = '\0';
+  p.label = too_long;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "1025 bytes; at most 1024",
+             blend_precompute(w.model, w.store, tokens, 12, &p, NULL, &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "not UTF-8",
+             blend_store_set_label(w.store, &id, NULL, "\xff", NULL, &err));
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "list of tags",
+             blend_store_set_label(w.store, &id, NULL, NULL, "a\nb", &err));
+  CHECK(is_called(w.store, "|;"));
+  CHECK(blend_store_options_init(&so, sizeof so) == BLEND_OK);
+  so.flags = BLEND_STORE_READ_ONLY;
+  so.kv_dtype = BLEND_DTYPE_F32;
+  CHECK_OK(blend_store_open(&reader, w.ctx, path_in(f, "store"), &so, &err));
+  p.label = "other";
+  CHECK_CODE(BLEND_E_READ_ONLY, blend_store_set_label(reader, &id, NULL, "x", NULL, &err));
+  CHECK_CODE(BLEND_E_READ_ONLY, blend_precompute(w.model, reader, tokens, 12, &p, NULL, &err));
+  blend_store_close(reader);
+  close_world(&w);
+}
+
+static int n_of(const blend_store* store, const char* tenant, const blend_filter_options* filter) {
+  labels l;
+  memset(&l, 0, sizeof l);
+  CHECK_OK(blend_store_list_matching(store, tenant, filter, 0, note_label, &l, &err));
+  return l.n;
+}
+
+void chunks_by_label(const fixture* f) {
+  static const char* const names[5] = {"a.md#1", "a.md#2", "b.md#1", "", "a.md#1"};
+  static const char* const tags[5] = {"lang=en", "lang=de", "lang=en old", "", "lang=en"};
+  world w;
+  int32_t tokens[20];
+  char model[65];
+  blend_model_info info = {.struct_size = sizeof info};
+  blend_precompute_options p = {.struct_size = sizeof p};
+  blend_filter_options by = {.struct_size = sizeof by};
+  blend_chunk_id fingerprint;
+  labels l;
+  uint64_t n = 7;
+  int i;
+  REQUIRE(open_world(f, &w));
+  for (i = 0; i < 5; ++i) {
+    fill_tokens(tokens, 20, 10 * i);
+    p.label = names[i];
+    p.tags = tags[i];
+    p.tenant = i == 4 ? "acme" : NULL;
+    CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, &p, NULL, &err));
+  }
+  CHECK(n_of(w.store, NULL, NULL) == 5 && n_of(w.store, "", &by) == 4);
+  by.label = "a.md";
+  CHECK(n_of(w.store, NULL, &by) == 3 && n_of(w.store, "acme", &by) == 1);
+  by.label = "*#1";
+  by.tags = "lang=en";
+  CHECK(n_of(w.store, "", &by) == 2);
+  by.tags = "lang=* old";
+  CHECK(n_of(w.store, NULL, &by) == 1);
+  by.label = by.tags = NULL;
+  by.flags = BLEND_FILTER_UNLABELLED;
+  CHECK(n_of(w.store, NULL, &by) == 1);
+  by.flags = 0;
+  CHECK_OK(blend_model_get_info(w.model, &info, &err));
+  memcpy(fingerprint.bytes, info.fingerprint, sizeof fingerprint.bytes);
+  blend_chunk_id_to_hex(&fingerprint, model);
+  by.model = model;
+  CHECK(n_of(w.store, NULL, &by) == 5);
+  model[0] = model[0] == '0' ? '1' : '0';
+  CHECK(n_of(w.store, NULL, &by) == 0);
+  by.model = "model.gguf";
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "'model.gguf' names no model",
+             blend_store_list_matching(w.store, NULL, &by, 0, note_label, &l, &err));
+  by.model = NULL;
+  by.flags = 64;
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT,
+             blend_store_list_matching(w.store, NULL, &by, 0, note_label, &l, &err));
+
+  /* Nothing said removes nothing, whoever asks. */
+  by.flags = 0;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "every chunk",
+             blend_store_remove_matching(w.store, "acme", &by, NULL, NULL, &n, &err));
+  CHECK_CODE(BLEND_E_INVALID_ARGUMENT,
+             blend_store_remove_matching(w.store, NULL, NULL, NULL, NULL, NULL, &err));
+  CHECK(n == 0 && n_of(w.store, NULL, NULL) == 5);
+  by.label = "a.md";
+  {
+    blend_error* err = NULL;
+    CHECK(blend_store_remove_matching(w.store, "", &by, refuse, NULL, &n, &err) ==
+          BLEND_E_CALLBACK);
+    CHECK(blend_error_detail(err) == -321 && n == 0);
+    blend_error_free(err);
+  }
+  memset(&l, 0, sizeof l);
+  CHECK_OK(blend_store_remove_matching(w.store, "", &by, note_label, &l, &n, &err));
+  CHECK(n == 2 && l.n == 2 && n_of(w.store, "", NULL) == 2 && n_of(w.store, "acme", NULL) == 1);
+  CHECK_OK(blend_store_remove_matching(w.store, "", &by, NULL, NULL, &n, &err)); /* none left */
+  CHECK(n == 0);
+  by.label = "*";
+  CHECK_OK(blend_store_remove_matching(w.store, NULL, &by, NULL, NULL, &n, &err));
+  CHECK(n == 3 && n_of(w.store, NULL, NULL) == 0);
+  close_world(&w);
+}
+
 /* What goes into an id: the tenant and the chunk prefix never share. */
 void chunks_tenants(const fixture* f) {
   world w;

@@ -119,6 +119,8 @@ void close_world(world* w);
   X(chunks_by_id)                        \
   X(chunks_of_another_model)             \
   X(chunks_list_and_remove)              \
+  X(chunks_have_labels)                  \
+  X(chunks_by_label)                     \
   X(chunks_tenants)                      \
   X(chunks_of_another_tenant)            \
   X(chunks_read_only)                    \

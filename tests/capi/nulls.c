@@ -103,6 +103,11 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_store_flush(NULL, &err));
   CHECK_CODE(INVALID, blend_store_list(NULL, NULL, 0, visit, NULL, &err));
   CHECK_CODE(INVALID, blend_store_list(w.store, NULL, 0, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list_matching(NULL, NULL, NULL, 0, visit, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list_matching(w.store, NULL, NULL, 0, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_remove_matching(NULL, NULL, NULL, visit, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_set_label(NULL, &id, NULL, "x", NULL, &err));
+  CHECK_CODE(INVALID, blend_store_set_label(w.store, NULL, NULL, "x", NULL, &err));
   CHECK_CODE(INVALID, blend_store_remove(NULL, &id, NULL, &err));
   CHECK_CODE(INVALID, blend_store_remove(w.store, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_pin(NULL, &id, 1, &err));

@@ -426,6 +426,59 @@ class CliTest(unittest.TestCase):
         self.json("store", "rm", "--all", "--yes", "--tenant", "acme", *at)
         self.assertEqual(listed(), everyones)
 
+    def test_chunks_are_found_by_what_they_are_called(self):
+        (self.docs / "b.md").write_text("the end of it\n")
+        # A name that no label can have as it is.
+        (self.docs / os.fsdecode(b"odd\xff\n.txt")).write_text("the sun was odd\n")
+        made = self.precompute("--tag", "lang=en", "--tag", "draft", "--system", "be brief")["chunks"]
+        place = str(self.docs)
+        self.assertEqual([c["label"] for c in made if not c["prefix"]],
+                         [f"{place}/a.txt#{i}" for i in (1, 2, 3)] + [f"{place}/b.md#1", f"{place}/odd\ufffd?.txt#1"])
+        at = ["--store", self.store]
+        def labels(*more):
+            return sorted(c["label"] for c in self.json("store", "ls", *at, *more)["chunks"])
+
+        self.assertEqual(labels(), sorted(c["label"] for c in made))
+        self.assertEqual(labels("--label", f"{place}/a.txt"), [f"{place}/a.txt#{i}" for i in (1, 2, 3)])
+        self.assertEqual(labels("--label", "*#2"), [f"{place}/a.txt#2"])
+        self.assertEqual(len(labels("--tag", "lang=*", "--tag", "draft")), 5)
+        self.assertEqual(labels("--tag", "lang=*", "--tag", "final"), [])
+        self.assertEqual(labels("--label", "(prefix)"), ["(prefix)"])
+        self.assertEqual(labels("--model", self.model), labels())
+        every = self.json("store", "ls", *at)["chunks"]
+        self.assertEqual(labels("--model", every[0]["fingerprint"][:8]), labels())
+        self.assertEqual(every[0]["tags"] or ["draft", "lang=en"], ["draft", "lang=en"])
+        self.assertEqual(labels("--model", "0" * 64), [])
+        self.assertIn("none.gguf", self.blend("store", "ls", *at, "--model", "none.gguf", code=3).stderr)
+        self.assertIn("b.md#1", self.blend("store", "ls", *at).stdout)
+
+        # Another label for one of them, and none.
+        b = next(c["id"] for c in made if c["label"].endswith("b.md#1"))
+        self.json("store", "label", b[:12], *at, "--label", "manual.pdf#3", "--tag", "final")
+        self.assertEqual(labels("--label", "manual.pdf", "--tag", "final"), ["manual.pdf#3"])
+        self.json("store", "label", b, *at, "--label", "", "--no-tags")
+        self.assertEqual(labels("--unlabelled"), [""])
+        self.assertIn("control", self.blend("store", "label", b, *at, "--label", "a\nb", code=2).stderr)
+        self.assertIn("one word", self.blend("store", "label", b, *at, "--tag", "a b", code=2).stderr)
+        self.blend("store", "label", b, *at, code=2)
+        # Precomputed anew, it is called as before, and nothing is computed.
+        self.assertTrue(all(c["existed"] for c in self.precompute("--system", "be brief")["chunks"]))
+        self.assertEqual(labels("--label", "*b.md"), [f"{place}/b.md#1"])
+
+        doomed = ["store", "rm", *at, "--label", f"{place}/a.txt", "--tag", "draft"]
+        would = self.json(*doomed, "--dry-run")["would_remove"]
+        self.assertEqual(len(labels()), len(made))
+        self.assertIn("a.txt#2", self.blend(*doomed, "--dry-run").stdout)
+        self.assertEqual(self.json(*doomed)["removed"], would)
+        self.assertEqual(len(would), 3)
+        self.assertEqual(len(labels()), len(made) - 3)
+        self.assertEqual(self.json(*doomed)["removed"], [])
+        # Two ways at once, or none.
+        self.blend("store", "rm", *at, code=2)
+        self.blend("store", "rm", *at, "--all", "--yes", "--label", "*", code=2)
+        self.blend("store", "rm", *at, b, "--tag", "draft", code=2)
+        self.assertEqual(len(labels()), len(made) - 3)
+
     def test_looking_after_a_store(self):
         made = [c["id"] for c in self.precompute()["chunks"]]
         at = ["--store", self.store]

@@ -65,6 +65,10 @@ Chunk describe_chunk(blend::ByteReader& in) {
       m.impact.push_back({in.get<uint8_t>() / 255.0f, in.get<uint8_t>() / 255.0f});
     }
   }
+  if ((what & 32) != 0) {
+    m.name.label = std::string(in.get<uint8_t>() % 8, '#');
+    m.name.tags = m.name.label->empty() || (what & 2) != 0 ? "a b=c" : "";
+  }
   const auto seed = in.get<uint8_t>();
   for (size_t i = 0; i < m.shape.total_bytes(); ++i) {
     c.layers.push_back(static_cast<char>(static_cast<uint8_t>(i * 7 + seed)));
@@ -76,7 +80,8 @@ std::string description_of(const Chunk& c) {
   const blend::ChunkMeta& m = c.meta;
   blend::ByteWriter out;
   out.bytes("BLKC", 4);
-  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : 0x100));
+  out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : 0x100) |
+                    (m.name.is_given() ? 0x200 : 0));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -85,6 +90,13 @@ std::string description_of(const Chunk& c) {
   }
   out.put<int64_t>(m.created_unix_s);
   out.bytes(m.tenant.data(), m.tenant.size());
+  if (m.name.is_given()) {
+    for (const std::string& text : {*m.name.label, *m.name.tags}) {
+      out.put<uint16_t>(static_cast<uint16_t>(text.size()));
+    }
+    for (const std::string& text : {*m.name.label, *m.name.tags})
+      out.bytes(text.data(), text.size());
+  }
   for (const int32_t token : m.tokens) out.put<int32_t>(token);
   const size_t n = m.shape.layer_bytes();
   for (size_t at = 0; at < c.layers.size(); at += n) {
@@ -228,6 +240,7 @@ blend::Status import(const std::string& file, bool replace, const std::vector<Ch
     check(want != nullptr && layers == want->layers && m.shape == want->meta.shape);
     check(m.tokens == want->meta.tokens && m.impact == want->meta.impact);
     check(m.fingerprint == want->meta.fingerprint && m.tenant == want->meta.tenant);
+    check(m.name == want->meta.name);
   }
   check(done.n_chunks == n && done.bytes == sink.bytes);
   if (wanted != nullptr) check(done.n_chunks + done.n_skipped == wanted->size());

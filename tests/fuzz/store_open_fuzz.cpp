@@ -45,6 +45,7 @@ std::shared_ptr<blend::ChunkRecord> make_record(uint32_t seed, const blend::Chun
   m.created_unix_s = 1'700'000'000 + seed;
   for (uint32_t i = 0; i < shape.n_tokens; ++i) m.tokens.push_back(static_cast<int32_t>(seed + i));
   if (seed % 3 == 0) m.impact.assign(shape.n_tokens, {0.25f, 0.5f});
+  if (seed % 5 == 2) m.name = {"manual.pdf#" + std::to_string(seed), "lang=en"};
   const std::string tenant = seed % 4 == 1 ? "tenant" : "";
   m.tenant = blend::tenant_tag(tenant);
   m.id = blend::chunk_id(m.fingerprint, shape.dtype, {}, tenant, m.tokens);

@@ -47,6 +47,18 @@ int run(const std::string& dir) {
       if (!store->put(*record).is_ok()) return 1;
     }
   }
+  {
+    // Of the time when chunks had names.
+    TempDir named_dir;
+    {
+      const auto store = open_store(named_dir.path());
+      const auto record = golden_records()[0];
+      record->meta.name.label = "manual.pdf#1";
+      record->meta.name.tags = "draft lang=en";
+      if (!store->put(*record).is_ok()) return 1;
+    }
+    write(dir, "named", slurp(named_dir.file("data.mdb")));
+  }
   const std::string good = slurp(store_dir.file("data.mdb"));
   const auto record = golden_records()[0];
   write(dir, "good", good);

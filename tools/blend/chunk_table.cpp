@@ -1,6 +1,7 @@
 #include "chunk_table.h"
 
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "blend/blend.hpp"
 #include "choices.h"
@@ -21,6 +22,17 @@ std::string dtype_text(uint32_t kv_dtype) {
   }
 }
 
+namespace {
+
+nlohmann::json words_of(const std::string& text) {
+  nlohmann::json words = nlohmann::json::array();
+  std::istringstream in(text);
+  for (std::string word; in >> word;) words.push_back(word);
+  return words;
+}
+
+}  // namespace
+
 nlohmann::json chunk_json(const blend_chunk_info& info) {
   return {{"id", blendpp::ChunkId(info.id).hex()},
           {"n_tokens", info.n_tokens},
@@ -32,6 +44,11 @@ nlohmann::json chunk_json(const blend_chunk_info& info) {
           {"codec", name_of(codec_choices(), info.codec)},
           {"stored_bytes", info.stored_bytes},
           {"created_unix_s", info.created_unix_s},
+          {"last_used_unix_s", info.last_used_unix_s},
+          {"n_uses", info.n_uses},
+          {"pinned", info.pinned != 0},
+          {"label", info.label},
+          {"tags", words_of(info.tags)},
           {"fingerprint", hex_text(info.fingerprint, sizeof info.fingerprint)}};
 }
 

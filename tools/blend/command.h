@@ -94,6 +94,7 @@ void register_perplexity(CLI::App& app);
 void register_calibrate(CLI::App& app);
 void register_verify(CLI::App& app);
 void register_store_ls(CLI::App& store);
+void register_store_label(CLI::App& store);
 void register_store_stat(CLI::App& store);
 void register_store_verify(CLI::App& store);
 void register_store_remote(CLI::App& store);

@@ -30,6 +30,7 @@ void register_all(CLI::App& app) {
   CLI::App* store = app.add_subcommand("store", "Look after a chunk store");
   store->require_subcommand(1);
   register_store_ls(*store);
+  register_store_label(*store);
   register_store_stat(*store);
   register_store_verify(*store);
   register_store_rm(*store);

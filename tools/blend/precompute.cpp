@@ -1,8 +1,10 @@
 // blend precompute: documents -> chunks -> the store.
 #include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "chunk_choice.h"
 #include "command.h"
 #include "corpus.h"
 #include "interrupt.h"
@@ -17,20 +19,51 @@ struct PrecomputeOptions {
   ModelChoice model;
   StoreOptions store;
   CorpusOptions corpus;
+  std::vector<std::string> tags;
 };
 
 struct Item {
   blendpp::Tokens tokens;
   std::string document;
+  std::string label;
   bool is_prefix = false;
 };
+
+// A file may have any bytes for a name; a label is a line of UTF-8.
+std::string line_of(const std::string& bytes) {
+  using nlohmann::json;
+  const std::string text = json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
+  std::string line = json::parse(text).get<std::string>();
+  for (char& c : line) {
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  }
+  return line;
+}
+
+// "handbook/notes.md#3". What is too long loses its beginning, at the start of a directory if it
+// can.
+std::string label_of(const std::string& document, size_t part) {
+  const std::string ending = "#" + std::to_string(part);
+  std::string name = line_of(std::filesystem::path(document).lexically_normal().string());
+  if (name.size() + ending.size() > BLEND_LABEL_BYTES) {
+    size_t begin = name.size() + ending.size() - BLEND_LABEL_BYTES;
+    while (begin < name.size() && (static_cast<unsigned char>(name[begin]) & 0xc0) == 0x80) ++begin;
+    const size_t slash = name.find('/', begin);
+    name.erase(0, slash == std::string::npos ? begin : slash + 1);
+  }
+  return name + ending;
+}
 
 // The prefix first, as it stands in a prompt.
 std::vector<Item> items_of(const Corpus& corpus) {
   std::vector<Item> items;
-  if (!corpus.prefix.empty()) items.push_back({corpus.prefix, "(prefix)", true});
-  for (const Chunk& chunk : corpus.chunks) {
-    items.push_back({chunk.tokens, corpus.documents[chunk.document].path, false});
+  if (!corpus.prefix.empty()) items.push_back({corpus.prefix, "(prefix)", "(prefix)", true});
+  size_t part = 0;
+  for (size_t i = 0; i < corpus.chunks.size(); ++i) {
+    const Chunk& chunk = corpus.chunks[i];
+    part = i > 0 && corpus.chunks[i - 1].document == chunk.document ? part + 1 : 1;
+    const std::string& path = corpus.documents[chunk.document].path;
+    items.push_back({chunk.tokens, path, label_of(path, part), false});
   }
   return items;
 }
@@ -42,6 +75,7 @@ void run(const PrecomputeOptions& options) {
   const Corpus corpus = make_corpus(model, options.corpus);
   const blendpp::Store store = open_store(ctx, options.store);
   const std::vector<Item> items = items_of(corpus);
+  const std::string tags = joined_tags(options.tags);
 
   ProgressBar bar("Precomputing");
   nlohmann::json chunks = nlohmann::json::array();
@@ -57,6 +91,8 @@ void run(const PrecomputeOptions& options) {
       precompute.n_chunk_prefix = corpus.chunk_prefix.size();
     }
     precompute.tenant = options.corpus.tenant.c_str();
+    precompute.label = item.label.c_str();
+    if (!item.is_prefix && !tags.empty()) precompute.tags = tags.c_str();
     precompute.cancel = interrupt_token();
     precompute.on_progress = [&](uint64_t done, uint64_t total) {
       bar.update(i * total + done, items.size() * total);
@@ -70,12 +106,13 @@ void run(const PrecomputeOptions& options) {
                         {"existed", result.existed},
                         {"n_tokens", item.tokens.size()},
                         {"document", item.document},
+                        {"label", item.label},
                         {"prefix", item.is_prefix}});
     } else {
       bar.erase();  // a terminal shows both, and a line must not be written behind a bar
       std::cout << format("%s  %-7s  %5zu tokens  %s", result.id.hex().c_str(),
                           result.existed ? "existed" : "stored", item.tokens.size(),
-                          item.document.c_str())
+                          item.label.c_str())
                 << std::endl;
     }
   }
@@ -103,10 +140,13 @@ void register_precompute(CLI::App& app) {
   add_model(*command, options->model);
   add_store_options(*command, options->store);
   add_corpus_options(*command, options->corpus, true);
+  add_tags(*command, options->tags, "A tag for every document's chunks, e.g. lang=en");
   add_common_options(*command, options->common);
   command->footer(
       "Prints each chunk's id, and whether the store had it. What `blend ask` puts before the\n"
-      "chunks (BOS and the system text) is stored too.\n\n"
+      "chunks (BOS and the system text) is stored too. A chunk is labelled by its document and "
+      "the\n"
+      "number of its part, notes.md#3; `blend store ls` and `rm` find it by that.\n\n"
       "Example:\n"
       "  blend precompute --model model.gguf --store ./store --docs ./handbook notes.md");
   command->callback([options] { run(*options); });

@@ -72,6 +72,14 @@ void TransferOptions::set_ids(const ChunkIds& ids) noexcept {
   });
 }
 
+FilterOptions::FilterOptions() noexcept { show(*this, blendpp::FilterOptions()); }
+void FilterOptions::set_tenant(const std::string& tenant) noexcept {
+  keep([&] {
+    tenant_ = tenant;
+    has_tenant_ = true;
+  });
+}
+
 Store::Store(std::shared_ptr<Slot<blendpp::Store>> slot) noexcept : slot_(std::move(slot)) {}
 Store::~Store() = default;
 
@@ -115,6 +123,20 @@ std::vector<blendpp::ChunkId> to_c(const ChunkIds& ids) {
   out.reserve(ids.size());
   for (const std::string& id : ids.ids_) out.push_back(blendpp::ChunkId::from_hex(id));
   return out;
+}
+
+// A language's text may have a NUL inside, which C would take for its end.
+const char* text_of(const std::string& text) {
+  if (text.find('\0') != std::string::npos) invalid("a label or tag has a control character in it");
+  return text.c_str();
+}
+
+// As long as `s` lives.
+blendpp::FilterOptions to_c(const FilterOptions& s) {
+  require_complete(s);
+  blendpp::FilterOptions c;
+  give(c, s);
+  return c;
 }
 
 // Options for export and import, and what they point at.
@@ -170,6 +192,57 @@ void Store::remove(const std::string& id, Outcome& out) const noexcept {
 void Store::remove_of(const std::string& id, const std::string& tenant,
                       Outcome& out) const noexcept {
   guarded(out, [&] { open_slot().get()->remove(blendpp::ChunkId::from_hex(id), tenant); });
+}
+
+Chunks Store::list_matching(const FilterOptions& filter, bool verify, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const blendpp::FilterOptions c = to_c(filter);
+    return listed([&](Chunks& chunks) {
+      const auto store = open_slot().get();
+      filter.has_tenant_ ? store->list(filter.tenant_, c, verify, into(chunks))
+                         : store->list(c, verify, into(chunks));
+    });
+  });
+}
+
+Chunks Store::remove_matching(const FilterOptions& filter, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const blendpp::FilterOptions c = to_c(filter);
+    const auto store = open_slot().get();
+    Chunks chunks;
+    filter.has_tenant_ ? store->remove_matching(filter.tenant_, c, into(chunks))
+                       : store->remove_matching(c, into(chunks));
+    return chunks;
+  });
+}
+
+void Store::set_label(const std::string& id, const std::string& label,
+                      Outcome& out) const noexcept {
+  guarded(out, [&] {
+    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), text_of(label), nullptr);
+  });
+}
+
+void Store::set_tags(const std::string& id, const std::string& tags, Outcome& out) const noexcept {
+  guarded(out, [&] {
+    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), nullptr, text_of(tags));
+  });
+}
+
+void Store::set_label_of(const std::string& id, const std::string& tenant, const std::string& label,
+                         Outcome& out) const noexcept {
+  guarded(out, [&] {
+    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), text_of(label), nullptr,
+                                 tenant.c_str());
+  });
+}
+
+void Store::set_tags_of(const std::string& id, const std::string& tenant, const std::string& tags,
+                        Outcome& out) const noexcept {
+  guarded(out, [&] {
+    open_slot().get()->set_label(blendpp::ChunkId::from_hex(id), nullptr, text_of(tags),
+                                 tenant.c_str());
+  });
 }
 
 StoreStat Store::stat(Outcome& out) const noexcept {

@@ -67,6 +67,17 @@ class TransferOptions : public Call {
 #endif
 };
 
+// Which chunks are meant; what is not set means every one.
+struct FilterOptions : public Builder {
+  FilterOptions() noexcept;
+  BLEND_FILTER_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  void set_tenant(const std::string& tenant) noexcept;  // only its chunks; "": those of none
+#ifndef SWIG
+  std::string tenant_;
+  bool has_tenant_ = false;
+#endif
+};
+
 // What the chunks of one tenant take and may take (0: no bound but the store's).
 struct TenantUse {
   uint64_t n_chunks = 0;
@@ -116,6 +127,17 @@ class Store {
   // The same of one tenant, for whom others' chunks are not there.
   Chunks list_of(const std::string& tenant, bool verify, Outcome& out) const noexcept;
   void remove_of(const std::string& id, const std::string& tenant, Outcome& out) const noexcept;
+  // The chunks that a filter means; those that were removed.
+  Chunks list_matching(const FilterOptions& filter, bool verify, Outcome& out) const noexcept;
+  Chunks remove_matching(const FilterOptions& filter, Outcome& out) const noexcept;
+  // What a chunk is called from now on; "" removes it.
+  void set_label(const std::string& id, const std::string& label, Outcome& out) const noexcept;
+  void set_tags(const std::string& id, const std::string& tags, Outcome& out) const noexcept;
+  // The same of one tenant's chunk.
+  void set_label_of(const std::string& id, const std::string& tenant, const std::string& label,
+                    Outcome& out) const noexcept;
+  void set_tags_of(const std::string& id, const std::string& tenant, const std::string& tags,
+                   Outcome& out) const noexcept;
   StoreStat stat(Outcome& out) const noexcept;
   CodecStat codec_stat(uint32_t codec, Outcome& out) const noexcept;
   // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). If

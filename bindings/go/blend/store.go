@@ -92,6 +92,62 @@ func (s *Store) ListOf(tenant string, verify bool) ([]ChunkInfo, error) {
 	return infos, err
 }
 
+// FilterOptions say which chunks are meant; the zero value means every one. In patterns * stands for any
+// characters, ? for one.
+type FilterOptions struct {
+	Tenant *string // only this tenant's; nil: of all, "" is the one without a name
+	//blend:fields filter_options
+}
+
+func (o FilterOptions) make() raw.FilterOptions {
+	r := raw.NewFilterOptions()
+	//blend:set filter_options
+	if o.Tenant != nil {
+		r.Set_tenant(*o.Tenant)
+	}
+	return r
+}
+
+// ListMatching gives the chunks that the filter means, as List does. Errors: ErrInvalidArgument (Model is
+// not of hexadecimal digits), ErrIO.
+func (s *Store) ListMatching(filter FilterOptions, verify bool) ([]ChunkInfo, error) {
+	var infos []ChunkInfo
+	f := filter.make()
+	defer raw.DeleteFilterOptions(f)
+	err := s.call(func(r raw.Store, out raw.Outcome) { infos = takenChunks(r.List_matching(f, verify, out)) })
+	return infos, err
+}
+
+// RemoveMatching removes the chunks that the filter means, which it gives. Errors: ErrInvalidArgument (a
+// filter that says nothing; the label "*" means every chunk), ErrReadOnly, ErrIO.
+func (s *Store) RemoveMatching(filter FilterOptions) (removed []ChunkInfo, err error) {
+	f := filter.make()
+	defer raw.DeleteFilterOptions(f)
+	err = s.call(func(r raw.Store, out raw.Outcome) { removed = takenChunks(r.Remove_matching(f, out)) })
+	return removed, err
+}
+
+// SetLabel says what a chunk is called from now on, by custom "document#part"; "" removes it. The rows are
+// not touched. Errors: ErrInvalidArgument (too long, or more than a line), ErrNotFound, ErrReadOnly, ErrIO.
+func (s *Store) SetLabel(id ChunkID, label string) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_label(string(id), label, out) })
+}
+
+// SetTags says what tags it has: words with one space between, such as "lang=en draft". Errors: as SetLabel.
+func (s *Store) SetTags(id ChunkID, tags string) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_tags(string(id), tags, out) })
+}
+
+// SetLabelOf is SetLabel for a chunk of one tenant, for whom others' chunks are not there.
+func (s *Store) SetLabelOf(id ChunkID, tenant, label string) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_label_of(string(id), tenant, label, out) })
+}
+
+// SetTagsOf is SetTags for a chunk of one tenant.
+func (s *Store) SetTagsOf(id ChunkID, tenant, tags string) error {
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Set_tags_of(string(id), tenant, tags, out) })
+}
+
 // takenChunks is a list as a slice; the list is gone.
 func takenChunks(list raw.Chunks) []ChunkInfo {
 	defer raw.DeleteChunks(list)

@@ -3,6 +3,7 @@ package blend_test
 import (
 	"os"
 	"path/filepath"
+	"sort"
 	"strings"
 	"testing"
 	"time"
@@ -35,6 +36,61 @@ func TestBackgroundPut(t *testing.T) {
 	}
 	_, err := s.Wait(blend.ChunkID(strings.Repeat("0", 64)), 0)
 	wantError(t, err, blend.ErrNotFound)
+}
+
+func TestChunksAreFoundByWhatTheyAreCalled(t *testing.T) {
+	s := openStore(t, t.TempDir(), nil)
+	stored := func(text string, options blend.PrecomputeOptions) blend.ChunkID {
+		return must(model.Precompute(bg, s, tokens(t, text), &options))(t).ID
+	}
+	first := stored(documents[0], blend.PrecomputeOptions{Label: "a.md#1", Tags: "lang=en draft"})
+	stored(documents[1], blend.PrecomputeOptions{Label: "a.md#2"})
+	acme := stored(documents[0], blend.PrecomputeOptions{Label: "a.md#1", Tenant: "acme"})
+
+	none, theirs := "", "acme"
+	labels := func(filter blend.FilterOptions) string {
+		t.Helper()
+		var all []string
+		for _, c := range must(s.ListMatching(filter, false))(t) {
+			all = append(all, c.Label+"|"+c.Tags)
+		}
+		sort.Strings(all)
+		return strings.Join(all, ";")
+	}
+	wants := func(filter blend.FilterOptions, want string) {
+		t.Helper()
+		if got := labels(filter); got != want {
+			t.Errorf("%+v: %q, not %q", filter, got, want)
+		}
+	}
+	wants(blend.FilterOptions{Label: "a.md"}, "a.md#1|;a.md#1|draft lang=en;a.md#2|")
+	wants(blend.FilterOptions{Label: "a.md", Tenant: &none}, "a.md#1|draft lang=en;a.md#2|")
+	wants(blend.FilterOptions{Tags: "lang=*"}, "a.md#1|draft lang=en")
+	wants(blend.FilterOptions{Tenant: &theirs, Model: must(model.Info())(t).Fingerprint[:8]}, "a.md#1|")
+	wants(blend.FilterOptions{Unlabelled: true}, "")
+
+	ok(t, s.SetLabel(first, "Größe.pdf#7"))
+	ok(t, s.SetTags(first, ""))
+	wants(blend.FilterOptions{Label: "Größe.pdf"}, "Größe.pdf#7|")
+	ok(t, s.SetLabelOf(acme, "acme", ""))
+	ok(t, s.SetTagsOf(acme, "acme", "x"))
+	wants(blend.FilterOptions{Unlabelled: true}, "|x")
+	wantError(t, s.SetLabelOf(acme, "evil", "mine"), blend.ErrNotFound)
+	for _, wrong := range []string{strings.Repeat("x", 1025), "a\nb", "a\x00b", "\xff"} {
+		wantError(t, s.SetLabel(first, wrong), blend.ErrInvalidArgument)
+	}
+	_, err := s.ListMatching(blend.FilterOptions{Model: "model.gguf"}, false)
+	wantError(t, err, blend.ErrInvalidArgument)
+	_, err = s.RemoveMatching(blend.FilterOptions{Tenant: &theirs})
+	wantError(t, err, blend.ErrInvalidArgument)
+	removed := must(s.RemoveMatching(blend.FilterOptions{Label: "a.md"}))(t)
+	if len(removed) != 1 || removed[0].Label != "a.md#2" {
+		t.Errorf("%+v", removed)
+	}
+	if n := len(must(s.RemoveMatching(blend.FilterOptions{Label: "*"}))(t)); n != 2 {
+		t.Errorf("%d removed by *", n)
+	}
+	wants(blend.FilterOptions{}, "")
 }
 
 func TestPinsAndEviction(t *testing.T) {

@@ -89,12 +89,53 @@ class Store(Closable):
         them met since the last flush."""
         self._raw.flush()
 
-    def list(self, verify: bool = False, *, tenant: Optional[str] = None) -> List[ChunkInfo]:
+    def list(self, verify: bool = False, *, tenant: Optional[str] = None,
+             # blend:parameters filter_options
+             ) -> List[ChunkInfo]:
         """The chunks, in the order of their ids, of all tenants or of one ("" is the one without a
-        name). With `verify` every byte is read and checked; a damaged chunk has a sentence in
-        `problem`. Raises IoError, ForkedError."""
-        chunks = self._raw.list(verify) if tenant is None else self._raw.list_of(tenant, verify)
+        name), with a filter those that fit it. With `verify` every byte is read and checked; a
+        damaged chunk has a sentence in `problem`. In patterns `*` stands for any characters, `?`
+        for one. Raises InvalidArgumentError, IoError, ForkedError.
+
+        # blend:documentation filter_options
+        """
+        options = raw.FilterOptions()
+        # blend:set filter_options
+        if tenant is not None:
+            options.set_tenant(tenant)
+        chunks = self._raw.list_matching(options, verify)
         return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
+
+    def remove_matching(self, *, tenant: Optional[str] = None,
+                        # blend:parameters filter_options
+                        ) -> List[ChunkInfo]:
+        """Removes the chunks that :meth:`list` gives for the same filter, and returns them. A filter
+        that says nothing is an InvalidArgumentError; label="*" means every chunk. Raises
+        ReadOnlyError, IoError.
+
+        # blend:documentation filter_options
+        """
+        options = raw.FilterOptions()
+        # blend:set filter_options
+        if tenant is not None:
+            options.set_tenant(tenant)
+        chunks = self._raw.remove_matching(options)
+        return [ChunkInfo._of(chunks.at(i)) for i in range(chunks.size())]
+
+    def set_label(self, id: ChunkId, label: str, *, tenant: Optional[str] = None) -> None:
+        """What a chunk is called from now on, by custom "document#part"; "" removes it. The rows are not
+        touched. Raises InvalidArgumentError, NotFoundError, ReadOnlyError, IoError."""
+        if tenant is None:
+            self._raw.set_label(id, label)
+        else:
+            self._raw.set_label_of(id, tenant, label)
+
+    def set_tags(self, id: ChunkId, tags: str, *, tenant: Optional[str] = None) -> None:
+        """Likewise its tags: words with one space between, such as "lang=en draft"."""
+        if tenant is None:
+            self._raw.set_tags(id, tags)
+        else:
+            self._raw.set_tags_of(id, tenant, tags)
 
     def remove(self, id: ChunkId, *, tenant: Optional[str] = None) -> None:
         """With a `tenant`, another's chunk is not there. Raises NotFoundError, ReadOnlyError,

@@ -328,6 +328,49 @@ class Keeping(Case):
         self.assertGreater(use.stored_bytes, 0)
         self.assertEqual(self.kept.tenant("b").n_chunks, 0)
 
+    def test_chunks_are_found_by_what_they_are_called(self):
+        names = ["a.md#1", "a.md#2", "b.md#1"]
+        ids = [self.model.precompute(self.kept, [20 + i, 6, 7], label=name, tags="lang=en draft").id
+               for i, name in enumerate(names)]
+        of_acme = self.model.precompute(self.kept, [5, 6, 7], label="a.md#1", tenant="acme").id
+
+        def labels(**filter):
+            return sorted(c.label for c in self.kept.list(**filter) if c.label)
+
+        self.assertEqual(labels(label="a.md"), ["a.md#1", "a.md#1", "a.md#2"])
+        self.assertEqual(labels(label="a.md", tenant=""), ["a.md#1", "a.md#2"])
+        self.assertEqual(labels(label="?.md#1", tags="lang=* draft"), ["a.md#1", "b.md#1"])
+        self.assertEqual(labels(model=self.model.info.fingerprint[:6]), labels())
+        self.assertEqual(labels(model="0" * 64), [])
+        self.assertEqual(len(self.kept.list(unlabelled=True)), 5)
+        chunk = {c.id: c for c in self.kept.list()}[ids[0]]
+        self.assertEqual((chunk.label, chunk.tags), ("a.md#1", "draft lang=en"))
+
+        self.kept.set_label(ids[0], "Größe.pdf#7")
+        self.kept.set_tags(ids[0], "")
+        chunk = {c.id: c for c in self.kept.list(label="Größe.pdf")}[ids[0]]
+        self.assertEqual((chunk.label, chunk.tags), ("Größe.pdf#7", ""))
+        self.kept.set_label(of_acme, "c.md#1", tenant="acme")
+        with self.assertRaises(libblend.NotFoundError):
+            self.kept.set_label(of_acme, "mine", tenant="evil")
+        self.kept.set_tags(of_acme, "x", tenant="acme")
+        self.assertEqual(labels(tags="x"), ["c.md#1"])
+        self.assertTrue(self.model.precompute(self.kept, [20, 6, 7], label="a.md#1").existed)
+        self.assertEqual(labels(label="a.md", tenant=""), ["a.md#1", "a.md#2"])
+
+        for wrong in ("x" * 1025, "a\nb", "a\0b"):
+            with self.assertRaises(libblend.InvalidArgumentError):
+                self.kept.set_label(ids[0], wrong)
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "names no model"):
+            self.kept.list(model="model.gguf")
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "every chunk"):
+            self.kept.remove_matching(tenant="acme")
+        removed = self.kept.remove_matching(label="a.md")
+        self.assertEqual(sorted(c.label for c in removed), ["a.md#1", "a.md#2"])
+        self.assertEqual(self.kept.remove_matching(label="a.md"), [])
+        self.assertEqual([c.id for c in self.kept.remove_matching(label="*", tenant="acme")], [of_acme])
+        self.assertEqual(labels(), ["b.md#1"])
+
     def test_export_import_copy_compact_repair(self):
         file = self.folder / "chunks"
         told = []

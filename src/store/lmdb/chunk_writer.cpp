@@ -148,6 +148,40 @@ Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> str
   return uses().put(id, use);
 }
 
+std::optional<Manifest> ChunkWriter::find(const Sha256& id) const {
+  MDB_val key = id_val(id);
+  MDB_val value{};
+  if (mdb_get(txn_.get(), txn_.env().meta(), &key, &value) != 0) return std::nullopt;
+  if (!view_.header_is_sound(to_span(value))) return std::nullopt;
+  auto manifest = decode_manifest(to_span(value), id);
+  return manifest.is_ok() ? std::optional(std::move(*manifest)) : std::nullopt;
+}
+
+Status ChunkWriter::rename(const Manifest& manifest) {
+  const auto old = find(manifest.meta.id);
+  if (!old.has_value()) {
+    return make_error(BLEND_E_CORRUPT, "chunk %s is damaged: remove it, and store it again",
+                      to_hex(manifest.meta.id).c_str());
+  }
+  const std::string bytes = encode_manifest(manifest);
+  MDB_val key = id_val(manifest.meta.id);
+  MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
+  int rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr);
+  if (rc == 0) rc = mdb_put(txn_.get(), txn_.env().meta(), &key, &value, 0);
+  if (rc != 0) return lmdb_error(rc, "write");
+  // A longer name may take another page.
+  counters_.subtract(*old);
+  counters_.add(manifest);
+  auto use = uses().find(manifest.meta.id);
+  if (!use.has_value()) return Status::ok();
+  if (use->pinned) {
+    totals_.pinned_bytes -= std::min(totals_.pinned_bytes, use->footprint);
+    totals_.pinned_bytes += manifest.footprint();
+  }
+  use->footprint = manifest.footprint();
+  return uses().put(manifest.meta.id, *use);
+}
+
 Status ChunkWriter::rebuild_uses() {
   std::vector<UseIndex::Chunk> chunks;
   const auto note = [&](const Manifest& m) {

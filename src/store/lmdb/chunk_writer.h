@@ -2,6 +2,7 @@
 // what is kept of their use change together or not at all.
 #pragma once
 
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ class ChunkWriter {
   // Writes a chunk that is not there. stream: manifest.stream_bytes() as stored. Fills in
   // use.footprint.
   Status add(const Manifest& manifest, std::span<const std::byte> stream, UseRecord use);
+  // The description of a chunk as this transaction sees it. Empty: there is none that is sound.
+  std::optional<Manifest> find(const Sha256& id) const;
+  // Writes the description anew, with its name, which must be all that differs from find()'s.
+  Status rename(const Manifest& manifest);
   // Once, last. The detail of its status is LMDB's code.
   Status commit();
 

@@ -62,6 +62,8 @@ class LmdbStore final : public Store {
 
  private:
   Status remove_of(const Sha256& id, const TenantTag* tenant) override;
+  Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                   bool* changed) override;
   Result<bool> is_of(const Sha256& id, const TenantTag& tenant);
   Status check_writable() const;
   struct Record {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <deque>
+#include <optional>
 
 #include "base/host_page.h"
 #include "store/lmdb/error.h"
@@ -141,7 +142,17 @@ Status LmdbStore::put_waiting() {
 
 Result<Room> LmdbStore::put_one(ChunkWriter& writer, const EncodedChunk& chunk,
                                 const TenantTag& tenant) {
-  const Manifest& manifest = chunk.manifest;
+  // Who does not say what the chunk is called leaves it as it is.
+  std::optional<Manifest> named;
+  const ChunkName& name = chunk.manifest.meta.name;
+  if (!name.label.has_value() || !name.tags.has_value()) {
+    const auto old = writer.find(chunk.manifest.meta.id);
+    if (old.has_value() && old->meta.name.is_given()) {
+      named = chunk.manifest;
+      named->meta.name.complete_with(old->meta.name);
+    }
+  }
+  const Manifest& manifest = named.has_value() ? *named : chunk.manifest;
   UseRecord use;
   BLEND_ASSIGN(Room room, room_for(writer, manifest, tenant, &use));
   if (room.state != Room::State::enough) return room;

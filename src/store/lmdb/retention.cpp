@@ -1,9 +1,12 @@
 // Which chunks stay in a store: eviction, pins, quotas of tenants, and the stamps of use.
 #include <algorithm>
+#include <optional>
+#include <utility>
 
 #include "store/lmdb/keys.h"
 #include "store/lmdb/lmdb_store.h"
 #include "store/lmdb/manifest.h"
+#include "store/lmdb/read_records.h"
 #include "store/lmdb/transaction.h"
 
 namespace blend {
@@ -183,6 +186,31 @@ Status LmdbStore::pin(const Sha256& id, bool pinned) {
   }
   BLEND_RETURN_IF_ERROR(writer.uses().put(id, *record));
   return writer.commit().with_context("pin chunk " + to_hex(id));
+}
+
+Status LmdbStore::rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                            bool* changed) {
+  *changed = false;
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  if (write_back_->find(id) != nullptr) write_back_->drain();
+  {
+    // Mostly it is called so already, by who stored it before.
+    BLEND_ASSIGN(const Txn txn, env_.begin_read());
+    BLEND_ASSIGN(const MapView view, txn.map_view());
+    BLEND_ASSIGN(const Manifest now, read_manifest(txn, view, id));
+    if (tenant != nullptr && now.meta.tenant != *tenant) return no_such_chunk(id);
+    if (name.says_no_more_than(now.meta.name)) return Status::ok();
+  }
+  BLEND_RETURN_IF_ERROR(check_writable());
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
+  std::optional<Manifest> manifest = writer.find(id);
+  if (!manifest.has_value()) return no_such_chunk(id);  // gone since
+  const ChunkName before = std::exchange(manifest->meta.name, name);
+  manifest->meta.name.complete_with(before);
+  BLEND_RETURN_IF_ERROR(writer.rename(*manifest).with_context("name chunk " + to_hex(id)));
+  BLEND_RETURN_IF_ERROR(writer.commit().with_context("name chunk " + to_hex(id)));
+  *changed = true;
+  return Status::ok();
 }
 
 Status LmdbStore::set_tenant_quota(const TenantTag& tenant, uint64_t bytes) {

@@ -432,6 +432,12 @@ Status RemoteTier::put_value(const std::string& key, std::span<const Part> parts
   return note(put);
 }
 
+Status RemoteTier::put_manifest(const RemoteRecord& record) {
+  const std::string manifest = encode_record(record);
+  const Part whole = std::as_bytes(std::span(manifest));
+  return put_value(keys_.manifest(record.layout.meta.id), {&whole, 1});
+}
+
 bool RemoteTier::is_whole(const RemoteRecord& record) {
   const uint64_t more = sealer_ == nullptr ? 0 : kNonceBytes + kTagBytes;
   for (uint32_t i = 0; i < record.n_segments(); ++i) {
@@ -454,7 +460,12 @@ Status RemoteTier::put(StoredChunk& chunk, bool* existed) {
   if (there.is_ok() && is_whole(*there)) {
     existed_.fetch_add(1, std::memory_order_relaxed);
     *existed = true;
-    return Status::ok();
+    const ChunkName& name = chunk.layout().meta.name;
+    if (name.says_no_more_than(there->layout.meta.name)) return Status::ok();
+    // It is called otherwise here: the rows stay there.
+    const ChunkName before = std::exchange(there->layout.meta.name, name);
+    there->layout.meta.name.complete_with(before);
+    return put_manifest(*there);
   }
   BLEND_RETURN_IF_ERROR(check_layers(chunk));
   RemoteRecord record;
@@ -471,9 +482,7 @@ Status RemoteTier::put(StoredChunk& chunk, bool* existed) {
     record.checksums[i] = sum.value();
     BLEND_RETURN_IF_ERROR(put_value(keys_.segment(id, record.version, i), parts));
   }
-  const std::string manifest = encode_record(record);
-  const Part whole = std::as_bytes(std::span(manifest));
-  BLEND_RETURN_IF_ERROR(put_value(keys_.manifest(id), {&whole, 1}));
+  BLEND_RETURN_IF_ERROR(put_manifest(record));
   written_.fetch_add(1, std::memory_order_relaxed);
   return Status::ok();
 }

@@ -106,6 +106,7 @@ class RemoteTier {
   // Reads, opens and checks a segment of the record.
   Status read_segment(const RemoteRecord& record, uint32_t index, std::span<std::byte> out);
   Status put_value(const std::string& key, std::span<const Part> parts);
+  Status put_manifest(const RemoteRecord& record);
   bool is_whole(const RemoteRecord& record);
   Status note(Status status);  // counts what the engine gave
   // Of a server, by the engine.

@@ -104,6 +104,15 @@ Status TieredStore::remove_of(const Sha256& id, const TenantTag* tenant) {
   return tenant != nullptr ? store_->remove(id, *tenant) : store_->remove(id);
 }
 
+Status TieredStore::rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                              bool* changed) {
+  BLEND_RETURN_IF_ERROR(check_fork());
+  BLEND_RETURN_IF_ERROR(tenant != nullptr ? store_->rename(id, *tenant, name, changed)
+                                          : store_->rename(id, name, changed));
+  if (*changed) upload_later(id);
+  return Status::ok();
+}
+
 Result<StoreStat> TieredStore::stat() {
   BLEND_RETURN_IF_ERROR(check_fork());
   BLEND_ASSIGN(StoreStat stat, store_->stat());

@@ -91,6 +91,8 @@ class TieredStore final : public Store {
       : read_only_(read_only), events_(std::move(events)), shelf_(*this) {}
   Status check_fork() const;
   Status remove_of(const Sha256& id, const TenantTag* tenant) override;
+  Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
+                   bool* changed) override;
   void upload_later(const Sha256& id) noexcept;
   Status upload(const Sha256& id, bool* existed);
   // Writes what has come whole to the disk.

@@ -69,9 +69,23 @@ TEST(GoldenStore, TheGoodOneIsReadWholeAndCanBeWrittenTo) {
     return 0;
   }));
   EXPECT_EQ(golden_records().size(), take(store->stat()).n_chunks);
+  // Older than names: it takes one.
+  bool changed = false;
+  EXPECT_OK(store->rename(golden_records()[0]->meta.id, ChunkName{"late#1", {}}, &changed));
+  EXPECT_TRUE(changed);
   EXPECT_OK(store->put(*make_record(99)));
   EXPECT_OK(store->remove(golden_records()[1]->meta.id));
   EXPECT_OK(look(*store, *golden_records()[0]));
+}
+
+TEST(GoldenStore, ChunksOfTheNamedOneHaveTheirNames) {
+  TempDir dir;
+  unpack("named", dir);
+  const auto store = open_store(dir.path());
+  ASSERT_NE(nullptr, store);
+  EXPECT_OK(look(*store, *golden_records()[0]));
+  const ChunkName want{"manual.pdf#1", "draft lang=en"};
+  EXPECT_EQ(want, take(store->stored(golden_records()[0]->meta.id))->layout().meta.name);
 }
 
 // What this release writes for the same chunks has the same manifests, checksums included: nothing

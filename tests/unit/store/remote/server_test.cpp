@@ -136,6 +136,51 @@ TEST(RemoteStore, StagedLayersAreRead) {
   EXPECT_OK(compare_staged(*source, *record, 3));
 }
 
+// What a chunk is called lies in its description there, and goes where it goes; sealed with it.
+TEST(RemoteStore, LabelsTravelWithTheirChunks) {
+  SKIP_WITHOUT_REDIS();
+  const auto label_at = [](Host& host, const Sha256& id) {
+    bool here = false;
+    EXPECT_OK(host.store->remote()->pull(id, &here));
+    auto stored = host.store->stored(id);
+    EXPECT_OK(stored.status());
+    if (!stored.is_ok()) return std::string();
+    const ChunkName& name = (*stored)->layout().meta.name;
+    return name.label.value_or("") + "|" + name.tags.value_or("");
+  };
+  for (const bool sealed : {false, true}) {
+    RedisServer server;
+    ASSERT_TRUE(server.start()) << server.log();
+    RemoteOptions remote = remote_of(server.url());
+    if (sealed) remote.seal_key = std::string(32, 's');
+    auto record = make_record(1, kShape);
+    record->meta.name = take(read_chunk_name("secret-manual.pdf#1", "lang=en"));
+    Host a(remote), b(remote), c(remote);
+    put_and_flush(a, *record);
+    EXPECT_EQ("secret-manual.pdf#1|lang=en", label_at(b, record->meta.id));
+    // A new name follows; the segments stay there.
+    const uint64_t written = a.stat().written_bytes;
+    bool changed = false;
+    EXPECT_OK(a.store->rename(record->meta.id, take(read_chunk_name("secret-two.pdf#1", nullptr)),
+                              &changed));
+    EXPECT_OK(a.store->flush());
+    EXPECT_LT(a.stat().written_bytes - written, 8192u);
+    EXPECT_EQ(1u, a.stat().written);
+    EXPECT_EQ("secret-two.pdf#1|lang=en", label_at(c, record->meta.id));
+    EXPECT_OK(compare(*c.store, *record));
+    // Who has no name for it leaves that of the others.
+    const auto plain = make_record(1, kShape);
+    Host d(remote), e(remote);
+    put_and_flush(d, *plain);
+    EXPECT_EQ("secret-two.pdf#1|lang=en", label_at(e, record->meta.id));
+    bool any = false;
+    for (const std::string& key : server.keys()) {
+      any = any || server.command({"GET", key}).find("secret-") != std::string::npos;
+    }
+    EXPECT_EQ(!sealed, any);
+  }
+}
+
 TEST(RemoteStore, SealedValuesTellTheServerNothing) {
   SKIP_WITHOUT_REDIS();
   RedisServer server;

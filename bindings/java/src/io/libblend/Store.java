@@ -78,6 +78,74 @@ public final class Store implements AutoCloseable {
     return chunks(raw.listOf(tenant, verify));
   }
 
+  /**
+   * The chunks that a filter means.
+   *
+   * @param filter which
+   * @param verify reads and checks every byte; damaged chunks have a problem then
+   * @return as they were at one moment
+   * @throws InvalidArgumentException if the filter's model is not of hexadecimal digits
+   */
+  public List<ChunkInfo> list(FilterOptions filter, boolean verify) {
+    return chunks(raw.listMatching(filter.raw, verify));
+  }
+
+  /**
+   * Removes the chunks that a filter means.
+   *
+   * @param filter which
+   * @return what was removed
+   * @throws InvalidArgumentException if the filter says nothing; the label "*" means every chunk
+   */
+  public List<ChunkInfo> removeMatching(FilterOptions filter) {
+    return chunks(raw.removeMatching(filter.raw));
+  }
+
+  /**
+   * What a chunk is called from now on. The rows are not touched.
+   *
+   * @param id of it
+   * @param label by custom "document#part"; "" removes it
+   * @throws NotFoundException if there is no such chunk
+   * @throws InvalidArgumentException if the label is too long, or more than a line
+   */
+  public void label(String id, String label) {
+    raw.setLabel(id, label);
+  }
+
+  /**
+   * What one tenant's chunk is called from now on.
+   *
+   * @param id of it
+   * @param label by custom "document#part"; "" removes it
+   * @param tenant as given to precompute
+   * @throws NotFoundException if there is no such chunk, or it is another tenant's
+   */
+  public void label(String id, String label, String tenant) {
+    raw.setLabelOf(id, tenant, label);
+  }
+
+  /**
+   * What tags a chunk has from now on.
+   *
+   * @param id of it
+   * @param tags words with one space between, such as "lang=en draft"; "" removes them
+   */
+  public void tags(String id, String tags) {
+    raw.setTags(id, tags);
+  }
+
+  /**
+   * What tags one tenant's chunk has from now on.
+   *
+   * @param id of it
+   * @param tags words with one space between, such as "lang=en draft"; "" removes them
+   * @param tenant as given to precompute
+   */
+  public void tags(String id, String tags, String tenant) {
+    raw.setTagsOf(id, tenant, tags);
+  }
+
   private static List<ChunkInfo> chunks(RawChunks chunks) {
     try {
       List<ChunkInfo> list = new ArrayList<>();

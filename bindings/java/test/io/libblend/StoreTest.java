@@ -52,6 +52,59 @@ public class StoreTest extends Fixture {
     assertEquals(4, store().list(false).size());
   }
 
+  private static List<String> labels(List<ChunkInfo> chunks) {
+    return chunks.stream().map(ChunkInfo::label).sorted().toList();
+  }
+
+  @Test
+  public void chunksAreFoundByWhatTheyAreCalled() {
+    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    String first =
+        model
+            .precompute(store(), tokens, new PrecomputeOptions().label("a.md#1").tags("lang=en draft"))
+            .id();
+    model.precompute(
+        store(), model.tokenizer().encode(PASSAGES.get(1)), new PrecomputeOptions().label("a.md#2"));
+    String acme =
+        model.precompute(store(), tokens, new PrecomputeOptions().label("a.md#1").tenant("acme")).id();
+
+    ChunkInfo chunk =
+        store().list(false).stream().filter(c -> c.id().equals(first)).findFirst().orElseThrow();
+    assertEquals("a.md#1", chunk.label());
+    assertEquals("draft lang=en", chunk.tags());
+    assertEquals(
+        List.of("a.md#1", "a.md#1", "a.md#2"),
+        labels(store().list(new FilterOptions().label("a.md"), true)));
+    assertEquals(
+        List.of("a.md#1", "a.md#2"),
+        labels(store().list(new FilterOptions().label("a.md").tenant(""), false)));
+    assertEquals(1, store().list(new FilterOptions().tags("lang=*"), false).size());
+    String model8 = model.info().fingerprint().substring(0, 8);
+    assertEquals(3, store().list(new FilterOptions().model(model8), false).size());
+    assertEquals(0, store().list(new FilterOptions().unlabelled(true), false).size());
+
+    store().label(first, "Gr\u00f6\u00dfe.pdf#7");
+    store().tags(first, "");
+    chunk = store().list(new FilterOptions().label("Gr\u00f6\u00dfe.pdf"), false).get(0);
+    assertEquals(first, chunk.id());
+    assertEquals("", chunk.tags());
+    store().label(acme, "", "acme");
+    store().tags(acme, "x", "acme");
+    assertEquals("x", store().list(new FilterOptions().unlabelled(true), false).get(0).tags());
+    assertThrows(NotFoundException.class, () -> store().label(acme, "mine", "evil"));
+
+    assertThrows(InvalidArgumentException.class, () -> store().label(first, "a\nb"));
+    assertThrows(InvalidArgumentException.class, () -> store().label(first, "a\0b"));
+    assertThrows(
+        InvalidArgumentException.class,
+        () -> store().list(new FilterOptions().model("model.gguf"), false));
+    assertThrows(
+        InvalidArgumentException.class, () -> store().removeMatching(new FilterOptions().tenant("acme")));
+    assertEquals(List.of("a.md#2"), labels(store().removeMatching(new FilterOptions().label("a.md"))));
+    assertEquals(2, store().removeMatching(new FilterOptions().label("*")).size());
+    assertEquals(0, store().stat().nChunks());
+  }
+
   @Test
   public void anotherTenantsChunkIsNotThere() {
     int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
