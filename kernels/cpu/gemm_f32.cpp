@@ -44,8 +44,10 @@ struct Part {
   float* y;
   size_t y_stride;
   size_t n_rows;  // of y to be written: the tile's, or one less
-  bool add;
+  bool add;       // to what is at `before`, which is y or the sums so far
   FetchAhead ahead;
+  const float* before;
+  size_t before_stride;
   float* keep = nullptr;  // where kKeep: the panel's part as f32
 };
 
@@ -125,8 +127,9 @@ HWY_INLINE void register_tile(Part<kType> p) {
     if (i + 1 == kTileRows && i == p.n_rows) break;
     BLEND_UNROLL
     for (size_t v = 0; v < kWide; ++v) {
-      float* const to = p.y + i * p.y_stride + v * kLanes;
-      hn::StoreU(p.add ? hn::Add(hn::LoadU(d, to), sum[i][v]) : sum[i][v], d, to);
+      const float* const before = p.before + i * p.before_stride + v * kLanes;
+      hn::StoreU(p.add ? hn::Add(hn::LoadU(d, before), sum[i][v]) : sum[i][v], d,
+                 p.y + i * p.y_stride + v * kLanes);
     }
   }
 }
@@ -177,18 +180,29 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
     const Element* const next = w + t.k * kColumns;
     const size_t bytes = j + kColumns < t.n ? depth * kColumns * sizeof(Element) : 0;
     const size_t steps = (depth + kAheadDepth - 1) / kAheadDepth;
+    const bool is_first = first == 0, is_last = first + depth == t.k;
+    const bool keeps_sums = t.sums != nullptr && n_columns == kColumns;
     const auto part = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
-      return Part<kAs>{t.x + (b * t.k + first) * kRows,
-                       t.k,
-                       panel,
-                       0,
-                       depth,
-                       t.y + b * kRows * t.y_stride + j,
-                       t.y_stride,
-                       std::min(kRows, t.m - b * kRows),
-                       t.accumulate || first != 0,
-                       FetchAhead::share(next, bytes, b, n_blocks, steps),
-                       t.scratch};
+      float* const y = t.y + b * kRows * t.y_stride + j;
+      Part<kAs> p{t.x + (b * t.k + first) * kRows,
+                  t.k,
+                  panel,
+                  0,
+                  depth,
+                  y,
+                  t.y_stride,
+                  std::min(kRows, t.m - b * kRows),
+                  t.accumulate || !is_first,
+                  FetchAhead::share(next, bytes, b, n_blocks, steps),
+                  y,
+                  t.y_stride,
+                  t.scratch};
+      if (keeps_sums) {
+        float* const sums = t.sums + (j / kColumns * n_blocks + b) * kRows * kColumns;
+        if (!is_first) p.before = sums, p.before_stride = kColumns;
+        if (!is_last) p.y = sums, p.y_stride = kColumns;
+      }
+      return p;
     };
     const auto block = [&]<DType kAs>(const Cached<kAs>* panel, size_t b) HWY_ATTR {
       any_tile(part.template operator()<kAs>(panel, b), n_columns,
@@ -235,7 +249,9 @@ void few(const GemmTile& t) {
                           t.y_stride,
                           kTileRows,
                           t.accumulate || first != 0,
-                          {}});
+                          {},
+                          t.y + j,
+                          t.y_stride});
     }
   };
   for (; j + kAtOnce * kColumns <= t.n; j += kAtOnce * kColumns) {

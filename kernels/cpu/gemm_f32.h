@@ -48,6 +48,10 @@ struct GemmTile {
   size_t y_stride = 0;
   bool accumulate = false;   // y += x W^T
   float* scratch = nullptr;  // [kGemmDepth * columns]: a panel's part as f32; not for f32
+  // Where k comes in parts, the sums between them: [m and n rounded up to whole blocks and panels].
+  // None: they are kept in y. Rows of y that lie a power of two apart have the same few places in a
+  // cache, so that a tile's do not stay there.
+  float* sums = nullptr;
 };
 // So few rows are read where they are: it costs less than to bring them into a block.
 inline constexpr size_t kRowsAsTheyAre = 4;

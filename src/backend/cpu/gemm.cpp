@@ -135,10 +135,10 @@ struct Gemm::Blocks {
   const TilePlan& plan;
   const float* x;  // the blocks
   std::byte* scratch;
-  size_t per_thread;  // bytes
+  size_t sums, per_thread;  // bytes of a tile's sums, and of all that a thread has
 
-  // Of `t`, W apart.
-  GemmTile tile(const Tile& t, int64_t k, int64_t out) const {
+  // Of `t` on a thread, W apart.
+  GemmTile tile(const Tile& t, int64_t k, int64_t out, uint32_t thread) const {
     GemmTile tile;
     tile.m = static_cast<size_t>(t.rows);
     tile.n = static_cast<size_t>(t.columns);
@@ -147,8 +147,10 @@ struct Gemm::Blocks {
     tile.y = rows.y + t.row * out + t.column;
     tile.y_stride = static_cast<size_t>(out);
     tile.accumulate = rows.accumulate;
+    if (sums != 0) tile.sums = reinterpret_cast<float*>(scratch + per_thread * thread);
     return tile;
   }
+  std::byte* scratch_of(uint32_t thread) const { return scratch + per_thread * thread + sums; }
 };
 
 namespace {
@@ -166,7 +168,13 @@ TilePlan plan_of(const DecodedMatrix& w, int64_t m, TileUnits units, uint32_t n_
   return plan;
 }
 
-// What a thread has of its scratch: a panel's part as f32;
+// A tile's sums between the parts of k.
+size_t sums_bytes(int64_t k, const TilePlan& plan) {
+  if (k <= static_cast<int64_t>(kGemmDepth)) return 0;
+  return lines(static_cast<size_t>(plan.rows * plan.columns) * sizeof(float));
+}
+
+// What a thread has of its scratch behind those sums: a panel's part as f32;
 size_t scratch_bytes(const PackedMatrix& w, const TilePlan& /*plan*/) {
   return lines(kGemmDepth * static_cast<size_t>(w.columns()) * sizeof(float));
 }
@@ -192,11 +200,11 @@ Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
                     all.accumulate};
     const TilePlan plan = plan_of(w, rows.m, units, pool_.n_threads());
     const size_t x_bytes = lines(static_cast<size_t>(align(rows.m, units.rows) * row_bytes));
-    const size_t per_thread = scratch_bytes(w, plan);
+    const size_t sums = sums_bytes(k, plan), per_thread = sums + scratch_bytes(w, plan);
     BLEND_ASSIGN(auto lease, scratch_.take(x_bytes + per_thread * pool_.n_threads()));
     auto* const x = reinterpret_cast<float*>(lease.data());
     pack_x(rows, k, x);
-    multiply(w, {rows, plan, x, lease.data() + x_bytes, per_thread});
+    multiply(w, {rows, plan, x, lease.data() + x_bytes, sums, per_thread});
   }
   return Status::ok();
 }
@@ -217,10 +225,10 @@ void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {
   pool_.parallel_for(blocks.plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t i = begin; i < end; ++i) {
       const Tile t = blocks.plan.tile(i);
-      GemmTile tile = blocks.tile(t, w.in(), w.out());
+      GemmTile tile = blocks.tile(t, w.in(), w.out(), thread);
       tile.w = w.panels(t.column);
       tile.dtype = w.dtype();
-      tile.scratch = reinterpret_cast<float*>(blocks.scratch + blocks.per_thread * thread);
+      tile.scratch = reinterpret_cast<float*>(blocks.scratch_of(thread));
       kernels::gemm_tile(tile);
     }
   });
@@ -228,10 +236,10 @@ void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {
 
 void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
   const TilePlan& plan = blocks.plan;
-  const size_t n_threads = pool_.n_threads();
+  const uint32_t n_threads = pool_.n_threads();
   const auto k = static_cast<size_t>(w.in());
   const size_t columns = kernels::gemm_shape().columns;
-  for (size_t i = 0; i < n_threads; ++i) new (blocks.scratch + blocks.per_thread * i) Slice;
+  for (uint32_t i = 0; i < n_threads; ++i) new (blocks.scratch_of(i)) Slice;
   const auto decode = [&](const Tile& t, float* rows, float* panels) {
     const int64_t last = align(t.columns, static_cast<int64_t>(columns));
     for (int64_t j = 0; j < last; j += kAtOnce) {
@@ -246,7 +254,7 @@ void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
   const bool enough = static_cast<size_t>(plan.column_tiles) >= 2 * n_threads;
   const size_t grain = enough ? static_cast<size_t>(plan.row_tiles) : 1;
   pool_.parallel_for(plan.n_tiles(), grain, [&](size_t begin, size_t end, uint32_t thread) {
-    std::byte* const scratch = blocks.scratch + blocks.per_thread * thread;
+    std::byte* const scratch = blocks.scratch_of(thread);
     Slice& slice = *std::launder(reinterpret_cast<Slice*>(scratch));
     auto* const rows = reinterpret_cast<float*>(scratch + lines(sizeof(Slice)));
     float* const panels = rows + lines(kAtOnce * k * sizeof(float)) / sizeof(float);
@@ -254,7 +262,7 @@ void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
       const Tile t = plan.tile(i);
       if (slice.column != t.column) decode(t, rows, panels);
       slice.column = t.column;
-      GemmTile tile = blocks.tile(t, w.in(), w.out());
+      GemmTile tile = blocks.tile(t, w.in(), w.out(), thread);
       tile.w = panels;
       kernels::gemm_tile(tile);
     }

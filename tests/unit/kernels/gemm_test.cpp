@@ -74,7 +74,8 @@ struct Product {
   std::vector<float> x, w, y0;
   DType dtype = DType::f32;
 
-  std::vector<float> run(bool accumulate, bool reference, bool as_it_is = false) const {
+  std::vector<float> run(bool accumulate, bool reference, bool as_it_is = false,
+                         bool keeps_sums = false) const {
     const GemmShape shape = gemm_shape();
     const AlignedBuffer blocks = in_units(x, m, k, shape.rows);
     AlignedBuffer panels = in_units(w, n, k, shape.columns);
@@ -88,6 +89,8 @@ struct Product {
       panels = std::move(*narrow);
     }
     auto scratch = AlignedBuffer::allocate(kGemmDepth * shape.columns * sizeof(float));
+    const auto up = [](size_t a, size_t unit) { return (a + unit - 1) / unit * unit; };
+    std::vector<float> sums(up(m, shape.rows) * up(n, shape.columns), std::nanf(""));
     const size_t stride = n + 5;
     std::vector<float> y(m * stride, 77.0f), out(m * n);
     for (size_t i = 0; i < m; ++i) std::copy_n(y0.data() + i * n, n, y.data() + i * stride);
@@ -101,7 +104,8 @@ struct Product {
                         y.data(),
                         stride,
                         accumulate,
-                        scratch->as<float>()};
+                        scratch->as<float>(),
+                        keeps_sums ? sums.data() : nullptr};
     reference ? gemm_tile_ref(tile) : gemm_tile(tile);
     for (size_t i = 0; i < m; ++i) {
       std::copy_n(y.data() + i * stride, n, out.data() + i * n);
@@ -115,7 +119,7 @@ TEST_P(GemmKernels, TilesOfEveryHeight) {
   const GemmShape shape = gemm_shape();
   for (size_t m = 1; m <= 2 * shape.rows + 1; ++m) {
     for (const size_t n : {size_t{1}, shape.columns - 1, shape.columns, 5 * shape.columns + 3}) {
-      for (const size_t k : {size_t{1}, size_t{7}, kGemmDepth + 13}) {
+      for (const size_t k : {size_t{1}, size_t{7}, kGemmDepth + 13, 2 * kGemmDepth + 13}) {
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
           if (k == 7 && dtype != DType::f32) continue;
           const Product p{m, n, k, normal(m * k), normal(n * k), normal(m * n), dtype};
@@ -125,8 +129,10 @@ TEST_P(GemmKernels, TilesOfEveryHeight) {
               ASSERT_NEAR(got[i], want[i], 1e-4)
                   << m << " x " << n << " x " << k << " " << dtype_name(dtype) << ": " << i;
             }
+            // To the bit.
+            ASSERT_EQ(p.run(accumulate, false, false, true), got);
             if (m > kRowsAsTheyAre) continue;
-            ASSERT_EQ(p.run(accumulate, false, true), got);  // to the bit
+            ASSERT_EQ(p.run(accumulate, false, true), got);
           }
         }
       }
