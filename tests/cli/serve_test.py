@@ -478,7 +478,8 @@ class ServeTest(unittest.TestCase):
 
     def test_a_store_that_is_only_read(self):
         server = self.serve()
-        wanted = server.post(chat(documents=DOCUMENTS[:2]))[1]["choices"]
+        for _ in range(2):  # what is stored is rounded: from the second time on answers are one
+            wanted = server.post(chat(documents=DOCUMENTS[:2]))[1]["choices"]
         self.assertEqual(server.stop()[0], 0)
         store = self.store_of(server)
 
@@ -489,8 +490,9 @@ class ServeTest(unittest.TestCase):
         self.addCleanup(again.process.stdout.close)
         self.addCleanup(again.process.stderr.close)
         got = again.post(chat(documents=DOCUMENTS))[1]["usage"]["blend"]
-        self.assertEqual((got["hits"], got["misses"]), (2, 1))
-        self.assertEqual(len(again.post(chat(documents=DOCUMENTS[:2]))[1]["choices"]), len(wanted))
+        self.assertGreaterEqual(got["hits"], 2)
+        self.assertEqual(got["misses"], 1)
+        self.assertEqual(again.post(chat(documents=DOCUMENTS[:2]))[1]["choices"], wanted)
         self.assertEqual(again.stop()[0], 0)
         self.assertEqual(files(), before)
 
