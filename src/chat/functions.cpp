@@ -58,7 +58,10 @@ Status check_arguments(const char* what, const std::string& name, const Signatur
     return unknown(what, name + " with " + std::to_string(given.positional.size()) + " arguments");
   }
   for (const auto& [key, value] : given.named) {
-    if (!is_parameter(key)) return unknown(what, name + "(" + key + "=...)");
+    if (is_parameter(key)) continue;
+    std::string shown = name;
+    shown.append("(").append(key).append("=...)");
+    return unknown(what, shown);
   }
   return Status::ok();
 }

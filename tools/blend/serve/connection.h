@@ -152,6 +152,10 @@ class HttpServer final : public httplib::Server {
  public:
   explicit HttpServer(const ConnectionLimits& limits) : limits_(limits) {}
 
+  // Once it is bound. As distributions compile it, cpp-httplib has the system keep five connections
+  // that come faster than they are taken; the next ones are reset.
+  bool keep_waiting(int n) { return ::listen(svr_sock_, n) == 0; }
+
  private:
   bool process_and_close_socket(socket_t socket) override {
     bool done = false;

@@ -3,7 +3,6 @@
 // HTTP is cpp-httplib's. A thread serves one request; only as many compute as there are slots. What
 // is wrong with a request is found before its status is sent: a stream begins once it is fused,
 // other answers when they are complete.
-#define CPPHTTPLIB_LISTEN_BACKLOG 512
 #include <httplib.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
@@ -112,7 +111,7 @@ class Server {
     } else if (!http_.bind_to_port(options_.host.c_str(), port)) {
       port = -1;
     }
-    if (port < 0) {
+    if (port < 0 || !http_.keep_waiting(512)) {
       throw CommandError(kExitError, "cannot listen on " + options_.host + " port " +
                                          std::to_string(options_.port) +
                                          ": another process has it, or it is not this machine's");
