@@ -71,6 +71,62 @@ static void blend_raise(const blend_shim::Outcome& outcome) {
   }
 }
 
+// ---- Numbers: one that does not fit is told by the name of its option, not by SWIG's and C's names. What
+// has an __index__ is a whole number.
+%fragment("blend_number", "header") {
+// Of SWIG's Options_member_set the member, as the facade calls it.
+SWIGINTERN void blend_name_of(const char* function, char name[64]) {
+  const char* begin = strchr(function, '_');
+  begin = begin == NULL ? function : begin + 1;
+  if (strncmp(begin, "n_threads", 9) == 0) begin += 2;
+  size_t n = strlen(begin);
+  if (n > 4 && strcmp(begin + n - 4, "_set") == 0) n -= 4;
+  if (n > 63) n = 63;
+  memcpy(name, begin, n);
+  name[n] = '\0';
+}
+SWIGINTERN int blend_get_unsigned(PyObject* object, const char* function, unsigned long long most,
+                                  unsigned long long* value) {
+  char name[64];
+  PyObject* whole = PyNumber_Index(object);
+  if (whole == NULL) {
+    PyErr_Clear();
+    blend_name_of(function, name);
+    PyErr_Format(PyExc_TypeError, "%s must be a whole number, not %R", name, object);
+    return -1;
+  }
+  *value = PyLong_AsUnsignedLongLong(whole);
+  Py_DECREF(whole);
+  if (PyErr_Occurred() == NULL && *value <= most) return 0;
+  PyErr_Clear();
+  blend_name_of(function, name);
+  PyErr_Format(PyExc_ValueError, "%s must be from 0 to %llu, not %R", name, most, object);
+  return -1;
+}
+SWIGINTERN int blend_get_double(PyObject* object, const char* function, double* value) {
+  char name[64];
+  *value = PyFloat_AsDouble(object);
+  if (PyErr_Occurred() == NULL) return 0;
+  PyErr_Clear();
+  blend_name_of(function, name);
+  PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", name, object);
+  return -1;
+}
+}
+%typemap(in, fragment="blend_number") uint32_t (unsigned long long value) {
+  if (blend_get_unsigned($input, "$symname", UINT32_MAX, &value) != 0) SWIG_fail;
+  $1 = (uint32_t)value;
+}
+%typemap(in, fragment="blend_number") uint64_t (unsigned long long value),
+                                         size_t (unsigned long long value) {
+  if (blend_get_unsigned($input, "$symname", UINT64_MAX, &value) != 0) SWIG_fail;
+  $1 = ($1_ltype)value;
+}
+%typemap(in, fragment="blend_number") float (double value), double (double value) {
+  if (blend_get_double($input, "$symname", &value) != 0) SWIG_fail;
+  $1 = ($1_ltype)value;
+}
+
 // ---- Text: str as UTF-8, or bytes; out as str, bytes where the shim says that it may be cut.
 %typemap(in, fragment="blend_text") const std::string& (std::string text) {
   if (blend_get_text($input, &text) != 0) SWIG_fail;

@@ -21,10 +21,14 @@ class Builder {
   bool boolean(bool value) { return add(Json(value)); }
   bool number_integer(int64_t value) { return add(Json(value)); }
   bool number_unsigned(uint64_t value) {
-    if (value > static_cast<uint64_t>(INT64_MAX)) return add(Json(static_cast<double>(value)));
-    return add(Json(static_cast<int64_t>(value)));
+    if (value <= static_cast<uint64_t>(INT64_MAX)) return add(Json(static_cast<int64_t>(value)));
+    return add(Json(Json::Wide{static_cast<double>(value)}));
   }
-  bool number_float(double value, const std::string&) { return add(Json(value)); }
+  // Whole numbers of more than 64 bits come here too.
+  bool number_float(double value, const std::string& written) {
+    if (written.find_first_of(".eE") != std::string::npos) return add(Json(value));
+    return add(Json(Json::Wide{value}));
+  }
   bool string(std::string& value) { return add(Json(std::move(value))); }
   bool binary(Parser::binary_t&) { return refuse("a binary value"); }
   bool start_object(size_t) { return open(Json(Json::Object())); }
@@ -121,6 +125,10 @@ bool Json::number(double& out) const {
     out = static_cast<double>(*i);
     return true;
   }
+  if (const Wide* const wide = std::get_if<Wide>(&value_)) {
+    out = wide->value;
+    return true;
+  }
   const double* const d = std::get_if<double>(&value_);
   if (d != nullptr) out = *d;
   return d != nullptr;
@@ -136,7 +144,7 @@ const Json* Json::find(std::string_view name) const {
 
 const char* Json::kind() const {
   constexpr const char* kKinds[] = {"null",     "true or false", "an integer", "a number",
-                                    "a string", "an array",      "an object"};
+                                    "a number", "a string",      "an array",   "an object"};
   return kKinds[value_.index()];
 }
 

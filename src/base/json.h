@@ -24,6 +24,11 @@ class Json {
   using Array = std::vector<Json>;
   using Object = std::vector<Member>;
 
+  // A whole number out of int64_t's range, to a double's precision.
+  struct Wide {
+    double value;
+  };
+
   static constexpr int kMaxDepth = 64;
 
   Json() = default;
@@ -43,6 +48,8 @@ class Json {
   bool integer(int64_t& out) const;
   // Any number.
   bool number(double& out) const;
+  // A number that was written with a point or an exponent.
+  const double* real() const { return std::get_if<double>(&value_); }
 
   // The object's member; nullptr where it is absent or this is no object. Linear in its members.
   const Json* find(std::string_view name) const;
@@ -53,7 +60,7 @@ class Json {
   Object* object() { return std::get_if<Object>(&value_); }
 
  private:
-  std::variant<std::monostate, bool, int64_t, double, std::string, Array, Object> value_;
+  std::variant<std::monostate, bool, int64_t, double, Wide, std::string, Array, Object> value_;
 };
 
 }  // namespace blend

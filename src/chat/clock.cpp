@@ -35,21 +35,24 @@ Result<std::string> format_time(std::string_view format, int64_t seconds) {
       out.push_back(format[i]);
       continue;
     }
-    const char c = ++i < format.size() ? format[i] : '\0';
+    char c = ++i < format.size() ? format[i] : '\0';
+    const bool bare = c == '-';  // no zeros in front
+    if (bare) c = ++i < format.size() ? format[i] : '\0';
+    const auto number = [bare](int value, int width) { return digits(value, bare ? 1 : width); };
     const char* const month = kMonths[t.tm_mon];
     const char* const day = kDays[t.tm_wday];
     switch (c) {
       case 'd':
-        out += digits(t.tm_mday, 2);
+        out += number(t.tm_mday, 2);
         break;
       case 'm':
-        out += digits(t.tm_mon + 1, 2);
+        out += number(t.tm_mon + 1, 2);
         break;
       case 'Y':
         out += std::to_string(t.tm_year + 1900);
         break;
       case 'y':
-        out += digits(t.tm_year % 100, 2);
+        out += number(t.tm_year % 100, 2);
         break;
       case 'B':
         out += month;
@@ -64,16 +67,22 @@ Result<std::string> format_time(std::string_view format, int64_t seconds) {
         out += std::string(day).substr(0, 3);
         break;
       case 'H':
-        out += digits(t.tm_hour, 2);
+        out += number(t.tm_hour, 2);
         break;
       case 'M':
-        out += digits(t.tm_min, 2);
+        out += number(t.tm_min, 2);
         break;
       case 'S':
-        out += digits(t.tm_sec, 2);
+        out += number(t.tm_sec, 2);
+        break;
+      case 'I':
+        out += number(t.tm_hour % 12 == 0 ? 12 : t.tm_hour % 12, 2);
+        break;
+      case 'p':
+        out += t.tm_hour < 12 ? "AM" : "PM";
         break;
       case 'j':
-        out += digits(t.tm_yday + 1, 3);
+        out += number(t.tm_yday + 1, 3);
         break;
       case '%':
         out.push_back('%');

@@ -3,201 +3,75 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <unordered_map>
+
+#include "chat/strings.h"
 
 namespace blend::chat {
 namespace {
 
 using Given = CallArguments;
 
-Status unknown(const char* what, const std::string& name) {
-  return make_error(BLEND_E_UNSUPPORTED,
-                    "the chat template uses the %s '%.60s', which libblend does not know; give "
-                    "another template",
-                    what, name.c_str());
-}
+// The parameters of what is called, in their order; an argument that is none of them would be left
+// out in silence.
+struct Signature {
+  std::string_view name;
+  std::string_view parameters[3] = {};
+};
+constexpr Signature kFilters[] = {{"default", {"default_value", "boolean"}},
+                                  {"d", {"default_value", "boolean"}},
+                                  {"join", {"d", "attribute"}},
+                                  {"int", {"default"}},
+                                  {"float", {"default"}},
+                                  {"trim", {"chars"}},
+                                  {"replace", {"old", "new", "count"}},
+                                  {"indent", {"width", "first", "blank"}}};
+constexpr Signature kMethods[] = {{"strip", {"chars"}},
+                                  {"lstrip", {"chars"}},
+                                  {"rstrip", {"chars"}},
+                                  {"split", {"sep", "maxsplit"}},
+                                  {"rsplit", {"sep", "maxsplit"}},
+                                  {"startswith", {"prefix"}},
+                                  {"endswith", {"prefix"}},
+                                  {"replace", {"old", "new", "count"}},
+                                  {"join", {"iterable"}},
+                                  {"find", {"sub"}},
+                                  {"get", {"key", "default"}}};
+// Those that look at their arguments themselves.
+constexpr std::string_view kOpen[] = {"map",    "select", "reject",   "selectattr", "rejectattr",
+                                      "tojson", "sort",   "dictsort", "unique",     "cycle"};
 
-Status wrong(const char* what, const Value& value) {
-  return make_error(BLEND_E_INVALID_ARGUMENT, "the chat template applies '%s' to %s%s%s", what,
-                    value.kind(), value.is_undefined() ? ": " : "",
-                    value.is_undefined() ? value.undefined()->name.c_str() : "");
-}
-
-// ---- strings
-
-// Bytes that strip() takes from the start: white space, or the characters of `chars`.
-size_t leading(std::string_view text, const Text* chars) {
-  size_t at = 0;
-  while (at < text.size()) {
-    const std::string_view rest = text.substr(at);
-    if (chars == nullptr) {
-      const size_t n = space_at(rest);
-      if (n == 0) break;
-      at += n;
-      continue;
-    }
-    const size_t n = characters(rest.substr(0, 4))[1];
-    if (chars->bytes().find(rest.substr(0, n)) == std::string::npos) break;
-    at += n;
-  }
-  return at;
-}
-
-// Where what strip() leaves ends.
-size_t trailing(std::string_view text, const Text* chars) {
-  size_t end = text.size();
-  while (end > 0) {
-    size_t begin = end - 1;  // of the last character
-    while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
-      --begin;
-    }
-    const std::string_view last = text.substr(begin, end - begin);
-    const bool gone = chars == nullptr ? space_at(last) == last.size()
-                                       : chars->bytes().find(last) != std::string::npos;
-    if (!gone) break;
-    end = begin;
-  }
-  return end;
-}
-
-enum Side : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
-
-Result<Value> strip(const Text& text, const Value* chars, Side side, Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight()));
-  const Text* set = nullptr;
-  if (chars != nullptr && !chars->is_none()) {
-    set = chars->text();
-    if (set == nullptr) return wrong("strip", *chars);
-    BLEND_RETURN_IF_ERROR(meter.take(text.size() / 8 * set->size()));
-  }
-  const std::string_view bytes = text.bytes();
-  const size_t begin = (side & kLeft) != 0 ? leading(bytes, set) : 0;
-  const size_t end = (side & kRight) != 0 ? trailing(bytes, set) : bytes.size();
-  return Value::of(text.part(begin, std::max(begin, end)));
-}
-
-Result<Value> change_case(const std::string& name, const Text& text, Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight() * 2));
-  Text out;
-  bool begins = true;  // a word, or the text
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text.bytes()[i];
-    if (static_cast<uint8_t>(c) >= 0x80) {
-      return make_error(BLEND_E_UNSUPPORTED,
-                        "the chat template applies '%s' to a text that is not ASCII, which "
-                        "libblend does not do",
-                        name.c_str());
-    }
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-    const bool up = name == "upper" || (name != "lower" && begins);
-    if (letter) c = static_cast<char>(up ? c & ~0x20 : c | 0x20);
-    begins = name == "title" && !letter;
-    out.append({&c, 1}, text.origin(i));
-  }
-  return Value::of(std::move(out));
-}
-
-Result<Value> replace(const Text& text, const Given& given, Meter& meter) {
-  const Value* const from = given.get(0, "old");
-  const Value* const to = given.get(1, "new");
-  int64_t most = -1;
-  if (const Value* const count = given.get(2, "count"); count != nullptr && !count->is_none()) {
-    if (!count->as_integer(most)) return wrong("replace", *count);
-  }
-  if (from == nullptr || from->text() == nullptr || from->text()->empty() || to == nullptr ||
-      to->text() == nullptr) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "the chat template's 'replace' needs two strings, the first not empty");
-  }
-  Text out;
-  size_t done = 0;
-  const std::string& what = from->text()->bytes();
-  for (size_t at = 0; most != 0 && (at = text.bytes().find(what, at)) != std::string::npos;) {
-    BLEND_RETURN_IF_ERROR(meter.take(to->text()->weight() + 1));
-    out.append(text, done, at);
-    out.append(*to->text());
-    done = at += what.size();
-    if (most > 0) --most;
-  }
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight()));
-  out.append(text, done, text.size());
-  return Value::of(std::move(out));
-}
-
-Result<Value> split(const Text& text, const Given& given, bool from_right, Meter& meter) {
-  const Value* const by = given.get(0, "sep");
-  int64_t most = -1;
-  if (const Value* const count = given.get(1, "maxsplit")) {
-    if (!count->as_integer(most)) return wrong("split", *count);
-  }
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight() * 2));
-  const std::string_view bytes = text.bytes();
-  List out;
-  const auto put = [&](size_t begin, size_t end) -> Status {
-    BLEND_RETURN_IF_ERROR(meter.take(sizeof(Value) + sizeof(Text)));
-    out.push_back(Value::of(text.part(begin, end)));
-    return Status::ok();
+template <size_t n>
+Status check_arguments(const char* what, const std::string& name, const Signature (&known)[n],
+                       const Given& given) {
+  if (std::find(std::begin(kOpen), std::end(kOpen), name) != std::end(kOpen)) return Status::ok();
+  const auto found = std::find_if(std::begin(known), std::end(known),
+                                  [&](const Signature& s) { return s.name == name; });
+  const Signature none;
+  const Signature& s = found == std::end(known) ? none : *found;
+  const auto is_parameter = [&](std::string_view p) {
+    return std::find(std::begin(s.parameters), std::end(s.parameters), p) != std::end(s.parameters);
   };
-  if (by == nullptr || by->is_none()) {
-    if (from_right && most >= 0) return unknown("method", "rsplit with a number and no separator");
-    for (size_t at = 0; at < bytes.size();) {
-      at += leading(bytes.substr(at), nullptr);
-      if (at >= bytes.size()) break;
-      size_t end = at;
-      if (most >= 0 && static_cast<int64_t>(out.size()) >= most) {
-        end = trailing(bytes, nullptr);
-      } else {
-        while (end < bytes.size() && space_at(bytes.substr(end)) == 0) ++end;
-      }
-      BLEND_RETURN_IF_ERROR(put(at, end));
-      if (most >= 0 && static_cast<int64_t>(out.size()) > most) break;
-      at = end;
-    }
-    return Value::list(std::move(out));
+  const auto count =
+      static_cast<size_t>(std::count_if(std::begin(s.parameters), std::end(s.parameters),
+                                        [](std::string_view p) { return !p.empty(); }));
+  if (given.positional.size() > count) {
+    return unknown(what, name + " with " + std::to_string(given.positional.size()) + " arguments");
   }
-  if (by->text() == nullptr || by->text()->empty()) return wrong("split", *by);
-  const std::string_view sep = by->text()->bytes();
-  std::vector<size_t> cuts;
-  if (!from_right) {
-    for (size_t at = 0; (at = bytes.find(sep, at)) != std::string::npos; at += sep.size()) {
-      if (most >= 0 && static_cast<int64_t>(cuts.size()) >= most) break;
-      BLEND_RETURN_IF_ERROR(meter.take(sizeof(size_t)));
-      cuts.push_back(at);
-    }
-  } else {
-    for (size_t end = bytes.size(); end >= sep.size();) {
-      if (most >= 0 && static_cast<int64_t>(cuts.size()) >= most) break;
-      const size_t at = bytes.rfind(sep, end - sep.size());
-      if (at == std::string::npos) break;
-      BLEND_RETURN_IF_ERROR(meter.take(sizeof(size_t)));
-      cuts.push_back(at);
-      end = at;
-    }
-    std::reverse(cuts.begin(), cuts.end());
+  for (const auto& [key, value] : given.named) {
+    if (is_parameter(key)) continue;
+    std::string shown = name;
+    shown.append("(").append(key).append("=...)");
+    return unknown(what, shown);
   }
-  size_t begin = 0;
-  for (const size_t cut : cuts) {
-    BLEND_RETURN_IF_ERROR(put(begin, cut));
-    begin = cut + sep.size();
-  }
-  BLEND_RETURN_IF_ERROR(put(begin, bytes.size()));
-  return Value::list(std::move(out));
+  return Status::ok();
 }
 
-// One string, or any of several.
-Result<Value> affix(const Text& text, const Given& given, bool front) {
-  const Value* const what = given.get(0, "prefix");
-  if (what == nullptr) return wrong("startswith", Value());
-  const auto matches = [&](const Value& v) {
-    if (v.text() == nullptr) return false;
-    return front ? text.bytes().starts_with(v.text()->bytes())
-                 : text.bytes().ends_with(v.text()->bytes());
-  };
-  if (const List* const list = what->list()) {
-    return Value::of(std::any_of(list->begin(), list->end(), matches));
-  }
-  if (what->text() == nullptr) return wrong("startswith", *what);
-  return Value::of(matches(*what));
+// As Jinja compares texts where it asks not for their case; which have one libblend knows of ASCII.
+Value folded(const Value& value) {
+  if (value.text() == nullptr) return value;
+  std::string lower = value.text()->bytes();
+  for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+  return Value::text(lower);
 }
 
 Result<Value> join(const Value& value, const Given& given, Meter& meter) {
@@ -219,35 +93,6 @@ Result<Value> join(const Value& value, const Given& given, Meter& meter) {
     out.append(text);
   }
   return Value::of(std::move(out));
-}
-
-Result<Value> indent(const Text& text, const Given& given, Meter& meter) {
-  int64_t width = 4;
-  Text by;
-  if (const Value* const w = given.get(0, "width"); w != nullptr && w->text() != nullptr) {
-    by = *w->text();
-  } else {
-    if (w != nullptr && !w->as_integer(width)) return wrong("indent", *w);
-    by = Text(std::string(static_cast<size_t>(std::clamp<int64_t>(width, 0, 64)), ' '));
-  }
-  const Value* const first = given.get(1, "first");
-  const Value* const blank = given.get(2, "blank");
-  const std::string& bytes = text.bytes();
-  Text out;
-  for (size_t begin = 0;;) {
-    const size_t newline = bytes.find('\n', begin);
-    const size_t end = newline == std::string::npos ? bytes.size() : newline;
-    BLEND_RETURN_IF_ERROR(meter.take(by.weight() + end - begin + 1));
-    const bool wanted = begin == 0 ? first != nullptr && first->truth()
-                                   : end > begin || (blank != nullptr && blank->truth());
-    if (wanted) out.append(by);
-    if (newline == std::string::npos) {
-      out.append(text, begin, end);
-      return Value::of(std::move(out));
-    }
-    out.append(text, begin, end + 1);
-    begin = end + 1;
-  }
 }
 
 // ---- lists
@@ -275,7 +120,8 @@ Result<Value> pairs(const Dict& dict, Meter& meter) {
 
 // map(attribute=...), map("filter", ...)
 Result<Value> map(const Value& value, const Given& given, Meter& meter) {
-  BLEND_ASSIGN(List items, items_of(value, meter));
+  // Jinja runs through what is true: none has no items.
+  BLEND_ASSIGN(List items, value.truth() ? items_of(value, meter) : List());
   const Value* const attribute = given.get(SIZE_MAX, "attribute");
   const Value* const otherwise = given.get(SIZE_MAX, "default");
   Given rest;
@@ -302,7 +148,8 @@ Result<Value> map(const Value& value, const Given& given, Meter& meter) {
 // select, reject, selectattr, rejectattr
 Result<Value> select(const std::string& name, const Value& value, const Given& given,
                      Meter& meter) {
-  BLEND_ASSIGN(const List items, items_of(value, meter));
+  // Jinja runs through what is true: none has no items.
+  BLEND_ASSIGN(const List items, value.truth() ? items_of(value, meter) : List());
   const bool by_attribute = name.ends_with("attr");
   const bool wanted = name.starts_with("select");
   Given rest = given;
@@ -338,14 +185,21 @@ Result<Value> select(const std::string& name, const Value& value, const Given& g
   return Value::list(std::move(out));
 }
 
-Result<Value> unique(const Value& value, Meter& meter) {
+Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
+  if (!given.named.empty() || !given.positional.empty()) {
+    return unknown("filter", "unique with arguments");
+  }
   BLEND_ASSIGN(const List items, items_of(value, meter));
+  List keys;
   List out;
   for (const Value& item : items) {
     BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-    if (std::none_of(out.begin(), out.end(), [&](const Value& v) { return equal(v, item); })) {
-      out.push_back(item);
+    const Value key = folded(item);
+    if (std::any_of(keys.begin(), keys.end(), [&](const Value& v) { return equal(v, key); })) {
+      continue;
     }
+    keys.push_back(key);
+    out.push_back(item);
   }
   return Value::list(std::move(out));
 }
@@ -363,13 +217,8 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
     BLEND_ASSIGN(items, items_of(value, meter));
   }
   BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-  // Jinja sorts without regard to case; which texts have one libblend knows of ASCII.
-  const auto key = [&](const Value& item) -> Value {
-    const Value& v = name == "dictsort" ? (*item.list())[0] : item;
-    if (v.text() == nullptr) return v;
-    std::string lower = v.text()->bytes();
-    for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
-    return Value::text(lower);
+  const auto key = [&](const Value& item) {
+    return folded(name == "dictsort" ? (*item.list())[0] : item);
   };
   std::vector<std::pair<Value, Value>> keyed;
   for (Value& item : items) keyed.emplace_back(key(item), std::move(item));
@@ -391,22 +240,34 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
 // ---- numbers
 
 Result<Value> to_integer(const Value& value, const Given& given) {
+  if (value.is_undefined()) return wrong("int", value);
   int64_t n = 0;
   double x = 0;
   if (value.as_integer(n)) return Value::of(n);
   if (value.as_number(x) && std::fabs(x) < 9e18) return Value::of(static_cast<int64_t>(x));
   if (const Text* const text = value.text()) {
-    const std::string_view s = text->bytes();
-    const size_t begin = leading(s, nullptr);
-    const size_t end = std::max(begin, trailing(s, nullptr));
-    const auto done = std::from_chars(s.data() + begin, s.data() + end, n);
-    if (done.ec == std::errc() && done.ptr == s.data() + end && end > begin) return Value::of(n);
+    const std::string_view s = stripped(text->bytes());
+    const auto done = std::from_chars(s.data(), s.data() + s.size(), n);
+    if (done.ec == std::errc() && done.ptr == s.data() + s.size()) return Value::of(n);
   }
   const Value* const otherwise = given.get(0, "default");
   return otherwise == nullptr ? Value::of(int64_t{0}) : *otherwise;
 }
 
 }  // namespace
+
+Status unknown(const char* what, const std::string& name) {
+  return make_error(BLEND_E_UNSUPPORTED,
+                    "the chat template uses the %s '%.60s', which libblend does not know; give "
+                    "another template",
+                    what, name.c_str());
+}
+
+Status wrong(const char* what, const Value& value) {
+  return make_error(BLEND_E_INVALID_ARGUMENT, "the chat template applies '%s' to %s%s%s", what,
+                    value.kind(), value.is_undefined() ? ": " : "",
+                    value.is_undefined() ? value.undefined()->name.c_str() : "");
+}
 
 Status Meter::take(size_t n) {
   if (n > fuel_) {
@@ -430,6 +291,7 @@ const Value* CallArguments::get(size_t index, std::string_view name) const {
 Result<Value> apply_filter(const std::string& name, const Value& value, const Given& given,
                            Meter& meter) {
   BLEND_RETURN_IF_ERROR(meter.take(8));
+  BLEND_RETURN_IF_ERROR(check_arguments("filter", name, kFilters, given));
   if (name == "default" || name == "d") {
     const Value* const otherwise = given.get(0, "default_value");
     const Value* const falsy = given.get(1, "boolean");
@@ -444,14 +306,23 @@ Result<Value> apply_filter(const std::string& name, const Value& value, const Gi
     if (const Value* const w = given.get(SIZE_MAX, "indent"); w != nullptr && !w->is_none()) {
       if (!w->as_integer(width)) return wrong("tojson", *w);
     }
+    JsonForm form;
     for (const auto& [key, option] : given.named) {
-      if (key != "indent" && !(key == "ensure_ascii" && !option.truth())) {
+      const List* const pair = option.list();
+      if (key == "separators" && pair != nullptr && pair->size() == 2 &&
+          (*pair)[0].text() != nullptr && (*pair)[1].text() != nullptr) {
+        form.comma = (*pair)[0].text()->bytes();
+        form.colon = (*pair)[1].text()->bytes();
+      } else if (key != "indent" && !(key == "ensure_ascii" && !option.truth()) &&
+                 !(key == "sort_keys" && !option.truth())) {
         return unknown("filter", "tojson(" + key + "=...)");
       }
     }
+    if (!given.positional.empty()) return unknown("filter", "tojson with arguments without names");
     BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
     BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-    BLEND_ASSIGN(Text text, to_json(value, width));
+    form.indent = width;
+    BLEND_ASSIGN(Text text, to_json(value, form));
     return Value::of(std::move(text));
   }
   if (name == "items") {
@@ -478,7 +349,7 @@ Result<Value> apply_filter(const std::string& name, const Value& value, const Gi
   if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr") {
     return select(name, value, given, meter);
   }
-  if (name == "unique") return unique(value, meter);
+  if (name == "unique") return unique(value, given, meter);
   if (name == "sort" || name == "dictsort") return sort(name, value, given, meter);
   if (name == "int") return to_integer(value, given);
   if (name == "float") {
@@ -504,7 +375,7 @@ Result<Value> apply_filter(const std::string& name, const Value& value, const Gi
   if (name == "trim") return strip(text, given.get(0, "chars"), kBoth, meter);
   if (name == "replace") return replace(text, given, meter);
   if (name == "indent") return indent(text, given, meter);
-  return change_case(name, text, meter);
+  return change_case(name, true, text, meter);
 }
 
 Result<bool> apply_test(const std::string& name, const Value& value, const Given& given,
@@ -525,7 +396,7 @@ Result<bool> apply_test(const std::string& name, const Value& value, const Given
   if (name == "boolean") return value.boolean() != nullptr;
   if (name == "true") return value.boolean() != nullptr && *value.boolean();
   if (name == "false") return value.boolean() != nullptr && !*value.boolean();
-  if (name == "callable") return value.callable() != nullptr;
+  if (name == "callable") return value.callable() != nullptr || value.is_undefined();
   if (name == "odd" || name == "even" || name == "divisibleby") {
     int64_t n = 0;
     int64_t by = 2;
@@ -575,6 +446,7 @@ bool is_method(const Value& self, std::string_view name) {
 Result<Value> call_method(const std::string& name, const Value& self, const Given& given,
                           Meter& meter) {
   BLEND_RETURN_IF_ERROR(meter.take(8));
+  BLEND_RETURN_IF_ERROR(check_arguments("method", name, kMethods, given));
   if (const Text* const text = self.text()) {
     if (name == "strip" || name == "lstrip" || name == "rstrip") {
       const Side side = name == "strip" ? kBoth : name == "lstrip" ? kLeft : kRight;
@@ -601,7 +473,7 @@ Result<Value> call_method(const std::string& name, const Value& self, const Give
       return Value::of(static_cast<int64_t>(
           characters(std::string_view(text->bytes()).substr(0, at)).size() - 1));
     }
-    return change_case(name, *text, meter);
+    return change_case(name, false, *text, meter);
   }
   if (const Dict* const dict = self.dict()) {
     if (name == "items") return pairs(*dict, meter);

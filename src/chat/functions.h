@@ -29,6 +29,11 @@ struct CallArguments {
   const Value* get(size_t index, std::string_view name) const;
 };
 
+// UNSUPPORTED: `what` ("filter", ...) of that name is not known here.
+Status unknown(const char* what, const std::string& name);
+// INVALID_ARGUMENT: `what` is applied to a value that it has no meaning for.
+Status wrong(const char* what, const Value& value);
+
 // UNSUPPORTED names a filter, test or method that is not known here.
 Result<Value> apply_filter(const std::string& name, const Value& value, const CallArguments& given,
                            Meter& meter);

@@ -10,20 +10,6 @@ namespace {
 // Stands for a document that has no text here. No white space, so that no template trims it away.
 constexpr std::string_view kStored = "\xEF\xBF\xBC";
 
-std::string_view stripped(std::string_view text) {
-  while (const size_t n = space_at(text)) text.remove_prefix(n);
-  for (size_t end = text.size(); end > 0;) {
-    size_t begin = end - 1;
-    while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
-      --begin;
-    }
-    if (space_at(text.substr(begin)) != end - begin) break;
-    end = begin;
-    text = text.substr(0, end);
-  }
-  return text;
-}
-
 std::string_view text_of(const Document& document) {
   return document.stored ? kStored : document.text;
 }

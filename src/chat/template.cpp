@@ -34,6 +34,7 @@ class Renderer {
 
  private:
   enum class Flow : uint8_t { next, break_loop, continue_loop };
+  static constexpr size_t kOutermost = 2;  // scopes: the variables, and the template's own names
   struct Scope {
     Variables names;
     bool closed;  // what is called in it does not see the scopes before it, but the template's
@@ -62,7 +63,7 @@ class Renderer {
       for (const auto& [key, value] : scopes_[i].names) {
         if (key == name) return &value;
       }
-      if (scopes_[i].closed) i = std::min<size_t>(i, 2);
+      if (scopes_[i].closed) i = std::min<size_t>(i, kOutermost);
     }
     return nullptr;
   }
@@ -166,6 +167,13 @@ class Renderer {
         return flow;
       }
       case Statement::Kind::macro: {
+        // Its body would see the names around it, wherever it is called.
+        if (scopes_.size() > kOutermost) {
+          return make_error(BLEND_E_UNSUPPORTED,
+                            "macro '%.60s' inside a loop or another macro, which libblend does not "
+                            "know; give another template",
+                            s.macro.name.c_str());
+        }
         Callable macro;
         macro.name = s.macro.name;
         macro.macro = &s.macro;
@@ -203,7 +211,6 @@ class Renderer {
     BLEND_RETURN_IF_ERROR(meter_.take(sizeof(Loop) + n * sizeof(Value)));
     BLEND_ASSIGN(loop->items, Value::list(std::move(items)));
     Loop* const now = loop.get();
-    now->depth = ++loops_;
     owned_loops_.push_back(std::move(loop));
     Status failed;
     for (size_t i = 0; i < n && failed.is_ok(); ++i) {
@@ -221,7 +228,6 @@ class Renderer {
       scopes_.pop_back();
       if (flow == Flow::break_loop) break;
     }
-    --loops_;
     if (!failed.is_ok()) return failed;
     return Flow::next;
   }
@@ -237,6 +243,11 @@ class Renderer {
         return e.constant;
       case Kind::name: {
         if (const Value* const value = look_up(e.name)) return *value;
+        if (calls_ > 0 && (e.name == "varargs" || e.name == "kwargs")) {
+          return make_error(BLEND_E_UNSUPPORTED,
+                            "'%s' of a macro, which libblend does not know; give another template",
+                            e.name.c_str());
+        }
         return built_in(e.name);
       }
       case Kind::list: {
@@ -335,8 +346,9 @@ class Renderer {
     if (name == "first") return Value::of(i == 0);
     if (name == "last") return Value::of(i + 1 == n);
     if (name == "length") return Value::of(n);
-    if (name == "depth") return Value::of(static_cast<int64_t>(loop.depth));
-    if (name == "depth0") return Value::of(static_cast<int64_t>(loop.depth) - 1);
+    // Of loops that call themselves, which there are none of here.
+    if (name == "depth") return Value::of(int64_t{1});
+    if (name == "depth0") return Value::of(int64_t{0});
     if (name == "previtem") {
       return i > 0 ? items[loop.index - 1] : Value::undefined("loop.previtem");
     }
@@ -569,10 +581,26 @@ class Renderer {
       BLEND_RETURN_IF_ERROR(meter_.take(text.size()));
       return Value::text(text);
     }
-    Dict members;  // dict(a=1)
-    for (const auto& [name, value] : given.named) members.emplace_back(Value::text(name), value);
+    Dict members;  // dict(a=1), dict(mapping, a=1)
     if (!given.positional.empty()) {
-      return make_error(BLEND_E_UNSUPPORTED, "dict() of a mapping, which libblend does not know");
+      const Dict* const of = given.positional[0].dict();
+      if (of == nullptr || given.positional.size() > 1) {
+        return make_error(BLEND_E_UNSUPPORTED, "dict() of %s, which libblend does not know",
+                          given.positional[0].kind());
+      }
+      BLEND_RETURN_IF_ERROR(meter_.take(of->size() * 2 * sizeof(Value)));
+      members = *of;
+    }
+    for (const auto& [name, value] : given.named) {
+      const std::string& wanted = name;
+      const auto same = std::find_if(members.begin(), members.end(), [&wanted](const auto& m) {
+        return m.first.text() != nullptr && m.first.text()->bytes() == wanted;
+      });
+      if (same != members.end()) {
+        same->second = value;
+      } else {
+        members.emplace_back(Value::text(name), value);
+      }
     }
     return Value::dict(std::move(members));
   }
@@ -652,7 +680,6 @@ class Renderer {
   std::vector<Scope> scopes_;
   std::vector<std::unique_ptr<Namespace>> owned_spaces_;
   std::vector<std::unique_ptr<Loop>> owned_loops_;
-  size_t loops_ = 0;
   int calls_ = 0;
   int depth_ = 0;
 };

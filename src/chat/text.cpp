@@ -54,6 +54,20 @@ size_t space_at(std::string_view text) {
                                                                                                 : 0;
 }
 
+std::string_view stripped(std::string_view text) {
+  while (const size_t n = space_at(text)) text.remove_prefix(n);
+  for (size_t end = text.size(); end > 0;) {
+    size_t begin = end - 1;
+    while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
+      --begin;
+    }
+    if (space_at(text.substr(begin)) != end - begin) break;
+    end = begin;
+    text = text.substr(0, end);
+  }
+  return text;
+}
+
 std::vector<size_t> characters(std::string_view text) {
   std::vector<size_t> out;
   out.reserve(text.size() + 1);

@@ -54,6 +54,8 @@ class Text {
 
 // Python's str.isspace, of the character that `text` begins with; 0: none, else its bytes.
 size_t space_at(std::string_view text);
+// Without the white space at its ends.
+std::string_view stripped(std::string_view text);
 // The byte offset of each character, and the text's size behind them.
 std::vector<size_t> characters(std::string_view text);
 

@@ -4,6 +4,9 @@
 #include <charconv>
 #include <cmath>
 
+#include "model/tokenizer/unicode.h"
+#include "model/utf8.h"
+
 namespace blend::chat {
 namespace {
 
@@ -42,18 +45,24 @@ void append_repr(const Text& text, Text& out) {
   for (size_t i = 0; i < s.size(); ++i) {
     const char c = s[i];
     const uint32_t origin = text.origin(i);
-    const auto byte = static_cast<uint8_t>(c);
     if (c == '\\' || c == quote) {
       const char escaped[] = {'\\', c};
       out.append({escaped, 2}, origin);
     } else if (c == '\n' || c == '\r' || c == '\t') {
       out.append(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t", origin);
-    } else if (byte < 0x20 || byte == 0x7f) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\x%02x", byte);
-      out.append(escaped, origin);
     } else {
-      out.append({&c, 1}, origin);
+      const std::string_view character =
+          std::string_view(s).substr(i, utf8_length(std::string_view(s).substr(i)));
+      uint32_t code = 0;
+      if (is_printable(character, code)) {
+        out.append(text, i, i + character.size());
+      } else {
+        char escaped[16];
+        const char* const form = code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x";
+        std::snprintf(escaped, sizeof escaped, form, code);
+        out.append(escaped, origin);
+      }
+      i += character.size() - 1;
     }
   }
   out.append(std::string_view(&quote, 1), kTemplate);
@@ -155,9 +164,9 @@ void new_line(int64_t indent, int64_t level, Text& out) {
   out.append(std::string(static_cast<size_t>(indent * level), ' '), kTemplate);
 }
 
-Status append_json(const Value& value, int64_t indent, int64_t level, Text& out) {
+Status append_json(const Value& value, const JsonForm& form, int64_t level, Text& out) {
+  const int64_t indent = form.indent;
   if (append_number(value, out)) return Status::ok();
-  const char* const comma = indent < 0 ? ", " : ",";
   if (value.is_none()) {
     out.append("null", kTemplate);
   } else if (const bool* const b = value.boolean()) {
@@ -167,27 +176,27 @@ Status append_json(const Value& value, int64_t indent, int64_t level, Text& out)
   } else if (const List* const list = value.list()) {
     out.append("[", kTemplate);
     for (size_t i = 0; i < list->size(); ++i) {
-      if (i > 0) out.append(comma, kTemplate);
+      if (i > 0) out.append(form.comma, kTemplate);
       new_line(indent, level + 1, out);
-      BLEND_RETURN_IF_ERROR(append_json((*list)[i], indent, level + 1, out));
+      BLEND_RETURN_IF_ERROR(append_json((*list)[i], form, level + 1, out));
     }
     if (!list->empty()) new_line(indent, level, out);
     out.append("]", kTemplate);
   } else if (const Dict* const dict = value.dict()) {
     out.append("{", kTemplate);
     for (size_t i = 0; i < dict->size(); ++i) {
-      if (i > 0) out.append(comma, kTemplate);
+      if (i > 0) out.append(form.comma, kTemplate);
       new_line(indent, level + 1, out);
       const Value& key = (*dict)[i].first;
       if (key.text() != nullptr) {
         append_json_string(*key.text(), out);
       } else {  // a number or a constant becomes a string
         out.append("\"", kTemplate);
-        BLEND_RETURN_IF_ERROR(append_json(key, -1, 0, out));
+        BLEND_RETURN_IF_ERROR(append_json(key, {}, 0, out));
         out.append("\"", kTemplate);
       }
-      out.append(": ", kTemplate);
-      BLEND_RETURN_IF_ERROR(append_json((*dict)[i].second, indent, level + 1, out));
+      out.append(form.colon, kTemplate);
+      BLEND_RETURN_IF_ERROR(append_json((*dict)[i].second, form, level + 1, out));
     }
     if (!dict->empty()) new_line(indent, level, out);
     out.append("}", kTemplate);
@@ -243,9 +252,10 @@ Result<Value> Value::from_json(const Json& json, uint32_t origin) {
     }
     return dict(std::move(items));
   }
+  if (json.real() != nullptr) return of(*json.real());  // 1.0 is written as 1.0
   if (json.integer(n)) return of(n);
   json.number(x);
-  return of(x);
+  return make_error(BLEND_E_UNSUPPORTED, "%.17g is a whole number of more than 64 bits", x);
 }
 
 const List* Value::list() const {
@@ -376,9 +386,12 @@ Result<Text> to_text(const Value& value) {
   return out;
 }
 
-Result<Text> to_json(const Value& value, int64_t indent) {
+Result<Text> to_json(const Value& value, const JsonForm& form) {
   Text out;
-  BLEND_RETURN_IF_ERROR(append_json(value, std::min<int64_t>(indent, 16), 0, out));
+  JsonForm f = form;
+  f.indent = std::min<int64_t>(f.indent, 16);
+  if (f.comma.empty()) f.comma = f.indent < 0 ? ", " : ",";
+  BLEND_RETURN_IF_ERROR(append_json(value, f, 0, out));
   return out;
 }
 

@@ -123,7 +123,6 @@ class Value {
 struct Loop {
   Value items;  // a list
   size_t index = 0;
-  size_t depth = 1;  // of loops that are run by one another
 };
 
 bool equal(const Value& a, const Value& b);
@@ -134,7 +133,12 @@ const Value* find(const Dict& dict, std::string_view name);
 
 // str(): what {{ }} writes. UNSUPPORTED for what no prompt would want (a function, a loop).
 Result<Text> to_text(const Value& value);
-// json.dumps(ensure_ascii=False); `indent` below 0: on one line.
-Result<Text> to_json(const Value& value, int64_t indent);
+// json.dumps(ensure_ascii=False)
+struct JsonForm {
+  int64_t indent = -1;  // below 0: on one line
+  std::string comma;    // "": ", ", or "," where lines are broken
+  std::string colon = ": ";
+};
+Result<Text> to_json(const Value& value, const JsonForm& form);
 
 }  // namespace blend::chat

@@ -108,7 +108,9 @@ class CliTest(unittest.TestCase):
 
     def test_an_unknown_command_or_option_is_named(self):
         for args, named in ((["frobnicate"], "frobnicate"), (["store", "lsx"], "lsx"),
-                            (["ask", "--frobnicate"], "--frobnicate"), (["store", "ls", "--foo=1"], "--foo")):
+                            (["ask", "--frobnicate"], "--frobnicate"), (["store", "ls", "--foo=1"], "--foo"),
+                            (["ask", "frobnicate", "--model", self.model], "frobnicate"),
+                            (["store", "stat", "frobnicate"], "frobnicate")):
             said = self.blend(*args, code=2).stderr
             self.assertIn(named, said)
             self.assertNotIn("required", said)

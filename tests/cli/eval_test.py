@@ -392,6 +392,10 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(figures["questions"][0]["question"], "who sat there <0>?")
         self.assertEqual(figures["questions"][0]["answers"][1], NASTY)
         self.assertNotIn("<b>her", text)
+        self.assertRegex(figures["date"], r"^\d{4}-\d\d-\d\d")
+        self.assertEqual(figures["version"], subprocess.run(
+            [ARGS.blend, "--version"], capture_output=True, text=True, check=True).stdout.split()[-1])
+        self.assertRegex(figures["machine"], r"cpu|CPU")
         page = figures["page"]
         self.assertEqual(len(page["prompts"]), 3)
         for prompt in page["prompts"]:
@@ -421,6 +425,11 @@ class EvalTest(unittest.TestCase):
         self.assertIn("there <0>?", plain)  # the question, as it was written
         self.assertIn("he saw <b>her</b> & said \"so\"", plain)
         self.assertIn(NASTY, plain)
+        # When, where and by what it was measured, and what ratio 0 is.
+        figures = self.page(*self.REPORT)[1]
+        for told in (figures["version"], figures["date"][:10], figures["machine"]):
+            self.assertIn(told, plain)
+        self.assertIn("Ratio 0 is full reuse for policies that measure nothing; those that do compute", plain)
         self.assertNotIn("<b>her", text)
         self.assertEqual(checker.tags["table"], 3)
         self.assertNotIn("script", checker.tags)

@@ -8,9 +8,11 @@ Against another model, and for longer, with a table of times:
 """
 
 import argparse
+import gzip
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -61,9 +63,9 @@ class Server:
         status, data, headers = self.call("POST", path, body, **more)
         return status, json.loads(data), headers
 
-    def stream(self, body):
+    def stream(self, body, path="/v1/chat/completions", **more):
         """The events of a stream."""
-        status, data, _ = self.call("POST", "/v1/chat/completions", {**body, "stream": True})
+        status, data, _ = self.call("POST", path, {**body, "stream": True}, **more)
         assert status == 200, data
         events = [line[len("data: "):] for line in data.decode().split("\n\n") if line]
         assert events.pop() == "[DONE]", data
@@ -73,6 +75,22 @@ class Server:
         _, text, _ = self.call("GET", "/metrics")
         found = [line.rsplit(" ", 1)[1] for line in text.decode().splitlines() if line.startswith(name + " ")]
         return float(found[0]) if found else 0.0
+
+    def send(self, *pieces):
+        """What comes back for these bytes, a connection of their own, until it is closed."""
+        with socket.create_connection(("127.0.0.1", self.port), timeout=60) as s:
+            try:
+                for piece in pieces:
+                    s.sendall(piece)
+            except (BrokenPipeError, ConnectionResetError):
+                pass  # it was told before
+            got = b""
+            try:
+                while block := s.recv(65536):
+                    got += block
+            except ConnectionResetError:
+                pass
+            return got
 
     def begin(self, body):
         """A socket on which the request is sent and nothing is read yet."""
@@ -85,6 +103,17 @@ class Server:
         self.process.send_signal(signal.SIGTERM)
         out, err = self.process.communicate(timeout=60)
         return self.process.returncode, err
+
+
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+def chunks(data, size):
+    for at in range(0, len(data), size):
+        piece = data[at:at + size]
+        yield b"%x\r\n%s\r\n" % (len(piece), piece)
+    yield b"0\r\n\r\n"
 
 
 def wait_for(condition, seconds=30):
@@ -189,6 +218,7 @@ class ServeTest(unittest.TestCase):
         events = server.stream(chat(ignore_eos=True, stream_options={"include_usage": True}))
         self.assertEqual(events[0]["choices"][0]["delta"]["role"], "assistant")
         usage = events.pop()
+        self.assertEqual([e["usage"] for e in events], [None] * len(events))
         self.assertEqual(usage["choices"], [])
         self.assertEqual(usage["usage"]["completion_tokens"], 12)
         self.assertEqual(events[-1]["choices"][0]["finish_reason"], "length")
@@ -207,6 +237,14 @@ class ServeTest(unittest.TestCase):
         told = server.post({**body, "logprobs": 2}, "/v1/completions")[1]["choices"][0]["logprobs"]
         self.assertEqual(len(told["tokens"]), 8)
         self.assertTrue(all(p <= 0 for p in told["token_logprobs"]))
+        for token, top in zip(told["tokens"], told["top_logprobs"]):
+            self.assertIn(token, top)  # greedy takes the likeliest; the token itself, not a JSON string
+        for token, at in zip(told["tokens"], told["text_offset"]):
+            if "\ufffd" in token:  # a part of a character, which the text has whole or not
+                break
+            self.assertEqual(text[at:at + len(token)], token)
+        self.assertEqual(told["text_offset"][0], 0)
+        self.assertEqual(told["text_offset"], sorted(told["text_offset"]))
         chosen = server.post(chat(logprobs=True, top_logprobs=3, ignore_eos=True))[1]
         content = chosen["choices"][0]["logprobs"]["content"]
         self.assertEqual(len(content), 12)
@@ -221,7 +259,14 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(json.loads(server.call("GET", "/v1/models/small")[1])["context_length"], 512)
         self.assertEqual(server.call("GET", "/v1/models/large")[0], 404)
         self.assertEqual(server.call("GET", "/health")[0], 200)
+        self.assertEqual(server.call("HEAD", "/health")[:2], (200, b""))
         self.assertEqual(server.call("GET", "/nothing")[0], 404)
+        for method, path, allowed in (("GET", "/v1/chat/completions", "POST"), ("PUT", "/v1/completions", "POST"),
+                                      ("POST", "/v1/models", "GET, HEAD"), ("DELETE", "/health", "GET, HEAD"),
+                                      ("OPTIONS", "/v1/chat/completions", "POST")):
+            status, data, headers = server.call(method, path, "" if method in ("POST", "PUT") else None)
+            self.assertEqual((status, headers["Allow"]), (405, allowed), (method, path))
+            self.assertEqual(json.loads(data)["error"]["type"], "invalid_request_error")
         status, answer, _ = server.post(chat(model="large"))
         self.assertEqual((status, answer["error"]["code"]), (404, "model_not_found"))
 
@@ -238,11 +283,20 @@ class ServeTest(unittest.TestCase):
                 (chat(logit_bias={"x": 1}), "logit_bias"), (chat(logit_bias={"9999999": 1}), "9999999"),
                 (chat(response_format={"type": "json_object"}), "response_format"),
                 (chat(stream="yes"), "stream"), (chat("word " * 600), "context"),
-                (chat(top_logprobs=3), "top_logprobs"), (chat(seed="x"), "seed")):
+                (chat(top_logprobs=3), "top_logprobs"), (chat(seed="x"), "seed"), (chat(seed=1.5), "seed"),
+                (chat(max_tokens=2.5), "max_tokens"), (chat(top_k=0.5), "top_k"), (chat(n=None, model=3), "model"),
+                (b'{"messages": [{"role": "user", "content": "\xff"}]}', "JSON"), (chat(stop=[3]), "stop"),
+                (chat(logprobs=2), "logprobs"), (chat(messages="x"), "messages"), (chat(documents="x"), "documents"),
+                (chat(temperature=1e400), "JSON"), (chat(temperature=-1), "temperature"),
+                (chat(chat_template_kwargs=[1]), "chat_template_kwargs"), (chat(stream_options=1), "stream_options"),
+                (chat(max_tokens=10 ** 30), "max_tokens"), (chat(stop=["a"] * 17), "stop")):
             status, answer, _ = server.post(body)
             self.assertEqual(status, 400, (body, answer))
             self.assertIn(named, answer["error"]["message"])
             self.assertEqual(answer["error"]["type"], "invalid_request_error")
+            self.assertEqual(set(answer["error"]), {"message", "type", "param", "code"})
+        self.assertEqual(server.post(chat(top_p=2))[1]["error"]["param"], "top_p")
+        self.assertEqual(server.post(chat(unknown_member={"x": 1}, user="me", metadata={}))[0], 200)
 
     def test_a_wrong_key_is_401(self):
         server = self.serve(env={"BLEND_API_KEY": "secret"})
@@ -261,24 +315,69 @@ class ServeTest(unittest.TestCase):
 
     def test_a_body_of_100_megabytes_is_413(self):
         server = self.serve()
-        s = socket.create_connection(("127.0.0.1", server.port), timeout=60)
-        self.addCleanup(s.close)
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n")
-        sent, block = 0, b"x" * (1 << 20)
-        try:
-            while sent < 100000000:
-                s.sendall(block[:100000000 - sent])
-                sent += len(block)
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # it was told before, and need not be read to the end
-        got = b""
-        try:
-            while block := s.recv(65536):
-                got += block
-        except ConnectionResetError:
-            pass
+        got = server.send(HEAD + b"Content-Length: 100000000\r\n\r\n", *([b"x" * 1000000] * 100))
         self.assertTrue(got.startswith(b"HTTP/1.1 413"), got[:100])
+        self.assertIn(b"--max-body", got)
         self.assertEqual(server.post(chat())[0], 200)
+
+    def test_a_body_in_chunks_has_the_same_bound(self):
+        server = self.serve("--max-body", "64KiB")
+        body = json.dumps(chat()).encode()
+        got = server.send(CHUNKED, *chunks(body, 7))
+        self.assertTrue(got.startswith(b"HTTP/1.1 200"), got[:200])
+        for size in (100, 60000):
+            got = server.send(CHUNKED, *chunks(b" " * 90000, size))
+            self.assertTrue(got.startswith(b"HTTP/1.1 413"), (size, got[:200]))
+        # A chunk's size that does not end, and a body of which nobody says where it ends.
+        got = server.send(CHUNKED, b"0" * 2000000)
+        self.assertNotIn(b" 200 ", got)
+        self.assertTrue(server.send(HEAD + b"\r\n" + body).startswith(b"HTTP/1.1 411"))
+        form = HEAD + b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 3\r\n\r\n--b"
+        self.assertTrue(server.send(form).startswith(b"HTTP/1.1 415"))
+        self.assertEqual(server.post(chat())[0], 200)
+
+    def test_a_packed_body_is_as_large_as_what_it_holds(self):
+        server = self.serve("--max-body", "64KiB")
+        bomb = gzip.compress(b" " * 20000000)
+        self.assertLess(len(bomb), 65536)
+        got = server.send(HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb), bomb)
+        self.assertRegex(got[:20], b"HTTP/1.1 41[35]")  # 415 where cpp-httplib was built without zlib
+        self.assertEqual(server.post(chat())[0], 200)
+
+    def test_a_head_without_an_end_is_left(self):
+        server = self.serve("--client-timeout", 600)
+        for endless in ([HEAD] + [b"X-%d: y\r\n" % i for i in range(300000)], [b"GET /" + b"a" * 5000000],
+                        [HEAD + b"X: " + b"a" * 5000000]):
+            got = server.send(*endless)  # Hangs if broken.
+            self.assertNotIn(b" 200 ", got)
+        self.assertEqual(server.post(chat())[0], 200)
+
+    def test_a_request_has_to_come_whole_in_time(self):
+        server = self.serve("--client-timeout", 1)
+        for begin, told in ((HEAD, b""), (HEAD + b"Content-Length: 100000\r\n\r\n", b"HTTP/1.1 408")):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=20) as s:
+                s.sendall(begin + b"X")
+                s.settimeout(0.2)
+                got = None
+                for _ in range(200):  # a byte now and then is not enough
+                    try:
+                        got = s.recv(65536)
+                        break
+                    except TimeoutError:
+                        s.sendall(b"a")
+                    except ConnectionResetError:
+                        got = b""
+                        break
+                self.assertIsNotNone(got, "it was never left")
+                self.assertTrue(got.startswith(told), got)
+
+    def test_those_who_say_nothing_are_in_nobodys_way(self):
+        server = self.serve("--client-timeout", 600, "--parallel", 1, "--queue", 4)
+        idle = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(200)]
+        for s in idle:
+            self.addCleanup(s.close)
+        self.assertEqual(server.call("GET", "/health", timeout=30)[0], 200)
+        self.assertEqual(server.post(chat(), timeout=30)[0], 200)
 
     def test_too_many_are_429_and_told_when_to_come_back(self):
         server = self.serve("--parallel", 1, "--queue", 0, "--max-tokens", 4000, model=self.slow_model)
@@ -336,6 +435,115 @@ class ServeTest(unittest.TestCase):
         with self.assertRaises(ConnectionError):
             server.call("GET", "/health")
 
+    def test_many_may_come_at_once(self):
+        server = self.serve()
+        # Of a stopped process nobody is taken: the system keeps them for it.
+        server.process.send_signal(signal.SIGSTOP)
+        try:
+            waiting = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(100)]
+        finally:
+            server.process.send_signal(signal.SIGCONT)
+        for s in waiting:
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+        for s in waiting:
+            s.settimeout(60)
+            self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 200"))
+            s.close()
+
+    def test_it_stops_though_clients_say_nothing(self):
+        server = self.serve("--client-timeout", 600)
+        for sent in (b"", HEAD, HEAD + b"Content-Length: 10\r\n\r\n{"):
+            s = socket.create_connection(("127.0.0.1", server.port))
+            self.addCleanup(s.close)
+            s.sendall(sent)
+        self.assertEqual(server.call("GET", "/health")[0], 200)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(server.process.wait(60), 0)
+
+    def test_an_answer_that_fails_has_the_status_of_its_failure(self):
+        server = self.serve("--max-tokens", 4000, "--drain", 0, model=self.slow_model)
+        s = server.begin(chat(max_tokens=4000, ignore_eos=True))
+        wait_for(lambda: server.metric("blend_http_running") == 1)
+        time.sleep(0.5)  # fused, and in the middle of its 4000 tokens
+        server.process.send_signal(signal.SIGTERM)
+        got = b""
+        while block := s.recv(65536):
+            got += block
+        s.close()
+        self.assertTrue(got.startswith(b"HTTP/1.1 503"), got[:200])
+        self.assertIn(b"Retry-After", got)
+        self.assertEqual(server.process.wait(60), 0)
+
+    def test_who_leaves_while_he_waits_is_not_answered(self):
+        server = self.serve("--parallel", 1, "--max-tokens", 4000, model=self.slow_model)
+        first = server.begin(chat(max_tokens=4000, ignore_eos=True, stream=True))
+        first.recv(1)
+        second = server.begin(chat(max_tokens=4000, ignore_eos=True, documents=DOCUMENTS))
+        wait_for(lambda: server.metric("blend_http_waiting") == 1)
+        second.close()
+        first.close()
+        wait_for(lambda: server.metric("blend_http_hang_ups_total") == 2)
+        self.assertEqual(server.metric('blend_store_misses_total{store="store"}'), 0)  # its documents were not looked up
+
+    def test_a_store_that_is_full_answers_all_the_same(self):
+        server = self.serve("--quota", "1000", "--eviction", "never")
+        for stream in (False, True):
+            body = chat(documents=DOCUMENTS)
+            self.assertTrue(server.stream(body) if stream else server.post(body)[0] == 200)
+
+    def test_a_store_that_is_only_read(self):
+        server = self.serve()
+        for _ in range(2):  # what is stored is rounded: from the second time on answers are one
+            wanted = server.post(chat(documents=DOCUMENTS[:2]))[1]["choices"]
+        self.assertEqual(server.stop()[0], 0)
+        store = self.store_of(server)
+
+        def files():
+            return sorted((p.name, p.stat().st_size) for p in store.iterdir() if "lock" not in p.name)
+        before = files()
+        again = Server(store.parent, self.model, "--read-only")
+        self.addCleanup(again.process.stdout.close)
+        self.addCleanup(again.process.stderr.close)
+        got = again.post(chat(documents=DOCUMENTS))[1]["usage"]["blend"]
+        self.assertGreaterEqual(got["hits"], 2)
+        self.assertEqual(got["misses"], 1)
+        self.assertEqual(again.post(chat(documents=DOCUMENTS[:2]))[1]["choices"], wanted)
+        self.assertEqual(again.stop()[0], 0)
+        self.assertEqual(files(), before)
+
+    def test_metrics_are_what_prometheus_reads(self):
+        server = self.serve()
+        server.post(chat(documents=DOCUMENTS))
+        server.post(chat(top_p=2))
+        text = server.call("GET", "/metrics")[1].decode()
+        self.assertTrue(text.endswith("\n"))
+        kinds, samples = {}, set()
+        for line in text.splitlines():
+            if line.startswith("# "):
+                word, name, rest = line[2:].split(" ", 2)
+                self.assertIn(word, ("HELP", "TYPE"))
+                if word == "TYPE":
+                    self.assertNotIn(name, kinds)
+                    self.assertIn(rest, ("counter", "gauge", "summary", "histogram", "untyped"))
+                    kinds[name] = rest
+                continue
+            found = re.fullmatch(r'([a-z_:][a-z0-9_:]*)(\{(?:[a-z_]+="[^"\\\n]*",?)*\})? (\S+)', line)
+            self.assertTrue(found, line)
+            float(found[3])
+            base = re.sub("_(sum|count|bucket)$", "", found[1])
+            self.assertTrue(found[1] in kinds or base in kinds, line)
+            self.assertNotIn(found[1] + (found[2] or ""), samples, "twice")
+            samples.add(found[1] + (found[2] or ""))
+            if kinds.get(found[1]) == "counter":
+                self.assertTrue(found[1].endswith("_total"), line)
+        self.assertIn('blend_http_requests_total{path="/v1/chat/completions",code="400"}', samples)
+        self.assertTrue(any(name.startswith("blend_store") for name in kinds), kinds)
+        try:
+            from prometheus_client.parser import text_string_to_metric_families
+        except ImportError:
+            return
+        self.assertGreater(len(list(text_string_to_metric_families(text))), 5)
+
     def test_drain_ends(self):
         server = self.serve("--max-tokens", 4000, "--drain", 0, model=self.slow_model)
         s = server.begin(chat(max_tokens=4000, ignore_eos=True, stream=True))
@@ -349,7 +557,8 @@ class ServeTest(unittest.TestCase):
 
     def test_many_clients_at_once_get_their_own_answers(self):
         server = self.serve()
-        report = load(server, clients=50, requests=4)
+        report = load(server, self.dir, self.model, clients=50, requests=4)
+        self.assertEqual(report["answers"], 200)
         self.assertEqual(report["wrong"], 0, report)
         self.assertEqual(report["lost"], 0, report)
 
@@ -389,31 +598,62 @@ class ServeTest(unittest.TestCase):
             client.chat.completions.create(model="large", messages=messages)
 
 
-def load(server, clients, requests=None, seconds=None):
-    """Clients that each ask in turn, every answer compared with the one that a lone client got."""
-    questions = [chat(f"who {word}", documents=DOCUMENTS[i:] + DOCUMENTS[:i], ignore_eos=True)
-                 for i, word in ((0, "sat"), (1, "ran"), (2, "sang"))]
-    for body in questions:  # what is stored is rounded: from the second time on answers are one
-        server.post(body)
-    wanted = [server.post(body)[1]["choices"][0]["message"]["content"] for body in questions]
+def asked(server, path, body, stream, **more):
+    """Status and text of an answer."""
+    if not stream:
+        status, answer, _ = server.post(body, path, **more)
+        choice = answer["choices"][0] if status == 200 else {}
+    else:
+        status, choice = 200, {"text": ""}
+        for event in server.stream(body, path, **more):
+            one = event["choices"][0]
+            choice["text"] += one.get("text", "") + one.get("delta", {}).get("content", "")
+    return status, choice.get("text", choice.get("message", {}).get("content"))
+
+
+def load(server, folder, model, clients, requests=None, seconds=None):
+    """Clients that each ask in turn, every answer compared with the one that a lone client got: by both
+    endpoints, in streams and whole, with documents by their texts and by their ids."""
+    store = server.process.args[server.process.args.index("--store") + 1]
+    docs = Path(folder) / "load"
+    docs.mkdir()
+    for i, text in enumerate(DOCUMENTS):
+        (docs / f"{i}.txt").write_text(text)
+    made = json.loads(subprocess.run([ARGS.blend, "precompute", "--model", model, "--store", store, "--docs", docs,
+                                      "--json"], capture_output=True, check=True).stdout)
+    ids = [{"id": chunk["id"]} for chunk in made["chunks"] if not chunk["prefix"]]
+    assert len(ids) == len(DOCUMENTS), made
+    kinds = []
+    for i, word in ((0, "sat"), (1, "ran"), (2, "sang")):
+        for documents in (DOCUMENTS, ids):
+            turned = documents[i:] + documents[:i]
+            for stream in (False, True):
+                kinds.append(("/v1/chat/completions", chat(f"who {word}", documents=turned, ignore_eos=True), stream))
+                kinds.append(("/v1/completions", {"prompt": f"who {word}", "documents": turned, "ignore_eos": True,
+                                                  "temperature": 0, "max_tokens": 12}, stream))
+    for kind in kinds:  # what is stored is rounded: from the second time on answers are one
+        asked(server, *kind)
+    wanted = [asked(server, *kind)[1] for kind in kinds]
+    assert len(set(wanted)) > 3, wanted
     end = time.monotonic() + (seconds or 1e9)
-    times, wrong, lost, lock = [], [0], [0], threading.Lock()
+    times, wrong, lost, why, lock = [], [0], [0], set(), threading.Lock()
 
     def client(number):
         n = 0
         while (requests is None or n < requests) and time.monotonic() < end:
-            which = (number + n) % len(questions)
+            which = (number + n) % len(kinds)
             n += 1
             begin = time.monotonic()
             try:
-                status, answer, _ = server.post(questions[which], timeout=120)
-            except OSError:
+                status, text = asked(server, *kinds[which], timeout=120)
+            except (OSError, AssertionError, http.client.HTTPException) as error:
                 with lock:
                     lost[0] += 1
+                    why.add(repr(error)[:300])
                 continue
             with lock:
                 times.append(time.monotonic() - begin)
-                if status != 200 or answer["choices"][0]["message"]["content"] != wanted[which]:
+                if status != 200 or text != wanted[which]:
                     wrong[0] += 1
     threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
     for thread in threads:
@@ -421,8 +661,8 @@ def load(server, clients, requests=None, seconds=None):
     for thread in threads:
         thread.join()
     times.sort()
-    return {"answers": len(times), "wrong": wrong[0], "lost": lost[0],
-            "p50_ms": 1000 * times[len(times) // 2], "p99_ms": 1000 * times[len(times) * 99 // 100]}
+    return {"answers": len(times), "kinds": len(kinds), "wrong": wrong[0], "lost": lost[0],
+            "why": sorted(why)[:5], "p50_ms": 1000 * times[len(times) // 2], "p99_ms": 1000 * times[len(times) * 99 // 100]}
 
 
 def main():
@@ -441,7 +681,7 @@ def main():
         if ARGS.model is None:
             subprocess.run([ARGS.make_model, model], check=True)
         server = Server(folder, model)
-        print(json.dumps(load(server, ARGS.clients, seconds=ARGS.load)))
+        print(json.dumps(load(server, folder, model, ARGS.clients, seconds=ARGS.load)))
         server.stop()
 
 

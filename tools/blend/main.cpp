@@ -3,6 +3,7 @@
 #include <exception>
 #include <iostream>
 #include <string>
+#include <vector>
 
 #include "command.h"
 #include "interrupt.h"
@@ -86,6 +87,12 @@ int run(int argc, char** argv) {
     std::cout.flush();
     if (!std::cout) throw CommandError(kExitError, "cannot write to stdout");
     return kExitOk;
+  } catch (const CLI::RequiredError& error) {
+    // What is missing is told first, also where a word too many is why it is.
+    const std::vector<std::string> stray = app.remaining(true);
+    if (stray.empty()) return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    std::cerr << "blend: '" << stray.front() << "' is not expected here; --help lists what is\n";
+    return kExitUsage;
   } catch (const CLI::ParseError& error) {
     // Help and version "fail" with 0; everything else is a usage error.
     return app.exit(error) == 0 ? kExitOk : kExitUsage;

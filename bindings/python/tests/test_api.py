@@ -113,12 +113,21 @@ class MainJob(Case):
         self.assertEqual([c.id for c in self.store.list(True, tenant="acme")], [id])
         self.store.remove(id, tenant="acme")
 
-    def test_negative_counts_are_refused(self):
+    def test_numbers_that_do_not_fit_are_told_by_their_name(self):
         fusion = self.fuse(reserve_tokens=8)
-        with self.assertRaises((libblend.InvalidArgumentError, OverflowError, ValueError)):
-            fusion.generate(-1).text()
-        with self.assertRaises((libblend.InvalidArgumentError, OverflowError, ValueError)):
-            self.fuse(threads=-1)
+        for call, kind, said in (
+                (lambda: fusion.generate(-1).text(), ValueError, "max_tokens must be from 0 to 4294967295, not -1"),
+                (lambda: self.fuse(threads=-1), ValueError, "threads must be from 0 to 4294967295, not -1"),
+                (lambda: fusion.generate(2, seed=2 ** 64), ValueError, "seed must be from 0"),
+                (lambda: fusion.generate(2, top_k=2 ** 32), ValueError, "top_k must be from 0"),
+                (lambda: fusion.generate(2, top_k="many"), TypeError, "top_k must be a whole number, not 'many'"),
+                (lambda: fusion.generate(2, top_k=2.5), TypeError, "top_k must be a whole number, not 2.5"),
+                (lambda: self.fuse(ratio="half"), TypeError, "ratio must be a number, not 'half'")):
+            with self.assertRaises(kind) as caught:
+                call()
+            self.assertIn(said, str(caught.exception))
+            self.assertNotRegex(str(caught.exception), r"uint\d+_t|method|_set|Options_")
+        self.assertEqual(len(list(fusion.generate(np.int64(2), ignore_eos=True))), 2)
 
     def test_prompt_by_id(self):
         ids = [self.model.precompute(self.store, self.model.tokenize(d)).id for d in DOCUMENTS]

@@ -57,6 +57,23 @@ bool is_space(Char c) {
          c == 0x3000;
 }
 
+// Of Unicode's categories those that repr() escapes: what has no shape of its own.
+bool is_shapeless(Char c) {
+  switch (utf8proc_category(c)) {
+    case UTF8PROC_CATEGORY_CN:
+    case UTF8PROC_CATEGORY_CC:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_CS:
+    case UTF8PROC_CATEGORY_CO:
+    case UTF8PROC_CATEGORY_ZS:
+    case UTF8PROC_CATEGORY_ZL:
+    case UTF8PROC_CATEGORY_ZP:
+      return c != ' ';
+    default:
+      return false;
+  }
+}
+
 void append(Char c, std::string& out) {
   utf8proc_uint8_t bytes[4];
   const utf8proc_ssize_t n = utf8proc_encode_char(c, bytes);
@@ -64,6 +81,12 @@ void append(Char c, std::string& out) {
 }
 
 }  // namespace
+
+bool is_printable(std::string_view text, uint32_t& code) {
+  const Char c = first_character(text);
+  code = static_cast<uint32_t>(c);
+  return c < 0 || !is_shapeless(c);
+}
 
 // Three steps rather than utf8proc_map: its ordering of marks takes quadratic time in their number,
 // and the text is the world's.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -21,6 +22,10 @@ bool ends_with_word_character(std::string_view text);
 // Bytes of the white space that `text` begins or ends with.
 size_t leading_white_space(std::string_view text);
 size_t trailing_white_space(std::string_view text);
+
+// Whether Python's repr() leaves the character that `text` begins with as it is; `code`: its
+// number.
+bool is_printable(std::string_view text, uint32_t& code);
 
 // Bytes of the longest valid UTF-8 that `text` begins with.
 size_t valid_utf8_prefix(std::string_view text);

@@ -82,12 +82,36 @@ TEST(ChatTemplate, RefusesByNameWhatItDoesNotKnow) {
       {"{{ strftime_now('%c') }}", "%c"},
       {"{{ ''.__class__.__mro__ }}", "__class__"},
       {"{% for x in [1] %}{{ loop.changed(x) }}{% endfor %}", "loop.changed"},
+      // Left out in silence, each would give another text than Jinja's.
+      {"{{ 'abc'.startswith('b', 1) }}", "startswith with 2 arguments"},
+      {"{{ 'abc'.find('b', 2) }}", "find with 2 arguments"},
+      {"{{ 'ff' | int(base=16) }}", "int(base=...)"},
+      {"{{ 'a' | trim(side='left') }}", "trim(side=...)"},
+      {"{{ [1] | first(2) }}", "first with 1 arguments"},
+      {"{{ ['a'] | unique(true) }}", "unique with arguments"},
+      {"{{ {} | tojson(sort_keys=true) }}", "sort_keys"},
+      {"{{ {} | tojson(true) }}", "tojson with arguments without names"},
+      {"{% macro m(a) %}{{ varargs }}{% endmacro %}{{ m(1) }}", "varargs"},
+      {"{% macro m(a) %}{{ kwargs }}{% endmacro %}{{ m(1) }}", "kwargs"},
+      {"{% for i in [1] %}{% macro m() %}{{ i }}{% endmacro %}{{ m() }}{% endfor %}", "macro 'm'"},
   };
   for (const auto& [source, named] : kCases) {
     SCOPED_TRACE(source);
     auto text = render(source);
     ASSERT_FALSE(text.is_ok()) << text->bytes();
     EXPECT_NE(text.status().message().find(named), std::string::npos) << text.status().message();
+  }
+}
+
+TEST(ChatTemplate, WholeNumbersThatNoIntegerHoldsAreRefused) {
+  for (const char* const number : {"9223372036854775808", "12345678901234567890123", "-1e3"}) {
+    auto json = Json::parse(number);
+    ASSERT_TRUE(json.is_ok());
+    auto value = Value::from_json(*json, kMessage);
+    EXPECT_EQ(value.is_ok(), std::string_view(number) == "-1e3") << number;
+    if (!value.is_ok()) {
+      EXPECT_EQ(value.status().code(), BLEND_E_UNSUPPORTED);
+    }
   }
 }
 

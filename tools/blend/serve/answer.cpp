@@ -1,5 +1,6 @@
 #include "answer.h"
 
+#include <algorithm>
 #include <ctime>
 #include <random>
 
@@ -148,21 +149,27 @@ Json Answer::chunk(const Json& delta, const Json& finish, const Json& logprobs) 
     choice["text"] = delta.value("content", "");
   }
   out["choices"] = Json::array({std::move(choice)});
+  if (request_.usage_in_stream) out["usage"] = nullptr;  // it comes behind them
   return out;
 }
 
 // Of chats a list of objects, of completions lists side by side.
-Json Answer::logprobs_json(const Json& tokens) const {
+Json Answer::logprobs_json(const Json& tokens) {
   if (request_.chat) return {{"content", tokens}};
-  Json out = {{"tokens", Json::array()},
+  Json out = {{"text_offset", Json::array()},
+              {"tokens", Json::array()},
               {"token_logprobs", Json::array()},
               {"top_logprobs", Json::array()}};
   for (const Json& t : tokens) {
-    out["tokens"].push_back(t["token"]);
+    const auto& text = t["token"].get_ref<const std::string&>();
+    out["tokens"].push_back(text);
+    out["text_offset"].push_back(n_told_);
+    n_told_ += static_cast<size_t>(std::count_if(
+        text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
     out["token_logprobs"].push_back(t["logprob"]);
     Json top = Json::object();
     for (const Json& other : t["top_logprobs"]) {
-      top[dump(other["token"])] = other["logprob"];
+      top[other["token"].get_ref<const std::string&>()] = other["logprob"];
     }
     out["top_logprobs"].push_back(std::move(top));
   }
@@ -183,7 +190,7 @@ Json Answer::usage() const {
             {"ttft_ms", static_cast<double>(info_.ttft_ns) / 1e6}}}};
 }
 
-Json Answer::whole() const {
+Json Answer::whole() {
   Json out = head(request_.chat ? "chat.completion" : "text_completion");
   Json choice = {{"index", 0},
                  {"finish_reason", finish()},

@@ -32,14 +32,14 @@ class Answer {
   // Throws blendpp::Error. False: the client has gone.
   bool run(const Send& send, const std::function<bool()>& alive);
 
-  Json whole() const;  // the complete answer, once it has run
+  Json whole();  // the complete answer, once it has run
   Json usage() const;
   blendpp::FusionInfo info() const { return info_; }
   size_t n_generated() const { return done_.n_tokens; }
 
  private:
   Json chunk(const Json& delta, const Json& finish, const Json& logprobs) const;
-  Json logprobs_json(const Json& tokens) const;
+  Json logprobs_json(const Json& tokens);
   Json head(const char* object) const;
   std::string finish() const { return done_.by_stop_token ? "stop" : "length"; }
 
@@ -51,6 +51,7 @@ class Answer {
   int64_t created_ = 0;
   std::string text_;
   Json logprobs_ = Json::array();
+  size_t n_told_ = 0;  // characters of the tokens whose logprobs were told, of a completion
   blendpp::Generated done_;
 };
 

@@ -12,7 +12,7 @@ constexpr size_t kMostLogprobs = 20;
 constexpr size_t kMostDocuments = 4096;
 
 [[noreturn]] void wrong(const std::string& name, const std::string& what) {
-  throw HttpError(400, "'" + name + "' " + what);
+  throw HttpError(400, "'" + name + "' " + what, {}, name);
 }
 
 // A member that is there and is not null.
@@ -30,6 +30,13 @@ double number(const Json& body, const char* name, double otherwise, double low, 
     std::snprintf(range, sizeof range, "must be a number from %g to %g", low, high);
     wrong(name, range);
   }
+  return x;
+}
+
+// The same, whole.
+double integer(const Json& body, const char* name, double otherwise, double low, double high) {
+  const double x = number(body, name, otherwise, low, high);
+  if (std::trunc(x) != x) wrong(name, "must be a whole number");
   return x;
 }
 
@@ -149,13 +156,13 @@ void read_logprobs(const Json& body, Request& out) {
   const Json* const wanted = given(body, "logprobs");
   if (out.chat) {
     out.logprobs = boolean(body, "logprobs");
-    out.top_logprobs =
-        static_cast<size_t>(number(body, "top_logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
+    out.top_logprobs = static_cast<size_t>(
+        integer(body, "top_logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
     if (out.top_logprobs > 0 && !out.logprobs) wrong("top_logprobs", "needs 'logprobs': true");
   } else if (wanted != nullptr) {
     out.logprobs = true;
     out.top_logprobs =
-        static_cast<size_t>(number(body, "logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
+        static_cast<size_t>(integer(body, "logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
   }
 }
 
@@ -184,13 +191,12 @@ void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
   g.temperature = static_cast<float>(number(body, "temperature", 1, 0, 100));
   g.top_p = static_cast<float>(number(body, "top_p", 1, 0, 1));
   g.min_p = static_cast<float>(number(body, "min_p", 0, 0, 1));
-  g.top_k = static_cast<uint32_t>(
-      number(body, "top_k", 0, -1, 1e9) < 0 ? 0 : number(body, "top_k", 0, -1, 1e9));
+  g.top_k = static_cast<uint32_t>(std::max(0.0, integer(body, "top_k", 0, -1, 1e9)));
   g.frequency_penalty = static_cast<float>(number(body, "frequency_penalty", 0, -2, 2));
   g.presence_penalty = static_cast<float>(number(body, "presence_penalty", 0, -2, 2));
   g.repetition_penalty = static_cast<float>(number(body, "repetition_penalty", 1, 0.01, 100));
   if (given(body, "seed") != nullptr) {
-    g.seed = static_cast<uint64_t>(static_cast<int64_t>(number(body, "seed", 0, -9e15, 9e15)));
+    g.seed = static_cast<uint64_t>(static_cast<int64_t>(integer(body, "seed", 0, -9e15, 9e15)));
   } else {
     std::random_device device;
     g.seed = uint64_t{device()} << 32 | device();
@@ -198,23 +204,25 @@ void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
   // The newer name counts.
   const char* const most =
       given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
-  g.max_tokens = static_cast<uint32_t>(number(body, most, most_tokens, 1, 1e9));
+  g.max_tokens = static_cast<uint32_t>(integer(body, most, most_tokens, 1, 1e9));
   g.max_tokens = std::min(g.max_tokens, most_tokens);
   if (boolean(body, "ignore_eos")) g.ignore_eos = 1;
 }
 
 }  // namespace
 
-Json error_json(int status, const std::string& message, const std::string& code) {
+Json error_json(const HttpError& error) {
+  const int status = error.status();
+  const auto text = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
   const char* const type = status == 401   ? "authentication_error"
                            : status == 429 ? "rate_limit_error"
                            : status < 500  ? "invalid_request_error"
                                            : "server_error";
   return {{"error",
-           {{"message", message},
+           {{"message", error.what()},
             {"type", type},
-            {"param", nullptr},
-            {"code", code.empty() ? Json() : Json(code)}}}};
+            {"param", text(error.param())},
+            {"code", text(error.code())}}}};
 }
 
 HttpError http_error(const blendpp::Error& error) {

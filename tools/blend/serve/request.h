@@ -15,17 +15,22 @@ using Json = nlohmann::json;
 // What a client is told instead of an answer.
 class HttpError : public std::runtime_error {
  public:
-  HttpError(int status, const std::string& message, std::string code = {})
-      : std::runtime_error(message), status_(status), code_(std::move(code)) {}
+  HttpError(int status, const std::string& message, std::string code = {}, std::string param = {})
+      : std::runtime_error(message),
+        status_(status),
+        code_(std::move(code)),
+        param_(std::move(param)) {}
   int status() const { return status_; }
   const std::string& code() const { return code_; }
+  const std::string& param() const { return param_; }  // the member that is wrong; "": none
 
  private:
   int status_;
   std::string code_;
+  std::string param_;
 };
 // OpenAI's form of it.
-Json error_json(int status, const std::string& message, const std::string& code);
+Json error_json(const HttpError& error);
 // The status of what the library says: 400 for what the request asks for, else 500.
 HttpError http_error(const blendpp::Error& error);
 

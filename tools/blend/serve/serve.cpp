@@ -1,8 +1,8 @@
 // blend serve: the model and the store behind OpenAI's API.
 //
 // HTTP is cpp-httplib's. A thread serves one request; only as many compute as there are slots. What
-// is wrong with a request is found before its status is sent: an answer begins once it is fused.
-#define CPPHTTPLIB_LISTEN_BACKLOG 512
+// is wrong with a request is found before its status is sent: a stream begins once it is fused,
+// other answers when they are complete.
 #include <httplib.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
@@ -24,6 +24,7 @@
 #include "../policy_spec.h"
 #include "../table.h"
 #include "answer.h"
+#include "connection.h"
 #include "counters.h"
 #include "slots.h"
 
@@ -31,6 +32,7 @@ namespace blend_cli {
 namespace {
 
 using serve::Answer;
+using serve::Connection;
 using serve::HttpError;
 using serve::Json;
 
@@ -45,6 +47,7 @@ struct ServeOptions {
   std::string model_name;
   std::string key_file;
   bool no_key = false;
+  bool read_only = false;
   size_t parallel = 4;
   size_t queue = 64;
   uint64_t max_body = uint64_t{8} << 20;
@@ -82,6 +85,8 @@ std::string read_key(const ServeOptions& options) {
   return key;
 }
 
+constexpr int kGone = 499;  // what metrics and nobody else read: a client that left
+
 // The routes, and what they share.
 class Server {
  public:
@@ -89,15 +94,13 @@ class Server {
       : options_(options),
         engine_(engine),
         key_(std::move(key)),
-        slots_(options.parallel, options.queue) {
-    // Beside those that compute or wait: who is told that there is no room, and who asks for
-    // health.
-    const size_t n_threads = options.parallel + options.queue + 16;
+        slots_(options.parallel, options.queue),
+        http_({options.client_timeout_s, 2 * options.max_body, &closing_}) {
+    // Beside those that compute or wait: who is told that there is no room, who asks for health,
+    // and who says nothing until his time is over.
+    const size_t n_threads = options.parallel + options.queue + 256;
     http_.new_task_queue = [n_threads] { return new httplib::ThreadPool(n_threads); };
-    http_.set_keep_alive_max_count(1);  // a thread serves a request, not a client
     http_.set_payload_max_length(options.max_body);
-    http_.set_read_timeout(static_cast<time_t>(options.client_timeout_s));
-    http_.set_write_timeout(static_cast<time_t>(options.client_timeout_s));
     add_routes();
   }
 
@@ -108,7 +111,7 @@ class Server {
     } else if (!http_.bind_to_port(options_.host.c_str(), port)) {
       port = -1;
     }
-    if (port < 0) {
+    if (port < 0 || !http_.keep_waiting(512)) {
       throw CommandError(kExitError, "cannot listen on " + options_.host + " port " +
                                          std::to_string(options_.port) +
                                          ": another process has it, or it is not this machine's");
@@ -122,15 +125,17 @@ class Server {
   // begun.
   void drain() { stopping_ = true; }
   bool idle() const { return slots_.idle(); }
-  void stop() { http_.stop(); }
+  void stop() {
+    closing_ = true;
+    http_.stop();
+  }
 
  private:
   void fail(httplib::Response& response, const std::string& path, const HttpError& error) {
     response.status = error.status();
     if (error.status() == 429 || error.status() == 503) response.set_header("Retry-After", "1");
     if (error.status() == 401) response.set_header("WWW-Authenticate", "Bearer");
-    response.set_content(serve::dump(serve::error_json(error.status(), error.what(), error.code())),
-                         "application/json");
+    response.set_content(serve::dump(serve::error_json(error)), "application/json");
     counters_.request(path, error.status());
   }
 
@@ -141,17 +146,24 @@ class Server {
 
   void add_routes() {
     // Before the body is read.
-    http_.set_pre_routing_handler(
-        [this](const httplib::Request& request, httplib::Response& response) {
-          if (allowed(request)) return httplib::Server::HandlerResponse::Unhandled;
-          fail(response, "other", {401, "the API key is missing or wrong", "invalid_api_key"});
-          return httplib::Server::HandlerResponse::Handled;
-        });
+    http_.set_pre_routing_handler([this](const httplib::Request& request,
+                                         httplib::Response& response) {
+      if (!allowed(request)) {
+        fail(response, "other", {401, "the API key is missing or wrong", "invalid_api_key"});
+      } else if (std::strtoull(request.get_header_value("Content-Length").c_str(), nullptr, 10) >
+                 options_.max_body) {
+        fail(response, "other", too_large());
+      } else {
+        return httplib::Server::HandlerResponse::Unhandled;
+      }
+      return httplib::Server::HandlerResponse::Handled;
+    });
     for (const bool chat : {true, false}) {
       const std::string path = chat ? "/v1/chat/completions" : "/v1/completions";
       http_.Post(path,
-                 [this, path, chat](const httplib::Request& request, httplib::Response& response) {
-                   complete(path, chat, request, response);
+                 [this, path, chat](const httplib::Request& request, httplib::Response& response,
+                                    const httplib::ContentReader& reader) {
+                   complete(path, chat, request, response, reader);
                  });
     }
     http_.Get("/v1/models", [this](const httplib::Request&, httplib::Response& response) {
@@ -174,12 +186,13 @@ class Server {
           counters_.text(slots_.running(), slots_.waiting()) + engine_.store->metrics("store"),
           "text/plain; version=0.0.4");
     });
-    http_.set_error_handler([this](const httplib::Request&, httplib::Response& response) {
+    http_.set_error_handler([this](const httplib::Request& request, httplib::Response& response) {
       if (!response.body.empty()) return;
-      if (response.status == 413) {
-        return fail(response, "other",
-                    {413, "the body is larger than " + std::to_string(options_.max_body) +
-                              " bytes (--max-body)"});
+      if (response.status == 413) return fail(response, "other", too_large());
+      const char* const method = method_of(request.path);
+      if (response.status == 404 && method != nullptr) {
+        response.set_header("Allow", method);
+        return fail(response, "other", {405, request.path + " takes " + method});
       }
       const bool known = response.status != 404;
       fail(
@@ -208,26 +221,72 @@ class Server {
             {"context_length", engine_.model->info().context_length}};
   }
 
+  // Of a path that there is; null: there is none.
+  static const char* method_of(const std::string& path) {
+    if (path == "/v1/chat/completions" || path == "/v1/completions") return "POST";
+    const bool known = path == "/v1/models" || path == "/health" || path == "/metrics";
+    return known ? "GET, HEAD" : nullptr;
+  }
+
+  HttpError too_large() const {
+    return {413,
+            "the body is larger than " + std::to_string(options_.max_body) + " bytes (--max-body)"};
+  }
+
+  std::string read_body(const httplib::Request& request, const httplib::Response& response,
+                        const httplib::ContentReader& reader) const {
+    if (request.is_multipart_form_data()) throw HttpError(415, "the body must be JSON, not a form");
+    if (!request.has_header("Content-Length") && !request.has_header("Transfer-Encoding")) {
+      throw HttpError(411, "the body has neither Content-Length nor Transfer-Encoding");
+    }
+    std::string body;
+    bool fits = true;  // also what was packed, and what came in chunks
+    const bool whole = reader([&](const char* data, size_t n) {
+      fits = n <= options_.max_body - body.size();
+      if (fits) body.append(data, n);
+      return fits;
+    });
+    if (!fits || response.status == 413) throw too_large();
+    if (whole) return body;
+    if (Connection::current()->late()) {
+      throw HttpError(408, "the request did not come whole in " +
+                               std::to_string(options_.client_timeout_s) +
+                               " seconds (--client-timeout)");
+    }
+    throw HttpError(response.status == 415 ? 415 : 400, "the body cannot be read");
+  }
+
   void complete(const std::string& path, bool chat, const httplib::Request& request,
-                httplib::Response& response) {
+                httplib::Response& response, const httplib::ContentReader& reader) {
     try {
-      serve::Request asked = serve::read_request(request.body, chat, options_.max_tokens);
+      const Connection& client = *Connection::current();
+      serve::Request asked =
+          serve::read_request(read_body(request, response, reader), chat, options_.max_tokens);
       if (stopping_) throw HttpError(503, "the server is stopping");
       std::shared_ptr<void> slot = slots_.take();
       if (slot == nullptr) {
         throw HttpError(429, "all " + std::to_string(slots_.most()) + " places are taken and " +
                                  std::to_string(slots_.most_waiting()) + " requests wait");
       }
+      if (!client.alive()) throw HttpError(kGone, "the client has gone");  // while it waited
       const bool stream = asked.stream;
       auto answer = std::make_shared<Answer>(engine_, std::move(asked));
       response.set_header("Cache-Control", "no-store");
-      response.set_chunked_content_provider(
-          stream ? "text/event-stream" : "application/json",
-          [this, path, stream, answer, slot](size_t, httplib::DataSink& sink) {
-            generate(path, stream, *answer, sink);
-            return true;
-          });
+      if (stream) {
+        response.set_chunked_content_provider(
+            "text/event-stream", [this, path, answer, slot](size_t, httplib::DataSink& sink) {
+              generate(path, *answer, sink);
+              return true;
+            });
+        return;
+      }
+      if (!answer->run(nullptr, [&] { return client.alive(); })) {
+        throw HttpError(kGone, "the client has gone");
+      }
+      counters_.answer(answer->info(), answer->n_generated());
+      reply(response, path, answer->whole());
     } catch (const HttpError& error) {
+      if (error.status() == kGone) counters_.hang_up();
       fail(response, path, error);
     } catch (const blendpp::Error& error) {
       fail(response, path, serve::http_error(error));
@@ -236,26 +295,28 @@ class Server {
     }
   }
 
-  void generate(const std::string& path, bool stream, Answer& answer, httplib::DataSink& sink) {
+  // A stream's events.
+  void generate(const std::string& path, Answer& answer, httplib::DataSink& sink) {
     const auto send = [&](const std::string& text) { return sink.write(text.data(), text.size()); };
     bool listening = true;
     int status = 200;
+    const auto tell = [&](const HttpError& error) {
+      status = error.status();
+      listening = send("data: " + serve::dump(serve::error_json(error)) + "\n\n");
+    };
     try {
       listening = answer.run(send, [&] { return sink.is_writable(); });
-      if (listening && !stream) listening = send(serve::dump(answer.whole()));
     } catch (const blendpp::Error& error) {
-      const HttpError told = serve::http_error(error);
-      status = told.status();
-      const std::string body =
-          serve::dump(serve::error_json(told.status(), told.what(), told.code()));
-      listening = send(stream ? "data: " + body + "\n\n" : body);
+      tell(serve::http_error(error));
+    } catch (const std::exception& error) {
+      tell({500, error.what()});
     }
     if (listening) {
       counters_.answer(answer.info(), answer.n_generated());
       counters_.request(path, status);
     } else {
       counters_.hang_up();
-      counters_.request(path, 499);
+      counters_.request(path, kGone);
     }
     sink.done();
   }
@@ -267,7 +328,8 @@ class Server {
   serve::Slots slots_;
   serve::Counters counters_;
   std::atomic<bool> stopping_{false};
-  httplib::Server http_;
+  std::atomic<bool> closing_{false};
+  serve::HttpServer http_;
 };
 
 // Signals go to the one thread that waits for them: the first stops, the second (or the time that
@@ -327,6 +389,7 @@ blendpp::FuseOptions fuse_options(const ServeOptions& options, const Corpus& cor
     fuse.n_terms = policy.terms.size();
   }
   if (given("--ratio")) fuse.ratio = options.ratio;
+  if (options.read_only) fuse.on_miss = BLEND_MISS_COMPUTE;
   fuse.chunk_prefix = corpus.chunk_prefix.data();
   fuse.n_chunk_prefix = corpus.chunk_prefix.size();
   fuse.tenant = options.corpus.tenant.c_str();
@@ -341,7 +404,9 @@ void run(const ServeOptions& options) {
   sigaddset(&signals, SIGINT);
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
-  const blendpp::Store store = open_store(ctx, options.store);
+  const blendpp::Store store = options.read_only
+                                   ? open_existing_store(ctx, options.store.path, true)
+                                   : open_store(ctx, options.store);
   const Corpus corpus = make_corpus(model, options.corpus);
   const PolicySpec policy = parse_policy(options.policy);
   throw_if_interrupted();
@@ -369,7 +434,7 @@ void run(const ServeOptions& options) {
     const Stopper stopper(server, options.drain_s, signals);
     server.listen();
   }
-  store.flush();
+  if (!options.read_only) store.flush();
 }
 
 }  // namespace
@@ -382,6 +447,8 @@ void register_serve(CLI::App& app) {
       app.add_subcommand("serve", "Answer over HTTP, by OpenAI's API, documents as chunks");
   add_model(*command, options->model);
   add_store_options(*command, options->store);
+  command->add_flag("--read-only", options->read_only,
+                    "Open the store to read: what it lacks is computed and not stored");
   add_fusing_options(*command, options->corpus);
   command
       ->add_option("--host", options->host,

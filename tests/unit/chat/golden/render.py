@@ -109,7 +109,20 @@ SNIPPETS = [
     "{%- for x in [1]-%}  {{ x -}}  {%- endfor %}  \n  end",
     "\n\n  {%- set a = 1 %}\n\n{{ a }}\n  {% set b = 2 %}\n  {{ b }}",
     "{% generation %}a{{ 1 }}{% endgeneration %}b",
+    "{{ v }} {{ v | tojson }} {{ v[1] | string }} {{ v[1] is float }} {{ v[1] is integer }} {{ v[1] | int }}",
+    "{{ 'abc def' | title }} {{ \"it's 3d-x (y) [z] {q} <w> a/b\" | title }} {{ \"it's 3d-x\".title() }}",
+    "{{ ['a', 'A', 'b', 'a'] | unique | list }}{{ [1, 1.0, '1'] | unique | list }}",
+    "{{ 'a\\r\\nb\\rc\\x0bd\\u2028e\\n' | indent }}|{{ 'a\\n\\nb' | indent(4, blank=true) }}|{{ 'a\\nb' | indent('> ', true) }}",
+    "{{ ['\\u00a0\\u200b\\x7f\\x85\\u2028\\ufeff\\U0001f600\\U000e0001 é'] }}",
+    "{{ none | map('upper') | list }}{{ none | select | list }}{{ '' | selectattr('x') | list }}",
+    "{{ {'b': 1, 'a': [1, 2]} | tojson(separators=(',', ':')) }}{{ [1, {}] | tojson(indent=1, separators=(';', '=')) }}",
+    "{{ dict(a=1, b=2) }}{{ dict({'a': 1}) }}{{ dict({'a': 1, 'c': 3}, a=2, b=4) }}",
+    "{% for x in [1, 2] %}{% for y in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{{ loop.depth }}{% endfor %}",
+    "{{ strftime_now('%-d.%-m.%Y %-j') }}", "{{ nothing | int }}", "{{ nothing is callable }}",
+    "{% macro m(a) %}[{{ a }}]{% endmacro %}{% for i in [1, 2] %}{{ m(i) }}{{ m(a=i) }}{% endfor %}{{ m() }}",
 ]
+# What the snippets that read them are given: numbers as JSON has them.
+VALUES = {"v": [1, 2.0, -0.0, 1e22, 1e-7, 2.5, 100.0, 9007199254740993]}
 
 
 def environment():
@@ -161,7 +174,7 @@ def cases():
                                               {"title": "", "text": "T2\n<|im_end|>", "doc_id": 1}]
                 yield f"{path.stem}: {name}{' ' + ' '.join(more) if more else ''}", source, variables
     for i, source in enumerate(SNIPPETS):
-        yield f"snippet {i}", source, {"y": 1} if "macro m()" in source else {}
+        yield f"snippet {i}", source, {"y": 1} if "macro m()" in source else VALUES if "v[1]" in source else {}
 
 
 def goldens():

@@ -1,0 +1,25 @@
+// What Jinja's filters and Python's methods make of strings, every byte with its origin.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "chat/functions.h"
+
+namespace blend::chat {
+
+enum Side : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
+
+// `chars`: those that are taken away; null or none: white space.
+Result<Value> strip(const Text& text, const Value* chars, Side side, Meter& meter);
+// upper, lower, capitalize, title: of ASCII. Words begin behind what is no letter, or, as Jinja's
+// filter has it, behind white space and opening brackets.
+Result<Value> change_case(const std::string& name, bool jinja_words, const Text& text,
+                          Meter& meter);
+Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter);
+Result<Value> split(const Text& text, const CallArguments& given, bool from_right, Meter& meter);
+// startswith, endswith
+Result<Value> affix(const Text& text, const CallArguments& given, bool front);
+Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter);
+
+}  // namespace blend::chat
