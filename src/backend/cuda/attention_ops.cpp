@@ -16,8 +16,6 @@ namespace {
 
 namespace k = kernels::cuda;
 
-constexpr size_t kScoreBytes = size_t{256} << 20;  // of scratch where every score is kept
-
 float scale_of(const AttentionRule& rule, uint32_t head_dim) {
   if (rule.scale != 0) return rule.scale;
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
@@ -189,67 +187,69 @@ Status CudaBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope
   return check_launch("move");
 }
 
+// What every kind of attention begins with.
+struct CudaBackend::AttentionCall {
+  k::KvView view;
+  uint32_t last = 0;  // position
+  k::AttentionPlan plan;
+  Stager::Shared pos;
+  k::AttentionRows rows;
+};
+
+Result<CudaBackend::AttentionCall> CudaBackend::begin_attention(const char* op,
+                                                                const KvCache& cache,
+                                                                uint32_t layer,
+                                                                const AttentionRule& rule, Tensor q,
+                                                                const uint32_t* pos, Tensor out) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto n = static_cast<size_t>(q.rows);
+  AttentionCall call;
+  call.last = pos[n - 1];
+  if (call.last >= c.capacity()) return outside(op, call.last, c.capacity());
+  call.view = c.layer(layer);
+  const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / call.view.kv_dim());
+  call.plan =
+      k::plan_attention(static_cast<uint32_t>(n), group, call.view.n_kv_heads, call.view.head_dim,
+                        rule.window == 0 ? call.last : std::min(call.last, rule.window - 1),
+                        device_->n_multiprocessors());
+  Recorder::covers(*device_, std::min(c.capacity() - 1, k::plan_lasts(call.plan, rule.window)));
+  BLEND_ASSIGN(call.pos, stager_->share(pos, n));
+  call.rows = {
+      rows_of(q),  rows_of(out), call.pos.as<uint32_t>(), scale_of(rule, call.view.head_dim),
+      rule.window, rule.softcap};
+  return call;
+}
+
 Status CudaBackend::attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                               Tensor q, const uint32_t* pos, Tensor out) {
-  const auto& c = static_cast<const CudaKvCache&>(cache);
-  const auto rows = static_cast<size_t>(q.rows);
-  if (rows == 0) return Status::ok();
-  const uint32_t last = pos[rows - 1];
-  if (last >= c.capacity()) return outside("attention", last, c.capacity());
+  if (q.rows == 0) return Status::ok();
   const auto scope = enter();
-  const k::KvView view = c.layer(layer);
-  const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / view.kv_dim());
-  const k::AttentionPlan plan = k::plan_attention(
-      static_cast<uint32_t>(rows), group, view.n_kv_heads, view.head_dim,
-      rule.window == 0 ? last : std::min(last, rule.window - 1), device_->n_multiprocessors());
-  Recorder::covers(*device_, std::min(c.capacity() - 1, k::plan_lasts(plan, rule.window)));
-  BLEND_ASSIGN(const Stager::Shared at, stager_->share(pos, rows));
-  BLEND_ASSIGN(const Memory scratch, device_->allocate(plan.scratch_floats() * sizeof(float)));
-  const k::AttentionRows args{rows_of(q),        rows_of(out),
-                              at.as<uint32_t>(), scale_of(rule, view.head_dim),
-                              rule.window,       rule.softcap};
-  k::attention(args, view, plan, scratch.as<float>(), stream());
+  BLEND_ASSIGN(const AttentionCall call,
+               begin_attention("attention", cache, layer, rule, q, pos, out));
+  BLEND_ASSIGN(const Memory scratch, device_->allocate(call.plan.scratch_floats() * sizeof(float)));
+  k::attention(call.rows, call.view, call.plan, scratch.as<float>(), stream());
   return check_launch("attention");
 }
 
 Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer,
                                        const AttentionRule& rule, Tensor q, const uint32_t* pos,
                                        const Tempering& tempering, Tensor out, float* mass) {
-  const auto& c = static_cast<const CudaKvCache&>(cache);
   const auto rows = static_cast<size_t>(q.rows);
   if (rows == 0) return Status::ok();
-  const uint32_t last = pos[rows - 1];
-  if (last >= c.capacity()) return outside("attention_tempered", last, c.capacity());
   const auto scope = enter();
-  const k::KvView view = c.layer(layer);
-  const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
-  const size_t at_once = std::min(rows, k::tempered_rows_per_call(n_heads, last, kScoreBytes));
-  BLEND_ASSIGN(const Stager::Shared at, stager_->share(pos, rows));
-  BLEND_ASSIGN(const Stager::Shared slots, stager_->share(tempering.slots, size_t{last} + 1));
-  BLEND_ASSIGN(
-      const Memory scratch,
-      device_->allocate(k::tempered_scratch_floats(at_once, n_heads, last) * sizeof(float)));
+  BLEND_ASSIGN(const AttentionCall call,
+               begin_attention("attention_tempered", cache, layer, rule, q, pos, out));
+  const size_t n_heads = static_cast<size_t>(q.cols) / call.view.head_dim;
+  BLEND_ASSIGN(const Stager::Shared slots, stager_->share(tempering.slots, size_t{call.last} + 1));
+  BLEND_ASSIGN(const Memory scratch,
+               device_->allocate(k::tempered_scratch_floats(call.plan) * sizeof(float)));
   Memory masses;  // [rows][n_heads]
   if (mass != nullptr) {
     BLEND_ASSIGN(masses, device_->allocate(rows * n_heads * sizeof(float)));
   }
-  for (size_t first = 0; first < rows; first += at_once) {
-    const auto from = static_cast<int64_t>(first);
-    const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
-    k::TemperedRows some;
-    some.q = rows_of(q.slice(from, n));
-    some.out = rows_of(out.slice(from, n));
-    some.pos = at.as<uint32_t>() + first;
-    some.last = last;
-    some.tempered = slots.as<uint8_t>();
-    some.scale = scale_of(rule, view.head_dim);
-    some.window = rule.window;
-    some.softcap = rule.softcap;
-    some.temperature = tempering.temperature;
-    some.sum_scale = tempering.scale;
-    if (mass != nullptr) some.mass = masses.as<float>() + first * n_heads;
-    k::attention_tempered(some, view, scratch.as<float>(), stream());
-  }
+  const k::Tempered tempered{slots.as<uint8_t>(), tempering.temperature, tempering.scale,
+                             masses.as<float>()};
+  k::attention_tempered(call.rows, tempered, call.view, call.plan, scratch.as<float>(), stream());
   BLEND_RETURN_IF_ERROR(check_launch("attention_tempered"));
   if (mass == nullptr) return Status::ok();
   std::vector<float> of_heads(rows * n_heads);
@@ -264,31 +264,20 @@ Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer,
 
 Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                                    Tensor q, const uint32_t* pos, float* mass) {
-  const auto& c = static_cast<const CudaKvCache&>(cache);
-  const auto rows = static_cast<size_t>(q.rows);
-  if (rows == 0) return Status::ok();
-  const uint32_t last = pos[rows - 1];
-  if (last >= c.capacity()) return outside("attention_mass", last, c.capacity());
+  if (q.rows == 0) return Status::ok();
   const auto scope = enter();
-  const k::KvView view = c.layer(layer);
-  const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
-  const size_t at_once = std::min(rows, k::mass_rows_per_call(n_heads, last, kScoreBytes));
-  BLEND_ASSIGN(const Stager::Shared at, stager_->share(pos, rows));
-  BLEND_ASSIGN(const Memory sums, stager_->upload(mass, size_t{last} + 1));
-  BLEND_ASSIGN(const Memory scratch,
-               device_->allocate(k::mass_scratch_floats(at_once, n_heads, last) * sizeof(float)));
-  for (size_t first = 0; first < rows; first += at_once) {
-    const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
-    const k::MassRows some{rows_of(q.slice(static_cast<int64_t>(first), n)),
-                           at.as<uint32_t>() + first,
-                           last,
-                           scale_of(rule, view.head_dim),
-                           rule.window,
-                           rule.softcap};
-    k::attention_mass(some, view, scratch.as<float>(), sums.as<float>(), stream());
-  }
+  BLEND_ASSIGN(const AttentionCall call,
+               begin_attention("attention_mass", cache, layer, rule, q, pos, q));
+  const uint32_t n_sms = device_->n_multiprocessors();
+  const size_t n_slots = size_t{call.last} + 1;
+  BLEND_ASSIGN(const Memory sums, stager_->upload(mass, n_slots));
+  BLEND_ASSIGN(
+      const Memory scratch,
+      device_->allocate(k::mass_scratch_floats(call.plan, call.last, n_sms) * sizeof(float)));
+  k::attention_mass(call.rows, call.view, call.plan, call.last, n_sms, scratch.as<float>(),
+                    sums.as<float>(), stream());
   BLEND_RETURN_IF_ERROR(check_launch("attention_mass"));
-  return fetch(mass, sums.as<void>(), (size_t{last} + 1) * sizeof(float));
+  return fetch(mass, sums.as<void>(), n_slots * sizeof(float));
 }
 
 }  // namespace blend::cuda
