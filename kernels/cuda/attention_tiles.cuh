@@ -100,7 +100,9 @@ __device__ inline void stage_kv(const KvView& cache, const uint16_t* k, const ui
     constexpr uint32_t kRows = kThreads / kChunks;
     const uint32_t row = threadIdx.x / kChunks, c = threadIdx.x % kChunks;
     size_t at = size_t{first + row} * cache.stride + c * 8;
-#pragma unroll
+    // Heads of 256 leave no registers for more addresses at once.
+    [[maybe_unused]] constexpr int kUnroll = kHeadDim > 128 ? 1 : kKeys / kRows;
+#pragma unroll kUnroll
     for (uint32_t r = 0; r < kKeys; r += kRows) {
       copy(row + r, c, at, swizzled<kHeadDim>(row + r, c));
       at += size_t{kRows} * cache.stride;
@@ -122,7 +124,9 @@ __device__ inline void score_tile(uint32_t (*kept)[4], const uint16_t* q_tile, u
   const FragmentLane lane;
 #pragma unroll
   for (int n = 0; n < kKeys / 8; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
-#pragma unroll
+  // Kept fragments are registers: numbers that are known. Others are not to be fetched far ahead.
+  [[maybe_unused]] constexpr int kUnroll = kKeepQ || kHeadDim <= 128 ? kHeadDim / 16 : 2;
+#pragma unroll kUnroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
     uint32_t loaded[4];
     if constexpr (!kKeepQ) {
