@@ -5,7 +5,7 @@ A warp's tensor instructions (HMMA) run beside its others, so that a kernel is a
 the two: what one tile of keys takes in issue slots beside its HMMA is what can be known without a card.
 Reads what `nvdisasm -c` prints; counts the instructions on the way through the loop that does the most
 HMMA and starts the most copies of the next tile, and of those ways the shortest: a tile that needs no
-mask.
+mask. A loop inside of it counts once (head sizes 96 and 256 have such).
 
     cuda_issue_slots.py SASS [--at-most N]   # exits 1 if head size 128, four warps, takes more
 """
