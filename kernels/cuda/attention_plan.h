@@ -29,11 +29,12 @@ struct AttentionPlan {
   uint32_t tile_rows() const { return 16 * warps; }
   // Q, and two stages of K and V.
   size_t shared_bytes() const { return size_t{2} * padded * (tile_rows() + size_t{4} * keys); }
-  // Unless the keys are split: nothing. Else of every part the sums, their largest score and
-  // weight.
-  size_t scratch_floats() const {
-    return splits == 1 ? 0 : size_t{splits} * n_kv_heads * m_rows * (head_dim + size_t{2});
+  // Of every part its largest score and weight, and its sums where there are any.
+  size_t part_floats(bool with_sums = true) const {
+    return size_t{splits} * n_kv_heads * m_rows * ((with_sums ? head_dim : 0) + size_t{2});
   }
+  // Unless the keys are split: nothing.
+  size_t scratch_floats() const { return splits == 1 ? 0 : part_floats(); }
 };
 
 // 0: head_dim is larger than what there are kernels for.
@@ -89,7 +90,8 @@ inline AttentionPlan plan_attention(uint32_t n_rows, uint32_t group, uint32_t n_
   p.m_tiles = (p.m_rows + p.tile_rows() - 1) / p.tile_rows();
   const uint32_t blocks = p.m_tiles * n_kv_heads, n_tiles = last_pos / p.keys + 1;
   if (blocks < n_sms) {
-    p.most_splits = std::min((2 * n_sms + blocks - 1) / blocks, kMostSplits);
+    // As many as run at once, two on a multiprocessor: one more would be a wave of its own.
+    p.most_splits = std::min(2 * n_sms / blocks, kMostSplits);
     p.splits = std::max(1u, std::min(p.most_splits, n_tiles / kLeastTilesOfASplit));
   }
   return p;

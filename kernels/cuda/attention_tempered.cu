@@ -1,97 +1,96 @@
 // Tempered attention (APE). CPU reference: kernels/cpu/attention_tempered.cpp,
 // attention_tempered_ref().
 //
-// It runs for the rows of a question and for decoded ones, so it is written to be plain: a block a
-// row and head; its scores, a thread a key; the sums of both kinds of keys; then, a thread an
-// element, the weighted values.
-#include "cuda/attention_plan.h"
+// Attention over each kind of keys by itself, on tensor cores: twice attention's work, less what
+// tiles of keys that are all of one kind save. What the two have found is put together as parts of
+// split keys are, each kind's sum of exponentials raised to its power before.
+#include "cuda/attention_kernel.cuh"
 #include "cuda/attention_tempered.h"
-#include "cuda/device.cuh"
 
 namespace blend::kernels::cuda {
 namespace {
 
-constexpr unsigned kThreads = 256;
+constexpr unsigned kCombineWarps = 4;
 
-// scores: [n * n_heads][last + 1].
-template <DType kType>
-__global__ void __launch_bounds__(kThreads)
-    tempered_kernel(TemperedRows rows, KvView cache, size_t n_heads, float* scores) {
-  __shared__ float parts[32];
-  const size_t row = blockIdx.x / n_heads, head = blockIdx.x % n_heads;
-  const size_t group = n_heads / cache.n_kv_heads;
-  const size_t q = row * rows.q.cols + head * cache.head_dim;
-  const size_t plane = cache.at(head / group, 0);
-  float* const own = scores + blockIdx.x * (size_t{rows.last} + 1);
-  const uint32_t begin = first_key(rows.pos[row], rows.window), n_keys = rows.pos[row] + 1;
-  float most_tempered = -INFINITY, most_other = -INFINITY;
-  for (uint32_t j = begin + threadIdx.x; j < n_keys; j += kThreads) {
-    const uint16_t* const key = cache.k + plane + size_t{j} * cache.stride;
-    float sum = 0;
-    for (uint32_t e = 0; e < cache.head_dim; ++e) {
-      sum += load<kType>(rows.q.data, q + e) * from_bf16(key[e]);
+// The parts of one kind of keys. `largest` and `log_sum` are exponents of 2.
+struct Kind {
+  const float* stats;  // [splits][n][2]
+  const float* sums;   // [splits][n][head_dim]
+  float largest = -INFINITY, weight = 0;
+
+  __device__ Kind(const AttentionArgs& a, const float* parts, uint32_t n, uint32_t i)
+      : stats(parts), sums(parts + size_t{2} * a.splits * n) {
+    for (uint32_t s = 0; s < a.splits; ++s) {
+      largest = fmaxf(largest, stats[2 * (size_t{s} * n + i)]);
     }
-    sum *= rows.scale;
-    if (rows.softcap != 0.0f) sum = rows.softcap * tanhf(sum / rows.softcap);
-    if (rows.tempered[j] != 0) {
-      sum /= rows.temperature;
-      most_tempered = fmaxf(most_tempered, sum);
-    } else {
-      most_other = fmaxf(most_other, sum);
-    }
-    own[j] = sum;
-  }
-  most_tempered = block_max(most_tempered, parts);
-  most_other = block_max(most_other, parts);
-  float sum_tempered = 0, sum_other = 0;
-  for (uint32_t j = begin + threadIdx.x; j < n_keys; j += kThreads) {
-    if (rows.tempered[j] != 0) {
-      sum_tempered += own[j] = expf(own[j] - most_tempered);
-    } else {
-      sum_other += own[j] = expf(own[j] - most_other);
+    if (largest == -INFINITY) return;  // no key is of this kind
+    for (uint32_t s = 0; s < a.splits; ++s) {
+      const size_t part = size_t{s} * n + i;
+      weight += stats[2 * part + 1] * exp2f(stats[2 * part] - largest);
     }
   }
-  sum_tempered = block_sum(sum_tempered, parts);
-  sum_other = block_sum(sum_other, parts);  // its last barrier also ends the writing of scores
-  // A kind without keys has the sum 0 and weighs nothing.
-  const float log_tempered =
-      sum_tempered == 0.0f ? -INFINITY : rows.sum_scale * (most_tempered + logf(sum_tempered));
-  const float log_other = sum_other == 0.0f ? -INFINITY : most_other + logf(sum_other);
-  const float most = fmaxf(log_tempered, log_other);
-  const float share_tempered = expf(log_tempered - most), share_other = expf(log_other - most);
-  const float total = share_tempered + share_other;
-  const float of_tempered = sum_tempered == 0.0f ? 0.0f : share_tempered / (total * sum_tempered);
-  const float of_other = sum_other == 0.0f ? 0.0f : share_other / (total * sum_other);
-  if (rows.mass != nullptr && threadIdx.x == 0) rows.mass[blockIdx.x] = share_tempered / total;
-  for (uint32_t e = threadIdx.x; e < cache.head_dim; e += kThreads) {
+  __device__ float log_sum() const { return weight == 0.0f ? -INFINITY : largest + log2f(weight); }
+  // Element d of the weighted mean of the values.
+  __device__ float mean(const AttentionArgs& a, uint32_t n, uint32_t i, uint32_t d) const {
+    if (weight == 0.0f) return 0.0f;
     float sum = 0;
-    for (uint32_t j = begin; j < n_keys; ++j) {
-      const float weight = own[j] * (rows.tempered[j] != 0 ? of_tempered : of_other);
-      sum += weight * from_bf16(cache.v[plane + size_t{j} * cache.stride + e]);
+    for (uint32_t s = 0; s < a.splits; ++s) {
+      const size_t part = size_t{s} * n + i;
+      sum += sums[part * a.cache.head_dim + d] * exp2f(stats[2 * part] - largest);
     }
-    store<kType>(rows.out.data, q + e, sum);
+    return sum / weight;
+  }
+};
+
+// A warp an m-row. others: the parts of the keys that are not tempered.
+__global__ void __launch_bounds__(32 * kCombineWarps)
+    combine_kinds_kernel(AttentionArgs a, const float* tempered, const float* others,
+                         float sum_scale, float* mass) {
+  const uint32_t head_dim = a.cache.head_dim, n = a.cache.n_kv_heads * a.m_rows;
+  const uint32_t i = blockIdx.x * kCombineWarps + threadIdx.x / 32;
+  if (i >= n) return;
+  const Kind warm(a, tempered, n, i), plain(a, others, n, i);
+  // A kind without keys weighs nothing, whatever its power.
+  const float log_warm = warm.weight == 0.0f ? -INFINITY : sum_scale * warm.log_sum();
+  const float log_plain = plain.log_sum(), most = fmaxf(log_warm, log_plain);
+  const float of_warm = exp2f(log_warm - most), of_plain = exp2f(log_plain - most);
+  const float share = of_warm / (of_warm + of_plain);
+  const uint32_t m = i % a.m_rows, head = i / a.m_rows * a.group + m % a.group;
+  if (mass != nullptr && threadIdx.x % 32 == 0) {
+    mass[size_t{m / a.group} * a.cache.n_kv_heads * a.group + head] = share;
+  }
+  const size_t row = m / a.group * a.rows.out.cols + size_t{head} * head_dim;
+  for (uint32_t d = threadIdx.x % 32; d < head_dim; d += 32) {
+    const float x = share * warm.mean(a, n, i, d) + (1.0f - share) * plain.mean(a, n, i, d);
+    store_two(a.rows.out, row + d, 1, x, 0.0f);
   }
 }
 
 }  // namespace
 
-size_t tempered_scratch_floats(size_t n, size_t n_heads, uint32_t last) {
-  return n * n_heads * (size_t{last} + 1);
+cudaError_t prepare_attention_tempered() {
+  const cudaError_t error = prepare_kernels<Use::of_kind>();
+  if (error != cudaSuccess) return error;
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, combine_kinds_kernel);
 }
 
-size_t tempered_rows_per_call(size_t n_heads, uint32_t last, size_t bytes) {
-  const size_t n = bytes / (tempered_scratch_floats(1, n_heads, last) * sizeof(float));
-  return n == 0 ? 1 : n;
-}
-
-void attention_tempered(const TemperedRows& rows, const KvView& cache, float* scratch,
-                        cudaStream_t stream) {
-  if (rows.q.n == 0) return;
-  const size_t n_heads = rows.q.cols / cache.head_dim;
-  const auto kernel =
-      rows.q.type == DType::f32 ? &tempered_kernel<DType::f32> : &tempered_kernel<DType::bf16>;
-  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.q.n * n_heads), kThreads, 0, stream, rows, cache,
-               n_heads, scratch);
+void attention_tempered(const AttentionRows& rows, const Tempered& tempered, const KvView& cache,
+                        const AttentionPlan& plan, float* scratch, cudaStream_t stream) {
+  float* const others = scratch + plan.part_floats();
+  AttentionArgs a = arguments_of(rows, cache, plan, others);
+  a.tempered = tempered.slots;
+  a.kind = false;
+  launch_attention<Use::of_kind>(a, plan, stream);
+  AttentionArgs warm = arguments_of(rows, cache, plan, scratch);
+  warm.tempered = tempered.slots;
+  warm.kind = true;
+  warm.exponent /= tempered.temperature;
+  launch_attention<Use::of_kind>(warm, plan, stream);
+  const auto combine = &combine_kinds_kernel;
+  const unsigned blocks = (plan.n_kv_heads * plan.m_rows + kCombineWarps - 1) / kCombineWarps;
+  BLEND_LAUNCH(combine, blocks, 32 * kCombineWarps, 0, stream, a, scratch, others,
+               tempered.sum_scale, tempered.mass);
 }
 
 }  // namespace blend::kernels::cuda

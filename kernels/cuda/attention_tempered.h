@@ -2,30 +2,25 @@
 // What it computes stands in kernels/cpu/attention_tempered.h.
 #pragma once
 
-#include "cuda/kv_rows.h"
+#include "cuda/attention.h"
 
 namespace blend::kernels::cuda {
 
-struct TemperedRows {
-  Rows q;                             // [n, n_heads * head_dim], rotated
-  Rows out;                           // the same shape and type; may be the memory of q
-  const uint32_t* pos = nullptr;      // device [n], ascending
-  uint32_t last = 0;                  // pos[n - 1]
-  const uint8_t* tempered = nullptr;  // device [last + 1]
-  float scale = 1.0f;                 // of the scores
-  uint32_t window = 0;                // as in AttentionRows
-  float softcap = 0.0f;               // as in AttentionRows
+struct Tempered {
+  const uint8_t* slots = nullptr;  // device [the last row's position + 1]: non-zero = tempered
   float temperature = 1.0f;
   float sum_scale = 1.0f;
   float* mass = nullptr;  // device [n * n_heads] out: probability put on tempered keys; or null
 };
 
-// Rows of one call whose scratch stays within about `bytes`.
-size_t tempered_rows_per_call(size_t n_heads, uint32_t last, size_t bytes);
-// Floats of scratch for n rows.
-size_t tempered_scratch_floats(size_t n, size_t n_heads, uint32_t last);
+// Must have been called on a device before attention_tempered() is.
+cudaError_t prepare_attention_tempered();
 
-void attention_tempered(const TemperedRows& rows, const KvView& cache, float* scratch,
-                        cudaStream_t stream);
+// Floats of scratch for rows of this plan.
+inline size_t tempered_scratch_floats(const AttentionPlan& plan) { return 2 * plan.part_floats(); }
+
+// rows.out may be the memory of rows.q if of its type. plan: as for attention().
+void attention_tempered(const AttentionRows& rows, const Tempered& tempered, const KvView& cache,
+                        const AttentionPlan& plan, float* scratch, cudaStream_t stream);
 
 }  // namespace blend::kernels::cuda

@@ -12,18 +12,10 @@ inline constexpr uint32_t kNoDrift = UINT32_MAX;
 
 // A block a row. A thread makes two neighbouring elements of the cache and writes them at once; for
 // K it reads both ends of each pair, which the block's other reads leave in the first-level cache.
-// read(is_k, row, column): the stored value.
+// read(is_k, column): the row's value; drift: what is added to it, or null.
 template <typename Read>
-__device__ inline void place_row(const PlacedRows& rows, const KvView& cache, const RopeView& rope,
-                                 const Read& read) {
-  const size_t row = blockIdx.x;
-  const uint32_t slot =
-      rows.slots != nullptr ? rows.slots[row] : rows.first + static_cast<uint32_t>(row);
-  if (rows.skip != nullptr && rows.skip[slot] != 0) return;
-  const float* drift = nullptr;
-  if (rows.drift != nullptr && rows.drift_row[slot] != kNoDrift) {
-    drift = rows.drift + rows.drift_row[slot] * 2 * cache.kv_dim();
-  }
+__device__ inline void place_row(uint32_t slot, const float* drift, const KvView& cache,
+                                 const RopeView& rope, const Read& read) {
   const auto kv_dim = static_cast<uint32_t>(cache.kv_dim());
   const uint32_t pairs = cache.stride / 2, n = cache.n_kv_heads * pairs;
   for (uint32_t i = threadIdx.x; i < 2 * n; i += kPlaceThreads) {
@@ -32,7 +24,7 @@ __device__ inline void place_row(const PlacedRows& rows, const KvView& cache, co
     const uint32_t first = head * cache.head_dim;
     const float* const added = drift == nullptr ? nullptr : drift + (is_k ? 0 : kv_dim) + first;
     const auto value = [&](uint32_t e) {
-      const float stored = read(is_k, row, first + e);
+      const float stored = read(is_k, first + e);
       return added == nullptr ? stored : stored + added[e];
     };
     float two[2];
@@ -44,6 +36,33 @@ __device__ inline void place_row(const PlacedRows& rows, const KvView& cache, co
     uint16_t* const to = (is_k ? cache.k : cache.v) + cache.at(head, slot) + d;
     *reinterpret_cast<uint32_t*>(to) = pack_bf16(two[0], two[1]);
   }
+}
+
+// The run that the block's row is of, and its number there.
+struct StoredRow {
+  const PlacedRun& run;
+  uint32_t row;
+};
+__device__ inline StoredRow stored_row(const PlacedRuns& runs) {
+  uint32_t low = 0, high = runs.n_runs;  // the last that begins at this row or before it
+  while (high - low > 1) {
+    const uint32_t middle = (low + high) / 2;
+    (runs.run[middle].begin <= blockIdx.x ? low : high) = middle;
+  }
+  return {runs.run[low], blockIdx.x - runs.run[low].begin};
+}
+
+// place_row() of a stored row, unless it is to be left alone.
+template <typename Read>
+__device__ inline void place_stored(const PlacedRuns& runs, const StoredRow& at,
+                                    const KvView& cache, const RopeView& rope, const Read& read) {
+  const uint32_t slot = at.run.first + at.row;
+  if (runs.skip != nullptr && runs.skip[slot] != 0) return;
+  const float* drift = nullptr;
+  if (runs.drift != nullptr && runs.drift_row[slot] != kNoDrift) {
+    drift = runs.drift + runs.drift_row[slot] * 2 * cache.kv_dim();
+  }
+  place_row(slot, drift, cache, rope, read);
 }
 
 }  // namespace blend::kernels::cuda

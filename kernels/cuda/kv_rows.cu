@@ -19,12 +19,21 @@ struct Source {
   }
 };
 
-template <DType kType>
 __global__ void __launch_bounds__(kPlaceThreads)
     place_kernel(PlacedRows rows, KvView cache, RopeView rope) {
-  place_row(rows, cache, rope, [&](bool is_k, size_t row, uint32_t col) {
-    return load<kType>(is_k ? rows.k : rows.v, row * rows.row_stride + col);
-  });
+  const size_t from = blockIdx.x * rows.row_stride;
+  place_row(rows.slots[blockIdx.x], nullptr, cache, rope,
+            [&](bool is_k, uint32_t col) { return (is_k ? rows.k : rows.v)[from + col]; });
+}
+
+template <DType kType>
+__global__ void __launch_bounds__(kPlaceThreads)
+    place_runs_kernel(const __grid_constant__ PlacedRuns runs, KvView cache, RopeView rope) {
+  const StoredRow at = stored_row(runs);
+  const size_t from = size_t{at.run.plane_row + at.row} * cache.kv_dim();
+  const void *const k = at.run.k, *const v = at.run.v;
+  place_stored(runs, at, cache, rope,
+               [&](bool is_k, uint32_t col) { return load<kType>(is_k ? k : v, from + col); });
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -135,10 +144,17 @@ void launch_turn(const HostRows& rows, const RopeView& rope, void* out_k, void* 
 void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rope,
                 cudaStream_t stream) {
   if (rows.n == 0) return;
-  const auto kernel = rows.type == DType::f32   ? &place_kernel<DType::f32>
-                      : rows.type == DType::f16 ? &place_kernel<DType::f16>
-                                                : &place_kernel<DType::bf16>;
+  const auto kernel = &place_kernel;
   BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kPlaceThreads, 0, stream, rows, cache, rope);
+}
+
+void place_runs(const PlacedRuns& runs, const KvView& cache, const RopeView& rope,
+                cudaStream_t stream) {
+  if (runs.n_rows == 0) return;
+  const auto kernel = runs.type == DType::f32   ? &place_runs_kernel<DType::f32>
+                      : runs.type == DType::f16 ? &place_runs_kernel<DType::f16>
+                                                : &place_runs_kernel<DType::bf16>;
+  BLEND_LAUNCH(kernel, runs.n_rows, kPlaceThreads, 0, stream, runs, cache, rope);
 }
 
 void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,

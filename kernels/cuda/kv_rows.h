@@ -38,19 +38,45 @@ struct KvView {
   __host__ __device__ size_t kv_dim() const { return size_t{n_kv_heads} * head_dim; }
 };
 
-// Rows that go into a cache. Row i of k and v, [n, row_stride] of type, goes to slots[i], or to
-// first + i where slots is null. All pointers are of the device.
+// Fresh rows that go into a cache: row i of k and v goes to slots[i]. All pointers are of the
+// device.
 struct PlacedRows {
-  const void* k = nullptr;  // before RoPE
-  const void* v = nullptr;
-  DType type = DType::f32;
+  const float* k = nullptr;  // [n, row_stride], before RoPE
+  const float* v = nullptr;
   size_t row_stride = 0;  // elements
   size_t n = 0;
-  const uint32_t* slots = nullptr;
+  const uint32_t* slots = nullptr;  // [n]
+};
+
+// A run of stored rows: those from plane_row on of two planes go to the slots from `first` on.
+struct PlacedRun {
+  const void* k = nullptr;  // the planes, from their first byte on; before RoPE
+  const void* v = nullptr;
+  uint32_t begin = 0;  // rows of the runs before it
   uint32_t first = 0;
+  uint32_t plane_row = 0;
+  uint32_t plane_rows = 0;  // what the planes have; packed ones are laid out by it
+};
+
+// Stored rows of one kind, placed by one launch. They go with it as its arguments, of which there
+// may be 4 KiB: a table in memory would have to be brought there for every layer.
+struct PlacedRuns {
+  static constexpr uint32_t kMost = 96;
+  PlacedRun run[kMost];
+  uint32_t n_runs = 0;
+  uint32_t n_rows = 0;
+  DType type = DType::f32;        // of their values
+  uint32_t head_dim = 0;          // int8: columns of V that share a step
   const uint8_t* skip = nullptr;  // [slots]: rows with skip[slot] != 0 are left alone; or null
   const float* drift = nullptr;   // f32 [.., 2 * kv_dim] = K | V, added before the rotation
   const uint32_t* drift_row = nullptr;  // [slots]: row of drift for a slot, or UINT32_MAX
+
+  bool full() const { return n_runs == kMost; }
+  void add(PlacedRun r, uint32_t n) {
+    r.begin = n_rows;
+    run[n_runs++] = r;
+    n_rows += n;
+  }
 };
 
 // A move of rows (Backend::move). K is turned by `turn` positions, the sine with sin_sign.
@@ -71,8 +97,12 @@ void make_rope_table(const double* frequency, uint32_t half, uint32_t n_position
 void rope_rows(const RopeView& rope, const Rows& x, uint32_t head_dim, const uint32_t* pos,
                cudaStream_t stream);
 
-// Decodes, adds the drift, rotates K to its slot, rounds and scatters.
+// Rotates K to its slot, rounds and scatters.
 void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rope,
+                cudaStream_t stream);
+
+// The same of stored rows of `type`, [plane_rows, kv_dim], whose drift is added first.
+void place_runs(const PlacedRuns& runs, const KvView& cache, const RopeView& rope,
                 cudaStream_t stream);
 
 // kv: f32 [n, 2 * kv_dim] = K turned back | V of n slots from `first` on.
@@ -97,7 +127,7 @@ struct HostRows {
   uint32_t first = 0;
   float sin_sign = 0.0f;
   const uint8_t* skip = nullptr;  // device [n]: rows with skip[i] != 0 are left alone; or null
-  const float* drift = nullptr;   // device f32 [.., 2 * kv_dim], as in PlacedRows
+  const float* drift = nullptr;   // device f32 [.., 2 * kv_dim], as in PlacedRuns
   const uint32_t* drift_row = nullptr;  // device [n]: row of drift for row i, or UINT32_MAX
 };
 // out_k, out_v: rows at out_stride elements of type `to`.

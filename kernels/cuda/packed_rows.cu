@@ -94,8 +94,14 @@ constexpr unsigned kLeastBlocks = 4;
 
 template <Packing kPacking>
 __global__ void __launch_bounds__(kPlaceThreads, kLeastBlocks)
-    place_packed_kernel(PackedRows packed, PlacedRows rows, KvView cache, RopeView rope) {
-  place_row(rows, cache, rope, Unpack<kPacking>{packed});
+    place_packed_kernel(const __grid_constant__ PlacedRuns runs, KvView cache, RopeView rope) {
+  const StoredRow at = stored_row(runs);
+  const Unpack<kPacking> read{{static_cast<const uint8_t*>(at.run.k),
+                               static_cast<const uint8_t*>(at.run.v), kPacking, runs.type,
+                               static_cast<uint32_t>(cache.kv_dim()), runs.head_dim,
+                               at.run.plane_rows, at.run.plane_row}};
+  place_stored(runs, at, cache, rope,
+               [&](bool is_k, uint32_t col) { return read(is_k, at.row, col); });
 }
 
 template <Packing kPacking>
@@ -121,13 +127,12 @@ __global__ void __launch_bounds__(kPlaceThreads)
 
 }  // namespace
 
-void place_packed_rows(const PackedRows& packed, const PlacedRows& rows, const KvView& cache,
+void place_packed_runs(Packing packing, const PlacedRuns& runs, const KvView& cache,
                        const RopeView& rope, cudaStream_t stream) {
-  if (rows.n == 0) return;
-  const auto kernel = packed.packing == Packing::int8 ? &place_packed_kernel<Packing::int8>
-                                                      : &place_packed_kernel<Packing::int4>;
-  BLEND_LAUNCH(kernel, static_cast<unsigned>(rows.n), kPlaceThreads, 0, stream, packed, rows, cache,
-               rope);
+  if (runs.n_rows == 0) return;
+  const auto kernel = packing == Packing::int8 ? &place_packed_kernel<Packing::int8>
+                                               : &place_packed_kernel<Packing::int4>;
+  BLEND_LAUNCH(kernel, runs.n_rows, kPlaceThreads, 0, stream, runs, cache, rope);
 }
 
 void unpack_rows(const PackedRows& packed, size_t n, void* k, void* v, cudaStream_t stream) {

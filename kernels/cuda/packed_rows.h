@@ -25,8 +25,8 @@ struct PackedRows {
   uint32_t first = 0;  // of the plane's rows
 };
 
-// place_rows() of rows.n packed rows; k, v, type and row_stride of `rows` are not looked at.
-void place_packed_rows(const PackedRows& packed, const PlacedRows& rows, const KvView& cache,
+// place_runs() of packed rows; their values are rounded to runs.type.
+void place_packed_runs(Packing packing, const PlacedRuns& runs, const KvView& cache,
                        const RopeView& rope, cudaStream_t stream);
 
 // k, v: device [n, kv_dim] of packed.type.

@@ -3,9 +3,44 @@
 // "cp.async"). sm_80 and later have all of them.
 #pragma once
 
+#include <cfloat>
+#include <cmath>
+
 #include "cuda/device.cuh"
 
 namespace blend::kernels::cuda {
+
+// 2^x and 1 / x to 22 bits; results too small for a normal number are 0.
+__device__ inline float exp2_approx(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  const float y = std::exp2(x);
+  return y < FLT_MIN ? 0.0f : y;
+#endif
+}
+__device__ inline float reciprocal_approx(float x) {
+#if defined(__CUDACC__)
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+#else
+  return 1.0f / x;
+#endif
+}
+
+// a b, rounded towards -infinity.
+__device__ inline float multiply_down(float a, float b) {
+#if defined(__CUDACC__)
+  return __fmul_rd(a, b);
+#else
+  const double exact = static_cast<double>(a) * static_cast<double>(b);
+  const auto nearest = static_cast<float>(exact);
+  return static_cast<double>(nearest) > exact ? std::nextafter(nearest, -INFINITY) : nearest;
+#endif
+}
 
 // d += a b for a warp: a [16, 16] and b [16, 8] of bf16, d [16, 8] of f32. Of lane l, with
 // g = l / 4 and t = l % 4 (two bf16 a register, the lower column or row in the lower half):

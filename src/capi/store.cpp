@@ -6,6 +6,7 @@
 #include "capi/handles.h"
 #include "capi/remote_options.h"
 #include "capi/structs.h"
+#include "engine/device_readable.h"
 #include "store/remote/tiered_store.h"
 
 using blend::Status;
@@ -184,6 +185,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.ttl_s = o.ttl_s;
     s.tenant_quota_bytes = o.tenant_quota_bytes;
     s.ram_bytes = o.ram_bytes;
+    s.host_memory = blend::device_readable_memory(*ctx->runtime);
     s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
     s.group = (o.flags & BLEND_STORE_GROUP) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;

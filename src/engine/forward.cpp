@@ -32,9 +32,23 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
 
 Status Forward::embed(const int32_t* tokens, Tensor x) {
   Backend& b = model_.backend();
+  normed_x_ = nullptr;
   BLEND_RETURN_IF_ERROR(b.embed(model_.embedding(), tokens, x));
   const float factor = model_.config().embedding_scale;
   return factor == 1 ? Status::ok() : b.scale(x, factor);
+}
+
+Result<Tensor> Forward::norm(uint32_t layer, Tensor xb) {
+  const ModelConfig& c = model_.config();
+  const Tensor normed = operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model);
+  if (normed_x_ == xb.data && normed_rows_ == xb.rows && normed_layer_ == layer) return normed;
+  normed_x_ = nullptr;
+  BLEND_RETURN_IF_ERROR(
+      model_.backend().rms_norm(xb, *model_.layer(layer).attn_norm, c.rms_eps, normed));
+  normed_x_ = xb.data;
+  normed_rows_ = xb.rows;
+  normed_layer_ = layer;
+  return normed;
 }
 
 Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch) {
@@ -44,8 +58,8 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor normed = operand(*normed_, rows, c.d_model);
-    BLEND_RETURN_IF_ERROR(b.rms_norm(x.slice(first, rows), *w.attn_norm, c.rms_eps, normed));
+    normed_x_ = nullptr;  // who calls may have written to x
+    BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
     BLEND_RETURN_IF_ERROR(b.matmul(*w.kv, normed, kvb, false));
     if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.kv_bias, kvb));
@@ -56,11 +70,11 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   return Status::ok();
 }
 
-Status Forward::project_q(uint32_t layer, Tensor xb, Tensor normed, Tensor q) {
+Status Forward::project_q(uint32_t layer, Tensor xb, Tensor q) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
-  BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.attn_norm, c.rms_eps, normed));
+  BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
   BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
   if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
   if (c.qk_norm) BLEND_RETURN_IF_ERROR(b.norm_heads(q, c.n_heads, *w.q_norm, c.rms_eps));
@@ -68,8 +82,8 @@ Status Forward::project_q(uint32_t layer, Tensor xb, Tensor normed, Tensor q) {
 }
 
 Status Forward::project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
-                          Tensor normed, Tensor q) {
-  BLEND_RETURN_IF_ERROR(project_q(layer, xb, normed, q));
+                          Tensor q) {
+  BLEND_RETURN_IF_ERROR(project_q(layer, xb, q));
   return model_.backend().rope_q(ropes.queries(layer), pos, model_.config().head_dim, q);
 }
 
@@ -106,6 +120,7 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
 }
 
 Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
+  normed_x_ = nullptr;  // of rows that are about to change
   const LayerWeights& w = model_.layer(layer);
   return add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb);
 }
@@ -115,6 +130,7 @@ Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
   const auto rows = static_cast<uint32_t>(xb.rows);
+  normed_x_ = nullptr;
   const Tensor normed = operand(*normed_, rows, c.d_model);
   const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
   const Tensor act = operand(*act_, rows, c.d_ff);
@@ -132,7 +148,7 @@ Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Te
   const auto n = static_cast<uint32_t>(rows.size());
   const Tensor q = operand(*q_, n, c.q_dim());
   BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
-  BLEND_RETURN_IF_ERROR(project_q(layer, x, operand(*normed_, n, c.d_model), q));
+  BLEND_RETURN_IF_ERROR(project_q(layer, x, q));
   const auto one = [&](const StepRow& row, int64_t i) -> Status {
     const Tensor qi = q.slice(i, 1);
     BLEND_RETURN_IF_ERROR(
@@ -159,9 +175,8 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor xb = x.slice(first, rows);
-    const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, q));
     if (const int64_t begin = std::max<int64_t>(first, out.first);
         out.mass != nullptr && begin < first + rows) {
       const Tensor asked = q.slice(begin - first, first + rows - begin);
@@ -191,9 +206,8 @@ Status Forward::attention_mass(uint32_t layer, const KvCache& cache, const Ropes
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, q));
     BLEND_RETURN_IF_ERROR(
         model_.backend().attention_mass(cache, layer, rule(layer), q, pos + first, mass));
   }
@@ -210,9 +224,8 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    const Tensor normed = operand(*normed_, rows, c.d_model);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, normed, q));
+    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, x.slice(first, rows), pos + first, q));
     BLEND_RETURN_IF_ERROR(model_.backend().attention_tempered(
         cache, layer, rule(layer), q, pos + first, {outside.data(), 1.0f, 1.0f}, q, mass + first));
   }
@@ -222,6 +235,7 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
 Status Forward::project_logits(Tensor x) {
   const ModelConfig& c = model_.config();
   Backend& b = model_.backend();
+  normed_x_ = nullptr;
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(x.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
   return b.matmul(model_.output(), normed, view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab),

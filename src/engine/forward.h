@@ -81,11 +81,12 @@ class Forward {
   Status read_logits(float* logits, uint32_t row = 0);
 
  private:
-  // Q of the rows of xb, rotated; normed, q: scratch and result of as many rows.
-  Status project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos,
-                   Tensor normed, Tensor q);
+  // Q of the rows of xb, rotated; q: as many rows.
+  Status project_q(uint32_t layer, const Ropes& ropes, Tensor xb, const uint32_t* pos, Tensor q);
   // The same, not rotated.
-  Status project_q(uint32_t layer, Tensor xb, Tensor normed, Tensor q);
+  Status project_q(uint32_t layer, Tensor xb, Tensor q);
+  // The attention's norm of the rows of xb, in normed_: computed once for K | V and Q of the same.
+  Result<Tensor> norm(uint32_t layer, Tensor xb);
   // What attention gave, q, and the feed-forward are added to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);
@@ -116,6 +117,10 @@ class Forward {
   std::unique_ptr<DeviceBuffer> x_;       // [max_rows, d_model]
   std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, 2 * kv_dim]
   std::unique_ptr<DeviceBuffer> normed_;  // [block, d_model]
+  // The rows whose norm lies there, as they are; null: none that may be asked for again.
+  const void* normed_x_ = nullptr;
+  int64_t normed_rows_ = 0;
+  uint32_t normed_layer_ = 0;
   std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
   std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff]
   std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]

@@ -174,8 +174,11 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   const std::vector<int32_t> resident_tokens =
       resident == nullptr ? std::vector<int32_t>() : resident->tokens();
   Loan loan(resident, entries_.front().out.sequence);
-  LayerFeed feed(model_->backend(), n_layers_, clock_,
-                 store_.use_device_tier ? model_->runtime().device_tier() : nullptr);
+  const Runtime& runtime = model_->runtime();
+  // The pool has time where a device computes.
+  ThreadPool* const helpers = runtime.backend().has_own_memory() ? &runtime.pool() : nullptr;
+  LayerFeed feed(runtime.backend(), n_layers_, clock_,
+                 store_.use_device_tier ? runtime.device_tier() : nullptr, helpers);
   const EndOfRound end{entries_};  // before the feed goes, by an exception too
   bool done = true;
   if (const Status status = begin_passes(feed); status.is_ok()) {

@@ -99,7 +99,8 @@ std::vector<uint64_t> LayerFeed::layer_bytes() const {
 Status LayerFeed::start(uint32_t depth) {
   if (items_.empty()) return Status::ok();
   taken_.assign(items_.size(), 0);
-  BLEND_ASSIGN(loader_, LayerLoader::start(backend_, items_, n_layers_, depth, clock_, tier_));
+  BLEND_ASSIGN(loader_,
+               LayerLoader::start(backend_, items_, n_layers_, depth, clock_, tier_, helpers_));
   return Status::ok();
 }
 

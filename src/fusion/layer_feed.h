@@ -52,9 +52,11 @@ class LayerFeed {
     StagedLayer staged_;
   };
 
-  // Staged in host memory of `backend`, or where `tier` (may be null) has them.
-  LayerFeed(Backend& backend, uint32_t n_layers, const Stopwatch& clock, DeviceTier* tier = nullptr)
-      : backend_(backend), n_layers_(n_layers), clock_(clock), tier_(tier) {}
+  // Staged in host memory of `backend`, or where `tier` (may be null) has them; helpers (may be
+  // null): as LayerLoader has them.
+  LayerFeed(Backend& backend, uint32_t n_layers, const Stopwatch& clock, DeviceTier* tier = nullptr,
+            ThreadPool* helpers = nullptr)
+      : backend_(backend), n_layers_(n_layers), clock_(clock), tier_(tier), helpers_(helpers) {}
 
   // Before start().
   std::unique_ptr<View> subscribe(const Prompt& prompt, uint32_t first_stored_layer) {
@@ -79,6 +81,7 @@ class LayerFeed {
   const uint32_t n_layers_;
   const Stopwatch& clock_;
   DeviceTier* const tier_;
+  ThreadPool* const helpers_;
   std::vector<LayerLoader::Item> items_;  // one a chunk
   std::vector<uint32_t> taken_;           // [items] 1 + the last layer that a view was given
   std::vector<View*> views_;

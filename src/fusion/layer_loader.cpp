@@ -18,20 +18,23 @@ constexpr uint32_t kPrefetchLayers = 4;
 }  // namespace
 
 LayerLoader::LayerLoader(Backend& backend, std::vector<Item> items, uint32_t n_layers,
-                         uint32_t depth, const Stopwatch& clock, DeviceTier* tier)
+                         uint32_t depth, const Stopwatch& clock, DeviceTier* tier,
+                         ThreadPool* helpers)
     : backend_(backend),
       items_(std::move(items)),
       n_layers_(n_layers),
       depth_(depth),
       clock_(clock),
       tier_(tier),
+      helpers_(helpers),
       chunks_(items_.size()) {}
 
 Result<std::unique_ptr<LayerLoader>> LayerLoader::start(Backend& backend, std::vector<Item> items,
                                                         uint32_t n_layers, uint32_t depth,
-                                                        const Stopwatch& clock, DeviceTier* tier) {
+                                                        const Stopwatch& clock, DeviceTier* tier,
+                                                        ThreadPool* helpers) {
   std::unique_ptr<LayerLoader> l(
-      new LayerLoader(backend, std::move(items), n_layers, depth, clock, tier));
+      new LayerLoader(backend, std::move(items), n_layers, depth, clock, tier, helpers));
   l->first_layer_ = n_layers;
   size_t slot_bytes = 0;
   for (const Item& item : l->items_) {
@@ -68,6 +71,12 @@ LayerLoader::~LayerLoader() {
   }
   changed_.notify_all();
   if (reader_.joinable()) reader_.join();
+  // Rows outside the slots may still be on their way to the device.
+  for (const auto* const fences : {&fences_, &keeping_}) {
+    for (const std::unique_ptr<Fence>& fence : *fences) {
+      if (fence != nullptr) fence->wait();
+    }
+  }
 }
 
 Result<const StagedLayer*> LayerLoader::acquire(uint32_t layer) {
@@ -124,16 +133,47 @@ void LayerLoader::start_layer(uint32_t layer) {
   }
 }
 
+Status LayerLoader::finish_chunks(uint32_t layer, size_t& failed) {
+  StagedLayer& staged = staged_[layer % depth_];
+  std::vector<size_t> wanted;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (layer >= items_[i].first_layer && staged.kept[i] == nullptr) wanted.push_back(i);
+  }
+  std::vector<Status> status(wanted.size());
+  const auto finish = [&](size_t begin, size_t end, uint32_t) {
+    for (size_t at = begin; at < end; ++at) {
+      const size_t i = wanted[at];
+      ChunkSource& source = *items_[i].source;
+      try {
+        status[at] = source.finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]);
+      } catch (const std::bad_alloc&) {
+        status[at] = Status::out_of_memory();
+      }
+      if (status[at].is_ok()) staged.origins[i] = source.origin();
+    }
+  };
+  if (helpers_ != nullptr) {
+    helpers_->parallel_for(wanted.size(), 1, finish);
+  } else {
+    finish(0, wanted.size(), 0);
+  }
+  for (size_t at = 0; at < wanted.size(); ++at) {
+    failed = wanted[at];
+    BLEND_RETURN_IF_ERROR(status[at]);
+  }
+  return Status::ok();
+}
+
 Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
-  staged.chunks.resize(items_.size());
+  staged.chunks.assign(items_.size(), {});
   staged.origins.assign(items_.size(), Origin::disk);
   staged.load.bytes = staged.load.device_bytes = 0;
   bool keeps = false;
   staged.load.begin_ns = clock_.now_ns();
+  BLEND_RETURN_IF_ERROR(finish_chunks(layer, failed));
   for (size_t i = 0; i < items_.size(); ++i) {
     const Item& item = items_[i];
-    staged.chunks[i].clear();
     if (layer < item.first_layer) continue;
     if (staged.kept[i] != nullptr) {
       staged.chunks[i] = staged.kept[i]->rows;
@@ -141,11 +181,7 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
       staged.load.device_bytes += item.source->meta().shape.layer_bytes();
       continue;
     }
-    failed = i;
-    BLEND_RETURN_IF_ERROR(
-        item.source->finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]));
     staged.load.bytes += item.source->meta().shape.layer_bytes();
-    staged.origins[i] = item.source->origin();
     if (tier_ != nullptr) keep(i, layer, staged);
     keeps = keeps || staged.kept[i] != nullptr;
   }

@@ -3,6 +3,10 @@
 // A ring of `depth` slots holds the staged layers: while layer l is computed, layers l+1 .. l+depth
 // are read, checked and gathered (AttentionStore 3.2.1, layer-wise pre-loading; CacheBlend 5,
 // loading pipelined with recompute). The compute thread takes layers in order and gives each back.
+//
+// One thread copies and checks some GB/s, a device's bus takes 50. So the chunks of a layer are
+// finished side by side where a pool has nothing else to do, its device computing; and rows that a
+// store keeps in memory which the device reads are not copied at all.
 #pragma once
 
 #include <condition_variable>
@@ -51,11 +55,13 @@ class LayerLoader {
   };
   // Reads layers first .. n_layers-1, where first is the least first_layer, into host memory of
   // `backend`, which must outlive the loader; takes from `tier`, which may be null, what is there,
-  // and keeps there what it reads.
+  // and keeps there what it reads. The chunks of a layer are finished by `helpers`; null: by the
+  // reader alone.
   static Result<std::unique_ptr<LayerLoader>> start(Backend& backend, std::vector<Item> items,
                                                     uint32_t n_layers, uint32_t depth,
                                                     const Stopwatch& clock,
-                                                    DeviceTier* tier = nullptr);
+                                                    DeviceTier* tier = nullptr,
+                                                    ThreadPool* helpers = nullptr);
   ~LayerLoader();
   LayerLoader(const LayerLoader&) = delete;
   LayerLoader& operator=(const LayerLoader&) = delete;
@@ -69,10 +75,12 @@ class LayerLoader {
 
  private:
   LayerLoader(Backend& backend, std::vector<Item> items, uint32_t n_layers, uint32_t depth,
-              const Stopwatch& clock, DeviceTier* tier);
+              const Stopwatch& clock, DeviceTier* tier, ThreadPool* helpers);
   void reader_main();
   void start_layer(uint32_t layer);
   Status finish_layer(uint32_t layer, size_t& failed);
+  // Each chunk's rows; of those that fail, the first.
+  Status finish_chunks(uint32_t layer, size_t& failed);
   Status stage(uint32_t layer, size_t& failed);
   DeviceTier::LayerRef on_device(size_t item, uint32_t layer) const;
   void keep(size_t item, uint32_t layer, StagedLayer& staged);
@@ -87,6 +95,7 @@ class LayerLoader {
   const uint32_t depth_;
   const Stopwatch& clock_;
   DeviceTier* const tier_;
+  ThreadPool* const helpers_;
   // The reader thread's: [items], null: not in the tier; and [depth]: what is still copied there.
   std::vector<DeviceTier::ChunkRef> chunks_;
   std::vector<std::unique_ptr<Fence>> keeping_;

@@ -112,8 +112,8 @@ class ChunkSource {
 
   // The same in two steps and without a copy where the source can: start_layer() may begin to read
   // `layer` into `space`, finish_layer() waits for it, verifies, and gives the layer's rows, in
-  // order, each once, in `space`. Before its space is freed or used again, a started layer must be
-  // finished, or all of them given up by abandon(). space: stage_bytes(), aligned to a page.
+  // order, each once; they stay until `space` is started with again. Before it is, or is freed, a
+  // layer must be finished, or all given up by abandon(). space: stage_bytes(), aligned to a page.
   virtual size_t stage_bytes() const { return meta().shape.layer_bytes(); }
   virtual void start_layer(uint32_t /*layer*/, std::byte* /*space*/) {}
   virtual Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) {

@@ -9,6 +9,7 @@
 #include "base/cancel.h"
 #include "store/chunk_store.h"
 #include "store/evict/policy.h"
+#include "store/host_memory.h"
 #include "store/remote_shelf.h"
 #include "store/stored_chunks.h"
 #include "store/upkeep.h"
@@ -27,6 +28,7 @@ struct StoreOptions {
   uint64_t ttl_s = 0;               // 0: chunks do not expire
   uint64_t tenant_quota_bytes = 0;  // of every tenant but the empty one; 0: none
   uint64_t ram_bytes = 0;           // layers kept in host memory; 0: none
+  HostMemory host_memory;           // for them, where a device is to read them as they lie there
   // Told of each put that is durable, but not of put_stored(). On any thread, until the store is
   // destroyed; throws nothing but bad_alloc.
   std::function<void(const Sha256& id)> on_put;

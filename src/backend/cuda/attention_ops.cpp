@@ -16,8 +16,6 @@ namespace {
 
 namespace k = kernels::cuda;
 
-constexpr size_t kScoreBytes = size_t{256} << 20;  // of scratch where every score is kept
-
 float scale_of(const AttentionRule& rule, uint32_t head_dim) {
   if (rule.scale != 0) return rule.scale;
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
@@ -72,7 +70,7 @@ Status CudaBackend::rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t 
   }
   Recorder::covers(*device_, table.n_positions() - 1);
   const auto scope = enter();
-  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
+  BLEND_ASSIGN(const Stager::Shared at, stager_->share(pos, rows));
   k::rope_rows(table.view(), rows_of(q), head_dim, at.as<uint32_t>(), stream());
   return check_launch("rope_q");
 }
@@ -89,11 +87,11 @@ Status CudaBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& ro
   }
   Recorder::covers(*device_, limit - 1);
   const auto scope = enter();
-  BLEND_ASSIGN(const Memory slots, stager_->upload(pos, rows));
+  BLEND_ASSIGN(const Stager::Shared slots, stager_->share(pos, rows));
   const k::KvView view = c.layer(layer);
   k::PlacedRows placed;
-  placed.k = kv.data;
-  placed.v = static_cast<const float*>(kv.data) + view.kv_dim();
+  placed.k = static_cast<const float*>(kv.data);
+  placed.v = placed.k + view.kv_dim();
   placed.row_stride = 2 * view.kv_dim();
   placed.n = rows;
   placed.slots = slots.as<uint32_t>();
@@ -117,8 +115,7 @@ Status CudaBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                           std::span<const StoredRun> runs, const uint8_t* skip,
                           const Correction* correction) {
   const auto& c = static_cast<const CudaKvCache&>(cache);
-  const auto& table = static_cast<const CudaRopeTable&>(rope);
-  const uint32_t limit = std::min(c.capacity(), table.n_positions());
+  const uint32_t limit = std::min(c.capacity(), rope.n_positions());
   for (const StoredRun& run : runs) {
     if (run.first > limit || run.n_rows > limit - run.first) {
       return outside("place", uint64_t{run.first} + run.n_rows, limit);
@@ -127,35 +124,47 @@ Status CudaBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
   if (runs.empty()) return Status::ok();
   const auto scope = enter();
   const k::KvView view = c.layer(layer);
-  Memory skipped, drift_row;
+  const k::RopeView turns = static_cast<const CudaRopeTable&>(rope).view();
+  k::PlacedRuns table;
+  Stager::Shared skipped, drift_row;
   if (skip != nullptr) {
-    BLEND_ASSIGN(skipped, stager_->upload(skip, c.capacity()));
+    BLEND_ASSIGN(skipped, stager_->share(skip, c.capacity()));
+    table.skip = skipped.as<uint8_t>();
   }
   if (correction != nullptr) {
-    BLEND_ASSIGN(drift_row, stager_->upload(correction->row, c.capacity()));
+    BLEND_ASSIGN(drift_row, stager_->share(correction->row, c.capacity()));
+    table.drift = static_cast<const float*>(correction->kv.data);
+    table.drift_row = drift_row.as<uint32_t>();
   }
   BLEND_ASSIGN(const Stager::Rows staged, stager_->stage(runs, view.kv_dim()));
-  for (size_t i = 0; i < runs.size(); ++i) {
-    k::PlacedRows placed;
-    placed.k = staged.k(i);
-    placed.v = staged.v(i);
-    placed.type = runs[i].dtype;
-    placed.row_stride = view.kv_dim();
-    placed.n = runs[i].n_rows;
-    placed.first = runs[i].first;
-    placed.skip = skipped.as<uint8_t>();
-    if (correction != nullptr) {
-      placed.drift = static_cast<const float*>(correction->kv.data);
-      placed.drift_row = drift_row.as<uint32_t>();
-    }
-    if (runs[i].packed.packing == Packing::none) {
-      k::place_rows(placed, view, table.view(), stream());
+  // Runs of one kind are placed together.
+  Packing packing = Packing::none;
+  const auto launch = [&]() -> Status {
+    if (packing == Packing::none) {
+      k::place_runs(table, view, turns, stream());
     } else {
-      k::place_packed_rows(packed_rows(staged, i, runs[i], view.kv_dim()), placed, view,
-                           table.view(), stream());
+      k::place_packed_runs(packing, table, view, turns, stream());
     }
+    table.n_runs = table.n_rows = 0;
+    return check_launch("place");
+  };
+  for (size_t i = 0; i < runs.size(); ++i) {
+    const StoredRun& run = runs[i];
+    if (run.n_rows == 0) continue;
+    const bool packed = run.packed.packing != Packing::none;
+    const uint32_t head_dim = packed ? run.packed.head_dim : 0;
+    if (table.n_runs > 0 && (table.full() || run.packed.packing != packing ||
+                             run.dtype != table.type || head_dim != table.head_dim)) {
+      BLEND_RETURN_IF_ERROR(launch());
+    }
+    packing = run.packed.packing;
+    table.type = run.dtype;
+    table.head_dim = head_dim;
+    table.add({staged.k(i), staged.v(i), 0, run.first, packed ? run.plane_row : 0,
+               packed ? run.packed.n_rows : run.n_rows},
+              run.n_rows);
   }
-  return check_launch("place");
+  return launch();
 }
 
 Status CudaBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
@@ -178,67 +187,69 @@ Status CudaBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope
   return check_launch("move");
 }
 
+// What every kind of attention begins with.
+struct CudaBackend::AttentionCall {
+  k::KvView view;
+  uint32_t last = 0;  // position
+  k::AttentionPlan plan;
+  Stager::Shared pos;
+  k::AttentionRows rows;
+};
+
+Result<CudaBackend::AttentionCall> CudaBackend::begin_attention(const char* op,
+                                                                const KvCache& cache,
+                                                                uint32_t layer,
+                                                                const AttentionRule& rule, Tensor q,
+                                                                const uint32_t* pos, Tensor out) {
+  const auto& c = static_cast<const CudaKvCache&>(cache);
+  const auto n = static_cast<size_t>(q.rows);
+  AttentionCall call;
+  call.last = pos[n - 1];
+  if (call.last >= c.capacity()) return outside(op, call.last, c.capacity());
+  call.view = c.layer(layer);
+  const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / call.view.kv_dim());
+  call.plan =
+      k::plan_attention(static_cast<uint32_t>(n), group, call.view.n_kv_heads, call.view.head_dim,
+                        rule.window == 0 ? call.last : std::min(call.last, rule.window - 1),
+                        device_->n_multiprocessors());
+  Recorder::covers(*device_, std::min(c.capacity() - 1, k::plan_lasts(call.plan, rule.window)));
+  BLEND_ASSIGN(call.pos, stager_->share(pos, n));
+  call.rows = {
+      rows_of(q),  rows_of(out), call.pos.as<uint32_t>(), scale_of(rule, call.view.head_dim),
+      rule.window, rule.softcap};
+  return call;
+}
+
 Status CudaBackend::attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                               Tensor q, const uint32_t* pos, Tensor out) {
-  const auto& c = static_cast<const CudaKvCache&>(cache);
-  const auto rows = static_cast<size_t>(q.rows);
-  if (rows == 0) return Status::ok();
-  const uint32_t last = pos[rows - 1];
-  if (last >= c.capacity()) return outside("attention", last, c.capacity());
+  if (q.rows == 0) return Status::ok();
   const auto scope = enter();
-  const k::KvView view = c.layer(layer);
-  const auto group = static_cast<uint32_t>(static_cast<size_t>(q.cols) / view.kv_dim());
-  const k::AttentionPlan plan = k::plan_attention(
-      static_cast<uint32_t>(rows), group, view.n_kv_heads, view.head_dim,
-      rule.window == 0 ? last : std::min(last, rule.window - 1), device_->n_multiprocessors());
-  Recorder::covers(*device_, std::min(c.capacity() - 1, k::plan_lasts(plan, rule.window)));
-  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
-  BLEND_ASSIGN(const Memory scratch, device_->allocate(plan.scratch_floats() * sizeof(float)));
-  const k::AttentionRows args{rows_of(q),        rows_of(out),
-                              at.as<uint32_t>(), scale_of(rule, view.head_dim),
-                              rule.window,       rule.softcap};
-  k::attention(args, view, plan, scratch.as<float>(), stream());
+  BLEND_ASSIGN(const AttentionCall call,
+               begin_attention("attention", cache, layer, rule, q, pos, out));
+  BLEND_ASSIGN(const Memory scratch, device_->allocate(call.plan.scratch_floats() * sizeof(float)));
+  k::attention(call.rows, call.view, call.plan, scratch.as<float>(), stream());
   return check_launch("attention");
 }
 
 Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer,
                                        const AttentionRule& rule, Tensor q, const uint32_t* pos,
                                        const Tempering& tempering, Tensor out, float* mass) {
-  const auto& c = static_cast<const CudaKvCache&>(cache);
   const auto rows = static_cast<size_t>(q.rows);
   if (rows == 0) return Status::ok();
-  const uint32_t last = pos[rows - 1];
-  if (last >= c.capacity()) return outside("attention_tempered", last, c.capacity());
   const auto scope = enter();
-  const k::KvView view = c.layer(layer);
-  const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
-  const size_t at_once = std::min(rows, k::tempered_rows_per_call(n_heads, last, kScoreBytes));
-  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
-  BLEND_ASSIGN(const Memory slots, stager_->upload(tempering.slots, size_t{last} + 1));
-  BLEND_ASSIGN(
-      const Memory scratch,
-      device_->allocate(k::tempered_scratch_floats(at_once, n_heads, last) * sizeof(float)));
+  BLEND_ASSIGN(const AttentionCall call,
+               begin_attention("attention_tempered", cache, layer, rule, q, pos, out));
+  const size_t n_heads = static_cast<size_t>(q.cols) / call.view.head_dim;
+  BLEND_ASSIGN(const Stager::Shared slots, stager_->share(tempering.slots, size_t{call.last} + 1));
+  BLEND_ASSIGN(const Memory scratch,
+               device_->allocate(k::tempered_scratch_floats(call.plan) * sizeof(float)));
   Memory masses;  // [rows][n_heads]
   if (mass != nullptr) {
     BLEND_ASSIGN(masses, device_->allocate(rows * n_heads * sizeof(float)));
   }
-  for (size_t first = 0; first < rows; first += at_once) {
-    const auto from = static_cast<int64_t>(first);
-    const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
-    k::TemperedRows some;
-    some.q = rows_of(q.slice(from, n));
-    some.out = rows_of(out.slice(from, n));
-    some.pos = at.as<uint32_t>() + first;
-    some.last = last;
-    some.tempered = slots.as<uint8_t>();
-    some.scale = scale_of(rule, view.head_dim);
-    some.window = rule.window;
-    some.softcap = rule.softcap;
-    some.temperature = tempering.temperature;
-    some.sum_scale = tempering.scale;
-    if (mass != nullptr) some.mass = masses.as<float>() + first * n_heads;
-    k::attention_tempered(some, view, scratch.as<float>(), stream());
-  }
+  const k::Tempered tempered{slots.as<uint8_t>(), tempering.temperature, tempering.scale,
+                             masses.as<float>()};
+  k::attention_tempered(call.rows, tempered, call.view, call.plan, scratch.as<float>(), stream());
   BLEND_RETURN_IF_ERROR(check_launch("attention_tempered"));
   if (mass == nullptr) return Status::ok();
   std::vector<float> of_heads(rows * n_heads);
@@ -253,31 +264,20 @@ Status CudaBackend::attention_tempered(const KvCache& cache, uint32_t layer,
 
 Status CudaBackend::attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                                    Tensor q, const uint32_t* pos, float* mass) {
-  const auto& c = static_cast<const CudaKvCache&>(cache);
-  const auto rows = static_cast<size_t>(q.rows);
-  if (rows == 0) return Status::ok();
-  const uint32_t last = pos[rows - 1];
-  if (last >= c.capacity()) return outside("attention_mass", last, c.capacity());
+  if (q.rows == 0) return Status::ok();
   const auto scope = enter();
-  const k::KvView view = c.layer(layer);
-  const size_t n_heads = static_cast<size_t>(q.cols) / view.head_dim;
-  const size_t at_once = std::min(rows, k::mass_rows_per_call(n_heads, last, kScoreBytes));
-  BLEND_ASSIGN(const Memory at, stager_->upload(pos, rows));
-  BLEND_ASSIGN(const Memory sums, stager_->upload(mass, size_t{last} + 1));
-  BLEND_ASSIGN(const Memory scratch,
-               device_->allocate(k::mass_scratch_floats(at_once, n_heads, last) * sizeof(float)));
-  for (size_t first = 0; first < rows; first += at_once) {
-    const auto n = static_cast<int64_t>(std::min(at_once, rows - first));
-    const k::MassRows some{rows_of(q.slice(static_cast<int64_t>(first), n)),
-                           at.as<uint32_t>() + first,
-                           last,
-                           scale_of(rule, view.head_dim),
-                           rule.window,
-                           rule.softcap};
-    k::attention_mass(some, view, scratch.as<float>(), sums.as<float>(), stream());
-  }
+  BLEND_ASSIGN(const AttentionCall call,
+               begin_attention("attention_mass", cache, layer, rule, q, pos, q));
+  const uint32_t n_sms = device_->n_multiprocessors();
+  const size_t n_slots = size_t{call.last} + 1;
+  BLEND_ASSIGN(const Memory sums, stager_->upload(mass, n_slots));
+  BLEND_ASSIGN(
+      const Memory scratch,
+      device_->allocate(k::mass_scratch_floats(call.plan, call.last, n_sms) * sizeof(float)));
+  k::attention_mass(call.rows, call.view, call.plan, call.last, n_sms, scratch.as<float>(),
+                    sums.as<float>(), stream());
   BLEND_RETURN_IF_ERROR(check_launch("attention_mass"));
-  return fetch(mass, sums.as<void>(), (size_t{last} + 1) * sizeof(float));
+  return fetch(mass, sums.as<void>(), n_slots * sizeof(float));
 }
 
 }  // namespace blend::cuda

@@ -119,6 +119,11 @@ class CudaBackend final : public Backend {
   };
   Result<PlainRows> plain_rows(const Stager::Rows& staged, size_t i, const StoredRun& run,
                                size_t kv_dim);
+  // op names it in what is wrong. q.rows > 0.
+  struct AttentionCall;
+  Result<AttentionCall> begin_attention(const char* op, const KvCache& cache, uint32_t layer,
+                                        const AttentionRule& rule, Tensor q, const uint32_t* pos,
+                                        Tensor out);
   // A counter that kernels lower to the first thing that is wrong; kNone at first.
   static constexpr unsigned long long kNone = ~0ull;
   Result<Memory> make_counter();

@@ -26,13 +26,6 @@ PlaneBytes plane_bytes(const StoredRun& run, size_t row_elements) {
   return {bytes, bytes};
 }
 
-// A copy to the device that has not been issued yet.
-struct Piece {
-  std::byte* to = nullptr;
-  const std::byte* from = nullptr;
-  size_t bytes = 0;
-};
-
 // Rows that outlive a call. The copy stream writes them, the compute stream reads them and, in its
 // order, gives the memory back.
 class CudaKept final : public DeviceBuffer {
@@ -53,12 +46,6 @@ class CudaKept final : public DeviceBuffer {
   Memory memory_;
   UniqueEvent arrived_;
 };
-
-// Whether run i is part of the same planes as the one before it.
-bool shares_planes(std::span<const StoredRun> runs, size_t i) {
-  return i > 0 && runs[i].packed.packing != Packing::none && runs[i].k == runs[i - 1].k &&
-         runs[i].kept == runs[i - 1].kept;
-}
 
 // One core does not copy as fast as the bus.
 void copy_parallel(ThreadPool& pool, std::byte* to, const std::byte* from, size_t bytes) {
@@ -122,6 +109,69 @@ Result<Memory> Stager::upload_bytes(const void* from, size_t bytes) {
   return memory;
 }
 
+Result<Stager::Shared> Stager::share_bytes(const void* from, size_t bytes) {
+  if (Recorder::of(device_) != nullptr || bytes > kSharedBytes) {
+    BLEND_ASSIGN(Memory memory, upload_bytes(from, bytes));
+    return Shared(std::make_shared<const Memory>(std::move(memory)));
+  }
+  const auto* const begin = static_cast<const std::byte*>(from);
+  const std::lock_guard lock(shared_mutex_);
+  SharedArray* oldest = nullptr;
+  for (SharedArray& kept : shared_) {
+    if (kept.bytes.size() == bytes && std::memcmp(kept.bytes.data(), from, bytes) == 0) {
+      kept.used = ++n_shared_;
+      return Shared(kept.memory);
+    }
+    if (oldest == nullptr || kept.used < oldest->used) oldest = &kept;
+  }
+  SharedArray fresh{std::vector<std::byte>(begin, begin + bytes), nullptr, ++n_shared_};
+  BLEND_ASSIGN(Memory memory, upload_bytes(from, bytes));
+  fresh.memory = std::make_shared<const Memory>(std::move(memory));
+  Shared result(fresh.memory);
+  if (shared_.size() < kSharedArrays) {
+    shared_.push_back(std::move(fresh));
+  } else {
+    *oldest = std::move(fresh);
+  }
+  return result;
+}
+
+std::vector<Stager::Piece> Stager::pieces_of(std::span<const StoredRun> runs,
+                                             size_t row_elements) const {
+  constexpr size_t kGap = size_t{128} << 10;  // comes over while another copy would begin
+  std::vector<Piece> planes;
+  for (const StoredRun& run : runs) {
+    if (run.kept != nullptr) continue;
+    const PlaneBytes bytes = plane_bytes(run, row_elements);
+    planes.push_back({run.k, bytes.k});
+    planes.push_back({run.v, bytes.v});
+  }
+  std::sort(planes.begin(), planes.end(),
+            [](const Piece& a, const Piece& b) { return a.from < b.from; });
+  std::vector<Piece> pieces;
+  for (const Piece& plane : planes) {
+    if (!pieces.empty()) {
+      Piece& last = pieces.back();
+      const std::byte* const end = last.from + last.bytes;
+      const std::byte* const reach = std::max(end, plane.from + plane.bytes);
+      const auto all = static_cast<size_t>(reach - last.from);
+      if (plane.from <= end ||
+          (static_cast<size_t>(plane.from - end) <= kGap && device_.is_pinned(last.from, all))) {
+        last.bytes = all;
+        continue;
+      }
+    }
+    pieces.push_back(plane);
+  }
+  size_t at = 0;
+  for (Piece& piece : pieces) {
+    // Planes are aligned there as they are here.
+    piece.at = at + reinterpret_cast<uintptr_t>(piece.from) % kPlaneAlignment;
+    at = aligned(piece.at + piece.bytes);
+  }
+  return pieces;
+}
+
 Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
   if (bytes == 0) return Status::ok();
   if (!device_.is_pinned(from, bytes)) return large_->copy(to, from, bytes, device_.copies());
@@ -130,12 +180,8 @@ Status Stager::copy_rows(std::byte* to, const std::byte* from, size_t bytes) {
 }
 
 Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_elements) {
-  size_t bytes = 0;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].kept != nullptr || shares_planes(runs, i)) continue;
-    const PlaneBytes planes = plane_bytes(runs[i], row_elements);
-    bytes += aligned(planes.k) + aligned(planes.v);
-  }
+  const std::vector<Piece> pieces = pieces_of(runs, row_elements);
+  const size_t bytes = pieces.empty() ? 0 : pieces.back().at + pieces.back().bytes;
 
   Rows rows(*this, std::unique_lock(mutex_), next_++ % kSlots);
   Slot& slot = slots_[rows.slot_];
@@ -146,43 +192,31 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     slot.memory = Memory();  // freed in the copy stream: behind the wait above
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
   }
-  std::byte* at = slot.memory.as<std::byte>();
-  // Planes that lie behind one another on both sides are one copy: a layer of a reader's ring is.
-  Piece pending;
-  const auto add = [&](const std::byte* from, size_t n) -> Status {
-    if (from == pending.from + pending.bytes && at == pending.to + pending.bytes) {
-      pending.bytes += n;
-      return Status::ok();
-    }
-    BLEND_RETURN_IF_ERROR(copy_rows(pending.to, pending.from, pending.bytes));
-    pending = {at, from, n};
-    return Status::ok();
+  std::byte* const to = slot.memory.as<std::byte>();
+  for (const Piece& piece : pieces) {
+    BLEND_RETURN_IF_ERROR(copy_rows(to + piece.at, piece.from, piece.bytes));
+  }
+  const auto copy_of = [&](const std::byte* plane) {
+    const auto behind =
+        std::upper_bound(pieces.begin(), pieces.end(), plane,
+                         [](const std::byte* p, const Piece& piece) { return p < piece.from; });
+    const Piece& piece = *(behind - 1);
+    return to + piece.at + (plane - piece.from);
   };
   const DeviceBuffer* waited_for = nullptr;
-  for (size_t i = 0; i < runs.size(); ++i) {
-    if (runs[i].kept != nullptr) {
-      if (runs[i].kept != waited_for) {
-        BLEND_RETURN_IF_ERROR(static_cast<const CudaKept*>(runs[i].kept)->wait_for(device_));
-      }
-      waited_for = runs[i].kept;
-      rows.k_.push_back(runs[i].k);
-      rows.v_.push_back(runs[i].v);
+  for (const StoredRun& run : runs) {
+    if (run.kept == nullptr) {
+      rows.k_.push_back(copy_of(run.k));
+      rows.v_.push_back(copy_of(run.v));
       continue;
     }
-    if (shares_planes(runs, i)) {
-      rows.k_.push_back(rows.k_.back());
-      rows.v_.push_back(rows.v_.back());
-      continue;
+    if (run.kept != waited_for) {
+      BLEND_RETURN_IF_ERROR(static_cast<const CudaKept*>(run.kept)->wait_for(device_));
     }
-    const PlaneBytes planes = plane_bytes(runs[i], row_elements);
-    rows.k_.push_back(at);
-    BLEND_RETURN_IF_ERROR(add(runs[i].k, planes.k));
-    at += aligned(planes.k);
-    rows.v_.push_back(at);
-    BLEND_RETURN_IF_ERROR(add(runs[i].v, planes.v));
-    at += aligned(planes.v);
+    waited_for = run.kept;
+    rows.k_.push_back(run.k);
+    rows.v_.push_back(run.v);
   }
-  BLEND_RETURN_IF_ERROR(copy_rows(pending.to, pending.from, pending.bytes));
   if (bytes == 0) return rows;  // what is kept waits for no other fuse's rows
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));

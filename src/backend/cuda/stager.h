@@ -2,6 +2,7 @@
 //
 // Small arrays (positions, tokens) go through pinned pieces in the compute stream's own order, read
 // by a kernel: a copy would queue behind megabytes of stored rows, which have the same copy engine.
+// Those that a fuse asks for again at every layer (positions, masks) are brought over once.
 // Stored rows go by the copy stream into a ring of device buffers, so that the rows of later layers
 // come over while earlier layers are computed:
 //
@@ -54,6 +55,24 @@ class Stager {
   Result<Memory> upload(const T* from, size_t n) {
     return upload_bytes(from, n * sizeof(T));
   }
+  // The same of what only kernels read: an array of the same bytes that was brought over lately is
+  // the same memory.
+  class Shared {
+   public:
+    Shared() = default;
+    explicit Shared(std::shared_ptr<const Memory> memory) : memory_(std::move(memory)) {}
+    template <typename T>
+    const T* as() const {
+      return memory_ == nullptr ? nullptr : memory_->as<const T>();
+    }
+
+   private:
+    std::shared_ptr<const Memory> memory_;  // given back behind all that was issued with it
+  };
+  template <typename T>
+  Result<Shared> share(const T* from, size_t n) {
+    return share_bytes(from, n * sizeof(T));
+  }
   // A few bytes to memory that is there, in the order of the compute stream.
   Status update(void* to, const void* from, size_t bytes) {
     return small_->copy(to, from, bytes, device_.compute());
@@ -83,7 +102,8 @@ class Stager {
     std::vector<const void*> k_, v_;
   };
   // row_elements: kv_dim. Of packed runs the planes come over whole and as they are, once for all
-  // runs in a row that are part of them.
+  // runs that are part of them. Rows that lie near each other in pinned memory, as a reader puts
+  // them, come by one copy, with the little that lies between them.
   Result<Rows> stage(std::span<const StoredRun> runs, size_t row_elements);
 
   // See Backend::keep(). What is kept is read by kernels only behind stage() of a run that names
@@ -98,16 +118,36 @@ class Stager {
     UniqueEvent consumed;
   };
 
+  // A fuse has positions of two sets of rows, a mask and the corrections' rows; several go at once.
+  static constexpr size_t kSharedArrays = 32, kSharedBytes = 1 << 20;
+  struct SharedArray {
+    std::vector<std::byte> bytes;  // as they were
+    std::shared_ptr<const Memory> memory;
+    uint64_t used = 0;  // larger: later
+  };
+
   explicit Stager(Device& device) : device_(device) {}
   Result<Memory> upload_bytes(const void* from, size_t bytes);
+  Result<Shared> share_bytes(const void* from, size_t bytes);
+  // Host memory that is copied at once, and where it goes in a slot.
+  struct Piece {
+    const std::byte* from = nullptr;
+    size_t bytes = 0;
+    size_t at = 0;
+  };
+  // Those that hold all rows which are not on the device yet, by address.
+  std::vector<Piece> pieces_of(std::span<const StoredRun> runs, size_t row_elements) const;
   Status copy_rows(std::byte* to, const std::byte* from, size_t bytes);
 
   Device& device_;
   std::unique_ptr<PinnedPieces> small_;
   std::unique_ptr<PinnedPieces> large_;
-  std::mutex mutex_;                // of the slots
-  size_t next_ = 0;                 // guarded by mutex_
-  std::array<Slot, kSlots> slots_;  // guarded by mutex_
+  std::mutex shared_mutex_;
+  std::vector<SharedArray> shared_;  // guarded by shared_mutex_
+  uint64_t n_shared_ = 0;            // guarded by shared_mutex_; times that one was asked for
+  std::mutex mutex_;                 // of the slots
+  size_t next_ = 0;                  // guarded by mutex_
+  std::array<Slot, kSlots> slots_;   // guarded by mutex_
 };
 
 }  // namespace blend::cuda

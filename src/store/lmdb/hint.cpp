@@ -85,11 +85,10 @@ Status LmdbStore::read_into_ram(const Sha256& id, uint64_t hint) {
     if (hints_.load() != hint || worker_->stopping()) return Status::ok();
     if (layer + 1 < shape.n_layers) source.prefetch(layer + 1);
     if (common_->ram->find(key, layer) != nullptr) continue;
-    BLEND_ASSIGN(AlignedBuffer buffer, AlignedBuffer::allocate(shape.layer_bytes()));
-    BLEND_RETURN_IF_ERROR(source.read_layer(layer, buffer.data()));
-    const auto owner = std::make_shared<AlignedBuffer>(std::move(buffer));
-    const bool kept = common_->ram->put(key, shape, layer, RamTier::Layer(owner, owner->data()));
-    if (!kept) return Status::ok();
+    const std::shared_ptr<std::byte> memory = common_->ram->allocate(shape.layer_bytes());
+    if (memory == nullptr) return Status::out_of_memory();
+    BLEND_RETURN_IF_ERROR(source.read_layer(layer, memory.get()));
+    if (!common_->ram->put(key, shape, layer, memory)) return Status::ok();
   }
   prefetched_.fetch_add(1, std::memory_order_relaxed);
   return Status::ok();
@@ -104,7 +103,7 @@ void LmdbStore::keep_in_ram(const std::shared_ptr<const ChunkRecord>& record,
     for (uint32_t layer = 0; layer < record->meta.shape.n_layers; ++layer) {
       // Every layer keeps the whole record alive; they come and go together.
       const RamTier::Layer bytes(record, record->k(layer));
-      if (!common_->ram->put(key, record->meta.shape, layer, bytes)) return;
+      if (!common_->ram->put_foreign(key, record->meta.shape, layer, bytes)) return;
     }
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
   }

@@ -33,7 +33,9 @@ LmdbStore::LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> c
             common_->write_errors.fetch_add(1, std::memory_order_relaxed);
             common_->event(s.code(), s.message());
           })) {
-  if (options_.ram_bytes > 0) common_->ram = std::make_shared<RamTier>(options_.ram_bytes);
+  if (options_.ram_bytes > 0) {
+    common_->ram = std::make_shared<RamTier>(options_.ram_bytes, options_.host_memory);
+  }
   common_->ttl_us = std::min(options_.ttl_s, uint64_t{1} << 40) * 1'000'000;
   common_->notes_use = !options_.read_only && policy_->renewed_by_use();
   common_->write_touches_soon = [this] {

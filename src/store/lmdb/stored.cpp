@@ -86,7 +86,7 @@ Status LmdbStore::put_stored(const StoredLayout& layout,
     for (uint32_t layer = 0; layer < layout.meta.shape.n_layers; ++layer) {
       // Every layer keeps the whole stream alive; they come and go together.
       const RamTier::Layer bytes(stream, stream->data() + layout.layers[layer].offset);
-      if (!common_->ram->put(key, layout.meta.shape, layer, bytes)) break;
+      if (!common_->ram->put_foreign(key, layout.meta.shape, layer, bytes)) break;
     }
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
   }

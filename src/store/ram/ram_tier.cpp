@@ -9,6 +9,23 @@
 
 namespace blend {
 
+std::shared_ptr<std::byte> RamTier::allocate(size_t bytes) const {
+  if (memory_) return memory_(bytes);
+  auto buffer = AlignedBuffer::allocate(bytes);
+  if (!buffer.is_ok()) return nullptr;
+  const auto owner = std::make_shared<AlignedBuffer>(std::move(*buffer));
+  return {owner, owner->data()};
+}
+
+bool RamTier::put_foreign(const Key& key, const ChunkShape& shape, uint32_t layer,
+                          const Layer& bytes) {
+  if (!hands_on()) return put(key, shape, layer, bytes);
+  const std::shared_ptr<std::byte> own = allocate(shape.layer_bytes());
+  if (own == nullptr) return false;
+  std::memcpy(own.get(), bytes.get(), shape.layer_bytes());
+  return put(key, shape, layer, own);
+}
+
 bool RamTier::complete(const Key& key) const {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(key.id);
@@ -142,6 +159,7 @@ class RamSource final : public ChunkSource {
   }
 
   void start_layer(uint32_t layer, std::byte* space) override {
+    handed_on_.erase(space);  // nobody reads them any more
     if (RamTier::Layer kept = tier_->find(key_, layer); kept != nullptr) {
       started_[layer] = std::move(kept);  // or the tier could drop it before it is finished
     } else {
@@ -153,6 +171,12 @@ class RamSource final : public ChunkSource {
     const auto found = started_.find(layer);
     const RamTier::Layer kept = found == started_.end() ? nullptr : found->second;
     if (found != started_.end()) started_.erase(found);
+    if (kept != nullptr && tier_->hands_on()) {
+      origin_ = Origin::memory;
+      rows.assign(1, {kept.get(), kept.get() + shape().plane_bytes(), 0, shape().n_tokens});
+      handed_on_[space] = kept;
+      return Status::ok();
+    }
     if (copy_kept(kept, space)) {
       rows.assign(1, {space, space + shape().plane_bytes(), 0, shape().n_tokens});
       return Status::ok();
@@ -181,11 +205,10 @@ class RamSource final : public ChunkSource {
   void keep(uint32_t layer, const Fill& fill) {
     if (shape().total_bytes() > tier_->budget()) return;
     try {
-      auto buffer = AlignedBuffer::allocate(shape().layer_bytes());
-      if (!buffer.is_ok()) return;
-      fill(buffer->data());
-      const auto owner = std::make_shared<AlignedBuffer>(std::move(*buffer));
-      tier_->put(key_, shape(), layer, RamTier::Layer(owner, owner->data()));
+      const std::shared_ptr<std::byte> memory = tier_->allocate(shape().layer_bytes());
+      if (memory == nullptr) return;
+      fill(memory.get());
+      tier_->put(key_, shape(), layer, memory);
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
     }
   }
@@ -194,6 +217,9 @@ class RamSource final : public ChunkSource {
   const std::shared_ptr<RamTier> tier_;
   const RamTier::Key key_;
   std::map<uint32_t, RamTier::Layer> started_;
+  // Whose rows were handed on where they lie, by the space of their layer: until that is used
+  // again.
+  std::map<const std::byte*, RamTier::Layer> handed_on_;
   Origin origin_ = Origin::disk;
 };
 

@@ -4,6 +4,9 @@
 // It holds what was read, checked and decoded, or what was just written, so a hit costs a copy: no
 // page faults, no checksum, no decoding. A chunk is known by its id and by the checksums that the
 // store's manifest has for it, so what another process replaced or removed is never served.
+//
+// Where a device reads its memory itself, a hit costs not even a copy: the rows are handed on where
+// they lie.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +19,7 @@
 
 #include "base/hash.h"
 #include "store/chunk.h"
+#include "store/host_memory.h"
 
 namespace blend {
 
@@ -29,16 +33,25 @@ class RamTier {
   };
   using Layer = std::shared_ptr<const std::byte>;  // layer_bytes() of them
 
-  explicit RamTier(uint64_t budget) : budget_(budget) {}
+  // Its layers lie in memory that `memory` gives, where that is not empty.
+  explicit RamTier(uint64_t budget, HostMemory memory = {})
+      : budget_(budget), memory_(std::move(memory)) {}
 
   uint64_t budget() const { return budget_; }
+  // Whether rows are handed on where they lie.
+  bool hands_on() const { return memory_ != nullptr; }
+  // Room for a layer that is to be put(); null: there is none. May throw bad_alloc.
+  std::shared_ptr<std::byte> allocate(size_t bytes) const;
   // Every layer is here.
   bool complete(const Key& key) const;
   // Null: it is not here. A hit makes the chunk the most recently used.
   Layer find(const Key& key, uint32_t layer);
   // Makes room by dropping least recently used chunks that no hint names, then hinted ones that are
-  // needed later than this one. False: there is no room; the layer is not kept.
+  // needed later than this one. False: there is no room; the layer is not kept. `bytes`: what
+  // allocate() gave, or anything where not hands_on().
   bool put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer bytes);
+  // The same of bytes that lie elsewhere: as they are, or, if hands_on(), a copy.
+  bool put_foreign(const Key& key, const ChunkShape& shape, uint32_t layer, const Layer& bytes);
   void drop(const Sha256& id);
 
   // The hinted chunks, the one that is needed first in front: each is dropped only for one that is
@@ -67,6 +80,7 @@ class RamTier {
   uint64_t rank(const Sha256& id) const;  // in the hint; the largest number: not in it
 
   const uint64_t budget_;
+  const HostMemory memory_;
   mutable std::mutex mutex_;
   Entries entries_;
   std::list<Sha256> order_;  // oldest first

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
@@ -168,6 +169,43 @@ TEST(LayerLoader, StartsWhatTheRingHoldsAndGivesUpTheRest) {
   loader.reset();
   EXPECT_TRUE(a.under_way.empty());
   EXPECT_TRUE(b.under_way.empty());
+}
+
+// One thread copies and checks slower than a device's bus: the chunks of a layer go side by side.
+TEST(LayerLoader, HelpersFinishTheChunksOfALayerSideBySide) {
+  class Meeting final : public FakeSource {
+   public:
+    Meeting(uint8_t tag, std::atomic<uint32_t>& here) : FakeSource(tag, 5), here_(here) {}
+    Status finish_layer(uint32_t layer, std::byte* space, std::vector<RowRun>& rows) override {
+      ++here_;
+      const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+      while (here_ < 2 * (layer + 1) && std::chrono::steady_clock::now() < late) {
+        std::this_thread::yield();
+      }
+      met = met && here_ >= 2 * (layer + 1);
+      return FakeSource::finish_layer(layer, space, rows);
+    }
+    std::atomic<bool> met{true};
+
+   private:
+    std::atomic<uint32_t>& here_;
+  };
+  const auto pool = std::move(*ThreadPool::create(2));
+  const auto backend = std::move(*make_cpu_backend(*pool));
+  const Stopwatch clock;
+  std::atomic<uint32_t> here{0};
+  Meeting a(1, here), b(2, here);
+  auto loader =
+      std::move(*LayerLoader::start(*backend, {{&a, 0}, {&b, 0}}, 6, 2, clock, nullptr, &*pool));
+  for (uint32_t layer = 0; layer < 6; ++layer) {
+    auto staged = loader->acquire(layer);
+    ASSERT_TRUE(staged.is_ok());
+    for (size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(static_cast<uint32_t>((*staged)->chunks[i][0].v[3]), (i + 1) * 16 + layer);
+    }
+    loader->release(layer);
+  }
+  EXPECT_TRUE(a.met && b.met);
 }
 
 TEST(LayerLoader, StartsAtTheFirstLayerThatAnyChunkNeeds) {

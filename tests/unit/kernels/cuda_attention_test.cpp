@@ -1,5 +1,6 @@
-// The attention kernel on the emulated device against loops in double precision. Q, K and V are
-// exact in bf16, so that only the probabilities are rounded, to bf16.
+// The attention kernels on the emulated device against loops in double precision: results, the
+// probabilities summed up by keys, and two kinds of keys. Q, K and V are exact in bf16, so that
+// only the probabilities are rounded, to bf16; where they are summed up they are not.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,6 +10,8 @@
 #include <vector>
 
 #include "cuda/attention.h"
+#include "cuda/attention_mass.h"
+#include "cuda/attention_tempered.h"
 
 namespace blend::kernels::cuda {
 namespace {
@@ -53,6 +56,8 @@ class CudaAttention : public testing::TestWithParam<simt::Order> {
     simt::set_machine({});
     simt::set_order(GetParam());
     ASSERT_EQ(prepare_attention(), cudaSuccess);
+    ASSERT_EQ(prepare_attention_mass(), cudaSuccess);
+    ASSERT_EQ(prepare_attention_tempered(), cudaSuccess);
     ASSERT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess);
   }
   void TearDown() override {
@@ -115,10 +120,26 @@ void CudaAttention::check(const Shape& s) {
   cache.slots = s.n_slots;
   const AttentionPlan plan =
       plan_attention(s.n_rows, s.group, s.n_kv_heads, s.head_dim, pos.back(), s.n_sms);
+  // Before the results take the place of Q.
+  std::vector<uint8_t> warm(n_filled);
+  for (uint8_t& slot : warm) slot = rng_() % 3 == 0;
+  const double temperature = 0.6, sum_scale = 0.8;
+  const Memory dwarm(warm), dmass(std::vector<float>(n_filled, 0.5f));
+  const Memory dshare(s.n_rows * n_heads * sizeof(float)), dmixed(q.size() * sizeof(float));
+  const Memory mass_scratch(mass_scratch_floats(plan, pos.back(), s.n_sms) * sizeof(float));
+  attention_mass(rows, cache, plan, pos.back(), s.n_sms, mass_scratch.as<float>(),
+                 dmass.as<float>(), stream_);
+  AttentionRows mixed_rows = rows;
+  mixed_rows.out = {dmixed.as<>(), DType::f32, s.n_rows, q_dim};
+  const Tempered tempered{dwarm.as<uint8_t>(), static_cast<float>(temperature),
+                          static_cast<float>(sum_scale), dshare.as<float>()};
+  const Memory tempered_scratch(tempered_scratch_floats(plan) * sizeof(float));
+  attention_tempered(mixed_rows, tempered, cache, plan, tempered_scratch.as<float>(), stream_);
   const Memory scratch(plan.scratch_floats() * sizeof(float));
   attention(rows, cache, plan, scratch.as<float>(), stream_);
   ASSERT_EQ(cudaStreamSynchronize(stream_), cudaSuccess);
 
+  std::vector<double> mass(n_filled, 0.5);
   std::vector<double> w, want(s.head_dim);
   for (size_t i = 0; i < s.n_rows; ++i) {
     for (size_t h = 0; h < n_heads; ++h) {
@@ -136,7 +157,29 @@ void CudaAttention::check(const Shape& s) {
         if (cap != 0) w[j] = cap * std::tanh(w[j] / cap);
         largest = std::max(largest, w[j]);
       }
+      // exp(s / T) of the tempered keys and exp(s) of the others, in one unit each.
+      double z[2] = {0, 0};
+      std::vector<double> parts[2] = {std::vector<double>(s.head_dim),
+                                      std::vector<double>(s.head_dim)};
+      for (size_t j = begin; j <= pos[i]; ++j) {
+        const bool kind = warm[j] != 0;
+        const double e = std::exp(kind ? w[j] / temperature : w[j]);
+        z[kind ? 1 : 0] += e;
+        for (size_t d = 0; d < s.head_dim; ++d) {
+          parts[kind ? 1 : 0][d] += e * static_cast<double>(bf16_to_f32(v[head + j * stride + d]));
+        }
+      }
+      const double zt = z[1] == 0 ? 0 : std::pow(z[1], sum_scale), share = zt / (zt + z[0]);
+      ASSERT_NEAR(dshare.as<float>()[i * n_heads + h], share, 1e-4) << "row " << i << " head " << h;
+      for (size_t d = 0; d < s.head_dim; ++d) {
+        const double mixed = (z[1] == 0 ? 0 : share * parts[1][d] / z[1]) +
+                             (z[0] == 0 ? 0 : (1 - share) * parts[0][d] / z[0]);
+        ASSERT_NEAR(dmixed.as<float>()[i * q_dim + h * s.head_dim + d], mixed,
+                    static_cast<double>(kTolerance))
+            << "two kinds: row " << i << " head " << h << " element " << d;
+      }
       for (size_t j = begin; j <= pos[i]; ++j) sum += w[j] = std::exp(w[j] - largest);
+      for (size_t j = begin; j <= pos[i]; ++j) mass[j] += w[j] / sum;
       std::fill(want.begin(), want.end(), 0.0);
       for (size_t j = 0; j <= pos[i]; ++j) {
         for (size_t d = 0; d < s.head_dim; ++d) {
@@ -151,6 +194,9 @@ void CudaAttention::check(const Shape& s) {
         ASSERT_NEAR(got, want[d], tolerance) << "row " << i << " head " << h << " element " << d;
       }
     }
+  }
+  for (size_t j = 0; j < n_filled; ++j) {
+    ASSERT_NEAR(dmass.as<float>()[j], mass[j], 1e-5 * (1 + mass[j])) << "mass of key " << j;
   }
 }
 
@@ -217,7 +263,10 @@ TEST(AttentionPlan, CoversAllRowsAndKeysOnceAndFitsTheSmallestDevice) {
   for (int round = 0; round < 3000; ++round) {
     const uint32_t rows = number(1, 5000), group = number(1, 12), heads = number(1, 16);
     const uint32_t head_dim = number(1, kMostHeadDim), last = number(rows - 1, 40000);
-    const AttentionPlan p = plan_attention(rows, group, heads, head_dim, last, number(1, 160));
+    const uint32_t n_sms = number(1, 160);
+    const AttentionPlan p = plan_attention(rows, group, heads, head_dim, last, n_sms);
+    const uint32_t blocks = p.m_tiles * heads * p.splits;
+    ASSERT_TRUE(p.splits == 1 || blocks <= 2 * n_sms) << blocks << " blocks: a few run alone";
     ASSERT_GE(p.padded, head_dim);
     ASSERT_EQ(p.m_rows, rows * group);
     ASSERT_GE(p.m_tiles * p.tile_rows(), p.m_rows);

@@ -1,5 +1,7 @@
 // Hints and the memory tier: what is needed stays, and is in memory when it is needed.
 #include <atomic>
+#include <cstring>
+#include <map>
 #include <thread>
 
 #include "store/lmdb/manifest.h"
@@ -205,6 +207,61 @@ TEST(StoreRam, ASnapshotOfBeforeStillReadsTheOldBytes) {
   EXPECT_OK(compare(*take(before->open(id(1))), *chunk(1)));
   EXPECT_OK(compare(*w.store, *changed));
   EXPECT_OK(compare(*take(before->open(id(1))), *chunk(1)));
+}
+
+// Layers that lie in memory which a device reads are not copied to the reader's ring; what another
+// thread drops stays for whoever has its rows.
+TEST(StoreRam, RowsThatADeviceReadsAreHandedOnWhereTheyLie) {
+  for (const bool put_here : {true, false}) {  // or read from disk by the first look-up
+    TempDir dir;
+    std::map<const std::byte*, size_t> given;  // and not taken back
+    size_t n_given = 0;
+    StoreOptions options;
+    options.ram_bytes = 8 * kBytes;
+    options.host_memory = [&](size_t bytes) {
+      auto* const p = new std::byte[bytes];
+      given[p] = bytes;
+      ++n_given;
+      return std::shared_ptr<std::byte>(p, [&](std::byte* at) {
+        std::memset(at, 0, given[at]);
+        given.erase(at);
+        delete[] at;
+      });
+    };
+    auto store = take(open_lmdb_store(dir.path(), options, {}));
+    const auto want = chunk(1);
+    if (put_here) {
+      EXPECT_OK(store->put_async(want));
+      EXPECT_OK(store->flush());
+    } else {
+      EXPECT_OK(store->put(*want));
+      EXPECT_OK(compare(*store, *want));
+    }
+    EXPECT_EQ(kChunk.n_layers, n_given);
+    auto snapshot = take(store->snapshot());
+    auto source = take(snapshot->open(id(1)));
+    auto space = take(AlignedBuffer::allocate(source->stage_bytes()));
+    std::vector<RowRun> rows;
+    source->start_layer(0, space.data());
+    EXPECT_OK(source->finish_layer(0, space.data(), rows));
+    ASSERT_EQ(1u, rows.size());
+    const auto owner = given.upper_bound(rows[0].k);
+    ASSERT_TRUE(owner != given.begin());
+    EXPECT_LT(rows[0].k, std::prev(owner)->first + std::prev(owner)->second) << "a copy";
+    EXPECT_EQ(Origin::memory, source->origin());
+    EXPECT_OK(store->remove(id(1)));
+    source->abandon();  // as a reader does when it has staged the last layer
+    EXPECT_EQ(1u, given.size()) << "the layer that is in use, and no other";
+    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(0), kChunk.plane_bytes()));
+    EXPECT_EQ(0, std::memcmp(rows[0].v, want->v(0), kChunk.plane_bytes()));
+    source->start_layer(1, space.data());
+    EXPECT_EQ(0u, given.size());
+    EXPECT_OK(source->finish_layer(1, space.data(), rows));  // from disk: the snapshot has it
+    EXPECT_EQ(0, std::memcmp(rows[0].k, want->k(1), kChunk.plane_bytes()));
+    source.reset();
+    snapshot.reset();
+    store.reset();
+  }
 }
 
 TEST(StoreRam, ReadersHintsAndPutsAtOnce) {
