@@ -1350,8 +1350,8 @@ class Plan {
     detail::Outcome outcome;
     outcome.check(blend_plan_synchronize(handle_.get(), layer, outcome.out()));
   }
-  // PROBE and CASCADE: what the question attends to at layer 1, [n_rows]; the plan is at layer 0 again.
-  // Valid until the next select or restart.
+  // PROBE and CASCADE: what the question attends to at layer 1, [n_rows]; the plan is at layer 0
+  // again. Valid until the next select or restart.
   Span<const uint32_t> probe(Span<const float> attention) {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;

@@ -5,7 +5,7 @@
 // row was wanted by the term that paid for it.
 //
 // With a term that probes all choose before layer 0, and where one of them measures (cascade) again
-// at the check layer, among the rows that were let through: the others by the same scores as before.
+// at the check layer, among the rows that were let through: the others by the scores of before.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
