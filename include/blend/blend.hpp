@@ -1350,6 +1350,16 @@ class Plan {
     detail::Outcome outcome;
     outcome.check(blend_plan_synchronize(handle_.get(), layer, outcome.out()));
   }
+  // PROBE and CASCADE: what the question attends to at layer 1, [n_rows]; the plan is at layer 0
+  // again. Valid until the next select or restart.
+  Span<const uint32_t> probe(Span<const float> attention) {
+    detail::Outcome outcome;
+    const uint32_t* rows = nullptr;
+    size_t n = 0;
+    check(outcome, blend_plan_probe(handle_.get(), attention.data(), attention.size(), &rows, &n,
+                                    outcome.out()));
+    return {rows, n};
+  }
   // `fresh` may be null where nothing is measured. Valid until the next select or restart.
   Span<const uint32_t> select(uint32_t layer, const KvView* fresh) {
     detail::Outcome outcome;

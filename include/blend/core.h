@@ -355,6 +355,10 @@ BLEND_API int32_t blend_chunk_id_from_hex(blend_chunk_id *id, const char *hex, b
 
 #define BLEND_PUT_BACKGROUND 1u /* return once the chunk is queued; blend_store_wait tells when it is
                                    on disk, and whether that failed */
+#define BLEND_PUT_AFTER_BOS 2u  /* blend_precompute only: stored a second time, prefilled behind the model's
+                                   BOS alone, so that it is exact where it stands first in a prompt
+                                   (blend_fuse). Nothing more where the model has no BOS, or where that
+                                   is the chunk prefix */
 
 /* All zero: the defaults. */
 typedef struct blend_precompute_options {
@@ -434,12 +438,12 @@ typedef struct blend_segment {
                                    rows and that lean on the text before their chunk, chosen before
                                    layer 0: no row that is left out is computed at all. Needs a
                                    QUESTION segment, and chunks with the statistics of
-                                   CONTEXT_IMPACT. Not in a union, nor in a plan */
+                                   CONTEXT_IMPACT. In a plan the host gives that attention
+                                   (blend_plan_probe) */
 #define BLEND_POLICY_CASCADE 12u /* PROBE lets a few through (0.15 of the reused rows, or twice
                                    the ratio where that is more); layer 0 is computed for these alone,
                                    and `ratio` of all go on from check_layer, by their deviation
-                                   there times how much they are read. check_layers: the first is 0.
-                                   Not in a union, nor in a plan */
+                                   there times how much they are read. check_layers: the first is 0 */
 #define BLEND_POLICY_AUTO 13u    /* what the profile chose, CASCADE without one; HKVD where CASCADE
                                    cannot be: without a QUESTION segment, in a plan, with check_layers,
                                    for a model of one layer, and where a chunk was stored without its
@@ -467,8 +471,9 @@ typedef struct blend_segment {
 #define BLEND_MISS_COMPUTE_STORE 4u /* COMPUTE, and behind the fuse the chunk is prefilled by itself
                                    and stored, while no call runs on the context: the next prompt
                                    finds it, unless the store is closed first (flush, or wait for
-                                   its id). With a `machine`, PRECOMPUTE where that is sooner. Not
-                                   for plans */
+                                   its id). With a `machine`, PRECOMPUTE where that is sooner. A chunk
+                                   that stands first, behind BOS alone, and is not stored behind that
+                                   is left to be so too (BLEND_PUT_AFTER_BOS). Not for plans */
 
 #define BLEND_CORRECTION_AUTO 0u /* as the profile says */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
@@ -500,7 +505,8 @@ typedef struct blend_check_layer {
 
 /* One policy of a union. A plain pair that will not grow. */
 typedef struct blend_policy_term {
-  uint32_t policy; /* BLEND_POLICY_HKVD .. BLEND_POLICY_APE, but FULL, REUSE and UNION */
+  uint32_t policy; /* BLEND_POLICY_HKVD .. BLEND_POLICY_CASCADE, but FULL, REUSE and UNION. With PROBE or
+                      CASCADE all choose before layer 0, so there are no HKVD, QUESTION and CALLBACK */
   double share;    /* of the budget, relative to the other terms' shares; more than 0. That of APE
                       counts for nothing: it asks for no rows */
 } blend_policy_term;
@@ -580,7 +586,8 @@ BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t st
 /* Fuses `segments` (prompt order) into one KV cache and computes the logits of the last row.
  * Layers are loaded ahead of the compute by a reader thread. Row i attends to exactly the rows
  * j <= i, so ratio 1 equals full prefill to rounding. A chunk whose chunk prefix is exactly what
- * precedes it in the prompt is reused without loss and never recomputed. `store` may be NULL with
+ * precedes it in the prompt is reused without loss and never recomputed. For the first chunk of a prompt
+ * that record is looked for before the one of `chunk_prefix`, or of its id. `store` may be NULL with
  * BLEND_POLICY_FULL or BLEND_MISS_COMPUTE, `options` for the defaults. Damaged chunks are misses
  * (and an event).
  * Errors: INVALID_ARGUMENT (names the segment), CONTEXT_LENGTH, NOT_FOUND, MISMATCH (a chunk id of
@@ -638,7 +645,8 @@ typedef struct blend_fusion_info {
   uint64_t n_hits;           /* PREFIX and CHUNK segments found */
   uint64_t n_misses;
   uint64_t n_misses_queued;  /* BLEND_MISS_COMPUTE_STORE: misses computed in this pass that are
-                                prefilled by themselves and stored behind it */
+                                prefilled by themselves and stored behind it, and a first chunk that
+                                is stored behind BOS too */
 
   uint64_t bytes_loaded;     /* K and V staged, from the store or (misses) from memory; in a batch
                                 those that this prompt was the first to need */

@@ -106,6 +106,14 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
  *     (host: attention and the rest of the layer, for the rows that go on or for all of them)
  *     blend_plan_commit(l)
  *
+ * With PROBE and CASCADE, alone or in a union, the question asks first: blend_plan_get_rows has no row of
+ * a chunk yet, and layers 0 and 1 are begun twice:
+ *
+ *   layer 0 as above, for the question's rows over the stored ones
+ *   of layer 1     blend_plan_fetch_kv, K and V of these rows, blend_plan_synchronize
+ *   blend_plan_probe   what the question attends to there -> the rows to begin with
+ *   layers 0 .. n_layers-1 as above; layers 0 and 1 need no blend_plan_fetch_kv any more
+ *
  * Row i must attend to exactly the rows j <= i. Any other order of calls is refused with a sentence
  * that names the call that is due. */
 typedef struct blend_plan blend_plan;
@@ -121,7 +129,8 @@ typedef struct blend_plan blend_plan;
  * as GGUF) must not use it. BLEND_RATIO_AUTO is right as far as the host computes as fast as
  * `machine`. The plan keeps the store open and reads from one snapshot of it until the last layer is
  * committed or the plan is closed, so close it soon. After fork() the child's calls on it give
- * BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for a policy that needs more than K and V. */
+ * BLEND_E_FORKED. Errors: as blend_fuse; UNSUPPORTED for QUESTION, which
+ * weighs by the attention at the check layer, and for APE. */
 BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
                                     const blend_store *store, const blend_segment *segments,
                                     size_t n_segments, const blend_fuse_options *options,
@@ -158,6 +167,16 @@ BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer, const bl
  * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not fit
  * the host's dtype), CANCELLED, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend_error **err);
+
+/* Policies that probe: tells what the question attends to at layer 1 over the stored rows, and begins
+ * anew at layer 0 with the rows that are chosen by that, whose value is blend_plan_get_rows from now on.
+ * attention: [n_rows of the prompt], the probability that the question's rows put on each row at layer 1,
+ * mean over heads and these rows. What was fetched for layers 0 and 1 is in place and stays there, but for
+ * the drift correction of rows that were left out, which blend_plan_synchronize of layer 1 adds: the memory
+ * given for layer 1 must stay until then. `rows` is valid as in blend_plan_select.
+ * Errors: INVALID_ARGUMENT (another number of rows; a value that is negative or not finite). */
+BLEND_API int32_t blend_plan_probe(blend_plan *plan, const float *attention, size_t n_rows,
+                                   const uint32_t **rows, size_t *n, blend_error **err);
 
 /* The rows to go on with behind this layer's K and V, ascending, [*n]; a subset of blend_plan_get_rows,
  * and its value from now on. At a check layer they are the policy's choice by deviation, and the call

@@ -1,7 +1,9 @@
 // What blend_precompute, blend_chunk_put and blend_chunk_find are asked for, checked and typed.
 #pragma once
 
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "base/cancel.h"
 #include "capi/handles.h"
@@ -11,9 +13,11 @@ namespace blend::capi {
 
 struct ChunkRequest {
   std::span<const int32_t> prefix;  // the host's memory: valid during the call
+  std::string_view tenant;          // the host's memory too
   ChunkMeta meta;                   // id, shape and tokens
   std::optional<Codec> codec;       // to put it with; nothing: the store's
   bool background = false;          // put it so
+  bool after_bos = false;           // store it behind BOS too
   uint32_t n_threads = 0;           // ThreadCap
   Watch watch;
 };

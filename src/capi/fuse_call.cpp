@@ -58,7 +58,7 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
   }
   for (size_t i = 0; i < n; ++i) {
     BLEND_RETURN_IF_ERROR(
-        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_APE));
+        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_CASCADE));
     out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
   }
   return out;

@@ -100,6 +100,20 @@ int32_t blend_plan_synchronize(blend_plan* plan, uint32_t layer, blend_error** e
   });
 }
 
+int32_t blend_plan_probe(blend_plan* plan, const float* attention, size_t n_rows,
+                         const uint32_t** rows, size_t* n, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(plan);
+    BLEND_REQUIRE(attention);
+    BLEND_REQUIRE(rows);
+    BLEND_REQUIRE(n);
+    BLEND_RETURN_IF_ERROR(plan->plan->probe({attention, n_rows}));
+    *rows = plan->plan->rows().data();
+    *n = plan->plan->rows().size();
+    return Status::ok();
+  });
+}
+
 int32_t blend_plan_select(blend_plan* plan, uint32_t layer, const blend_kv_view* fresh,
                           const uint32_t** rows, size_t* n, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

@@ -1,5 +1,6 @@
 #include "engine/precompute.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "capi/chunk_request.h"
@@ -16,7 +17,7 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
                                         const blend_precompute_options* options) {
   blend_precompute_options o{};
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
-  if ((o.flags & ~BLEND_PUT_BACKGROUND) != 0) {
+  if ((o.flags & ~(BLEND_PUT_BACKGROUND | BLEND_PUT_AFTER_BOS)) != 0) {
     return make_error(BLEND_E_INVALID_STRUCT, "flags 0x%x: unknown BLEND_PUT_ bits", o.flags);
   }
   if (o.n_chunk_prefix > 0 && o.chunk_prefix == nullptr) return null_argument("chunk_prefix");
@@ -30,10 +31,12 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   BLEND_RETURN_IF_ERROR(m.check_length(o.n_chunk_prefix, "chunk prefix"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "chunk prefix"));
-  request.meta = describe_chunk(m, resolve_kv_dtype(store, m), request.prefix,
-                                o.tenant != nullptr ? o.tenant : "", chunk);
+  request.tenant = o.tenant != nullptr ? o.tenant : "";
+  request.meta =
+      describe_chunk(m, resolve_kv_dtype(store, m), request.prefix, request.tenant, chunk);
   BLEND_ASSIGN(request.meta.name, read_chunk_name(o.label, o.tags));
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
+  request.after_bos = (o.flags & BLEND_PUT_AFTER_BOS) != 0;
   BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
   request.n_threads = o.n_threads;
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
@@ -41,6 +44,53 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
 }
 
 }  // namespace blend::capi
+
+namespace {
+
+// Stores what the request says unless it is there: BLEND_OK or BLEND_EXISTS.
+Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
+                            const blend_store& store, blend::capi::ChunkRequest request) {
+  const blend::Sha256 chunk_id = request.meta.id;
+  BLEND_ASSIGN(const bool stored, store.store->contains(chunk_id));
+  if (stored) {
+    bool renamed = false;
+    const blend::ChunkName& name = request.meta.name;
+    blend::Status named =
+        name.is_given() ? store.store->rename(chunk_id, name, &renamed) : blend::Status::ok();
+    // Gone since then, as it may be any time later.
+    if (named.code() != BLEND_E_NOT_FOUND) BLEND_RETURN_IF_ERROR(named);
+    return int32_t{BLEND_EXISTS};
+  }
+  if (store.read_only) {
+    return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
+  }
+  const blend::ThreadCap cap(request.n_threads);
+  BLEND_ASSIGN(const auto record, blend::precompute_chunk(*model, request.prefix,
+                                                          std::move(request.meta), request.watch));
+  record->codec = request.codec;
+  BLEND_RETURN_IF_ERROR(request.background ? store.store->put_async(record)
+                                           : store.store->put(*record));
+  return int32_t{BLEND_OK};
+}
+
+// The same chunk behind BOS alone, where there is one and the request is not that already.
+std::optional<blend::capi::ChunkRequest> behind_bos(const blend::Model& model,
+                                                    const blend::capi::ChunkRequest& request,
+                                                    std::string_view tenant, const int32_t& bos) {
+  // A chunk that fills the model's context has no room behind BOS, in a prompt neither.
+  const bool fits = request.meta.tokens.size() < model.context_length();
+  if (!request.after_bos || bos < 0 || !fits) return std::nullopt;
+  blend::capi::ChunkRequest other = request;
+  other.prefix = {&bos, 1};
+  const blend::ChunkName name = request.meta.name;
+  other.meta = blend::describe_chunk(model, request.meta.shape.dtype, other.prefix, tenant,
+                                     request.meta.tokens);
+  other.meta.name = name;
+  if (other.meta.id == request.meta.id) return std::nullopt;
+  return other;
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -54,29 +104,13 @@ int32_t blend_precompute(const blend_model* model, const blend_store* store, con
     BLEND_ASSIGN(const auto loaded, model->loaded());
     BLEND_ASSIGN(blend::capi::ChunkRequest request,
                  blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
-    const blend::Sha256 chunk_id = request.meta.id;
-    if (id != nullptr) std::memcpy(id->bytes, chunk_id.data(), chunk_id.size());
-    BLEND_ASSIGN(const bool stored, store->store->contains(chunk_id));
-    if (stored) {
-      bool renamed = false;
-      const blend::ChunkName& name = request.meta.name;
-      blend::Status named =
-          name.is_given() ? store->store->rename(chunk_id, name, &renamed) : blend::Status::ok();
-      // Gone since then, as it may be any time later.
-      if (named.code() != BLEND_E_NOT_FOUND) BLEND_RETURN_IF_ERROR(named);
-      return int32_t{BLEND_EXISTS};
-    }
-    if (store->read_only) {
-      return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
-    }
-    const blend::ThreadCap cap(request.n_threads);
-    BLEND_ASSIGN(
-        const auto record,
-        blend::precompute_chunk(*loaded, request.prefix, std::move(request.meta), request.watch));
-    record->codec = request.codec;
-    BLEND_RETURN_IF_ERROR(request.background ? store->store->put_async(record)
-                                             : store->store->put(*record));
-    return int32_t{BLEND_OK};
+    if (id != nullptr) std::memcpy(id->bytes, request.meta.id.data(), request.meta.id.size());
+    const int32_t bos = loaded->tokenizer().bos();
+    auto other = behind_bos(*loaded, request, request.tenant, bos);
+    BLEND_ASSIGN(const int32_t done, store_chunk(loaded, *store, std::move(request)));
+    if (!other.has_value()) return done;
+    BLEND_ASSIGN(const int32_t done_behind, store_chunk(loaded, *store, std::move(*other)));
+    return std::min(done, done_behind);  // BLEND_EXISTS: both were there
   });
 }
 

@@ -64,6 +64,12 @@ int32_t blend_chunk_put(const blend_model* model, const blend_store* store, cons
     BLEND_REQUIRE(layers);
     BLEND_ASSIGN(blend::capi::ChunkRequest request,
                  blend::capi::read_chunk_request(*model, *store, tokens, n_tokens, options));
+    if (request.after_bos) {
+      return {
+          BLEND_E_INVALID_ARGUMENT,
+          "BLEND_PUT_AFTER_BOS is for blend_precompute: put the chunk's rows as they are behind "
+          "BOS by a second blend_chunk_put with that as its chunk_prefix"};
+    }
     const blend::ModelDescription& m = *model->description;
     BLEND_ASSIGN(const auto views, read_layers(layers, n_layers, m.config()));
     if (id != nullptr) std::memcpy(id->bytes, request.meta.id.data(), request.meta.id.size());

@@ -165,7 +165,7 @@ Result<const Correction*> Corrector::at(uint32_t layer, const FreshRows& fresh,
   flops_ = 0;
   const bool measured =
       maps_.check != nullptr && layer > maps_.check->check_layer() && !rows_.empty();
-  const bool left = maps_.stored != nullptr && layer > 0 && !left_.empty();
+  const bool left = leaves_out(layer);
   if (!measured && !left) return static_cast<const Correction*>(nullptr);
   std::fill(row_of_slot_.begin(), row_of_slot_.end(), Correction::kNone);
   const size_t n_measured = measured ? rows_.size() + judges_.size() : 0;

@@ -51,8 +51,7 @@ class Corrector {
 
   // Whether at() has something to do at `layer`.
   bool is_due(uint32_t layer) const {
-    return (maps_.stored != nullptr && layer > 0 && !left_.empty()) ||
-           (maps_.check != nullptr && layer > maps_.check->check_layer());
+    return leaves_out(layer) || (maps_.check != nullptr && layer > maps_.check->check_layer());
   }
   bool measures_at(uint32_t layer) const {
     return maps_.check != nullptr && layer == maps_.check->check_layer();
@@ -69,6 +68,14 @@ class Corrector {
   // The rows that the guard judges by, ascending: measured and still computed. Empty without it, or
   // where nothing is corrected.
   const std::vector<uint32_t>& judges() const { return judges_; }
+  // Whether the guard looks at fresh rows at `layer`; which ones: at().
+  bool is_judged(uint32_t layer) const {
+    return guarded_ && is_due(layer) && (!judges_.empty() || leaves_out(layer));
+  }
+  // Whether rows that were left out before layer 0 are corrected at `layer`.
+  bool leaves_out(uint32_t layer) const {
+    return maps_.stored != nullptr && layer > 0 && !left_.empty();
+  }
   // What place() adds at `layer`, valid until the next call; null where nothing is. fresh: of this
   // layer, judges() among its rows; of rows that were left out all its stored rows are judges.
   // stored_of: not called where none were.

@@ -79,17 +79,7 @@ Status Pass::acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_inf
 
 void Pass::leave_out() {
   if (!selection_.corrects_left()) return;
-  const std::vector<uint8_t> computed = selection_.computed(prompt_.n_rows());
-  std::vector<uint32_t> left;
-  std::vector<StoredFeatures> features(prompt_.n_rows());
-  for (const PromptSegment& s : prompt_.segments) {
-    for (uint32_t i = 0; s.stale() && i < s.n_rows; ++i) {
-      const RowImpact& impact = s.chunk->meta().impact[i];
-      features[s.first_row + i] = StoredFeatures::of(impact.inside, impact.outside, i);
-      if (computed[s.first_row + i] == 0) left.push_back(s.first_row + i);
-    }
-  }
-  corrector_->leave_out(std::move(left), std::move(features));
+  leave_out_rows(prompt_, selection_.computed(prompt_.n_rows()), *corrector_);
 }
 
 Status Pass::place(uint32_t layer, const StagedLayer& staged, Tensor kv,

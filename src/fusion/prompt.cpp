@@ -116,6 +116,44 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   return true;
 }
 
+bool PromptBuilder::stands_first(const Prompt& prompt, const PromptSegment& s) {
+  const auto is_chunk = [](const PromptSegment& t) { return t.kind == SegmentKind::chunk; };
+  return is_chunk(s) && s.first_row > 0 && prompt.n_resident == 0 &&
+         std::find_if(prompt.segments.begin(), prompt.segments.end(), is_chunk) ==
+             prompt.segments.end();
+}
+
+Result<bool> PromptBuilder::open_exact(Prompt& prompt, const std::vector<int32_t>& tokens,
+                                       PromptSegment& s) {
+  if (store_ == nullptr) return false;
+  const Sha256 id =
+      chunk_id(model_.fingerprint(), kv_dtype_, prompt.tokens, options_.tenant, tokens);
+  // Asked of this machine alone, and not counted: as a rule there is none.
+  BLEND_ASSIGN(const bool there, store_->holds(id));
+  if (!there) return false;
+  return open_stored(prompt, id, &tokens, true, s);
+}
+
+Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, PromptSegment& s) {
+  const bool first = stands_first(prompt, s);
+  if (!segment.id.has_value()) {
+    if (first) {
+      BLEND_ASSIGN(const bool exact, open_exact(prompt, *segment.tokens, s));
+      if (exact) return true;
+    }
+    s.id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(prompt, s), options_.tenant,
+                    *segment.tokens);
+    return open_stored(prompt, s.id, &*segment.tokens, true, s);
+  }
+  s.id = *segment.id;
+  BLEND_ASSIGN(const bool hit,
+               open_stored(prompt, s.id, segment.tokens ? &*segment.tokens : nullptr, false, s));
+  if (!hit || !first || is_exact(prompt, s)) return hit;
+  const std::vector<int32_t> tokens = s.chunk->meta().tokens;
+  BLEND_RETURN_IF_ERROR(open_exact(prompt, tokens, s).status());
+  return true;
+}
+
 Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prompt, bool& missing) {
   const std::string name = segment_name(index, segment.kind);
   if (segment.tokens.has_value()) {
@@ -129,12 +167,7 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
   const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
   const bool wanted = options_.policy != Policy::full || !segment.tokens.has_value();
   if (looked_up && wanted) {
-    Sha256 id = segment.id.value_or(Sha256{});
-    if (!segment.id.has_value()) {
-      id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(prompt, s), options_.tenant, tokens);
-    }
-    auto hit = open_stored(prompt, id, segment.tokens ? &*segment.tokens : nullptr,
-                           !segment.id.has_value(), s);
+    auto hit = look_up(segment, prompt, s);
     if (!hit.is_ok()) return hit.status().with_context(name);
     if (*hit) {
       if (!segment.tokens.has_value()) tokens = s.chunk->meta().tokens;
@@ -143,8 +176,9 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
       return make_error(BLEND_E_NOT_FOUND,
                         "%s: chunk %s is not in the store; give its tokens as well, so that it can "
                         "be computed",
-                        name.c_str(), to_hex(id).c_str());
+                        name.c_str(), to_hex(s.id).c_str());
     } else {
+      s.id = {};
       missing = true;
       ++prompt.n_misses;
     }
@@ -168,14 +202,34 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
   return Status::ok();
 }
 
-void PromptBuilder::leave_for_later(Prompt& prompt, PromptSegment& s) const {
-  const std::span<const int32_t> prefix = prefix_of(prompt, s);
+LaterChunk PromptBuilder::later_chunk(const Prompt& prompt, const PromptSegment& s,
+                                      std::span<const int32_t> prefix) const {
   LaterChunk chunk;
   chunk.meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant,
                               std::span(prompt.tokens).subspan(s.first_row, s.n_rows));
   chunk.prefix.assign(prefix.begin(), prefix.end());
-  s.id = chunk.meta.id;
-  prompt.later.push_back(std::move(chunk));
+  return chunk;
+}
+
+void PromptBuilder::leave_for_later(Prompt& prompt, PromptSegment& s) const {
+  prompt.later.push_back(later_chunk(prompt, s, prefix_of(prompt, s)));
+  s.id = prompt.later.back().meta.id;
+}
+
+void PromptBuilder::leave_first_for_later(Prompt& prompt) const {
+  const auto first =
+      std::find_if(prompt.segments.begin(), prompt.segments.end(),
+                   [](const PromptSegment& s) { return s.kind == SegmentKind::chunk; });
+  if (first == prompt.segments.end() || prompt.n_resident > 0 || first->first_row != 1 ||
+      first->exact || model_.loaded() == nullptr ||
+      prompt.tokens[0] != model_.loaded()->tokenizer().bos()) {
+    return;
+  }
+  LaterChunk chunk = later_chunk(prompt, *first, std::span(prompt.tokens).first(1));
+  const bool queued =
+      std::any_of(prompt.later.begin(), prompt.later.end(),
+                  [&](const LaterChunk& other) { return other.meta.id == chunk.meta.id; });
+  if (!queued) prompt.later.push_back(std::move(chunk));
 }
 
 bool PromptBuilder::first_is_sooner(const Prompt& prompt, const PromptSegment& s) const {
@@ -268,6 +322,9 @@ Result<Prompt> PromptBuilder::build(const std::vector<Segment>& segments,
   }
   const Stopwatch clock;
   for (const size_t i : missing) BLEND_RETURN_IF_ERROR(resolve_miss(i, prompt, watch));
+  if (options_.on_miss == OnMiss::compute_store && options_.policy != Policy::full) {
+    leave_first_for_later(prompt);
+  }
   prompt.miss_ns = clock.now_ns();
   return prompt;
 }

@@ -2,7 +2,8 @@
 //
 // It knows for every segment where its rows stand, whether its K and V are stored, and whether they
 // are exact: a chunk whose chunk prefix is precisely what precedes it in the prompt has the very
-// K and V that full prefill would give (the first chunk of a prompt, a system prompt).
+// K and V that full prefill would give (a system prompt, the first chunk of a prompt). So for the
+// first chunk a record that was made behind just that is looked for before any other.
 #pragma once
 
 #include <memory>
@@ -94,12 +95,23 @@ class PromptBuilder {
   // Opens chunk `id`; false: a miss. `tokens`: what the stored ones must equal, or null.
   Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
                            bool tokens_made_id, PromptSegment& s);
+  // Whether s is the first chunk of a prompt and something stands before it.
+  static bool stands_first(const Prompt& prompt, const PromptSegment& s);
+  // Opens the record of s that was prefilled behind exactly what precedes it; false: there is none.
+  Result<bool> open_exact(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
+  // Looks s up, tokens being those of `segment`. False: a miss.
+  Result<bool> look_up(const Segment& segment, Prompt& prompt, PromptSegment& s);
   Status resolve_miss(size_t index, Prompt& prompt, const Watch& watch);
   Status precompute(size_t index, Prompt& prompt, const Watch& watch);
   // Whether the prompt is done sooner when the missing chunk is prefilled by itself and then
   // reused.
   bool first_is_sooner(const Prompt& prompt, const PromptSegment& s) const;
+  LaterChunk later_chunk(const Prompt& prompt, const PromptSegment& s,
+                         std::span<const int32_t> prefix) const;
   void leave_for_later(Prompt& prompt, PromptSegment& s) const;
+  // Has the first chunk stored behind BOS too, where it stands behind that alone: at most one more
+  // record a chunk, whatever prompts come.
+  void leave_first_for_later(Prompt& prompt) const;
   // The chunk prefix that the segment is prefilled after.
   std::span<const int32_t> prefix_of(const Prompt& prompt, const PromptSegment& s) const;
   bool is_exact(const Prompt& prompt, const PromptSegment& s) const;

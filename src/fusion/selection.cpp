@@ -167,6 +167,7 @@ std::vector<uint8_t> Selection::computed(size_t n) const {
 
 uint32_t Selection::decided_upto() const {
   const uint32_t last = n_layers_ - 1;
+  if (probes()) return kProbeLayer;
   return is_left(next_check_) ? std::min(schedule_[next_check_].layer, last) : last;
 }
 

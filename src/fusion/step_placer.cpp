@@ -4,6 +4,7 @@
 #include <chrono>
 #include <new>
 #include <system_error>
+#include <utility>
 
 #include "base/start_thread.h"
 #include "base/thread_cap.h"
@@ -79,6 +80,21 @@ void StepPlacer::decide(std::vector<uint8_t> computed, uint32_t last) {
   changed_.notify_all();
 }
 
+void StepPlacer::decide_anew(std::vector<uint8_t> computed, uint32_t last) {
+  {
+    std::lock_guard lock(mutex_);
+    computed_ = std::move(computed);
+    decided_ = last + 1;
+    if (held_ != nullptr) {
+      held_ = nullptr;
+      anew_ = true;
+      --placed_;
+      computed_upto_ = placed_;  // the host's rows of the layer are others now
+    }
+  }
+  changed_.notify_all();
+}
+
 Status StepPlacer::wait(uint32_t layer, const Watch& watch) {
   if (!thread_.joinable()) return watch.check();
   std::unique_lock lock(mutex_);
@@ -112,13 +128,21 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
     std::unique_ptr<DeviceBuffer> buffer;
     FreshRows fresh;
     std::vector<StoredRun> known;
-    if (const std::vector<uint32_t>& judges = corrector_->judges(); !judges.empty()) {
-      known = stored_runs_among(prompt_, view_->segments(), staged, judges);
+    std::vector<uint32_t> judges;
+    if (corrector_->is_judged(layer)) {
+      judges = corrector_->leaves_out(layer) ? recomputed_rows(prompt_, computed_)
+                                             : corrector_->judges();
+    }
+    const auto stored_of = [&](std::span<const uint32_t> rows) {
+      return stored_runs_among(prompt_, view_->segments(), staged, rows);
+    };
+    if (!judges.empty()) {
+      known = stored_of(judges);
       BLEND_RETURN_IF_ERROR(read_target(layer, judges, buffer, fresh.kv));
       fresh.runs = known;
       fresh.rows = judges;
     }
-    BLEND_ASSIGN(correction, corrector_->at(layer, fresh));
+    BLEND_ASSIGN(correction, corrector_->at(layer, fresh, stored_of));
     account.n_corrected = corrector_->n_rows();
     account.n_judging = corrector_->judges().size();
     if (account.n_corrected > 0) account.share = corrector_->share();
@@ -135,7 +159,7 @@ Status StepPlacer::place(uint32_t layer, const StagedLayer& staged, Account& acc
 
 // Reads what decide() left, so it is asked once the layer is decided.
 bool StepPlacer::is_judged(uint32_t layer) const {
-  return corrector_ != nullptr && corrector_->is_due(layer) && !corrector_->judges().empty();
+  return corrector_ != nullptr && corrector_->is_judged(layer);
 }
 
 Status StepPlacer::read_target(uint32_t layer, std::span<const uint32_t> rows,
@@ -170,6 +194,14 @@ bool StepPlacer::handle(uint32_t layer) {
     return false;
   }
   const StagedLayer& staged = **acquired;
+  for (bool again = true; again;) {
+    if (!place_and_hold(layer, staged, again)) return false;
+  }
+  view_->release(layer);
+  return true;
+}
+
+bool StepPlacer::place_and_hold(uint32_t layer, const StagedLayer& staged, bool& again) {
   Account account;
   account.load = staged.load;
   {
@@ -191,10 +223,10 @@ bool StepPlacer::handle(uint32_t layer) {
     placed_ = layer + 1;
     if (decided_ == layer + 1) held_ = &staged;
     changed_.notify_all();
-    changed_.wait(lock, [&] { return stop_ || decided_ > layer + 1; });
+    changed_.wait(lock, [&] { return stop_ || anew_ || decided_ > layer + 1; });
     if (stop_) return false;
+    again = std::exchange(anew_, false);
   }
-  view_->release(layer);
   return true;
 }
 

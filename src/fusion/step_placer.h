@@ -3,7 +3,8 @@
 // The reader thread of a LayerFeed stages layers; this one takes them in order and, as soon as the
 // host has said where a layer goes and which rows it computes itself, decodes, rotates and writes
 // the others. A layer at which rows are chosen is held until they are, because the choice measures
-// against its staged rows.
+// against its staged rows; so is the one at which the question is asked, which is then placed a
+// second time, when it is known which rows the host computes.
 #pragma once
 
 #include <condition_variable>
@@ -52,6 +53,9 @@ class StepPlacer {
   // computed[row] != 0: the host computes the row, at every layer up to `last` inclusive. Called
   // before anything is placed, then whenever the layer `last` of the call before is placed.
   void decide(std::vector<uint8_t> computed, uint32_t last);
+  // As decide(), while a layer is held: that one is placed once more before any other. `last` may
+  // be this layer itself, which is then held again.
+  void decide_anew(std::vector<uint8_t> computed, uint32_t last);
   // Blocks until the stored rows of `layer` are in place. The rows that the host computes are in
   // its target by now: where the drift correction is guarded, they are read and the layer is placed
   // only then. CANCELLED leaves everything as it was; after another error nothing more is placed.
@@ -75,6 +79,9 @@ class StepPlacer {
   Status place(uint32_t layer, const StagedLayer& staged, Account& account);
   // The layer's corrector has rows of the host to judge by.
   bool is_judged(uint32_t layer) const;
+  // Places the layer and waits while it is held. False when the thread is to end; `again`: it is to
+  // be placed anew.
+  bool place_and_hold(uint32_t layer, const StagedLayer& staged, bool& again);
   // K, V of `rows` from the layer's target, K turned back; in `kv` of `buffer`.
   Status read_target(uint32_t layer, std::span<const uint32_t> rows,
                      std::unique_ptr<DeviceBuffer>& buffer, Tensor& kv) const;
@@ -96,6 +103,7 @@ class StepPlacer {
   uint32_t placed_ = 0;                         // layers below are in place; guarded by mutex_
   uint32_t decided_ = 0;                        // layers below have known rows; guarded by mutex_
   uint32_t computed_upto_ = 0;  // layers below have the host's own rows; guarded by mutex_
+  bool anew_ = false;           // the held layer is to be placed again; guarded by mutex_
   bool stop_ = false;           // guarded by mutex_
   Status error_;                // guarded by mutex_
   Sha256 damaged_{};            // written before error_

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 #include "fusion/account.h"
 #include "fusion/stored_rows.h"
@@ -40,10 +42,12 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
   }
   BLEND_ASSIGN(auto selection,
                Selection::create(model->backend(), options, model->config().n_layers));
-  if (selection->needs().question_attention || selection->needs().probe) {
-    return Status{BLEND_E_UNSUPPORTED,
-                  "this policy weighs rows by the question's attention, which a plan does not see: "
-                  "choose HKVD, FIRST_K, RANDOM or CALLBACK"};
+  if (selection->needs().question_attention) {
+    return Status{
+        BLEND_E_UNSUPPORTED,
+        "this policy weighs rows by the question's attention at the check layer, which a "
+        "plan does not see: choose HKVD, FIRST_K, RANDOM or CALLBACK, or CASCADE, which asks "
+        "by blend_plan_probe"};
   }
   if (tempers(options)) {
     return Status{BLEND_E_UNSUPPORTED,
@@ -70,19 +74,25 @@ Status StepPlan::begin() {
   work_ = Work(model_->config());
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
+  // With nothing to choose among too, so that the host's calls do not hang on what is stored.
+  probing_ = selection_->needs().probe;
 
   BLEND_RETURN_IF_ERROR(selection_->begin(prompt_));
-  if (selection_->corrects()) {
-    corrector_ = std::make_unique<Corrector>(
-        model_->backend(), CorrectorMaps{selection_->drift(), nullptr}, model_->config().kv_dim(),
-        prompt_.n_rows(), request_.options.drift_guarded);
+  if (selection_->corrects() || selection_->corrects_left()) {
+    const CorrectorMaps maps = {selection_->corrects() ? selection_->drift() : nullptr,
+                                selection_->corrects_left() ? selection_->stored_drift() : nullptr};
+    corrector_ = std::make_unique<Corrector>(model_->backend(), maps, model_->config().kv_dim(),
+                                             prompt_.n_rows(), request_.options.drift_guarded);
+    if (selection_->corrects_left() && !probing_) {
+      leave_out_rows(prompt_, computed(), *corrector_);
+    }
   }
   // The host's own time, which a deeper ring would be chosen by, is not known.
   BLEND_ASSIGN(placer_, StepPlacer::start(model_->backend(), ropes_, prompt_,
                                           selection_->first_stored_layer(), n_layers_,
                                           kUsualRingDepth, corrector_.get(), clock_));
   loads_ = placer_->loads();
-  placer_->decide(computed(), selection_->decided_upto());
+  placer_->decide(computed(), probing_ ? Selection::kProbeLayer : selection_->decided_upto());
   out_.layers.front().compute_begin_ns = clock_.now_ns();
   refresh_account();
   return Status::ok();
@@ -124,6 +134,7 @@ std::string StepPlan::due_call() const {
   if (layer_ == n_layers_) return "blend_plan_close: the last layer is committed";
   if (fetched_ <= layer_) return of("blend_plan_fetch_kv", layer_);
   if (!synchronized_) return of("blend_plan_synchronize", layer_);
+  if (probing_ && layer_ == Selection::kProbeLayer) return "blend_plan_probe";
   if (!selected_ && selection_->chooses_at(layer_)) return of("blend_plan_select", layer_);
   return of("blend_plan_commit", layer_);
 }
@@ -166,6 +177,10 @@ Status StepPlan::synchronize(uint32_t layer) {
   const StepPlacer::Account placed = placer_->account(layer);
   account_load(placed.load, account);
   account.rows_placed = placed.rows_placed;
+  // Rows that the probe let through were placed, to be asked about.
+  if (selection_->needs().probe && !probing_ && layer < Selection::kProbeLayer) {
+    account.rows_placed -= selection_->selected().size();
+  }
   account.place_ns = placed.place_ns;
   correct_ns_ += placed.correct_ns;
   correct_flops_ = placed.correct_flops;
@@ -179,9 +194,46 @@ Status StepPlan::synchronize(uint32_t layer) {
   return Status::ok();
 }
 
-Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
+Status StepPlan::probe(std::span<const float> attention) {
+  const uint32_t layer = Selection::kProbeLayer;
   BLEND_RETURN_IF_ERROR(
-      check_turn("blend_plan_select", layer, layer == layer_ && synchronized_ && !selected_));
+      check_turn("blend_plan_probe", layer, probing_ && layer_ == layer && synchronized_));
+  BLEND_RETURN_IF_ERROR(request_.watch.check());
+  if (attention.size() != prompt_.n_rows()) {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "attention has %zu values; the prompt has %u rows, and each gets one",
+                      attention.size(), prompt_.n_rows());
+  }
+  for (size_t row = 0; row < attention.size(); ++row) {
+    if (attention[row] >= 0.0f && std::isfinite(attention[row])) continue;  // NaN fails
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "attention[%zu] is %g: a mean of probabilities is neither negative nor "
+                      "infinite",
+                      row, static_cast<double>(attention[row]));
+  }
+  const uint64_t begin = clock_.now_ns();
+  const size_t n_asked = prompt_.segments.back().n_rows;
+  work_.add_kv(rows().size());
+  work_.add_attention_mass(layer, std::span(rows()).last(n_asked));
+  if (selection_->probes()) BLEND_RETURN_IF_ERROR(selection_->choose({}, attention));
+  dead_ = true;  // an exception in between would leave rows that nobody decides
+  if (selection_->corrects_left()) leave_out_rows(prompt_, computed(), *corrector_);
+  placer_->decide_anew(computed(), selection_->decided_upto());
+  dead_ = probing_ = synchronized_ = selected_ = false;
+  layer_ = 0;
+  const uint64_t spent = clock_.now_ns() - begin;
+  out_.layers[layer].select_ns += spent;
+  select_ns_ += spent;
+  // Layer 0's time is since the plan began, layer 1's begins anew.
+  out_.layers.front().wait_ns += std::exchange(out_.layers[layer].wait_ns, 0);
+  refresh_account();
+  return Status::ok();
+}
+
+Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
+  const bool asked = probing_ && layer == Selection::kProbeLayer;
+  BLEND_RETURN_IF_ERROR(check_turn("blend_plan_select", layer,
+                                   layer == layer_ && synchronized_ && !selected_ && !asked));
   BLEND_RETURN_IF_ERROR(request_.watch.check());
   const size_t n_computed = rows().size();
   blend_layer_info& account = out_.layers[layer];
@@ -197,8 +249,9 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
     dead_ = !kept.is_ok();
     BLEND_RETURN_IF_ERROR(chosen);
     BLEND_RETURN_IF_ERROR(kept);
-    account.select_ns = clock_.now_ns() - begin;
-    select_ns_ += account.select_ns;
+    const uint64_t spent = clock_.now_ns() - begin;
+    account.select_ns += spent;
+    select_ns_ += spent;
   }
   if (layer + 1 == n_layers_) selection_->leave_last_row();
   account.rows_kv = n_computed;
@@ -208,10 +261,13 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
 }
 
 Status StepPlan::commit(uint32_t layer) {
-  const bool choice_due = !selected_ && selection_->chooses_at(layer);
+  const bool choice_due = (!selected_ && selection_->chooses_at(layer)) ||
+                          (probing_ && layer == Selection::kProbeLayer);
   BLEND_RETURN_IF_ERROR(
       check_turn("blend_plan_commit", layer, layer == layer_ && synchronized_ && !choice_due));
-  BLEND_RETURN_IF_ERROR(request_.watch.report(layer + 1, n_layers_));
+  // Told once a layer: those before the probe come again.
+  BLEND_RETURN_IF_ERROR(probing_ ? request_.watch.check()
+                                 : request_.watch.report(layer + 1, n_layers_));
   blend_layer_info& account = out_.layers[layer];
   account.layer = layer;
   if (!selected_) account.rows_kv = rows().size();

@@ -6,6 +6,8 @@
 //   select(l)       fresh K, V -> the rows that go on
 //   commit(l)       on to the next layer
 //
+// Where the question chooses, layers 0 and 1 are begun for its rows alone, then probe(), then anew.
+//
 // Which rows are computed and who chooses them is the same as with the built-in engine (Pass):
 // selection.h. A step plan is what the C ABI calls a plan.
 #pragma once
@@ -46,6 +48,8 @@ class StepPlan {
   Status restart();
   Status fetch(uint32_t layer, const HostKv& target);
   Status synchronize(uint32_t layer);
+  // What the question attends to at Selection::kProbeLayer; on to layer 0. attention: [n_rows].
+  Status probe(std::span<const float> attention);
   // fresh: K, V of rows(); null where nothing is measured.
   Status select(uint32_t layer, const HostKv* fresh);
   Status commit(uint32_t layer);
@@ -92,6 +96,7 @@ class StepPlan {
   uint32_t fetched_ = 0;       // layers below have their target
   bool synchronized_ = false;  // layer_
   bool selected_ = false;      // layer_
+  bool probing_ = false;       // probe() is to come
   Status broken_;              // what a restart must mend
   bool dead_ = false;          // something broke half-way: only close is left
 

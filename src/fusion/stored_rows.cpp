@@ -55,6 +55,29 @@ uint64_t rows_to_place(std::span<const StoredRun> runs, std::span<const uint8_t>
   return n;
 }
 
+void leave_out_rows(const Prompt& prompt, std::span<const uint8_t> computed, Corrector& corrector) {
+  std::vector<uint32_t> left;
+  std::vector<StoredFeatures> features(prompt.n_rows());
+  for (const PromptSegment& s : prompt.segments) {
+    for (uint32_t i = 0; s.stale() && i < s.n_rows; ++i) {
+      const RowImpact& impact = s.chunk->meta().impact[i];
+      features[s.first_row + i] = StoredFeatures::of(impact.inside, impact.outside, i);
+      if (computed[s.first_row + i] == 0) left.push_back(s.first_row + i);
+    }
+  }
+  corrector.leave_out(std::move(left), std::move(features));
+}
+
+std::vector<uint32_t> recomputed_rows(const Prompt& prompt, std::span<const uint8_t> computed) {
+  std::vector<uint32_t> rows;
+  for (const PromptSegment& s : prompt.segments) {
+    for (uint32_t row = s.first_row; s.stale() && row < s.first_row + s.n_rows; ++row) {
+      if (computed[row] != 0) rows.push_back(row);
+    }
+  }
+  return rows;
+}
+
 std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const size_t> segments,
                                          const StagedLayer& staged,
                                          std::span<const uint32_t> active) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "fusion/corrector.h"
 #include "fusion/layer_loader.h"
 #include "fusion/prompt.h"
 
@@ -30,5 +31,12 @@ uint64_t rows_to_place(std::span<const StoredRun> runs, std::span<const uint8_t>
 std::vector<StoredRun> stored_runs_among(const Prompt& prompt, std::span<const size_t> segments,
                                          const StagedLayer& staged,
                                          std::span<const uint32_t> active);
+
+// Tells the corrector which stored rows are not computed from layer 0 on, and the features of all.
+// computed: [n_rows]. Every chunk that is not exact has the statistics that these are made of.
+void leave_out_rows(const Prompt& prompt, std::span<const uint8_t> computed, Corrector& corrector);
+
+// The rows that are stored, not exact and computed; ascending. computed: [n_rows].
+std::vector<uint32_t> recomputed_rows(const Prompt& prompt, std::span<const uint8_t> computed);
 
 }  // namespace blend

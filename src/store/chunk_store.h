@@ -37,6 +37,8 @@ class ChunkStore {
   virtual Result<std::unique_ptr<StoreSnapshot>> snapshot() = 0;
   // Whether the chunk is stored or queued. Opens no snapshot and counts no hit.
   virtual Result<bool> contains(const Sha256& id) = 0;
+  // The same of this machine alone: no other is asked for it.
+  virtual Result<bool> holds(const Sha256& id) { return contains(id); }
   // Durable when it returns. A chunk of the same id is replaced.
   virtual Status put(const ChunkRecord& record) = 0;
   // Queued; blocks while the queue is full. What became of it: StoreUpkeep::wait() and flush().

@@ -349,6 +349,7 @@ void nulls_plan(const fixture* f) {
   const int32_t* got = NULL;
   const uint32_t* rows = NULL;
   const float* values = NULL;
+  const float zero = 0;
   size_t n = 0;
   REQUIRE(open_world(f, &w));
   s = segment(BLEND_SEGMENT_QUESTION, tokens, 4);
@@ -367,6 +368,10 @@ void nulls_plan(const fixture* f) {
   CHECK_CODE(INVALID, blend_plan_fetch_kv(plan, 0, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_fetch_kv(plan, 0, &view, &err)); /* k and v are NULL */
   CHECK_CODE(INVALID, blend_plan_synchronize(NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_plan_probe(NULL, &zero, 1, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_probe(plan, NULL, 1, &rows, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_probe(plan, &zero, 1, NULL, &n, &err));
+  CHECK_CODE(INVALID, blend_plan_probe(plan, &zero, 1, &rows, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_select(NULL, 0, NULL, &rows, &n, &err));
   CHECK_CODE(INVALID, blend_plan_select(plan, 0, NULL, NULL, &n, &err));
   CHECK_CODE(INVALID, blend_plan_select(plan, 0, NULL, &rows, NULL, &err));

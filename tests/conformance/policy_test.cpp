@@ -21,6 +21,12 @@ double callback_score(uint32_t row, double deviation) {
   return std::sin(static_cast<double>(row) * 12.9898) + 1e-3 * std::min(deviation, 1.0);
 }
 
+bool asks_the_question(const std::vector<blend_policy_term>& terms) {
+  return std::any_of(terms.begin(), terms.end(), [](const blend_policy_term& term) {
+    return term.policy == BLEND_POLICY_PROBE || term.policy == BLEND_POLICY_CASCADE;
+  });
+}
+
 class PolicyProperty : public testing::TestWithParam<int> {
  protected:
   PolicyProperty()
@@ -73,8 +79,12 @@ class PolicyProperty : public testing::TestWithParam<int> {
         {{BLEND_POLICY_RANDOM, 1.0}, {BLEND_POLICY_CALLBACK, 5.0}, {BLEND_POLICY_HKVD, 1.0}},
         {{BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_HKVD, 1.0}},
         {{BLEND_POLICY_CONTEXT_IMPACT, 1.0}, {BLEND_POLICY_FIRST_K, 1.0}},
-        {{BLEND_POLICY_APE, 2.0}, {BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_RANDOM, 1.0}}};
+        {{BLEND_POLICY_APE, 2.0}, {BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_RANDOM, 1.0}},
+        {{BLEND_POLICY_CASCADE, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}},
+        {{BLEND_POLICY_PROBE, 1.0}, {BLEND_POLICY_CASCADE, 1.0}},
+        {{BLEND_POLICY_CONTEXT_IMPACT, 1.0}, {BLEND_POLICY_PROBE, 1.0}}};
     for (const auto& terms : unions) {
+      if (asks_the_question(terms) && !has_question()) continue;
       all.push_back(
           with({.policy = BLEND_POLICY_UNION, .check_layer = any_layer(), .ratio = ratio}));
       all.back().terms = terms;
@@ -124,7 +134,7 @@ TEST_P(PolicyProperty, RatioZeroIsReuse) {
     EXPECT_TRUE(selected(fusion).empty());
     // Of the cascade the probe is the first; what it let through is computed up to the second.
     const uint32_t first =
-        how.policy == BLEND_POLICY_CASCADE ? how.check_layer : info(fusion).check_layer;
+        info(fusion).n_check_layers == 2 ? how.check_layer : info(fusion).check_layer;
     if (!reference_measures(reference_options(how, DType::f32))) {
       EXPECT_EQ(first, 0u);
       EXPECT_EQ(logits(fusion), logits(reuse)) << "to the last bit";
@@ -141,7 +151,8 @@ TEST_P(PolicyProperty, SchedulesAreTheReference) {
     const bool measures = reference_measures(reference_options(how, DType::f32));
     // Some of the layers, the ratios falling, sometimes staying.
     double ratio = 0.5 + 0.1 * static_cast<double>(rng_.below(6));
-    const bool probes = how.policy == BLEND_POLICY_PROBE || how.policy == BLEND_POLICY_CASCADE;
+    const bool probes = how.policy == BLEND_POLICY_PROBE || how.policy == BLEND_POLICY_CASCADE ||
+                        asks_the_question(how.terms);
     for (uint32_t l = measures && !probes ? 1 : 0; l < spec_.n_layers; ++l) {
       if (rng_.below(3) == 0 && !(probes && l == 0)) continue;
       how.check_layers.push_back({l, ratio});
@@ -407,6 +418,8 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   refused(with_terms(std::vector<blend_policy_term>(17, {BLEND_POLICY_HKVD, 1.0})),
           "17 were given");
   refused(with_terms({{BLEND_POLICY_UNION, 1.0}}), "term 0: policy 8");
+  refused(with_terms({{BLEND_POLICY_CASCADE, 1.0}, {BLEND_POLICY_HKVD, 1.0}}),
+          "term 1: policy 3 measures at a check layer");
   refused(with_terms({{BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_REUSE, 1.0}}), "term 1: policy 2");
   refused(with_terms({{BLEND_POLICY_HKVD, 0.0}}), "share 0");
   refused(with_terms({{BLEND_POLICY_HKVD, nan}}), "share nan");

@@ -14,29 +14,38 @@ bool StepHost::call(StepRun& run, const std::function<int32_t(blend_error**)>& f
 }
 
 bool StepHost::fetch(blend_plan* plan, uint32_t layer, StepRun& run) {
+  if (layer < n_fetched_) return true;  // before the probe
+  n_fetched_ = layer + 1;
   const blend_kv_view view = cache_[layer].view(options_.target_flags);
   return call(run, [&](blend_error** e) { return blend_plan_fetch_kv(plan, layer, &view, e); });
+}
+
+void StepHost::begin_rows(const uint32_t* rows, size_t n) {
+  rows_.assign(rows, rows + n);
+  x_.clear();
+  for (const uint32_t row : rows_) x_.push_back(reference_.embed(tokens_[row]));
 }
 
 StepRun StepHost::run(blend_plan* plan, const std::function<bool(int)>& before) {
   StepRun run;
   before_ = before;
   calls_ = 0;
+  n_fetched_ = 0;
   const ModelConfig& c = reference_.config();
   const int32_t* tokens = nullptr;
   EXPECT_EQ(blend_plan_get_tokens(plan, &tokens, &n_rows_, nullptr), BLEND_OK);
+  tokens_.assign(tokens, tokens + n_rows_);
   const uint32_t* rows = nullptr;
   size_t n = 0;
   EXPECT_EQ(blend_plan_get_rows(plan, &rows, &n, nullptr), BLEND_OK);
-  rows_.assign(rows, rows + n);
-  x_.clear();
-  for (const uint32_t row : rows_) x_.push_back(reference_.embed(tokens[row]));
+  begin_rows(rows, n);
   // A row that nobody writes shows as NaN.
   cache_.assign(c.n_layers,
                 HostLayer(c, n_rows_, options_.layout, std::numeric_limits<float>::quiet_NaN()));
   for (uint32_t l = 0; options_.fetch_ahead && l < c.n_layers; ++l) {
     if (!fetch(plan, l, run)) return run;
   }
+  if (options_.n_asked > 0 && !probe(plan, run)) return run;
   for (uint32_t l = 0; l < c.n_layers; ++l) {
     if (!layer(plan, l, run)) return run;
   }
@@ -45,11 +54,9 @@ StepRun StepHost::run(blend_plan* plan, const std::function<bool(int)>& before) 
   return run;
 }
 
-bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
-  const ModelConfig& c = reference_.config();
-  const size_t kv_dim = c.kv_dim();
+bool StepHost::begin_layer(blend_plan* plan, uint32_t l, StepRun& run, HostLayer& fresh) {
+  const size_t kv_dim = reference_.config().kv_dim();
   if (!options_.fetch_ahead && !fetch(plan, l, run)) return false;
-
   std::vector<double> k(n_rows_ * kv_dim), v(n_rows_ * kv_dim);
   for (size_t i = 0; i < rows_.size(); ++i) {
     std::vector<double> row_k, row_v;
@@ -61,13 +68,62 @@ bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
   const auto as = [&](uint32_t flags) -> const std::vector<double>& {
     return (flags & BLEND_KV_VIEW_UNROTATED) != 0 ? k : rotated;
   };
-  HostLayer fresh(c, rows_.size(), options_.layout);
   for (size_t i = 0; i < rows_.size(); ++i) {
     const size_t at = rows_[i] * kv_dim;
     cache_[l].set(rows_[i], as(options_.target_flags).data() + at, v.data() + at);
     fresh.set(i, as(options_.fresh_flags).data() + at, v.data() + at);
   }
-  if (!call(run, [&](blend_error** e) { return blend_plan_synchronize(plan, l, e); })) return false;
+  return call(run, [&](blend_error** e) { return blend_plan_synchronize(plan, l, e); });
+}
+
+void StepHost::read_cache(uint32_t l, std::vector<double>& k, std::vector<double>& v) {
+  for (size_t row = 0; row < n_rows_; ++row) {
+    const std::vector<double> row_k = cache_[l].k(row), row_v = cache_[l].v(row);
+    k.insert(k.end(), row_k.begin(), row_k.end());
+    v.insert(v.end(), row_v.begin(), row_v.end());
+  }
+  if ((options_.target_flags & BLEND_KV_VIEW_UNROTATED) != 0) k = reference_.rotate_rows(l, k);
+}
+
+void StepHost::attend(uint32_t l) {
+  std::vector<double> k, v;
+  read_cache(l, k, v);
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    reference_.attend_and_feed(l, rows_[i], k, v, x_[i]);
+  }
+}
+
+bool StepHost::probe(blend_plan* plan, StepRun& run) {
+  for (uint32_t l = 0; l < 2; ++l) {
+    HostLayer fresh(reference_.config(), rows_.size(), options_.layout);
+    if (!begin_layer(plan, l, run, fresh)) return false;
+    if (l == 1) break;
+    attend(l);
+    if (!call(run, [&](blend_error** e) { return blend_plan_commit(plan, l, e); })) return false;
+  }
+  std::vector<double> k, v;
+  read_cache(1, k, v);
+  std::vector<float> attention(n_rows_, 0.0f);
+  for (size_t i = rows_.size() - options_.n_asked; i < rows_.size(); ++i) {
+    const std::vector<double> of_row = reference_.attention(1, rows_[i], k, x_[i]);
+    for (size_t j = 0; j < of_row.size() && j < n_rows_; ++j) {
+      attention[j] += static_cast<float>(of_row[j] / static_cast<double>(options_.n_asked));
+    }
+  }
+  const uint32_t* rows = nullptr;
+  size_t n = 0;
+  if (!call(run, [&](blend_error** e) {
+        return blend_plan_probe(plan, attention.data(), n_rows_, &rows, &n, e);
+      })) {
+    return false;
+  }
+  begin_rows(rows, n);
+  return true;
+}
+
+bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
+  HostLayer fresh(reference_.config(), rows_.size(), options_.layout);
+  if (!begin_layer(plan, l, run, fresh)) return false;
   if (options_.select_always || l == options_.check_layer) {
     const blend_kv_view view = fresh.view(options_.fresh_flags);
     const uint32_t* rows = nullptr;
@@ -88,17 +144,7 @@ bool StepHost::layer(blend_plan* plan, uint32_t l, StepRun& run) {
     x_ = std::move(kept);
     rows_.assign(rows, rows + n);
   }
-  std::vector<double> all_k, all_v;
-  for (size_t row = 0; row < n_rows_; ++row) {
-    const std::vector<double> row_k = cache_[l].k(row), row_v = cache_[l].v(row);
-    all_k.insert(all_k.end(), row_k.begin(), row_k.end());
-    all_v.insert(all_v.end(), row_v.begin(), row_v.end());
-  }
-  if ((options_.target_flags & BLEND_KV_VIEW_UNROTATED) != 0)
-    all_k = reference_.rotate_rows(l, all_k);
-  for (size_t i = 0; i < rows_.size(); ++i) {
-    reference_.attend_and_feed(l, rows_[i], all_k, all_v, x_[i]);
-  }
+  attend(l);
   return call(run, [&](blend_error** e) { return blend_plan_commit(plan, l, e); });
 }
 

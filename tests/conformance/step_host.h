@@ -16,6 +16,7 @@ struct StepOptions {
   bool fetch_ahead = false;   // all layers at once, before the first
   bool select_always = true;  // false: at check layers only
   uint32_t check_layer = 1;   // for the line above
+  size_t n_asked = 0;         // rows of the question, for a policy that probes; 0: for another
 };
 
 struct StepRun {
@@ -38,6 +39,15 @@ class StepHost {
 
  private:
   bool layer(blend_plan* plan, uint32_t layer, StepRun& run);
+  // K and V of rows_, in the cache and in `fresh`, beside the stored ones.
+  bool begin_layer(blend_plan* plan, uint32_t layer, StepRun& run, HostLayer& fresh);
+  // The rest of the layer for rows_.
+  void attend(uint32_t layer);
+  // All rows of the layer as attention reads them.
+  void read_cache(uint32_t layer, std::vector<double>& k, std::vector<double>& v);
+  bool probe(blend_plan* plan, StepRun& run);
+  // rows_ and their embeddings.
+  void begin_rows(const uint32_t* rows, size_t n);
   bool call(StepRun& run, const std::function<int32_t(blend_error**)>& fn);
   bool fetch(blend_plan* plan, uint32_t layer, StepRun& run);
 
@@ -46,6 +56,8 @@ class StepHost {
   std::function<bool(int)> before_;
   int calls_ = 0;
   size_t n_rows_ = 0;
+  std::vector<int32_t> tokens_;
+  uint32_t n_fetched_ = 0;
   std::vector<HostLayer> cache_;
   std::vector<uint32_t> rows_;
   std::vector<std::vector<double>> x_;  // of rows_

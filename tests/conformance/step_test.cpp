@@ -176,6 +176,80 @@ TEST_F(Step, EveryPolicyThatNeedsNoEngineDoesAsBlendFuseDoes) {
   }
 }
 
+// The host gives what the question attends to: the rows and the answer are those of the engine's
+// own probe, in every layout, with and without fetching ahead.
+TEST_F(Step, TheQuestionChoosesBeforeLayer0) {
+  const size_t n_asked = prompt_.back().tokens.size();
+  for (const uint32_t policy : {BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE}) {
+    for (const double ratio : {0.0, 0.1, 0.4, 1.0}) {
+      FuseCase how = hkvd(ratio);
+      how.policy = policy;
+      expect_like_fuse(loaded_, how, {.n_asked = n_asked});
+      expect_like_fuse(described_, how, {.fetch_ahead = true, .n_asked = n_asked});
+    }
+  }
+  FuseCase how = hkvd();
+  how.policy = BLEND_POLICY_CASCADE;
+  how.check_layer = 3;
+  expect_like_fuse(described_, how, {.n_asked = n_asked});
+  how.check_layer = 1;
+  expect_like_fuse(described_, how,
+                   {.layout = HostLayout::rows_first,
+                    .target_flags = BLEND_KV_VIEW_UNROTATED,
+                    .n_asked = n_asked});
+  how.policy = BLEND_POLICY_UNION;
+  how.terms = {{BLEND_POLICY_CASCADE, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}};
+  expect_like_fuse(described_, how, {.n_asked = n_asked});
+}
+
+TEST_F(Step, TheProbeHasItsTurnAndItsAttentionIsChecked) {
+  FuseCase how = hkvd();
+  how.policy = BLEND_POLICY_CASCADE;
+  const Plan plan = make_plan(described_, store_, prompt_, how);
+  const ModelConfig& c = reference_.config();
+  const size_t n_rows = flatten(prompt_).size();
+  std::vector<HostLayer> cache(c.n_layers, HostLayer(c, n_rows, HostLayout::rows_first, 0.0f));
+  std::vector<float> attention(n_rows, 0.01f);
+  const uint32_t* rows = nullptr;
+  size_t n = 0;
+  const auto probe = [&](size_t n_values) {
+    blend_error* error = nullptr;
+    const int32_t code =
+        blend_plan_probe(plan.get(), attention.data(), n_values, &rows, &n, &error);
+    return outcome(code, error);
+  };
+  Outcome o = probe(n_rows);
+  EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
+  EXPECT_NE(o.message.find("due now is blend_plan_fetch_kv of layer 0"), std::string::npos)
+      << o.message;
+  const std::vector<uint32_t> asked = rows_of(plan);
+  EXPECT_EQ(asked.size(), 9u) << "text and question: no row of a chunk yet";
+  for (uint32_t l = 0; l < 2; ++l) {
+    const blend_kv_view view = cache[l].view();
+    ASSERT_EQ(blend_plan_fetch_kv(plan.get(), l, &view, nullptr), BLEND_OK);
+    ASSERT_EQ(blend_plan_synchronize(plan.get(), l, nullptr), BLEND_OK);
+    blend_error* error = nullptr;
+    const int32_t code = blend_plan_commit(plan.get(), l, &error);
+    o = outcome(code, error);
+    EXPECT_EQ(o.code, l == 0 ? BLEND_OK : BLEND_E_INVALID_ARGUMENT);
+  }
+  EXPECT_NE(o.message.find("due now is blend_plan_probe"), std::string::npos) << o.message;
+  EXPECT_NE(probe(n_rows - 1).message.find("each gets one"), std::string::npos);
+  attention[5] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_NE(probe(n_rows).message.find("attention[5]"), std::string::npos);
+  attention[5] = -1;
+  EXPECT_EQ(probe(n_rows).code, BLEND_E_INVALID_ARGUMENT);
+  attention[5] = 0.5f;
+  ASSERT_EQ(probe(n_rows).code, BLEND_OK);
+  EXPECT_GT(n, asked.size());
+  EXPECT_EQ(rows_of(plan), (std::vector<uint32_t>(rows, rows + n)));
+  EXPECT_NE(probe(n_rows).message.find("due now is blend_plan_synchronize of layer 0"),
+            std::string::npos);
+  // From the start once more: the question again.
+  ASSERT_EQ(blend_plan_restart(plan.get(), nullptr), BLEND_OK);
+  EXPECT_EQ(rows_of(plan), asked);
+}
+
 TEST_F(Step, SeveralCheckLayersAndTheLastOne) {
   FuseCase how = hkvd();
   how.check_layers = {{1, 0.5}, {2, 0.3}, {4, 0.1}};

@@ -82,6 +82,8 @@ std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& can
                              : length(c) * std::sqrt(c.attention * c.inside));
         break;
       case BLEND_POLICY_PROBE:
+        scores.push_back(c.outside * std::sqrt(c.attention * c.inside));
+        break;
       case BLEND_POLICY_CASCADE:
         scores.push_back((c.measured ? length(c) : c.outside) * std::sqrt(c.attention * c.inside));
         break;
@@ -197,7 +199,10 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
   const size_t kv_dim = model.kv_dim();
   const bool full = options.policy == BLEND_POLICY_FULL;
   const bool chooses = policy_chooses(options);
-  const bool probes = policy_probes(options.policy);
+  const bool probes =
+      policy_probes(options.policy) ||
+      std::any_of(options.terms.begin(), options.terms.end(),
+                  [](const blend_policy_term& term) { return policy_probes(term.policy); });
   const bool weighs_impact = probes || has_term(options, BLEND_POLICY_CONTEXT_IMPACT) ||
                              options.metric >= BLEND_METRIC_V_WEIGHED;
   const bool measures = reference_measures(options);
@@ -207,7 +212,7 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     out.checks = options.check_layers;
     if (out.checks.empty()) {
       out.checks = {{measures ? options.check_layer : 0, options.ratio}};
-      if (options.policy == BLEND_POLICY_CASCADE) {
+      if (has_term(options, BLEND_POLICY_CASCADE)) {
         const double through = std::min(1.0, std::max(0.15, 2 * options.ratio));
         out.checks.insert(out.checks.begin(), {0, through});
       }

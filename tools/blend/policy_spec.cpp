@@ -81,6 +81,13 @@ bool PolicySpec::weighs() const {
                      [](const blend_policy_term& term) { return policy_weighs(term.policy); });
 }
 
+bool PolicySpec::cascades() const {
+  return policy == BLEND_POLICY_CASCADE ||
+         std::any_of(terms.begin(), terms.end(), [](const blend_policy_term& term) {
+           return term.policy == BLEND_POLICY_CASCADE;
+         });
+}
+
 PolicySpec parse_policy(const std::string& text) {
   PolicySpec spec;
   spec.name = text;
@@ -98,8 +105,7 @@ PolicySpec parse_policy(const std::string& text) {
     if (term.policy == BLEND_POLICY_FULL || term.policy == BLEND_POLICY_REUSE) {
       throw CommandError(kExitUsage, "'" + text + "': " + part + " chooses no rows to join");
     }
-    if (term.policy == BLEND_POLICY_AUTO || term.policy == BLEND_POLICY_PROBE ||
-        term.policy == BLEND_POLICY_CASCADE) {
+    if (term.policy == BLEND_POLICY_AUTO) {
       throw CommandError(kExitUsage, "'" + text + "': " + part + " stands by itself");
     }
     if (!(term.share > 0)) {

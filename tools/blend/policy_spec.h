@@ -21,6 +21,7 @@ struct PolicySpec {
   bool tempers() const;
   // Looks at deviations, so metric, norm and check layers mean something.
   bool measures() const;
+  bool cascades() const;  // it, or one of its terms, is the cascade
   // Ranks by deviation in a way that may be weighed by the attention to a row
   // (BLEND_METRIC_V_WEIGHED).
   bool weighs() const;

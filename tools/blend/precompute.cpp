@@ -20,6 +20,7 @@ struct PrecomputeOptions {
   StoreOptions store;
   CorpusOptions corpus;
   std::vector<std::string> tags;
+  bool after_bos = false;
 };
 
 struct Item {
@@ -93,6 +94,7 @@ void run(const PrecomputeOptions& options) {
     precompute.tenant = options.corpus.tenant.c_str();
     precompute.label = item.label.c_str();
     if (!item.is_prefix && !tags.empty()) precompute.tags = tags.c_str();
+    if (options.after_bos && !item.is_prefix) precompute.flags |= BLEND_PUT_AFTER_BOS;
     precompute.cancel = interrupt_token();
     precompute.on_progress = [&](uint64_t done, uint64_t total) {
       bar.update(i * total + done, items.size() * total);
@@ -141,6 +143,9 @@ void register_precompute(CLI::App& app) {
   add_store_options(*command, options->store);
   add_corpus_options(*command, options->corpus, true);
   add_tags(*command, options->tags, "A tag for every document's chunks, e.g. lang=en");
+  command->add_flag("--after-bos", options->after_bos,
+                    "Store every chunk a second time, behind BOS alone: it is exact where it "
+                    "stands first in a prompt");
   add_common_options(*command, options->common);
   command->footer(
       "Prints each chunk's id, and whether the store had it. What `blend ask` puts before the\n"

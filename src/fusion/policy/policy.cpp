@@ -48,6 +48,10 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
                       "BLEND_POLICY_UNION needs 1 to %zu terms; %zu were given", kMaxTerms,
                       options.terms.size());
   }
+  const auto probes = [](const PolicyTerm& term) {
+    return term.policy == Policy::probe || term.policy == Policy::cascade;
+  };
+  const bool before_layer_0 = std::any_of(options.terms.begin(), options.terms.end(), probes);
   std::vector<UnionTerm> terms;
   for (size_t i = 0; i < options.terms.size(); ++i) {
     const PolicyTerm& term = options.terms[i];
@@ -57,10 +61,18 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
     }
     if (term.policy == Policy::ape) continue;  // it asks for no rows, so its share is the others'
     BLEND_ASSIGN(auto policy, make_single(term.policy, options));
-    if (policy == nullptr || policy->needs().probe) {
+    if (policy == nullptr) {
+      return make_error(
+          BLEND_E_INVALID_ARGUMENT,
+          "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
+          "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT, APE, PROBE and CASCADE",
+          i, static_cast<uint32_t>(term.policy));
+    }
+    if (before_layer_0 && !policy->needs().nothing() && !policy->needs().probe) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
-                        "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT and APE",
+                        "term %zu: policy %u measures at a check layer, and with PROBE or CASCADE "
+                        "every term chooses before layer 0: choose FIRST_K, RANDOM or "
+                        "CONTEXT_IMPACT beside them, or leave them out",
                         i, static_cast<uint32_t>(term.policy));
     }
     terms.push_back({std::move(policy), term.share});

@@ -3,6 +3,9 @@
 // Terms choose in the order they were given. A row that an earlier term took is no longer a
 // candidate, so the later one goes further down its own list: the budget is met exactly, and every
 // row was wanted by the term that paid for it.
+//
+// With a term that probes all choose before layer 0, and where one of them measures (cascade) again
+// at the check layer, among the rows that were let through: the others by the scores of before.
 #include <algorithm>
 #include <cmath>
 #include <iterator>
@@ -22,6 +25,7 @@ class Union final : public SelectionPolicy {
       const Needs needs = term.policy->needs();
       all.deviation = all.deviation || needs.deviation;
       all.question_attention = all.question_attention || needs.question_attention;
+      all.probe = all.probe || needs.probe;
     }
     return all;
   }

@@ -95,6 +95,11 @@ Result<bool> TieredStore::contains(const Sha256& id) {
   return fetch(id, nullptr).is_ok();
 }
 
+Result<bool> TieredStore::holds(const Sha256& id) {
+  BLEND_RETURN_IF_ERROR(check_fork());
+  return store_->holds(id);
+}
+
 void TieredStore::report_damage(const Sha256& id, const Status& status) {
   store_->report_damage(id, status);
 }

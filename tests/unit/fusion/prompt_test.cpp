@@ -89,6 +89,64 @@ TEST_F(PromptTest, PrefixSegmentsAreExactAndBoundToWhatPrecedesThem) {
   EXPECT_EQ(prompt->n_misses, 2u);
 }
 
+// The first chunk is exact where it is stored behind just what precedes it, by its tokens and by
+// the id of its other record; a later one is not looked up so.
+TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
+  const std::vector<int32_t> before = tokens(1, 8);
+  const std::vector<Segment> segments{text(before), chunk(tokens(5, 2)), chunk(tokens(6, 3)),
+                                      question(tokens(2, 4))};
+  auto prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_FALSE(prompt->segments[1].exact);
+  const Sha256 plain = prompt->segments[1].id;
+  for (const uint64_t seed : {2u, 3u}) {
+    const std::vector<int32_t> of = tokens(seed == 2 ? 5 : 6, seed);
+    ASSERT_TRUE(store_
+                    .put_async(*precompute_chunk(
+                        *model_, before, describe_chunk(*model_, DType::f32, before, "", of), {}))
+                    .is_ok());
+  }
+  prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_TRUE(prompt->segments[1].exact);
+  EXPECT_NE(prompt->segments[1].id, plain) << "the account has the record that was used";
+  EXPECT_EQ(prompt->n_hits, 2u);
+  EXPECT_FALSE(prompt->segments[2].exact) << "another chunk stands before it";
+  EXPECT_EQ(prompt->segments[2].chunk->meta().n_prefix_tokens, 0u);
+
+  prompt = build({text(before), {SegmentKind::chunk, {}, plain}, question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_TRUE(prompt->segments[1].exact);
+  prompt = build({text(tokens(1, 9)), chunk(tokens(5, 2)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_FALSE(prompt->segments[1].exact) << "behind something else";
+  EXPECT_EQ(prompt->segments[1].id, plain);
+}
+
+// Behind BOS alone, found or missing, it is left to be stored so too; behind anything longer it is
+// not, or one chunk would have a record for every prompt.
+TEST_F(PromptTest, AFirstChunkIsLeftToBeStoredBehindBos) {
+  options_.on_miss = OnMiss::compute_store;
+  const std::vector<int32_t> bos{model_->tokenizer().bos()};
+  const std::vector<Segment> segments{prefix(bos), chunk(tokens(5, 2)), question(tokens(2, 4))};
+  auto prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  ASSERT_EQ(prompt->later.size(), 3u) << "BOS, the chunk alone, the chunk behind BOS";
+  EXPECT_EQ(prompt->later[2].prefix, bos);
+  for (LaterChunk& later : prompt->later) {
+    ASSERT_TRUE(
+        store_.put_async(*precompute_chunk(*model_, later.prefix, std::move(later.meta), {}))
+            .is_ok());
+  }
+  prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_TRUE(prompt->segments[1].exact);
+  EXPECT_TRUE(prompt->later.empty()) << "there is nothing left to do";
+  prompt = build({prefix(bos), prefix(tokens(2, 7)), chunk(tokens(5, 2)), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->later.size(), 1u) << "the second prefix alone";
+}
+
 TEST_F(PromptTest, TenantsDoNotShareChunks) {
   const std::vector<Segment> segments{chunk(tokens(5, 2)), question(tokens(4, 4))};
   options_.tenant = "a";

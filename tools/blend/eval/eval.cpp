@@ -35,6 +35,7 @@ struct EvalOptions {
   std::vector<std::string> metrics = {"v_weighed"};
   std::vector<double> ratios = {0.05, 0.15, 0.3};
   std::vector<std::string> chunk_prefixes = {"none"};
+  std::vector<std::string> first_chunks = {kFirstAsOthers};
   std::string norm = "l2";
   std::vector<std::string> ape = {"0.9:0.9"};
   EvalSelection selection;
@@ -169,6 +170,8 @@ void run(const EvalOptions& options, const CLI::App& command) {
                         options.unguarded, profile_configs);
     plan.configs.insert(plan.configs.end(), profile_configs.begin(), profile_configs.end());
   }
+  plan.configs = with_first_chunks(plan.configs, options.first_chunks);
+  plan.showcase = showcase_of(plan.configs);
   if (!options.flops.empty()) plan.configs = with_budgets(plan.configs, options.flops);
   // Declared before the store: removed when that is closed.
   std::optional<TempDirectory> temporary;
@@ -247,6 +250,14 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
   command
       .add_option("--chunk-prefixes", options.chunk_prefixes,
                   "What chunks are prefilled after: any of none, bos, text:...")
+      ->type_name("LIST")
+      ->capture_default_str();
+  command
+      .add_option("--first-chunk", options.first_chunks,
+                  "How a question's first chunk is stored: as-others, or exact, which is behind "
+                  "BOS and --system too")
+      ->delimiter(',')
+      ->check(CLI::IsMember({kFirstAsOthers, kFirstExact}))
       ->type_name("LIST")
       ->capture_default_str();
   command

@@ -59,7 +59,7 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
       config.metric = code;
       for (const uint32_t checks : without_duplicates(selection.checks)) {
         // The cascade has two of its own.
-        if (checks > 1 && config.policy == BLEND_POLICY_CASCADE) continue;
+        if (checks > 1 && config.spec.cascades()) continue;
         config.checks = checks;
         add_ratios(config);
       }
@@ -84,6 +84,22 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
     }
   }
   return configs;
+}
+
+std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs,
+                                          const std::vector<std::string>& kinds) {
+  std::vector<EvalConfig> out;
+  for (const EvalConfig& config : configs) {
+    if (config.policy == BLEND_POLICY_FULL) {
+      out.push_back(config);
+      continue;
+    }
+    for (const std::string& kind : without_duplicates(kinds)) {
+      out.push_back(config);
+      out.back().first_exact = kind == kFirstExact;
+    }
+  }
+  return out;
 }
 
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,

@@ -26,6 +26,12 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<double>& ratios,
                                      const std::vector<std::string>& chunk_prefixes,
                                      uint32_t check_layer, const EvalSelection& selection = {});
+// How a prompt's first chunk is stored: as the others are, or behind what precedes it too.
+inline constexpr const char* kFirstAsOthers = "as-others";
+inline constexpr const char* kFirstExact = "exact";
+// Each with every kind of first chunk, one after the other; full prefill stores nothing.
+std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs,
+                                          const std::vector<std::string>& kinds);
 // The same with budgets of FLOPs, shares of full prefill's, in the place of ratios (fit_ratios()).
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
                                      const std::vector<double>& budgets);

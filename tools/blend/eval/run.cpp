@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 
 #include "choices.h"
@@ -31,7 +33,10 @@ class Runner {
  public:
   Runner(const blendpp::Model& model, const blendpp::Store& store, const EvalPlan& plan)
       : model_(model), store_(store), plan_(plan), info_(model.info()) {
-    for (const EvalConfig& config : plan.configs) chunk_prefix(config.chunk_prefix);
+    for (const EvalConfig& config : plan.configs) {
+      chunk_prefix(config.chunk_prefix);
+      (config.first_exact ? first_exact_ : first_as_others_).insert(config.chunk_prefix);
+    }
     CorpusOptions options;
     options.system = plan.prompt.system;
     system_ = make_corpus(model_, options).prefix;
@@ -116,8 +121,24 @@ class Runner {
     return prefixes_[spec] = make_corpus(model_, options).chunk_prefix;
   }
 
-  void precompute(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix) {
+  // Whose chunks they are: what is stored behind BOS for one configuration must not be the first
+  // chunk of another. Nobody's where there is one kind only.
+  std::string tenant_of(const std::string& prefix, bool first_exact) {
+    if (first_exact_.empty() && first_as_others_.size() <= 2) {
+      bool alike = true;  // "" is full prefill's
+      for (const std::string& other : first_as_others_) {
+        alike = alike && (other.empty() || chunk_prefix(other) == chunk_prefix(prefix));
+      }
+      if (alike) return {};
+    }
+    return (first_exact ? "eval, first chunk exact: " : "eval: ") +
+           nlohmann::json(chunk_prefix(prefix)).dump();
+  }
+
+  void precompute(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
+                  const std::string& tenant) {
     blendpp::PrecomputeOptions options;
+    options.tenant = tenant.c_str();
     options.chunk_prefix = prefix.data();
     options.n_chunk_prefix = prefix.size();
     options.cancel = interrupt_token();
@@ -126,10 +147,16 @@ class Runner {
   }
 
   void precompute_all(const Question& question) {
-    if (!question.system.empty()) precompute(question.system, {});
-    for (const auto& [spec, prefix] : prefixes_) {
-      if (spec.empty()) continue;  // full prefill stores nothing
-      for (const blendpp::Tokens& chunk : question.chunks) precompute(chunk, prefix);
+    for (const bool first_exact : {false, true}) {
+      for (const std::string& spec : first_exact ? first_exact_ : first_as_others_) {
+        if (spec.empty()) continue;  // full prefill stores nothing
+        const std::string tenant = tenant_of(spec, first_exact);
+        if (!question.system.empty()) precompute(question.system, {}, tenant);
+        for (const blendpp::Tokens& chunk : question.chunks) {
+          precompute(chunk, chunk_prefix(spec), tenant);
+        }
+        if (first_exact) precompute(question.chunks.front(), question.system, tenant);
+      }
     }
   }
 
@@ -170,6 +197,8 @@ class Runner {
     const blendpp::Tokens& prefix = chunk_prefix(config.chunk_prefix);
     fuse.chunk_prefix = prefix.data();
     fuse.n_chunk_prefix = prefix.size();
+    tenant_ = tenant_of(config.chunk_prefix, config.first_exact);
+    fuse.tenant = tenant_.c_str();
     fuse.cancel = interrupt_token();
     return fuse;
   }
@@ -283,9 +312,11 @@ class Runner {
   const EvalPlan& plan_;
   const blendpp::ModelInfo info_;
   blendpp::Tokens system_;
-  std::map<std::string, blendpp::Tokens> prefixes_;  // by their spec
-  std::vector<blendpp::ChunkId> stored_;             // by this run
-  std::vector<blend_check_layer> checks_;            // of the fuse that is prepared
+  std::map<std::string, blendpp::Tokens> prefixes_;      // by their spec
+  std::set<std::string> first_as_others_, first_exact_;  // chunk prefixes of such configurations
+  std::string tenant_;                                   // of the fuse that is prepared
+  std::vector<blendpp::ChunkId> stored_;                 // by this run
+  std::vector<blend_check_layer> checks_;                // of the fuse that is prepared
   size_t kept_telling_ = 0;
   size_t kept_others_ = 0;
 };
@@ -296,13 +327,14 @@ std::string config_name(const EvalConfig& config) {
   std::string name =
       config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
   if (config.tempers()) name += format(" %g:%g", config.ape.temperature, config.ape.scale);
-  if (!config.measures()) return name;
+  const std::string first = config.first_exact ? ", first chunk exact" : "";
+  if (!config.measures()) return name + first;
   name += " " + name_of(metric_choices(), config.metric);
   if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);
   if (config.relative) name += " relative";
   if (config.checks > 1) name += format(", %u checks", config.checks);
   if (config.corrected) name += config.guarded ? " corrected" : " unguarded";
-  return name;
+  return name + first;
 }
 
 std::string answer_of(const std::string& text, const std::string& stop) {

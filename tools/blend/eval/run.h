@@ -37,10 +37,11 @@ struct EvalConfig {
   PolicySpec spec = {};      // of `policy`; named for all but full and reuse
   uint32_t norm = BLEND_NORM_L2;
   bool relative = false;
-  uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
-  uint64_t seed = 0;       // of the policy random
-  bool corrected = false;  // with the profile's drift correction
-  bool guarded = true;     // which is scaled by how it does on the recomputed rows
+  uint32_t checks = 1;       // check layers, from check_layer on, ratios falling around `ratio`
+  uint64_t seed = 0;         // of the policy random
+  bool corrected = false;    // with the profile's drift correction
+  bool first_exact = false;  // the first chunk is stored behind what precedes it too
+  bool guarded = true;       // which is scaled by how it does on the recomputed rows
   double flops = 0;     // a share of full prefill's: `ratio` is what costs that much; 0: as it is
   ApeSetting ape = {};  // of the policy ape
 
