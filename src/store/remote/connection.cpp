@@ -8,15 +8,15 @@ namespace {
 iovec to_iovec(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
 Status refused(const char* what, const Reply& reply) {
-  return make_error(BLEND_E_IO, "the server refuses %s: %.200s", what, reply.text.c_str());
+  return make_error(BLEND_E_IO, "the server refuses %s: %s", what, quoted(reply).c_str());
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& address,
+Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& address, HostLookUp& host,
                                                      const RemoteOptions& options,
                                                      const TlsContext* tls, SteadyTime deadline) {
-  BLEND_ASSIGN(Socket socket, connect_socket(address, deadline));
+  BLEND_ASSIGN(Socket socket, connect_socket(host, deadline));
   std::unique_ptr<Stream> stream;
   if (tls == nullptr) {
     stream = make_plain_stream(std::move(socket));

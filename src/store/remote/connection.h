@@ -19,7 +19,7 @@ namespace blend {
 class Connection {
  public:
   // AUTH and SELECT included. IO: with the server's own words where it refuses us.
-  static Result<std::unique_ptr<Connection>> open(const RemoteAddress& address,
+  static Result<std::unique_ptr<Connection>> open(const RemoteAddress& address, HostLookUp& host,
                                                   const RemoteOptions& options,
                                                   const TlsContext* tls, SteadyTime deadline);
 
@@ -40,6 +40,8 @@ class Connection {
    public:
     explicit Source(Stream& stream) : stream_(stream) {}
     Result<size_t> read(std::byte* out, size_t bytes) override {
+      // Here, too: as long as something comes nobody waits, and a stream would not notice.
+      if (std::chrono::steady_clock::now() >= deadline) return timed_out("the server is too slow");
       return stream_.read(out, bytes, deadline);
     }
     SteadyTime deadline;

@@ -54,7 +54,9 @@ class RedisEngine final : public RemoteEngine {
   // Asks the nodes that are known for the slots.
   Status refresh(SteadyTime deadline);
   void look_after_nodes();
-  // Nodes that are down and serve nothing, but for the seeds. mutex_ held.
+  // `lock` holds mutex_, also behind it. True: it is to be done again in a while.
+  bool look_after_nodes_once(std::unique_lock<std::mutex>& lock);
+  // Nodes that serve nothing and that nobody is at work on, but for the seeds. mutex_ held.
   void forget_strangers();
   void wake();
 

@@ -13,6 +13,7 @@ namespace blend {
 namespace {
 
 constexpr size_t kMostBackground = 8192;
+constexpr size_t kMostListed = 4u << 20;
 constexpr uint64_t kRateBytes = 32ull << 20;  // after so many the rate is told again
 
 uint64_t us_since(SteadyTime begin) {
@@ -246,14 +247,15 @@ Result<RemoteRecord> RemoteTier::look_up(const Sha256& id) {
 
 Result<std::shared_ptr<Arrival>> RemoteTier::make_arrival(RemoteRecord record) {
   const uint64_t bytes = record.layout.stream_bytes();
-  // Asked before, not after: a chunk for which there is no room is computed.
-  if (arriving_->load() + bytes > options_.most_bytes) {
+  // Taken before, not after: a chunk for which there is no room is computed.
+  RoomFor room(arriving_, bytes);
+  if (room.all() > options_.most_bytes) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return not_there();
   }
   BLEND_ASSIGN(AlignedBuffer stream, AlignedBuffer::allocate(bytes));
   const Sha256 id = record.layout.meta.id;
-  auto arrival = std::make_shared<Arrival>(std::move(record), std::move(stream), arriving_);
+  auto arrival = std::make_shared<Arrival>(std::move(record), std::move(stream), std::move(room));
   const std::lock_guard lock(mutex_);
   if (stopped_) return not_there();
   std::erase_if(arrivals_, [](const auto& entry) { return entry.second.expired(); });
@@ -520,7 +522,8 @@ Result<std::vector<Sha256>> RemoteTier::list(
   std::vector<std::string> manifests;
   BLEND_RETURN_IF_ERROR(engine_->scan(keys_.prefix(), [&](std::string_view key) {
     if (keys_.is_manifest(key)) manifests.emplace_back(key);
-    return Status::ok();
+    if (manifests.size() <= kMostListed) return Status::ok();
+    return make_error(BLEND_E_FULL, "the remote tier lists more than %zu chunks", kMostListed);
   }));
   std::sort(manifests.begin(), manifests.end());
   manifests.erase(std::unique(manifests.begin(), manifests.end()), manifests.end());
