@@ -29,8 +29,8 @@ class Connection {
   // The same where a bulk of just that length goes to `places`.
   Result<Reply> call_into(std::span<const std::string_view> command, std::span<const Place> places,
                           bool* taken, SteadyTime deadline);
-  // The same where the command's third part is `value`, which is sent as it lies.
-  Result<Reply> call_with(std::span<const std::string_view> command, std::span<const Part> value,
+  // The same where the command's third part is `value`, which is sent as it comes.
+  Result<Reply> call_with(std::span<const std::string_view> command, ValueSource& value,
                           SteadyTime deadline);
   void shut() noexcept { stream_->shut(); }
 

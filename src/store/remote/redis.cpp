@@ -310,12 +310,12 @@ Status RedisEngine::get_into(std::string_view key, std::span<const Place> places
   return refused(reply);
 }
 
-Status RedisEngine::put(std::string_view key, std::span<const Part> parts) {
+Status RedisEngine::put(std::string_view key, ValueSource& value) {
   const std::string ttl = std::to_string(options_.ttl_s);
   std::vector<std::string_view> command = {"SET", key};
   if (options_.ttl_s != 0) command.insert(command.end(), {"EX", ttl});
   BLEND_ASSIGN(const Reply reply, routed(key, [&](Connection& connection, SteadyTime deadline) {
-                 return connection.call_with(command, parts, deadline);
+                 return connection.call_with(command, value, deadline);
                }));
   return reply.type == Reply::Type::text ? Status::ok() : refused(reply);
 }

@@ -28,7 +28,7 @@ class RedisEngine final : public RemoteEngine {
 
   Result<std::string> get(std::string_view key, size_t most_bytes) override;
   Status get_into(std::string_view key, std::span<const Place> places) override;
-  Status put(std::string_view key, std::span<const Part> parts) override;
+  Status put(std::string_view key, ValueSource& value) override;
   Result<uint64_t> length(std::string_view key) override;
   Status remove(std::string_view key) override;
   Status scan(std::string_view prefix,

@@ -8,6 +8,7 @@
 
 #include "base/start_thread.h"
 #include "store/remote/redis.h"
+#include "store/remote/sealed_value.h"
 
 namespace blend {
 namespace {
@@ -417,18 +418,14 @@ void RemoteTier::fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t
 // ---- Putting
 
 Status RemoteTier::put_value(const std::string& key, std::span<const Part> parts) {
-  uint64_t bytes = 0;
-  for (const Part& part : parts) bytes += part.size();
+  const uint64_t bytes = PartsValue(parts).bytes();
   Status put;
   if (sealer_ == nullptr) {
-    put = engine_->put(key, parts);
+    PartsValue value(parts);
+    put = engine_->put(key, value);
   } else {
-    std::byte nonce[kNonceBytes];
-    std::byte tag[kTagBytes];
-    BLEND_ASSIGN(const AlignedBuffer sealed, AlignedBuffer::allocate(bytes));
-    BLEND_RETURN_IF_ERROR(sealer_->seal(parts, key, sealed.data(), nonce, tag));
-    const Part all[] = {nonce, {sealed.data(), sealed.bytes()}, tag};
-    put = engine_->put(key, all);
+    SealedValue value(*sealer_, parts, key);
+    put = engine_->put(key, value);
   }
   if (put.is_ok()) written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return note(put);

@@ -105,9 +105,10 @@ void expect_codes(RemoteEngine& engine) {
   std::byte space[64];
   const Place place{space, sizeof space};
   const Part part{space, sizeof space};
+  PartsValue value({&part, 1});
   const Status all[] = {engine.get("k", 1000).status(),
                         engine.get_into("k", {&place, 1}),
-                        engine.put("k", {&part, 1}),
+                        engine.put("k", value),
                         engine.length("k").status(),
                         engine.remove("k"),
                         engine.scan("k", [](std::string_view) { return Status::ok(); }),
