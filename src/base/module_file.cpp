@@ -44,4 +44,11 @@ Result<void*> open_module_file(const char* file, const char* variable) {
   return Status{BLEND_E_UNSUPPORTED, why};
 }
 
+void stay_loaded() noexcept {
+  Dl_info info{};
+  if (dladdr(reinterpret_cast<const void*>(&stay_loaded), &info) == 0) return;
+  // A program is no library, fails here, and stays anyway.
+  (void)dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
+}
+
 }  // namespace blend

@@ -10,4 +10,8 @@ namespace blend {
 // its code. UNSUPPORTED, with the loader's reason.
 Result<void*> open_module_file(const char* file, const char* variable);
 
+// From now on the library that this code is in is never unloaded, whoever closes it: a thread that
+// is left behind returns into it.
+void stay_loaded() noexcept;
+
 }  // namespace blend

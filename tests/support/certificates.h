@@ -12,8 +12,11 @@ namespace blend::test {
 struct Certificates {
   TempDir directory;
   // ca.pem, server.pem and .key, client.pem and .key, other.pem: the stranger's authority.
-  std::string file(const char* name) const { return directory.file(name); }
+  std::string file(const std::string& name) const { return directory.file(name); }
   bool make() const;  // false: openssl cannot
+  // Of the same authority: expired.pem, whose days are over, and elsewhere.pem, of another host;
+  // for server.key.
+  bool make_misfits() const;
   // redis-server's arguments; its clients need a certificate, too.
   std::vector<std::string> of_server() const;
 };

@@ -2,16 +2,11 @@
 
 namespace blend {
 
-Arrival::Arrival(RemoteRecord record, AlignedBuffer stream,
-                 std::shared_ptr<std::atomic<uint64_t>> total)
+Arrival::Arrival(RemoteRecord record, AlignedBuffer stream, RoomFor room)
     : record_(std::move(record)),
       shared_(std::make_shared<AlignedBuffer>(std::move(stream))),
-      total_(std::move(total)),
-      here_(record_.n_segments(), 0) {
-  total_->fetch_add(shared_->bytes());
-}
-
-Arrival::~Arrival() { total_->fetch_sub(shared_->bytes()); }
+      room_(std::move(room)),
+      here_(record_.n_segments(), 0) {}
 
 std::span<std::byte> Arrival::segment(uint32_t index) {
   return {shared_->data() + record_.begin_of(index), record_.bytes_of(index)};

@@ -15,12 +15,30 @@
 
 namespace blend {
 
+// So many bytes of a total, as long as it lives. Move-only.
+class RoomFor {
+ public:
+  RoomFor(std::shared_ptr<std::atomic<uint64_t>> total, uint64_t bytes)
+      : total_(std::move(total)), bytes_(bytes), all_(total_->fetch_add(bytes) + bytes) {}
+  ~RoomFor() {
+    if (total_ != nullptr) total_->fetch_sub(bytes_);
+  }
+  RoomFor(RoomFor&&) = default;
+  RoomFor& operator=(RoomFor&&) = delete;
+  RoomFor(const RoomFor&) = delete;
+  RoomFor& operator=(const RoomFor&) = delete;
+  uint64_t all() const { return all_; }  // the total when it was taken, with it
+
+ private:
+  std::shared_ptr<std::atomic<uint64_t>> total_;
+  const uint64_t bytes_;
+  const uint64_t all_;
+};
+
 // Thread-safe.
 class Arrival {
  public:
-  // `total` counts the bytes of all arrivals while they live.
-  Arrival(RemoteRecord record, AlignedBuffer stream, std::shared_ptr<std::atomic<uint64_t>> total);
-  ~Arrival();
+  Arrival(RemoteRecord record, AlignedBuffer stream, RoomFor room);
   Arrival(const Arrival&) = delete;
   Arrival& operator=(const Arrival&) = delete;
 
@@ -47,7 +65,7 @@ class Arrival {
  private:
   const RemoteRecord record_;
   const std::shared_ptr<const AlignedBuffer> shared_;
-  const std::shared_ptr<std::atomic<uint64_t>> total_;
+  const RoomFor room_;
   std::atomic<bool> begun_{false};
   std::atomic<bool> failed_{false};
   std::mutex mutex_;

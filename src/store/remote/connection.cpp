@@ -8,15 +8,15 @@ namespace {
 iovec to_iovec(const void* data, size_t bytes) { return {const_cast<void*>(data), bytes}; }
 
 Status refused(const char* what, const Reply& reply) {
-  return make_error(BLEND_E_IO, "the server refuses %s: %.200s", what, reply.text.c_str());
+  return make_error(BLEND_E_IO, "the server refuses %s: %s", what, quoted(reply).c_str());
 }
 
 }  // namespace
 
-Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& address,
+Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& address, HostLookUp& host,
                                                      const RemoteOptions& options,
                                                      const TlsContext* tls, SteadyTime deadline) {
-  BLEND_ASSIGN(Socket socket, connect_socket(address, deadline));
+  BLEND_ASSIGN(Socket socket, connect_socket(host, deadline));
   std::unique_ptr<Stream> stream;
   if (tls == nullptr) {
     stream = make_plain_stream(std::move(socket));
@@ -65,21 +65,24 @@ Result<Reply> Connection::call_into(std::span<const std::string_view> command,
   return reader_.read_into(places, taken, {});
 }
 
-Result<Reply> Connection::call_with(std::span<const std::string_view> command,
-                                    std::span<const Part> value, SteadyTime deadline) {
-  uint64_t value_bytes = 0;
-  for (const Part& part : value) value_bytes += part.size();
+Result<Reply> Connection::call_with(std::span<const std::string_view> command, ValueSource& value,
+                                    SteadyTime deadline) {
+  BLEND_RETURN_IF_ERROR(value.begin());
   std::string head;
   std::string tail = "\r\n";
   append_command_head(head, command.size() + 1);
   for (size_t i = 0; i < command.size(); ++i) append_bulk(i < 2 ? head : tail, command[i]);
-  append_bulk_head(head, value_bytes);
-  std::vector<iovec> parts;
-  parts.reserve(value.size() + 2);
-  parts.push_back(to_iovec(head.data(), head.size()));
-  for (const Part& part : value) parts.push_back(to_iovec(part.data(), part.size()));
-  parts.push_back(to_iovec(tail.data(), tail.size()));
-  BLEND_RETURN_IF_ERROR(stream_->write(parts, deadline));
+  append_bulk_head(head, value.bytes());
+  std::vector<Part> parts{std::as_bytes(std::span(head))};
+  std::vector<iovec> out;
+  for (bool last = false; !last;) {
+    BLEND_RETURN_IF_ERROR(value.next(parts, &last));
+    if (last) parts.push_back(std::as_bytes(std::span(tail)));
+    out.clear();
+    for (const Part& part : parts) out.push_back(to_iovec(part.data(), part.size()));
+    parts.clear();
+    BLEND_RETURN_IF_ERROR(stream_->write(out, deadline));
+  }
   source_.deadline = deadline;
   return reader_.read({});
 }

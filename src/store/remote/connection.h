@@ -19,7 +19,7 @@ namespace blend {
 class Connection {
  public:
   // AUTH and SELECT included. IO: with the server's own words where it refuses us.
-  static Result<std::unique_ptr<Connection>> open(const RemoteAddress& address,
+  static Result<std::unique_ptr<Connection>> open(const RemoteAddress& address, HostLookUp& host,
                                                   const RemoteOptions& options,
                                                   const TlsContext* tls, SteadyTime deadline);
 
@@ -29,8 +29,8 @@ class Connection {
   // The same where a bulk of just that length goes to `places`.
   Result<Reply> call_into(std::span<const std::string_view> command, std::span<const Place> places,
                           bool* taken, SteadyTime deadline);
-  // The same where the command's third part is `value`, which is sent as it lies.
-  Result<Reply> call_with(std::span<const std::string_view> command, std::span<const Part> value,
+  // The same where the command's third part is `value`, which is sent as it comes.
+  Result<Reply> call_with(std::span<const std::string_view> command, ValueSource& value,
                           SteadyTime deadline);
   void shut() noexcept { stream_->shut(); }
 
@@ -40,6 +40,8 @@ class Connection {
    public:
     explicit Source(Stream& stream) : stream_(stream) {}
     Result<size_t> read(std::byte* out, size_t bytes) override {
+      // Here, too: as long as something comes nobody waits, and a stream would not notice.
+      if (std::chrono::steady_clock::now() >= deadline) return timed_out("the server is too slow");
       return stream_.read(out, bytes, deadline);
     }
     SteadyTime deadline;

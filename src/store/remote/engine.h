@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "base/status.h"
+#include "store/remote/value_source.h"
 
 namespace blend {
 
@@ -21,7 +22,6 @@ struct Place {
   std::byte* at = nullptr;
   size_t bytes = 0;
 };
-using Part = std::span<const std::byte>;
 
 // Thread-safe. Every call ends within the engine's timeout, whatever the server does. Codes of all
 // calls: IO (not reached, too slow, refused), CANCELLED (after stop()).
@@ -34,8 +34,8 @@ class RemoteEngine {
   // The same straight into `places`. CORRUPT: of another length than theirs together. After an
   // error their bytes mean nothing.
   virtual Status get_into(std::string_view key, std::span<const Place> places) = 0;
-  // `parts` in a row become the value. FULL: the server has no room.
-  virtual Status put(std::string_view key, std::span<const Part> parts) = 0;
+  // FULL: the server has no room.
+  virtual Status put(std::string_view key, ValueSource& value) = 0;
   // Of the value; 0: there is none. Renews its time to live.
   virtual Result<uint64_t> length(std::string_view key) = 0;
   virtual Status remove(std::string_view key) = 0;  // OK also where there was none

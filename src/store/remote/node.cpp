@@ -27,10 +27,12 @@ Result<std::unique_ptr<Connection>> Node::take(bool fresh, SteadyTime deadline, 
       return connection;
     }
   }
-  return Connection::open(address_, options_, tls_.get(), deadline);
+  return Connection::open(address_, host_, options_, tls_.get(), deadline);
 }
 
 Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  if (begin >= deadline) return timed_out("there is no time left");
   Status last;
   for (int attempt = 0; attempt < 2; ++attempt) {
     if (open()) {
@@ -57,12 +59,13 @@ Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
         }
       }
       if (reply.is_ok() && !is_down(*reply)) return reply;
-      last = reply.is_ok() ? Status{BLEND_E_IO, reply->text.substr(0, 200)} : reply.status();
+      last = reply.is_ok() ? Status{BLEND_E_IO, quoted(*reply)} : reply.status();
       if (reply.is_ok()) break;
     }
     if (last.code() == BLEND_E_CANCELLED) return last;
-    if (last.code() == BLEND_E_OUT_OF_MEMORY) return last;  // our own
-    if (last.code() == BLEND_E_CORRUPT) return last;        // the value's
+    if (last.code() == BLEND_E_OUT_OF_MEMORY || last.code() == BLEND_E_INTERNAL)
+      return last;                                    // our own
+    if (last.code() == BLEND_E_CORRUPT) return last;  // the value's
     if (last.detail() == ETIMEDOUT) break;
   }
   if (open()) {
@@ -71,6 +74,11 @@ Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
                       address_.name().c_str());
   }
   last = Status{BLEND_E_IO, address_.name() + ": " + last.message(), last.detail()};
+  // Where other servers had most of the time, too little was left to say that this one is slow.
+  if (last.detail() == ETIMEDOUT &&
+      deadline - begin < std::chrono::milliseconds(options_.timeout_ms) / 2) {
+    return last;
+  }
   trip(last);
   return last;
 }
@@ -99,7 +107,7 @@ bool Node::probe(bool now) {
     probe_at_ = begin + std::chrono::milliseconds(options_.retry_ms);
   }
   const SteadyTime deadline = begin + std::chrono::milliseconds(options_.timeout_ms);
-  auto connection = Connection::open(address_, options_, tls_.get(), deadline);
+  auto connection = Connection::open(address_, host_, options_, tls_.get(), deadline);
   if (!connection.is_ok()) return false;
   const std::array<std::string_view, 1> ping = {"PING"};
   auto reply = (*connection)->call(ping, deadline, {});

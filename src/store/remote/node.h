@@ -25,6 +25,7 @@ class Node {
   Node(RemoteAddress address, const RemoteOptions& options, std::shared_ptr<const TlsContext> tls,
        OnChange on_change)
       : address_(std::move(address)),
+        host_(address_),
         options_(options),
         tls_(std::move(tls)),
         on_change_(std::move(on_change)) {}
@@ -48,6 +49,7 @@ class Node {
   void shut_all();
 
   const RemoteAddress address_;
+  HostLookUp host_;
   const RemoteOptions& options_;
   const std::shared_ptr<const TlsContext> tls_;
   const OnChange on_change_;

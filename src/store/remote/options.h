@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -23,6 +24,9 @@ struct RemoteUrl {
   std::vector<RemoteAddress> seeds;  // at least one; of a cluster any of its nodes
   uint32_t database = 0;
 };
+
+// Letters, digits and ".-_:%", at most 255: what may be looked up, and stand in a log.
+bool is_host(std::string_view text);
 
 // redis[s][+cluster]://HOST[:PORT][,HOST[:PORT]...][/DATABASE]. INVALID_ARGUMENT, never with what
 // could be a password in the sentence.

@@ -12,7 +12,9 @@ namespace blend {
 namespace {
 
 constexpr int kMostRedirects = 8;
-constexpr size_t kMostNodes = 4096;
+constexpr size_t kMostNodes = 1024;  // Redis itself is not made for more
+// Of one SCAN after the other: more keys than a server has.
+constexpr uint32_t kMostScans = 1u << 22;
 // Between two looks at a cluster in trouble.
 constexpr auto kBetweenLooks = std::chrono::milliseconds(200);
 
@@ -25,8 +27,8 @@ Status refused(const Reply& reply) {
   }
   if (reply.is_error("WRONGTYPE")) return {BLEND_E_CORRUPT, "the key holds no string"};
   const bool full = reply.is_error("OOM ") || reply.is_error("MISCONF");
-  return make_error(full ? BLEND_E_FULL : BLEND_E_IO, "the server refuses: %.200s",
-                    reply.text.c_str());
+  return make_error(full ? BLEND_E_FULL : BLEND_E_IO, "the server refuses: %s",
+                    quoted(reply).c_str());
 }
 
 }  // namespace
@@ -129,6 +131,7 @@ Status RedisEngine::refresh(SteadyTime deadline) {
   Status last{BLEND_E_IO, "no node of the cluster answers"};
   for (const NodePtr& node : nodes) {
     if (node->open()) continue;
+    if (std::chrono::steady_clock::now() >= deadline) break;  // of what one of them kept
     const std::array<std::string_view, 2> command = {"CLUSTER", "SLOTS"};
     auto reply = node->run(
         [&](Connection& connection) {
@@ -142,8 +145,8 @@ Status RedisEngine::refresh(SteadyTime deadline) {
     }
     const auto ranges = read_slots(*reply, node->address());
     if (!ranges.has_value()) {
-      last = make_error(BLEND_E_IO, "%s is no node of a cluster: %.200s",
-                        node->address().name().c_str(), reply->text.c_str());
+      last = make_error(BLEND_E_IO, "%s is no node of a cluster: %s",
+                        node->address().name().c_str(), quoted(*reply).c_str());
       continue;
     }
     std::vector<NodePtr> slots(kSlots);
@@ -199,7 +202,7 @@ Result<Reply> RedisEngine::routed(std::string_view key, const Request& request) 
       return reply;
     }
     node = node_at(redirect->to);
-    if (node == nullptr) return stopped();
+    if (node == nullptr) return Status{BLEND_E_IO, "the cluster names too many nodes"};
     asking = redirect->ask;
     if (!asking) {
       {
@@ -217,25 +220,14 @@ Result<Reply> RedisEngine::routed(std::string_view key, const Request& request) 
 void RedisEngine::look_after_nodes() {
   std::unique_lock lock(mutex_);
   while (!stopped_) {
-    bool any_down = false;
-    bool slots_down = false;  // while a master is down its slots may go to a replica at any time
-    std::vector<NodePtr> nodes;
-    for (const auto& [name, node] : nodes_) {
-      any_down = any_down || node->open();
-      nodes.push_back(node);
-    }
-    for (const NodePtr& node : slots_) slots_down = slots_down || (node != nullptr && node->open());
-    const bool look = options_.url.cluster && (refresh_wanted_ || slots_down);
-    refresh_wanted_ = false;
-    lock.unlock();
+    bool again = true;
     try {
-      for (const NodePtr& node : nodes) (void)node->probe(false);
-      if (look) (void)refresh(new_deadline());
-    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): again in a while
+      again = look_after_nodes_once(lock);
+    } catch (const std::bad_alloc&) {  // in a while
+      if (!lock.owns_lock()) lock.lock();
+      refresh_wanted_ = true;
     }
-    lock.lock();
-    forget_strangers();
-    if (look || any_down) {
+    if (again) {
       changed_.wait_for(lock, kBetweenLooks, [&] { return stopped_; });
     } else {
       changed_.wait(lock, [&] { return stopped_ || refresh_wanted_; });
@@ -243,12 +235,33 @@ void RedisEngine::look_after_nodes() {
   }
 }
 
+bool RedisEngine::look_after_nodes_once(std::unique_lock<std::mutex>& lock) {
+  bool any_down = false;
+  bool slots_down = false;  // while a master is down its slots may go to a replica at any time
+  std::vector<NodePtr> nodes;
+  for (const auto& [name, node] : nodes_) {
+    any_down = any_down || node->open();
+    nodes.push_back(node);
+  }
+  for (const NodePtr& node : slots_) slots_down = slots_down || (node != nullptr && node->open());
+  const bool look = options_.url.cluster && (refresh_wanted_ || slots_down);
+  refresh_wanted_ = false;
+  lock.unlock();
+  for (const NodePtr& node : nodes) (void)node->probe(false);
+  if (look) (void)refresh(new_deadline());
+  nodes.clear();
+  lock.lock();
+  forget_strangers();
+  return look || any_down;
+}
+
 void RedisEngine::forget_strangers() {
   if (slots_.empty()) return;
   const std::set<NodePtr> serving(slots_.begin(), slots_.end());
   std::erase_if(nodes_, [&](const auto& entry) {
     const std::vector<RemoteAddress>& seeds = options_.url.seeds;
-    return entry.second->open() && !serving.contains(entry.second) &&
+    // Held by this map alone: nobody is at work on it.
+    return entry.second.use_count() == 1 && !serving.contains(entry.second) &&
            std::find(seeds.begin(), seeds.end(), entry.second->address()) == seeds.end();
   });
 }
@@ -297,12 +310,12 @@ Status RedisEngine::get_into(std::string_view key, std::span<const Place> places
   return refused(reply);
 }
 
-Status RedisEngine::put(std::string_view key, std::span<const Part> parts) {
+Status RedisEngine::put(std::string_view key, ValueSource& value) {
   const std::string ttl = std::to_string(options_.ttl_s);
   std::vector<std::string_view> command = {"SET", key};
   if (options_.ttl_s != 0) command.insert(command.end(), {"EX", ttl});
   BLEND_ASSIGN(const Reply reply, routed(key, [&](Connection& connection, SteadyTime deadline) {
-                 return connection.call_with(command, parts, deadline);
+                 return connection.call_with(command, value, deadline);
                }));
   return reply.type == Reply::Type::text ? Status::ok() : refused(reply);
 }
@@ -332,6 +345,7 @@ Status RedisEngine::scan(std::string_view prefix,
   const std::string pattern = std::string(prefix) + "*";
   for (const NodePtr& node : masters()) {
     std::string cursor = "0";
+    uint32_t n_scans = 0;
     do {
       const SteadyTime deadline = new_deadline();
       const std::array<std::string_view, 6> command = {"SCAN",  cursor,  "MATCH",
@@ -346,8 +360,11 @@ Status RedisEngine::scan(std::string_view prefix,
           reply.list[1].type != Reply::Type::list) {
         return refused(reply);
       }
-      cursor = reply.list[0].text;
       for (const Reply& key : reply.list[1].list) BLEND_RETURN_IF_ERROR(fn(key.text));
+      if ((reply.list[0].text == cursor && cursor != "0") || ++n_scans == kMostScans) {
+        return {BLEND_E_CORRUPT, "the server's list of keys has no end"};
+      }
+      cursor = reply.list[0].text;
     } while (cursor != "0" && !cursor.empty());
   }
   return Status::ok();

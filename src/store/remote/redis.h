@@ -28,7 +28,7 @@ class RedisEngine final : public RemoteEngine {
 
   Result<std::string> get(std::string_view key, size_t most_bytes) override;
   Status get_into(std::string_view key, std::span<const Place> places) override;
-  Status put(std::string_view key, std::span<const Part> parts) override;
+  Status put(std::string_view key, ValueSource& value) override;
   Result<uint64_t> length(std::string_view key) override;
   Status remove(std::string_view key) override;
   Status scan(std::string_view prefix,
@@ -54,7 +54,9 @@ class RedisEngine final : public RemoteEngine {
   // Asks the nodes that are known for the slots.
   Status refresh(SteadyTime deadline);
   void look_after_nodes();
-  // Nodes that are down and serve nothing, but for the seeds. mutex_ held.
+  // `lock` holds mutex_, also behind it. True: it is to be done again in a while.
+  bool look_after_nodes_once(std::unique_lock<std::mutex>& lock);
+  // Nodes that serve nothing and that nobody is at work on, but for the seeds. mutex_ held.
   void forget_strangers();
   void wake();
 

@@ -8,11 +8,13 @@
 
 #include "base/start_thread.h"
 #include "store/remote/redis.h"
+#include "store/remote/sealed_value.h"
 
 namespace blend {
 namespace {
 
 constexpr size_t kMostBackground = 8192;
+constexpr size_t kMostListed = 4u << 20;
 constexpr uint64_t kRateBytes = 32ull << 20;  // after so many the rate is told again
 
 uint64_t us_since(SteadyTime begin) {
@@ -246,14 +248,15 @@ Result<RemoteRecord> RemoteTier::look_up(const Sha256& id) {
 
 Result<std::shared_ptr<Arrival>> RemoteTier::make_arrival(RemoteRecord record) {
   const uint64_t bytes = record.layout.stream_bytes();
-  // Asked before, not after: a chunk for which there is no room is computed.
-  if (arriving_->load() + bytes > options_.most_bytes) {
+  // Taken before, not after: a chunk for which there is no room is computed.
+  RoomFor room(arriving_, bytes);
+  if (room.all() > options_.most_bytes) {
     dropped_.fetch_add(1, std::memory_order_relaxed);
     return not_there();
   }
   BLEND_ASSIGN(AlignedBuffer stream, AlignedBuffer::allocate(bytes));
   const Sha256 id = record.layout.meta.id;
-  auto arrival = std::make_shared<Arrival>(std::move(record), std::move(stream), arriving_);
+  auto arrival = std::make_shared<Arrival>(std::move(record), std::move(stream), std::move(room));
   const std::lock_guard lock(mutex_);
   if (stopped_) return not_there();
   std::erase_if(arrivals_, [](const auto& entry) { return entry.second.expired(); });
@@ -415,18 +418,14 @@ void RemoteTier::fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t
 // ---- Putting
 
 Status RemoteTier::put_value(const std::string& key, std::span<const Part> parts) {
-  uint64_t bytes = 0;
-  for (const Part& part : parts) bytes += part.size();
+  const uint64_t bytes = PartsValue(parts).bytes();
   Status put;
   if (sealer_ == nullptr) {
-    put = engine_->put(key, parts);
+    PartsValue value(parts);
+    put = engine_->put(key, value);
   } else {
-    std::byte nonce[kNonceBytes];
-    std::byte tag[kTagBytes];
-    BLEND_ASSIGN(const AlignedBuffer sealed, AlignedBuffer::allocate(bytes));
-    BLEND_RETURN_IF_ERROR(sealer_->seal(parts, key, sealed.data(), nonce, tag));
-    const Part all[] = {nonce, {sealed.data(), sealed.bytes()}, tag};
-    put = engine_->put(key, all);
+    SealedValue value(*sealer_, parts, key);
+    put = engine_->put(key, value);
   }
   if (put.is_ok()) written_bytes_.fetch_add(bytes, std::memory_order_relaxed);
   return note(put);
@@ -520,7 +519,8 @@ Result<std::vector<Sha256>> RemoteTier::list(
   std::vector<std::string> manifests;
   BLEND_RETURN_IF_ERROR(engine_->scan(keys_.prefix(), [&](std::string_view key) {
     if (keys_.is_manifest(key)) manifests.emplace_back(key);
-    return Status::ok();
+    if (manifests.size() <= kMostListed) return Status::ok();
+    return make_error(BLEND_E_FULL, "the remote tier lists more than %zu chunks", kMostListed);
   }));
   std::sort(manifests.begin(), manifests.end());
   manifests.erase(std::unique(manifests.begin(), manifests.end()), manifests.end());

@@ -18,6 +18,14 @@ Status no_resp(const char* why) {
 
 }  // namespace
 
+std::string quoted(const Reply& reply) {
+  std::string text = reply.text.substr(0, 200);
+  for (char& c : text) {
+    if (c < ' ' || c > '~') c = '?';
+  }
+  return text;
+}
+
 RespReader::RespReader(ByteSource& source)
     : source_(source), buffer_(std::make_unique<std::byte[]>(kBufferBytes)) {}
 
@@ -128,6 +136,9 @@ Result<RespReader::Head> RespReader::read_own_head(uint32_t depth, Budget& budge
     BLEND_ASSIGN(Head head, read_head());
     if (head.type != '>' && head.type != '|') return head;
     if (head.number < 0) return no_resp("a length is negative");
+    // Also where it is empty, or an endless row of them would never end.
+    if (budget.items == 0) return no_resp("too much is pushed");
+    --budget.items;
     const uint64_t n = static_cast<uint64_t>(head.number) * (head.type == '|' ? 2 : 1);
     BLEND_ASSIGN(const Reply passed, read_list(n, depth, budget));
     (void)passed;

@@ -27,6 +27,9 @@ struct Reply {
   }
 };
 
+// What the server says, fit for a log: cut, and without what a terminal would obey.
+std::string quoted(const Reply& reply);
+
 // Where replies come from.
 class ByteSource {
  public:

@@ -29,6 +29,8 @@ Sha256 hmac(const void* key, size_t key_bytes, std::string_view text) {
   return out;
 }
 
+Status cannot_seal() { return {BLEND_E_INTERNAL, "OpenSSL cannot seal a value"}; }
+
 // OpenSSL counts in int.
 constexpr size_t kMostAtOnce = size_t{1} << 30;
 
@@ -62,35 +64,46 @@ Sha256 Sealer::name_of(std::string_view what) const {
   return hmac(keys_->names.data(), keys_->names.size(), what);
 }
 
-Status Sealer::seal(std::span<const std::span<const std::byte>> parts, std::string_view bound,
-                    std::byte* out, std::byte* nonce, std::byte* tag) const {
-  const auto failed = [] { return Status{BLEND_E_INTERNAL, "OpenSSL cannot seal a value"}; };
+Result<Sealing> Sealer::begin(std::string_view bound, std::byte* nonce) const {
   auto* const nonce_bytes = reinterpret_cast<unsigned char*>(nonce);
-  const Cipher cipher = new_cipher();
+  Sealing sealing;
+  sealing.cipher_.reset(EVP_CIPHER_CTX_new());
+  EVP_CIPHER_CTX* const cipher = sealing.cipher_.get();
   int n = 0;
   if (cipher == nullptr || RAND_bytes(nonce_bytes, kNonceBytes) != 1 ||
-      EVP_EncryptInit_ex(cipher.get(), EVP_aes_256_gcm(), nullptr, keys_->values.data(),
-                         nonce_bytes) != 1 ||
-      EVP_EncryptUpdate(cipher.get(), nullptr, &n,
-                        reinterpret_cast<const unsigned char*>(bound.data()),
+      EVP_EncryptInit_ex(cipher, EVP_aes_256_gcm(), nullptr, keys_->values.data(), nonce_bytes) !=
+          1 ||
+      EVP_EncryptUpdate(cipher, nullptr, &n, reinterpret_cast<const unsigned char*>(bound.data()),
                         static_cast<int>(bound.size())) != 1) {
-    return failed();
+    return cannot_seal();
   }
-  auto* to = reinterpret_cast<unsigned char*>(out);
-  for (const auto& part : parts) {
-    for (size_t at = 0; at < part.size();) {
-      const size_t step = std::min(part.size() - at, kMostAtOnce);
-      if (EVP_EncryptUpdate(cipher.get(), to, &n, bytes_of(part.data()) + at,
-                            static_cast<int>(step)) != 1) {
-        return failed();
-      }
-      to += n;
-      at += step;
+  return sealing;
+}
+
+void Sealing::FreeCipher::operator()(evp_cipher_ctx_st* cipher) const noexcept {
+  EVP_CIPHER_CTX_free(cipher);
+}
+
+Status Sealing::add(std::span<const std::byte> text, std::byte* out) {
+  auto* const to = reinterpret_cast<unsigned char*>(out);
+  for (size_t at = 0; at < text.size();) {
+    const size_t step = std::min(text.size() - at, kMostAtOnce);
+    int n = 0;
+    if (EVP_EncryptUpdate(cipher_.get(), to + at, &n, bytes_of(text.data()) + at,
+                          static_cast<int>(step)) != 1) {
+      return cannot_seal();
     }
+    at += step;
   }
-  if (EVP_EncryptFinal_ex(cipher.get(), to, &n) != 1 ||
-      EVP_CIPHER_CTX_ctrl(cipher.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, tag) != 1) {
-    return failed();
+  return Status::ok();
+}
+
+Status Sealing::finish(std::byte* tag) {
+  unsigned char end[16];
+  int n = 0;
+  if (EVP_EncryptFinal_ex(cipher_.get(), end, &n) != 1 ||
+      EVP_CIPHER_CTX_ctrl(cipher_.get(), EVP_CTRL_GCM_GET_TAG, kTagBytes, tag) != 1) {
+    return cannot_seal();
   }
   return Status::ok();
 }

@@ -11,12 +11,28 @@
 #include "base/hash.h"
 #include "base/status.h"
 
+struct evp_cipher_ctx_st;  // OpenSSL's EVP_CIPHER_CTX
+
 namespace blend {
 
 // A sealed value is nonce, ciphertext (as long as the text), tag.
 inline constexpr size_t kNonceBytes = 12;
 inline constexpr size_t kTagBytes = 16;
 inline constexpr size_t kSealKeyBytes = 32;
+
+// One value that is being sealed, bytes after bytes. Used by one thread. INTERNAL: OpenSSL fails.
+class Sealing {
+ public:
+  Status add(std::span<const std::byte> text, std::byte* out);  // as many bytes
+  Status finish(std::byte* tag);
+
+ private:
+  friend class Sealer;
+  struct FreeCipher {
+    void operator()(evp_cipher_ctx_st* cipher) const noexcept;
+  };
+  std::unique_ptr<evp_cipher_ctx_st, FreeCipher> cipher_;
+};
 
 // Immutable, so thread-safe.
 class Sealer {
@@ -27,10 +43,8 @@ class Sealer {
   Sealer(const Sealer&) = delete;
   Sealer& operator=(const Sealer&) = delete;
 
-  // Ciphertext of `parts` in a row to `out`, as many bytes; a fresh nonce and the tag beside it.
-  // `bound` is what the value is bound to and must be known to open it.
-  Status seal(std::span<const std::span<const std::byte>> parts, std::string_view bound,
-              std::byte* out, std::byte* nonce, std::byte* tag) const;
+  // With a fresh nonce. `bound` is what the value is bound to and must be known to open it.
+  Result<Sealing> begin(std::string_view bound, std::byte* nonce) const;
   // In place. CORRUPT: it was not sealed with this key for this place, or is damaged; the bytes are
   // zeros then.
   Status open(std::span<std::byte> text, std::string_view bound, const std::byte* nonce,

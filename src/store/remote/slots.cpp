@@ -36,6 +36,7 @@ std::optional<std::vector<SlotRange>> read_slots(const Reply& reply, const Remot
   using Type = Reply::Type;
   if (reply.type != Type::list) return std::nullopt;
   std::vector<SlotRange> ranges;
+  int64_t n_slots = 0;
   for (const Reply& r : reply.list) {
     if (r.type != Type::list || r.list.size() < 3) return std::nullopt;
     const Reply& master = r.list[2];
@@ -49,11 +50,14 @@ std::optional<std::vector<SlotRange>> read_slots(const Reply& reply, const Remot
     const int64_t port = master.list[1].integer;
     if (first < 0 || last < first || last >= kSlots || port < 1 || port > 65535)
       return std::nullopt;
+    // No slot is served twice, so whoever follows this list does no more than that.
+    n_slots += last - first + 1;
     const std::string& host = master.list[0].text;
     SlotRange range;
     range.first = static_cast<uint32_t>(first);
     range.last = static_cast<uint32_t>(last);
     range.master.host = host.empty() || host == "?" ? from.host : host;
+    if (n_slots > kSlots || !is_host(range.master.host)) return std::nullopt;
     range.master.port = static_cast<uint16_t>(port);
     ranges.push_back(std::move(range));
   }
@@ -78,6 +82,7 @@ std::optional<Redirect> read_redirect(const Reply& reply, const RemoteAddress& f
   }
   const std::string_view host = address.substr(0, colon);
   out.to.host = host.empty() ? from.host : std::string(host);
+  if (!is_host(out.to.host)) return std::nullopt;
   return out;
 }
 

@@ -1,7 +1,6 @@
 #include "store/remote/stream.h"
 
 #include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -89,22 +88,11 @@ Status wait_for_socket(int fd, short events, SteadyTime deadline) {
   }
 }
 
-Result<Socket> connect_socket(const RemoteAddress& address, SteadyTime deadline) {
-  addrinfo wanted{};
-  wanted.ai_family = AF_UNSPEC;
-  wanted.ai_socktype = SOCK_STREAM;
-  wanted.ai_flags = AI_NUMERICSERV;
-  addrinfo* found = nullptr;
-  const int rc =
-      getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &wanted, &found);
-  if (rc != 0) {
-    return make_error(BLEND_E_IO, "cannot look up '%s': %s", address.host.c_str(),
-                      gai_strerror(rc));
-  }
-  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> addresses(found, freeaddrinfo);
-  Status last{BLEND_E_IO, "it has no address"};
-  for (const addrinfo* a = found; a != nullptr; a = a->ai_next) {
-    Socket socket(::socket(a->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+Result<Socket> connect_socket(HostLookUp& host, SteadyTime deadline) {
+  BLEND_ASSIGN(const std::vector<SocketAddress> addresses, host.get(deadline));
+  Status last;
+  for (const SocketAddress& a : addresses) {
+    Socket socket(::socket(a.at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (socket.get() < 0) {
       last = make_errno(BLEND_E_IO, errno, "cannot make a socket");
       continue;
@@ -112,7 +100,7 @@ Result<Socket> connect_socket(const RemoteAddress& address, SteadyTime deadline)
     const int on = 1;
     (void)setsockopt(socket.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
     (void)setsockopt(socket.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-    if (connect(socket.get(), a->ai_addr, a->ai_addrlen) != 0) {
+    if (connect(socket.get(), reinterpret_cast<const sockaddr*>(&a.at), a.bytes) != 0) {
       int error = errno;
       if (error == EINPROGRESS) {
         last = wait_for_socket(socket.get(), POLLOUT, deadline);

@@ -9,7 +9,7 @@
 
 #include "base/status.h"
 #include "store/remote/engine.h"
-#include "store/remote/options.h"
+#include "store/remote/host_look_up.h"
 
 namespace blend {
 
@@ -43,9 +43,8 @@ class Socket {
 
 // Waits for POLLIN or POLLOUT. IO with ETIMEDOUT.
 Status wait_for_socket(int fd, short events, SteadyTime deadline);
-// A connected TCP socket that does not block. Looking the name up may take longer than the
-// deadline, as long as the system's resolver takes.
-Result<Socket> connect_socket(const RemoteAddress& address, SteadyTime deadline);
+// A connected TCP socket that does not block.
+Result<Socket> connect_socket(HostLookUp& host, SteadyTime deadline);
 std::unique_ptr<Stream> make_plain_stream(Socket socket);
 
 Status timed_out(const char* what);

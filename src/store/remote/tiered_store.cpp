@@ -133,33 +133,47 @@ void TieredStore::upload_later(const Sha256& id) noexcept {
   try {
     {
       const std::lock_guard lock(mutex_);
-      if (closed_ || uploads_.contains(id)) return;
+      if (closed_) return;
+      if (const auto it = uploads_.find(id); it != uploads_.end()) {
+        it->second = true;
+        return;
+      }
       if (uploads_.size() >= kMostUploads) {
         tier_->count_dropped();
         return;
       }
-      uploads_.insert(id);
+      uploads_.emplace(id, false);
     }
-    const bool posted = tier_->post([this, id] {
-      bool existed = false;
-      Status status;
-      try {
-        status = upload(id, &existed);
-      } catch (const std::bad_alloc&) {
-        status = Status::out_of_memory();
-      }
-      if (!status.is_ok()) tier_->count_dropped();
-      const std::lock_guard lock(mutex_);
-      uploads_.erase(id);
-      uploaded_.notify_all();
-    });
-    if (posted) return;
+    if (tier_->post([this, id] { upload_queued(id); })) return;
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as where there is no room
   }
   tier_->count_dropped();
   const std::lock_guard lock(mutex_);
   uploads_.erase(id);
   uploaded_.notify_all();
+}
+
+void TieredStore::upload_queued(const Sha256& id) noexcept {
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      uploads_.find(id)->second = false;
+    }
+    bool existed = false;
+    Status status;
+    try {
+      status = upload(id, &existed);
+    } catch (const std::bad_alloc&) {
+      status = Status::out_of_memory();
+    }
+    if (!status.is_ok()) tier_->count_dropped();
+    const std::lock_guard lock(mutex_);
+    const auto it = uploads_.find(id);
+    if (it->second) continue;  // it was called otherwise, or put again, meanwhile
+    uploads_.erase(it);
+    uploaded_.notify_all();
+    return;
+  }
 }
 
 Status TieredStore::upload(const Sha256& id, bool* existed) {

@@ -7,7 +7,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
-#include <unordered_set>
+#include <unordered_map>
 
 #include "base/process.h"
 #include "store/remote/remote_tier.h"
@@ -95,6 +95,7 @@ class TieredStore final : public Store {
   Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
                    bool* changed) override;
   void upload_later(const Sha256& id) noexcept;
+  void upload_queued(const Sha256& id) noexcept;
   Status upload(const Sha256& id, bool* existed);
   // Writes what has come whole to the disk.
   Status keep(Arrival& arrival);
@@ -110,8 +111,9 @@ class TieredStore final : public Store {
   std::atomic<uint64_t> hints_{0};
   std::mutex mutex_;
   std::condition_variable uploaded_;
-  std::unordered_set<Sha256, Sha256Hash> uploads_;  // mutex_: queued or under way
-  bool closed_ = false;                             // mutex_
+  // mutex_: queued or under way; true: it was changed since that began, and goes up again.
+  std::unordered_map<Sha256, bool, Sha256Hash> uploads_;
+  bool closed_ = false;  // mutex_
   std::unique_ptr<RemoteTier> tier_;
   std::unique_ptr<Worker> keeper_;  // writes to the disk what has come
   std::unique_ptr<Worker> ahead_;   // reads ahead for hints

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <string_view>
 
 #include "store/remote/number.h"
@@ -39,10 +40,8 @@ Result<RemoteAddress> read_address(std::string_view text) {
     port = text.substr(colon + 1);
     has_port = true;
   }
-  if (host.empty() || host.size() > 255) return refuse("a host is missing");
-  for (const char c : host) {
-    if (!is_host_character(c)) return refuse("a host has a character that no host has");
-  }
+  if (host.empty()) return refuse("a host is missing");
+  if (!is_host(host)) return refuse("a host is too long, or has a character that no host has");
   if (has_port && (!read_number(port, &address.port) || address.port == 0)) {
     return refuse("a port is no number from 1 to 65535");
   }
@@ -51,6 +50,11 @@ Result<RemoteAddress> read_address(std::string_view text) {
 }
 
 }  // namespace
+
+bool is_host(std::string_view text) {
+  return !text.empty() && text.size() <= 255 &&
+         std::all_of(text.begin(), text.end(), is_host_character);
+}
 
 Result<RemoteUrl> parse_remote_url(const std::string& url) {
   const size_t colon = url.find("://");

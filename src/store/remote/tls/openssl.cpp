@@ -16,6 +16,8 @@
 namespace blend {
 namespace {
 
+constexpr size_t kReadBufferBytes = 128u << 10;
+
 // What OpenSSL has to say last, and nothing is left of it.
 std::string reason() {
   const unsigned long code = ERR_peek_last_error();
@@ -170,6 +172,9 @@ Result<std::unique_ptr<TlsContext>> make_openssl_context(const TlsModuleRequest&
   // Writes of a value may end and go on anywhere.
   (void)SSL_CTX_set_mode(context.get(),
                          SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  // Several records at a time from the socket, rather than a head and a record.
+  SSL_CTX_set_read_ahead(context.get(), 1);
+  SSL_CTX_set_default_read_buffer_len(context.get(), kReadBufferBytes);
   if (*request.ca_file == '\0') {
     if (SSL_CTX_set_default_verify_paths(context.get()) != 1) {
       return refuse("the system's certificates", "");

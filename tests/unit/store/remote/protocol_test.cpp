@@ -7,8 +7,9 @@
 #include "store/remote/options.h"
 #include "store/remote/record.h"
 #include "store/remote/resp.h"
-#include "store/remote/sealer.h"
+#include "store/remote/sealed_value.h"
 #include "store/remote/slots.h"
+#include "unit/store/remote/value_text.h"
 #include "unit/store/store_testing.h"
 
 namespace blend::test {
@@ -196,31 +197,33 @@ TEST(Sealer, OpensOnlyWhatItSealedForThatPlace) {
   const auto sealer = take(Sealer::create(std::string(32, 'k')));
   const auto other = take(Sealer::create(std::string(32, 'x')));
   EXPECT_CODE(BLEND_E_INVALID_ARGUMENT, Sealer::create("short").status());
-  const std::string text = "K and V";
-  const auto in = std::as_bytes(std::span(text));
-  const std::span<const std::byte> parts[] = {in.first(3), in.subspan(3)};
-  std::string out(text.size(), 0);
-  std::byte nonce[kNonceBytes];
-  std::byte tag[kTagBytes];
-  const auto seal = [&] {
-    EXPECT_OK(sealer->seal(parts, "chunk:0", reinterpret_cast<std::byte*>(out.data()), nonce, tag));
-  };
-  const auto open = [&](const Sealer& s, const char* bound) {
-    std::string copy = out;
-    const Status status = s.open(std::as_writable_bytes(std::span(copy)), bound, nonce, tag);
-    EXPECT_EQ(status.is_ok(), copy == text);
-    return status;
-  };
-  seal();
-  const std::string first = out;
-  EXPECT_NE(text, out);
-  EXPECT_OK(open(*sealer, "chunk:0"));
-  EXPECT_CODE(BLEND_E_CORRUPT, open(*sealer, "chunk:1"));
-  EXPECT_CODE(BLEND_E_CORRUPT, open(*other, "chunk:0"));
-  seal();
-  EXPECT_NE(first, out) << "a nonce came twice";
-  out[0] = static_cast<char>(out[0] ^ 1);
-  EXPECT_CODE(BLEND_E_CORRUPT, open(*sealer, "chunk:0"));
+  // In parts of odd lengths, over several pieces, and nothing at all.
+  for (const size_t bytes : {size_t{300001}, size_t{7}, size_t{0}}) {
+    std::string text(bytes, 0);
+    for (size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(i * i % 251);
+    const auto in = std::as_bytes(std::span(text));
+    const Part parts[] = {in.first(bytes / 3), {}, in.subspan(bytes / 3)};
+    SealedValue value(*sealer, parts, "chunk:0");
+    EXPECT_EQ(kNonceBytes + bytes + kTagBytes, value.bytes());
+    std::string sealed = take(text_of(value));
+    ASSERT_EQ(value.bytes(), sealed.size());
+    const auto open = [&](const Sealer& s, const char* bound) {
+      std::string copy = sealed;
+      auto* const at = reinterpret_cast<std::byte*>(copy.data());
+      const Status status = s.open({at + kNonceBytes, bytes}, bound, at, at + kNonceBytes + bytes);
+      EXPECT_TRUE(bytes == 0 || status.is_ok() == (copy.substr(kNonceBytes, bytes) == text));
+      return status;
+    };
+    EXPECT_OK(open(*sealer, "chunk:0"));
+    EXPECT_CODE(BLEND_E_CORRUPT, open(*sealer, "chunk:1"));
+    EXPECT_CODE(BLEND_E_CORRUPT, open(*other, "chunk:0"));
+    const std::string first = sealed;
+    sealed = take(text_of(value));
+    EXPECT_NE(first, sealed) << "a nonce came twice";
+    EXPECT_OK(open(*sealer, "chunk:0"));
+    sealed[sealed.size() / 2] = static_cast<char>(sealed[sealed.size() / 2] ^ 1);
+    EXPECT_CODE(BLEND_E_CORRUPT, open(*sealer, "chunk:0"));
+  }
   EXPECT_NE(sealer->name_of("a"), other->name_of("a"));
 }
 

@@ -9,6 +9,7 @@
 #include "store/remote/remote_tier.h"
 #include "store/store.h"
 #include "support/temp_dir.h"
+#include "unit/store/remote/value_text.h"
 #include "unit/store/store_testing.h"
 
 namespace blend::test {
@@ -34,12 +35,9 @@ class GatedEngine final : public RemoteEngine {
     std::memcpy(places[0].at, value.data(), value.size());
     return Status::ok();
   }
-  Status put(std::string_view key, std::span<const Part> parts) override {
+  Status put(std::string_view key, ValueSource& source) override {
     const std::lock_guard lock(mutex_);
-    std::string& value = values_[std::string(key)];
-    for (const Part& part : parts) {
-      value.append(reinterpret_cast<const char*>(part.data()), part.size());
-    }
+    values_[std::string(key)] = take(text_of(source));
     return Status::ok();
   }
   Result<uint64_t> length(std::string_view) override { return uint64_t{0}; }
