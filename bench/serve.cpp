@@ -5,6 +5,8 @@
 // the other, which costs as much as if each decoded apart. With --fuse a further thread fuses long
 // prompts meanwhile: what that costs the others, and they it.
 //
+// With --python llama.cpp decodes as many sequences together, from the same file.
+//
 //   bench_serve --shape 135m --dtypes f16 --weights mapped,int8 --at-once 1,4,8,16,32 --threads 1
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -22,6 +24,7 @@
 #include "bench/json_file.h"
 #include "bench/kept_as.h"
 #include "bench/measure.h"
+#include "bench/run_json.h"
 #include "bench/shapes.h"
 #include "support/temp_dir.h"
 
@@ -38,7 +41,8 @@ struct Settings {
   size_t context = 128;
   uint32_t tokens = 32;
   uint32_t threads = 0;
-  size_t fuse = 0;  // tokens of the prompts that are fused meanwhile; 0: none
+  size_t fuse = 0;     // tokens of the prompts that are fused meanwhile; 0: none
+  std::string python;  // empty: no peer
   std::string isa;
   std::string json_path;
 };
@@ -132,11 +136,34 @@ class Fuser {
   std::thread thread_;
 };
 
-void measure(const Settings& s, const std::string& dtype, json& rows) {
+// Tokens a second of llama.cpp on the same file, for each of at_once; empty: it is not there.
+json peer_rates(const Settings& s, const std::string& path) {
+  if (s.python.empty()) return json::array();
+  std::string list;
+  for (const size_t n : s.at_once) list += (list.empty() ? "" : ",") + std::to_string(n);
+  const json peer = blend::bench::checked_peer(blend::bench::run_json(
+      {s.python, BLEND_BENCH_DIR "/llama_cpp_serve.py", path, std::to_string(s.context),
+       std::to_string(s.threads), std::to_string(s.tokens), list}));
+  if (!peer.is_object()) return json::array();
+  for (const json& row : peer["rows"]) {
+    std::printf("%-14s %7zu %19.2f %17.2f   flash %d, one cache %d\n", "llama.cpp",
+                row["at_once"].get<size_t>(), row["tokens_per_s"].get<double>(),
+                row["tokens_per_s"].get<double>() / row["at_once"].get<double>(),
+                row["flash"].get<bool>(), row["unified"].get<bool>());
+  }
+  std::fflush(stdout);
+  return peer["rows"];
+}
+
+void measure(const Settings& s, const std::string& dtype, json& rows, json& peers) {
   const blend::test::TempDir dir;
   const blend::test::RandomModelSpec spec = blend::bench::shape_of(s.shape, dtype);
   const std::string path = dir.file("model.gguf");
   blend::test::write_random_model(spec, path);
+  for (const json& row : peer_rates(s, path)) {
+    peers.push_back(row);
+    peers.back()["dtype"] = dtype;
+  }
   for (const std::string& kept : s.weights) {
     blendpp::ContextOptions ctx_options;
     ctx_options.n_threads = s.threads;
@@ -207,6 +234,8 @@ int main(int argc, char** argv) {
   app.add_option("--threads", s.threads, "of the context; 0: all CPUs of the process")
       ->capture_default_str();
   app.add_option("--fuse", s.fuse, "also: while prompts of so many tokens are prefilled in full");
+  app.add_option("--python", s.python,
+                 "interpreter that has llama_cpp: also as many sequences of llama.cpp");
   app.add_option("--isa", s.isa, blend::bench::kIsaHelp);
   app.add_option("--json", s.json_path, "also write the figures there");
   CLI11_PARSE(app, argc, argv);
@@ -218,8 +247,8 @@ int main(int argc, char** argv) {
     std::printf("%-6s %-7s %7s %9s %9s %7s %9s %9s %9s%s\n", "file", "kept", "at once", "in turn",
                 "tokens/s", "ratio", "each", "p50 ms", "p99 ms",
                 s.fuse > 0 ? " | beside a fuse: tokens/s, p50, p99 ms, fuse alone, beside s" : "");
-    json rows = json::array();
-    for (const std::string& dtype : s.dtypes) measure(s, dtype, rows);
+    json rows = json::array(), peers = json::array();
+    for (const std::string& dtype : s.dtypes) measure(s, dtype, rows, peers);
     blend::bench::write_json(s.json_path, {{"bench", "serve"},
                                            {"machine", blend::bench::machine()},
                                            {"shape", s.shape},
@@ -227,6 +256,7 @@ int main(int argc, char** argv) {
                                            {"tokens", s.tokens},
                                            {"threads", s.threads},
                                            {"fuse", s.fuse},
+                                           {"llama_cpp", peers},
                                            {"rows", rows}});
     return 0;
   } catch (const std::exception& e) {

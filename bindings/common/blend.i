@@ -24,6 +24,7 @@
 %newobject blend_shim::Machine::open;
 %newobject blend_shim::Fusion::fuse;
 %newobject blend_shim::Fusion::restore;
+%newobject blend_shim::Fusion::fork;
 %newobject blend_shim::Fusion::generate;
 %newobject blend_shim::Batch::take;
 %newobject blend_shim::Plan::create;

@@ -68,6 +68,7 @@
 %threadallow blend_shim::Machine::open;
 %threadallow blend_shim::Fusion::fuse;
 %threadallow blend_shim::Fusion::extend;
+%threadallow blend_shim::Fusion::fork;
 %threadallow blend_shim::Fusion::close;
 %threadallow blend_shim::Fusion::~Fusion;
 %threadallow blend_shim::TokenStream::next;

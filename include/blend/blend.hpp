@@ -1019,6 +1019,16 @@ class Fusion {
     fusion.handle_ = {raw, {model.events()}};
     return fusion;
   }
+  // A second fusion with what this one has now, for several answers to one prompt. See
+  // blend_fusion_fork.
+  Fusion fork() {
+    detail::Outcome outcome;
+    blend_fusion* raw = nullptr;
+    outcome.check(blend_fusion_fork(&raw, handle_.get(), outcome.out()));
+    Fusion fusion;
+    fusion.handle_ = {raw, handle_.get_deleter()};
+    return fusion;
+  }
   // Fuses a further turn behind the rows there are. See blend_fusion_extend.
   void extend(const Store* store, const Prompt& prompt,
               const FuseOptions& options = FuseOptions()) {

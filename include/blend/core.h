@@ -813,6 +813,13 @@ typedef struct blend_generate_options {
   void *logits_user;
   blend_logprobs_fn logprobs;
   void *logprobs_user;
+  uint32_t lookup_tokens; /* most tokens that are computed ahead of being sampled, in one pass with the
+                           next one: those that followed an earlier place of the rows where the text
+                           reads as it does now (prompt look-up). What is generated stays the same bits;
+                           answers that quote their documents come sooner, others cost a little more. At
+                           most 16, no effect on a CUDA device. 0 (default): none */
+  uint32_t lookup_match; /* last tokens that must read the same there; a longer match foretells as many
+                           tokens as it has, at most lookup_tokens. At least 1; default 3 */
 } blend_generate_options;
 
 BLEND_API int32_t blend_generate_options_init(blend_generate_options *options, size_t struct_size);
@@ -835,6 +842,15 @@ typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, s
 BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
                                         const blend_generate_options *options, blend_token_fn fn,
                                         void *user, size_t *n_generated, blend_error **err);
+
+/* A second fusion with the rows, logits and account that `fusion` has now, for several answers to one
+ * prompt. From here on the two are apart: each equals to the last bit what a fuse of its own and the
+ * same calls would have given. K and V are shared until one of them is written to (copy-on-write, by
+ * the pages of memory that hold 16 rows of a head), so that a fork costs the rows that come. The
+ * first fork copies them once, to where they can be shared, and needs as much room meanwhile. A CUDA
+ * device, and a host that forbids memfd_create, copies them for every fork. Any of them may be closed
+ * first; each may be forked again. Errors: OUT_OF_MEMORY, FORKED. */
+BLEND_API int32_t blend_fusion_fork(blend_fusion **out, blend_fusion *fusion, blend_error **err);
 
 #ifdef __cplusplus
 }

@@ -129,6 +129,13 @@ class RecordedStep {
   virtual Status run(const StepInput& input) = 0;
 };
 
+// A row of Q and the cache that it sees: slots 0 .. pos, or the layer's window of them.
+struct RowOver {
+  const KvCache* cache = nullptr;
+  uint32_t row = 0;
+  uint32_t pos = 0;
+};
+
 // Rows that move() takes from one place to another.
 struct RowMove {
   uint32_t src_layer = 0;
@@ -387,6 +394,23 @@ class Backend {
   virtual Status place_host(const HostKv& dst, const RopeTable& rope,
                             std::span<const StoredRun> runs, const uint8_t* skip,
                             const Correction* correction) = 0;
+
+  // ---- Many sequences
+  // A further cache of the same room, with the first n_rows slots of `cache`, of which both share
+  // what neither writes to; nobody else uses `cache` meanwhile. Null: that cannot be done here.
+  virtual Result<std::unique_ptr<KvCache>> fork_kv_cache(KvCache& /*cache*/, uint32_t /*n_rows*/) {
+    return std::unique_ptr<KvCache>();
+  }
+  // attention() of rows that each see a cache of their own, in place; bit for bit what it gives for
+  // each by itself. The caches are of one model.
+  virtual Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
+                                std::span<const RowOver> rows) {
+    for (const RowOver& r : rows) {
+      const Tensor one = q.slice(r.row, 1);
+      if (Status s = attention(*r.cache, layer, rule, one, &r.pos, one); !s.is_ok()) return s;
+    }
+    return Status::ok();
+  }
 };
 
 // The CPU backend on `pool`, which must outlive it; its caches keep K and V as `cache`. Never fails

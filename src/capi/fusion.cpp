@@ -8,6 +8,21 @@ using blend::Status;
 
 extern "C" {
 
+int32_t blend_fusion_fork(blend_fusion** out, blend_fusion* fusion, blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(out);
+    *out = nullptr;
+    BLEND_REQUIRE(fusion);
+    const blend::ThreadCap cap(fusion->n_threads);
+    auto other = std::make_unique<blend_fusion>();
+    BLEND_ASSIGN(other->fused, blend::fork(fusion->fused));
+    other->n_threads = fusion->n_threads;
+    other->text = fusion->text;
+    *out = other.release();
+    return Status::ok();
+  });
+}
+
 int32_t blend_fusion_get_info(const blend_fusion* fusion, blend_fusion_info* info,
                               blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

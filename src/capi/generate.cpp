@@ -23,6 +23,7 @@ blend_generate_options default_generate_options() {
   o.top_k = defaults.sampler.top_k;
   o.min_p = defaults.sampler.min_p;
   o.repetition_penalty = defaults.rules.repetition_penalty;
+  o.lookup_match = defaults.lookup.match;
   return o;
 }
 
@@ -36,6 +37,15 @@ Result<blend::GenerateOptions> read_generate_options(const blend_generate_option
     return blend::make_error(BLEND_E_INVALID_ARGUMENT,
                              "top_logprobs %u: give a `logprobs` callback to tell them to",
                              o.top_logprobs);
+  }
+  if (o.lookup_tokens > blend::LookupOptions::kMost) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "lookup_tokens %u is more than %u",
+                             o.lookup_tokens, blend::LookupOptions::kMost);
+  }
+  if (o.lookup_tokens > 0 && o.lookup_match == 0) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "lookup_match 0: at least 1 token must match; set lookup_tokens to 0 to look "
+                  "nothing up"};
   }
   blend::GenerateOptions g;
   g.max_tokens = o.max_tokens;
@@ -62,6 +72,7 @@ Result<blend::GenerateOptions> read_generate_options(const blend_generate_option
   }
   g.penalty_context = o.penalty_context;
   g.top_logprobs = o.top_logprobs;
+  g.lookup = {o.lookup_tokens, o.lookup_match};
   return g;
 }
 

@@ -154,12 +154,18 @@ Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Te
     BLEND_RETURN_IF_ERROR(
         b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos));
     BLEND_RETURN_IF_ERROR(b.rope_q(row.ropes->queries(layer), &row.pos, c.head_dim, qi));
-    return attend(layer, *row.cache, layer, row.tempered, qi, &row.pos);
+    if (row.tempered != nullptr && !row.tempered->empty()) {
+      return attend(layer, *row.cache, layer, row.tempered, qi, &row.pos);
+    }
+    over_.push_back({row.cache, static_cast<uint32_t>(i), row.pos});
+    return Status::ok();
   };
+  over_.clear();
   for (uint32_t i = 0; i < n; ++i) {
     StepRow& row = rows[i];
     if (row.cache != nullptr && row.failure.is_ok()) row.failure = one(row, i);
   }
+  BLEND_RETURN_IF_ERROR(b.attention_each(layer, rule(layer), q, over_));
   BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
   return add_feed_forward(layer, x);
 }

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <span>
+#include <vector>
 
 #include "engine/model.h"
 #include "engine/tempered_rows.h"
@@ -127,6 +128,7 @@ class Forward {
   std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed before they
                                           // are added; else null
   std::unique_ptr<DeviceBuffer> logits_;  // [max_logits, n_vocab]
+  std::vector<RowOver> over_;             // of the last step_layer()
 };
 
 }  // namespace blend

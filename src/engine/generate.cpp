@@ -76,6 +76,14 @@ Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
   return generated_.stopped ? end : std::optional<int32_t>(token);
 }
 
+std::span<const int32_t> Generation::foretell(int32_t token) {
+  if (options_.lookup.n_tokens == 0 || !member_ || sequence_.has_ahead(token)) return {};
+  // So many are sampled yet, the first of them from the token's own logits.
+  const size_t left = options_.max_tokens - generated_.n_tokens;
+  return left < 2 ? std::span<const int32_t>()
+                  : lookup_.foretell(sequence_.tokens(), token, left - 1);
+}
+
 void generate_each(std::span<GenerationRun> runs) {
   std::vector<bool> ended(runs.size(), false);
   std::vector<Sequence::Append> appends;
@@ -116,8 +124,8 @@ void generate_each(std::span<GenerationRun> runs) {
       } else if (!next->has_value()) {
         end(i, Status::ok());
       } else {
-        appends.push_back(
-            {&generation.sequence(), **next, runs[i].watch, generation.member(), Status::ok()});
+        appends.push_back({&generation.sequence(), **next, runs[i].watch, generation.member(),
+                           Status::ok(), generation.foretell(**next)});
         owner.push_back(i);
       }
     }

@@ -9,6 +9,7 @@
 #include "base/utf8_stream.h"
 #include "engine/logit_rules.h"
 #include "engine/logprobs.h"
+#include "engine/prompt_lookup.h"
 #include "engine/sampler.h"
 #include "engine/sequence.h"
 #include "engine/stop_texts.h"
@@ -24,6 +25,7 @@ struct GenerateOptions {
   LogitRuleOptions rules;
   uint32_t penalty_context = 0;  // rows that were there before whose tokens the penalties count too
   uint32_t top_logprobs = 0;     // 0: `logprobs` is not called
+  LookupOptions lookup;
 };
 
 // `text`: the whole UTF-8 sequences that the token completed and no stop text can begin in; bytes
@@ -51,9 +53,17 @@ class Generation {
   static Result<std::unique_ptr<Generation>> create(Sequence& sequence, GenerateOptions options,
                                                     GenerateCalls calls, Utf8Stream& text);
 
+  Generation(const Generation&) = delete;
+  Generation& operator=(const Generation&) = delete;
+  ~Generation() { sequence_.forget_ahead(); }
+
   // Samples from the sequence's logits and reports the token, which is to be appended; none: the
   // end. CANCELLED, CALLBACK, and what LogitRules::apply() says.
   Result<std::optional<int32_t>> next(const Watch& watch);
+
+  // What may come behind the token that next() gave, to be computed with it (Sequence::Append).
+  // Valid until the next call.
+  std::span<const int32_t> foretell(int32_t token);
 
   // Right on failure too: the last of the tokens is then not in the sequence yet.
   const Generated& so_far() const { return generated_; }
@@ -72,7 +82,8 @@ class Generation {
         text_(text),
         sampler_(std::move(sampler)),
         rules_(std::move(rules)),
-        stops_(std::move(stops)) {
+        stops_(std::move(stops)),
+        lookup_(options_.lookup) {
     if (SharedSteps* const steps = sequence.model().steps()) member_.emplace(*steps);
   }
   bool room() const {
@@ -89,6 +100,7 @@ class Generation {
   Sampler sampler_;
   LogitRules rules_;
   StopTexts stops_;
+  PromptLookup lookup_;
   std::optional<SharedSteps::Member> member_;  // none: the backend decodes sequences one by one
   Generated generated_;
 };

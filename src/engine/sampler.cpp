@@ -32,23 +32,34 @@ double Sampler::uniform() {
   return static_cast<double>(z >> 11) * 0x1p-53;
 }
 
+// Sorts the best so far that at least n are; a draw looks at few of a vocabulary.
+void Sampler::sort_best(size_t n) {
+  constexpr size_t kFirst = 64;
+  if (n <= n_sorted_) return;
+  const size_t more = std::min(std::max({n, kFirst, 4 * n_sorted_}), candidates_.size());
+  const auto at = [&](size_t i) { return candidates_.begin() + static_cast<std::ptrdiff_t>(i); };
+  std::partial_sort(at(n_sorted_), at(more), candidates_.end(), [](const auto& a, const auto& b) {
+    return a.first != b.first ? a.first > b.first : a.second < b.second;
+  });
+  n_sorted_ = more;
+}
+
 int32_t Sampler::sample(std::span<const float> logits) {
   if (options_.temperature == 0.0f) {
     return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
   }
   candidates_.clear();
+  n_sorted_ = 0;
   for (size_t i = 0; i < logits.size(); ++i) {
     if (std::isinf(logits[i])) continue;
     candidates_.emplace_back(logits[i], static_cast<int32_t>(i));
   }
-  const auto better = [](const auto& a, const auto& b) {
-    return a.first != b.first ? a.first > b.first : a.second < b.second;
-  };
-  size_t keep = candidates_.size();
-  if (options_.top_k > 0 && options_.top_k < keep) keep = options_.top_k;
-  std::partial_sort(candidates_.begin(), candidates_.begin() + static_cast<std::ptrdiff_t>(keep),
-                    candidates_.end(), better);
-  candidates_.resize(keep);
+  if (options_.top_k > 0 && options_.top_k < candidates_.size()) {
+    sort_best(options_.top_k);
+    candidates_.resize(options_.top_k);
+    n_sorted_ = options_.top_k;
+  }
+  sort_best(1);
 
   const double top = candidates_.front().first;
   const auto weight = [&](float logit) {
@@ -61,22 +72,31 @@ int32_t Sampler::sample(std::span<const float> logits) {
     double sum = 0.0;
     size_t n = 0;
     while (n < candidates_.size() && sum < options_.top_p * total) {
+      sort_best(n + 1);
       sum += weight(candidates_[n++].first);
     }
     candidates_.resize(n);
+    n_sorted_ = std::min(n_sorted_, n);
     total = sum;
   }
   if (options_.min_p > 0.0f) {
-    // The likeliest has weight 1.
-    while (weight(candidates_.back().first) < options_.min_p) {
-      total -= weight(candidates_.back().first);
-      candidates_.pop_back();
+    // The likeliest has weight 1 and stays; the order of the others does too.
+    size_t n = 0;
+    total = 0.0;
+    for (const auto& c : candidates_) {
+      const double w = weight(c.first);
+      if (w < options_.min_p) continue;
+      total += w;
+      candidates_[n++] = c;
     }
+    candidates_.resize(n);
+    n_sorted_ = std::min(n_sorted_, n);
   }
   double target = uniform() * total;
-  for (const auto& c : candidates_) {
-    target -= weight(c.first);
-    if (target < 0.0) return c.second;
+  for (size_t i = 0; i < candidates_.size(); ++i) {
+    sort_best(i + 1);
+    target -= weight(candidates_[i].first);
+    if (target < 0.0) return candidates_[i].second;
   }
   return candidates_.back().second;  // rounding left a sliver
 }

@@ -30,10 +30,12 @@ class Sampler {
  private:
   explicit Sampler(const SamplerOptions& options) : options_(options), state_(options.seed) {}
   double uniform();  // [0, 1)
+  void sort_best(size_t n);
 
   SamplerOptions options_;
   uint64_t state_;
   std::vector<std::pair<float, int32_t>> candidates_;  // kept between calls
+  size_t n_sorted_ = 0;                                // of them, the best
 };
 
 }  // namespace blend

@@ -1,5 +1,6 @@
 #include "engine/sequence.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace blend {
@@ -16,17 +17,38 @@ Result<std::unique_ptr<Sequence>> Sequence::create(std::shared_ptr<const Model> 
 
 Status Sequence::reserve(uint32_t capacity) {
   if (capacity <= this->capacity()) return Status::ok();
-  Backend& b = model_->backend();
-  BLEND_ASSIGN(std::unique_ptr<KvCache> grown, b.make_kv_cache(model_->config(), capacity));
+  BLEND_ASSIGN(std::unique_ptr<KvCache> grown,
+               model_->backend().make_kv_cache(model_->config(), capacity));
   BLEND_ASSIGN(std::shared_ptr<const Ropes> ropes, model_->ropes(capacity));
   tokens_.reserve(capacity);
-  for (uint32_t layer = 0; layer < model_->config().n_layers; ++layer) {
-    const RowMove all{layer, 0, layer, 0, n_rows(), 0};
-    BLEND_RETURN_IF_ERROR(b.move(*cache_, *grown, ropes->keys(layer), all));
-  }
+  BLEND_RETURN_IF_ERROR(copy_rows(*grown, *ropes));
   recorded_.reset();  // it writes to the old one
   cache_ = std::move(grown);
   ropes_ = std::move(ropes);
+  return Status::ok();
+}
+
+Result<std::unique_ptr<Sequence>> Sequence::fork() {
+  BLEND_RETURN_IF_ERROR(model_->runtime().check_fork());
+  Backend& b = model_->backend();
+  std::unique_ptr<Sequence> other(new Sequence());
+  other->model_ = model_;
+  other->ropes_ = ropes_;
+  other->may_record_ = may_record_;
+  other->tokens_.reserve(capacity());
+  other->set_filled(tokens_, logits_, tempered_);
+  BLEND_ASSIGN(other->cache_, b.fork_kv_cache(*cache_, n_rows()));
+  if (other->cache_ != nullptr) return other;
+  BLEND_ASSIGN(other->cache_, b.make_kv_cache(model_->config(), capacity()));
+  BLEND_RETURN_IF_ERROR(copy_rows(*other->cache_, *ropes_));
+  return other;
+}
+
+Status Sequence::copy_rows(KvCache& to, const Ropes& ropes) const {
+  for (uint32_t layer = 0; layer < model_->config().n_layers; ++layer) {
+    const RowMove all{layer, 0, layer, 0, n_rows(), 0};
+    BLEND_RETURN_IF_ERROR(model_->backend().move(*cache_, to, ropes.keys(layer), all));
+  }
   return Status::ok();
 }
 
@@ -38,7 +60,7 @@ void Sequence::set_filled(const std::vector<int32_t>& tokens, std::vector<float>
 }
 
 Status Sequence::check_room(size_t n) const {
-  if (n <= capacity() - n_rows()) return Status::ok();
+  if (n <= room()) return Status::ok();
   return make_error(BLEND_E_CONTEXT_LENGTH,
                     "%zu more tokens do not fit: %u of %u rows are used; fuse with more "
                     "reserve_tokens",
@@ -69,11 +91,25 @@ Status Sequence::append(std::span<const int32_t> tokens, const Watch& watch,
   return Status::ok();
 }
 
+bool Sequence::take_ahead(int32_t token) {
+  if (!has_ahead(token)) {
+    ahead_.clear();
+    return false;
+  }
+  logits_ = std::move(ahead_.front().logits);
+  tokens_.push_back(token);  // there is room
+  ahead_.pop_front();
+  return true;
+}
+
 void Sequence::append_each(std::span<Append> appends) {
   if (appends.empty()) return;
   const Model& model = appends[0].sequence->model();
   const Foreground::Scope waited_for(model.runtime().foreground());
+  const size_t n_vocab = model.config().n_vocab;
   std::vector<std::vector<float>> fresh(appends.size());
+  std::vector<std::vector<Ahead>> ahead(appends.size());
+  std::vector<bool> there(appends.size(), false);
   std::vector<SharedSteps::Request> shared;
   std::vector<size_t> owner;  // of each in `shared`
   shared.reserve(appends.size());
@@ -82,7 +118,9 @@ void Sequence::append_each(std::span<Append> appends) {
     a.status = a.sequence->check_room(1);
     if (a.status.is_ok()) a.status = model.runtime().check_fork();
     if (!a.status.is_ok()) continue;
-    fresh[i].resize(model.config().n_vocab);
+    there[i] = a.sequence->take_ahead(a.token);
+    if (there[i]) continue;
+    fresh[i].resize(n_vocab);
     // Who is told of progress is told on its own thread.
     if (model.steps() == nullptr || a.watch.progress) {
       a.status = a.sequence->step(a.token, a.watch, fresh[i].data());
@@ -93,20 +131,29 @@ void Sequence::append_each(std::span<Append> appends) {
       request.cancel = a.watch.cancel;
       request.member = a.member;
       request.logits = fresh[i].data();
-      shared.push_back(request);
+      request.ahead = a.ahead.first(std::min<size_t>(a.ahead.size(), a.sequence->room() - 1));
+      for (const int32_t token : request.ahead) {
+        ahead[i].push_back({token, std::vector<float>(n_vocab)});
+        request.ahead_logits.push_back(ahead[i].back().logits.data());
+      }
+      shared.push_back(std::move(request));
       owner.push_back(i);
     }
   }
   if (!shared.empty()) model.steps()->run(shared);
+  std::vector<size_t> n_ahead(appends.size(), 0);
   for (size_t k = 0; k < shared.size(); ++k) {
     Append& a = appends[owner[k]];
+    n_ahead[owner[k]] = shared[k].n_ahead;
     a.status = shared[k].alone ? a.sequence->step(a.token, a.watch, fresh[owner[k]].data())
                                : std::move(shared[k].status);
   }
   for (size_t i = 0; i < appends.size(); ++i) {
-    if (!appends[i].status.is_ok()) continue;
-    appends[i].sequence->logits_ = std::move(fresh[i]);
-    appends[i].sequence->tokens_.push_back(appends[i].token);  // there is room
+    if (!appends[i].status.is_ok() || there[i]) continue;
+    Sequence& sequence = *appends[i].sequence;
+    sequence.logits_ = std::move(fresh[i]);
+    sequence.tokens_.push_back(appends[i].token);  // there is room
+    for (size_t k = 0; k < n_ahead[i]; ++k) sequence.ahead_.push_back(std::move(ahead[i][k]));
   }
 }
 

@@ -1,6 +1,7 @@
 // Sequence: a prompt's KV cache, how far it is filled, and the logits of its last row.
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -25,6 +26,7 @@ class Sequence {
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens_.size()); }
   const std::vector<int32_t>& tokens() const { return tokens_; }  // [n_rows]
   uint32_t capacity() const { return cache_->capacity(); }
+  uint32_t room() const { return capacity() - n_rows(); }
   const std::vector<float>& logits() const { return logits_; }  // [n_vocab]; empty before the first
 
   // Rows that everything attends to at APE's temperature.
@@ -44,15 +46,21 @@ class Sequence {
   // can do that; `member`: of whom more will come.
   Status append(std::span<const int32_t> tokens, const Watch& watch,
                 SharedSteps::Member* member = nullptr);
-  // append() of one token to each of several sequences of one model.
+  // append() of one token to each of several sequences of one model. `ahead`: tokens that may come
+  // behind it, which go through the layers with it where there is room. As long as what is appended
+  // next is what was foretold, it is there already, to the last bit what it would have been.
   struct Append {
     Sequence* sequence = nullptr;
     int32_t token = 0;
     Watch watch;
     SharedSteps::Member* member = nullptr;
     Status status = Status::ok();  // of append_each()
+    std::span<const int32_t> ahead = {};
   };
   static void append_each(std::span<Append> appends);
+  // Whether `token` is there already.
+  bool has_ahead(int32_t token) const { return !ahead_.empty() && ahead_.front().token == token; }
+  void forget_ahead() { ahead_.clear(); }
 
   // Puts `tokens` (checked by the caller) in the place of the n_old rows from `first` on
   // (AttentionStore 3.4, decoupled positions): the new rows are computed and see what precedes
@@ -63,6 +71,10 @@ class Sequence {
   // CONTEXT_LENGTH.
   Status replace(uint64_t first, uint64_t n_old, std::span<const int32_t> tokens,
                  const Watch& watch);
+
+  // A further sequence with the same rows, logits and room; K and V are shared until written to,
+  // where the backend can do that.
+  Result<std::unique_ptr<Sequence>> fork();
 
   // Steps of one token are recorded and run again where the backend can do that; not from here on.
   void issue_every_step() {
@@ -75,6 +87,10 @@ class Sequence {
   friend class SharedSteps;
   Sequence() = default;
   Status check_room(size_t n) const;
+  // Those there are, to another cache that has room.
+  Status copy_rows(KvCache& to, const Ropes& ropes) const;
+  // append() of one token, if it is there already; if not, what was foretold is forgotten.
+  bool take_ahead(int32_t token);
   // append() of one token by itself, without and with its logits, and of any number but its logits.
   Status step(int32_t token, const Watch& watch);
   Status step(int32_t token, const Watch& watch, float* logits);
@@ -91,6 +107,12 @@ class Sequence {
   std::vector<int32_t> tokens_;  // [n_rows], room for capacity()
   std::vector<float> logits_;
   TemperedRows tempered_;
+  // Rows behind n_rows() whose K and V are in the cache, and the logits behind each.
+  struct Ahead {
+    int32_t token = 0;
+    std::vector<float> logits;  // [n_vocab]
+  };
+  std::deque<Ahead> ahead_;
 };
 
 }  // namespace blend

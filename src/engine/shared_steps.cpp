@@ -18,7 +18,7 @@ struct SharedSteps::Caller {
 
 SharedSteps::SharedSteps(const Model& model, uint32_t max_rows)
     : model_(model), max_rows_(max_rows) {
-  requests_.reserve(max_rows);
+  parts_.reserve(max_rows);
   rows_.reserve(max_rows);
   tokens_.reserve(max_rows);
 }
@@ -81,8 +81,8 @@ void SharedSteps::run(std::span<Request> requests) {
 void SharedSteps::hand_over() {
   Caller* heir = nullptr;
   if (stepping_) {
-    for (const Request* request : requests_) {
-      if (request != nullptr) heir = request->caller;
+    for (const Part& part : parts_) {
+      if (part.request != nullptr) heir = part.request->caller;
     }
   } else if (first_ != nullptr) {
     heir = first_->caller;
@@ -107,54 +107,79 @@ void SharedSteps::gather(std::unique_lock<std::mutex>& lock) {
 }
 
 void SharedSteps::begin(std::unique_lock<std::mutex>& /*lock*/) {
-  requests_.clear();
+  parts_.clear();
   rows_.clear();
   tokens_.clear();
-  while (first_ != nullptr && requests_.size() < max_rows_) {
+  while (first_ != nullptr && parts_.size() < max_rows_) {
     Request* const request = first_;
     first_ = request->next;
     if (first_ == nullptr) last_ = &first_;
     --n_waiting_;
-    Sequence& s = *request->sequence;
-    requests_.push_back(request);
-    rows_.push_back({&s.cache(), &s.ropes(), s.n_rows(), &s.tempered_, Status::ok()});
-    tokens_.push_back(request->token);
+    parts_.push_back({request});
+  }
+  size_t spare = max_rows_ - parts_.size();
+  for (Part& part : parts_) {
+    Sequence& s = *part.request->sequence;
+    const auto add = [&](int32_t token, uint32_t behind) {
+      rows_.push_back({&s.cache(), &s.ropes(), s.n_rows() + behind, &s.tempered_, Status::ok()});
+      tokens_.push_back(token);
+    };
+    part.first = static_cast<uint32_t>(rows_.size());
+    part.n_ahead = static_cast<uint32_t>(std::min(spare, part.request->ahead.size()));
+    part.n_rows = 1 + part.n_ahead;
+    spare -= part.n_ahead;
+    add(part.request->token, 0);
+    for (uint32_t k = 0; k < part.n_ahead; ++k) add(part.request->ahead[k], k + 1);
   }
   layer_ = 0;
   stepping_ = true;
   began_ = Clock::now();
   ++n_steps_;
-  n_rows_ += requests_.size();
+  n_rows_ += rows_.size();
 }
 
 // All threads that the step's calls may have together; 0: all there are.
 uint32_t SharedSteps::cap() const {
   uint64_t sum = 0;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == nullptr) continue;
-    if (requests_[i]->caller->n_threads == 0) return 0;
-    sum += requests_[i]->caller->n_threads;
+  for (const Part& part : parts_) {
+    if (part.request == nullptr) continue;
+    if (part.request->caller->n_threads == 0) return 0;
+    sum += part.request->caller->n_threads;
   }
   return static_cast<uint32_t>(std::min<uint64_t>(sum, UINT32_MAX));
 }
 
 // The mutex is held.
-void SharedSteps::finish(size_t row, Status status) {
-  Request* const request = std::exchange(requests_[row], nullptr);
-  rows_[row].cache = nullptr;
+void SharedSteps::finish(size_t i, Status status) {
+  const Part& part = parts_[i];
+  Request* const request = std::exchange(parts_[i].request, nullptr);
+  for (uint32_t k = 0; k < part.n_rows; ++k) rows_[part.first + k].cache = nullptr;
   request->status = std::move(status);
+  request->n_ahead = part.n_ahead;
   Caller& caller = *request->caller;
   if (--caller.n_left == 0) caller.wake.notify_one();
 }
 
+bool SharedSteps::any_failed(const Part& part) const {
+  const auto first = rows_.begin() + part.first + 1;
+  return std::any_of(first, first + part.n_ahead,
+                     [](const StepRow& row) { return !row.failure.is_ok(); });
+}
+
 // The mutex is held.
 void SharedSteps::drop_cancelled() {
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == nullptr) continue;
-    Status status = std::move(rows_[i].failure);
-    rows_[i].failure = Status::ok();
-    if (status.is_ok()) status = Watch{requests_[i]->cancel, {}}.check();
-    if (!status.is_ok()) finish(i, std::move(status));
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    if (part.request == nullptr) continue;
+    Status status = std::move(rows_[part.first].failure);
+    rows_[part.first].failure = Status::ok();
+    if (status.is_ok()) status = Watch{part.request->cancel, {}}.check();
+    if (!status.is_ok()) {
+      finish(i, std::move(status));
+      continue;
+    }
+    // What fails ahead may never come.
+    while (part.n_ahead > 0 && any_failed(part)) --part.n_ahead;
   }
 }
 
@@ -164,8 +189,8 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
   ThreadPool::Run run(model_.runtime().pool());
   for (;;) {
     drop_cancelled();
-    const bool any = std::any_of(requests_.begin(), requests_.end(),
-                                 [](const Request* request) { return request != nullptr; });
+    const bool any = std::any_of(parts_.begin(), parts_.end(),
+                                 [](const Part& part) { return part.request != nullptr; });
     if (!any || layer_ > n_layers) break;
     if (leader.n_left == 0) return false;
     lock.unlock();
@@ -179,9 +204,10 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
     ++layer_;
     if (status.is_ok()) continue;
     // What fails is scratch for all of them: each may still find room by itself.
-    for (size_t i = 0; i < requests_.size(); ++i) {
-      if (requests_[i] == nullptr) continue;
-      requests_[i]->alone = true;
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      if (parts_[i].request == nullptr) continue;
+      parts_[i].request->alone = true;
+      parts_[i].n_ahead = 0;
       finish(i, Status::ok());
     }
   }
@@ -197,13 +223,14 @@ void SharedSteps::end() {
   took_ = ended_ - began_;
   ++round_;
   n_expected_ = 0;
-  for (size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] == nullptr) continue;
-    if (Member* const member = requests_[i]->member; member != nullptr) {
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (part.request == nullptr) continue;
+    if (Member* const member = part.request->member; member != nullptr) {
       member->expected_in_ = round_;
       ++n_expected_;
     }
-    finish(i, std::move(rows_[i].failure));
+    finish(i, std::move(rows_[part.first].failure));
   }
 }
 
@@ -224,9 +251,13 @@ Status SharedSteps::compute_layer() {
 Status SharedSteps::compute_logits() {
   const auto rows = static_cast<uint32_t>(rows_.size());
   BLEND_RETURN_IF_ERROR(forward_->project_logits(forward_->x(rows)));
-  for (uint32_t i = 0; i < rows; ++i) {
-    if (rows_[i].cache == nullptr) continue;
-    rows_[i].failure = forward_->read_logits(requests_[i]->logits, i);
+  for (Part& part : parts_) {
+    if (part.request == nullptr) continue;
+    const Request& r = *part.request;
+    rows_[part.first].failure = forward_->read_logits(r.logits, part.first);
+    for (uint32_t k = 0; k < part.n_ahead; ++k) {
+      if (!forward_->read_logits(r.ahead_logits[k], part.first + 1 + k).is_ok()) part.n_ahead = k;
+    }
   }
   return Status::ok();
 }

@@ -14,7 +14,8 @@
 // as long as the step took before the next begins, so each has at least about half of the time.
 //
 // What a row computes does not depend on who shares its step: every operation works on each row by
-// itself, in the same order, and attention sees the row's own cache.
+// itself, in the same order, and attention sees the row's own cache. Therefore rows that are
+// computed ahead, behind one another in one cache, are what they would be in steps of their own.
 #pragma once
 
 #include <chrono>
@@ -67,9 +68,14 @@ class SharedSteps {
     const CancelToken* cancel = nullptr;  // may be null
     Member* member = nullptr;             // null: not expected again
     float* logits = nullptr;              // host [n_vocab], written
+    // Tokens that may come behind it (Sequence::Append); they have the rows of a step that nobody
+    // else needs. Each has its logits.
+    std::span<const int32_t> ahead = {};
+    std::vector<float*> ahead_logits = {};  // [ahead], each host [n_vocab]
 
     // Of run().
     Status status = Status::ok();
+    size_t n_ahead = 0;  // of `ahead`: as many have been computed
     bool alone = false;  // it could not be done together, for want of memory: not done at all
     Caller* caller = nullptr;
     Request* next = nullptr;
@@ -79,9 +85,17 @@ class SharedSteps {
   void run(std::span<Request> requests);
 
   uint64_t n_steps() const;  // so far
-  uint64_t n_rows() const;   // in those
+  uint64_t n_rows() const;   // in those, with those that were computed ahead
 
  private:
+  // A request of the step and its rows: its token's, and those of the first n_ahead that may
+  // follow.
+  struct Part {
+    Request* request = nullptr;  // null: done with
+    uint32_t first = 0;
+    uint32_t n_rows = 1;
+    uint32_t n_ahead = 0;  // that have not failed
+  };
   void leave(Member& member);
   void arrive(Request& request, Caller& caller);
   void gather(std::unique_lock<std::mutex>& lock);
@@ -90,8 +104,9 @@ class SharedSteps {
   bool advance(std::unique_lock<std::mutex>& lock, const Caller& leader);
   Status compute_layer();
   Status compute_logits();
+  bool any_failed(const Part& part) const;
   void drop_cancelled();
-  void finish(size_t row, Status status);
+  void finish(size_t i, Status status);
   void end();
   void hand_over();
   uint32_t cap() const;
@@ -117,7 +132,7 @@ class SharedSteps {
   bool stepping_ = false;
   Clock::time_point began_{};
   uint32_t layer_ = 0;
-  std::vector<Request*> requests_;  // of the step; null: done with
+  std::vector<Part> parts_;
   std::vector<StepRow> rows_;
   std::vector<int32_t> tokens_;
   std::unique_ptr<Forward> forward_;

@@ -42,4 +42,15 @@ Status extend(Fused& fused, const StoreAccess& store, const FuseRequest& request
   return Status::ok();
 }
 
+Result<Fused> fork(Fused& fused) {
+  Fused other;
+  BLEND_ASSIGN(other.sequence, fused.sequence->fork());
+  other.info = fused.info;
+  other.layers = fused.layers;
+  other.segments = fused.segments;
+  other.selected = fused.selected;
+  other.deviation = fused.deviation;
+  return other;
+}
+
 }  // namespace blend

@@ -56,4 +56,8 @@ Result<Fused> fuse(const std::shared_ptr<const Model>& model, const StoreAccess&
 // this fuse. On failure `fused` is as before. Exclusive use of `fused`.
 Status extend(Fused& fused, const StoreAccess& store, const FuseRequest& request);
 
+// The same rows and account once more; K and V are shared until written to (Sequence::fork).
+// Exclusive use of `fused`.
+Result<Fused> fork(Fused& fused);
+
 }  // namespace blend

@@ -155,6 +155,8 @@ void close_world(world* w);
   X(damage_not_a_store)              \
   X(generate_in_parts)                   \
   X(generate_batch_is_each_alone)        \
+  X(generate_lookup_is_the_same_text)    \
+  X(fork_is_a_fuse_of_its_own)           \
   X(sampling_stop_texts)                 \
   X(sampling_rules)                      \
   X(sampling_logprobs)                   \

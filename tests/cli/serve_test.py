@@ -225,6 +225,27 @@ class ServeTest(unittest.TestCase):
         text = "".join(e["choices"][0]["delta"].get("content", "") for e in events)
         self.assertEqual(text, whole["choices"][0]["message"]["content"])
 
+    def test_n_answers_are_those_of_their_seeds(self):
+        server = self.serve()
+        body = chat(n=4, temperature=1, seed=5, ignore_eos=True, logprobs=True)
+        status, several, _ = server.post(body)
+        self.assertEqual((status, several["usage"]["completion_tokens"]), (200, 48))
+        self.assertEqual([c["index"] for c in several["choices"]], [0, 1, 2, 3])
+        texts = [c["message"]["content"] for c in several["choices"]]
+        self.assertEqual(len(set(texts)), 4)
+        for i, text in enumerate(texts):
+            alone = server.post({**body, "n": 1, "seed": 5 + i})[1]["choices"][0]
+            self.assertEqual(text, alone["message"]["content"])
+            self.assertEqual(several["choices"][i]["logprobs"], alone["logprobs"])
+        pieces = ["", "", "", ""]
+        ends = []
+        for event in server.stream({**body, "logprobs": False}):
+            choice = event["choices"][0]
+            pieces[choice["index"]] += choice["delta"].get("content", "")
+            if choice["finish_reason"]:
+                ends.append(choice["index"])
+        self.assertEqual((pieces, ends), (texts, [0, 1, 2, 3]))
+
     def test_completions_stop_bias_and_logprobs(self):
         server = self.serve()
         body = {"prompt": "the cat", "temperature": 0, "max_tokens": 8, "ignore_eos": True}
@@ -273,7 +294,8 @@ class ServeTest(unittest.TestCase):
     def test_what_is_wrong_with_a_request_is_said(self):
         server = self.serve()
         for body, named in (
-                ("{", "JSON"), ("[]", "JSON"), ("[" * 100000, "deep"), ({}, "messages"), (chat(n=2), "'n'"),
+                ("{", "JSON"), ("[]", "JSON"), ("[" * 100000, "deep"), ({}, "messages"), (chat(n=17), "'n'"),
+                (chat(n=1.5), "'n'"), (chat(best_of=2), "'best_of'"),
                 ({"messages": []}, "messages"), ({"messages": [{"content": "x"}]}, "messages[0]"),
                 ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text"),
                 (chat(temperature="hot"), "temperature"), (chat(top_p=2), "top_p"), (chat(stop=""), "stop"),

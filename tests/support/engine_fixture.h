@@ -32,10 +32,14 @@ class EngineTest : public ::testing::Test {
   void SetUp() override { model_ = load({}); }
 
   std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2,
-                                    const Model::Options& options = {}) {
-    auto runtime = Runtime::create(n_threads, [this](int32_t code, const std::string& message) {
-      events_.push_back(std::to_string(code) + " " + message);
-    });
+                                    const Model::Options& options = {},
+                                    const BackendSpec& backend = {}) {
+    auto runtime = Runtime::create(
+        n_threads,
+        [this](int32_t code, const std::string& message) {
+          events_.push_back(std::to_string(code) + " " + message);
+        },
+        backend);
     EXPECT_TRUE(runtime.is_ok()) << runtime.status().message();
     events_.clear();  // a CPU without fast kernels is one
     auto model =

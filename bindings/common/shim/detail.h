@@ -162,7 +162,8 @@ class Gate {
   // Throw IN_USE or, for a change, VIEW_HELD.
   void begin_reading();
   void end_reading() noexcept;
-  void begin_changing();
+  // view_stays: what changes is not what a view shows.
+  void begin_changing(bool view_stays = false);
   void end_changing() noexcept;
   void add_view();  // while reading
   void drop_view() noexcept;
@@ -188,7 +189,9 @@ class Reading {
 
 class Changing {
  public:
-  explicit Changing(Gate& gate) : gate_(gate) { gate_.begin_changing(); }
+  explicit Changing(Gate& gate, bool view_stays = false) : gate_(gate) {
+    gate_.begin_changing(view_stays);
+  }
   Changing(const Changing&) = delete;
   Changing& operator=(const Changing&) = delete;
   ~Changing() { gate_.end_changing(); }

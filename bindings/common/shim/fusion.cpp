@@ -16,14 +16,14 @@ void Gate::end_reading() noexcept {
   const std::lock_guard<std::mutex> lock(mutex_);
   --readers_;
 }
-void Gate::begin_changing() {
+void Gate::begin_changing(bool view_stays) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (changing_ || readers_ > 0) {
     throw blendpp::Error(BLEND_SHIM_E_IN_USE, 0,
                          std::string("the ") + what_ +
                              " is in use by another call, or a stream of its tokens is open");
   }
-  if (views_ > 0) {
+  if (views_ > 0 && !view_stays) {
     throw blendpp::Error(BLEND_SHIM_E_VIEW_HELD, 0,
                          std::string("a view of the ") + what_ +
                              "'s memory is still held, and this call would change what it shows: "
@@ -168,6 +168,14 @@ void Fusion::erase(uint64_t first_row, uint64_t n_rows, const Cancel& cancel,
                    Outcome& out) noexcept {
   changing(*slot_, out,
            [&](blendpp::Fusion& fusion) { fusion.erase(first_row, n_rows, raw(cancel.token())); });
+}
+
+Fusion* Fusion::fork(Outcome& out) noexcept {
+  return guarded(out, [&] {
+    const std::shared_ptr<FusionState> state = slot_->get();
+    const Changing lock(state->gate, true);
+    return new Fusion(fusion_slot(state->fusion.fork()));
+  });
 }
 
 void Fusion::close() noexcept { slot_->take(); }

@@ -127,6 +127,8 @@ class Fusion {
   void replace(uint64_t first_row, uint64_t n_rows, const int32_t* tokens, size_t n_tokens,
                const Cancel& cancel, Outcome& out) noexcept;
   void erase(uint64_t first_row, uint64_t n_rows, const Cancel& cancel, Outcome& out) noexcept;
+  // Null on failure. Views of the fusion may be out.
+  Fusion* fork(Outcome& out) noexcept;
   // Null on failure. Nothing is computed before the first next().
   TokenStream* generate(const GenerateOptions& options, Outcome& out) noexcept;
   void close() noexcept;

@@ -220,6 +220,17 @@ func (f *Fusion) Erase(ctx context.Context, first, n int) error {
 	return f.call(ctx, func(r raw.Fusion, c *call) { r.Erase(uint64(first), uint64(n), c.cancel, c.out) })
 }
 
+// Fork gives a second fusion with what this one has now, for several answers to one prompt: K and V are
+// shared until one of them is written to, so that it costs the rows that come. Any of them may be closed
+// first. Errors: ErrOutOfMemory.
+func (f *Fusion) Fork() (*Fusion, error) {
+	var made raw.Fusion
+	if err := f.read(func(r raw.Fusion, out raw.Outcome) { made = r.Fork(out) }); err != nil {
+		return nil, err
+	}
+	return newFusion(made), nil
+}
+
 // Close frees the fusion's memory, or lets a call that runs do it.
 func (f *Fusion) Close() error {
 	if f == nil || f.raw == nil {

@@ -260,6 +260,12 @@ class Fusion(Closable):
         """Takes rows out, such as a conversation's oldest."""
         self._raw.erase(first_row, n_rows, raw_cancel(cancel))
 
+    def fork(self) -> "Fusion":
+        """A second fusion with what this one has now, for several answers to one prompt: K and V are
+        shared until one of them is written to, so that it costs the rows that come. Any of them may
+        be closed first. Raises OutOfMemoryError."""
+        return Fusion(self._raw.fork())
+
     def save(self, store: Store, *, tenant: str = "", cancel: Optional[Cancel] = None) -> ChunkId:
         """Keeps K and V in the store until the conversation goes on (:meth:`Model.restore`); written in
         the background, :meth:`Store.flush` waits for it. Raises ReadOnlyError, NumericError."""

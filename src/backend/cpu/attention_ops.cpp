@@ -99,6 +99,23 @@ class KeyBlockWriter {
   bool finite_ = true;
 };
 
+// What all blocks of an attention have in common.
+kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& rule, size_t cols) {
+  const kernels::KvLayout& layout = cache.layout();
+  kernels::AttentionBlock shape;
+  shape.q_stride = shape.out_stride = cols;
+  shape.group = cols / (layout.n_kv_heads * layout.head_dim);
+  shape.head_dim = layout.head_dim;
+  shape.v_stride = layout.v_stride();
+  shape.scale = scale_of(rule, layout.head_dim);
+  shape.window = rule.window;
+  shape.softcap = rule.softcap;
+  shape.dtype = cache.dtype();
+  return shape;
+}
+
+constexpr double kWorthSharing = 5e5;  // FLOPs
+
 // Of a row that threads found not to fit the cache's type.
 Status not_finite(const CpuKvCache& cache, uint32_t layer) {
   return make_error(BLEND_E_NUMERIC,
@@ -120,6 +137,13 @@ Result<std::unique_ptr<KvCache>> CpuBackend::make_kv_cache(const ModelConfig& co
                                                            uint32_t capacity) {
   BLEND_ASSIGN(std::unique_ptr<KvCache> cache, CpuKvCache::create(config, capacity, cache_dtype_));
   return cache;
+}
+
+Result<std::unique_ptr<KvCache>> CpuBackend::fork_kv_cache(KvCache& cache, uint32_t n_rows) {
+  auto other = static_cast<CpuKvCache&>(cache).fork(n_rows);
+  if (other.is_ok()) return std::unique_ptr<KvCache>(std::move(*other));
+  if (other.status().code() == BLEND_E_UNSUPPORTED) return std::unique_ptr<KvCache>();
+  return other.status();
 }
 
 Status CpuBackend::rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) {
@@ -146,6 +170,7 @@ Status CpuBackend::write_kv(KvCache& cache, uint32_t layer, const RopeTable& rop
   for (size_t i = 0; i < rows; ++i) {
     if (pos[i] >= limit) return outside("write_kv", pos[i], limit);
   }
+  if (rows > 0) static_cast<CpuKvCache&>(cache).wrote(*std::min_element(pos, pos + rows));
   const size_t per_thread = KeyBlockWriter::scratch_floats(kv_dim);
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
   // A piece begins with the first row of a key block, so that threads share no cache line of K.
@@ -223,6 +248,7 @@ Status CpuBackend::place(KvCache& cache, uint32_t layer, const RopeTable& rope,
       return outside("place", uint64_t{run.first} + run.n_rows, limit);
     }
     n_blocks += blocks(run);
+    static_cast<CpuKvCache&>(cache).wrote(run.first);
   }
   const auto drift_of = [&](size_t slot) -> const float* {
     if (correction == nullptr || correction->row[slot] == Correction::kNone) return nullptr;
@@ -269,6 +295,7 @@ Status CpuBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope,
   }
   const auto distance = static_cast<uint32_t>(std::abs(static_cast<int64_t>(rows.turn)));
   if (distance >= table.n_positions()) return outside("move", distance, table.n_positions());
+  if (rows.n > 0) static_cast<CpuKvCache&>(dst).wrote(rows.to);
   const size_t n_kv_heads = s.layout().n_kv_heads, head_dim = s.layout().head_dim;
   const kernels::KeyMove keys{table.row(distance, 1, head_dim), rows.from, rows.to, rows.n};
   const float sin_sign = rows.turn < 0 ? -1.0f : 1.0f;
@@ -304,19 +331,10 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
   const size_t per_thread = kernels::attention_scratch_floats(block_rows, group, head_dim);
   BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
 
-  kernels::AttentionBlock shape;
-  shape.q_stride = shape.out_stride = cols;
-  shape.group = group;
-  shape.head_dim = head_dim;
-  shape.v_stride = layout.v_stride();
-  shape.scale = scale_of(rule, head_dim);
-  shape.window = rule.window;
-  shape.softcap = rule.softcap;
-  shape.dtype = c.dtype();
+  const kernels::AttentionBlock shape = shape_of(c, rule, cols);
   const size_t n_tasks = n_kv_heads * n_blocks;
   const double flops = 4.0 * static_cast<double>(rows) * static_cast<double>(cols) *
                        static_cast<double>(pos[rows - 1] + 1);
-  constexpr double kWorthSharing = 5e5;
   const size_t grain = flops < kWorthSharing ? n_tasks : 1;
   pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t task = begin; task < end; ++task) {
@@ -328,6 +346,39 @@ Status CpuBackend::attention(const KvCache& cache, uint32_t layer, const Attenti
       block.pos = pos + first;
       block.q = static_cast<const float*>(q.data) + first * cols + head * group * head_dim;
       block.out = static_cast<float*>(out.data) + first * cols + head * group * head_dim;
+      block.k = c.key(layer, head, 0);
+      block.v = c.value(layer, head, 0);
+      kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);
+    }
+  });
+  return Status::ok();
+}
+
+Status CpuBackend::attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
+                                  std::span<const RowOver> rows) {
+  if (rows.empty()) return Status::ok();
+  double slots = 0;
+  for (const RowOver& r : rows) {
+    if (r.pos >= r.cache->capacity()) return outside("attention_each", r.pos, r.cache->capacity());
+    slots += r.pos + 1;
+  }
+  const auto& first = static_cast<const CpuKvCache&>(*rows[0].cache);
+  const size_t cols = static_cast<size_t>(q.cols), n_kv_heads = first.layout().n_kv_heads;
+  const kernels::AttentionBlock shape = shape_of(first, rule, cols);
+  const size_t per_thread = kernels::attention_scratch_floats(1, shape.group, shape.head_dim);
+  BLEND_ASSIGN(auto scratch, scratch_.take(per_thread * pool_.n_threads() * sizeof(float)));
+  const size_t n_tasks = n_kv_heads * rows.size();
+  const size_t grain = 4.0 * static_cast<double>(cols) * slots < kWorthSharing ? n_tasks : 1;
+  pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
+    for (size_t task = begin; task < end; ++task) {
+      const RowOver& r = rows[task / n_kv_heads];
+      const size_t head = task % n_kv_heads;
+      const auto& c = static_cast<const CpuKvCache&>(*r.cache);
+      kernels::AttentionBlock block = shape;
+      block.n_rows = 1;
+      block.pos = &r.pos;
+      float* const row = static_cast<float*>(q.data) + r.row * cols;
+      block.q = block.out = row + head * shape.group * shape.head_dim;
       block.k = c.key(layer, head, 0);
       block.v = c.value(layer, head, 0);
       kernels::attention(block, reinterpret_cast<float*>(scratch.data()) + per_thread * thread);

@@ -54,6 +54,7 @@ class CpuBackend final : public Backend {
                                                uint32_t n_positions) override;
   Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
                                                  uint32_t capacity) override;
+  Result<std::unique_ptr<KvCache>> fork_kv_cache(KvCache& cache, uint32_t n_rows) override;
   Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) override;
   Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                   const uint32_t* pos) override;
@@ -66,6 +67,8 @@ class CpuBackend final : public Backend {
               const RowMove& rows) override;
   Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                    const uint32_t* pos, Tensor out) override;
+  Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
+                        std::span<const RowOver> rows) override;
   Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                             Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
                             float* mass) override;

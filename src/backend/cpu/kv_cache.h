@@ -1,12 +1,16 @@
 // CpuKvCache: K and V of all layers, in f32, f16 or bf16, in the layout of kernels/cpu/kv_layout.h.
 #pragma once
 
+#include <algorithm>
+#include <atomic>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "backend/backend.h"
-#include "backend/cpu/memory.h"
+#include "backend/cpu/kv_memory.h"
 #include "cpu/kv_layout.h"
 
 namespace blend::cpu {
@@ -22,8 +26,9 @@ class CpuKvCache final : public KvCache {
     layout.head_dim = config.head_dim;
     layout.slots = kernels::round_up(capacity, kernels::kSlotMultiple);
     const size_t layer = (layout.k_elements() + layout.v_elements()) * size_of(dtype);
-    BLEND_ASSIGN(AlignedBuffer data, allocate_tensor(layer * config.n_layers));
-    return std::unique_ptr<CpuKvCache>(new CpuKvCache(layout, capacity, dtype, std::move(data)));
+    BLEND_ASSIGN(KvMemory memory, KvMemory::allocate(layer * config.n_layers));
+    return std::unique_ptr<CpuKvCache>(
+        new CpuKvCache(layout, config.n_layers, capacity, dtype, std::move(memory)));
   }
 
   uint32_t capacity() const override { return capacity_; }
@@ -32,7 +37,7 @@ class CpuKvCache final : public KvCache {
   DType dtype() const { return dtype_; }
   std::byte* k(uint32_t layer) const {
     const size_t elements = layer * (layout_.k_elements() + layout_.v_elements());
-    return data_.data() + elements * size_of(dtype_);
+    return memory_.data() + elements * size_of(dtype_);
   }
   // Element 0 of a slot's key (the next is kKeyBlock elements on), and of its value.
   std::byte* key(uint32_t layer, size_t head, size_t slot) const {
@@ -42,15 +47,65 @@ class CpuKvCache final : public KvCache {
     return k(layer) + (layout_.k_elements() + layout_.v_offset(head, slot)) * size_of(dtype_);
   }
 
+  // Told by whoever writes slots from `first` on.
+  void wrote(uint32_t first) {
+    if (!memory_.shares()) return;
+    uint32_t clean = n_clean_.load(std::memory_order_relaxed);
+    while (first < clean && !n_clean_.compare_exchange_weak(clean, first)) {
+    }
+  }
+
+  // A further cache with the first n_rows slots, of which it shares what neither has written to.
+  // Nobody else uses this one meanwhile. UNSUPPORTED: there is no memory that can be shared.
+  Result<std::unique_ptr<CpuKvCache>> fork(uint32_t n_rows) {
+    // Where little of it is left to share, a new file is worth the copy.
+    if (!memory_.shares() || n_clean_ < n_rows / 2) {
+      BLEND_RETURN_IF_ERROR(memory_.share(ranges(0, n_rows)));
+      n_clean_ = n_rows;
+    }
+    BLEND_ASSIGN(KvMemory memory, memory_.fork());
+    const uint32_t clean = std::min(n_clean_.load(), n_rows);
+    for (const KvMemory::Range& r : ranges(clean, n_rows)) {
+      std::memcpy(memory.data() + r.first, memory_.data() + r.first, r.n);
+    }
+    std::unique_ptr<CpuKvCache> other(
+        new CpuKvCache(layout_, n_layers_, capacity_, dtype_, std::move(memory)));
+    other->n_clean_ = clean;
+    return other;
+  }
+
  private:
-  CpuKvCache(const kernels::KvLayout& layout, uint32_t capacity, DType dtype, AlignedBuffer data)
-      : layout_(layout), capacity_(capacity), dtype_(dtype), data_(std::move(data)) {}
+  CpuKvCache(const kernels::KvLayout& layout, uint32_t n_layers, uint32_t capacity, DType dtype,
+             KvMemory memory)
+      : layout_(layout),
+        n_layers_(n_layers),
+        capacity_(capacity),
+        dtype_(dtype),
+        memory_(std::move(memory)) {}
+  // The bytes of slots [first, last), and of those that lie in one key block with them.
+  std::vector<KvMemory::Range> ranges(uint32_t first, uint32_t last) const {
+    std::vector<KvMemory::Range> out;
+    if (first >= last) return out;
+    const size_t begin = first / kernels::kKeyBlock * kernels::kKeyBlock;
+    const size_t end = kernels::round_up(last, kernels::kKeyBlock);
+    const size_t k_bytes = (end - begin) * layout_.head_dim * size_of(dtype_);
+    const size_t v_bytes = (end - begin) * layout_.v_stride() * size_of(dtype_);
+    for (uint32_t layer = 0; layer < n_layers_; ++layer) {
+      for (size_t head = 0; head < layout_.n_kv_heads; ++head) {
+        out.push_back({static_cast<size_t>(key(layer, head, begin) - memory_.data()), k_bytes});
+        out.push_back({static_cast<size_t>(value(layer, head, begin) - memory_.data()), v_bytes});
+      }
+    }
+    return out;
+  }
   static size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
 
   kernels::KvLayout layout_;
+  uint32_t n_layers_;
   uint32_t capacity_;
   DType dtype_;
-  AlignedBuffer data_;
+  KvMemory memory_;
+  std::atomic<uint32_t> n_clean_{0};  // of memory that is shared: slots that nobody has written to
 };
 
 }  // namespace blend::cpu

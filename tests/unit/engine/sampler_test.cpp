@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 namespace blend {
@@ -51,6 +53,60 @@ TEST(Sampler, TopKAndTopPCutTheTail) {
   const std::vector<double> p2 = frequencies({1.0f, 0.7f, 0, 5}, logits, 1000);
   EXPECT_GT(p2[2], 0.0);
   EXPECT_EQ(p2[0], 0.0);
+}
+
+// Against a draw from the whole vocabulary, sorted.
+TEST(Sampler, IsWhatSortingEverythingGives) {
+  uint64_t state = 1;
+  const auto random = [&] {
+    state = state * 6364136223846793005ull + 1442695040888963407ull;
+    return static_cast<double>(state >> 11) * 0x1p-53;
+  };
+  for (int round = 0; round < 300; ++round) {
+    std::vector<float> logits(1 + static_cast<size_t>(random() * 3000));
+    const double spread = 1 + 6 * random();
+    for (float& l : logits) l = static_cast<float>(std::floor(spread * random() * 8) / 8);  // ties
+    SamplerOptions o;
+    o.temperature = static_cast<float>(0.2 + 2 * random());
+    o.seed = static_cast<uint64_t>(round);
+    if (random() < 0.5) o.top_p = static_cast<float>(0.05 + 0.9 * random());
+    if (random() < 0.5) o.top_k = 1 + static_cast<uint32_t>(random() * 400);
+    if (random() < 0.5) o.min_p = static_cast<float>(0.5 * random());
+    std::vector<size_t> order(logits.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return logits[a] > logits[b]; });
+    const auto weight = [&](size_t i) {
+      return std::exp((static_cast<double>(logits[i]) - logits[order[0]]) / o.temperature);
+    };
+    if (o.top_k > 0 && o.top_k < order.size()) order.resize(o.top_k);
+    double total = 0, sum = 0;
+    for (const size_t i : order) total += weight(i);
+    size_t n = 0;
+    while (n < order.size() && (o.top_p == 1.0f || sum < o.top_p * total))
+      sum += weight(order[n++]);
+    order.resize(n);
+    while (weight(order.back()) < o.min_p) order.pop_back();
+    total = 0;
+    for (const size_t i : order) total += weight(i);
+    Sampler s = make(o);
+    const int32_t got = s.sample(logits);
+    // splitmix64's first number, of the seed.
+    uint64_t z = o.seed + 0x9e3779b97f4a7c15ull;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    z ^= z >> 31;
+    double target = static_cast<double>(z >> 11) * 0x1p-53 * total;
+    size_t want = order.back();
+    for (const size_t i : order) {
+      target -= weight(i);
+      if (target < 0) {
+        want = i;
+        break;
+      }
+    }
+    ASSERT_EQ(got, static_cast<int32_t>(want)) << "round " << round;
+  }
 }
 
 TEST(Sampler, TheSameSeedGivesTheSameTokens) {

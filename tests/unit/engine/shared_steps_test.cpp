@@ -139,6 +139,40 @@ TEST_F(SharedStepsTest, OneThatFailsLeavesTheOthersAlone) {
   EXPECT_EQ(cancelled->n_rows(), 7u);
 }
 
+// What is foretold rightly costs no step, and what is not leaves no trace.
+TEST_F(SharedStepsTest, RowsAheadHaveTheBitsOfStepsOfTheirOwn) {
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.name);
+    Model::Options options;
+    options.weights = shape.form;
+    model_ = load(shape.spec, 2, options);
+    ASSERT_NE(model_, nullptr);
+    constexpr size_t kPrompt = 21, kTokens = 20;  // across the borders of key blocks
+    const std::vector<int32_t> next = tokens(kTokens, 3);
+    const auto want = reference(kPrompt, 2, next);
+    for (const size_t right : {size_t{0}, size_t{1}, size_t{4}, size_t{30}}) {
+      auto mine = prompt(kPrompt, 2, kPrompt + kTokens);
+      auto other = prompt(7, 8, 7 + kTokens);  // shares every step
+      const uint64_t before = model_->steps()->n_steps();
+      for (size_t i = 0; i < kTokens; ++i) {
+        std::vector<int32_t> ahead;
+        for (size_t k = i + 1; k < kTokens && ahead.size() < right; ++k) ahead.push_back(next[k]);
+        ahead.push_back(300);  // wrong, or one more than there is room for
+        const bool there = mine->has_ahead(next[i]);
+        std::vector<Sequence::Append> appends;
+        appends.push_back({mine.get(), next[i], {}, nullptr, Status::ok(), ahead});
+        if (!there) appends.push_back({other.get(), next[i], {}, nullptr, Status::ok()});
+        Sequence::append_each(appends);
+        for (const auto& a : appends) ASSERT_TRUE(a.status.is_ok()) << a.status.message();
+        ASSERT_EQ(mine->logits(), want[i]) << right << " ahead, token " << i;
+      }
+      // 22 at most beside a token of each, in a step of 24 rows.
+      const size_t ahead = std::min(right, kTokens - 1);
+      EXPECT_EQ(model_->steps()->n_steps() - before, (kTokens + ahead) / (1 + ahead));
+    }
+  }
+}
+
 // Whatever the threads do, each token's logits are those of the reference. Hangs if broken.
 TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
   for (const Shape& shape : shapes()) {
@@ -182,7 +216,13 @@ TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
           if (own() % 8 == 0) std::this_thread::sleep_for(std::chrono::microseconds(own() % 400));
           Watch watch;
           watch.cancel = &cancels[t];
-          const Status s = w.sequence->append({&w.next[i], 1}, watch, &member);
+          // Some foretell what comes, and some of those are wrong.
+          std::vector<int32_t> ahead(w.next.begin() + static_cast<ptrdiff_t>(i) + 1, w.next.end());
+          ahead.resize(own() % (ahead.size() + 1));
+          if (!ahead.empty() && own() % 2 == 0) ahead[own() % ahead.size()] = 259;
+          Sequence::Append one{w.sequence.get(), w.next[i], watch, &member, Status::ok(), ahead};
+          Sequence::append_each({&one, 1});
+          const Status s = std::move(one.status);
           if (s.code() == BLEND_E_CANCELLED) {
             cancels[t].reset();
             ++n_cancelled;

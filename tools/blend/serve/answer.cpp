@@ -70,63 +70,94 @@ Answer::Answer(const Engine& engine, Request request)
   fuse.cancel = engine_.cancel;
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(request_.generate.max_tokens, context - prompt.n_tokens()));
-  fusion_ = std::make_unique<blendpp::Fusion>(*engine_.model, engine_.store, prompt, fuse);
-  info_ = fusion_->info();
+  choices_.resize(request_.n);
+  blendpp::Fusion& first = *(choices_[0].fusion = std::make_unique<blendpp::Fusion>(
+                                 *engine_.model, engine_.store, prompt, fuse));
+  info_ = first.info();
+  for (size_t i = 1; i < choices_.size(); ++i) {
+    choices_[i].fusion = std::make_unique<blendpp::Fusion>(first.fork());
+  }
+  for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
 }
 
-bool Answer::run(const Send& send, const std::function<bool()>& alive) {
+// A token's and the likeliest ones' log probabilities.
+Json Answer::token_json(blendpp::Span<const blend_logprob> found) const {
+  const auto one = [&](const blend_logprob& p) {
+    const std::string text =
+        engine_.model->detokenize({p.token}, BLEND_TOKENIZE_RAW | BLEND_TOKENIZE_SPECIAL);
+    Json bytes = Json::array();
+    for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
+    return Json{{"token", text}, {"logprob", p.logprob}, {"bytes", bytes}};
+  };
+  Json token = one(found[0]);
+  token["top_logprobs"] = Json::array();
+  for (size_t i = 1; i < found.size() && i <= request_.top_logprobs; ++i) {
+    token["top_logprobs"].push_back(one(found[i]));
+  }
+  return token;
+}
+
+blendpp::GenerateOptions Answer::options_of(Choice& choice, size_t index) const {
   blendpp::GenerateOptions g = request_.generate;
-  std::vector<blend_text> stop;
-  for (const std::string& text : request_.stop) stop.push_back({text.data(), text.size()});
-  g.stop_texts = stop.data();
-  g.n_stop_texts = stop.size();
+  g.seed += index;  // else all would be the same
+  g.stop_texts = stop_.data();
+  g.n_stop_texts = stop_.size();
   g.logit_bias = request_.bias.data();
   g.n_logit_bias = request_.bias.size();
   g.cancel = engine_.cancel;
-  Json token;  // of the one that is reported next
   if (request_.logprobs) {
     g.top_logprobs = static_cast<uint32_t>(std::max<size_t>(request_.top_logprobs, 1));
-    g.on_logprobs = [&](blendpp::Span<const blend_logprob> found) {
-      const auto one = [&](const blend_logprob& p) {
-        const std::string text =
-            engine_.model->detokenize({p.token}, BLEND_TOKENIZE_RAW | BLEND_TOKENIZE_SPECIAL);
-        Json bytes = Json::array();
-        for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
-        return Json{{"token", text}, {"logprob", p.logprob}, {"bytes", bytes}};
-      };
-      token = one(found[0]);
-      token["top_logprobs"] = Json::array();
-      for (size_t i = 1; i < found.size() && i <= request_.top_logprobs; ++i) {
-        token["top_logprobs"].push_back(one(found[i]));
-      }
+    g.on_logprobs = [this, &choice](blendpp::Span<const blend_logprob> found) {
+      choice.token = token_json(found);
       return true;
     };
   }
+  return g;
+}
+
+bool Answer::run(const Send& send, const std::function<bool()>& alive) {
   const auto event = [&](const Json& value) { return send("data: " + dump(value) + "\n\n"); };
-  if (request_.stream && request_.chat &&
-      !event(chunk({{"role", "assistant"}, {"content", ""}}, nullptr, nullptr))) {
-    return false;
-  }
   bool listening = true;
-  done_ = fusion_->generate(g, [&](int32_t id, std::string_view piece) {
-    Json tokens = Json::array();
-    if (request_.logprobs && id >= 0) tokens.push_back(token);
-    if (request_.stream) {
-      const bool silent = piece.empty() && tokens.empty();
-      listening = silent ? alive()
-                         : event(chunk({{"content", piece}}, nullptr,
-                                       request_.logprobs ? logprobs_json(tokens) : Json()));
-    } else {
-      text_ += piece;
-      for (Json& t : tokens) logprobs_.push_back(std::move(t));
-      listening = alive();
+  std::vector<blendpp::Fusion::Request> requests;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    Choice& choice = choices_[i];
+    if (request_.stream && request_.chat &&
+        !event(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr))) {
+      return false;
     }
-    return listening;
-  });
-  fusion_.reset();
+    const auto told = [&, i](int32_t id, std::string_view piece) {
+      if (!listening) return false;  // another answer has found that out
+      Json tokens = Json::array();
+      if (request_.logprobs && id >= 0) tokens.push_back(choice.token);
+      if (request_.stream) {
+        const bool silent = piece.empty() && tokens.empty();
+        listening =
+            silent
+                ? alive()
+                : event(chunk(i, {{"content", piece}}, nullptr,
+                              request_.logprobs ? logprobs_json(tokens, choice.n_told) : Json()));
+      } else {
+        choice.text += piece;
+        for (Json& t : tokens) choice.logprobs.push_back(std::move(t));
+        listening = alive();
+      }
+      return listening;
+    };
+    requests.push_back({choice.fusion.get(), options_of(choice, i), told});
+  }
+  const auto outcomes = blendpp::Fusion::generate_batch(requests);
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    choices_[i].fusion.reset();
+    choices_[i].done = outcomes[i].generated;
+  }
+  for (const auto& outcome : outcomes) {
+    if (outcome.error) throw blendpp::Error(*outcome.error);
+  }
   if (!listening) return false;
   if (!request_.stream) return true;
-  if (!event(chunk(Json::object(), finish(), nullptr))) return false;
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    if (!event(chunk(i, Json::object(), finish(choices_[i]), nullptr))) return false;
+  }
   if (request_.usage_in_stream) {
     Json last = head(request_.chat ? "chat.completion.chunk" : "text_completion");
     last["choices"] = Json::array();
@@ -140,9 +171,10 @@ Json Answer::head(const char* object) const {
   return {{"id", id_}, {"object", object}, {"created", created_}, {"model", engine_.name}};
 }
 
-Json Answer::chunk(const Json& delta, const Json& finish, const Json& logprobs) const {
+Json Answer::chunk(size_t index, const Json& delta, const Json& finish,
+                   const Json& logprobs) const {
   Json out = head(request_.chat ? "chat.completion.chunk" : "text_completion");
-  Json choice = {{"index", 0}, {"finish_reason", finish}, {"logprobs", logprobs}};
+  Json choice = {{"index", index}, {"finish_reason", finish}, {"logprobs", logprobs}};
   if (request_.chat) {
     choice["delta"] = delta;
   } else {
@@ -154,7 +186,7 @@ Json Answer::chunk(const Json& delta, const Json& finish, const Json& logprobs) 
 }
 
 // Of chats a list of objects, of completions lists side by side.
-Json Answer::logprobs_json(const Json& tokens) {
+Json Answer::logprobs_json(const Json& tokens, size_t& n_told) const {
   if (request_.chat) return {{"content", tokens}};
   Json out = {{"text_offset", Json::array()},
               {"tokens", Json::array()},
@@ -163,8 +195,8 @@ Json Answer::logprobs_json(const Json& tokens) {
   for (const Json& t : tokens) {
     const auto& text = t["token"].get_ref<const std::string&>();
     out["tokens"].push_back(text);
-    out["text_offset"].push_back(n_told_);
-    n_told_ += static_cast<size_t>(std::count_if(
+    out["text_offset"].push_back(n_told);
+    n_told += static_cast<size_t>(std::count_if(
         text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
     out["token_logprobs"].push_back(t["logprob"]);
     Json top = Json::object();
@@ -176,10 +208,16 @@ Json Answer::logprobs_json(const Json& tokens) {
   return out;
 }
 
+size_t Answer::n_generated() const {
+  size_t n = 0;
+  for (const Choice& choice : choices_) n += choice.done.n_tokens;
+  return n;
+}
+
 Json Answer::usage() const {
   return {{"prompt_tokens", info_.n_rows},
-          {"completion_tokens", done_.n_tokens},
-          {"total_tokens", info_.n_rows + done_.n_tokens},
+          {"completion_tokens", n_generated()},
+          {"total_tokens", info_.n_rows + n_generated()},
           {"prompt_tokens_details", {{"cached_tokens", info_.n_rows_reused}}},
           {"blend",
            {{"reused_tokens", info_.n_rows_reused},
@@ -190,17 +228,22 @@ Json Answer::usage() const {
             {"ttft_ms", static_cast<double>(info_.ttft_ns) / 1e6}}}};
 }
 
-Json Answer::whole() {
+Json Answer::whole() const {
   Json out = head(request_.chat ? "chat.completion" : "text_completion");
-  Json choice = {{"index", 0},
-                 {"finish_reason", finish()},
-                 {"logprobs", request_.logprobs ? logprobs_json(logprobs_) : Json()}};
-  if (request_.chat) {
-    choice["message"] = {{"role", "assistant"}, {"content", text_}};
-  } else {
-    choice["text"] = text_;
+  out["choices"] = Json::array();
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    const Choice& one = choices_[i];
+    size_t n_told = 0;
+    Json choice = {{"index", i},
+                   {"finish_reason", finish(one)},
+                   {"logprobs", request_.logprobs ? logprobs_json(one.logprobs, n_told) : Json()}};
+    if (request_.chat) {
+      choice["message"] = {{"role", "assistant"}, {"content", one.text}};
+    } else {
+      choice["text"] = one.text;
+    }
+    out["choices"].push_back(std::move(choice));
   }
-  out["choices"] = Json::array({std::move(choice)});
   out["usage"] = usage();
   return out;
 }

@@ -1,9 +1,11 @@
-// Answer: one request fused and generated, as OpenAI's objects.
+// Answer: one request fused and generated, as OpenAI's objects. Several answers to it (`n`) go on
+// from forks of one fusion, together.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "blend/blend.hpp"
 #include "request.h"
@@ -32,27 +34,36 @@ class Answer {
   // Throws blendpp::Error. False: the client has gone.
   bool run(const Send& send, const std::function<bool()>& alive);
 
-  Json whole();  // the complete answer, once it has run
+  Json whole() const;  // the complete answer, once it has run
   Json usage() const;
   blendpp::FusionInfo info() const { return info_; }
-  size_t n_generated() const { return done_.n_tokens; }
+  size_t n_generated() const;  // by all choices
 
  private:
-  Json chunk(const Json& delta, const Json& finish, const Json& logprobs) const;
-  Json logprobs_json(const Json& tokens);
+  struct Choice {
+    std::unique_ptr<blendpp::Fusion> fusion;
+    std::string text;
+    Json logprobs = Json::array();
+    Json token;         // the log probabilities of the one that is reported next
+    size_t n_told = 0;  // characters of the tokens whose logprobs were told, of a completion
+    blendpp::Generated done;
+  };
+  blendpp::GenerateOptions options_of(Choice& choice, size_t index) const;
+  Json token_json(blendpp::Span<const blend_logprob> found) const;
+  Json chunk(size_t index, const Json& delta, const Json& finish, const Json& logprobs) const;
+  Json logprobs_json(const Json& tokens, size_t& n_told) const;
   Json head(const char* object) const;
-  std::string finish() const { return done_.by_stop_token ? "stop" : "length"; }
+  static std::string finish(const Choice& choice) {
+    return choice.done.by_stop_token ? "stop" : "length";
+  }
 
   const Engine& engine_;
   Request request_;
-  std::unique_ptr<blendpp::Fusion> fusion_;
+  std::vector<blend_text> stop_;  // of request_
+  std::vector<Choice> choices_;
   blendpp::FusionInfo info_;
   std::string id_;
   int64_t created_ = 0;
-  std::string text_;
-  Json logprobs_ = Json::array();
-  size_t n_told_ = 0;  // characters of the tokens whose logprobs were told, of a completion
-  blendpp::Generated done_;
 };
 
 std::string dump(const Json& value);

@@ -10,6 +10,7 @@ constexpr size_t kMostStops = 16;
 constexpr size_t kMostBiases = 1024;
 constexpr size_t kMostLogprobs = 20;
 constexpr size_t kMostDocuments = 4096;
+constexpr size_t kMostAnswers = 16;
 
 [[noreturn]] void wrong(const std::string& name, const std::string& what) {
   throw HttpError(400, "'" + name + "' " + what, {}, name);
@@ -175,9 +176,8 @@ void refuse_unknown(const Json& body, bool chat) {
       wrong(name, "is not supported");
     }
   }
-  for (const char* const name : {"n", "best_of"}) {
-    const Json* const v = given(body, name);
-    if (v != nullptr && *v != 1) wrong(name, "must be 1: one answer is given");
+  if (const Json* const best = given(body, "best_of"); best != nullptr && *best != 1) {
+    wrong("best_of", "must be 1: every answer is given; ask for several by 'n'");
   }
   if (!chat && boolean(body, "echo")) wrong("echo", "is not supported");
   const Json* const format = given(body, "response_format");
@@ -263,6 +263,7 @@ Request read_request(const std::string& body, bool chat, uint32_t most_tokens) {
     if (!variables->is_object()) wrong("chat_template_kwargs", "must be an object");
     out.variables = variables->dump();
   }
+  out.n = static_cast<size_t>(integer(json, "n", 1, 1, static_cast<double>(kMostAnswers)));
   out.stream = boolean(json, "stream");
   if (const Json* const options = given(json, "stream_options")) {
     if (!options->is_object()) wrong("stream_options", "must be an object");

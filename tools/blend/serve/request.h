@@ -41,6 +41,7 @@ struct Request {
   std::string prompt;
   std::vector<blendpp::ChatDocument> documents;
   std::string variables;  // of the chat template, a JSON object; "": none
+  size_t n = 1;           // answers
   bool stream = false;
   bool usage_in_stream = false;
   bool logprobs = false;

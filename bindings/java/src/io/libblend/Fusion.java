@@ -303,6 +303,17 @@ public final class Fusion implements AutoCloseable {
   }
 
   /**
+   * A second fusion with what this one has now, for several answers to one prompt: K and V are shared
+   * until one of them is written to, so that it costs the rows that come. Any of them may be closed
+   * first.
+   *
+   * @return to be closed
+   */
+  public Fusion fork() {
+    return new Fusion(raw.fork());
+  }
+
+  /**
    * Keeps the fusion in a store until the conversation goes on; {@link Model#restore} brings it back.
    *
    * @param store where

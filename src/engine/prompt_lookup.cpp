@@ -1,0 +1,33 @@
+#include "engine/prompt_lookup.h"
+
+#include <algorithm>
+
+namespace blend {
+
+std::span<const int32_t> PromptLookup::foretell(std::span<const int32_t> rows, int32_t next,
+                                                size_t most) {
+  found_.clear();
+  most = std::min<size_t>(most, options_.n_tokens);
+  if (most == 0) return {};
+  const size_t n = rows.size();
+  // More would foretell no more tokens.
+  const size_t longest = std::max<size_t>(options_.n_tokens, options_.match);
+  size_t best = 0, behind = 0;  // tokens that match; the place behind them
+  for (size_t end = n; end-- > 0 && best < longest;) {
+    if (rows[end] != next) continue;
+    size_t same = 1;
+    while (same < longest && same <= end && rows[end - same] == rows[n - same]) ++same;
+    if (same <= best) continue;
+    best = same;
+    behind = end + 1;
+  }
+  if (best < options_.match) return {};
+  // What it would read behind `next` are the tokens that it has foretold: a text that repeats
+  // itself.
+  for (size_t i = behind; found_.size() < std::min(best, most); ++i) {
+    found_.push_back(i < n ? rows[i] : i == n ? next : found_[i - n - 1]);
+  }
+  return found_;
+}
+
+}  // namespace blend
