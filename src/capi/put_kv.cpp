@@ -67,8 +67,8 @@ int32_t blend_chunk_put(const blend_model* model, const blend_store* store, cons
     if (request.after_bos) {
       return {
           BLEND_E_INVALID_ARGUMENT,
-          "BLEND_PUT_AFTER_BOS is for blend_precompute: put the chunk's rows as they are behind "
-          "BOS by a second blend_chunk_put with that as its chunk_prefix"};
+          "only a chunk that is prefilled here can be stored behind BOS as well: put its rows as "
+          "they are there by a second blend_chunk_put with BOS as chunk_prefix"};
     }
     const blend::ModelDescription& m = *model->description;
     BLEND_ASSIGN(const auto views, read_layers(layers, n_layers, m.config()));

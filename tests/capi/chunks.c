@@ -539,3 +539,45 @@ void chunks_quota(const fixture* f) {
   blend_model_close(model);
   blend_ctx_close(ctx);
 }
+
+/* BLEND_PUT_AFTER_BOS stores a second record, and a chunk that stands behind BOS alone is exact. */
+void chunks_behind_bos(const fixture* f) {
+  world w;
+  int32_t tokens[30], question[5], bos;
+  blend_precompute_options o = {.struct_size = sizeof o, .flags = BLEND_PUT_AFTER_BOS};
+  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_model_info model = {.struct_size = sizeof model};
+  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fuse_options reuse = fuse_options(), full = fuse_options();
+  blend_fusion *a = NULL, *b = NULL;
+  blend_segment s[3];
+  if (!open_world(f, &w)) return;
+  CHECK_OK(blend_model_get_info(w.model, &model, &err));
+  bos = model.bos_token;
+  REQUIRE(bos >= 0);
+  fill_tokens(tokens, 30, 5);
+  fill_tokens(question, 5, 9);
+  CHECK_OK(blend_precompute(w.model, w.store, tokens, 30, &o, NULL, &err));
+  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 30, &o, NULL, &err));
+  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK(stat.n_chunks == 2);
+  s[0] = segment(BLEND_SEGMENT_PREFIX, &bos, 1);
+  s[1] = segment(BLEND_SEGMENT_CHUNK, tokens, 30);
+  s[2] = segment(BLEND_SEGMENT_QUESTION, question, 5);
+  reuse.policy = BLEND_POLICY_REUSE;
+  full.policy = BLEND_POLICY_FULL;
+  CHECK_OK(blend_fuse(&a, w.model, w.store, s, 3, &reuse, &err));
+  CHECK_OK(blend_fuse(&b, w.model, w.store, s, 3, &full, &err));
+  if (a != NULL && b != NULL) {
+    const float *x, *y;
+    size_t n, m, i;
+    CHECK_OK(blend_fusion_get_info(a, &info, &err));
+    CHECK(info.n_rows_exact >= 30);
+    CHECK_OK(blend_fusion_get_logits(a, &x, &n, &err));
+    CHECK_OK(blend_fusion_get_logits(b, &y, &m, &err));
+    for (i = 0; i < n && n == m; ++i) CHECK(x[i] - y[i] < 1e-4f && y[i] - x[i] < 1e-4f);
+  }
+  blend_fusion_close(a);
+  blend_fusion_close(b);
+  close_world(&w);
+}

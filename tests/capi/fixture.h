@@ -117,6 +117,7 @@ void close_world(world* w);
   X(arguments_context_length)            \
   X(arguments_buffers)                   \
   X(chunks_by_id)                        \
+  X(chunks_behind_bos)                   \
   X(chunks_of_another_model)             \
   X(chunks_list_and_remove)              \
   X(chunks_have_labels)                  \

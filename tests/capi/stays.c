@@ -146,7 +146,7 @@ void stays_care(const fixture* f) {
   options.ram_bytes = 1u << 20;
   CHECK_OK(blend_store_open(&w.store, w.ctx, path_in(f, "cared"), &options, &err));
   REQUIRE(w.store != NULL);
-  o.flags = 2;
+  o.flags = 1u << 31;
   CHECK_CODE(BLEND_E_INVALID_STRUCT,
              blend_precompute(w.model, w.store, tokens, 40, &o, NULL, &err));
   o.flags = BLEND_PUT_BACKGROUND;

@@ -250,6 +250,23 @@ func TestDecodeReplaceErase(t *testing.T) {
 	}
 }
 
+func TestForksGoOnByThemselves(t *testing.T) {
+	options := &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true}
+	want, _ := generated(t, fuse(t, &blend.FuseOptions{ReserveTokens: 16}), options)
+	f := fuse(t, &blend.FuseOptions{ReserveTokens: 16})
+	before := must(f.Tokens())(t)
+	fork := must(f.Fork())(t)
+	defer fork.Close()
+	ok(t, f.Decode(bg, []int32{7}))
+	if after := must(fork.Tokens())(t); !reflect.DeepEqual(after, before) {
+		t.Errorf("the fork has %v, not %v", after, before)
+	}
+	ok(t, f.Close())
+	if got, _ := generated(t, fork, options); !reflect.DeepEqual(got, want) {
+		t.Errorf("the fork goes on with %v, a fuse of its own with %v", got, want)
+	}
+}
+
 func TestConversationSavedAndRestored(t *testing.T) {
 	f := fuse(t, &blend.FuseOptions{ReserveTokens: 64})
 	generated(t, f, nil)

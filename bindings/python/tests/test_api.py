@@ -231,6 +231,18 @@ class MainJob(Case):
         self.assertEqual(fusion.tokens[1:3].tolist(), [5, 6])
         self.assertTrue(fusion.info.flags & libblend.FusionFlags.EDITED)
 
+    def test_forks_go_on_by_themselves(self):
+        fusion = self.fuse(reserve_tokens=16)
+        rows = len(fusion.tokens)
+        wanted = [t.id for t in self.fuse().generate(6, ignore_eos=True)]
+        view = fusion.logits  # a view of what is forked may be out
+        other = fusion.fork()
+        del view
+        fusion.decode([5])
+        self.assertEqual(len(other.tokens), rows)
+        fusion.close()
+        self.assertEqual([t.id for t in other.generate(6, ignore_eos=True)], wanted)
+
     def test_extend_save_restore(self):
         fusion = self.fuse(reserve_tokens=32)
         fusion.generate(8).text()

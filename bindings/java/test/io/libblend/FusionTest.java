@@ -183,6 +183,21 @@ public class FusionTest extends Fixture {
     }
   }
 
+  @Test
+  public void forksGoOnByThemselves() {
+    String wanted;
+    try (Fusion alone = fusion()) {
+      wanted = alone.generate(SHORT).toString();
+    }
+    Fusion fusion = fusion();
+    try (Fusion fork = fusion.fork()) {
+      fusion.decode(5);
+      assertEquals(fusionRows(fusion) - 1, fusionRows(fork));
+      fusion.close();
+      assertEquals(wanted, fork.generate(SHORT).toString());
+    }
+  }
+
   // What the calls keep of it is judged in C; here, that it arrives, and that the answers are the same.
   @Test
   public void callsOfFewerThreadsGiveTheSame() {
