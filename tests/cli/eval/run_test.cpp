@@ -78,7 +78,7 @@ TEST_F(EvalRun, ATrimmedStoreGivesTheSameFigures) {
   uint64_t trimmed = 0;
   const EvalResult a = run("kept", 0, kept);
   const EvalResult b = run("trimmed", 1, trimmed);
-  EXPECT_EQ(kept, 1u + 2u * 5u);  // BOS, and five chunks after each of two chunk prefixes
+  EXPECT_EQ(kept, 2u * (1u + 5u));  // BOS and five chunks, of each of two chunk prefixes apart
   EXPECT_EQ(trimmed, 0u);
   ASSERT_EQ(a.questions.size(), b.questions.size());
   for (size_t i = 0; i < a.questions.size(); ++i) {
