@@ -6,7 +6,7 @@ namespace blend {
 namespace {
 
 // Small enough that it lies in the cache when the socket takes it.
-constexpr size_t kPieceBytes = 128u << 10;
+constexpr size_t kAtOnceBytes = 128u << 10;
 
 }  // namespace
 
@@ -14,7 +14,7 @@ uint64_t SealedValue::bytes() const { return kNonceBytes + PartsValue(parts_).by
 
 Status SealedValue::begin() {
   if (space_.bytes() == 0) {
-    const uint64_t most = std::min<uint64_t>(kPieceBytes, PartsValue(parts_).bytes());
+    const uint64_t most = std::min<uint64_t>(kAtOnceBytes, PartsValue(parts_).bytes());
     BLEND_ASSIGN(space_, AlignedBuffer::allocate(std::max<uint64_t>(1, most)));
   }
   BLEND_ASSIGN(sealing_, sealer_.begin(bound_, nonce_.data()));
