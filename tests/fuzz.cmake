@@ -23,7 +23,8 @@ if(BLEND_FUZZ)
        ${root}/src/store/read/*.cpp
        ${root}/src/store/remote/*.cpp ${root}/src/calibrate/memory_store.cpp)
   add_library(blend_fuzz_store STATIC ${sources} ${root}/kernels/cpu/convert.cpp
-    ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp)
+    ${root}/kernels/cpu/plane_split.cpp ${root}/kernels/cpu/quantize.cpp
+    ${root}/kernels/cpu/rans_rows.cpp)
   target_compile_options(blend_fuzz_store PRIVATE -fsanitize=fuzzer-no-link,address,undefined
     -fno-sanitize-recover=all)
   target_link_libraries(blend_fuzz_store PUBLIC blend_fuzz_model)

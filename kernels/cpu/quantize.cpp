@@ -172,6 +172,32 @@ void Dequantize8(const int8_t* q, size_t rows, size_t cols, const float* step, s
   }
 }
 
+template <DType kType>
+void Dequantize16As(const int16_t* q, size_t n, float step, std::byte* out) {
+  const DF d;
+  const DI di;
+  const hn::Rebind<int16_t, DF> d16;
+  const size_t lanes = hn::Lanes(d);
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const auto v = hn::ConvertTo(d, hn::PromoteTo(di, hn::LoadU(d16, q + i)));
+    StoreAs<kType>(d, hn::Mul(v, hn::Set(d, step)), out + i * kSizeOf<kType>);
+  }
+  for (; i < n; ++i) {
+    store_scalar(kType, static_cast<float>(q[i]) * step, out + i * kSizeOf<kType>);
+  }
+}
+
+void Dequantize16(const int16_t* q, size_t n, float step, DType dtype, std::byte* out) {
+  if (dtype == DType::f16) {
+    Dequantize16As<DType::f16>(q, n, step, out);
+  } else if (dtype == DType::bf16) {
+    Dequantize16As<DType::bf16>(q, n, step, out);
+  } else {
+    Dequantize16As<DType::f32>(q, n, step, out);
+  }
+}
+
 void Quantize4Columns(const float* low, const float* high, size_t cols, const float* base,
                       const float* step, uint8_t* out) {
   const DF d;
@@ -315,6 +341,7 @@ HWY_EXPORT(RangeColumns);
 HWY_EXPORT(RangeGroups);
 HWY_EXPORT(Quantize8);
 HWY_EXPORT(Dequantize8);
+HWY_EXPORT(Dequantize16);
 HWY_EXPORT(Quantize4Columns);
 HWY_EXPORT(Dequantize4Columns);
 HWY_EXPORT(Quantize4Groups);
@@ -332,6 +359,9 @@ void quantize8(const float* x, size_t cols, const float* step, size_t group, int
 void dequantize8(const int8_t* q, size_t rows, size_t cols, const float* step, size_t step_stride,
                  size_t group, DType dtype, std::byte* out) {
   HWY_DYNAMIC_DISPATCH(Dequantize8)(q, rows, cols, step, step_stride, group, dtype, out);
+}
+void dequantize16(const int16_t* q, size_t n, float step, DType dtype, std::byte* out) {
+  HWY_DYNAMIC_DISPATCH(Dequantize16)(q, n, step, dtype, out);
 }
 void quantize4_columns(const float* low, const float* high, size_t cols, const float* base,
                        const float* step, uint8_t* out) {

@@ -34,6 +34,9 @@ void quantize8(const float* x, size_t cols, const float* step, size_t group, int
 void dequantize8(const int8_t* q, size_t rows, size_t cols, const float* step, size_t step_stride,
                  size_t group, DType dtype, std::byte* out);
 
+// n multiples of one step.
+void dequantize16(const int16_t* q, size_t n, float step, DType dtype, std::byte* out);
+
 // One row of bytes of two rows of values, `high` perhaps null; all [cols].
 void quantize4_columns(const float* low, const float* high, size_t cols, const float* base,
                        const float* step, uint8_t* out);

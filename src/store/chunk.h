@@ -19,7 +19,8 @@
 namespace blend {
 
 // How the layers of a chunk are stored (store/codec/codec.h). The numbers are in the files.
-enum class Codec : uint8_t { none = 0, zstd = 1, int8 = 2, int4 = 3 };
+enum class Codec : uint8_t { none = 0, zstd = 1, int8 = 2, int4 = 3, rans = 4 };
+inline constexpr uint32_t kCodecs = 5;
 
 // K (before RoPE) and V of a chunk form one stream [layer][K|V][token][kv_head][dim].
 struct ChunkShape {

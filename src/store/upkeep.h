@@ -50,7 +50,7 @@ struct StoreStat {
   uint64_t file_bytes = 0;
   uint64_t quota_bytes = 0;
   // By Codec: chunks, their bytes of K and V before encoding, and as stored.
-  std::array<CodecStat, 4> codecs{};
+  std::array<CodecStat, kCodecs> codecs{};
   ReadMode read_mode = ReadMode::mapped;  // in use: never `best`
   uint64_t hits = 0, misses = 0, damaged = 0, written = 0, write_errors = 0;
   uint64_t stored_bytes = 0;  // what the quota counts: after the codec, rounded up to pages

@@ -6,7 +6,7 @@
 namespace blend {
 namespace {
 
-constexpr std::array<const char*, kCodecs> kNames = {"none", "zstd", "int8", "int4"};
+constexpr std::array<const char*, kCodecs> kNames = {"none", "zstd", "int8", "int4", "rans"};
 
 uint64_t padded(Codec codec, uint64_t bytes) {
   if (codec == Codec::none) return bytes;
@@ -34,6 +34,8 @@ const PlaneCodec* plane_codec(Codec codec) {
       return &int8_codec();
     case Codec::int4:
       return &int4_codec();
+    case Codec::rans:
+      return &rans_codec();
   }
   return nullptr;
 }
@@ -46,6 +48,7 @@ const PackedCodec* packed_codec(Codec codec) {
       return &int4_codec();
     case Codec::none:
     case Codec::zstd:
+    case Codec::rans:
       break;
   }
   return nullptr;
@@ -77,13 +80,13 @@ uint64_t longest_layer(Codec codec, const ChunkShape& shape) {
 }
 
 Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
-                            std::byte* out, CodecScratch& scratch) {
+                            std::byte* out, CodecScratch& scratch, const EncodeOptions& options) {
   const PlaneCodec* c = plane_codec(codec);
   if (c == nullptr) return Status{BLEND_E_UNSUPPORTED, "an unknown codec"};
   const PlaneShape plane(shape);
-  BLEND_ASSIGN(const size_t k, c->encode(PlaneKind::k, plane, layer, out, scratch));
-  BLEND_ASSIGN(const size_t v,
-               c->encode(PlaneKind::v, plane, layer + shape.plane_bytes(), out + k, scratch));
+  BLEND_ASSIGN(const size_t k, c->encode(PlaneKind::k, plane, layer, out, scratch, options));
+  BLEND_ASSIGN(const size_t v, c->encode(PlaneKind::v, plane, layer + shape.plane_bytes(), out + k,
+                                         scratch, options));
   const size_t end = padded(codec, k + v);
   std::memset(out + k + v, 0, end - (k + v));
   return end;

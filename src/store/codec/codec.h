@@ -16,8 +16,6 @@
 
 namespace blend {
 
-inline constexpr uint32_t kCodecs = 4;
-
 enum class PlaneKind : uint8_t { k, v };
 
 // K or V of one layer: rows are [n_tokens, kv_dim] of dtype, K before RoPE.
@@ -37,6 +35,12 @@ struct PlaneShape {
   size_t bytes() const { return elements() * element_bytes(); }
 };
 
+// What a codec may make of a chunk, beside its bytes.
+struct EncodeOptions {
+  double step = 1;                           // of the steps that a codec chooses itself: rans
+  std::span<const uint8_t> row_shifts = {};  // [n_tokens] of row_shifts.h; empty: all rows alike
+};
+
 // One codec; a constant, so thread-safe. Neither direction trusts its input: encode() meets NaNs,
 // decode() bytes of any kind.
 class PlaneCodec {
@@ -48,7 +52,8 @@ class PlaneCodec {
   // rows: of shape, any alignment; out: room for most_bytes(). Gives the bytes written. NUMERIC
   // when a value is not one that the codec can keep.
   virtual Result<size_t> encode(PlaneKind kind, const PlaneShape& shape, const std::byte* rows,
-                                std::byte* out, CodecScratch& scratch) const = 0;
+                                std::byte* out, CodecScratch& scratch,
+                                const EncodeOptions& options) const = 0;
   // Decodes what `in` begins with and gives its length. CORRUPT: no encoder wrote that; `rows` may
   // have been written to.
   virtual Result<size_t> decode(PlaneKind kind, const PlaneShape& shape,
@@ -76,6 +81,7 @@ const PlaneCodec& none_codec();
 const PlaneCodec& zstd_codec();
 const PackedCodec& int8_codec();
 const PackedCodec& int4_codec();
+const PlaneCodec& rans_codec();
 
 const char* codec_name(Codec codec);
 std::optional<Codec> codec_from_name(std::string_view name);
@@ -92,7 +98,8 @@ bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint64_t byt
 uint64_t longest_layer(Codec codec, const ChunkShape& shape);
 // layer: [K|V][token][kv_dim]; out: room for longest_layer(). Gives the bytes written.
 Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
-                            std::byte* out, CodecScratch& scratch);
+                            std::byte* out, CodecScratch& scratch,
+                            const EncodeOptions& options = {});
 // in: the whole encoded layer; layer: layer_bytes(). CORRUPT as PlaneCodec::decode().
 Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
                     std::byte* layer, CodecScratch& scratch);

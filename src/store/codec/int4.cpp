@@ -29,7 +29,8 @@ class Int4Codec final : public PackedCodec {
   }
 
   Result<size_t> encode(PlaneKind kind, const PlaneShape& shape, const std::byte* rows,
-                        std::byte* out, CodecScratch& scratch) const override {
+                        std::byte* out, CodecScratch& scratch,
+                        const EncodeOptions&) const override {
     BLEND_ASSIGN(const DType half, choose_half(shape, rows, scratch));
     out[0] = std::byte{half == DType::bf16};
     out[1] = std::byte{0};

@@ -29,7 +29,8 @@ class Int8Codec final : public PackedCodec {
   }
 
   Result<size_t> encode(PlaneKind kind, const PlaneShape& shape, const std::byte* rows,
-                        std::byte* out, CodecScratch& scratch) const override {
+                        std::byte* out, CodecScratch& scratch,
+                        const EncodeOptions&) const override {
     const size_t cols = shape.kv_dim;
     const size_t steps = n_steps(kind, shape);
     float* x = scratch.floats(0, cols);

@@ -12,7 +12,7 @@ class NoneCodec final : public PlaneCodec {
   uint64_t most_bytes(const PlaneShape& shape) const override { return shape.bytes(); }
 
   Result<size_t> encode(PlaneKind, const PlaneShape& shape, const std::byte* rows, std::byte* out,
-                        CodecScratch&) const override {
+                        CodecScratch&, const EncodeOptions&) const override {
     if (shape.bytes() > 0) std::memcpy(out, rows, shape.bytes());
     return shape.bytes();
   }

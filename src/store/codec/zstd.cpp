@@ -59,7 +59,7 @@ class ZstdCodec final : public PlaneCodec {
   }
 
   Result<size_t> encode(PlaneKind, const PlaneShape& shape, const std::byte* rows, std::byte* out,
-                        CodecScratch& scratch) const override {
+                        CodecScratch& scratch, const EncodeOptions&) const override {
     const size_t n = shape.elements();
     uint8_t* high = scratch.bytes(std::min(n, kBlock));
     auto* to = reinterpret_cast<uint8_t*>(out);

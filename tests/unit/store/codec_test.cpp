@@ -14,7 +14,7 @@
 namespace blend::test {
 namespace {
 
-constexpr Codec kAll[] = {Codec::none, Codec::zstd, Codec::int8, Codec::int4};
+constexpr Codec kAll[] = {Codec::none, Codec::zstd, Codec::int8, Codec::int4, Codec::rans};
 constexpr DType kDtypes[] = {DType::f32, DType::f16, DType::bf16};
 
 // Shapes with no, one, few and many tokens, rows that no vector or group divides, and a plane of
@@ -197,7 +197,7 @@ TEST(Codec, QuantizedErrorsStayWithinHalfAStep) {
 }
 
 TEST(Codec, QuantizedOnesKeepTheExtremesFinite) {
-  for (const Codec codec : {Codec::int8, Codec::int4}) {
+  for (const Codec codec : {Codec::int8, Codec::int4, Codec::rans}) {
     for (const DType dtype : kDtypes) {
       const float most = dtype == DType::f16 ? 65504.0f : dtype == DType::bf16 ? 1e38f : 1.5e38f;
       const ChunkShape shape{1, 40, 48, dtype, 16};
@@ -222,7 +222,7 @@ TEST(Codec, QuantizedOnesKeepTheExtremesFinite) {
 }
 
 TEST(Codec, QuantizedOnesRefuseWhatIsNotFinite) {
-  for (const Codec codec : {Codec::int8, Codec::int4}) {
+  for (const Codec codec : {Codec::int8, Codec::int4, Codec::rans}) {
     for (const DType dtype : kDtypes) {
       const ChunkShape shape{1, 40, 48, dtype, 16};
       for (const size_t at : {size_t{0}, size_t{1919}, size_t{1920}, size_t{3839}}) {
@@ -442,7 +442,7 @@ TEST(CodecStore, EveryCodecRoundTripsPerPutAndPerStore) {
       all.emplace_back(kv_record(seed++, shape), Codec::zstd);  // the store's
     }
   }
-  std::array<CodecStat, 4> want{};
+  std::array<CodecStat, kCodecs> want{};
   for (int reopened = 0; reopened < 2; ++reopened) {
     auto store = open_store(dir.path(), options);
     if (reopened == 0) {
@@ -469,6 +469,7 @@ TEST(CodecStore, EveryCodecRoundTripsPerPutAndPerStore) {
   EXPECT_GT(want[1].bytes, want[1].stored_bytes);
   EXPECT_GT(want[2].bytes, want[2].stored_bytes * 19 / 10);
   EXPECT_GT(want[3].bytes, want[3].stored_bytes * 3);
+  EXPECT_GT(want[4].bytes, want[4].stored_bytes * 4);
   // Replaced with another codec and removed: the counters follow.
   auto store = open_store(dir.path(), options);
   all[0].first->codec = Codec::int4;
@@ -478,7 +479,7 @@ TEST(CodecStore, EveryCodecRoundTripsPerPutAndPerStore) {
   const StoreStat s = take(store->stat());
   EXPECT_EQ(1u, s.codecs[3].n_chunks);
   EXPECT_EQ(all[0].first->data.bytes(), s.codecs[3].bytes);
-  for (int codec = 0; codec < 3; ++codec) EXPECT_TRUE(s.codecs[codec] == CodecStat{});
+  for (const int codec : {0, 1, 2, 4}) EXPECT_TRUE(s.codecs[codec] == CodecStat{});
 }
 
 TEST(CodecStore, AValueThatTheCodecCannotKeepIsNumericAndStoresNothing) {

@@ -1,0 +1,20 @@
+// How coarse the step of each row may be: by how much its chunk's own rows attend to it, which is
+// kept with the chunk (RowImpact::inside). The error of a row reaches those that read it, times how
+// much they read it; so where the sum of squares is least for the bytes, step times attention is
+// the same for all rows. The powers of two nearest to a little less than that.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "store/chunk.h"
+
+namespace blend {
+
+inline constexpr uint8_t kUsualShift = 2;  // of a row that is attended to as rows mostly are
+
+// [n_tokens], each 0 .. 3: the row's step is 2^this of the finest. Empty where nothing is known.
+std::vector<uint8_t> row_shifts(std::span<const RowImpact> impact);
+
+}  // namespace blend
