@@ -52,7 +52,7 @@ std::string encode_description(const StoredLayout& m) {
   ByteWriter out;
   out.reserve(m.description_bytes());
   out.put<uint32_t>(kManifestMagic);
-  out.put<uint16_t>(kStoreFormatVersion);
+  out.put<uint16_t>(static_cast<uint16_t>(record_version(meta.codec)));
   out.put<uint8_t>(static_cast<uint8_t>(meta.codec));
   out.put<uint8_t>(static_cast<uint8_t>(meta.shape.dtype));
   out.bytes(meta.id.data(), meta.id.size());
@@ -93,11 +93,15 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   const auto version = in.get<uint16_t>();
   const auto codec = in.get<uint8_t>();
   const auto dtype = in.get<uint8_t>();
-  if (version != kStoreFormatVersion || codec >= kCodecs) {
+  if (version < kOldestFormatVersion || version > kStoreFormatVersion || codec >= kCodecs) {
     return make_error(BLEND_E_UNSUPPORTED,
-                      "chunk %s is of record version %u and codec %u; this build reads version %u "
-                      "and codecs 0 to %u: use the build that wrote it, or remove the chunk",
-                      to_hex(id).c_str(), version, codec, kStoreFormatVersion, kCodecs - 1);
+                      "chunk %s is of record version %u and codec %u; this build reads versions %u "
+                      "to %u and codecs 0 to %u: use the build that wrote it, or remove the chunk",
+                      to_hex(id).c_str(), version, codec, kOldestFormatVersion, kStoreFormatVersion,
+                      kCodecs - 1);
+  }
+  if (version < record_version(static_cast<Codec>(codec))) {
+    return corrupt(id, "its version does not know its codec");
   }
   StoredLayout m;
   ChunkMeta& meta = m.meta;

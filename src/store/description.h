@@ -12,7 +12,12 @@
 
 namespace blend {
 
-inline constexpr uint32_t kStoreFormatVersion = 2;
+inline constexpr uint32_t kStoreFormatVersion = 3;
+inline constexpr uint32_t kOldestFormatVersion = 2;  // that is still read
+// What a record needs: of the oldest version, unless it has what that did not know.
+constexpr uint32_t record_version(Codec codec) {
+  return codec > Codec::int4 ? kStoreFormatVersion : kOldestFormatVersion;
+}
 
 // What a store cuts a stream into. With LMDB's page header such a value fills 256 pages of 4 KiB
 // exactly. Values of one size keep LMDB's search for contiguous free pages short: with values as

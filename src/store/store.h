@@ -23,6 +23,7 @@ struct StoreOptions {
   bool create = true;
   bool group = false;         // what is made is open to the group of its owner
   Codec codec = Codec::none;  // of records that do not name one
+  double codec_step = 1;      // EncodeOptions::step
   ReadMode read_mode = ReadMode::best;
   Eviction eviction = Eviction::lru;
   uint64_t ttl_s = 0;               // 0: chunks do not expire

@@ -27,7 +27,8 @@ inline void fill_golden(ChunkRecord& record, uint32_t seed) {
   }
 }
 
-// The first is the one that is damaged: codec none, its rows in pages of their own.
+// What stores had until format version 2. The first is the one that is damaged: codec none, its
+// rows in pages of their own.
 inline std::vector<std::shared_ptr<ChunkRecord>> golden_records() {
   std::vector<std::shared_ptr<ChunkRecord>> all;
   uint32_t seed = 0;
@@ -37,6 +38,26 @@ inline std::vector<std::shared_ptr<ChunkRecord>> golden_records() {
       auto record = make_record(++seed, shape);
       fill_golden(*record, seed);
       record->codec = codec;
+      all.push_back(record);
+    }
+  }
+  return all;
+}
+
+// What came with version 3: codec rans, with and without the rows' attention.
+inline std::vector<std::shared_ptr<ChunkRecord>> golden_rans_records() {
+  std::vector<std::shared_ptr<ChunkRecord>> all;
+  uint32_t seed = 100;
+  for (const DType dtype : {DType::f16, DType::bf16, DType::f32}) {
+    for (const bool has_impact : {false, true}) {
+      const ChunkShape shape{2, 90, 64, dtype, 16};
+      auto record = make_record(++seed, shape);
+      fill_golden(*record, seed);
+      record->codec = Codec::rans;
+      record->meta.impact.clear();
+      for (uint32_t t = 0; has_impact && t < shape.n_tokens; ++t) {
+        record->meta.impact.push_back({0.25f, t % 5 == 0 ? 0.5f : 0.0625f});
+      }
       all.push_back(record);
     }
   }

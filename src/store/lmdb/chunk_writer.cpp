@@ -202,7 +202,25 @@ Status ChunkWriter::rebuild() {
   return rebuild_uses();
 }
 
+// Before its first record that older builds do not read: they refuse the store from then on.
+Status ChunkWriter::raise_version() {
+  const uint32_t needed = counters_.version();
+  if (needed == kOldestFormatVersion) return Status::ok();
+  MDB_val key = name_val(kFormatKey);
+  MDB_val value{};
+  if (const int rc = mdb_get(txn_.get(), txn_.env().info(), &key, &value); rc != 0) {
+    return lmdb_error(rc, "read the format record");
+  }
+  BLEND_ASSIGN(const uint32_t version, decode_format(to_span(value)));
+  if (version >= needed) return Status::ok();
+  const std::string bytes = encode_format(needed);
+  value = {bytes.size(), const_cast<char*>(bytes.data())};
+  const int rc = mdb_put(txn_.get(), txn_.env().info(), &key, &value, 0);
+  return rc == 0 ? Status::ok() : lmdb_error(rc, "write the format record");
+}
+
 Status ChunkWriter::commit() {
+  BLEND_RETURN_IF_ERROR(raise_version());
   const std::string bytes = encode_counters(counters_);
   MDB_val key = name_val(kCountersKey);
   MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};

@@ -51,6 +51,7 @@ class ChunkWriter {
 
   Status write_piece(MDB_val key, std::span<const std::byte> bytes);
   Status judge_placing();
+  Status raise_version();
 
   FileSizeSignalHeld held_;  // LMDB writes at the commit, and before where much has changed
   Txn txn_;

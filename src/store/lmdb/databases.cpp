@@ -29,7 +29,7 @@ Status open_chunk_tables(MDB_env* env, bool create, Databases* out) {
       }
       if (rc != 0) return lmdb_error(rc, "read the format record");
       const char* bytes = static_cast<const char*>(value.mv_data);
-      BLEND_RETURN_IF_ERROR(check_format(std::as_bytes(std::span(bytes, value.mv_size))));
+      BLEND_RETURN_IF_ERROR(decode_format(std::as_bytes(std::span(bytes, value.mv_size))).status());
       for (const auto& [name, dbi] :
            {std::pair{"chunks", &out->chunks}, std::pair{"meta", &out->meta}}) {
         rc = mdb_dbi_open(txn.get(), name, 0, dbi);
@@ -65,7 +65,7 @@ Status open_chunk_tables(MDB_env* env, bool create, Databases* out) {
       return lmdb_error(rc, "create a database");
     }
   }
-  const std::string format = encode_format();
+  const std::string format = encode_format(kOldestFormatVersion);
   const std::string counters = encode_counters({});
   const std::string totals = encode_totals({});
   for (const auto& [name, text] :

@@ -4,6 +4,7 @@
 
 #include "base/seal.h"
 #include "base/wire.h"
+#include "store/codec/row_shifts.h"
 #include "store/lmdb/page_format.h"
 
 namespace blend {
@@ -18,6 +19,9 @@ constexpr uint64_t counted_bytes(uint64_t value_bytes) {
   return page_format::overflow_pages(value_bytes, kCountedPage) * kCountedPage;
 }
 
+constexpr size_t kOldestCodecs = 4;  // that the oldest version's counters have
+constexpr size_t counters_bytes(size_t n_codecs) { return (4 + 3 * n_codecs) * 8 + kSealBytes; }
+
 }  // namespace
 
 uint64_t Manifest::footprint() const {
@@ -27,7 +31,7 @@ uint64_t Manifest::footprint() const {
          counted_bytes(description_bytes());
 }
 
-Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
+Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step) {
   const ChunkShape& shape = record.meta.shape;
   EncodedChunk out;
   Manifest& m = out.manifest;
@@ -40,11 +44,14 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
   out.stream = codec == Codec::none ? record.data.data() : out.encoded.data();
   m.layers.reserve(shape.n_layers);
   CodecScratch scratch;
+  const std::vector<uint8_t> shifts = row_shifts(record.meta.impact);
+  const EncodeOptions options{step, shifts};
   uint64_t at = 0;
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
     uint64_t length = shape.layer_bytes();
     if (codec != Codec::none) {
-      auto encoded = encode_layer(codec, shape, record.k(layer), out.encoded.data() + at, scratch);
+      auto encoded =
+          encode_layer(codec, shape, record.k(layer), out.encoded.data() + at, scratch, options);
       if (!encoded.is_ok()) {
         return encoded.status().with_context("layer " + std::to_string(layer));
       }
@@ -57,34 +64,34 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec) {
   return out;
 }
 
-std::string encode_format() {
+std::string encode_format(uint32_t version) {
   ByteWriter out;
   out.bytes(kFormatMagic, sizeof kFormatMagic);
-  out.put<uint32_t>(kStoreFormatVersion);
+  out.put<uint32_t>(version);
   out.put<uint32_t>(kPieceBytes);
   return seal(std::move(out));
 }
 
-Status check_format(std::span<const std::byte> bytes) {
+Result<uint32_t> decode_format(std::span<const std::byte> bytes) {
   ByteReader in(bytes);
   char magic[sizeof kFormatMagic] = {};
   in.bytes(magic, sizeof magic);
   const auto version = in.get<uint32_t>();
   if (!in.ok() || !std::equal(magic, magic + sizeof magic, kFormatMagic)) {
-    return {BLEND_E_FORMAT, "its format record is not one of libblend"};
+    return Status{BLEND_E_FORMAT, "its format record is not one of libblend"};
   }
   // The checksum comes before the version, so that a flipped bit is not taken for a new release.
-  if (!sealed(bytes)) return {BLEND_E_CORRUPT, "its format record fails its checksum"};
-  if (version != kStoreFormatVersion) {
+  if (!sealed(bytes)) return Status{BLEND_E_CORRUPT, "its format record fails its checksum"};
+  if (version < kOldestFormatVersion || version > kStoreFormatVersion) {
     return make_error(BLEND_E_MISMATCH,
-                      "it has store format version %u and this build reads version %u: use the "
-                      "release that wrote it, or another directory",
-                      version, kStoreFormatVersion);
+                      "it has store format version %u and this build reads versions %u to %u: use "
+                      "the release that wrote it, or another directory",
+                      version, kOldestFormatVersion, kStoreFormatVersion);
   }
   if (in.get<uint32_t>() != kPieceBytes) {
-    return {BLEND_E_MISMATCH, "it is cut into pieces of another size"};
+    return Status{BLEND_E_MISMATCH, "it is cut into pieces of another size"};
   }
-  return Status::ok();
+  return version;
 }
 
 void StoreCounters::add(const Manifest& m) {
@@ -111,24 +118,35 @@ void StoreCounters::subtract(const Manifest& m) {
   less(c.stored_bytes, m.stream_bytes());
 }
 
+uint32_t StoreCounters::version() const {
+  uint32_t version = kOldestFormatVersion;
+  for (size_t i = 0; i < codecs.size(); ++i) {
+    if (codecs[i] == CodecStat{}) continue;
+    version = std::max(version, record_version(static_cast<Codec>(i)));
+  }
+  return version;
+}
+
 std::string encode_counters(const StoreCounters& c) {
+  const size_t n = c.version() == kOldestFormatVersion ? kOldestCodecs : kCodecs;
   ByteWriter out;
-  for (const uint64_t n : {c.n_chunks, c.n_tokens, c.kv_bytes, c.footprint}) out.put<uint64_t>(n);
-  for (const CodecStat& s : c.codecs) {
-    for (const uint64_t n : {s.n_chunks, s.bytes, s.stored_bytes}) out.put<uint64_t>(n);
+  for (const uint64_t x : {c.n_chunks, c.n_tokens, c.kv_bytes, c.footprint}) out.put<uint64_t>(x);
+  for (const CodecStat& s : std::span(c.codecs).first(n)) {
+    for (const uint64_t x : {s.n_chunks, s.bytes, s.stored_bytes}) out.put<uint64_t>(x);
   }
   return seal(std::move(out));
 }
 
 Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
-  if (bytes.size() != (4 + 3 * kCodecs) * 8 + kSealBytes || !sealed(bytes)) {
+  const size_t n = bytes.size() == counters_bytes(kOldestCodecs) ? kOldestCodecs : kCodecs;
+  if (bytes.size() != counters_bytes(n) || !sealed(bytes)) {
     return Status{BLEND_E_CORRUPT, "the store's counters fail their checksum"};
   }
   ByteReader in(bytes);
   StoreCounters c;
-  for (uint64_t* n : {&c.n_chunks, &c.n_tokens, &c.kv_bytes, &c.footprint}) *n = in.get<uint64_t>();
-  for (CodecStat& s : c.codecs) {
-    for (uint64_t* n : {&s.n_chunks, &s.bytes, &s.stored_bytes}) *n = in.get<uint64_t>();
+  for (uint64_t* x : {&c.n_chunks, &c.n_tokens, &c.kv_bytes, &c.footprint}) *x = in.get<uint64_t>();
+  for (CodecStat& s : std::span(c.codecs).first(n)) {
+    for (uint64_t* x : {&s.n_chunks, &s.bytes, &s.stored_bytes}) *x = in.get<uint64_t>();
   }
   return c;
 }

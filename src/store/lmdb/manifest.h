@@ -36,8 +36,8 @@ struct EncodedChunk {
   const std::byte* stream = nullptr;  // [manifest.stream_bytes()]
 };
 // Encodes a record that check_record() accepted and hashes every layer. The record must outlive the
-// result. NUMERIC: the codec cannot keep a value.
-Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec);
+// result. step: EncodeOptions::step. NUMERIC: the codec cannot keep a value.
+Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step = 1);
 
 inline std::string encode_manifest(const Manifest& manifest) {
   return encode_description(manifest);
@@ -48,10 +48,11 @@ inline Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const 
   return Manifest(std::move(layout));
 }
 
-// `info` / "format"
-std::string encode_format();
-// FORMAT (not a store), MISMATCH (another version), CORRUPT.
-Status check_format(std::span<const std::byte> bytes);
+// `info` / "format": the version that a store's records need, so that older builds may have those
+// stores that they can read.
+std::string encode_format(uint32_t version);
+// Its version. FORMAT (not a store), MISMATCH (a version that this build does not read), CORRUPT.
+Result<uint32_t> decode_format(std::span<const std::byte> bytes);
 
 // `info` / "counters": kept in the transaction of every put and remove, so that stat is O(1).
 struct StoreCounters {
@@ -63,8 +64,11 @@ struct StoreCounters {
 
   void add(const Manifest& m);
   void subtract(const Manifest& m);
+  // What a store that holds this must say of itself.
+  uint32_t version() const;
   bool operator==(const StoreCounters&) const = default;
 };
+// As its version has them: version 2 ends with codec int4.
 std::string encode_counters(const StoreCounters& counters);
 Result<StoreCounters> decode_counters(std::span<const std::byte> bytes);
 

@@ -46,7 +46,7 @@ void LmdbStore::write_all(std::span<const Record> records, std::span<Status> sta
   of.reserve(records.size());
   for (size_t i = 0; i < records.size(); ++i) {
     const ChunkRecord& record = *records[i].record;
-    auto encoded = encode_chunk(record, record.codec.value_or(options_.codec));
+    auto encoded = encode_chunk(record, record.codec.value_or(options_.codec), options_.codec_step);
     if (!encoded.is_ok()) {
       statuses[i] = encoded.status().with_context("put chunk " + to_hex(record.meta.id));
       continue;

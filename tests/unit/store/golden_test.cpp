@@ -14,6 +14,11 @@
 namespace blend::test {
 namespace {
 
+// Of the decoded rows of version-3's chunks.
+constexpr const char* kVersionThreeRows =
+    "11111175583202359150 10159719153176984280 14358038031653317991 1336056964003745356 "
+    "2097068621768855495 4813201581562860572 ";
+
 // Unpacks a golden store into `dir`.
 void unpack(const std::string& name, const TempDir& dir) {
   std::ifstream in(std::string(BLEND_GOLDEN_STORE_DIR) + "/" + name + ".mdb.zst", std::ios::binary);
@@ -104,6 +109,71 @@ TEST(GoldenStore, TheSameChunksAreStoredTheSame) {
     const auto now = take(encode_chunk(*r, *r->codec));
     EXPECT_EQ(stored[to_hex(r->meta.id)], now.manifest.meta.stored_bytes);
   }
+}
+
+// To the bit, whatever decodes them: means, sizes and states are whole numbers. The hash was taken
+// when the store was made.
+TEST(GoldenStore, VersionThreeIsReadToTheBit) {
+  TempDir dir;
+  unpack("version-3", dir);
+  const auto store = open_store(dir.path());
+  ASSERT_NE(nullptr, store);
+  const auto snapshot = take(store->snapshot());
+  std::string hashes;
+  for (const auto& r : golden_rans_records()) {
+    const auto source = take(snapshot->open(r->meta.id));
+    const ChunkShape& shape = source->meta().shape;
+    EXPECT_EQ(Codec::rans, source->meta().codec);
+    EXPECT_EQ(r->meta.impact, source->meta().impact);
+    std::vector<std::byte> layers(shape.total_bytes());
+    for (uint32_t l = 0; l < shape.n_layers; ++l) {
+      EXPECT_OK(source->read_layer(l, layers.data() + l * shape.layer_bytes()));
+    }
+    hashes += std::to_string(checksum64(layers.data(), layers.size())) + ' ';
+    const auto now = take(encode_chunk(*r, Codec::rans));
+    EXPECT_EQ(source->meta().stored_bytes, now.manifest.meta.stored_bytes);
+  }
+  EXPECT_EQ(hashes, kVersionThreeRows);
+}
+
+// How often a data file has a format record of a version, of now or of before.
+size_t format_records(const TempDir& dir, char version) {
+  std::ifstream in(dir.file("data.mdb"), std::ios::binary);
+  const std::string bytes{std::istreambuf_iterator<char>(in), {}};
+  const std::string record = std::string("BLENDKV\n") + version + std::string(3, '\0');
+  size_t n = 0;
+  for (size_t at = 0; (at = bytes.find(record, at)) != std::string::npos; ++at) ++n;
+  return n;
+}
+
+// Older builds may have a store until it holds what they do not read.
+TEST(GoldenStore, AStoreIsOfVersionTwoUntilARecordNeedsThree) {
+  TempDir dir;
+  unpack("good", dir);
+  const auto rans = golden_rans_records()[1];
+  {
+    const auto store = open_store(dir.path());
+    EXPECT_OK(store->put(*make_record(99)));
+    EXPECT_EQ(format_records(dir, 3), 0u);
+    EXPECT_OK(store->put(*rans));
+    EXPECT_GT(format_records(dir, 3), 0u);
+  }
+  const auto store = open_store(dir.path());
+  for (const auto& r : golden_records()) EXPECT_OK(look(*store, *r));
+  EXPECT_EQ(take(store->stat()).codecs[4].n_chunks, 1u);
+  EXPECT_EQ(take(store->stat()).n_chunks, golden_records().size() + 2);
+  // Its record says so too: one that claims less is damaged.
+  std::string bytes = encode_manifest(take(encode_chunk(*rans, Codec::rans)).manifest);
+  EXPECT_EQ(bytes[4], 3);
+  EXPECT_EQ(encode_manifest(take(encode_chunk(*rans, Codec::int4)).manifest)[4], 2);
+  // Counters of version 2 end with int4.
+  EXPECT_EQ(encode_counters({}).size(), (4 + 3 * 4) * 8 + 8u);
+  StoreCounters counters;
+  counters.codecs[4].n_chunks = 7;
+  EXPECT_EQ(encode_counters(counters).size(), (4 + 3 * 5) * 8 + 8u);
+  const std::string both[] = {encode_counters(counters), encode_counters({})};
+  EXPECT_TRUE(take(decode_counters(std::as_bytes(std::span(both[0])))) == counters);
+  EXPECT_TRUE(take(decode_counters(std::as_bytes(std::span(both[1])))) == StoreCounters{});
 }
 
 TEST(GoldenStore, AFlippedBitInAPieceCostsOneLayerOfOneChunk) {
