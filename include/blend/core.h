@@ -253,6 +253,9 @@ typedef struct blend_store blend_store;
                                   1.2 for f16 and f32 */
 #define BLEND_CODEC_INT8 3u    /* 8 bits: K has a scale per channel, V per token and head */
 #define BLEND_CODEC_INT4 4u    /* 4 bits in groups of 32: of K along tokens, of V along channels */
+#define BLEND_CODEC_RANS 5u    /* multiples of a step (codec_step), finer for rows that their chunk
+                                  attends to, entropy-coded: about 5 times smaller than 16 bits. Decoded
+                                  by the CPU; a store that holds such chunks is of format version 3 */
 
 /* How layers are read from the disk. What the page cache holds is taken from there unless a mode
  * other than AUTO is asked for. */
@@ -324,6 +327,8 @@ typedef struct blend_store_options {
                            background; default 5000 */
   uint32_t remote_connections; /* at work at a time, each with a thread; default 4 */
   uint32_t remote_segment_bytes; /* what chunks are cut into there; 65536 to 33554432, default 4194304 */
+  double codec_step;        /* of BLEND_CODEC_RANS: times the steps that it takes by itself, 0.0625 to 16;
+                           half of it costs a bit an element and quarters the error. 0 (default): 1 */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);

@@ -29,7 +29,7 @@ typedef struct blend_chunk_info {
   uint32_t n_layers;
   uint32_t kv_dim;   /* n_kv_heads * head_dim */
   uint32_t kv_dtype; /* BLEND_DTYPE_F32, _F16 or _BF16 */
-  uint32_t codec;    /* BLEND_CODEC_NONE .. _INT4 */
+  uint32_t codec;    /* BLEND_CODEC_NONE .. _RANS */
   uint32_t pinned;   /* 1: it is not evicted. 0, as the uses, when nothing is known of it */
   uint64_t bytes;        /* of K and V */
   uint64_t stored_bytes; /* of K and V, encoded */
@@ -274,13 +274,13 @@ BLEND_API int32_t blend_store_get_stat(const blend_store *store, blend_store_sta
 
 typedef struct blend_codec_stat {
   uint32_t struct_size;
-  uint32_t codec;        /* BLEND_CODEC_NONE .. _INT4 */
+  uint32_t codec;        /* BLEND_CODEC_NONE .. _RANS */
   uint64_t n_chunks;     /* stored with it */
   uint64_t bytes;        /* of their K and V */
   uint64_t stored_bytes; /* the same encoded; bytes / stored_bytes is the codec's ratio here */
 } blend_codec_stat;
 
-/* Errors: INVALID_ARGUMENT (not one of BLEND_CODEC_NONE .. _INT4), IO, FORKED. */
+/* Errors: INVALID_ARGUMENT (not one of BLEND_CODEC_NONE .. _RANS), IO, FORKED. */
 BLEND_API int32_t blend_store_get_codec_stat(const blend_store *store, uint32_t codec,
                                              blend_codec_stat *stat, blend_error **err);
 

@@ -44,7 +44,7 @@ uint32_t kv_dtype_code(DType dtype) {
 
 Result<std::optional<Codec>> read_codec(uint32_t codec) {
   if (codec == BLEND_CODEC_DEFAULT) return std::optional<Codec>();
-  if (codec > BLEND_CODEC_INT4) {
+  if (codec > BLEND_CODEC_RANS) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "codec %u is not a BLEND_CODEC_ value", codec);
   }
   return std::optional(static_cast<Codec>(codec - BLEND_CODEC_NONE));
@@ -176,7 +176,14 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     if (o.quota_bytes == 0) {
       return {BLEND_E_INVALID_ARGUMENT, "quota_bytes must not be 0; the default is 16 GiB"};
     }
+    constexpr double kMostStep = 16;
+    if (o.codec_step != 0 && !(o.codec_step >= 1 / kMostStep && o.codec_step <= kMostStep)) {
+      return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                               "codec_step %g must be in [0.0625, 16]; 0 is the default, 1",
+                               o.codec_step);
+    }
     blend::StoreOptions s;
+    if (o.codec_step != 0) s.codec_step = o.codec_step;
     s.quota_bytes = o.quota_bytes;
     s.queue_bytes = o.queue_bytes;
     s.codec = codec.value_or(blend::Codec::none);

@@ -515,7 +515,7 @@ class CliTest(unittest.TestCase):
         made = self.precompute()["chunks"]
         at = ["--store", self.store]
         want = self.ask("--policy", "hkvd", "--ratio", "0.2")
-        for codec in ("zstd", "int8", "int4"):
+        for codec in ("zstd", "int8", "int4", "rans"):
             self.json("store", "rm", "--all", "--yes", *at)
             self.precompute("--codec", codec)
             chunks = self.json("store", "ls", *at)["chunks"]

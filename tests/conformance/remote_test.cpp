@@ -59,7 +59,7 @@ TEST(Remote, TwoProcessesAnswerTheSameToTheBit) {
   TempDir dir;
   const std::string path = write_random_model({}, dir.file("model.gguf"));
   for (const uint32_t codec :
-       {BLEND_CODEC_NONE, BLEND_CODEC_ZSTD, BLEND_CODEC_INT8, BLEND_CODEC_INT4}) {
+       {BLEND_CODEC_NONE, BLEND_CODEC_ZSTD, BLEND_CODEC_INT8, BLEND_CODEC_INT4, BLEND_CODEC_RANS}) {
     SCOPED_TRACE(codec);
     for (const auto& node : cluster.nodes) (void)node->command({"FLUSHALL"});
     FuseCase how{.policy = BLEND_POLICY_HKVD, .ratio = 0.2, .on_miss = BLEND_MISS_FAIL};

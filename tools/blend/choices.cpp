@@ -42,7 +42,8 @@ const Choices& codec_choices() {
   static const Choices kCodecs = {{"none", BLEND_CODEC_NONE},
                                   {"zstd", BLEND_CODEC_ZSTD},
                                   {"int8", BLEND_CODEC_INT8},
-                                  {"int4", BLEND_CODEC_INT4}};
+                                  {"int4", BLEND_CODEC_INT4},
+                                  {"rans", BLEND_CODEC_RANS}};
   return kCodecs;
 }
 

@@ -130,9 +130,13 @@ void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
 
 void add_codec(CLI::App& app, StoreOptions& options) {
   app.add_option("--codec", options.codec,
-                 "How new chunks are kept: none, zstd (lossless), int8 or int4 (rounded; see "
+                 "How new chunks are kept: none, zstd (lossless), int8, int4 or rans (rounded; see "
                  "docs/quality.md). Not part of a chunk's id")
       ->check(CLI::IsMember(names_of(codec_choices())))
+      ->capture_default_str();
+  app.add_option("--codec-step", options.codec_step,
+                 "Of rans: times the steps that it takes by itself; smaller is nearer and larger")
+      ->check(CLI::Range(0.0625, 16.0))
       ->capture_default_str();
 }
 
@@ -140,6 +144,7 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
   blendpp::StoreOptions store;
   store.kv_dtype = value_of(kv_choices(), options.kv_dtype);
   store.codec = value_of(codec_choices(), options.codec);
+  store.codec_step = options.codec_step;
   store.read_mode = value_of(read_choices(), options.read_mode);
   if (options.quota_bytes != 0) store.quota_bytes = options.quota_bytes;
   static const std::unordered_map<std::string, uint32_t> kEvictions = {

@@ -63,6 +63,7 @@ struct StoreOptions {
   std::string path;
   std::string kv_dtype = "auto";
   std::string codec = "none";
+  double codec_step = 1;
   std::string read_mode = "auto";
   uint64_t quota_bytes = 0;  // 0: the library's default
   std::string eviction = "lru";

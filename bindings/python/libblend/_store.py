@@ -150,7 +150,7 @@ class Store(Closable):
         return StoreStat._of(self._raw.stat())
 
     def codec_stat(self, codec: Union[Codec, str]) -> CodecStat:
-        """What it holds in one codec, NONE .. INT4."""
+        """What it holds in one codec, NONE .. RANS."""
         return CodecStat._of(self._raw.codec_stat(choice(Codec, codec)))
 
     def wait(self, id: ChunkId, timeout_s: Optional[float] = None) -> bool:
