@@ -24,6 +24,7 @@
 #include "bench/json_file.h"
 #include "bench/measure.h"
 #include "store/codec/codec.h"
+#include "store/codec/row_shifts.h"
 #include "store/read/page_reader.h"
 
 namespace {
@@ -46,6 +47,7 @@ double thread_seconds() {
 
 struct Layers {
   blend::ChunkShape shape;
+  std::vector<uint8_t> row_shifts;
   std::vector<std::byte> bytes;  // [n_layers][K|V][token][kv_dim]
 };
 
@@ -62,7 +64,7 @@ std::vector<Layers> read_chunks(const std::string& path) {
   std::vector<Layers> all;
   for (const blend::Sha256& id : ids) {
     const auto source = must(snapshot->open(id));
-    Layers chunk{source->meta().shape, {}};
+    Layers chunk{source->meta().shape, blend::row_shifts(source->meta().impact), {}};
     chunk.bytes.resize(chunk.shape.total_bytes());
     for (uint32_t l = 0; l < chunk.shape.n_layers; ++l) {
       must(source->read_layer(l, chunk.bytes.data() + l * chunk.shape.layer_bytes()));
@@ -89,10 +91,11 @@ json measure_codecs(const std::string& path, int repeats) {
       "%zu chunks of %s, %.1f MiB of %s; GB/s of K and V (before encoding) for a core's time\n",
       chunks.size(), path.c_str(), static_cast<double>(bytes) / (1 << 20),
       blend::dtype_name(chunks[0].shape.dtype));
-  std::printf("%-6s %8s %10s %10s\n", "codec", "smaller", "encode", "decode");
+  std::printf("%-6s %8s %8s %10s %10s\n", "codec", "smaller", "bits", "encode", "decode");
+  const auto element_bits = 8.0 * static_cast<double>(blend::dtype_size(chunks[0].shape.dtype));
   std::vector<std::byte> layer(longest);
-  for (const blend::Codec codec :
-       {blend::Codec::none, blend::Codec::zstd, blend::Codec::int8, blend::Codec::int4}) {
+  for (uint32_t i = 0; i < blend::kCodecs; ++i) {
+    const auto codec = static_cast<blend::Codec>(i);
     blend::CodecScratch scratch;
     std::vector<std::vector<std::byte>> stored;
     std::vector<double> encode_s, decode_s;
@@ -105,8 +108,9 @@ json measure_codecs(const std::string& path, int repeats) {
         for (uint32_t l = 0; l < c.shape.n_layers; ++l) {
           std::vector<std::byte> to(blend::longest_layer(codec, c.shape));
           const double begin = thread_seconds();
-          const size_t n = must(blend::encode_layer(
-              codec, c.shape, c.bytes.data() + l * c.shape.layer_bytes(), to.data(), scratch));
+          const size_t n =
+              must(blend::encode_layer(codec, c.shape, c.bytes.data() + l * c.shape.layer_bytes(),
+                                       to.data(), scratch, {1, c.row_shifts}));
           s += thread_seconds() - begin;
           to.resize(n);
           stored_bytes += n;
@@ -115,10 +119,10 @@ json measure_codecs(const std::string& path, int repeats) {
       }
       encode_s.push_back(s);
       const double begin = thread_seconds();
-      size_t i = 0;
+      size_t next = 0;
       for (const Layers& c : chunks) {
         for (uint32_t l = 0; l < c.shape.n_layers; ++l) {
-          must(blend::decode_layer(codec, c.shape, stored[i++], layer.data(), scratch));
+          must(blend::decode_layer(codec, c.shape, stored[next++], layer.data(), scratch));
         }
       }
       decode_s.push_back(thread_seconds() - begin);
@@ -127,9 +131,13 @@ json measure_codecs(const std::string& path, int repeats) {
     const double gb = static_cast<double>(bytes) / 1e9;
     const double encode = gb / median(encode_s);
     const double decode = gb / median(decode_s);
-    std::printf("%-6s %8.3f %10.2f %10.2f\n", blend::codec_name(codec), ratio, encode, decode);
-    out["codecs"][blend::codec_name(codec)] = {
-        {"ratio", ratio}, {"encode_gb_per_s", encode}, {"decode_gb_per_s", decode}};
+    const double bits = element_bits / ratio;
+    std::printf("%-6s %8.3f %8.3f %10.2f %10.2f\n", blend::codec_name(codec), ratio, bits, encode,
+                decode);
+    out["codecs"][blend::codec_name(codec)] = {{"ratio", ratio},
+                                               {"bits_per_element", bits},
+                                               {"encode_gb_per_s", encode},
+                                               {"decode_gb_per_s", decode}};
   }
   return out;
 }

@@ -36,6 +36,7 @@ struct EvalOptions {
   std::vector<double> ratios = {0.05, 0.15, 0.3};
   std::vector<std::string> chunk_prefixes = {"none"};
   std::vector<std::string> first_chunks = {kFirstAsOthers};
+  std::vector<std::string> codecs;
   std::string norm = "l2";
   std::vector<std::string> ape = {"0.9:0.9"};
   EvalSelection selection;
@@ -171,6 +172,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
     plan.configs.insert(plan.configs.end(), profile_configs.begin(), profile_configs.end());
   }
   plan.configs = with_first_chunks(plan.configs, options.first_chunks);
+  plan.configs = with_codecs(plan.configs, options.codecs);
   plan.showcase = showcase_of(plan.configs);
   if (!options.flops.empty()) plan.configs = with_budgets(plan.configs, options.flops);
   // Declared before the store: removed when that is closed.
@@ -260,6 +262,14 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->check(CLI::IsMember({kFirstAsOthers, kFirstExact}))
       ->type_name("LIST")
       ->capture_default_str();
+  command
+      .add_option("--codecs", options.codecs,
+                  "Codecs of the chunks, each with a store's worth of its own: what they take, and "
+                  "what they change beside the first of none and zstd before them")
+      ->delimiter(',')
+      ->check(CLI::IsMember(names_of(codec_choices())))
+      ->type_name("LIST")
+      ->excludes("--flops");
   command
       .add_option("--profile", options.profile,
                   "What blend calibrate wrote: adds its way of fusing, plain and with its drift "

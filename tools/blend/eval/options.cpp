@@ -102,6 +102,24 @@ std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs
   return out;
 }
 
+std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
+                                    const std::vector<std::string>& codecs) {
+  if (codecs.empty()) return configs;
+  std::vector<EvalConfig> out;
+  for (const EvalConfig& config : configs) {
+    std::optional<size_t> unrounded;
+    for (const std::string& codec : without_duplicates(codecs)) {
+      out.push_back(config);
+      if (config.policy == BLEND_POLICY_FULL) break;
+      out.back().codec = value_of(codec_choices(), codec);
+      out.back().unrounded = unrounded;
+      const bool lossless = codec == "none" || codec == "zstd";
+      if (lossless && !unrounded) unrounded = out.size() - 1;
+    }
+  }
+  return out;
+}
+
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
                                      const std::vector<double>& budgets) {
   std::vector<EvalConfig> out;

@@ -32,6 +32,9 @@ inline constexpr const char* kFirstExact = "exact";
 // Each with every kind of first chunk, one after the other; full prefill stores nothing.
 std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs,
                                           const std::vector<std::string>& kinds);
+// Each with every codec, one after the other; full prefill stores nothing.
+std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
+                                    const std::vector<std::string>& codecs);
 // The same with budgets of FLOPs, shares of full prefill's, in the place of ratios (fit_ratios()).
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
                                      const std::vector<double>& budgets);

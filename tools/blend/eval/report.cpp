@@ -45,6 +45,26 @@ std::string groups_table(const EvalContext& context, const EvalSummary& summary)
   return table.str();
 }
 
+std::string codecs_table(const EvalSummary& summary) {
+  Table table({"codec", "policy", "ratio", "bytes a token", "bits an element", "KL mean",
+               "KL of rounding [95 % CI]", "median"});
+  for (const Summary& s : summary.configs) {
+    if (s.config.codec == BLEND_CODEC_DEFAULT) continue;
+    EvalConfig plain = s.config;
+    plain.codec = BLEND_CODEC_DEFAULT;
+    table.add({name_of(codec_choices(), s.config.codec), config_name(plain),
+               s.config.chooses() ? format("%g", s.config.ratio) : "-",
+               format("%.0f", s.size.bytes_per_token()), format("%.2f", s.size.bits_per_element()),
+               kl_text(s.kl_mean),
+               s.config.unrounded ? format("%s [%s, %s]", kl_text(s.kl_rounding_mean).c_str(),
+                                           kl_text(s.kl_rounding_ci.low).c_str(),
+                                           kl_text(s.kl_rounding_ci.high).c_str())
+                                  : "-",
+               s.config.unrounded ? kl_text(s.kl_rounding_median) : "-"});
+  }
+  return table.str();
+}
+
 nlohmann::json interval_json(const Interval& interval) { return {interval.low, interval.high}; }
 
 nlohmann::json config_json(const EvalConfig& config) {
@@ -66,6 +86,7 @@ nlohmann::json config_json(const EvalConfig& config) {
   if (config.chooses()) out["policy_seed"] = config.seed;
   out["ratio"] = config.ratio;
   if (config.policy != BLEND_POLICY_FULL) out["chunk_prefix"] = config.chunk_prefix;
+  if (config.codec != BLEND_CODEC_DEFAULT) out["codec"] = name_of(codec_choices(), config.codec);
   return out;
 }
 
@@ -88,6 +109,15 @@ nlohmann::json summary_json(const Summary& s) {
               {"ttft_ms_median", s.ttft_ms_median},
               {"ttft_relative", s.ttft_relative},
               {"n_misses", s.n_misses}});
+  if (s.config.codec != BLEND_CODEC_DEFAULT) {
+    out["bytes_per_token"] = s.size.bytes_per_token();
+    out["bits_per_element"] = s.size.bits_per_element();
+  }
+  if (s.config.unrounded) {
+    out["kl_rounding_mean"] = s.kl_rounding_mean;
+    out["kl_rounding_mean_ci95"] = interval_json(s.kl_rounding_ci);
+    out["kl_rounding_median"] = s.kl_rounding_median;
+  }
   out["recovered"] = s.has_recovered ? nlohmann::json(s.recovered) : nlohmann::json();
   return out;
 }
@@ -106,7 +136,8 @@ nlohmann::json outcome_json(const Outcome& o) {
           {"n_rows_always", o.n_rows_always},
           {"n_misses", o.n_misses},
           {"flops", o.flops},
-          {"drift_share", o.drift_share}};
+          {"drift_share", o.drift_share},
+          {"kl_rounding", o.kl_rounding}};
 }
 
 }  // namespace
@@ -121,6 +152,7 @@ std::string summary_table(const EvalContext& context, const EvalSummary& summary
   if (!again) add_row(table, summary.full);
   for (const Summary& s : summary.configs) add_row(table, s);
   std::string text = table.str();
+  if (!result.sizes.empty()) text += '\n' + codecs_table(summary);
   if (!summary.groups.empty()) text += '\n' + groups_table(context, summary);
   text += format("\n%zu questions", result.questions.size());
   if (!result.skipped.empty()) {

@@ -36,6 +36,7 @@ class Runner {
     for (const EvalConfig& config : plan.configs) {
       chunk_prefix(config.chunk_prefix);
       (config.first_exact ? first_exact_ : first_as_others_).insert(config.chunk_prefix);
+      if (config.policy != BLEND_POLICY_FULL) codecs_.insert(config.codec);
     }
     CorpusOptions options;
     options.system = plan.prompt.system;
@@ -65,6 +66,7 @@ class Runner {
       keep_few_traces(question, result.questions.back());
       trim();
     }
+    result.sizes = sizes_;
     if (result.questions.empty()) {
       throw CommandError(kExitError, "no question fits the model: " + result.skipped[0].reason);
     }
@@ -122,8 +124,15 @@ class Runner {
   }
 
   // Whose chunks they are: what is stored behind BOS for one configuration must not be the first
-  // chunk of another. Nobody's where there is one kind only.
-  std::string tenant_of(const std::string& prefix, bool first_exact) {
+  // chunk of another, nor with one codec what is to be read with another. Nobody's where there is
+  // one kind only.
+  std::string tenant_of(const std::string& prefix, bool first_exact, uint32_t codec) {
+    if (codecs_.size() > 1) {
+      return name_of(codec_choices(), codec) + ' ' + kind_of(prefix, first_exact);
+    }
+    return kind_of(prefix, first_exact);
+  }
+  std::string kind_of(const std::string& prefix, bool first_exact) {
     if (first_exact_.empty() && first_as_others_.size() <= 2) {
       bool alike = true;  // "" is full prefill's
       for (const std::string& other : first_as_others_) {
@@ -136,26 +145,40 @@ class Runner {
   }
 
   void precompute(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
-                  const std::string& tenant) {
+                  const std::string& tenant, uint32_t codec) {
     blendpp::PrecomputeOptions options;
+    options.codec = codec;
     options.tenant = tenant.c_str();
     options.chunk_prefix = prefix.data();
     options.n_chunk_prefix = prefix.size();
     options.cancel = interrupt_token();
+    const auto stored = [&] {
+      return codec == BLEND_CODEC_DEFAULT ? 0 : store_.codec_stat(codec).stored_bytes;
+    };
+    const uint64_t before = stored();
     const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
-    if (!done.existed) stored_.push_back(done.id);
+    if (done.existed) return;
+    stored_.push_back(done.id);
+    if (codec == BLEND_CODEC_DEFAULT) return;
+    CodecSize& size = sizes_[codec];
+    size.tokens += tokens.size();
+    size.elements +=
+        uint64_t{2} * tokens.size() * info_.n_layers * info_.n_kv_heads * info_.head_dim;
+    size.stored_bytes += stored() - before;
   }
 
   void precompute_all(const Question& question) {
     for (const bool first_exact : {false, true}) {
       for (const std::string& spec : first_exact ? first_exact_ : first_as_others_) {
         if (spec.empty()) continue;  // full prefill stores nothing
-        const std::string tenant = tenant_of(spec, first_exact);
-        if (!question.system.empty()) precompute(question.system, {}, tenant);
-        for (const blendpp::Tokens& chunk : question.chunks) {
-          precompute(chunk, chunk_prefix(spec), tenant);
+        for (const uint32_t codec : codecs_) {
+          const std::string tenant = tenant_of(spec, first_exact, codec);
+          if (!question.system.empty()) precompute(question.system, {}, tenant, codec);
+          for (const blendpp::Tokens& chunk : question.chunks) {
+            precompute(chunk, chunk_prefix(spec), tenant, codec);
+          }
+          if (first_exact) precompute(question.chunks.front(), question.system, tenant, codec);
         }
-        if (first_exact) precompute(question.chunks.front(), question.system, tenant);
       }
     }
   }
@@ -197,7 +220,7 @@ class Runner {
     const blendpp::Tokens& prefix = chunk_prefix(config.chunk_prefix);
     fuse.chunk_prefix = prefix.data();
     fuse.n_chunk_prefix = prefix.size();
-    tenant_ = tenant_of(config.chunk_prefix, config.first_exact);
+    tenant_ = tenant_of(config.chunk_prefix, config.first_exact, config.codec);
     fuse.tenant = tenant_.c_str();
     fuse.cancel = interrupt_token();
     return fuse;
@@ -267,15 +290,26 @@ class Runner {
     result.full = own ? reference : outcome_of(model_, question, full, &logits, nullptr, nullptr);
     result.full.same_answer = result.full.answer == reference.answer;
     progress(1);
+    std::map<size_t, Logits> unrounded;  // of what others are compared with
+    for (const EvalConfig& config : plan_.configs) {
+      if (config.unrounded) unrounded[*config.unrounded];
+    }
     for (size_t i = 0; i < plan_.configs.size(); ++i) {
       throw_if_interrupted();
       const EvalConfig& config = plan_.configs[i];
+      Logits own_logits;
       // With repeats full prefill runs again, so that its line shows how well it repeats itself.
       const bool again = config.policy != BLEND_POLICY_FULL || plan_.repeats > 1;
-      Outcome outcome = again ? outcome_of(model_, question, config, &logits, nullptr,
+      Outcome outcome = again ? outcome_of(model_, question, config, &logits, &own_logits,
                                            i == plan_.showcase ? &result.trace : nullptr)
                               : result.full;
       outcome.same_answer = outcome.answer == reference.answer;
+      if (config.unrounded) {
+        outcome.kl_rounding = kl_divergence(unrounded.at(*config.unrounded), own_logits);
+      }
+      if (const auto kept = unrounded.find(i); kept != unrounded.end()) {
+        kept->second = std::move(own_logits);
+      }
       result.outcomes.push_back(std::move(outcome));
       progress(i + 2);
     }
@@ -313,6 +347,8 @@ class Runner {
   const blendpp::ModelInfo info_;
   blendpp::Tokens system_;
   std::map<std::string, blendpp::Tokens> prefixes_;      // by their spec
+  std::set<uint32_t> codecs_;                            // of the chunks
+  std::map<uint32_t, CodecSize> sizes_;                  // of those that were named
   std::set<std::string> first_as_others_, first_exact_;  // chunk prefixes of such configurations
   std::string tenant_;                                   // of the fuse that is prepared
   std::vector<blendpp::ChunkId> stored_;                 // by this run
@@ -323,11 +359,22 @@ class Runner {
 
 }  // namespace
 
+double CodecSize::bytes_per_token() const {
+  return tokens == 0 ? 0 : static_cast<double>(stored_bytes) / static_cast<double>(tokens);
+}
+
+double CodecSize::bits_per_element() const {
+  return elements == 0 ? 0
+                       : 8.0 * static_cast<double>(stored_bytes) / static_cast<double>(elements);
+}
+
 std::string config_name(const EvalConfig& config) {
   std::string name =
       config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
   if (config.tempers()) name += format(" %g:%g", config.ape.temperature, config.ape.scale);
-  const std::string first = config.first_exact ? ", first chunk exact" : "";
+  const std::string first =
+      (config.first_exact ? std::string(", first chunk exact") : std::string()) +
+      (config.codec == BLEND_CODEC_DEFAULT ? "" : ", " + name_of(codec_choices(), config.codec));
   if (!config.measures()) return name + first;
   name += " " + name_of(metric_choices(), config.metric);
   if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);

@@ -8,6 +8,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,6 +46,9 @@ struct EvalConfig {
   bool guarded = true;       // which is scaled by how it does on the recomputed rows
   double flops = 0;     // a share of full prefill's: `ratio` is what costs that much; 0: as it is
   ApeSetting ape = {};  // of the policy ape
+  uint32_t codec = BLEND_CODEC_DEFAULT;  // of the chunks; DEFAULT: the store's
+  // The configuration that differs by a lossless codec alone, by its place.
+  std::optional<size_t> unrounded = {};
 
   // Recomputes rows of its choice: everything but full prefill, full reuse and APE.
   bool chooses() const {
@@ -73,6 +78,7 @@ struct Outcome {
   uint64_t n_misses = 0;
   double flops = 0;        // as the library counts them
   double drift_share = 0;  // of the drift correction, that the guard let through
+  double kl_rounding = 0;  // KL(with a lossless codec || this), where that was run too
 };
 
 struct QuestionResult {
@@ -102,9 +108,20 @@ struct EvalPlan {
   uint64_t trim_bytes = 0;  // 0: keep every chunk; else what this run stored is dropped past it
 };
 
+// What the chunks of a run took with one codec.
+struct CodecSize {
+  uint64_t tokens = 0;
+  uint64_t stored_bytes = 0;  // K and V
+  uint64_t elements = 0;      // of K and V
+
+  double bytes_per_token() const;
+  double bits_per_element() const;
+};
+
 struct EvalResult {
   std::vector<QuestionResult> questions;
-  std::vector<Skipped> skipped;  // prompts that outgrow the model's context
+  std::map<uint32_t, CodecSize> sizes;  // by BLEND_CODEC_*; of the codecs that were named
+  std::vector<Skipped> skipped;         // prompts that outgrow the model's context
 };
 
 // Gives every configuration with a budget of FLOPs the ratio that meets it, on the mean of the

@@ -61,6 +61,12 @@ Summary summary_of(const EvalConfig& config, const Outcomes& outcomes, const Out
   s.ttft_ms_median = quantile(each(outcomes, ttft_ms), 0.5);
   s.ttft_relative = share(s.ttft_ms_median, quantile(each(full, ttft_ms), 0.5));
   for (const Outcome* outcome : outcomes) s.n_misses += outcome->n_misses;
+  if (config.unrounded) {
+    const auto rounding = each(outcomes, [](const Outcome& o) { return o.kl_rounding; });
+    s.kl_rounding_mean = mean(rounding);
+    s.kl_rounding_ci = bootstrap_mean(rounding, seed);
+    s.kl_rounding_median = quantile(rounding, 0.5);
+  }
   return s;
 }
 
@@ -69,7 +75,8 @@ void set_recovered(EvalSummary& summary) {
   for (Summary& s : summary.configs) {
     for (const Summary& reuse : summary.configs) {
       const bool base = reuse.config.policy == BLEND_POLICY_REUSE &&
-                        reuse.config.chunk_prefix == s.config.chunk_prefix;
+                        reuse.config.chunk_prefix == s.config.chunk_prefix &&
+                        reuse.config.codec == s.config.codec;
       const double lost = summary.full.exact_match - reuse.exact_match;
       if (!base || !s.config.chooses() || lost <= 0) continue;
       s.has_recovered = true;
@@ -120,6 +127,8 @@ EvalSummary summarise(const EvalPlan& plan, const std::vector<Record>& records,
       outcomes.push_back(&question.outcomes[i]);
     }
     summary.configs.push_back(summary_of(plan.configs[i], outcomes, full, seed));
+    const auto size = result.sizes.find(plan.configs[i].codec);
+    if (size != result.sizes.end()) summary.configs.back().size = size->second;
   }
   set_recovered(summary);
   summary.groups = groups_of(records, result, plan.configs.size());

@@ -32,6 +32,11 @@ struct Summary {
   double recovered =
       0;  // share of the exact match that full reuse loses; not set when it loses none
   uint64_t n_misses = 0;
+  CodecSize size;  // of the chunks, where their codec is named
+  // KL(with a lossless codec || this), where that was run too; nats.
+  double kl_rounding_mean = 0;
+  Interval kl_rounding_ci;
+  double kl_rounding_median = 0;
 };
 
 // Full prefill, the reference, first; then one a configuration, in their order, without `full`
