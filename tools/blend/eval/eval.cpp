@@ -103,6 +103,7 @@ EvalContext context_of(const EvalOptions& options, const CLI::App& command,
   context.command = command_of(command);
   context.kv_dtype = options.store.kv_dtype;
   context.codec = options.store.codec;
+  context.codec_step = options.store.codec_step;
   context.cache_dtype = options.common.cache_dtype;
   context.seed = options.seed;
   context.limit = options.limit;

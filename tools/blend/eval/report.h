@@ -18,6 +18,7 @@ struct EvalContext {
   std::string command;   // as it may be repeated
   std::string kv_dtype;  // as asked
   std::string codec;
+  double codec_step = 1;
   std::string cache_dtype;
   std::string reference_weights;  // as asked; "": the model's own
   uint64_t seed = 0;
