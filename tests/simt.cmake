@@ -29,6 +29,7 @@ blend_test(simt_test
           ${CMAKE_CURRENT_LIST_DIR}/unit/kernels/cuda_attention_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_stream_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_gemm_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_families_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_recording_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_layer_cost_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/engine/device_tier_test.cpp
@@ -37,6 +38,7 @@ blend_test(cuda_backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_backend_test.cpp
           $<TARGET_OBJECTS:backend_op_tests>
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/packed_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/qkv_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 
 # Which cuBLASLt is opened: with libraries that have its names.
@@ -69,7 +71,8 @@ blend_test(device_backend_test EXCLUDE_FROM_CTEST
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/device/backend_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/device/recording_test.cpp
           $<TARGET_OBJECTS:backend_op_tests>
-          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/packed_test.cpp)
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/packed_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/qkv_test.cpp)
 add_executable(device_fusion_test ${CMAKE_CURRENT_LIST_DIR}/device/fusion_test.cpp)
 target_link_libraries(device_fusion_test PRIVATE blend_conformance_support blend_test_main)
 blend_warnings(device_fusion_test)

@@ -206,6 +206,28 @@ struct Correction {
   const uint32_t* row = nullptr;  // host [capacity]: the row of kv for a slot, or kNone
 };
 
+// The weights of Q, K and V stacked, [q_dim + 2 * kv_dim, d_model], and what comes behind their
+// product; null: nothing.
+struct QkvWeights {
+  const Weight* stacked = nullptr;
+  const Weight* bias = nullptr;    // [q_dim + 2 * kv_dim]
+  const Weight* q_norm = nullptr;  // [head_dim]
+  const Weight* k_norm = nullptr;  // [head_dim]
+  float eps = 0;                   // of the norms
+};
+
+// Where project_qkv() leaves Q, K and V of rows that stand at slots of a cache.
+struct QkvPlaces {
+  KvCache* cache = nullptr;
+  uint32_t layer = 0;
+  const RopeTable* q_rope = nullptr;
+  const RopeTable* k_rope = nullptr;
+  const uint32_t* pos = nullptr;  // host [rows]
+  Tensor q;                       // [rows, q_dim], rotated
+  Tensor kv;                      // [rows, 2 * kv_dim] = K before RoPE | V
+  Tensor scratch;                 // f32 [rows, q_dim + 2 * kv_dim]
+};
+
 // Slots whose keys are attended to at a temperature, and whose sum of exponentials is raised to a
 // power, before they share a row's attention with the others (APE, Yang et al. 2025).
 struct Tempering {
@@ -394,6 +416,20 @@ class Backend {
   virtual Status place_host(const HostKv& dst, const RopeTable& rope,
                             std::span<const StoredRun> runs, const uint8_t* skip,
                             const Correction* correction) = 0;
+
+  // ---- Q, K and V by one product
+  // Whether project_qkv() is there, and the weights of Q, K and V are to be stacked for it.
+  virtual bool stacks_qkv() const { return false; }
+  // Rows [first, first + rows) of a stacked matrix, in its memory, which both keep.
+  virtual Result<std::unique_ptr<Weight>> part_of(const Weight& /*matrix*/, int64_t /*first*/,
+                                                  int64_t /*rows*/) {
+    return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
+  }
+  // matmul(), add_bias(), norm_heads(), write_kv() and rope_q() of a layer's rows at once; x:
+  // [rows, d_model], normed.
+  virtual Status project_qkv(const QkvWeights& /*weights*/, Tensor /*x*/, const QkvPlaces& /*to*/) {
+    return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
+  }
 
   // ---- Many sequences
   // A further cache of the same room, with the first n_rows slots of `cache`, of which both share

@@ -4,6 +4,12 @@
 #include <cmath>
 
 namespace blend {
+namespace {
+
+// Q | K | V of a row.
+size_t qkv_dim(const ModelConfig& c) { return size_t{c.q_dim()} + size_t{2} * c.kv_dim(); }
+
+}  // namespace
 
 Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t max_rows,
                                                  uint32_t max_logits) {
@@ -23,7 +29,11 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   BLEND_RETURN_IF_ERROR(allocate(f->kv_, max_rows, size_t{2} * c.kv_dim(), kept));
   BLEND_RETURN_IF_ERROR(allocate(f->normed_, f->block_, c.d_model, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->q_, f->block_, c.q_dim(), operand));
-  BLEND_RETURN_IF_ERROR(allocate(f->wide_, f->block_, size_t{2} * c.d_ff, operand));
+  size_t wide_bytes = size_t{2} * c.d_ff * static_cast<size_t>(operand);
+  if (b.stacks_qkv()) {
+    wide_bytes = std::max(wide_bytes, qkv_dim(c) * static_cast<size_t>(kept));
+  }
+  BLEND_ASSIGN(f->wide_, b.allocate(f->block_ * wide_bytes));
   BLEND_RETURN_IF_ERROR(allocate(f->act_, f->block_, c.d_ff, operand));
   BLEND_RETURN_IF_ERROR(allocate(f->logits_, max_logits, c.n_vocab, kept));
   if (c.post_norms) BLEND_RETURN_IF_ERROR(allocate(f->added_, f->block_, c.d_model, kept));
@@ -32,7 +42,7 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
 
 Status Forward::embed(const int32_t* tokens, Tensor x) {
   Backend& b = model_.backend();
-  normed_x_ = nullptr;
+  normed_of_ = q_of_ = {};
   BLEND_RETURN_IF_ERROR(b.embed(model_.embedding(), tokens, x));
   const float factor = model_.config().embedding_scale;
   return factor == 1 ? Status::ok() : b.scale(x, factor);
@@ -41,13 +51,12 @@ Status Forward::embed(const int32_t* tokens, Tensor x) {
 Result<Tensor> Forward::norm(uint32_t layer, Tensor xb) {
   const ModelConfig& c = model_.config();
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(xb.rows), c.d_model);
-  if (normed_x_ == xb.data && normed_rows_ == xb.rows && normed_layer_ == layer) return normed;
-  normed_x_ = nullptr;
+  const Known wanted{xb.data, xb.rows, layer};
+  if (normed_of_ == wanted) return normed;
+  normed_of_ = {};
   BLEND_RETURN_IF_ERROR(
       model_.backend().rms_norm(xb, *model_.layer(layer).attn_norm, c.rms_eps, normed));
-  normed_x_ = xb.data;
-  normed_rows_ = xb.rows;
-  normed_layer_ = layer;
+  normed_of_ = wanted;
   return normed;
 }
 
@@ -55,10 +64,11 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
+  q_of_ = {};
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    normed_x_ = nullptr;  // who calls may have written to x
+    normed_of_ = {};  // who calls may have written to x
     BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
     BLEND_RETURN_IF_ERROR(b.matmul(*w.kv, normed, kvb, false));
@@ -70,10 +80,43 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   return Status::ok();
 }
 
+Status Forward::compute_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
+                            const uint32_t* pos, Tensor kv, const Watch& watch) {
+  // More rows than a block has no room for their Q.
+  if (model_.layer(layer).qkv != nullptr && x.rows <= block_) {
+    BLEND_RETURN_IF_ERROR(watch.check());
+    return project_qkv(layer, cache, ropes, x, pos, kv);
+  }
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, watch));
+  return model_.backend().write_kv(cache, layer, ropes.keys(layer), kv, pos);
+}
+
+Status Forward::project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
+                            const uint32_t* pos, Tensor kv) {
+  const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
+  const auto rows = static_cast<uint32_t>(x.rows);
+  normed_of_ = q_of_ = {};  // who calls may have written to x
+  BLEND_ASSIGN(const Tensor normed, norm(layer, x));
+  const QkvPlaces to{&cache,
+                     layer,
+                     &ropes.queries(layer),
+                     &ropes.keys(layer),
+                     pos,
+                     operand(*q_, rows, c.q_dim()),
+                     kv,
+                     view(*wide_, rows, static_cast<uint32_t>(qkv_dim(c)))};
+  BLEND_RETURN_IF_ERROR(model_.backend().project_qkv(
+      {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, normed, to));
+  q_of_ = {x.data, x.rows, layer};
+  return Status::ok();
+}
+
 Status Forward::project_q(uint32_t layer, Tensor xb, Tensor q) {
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
+  q_of_ = {};
   BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
   BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
   if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
@@ -120,7 +163,7 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
 }
 
 Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
-  normed_x_ = nullptr;  // of rows that are about to change
+  normed_of_ = {};  // of rows that are about to change
   const LayerWeights& w = model_.layer(layer);
   return add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb);
 }
@@ -130,7 +173,7 @@ Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
   const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
   const auto rows = static_cast<uint32_t>(xb.rows);
-  normed_x_ = nullptr;
+  normed_of_ = {};
   const Tensor normed = operand(*normed_, rows, c.d_model);
   const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
   const Tensor act = operand(*act_, rows, c.d_ff);
@@ -182,7 +225,10 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
     const Tensor xb = x.slice(first, rows);
     const Tensor q = operand(*q_, rows, c.q_dim());
-    BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, q));
+    if (q_of_ != Known{xb.data, xb.rows, layer}) {
+      BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, q));
+    }
+    q_of_ = {};  // attention takes its place
     if (const int64_t begin = std::max<int64_t>(first, out.first);
         out.mass != nullptr && begin < first + rows) {
       const Tensor asked = q.slice(begin - first, first + rows - begin);
@@ -241,7 +287,7 @@ Status Forward::outside_mass(uint32_t layer, const KvCache& cache, const Ropes& 
 Status Forward::project_logits(Tensor x) {
   const ModelConfig& c = model_.config();
   Backend& b = model_.backend();
-  normed_x_ = nullptr;
+  normed_of_ = {};
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(x.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
   return b.matmul(model_.output(), normed, view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab),

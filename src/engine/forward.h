@@ -45,6 +45,10 @@ class Forward {
 
   Status embed(const int32_t* tokens, Tensor x);
   Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
+  // compute_kv() of rows that go to slots pos[i] of the cache, and all of which finish_layer()
+  // takes next: where the backend has one product for Q, K and V, their Q is made and kept with it.
+  Status compute_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
+                     const uint32_t* pos, Tensor kv, const Watch& watch);
   // Where finish_layer() leaves the attention_mass() of the rows from `first` on, whose Q it has
   // anyway.
   struct MassOut {
@@ -88,6 +92,9 @@ class Forward {
   Status project_q(uint32_t layer, Tensor xb, Tensor q);
   // The attention's norm of the rows of xb, in normed_: computed once for K | V and Q of the same.
   Result<Tensor> norm(uint32_t layer, Tensor xb);
+  // compute_qkv() by one product.
+  Status project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
+                     const uint32_t* pos, Tensor kv);
   // What attention gave, q, and the feed-forward are added to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);
@@ -118,12 +125,17 @@ class Forward {
   std::unique_ptr<DeviceBuffer> x_;       // [max_rows, d_model]
   std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, 2 * kv_dim]
   std::unique_ptr<DeviceBuffer> normed_;  // [block, d_model]
-  // The rows whose norm lies there, as they are; null: none that may be asked for again.
-  const void* normed_x_ = nullptr;
-  int64_t normed_rows_ = 0;
-  uint32_t normed_layer_ = 0;
+  // Rows of x, as they are, of which something is at hand for a layer.
+  struct Known {
+    const void* x = nullptr;  // null: none
+    int64_t rows = 0;
+    uint32_t layer = 0;
+    bool operator==(const Known&) const = default;
+  };
+  Known normed_of_;                       // what normed_ holds the norm of
+  Known q_of_;                            // what q_ holds the rotated Q of
   std::unique_ptr<DeviceBuffer> q_;       // [block, n_heads * head_dim]
-  std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff]
+  std::unique_ptr<DeviceBuffer> wide_;    // [block, 2 * d_ff], or Q | K | V of one product
   std::unique_ptr<DeviceBuffer> act_;     // [block, d_ff]
   std::unique_ptr<DeviceBuffer> added_;   // [block, d_model] where results are normed before they
                                           // are added; else null

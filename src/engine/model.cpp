@@ -101,8 +101,17 @@ Status Model::pack(const Watch& watch) {
 Status Model::pack_layer(uint32_t layer) {
   using R = TensorRole;
   LayerWeights& l = layers_[layer];
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.q, layer, {R::attn_q}));
-  BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, R::attn_v}));
+  if (backend().stacks_qkv()) {
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.qkv, layer, {R::attn_q, R::attn_k, R::attn_v}));
+    const int64_t q_dim = config().q_dim(), kv_dim = config().kv_dim();
+    BLEND_ASSIGN(l.q, backend().part_of(*l.qkv, 0, q_dim));
+    BLEND_ASSIGN(l.kv, backend().part_of(*l.qkv, q_dim, 2 * kv_dim));
+    BLEND_RETURN_IF_ERROR(
+        pack_vector(l.qkv_bias, layer, {R::attn_q_bias, R::attn_k_bias, R::attn_v_bias}, 0));
+  } else {
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.q, layer, {R::attn_q}));
+    BLEND_RETURN_IF_ERROR(pack_matrix(l.kv, layer, {R::attn_k, R::attn_v}));
+  }
   BLEND_RETURN_IF_ERROR(pack_matrix(l.attn_out, layer, {R::attn_out}));
   BLEND_RETURN_IF_ERROR(pack_matrix(l.gate_up, layer, {R::ffn_gate, R::ffn_up}));
   BLEND_RETURN_IF_ERROR(pack_matrix(l.ffn_down, layer, {R::ffn_down}));

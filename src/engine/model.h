@@ -19,6 +19,8 @@ struct LayerWeights {
   std::unique_ptr<Weight> attn_norm;  // [d_model]
   std::unique_ptr<Weight> q;          // [n_heads * head_dim, d_model]
   std::unique_ptr<Weight> kv;         // [2 * kv_dim, d_model]: K over V, one GEMM
+  // q over kv, which are parts of it, where the backend stacks them; else null.
+  std::unique_ptr<Weight> qkv;
   std::unique_ptr<Weight> attn_out;   // [d_model, n_heads * head_dim]
   std::unique_ptr<Weight> ffn_norm;   // [d_model]
   std::unique_ptr<Weight> gate_up;    // [2 * d_ff, d_model]: gate over up, one GEMM
@@ -26,6 +28,7 @@ struct LayerWeights {
   // Null where the config has none.
   std::unique_ptr<Weight> q_bias;          // [n_heads * head_dim]
   std::unique_ptr<Weight> kv_bias;         // [2 * kv_dim]
+  std::unique_ptr<Weight> qkv_bias;        // both, where qkv is
   std::unique_ptr<Weight> q_norm;          // [head_dim]
   std::unique_ptr<Weight> k_norm;          // [head_dim]
   std::unique_ptr<Weight> attn_out_bias;   // [d_model]

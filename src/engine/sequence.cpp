@@ -166,10 +166,16 @@ Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const 
   BLEND_RETURN_IF_ERROR(forward.embed(tokens.data(), x));
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     BLEND_RETURN_IF_ERROR(watch.report(layer, n_layers));
-    BLEND_RETURN_IF_ERROR(forward.compute_kv(layer, x, kv, watch));
-    BLEND_RETURN_IF_ERROR(model_->backend().write_kv(*cache_, layer, ropes_->keys(layer), kv, pos));
+    const bool narrows = layer + 1 == n_layers && rows > 1;  // only the last row's output is read
+    if (narrows) {
+      BLEND_RETURN_IF_ERROR(forward.compute_kv(layer, x, kv, watch));
+      BLEND_RETURN_IF_ERROR(
+          model_->backend().write_kv(*cache_, layer, ropes_->keys(layer), kv, pos));
+    } else {
+      BLEND_RETURN_IF_ERROR(forward.compute_qkv(layer, *cache_, *ropes_, x, pos, kv, watch));
+    }
     const uint32_t* row_pos = pos;
-    if (layer + 1 == n_layers) {  // only the last row's output is read
+    if (narrows) {
       x = x.slice(rows - 1, 1);
       row_pos += rows - 1;
     }

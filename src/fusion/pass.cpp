@@ -106,11 +106,13 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, Tensor kv,
   return Status::ok();
 }
 
-Status Pass::compute_kv(uint32_t layer, Tensor kv, const Watch& watch) {
+Status Pass::compute_kv(uint32_t layer, Tensor kv, bool all_go_on, const Watch& watch) {
+  KvCache& cache = out_.sequence->cache();
+  const Ropes& ropes = out_.sequence->ropes();
+  const uint32_t* const slots = selection_.active().data();
+  if (all_go_on) return forward_->compute_qkv(layer, cache, ropes, x_, slots, kv, watch);
   BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x_, kv, watch));
-  return model_->backend().write_kv(out_.sequence->cache(), layer,
-                                    out_.sequence->ropes().keys(layer), kv,
-                                    selection_.active().data());
+  return model_->backend().write_kv(cache, layer, ropes.keys(layer), kv, slots);
 }
 
 Status Pass::layer(uint32_t layer, const Watch& watch) {
@@ -124,7 +126,9 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
   // Fresh K, V first: what they need is here already, and the reader gains the time.
   const std::vector<uint32_t>& active = selection_.active();
   Tensor kv = forward_->kv(static_cast<uint32_t>(active.size()));
-  BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, watch));
+  const bool probes = layer == Selection::kProbeLayer && selection_.probes();
+  const bool all_go_on = !selection_.chooses_at(layer) && layer + 1 != n_layers_;
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, all_go_on && !probes, watch));
   work_.add_kv(active.size());
 
   const StagedLayer* staged = nullptr;
@@ -132,10 +136,10 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     BLEND_RETURN_IF_ERROR(acquire(layer, staged, account));
     BLEND_RETURN_IF_ERROR(place(layer, *staged, kv, account));
   }
-  if (layer == Selection::kProbeLayer && selection_.probes()) {
+  if (probes) {
     BLEND_RETURN_IF_ERROR(probe(watch));
     kv = forward_->kv(static_cast<uint32_t>(active.size()));
-    BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, watch));
+    BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, all_go_on, watch));
     // The rows that were left out stand there as they are stored.
     if (corrector_ != nullptr && corrector_->is_due(layer) && staged != nullptr) {
       BLEND_RETURN_IF_ERROR(place(layer, *staged, kv, account));
@@ -181,7 +185,7 @@ Status Pass::probe(const Watch& watch) {
   const std::vector<uint32_t>& active = selection_.active();
   for (uint32_t layer = 0; layer < Selection::kProbeLayer; ++layer) {
     BLEND_RETURN_IF_ERROR(
-        compute_kv(layer, forward_->kv(static_cast<uint32_t>(active.size())), watch));
+        compute_kv(layer, forward_->kv(static_cast<uint32_t>(active.size())), true, watch));
     BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, out_.sequence->cache(),
                                                  out_.sequence->ropes(), x_, active.data(), watch));
     work_.add_kv(active.size());

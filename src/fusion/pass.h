@@ -40,8 +40,8 @@ class Pass {
 
  private:
   // ---- One layer
-  // Fresh K, V of x_, in `kv` and in the cache.
-  Status compute_kv(uint32_t layer, Tensor kv, const Watch& watch);
+  // Fresh K, V of x_, in `kv` and in the cache; all_go_on: finish_layer() takes all of these rows.
+  Status compute_kv(uint32_t layer, Tensor kv, bool all_go_on, const Watch& watch);
   // Waits for the reader; fills the layer's account.
   Status acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account);
   // Puts the staged rows that are not computed at this layer into the cache.

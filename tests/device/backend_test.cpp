@@ -28,6 +28,8 @@ INSTANTIATE_TEST_SUITE_P(Cuda, BackendOps, testing::Values(device()),
                          [](const auto& tested) { return tested.param.name; });
 INSTANTIATE_TEST_SUITE_P(Cuda, BackendPacked, testing::Values(device()),
                          [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Cuda, BackendQkv, testing::Values(device()),
+                         [](const auto& tested) { return tested.param.name; });
 INSTANTIATE_TEST_SUITE_P(Cuda, BackendMove, testing::Values(device()),
                          [](const auto& tested) { return tested.param.name; });
 

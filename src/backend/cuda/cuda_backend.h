@@ -91,6 +91,11 @@ class CudaBackend final : public Backend {
   Status top_k(std::span<const float> scores, size_t count, uint32_t* out) override;
   Status encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) override;
 
+  bool stacks_qkv() const override { return true; }
+  Result<std::unique_ptr<Weight>> part_of(const Weight& matrix, int64_t first,
+                                          int64_t rows) override;
+  Status project_qkv(const QkvWeights& weights, Tensor x, const QkvPlaces& to) override;
+
   Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                    Tensor kv) override;
   Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,

@@ -52,15 +52,29 @@ class CudaFence final : public Fence {
 class CudaMatrix final : public Weight {
  public:
   CudaMatrix(Memory data, int64_t out, int64_t in, int64_t stride)
-      : data_(std::move(data)), out_(out), in_(in), stride_(stride) {}
-  size_t bytes() const override { return data_.bytes(); }
-  const uint16_t* data() const { return data_.as<uint16_t>(); }
+      : memory_(std::make_shared<const Memory>(std::move(data))),
+        data_(memory_->as<const uint16_t>()),
+        bytes_(memory_->bytes()),
+        out_(out),
+        in_(in),
+        stride_(stride) {}
+  // Rows [first, first + out) of another.
+  CudaMatrix(const CudaMatrix& whole, int64_t first, int64_t out)
+      : memory_(whole.memory_),
+        data_(whole.data_ + first * whole.stride_),
+        out_(out),
+        in_(whole.in_),
+        stride_(whole.stride_) {}
+  size_t bytes() const override { return bytes_; }
+  const uint16_t* data() const { return data_; }
   int64_t out() const { return out_; }
   int64_t in() const { return in_; }
   int64_t stride() const { return stride_; }
 
  private:
-  Memory data_;
+  std::shared_ptr<const Memory> memory_;
+  const uint16_t* data_;
+  size_t bytes_ = 0;
   int64_t out_, in_, stride_;
 };
 

@@ -36,6 +36,8 @@ INSTANTIATE_TEST_SUITE_P(Emulated, BackendOps, kCases,
                          [](const auto& tested) { return tested.param.name; });
 INSTANTIATE_TEST_SUITE_P(Emulated, BackendPacked, kCases,
                          [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Emulated, BackendQkv, kCases,
+                         [](const auto& tested) { return tested.param.name; });
 INSTANTIATE_TEST_SUITE_P(Emulated, BackendMove, kCases,
                          [](const auto& tested) { return tested.param.name; });
 

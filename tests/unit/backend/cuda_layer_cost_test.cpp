@@ -2,13 +2,8 @@
 // device. Speed is a card's to show; these are why it can be had.
 #include <gtest/gtest.h>
 
-#include "backend/cuda/cuda_backend.h"
 #include "engine/device_readable.h"
-#include "engine/precompute.h"
-#include "fusion/fuse.h"
-#include "store/store.h"
-#include "support/random_model.h"
-#include "support/temp_dir.h"
+#include "unit/backend/cuda_fuse.h"
 
 namespace blend::cuda {
 namespace {
@@ -30,84 +25,34 @@ std::ostream& operator<<(std::ostream& out, const Cost& c) {
   return out << c.launches << " launches, " << c.products << " products, " << c.copies << " copies";
 }
 
-class CudaLayerCost : public testing::TestWithParam<Codec> {
+class CudaLayerCost : public CudaFuse, public testing::WithParamInterface<Codec> {
  protected:
-  static constexpr uint32_t kLayers = 6, kChunks = 10, kChunkTokens = 16;
   static constexpr uint32_t kSteady = 3;  // the choice at layer 1 has its mask at layer 2
 
-  void SetUp() override {
-    simt::set_machine({});
-    auto runtime =
-        Runtime::create(2, {}, [](ThreadPool& pool) { return CudaBackend::create(0, pool); });
-    ASSERT_TRUE(runtime.is_ok());
-    test::RandomModelSpec spec;
-    spec.n_layers = kLayers;
-    spec.n_heads = spec.n_kv_heads = 4;  // as many blocks of attention as there are processors
-    spec.head_dim = 16;
-    auto model = Model::load(*runtime, test::write_random_model(spec, dir_.file("m.gguf")), {}, {});
-    ASSERT_TRUE(model.is_ok()) << model.status().message();
-    model_ = *model;
-    StoreOptions options;
-    options.codec = GetParam();
-    auto store = open_lmdb_store(dir_.file("store"), options, {});
-    ASSERT_TRUE(store.is_ok()) << store.status().message();
-    store_ = *store;
-    for (uint32_t i = 0; i <= kChunks; ++i) {
-      Segment s;
-      s.kind = i < kChunks ? SegmentKind::chunk : SegmentKind::question;
-      test::SplitMix random(i + 1);
-      s.tokens.emplace();
-      for (uint32_t t = 0; t < kChunkTokens; ++t) {
-        s.tokens->push_back(static_cast<int32_t>(259 + random.below(50)));
-      }
-      if (i < kChunks) {
-        auto record = precompute_chunk(*model_, {},
-                                       describe_chunk(*model_, DType::bf16, {}, "", *s.tokens), {});
-        ASSERT_TRUE(record.is_ok());
-        ASSERT_TRUE(store_->put(**record).is_ok());
-      }
-      prompt_.push_back(std::move(s));
-    }
-  }
-  void TearDown() override { simt::set_machine({}); }
+  void SetUp() override { ASSERT_NO_FATAL_FAILURE(open(GetParam())); }
 
   // Of each layer, the last with the logits; `logits`: of the fuse.
   std::vector<Cost> fuse_and_count(const FuseOptions& options, Store* store = nullptr,
                                    std::vector<float>* logits = nullptr) {
     std::vector<Cost> costs;
     Cost last = Cost::now();
-    Watch watch;
-    watch.progress = [&](uint64_t layers_done, uint64_t) {
+    auto fused = run_fuse(options, store == nullptr ? *store_ : *store, [&](uint64_t layers_done) {
       const Cost now = Cost::now();
       if (layers_done > 0) costs.push_back(now - last);
       last = now;
-      return 0;
-    };
-    StoreAccess access;
-    access.store = store == nullptr ? store_.get() : store;
-    access.kv_dtype = DType::bf16;
-    access.use_device_tier = false;
-    auto fused = fuse(model_, access, {prompt_, options, watch});
+    });
     EXPECT_TRUE(fused.is_ok()) << fused.status().message();
     if (logits != nullptr && fused.is_ok()) *logits = fused->sequence->logits();
     return costs;
   }
-
-  test::TempDir dir_;
-  std::shared_ptr<const Model> model_;
-  std::shared_ptr<Store> store_;
-  std::vector<Segment> prompt_;
 };
 
-TEST_P(CudaLayerCost, SteadyLayersAreTwelveLaunchesAndOneCopy) {
-  FuseOptions options;
-  options.policy = Policy::hkvd;
-  options.ratio = RatioChoice::fixed(0.15);
-  const std::vector<Cost> costs = fuse_and_count(options);
+TEST_P(CudaLayerCost, SteadyLayersAreTenLaunchesAndOneCopy) {
+  const std::vector<Cost> costs = fuse_and_count(hkvd());
   ASSERT_EQ(costs.size(), size_t{kLayers});
-  // Norm, K | V, fresh rows, stored rows, Q, RoPE, attention, its product, norm, gate | up, SwiGLU,
+  // Norm, Q | K | V, their places, stored rows, attention, its product, norm, gate | up, SwiGLU,
   // down. Nothing else is launched, so nothing is uploaded.
-  const Cost steady{12, 5, 1};
+  const Cost steady{10, 4, 1};
   for (uint32_t layer = kSteady; layer + 1 < kLayers; ++layer) {
     EXPECT_EQ(costs[layer], steady) << layer;
   }
@@ -118,9 +63,7 @@ TEST_P(CudaLayerCost, SteadyLayersAreTwelveLaunchesAndOneCopy) {
 // Layers that a store keeps in pinned memory go over from there, a chunk by one copy: nothing is
 // gathered first.
 TEST_P(CudaLayerCost, LayersInMemoryAreReadWhereTheyLie) {
-  FuseOptions options;
-  options.policy = Policy::hkvd;
-  options.ratio = RatioChoice::fixed(0.15);
+  const FuseOptions options = hkvd();
   std::vector<float> from_disk, first, second;
   StoreOptions with_memory;
   with_memory.codec = GetParam();

@@ -88,6 +88,9 @@ class BackendMove : public BackendOps {
 // Packed rows (StoredRun::packed); instantiated like BackendOps, for backends with unpacks().
 class BackendPacked : public BackendOps {};
 
+// Q, K and V by one product; instantiated like BackendOps, for backends with stacks_qkv().
+class BackendQkv : public BackendOps {};
+
 // A weight as a model file would hold it: encoded values, and what they decode to.
 struct StoredTensor {
   TensorView view;

@@ -1,0 +1,67 @@
+// Q, K and V of a layer's rows by one product: a wide one fills the device where that of K and V
+// alone is a few blocks, and what follows it is one kernel.
+#include <algorithm>
+
+#include "backend/cuda/cuda_backend.h"
+#include "backend/cuda/recorder.h"
+#include "backend/cuda/tensors.h"
+#include "backend/outside.h"
+#include "cuda/qkv_rows.h"
+
+namespace blend::cuda {
+namespace {
+
+namespace k = kernels::cuda;
+
+}  // namespace
+
+Result<std::unique_ptr<Weight>> CudaBackend::part_of(const Weight& matrix, int64_t first,
+                                                     int64_t rows) {
+  const auto& whole = static_cast<const CudaMatrix&>(matrix);
+  if (first < 0 || rows < 0 || first > whole.out() || rows > whole.out() - first) {
+    return make_error(BLEND_E_INTERNAL, "rows %lld to %lld of a matrix of %lld",
+                      static_cast<long long>(first), static_cast<long long>(first + rows),
+                      static_cast<long long>(whole.out()));
+  }
+  return std::unique_ptr<Weight>(new CudaMatrix(whole, first, rows));
+}
+
+Status CudaBackend::project_qkv(const QkvWeights& weights, Tensor x, const QkvPlaces& to) {
+  const auto& cache = static_cast<const CudaKvCache&>(*to.cache);
+  const auto& q_rope = static_cast<const CudaRopeTable&>(*to.q_rope);
+  const auto& k_rope = static_cast<const CudaRopeTable&>(*to.k_rope);
+  const k::KvView view = cache.layer(to.layer);
+  const auto kv_dim = static_cast<int64_t>(view.kv_dim());
+  const Tensor &q = to.q, &kv = to.kv, &all = to.scratch;
+  if (q.cols % view.head_dim != 0 || kv.cols != 2 * kv_dim || all.cols != q.cols + 2 * kv_dim ||
+      q.rows != x.rows || kv.rows != x.rows || all.rows != x.rows || type_of(q) != DType::bf16 ||
+      type_of(kv) != DType::f32 || type_of(all) != DType::f32) {
+    return make_error(BLEND_E_INTERNAL, "project_qkv: rows of another shape or type");
+  }
+  const auto rows = static_cast<size_t>(x.rows);
+  if (rows == 0) return Status::ok();
+  const uint32_t limit = std::min({cache.capacity(), q_rope.n_positions(), k_rope.n_positions()});
+  for (size_t i = 0; i < rows; ++i) {
+    if (to.pos[i] >= limit) return outside("project_qkv", to.pos[i], limit);
+  }
+  Recorder::covers(*device_, limit - 1);
+  const auto scope = enter();
+  BLEND_RETURN_IF_ERROR(matmul(*weights.stacked, x, all, false));
+  if (weights.bias != nullptr) BLEND_RETURN_IF_ERROR(add_bias(*weights.bias, all));
+  const auto q_dim = static_cast<uint32_t>(q.cols);
+  // K's heads follow those of Q in every row.
+  Tensor keys = all;
+  keys.data = static_cast<float*>(all.data) + q_dim;
+  const auto norm = [&](Tensor heads, uint32_t n_heads, const Weight* w) {
+    return w == nullptr ? Status::ok() : norm_heads(heads, n_heads, *w, weights.eps);
+  };
+  BLEND_RETURN_IF_ERROR(norm(all, q_dim / view.head_dim, weights.q_norm));
+  BLEND_RETURN_IF_ERROR(norm(keys, view.n_kv_heads, weights.k_norm));
+  BLEND_ASSIGN(const Stager::Shared pos, stager_->share(to.pos, rows));
+  k::place_qkv({static_cast<const float*>(all.data), rows, q_dim, pos.as<uint32_t>()},
+               q_rope.view(), k_rope.view(), view, static_cast<uint16_t*>(q.data),
+               static_cast<float*>(kv.data), stream());
+  return check_launch("project_qkv");
+}
+
+}  // namespace blend::cuda

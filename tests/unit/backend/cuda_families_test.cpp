@@ -1,0 +1,133 @@
+// Models of every family on the emulated device, beside the CPU: what a family adds to a layer
+// (biases, norms of heads, windows, tables of RoPE by layer) is where it belongs in all of the ways
+// that a layer is computed.
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "backend/cuda/cuda_backend.h"
+#include "engine/forward.h"
+#include "engine/sequence.h"
+#include "support/random_model.h"
+#include "support/temp_dir.h"
+
+namespace blend::cuda {
+namespace {
+
+class CudaFamilies : public testing::TestWithParam<test::RandomFamily> {
+ protected:
+  void SetUp() override {
+    simt::set_machine({});
+    test::RandomModelSpec spec = GetParam().spec;
+    if (spec.blocks.empty()) spec.dtype = DType::bf16;
+    const std::string path = test::write_random_model(spec, dir_.file("model.gguf"));
+    const auto load = [&](const std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)>& make,
+                          std::shared_ptr<const Model>& to) {
+      auto runtime = Runtime::create(2, {}, make);
+      ASSERT_TRUE(runtime.is_ok());
+      auto model = Model::load(*runtime, path, {.weights = WeightForm::packed}, {});
+      ASSERT_TRUE(model.is_ok()) << model.status().message();
+      to = *model;
+    };
+    ASSERT_NO_FATAL_FAILURE(
+        load([](ThreadPool& pool) { return CudaBackend::create(0, pool); }, device_));
+    ASSERT_NO_FATAL_FAILURE(load([](ThreadPool& pool) { return make_cpu_backend(pool); }, cpu_));
+    test::SplitMix random(spec.seed);
+    for (int i = 0; i < 33; ++i) {
+      tokens_.push_back(static_cast<int32_t>(259 + random.below(spec.n_vocab - 259)));
+    }
+  }
+  void TearDown() override { simt::set_machine({}); }
+
+  // Of rows at once, and of steps behind them: issued, recorded, run again.
+  std::vector<float> logits(const std::shared_ptr<const Model>& model) const {
+    auto sequence = Sequence::create(model, 40);
+    EXPECT_TRUE(sequence.is_ok()) << sequence.status().message();
+    Sequence& s = **sequence;
+    std::vector<float> all;
+    const std::span<const int32_t> tokens(tokens_);
+    for (const auto& [first, n] :
+         {std::pair{0, 29}, std::pair{29, 1}, std::pair{30, 1}, std::pair{31, 1}}) {
+      const Status status =
+          s.append(tokens.subspan(static_cast<size_t>(first), static_cast<size_t>(n)), {});
+      EXPECT_TRUE(status.is_ok()) << status.message();
+      all.insert(all.end(), s.logits().begin(), s.logits().end());
+    }
+    return all;
+  }
+
+  test::TempDir dir_;
+  std::shared_ptr<const Model> device_, cpu_;
+  std::vector<int32_t> tokens_;
+};
+
+TEST_P(CudaFamilies, AreThoseOfTheCpu) {
+  const auto got = logits(device_), want = logits(cpu_);
+  ASSERT_EQ(got.size(), want.size());
+  double sum = 0, squares = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const auto g = static_cast<double>(got[i]), w = static_cast<double>(want[i]);
+    sum += (g - w) * (g - w);
+    squares += w * w;
+  }
+  // Operands are rounded to bf16 on one side; other weights, a bias or a norm left out give 0.1
+  // and more.
+  EXPECT_LT(std::sqrt(sum / squares), 0.03);
+}
+
+// Q that was made with K and V is used for its own rows and its own layer alone, whatever is asked
+// in between.
+TEST_P(CudaFamilies, QIsOfTheRowsThatAreAskedFor) {
+  const auto rows = static_cast<uint32_t>(tokens_.size());
+  auto forward = Forward::create(*device_, rows);
+  auto ropes = device_->ropes(rows);
+  auto cache = device_->backend().make_kv_cache(device_->config(), rows);
+  ASSERT_TRUE(forward.is_ok() && ropes.is_ok() && cache.is_ok());
+  Forward& f = **forward;
+  std::vector<uint32_t> pos(rows);
+  for (uint32_t i = 0; i < rows; ++i) pos[i] = i;
+  const Tensor x = f.x(rows), kv = f.kv(rows);
+  // What the last row gives by way of all rows, or by itself after something else was asked.
+  const auto run = [&](bool by_one, bool asks, bool narrows) {
+    EXPECT_TRUE(f.embed(tokens_.data(), x).is_ok());
+    if (by_one) {
+      EXPECT_TRUE(f.compute_qkv(0, **cache, **ropes, x, pos.data(), kv, {}).is_ok());
+    } else {
+      EXPECT_TRUE(f.compute_kv(0, x, kv, {}).is_ok());
+      EXPECT_TRUE(
+          device_->backend().write_kv(**cache, 0, (*ropes)->keys(0), kv, pos.data()).is_ok());
+    }
+    std::vector<float> mass(rows);
+    if (asks) {
+      EXPECT_TRUE(f.attention_mass(0, **cache, **ropes, x.slice(rows - 5, 5), pos.data() + rows - 5,
+                                   mass.data(), {})
+                      .is_ok());
+    }
+    const uint32_t first = narrows ? rows - 1 : 0;
+    EXPECT_TRUE(
+        f.finish_layer(0, **cache, **ropes, x.slice(first, rows - first), pos.data() + first, {})
+            .is_ok());
+    std::vector<float> logits(device_->config().n_vocab);
+    EXPECT_TRUE(f.logits(x.slice(rows - 1, 1), logits.data()).is_ok());
+    return logits;
+  };
+  const std::vector<float> want = run(false, false, false);
+  double squares = 0;
+  for (const float w : want) squares += static_cast<double>(w) * static_cast<double>(w);
+  for (const auto& [asks, narrows] : {std::pair{false, false}, std::pair{true, false},
+                                      std::pair{false, true}, std::pair{true, true}}) {
+    const std::vector<float> got = run(true, asks, narrows);
+    double sum = 0;
+    for (size_t i = 0; i < got.size(); ++i) {
+      const double off = static_cast<double>(got[i]) - static_cast<double>(want[i]);
+      sum += off * off;
+    }
+    EXPECT_LT(std::sqrt(sum / squares), 0.01) << asks << narrows;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Random, CudaFamilies, testing::ValuesIn(test::random_families()),
+                         [](const auto& tested) { return tested.param.name; });
+
+}  // namespace
+}  // namespace blend::cuda
