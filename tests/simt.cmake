@@ -32,6 +32,7 @@ blend_test(simt_test
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_families_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_recording_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_layer_cost_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_lost_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/engine/device_tier_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 blend_test(cuda_backend_test

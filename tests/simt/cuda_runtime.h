@@ -162,10 +162,13 @@ enum cudaError_t {
   cudaErrorInvalidDevice = 101,
   cudaErrorECCUncorrectable = 214,
   cudaErrorIllegalAddress = 700,
+  cudaErrorLaunchTimeout = 702,
   cudaErrorAssert = 710,
   cudaErrorHardwareStackError = 714,
   cudaErrorIllegalInstruction = 715,
   cudaErrorMisalignedAddress = 716,
+  cudaErrorInvalidAddressSpace = 717,
+  cudaErrorInvalidPc = 718,
   cudaErrorLaunchFailure = 719,
   cudaErrorStreamCaptureUnsupported = 900,
   cudaErrorStreamCaptureInvalidated = 901,
@@ -243,6 +246,9 @@ size_t bytes_in_use();  // of device memory
 size_t pinned_bytes();
 // Allocations of device memory fail from the n-th one on; -1: never.
 void fail_allocation(int64_t n);
+// A kernel has met an illegal address: nothing runs any more, and every call says so until
+// set_machine().
+void lose_device();
 uint64_t graph_launches();
 uint64_t kernel_launches();      // by themselves
 uint64_t copies_to_device();     // by copy engines, from the host

@@ -59,11 +59,14 @@ struct Device {
   uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0, n_copies_to_device = 0;
   std::array<Context, 8> primary;
   bool global_capture = false, global_capture_broken = false;
+  bool lost = false;
 };
 Device& device() {
   static auto* const d = new Device;  // never destroyed: streams may outlive main()
   return *d;
 }
+// Of a call that has nothing else to say.
+cudaError_t state() { return device().lost ? cudaErrorIllegalAddress : cudaSuccess; }
 // The context that a thread works in: the top of its stack, or, where that is empty, the primary
 // one of the device that cudaSetDevice() has named, made when it is first needed.
 thread_local int current_device = 0;
@@ -165,6 +168,7 @@ void set_machine(const Machine& machine) {
   d.allocations_left = -1;
   d.n_graph_launches = d.n_kernel_launches = d.n_gemm_calls = d.n_copies_to_device = 0;
   d.loaded.clear();
+  d.lost = false;
   for (Context& context : d.primary) context.made = context.references > 0;
 }
 bool has_context(int n) {
@@ -222,6 +226,10 @@ void fail_allocation(int64_t n) {
   const Lock lock(device().mutex);
   device().allocations_left = n;
 }
+void lose_device() {
+  const Lock lock(device().mutex);
+  device().lost = true;
+}
 void allow_shared(const void* kernel, size_t bytes) {
   const Lock lock(device().mutex);
   device().allowed_shared[kernel] = bytes;
@@ -243,6 +251,7 @@ void launch(dim3 grid, dim3 block, size_t shared_bytes, Stream* stream, const vo
   }
   enqueue(stream,
           {{}, [=, body = std::move(body)] {
+             if (device().lost) return;
              run_grid({grid.x, grid.y, grid.z}, {block.x, block.y, block.z}, shared_bytes, body);
            }});
 }
@@ -363,7 +372,10 @@ cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
   *free = *total - std::min(*total, device().in_use);
   return cudaSuccess;
 }
-cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaGetLastError() {
+  const Lock lock(device().mutex);
+  return simt::state();
+}
 const char* cudaGetErrorString(cudaError_t error) {
   return error == cudaErrorMemoryAllocation ? "out of memory" : "emulated error";
 }
@@ -391,7 +403,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
   const Lock lock(device().mutex);
   if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   simt::drain(stream);
-  return cudaSuccess;
+  return simt::state();
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned /*flags*/) {
   const Lock lock(device().mutex);
@@ -399,11 +411,12 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
   const auto moments = event->moments;
   const uint64_t until = moments->recorded;
   simt::enqueue(stream, {[=] { return moments->done >= until; }, [] {}});
-  return cudaSuccess;
+  return simt::state();
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned /*flags*/) {
   const Lock lock(device().mutex);
   (void)simt::device_here();
+  if (device().lost) return simt::state();
   *event = new simt::Event;
   return cudaSuccess;
 }
@@ -418,14 +431,14 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   const auto moments = event->moments;
   const uint64_t moment = ++moments->recorded;
   simt::enqueue(stream, {{}, [=] { moments->done = std::max(moments->done, moment); }});
-  return cudaSuccess;
+  return simt::state();
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
   const Lock lock(device().mutex);
   while (event->moments->done < event->moments->recorded) {
     if (!simt::step_any(nullptr)) simt::die("nobody records the event that is waited for");
   }
-  return cudaSuccess;
+  return simt::state();
 }
 
 // ---- Graphs
@@ -438,6 +451,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode mo
   const Lock lock(device().mutex);
   if (mode != cudaStreamCaptureModeRelaxed) simt::die("other threads' calls would break a capture");
   if (stream->capture != nullptr) return cudaErrorStreamCaptureUnsupported;
+  if (device().lost) return simt::state();
   stream->capture = std::make_unique<simt::Graph>();
   return cudaSuccess;
 }
@@ -460,7 +474,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
   ++device().n_graph_launches;
   for (const simt::Operation& op : exec->operations) simt::enqueue(stream, op);
-  return cudaSuccess;
+  return simt::state();
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   delete graph;
@@ -474,6 +488,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   const Lock lock(device().mutex);
   if (properties->location.id != simt::device_here()) simt::die("a pool of another device");
+  if (device().lost) return simt::state();
   *pool = new simt::Pool;
   return cudaSuccess;
 }
@@ -491,6 +506,7 @@ cudaError_t cudaMallocFromPoolAsync(void** p, size_t bytes, cudaMemPool_t /*pool
   auto& d = device();
   const Lock lock(d.mutex);
   if (simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
+  if (d.lost) return simt::state();
   if (d.allocations_left == 0 || bytes > d.machine.memory_bytes - d.in_use) {
     return cudaErrorMemoryAllocation;
   }
@@ -526,6 +542,7 @@ cudaError_t cudaHostAlloc(void** p, size_t bytes, unsigned /*flags*/) {
     return cudaErrorStreamCaptureUnsupported;
   }
   *p = nullptr;
+  if (d.lost) return simt::state();
   if (posix_memalign(p, 4096, std::max<size_t>(bytes, 1)) != 0) return cudaErrorMemoryAllocation;
   if (bytes <= size_t{256} << 20) std::memset(*p, 0xff, bytes);
   d.pinned[*p] = bytes;
@@ -556,7 +573,10 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   const bool pinned = (from_device || simt::inside(d.pinned, from, bytes)) &&
                       (to_device || simt::inside(d.pinned, to, bytes));
   if (!pinned && simt::breaks_capture(stream)) return cudaErrorStreamCaptureUnsupported;
-  const auto copy = [=] { std::memcpy(to, from, bytes); };
+  if (d.lost) return simt::state();
+  const auto copy = [=] {
+    if (!device().lost) std::memcpy(to, from, bytes);
+  };
   if (!from_device && !simt::inside(d.pinned, from, bytes)) {
     // Pageable memory may be written again once the call returns.
     auto kept = std::make_shared<std::vector<char>>(static_cast<const char*>(from),
@@ -571,6 +591,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 cudaError_t cudaMemsetAsync(void* to, int value, size_t bytes, cudaStream_t stream) {
   const Lock lock(device().mutex);
   if (!simt::inside(device().memory, to, bytes)) simt::die("a memset of no device memory");
+  if (device().lost) return simt::state();
   simt::enqueue(stream, {{}, [=] { std::memset(to, value, bytes); }});
   return cudaSuccess;
 }

@@ -13,7 +13,8 @@ inline bool is_sticky(cudaError_t error) {
   return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
          error == cudaErrorMisalignedAddress || error == cudaErrorIllegalInstruction ||
          error == cudaErrorHardwareStackError || error == cudaErrorECCUncorrectable ||
-         error == cudaErrorAssert;
+         error == cudaErrorInvalidAddressSpace || error == cudaErrorInvalidPc ||
+         error == cudaErrorLaunchTimeout || error == cudaErrorAssert;
 }
 
 // OUT_OF_MEMORY for a lack of memory, INTERNAL otherwise; names the call and what CUDA says.

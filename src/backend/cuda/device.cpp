@@ -24,6 +24,7 @@ Memory::~Memory() {
 Result<std::unique_ptr<Device>> Device::open(int ordinal) {
   int n = 0;
   const cudaError_t error = cudaGetDeviceCount(&n);
+  if (is_sticky(error)) return check(error, "cudaGetDeviceCount");
   if (error != cudaSuccess || n == 0) {
     (void)cudaGetLastError();
     return make_error(
@@ -158,6 +159,7 @@ Result<Pinned> Device::pin(size_t bytes) {
   }
   void* p = nullptr;
   const cudaError_t error = cudaHostAlloc(&p, bytes, cudaHostAllocDefault);
+  if (is_sticky(error)) return check(error, "cudaHostAlloc");
   if (error != cudaSuccess) {
     (void)cudaGetLastError();
     return make_error(BLEND_E_OUT_OF_MEMORY, "cannot pin %zu bytes of host memory: %s", bytes,
