@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "backend/cuda/cuda_backend.h"
+#include "cuda/attention_plan.h"
+#include "cuda/kv_rows.h"
 
 namespace blend::cuda {
 namespace {
@@ -125,6 +127,29 @@ TEST_F(CudaHost, AModelThatDoesNotFitIsAnErrorWithTheBytes) {
   const auto cache = (*backend)->make_kv_cache(config(), 1 << 20);
   EXPECT_EQ(cache.status().code(), BLEND_E_OUT_OF_MEMORY);
   EXPECT_NE(cache.status().message().find("KV cache of 1048576 rows"), std::string::npos);
+  // The bytes of 128 K rows of an 8B model are more than 32 bits hold, as is an element's place.
+  ModelConfig large = config();
+  large.n_layers = 32;
+  large.n_heads = large.n_kv_heads = 8;
+  large.head_dim = large.rope.rotary_dim = 128;
+  const auto long_one = (*backend)->make_kv_cache(large, 131072);
+  EXPECT_EQ(long_one.status().code(), BLEND_E_OUT_OF_MEMORY);
+  EXPECT_NE(long_one.status().message().find("17179869184 bytes of device memory are needed"),
+            std::string::npos)
+      << long_one.status().message();
+}
+
+TEST(CudaShapes, PlacesInLargeCachesAndPlansOfManyRowsDoNotWrap) {
+  kernels::cuda::KvView view;
+  view.n_kv_heads = 64;
+  view.head_dim = view.stride = 128;
+  view.slots = 1 << 20;
+  EXPECT_EQ(view.at(63, (1 << 20) - 1), (uint64_t{64} << 27) - 128);
+  // A prompt of 128 K rows at once, as a plan's step may have it: keys are not split, none is lost.
+  const auto plan = kernels::cuda::plan_attention(131072, 8, 8, 128, 131071, 132);
+  EXPECT_EQ(plan.m_tiles, 131072u * 8 / plan.tile_rows());
+  EXPECT_EQ(plan.splits, 1u);
+  EXPECT_EQ(plan.part_floats(), uint64_t{8} * 131072 * 8 * 130);
 }
 
 TEST_F(CudaHost, HeadsLargerThanAnyKernelAreRefused) {

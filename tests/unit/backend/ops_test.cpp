@@ -419,6 +419,41 @@ TEST_P(BackendOps, NoRowsIsNoWork) {
   EXPECT_TRUE(backend_->swiglu(none16, none).is_ok());
   EXPECT_TRUE(backend_->gather(none, nullptr, none).is_ok());
   EXPECT_TRUE(backend_->download(none, nullptr).is_ok());
+  // Chunks that give no rows, alone and beside some that do.
+  const std::vector<float> values = normal(2 * 8);
+  const StoredRun nothing{nullptr, nullptr, DType::f32, 0, 3};
+  const auto* const at = reinterpret_cast<const std::byte*>(values.data());
+  const StoredRun row{at, at + 8 * 4, DType::f32, 1, 3};
+  const Owned fresh = make_tensor(normal(5 * 16), 5, 16), out = make_empty(5, 16),
+              back = make_empty(1, 16);
+  std::vector<float> sums(5, -1.0f);
+  for (const auto& runs :
+       {std::vector{nothing}, std::vector{nothing, nothing}, std::vector{nothing, row, nothing}}) {
+    EXPECT_TRUE(backend_->place(**cache, 0, **rope, runs, nullptr, nullptr).is_ok());
+    EXPECT_TRUE(backend_->deviation(fresh.tensor, runs, {}, sums.data()).is_ok());
+    EXPECT_TRUE(backend_->drift_inputs(fresh.tensor, runs, {}, out.tensor).is_ok());
+  }
+  EXPECT_EQ(sums[0], -1.0f) << "of no run";
+  EXPECT_GT(sums[3], 0.0f);
+  ASSERT_TRUE(backend_->read_kv(**cache, 0, **rope, 3, back.tensor).is_ok());
+  expect_near({host(back.tensor)[8]}, {static_cast<double>(values[8])});
+  const auto norm = make_stored("n", normal(8), {8}, DType::f32);
+  const TensorView* const of_norm = &norm->view;
+  auto vector = backend_->load_vector({&of_norm, 1}, 0);
+  ASSERT_TRUE(vector.is_ok());
+  EXPECT_TRUE(backend_->rms_norm(none, **vector, 1e-5f, none).is_ok());
+  EXPECT_TRUE(backend_->norm_heads(none, 1, **vector, 1e-5f).is_ok());
+  EXPECT_TRUE(backend_->add_bias(**vector, none).is_ok());
+  EXPECT_TRUE(backend_->add(none, none).is_ok());
+  EXPECT_TRUE(backend_->scale(none, 2).is_ok());
+  EXPECT_TRUE(backend_->geglu(none16, none).is_ok());
+  DriftShare share;
+  EXPECT_TRUE(backend_->drift_share(none16, none16, &share).is_ok());
+  EXPECT_TRUE(backend_->scale_kv(none16, share).is_ok());
+  EXPECT_TRUE(backend_->top_k({}, 0, nullptr).is_ok());
+  EXPECT_TRUE(backend_->encode_kv(none16, DType::bf16, nullptr, nullptr).is_ok());
+  EXPECT_TRUE(backend_->read_kv(**cache, 0, **rope, 8, none16).is_ok());
+  EXPECT_TRUE(backend_->move(**cache, **cache, **rope, {0, 8, 0, 0, 0, 0}).is_ok());
 }
 
 TEST_P(BackendOps, ConcurrentCallers) {
