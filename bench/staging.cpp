@@ -1,6 +1,8 @@
 // How fast do stored layers come to where a device takes them? GB/s of the reader by threads, from
 // a store's page cache (copied and checked), and from its memory tier (copied, or read where it
-// lies). No device is asked: what is staged is what its bus could carry away.
+// lies), beside what memcpy gives on as many threads. No device is asked: what is staged is what
+// its bus could carry away. More threads than cores show what they wait for each other: nothing,
+// where the rate stays.
 //
 //   bench_staging --threads 1,2,4,8,16 --tokens 4096 --json out.json
 #include <CLI/CLI.hpp>
@@ -10,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/copy_rate.h"
 #include "bench/json_file.h"
 #include "bench/measure.h"
 #include "fusion/layer_loader.h"
@@ -112,9 +115,17 @@ void run(const Settings& s) {
     ids = first.ids();
   }
   const uint64_t bytes = uint64_t{4} * s.tokens * s.layers * s.kv_dim;
-  std::printf("%u tokens, %u layers, %.2f GB\n%-34s %8s %11s %8s %14s\n", s.tokens, s.layers,
+  std::printf("%u tokens, %u layers, %.2f GB\n%-34s %8s %11s %8s %14s %10s\n", s.tokens, s.layers,
               static_cast<double>(bytes) * 1e-9, "from", "threads", "us a layer", "GB/s",
-              "GB/s a thread");
+              "GB/s a thread", "of memcpy");
+  std::vector<double> copied;  // bytes per second by threads; each is read and written
+  for (const uint32_t threads : s.threads) {
+    const auto pool = must(blend::ThreadPool::create(threads));
+    copied.push_back(blend::bench::copy_rate(*pool, 2 * bytes) / 2);
+    std::printf("%-34s %8u %11s %8.2f %14.2f\n", "memcpy", threads, "", copied.back() * 1e-9,
+                copied.back() * 1e-9 / threads);
+    rows.push_back({{"from", "memcpy"}, {"threads", threads}, {"gb_per_s", copied.back() * 1e-9}});
+  }
   struct From {
     const char* name;
     bool in_memory, where_it_lies;
@@ -126,7 +137,8 @@ void run(const Settings& s) {
     if (from.in_memory) options.ram_bytes = 2 * bytes;
     if (from.where_it_lies) options.host_memory = own_memory();
     Staging staging(s, dir.file("store"), options);
-    for (const uint32_t threads : s.threads) {
+    for (size_t at = 0; at < s.threads.size(); ++at) {
+      const uint32_t threads = s.threads[at];
       const auto pool = must(blend::ThreadPool::create(threads));
       const auto backend = must(blend::make_cpu_backend(*pool));
       std::vector<double> seconds;
@@ -138,9 +150,11 @@ void run(const Settings& s) {
       json row = {{"from", from.name}, {"threads", threads}, {"us_a_layer", us}};
       std::printf("%-34s %8u %11.1f", from.name, threads, us);
       if (!from.where_it_lies) {  // there is nothing to be moved
-        const double rate = static_cast<double>(bytes) / median(seconds) * 1e-9;
-        std::printf(" %8.2f %14.2f", rate, rate / threads);
-        row["gb_per_s"] = rate;
+        const double rate = static_cast<double>(bytes) / median(seconds);
+        std::printf(" %8.2f %14.2f %8.0f %%", rate * 1e-9, rate * 1e-9 / threads,
+                    100 * rate / copied[at]);
+        row["gb_per_s"] = rate * 1e-9;
+        row["of_memcpy"] = rate / copied[at];
       }
       std::printf("\n");
       std::fflush(stdout);
