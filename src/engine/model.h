@@ -21,10 +21,10 @@ struct LayerWeights {
   std::unique_ptr<Weight> kv;         // [2 * kv_dim, d_model]: K over V, one GEMM
   // q over kv, which are parts of it, where the backend stacks them; else null.
   std::unique_ptr<Weight> qkv;
-  std::unique_ptr<Weight> attn_out;   // [d_model, n_heads * head_dim]
-  std::unique_ptr<Weight> ffn_norm;   // [d_model]
-  std::unique_ptr<Weight> gate_up;    // [2 * d_ff, d_model]: gate over up, one GEMM
-  std::unique_ptr<Weight> ffn_down;   // [d_model, d_ff]
+  std::unique_ptr<Weight> attn_out;  // [d_model, n_heads * head_dim]
+  std::unique_ptr<Weight> ffn_norm;  // [d_model]
+  std::unique_ptr<Weight> gate_up;   // [2 * d_ff, d_model]: gate over up, one GEMM
+  std::unique_ptr<Weight> ffn_down;  // [d_model, d_ff]
   // Null where the config has none.
   std::unique_ptr<Weight> q_bias;          // [n_heads * head_dim]
   std::unique_ptr<Weight> kv_bias;         // [2 * kv_dim]

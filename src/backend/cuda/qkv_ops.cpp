@@ -19,8 +19,8 @@ Result<std::unique_ptr<Weight>> CudaBackend::part_of(const Weight& matrix, int64
                                                      int64_t rows) {
   const auto& whole = static_cast<const CudaMatrix&>(matrix);
   if (first < 0 || rows < 0 || first > whole.out() || rows > whole.out() - first) {
-    return make_error(BLEND_E_INTERNAL, "rows %lld to %lld of a matrix of %lld",
-                      static_cast<long long>(first), static_cast<long long>(first + rows),
+    return make_error(BLEND_E_INTERNAL, "%lld rows from %lld on of a matrix of %lld",
+                      static_cast<long long>(rows), static_cast<long long>(first),
                       static_cast<long long>(whole.out()));
   }
   return std::unique_ptr<Weight>(new CudaMatrix(whole, first, rows));
