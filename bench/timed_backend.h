@@ -1,16 +1,18 @@
 // TimedBackend: a backend that another one computes for, with a clock beside every operation: the
-// phases of a prefill without a profiler in the library.
+// phases of a prefill, and what every operation takes, without a profiler in the library.
 #pragma once
 
 #include <chrono>
 #include <map>
+#include <string>
 #include <tuple>
 
 #include "backend/backend.h"
 
 namespace blend::bench {
 
-// For one caller at a time, on a backend whose operations are done when they return (the CPU's).
+// For one caller at a time. On a device, whose operations are only issued, settle() has each waited
+// for: an operation's time is then its own, and the sum more than a pass takes.
 class TimedBackend final : public Backend {
  public:
   struct Phase {
@@ -20,6 +22,11 @@ class TimedBackend final : public Backend {
   struct Phases {
     Phase gemm, attention;
     double other_s = 0;  // all other operations
+    struct Operation {
+      uint64_t times = 0;
+      double seconds = 0;
+    };
+    std::map<std::string, Operation> operations;  // by name
     // Of one shape of GEMM, y [m, n] = x [m, k] W^T.
     struct Product {
       uint64_t times = 0;
@@ -30,6 +37,13 @@ class TimedBackend final : public Backend {
 
   explicit TimedBackend(std::unique_ptr<Backend> inner) : inner_(std::move(inner)) {}
   void reset() { phases_ = {}; }
+  Status settle(bool on) {
+    settled_.reset();
+    if (on) {
+      BLEND_ASSIGN(settled_, inner_->allocate(sizeof(float)));
+    }
+    return Status::ok();
+  }
   const Phases& phases() const { return phases_; }
 
   const char* name() const override { return inner_->name(); }
@@ -38,6 +52,18 @@ class TimedBackend final : public Backend {
   int64_t cache_bytes() const override { return inner_->cache_bytes(); }
   bool unpacks() const override { return inner_->unpacks(); }
   uint32_t block_rows() const override { return inner_->block_rows(); }
+  bool stacks_qkv() const override { return inner_->stacks_qkv(); }
+  Result<std::unique_ptr<Weight>> part_of(const Weight& matrix, int64_t first,
+                                          int64_t rows) override {
+    return inner_->part_of(matrix, first, rows);
+  }
+  Status project_qkv(const QkvWeights& weights, Tensor x, const QkvPlaces& to) override {
+    return other("project_qkv", [&] { return inner_->project_qkv(weights, x, to); });
+  }
+  std::unique_ptr<RecordedStep> record(const StepInput& input,
+                                       const std::function<Status()>& issue) override {
+    return inner_->record(input, issue);
+  }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override {
     return inner_->allocate(bytes);
@@ -53,7 +79,7 @@ class TimedBackend final : public Backend {
   }
   Status check_room(uint64_t n_elements) override { return inner_->check_room(n_elements); }
   Status download(const Tensor& src, float* dst) override {
-    return other([&] { return inner_->download(src, dst); });
+    return other("download", [&] { return inner_->download(src, dst); });
   }
 
   Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) override {
@@ -73,13 +99,13 @@ class TimedBackend final : public Backend {
   }
 
   Status embed(const Weight& table, const int32_t* tokens, Tensor out) override {
-    return other([&] { return inner_->embed(table, tokens, out); });
+    return other("embed", [&] { return inner_->embed(table, tokens, out); });
   }
   Status gather(Tensor src, const uint32_t* rows, Tensor dst) override {
-    return other([&] { return inner_->gather(src, rows, dst); });
+    return other("gather", [&] { return inner_->gather(src, rows, dst); });
   }
   Status rms_norm(Tensor x, const Weight& weight, float eps, Tensor out) override {
-    return other([&] { return inner_->rms_norm(x, weight, eps, out); });
+    return other("rms_norm", [&] { return inner_->rms_norm(x, weight, eps, out); });
   }
   Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) override {
     phases_.gemm.flops += 2.0 * static_cast<double>(x.rows) * static_cast<double>(x.cols) *
@@ -88,27 +114,27 @@ class TimedBackend final : public Backend {
     ++product.times;
     const double before = phases_.gemm.seconds;
     const Status status =
-        timed(phases_.gemm.seconds, [&] { return inner_->matmul(w, x, y, accumulate); });
+        timed("matmul", phases_.gemm.seconds, [&] { return inner_->matmul(w, x, y, accumulate); });
     product.seconds += phases_.gemm.seconds - before;
     return status;
   }
   Status swiglu(Tensor gate_up, Tensor out) override {
-    return other([&] { return inner_->swiglu(gate_up, out); });
+    return other("swiglu", [&] { return inner_->swiglu(gate_up, out); });
   }
   Status geglu(Tensor gate_up, Tensor out) override {
-    return other([&] { return inner_->geglu(gate_up, out); });
+    return other("geglu", [&] { return inner_->geglu(gate_up, out); });
   }
   Status add_bias(const Weight& bias, Tensor x) override {
-    return other([&] { return inner_->add_bias(bias, x); });
+    return other("add_bias", [&] { return inner_->add_bias(bias, x); });
   }
   Status norm_heads(Tensor x, uint32_t n_heads, const Weight& weight, float eps) override {
-    return other([&] { return inner_->norm_heads(x, n_heads, weight, eps); });
+    return other("norm_heads", [&] { return inner_->norm_heads(x, n_heads, weight, eps); });
   }
   Status add(Tensor x, Tensor y) override {
-    return other([&] { return inner_->add(x, y); });
+    return other("add", [&] { return inner_->add(x, y); });
   }
   Status scale(Tensor x, float factor) override {
-    return other([&] { return inner_->scale(x, factor); });
+    return other("scale", [&] { return inner_->scale(x, factor); });
   }
 
   Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
@@ -120,24 +146,25 @@ class TimedBackend final : public Backend {
     return inner_->make_kv_cache(config, capacity);
   }
   Status rope_q(const RopeTable& rope, const uint32_t* pos, uint32_t head_dim, Tensor q) override {
-    return other([&] { return inner_->rope_q(rope, pos, head_dim, q); });
+    return other("rope_q", [&] { return inner_->rope_q(rope, pos, head_dim, q); });
   }
   Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                   const uint32_t* pos) override {
-    return other([&] { return inner_->write_kv(cache, layer, rope, kv, pos); });
+    return other("write_kv", [&] { return inner_->write_kv(cache, layer, rope, kv, pos); });
   }
   Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope, uint32_t first,
                  Tensor kv) override {
-    return other([&] { return inner_->read_kv(cache, layer, rope, first, kv); });
+    return other("read_kv", [&] { return inner_->read_kv(cache, layer, rope, first, kv); });
   }
   Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                std::span<const StoredRun> runs, const uint8_t* skip,
                const Correction* correction) override {
-    return other([&] { return inner_->place(cache, layer, rope, runs, skip, correction); });
+    return other("place",
+                 [&] { return inner_->place(cache, layer, rope, runs, skip, correction); });
   }
   Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
               const RowMove& rows) override {
-    return other([&] { return inner_->move(src, dst, rope, rows); });
+    return other("move", [&] { return inner_->move(src, dst, rope, rows); });
   }
   Status attention(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                    const uint32_t* pos, Tensor out) override {
@@ -148,68 +175,81 @@ class TimedBackend final : public Backend {
     }
     // Two products with each key's or value's head_dim elements, for every query head.
     phases_.attention.flops += 4.0 * keys * static_cast<double>(q.cols);
-    return timed(phases_.attention.seconds,
+    return timed("attention", phases_.attention.seconds,
                  [&] { return inner_->attention(cache, layer, rule, q, pos, out); });
   }
   Status attention_tempered(const KvCache& cache, uint32_t layer, const AttentionRule& rule,
                             Tensor q, const uint32_t* pos, const Tempering& tempering, Tensor out,
                             float* mass) override {
-    return other([&] {
+    return other("attention_tempered", [&] {
       return inner_->attention_tempered(cache, layer, rule, q, pos, tempering, out, mass);
     });
   }
   Status attention_mass(const KvCache& cache, uint32_t layer, const AttentionRule& rule, Tensor q,
                         const uint32_t* pos, float* mass) override {
-    return other([&] { return inner_->attention_mass(cache, layer, rule, q, pos, mass); });
+    return other("attention_mass",
+                 [&] { return inner_->attention_mass(cache, layer, rule, q, pos, mass); });
   }
 
   Status deviation(Tensor kv, std::span<const StoredRun> runs, const DeviationRule& rule,
                    float* out) override {
-    return other([&] { return inner_->deviation(kv, runs, rule, out); });
+    return other("deviation", [&] { return inner_->deviation(kv, runs, rule, out); });
   }
   Status drift_inputs(Tensor kv, std::span<const StoredRun> runs, DriftInputs inputs,
                       Tensor out) override {
-    return other([&] { return inner_->drift_inputs(kv, runs, inputs, out); });
+    return other("drift_inputs", [&] { return inner_->drift_inputs(kv, runs, inputs, out); });
   }
   Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
                        Tensor out) override {
-    return other([&] { return inner_->stored_inputs(runs, features, out); });
+    return other("stored_inputs", [&] { return inner_->stored_inputs(runs, features, out); });
   }
   Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override {
-    return other([&] { return inner_->drift_share(foretold, drift, share); });
+    return other("drift_share", [&] { return inner_->drift_share(foretold, drift, share); });
   }
   Status scale_kv(Tensor kv, DriftShare share) override {
-    return other([&] { return inner_->scale_kv(kv, share); });
+    return other("scale_kv", [&] { return inner_->scale_kv(kv, share); });
   }
   Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override {
-    return other([&] { return inner_->top_k(scores, k, out); });
+    return other("top_k", [&] { return inner_->top_k(scores, k, out); });
   }
   Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override {
-    return other([&] { return inner_->encode_kv(kv, dtype, k, v); });
+    return other("encode_kv", [&] { return inner_->encode_kv(kv, dtype, k, v); });
   }
 
   Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                    Tensor kv) override {
-    return other([&] { return inner_->read_host(src, rope, pos, kv); });
+    return other("read_host", [&] { return inner_->read_host(src, rope, pos, kv); });
   }
   Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
                     const uint8_t* skip, const Correction* correction) override {
-    return other([&] { return inner_->place_host(dst, rope, runs, skip, correction); });
+    return other("place_host",
+                 [&] { return inner_->place_host(dst, rope, runs, skip, correction); });
   }
 
  private:
   using Clock = std::chrono::steady_clock;
 
-  static Status timed(double& seconds, const auto& operation) {
+  Status timed(const char* name, double& seconds, const auto& operation) {
     const auto begin = Clock::now();
     Status status = operation();
-    seconds += std::chrono::duration<double>(Clock::now() - begin).count();
+    if (settled_ != nullptr && status.is_ok()) {
+      float ignored = 0;
+      status = inner_->download({settled_->data(), 1, 1, 4}, &ignored);
+    }
+    const double took = std::chrono::duration<double>(Clock::now() - begin).count();
+    seconds += took;
+    Phases::Operation& all = phases_.operations[name];
+    ++all.times;
+    all.seconds += took;
     return status;
   }
-  Status other(const auto& operation) { return timed(phases_.other_s, operation); }
+  Status other(const char* name, const auto& operation) {
+    return timed(name, phases_.other_s, operation);
+  }
 
   const std::unique_ptr<Backend> inner_;
   Phases phases_;
+  std::unique_ptr<DeviceBuffer> settled_;  // not null: every operation is waited for
 };
 
 }  // namespace blend::bench

@@ -16,9 +16,11 @@
 #include <string>
 #include <vector>
 
+#include "backend/select.h"
 #include "bench/json_file.h"
 #include "bench/measure.h"
 #include "bench/shapes.h"
+#include "bench/timed_backend.h"
 #include "engine/device_readable.h"
 #include "engine/precompute.h"
 #include "engine/sequence.h"
@@ -83,6 +85,42 @@ class Ttft {
  public:
   Ttft(const Settings& s, std::shared_ptr<const blend::Model> model)
       : s_(s), model_(std::move(model)) {}
+
+  // Every operation of one pass at the largest ratio, waited for one by one: where the time goes.
+  void operations(blend::bench::TimedBackend& timed, Report& report) {
+    const auto n = std::find_if(s_.tokens.begin(), s_.tokens.end(), [&](uint32_t tokens) {
+      return tokens + 64 <= model_->context_length() && tokens > s_.question_tokens;
+    });
+    if (n == s_.tokens.end()) return;
+    const double ratio = *std::max_element(s_.ratios.begin(), s_.ratios.end());
+    const std::vector<blend::Segment> prompt = make_prompt(*n);
+    blend::FuseOptions options;
+    options.policy = ratio == 0.0 ? blend::Policy::reuse : blend::Policy::hkvd;
+    options.ratio = blend::RatioChoice::fixed(ratio);
+    const blend::StoreAccess access{ram_.get(), false, blend::DType::bf16, nullptr};
+    must(timed.settle(true));
+    for (int i = 0; i < 2; ++i) {  // the first fills pools and caches
+      timed.reset();
+      (void)must(blend::fuse(model_, access, {prompt, options, {}}));
+    }
+    must(timed.settle(false));
+    const uint32_t n_layers = model_->config().n_layers;
+    std::printf("\n%-34s %8s %10s %12s\n", "operation, each waited for", "times", "a layer",
+                "us each");
+    for (const auto& [name, op] : timed.phases().operations) {
+      const double us = op.seconds * 1e6 / static_cast<double>(op.times);
+      const double a_layer = static_cast<double>(op.times) / n_layers;
+      std::printf("%-34s %8llu %10.2f %12.1f\n", name.c_str(),
+                  static_cast<unsigned long long>(op.times), a_layer, us);
+      report.add("operations", {{"operation", name},
+                                {"tokens", *n},
+                                {"ratio", ratio},
+                                {"times", op.times},
+                                {"a_layer", a_layer},
+                                {"us_each", us}});
+    }
+    std::fflush(stdout);
+  }
 
   void run(const std::string& store_path, Report& report) {
     disk_ = must(blend::open_lmdb_store(store_path, blend::StoreOptions{}, {}));
@@ -347,7 +385,15 @@ class Kernels {
 
 int run(const Settings& s) {
   const blend::BackendSpec spec = must(blend::parse_backend(s.backend.c_str()));
-  const auto runtime = must(blend::Runtime::create(s.threads, {}, spec, s.device_bytes));
+  blend::bench::TimedBackend* timed = nullptr;
+  const blend::Runtime::MakeBackend make =
+      [&](blend::ThreadPool& pool) -> blend::Result<std::unique_ptr<blend::Backend>> {
+    BLEND_ASSIGN(auto inner, blend::make_backend(spec, pool, nullptr));
+    auto outer = std::make_unique<blend::bench::TimedBackend>(std::move(inner));
+    timed = outer.get();
+    return std::unique_ptr<blend::Backend>(std::move(outer));
+  };
+  const auto runtime = must(blend::Runtime::create(s.threads, {}, make, s.device_bytes));
   std::printf("%s, shape %s, bf16 weights; chunks of %u tokens, a question of %u; median of %d\n",
               runtime->backend().name(), s.shape.c_str(), s.chunk_tokens, s.question_tokens,
               s.repeat);
@@ -370,10 +416,13 @@ int run(const Settings& s) {
                               {"backend", runtime->backend().name()},
                               {"shape", s.shape},
                               {"ttft", json::array()},
+                              {"operations", json::array()},
                               {"decode", json::array()},
                               {"kernels", json::array()},
                               {"complete", false}});
-  Ttft(s, model).run(dir.file("store"), report);
+  Ttft ttft(s, model);
+  ttft.run(dir.file("store"), report);
+  ttft.operations(*timed, report);
   decode(model, s.tokens, s.repeat, report);
   Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens, report);
   report.complete();
