@@ -169,7 +169,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       round_trip(bytes, blend::decode_totals, blend::encode_totals);
       break;
     case 5: {
-      const int32_t code = blend::check_format(as_bytes(bytes)).code();
+      const int32_t code = blend::decode_format(as_bytes(bytes)).status().code();
       check(code == BLEND_OK || code == BLEND_E_FORMAT || code == BLEND_E_CORRUPT ||
             code == BLEND_E_MISMATCH);
       break;

@@ -26,6 +26,23 @@ TEST(EvalOptions, ConfigurationsAreTheProduct) {
   EXPECT_EQ(make_configs({"reuse"}, {"v"}, {0.1}, {"none"}, 1).size(), 1u);
 }
 
+TEST(EvalOptions, EachCodecIsComparedWithTheFirstLosslessOneBeforeIt) {
+  const auto plain = make_configs({"full", "reuse", "hkvd"}, {"v"}, {0.1}, {"none"}, 1);
+  EXPECT_EQ(with_codecs(plain, {}).size(), plain.size());
+  const auto configs = with_codecs(plain, {"int8", "none", "zstd", "rans", "none"});
+  // full once; reuse and hkvd with four codecs each.
+  ASSERT_EQ(configs.size(), 1u + 2u * 4u);
+  EXPECT_EQ(configs[0].codec, BLEND_CODEC_DEFAULT);
+  EXPECT_FALSE(configs[1].unrounded);  // int8 stands before any
+  EXPECT_FALSE(configs[2].unrounded);
+  EXPECT_EQ(configs[3].unrounded, 2u);
+  EXPECT_EQ(configs[4].unrounded, 2u);
+  EXPECT_EQ(configs[4].codec, BLEND_CODEC_RANS);
+  EXPECT_EQ(configs[8].unrounded, 6u);
+  EXPECT_EQ(config_name(configs[4]), "reuse, rans");
+  EXPECT_EQ(config_name(configs[8]), "hkvd v, rans");
+}
+
 TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
   EvalSelection selection;
   selection.checks = {1, 3};

@@ -449,8 +449,9 @@ TEST(StoreDamage, EmptyLmdbFileBecomesAStore) {
 TEST(StoreDamage, AnotherFormatVersionIsAMismatch) {
   TempDir dir;
   open_store(dir.path()).reset();
-  std::string format = encode_format();
-  format[8] = 3;  // the version
+  std::string format = encode_format(kStoreFormatVersion);
+  EXPECT_EQ(format[8], 3);  // the version
+  format[8] = 4;
   put_info(dir.path(), "format", format);
   EXPECT_CODE(BLEND_E_CORRUPT, open_lmdb_store(dir.path(), {}, {}).status());
   ByteWriter sealed;
@@ -459,7 +460,7 @@ TEST(StoreDamage, AnotherFormatVersionIsAMismatch) {
   put_info(dir.path(), "format", sealed.view());
   const Status s = open_lmdb_store(dir.path(), {}, {}).status();
   EXPECT_EQ(BLEND_E_MISMATCH, s.code());
-  EXPECT_NE(std::string::npos, s.message().find("version 3")) << s.message();
+  EXPECT_NE(std::string::npos, s.message().find("version 4")) << s.message();
 }
 
 TEST(StoreDamage, DamagedCountersAreCountedAnew) {
