@@ -100,8 +100,8 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
                       to_hex(id).c_str(), version, codec, kOldestFormatVersion, kStoreFormatVersion,
                       kCodecs - 1);
   }
-  if (version < record_version(static_cast<Codec>(codec))) {
-    return corrupt(id, "its version does not know its codec");
+  if (version != record_version(static_cast<Codec>(codec))) {
+    return corrupt(id, "its version is not that of its codec");
   }
   StoredLayout m;
   ChunkMeta& meta = m.meta;

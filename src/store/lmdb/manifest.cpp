@@ -148,6 +148,10 @@ Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
   for (CodecStat& s : std::span(c.codecs).first(n)) {
     for (uint64_t* x : {&s.n_chunks, &s.bytes, &s.stored_bytes}) *x = in.get<uint64_t>();
   }
+  // As encode_counters() has them, and no other way.
+  if (n != kOldestCodecs && c.version() == kOldestFormatVersion) {
+    return Status{BLEND_E_CORRUPT, "the store's counters have codecs that their version lacks"};
+  }
   return c;
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 
 #include "../../golden-store/golden_store.h"
+#include "base/wire.h"
 #include "store/lmdb/manifest.h"
 #include "support/temp_dir.h"
 
@@ -174,6 +175,21 @@ TEST(GoldenStore, AStoreIsOfVersionTwoUntilARecordNeedsThree) {
   const std::string both[] = {encode_counters(counters), encode_counters({})};
   EXPECT_TRUE(take(decode_counters(std::as_bytes(std::span(both[0])))) == counters);
   EXPECT_TRUE(take(decode_counters(std::as_bytes(std::span(both[1])))) == StoreCounters{});
+  // Sealed, but of the other version.
+  const auto resealed = [](std::string record) {
+    ByteWriter out;
+    out.bytes(record.data(), record.size() - 8);
+    out.put<uint64_t>(checksum64(record.data(), record.size() - 8));
+    return out.take();
+  };
+  std::string none = both[0];
+  none.replace((4 + 3 * 4) * 8, 8, 8, '\0');
+  EXPECT_CODE(BLEND_E_CORRUPT,
+              decode_counters(std::as_bytes(std::span(none = resealed(none)))).status());
+  bytes[4] = 2;
+  EXPECT_CODE(
+      BLEND_E_CORRUPT,
+      decode_manifest(std::as_bytes(std::span(bytes = resealed(bytes))), rans->meta.id).status());
 }
 
 TEST(GoldenStore, AFlippedBitInAPieceCostsOneLayerOfOneChunk) {
