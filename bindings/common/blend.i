@@ -4,6 +4,7 @@
 //   %{ #include "shim/shim.h" %}
 //   %include its own typemaps, which must cover
 //      (const int32_t* tokens, size_t n_tokens)   an array of the host, not copied before the call
+//      (const float* attention, size_t n_attention)   the same
 //      blend_shim::Outcome& out                   left alone (Go), or hidden and raised (Python, Java)
 //      const std::string& / std::string           UTF-8, byte for byte
 //   %include "common/blend.i"

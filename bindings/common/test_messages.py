@@ -17,7 +17,7 @@ from meaning import Meaning  # noqa: E402
 ROOT = HERE.parents[1]
 # The figures of a store, variables of the environment, what is looked up in a module, what only C and C++ have.
 NO_SENTENCES = re.compile(r"blend_(store|remote)_\w+|BLEND_(REMOTE_(USER|PASSWORD|SEAL_KEY)|(CUDA|TLS)_MODULE)"
-                          r"|BLEND_E_|blend_(cuda_backend|tls_context)_create|blend_plan_probe")
+                          r"|BLEND_E_|blend_(cuda_backend|tls_context)_create")
 SOURCES = {"python": ("bindings/python/libblend/*.py",), "java": ("bindings/java/src/io/libblend/*.java",),
            "go": ("bindings/go/blend/*.go",)}
 

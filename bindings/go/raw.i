@@ -10,11 +10,17 @@
 #cgo CXXFLAGS: -std=c++17 -w -fno-strict-aliasing -DSWIG_TYPE_TABLE=blend
 %}
 
-// ---- Tokens in: a []int32, not copied before the call, which does not keep it. A slice of length 0
+// ---- Arrays in: a []int32 or []float32, not copied before the call, which does not keep it. A slice of length 0
 // may have no memory at all.
 %typemap(gotype) (const int32_t* tokens, size_t n_tokens) "[]int32"
 %typemap(in) (const int32_t* tokens, size_t n_tokens) %{
   $1 = (int32_t*)$input.array;
+  $2 = (size_t)$input.len;
+%}
+
+%typemap(gotype) (const float* attention, size_t n_attention) "[]float32"
+%typemap(in) (const float* attention, size_t n_attention) %{
+  $1 = (float*)$input.array;
   $2 = (size_t)$input.len;
 %}
 

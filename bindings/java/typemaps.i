@@ -122,6 +122,34 @@ static bool blend_get_tokens(JNIEnv* jenv, jobject object, blend_tokens* tokens)
   $2 = held.n;
 %}
 
+// ---- Floats in: a float[], copied.
+%{
+static bool blend_get_floats(JNIEnv* jenv, jfloatArray array, std::vector<float>* floats) {
+  if (array == NULL) {
+    SWIG_JavaThrowException(jenv, SWIG_JavaNullPointerException, "an array is null");
+    return false;
+  }
+  const jsize n = jenv->GetArrayLength(array);
+  try {
+    floats->resize((size_t)n);
+  } catch (...) {
+    SWIG_JavaThrowException(jenv, SWIG_JavaOutOfMemoryError, "no memory for an array");
+    return false;
+  }
+  if (n > 0) jenv->GetFloatArrayRegion(array, 0, n, floats->data());
+  return true;
+}
+%}
+%typemap(jni) (const float* attention, size_t n_attention) "jfloatArray"
+%typemap(jtype) (const float* attention, size_t n_attention) "float[]"
+%typemap(jstype) (const float* attention, size_t n_attention) "float[]"
+%typemap(javain) (const float* attention, size_t n_attention) "$javainput"
+%typemap(in) (const float* attention, size_t n_attention) (std::vector<float> held) %{
+  if (!blend_get_floats(jenv, $input, &held)) return $null;
+  $1 = held.data();
+  $2 = held.size();
+%}
+
 // ---- K and V of the host: a direct ByteBuffer from its address over all of its capacity.
 %typemap(jni) (void* k, size_t k_bytes), (void* v, size_t v_bytes) "jobject"
 %typemap(jtype) (void* k, size_t k_bytes), (void* v, size_t v_bytes) "java.nio.ByteBuffer"

@@ -78,6 +78,7 @@
 %threadallow blend_shim::Plan::create;
 %threadallow blend_shim::Plan::restart;
 %threadallow blend_shim::Plan::synchronize;
+%threadallow blend_shim::Plan::probe;
 %threadallow blend_shim::Plan::choose;
 %threadallow blend_shim::Plan::choose_unmeasured;
 %threadallow blend_shim::Plan::commit;

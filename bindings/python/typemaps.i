@@ -1,24 +1,26 @@
 // How C++ arguments look from Python. Only functions of its limited API, as of 3.9: wheels are built
 // for the stable ABI.
 
-// ---- Tokens in: (pointer, length) of int32. The facade gives (address, length, owner), a tuple that
+// ---- Arrays in: (pointer, length) of int32 tokens or of floats. The facade gives (address, length, owner), a tuple that
 // keeps the memory's owner until the call has returned. Py_buffer would do the same here, but is in the
 // stable ABI from Python 3.11 on only.
-%fragment("blend_tokens", "header") {
-SWIGINTERN int blend_get_tokens(PyObject* object, const int32_t** tokens, size_t* n) {
+%fragment("blend_array", "header") {
+SWIGINTERN int blend_get_array(PyObject* object, const void** values, size_t* n) {
   if (!PyTuple_Check(object) || PyTuple_Size(object) != 3) {
-    PyErr_SetString(PyExc_TypeError, "tokens are (address, length, owner)");
+    PyErr_SetString(PyExc_TypeError, "an array is (address, length, owner)");
     return -1;
   }
-  *tokens = (const int32_t*)PyLong_AsVoidPtr(PyTuple_GetItem(object, 0));
+  *values = PyLong_AsVoidPtr(PyTuple_GetItem(object, 0));
   *n = PyLong_AsSize_t(PyTuple_GetItem(object, 1));
   return PyErr_Occurred() == NULL ? 0 : -1;
 }
 }
-%typemap(in, fragment="blend_tokens") (const int32_t* tokens, size_t n_tokens) {
-  if (blend_get_tokens($input, (const int32_t**)&$1, &$2) != 0) SWIG_fail;
+%typemap(in, fragment="blend_array") (const int32_t* tokens, size_t n_tokens),
+                                     (const float* attention, size_t n_attention) {
+  if (blend_get_array($input, (const void**)&$1, &$2) != 0) SWIG_fail;
 }
-%typemap(typecheck, precedence=SWIG_TYPECHECK_INT32_ARRAY) (const int32_t* tokens, size_t n_tokens) {
+%typemap(typecheck, precedence=SWIG_TYPECHECK_INT32_ARRAY) (const int32_t* tokens, size_t n_tokens),
+                                                           (const float* attention, size_t n_attention) {
   $1 = PyTuple_Check($input) ? 1 : 0;
 }
 

@@ -85,6 +85,11 @@ void Plan::fetch(uint32_t layer, const KvView& layer_kv, Outcome& out) noexcept 
 void Plan::synchronize(uint32_t layer, Outcome& out) noexcept {
   changing(*slot_, out, [&](PlanState& state) { state.plan->synchronize(layer); });
 }
+View Plan::probe(const float* attention, size_t n_attention, Outcome& out) noexcept {
+  return changing(*slot_, out, [&](PlanState& state) {
+    return copy(state.plan->probe({attention, n_attention}));
+  });
+}
 View Plan::choose(uint32_t layer, const KvView& fresh, Outcome& out) noexcept {
   return changing(*slot_, out, [&](PlanState& state) {
     const blendpp::KvView view = kv_view(fresh, state.plan->rows().size(), state.n_kv_heads,

@@ -87,6 +87,14 @@ func (p *Plan) Synchronize(layer int) error {
 	return p.do(func(r raw.Plan, out raw.Outcome) { r.Synchronize(count(layer), out) })
 }
 
+// Probe gives the rows to begin layer 0 with, where the question chooses (PolicyCascade, PolicyProbe): due
+// at layer 1, once it is synchronized. attention has, for every row of the prompt, what the question's rows
+// attend to at layer 1, mean over heads and these rows. Errors: ErrInvalidArgument, ErrCancelled.
+func (p *Plan) Probe(attention []float32) (rows []uint32, err error) {
+	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Probe(attention, out)) })
+	return rows, err
+}
+
 // Select gives the rows to go on with behind this layer, of Rows, ascending. fresh has their K and V,
 // row i of it those of Rows()[i]; it may be nil where nothing is measured. Errors: ErrInvalidArgument,
 // ErrNumeric (names the row), ErrCancelled.

@@ -126,6 +126,42 @@ func TestPlan(t *testing.T) {
 	wantError(t, err, blend.ErrClosed)
 }
 
+// What the host computes is made up, what its question attends to too: rows 3 and 5, so those go on.
+func TestPlanProbe(t *testing.T) {
+	chunk := tokens(t, documents[0])[:10]
+	must(model.Precompute(bg, store, chunk, nil))(t)
+	info := must(model.Info())(t)
+	plan := must(model.NewPlan(bg, store, blend.Prompt{blend.Text([]int32{99}), blend.Chunk(chunk), blend.Question([]int32{5, 6})},
+		&blend.FuseOptions{Policy: blend.PolicyProbe, Ratio: 0.2, OnMiss: blend.MissFail}))(t)
+	defer plan.Close()
+	attention := make([]float32, 13)
+	attention[3], attention[5] = 0.25, 0.5
+	for layer := 0; layer < 2; layer++ {
+		kv := must(blend.NewKV(13*int(info.KVHeads*info.HeadDim), blend.DtypeF32))(t)
+		defer kv.Close()
+		ok(t, plan.Fetch(layer, kv.View()))
+		_, early := plan.Probe(attention)
+		wantError(t, early, blend.ErrInvalidArgument)
+		if s := early.Error(); !strings.Contains(s, "due now is Plan.Synchronize") {
+			t.Errorf("not what is due: %s", s)
+		}
+		ok(t, plan.Synchronize(layer))
+		if layer == 0 {
+			ok(t, plan.Commit(layer))
+		}
+	}
+	for _, wrong := range [][]float32{nil, attention[:12]} {
+		_, err := plan.Probe(wrong)
+		wantError(t, err, blend.ErrInvalidArgument)
+	}
+	if rows := must(plan.Probe(attention))(t); !reflect.DeepEqual(rows, []uint32{0, 3, 5, 11, 12}) {
+		t.Errorf("rows %v", rows)
+	}
+	if rows := must(plan.SelectedRows())(t); !reflect.DeepEqual(rows, []uint32{3, 5}) {
+		t.Errorf("selected %v", rows)
+	}
+}
+
 func TestPlanErrors(t *testing.T) {
 	m, s := host(t)
 	put(t, m, s, []int32{5, 6})

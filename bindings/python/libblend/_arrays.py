@@ -37,6 +37,15 @@ def tokens_in(tokens: Tokens) -> Tuple[int, int, Any]:
     return values.__array_interface__["data"][0], values.size, values
 
 
+def floats_in(values: Any, what: str) -> Tuple[int, int, Any]:
+    """As tokens_in, of float32: other numbers are converted."""
+    array = np.asarray(values)
+    if array.ndim != 1 or array.dtype.kind not in "fiu":
+        raise TypeError(f"{what} is an array of numbers of one dimension, not {array.dtype} of {array.ndim}")
+    array = np.ascontiguousarray(array, np.float32)
+    return array.__array_interface__["data"][0], array.size, array
+
+
 class _Owner:
     """Memory of the library as numpy wants to see it; numpy keeps this, and this the view."""
 

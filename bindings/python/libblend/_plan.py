@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 import numpy as np
 
 from . import raw
-from ._arrays import copy_out
+from ._arrays import copy_out, floats_in
 from ._call import watched
 from ._context import Closable
 from ._enums import Dtype
@@ -32,6 +32,9 @@ class Plan(Closable):
             rows = plan.select(layer, fresh_k, fresh_v)
             ...                                     # the rest of the layer for the rows that go on
             plan.commit(layer)
+
+    With the policies "cascade" and "probe", layers 0 and 1 are begun for the question's rows first, up to
+    ``rows = plan.probe(attention)`` instead of layer 1's select and commit.
 
     Options are those of :meth:`Model.fuse`; with a described model on_miss is "compute" or "fail".
     One thread at a time (InUseError). The callbacks of the options may be called by create, select
@@ -63,6 +66,12 @@ class Plan(Closable):
         :meth:`restart`), IoError, NumericError, CancelledError."""
         self._raw.synchronize(layer)
         self._arrays.pop(layer, None)
+
+    def probe(self, attention: np.ndarray) -> np.ndarray:
+        """The rows to begin layer 0 with, uint32 [n]. attention: what the question's rows attend to at layer
+        1, mean over heads and these rows; [rows of the prompt]."""
+        with self._watched:
+            return copy_out(self._raw.probe(floats_in(attention, "attention")))
 
     def select(self, layer: int, k: Optional[np.ndarray] = None, v: Optional[np.ndarray] = None, *,
                dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> np.ndarray:

@@ -616,6 +616,40 @@ class Steps(Case):
         with self.assertRaises(libblend.ClosedError):
             plan.info
 
+    def test_the_question_chooses_first(self):
+        # Of a chunk that libblend prefilled: it keeps what its rows are read by. What the host computes is
+        # made up, what the question attends to too: rows 3, 5 and 8, so those go on, and nobody else.
+        chunk = self.model.tokenize(DOCUMENTS[0])[:20]
+        self.model.precompute(self.store, chunk)
+        prompt = libblend.Prompt().text([99]).chunk(chunk).question([5, 6])
+        n = 1 + len(chunk) + 2
+        kv = np.zeros((2, 6, n, self.model.info.n_kv_heads, self.model.info.head_dim), np.float32)
+        with libblend.Plan(self.model, self.store, prompt, policy="probe", ratio=0.15, on_miss="fail") as plan:
+            for layer in range(2):
+                self.assertEqual(plan.rows.tolist(), [0, n - 2, n - 1])
+                plan.fetch(layer, *kv[:, layer])
+                with self.assertRaisesRegex(libblend.InvalidArgumentError, "due now is Plan.synchronize"):
+                    plan.probe(np.zeros(n))
+                plan.synchronize(layer)
+                if layer == 0:
+                    plan.commit(layer)
+            attention = np.zeros(n)  # not float32: converted
+            attention[[3, 5, 8]] = 0.1, 0.2, 0.3
+            with self.assertRaisesRegex(libblend.InvalidArgumentError, "due now is Plan.probe"):
+                plan.commit(1)
+            with self.assertRaisesRegex(libblend.InvalidArgumentError, "each gets one"):
+                plan.probe(attention[:-1])
+            with self.assertRaises(TypeError):
+                plan.probe([[0.1]])
+            rows = plan.probe(attention[::-1][::-1])
+            self.assertEqual(rows.dtype, np.uint32)
+            self.assertEqual(rows.tolist(), [0, 3, 5, 8, n - 2, n - 1])
+            self.assertEqual(plan.selected.tolist(), [3, 5, 8])
+            plan.synchronize(0)
+            # All of the chunk was there to be asked about; the others are the host's.
+            self.assertTrue(kv[0, :2, 1:n - 2].any(axis=(2, 3)).all())
+            self.assertFalse(kv[0, :, [0, n - 2, n - 1]].any())
+
     def test_memory_is_checked(self):
         prompt = libblend.Prompt().chunk(self.chunk).question([1, 2])
         plan = libblend.Plan(self.host, self.steps, prompt, on_miss="fail")

@@ -135,6 +135,18 @@ public final class Plan implements AutoCloseable {
   }
 
   /**
+   * The rows to begin layer 0 with, where the question chooses ({@link Policy#CASCADE}, {@link
+   * Policy#PROBE}): due at layer 1, once it is synchronized.
+   *
+   * @param attention what the question's rows attend to at layer 1, mean over heads and these rows, by
+   *     row of the prompt
+   * @return ascending
+   */
+  public int[] probe(float[] attention) {
+    return Views.ints(guarded(() -> raw.probe(attention)));
+  }
+
+  /**
    * The rows to go on with.
    *
    * @param layer whose K and V are fresh

@@ -1,5 +1,6 @@
 package io.libblend;
 
+import static org.junit.Assert.assertArrayEquals;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertThrows;
@@ -71,6 +72,37 @@ public class PlanTest extends Fixture {
       assertFalse("the library may write to it", isCollected(rows, 5));
       plan.synchronize(0);
       assertTrue("nothing is written any more", isCollected(rows, 1000));
+    }
+  }
+
+  @Test
+  public void theQuestionChoosesFirst() {
+    // What the host computes is made up, what its question attends to too: rows 3 and 5, so those go on.
+    int[] chunk = java.util.Arrays.copyOf(model.tokenizer().encode(PASSAGES.get(0)), 10);
+    model.precompute(store(), chunk, new PrecomputeOptions());
+    Prompt prompt = Prompt.builder().text(new int[] {99}).chunk(chunk).question(new int[] {5, 6}).build();
+    FuseOptions options = new FuseOptions().policy(Policy.PROBE).ratio(0.2).onMiss(OnMiss.FAIL);
+    int bytes = 4 * 13 * model.info().nKvHeads() * model.info().headDim();
+    try (Plan plan = Plan.create(model, store(), prompt, options)) {
+      float[] attention = new float[13];
+      attention[3] = 0.25f;
+      attention[5] = 0.5f;
+      for (int l = 0; l < 2; ++l) {
+        ByteBuffer k = ByteBuffer.allocateDirect(bytes);
+        ByteBuffer v = ByteBuffer.allocateDirect(bytes);
+        plan.fetch(l, new KvView(k, v, Dtype.F32));
+        String early =
+            assertThrows(InvalidArgumentException.class, () -> plan.probe(attention)).getMessage();
+        assertTrue(early, early.contains("due now is Plan.synchronize"));
+        plan.synchronize(l);
+        if (l == 0) {
+          plan.commit(l);
+        }
+      }
+      assertThrows(InvalidArgumentException.class, () -> plan.probe(new float[12]));
+      assertThrows(NullPointerException.class, () -> plan.probe(null));
+      assertArrayEquals(new int[] {0, 3, 5, 11, 12}, plan.probe(attention));
+      assertArrayEquals(new int[] {3, 5}, plan.selected());
     }
   }
 
