@@ -661,6 +661,42 @@ TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
   EXPECT_EQ(info(fuse(model_, store, text, how)).policy, BLEND_POLICY_HKVD);
 }
 
+// What a plan placed for the question to be asked at layer 1 is placed anew, with what its maps
+// make of the rows that the answer left out: the host's answer is that of blend_fuse.
+TEST_F(Calibrating, APlanThatAskedCorrectsWhatTheProbeLeftOut) {
+  ASSERT_EQ(calibrate(6).code, BLEND_OK);
+  const Profile profile = open_profile("made");
+  blend_profile_info i{};
+  i.struct_size = sizeof i;
+  ASSERT_EQ(blend_profile_get_info(profile.get(), &i, nullptr), BLEND_OK);
+  ASSERT_GT(i.stored_rank, 0u);
+  const Store store = open_store(ctx_, dir_.file("store"));
+  FuseCase how{.policy = BLEND_POLICY_CASCADE, .metric = BLEND_METRIC_V, .ratio = 0.1};
+  how.chunk_prefix.assign(i.chunk_prefix, i.chunk_prefix + i.n_chunk_prefix);
+  how.profile = profile.get();
+  for (const uint32_t correction : {BLEND_CORRECTION_ON, BLEND_CORRECTION_UNGUARDED}) {
+    how.correction = correction;
+    SCOPED_TRACE(testing::Message() << how);
+    const Fusion fusion = fuse(model_, store, prompts_[0], how);
+    ASSERT_GT(layer_info(fusion, 1).drift_share_k + layer_info(fusion, 1).drift_share_v, 0);
+    for (const bool ahead : {false, true}) {
+      const Plan plan = make_plan(model_, store, prompts_[0], how);
+      ASSERT_TRUE(plan);
+      StepHost host(reference_,
+                    {.fetch_ahead = ahead, .n_asked = prompts_[0].back().tokens.size()});
+      const StepRun run = host.run(plan.get());
+      ASSERT_EQ(run.outcome.code, BLEND_OK) << run.outcome.message;
+      EXPECT_LE(max_difference(logits(fusion), run.logits), 1e-4);
+      EXPECT_EQ(selected(plan), selected(fusion));
+      EXPECT_EQ(info(plan).n_rows_corrected, info(fusion).n_rows_corrected);
+      for (uint32_t l = 0; l < spec_.n_layers; ++l) {
+        EXPECT_NEAR(layer_info(plan, l).drift_share_k, layer_info(fusion, l).drift_share_k, 1e-3);
+        EXPECT_NEAR(layer_info(plan, l).drift_share_v, layer_info(fusion, l).drift_share_v, 1e-3);
+      }
+    }
+  }
+}
+
 TEST_F(Calibrating, TrustsNothingThatDoesNotKeepTheLimits) {
   options_.n_ratios = 2;  // without ratio 1
   options_.max_kl = 1e-6;
