@@ -116,18 +116,23 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   return true;
 }
 
-bool PromptBuilder::stands_first(const Prompt& prompt, const PromptSegment& s) {
+std::span<const int32_t> PromptBuilder::preceding(const Prompt& prompt, const PromptSegment& s) {
   const auto is_chunk = [](const PromptSegment& t) { return t.kind == SegmentKind::chunk; };
-  return is_chunk(s) && s.first_row > 0 && prompt.n_resident == 0 &&
-         std::find_if(prompt.segments.begin(), prompt.segments.end(), is_chunk) ==
-             prompt.segments.end();
+  if (!is_chunk(s)) return {};
+  const std::span all(prompt.tokens);
+  const auto& before = prompt.segments;
+  if (!before.empty() && is_chunk(before.back())) {
+    return all.subspan(before.back().first_row, before.back().n_rows);
+  }
+  const bool first = std::none_of(before.begin(), before.end(), is_chunk);
+  return first && prompt.n_resident == 0 ? all : all.first(0);
 }
 
-Result<bool> PromptBuilder::open_exact(Prompt& prompt, const std::vector<int32_t>& tokens,
-                                       PromptSegment& s) {
-  if (store_ == nullptr) return false;
-  const Sha256 id =
-      chunk_id(model_.fingerprint(), kv_dtype_, prompt.tokens, options_.tenant, tokens);
+Result<bool> PromptBuilder::open_behind(Prompt& prompt, const std::vector<int32_t>& tokens,
+                                        PromptSegment& s) {
+  const std::span<const int32_t> prefix = preceding(prompt, s);
+  if (store_ == nullptr || prefix.empty()) return false;
+  const Sha256 id = chunk_id(model_.fingerprint(), kv_dtype_, prefix, options_.tenant, tokens);
   // Asked of this machine alone, and not counted: as a rule there is none.
   BLEND_ASSIGN(const bool there, store_->holds(id));
   if (!there) return false;
@@ -135,12 +140,9 @@ Result<bool> PromptBuilder::open_exact(Prompt& prompt, const std::vector<int32_t
 }
 
 Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, PromptSegment& s) {
-  const bool first = stands_first(prompt, s);
   if (!segment.id.has_value()) {
-    if (first) {
-      BLEND_ASSIGN(const bool exact, open_exact(prompt, *segment.tokens, s));
-      if (exact) return true;
-    }
+    BLEND_ASSIGN(const bool fitter, open_behind(prompt, *segment.tokens, s));
+    if (fitter) return true;
     s.id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(prompt, s), options_.tenant,
                     *segment.tokens);
     return open_stored(prompt, s.id, &*segment.tokens, true, s);
@@ -148,9 +150,9 @@ Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, Prom
   s.id = *segment.id;
   BLEND_ASSIGN(const bool hit,
                open_stored(prompt, s.id, segment.tokens ? &*segment.tokens : nullptr, false, s));
-  if (!hit || !first || is_exact(prompt, s)) return hit;
+  if (!hit || is_exact(prompt, s)) return hit;
   const std::vector<int32_t> tokens = s.chunk->meta().tokens;
-  BLEND_RETURN_IF_ERROR(open_exact(prompt, tokens, s).status());
+  BLEND_RETURN_IF_ERROR(open_behind(prompt, tokens, s).status());
   return true;
 }
 

@@ -3,7 +3,8 @@
 // It knows for every segment where its rows stand, whether its K and V are stored, and whether they
 // are exact: a chunk whose chunk prefix is precisely what precedes it in the prompt has the very
 // K and V that full prefill would give (a system prompt, the first chunk of a prompt). So for the
-// first chunk a record that was made behind just that is looked for before any other.
+// first chunk a record that was made behind just that is looked for before any other; for a later
+// one a record behind the chunk before it, which is nearer to full prefill than one made alone.
 #pragma once
 
 #include <memory>
@@ -95,10 +96,11 @@ class PromptBuilder {
   // Opens chunk `id`; false: a miss. `tokens`: what the stored ones must equal, or null.
   Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
                            bool tokens_made_id, PromptSegment& s);
-  // Whether s is the first chunk of a prompt and something stands before it.
-  static bool stands_first(const Prompt& prompt, const PromptSegment& s);
-  // Opens the record of s that was prefilled behind exactly what precedes it; false: there is none.
-  Result<bool> open_exact(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
+  // What a record of s had best been prefilled behind: all that precedes the prompt's first chunk,
+  // of a later one the chunk before it. Empty: nothing of the kind.
+  static std::span<const int32_t> preceding(const Prompt& prompt, const PromptSegment& s);
+  // Opens the record of s that was prefilled behind what is preceding(); false: there is none.
+  Result<bool> open_behind(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
   // Looks s up, tokens being those of `segment`. False: a miss.
   Result<bool> look_up(const Segment& segment, Prompt& prompt, PromptSegment& s);
   Status resolve_miss(size_t index, Prompt& prompt, const Watch& watch);

@@ -379,6 +379,35 @@ class CliTest(unittest.TestCase):
         (self.docs / "0.md").write_text("a new text in front\n")
         self.assertEqual(ids()[1:], plain)
 
+    def test_every_chunk_behind_bos_too(self):
+        alone = self.precompute()
+        both = self.precompute("--after-bos")
+        self.assertEqual(both["n_existed"], 1, "the prefix: each chunk has a record more")
+        records = [c for c in self.json("store", "ls", "--store", self.store)["chunks"]]
+        n_chunks = sum(not c["prefix"] for c in alone["chunks"])
+        self.assertEqual(len(records), len(alone["chunks"]) + n_chunks)
+        self.assertEqual(self.precompute("--after-bos")["n_stored"], 0)
+        chunks = [s for s in self.ask("--on-miss", "fail")["fusion"]["segments"] if s["kind"] == "chunk"]
+        self.assertEqual([s["exact"] for s in chunks], [True] + [False] * (n_chunks - 1))
+        self.assertNotIn(chunks[0]["id"], [c["id"] for c in alone["chunks"]])
+
+    def test_chunks_behind_the_one_before_them_are_found_there(self):
+        alone = self.precompute()["chunks"]
+        both = self.precompute("--behind-neighbors")
+        chunks = [c for c in both["chunks"] if not c["prefix"]]
+        behind = [c for c in chunks if c["behind_neighbor"]]
+        plain = [c["id"] for c in alone if not c["prefix"]]
+        self.assertGreaterEqual(len(plain), 3)
+        self.assertEqual([c["id"] for c in chunks if not c["behind_neighbor"]], plain)
+        self.assertEqual(len(behind), len(plain) - 1)
+        self.assertEqual(both["n_stored"], len(behind))
+        self.assertEqual(behind[0]["label"], chunks[1]["label"], "named by its own place")
+        used = [s["id"] for s in self.ask("--on-miss", "fail")["fusion"]["segments"] if s["kind"] == "chunk"]
+        self.assertEqual(used, [plain[0], *[c["id"] for c in behind]])
+        # Behind another text they stand alone again, and no document's chunk is another's neighbor.
+        (self.docs / "0.md").write_text("a new text in front\n")
+        self.assertEqual(self.precompute("--behind-neighbors")["n_stored"], 1)
+
     def test_chunk_prefix_must_match_to_hit(self):
         self.precompute("--chunk-prefix", "bos")
         fail = self.ask("--chunk-prefix", "bos", "--on-miss", "fail")

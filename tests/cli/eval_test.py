@@ -305,6 +305,32 @@ class EvalTest(unittest.TestCase):
                          {None, "text:so, it was", "none"})
         self.assertIn("'text:so, it was,none'", out["command"])
 
+    def test_the_first_chunk_is_exact_where_that_is_asked_for(self):
+        out = self.json("--policies", "full,reuse,hkvd", "--ratios", "1", "--kv-dtype", "f32",
+                        "--also-stored", "none,first")
+        self.assertEqual(sorted(c["name"] for c in out["configs"]),
+                         ["full", "hkvd v_weighed", "hkvd v_weighed, first chunk exact", "reuse",
+                          "reuse, first chunk exact"])
+        self.assertEqual({c["n_misses"] for c in out["configs"][1:]}, {0})
+        # What is exact need not be computed: one chunk of three or four.
+        as_others, exact = (self.only(out, name=f"hkvd v_weighed{how}") for how in ("", ", first chunk exact"))
+        self.assertLess(exact["rows_of_all"], 0.85 * as_others["rows_of_all"])
+        self.assertLess(exact["kl_p95"], 1e-8)
+        self.assertNotEqual(*[self.only(out, name=f"reuse{how}")["kl_mean"]
+                              for how in ("", ", first chunk exact")])
+        self.assertEqual(len(self.json("--policies", "full,hkvd", "--ratios", "0.2",
+                                       "--also-stored", "first")["configs"]), 2)
+        self.assertIn("neighbors", self.run_eval("--also-stored", "second", code=2).stderr)
+
+    def test_chunks_behind_their_neighbors_are_nearer(self):
+        # The second chunk of two behind the first alone: exact, where nothing precedes them.
+        self.write([{**r, "chunks": r["chunks"][:2]} for r in records()])
+        out = self.json("--policies", "full,reuse", "--also-stored", "none,neighbors", "--kv-dtype", "f32")
+        alone, behind = (self.only(out, name=f"reuse{how}")["kl_mean"] for how in ("", ", behind neighbors"))
+        self.assertGreater(alone, 1e-4)
+        self.assertNotEqual(alone, behind)
+        self.assertEqual({c["n_misses"] for c in out["configs"][1:]}, {0})
+
     def test_the_answer_stops(self):
         whole = self.json("--policies", "full", "--answer-stop", "")["questions"]
         answer = next(q["full"]["answer"] for q in whole if len(q["full"]["answer"]) > 2)

@@ -21,6 +21,7 @@ struct PrecomputeOptions {
   CorpusOptions corpus;
   std::vector<std::string> tags;
   bool after_bos = false;
+  bool behind_neighbors = false;
 };
 
 struct Item {
@@ -28,6 +29,7 @@ struct Item {
   std::string document;
   std::string label;
   bool is_prefix = false;
+  const blendpp::Tokens* behind = nullptr;  // null: the chunk prefix
 };
 
 // A file may have any bytes for a name; a label is a line of UTF-8.
@@ -56,15 +58,20 @@ std::string label_of(const std::string& document, size_t part) {
 }
 
 // The prefix first, as it stands in a prompt.
-std::vector<Item> items_of(const Corpus& corpus) {
+// neighbors: each chunk once more, behind the one before it in its document.
+std::vector<Item> items_of(const Corpus& corpus, bool neighbors) {
   std::vector<Item> items;
   if (!corpus.prefix.empty()) items.push_back({corpus.prefix, "(prefix)", "(prefix)", true});
   size_t part = 0;
   for (size_t i = 0; i < corpus.chunks.size(); ++i) {
     const Chunk& chunk = corpus.chunks[i];
-    part = i > 0 && corpus.chunks[i - 1].document == chunk.document ? part + 1 : 1;
+    const bool follows = i > 0 && corpus.chunks[i - 1].document == chunk.document;
+    part = follows ? part + 1 : 1;
     const std::string& path = corpus.documents[chunk.document].path;
-    items.push_back({chunk.tokens, path, label_of(path, part), false});
+    items.push_back({chunk.tokens, path, label_of(path, part)});
+    if (!neighbors || !follows) continue;
+    items.push_back(items.back());
+    items.back().behind = &corpus.chunks[i - 1].tokens;
   }
   return items;
 }
@@ -75,7 +82,7 @@ void run(const PrecomputeOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus);
   const blendpp::Store store = open_store(ctx, options.store);
-  const std::vector<Item> items = items_of(corpus);
+  const std::vector<Item> items = items_of(corpus, options.behind_neighbors);
   const std::string tags = joined_tags(options.tags);
 
   ProgressBar bar("Precomputing");
@@ -88,13 +95,15 @@ void run(const PrecomputeOptions& options) {
     blendpp::PrecomputeOptions precompute;
     // A prefix has nothing before it; that is why it is reused exactly.
     if (!item.is_prefix) {
-      precompute.chunk_prefix = corpus.chunk_prefix.data();
-      precompute.n_chunk_prefix = corpus.chunk_prefix.size();
+      const blendpp::Tokens& prefix = item.behind != nullptr ? *item.behind : corpus.chunk_prefix;
+      precompute.chunk_prefix = prefix.data();
+      precompute.n_chunk_prefix = prefix.size();
     }
     precompute.tenant = options.corpus.tenant.c_str();
     precompute.label = item.label.c_str();
     if (!item.is_prefix && !tags.empty()) precompute.tags = tags.c_str();
-    if (options.after_bos && !item.is_prefix) precompute.flags |= BLEND_PUT_AFTER_BOS;
+    if (options.after_bos && !item.is_prefix && item.behind == nullptr)
+      precompute.flags |= BLEND_PUT_AFTER_BOS;
     precompute.cancel = interrupt_token();
     precompute.on_progress = [&](uint64_t done, uint64_t total) {
       bar.update(i * total + done, items.size() * total);
@@ -109,7 +118,8 @@ void run(const PrecomputeOptions& options) {
                         {"n_tokens", item.tokens.size()},
                         {"document", item.document},
                         {"label", item.label},
-                        {"prefix", item.is_prefix}});
+                        {"prefix", item.is_prefix},
+                        {"behind_neighbor", item.behind != nullptr}});
     } else {
       bar.erase();  // a terminal shows both, and a line must not be written behind a bar
       std::cout << format("%s  %-7s  %5zu tokens  %s", result.id.hex().c_str(),
@@ -146,6 +156,9 @@ void register_precompute(CLI::App& app) {
   command->add_flag("--after-bos", options->after_bos,
                     "Store every chunk a second time, behind BOS alone: it is exact where it "
                     "stands first in a prompt");
+  command->add_flag("--behind-neighbors", options->behind_neighbors,
+                    "Store every chunk a second time, behind the chunk before it in its document: "
+                    "nearer to full prefill where it follows that one in a prompt");
   add_common_options(*command, options->common);
   command->footer(
       "Prints each chunk's id, and whether the store had it. What `blend ask` puts before the\n"

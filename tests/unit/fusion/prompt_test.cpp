@@ -22,6 +22,11 @@ class PromptTest : public EngineTest {
     return builder_->build(segments, {}, {});
   }
 
+  void put_behind(const std::vector<int32_t>& before, const std::vector<int32_t>& of) {
+    const ChunkMeta meta = describe_chunk(*model_, DType::f32, before, "", of);
+    ASSERT_TRUE(store_.put_async(*precompute_chunk(*model_, before, meta, {})).is_ok());
+  }
+
   FakeStore store_;
   FuseOptions options_;
   std::unique_ptr<PromptBuilder> builder_;
@@ -99,13 +104,7 @@ TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
   ASSERT_TRUE(prompt.is_ok());
   EXPECT_FALSE(prompt->segments[1].exact);
   const Sha256 plain = prompt->segments[1].id;
-  for (const uint64_t seed : {2u, 3u}) {
-    const std::vector<int32_t> of = tokens(seed == 2 ? 5 : 6, seed);
-    ASSERT_TRUE(store_
-                    .put_async(*precompute_chunk(
-                        *model_, before, describe_chunk(*model_, DType::f32, before, "", of), {}))
-                    .is_ok());
-  }
+  for (const uint64_t seed : {2u, 3u}) put_behind(before, tokens(seed == 2 ? 5 : 6, seed));
   prompt = build(segments);
   ASSERT_TRUE(prompt.is_ok());
   EXPECT_TRUE(prompt->segments[1].exact);
@@ -121,6 +120,38 @@ TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {
   ASSERT_TRUE(prompt.is_ok());
   EXPECT_FALSE(prompt->segments[1].exact) << "behind something else";
   EXPECT_EQ(prompt->segments[1].id, plain);
+}
+
+// A later chunk is found behind the chunk before it, by its tokens and by the id of its other
+// record: nearer to full prefill, not exact, unless that is all that precedes it.
+TEST_F(PromptTest, ALaterChunkIsFoundBehindTheChunkBeforeIt) {
+  const std::vector<int32_t> a = tokens(5, 2), b = tokens(6, 3);
+  auto prompt = build({text(tokens(1, 8)), chunk(a), chunk(b), question(tokens(2, 4))});
+  ASSERT_TRUE(prompt.is_ok());
+  const Sha256 plain = prompt->segments[2].id;
+  put_behind(a, b);
+  const std::vector<Segment> given[] = {
+      {text(tokens(1, 8)), chunk(a), chunk(b)},
+      {text(tokens(1, 8)), chunk(a), {SegmentKind::chunk, {}, plain}}};
+  for (const std::vector<Segment>& segments : given) {
+    prompt = build(segments);
+    ASSERT_TRUE(prompt.is_ok());
+    EXPECT_NE(prompt->segments[2].id, plain);
+    EXPECT_EQ(prompt->segments[2].chunk->meta().n_prefix_tokens, a.size());
+    EXPECT_FALSE(prompt->segments[2].exact);
+    EXPECT_EQ(prompt->n_hits, 2u);
+  }
+  prompt = build({chunk(a), chunk(b)});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_TRUE(prompt->segments[1].exact) << "nothing else precedes it";
+  const std::vector<Segment> others[] = {{chunk(a), text(tokens(1, 8)), chunk(b)},
+                                         {chunk(a), chunk(tokens(5, 7)), chunk(b)},
+                                         {text(a), chunk(tokens(5, 7)), chunk(b)}};
+  for (const std::vector<Segment>& segments : others) {
+    prompt = build(segments);
+    ASSERT_TRUE(prompt.is_ok());
+    EXPECT_EQ(prompt->segments[2].id, plain) << "another neighbor";
+  }
 }
 
 // Behind BOS alone, found or missing, it is left to be stored so too; behind anything longer it is

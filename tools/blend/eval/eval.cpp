@@ -35,7 +35,7 @@ struct EvalOptions {
   std::vector<std::string> metrics = {"v_weighed"};
   std::vector<double> ratios = {0.05, 0.15, 0.3};
   std::vector<std::string> chunk_prefixes = {"none"};
-  std::vector<std::string> first_chunks = {kFirstAsOthers};
+  std::vector<std::string> also_stored = {"none"};
   std::vector<std::string> codecs;
   std::string norm = "l2";
   std::vector<std::string> ape = {"0.9:0.9"};
@@ -172,7 +172,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
                         options.unguarded, profile_configs);
     plan.configs.insert(plan.configs.end(), profile_configs.begin(), profile_configs.end());
   }
-  plan.configs = with_first_chunks(plan.configs, options.first_chunks);
+  plan.configs = with_also_stored(plan.configs, options.also_stored);
   plan.configs = with_codecs(plan.configs, options.codecs);
   plan.showcase = showcase_of(plan.configs);
   if (!options.flops.empty()) plan.configs = with_budgets(plan.configs, options.flops);
@@ -256,11 +256,12 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->type_name("LIST")
       ->capture_default_str();
   command
-      .add_option("--first-chunk", options.first_chunks,
-                  "How a question's first chunk is stored: as-others, or exact, which is behind "
-                  "BOS and --system too")
+      .add_option(
+          "--also-stored", options.also_stored,
+          "Chunks that are stored a second time: none, first (behind what precedes it in the "
+          "prompt) or neighbors (each of the others behind the one before it)")
       ->delimiter(',')
-      ->check(CLI::IsMember({kFirstAsOthers, kFirstExact}))
+      ->check(CLI::IsMember(also_stored_names()))
       ->type_name("LIST")
       ->capture_default_str();
   command

@@ -86,8 +86,13 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
   return configs;
 }
 
-std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs,
-                                          const std::vector<std::string>& kinds) {
+const std::vector<std::string>& also_stored_names() {
+  static const std::vector<std::string> kNames = {"none", "first", "neighbors"};
+  return kNames;
+}
+
+std::vector<EvalConfig> with_also_stored(const std::vector<EvalConfig>& configs,
+                                         const std::vector<std::string>& kinds) {
   std::vector<EvalConfig> out;
   for (const EvalConfig& config : configs) {
     if (config.policy == BLEND_POLICY_FULL) {
@@ -96,7 +101,9 @@ std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs
     }
     for (const std::string& kind : without_duplicates(kinds)) {
       out.push_back(config);
-      out.back().first_exact = kind == kFirstExact;
+      const auto& names = also_stored_names();
+      const auto at = std::find(names.begin(), names.end(), kind) - names.begin();
+      out.back().also_stored = static_cast<AlsoStored>(at);
     }
   }
   return out;

@@ -26,12 +26,11 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<double>& ratios,
                                      const std::vector<std::string>& chunk_prefixes,
                                      uint32_t check_layer, const EvalSelection& selection = {});
-// How a prompt's first chunk is stored: as the others are, or behind what precedes it too.
-inline constexpr const char* kFirstAsOthers = "as-others";
-inline constexpr const char* kFirstExact = "exact";
-// Each with every kind of first chunk, one after the other; full prefill stores nothing.
-std::vector<EvalConfig> with_first_chunks(const std::vector<EvalConfig>& configs,
-                                          const std::vector<std::string>& kinds);
+// Of AlsoStored, in its order.
+const std::vector<std::string>& also_stored_names();
+// Each with every kind of these, one after the other; full prefill stores nothing.
+std::vector<EvalConfig> with_also_stored(const std::vector<EvalConfig>& configs,
+                                         const std::vector<std::string>& kinds);
 // Each with every codec, one after the other; full prefill stores nothing.
 std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
                                     const std::vector<std::string>& codecs);

@@ -24,6 +24,19 @@ constexpr size_t kTraces = 3;
 
 using Logits = std::vector<float>;
 
+// ", first chunk exact": what a configuration's name ends in.
+std::string also_stored_name(AlsoStored also) {
+  switch (also) {
+    case AlsoStored::none:
+      return "";
+    case AlsoStored::first:
+      return ", first chunk exact";
+    case AlsoStored::neighbors:
+      return ", behind neighbors";
+  }
+  return "";
+}
+
 size_t likeliest(const Logits& logits) {
   return static_cast<size_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
 }
@@ -35,7 +48,7 @@ class Runner {
       : model_(model), store_(store), plan_(plan), info_(model.info()) {
     for (const EvalConfig& config : plan.configs) {
       chunk_prefix(config.chunk_prefix);
-      (config.first_exact ? first_exact_ : first_as_others_).insert(config.chunk_prefix);
+      prefixes_of_[config.also_stored].insert(config.chunk_prefix);
       if (config.policy != BLEND_POLICY_FULL) codecs_.insert(config.codec);
     }
     CorpusOptions options;
@@ -126,22 +139,21 @@ class Runner {
   // Whose chunks they are: what is stored behind BOS for one configuration must not be the first
   // chunk of another, nor with one codec what is to be read with another. Nobody's where there is
   // one kind only.
-  std::string tenant_of(const std::string& prefix, bool first_exact, uint32_t codec) {
-    if (codecs_.size() > 1) {
-      return name_of(codec_choices(), codec) + ' ' + kind_of(prefix, first_exact);
-    }
-    return kind_of(prefix, first_exact);
+  std::string tenant_of(const std::string& prefix, AlsoStored also, uint32_t codec) {
+    const std::string kind = kind_of(prefix, also);
+    return codecs_.size() > 1 ? name_of(codec_choices(), codec) + ' ' + kind : kind;
   }
-  std::string kind_of(const std::string& prefix, bool first_exact) {
-    if (first_exact_.empty() && first_as_others_.size() <= 2) {
+  std::string kind_of(const std::string& prefix, AlsoStored also) {
+    const std::set<std::string>& once = prefixes_of_[AlsoStored::none];
+    if (prefixes_of_[AlsoStored::first].empty() && prefixes_of_[AlsoStored::neighbors].empty() &&
+        once.size() <= 2) {
       bool alike = true;  // "" is full prefill's
-      for (const std::string& other : first_as_others_) {
+      for (const std::string& other : once) {
         alike = alike && (other.empty() || chunk_prefix(other) == chunk_prefix(prefix));
       }
       if (alike) return {};
     }
-    return (first_exact ? "eval, first chunk exact: " : "eval: ") +
-           nlohmann::json(chunk_prefix(prefix)).dump();
+    return "eval" + also_stored_name(also) + ": " + nlohmann::json(chunk_prefix(prefix)).dump();
   }
 
   void precompute(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
@@ -167,18 +179,26 @@ class Runner {
     size.stored_bytes += stored() - before;
   }
 
+  void precompute_question(const Question& question, const std::string& spec, AlsoStored also,
+                           uint32_t codec) {
+    const std::string tenant = tenant_of(spec, also, codec);
+    if (!question.system.empty()) precompute(question.system, {}, tenant, codec);
+    for (const blendpp::Tokens& chunk : question.chunks) {
+      precompute(chunk, chunk_prefix(spec), tenant, codec);
+    }
+    if (also == AlsoStored::first) {
+      precompute(question.chunks.front(), question.system, tenant, codec);
+    }
+    for (size_t i = 1; also == AlsoStored::neighbors && i < question.chunks.size(); ++i) {
+      precompute(question.chunks[i], question.chunks[i - 1], tenant, codec);
+    }
+  }
+
   void precompute_all(const Question& question) {
-    for (const bool first_exact : {false, true}) {
-      for (const std::string& spec : first_exact ? first_exact_ : first_as_others_) {
+    for (const auto& [also, specs] : prefixes_of_) {
+      for (const std::string& spec : specs) {
         if (spec.empty()) continue;  // full prefill stores nothing
-        for (const uint32_t codec : codecs_) {
-          const std::string tenant = tenant_of(spec, first_exact, codec);
-          if (!question.system.empty()) precompute(question.system, {}, tenant, codec);
-          for (const blendpp::Tokens& chunk : question.chunks) {
-            precompute(chunk, chunk_prefix(spec), tenant, codec);
-          }
-          if (first_exact) precompute(question.chunks.front(), question.system, tenant, codec);
-        }
+        for (const uint32_t codec : codecs_) precompute_question(question, spec, also, codec);
       }
     }
   }
@@ -220,7 +240,7 @@ class Runner {
     const blendpp::Tokens& prefix = chunk_prefix(config.chunk_prefix);
     fuse.chunk_prefix = prefix.data();
     fuse.n_chunk_prefix = prefix.size();
-    tenant_ = tenant_of(config.chunk_prefix, config.first_exact, config.codec);
+    tenant_ = tenant_of(config.chunk_prefix, config.also_stored, config.codec);
     fuse.tenant = tenant_.c_str();
     fuse.cancel = interrupt_token();
     return fuse;
@@ -346,13 +366,13 @@ class Runner {
   const EvalPlan& plan_;
   const blendpp::ModelInfo info_;
   blendpp::Tokens system_;
-  std::map<std::string, blendpp::Tokens> prefixes_;      // by their spec
-  std::set<uint32_t> codecs_;                            // of the chunks
-  std::map<uint32_t, CodecSize> sizes_;                  // of those that were named
-  std::set<std::string> first_as_others_, first_exact_;  // chunk prefixes of such configurations
-  std::string tenant_;                                   // of the fuse that is prepared
-  std::vector<blendpp::ChunkId> stored_;                 // by this run
-  std::vector<blend_check_layer> checks_;                // of the fuse that is prepared
+  std::map<std::string, blendpp::Tokens> prefixes_;          // by their spec
+  std::set<uint32_t> codecs_;                                // of the chunks
+  std::map<uint32_t, CodecSize> sizes_;                      // of those that were named
+  std::map<AlsoStored, std::set<std::string>> prefixes_of_;  // specs of such configurations
+  std::string tenant_;                                       // of the fuse that is prepared
+  std::vector<blendpp::ChunkId> stored_;                     // by this run
+  std::vector<blend_check_layer> checks_;                    // of the fuse that is prepared
   size_t kept_telling_ = 0;
   size_t kept_others_ = 0;
 };
@@ -372,16 +392,16 @@ std::string config_name(const EvalConfig& config) {
   std::string name =
       config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
   if (config.tempers()) name += format(" %g:%g", config.ape.temperature, config.ape.scale);
-  const std::string first =
-      (config.first_exact ? std::string(", first chunk exact") : std::string()) +
+  const std::string also =
+      also_stored_name(config.also_stored) +
       (config.codec == BLEND_CODEC_DEFAULT ? "" : ", " + name_of(codec_choices(), config.codec));
-  if (!config.measures()) return name + first;
+  if (!config.measures()) return name + also;
   name += " " + name_of(metric_choices(), config.metric);
   if (config.norm != BLEND_NORM_L2) name += " " + name_of(norm_choices(), config.norm);
   if (config.relative) name += " relative";
   if (config.checks > 1) name += format(", %u checks", config.checks);
   if (config.corrected) name += config.guarded ? " corrected" : " unguarded";
-  return name + first;
+  return name + also;
 }
 
 std::string answer_of(const std::string& text, const std::string& stop) {

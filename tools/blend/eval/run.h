@@ -29,6 +29,10 @@ struct EvalPromptOptions {
   uint32_t max_tokens = 32;
 };
 
+// Which chunks are stored a second time: the first behind what precedes it, or each of the others
+// behind the one before it.
+enum class AlsoStored { none, first, neighbors };
+
 // One line of the table.
 struct EvalConfig {
   uint32_t policy = 0;  // BLEND_POLICY_*
@@ -39,11 +43,11 @@ struct EvalConfig {
   PolicySpec spec = {};      // of `policy`; named for all but full and reuse
   uint32_t norm = BLEND_NORM_L2;
   bool relative = false;
-  uint32_t checks = 1;       // check layers, from check_layer on, ratios falling around `ratio`
-  uint64_t seed = 0;         // of the policy random
-  bool corrected = false;    // with the profile's drift correction
-  bool first_exact = false;  // the first chunk is stored behind what precedes it too
-  bool guarded = true;       // which is scaled by how it does on the recomputed rows
+  uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
+  uint64_t seed = 0;       // of the policy random
+  bool corrected = false;  // with the profile's drift correction
+  AlsoStored also_stored = AlsoStored::none;
+  bool guarded = true;  // which is scaled by how it does on the recomputed rows
   double flops = 0;     // a share of full prefill's: `ratio` is what costs that much; 0: as it is
   ApeSetting ape = {};  // of the policy ape
   uint32_t codec = BLEND_CODEC_DEFAULT;  // of the chunks; DEFAULT: the store's
