@@ -5,6 +5,9 @@
 // the other, which costs as much as if each decoded apart. With --fuse a further thread fuses long
 // prompts meanwhile: what that costs the others, and they it.
 //
+// With --forks all have one prompt, and its K and V, as forks of one fusion: with prompts of
+// several lengths that shows what attention takes of a step.
+//
 // With --python llama.cpp decodes as many sequences together, from the same file.
 //
 //   bench_serve --shape 135m --dtypes f16 --weights mapped,int8 --at-once 1,4,8,16,32 --threads 1
@@ -41,7 +44,8 @@ struct Settings {
   size_t context = 128;
   uint32_t tokens = 32;
   uint32_t threads = 0;
-  size_t fuse = 0;     // tokens of the prompts that are fused meanwhile; 0: none
+  size_t fuse = 0;  // tokens of the prompts that are fused meanwhile; 0: none
+  bool forks = false;
   std::string python;  // empty: no peer
   std::string isa;
   std::string json_path;
@@ -180,7 +184,11 @@ void measure(const Settings& s, const std::string& dtype, json& rows, json& peer
     for (const size_t n : s.at_once) {
       Fusions fusions;
       for (size_t i = 0; i < n; ++i) {
-        fusions.push_back(make_fusion(model, s.context, 3 * s.tokens, spec.n_vocab, i));
+        if (s.forks && i > 0) {
+          fusions.push_back(std::make_unique<blendpp::Fusion>(fusions[0]->fork()));
+        } else {
+          fusions.push_back(make_fusion(model, s.context, 3 * s.tokens, spec.n_vocab, i));
+        }
       }
       const double apart = in_turn(fusions, s.tokens);
       const Run run = together(fusions, s.tokens);
@@ -234,6 +242,7 @@ int main(int argc, char** argv) {
   app.add_option("--threads", s.threads, "of the context; 0: all CPUs of the process")
       ->capture_default_str();
   app.add_option("--fuse", s.fuse, "also: while prompts of so many tokens are prefilled in full");
+  app.add_flag("--forks", s.forks, "forks of one fusion, instead of a prompt for each");
   app.add_option("--python", s.python,
                  "interpreter that has llama_cpp: also as many sequences of llama.cpp");
   app.add_option("--isa", s.isa, blend::bench::kIsaHelp);
@@ -256,6 +265,7 @@ int main(int argc, char** argv) {
                                            {"tokens", s.tokens},
                                            {"threads", s.threads},
                                            {"fuse", s.fuse},
+                                           {"forks", s.forks},
                                            {"llama_cpp", peers},
                                            {"rows", rows}});
     return 0;

@@ -10,12 +10,15 @@
 
 namespace blend::kernels {
 
+// Rows of x of a product at most, and of them side by side.
+inline constexpr size_t kFewRowsMost = 24, kMostX = 4;
+
 struct FewRows {
-  const float* x = nullptr;      // [m, k]
+  const float* x = nullptr;      // [m, k] as few_rows_pack() leaves them; one row may be as it is
   const std::byte* w = nullptr;  // [n, k] of `dtype`, or of `blocks` where those are not none
   float* y = nullptr;            // [m, n], its rows y_stride apart
-  size_t m = 0;
-  size_t k = 0;  // a multiple of block_elements(blocks)
+  size_t m = 0;                  // at most kFewRowsMost
+  size_t k = 0;                  // a multiple of block_elements(blocks)
   size_t n = 0;
   size_t y_stride = 0;
   DType dtype = DType::f32;
@@ -24,11 +27,31 @@ struct FewRows {
   const float* steps = nullptr;  // [n]; if there, W is of s8 instead, row j times steps[j]
 };
 
-// In f32. Rows of W go by kFewRowsStep at a time; a rest of fewer costs more.
-inline constexpr size_t kFewRowsStep = 4;
+// In f32. Rows of W go by kFewRowsStep at a time; a rest of fewer costs more. A row of y has the
+// same bits for any m.
+inline constexpr size_t kFewRowsStep = 12;
 void few_rows(const FewRows& product);
 
-// The scalar reference: sums in double.
+// x in groups of rows, as even as may be, [k / lanes][rows of the group][lanes] each: a group is
+// read from one place, where rows a power of two apart would have the same few places of a cache.
+inline size_t few_rows_groups(size_t m) { return (m + kMostX - 1) / kMostX; }
+// The row that `group` begins with.
+inline size_t few_rows_first(size_t m, size_t group) {
+  const size_t each = m / few_rows_groups(m), more = m % few_rows_groups(m);
+  return group * each + (group < more ? group : more);
+}
+// How many rows are in the group that begins with row i.
+inline size_t few_rows_beside(size_t m, size_t i) {
+  const size_t each = m / few_rows_groups(m), more = m % few_rows_groups(m);
+  return i < more * (each + 1) ? each + 1 : each;
+}
+// Of a row, in elements: the most lanes that there are, so that it is the same for all.
+inline size_t few_rows_padded(size_t k) { return (k + 15) / 16 * 16; }
+// Brings groups [group, group + n_groups) there. x: [m, k], packed: [m, few_rows_padded(k)]
+void few_rows_pack(const float* x, size_t m, size_t k, size_t group, size_t n_groups,
+                   float* packed);
+
+// The scalar reference: sums in double. x is [m, k] as it is.
 void few_rows_ref(const FewRows& product);
 
 }  // namespace blend::kernels

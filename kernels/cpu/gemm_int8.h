@@ -25,6 +25,7 @@ struct Int8Shape {
   size_t rows, columns;
   size_t group;  // inputs; 0: this path has no integer products
   size_t depth;  // groups of a part of k, at most; 0: k is not cut into parts
+  size_t whole;  // nor is it for so many rows
 };
 Int8Shape int8_shape(Int8Path path);
 
@@ -35,7 +36,7 @@ void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, In
 // Whether a product of m rows is done in parts of k, so that a panel's part stays in the
 // first-level cache while the blocks go by, and is widened once for them where bytes are.
 inline bool int8_in_parts(const Int8Shape& shape, size_t m) {
-  return shape.depth != 0 && m > shape.rows;
+  return shape.depth != 0 && m > shape.whole;
 }
 
 struct Int8Tile {

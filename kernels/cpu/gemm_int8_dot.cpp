@@ -182,16 +182,16 @@ Int8Shape int8_dot_shape(Int8Path path) {
   switch (path) {
 #if HWY_ARCH_X86
     case Int8Path::avx512_vnni:
-      return {avx512_vnni::Dot::kRows, 32, 4, avx512_vnni::Dot::kDepth};
+      return {avx512_vnni::Dot::kRows, 32, 4, avx512_vnni::Dot::kDepth, avx512_vnni::Dot::kRows};
     case Int8Path::avx_vnni:
-      return {avx_vnni::Dot::kRows, 16, 4, avx_vnni::Dot::kDepth};
+      return {avx_vnni::Dot::kRows, 16, 4, avx_vnni::Dot::kDepth, avx_vnni::Dot::kRows};
 #elif HWY_ARCH_ARM_A64
     case Int8Path::neon_dot:
     case Int8Path::neon_i8mm:
-      return {neon_dot::Dot::kRows, 8, 4, neon_dot::Dot::kDepth};
+      return {neon_dot::Dot::kRows, 8, 4, neon_dot::Dot::kDepth, neon_dot::Dot::kRows};
 #endif
     default:
-      return {0, 0, 0, 0};
+      return {0, 0, 0, 0, 0};
   }
 }
 

@@ -100,7 +100,7 @@ Status Gemm::run(const PackedMatrix& w, const float* x, int64_t m, float* y, boo
 Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bool accumulate) {
   if (m == 0) return Status::ok();
   const Rows all{x, m, y, accumulate};
-  if (m <= kFewRows) return run_few(w, all);
+  if (m <= static_cast<int64_t>(kernels::kFewRowsMost)) return run_few(w, all);
   return run_blocks(w, all);
 }
 
@@ -271,18 +271,32 @@ void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
 
 // Weights are decoded in registers, for all rows at once.
 Status Gemm::run_few(const DecodedMatrix& w, const Rows& rows) {
+  if (rows.m == 1) {
+    run_pieces(w, rows);
+    return Status::ok();
+  }
+  const auto m = static_cast<size_t>(rows.m), k = static_cast<size_t>(w.in());
+  BLEND_ASSIGN(auto lease, scratch_.take(m * kernels::few_rows_padded(k) * sizeof(float)));
+  auto* const x = reinterpret_cast<float*>(lease.data());
+  pool_.parallel_for(kernels::few_rows_groups(m), row_grain(kernels::kMostX * k),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       kernels::few_rows_pack(rows.x, m, k, begin, end - begin, x);
+                     });
+  run_pieces(w, {x, rows.m, rows.y, rows.accumulate});
+  return Status::ok();
+}
+
+void Gemm::run_pieces(const DecodedMatrix& w, const Rows& rows) {
   kernels::FewRows shape;
   shape.m = static_cast<size_t>(rows.m);
   shape.k = static_cast<size_t>(w.in());
   shape.y_stride = static_cast<size_t>(w.out());
   shape.accumulate = rows.accumulate;
   shape.x = rows.x;
-  // What is asked for behind a piece's end is another thread's as often as not, so pieces are long
-  // where W is read once, and stay in the second-level cache where it is read again for more rows;
+  // What is asked for behind a piece's end is another thread's as often as not, so pieces are long;
   // there are at least four a thread.
-  constexpr size_t kStep = kernels::kFewRowsStep, kRowsAtOnce = 4;
-  const size_t elements = shape.m <= kRowsAtOnce ? 512 << 10 : 64 << 10;
-  const size_t fit = std::min(elements / shape.k, shape.y_stride / (4 * pool_.n_threads()));
+  constexpr size_t kStep = kernels::kFewRowsStep, kElements = 512 << 10;
+  const size_t fit = std::min(kElements / shape.k, shape.y_stride / (4 * pool_.n_threads()));
   const size_t grain = std::max(kStep, fit / kStep * kStep);
   pool_.parallel_for(shape.y_stride, grain, [&](size_t begin, size_t end, uint32_t) {
     while (begin < end) {
@@ -294,7 +308,6 @@ Status Gemm::run_few(const DecodedMatrix& w, const Rows& rows) {
       begin += piece.n;
     }
   });
-  return Status::ok();
 }
 
 }  // namespace blend::cpu

@@ -35,11 +35,9 @@ class Gemm {
   struct Rows;
   struct Blocks;
 
-  // Up to this, decoded weights are multiplied in registers: each is used a few times only.
-  static constexpr int64_t kFewRows = 24;
-
   Status run_as_they_are(const PackedMatrix& w, const Rows& rows);
   Status run_few(const DecodedMatrix& w, const Rows& rows);
+  void run_pieces(const DecodedMatrix& w, const Rows& rows);
   template <class Matrix>
   Status run_blocks(const Matrix& w, const Rows& all);
   void pack_x(const Rows& rows, int64_t k, float* blocks);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 
 #include "base/buffer.h"
@@ -240,7 +241,10 @@ Int8Product random_int8(size_t m, size_t n, size_t k, std::mt19937& rng) {
 TEST_P(GemmKernels, ProductsOfBytes) {
   const Int8Shape shape = int8_shape(int8_path());
   if (shape.group == 0) return;  // f32 takes its place here (Int8Rows)
-  for (size_t m = 1; m <= 2 * shape.rows + 1; ++m) {
+  std::vector<size_t> counts(2 * shape.rows + 1);
+  std::iota(counts.begin(), counts.end(), size_t{1});
+  counts.push_back(shape.whole / 3 * 3 + 4);  // for which k is cut
+  for (const size_t m : counts) {
     for (const size_t n : {size_t{1}, shape.columns - 1, 5 * shape.columns + 3}) {
       // The last is of some parts where k is cut.
       for (const size_t k : {size_t{1}, size_t{6}, size_t{301}, size_t{2557}}) {

@@ -144,10 +144,13 @@ TEST_P(Kernels, FewRows) {
       for (size_t m = 1; m <= kMostRows; ++m) {
         for (const bool accumulate : {false, true}) {
           auto got = y0, want = y0;
-          FewRows p{x.data(), w.data() + 1, got.data(), m,      k,
-                    n,        kStride,      dtype,      blocks, accumulate};
+          std::vector<float> packed(m * few_rows_padded(k));
+          few_rows_pack(x.data(), m, k, 0, few_rows_groups(m), packed.data());
+          FewRows p{packed.data(), w.data() + 1, got.data(), m,         k, n,
+                    kStride,       dtype,        blocks,     accumulate};
           if (type == -3) p.steps = steps.data();
           few_rows(p);
+          p.x = x.data();
           p.y = want.data();
           few_rows_ref(p);
           for (size_t i = 0; i < got.size(); ++i) {
@@ -161,6 +164,52 @@ TEST_P(Kernels, FewRows) {
             }
           }
         }
+      }
+    }
+  }
+}
+
+// Sums that go on from one part of k to the next, more rows of W than go by together, and a row of
+// y that does not depend on how many there are.
+TEST_P(Kernels, FewRowsInParts) {
+  test::SplitMix random(9);
+  for (int type = -3; type <= static_cast<int>(BlockType::q6_k); ++type) {
+    const auto blocks = type <= 0 ? BlockType::none : static_cast<BlockType>(type);
+    const auto dtype = type == -2 ? DType::bf16 : type == -1 ? DType::f16 : DType::f32;
+    const size_t k = blocks == BlockType::none ? 2309 : 9 * 256;
+    constexpr size_t n = 2 * kFewRowsStep + 3;
+    std::vector<std::byte> w(n * weight_row_bytes(dtype, blocks, k));
+    const auto steps = normal(n), x = normal(kFewRowsMost * k);
+    if (type == -3) {
+      for (std::byte& b : w) b = static_cast<std::byte>(rng_());
+    } else if (blocks == BlockType::none) {
+      (void)encode(normal(n * k).data(), n * k, dtype, w.data());
+    } else {
+      const std::string bytes = test::random_blocks(blocks, n * k, 1.0, random);
+      std::memcpy(w.data(), bytes.data(), bytes.size());
+    }
+    const auto product = [&](size_t m, const float* rows, bool reference) {
+      std::vector<float> y(m * n), packed(m * few_rows_padded(k));
+      few_rows_pack(rows, m, k, 0, few_rows_groups(m), packed.data());
+      FewRows p{reference ? rows : packed.data(), w.data(), y.data(), m, k, n, n, dtype, blocks};
+      if (type == -3) p.steps = steps.data();
+      reference ? few_rows_ref(p) : few_rows(p);
+      return y;
+    };
+    const auto want = product(kFewRowsMost, x.data(), true);
+    std::vector<float> alone;
+    for (size_t i = 0; i < kFewRowsMost; ++i) {
+      const auto y = product(1, x.data() + i * k, false);
+      alone.insert(alone.end(), y.begin(), y.end());
+    }
+    const float size = type == -3 ? 127.0f : 1.0f;
+    for (const size_t m : {size_t{1}, size_t{2}, size_t{3}, size_t{5}, size_t{8}, kFewRowsMost}) {
+      const auto y = product(m, x.data(), false);
+      for (size_t i = 0; i < y.size(); ++i) {
+        ASSERT_NEAR(y[i], want[i], 2e-5f * size * std::sqrt(static_cast<float>(k)))
+            << block_type_name(blocks) << " " << dtype_name(dtype) << " " << m << " " << i;
+        ASSERT_EQ(y[i], alone[i]) << block_type_name(blocks) << " " << dtype_name(dtype) << " " << m
+                                  << " " << i;
       }
     }
   }
