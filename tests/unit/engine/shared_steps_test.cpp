@@ -297,5 +297,141 @@ TEST_F(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
   ADD_FAILURE() << "no two of them ever shared a step";
 }
 
+// Conversations of random turns, forks, look-up, calls that the host ends, cancels or that do not
+// fit: the greedy text of each is that of the same conversation by itself, which was never forked,
+// cancelled or looked anything up.
+TEST_F(SharedStepsTest, GreedyTextOfConversationsThatForkAndFail) {
+  enum class Kind { generate, turn, fork, too_long };
+  struct Act {
+    Kind kind;
+    uint32_t n = 0;
+    uint64_t seed = 0;
+    uint32_t ends_at = 0;  // the host's callback fails at this token; 0: not
+    bool looks_up = false;
+  };
+  struct Told {
+    std::vector<int32_t> tokens;
+    std::vector<float> logits;
+    bool operator==(const Told&) const = default;
+  };
+  constexpr uint32_t kRoom = 260;
+  std::atomic<uint32_t> n_cancelled{0}, n_forked{0}, n_failed{0}, n_tokens{0};
+
+  // Generates `act.n` tokens more, however often it is cancelled.
+  const auto generate = [&](Sequence& s, const Act& act, CancelToken* cancel, Told& told) {
+    const bool together = cancel != nullptr;
+    const size_t rows = s.n_rows();
+    std::vector<int32_t> out;
+    for (;;) {
+      GenerateOptions options;
+      options.max_tokens = act.n - static_cast<uint32_t>(out.size());
+      options.ignore_eos = true;
+      if (together && act.looks_up) options.lookup = {5, 1};
+      const auto collect = [&](int32_t t, const std::string&) {
+        out.push_back(t);
+        ++n_tokens;
+        return out.size() == act.ends_at ? 1 : 0;
+      };
+      Watch watch = together ? Watch{} : apart();
+      watch.cancel = cancel;
+      Utf8Stream text;
+      Generated account;
+      const Status status = test::generate(s, options, {collect, {}}, watch, text, account);
+      if (status.code() != BLEND_E_CANCELLED) {
+        n_failed += together && status.code() == BLEND_E_CALLBACK;
+        EXPECT_TRUE(status.is_ok() || status.code() == BLEND_E_CALLBACK) << status.message();
+        break;
+      }
+      ++n_cancelled;
+      cancel->reset();
+      out.resize(s.n_rows() - rows);  // one that was told may not be in the cache yet
+      if (out.size() == act.n) break;
+    }
+    told.tokens.insert(told.tokens.end(), out.begin(), out.end());
+  };
+  // cancel: null where it is alone.
+  const auto converse = [&](std::span<const Act> acts, uint64_t seed, CancelToken* cancel) {
+    auto s = prompt(5 + seed % 20, seed, kRoom);
+    std::vector<std::unique_ptr<Sequence>> parents;
+    Told told;
+    for (const Act& act : acts) {
+      if (act.kind == Kind::generate) generate(*s, act, cancel, told);
+      if (act.kind == Kind::turn) {
+        const Status status = s->append(tokens(act.n, act.seed), cancel ? Watch{} : apart());
+        EXPECT_TRUE(status.is_ok()) << status.message();
+      }
+      if (act.kind == Kind::too_long) {
+        const auto many = tokens(kRoom + 1, act.seed);
+        EXPECT_EQ(s->append(many, {}).code(), BLEND_E_CONTEXT_LENGTH);
+      }
+      if (act.kind == Kind::fork && cancel != nullptr) {
+        auto other = s->fork();
+        EXPECT_TRUE(other.is_ok()) << other.status().message();
+        ++n_forked;
+        // What the one does next is nothing to the other.
+        Told unheard;
+        generate(*s, {Kind::generate, act.n, 0, 0, true}, cancel, unheard);
+        parents.push_back(std::move(s));
+        s = std::move(*other);
+      }
+    }
+    told.logits = s->logits();
+    return told;
+  };
+
+  for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(shape.name);
+    Model::Options options;
+    options.weights = shape.form;
+    model_ = load(shape.spec, 3, options);
+    ASSERT_NE(model_, nullptr);
+    constexpr size_t kThreads = 6, kEach = 3;
+    std::mt19937 rng(11);
+    std::vector<std::vector<Act>> acts(kThreads * kEach);
+    std::vector<Told> want, got(kThreads * kEach);
+    for (size_t i = 0; i < acts.size(); ++i) {
+      const size_t n = 4 + rng() % 4;
+      for (size_t a = 0; a < n; ++a) {
+        Act act{static_cast<Kind>(a == 0 ? 0 : rng() % 4)};
+        act.n = static_cast<uint32_t>(2 + rng() % 10);
+        act.seed = rng();
+        if (rng() % 4 == 0) act.ends_at = static_cast<uint32_t>(1 + rng() % act.n);
+        act.looks_up = rng() % 2 == 0;
+        acts[i].push_back(act);
+      }
+      want.push_back(converse(acts[i], i, nullptr));
+    }
+    std::vector<CancelToken> cancels(kThreads);
+    std::vector<std::thread> threads;
+    std::atomic<size_t> n_left{kThreads};
+    for (size_t t = 0; t < kThreads; ++t) {
+      threads.emplace_back([&, t] {
+        for (size_t i = t; i < acts.size(); i += kThreads) {
+          got[i] = converse(acts[i], i, &cancels[t]);
+        }
+        --n_left;
+      });
+    }
+    std::mt19937 own(78);
+    for (uint32_t seen = n_tokens; n_left > 0;) {
+      std::this_thread::sleep_for(std::chrono::microseconds(500));
+      // One a token at most, so that all end however slow steps are.
+      if (const uint32_t now = n_tokens; now != seen) {
+        seen = now;
+        cancels[own() % kThreads].request();
+      }
+    }
+    for (std::thread& t : threads) t.join();
+    for (size_t i = 0; i < acts.size(); ++i) {
+      EXPECT_EQ(got[i].tokens, want[i].tokens) << "conversation " << i;
+      EXPECT_TRUE(got[i].logits == want[i].logits) << "conversation " << i;
+    }
+    EXPECT_GT(model_->steps()->n_rows(), model_->steps()->n_steps());
+  }
+  EXPECT_GT(n_cancelled, 0u);
+  EXPECT_GT(n_forked, 0u);
+  EXPECT_GT(n_failed, 0u);
+}
+
 }  // namespace
 }  // namespace blend
