@@ -5,7 +5,7 @@
     blend eval ... --codecs none,rans --codec-step 0.5 --json b.json     (as often as there are steps)
     bench/codecs_picture.py a.json b.json ... > picture.svg
 
-Runs of one model and data set share a panel; a codec with several steps is a line. Lossless codecs have no KL
+A file may hold several runs. Runs of one model and data set share a panel; a codec with several steps is a line. Lossless codecs have no KL
 and stand at the bottom.
 """
 import json
@@ -68,12 +68,14 @@ def panel(left, width, title, codecs):
             if len(points) > 1:
                 out.append(text(x(bits) - 8, y(kl) + 4, f"{step:g}", "end", colour, 10))
         named = next((p for p in points if p[2] == 1), points[0])
-        out.append(text(x(named[0]) + 8, y(named[1]) - 6, codec, "start", colour))
+        side = ("end", -8) if named[0] > 12 else ("start", 8)
+        out.append(text(x(named[0]) + side[1], y(named[1]) - 6, codec, side[0], colour))
     return out
 
 
 def main():
-    panels = points_of([json.load(open(path, encoding="utf-8")) for path in sys.argv[1:]])
+    files = [json.load(open(path, encoding="utf-8")) for path in sys.argv[1:]]
+    panels = points_of([run for file in files for run in file.get("runs", [file])])
     width = (WIDTH - LEFT - 20 - GAP * (len(panels) - 1)) / len(panels)
     print(f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif">')
     print(f'<rect width="{WIDTH}" height="{HEIGHT}" fill="white"/>')
