@@ -274,6 +274,9 @@ typedef struct blend_advise_options {
   uint32_t kv_dtype;    /* BLEND_DTYPE_* of the store; default AUTO */
   uint64_t n_tokens;    /* of the prompt's chunks; default 4096 */
   double ratio;         /* 0 .. 1; default 0.15 */
+  uint32_t codec;       /* BLEND_CODEC_* that the chunks are stored with; 0 (default): NONE. Of one whose
+                           length hangs on the content the most that it may take */
+  uint32_t chunk_tokens; /* of one chunk, which a codec's steps are shared by; 0 (default): 512 */
 } blend_advise_options;
 
 BLEND_API int32_t blend_advise_options_init(blend_advise_options *options, size_t struct_size);
@@ -290,6 +293,7 @@ typedef struct blend_advice {
   double hidden_ratio;   /* the largest ratio whose recompute hides behind loading */
   double ratio;          /* the larger of the two: what a fuse from it would better use */
   double cost_per_hour;  /* of keeping the chunks' bytes */
+  uint64_t load_bytes;   /* as they are stored */
 } blend_advice;
 
 /* Of several storages the cheapest that adds no delay, and the ratio each allows (CacheBlend section

@@ -584,6 +584,12 @@ typedef struct blend_fuse_options {
   blend_progress_fn progress; /* layers */
   void *progress_user;
   const blend_cancel *cancel;
+  uint64_t ttft_target_ns; /* for BLEND_RATIO_AUTO with a machine: the time to first token that is soon
+                           enough, from the call on. Of what is reckoned to be done by then the choice
+                           nearest to full prefill is taken; if nothing is, the soonest, and the fusion
+                           says BLEND_FUSION_TARGET_MISSED. 0 (default): the soonest, and more recomputed
+                           only where that costs no time. No choice goes below the least ratio that
+                           quality allows */
 } blend_fuse_options;
 
 BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t struct_size);
@@ -617,6 +623,8 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
                                         below 0.5. What was added is scaled down accordingly; with
                                         on_untrusted FULL the prompt is prefilled in full instead, with
                                         FAIL the fuse fails, both behind its layers. Plans only say so */
+#define BLEND_FUSION_TARGET_MISSED 128u /* nothing was reckoned to be done within ttft_target_ns: the
+                                        soonest was chosen */
 
 /* Times of a batch: those of loading are the whole batch's. */
 typedef struct blend_fusion_info {
@@ -682,6 +690,14 @@ typedef struct blend_fusion_info {
   double drift_share;        /* of the correction, taken: mean over K and V of the corrected layers,
                                 0 .. 1; 1 where no row judged, 0 without a correction */
   uint64_t bytes_from_remote; /* of bytes_loaded: brought by a server of the remote tier */
+
+  /* What the controller chose by, with BLEND_FUSION_RATIO_CHOSEN; 0 without. */
+  uint64_t ttft_expected_ns; /* of its choice: layer by layer the longer of */
+  uint64_t load_expected_ns; /* loading what it left to be loaded, all layers, and */
+  uint64_t compute_expected_ns; /* computing, all layers */
+  uint64_t computing_expected_ns; /* what loading nothing would have taken */
+  uint64_t n_rows_sooner_computed; /* of segments that are stored, but were sooner computed than loaded:
+                                      their source is BLEND_SOURCE_COMPUTED */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_get_info(const blend_fusion *fusion, blend_fusion_info *info,

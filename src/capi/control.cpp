@@ -4,9 +4,11 @@
 #include <type_traits>
 
 #include "capi/error.h"
+#include "capi/fuse_call.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
 #include "control/advise.h"
+#include "store/codec/codec.h"
 
 using blend::Result;
 using blend::Status;
@@ -21,6 +23,8 @@ blend_advise_options default_advise_options() {
   o.ratio = 0.15;
   return o;
 }
+
+constexpr uint64_t kUsualChunk = 512;
 
 Status check_ratio(double ratio) {
   if (ratio >= 0.0 && ratio <= 1.0) return Status::ok();  // NaN fails
@@ -80,8 +84,16 @@ Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blen
   shape.n_rows = shape.n_reused = shape.n_candidates = o.n_tokens;
   shape.n_layers = c.n_layers;
   shape.n_check_layers = o.check_layer;
-  shape.load_bytes = o.n_tokens * 2 * c.kv_dim() * static_cast<uint64_t>(dtype_size(dtype)) *
-                     (c.n_layers - o.check_layer);
+  BLEND_ASSIGN(const std::optional<blend::Codec> codec, blend::capi::read_codec(o.codec));
+  const uint64_t chunk =
+      std::min<uint64_t>(o.n_tokens, o.chunk_tokens == 0 ? kUsualChunk : o.chunk_tokens);
+  const blend::ChunkShape stored{c.n_layers, static_cast<uint32_t>(chunk), c.kv_dim(), dtype,
+                                 c.head_dim};
+  const double token_bytes =
+      static_cast<double>(blend::longest_layer(codec.value_or(blend::Codec::none), stored)) /
+      static_cast<double>(chunk);
+  shape.load_bytes = static_cast<uint64_t>(token_bytes * static_cast<double>(o.n_tokens) *
+                                           (c.n_layers - o.check_layer));
   return shape;
 }
 
@@ -190,6 +202,7 @@ int32_t blend_machine_advise(const blend_machine* machine, const blend_storage* 
       values.hidden_ratio = a.hidden_ratio;
       values.ratio = a.ratio;
       values.cost_per_hour = a.cost_per_hour;
+      values.load_bytes = shape.load_bytes;
       BLEND_RETURN_IF_ERROR(blend::capi::write_struct(blend::capi::element(advice, i), values));
     }
     return Status::ok();

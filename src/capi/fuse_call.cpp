@@ -71,7 +71,8 @@ Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
   if (o.machine->model->fingerprint() != model.fingerprint()) {
     return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
   }
-  return blend::RatioChoice::automatic(&o.machine->profile.prefill());
+  return blend::RatioChoice::automatic(&o.machine->profile.prefill(),
+                                       static_cast<double>(o.ttft_target_ns) * 1e-9);
 }
 
 Result<blend::Calibration> read_calibration(const blend_fuse_options& o,

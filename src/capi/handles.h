@@ -41,7 +41,7 @@ struct blend_model {
 struct blend_store {
   std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
   std::shared_ptr<blend::Store> store;
-  std::shared_ptr<blend::RateMeter> reads = std::make_shared<blend::RateMeter>();
+  std::shared_ptr<blend::ReadRates> reads = std::make_shared<blend::ReadRates>();
   std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
   uint32_t kv_dtype = BLEND_DTYPE_AUTO;
   bool read_only = false;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 
 namespace blend {
 namespace {
@@ -115,38 +114,6 @@ bool prefill_first_is_sooner(uint64_t n_tokens, const FuseShape& shape, double r
   in_pass.n_reused = in_pass.n_candidates = reused.n_always = 0;
   return prefill.seconds(n_tokens) + compute_seconds(reused, ratio, prefill_s) <
          compute_seconds(in_pass, ratio, prefill_s);
-}
-
-std::vector<uint8_t> choose_computed(std::span<const uint64_t> n_tokens, const FuseShape& shape,
-                                     double ratio, double prefill_s, double load_s) {
-  std::vector<uint8_t> computed(n_tokens.size(), 0);
-  const uint64_t total = std::accumulate(n_tokens.begin(), n_tokens.end(), uint64_t{0});
-  if (total == 0 || shape.n_rows == 0) return computed;
-  const double load_row = load_s / number(total);
-  if (!(load_row > prefill_s / number(shape.n_rows))) return computed;
-
-  std::vector<size_t> order(n_tokens.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return n_tokens[a] > n_tokens[b]; });
-  FuseShape now = shape;
-  double load = load_s;
-  double longest = std::max(load, compute_seconds(now, ratio, prefill_s));
-  for (const size_t i : order) {
-    FuseShape then = now;
-    const uint64_t n = std::min({n_tokens[i], now.n_reused, now.n_candidates});
-    then.n_always += n_tokens[i];
-    then.n_reused -= n;
-    then.n_candidates -= n;
-    const double load_then = load - load_row * number(n_tokens[i]);
-    const double longest_then = std::max(load_then, compute_seconds(then, ratio, prefill_s));
-    if (longest_then >= longest) continue;
-    computed[i] = 1;
-    now = then;
-    load = load_then;
-    longest = longest_then;
-  }
-  return computed;
 }
 
 }  // namespace blend

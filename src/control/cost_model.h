@@ -9,14 +9,39 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
+#include "base/rate_meter.h"
 #include "base/status.h"
 
 namespace blend {
 
-// Time of a full prefill by length, measured. Immutable; safe for concurrent use.
+// How fuses do beside the times of a machine: other work on it, another clock, rows that come in
+// small numbers. Learnt from each. Thread-safe.
+class Pace {
+ public:
+  // What was computed took actual_ns; by the machine's times it would have been expected_ns.
+  void add_computed(uint64_t expected_ns, uint64_t actual_ns) { pace_.add(expected_ns, actual_ns); }
+  // Stored rows of a layer that were placed.
+  void add_placed(uint64_t n_rows, uint64_t ns) { placed_.add(n_rows, ns); }
+
+  // Of the time that the machine's times give; 1 as long as nothing is known.
+  double compute() const { return 1.0 / or_one(pace_.per_second() * 1e-9); }
+  // Seconds of a row; 0 as long as nothing is known.
+  double place_s() const {
+    const double rows = placed_.per_second();
+    return rows > 0 ? 1.0 / rows : 0.0;
+  }
+
+ private:
+  static double or_one(double x) { return x > 0 ? x : 1.0; }
+  RateMeter pace_;
+  RateMeter placed_;
+};
+
+// Time of a full prefill by length, measured. Immutable but for the pace; safe for concurrent use.
 class PrefillTimes {
  public:
   struct Point {
@@ -31,10 +56,13 @@ class PrefillTimes {
   // Straight lines between the points and from nothing to the first; behind the last
   // a * n + b * n^2, what dense layers and attention cost, through the last two.
   double seconds(uint64_t n_tokens) const;
+  // Of the fuses that were reckoned by these times; copies share it.
+  Pace& pace() const { return *pace_; }
 
  private:
   explicit PrefillTimes(std::vector<Point> points) : points_(std::move(points)) {}
   std::vector<Point> points_;
+  std::shared_ptr<Pace> pace_ = std::make_shared<Pace>();
 };
 
 // One prompt, as far as its cost goes.
@@ -84,11 +112,5 @@ uint32_t ring_depth(std::span<const LayerCost> layers, uint64_t layer_bytes, uin
 // n_tokens: of the chunk, rows of shape.n_rows.
 bool prefill_first_is_sooner(uint64_t n_tokens, const FuseShape& shape, double ratio,
                              const PrefillTimes& prefill);
-
-// Which chunks are better computed than loaded. It asks where loading a token is slower than
-// prefilling it; then chunks are computed, the longest first, as long as that makes the longer of
-// loading and computing shorter. n_tokens, out: [chunks], 1 = compute.
-std::vector<uint8_t> choose_computed(std::span<const uint64_t> n_tokens, const FuseShape& shape,
-                                     double ratio, double prefill_s, double load_s);
 
 }  // namespace blend

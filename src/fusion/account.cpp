@@ -7,6 +7,25 @@
 
 namespace blend {
 
+namespace {
+
+uint64_t nanoseconds(double seconds) {
+  constexpr double kMost = 1e9;  // 30 years: what a store of a byte a day would take
+  return static_cast<uint64_t>(std::min(seconds, kMost) * 1e9);
+}
+
+void account_choice(const RatioChoice::Reckoned& reckoned, blend_fusion_info& info) {
+  info.flags |= BLEND_FUSION_RATIO_CHOSEN;
+  if (reckoned.late) info.flags |= BLEND_FUSION_TARGET_MISSED;
+  info.ttft_expected_ns = nanoseconds(reckoned.ttft_s);
+  info.load_expected_ns = nanoseconds(reckoned.load_s);
+  info.compute_expected_ns = nanoseconds(reckoned.compute_s);
+  info.computing_expected_ns = nanoseconds(reckoned.computing_s);
+  info.n_rows_sooner_computed = reckoned.n_rows_computed;
+}
+
+}  // namespace
+
 void account_load(const LayerLoad& load, blend_layer_info& out) {
   out.bytes_loaded = load.bytes;
   out.bytes_shared = load.shared_bytes;
@@ -53,7 +72,7 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
     info.flags |= BLEND_FUSION_CORRECTED;
     if (info.drift_share < kLeastDriftShare) info.flags |= BLEND_FUSION_DRIFT_DOUBTED;
   }
-  if (selection.ratio().is_chosen()) info.flags |= BLEND_FUSION_RATIO_CHOSEN;
+  if (selection.ratio().is_chosen()) account_choice(selection.ratio().reckoned(), info);
   info.policy = static_cast<uint32_t>(options.policy);
   info.metric = options.metric().code();
   info.norm = static_cast<uint32_t>(options.deviation.norm);

@@ -1,159 +1,265 @@
 #include "fusion/auto_ratio.h"
 
 #include <algorithm>
+#include <initializer_list>
 #include <utility>
 #include <vector>
 
 #include "fusion/clock.h"
+#include "fusion/policy/policy.h"
 
 namespace blend {
 namespace {
 
-uint64_t stored_bytes(const PromptSegment& s, uint32_t check_layer) {
-  if (s.source != Source::store || !s.reused()) return 0;
-  const ChunkShape& shape = s.chunk->meta().shape;
-  const uint32_t skipped = s.exact ? 0 : std::min(check_layer, shape.n_layers);
-  return shape.layer_bytes() * (shape.n_layers - skipped);
+// A place is asked for a layer at least, and no more once it has taken so much.
+constexpr uint64_t kProbeBytes = 4ull << 20;
+constexpr uint64_t kProbeNs = 20'000'000;
+
+// What is no sooner by more than this is as soon.
+constexpr double kAsSoon = 1.005;
+constexpr double kRounding = 1 + 1e-9;
+// Rows that are to hide behind loading are reckoned slower than they are: reader and compute share
+// the cores, and a guess that fails costs time.
+constexpr double kHiding = 1.15;
+// And of the time that the host gives a little is kept.
+constexpr double kKept = 0.95;
+constexpr int kHalvings = 10;
+constexpr int kRounds = 4;
+constexpr size_t kMostSwapped = 32;
+
+// A segment that is not computed anyway, as far as its cost goes.
+struct Stored {
+  size_t segment = 0;
+  uint64_t n_rows = 0;
+  bool exact = false;
+  bool counts = false;  // the ratio is a share of it too
+  bool known = false;   // what loading it takes; false: it stays
+  double layer_s = 0;
+  double latency_s = 0;
+  bool loaded = true;
+};
+
+uint32_t first_layer(const PromptSegment& s, const PassRules& rules) {
+  return s.exact ? 0 : std::min(rules.first_stored_layer, s.chunk->meta().shape.n_layers);
 }
 
-constexpr double kNoTime = 1e15;  // bytes a second
-
-// Enough to time, little beside any prompt's whole load.
-constexpr uint64_t kProbeBytes = 4ull << 20;
+bool lies_on_disk(const PromptSegment& s) {
+  return s.reused() && s.source == Source::store && s.chunk->origin() == Origin::disk;
+}
 
 // Reads what the fuse will read again anyway, warmer then. Damage is found again by the fuse.
-void probe(const Prompt& prompt, uint32_t check_layer, uint32_t n_layers, RateMeter& reads) {
-  uint64_t bytes = 0;
-  const Stopwatch clock;
+// What lies behind a network tells its rate itself, and comes only once it is chosen.
+void probe(const Prompt& prompt, const PassRules& rules, ReadRates& reads) {
   for (const PromptSegment& s : prompt.segments) {
-    // What lies behind a network tells its rate itself, and comes only once it is chosen.
-    if (stored_bytes(s, check_layer) == 0 || s.chunk->origin() == Origin::remote) continue;
-    auto buffer = AlignedBuffer::allocate(s.chunk->meta().shape.layer_bytes());
+    if (!lies_on_disk(s)) continue;
+    const ChunkMeta& meta = s.chunk->meta();
+    if (reads.per_second(Origin::disk, meta.codec) > 0) continue;
+    auto buffer = AlignedBuffer::allocate(meta.shape.layer_bytes());
     if (!buffer.is_ok()) return;
-    for (uint32_t layer = check_layer; layer < n_layers && bytes < kProbeBytes; ++layer) {
-      if (!s.chunk->read_layer(layer, buffer->data()).is_ok()) return;
-      bytes += s.chunk->meta().shape.layer_bytes();
+    const Stopwatch clock;
+    uint64_t bytes = 0;
+    for (uint32_t layer = first_layer(s, rules); layer < meta.shape.n_layers; ++layer) {
+      if (!s.chunk->read_layer(layer, buffer->data()).is_ok()) break;
+      bytes += meta.shape.layer_bytes();
+      if (bytes >= kProbeBytes || clock.now_ns() > kProbeNs) break;
     }
+    const uint64_t ns = clock.now_ns();
+    reads.add(s.chunk->origin(), meta.codec, bytes, ns);
+    reads.add_all(bytes, ns);
   }
-  reads.add(bytes, clock.now_ns());
 }
 
-// What loading the segment takes, if it lies behind a network whose rate is known; else 0.
-double remote_seconds(const PromptSegment& s, uint32_t check_layer) {
-  if (stored_bytes(s, check_layer) == 0) return 0;
+// What loading the segment takes, as far as it is known.
+void price(const PromptSegment& s, const PassRules& rules, const ReadRates& reads, Stored& out) {
+  if (s.source != Source::store) return;  // in memory, prefilled a moment ago
+  const ChunkMeta& meta = s.chunk->meta();
+  if (s.chunk->origin() != Origin::remote) {
+    const double rate = reads.per_second(s.chunk->origin(), meta.codec);
+    out.known = rate > 0;
+    if (out.known) out.layer_s = static_cast<double>(meta.shape.layer_bytes()) / rate;
+    return;
+  }
+  // Without a rate nothing came from there yet, or it is on its way already.
   const ChunkSource::RemoteCost cost = s.chunk->remote_cost();
-  if (!(cost.bytes_per_s > 0)) return 0;
+  out.known = cost.bytes_per_s > 0;
+  if (!out.known) return;
   // All its layers come, as they are encoded.
-  return cost.latency_s + static_cast<double>(s.chunk->meta().stored_bytes) / cost.bytes_per_s;
+  const uint32_t n_layers = std::max(1u, meta.shape.n_layers - first_layer(s, rules));
+  out.layer_s = static_cast<double>(meta.stored_bytes) / cost.bytes_per_s / n_layers;
+  out.latency_s = cost.latency_s;
 }
 
-double load_seconds(const Prompt& prompt, uint32_t check_layer, double bytes_per_s) {
-  double load_s = 0;
-  for (const PromptSegment& s : prompt.segments) {
-    const double remote_s = remote_seconds(s, check_layer);
-    load_s +=
-        remote_s > 0 ? remote_s : static_cast<double>(stored_bytes(s, check_layer)) / bytes_per_s;
+// The prompt with some of its stored segments computed.
+class Choice {
+ public:
+  Choice(const KnownCosts& known, const PassRules& rules, const Prompt& prompt,
+         const PrefillTimes& times)
+      : rules_(rules),
+        n_layers_(known.config->n_layers),
+        row_(RowCost::of(*known.config, prompt.n_rows(),
+                         times.pace().compute() * times.seconds(prompt.n_rows()))) {
+    row_.place_s = times.pace().place_s();
+    for (size_t i = 0; i < prompt.segments.size(); ++i) {
+      const PromptSegment& s = prompt.segments[i];
+      if (!s.reused()) {
+        n_always_ += s.n_rows;
+        continue;
+      }
+      Stored& stored = stored_.emplace_back();
+      stored.segment = i;
+      stored.n_rows = s.n_rows;
+      stored.exact = s.exact;
+      stored.counts = s.kind == SegmentKind::chunk;
+      price(s, rules, *known.reads, stored);
+    }
+    const auto load_s = [&](const Stored& s) {
+      return s.layer_s * (n_layers_ - (s.exact ? 0 : rules.first_stored_layer)) + s.latency_s;
+    };
+    // The dearest to load of its rows first, of equals the longest.
+    std::stable_sort(stored_.begin(), stored_.end(), [&](const Stored& a, const Stored& b) {
+      const double a_s = load_s(a) * static_cast<double>(b.n_rows);
+      const double b_s = load_s(b) * static_cast<double>(a.n_rows);
+      return a_s != b_s ? a_s > b_s : a.n_rows > b.n_rows;
+    });
   }
-  return load_s;
-}
 
-void compute(PromptSegment& s) {
-  s.chunk.reset();
-  s.source = Source::computed;
-}
+  bool knows_anything() const {
+    return std::any_of(stored_.begin(), stored_.end(), [](const Stored& s) { return s.known; });
+  }
+  std::span<const Stored> stored() const { return stored_; }
 
-// Chunks behind a network that are sooner computed than loaded are computed: the one that takes
-// longest to load first, as long as that makes the longer of loading and computing shorter.
-void leave_what_is_far(Prompt& prompt, uint32_t check_layer, uint32_t n_layers, double prefill_s,
-                       double bytes_per_s, double ratio) {
-  std::vector<std::pair<double, size_t>> far;  // seconds, segment
-  for (size_t i = 0; i < prompt.segments.size(); ++i) {
-    const PromptSegment& s = prompt.segments[i];
-    const double remote_s = remote_seconds(s, check_layer);
-    const bool dear =
-        remote_s * static_cast<double>(prompt.n_rows()) > prefill_s * static_cast<double>(s.n_rows);
-    if (dear && !s.exact && s.kind == SegmentKind::chunk) far.emplace_back(remote_s, i);
+  // slower: factor on all that is computed.
+  PassCost cost(double ratio, double slower = 1) const {
+    RowCounts rows;
+    LoadCost load;
+    rows.n_always = n_always_;
+    for (const Stored& s : stored_) {
+      if (!s.loaded) {
+        rows.n_always += s.n_rows;
+        continue;
+      }
+      (s.exact ? rows.n_exact : rows.n_candidates) += s.n_rows;
+      if (s.counts) rows.n_reused += s.n_rows;
+      (s.exact ? load.exact_s : load.stale_s) += s.layer_s;
+      load.latency_s = std::max(load.latency_s, s.latency_s);
+    }
+    const bool chooses = rows.n_candidates > 0;
+    const std::vector<LayerRows> layers = rows_by_layer(
+        chooses ? rules_.schedule(ratio) : Schedule{}, chooses && rules_.probes, rows, n_layers_);
+    return pass_cost(layers, rows, row_, load, rules_.first_stored_layer, slower);
   }
-  std::stable_sort(far.begin(), far.end(),
-                   [](const auto& a, const auto& b) { return a.first > b.first; });
-  double load_s = load_seconds(prompt, check_layer, bytes_per_s);
-  FuseShape shape = shape_of(prompt, check_layer, n_layers);
-  for (const auto& [remote_s, i] : far) {
-    PromptSegment& s = prompt.segments[i];
-    FuseShape then = shape;
-    const uint64_t n = std::min<uint64_t>({s.n_rows, then.n_reused, then.n_candidates});
-    then.n_always += s.n_rows;
-    then.n_reused -= n;
-    then.n_candidates -= n;
-    const double now_s = std::max(load_s, compute_seconds(shape, ratio, prefill_s));
-    const double then_s = std::max(load_s - remote_s, compute_seconds(then, ratio, prefill_s));
-    if (then_s >= now_s) continue;
-    compute(s);
-    shape = then;
-    load_s -= remote_s;
+
+  // Computes instead of loading what makes the pass shorter.
+  void compute_what_is_dear(double ratio) {
+    double best = cost(ratio).seconds;
+    for (int round = 0; round < kRounds; ++round) {
+      bool shorter = false;
+      for (Stored& s : stored_) shorter = turn_if_shorter({&s}, ratio, best) || shorter;
+      // One that was too long a step may be a good one in the place of another.
+      for (size_t i = 0; i < stored_.size() && stored_.size() <= kMostSwapped; ++i) {
+        for (size_t j = 0; j < i; ++j) {
+          if (stored_[i].loaded == stored_[j].loaded) continue;
+          shorter = turn_if_shorter({&stored_[i], &stored_[j]}, ratio, best) || shorter;
+        }
+      }
+      if (!shorter) break;
+    }
+    // Where each by itself brings little all may bring something: nothing is waited for or placed.
+    Choice all = *this;
+    all.compute_all();
+    if (all.cost(ratio).seconds <= best * kAsSoon) stored_ = std::move(all.stored_);
   }
-}
+
+  void compute_all() {
+    for (Stored& s : stored_) s.loaded = s.loaded && !s.known;
+  }
+
+  // The largest ratio, not below `least`, with which the pass takes no longer than this.
+  double largest_ratio(double least, double seconds, double slower) const {
+    const bool any = std::any_of(stored_.begin(), stored_.end(),
+                                 [](const Stored& s) { return s.loaded && !s.exact; });
+    if (!any || !(cost(least, slower).seconds <= seconds)) return least;
+    if (cost(1, slower).seconds <= seconds) return 1;
+    double low = least, high = 1;
+    for (int i = 0; i < kHalvings; ++i) {
+      const double middle = (low + high) / 2;
+      (cost(middle, slower).seconds <= seconds ? low : high) = middle;
+    }
+    return budget(low) > budget(least) ? low : least;
+  }
+
+ private:
+  size_t budget(double ratio) const {
+    uint64_t n = 0;
+    for (const Stored& s : stored_) n += s.loaded && s.counts ? s.n_rows : 0;
+    return recompute_budget(ratio, n);
+  }
+
+  // What is loaded is computed, and the other way round, if that is shorter.
+  bool turn_if_shorter(std::initializer_list<Stored*> some, double ratio, double& best) {
+    const auto turn = [&] {
+      for (Stored* const s : some) s->loaded = !s->loaded;
+    };
+    for (const Stored* const s : some) {
+      if (!s->known) return false;
+    }
+    turn();
+    const double then = cost(ratio).seconds;
+    if (then * kAsSoon < best) {
+      best = then;
+      return true;
+    }
+    turn();
+    return false;
+  }
+
+  const PassRules& rules_;
+  const uint32_t n_layers_;
+  RowCost row_;
+  uint64_t n_always_ = 0;
+  std::vector<Stored> stored_;
+};
 
 }  // namespace
 
-FuseShape shape_of(const Prompt& prompt, uint32_t check_layer, uint32_t n_layers) {
-  FuseShape shape;
-  shape.n_rows = prompt.n_rows();
-  shape.n_layers = n_layers;
-  shape.n_check_layers = check_layer;
-  for (const PromptSegment& s : prompt.segments) {
-    if (!s.reused()) {
-      shape.n_always += s.n_rows;
-      continue;
-    }
-    if (s.kind == SegmentKind::chunk) shape.n_reused += s.n_rows;
-    if (!s.exact) shape.n_candidates += s.n_rows;
-    shape.load_bytes += stored_bytes(s, check_layer);
-  }
-  return shape;
-}
-
-double ratio_by_cost(Prompt& prompt, uint32_t check_layer, uint32_t n_layers,
-                     const PrefillTimes& prefill, double bytes_per_s, double least) {
-  const double prefill_s = prefill.seconds(prompt.n_rows());
-  leave_what_is_far(prompt, check_layer, n_layers, prefill_s, bytes_per_s, least);
-  FuseShape shape = shape_of(prompt, check_layer, n_layers);
-
-  std::vector<size_t> chunks;  // segments that could be computed instead
-  std::vector<uint64_t> n_tokens;
-  uint64_t bytes = 0;
-  for (size_t i = 0; i < prompt.segments.size(); ++i) {
-    const PromptSegment& s = prompt.segments[i];
-    if (s.exact || s.kind != SegmentKind::chunk || stored_bytes(s, check_layer) == 0) continue;
-    if (remote_seconds(s, check_layer) > 0) continue;
-    chunks.push_back(i);
-    n_tokens.push_back(s.n_rows);
-    bytes += stored_bytes(s, check_layer);
-  }
-  const std::vector<uint8_t> computed =
-      choose_computed(n_tokens, shape, least, prefill_s, static_cast<double>(bytes) / bytes_per_s);
-  for (size_t i = 0; i < chunks.size(); ++i) {
-    if (computed[i] != 0) compute(prompt.segments[chunks[i]]);
-  }
-
-  shape = shape_of(prompt, check_layer, n_layers);
-  const double load_s = load_seconds(prompt, check_layer, bytes_per_s);
-  return choose_ratio(least, hidden_ratio(shape, prefill_s, load_s));
-}
-
-void choose_by_cost(RateMeter* reads, uint32_t check_layer, uint32_t n_layers, Prompt& prompt,
+void choose_by_cost(const KnownCosts& known, const PassRules& rules, Prompt& prompt,
                     RatioChoice& ratio) {
-  if (ratio.times() == nullptr || reads == nullptr) return;
-  if (reads->per_second() == 0.0) probe(prompt, check_layer, n_layers, *reads);
-  double bytes_per_s = reads->per_second();
-  const bool any_far =
-      std::any_of(prompt.segments.begin(), prompt.segments.end(),
-                  [&](const PromptSegment& s) { return remote_seconds(s, check_layer) > 0; });
-  if (bytes_per_s == 0.0 && !any_far) return;
-  // Nothing is loaded but over the network.
-  if (bytes_per_s == 0.0) bytes_per_s = kNoTime;
-  ratio.choose(
-      ratio_by_cost(prompt, check_layer, n_layers, *ratio.times(), bytes_per_s, ratio.ratio()));
+  if (ratio.times() == nullptr || known.reads == nullptr) return;
+  probe(prompt, rules, *known.reads);
+  Choice choice(known, rules, prompt, *ratio.times());
+  if (!choice.knows_anything()) return;
+  const double least = ratio.ratio();
+  Choice all = choice;
+  all.compute_all();
+
+  RatioChoice::Reckoned reckoned;
+  reckoned.computing_s = all.cost(least).seconds;
+  choice.compute_what_is_dear(least);
+  const double soonest_s = choice.cost(least).seconds;
+  const double given_s = ratio.target_s() > 0 ? kKept * (ratio.target_s() - known.spent_s) : 0;
+  double chosen = least;
+  if (given_s >= reckoned.computing_s) {
+    choice.compute_all();  // nothing answers better
+  } else if (given_s > soonest_s) {
+    chosen = choice.largest_ratio(least, given_s, 1);
+  } else {
+    const double free_s = kRounding * choice.cost(least, kHiding).seconds;
+    chosen = choice.largest_ratio(least, free_s, kHiding);
+    reckoned.late = ratio.target_s() > 0 && ratio.target_s() - known.spent_s < soonest_s;
+  }
+  const PassCost cost = choice.cost(chosen);
+  reckoned.ttft_s = known.spent_s + cost.seconds;
+  reckoned.load_s = cost.load_s;
+  reckoned.compute_s = cost.compute_s;
+  for (const Stored& s : choice.stored()) {
+    if (s.loaded) continue;
+    PromptSegment& segment = prompt.segments[s.segment];
+    segment.chunk.reset();
+    segment.source = Source::computed;
+    segment.exact = false;
+    reckoned.n_rows_computed += s.n_rows;
+  }
+  ratio.choose(chosen, reckoned);
 }
 
 }  // namespace blend

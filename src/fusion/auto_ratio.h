@@ -1,27 +1,36 @@
-// AutoRatio: BLEND_RATIO_AUTO for one prompt, which the controller chooses by what it costs.
+// AutoRatio: BLEND_RATIO_AUTO for one prompt: what is loaded, what is computed, and how much of it,
+// chosen by how long the pass would take (expected_pass.h).
 #pragma once
 
-#include <cstdint>
+#include <functional>
 
-#include "base/rate_meter.h"
-#include "control/cost_model.h"
+#include "fusion/expected_pass.h"
 #include "fusion/prompt.h"
+#include "store/read_rates.h"
 
 namespace blend {
 
-// What the prompt costs: rows by kind, and the bytes that come from the store. Chunks are computed
-// up to the check layer and loaded from there, exact ones loaded from layer 0.
-FuseShape shape_of(const Prompt& prompt, uint32_t check_layer, uint32_t n_layers);
+// What a selection does with a prompt.
+struct PassRules {
+  std::function<Schedule(double ratio)> schedule;
+  bool probes = false;
+  uint32_t first_stored_layer = 0;
+};
 
-// The ratio that hides behind loading, not below `least`. Chunks that are sooner computed than
-// loaded are computed: their sources leave the prompt. bytes_per_s > 0.
-double ratio_by_cost(Prompt& prompt, uint32_t check_layer, uint32_t n_layers,
-                     const PrefillTimes& prefill, double bytes_per_s, double least);
+// What is known of this machine and this store.
+struct KnownCosts {
+  ReadRates* reads = nullptr;  // null: nothing is known of the store
+  const ModelConfig* config = nullptr;
+  double spent_s = 0;  // of the fuse, so far
+};
 
-// Raises `ratio`, which says the least one, where there is something to choose by: a machine's
-// times, and a store that knows how fast it is (`reads`, may be null). One that nothing was read
-// from yet is asked for a few layers of the prompt.
-void choose_by_cost(RateMeter* reads, uint32_t check_layer, uint32_t n_layers, Prompt& prompt,
+// Chooses where there is something to choose by: a machine's times, and a store that knows how fast
+// it is. Chunks that are sooner computed than loaded are computed: their sources leave the prompt.
+// Places that nothing was read from yet are asked for a layer of the prompt.
+//
+// The soonest is found with the least ratio, which `ratio` says. It then rises as far as that costs
+// no time, or no more than the host gives (RatioChoice::target_s), up to computing everything.
+void choose_by_cost(const KnownCosts& known, const PassRules& rules, Prompt& prompt,
                     RatioChoice& ratio);
 
 }  // namespace blend

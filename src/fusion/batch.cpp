@@ -84,7 +84,8 @@ Status Batch::prepare(Entry& e, std::span<const int32_t> resident) {
                                               store_.kv_dtype, options, lookup_);
   BLEND_ASSIGN(e.prompt, e.builder->build(e.request->segments, resident, e.request->watch));
   if (options.chosen_for_host) BLEND_RETURN_IF_ERROR(fall_back(e));
-  e.selection->choose_ratio(store_.reads, e.prompt);
+  const double spent_s = static_cast<double>(clock_.now_ns()) * 1e-9;
+  e.selection->choose_ratio({store_.reads, &model_->config(), spent_s}, e.prompt);
   e.plan_ns = clock_.now_ns() - begin - e.prompt.miss_ns;
   return Status::ok();
 }
@@ -194,7 +195,7 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
   // What was staged from memory would look like a very fast device.
   const bool from_store = std::all_of(entries_.begin(), entries_.end(),
                                       [](const Entry& e) { return e.prompt.n_misses == 0; });
-  if (store_.reads != nullptr && from_store) store_.reads->add(feed.read_bytes(), feed.read_ns());
+  if (store_.reads != nullptr && from_store) feed.tell(*store_.reads);
   if (entries_.front().alive()) loan.keep();
   return true;
 }
@@ -238,6 +239,22 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
   return reported;
 }
 
+void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
+  const blend_fusion_info& info = e.out.info;
+  const RowCost row =
+      RowCost::of(model_->config(), e.prompt.n_rows(), times.seconds(e.prompt.n_rows()));
+  double expected_s = 0;
+  uint64_t placed = 0;
+  for (const blend_layer_info& l : e.out.layers) {
+    expected_s +=
+        static_cast<double>(l.rows_kv) * row.kv_s + static_cast<double>(l.rows_full) * row.rest_s;
+    placed += l.rows_placed;
+  }
+  times.pace().add_computed(static_cast<uint64_t>(expected_s * 1e9),
+                            info.compute_ns + info.select_ns);
+  times.pace().add_placed(placed, info.place_ns);
+}
+
 void Batch::finish(Entry& e) {
   settle(e, e.pass->finish());
   if (!e.alive()) return;
@@ -252,6 +269,7 @@ void Batch::finish(Entry& e) {
   uint64_t row_layers = 0;
   for (const blend_layer_info& l : e.out.layers) row_layers += l.rows_full;
   model_->compute_meter().add(row_layers, e.out.info.compute_ns);
+  if (const PrefillTimes* const times = e.request->options.ratio.times()) learn_pace(e, *times);
   settle(e, e.request->watch.report(n_layers_, n_layers_));
   // A stop at the last report comes before this: a resident sequence is then as it was.
   if (e.alive()) e.pass->commit();

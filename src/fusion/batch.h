@@ -69,6 +69,8 @@ class Batch {
   bool run_layers(LayerFeed& feed);
   Status begin_passes(LayerFeed& feed);
   void finish(Entry& entry);
+  // How it did beside what the machine's times would have had it take.
+  void learn_pace(const Entry& entry, const PrefillTimes& times) const;
   // Prompts whose drift correction was found wanting: in full or not at all, where that is asked
   // for. True: one begins anew.
   bool act_on_doubts(std::span<const int32_t> resident);

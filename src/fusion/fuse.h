@@ -5,10 +5,10 @@
 #include <span>
 #include <vector>
 
-#include "base/rate_meter.h"
 #include "engine/sequence.h"
 #include "fusion/options.h"
 #include "store/chunk_store.h"
+#include "store/read_rates.h"
 
 namespace blend {
 
@@ -30,7 +30,7 @@ struct StoreAccess {
   bool read_only = false;
   DType kv_dtype = DType::f16;
   LaterPrefill* later = nullptr;  // takes what is computed in the pass; null: nobody does
-  RateMeter* reads = nullptr;     // told of what is read, asked how fast it comes; may be null
+  ReadRates* reads = nullptr;     // told of what is read, asked how fast it comes; may be null
   bool use_device_tier = true;    // of the model's runtime, where it has one
 };
 

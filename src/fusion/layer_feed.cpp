@@ -109,15 +109,72 @@ Result<const StagedLayer*> LayerFeed::acquire(uint32_t layer) {
   // Layers that only passes wanted which have failed since.
   if (layer > next_) loader_->release(layer - 1);
   next_ = layer + 1;
+  const uint64_t begin_ns = clock_.now_ns();
   auto acquired = loader_->acquire(layer);
   if (!acquired.is_ok()) {
     damaged_ = items_[loader_->failed_item()].source->meta().id;
     return acquired.status();
   }
   held_ = *acquired;
-  read_bytes_ += held_->load.bytes;
-  read_ns_ += held_->load.end_ns - held_->load.begin_ns;
+  note_reads(*held_, clock_.now_ns() - begin_ns);
   return held_;
+}
+
+LayerFeed::Reads& LayerFeed::reads_of(std::vector<Reads>& all, Origin origin, Codec codec) {
+  for (Reads& reads : all) {
+    if (reads.origin == origin && reads.codec == codec) return reads;
+  }
+  return all.emplace_back(Reads{origin, codec, {}});
+}
+
+void LayerFeed::note_reads(const StagedLayer& staged, uint64_t wait_ns) {
+  double sum_ns = 0;
+  for (const uint64_t ns : staged.read_ns) sum_ns += static_cast<double>(ns);
+  if (sum_ns == 0) return;
+  const uint64_t layer_ns = staged.load.end_ns - staged.load.begin_ns;
+  // Chunks that are finished side by side took the layer's time together.
+  const double share = static_cast<double>(layer_ns) / sum_ns;
+  std::vector<Reads> here;
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (staged.read_ns[i] == 0) continue;
+    Reads& reads = reads_of(here, staged.origins[i], items_[i].source->meta().codec);
+    reads.layers.resize(1);
+    Read& read = reads.layers[0];
+    read.bytes += items_[i].source->meta().shape.layer_bytes();
+    read.ns += static_cast<uint64_t>(share * static_cast<double>(staged.read_ns[i]));
+    read.waited_for = wait_ns >= layer_ns / 2;
+  }
+  for (const Reads& reads : here) {
+    reads_of(reads_, reads.origin, reads.codec).layers.push_back(reads.layers[0]);
+  }
+}
+
+void LayerFeed::tell(ReadRates& rates) const {
+  Read all;
+  for (const Reads& reads : reads_) {
+    std::vector<Read> layers = reads.layers;
+    const auto end = std::stable_partition(layers.begin(), layers.end(),
+                                           [](const Read& r) { return r.waited_for; });
+    if (end != layers.begin()) {
+      layers.erase(end, layers.end());
+    } else {
+      // By the time of a byte; the products of neither overflow.
+      std::sort(layers.begin(), layers.end(), [](const Read& a, const Read& b) {
+        return static_cast<double>(a.ns) * static_cast<double>(b.bytes) <
+               static_cast<double>(b.ns) * static_cast<double>(a.bytes);
+      });
+      layers.resize((layers.size() + 3) / 4);
+    }
+    Read sum;
+    for (const Read& layer : layers) {
+      sum.bytes += layer.bytes;
+      sum.ns += layer.ns;
+    }
+    rates.add(reads.origin, reads.codec, sum.bytes, sum.ns);
+    all.bytes += sum.bytes;
+    all.ns += sum.ns;
+  }
+  rates.add_all(all.bytes, all.ns);
 }
 
 void LayerFeed::release_if_done() {

@@ -12,6 +12,7 @@
 
 #include "fusion/layer_loader.h"
 #include "fusion/prompt.h"
+#include "store/read_rates.h"
 
 namespace blend {
 
@@ -69,13 +70,15 @@ class LayerFeed {
 
   // After a view failed with CORRUPT: the chunk.
   const std::optional<Sha256>& damaged() const { return damaged_; }
-  // So far, each layer once; the reader's own time, without standing before a full ring.
-  uint64_t read_bytes() const { return read_bytes_; }
-  uint64_t read_ns() const { return read_ns_; }
+  // How fast what was read so far came, by where it lay: that of the layers which the compute
+  // waited for. If there were none, of those that came fastest, a quarter: the others may have
+  // waited for a core, which they will not where loading is what is waited for.
+  void tell(ReadRates& rates) const;
 
  private:
   Result<const StagedLayer*> acquire(uint32_t layer);
   void release_if_done();
+  void note_reads(const StagedLayer& staged, uint64_t wait_ns);
 
   Backend& backend_;
   const uint32_t n_layers_;
@@ -90,7 +93,18 @@ class LayerFeed {
   const StagedLayer* held_ = nullptr;  // layer next_ - 1, until it is released
   std::unique_ptr<Fence> fence_;       // of the view that was the last to release it
   std::optional<Sha256> damaged_;
-  uint64_t read_bytes_ = 0, read_ns_ = 0;
+  struct Read {
+    uint64_t bytes = 0;
+    uint64_t ns = 0;  // of the reader's own time
+    bool waited_for = false;
+  };
+  struct Reads {  // one a layer, of one place and codec
+    Origin origin = Origin::disk;
+    Codec codec = Codec::none;
+    std::vector<Read> layers;
+  };
+  static Reads& reads_of(std::vector<Reads>& all, Origin origin, Codec codec);
+  std::vector<Reads> reads_;
 };
 
 }  // namespace blend

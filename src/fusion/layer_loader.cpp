@@ -144,12 +144,14 @@ Status LayerLoader::finish_chunks(uint32_t layer, size_t& failed) {
     for (size_t at = begin; at < end; ++at) {
       const size_t i = wanted[at];
       ChunkSource& source = *items_[i].source;
+      const uint64_t begin_ns = clock_.now_ns();
       try {
         status[at] = source.finish_layer(layer, slot(layer) + offsets_[i], staged.chunks[i]);
       } catch (const std::bad_alloc&) {
         status[at] = Status::out_of_memory();
       }
       if (status[at].is_ok()) staged.origins[i] = source.origin();
+      staged.read_ns[i] = clock_.now_ns() - begin_ns;
     }
   };
   if (helpers_ != nullptr) {
@@ -168,6 +170,7 @@ Status LayerLoader::finish_layer(uint32_t layer, size_t& failed) {
   StagedLayer& staged = staged_[layer % depth_];
   staged.chunks.assign(items_.size(), {});
   staged.origins.assign(items_.size(), Origin::disk);
+  staged.read_ns.assign(items_.size(), 0);
   staged.load.bytes = staged.load.device_bytes = 0;
   bool keeps = false;
   staged.load.begin_ns = clock_.now_ns();

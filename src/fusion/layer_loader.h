@@ -42,6 +42,7 @@ struct StagedLayer {
   std::vector<std::vector<RowRun>> chunks;  // [n_chunks]: all rows in order; empty: not loaded
   std::vector<Origin> origins;              // [n_chunks]
   std::vector<DeviceTier::LayerRef> kept;   // [n_chunks]: where the rows lie; null: host memory
+  std::vector<uint64_t> read_ns;            // [n_chunks]: of the layer's time, that of each
   LayerLoad load;
 };
 

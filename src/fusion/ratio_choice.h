@@ -2,10 +2,12 @@
 //
 // One value goes from the host's options to the account. The host fixes the ratio, or leaves it to
 // the controller (BLEND_RATIO_AUTO): that begins at the least that calibration allows and may only
-// raise it, by how long prefills take on this machine (auto_ratio.h).
+// raise it, by how long prefills take on this machine and by the time that the host gives
+// (auto_ratio.h).
 #pragma once
 
 #include <algorithm>
+#include <cstdint>
 
 #include "control/cost_model.h"
 
@@ -16,24 +18,40 @@ class RatioChoice {
  public:
   RatioChoice() = default;  // the paper's, fixed
   static RatioChoice fixed(double ratio) { return {ratio, false, nullptr}; }
-  // `times` null: there is no machine to choose by, so the ratio stays where it begins.
-  static RatioChoice automatic(const PrefillTimes* times) {
-    return {RatioChoice().ratio_, true, times};
+  // `times` null: there is no machine to choose by, so the ratio stays where it begins. target_s:
+  // until the first token; 0: as soon as can be.
+  static RatioChoice automatic(const PrefillTimes* times, double target_s = 0) {
+    RatioChoice out{RatioChoice().ratio_, true, times};
+    out.target_s_ = target_s;
+    return out;
   }
+
+  // What the controller chose by.
+  struct Reckoned {
+    double ttft_s = 0;             // of what it chose, of which, beside each other,
+    double load_s = 0;             // loading and
+    double compute_s = 0;          // computing
+    double computing_s = 0;        // computing all of it
+    uint64_t n_rows_computed = 0;  // stored, and computed because that is sooner
+    bool late = false;             // the host gives less than the soonest takes
+  };
 
   double ratio() const { return ratio_; }
   bool is_automatic() const { return automatic_; }
   bool is_chosen() const { return chosen_; }  // by the controller
   // What the controller chooses by; null: it does not choose.
   const PrefillTimes* times() const { return times_; }
+  double target_s() const { return target_s_; }
+  const Reckoned& reckoned() const { return reckoned_; }
 
   // Where an automatic ratio begins; a fixed one stays as it is.
   void begin_at(double least) {
     if (automatic_) ratio_ = least;
   }
   // The controller's word, for one prompt. times() is not null.
-  void choose(double ratio) {
+  void choose(double ratio, const Reckoned& reckoned) {
     ratio_ = std::max(ratio_, ratio);
+    reckoned_ = reckoned;
     chosen_ = true;
   }
 
@@ -45,6 +63,8 @@ class RatioChoice {
   bool automatic_ = false;
   bool chosen_ = false;
   const PrefillTimes* times_ = nullptr;
+  double target_s_ = 0;
+  Reckoned reckoned_;
 };
 
 }  // namespace blend

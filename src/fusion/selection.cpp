@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "fusion/auto_ratio.h"
-
 namespace blend {
 namespace {
 
@@ -99,11 +97,18 @@ double Selection::mean_ratio() const {
   return own_schedule_ ? blend::mean_ratio(schedule_, n_layers_) : ratio_.ratio();
 }
 
-void Selection::choose_ratio(RateMeter* reads, Prompt& prompt) {
+void Selection::choose_ratio(const KnownCosts& known, Prompt& prompt) {
   if (schedule_.empty() || own_schedule_) return;
-  choose_by_cost(reads, schedule_.back().layer, n_layers_, prompt, ratio_);
-  schedule_.back().ratio = ratio_.ratio();
-  if (schedule_.size() > 1) schedule_.front().ratio = let_through(ratio_.ratio());
+  const auto at = [this](double ratio) {
+    Schedule schedule = schedule_;
+    schedule.back().ratio = ratio;
+    if (schedule.size() > 1) schedule.front().ratio = let_through(ratio);
+    return schedule;
+  };
+  const bool corrects =
+      drift_ != nullptr && first_measured(schedule_)->layer == drift_->check_layer();
+  choose_by_cost(known, {at, needs().probe, first_stored_layer(corrects)}, prompt, ratio_);
+  schedule_ = at(ratio_.ratio());
 }
 
 Status Selection::check_prompt() const {
@@ -136,11 +141,15 @@ Status Selection::begin(const Prompt& prompt) {
 }
 
 uint32_t Selection::first_stored_layer() const {
-  if (!choosing_ || needs().probe) return 0;  // nothing waits for fresh K, V
+  return choosing_ ? first_stored_layer(corrects_) : 0;
+}
+
+uint32_t Selection::first_stored_layer(bool corrects) const {
+  if (needs().probe) return 0;  // nothing waits for fresh K, V
   const uint32_t first = schedule_.front().layer;
   // Up to the first check layer every row keeps its fresh K, V; a measurement there needs the
   // stored ones too.
-  const bool measures = corrects_ || !policy_->needs().nothing();
+  const bool measures = corrects || !policy_->needs().nothing();
   return measures || first == 0 ? first : first + 1;
 }
 

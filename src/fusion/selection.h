@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "base/rate_meter.h"
+#include "fusion/auto_ratio.h"
 #include "fusion/options.h"
 #include "fusion/policy/policy.h"
 #include "fusion/prompt.h"
@@ -35,8 +35,8 @@ class Selection {
   // Mean over the layers; what was asked for where nothing is chosen.
   double mean_ratio() const;
   // BLEND_RATIO_AUTO: what this prompt costs decides. Chunks that are sooner computed than loaded
-  // lose their sources. `reads` null: nothing is known of the store.
-  void choose_ratio(RateMeter* reads, Prompt& prompt);
+  // lose their sources.
+  void choose_ratio(const KnownCosts& known, Prompt& prompt);
 
   // ---- From here on it is about one prompt; begins anew after a chunk was replaced
   // Chooses what is chosen before layer 0. INVALID_ARGUMENT when the policy lacks something of the
@@ -89,6 +89,7 @@ class Selection {
  private:
   Selection(Backend& backend, const FuseOptions& options, uint32_t n_layers);
   Status check_prompt() const;
+  uint32_t first_stored_layer(bool corrects) const;
   bool is_left(size_t check) const { return choosing_ && check < schedule_.size(); }
 
   Backend& backend_;

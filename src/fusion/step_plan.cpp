@@ -58,7 +58,8 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
       new StepPlan(std::move(model), std::move(store), access, std::move(request)));
   p->selection_ = std::move(selection);
   BLEND_ASSIGN(p->prompt_, p->builder_.build(p->request_.segments, {}, p->request_.watch));
-  p->selection_->choose_ratio(access.reads, p->prompt_);
+  const double spent_s = static_cast<double>(p->clock_.now_ns()) * 1e-9;
+  p->selection_->choose_ratio({access.reads, &p->model_->config(), spent_s}, p->prompt_);
   BLEND_ASSIGN(p->ropes_, p->model_->ropes(p->prompt_.n_rows()));
   p->plan_ns_ = p->clock_.now_ns() - p->prompt_.miss_ns;
   BLEND_RETURN_IF_ERROR(p->begin());

@@ -131,8 +131,8 @@ class ChunkSource {
   virtual void allow_packed() {}
   // Gives up every started layer; blocks until no read of them is under way.
   virtual void abandon() {}
-  // Where the layer that was read or finished last was. Before that: where they are, but that some
-  // may be in memory.
+  // Where the layer that was read or finished last was. Before that: where they are, memory only if
+  // all are there.
   virtual Origin origin() const { return Origin::disk; }
   // What loading would take that is not that of the store's own layers: a transfer that has not
   // begun. Zeros: nothing is known, or it is not so.

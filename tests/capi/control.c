@@ -83,7 +83,7 @@ void control_advise(const fixture* f) {
   blend_advise_options o;
   blend_storage storages[3];
   blend_advice advice[3];
-  uint64_t prefill = 0;
+  uint64_t prefill = 0, n_bytes;
   double bytes;
   int i;
   REQUIRE(open_world(f, &w));
@@ -129,6 +129,25 @@ void control_advise(const fixture* f) {
   CHECK(advice[0].flags == BLEND_ADVICE_NO_DELAY);
   CHECK(advice[1].flags == (BLEND_ADVICE_NO_DELAY | BLEND_ADVICE_CHEAPEST));
   CHECK_OK(blend_machine_advise(machine, storages, 3, NULL, advice, &err));
+  /* Codecs: of 80 tokens of 4 layers int8 has a byte an element, and a scale of 4 bytes for each of
+   * K's 32 channels and each of V's tokens and heads. */
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  CHECK(advice[0].load_bytes == (uint64_t)bytes && advice[0].load_ns > 0);
+  prefill = advice[0].load_ns;
+  o.codec = BLEND_CODEC_INT8;
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  CHECK(advice[0].load_bytes > (uint64_t)bytes / 2 &&
+        advice[0].load_bytes < (uint64_t)bytes * 3 / 4);
+  CHECK(fabs((double)advice[0].load_ns / (double)prefill - (double)advice[0].load_bytes / bytes) <
+        1e-3);
+  o.chunk_tokens = 2; /* K's scales are shared by fewer */
+  n_bytes = advice[0].load_bytes;
+  CHECK_OK(blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  CHECK(advice[0].load_bytes > n_bytes);
+  o.codec = 99;
+  CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "codec",
+             blend_machine_advise(machine, storages, 3, &o, advice, &err));
+  o.codec = 0;
 
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_advise(NULL, storages, 3, &o, advice, &err));
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_machine_advise(machine, NULL, 3, &o, advice, &err));
@@ -202,11 +221,13 @@ static blend_machine* machine_that_takes(const fixture* f, const blend_model* mo
 }
 
 static blend_fusion* fuse_auto(const world* w, const blend_segment* segments,
-                               const blend_machine* machine, blend_fusion_info* info) {
+                               const blend_machine* machine, uint64_t target_ns,
+                               blend_fusion_info* info) {
   blend_fuse_options o = fuse_options();
   blend_fusion* fusion = NULL;
   o.ratio = BLEND_RATIO_AUTO;
   o.machine = machine;
+  o.ttft_target_ns = target_ns;
   o.chunk_prefix = NULL;
   CHECK_OK(blend_fuse(&fusion, w->model, w->store, segments, 4, &o, &err));
   memset(info, 0, sizeof *info);
@@ -240,36 +261,48 @@ void control_of_a_fuse(const fixture* f) {
    * the least ratio. */
   machine = machine_that_takes(f, w.model, 1e15);
   REQUIRE(machine != NULL);
-  fusion = fuse_auto(&w, segments, machine, &info);
+  fusion = fuse_auto(&w, segments, machine, 0, &info);
   CHECK(info.ratio == 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0);
   blend_fusion_close(fusion);
   blend_machine_close(machine);
 
   /* No machine: nothing is chosen. */
-  fusion = fuse_auto(&w, segments, NULL, &info);
+  fusion = fuse_auto(&w, segments, NULL, 0, &info);
   CHECK(info.ratio == 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) == 0);
   blend_fusion_close(fusion);
 
   /* A machine so slow that nothing hides: the least ratio, by choice. */
   machine = machine_that_takes(f, w.model, 1e15);
-  fusion = fuse_auto(&w, segments, machine, &info);
+  fusion = fuse_auto(&w, segments, machine, 0, &info);
   CHECK(info.ratio == 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0);
   CHECK(info.n_rows_selected == 29); /* 15 % of 192 */
   blend_fusion_close(fusion);
   blend_machine_close(machine);
 
-  /* One on which half of the rows hide behind what the store's reads have taken so far: of 200 rows
-   * the question's 8 everywhere, the 128 candidates (the first chunk is exact) in the first of four
-   * layers, half of the 192 in the other three. Loaded: the first chunk, and three layers of two.
-   * Prefill times grow with the tokens. */
+  /* One on which computing all takes four times what loading does: with the question's rows and the
+   * first of four layers there is nothing to hide, and loading it is. The account says why. */
   CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
   CHECK(stat.read_bytes_per_s > 0);
   load_ns = 1e9 * (64 * 4 + 128 * 3) * 2.0 * 32 * 4 / stat.read_bytes_per_s;
-  prefill_ns = load_ns * 200 / (8 + 0.25 * 128 + 0.75 * 96);
+  prefill_ns = 4 * load_ns;
   machine = machine_that_takes(f, w.model, prefill_ns * 64 / 200);
-  fusion = fuse_auto(&w, segments, machine, &info);
-  CHECK(fabs(info.ratio - 0.5) < 0.01 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0);
-  CHECK(info.n_rows_selected >= 95 && info.n_rows_selected <= 98);
+  fusion = fuse_auto(&w, segments, machine, 0, &info);
+  CHECK(info.ratio >= 0.15 && (info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0);
+  CHECK(info.n_rows_sooner_computed == 0 && info.n_hits == 3);
+  CHECK(info.load_expected_ns > 0 && info.compute_expected_ns > 0);
+  CHECK(info.ttft_expected_ns >= info.compute_expected_ns);
+  CHECK(info.ttft_expected_ns < info.computing_expected_ns);
+  blend_fusion_close(fusion);
+  blend_machine_close(machine);
+
+  /* Time to spare buys exactness: all of it, or none where there is no time at all. */
+  machine = machine_that_takes(f, w.model, prefill_ns * 64 / 200);
+  fusion = fuse_auto(&w, segments, machine, (uint64_t)1e15, &info);
+  CHECK(info.n_rows_sooner_computed == 192 && info.n_rows_always == 200);
+  CHECK((info.flags & BLEND_FUSION_TARGET_MISSED) == 0);
+  blend_fusion_close(fusion);
+  fusion = fuse_auto(&w, segments, machine, 1, &info);
+  CHECK((info.flags & BLEND_FUSION_TARGET_MISSED) != 0);
   blend_fusion_close(fusion);
 
   /* Schedules of the host's and models of another kind. */
@@ -285,14 +318,15 @@ void control_of_a_fuse(const fixture* f) {
 
   /* Prefill in no time: what is stored is better computed, and full prefill it is. */
   machine = machine_that_takes(f, w.model, 1);
-  fusion = fuse_auto(&w, segments, machine, &info);
-  for (i = 1; i < 3; ++i) {
+  fusion = fuse_auto(&w, segments, machine, 0, &info);
+  for (i = 0; i < 3; ++i) {
     memset(&seg, 0, sizeof seg);
     seg.struct_size = sizeof seg;
     CHECK_OK(blend_fusion_get_segment(fusion, (size_t)i, &seg, &err));
     CHECK(seg.source == BLEND_SOURCE_COMPUTED);
   }
-  CHECK(info.n_rows_always == 136 && info.n_rows_selected == 0);
+  CHECK(info.n_rows_always == 200 && info.n_rows_selected == 0);
+  CHECK(info.n_rows_sooner_computed == 192);
   blend_fusion_close(fusion);
   blend_machine_close(machine);
   blend_model_close(other);

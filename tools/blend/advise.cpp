@@ -2,6 +2,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "choices.h"
 #include "command.h"
 #include "eval/output.h"
 #include "interrupt.h"
@@ -20,6 +21,7 @@ struct AdviseOptions {
   std::vector<std::string> storages;
   RemoteChoice remote;
   double remote_cost = 0;
+  std::string codec = "none";
   blendpp::AdviseOptions advise;
 };
 
@@ -99,6 +101,7 @@ nlohmann::json to_json(const blendpp::Machine& machine, const std::vector<NamedS
                     {"hidden_ratio", a.hidden_ratio},
                     {"ratio", a.ratio},
                     {"cost_per_hour", a.cost_per_hour},
+                    {"load_bytes", a.load_bytes},
                     {"no_delay", (a.flags & BLEND_ADVICE_NO_DELAY) != 0},
                     {"cheapest", (a.flags & BLEND_ADVICE_CHEAPEST) != 0},
                     {"slower_than_prefill", (a.flags & BLEND_ADVICE_SLOWER_THAN_PREFILL) != 0}});
@@ -127,6 +130,8 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
   std::cout << format("\n%llu tokens, ratio %g, recomputed in %s\n\n",
                       static_cast<unsigned long long>(options.advise.n_tokens),
                       options.advise.ratio, ms_text(advice[0].recompute_ns).c_str());
+  std::cout << format("%s as %s, behind the check layer\n\n",
+                      bytes_text(advice[0].load_bytes).c_str(), options.codec.c_str());
   for (const NamedStorage& s : storages) {
     if (s.storage.latency_s == 0) continue;
     std::cout << format("%s: %s a second, %.2f ms before the first byte\n\n", s.name.c_str(),
@@ -142,7 +147,8 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
   std::cout << table.str();
 }
 
-void run(const AdviseOptions& options) {
+void run(AdviseOptions options) {
+  options.advise.codec = value_of(codec_choices(), options.codec);
   std::vector<NamedStorage> storages;
   for (const std::string& text : options.storages) storages.push_back(parse_storage(text));
   const blendpp::Context ctx = make_context(options.common);
@@ -191,6 +197,16 @@ void register_advise(CLI::App& app) {
                    "Of the remote tier, a GB and hour; it is measured with chunks that are there")
       ->capture_default_str();
   command->add_option("--tokens", options->advise.n_tokens, "Tokens of the prompt's chunks")
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--codec", options->codec,
+          "That the chunks are stored with, as far as a codec's length does not hang on them")
+      ->check(CLI::IsMember(names_of(codec_choices())))
+      ->capture_default_str();
+  command
+      ->add_option("--chunk-tokens", options->advise.chunk_tokens,
+                   "Of one chunk, which a codec's steps are shared by; 0 = 512")
       ->capture_default_str();
   command
       ->add_option("--ratio", options->advise.ratio, "Share of the reused rows that is recomputed")

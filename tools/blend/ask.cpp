@@ -54,6 +54,7 @@ struct AskOptions {
   std::vector<std::string> stop;
   std::vector<std::string> logit_bias;  // TOKEN:BIAS
   uint32_t top_logprobs = 0;
+  double ttft_ms = 0;
   std::vector<std::string> given;  // of these, the ones that hold against a profile
   bool compare = false;
   bool layers = false;
@@ -133,6 +134,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   if (holds("--policy")) fuse.policy = choice.policy.policy;
   if (holds("--metric")) fuse.metric = value_of(metric_choices(), options.metric);
   if (holds("--ratio")) fuse.ratio = ratio_of(options);
+  fuse.ttft_target_ns = static_cast<uint64_t>(options.ttft_ms * 1e6);
   if (holds("--check-layer")) fuse.check_layer = options.check_layer;
   fuse.terms = choice.policy.terms.data();
   fuse.n_terms = choice.policy.terms.size();
@@ -383,6 +385,12 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
                   "How fast this machine computes, for --ratio auto: the file of blend advise "
                   "(measured now if it is not there)")
       ->type_name("FILE");
+  command
+      .add_option("--ttft-ms", options.ttft_ms,
+                  "With --ratio auto: the first token need not come sooner, and the time goes into "
+                  "recomputing; 0: as soon as can be")
+      ->check(CLI::Range(0.0, 1e9))
+      ->capture_default_str();
   command.add_option("--check-layer", options.check_layer, "Where the deviation is measured")
       ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();

@@ -136,6 +136,17 @@ std::string summary_text(const FusionReport& report) {
                  (info.bytes_from_remote == 0
                       ? ""
                       : format("; %s from remote", bytes_text(info.bytes_from_remote).c_str()))});
+  if ((info.flags & BLEND_FUSION_RATIO_CHOSEN) != 0) {
+    facts.add(
+        {"chosen",
+         format(
+             "%s expected: loading %s beside computing %s; %llu stored rows sooner "
+             "computed, all of them in %s%s",
+             ms_text(info.ttft_expected_ns).c_str(), ms_text(info.load_expected_ns).c_str(),
+             ms_text(info.compute_expected_ns).c_str(), n(info.n_rows_sooner_computed),
+             ms_text(info.computing_expected_ns).c_str(),
+             (info.flags & BLEND_FUSION_TARGET_MISSED) != 0 ? "; later than was asked for" : "")});
+  }
   if (info.bytes_from_device > 0) {
     facts.add({"on the device",
                format("%s, not loaded at all; all of %llu rows",
@@ -205,6 +216,11 @@ nlohmann::json report_json(const FusionReport& report) {
       {"stall_ns", info.stall_ns},
       {"other_ns", info.other_ns},
       {"ttft_ns", info.ttft_ns},
+      {"ttft_expected_ns", info.ttft_expected_ns},
+      {"load_expected_ns", info.load_expected_ns},
+      {"compute_expected_ns", info.compute_expected_ns},
+      {"computing_expected_ns", info.computing_expected_ns},
+      {"n_rows_sooner_computed", info.n_rows_sooner_computed},
       {"plan_ns", info.plan_ns},
       {"miss_ns", info.miss_ns},
       {"load_ns", info.load_ns},

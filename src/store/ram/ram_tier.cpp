@@ -140,7 +140,10 @@ class RamSource final : public ChunkSource {
  public:
   RamSource(std::unique_ptr<ChunkSource> disk, std::shared_ptr<RamTier> tier,
             const RamTier::Key& key)
-      : disk_(std::move(disk)), tier_(std::move(tier)), key_(key) {}
+      : disk_(std::move(disk)),
+        tier_(std::move(tier)),
+        key_(key),
+        origin_(tier_->complete(key_) ? Origin::memory : disk_->origin()) {}
 
   const ChunkMeta& meta() const override { return disk_->meta(); }
   Origin origin() const override { return origin_; }
@@ -220,7 +223,7 @@ class RamSource final : public ChunkSource {
   // Whose rows were handed on where they lie, by the space of their layer: until that is used
   // again.
   std::map<const std::byte*, RamTier::Layer> handed_on_;
-  Origin origin_ = Origin::disk;
+  Origin origin_;
 };
 
 }  // namespace

@@ -157,22 +157,6 @@ TEST(CostModel, ComputeCountsEveryRowWhereItIsComputed) {
   EXPECT_EQ(hidden_ratio(s, 1.0, 0.05), 0.0);
 }
 
-TEST(CostModel, ChunksAreComputedOnlyWhereLoadingIsSlower) {
-  FuseShape s;
-  s.n_rows = s.n_reused = s.n_candidates = 1000;
-  s.n_layers = 10;
-  const std::vector<uint64_t> chunks = {100, 400, 200, 300};
-  using Computed = std::vector<uint8_t>;
-  // Loading takes three quarters of a prefill: slower than recomputing 15 %, and still loaded.
-  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 0.75), Computed({0, 0, 0, 0}));
-  // Twice a prefill: with 400 and 300 computed, 1.0 s of loading is beside 0.745 s of computing.
-  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 2.0), Computed({0, 1, 0, 1}));
-  // Never the last straw: computing all takes longer than loading the shortest.
-  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 8.0), Computed({0, 1, 1, 1}));
-  EXPECT_EQ(choose_computed(chunks, s, 0.15, 1.0, 100.0), Computed({1, 1, 1, 1}));
-  EXPECT_EQ(choose_computed({}, s, 0.15, 1.0, 100.0), Computed());
-}
-
 TEST(PrefillTimes, LinesBetweenAndAParabolaBehind) {
   auto times = PrefillTimes::create({{100, 1000000}, {200, 3000000}});
   ASSERT_TRUE(times.is_ok());
@@ -219,6 +203,17 @@ TEST(Missing, IsPrefilledFirstOnlyWhereAttentionToALongPromptCosts) {
   EXPECT_TRUE(prefill_first_is_sooner(512, shape, 0.15, times(1, 5e-5)));
   shape.n_rows = 0;
   EXPECT_FALSE(prefill_first_is_sooner(512, shape, 0.15, times(0, 1)));
+}
+
+TEST(Pace, IsThatOfTheFusesBesideTheTimes) {
+  const PrefillTimes times = *PrefillTimes::create({{100, 1000000}});
+  EXPECT_EQ(times.pace().compute(), 1.0);
+  EXPECT_EQ(times.pace().place_s(), 0.0);
+  const PrefillTimes copy = times;
+  times.pace().add_computed(1000, 2500);
+  times.pace().add_placed(100, 5000);
+  EXPECT_NEAR(copy.pace().compute(), 2.5, 1e-9);
+  EXPECT_NEAR(copy.pace().place_s(), 50e-9, 1e-15);
 }
 
 TEST(RateMeter, FollowsTheDeviceButNotOneOddRead) {

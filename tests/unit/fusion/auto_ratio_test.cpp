@@ -1,5 +1,7 @@
 #include "fusion/auto_ratio.h"
 
+#include <cmath>
+
 #include "support/hand_prompt.h"
 
 namespace blend {
@@ -19,87 +21,160 @@ class AutoRatioTest : public test::HandPrompt {
     add_computed(SegmentKind::chunk, 10);
     add_stored(30);
     add_computed(SegmentKind::question, 10);
+    config_.n_layers = kLayers;
+    config_.d_model = 8;
+    config_.n_heads = config_.n_kv_heads = 1;
+    config_.head_dim = kKvDim;
+    config_.d_ff = 64;
+  }
+  void start_anew() {
+    prompt_ = {};
+    SetUp();
+  }
+  void set_rate(double bytes_per_s) {
+    reads_ = std::make_unique<ReadRates>();
+    reads_->add(Origin::disk, Codec::none, static_cast<uint64_t>(bytes_per_s), 1'000'000'000);
+  }
+  RatioChoice choose(double least = 0.15, double target_s = 0) {
+    RatioChoice ratio = RatioChoice::automatic(&times_, target_s);
+    ratio.begin_at(least);
+    choose_by_cost({reads_.get(), &config_, 0}, rules_, prompt_, ratio);
+    return ratio;
+  }
+  // The pass at a ratio when the chunks of `computed` (bits: the exact one, the long one, the short
+  // one) are computed: by the arithmetic alone.
+  double seconds_of(uint32_t computed, double ratio, double bytes_per_s) const {
+    const uint64_t n[] = {20, 100, 30};
+    RowCounts rows;
+    LoadCost load;
+    rows.n_always = 30;
+    for (uint32_t i = 0; i < 3; ++i) {
+      if ((computed >> i & 1) != 0) {
+        rows.n_always += n[i];
+        continue;
+      }
+      (i == 0 ? rows.n_exact : rows.n_candidates) += n[i];
+      rows.n_reused += n[i];
+      (i == 0 ? load.exact_s : load.stale_s) +=
+          static_cast<double>(n[i] * kLayerBytes) / bytes_per_s;
+    }
+    const RowCost row = RowCost::of(config_, 180, times_.seconds(180));
+    const Schedule schedule = rows.n_candidates > 0 ? rules_.schedule(ratio) : Schedule{};
+    return pass_cost(rows_by_layer(schedule, false, rows, kLayers), rows, row, load, kCheck)
+        .seconds;
   }
   static constexpr uint64_t kLayerBytes = 2 * kKvDim * sizeof(float);  // of one row
+
   const PrefillTimes times_ = *PrefillTimes::create({{1000, 1'000'000'000}});
-  RateMeter reads_;
+  ModelConfig config_;
+  std::unique_ptr<ReadRates> reads_ = std::make_unique<ReadRates>();
+  const PassRules rules_{[](double ratio) { return Schedule{{kCheck, ratio}}; }, false, kCheck};
 };
 
-TEST_F(AutoRatioTest, APromptCostsWhatItsRowsAndItsStoredLayersDo) {
-  const FuseShape shape = shape_of(prompt_, kCheck, kLayers);
-  EXPECT_EQ(shape.n_rows, 180u);
-  EXPECT_EQ(shape.n_always, 30u);
-  EXPECT_EQ(shape.n_reused, 150u);
-  EXPECT_EQ(shape.n_candidates, 130u);
-  EXPECT_EQ(shape.n_layers, kLayers);
-  EXPECT_EQ(shape.n_check_layers, kCheck);
-  // The exact chunk from layer 0 on, the others from the check layer on.
-  EXPECT_EQ(shape.load_bytes, kLayerBytes * (20 * kLayers + 130 * (kLayers - kCheck)));
-  // What was prefilled a moment ago is in memory.
-  prompt_.segments[2].source = Source::precomputed;
-  EXPECT_EQ(shape_of(prompt_, kCheck, kLayers).load_bytes,
-            kLayerBytes * (20 * kLayers + 30 * (kLayers - kCheck)));
+// From a device that brings all in no time to one that brings nothing: no set of chunks to compute
+// is sooner done, so neither is loading nothing, and the ratio rises only where that costs no time.
+TEST_F(AutoRatioTest, NoOtherChoiceIsSooner) {
+  bool raised = false, mixed = false;
+  for (double bytes_per_s = 100; bytes_per_s < 1e7; bytes_per_s *= 1.3) {
+    SCOPED_TRACE(bytes_per_s);
+    start_anew();
+    set_rate(bytes_per_s);
+    const RatioChoice ratio = choose();
+    ASSERT_TRUE(ratio.is_chosen());
+    EXPECT_GE(ratio.ratio(), 0.15);
+    uint32_t computed = 0;
+    const size_t places[] = {1, 2, 4};
+    for (uint32_t i = 0; i < 3; ++i) {
+      const PromptSegment& s = prompt_.segments[places[i]];
+      if (!s.reused()) {
+        computed |= 1u << i;
+        EXPECT_EQ(s.source, Source::computed);
+        EXPECT_FALSE(s.exact);
+      }
+    }
+    const double rate = std::floor(bytes_per_s);
+    EXPECT_NEAR(ratio.reckoned().ttft_s, seconds_of(computed, ratio.ratio(), rate), 1e-9);
+    EXPECT_NEAR(ratio.reckoned().computing_s, seconds_of(7, 0.15, rate), 1e-9);
+    for (uint32_t other = 0; other < 8; ++other) {
+      EXPECT_LE(ratio.reckoned().ttft_s, 1.02 * seconds_of(other, 0.15, rate)) << other;
+    }
+    raised = raised || (computed != 7 && ratio.ratio() > 0.16);
+    mixed = mixed || (computed != 0 && computed != 7);
+  }
+  EXPECT_TRUE(raised) << "somewhere rows hide behind loading";
+  EXPECT_TRUE(mixed) << "and somewhere some chunks are loaded, others computed";
 }
 
-TEST_F(AutoRatioTest, AFastStoreLeavesTheLeastRatioASlowerOneHidesMore) {
-  EXPECT_EQ(ratio_by_cost(prompt_, kCheck, kLayers, times_, kUnlimited, 0.15), 0.15);
-  const FuseShape shape = shape_of(prompt_, kCheck, kLayers);
-  // As slow as the pass is at half of the rows: those hide behind loading.
-  const double prefill_s = times_.seconds(shape.n_rows);
-  const double bytes_per_s =
-      static_cast<double>(shape.load_bytes) / compute_seconds(shape, 0.5, prefill_s);
-  EXPECT_NEAR(ratio_by_cost(prompt_, kCheck, kLayers, times_, bytes_per_s, 0.15), 0.5, 1e-9);
-  EXPECT_NEAR(ratio_by_cost(prompt_, kCheck, kLayers, times_, bytes_per_s, 0.7), 0.7, 1e-9)
-      << "never below the least";
+TEST_F(AutoRatioTest, AFastStoreLeavesTheLeastRatio) {
+  set_rate(kUnlimited);
+  EXPECT_EQ(choose(0.15).ratio(), 0.15);
+  EXPECT_EQ(choose(0.7).ratio(), 0.7);
   for (const size_t i : {1u, 2u, 4u}) EXPECT_TRUE(prompt_.segments[i].reused());
 }
 
-TEST_F(AutoRatioTest, ChunksThatAreSoonerComputedThanLoadedLoseTheirSources) {
-  ratio_by_cost(prompt_, kCheck, kLayers, times_, 1.0, 0.15);
-  EXPECT_TRUE(prompt_.segments[1].reused()) << "an exact chunk costs nothing in quality";
-  EXPECT_FALSE(prompt_.segments[2].reused()) << "the longest is the first to go";
-  EXPECT_EQ(prompt_.segments[2].source, Source::computed);
+TEST_F(AutoRatioTest, WhatComputingTakesHereAndNowCounts) {
+  const double rate = static_cast<double>(150 * kLayerBytes * kLayers) / 0.3;
+  set_rate(rate);
+  EXPECT_GT(choose().reckoned().n_rows_computed, 0u) << "sooner computed";
+  start_anew();
+  for (int i = 0; i < 10; ++i) times_.pace().add_computed(1'000'000, 4'000'000);
+  EXPECT_EQ(choose().reckoned().n_rows_computed, 0u) << "not where that takes four times as long";
+}
+
+// The host gives a time: the most exact choice that is done by then.
+TEST_F(AutoRatioTest, ATargetBuysExactness) {
+  set_rate(kUnlimited);
+  const RatioChoice soonest = choose();
+  const double all_s = soonest.reckoned().computing_s;
+  double before = soonest.ratio();
+  for (const double share : {0.5, 0.7, 0.9}) {
+    const RatioChoice ratio = choose(0.15, share * all_s);
+    EXPECT_GT(ratio.ratio(), before) << share;
+    EXPECT_LE(ratio.reckoned().ttft_s, share * all_s) << share;
+    EXPECT_FALSE(ratio.reckoned().late);
+    before = ratio.ratio();
+  }
+  for (const size_t i : {1u, 2u, 4u}) EXPECT_TRUE(prompt_.segments[i].reused());
+  const RatioChoice late = choose(0.15, 0.1 * soonest.reckoned().ttft_s);
+  EXPECT_TRUE(late.reckoned().late);
+  EXPECT_EQ(late.ratio(), 0.15);
+  const RatioChoice all = choose(0.15, 2 * all_s);
+  EXPECT_EQ(all.reckoned().n_rows_computed, 150u);
+  for (const size_t i : {1u, 2u, 4u}) EXPECT_FALSE(prompt_.segments[i].reused());
 }
 
 TEST_F(AutoRatioTest, WithoutAMachineOrAStoreNothingIsChosen) {
-  reads_.add(1'000'000, 1'000'000'000);
+  set_rate(1'000'000);
+  const KnownCosts known{reads_.get(), &config_, 0};
   RatioChoice fixed = RatioChoice::fixed(0.3);
-  choose_by_cost(&reads_, kCheck, kLayers, prompt_, fixed);
+  choose_by_cost(known, rules_, prompt_, fixed);
   EXPECT_FALSE(fixed.is_chosen());
   EXPECT_EQ(fixed.ratio(), 0.3);
   RatioChoice no_machine = RatioChoice::automatic(nullptr);
-  choose_by_cost(&reads_, kCheck, kLayers, prompt_, no_machine);
+  choose_by_cost(known, rules_, prompt_, no_machine);
   EXPECT_FALSE(no_machine.is_chosen());
   EXPECT_EQ(no_machine.ratio(), RatioChoice().ratio());
   RatioChoice no_store = RatioChoice::automatic(&times_);
-  choose_by_cost(nullptr, kCheck, kLayers, prompt_, no_store);
+  choose_by_cost({nullptr, &config_, 0}, rules_, prompt_, no_store);
   EXPECT_FALSE(no_store.is_chosen());
   EXPECT_TRUE(layers_read_.empty());
 }
 
 TEST_F(AutoRatioTest, AKnownStoreIsNotAsked) {
-  reads_.add(1000, 1'000'000'000);
-  RatioChoice ratio = RatioChoice::automatic(&times_);
-  ratio.begin_at(0.2);
-  choose_by_cost(&reads_, kCheck, kLayers, prompt_, ratio);
-  EXPECT_TRUE(ratio.is_chosen());
-  EXPECT_GT(ratio.ratio(), 0.2);
+  set_rate(1000);
+  EXPECT_TRUE(choose().is_chosen());
   EXPECT_TRUE(layers_read_.empty());
 }
 
 TEST_F(AutoRatioTest, AStoreThatNothingIsKnownOfIsAskedForLayersThatAreNeededAnyway) {
-  RatioChoice ratio = RatioChoice::automatic(&times_);
-  choose_by_cost(&reads_, kCheck, kLayers, prompt_, ratio);
-  EXPECT_TRUE(ratio.is_chosen());
-  EXPECT_GT(reads_.per_second(), 0.0);
-  ASSERT_FALSE(layers_read_.empty());
-  for (const uint32_t layer : layers_read_) EXPECT_GE(layer, kCheck);
+  EXPECT_TRUE(choose().is_chosen());
+  EXPECT_GT(reads_->per_second(Origin::disk, Codec::none), 0.0);
+  EXPECT_EQ(reads_->per_second(Origin::disk, Codec::int4), 0.0);
+  EXPECT_FALSE(layers_read_.empty());
   // Nothing to read, nothing known.
-  RateMeter reads;
+  reads_ = std::make_unique<ReadRates>();
   for (PromptSegment& s : prompt_.segments) s.chunk.reset();
-  RatioChoice empty = RatioChoice::automatic(&times_);
-  choose_by_cost(&reads, kCheck, kLayers, prompt_, empty);
-  EXPECT_FALSE(empty.is_chosen());
+  EXPECT_FALSE(choose().is_chosen());
 }
 
 // A chunk behind a link of some rate. Reading it would be a transfer.
@@ -132,18 +207,41 @@ TEST_F(AutoRatioTest, ChunksBehindASlowLinkAreComputedBehindAFastOneLoaded) {
   for (const Case& c : {Case{1e9, 1e-3, true}, Case{1e6, 1e-3, true}, Case{1e4, 1e-3, false},
                         Case{1e9, 30, false}, Case{0, 0, true}}) {
     SCOPED_TRACE(c.bytes_per_s);
-    prompt_ = {};
-    SetUp();
+    start_anew();
     prompt_.segments[2].chunk = std::make_unique<FarSource>(
         prompt_.segments[2].chunk->meta(),
         ChunkSource::RemoteCost{.latency_s = c.latency_s, .bytes_per_s = c.bytes_per_s});
-    RateMeter reads;
-    reads.add(1'000'000'000, 1'000'000'000);  // the disk is fast
-    RatioChoice ratio = RatioChoice::automatic(&times_);
-    choose_by_cost(&reads, kCheck, kLayers, prompt_, ratio);
+    set_rate(1e9);  // the disk is fast
+    choose();
     EXPECT_EQ(c.loaded, prompt_.segments[2].reused());
     EXPECT_TRUE(prompt_.segments[4].reused()) << "what lies on the disk is loaded";
   }
+}
+
+// One device, two codecs: each has the rate that its own layers came at.
+TEST_F(AutoRatioTest, WhatIsStoredSmallerIsLoadedWhereTheOtherIsComputed) {
+  class Packed final : public ChunkSource {
+   public:
+    Packed(std::unique_ptr<ChunkSource> of, Codec codec) : meta_(of->meta()) {
+      meta_.codec = codec;
+    }
+    const ChunkMeta& meta() const override { return meta_; }
+    void prefetch(uint32_t) override {}
+    Status read_layer(uint32_t, std::byte*) override { return Status::ok(); }
+
+   private:
+    ChunkMeta meta_;
+  };
+  set_rate(1e4);
+  reads_->add(Origin::disk, Codec::int4, 1'000'000, 1'000'000'000);
+  PromptSegment& s = prompt_.segments[2];
+  s.chunk = std::make_unique<Packed>(std::move(s.chunk), Codec::int4);
+  choose();
+  EXPECT_TRUE(prompt_.segments[2].reused());
+  start_anew();
+  set_rate(1e4);
+  choose();
+  EXPECT_FALSE(prompt_.segments[2].reused());
 }
 
 TEST(RatioChoice, OnlyAnAutomaticOneBeginsElsewhereAndItOnlyRises) {
@@ -156,9 +254,9 @@ TEST(RatioChoice, OnlyAnAutomaticOneBeginsElsewhereAndItOnlyRises) {
   automatic.begin_at(0.5);
   EXPECT_EQ(automatic.ratio(), 0.5);
   EXPECT_FALSE(automatic.is_chosen());
-  automatic.choose(0.4);
+  automatic.choose(0.4, {});
   EXPECT_EQ(automatic.ratio(), 0.5);
-  automatic.choose(0.6);
+  automatic.choose(0.6, {});
   EXPECT_EQ(automatic.ratio(), 0.6);
   EXPECT_TRUE(automatic.is_chosen());
 }

@@ -180,18 +180,26 @@ TEST_F(SelectionTest, TheQuestionsPolicyWantsAQuestion) {
 
 TEST_F(SelectionTest, TheControllerRaisesTheOneRatioButNotAScheduleOfTheHosts) {
   const PrefillTimes times = *PrefillTimes::create({{1000, 1'000'000'000}});
-  RateMeter slow;
-  slow.add(1, 1'000'000);  // 1 kB/s
-  options_.ratio = RatioChoice::automatic(&times);
+  ReadRates fast;
+  fast.add(Origin::disk, Codec::none, 1'000'000'000, 1'000'000'000);
+  ModelConfig config;
+  config.n_layers = kLayers;
+  config.d_model = 8;
+  config.n_heads = config.n_kv_heads = 1;
+  config.head_dim = kKvDim;
+  config.d_ff = 64;
+  const KnownCosts known{&fast, &config, 0};
+  // Most of what computing all rows takes.
+  options_.ratio = RatioChoice::automatic(&times, 0.8e-3 * prompt_.n_rows());
   options_.ratio.begin_at(0.1);
   auto s = std::move(*Selection::create(*backend_, options_, kLayers));
-  s->choose_ratio(&slow, prompt_);
+  s->choose_ratio(known, prompt_);
   EXPECT_TRUE(s->ratio().is_chosen());
   EXPECT_GT(s->mean_ratio(), 0.1);
   EXPECT_EQ(s->schedule().front().ratio, s->mean_ratio());
   options_.check_layers = {{1, 0.3}};
   s = std::move(*Selection::create(*backend_, options_, kLayers));
-  s->choose_ratio(&slow, prompt_);
+  s->choose_ratio(known, prompt_);
   EXPECT_FALSE(s->ratio().is_chosen());
   EXPECT_DOUBLE_EQ(s->mean_ratio(), 0.3);
 }

@@ -1,0 +1,81 @@
+#include "fusion/expected_pass.h"
+
+#include <algorithm>
+
+#include "fusion/policy/policy.h"
+#include "fusion/selection.h"
+
+namespace blend {
+
+std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule, bool probes,
+                                     const RowCounts& rows, uint32_t n_layers) {
+  std::vector<LayerRows> out(n_layers);
+  uint64_t chosen = probes ? 0 : rows.n_candidates;
+  size_t next = 0;
+  const auto choose = [&](uint64_t among) {
+    chosen = std::min<uint64_t>(among, recompute_budget(schedule[next++].ratio, rows.n_reused));
+  };
+  const auto is_due = [&](uint32_t layer) {
+    return next < schedule.size() && schedule[next].layer == layer;
+  };
+  if (!probes && is_due(0)) choose(chosen);
+  for (uint32_t layer = 0; layer < n_layers; ++layer) {
+    LayerRows& at = out[layer];
+    if (probes && layer == Selection::kProbeLayer) {
+      at.n_kv = at.n_ahead = rows.n_always;  // they asked
+      choose(rows.n_candidates);
+      // All layers so far anew, with the rows that the question let through.
+      at.n_kv += layer * (rows.n_always + chosen);
+      at.n_rest += layer * (rows.n_always + chosen);
+    }
+    at.n_kv += rows.n_always + chosen;
+    if (at.n_ahead == 0) at.n_ahead = at.n_kv;
+    if ((!probes || layer >= Selection::kProbeLayer) && is_due(layer)) choose(chosen);
+    // Behind the last layer only the prompt's last row is needed.
+    at.n_rest += layer + 1 == n_layers ? 1 : rows.n_always + chosen;
+    at.n_chosen = chosen;
+  }
+  return out;
+}
+
+RowCost RowCost::of(const ModelConfig& c, uint64_t n_rows, double prefill_s) {
+  RowCost out;
+  if (n_rows == 0 || c.n_layers == 0) return out;
+  const double n = static_cast<double>(n_rows), layers = c.n_layers;
+  const double d = c.d_model, q_dim = c.q_dim();
+  const double kv = 2.0 * d * 2.0 * c.kv_dim();
+  const double rest = 2.0 * (2.0 * d * q_dim + 3.0 * d * c.d_ff) + n / 2 * 4.0 * q_dim;
+  const double all = n * (layers * kv + (layers - 1) * rest) + rest;
+  out.kv_s = prefill_s * kv / all;
+  out.rest_s = prefill_s * rest / all;
+  return out;
+}
+
+PassCost pass_cost(std::span<const LayerRows> layers, const RowCounts& rows, const RowCost& row,
+                   const LoadCost& load, uint32_t first_stored_layer, double slower) {
+  PassCost out;
+  std::vector<LayerCost> costs(layers.size());
+  double latency_s = load.latency_s;
+  for (uint32_t i = 0; i < costs.size(); ++i) {
+    LayerCost& at = costs[i];
+    at.load_s = load.exact_s + (i >= first_stored_layer ? load.stale_s : 0.0);
+    if (at.load_s > 0) {
+      at.load_s += latency_s;
+      latency_s = 0;
+    }
+    uint64_t placed = rows.n_exact;
+    if (i >= first_stored_layer) placed += rows.n_candidates - layers[i].n_chosen;
+    const double ahead_s = slower * static_cast<double>(layers[i].n_ahead) * row.kv_s;
+    at.compute_s = slower * (static_cast<double>(layers[i].n_kv - layers[i].n_ahead) * row.kv_s +
+                             static_cast<double>(layers[i].n_rest) * row.rest_s +
+                             static_cast<double>(placed) * row.place_s);
+    out.load_s += at.load_s;
+    out.compute_s += ahead_s + at.compute_s;
+    // What comes before the wait belongs to the layer before.
+    (i > 0 ? costs[i - 1] : at).compute_s += ahead_s;
+  }
+  out.seconds = pass_seconds(costs, std::max(1u, static_cast<uint32_t>(costs.size())));
+  return out;
+}
+
+}  // namespace blend

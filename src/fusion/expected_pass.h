@@ -1,0 +1,68 @@
+// ExpectedPass: how long the pass of a prompt would take, before any of it is done.
+//
+// A layer's work is that of the rows whose K and V are computed there, of those that go on through
+// attention and feed-forward, and of the stored rows that are placed; the reader brings the layers
+// meanwhile. Layer by layer, because it matters where work stands: what is computed before the
+// first stored layer hides loading, what comes behind the last one hides none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "backend/backend.h"
+#include "control/cost_model.h"
+#include "fusion/schedule.h"
+
+namespace blend {
+
+// Rows of a prompt by kind.
+struct RowCounts {
+  uint64_t n_always = 0;      // computed in every layer: question, new text, misses
+  uint64_t n_reused = 0;      // the ratio is a share of them
+  uint64_t n_candidates = 0;  // stored rows that may be recomputed
+  uint64_t n_exact = 0;       // stored rows that are not
+};
+
+// Rows of one layer.
+struct LayerRows {
+  uint64_t n_kv = 0;      // K and V are computed
+  uint64_t n_ahead = 0;   // of these: before the stored layer is waited for
+  uint64_t n_rest = 0;    // attention and feed-forward are computed
+  uint64_t n_chosen = 0;  // of the candidates, computed behind this layer's choice
+};
+
+// As Selection and Pass go through the layers. probes: the first choice is made behind layer 1 by
+// what the question attends to, and layer 0 computed then. [n_layers]
+std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule, bool probes,
+                                     const RowCounts& rows, uint32_t n_layers);
+
+// Seconds of one row in one layer.
+struct RowCost {
+  double kv_s = 0;
+  double rest_s = 0;
+  double place_s = 0;
+
+  // Of a prompt of n_rows whose full prefill takes prefill_s: its rows attend to half of it on
+  // average, be they all or some of them.
+  static RowCost of(const ModelConfig& config, uint64_t n_rows, double prefill_s);
+};
+
+// Seconds that the reader takes for a layer.
+struct LoadCost {
+  double exact_s = 0;    // in every layer
+  double stale_s = 0;    // from first_stored_layer on
+  double latency_s = 0;  // once, before the first
+};
+
+struct PassCost {
+  double seconds = 0;  // layer by layer the longer of
+  double load_s = 0;
+  double compute_s = 0;
+};
+
+// slower: factor on all that is computed.
+PassCost pass_cost(std::span<const LayerRows> layers, const RowCounts& rows, const RowCost& row,
+                   const LoadCost& load, uint32_t first_stored_layer, double slower = 1);
+
+}  // namespace blend
