@@ -322,7 +322,7 @@ class Bench {
   std::shared_ptr<blend::Runtime> runtime_;
   std::shared_ptr<const blend::Model> model_;
   blend::bench::ThrottledStore store_;
-  std::optional<blend::RateMeter> reads_;
+  std::optional<blend::ReadRates> reads_;
   blend::StoreAccess access_;
   blend::FuseOptions options_;
   std::vector<std::vector<int32_t>> chunks_;

@@ -1,4 +1,5 @@
-// ThrottledStore: a store in memory whose layers come at a stated bandwidth, as from a device.
+// ThrottledStore: a store whose layers come at a stated bandwidth, as from a device: their bytes as
+// they are stored.
 #pragma once
 
 #include <chrono>
@@ -46,11 +47,16 @@ class ThrottledSource final : public ChunkSource {
   Status read_layer(uint32_t layer, std::byte* out) override {
     const auto asked = std::chrono::steady_clock::now();
     const Status status = source_->read_layer(layer, out);
-    device_.wait_for(meta().shape.layer_bytes(), asked);
+    device_.wait_for(stored_layer_bytes(), asked);
     return status;
   }
 
  private:
+  uint64_t stored_layer_bytes() const {
+    const uint64_t stored = meta().stored_bytes;  // 0: it was never encoded
+    return stored == 0 ? meta().shape.layer_bytes() : stored / meta().shape.n_layers;
+  }
+
   const std::unique_ptr<ChunkSource> source_;
   Device& device_;
 };
@@ -58,36 +64,41 @@ class ThrottledSource final : public ChunkSource {
 // Thread-safe.
 class ThrottledStore final : public ChunkStore {
  public:
+  explicit ThrottledStore(std::shared_ptr<ChunkStore> below = std::make_shared<MemoryStore>())
+      : below_(std::move(below)) {}
   Device& device() { return device_; }
 
   Result<std::unique_ptr<StoreSnapshot>> snapshot() override {
-    return std::unique_ptr<StoreSnapshot>(new Snapshot(*this));
+    auto below = below_->snapshot();
+    if (!below.is_ok()) return below.status();
+    return std::unique_ptr<StoreSnapshot>(new Snapshot(device_, std::move(*below)));
   }
-  Result<bool> contains(const Sha256& id) override { return memory_.contains(id); }
-  Status put(const ChunkRecord& record) override { return memory_.put(record); }
+  Result<bool> contains(const Sha256& id) override { return below_->contains(id); }
+  Status put(const ChunkRecord& record) override { return below_->put(record); }
   Status put_async(std::shared_ptr<const ChunkRecord> record) override {
-    return memory_.put_async(std::move(record));
+    return below_->put_async(std::move(record));
   }
   void report_damage(const Sha256&, const Status&) override {}
 
  private:
   class Snapshot final : public StoreSnapshot {
    public:
-    explicit Snapshot(ThrottledStore& store) : store_(store) {}
+    Snapshot(Device& device, std::unique_ptr<StoreSnapshot> below)
+        : device_(device), below_(std::move(below)) {}
 
    private:
     Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
-                                                 const TenantTag* /*tenant*/) override {
-      auto record = store_.memory_.find(id);
-      if (record == nullptr) return Status{BLEND_E_NOT_FOUND, "no such chunk"};
-      return std::unique_ptr<ChunkSource>(
-          new ThrottledSource(make_memory_source(std::move(record)), store_.device_));
+                                                 const TenantTag* tenant) override {
+      auto source = tenant == nullptr ? below_->open(id) : below_->open(id, *tenant);
+      if (!source.is_ok()) return source;
+      return std::unique_ptr<ChunkSource>(new ThrottledSource(std::move(*source), device_));
     }
 
-    ThrottledStore& store_;
+    Device& device_;
+    const std::unique_ptr<StoreSnapshot> below_;
   };
 
-  MemoryStore memory_;
+  const std::shared_ptr<ChunkStore> below_;
   Device device_;
 };
 
