@@ -328,7 +328,7 @@ typedef struct blend_store_options {
   uint32_t remote_connections; /* at work at a time, each with a thread; default 4 */
   uint32_t remote_segment_bytes; /* what chunks are cut into there; 65536 to 33554432, default 4194304 */
   double codec_step;        /* of BLEND_CODEC_RANS: times the steps that it takes by itself, 0.0625 to 16;
-                           half of it costs a bit an element and quarters the error. 0 (default): 1 */
+                           half of it costs a bit an element and halves the error. 0 (default): 1 */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);

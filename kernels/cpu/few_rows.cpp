@@ -41,6 +41,16 @@ constexpr size_t kMostW = 4;
 // ms, in order 4.0).
 constexpr size_t kGroup = kFewRowsStep;
 constexpr size_t kBytesOfX = 24 << 10, kPartUnit = 256;  // of a part; elements of k
+// Of a second-level cache of 512 KiB, what groups of W and x may take.
+constexpr size_t kBytesOfCache = 384 << 10;
+
+// The rows of W that go by together: fewer where they, those that are fetched and all of x would
+// not stay in the second-level cache together. If x alone does not, it comes anew for each group.
+HWY_INLINE size_t rows_of_group(size_t row_bytes, size_t x_bytes) {
+  constexpr size_t kLeast = 4;
+  if (x_bytes >= kBytesOfCache) return kGroup;
+  return std::clamp((kBytesOfCache - x_bytes) / (2 * row_bytes) / kLeast * kLeast, kLeast, kGroup);
+}
 
 // What is multiplied at a time: elements [first, last) of rows of W from j on and of some of x.
 struct Part {
@@ -501,12 +511,13 @@ void all_rows(const FewRows& p) {
   const size_t depth = as_it_lies ? p.k : units * kPartUnit;
   const size_t ahead = as_it_lies ? prefetch_distance(kMostW * bytes) : 0;
   const size_t groups_of_x = (p.m + kMostX - 1) / kMostX;
-  for (size_t j = 0; j < p.n; j += kGroup) {
-    const size_t end = std::min(p.n, j + kGroup);
+  const size_t group = rows_of_group(bytes, p.m * p.k * sizeof(float));
+  for (size_t j = 0; j < p.n; j += group) {
+    const size_t end = std::min(p.n, j + group);
     FetchAhead fetch;
     if (!as_it_lies) {  // what lies behind the last group is the next piece's
-      const auto* const next = reinterpret_cast<const char*>(p.w) + (j + kGroup) * bytes;
-      fetch = {next, next + kGroup * bytes, std::max<size_t>(1, kWRows / groups_of_x) * 64};
+      const auto* const next = reinterpret_cast<const char*>(p.w) + (j + group) * bytes;
+      fetch = {next, next + group * bytes, std::max<size_t>(1, kWRows / groups_of_x) * 64};
     }
     for (size_t first = 0; first < p.k; first += depth) {
       const Part part = {p.x, j, first, std::min(p.k, first + depth), &fetch, ahead};

@@ -9,6 +9,7 @@
 #include "cpu/plane_split.h"
 #include "cpu/quantize.h"
 #include "support/temp_dir.h"
+#include "unit/store/codec_testing.h"
 #include "unit/store/store_testing.h"
 
 namespace blend::test {
@@ -25,8 +26,6 @@ std::vector<ChunkShape> shapes(DType dtype) {
           {1, 33, 96, dtype, 32},   {1, 64, 40, dtype, 20}, {1, 100, 130, dtype, 65},
           {1, 301, 511, dtype, 73}, {1, 5, 300, dtype, 1}};
 }
-
-using Bytes = std::vector<std::byte>;
 
 // Bits of all kinds: NaNs with payloads, infinities, zeros of both signs, denormals.
 Bytes any_bits(const ChunkShape& shape, uint32_t seed) {
@@ -52,18 +51,6 @@ std::vector<float> kv_values(const ChunkShape& shape, uint32_t seed, float size 
       x.push_back(row % 17 == 3 ? 0 : centre[c] + scale[c] * normal(rng));
     }
   }
-  return x;
-}
-
-Bytes as_layer(const ChunkShape& shape, const std::vector<float>& x) {
-  Bytes layer(shape.layer_bytes());
-  EXPECT_TRUE(kernels::encode(x.data(), x.size(), shape.dtype, layer.data()));
-  return layer;
-}
-
-std::vector<float> as_floats(const ChunkShape& shape, const Bytes& layer) {
-  std::vector<float> x(layer.size() / static_cast<size_t>(dtype_size(shape.dtype)));
-  kernels::decode_ref(layer.data(), shape.dtype, x.size(), x.data());
   return x;
 }
 

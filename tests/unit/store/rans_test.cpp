@@ -12,12 +12,11 @@
 #include "store/codec/codec.h"
 #include "store/codec/row_shifts.h"
 #include "support/isa.h"
+#include "unit/store/codec_testing.h"
 #include "unit/store/store_testing.h"
 
 namespace blend::test {
 namespace {
-
-using Bytes = std::vector<std::byte>;
 
 // Channels of different size, some far from zero: [2 * n_tokens, kv_dim].
 std::vector<float> channels(const ChunkShape& s, uint32_t seed, float size = 1) {
@@ -31,18 +30,6 @@ std::vector<float> channels(const ChunkShape& s, uint32_t seed, float size = 1) 
   for (size_t i = 0; i < size_t{2} * s.n_tokens * s.kv_dim; ++i) {
     x.push_back(centre[i % s.kv_dim] + scale[i % s.kv_dim] * normal(rng));
   }
-  return x;
-}
-
-Bytes as_layer(const ChunkShape& shape, const std::vector<float>& x) {
-  Bytes layer(shape.layer_bytes());
-  EXPECT_TRUE(kernels::encode(x.data(), x.size(), shape.dtype, layer.data()));
-  return layer;
-}
-
-std::vector<float> as_floats(const ChunkShape& shape, const Bytes& layer) {
-  std::vector<float> x(layer.size() / static_cast<size_t>(dtype_size(shape.dtype)));
-  kernels::decode_ref(layer.data(), shape.dtype, x.size(), x.data());
   return x;
 }
 
