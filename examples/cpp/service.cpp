@@ -5,10 +5,9 @@
 // What it answers is in examples/README.md. HTTP is cpp-httplib's (Debian: libcpp-httplib-dev),
 // JSON nlohmann's. SIGTERM or SIGINT: it finishes what it has begun. A client that goes away ends
 // its generation: the callback returns false, and that is all.
-// Its own, 5, loses connections when fifty clients come at once.
-#define CPPHTTPLIB_LISTEN_BACKLOG 128
 #include <httplib.h>
 #include <pthread.h>
+#include <sys/socket.h>
 
 #include <csignal>
 #include <cstdio>
@@ -175,6 +174,13 @@ void serve(Service& service, const std::string& path, httplib::Response& respons
   service.count(path, response.status);
 }
 
+// Connections that wait to be taken: of 5, which is its own, some are lost when fifty clients come
+// at once.
+class Server : public httplib::Server {
+ public:
+  bool keep_waiting(int n) { return ::listen(svr_sock_, n) == 0; }
+};
+
 void add_routes(httplib::Server& server, Service& service) {
   server.Post("/documents", [&](const httplib::Request& request, httplib::Response& response) {
     serve(service, "/documents", response, [&] {
@@ -246,7 +252,7 @@ void run(std::map<std::string, std::string>& options) {
   const blendpp::Store store(ctx, kept.empty() ? folder.path() : kept);
   Service service(model, store);
 
-  httplib::Server server;
+  Server server;
   server.new_task_queue = [] { return new httplib::ThreadPool(64); };
   server.set_keep_alive_max_count(1);  // a thread serves a request, not a client
   server.set_payload_max_length(4 << 20);
@@ -257,7 +263,9 @@ void run(std::map<std::string, std::string>& options) {
   } else if (!server.bind_to_port("127.0.0.1", port)) {
     port = -1;
   }
-  if (port < 0) throw std::runtime_error("port " + options["--port"] + " cannot be had");
+  if (port < 0 || !server.keep_waiting(128)) {
+    throw std::runtime_error("port " + options["--port"] + " cannot be had");
+  }
   std::thread stopper([&] {
     int signal = 0;
     sigwait(&signals, &signal);

@@ -56,9 +56,12 @@ void arguments_of_open(const fixture* f) {
   s.flags = 1u << 30;
   CHECK_CODE(INVALID, blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.flags = 0;
-  s.codec = 5;
-  CHECK_SAYS(INVALID, "codec 5", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
+  s.codec = BLEND_CODEC_RANS + 1;
+  CHECK_SAYS(INVALID, "codec 6", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.codec = BLEND_CODEC_DEFAULT;
+  s.codec_step = 0.01;
+  CHECK_SAYS(INVALID, "codec_step 0.01", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
+  s.codec_step = 0;
   s.read_mode = 4;
   CHECK_SAYS(INVALID, "read_mode 4", blend_store_open(&store, ctx, path_in(f, "s"), &s, &err));
   s.read_mode = BLEND_READ_AUTO;

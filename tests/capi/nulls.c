@@ -146,7 +146,7 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_store_get_codec_stat(NULL, BLEND_CODEC_ZSTD, &codec, &err));
   CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_ZSTD, NULL, &err));
   CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_DEFAULT, &codec, &err));
-  CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, 5, &codec, &err));
+  CHECK_CODE(INVALID, blend_store_get_codec_stat(w.store, BLEND_CODEC_RANS + 1, &codec, &err));
 
   blend_chunk_id_to_hex(NULL, hex);
   blend_chunk_id_to_hex(&id, NULL);
