@@ -31,9 +31,9 @@ constexpr float kLeastStep = 0x1p-120f;
 
 constexpr size_t kBlock = 64 << 10;       // elements whose states are kept together, or one row
 constexpr size_t kManyStates = 16 << 10;  // elements from which on there are 32 states, not 8
-constexpr size_t kHeader = 8;
+constexpr size_t kPlaneHeader = 8;
 constexpr uint8_t kHasShifts = 1;
-constexpr size_t kMostBytes = 4;  // of an element: a word and an escape
+constexpr size_t kMostPayload = 4;  // of an element: a word and an escape
 
 struct Blocks {
   size_t rows;  // of all but the last
@@ -69,10 +69,10 @@ class RansCodec final : public PlaneCodec {
  public:
   uint64_t least_bytes(const PlaneShape& shape) const override {
     const Blocks blocks(shape);
-    return kHeader + blocks.number * blocks.head();
+    return kPlaneHeader + blocks.number * blocks.head();
   }
   uint64_t most_bytes(const PlaneShape& shape) const override {
-    return least_bytes(shape) + shifts_bytes(shape) + kMostBytes * shape.elements();
+    return least_bytes(shape) + shifts_bytes(shape) + kMostPayload * shape.elements();
   }
 
   Result<size_t> encode(PlaneKind kind, const PlaneShape& shape, const std::byte* rows,
@@ -108,8 +108,8 @@ class RansCodec final : public PlaneCodec {
     auto* const numbers = reinterpret_cast<int16_t*>(scratch.ints(2, (cols + 1) / 2));
     std::fill_n(mean, cols, 0);
     std::fill_n(size, cols, kernels::rans_size(first));
-    const std::byte* const shift_at = in.data() + kHeader;
-    std::span<const std::byte> left = in.subspan(kHeader + shifts);
+    const std::byte* const shift_at = in.data() + kPlaneHeader;
+    std::span<const std::byte> left = in.subspan(kPlaneHeader + shifts);
     const Blocks blocks(shape);
     for (size_t t = 0; t < shape.n_tokens; t += blocks.rows) {
       kernels::RansReader reader;
