@@ -14,10 +14,6 @@
 namespace blend {
 namespace {
 
-// Copied at once and summed up while it lies in the first-level cache: a layer that is copied whole
-// has to come from further off again.
-constexpr size_t kCopyBytes = 4096;
-
 size_t round_up(size_t n) {
   return (n + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
@@ -111,18 +107,14 @@ Status LmdbSource::corrupt(uint32_t layer, const std::string& why) const {
 
 Status LmdbSource::copy_stored(uint32_t layer, std::byte* out) {
   std::byte* to = out;
-  Checksum64 checksum;
   const Status found = for_each_part(layer, [&](std::span<const std::byte> bytes, bool) {
-    for (; !bytes.empty(); bytes = bytes.subspan(std::min(bytes.size(), kCopyBytes))) {
-      const size_t n = std::min(bytes.size(), kCopyBytes);
-      std::memcpy(to, bytes.data(), n);
-      // Of the copy: the bytes that are returned are those that were checked.
-      checksum.add(to, n);
-      to += n;
-    }
+    std::memcpy(to, bytes.data(), bytes.size());
+    to += bytes.size();
   });
   if (!found.is_ok()) return corrupt(layer, found.message());
-  if (checksum.value() != manifest_.layers[layer].checksum) {
+  const LayerExtent& e = manifest_.layers[layer];
+  // Of the copy: the bytes that are returned are those that were checked.
+  if (checksum64(out, e.length) != e.checksum) {
     return corrupt(layer, "its checksum does not match");
   }
   return Status::ok();
