@@ -190,6 +190,7 @@ class CliTest(unittest.TestCase):
         self.assertFalse(self.json(*place, "--measure")["kept"])
         text = self.blend(*place, "--storage", "fast=1000T:5").stdout
         self.assertIn("the cheapest without delay", text)
+        self.assertIn("With --storage NAME=BYTES_PER_SECOND", self.blend(*place).stdout)
 
     def test_advise_refuses_devices_it_cannot_read(self):
         for device in ("nvme", "=3G", "nvme=fast", "nvme=3X", "nvme=3G:", "nvme=3G:1x", "nvme=0"):

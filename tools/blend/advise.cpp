@@ -126,7 +126,10 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
                  ms_text(machine.recompute_ns(tokens, options.advise.ratio))});
   }
   std::cout << prefill.str();
-  if (storages.empty()) return;
+  if (storages.empty()) {
+    std::cout << "\nWith --storage NAME=BYTES_PER_SECOND: which storage hides it.\n";
+    return;
+  }
   std::cout << format("\n%llu tokens, ratio %g, recomputed in %s\n\n",
                       static_cast<unsigned long long>(options.advise.n_tokens),
                       options.advise.ratio, ms_text(advice[0].recompute_ns).c_str());
