@@ -244,7 +244,7 @@ typedef struct blend_store_stat {
   uint64_t evicted_bytes;
   uint64_t expired_chunks;
   /* Of the remote tier since this process opened the store; zero without one. */
-  uint64_t remote_hits;      /* of `misses`: chunks that came from there */
+  uint64_t remote_hits;      /* of `misses`: chunks found there, though they may go before they are read */
   uint64_t remote_misses;    /* look-ups there that found nothing, or were not made: it was down */
   uint64_t remote_read_bytes;
   uint64_t remote_written_bytes;

@@ -153,7 +153,8 @@ TEST(RemoteHosts, SixteenProcessesAndOneCluster) {
   }
   const auto mib = [](uint64_t bytes) { return static_cast<unsigned long long>(bytes / kMib); };
   std::printf(
-      "%u hosts, %g s: %llu chunks read, %llu of them from the cluster, %llu missed, %llu wrong, "
+      // A hit is a manifest found; the rows behind it may be gone, a miss to who reads them.
+      "%u hosts, %g s: %llu chunks read, %llu manifests found, %llu missed, %llu wrong, "
       "%llu errors; %llu MiB read, %llu written; memory of all %llu MiB after a quarter of the "
       "time, %llu at the end\n",
       hosts, seconds, static_cast<unsigned long long>(sum.n_read),
