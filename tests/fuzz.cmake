@@ -27,6 +27,7 @@ if(BLEND_FUZZ)
     ${root}/kernels/cpu/rans_rows.cpp)
   target_compile_options(blend_fuzz_store PRIVATE -fsanitize=fuzzer-no-link,address,undefined
     -fno-sanitize-recover=all)
+  target_compile_definitions(blend_fuzz_store PRIVATE BLEND_VERSION_STRING="${PROJECT_VERSION}")
   target_link_libraries(blend_fuzz_store PUBLIC blend_fuzz_model)
   blend_warnings(blend_fuzz_store)
 
