@@ -1,3 +1,6 @@
+#include <algorithm>
+#include <vector>
+
 #include "base/half.h"
 #include "simt/cublasLt.h"
 
@@ -140,18 +143,24 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t /*handle*/, cublasLtMatmulDesc_t 
           : 1;
   // Through launch(), so that it waits for its turn in the stream like any kernel.
   simt::launch(1, 1, 0, stream, nullptr, [=] {
+    // [k][n], so that the sums of a row of the result, each in its own order, go side by side.
+    std::vector<float> right(k * n);
+    for (uint64_t e = 0; e < k; ++e) {
+      for (uint64_t j = 0; j < n; ++j) right[e * n + j] = element(b, lb, tb ? j : e, tb ? e : j);
+    }
+    std::vector<float> sums(n), of_part(n);
     for (uint64_t i = 0; i < m; ++i) {
-      for (uint64_t j = 0; j < n; ++j) {
-        float sum = 0;
-        for (uint64_t part = 0; part < parts; ++part) {
-          float of_part = 0;
-          for (uint64_t e = part; e < k; e += parts) {
-            of_part +=
-                element(a, la, ta ? e : i, ta ? i : e) * element(b, lb, tb ? j : e, tb ? e : j);
-          }
-          sum += of_part;
+      std::fill(sums.begin(), sums.end(), 0.0f);
+      for (uint64_t part = 0; part < parts; ++part) {
+        std::fill(of_part.begin(), of_part.end(), 0.0f);
+        for (uint64_t e = part; e < k; e += parts) {
+          const float left = element(a, la, ta ? e : i, ta ? i : e);
+          for (uint64_t j = 0; j < n; ++j) of_part[j] += left * right[e * n + j];
         }
-        sum *= x;
+        for (uint64_t j = 0; j < n; ++j) sums[j] += of_part[j];
+      }
+      for (uint64_t j = 0; j < n; ++j) {
+        float sum = sums[j] * x;
         if (y != 0) sum += y * element(c, lc, i, j);
         const uint64_t at = j * static_cast<uint64_t>(ld.ld) + i;
         if (ld.type == CUDA_R_32F) {

@@ -250,8 +250,9 @@ void fail_allocation(int64_t n);
 // set_machine().
 void lose_device();
 uint64_t graph_launches();
-uint64_t kernel_launches();      // by themselves
-uint64_t copies_to_device();     // by copy engines, from the host
+uint64_t kernel_launches();   // by themselves
+uint64_t copies_to_device();  // by copy engines, from the host
+uint64_t copies_to_host();
 uint64_t gemm_calls();           // of cuBLASLt, by themselves
 Gemm gemm_machine(bool called);  // for cublas_lt.cpp
 // Whether anything has made the device's primary context since set_machine(), and how often it is

@@ -56,7 +56,8 @@ struct Device {
   std::set<const void*> loaded;  // kernels: at their first use outside of a capture, or before
   size_t in_use = 0, n_pinned = 0;
   int64_t allocations_left = -1;
-  uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0, n_copies_to_device = 0;
+  uint64_t n_graph_launches = 0, n_kernel_launches = 0, n_gemm_calls = 0, n_copies_to_device = 0,
+           n_copies_to_host = 0;
   std::array<Context, 8> primary;
   bool global_capture = false, global_capture_broken = false;
   bool lost = false;
@@ -167,6 +168,7 @@ void set_machine(const Machine& machine) {
   d.allowed_shared.clear();
   d.allocations_left = -1;
   d.n_graph_launches = d.n_kernel_launches = d.n_gemm_calls = d.n_copies_to_device = 0;
+  d.n_copies_to_host = 0;
   d.loaded.clear();
   d.lost = false;
   for (Context& context : d.primary) context.made = context.references > 0;
@@ -200,6 +202,10 @@ uint64_t kernel_launches() {
 uint64_t copies_to_device() {
   const Lock lock(device().mutex);
   return device().n_copies_to_device;
+}
+uint64_t copies_to_host() {
+  const Lock lock(device().mutex);
+  return device().n_copies_to_host;
 }
 void load_kernel(const void* kernel) {
   const Lock lock(device().mutex);
@@ -565,6 +571,7 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   auto& d = device();
   const Lock lock(d.mutex);
   d.n_copies_to_device += kind == cudaMemcpyHostToDevice;
+  d.n_copies_to_host += kind == cudaMemcpyDeviceToHost;
   const bool from_device = kind != cudaMemcpyHostToDevice,
              to_device = kind != cudaMemcpyDeviceToHost;
   if (from_device && !simt::inside(d.memory, from, bytes))
