@@ -60,6 +60,21 @@ class TimedBackend final : public Backend {
   Status project_qkv(const QkvWeights& weights, Tensor x, const QkvPlaces& to) override {
     return other("project_qkv", [&] { return inner_->project_qkv(weights, x, to); });
   }
+  uint32_t step_rows() const override { return inner_->step_rows(); }
+  bool pads_steps() const override { return inner_->pads_steps(); }
+  Result<std::unique_ptr<KvCache>> fork_kv_cache(KvCache& cache, uint32_t n_rows) override {
+    return inner_->fork_kv_cache(cache, n_rows);
+  }
+  Status project_qkv_each(const QkvWeights& weights, uint32_t layer, Tensor x,
+                          std::span<const RowInto> rows, Tensor q, Tensor scratch) override {
+    return other("project_qkv_each",
+                 [&] { return inner_->project_qkv_each(weights, layer, x, rows, q, scratch); });
+  }
+  Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
+                        std::span<const RowOver> rows) override {
+    return other("attention_each", [&] { return inner_->attention_each(layer, rule, q, rows); });
+  }
+  bool records() const override { return inner_->records(); }
   std::unique_ptr<RecordedStep> record(const StepInput& input,
                                        const std::function<Status()>& issue) override {
     return inner_->record(input, issue);

@@ -33,7 +33,9 @@ blend_test(simt_test
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_recording_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_layer_cost_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_lost_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_steps_test.cpp
           ${CMAKE_CURRENT_LIST_DIR}/unit/engine/device_tier_test.cpp
+          ${CMAKE_CURRENT_LIST_DIR}/unit/engine/shared_steps_test.cpp
   LIBS blend_cuda_emulated LABELS cuda)
 blend_test(cuda_backend_test
   SOURCES ${CMAKE_CURRENT_LIST_DIR}/unit/backend/cuda_backend_test.cpp

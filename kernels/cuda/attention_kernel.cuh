@@ -84,9 +84,11 @@ __device__ inline void mask_kind(const AttentionArgs& a, uint32_t first, uint32_
   }
 }
 
-template <int kHeadDim, int kWarps, int kKeys, Use kUse>
-__global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
-    attention_kernel(AttentionArgs a) {
+// What a block (tile of m-rows, KV head, .) does for part `split` of the keys. position(i): of row
+// i.
+template <int kHeadDim, int kWarps, int kKeys, Use kUse, typename Positions>
+__device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
+                                       const Positions& position) {
   constexpr int kSteps = kHeadDim / 16;     // of Q K^T, along the head
   constexpr int kKeyTiles = kKeys / 8;      // of S, along the keys
   constexpr int kOutTiles = kHeadDim / 8;   // of the result, along the head
@@ -100,20 +102,20 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   // The last rows see the most keys: they go first, so that the device ends its work at once.
   const uint32_t first_m = (gridDim.x - 1 - blockIdx.x) * 16 * kWarps;
-  const uint32_t kv_head = blockIdx.y, split = blockIdx.z;
+  const uint32_t kv_head = blockIdx.y;
   const uint32_t last_m =
       first_m + 16 * kWarps < a.m_rows ? first_m + 16 * kWarps - 1 : a.m_rows - 1;
-  const uint32_t n_keys = a.rows.pos[last_m / a.group] + 1;
+  const uint32_t n_keys = position(last_m / a.group) + 1;
   const uint32_t window = a.rows.window;
   const KeyTiles tiles =
-      key_tiles(first_key(a.rows.pos[first_m / a.group], window), n_keys, kKeys, split, a.splits);
+      key_tiles(first_key(position(first_m / a.group), window), n_keys, kKeys, split, a.splits);
 
   // The two rows of this thread in every fragment, and how far they and the warp's others see.
   const uint32_t warp_m = first_m + warp * 16, m[2] = {warp_m + g, warp_m + g + 8};
   uint32_t pos[2];
-  for (int r = 0; r < 2; ++r) pos[r] = a.rows.pos[(m[r] < last_m ? m[r] : last_m) / a.group];
-  const uint32_t least = a.rows.pos[(warp_m < last_m ? warp_m : last_m) / a.group];
-  const uint32_t most = a.rows.pos[(warp_m + 15 < last_m ? warp_m + 15 : last_m) / a.group];
+  for (int r = 0; r < 2; ++r) pos[r] = position((m[r] < last_m ? m[r] : last_m) / a.group);
+  const uint32_t least = position((warp_m < last_m ? warp_m : last_m) / a.group);
+  const uint32_t most = position((warp_m + 15 < last_m ? warp_m + 15 : last_m) / a.group);
 
   const uint16_t* const k = a.cache.k + a.cache.at(kv_head, 0);
   const uint16_t* const v = a.cache.v + a.cache.at(kv_head, 0);
@@ -250,6 +252,38 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
   }
 }
 
+// Puts the parts of m-row i of all KV heads' together, in their order: a warp.
+__device__ inline void combine(const AttentionArgs& a, uint32_t i) {
+  const uint32_t head_dim = a.cache.head_dim, n = a.cache.n_kv_heads * a.m_rows;
+  const uint32_t kv_head = i / a.m_rows, m = i % a.m_rows;
+  float largest = -INFINITY, weight = 0;
+  for (uint32_t s = 0; s < a.splits; ++s) {
+    largest = fmaxf(largest, a.stats[2 * (size_t{s} * n + i)]);
+  }
+  for (uint32_t s = 0; s < a.splits; ++s) {
+    const size_t part = size_t{s} * n + i;
+    weight += a.stats[2 * part + 1] * exp2f(a.stats[2 * part] - largest);
+  }
+  const uint32_t head = kv_head * a.group + m % a.group;
+  const size_t row = m / a.group * a.rows.out.cols + size_t{head} * head_dim;
+  for (uint32_t d = threadIdx.x % 32; d < head_dim; d += 32) {
+    float sum = 0;
+    for (uint32_t s = 0; s < a.splits; ++s) {
+      const size_t part = size_t{s} * n + i;
+      sum += a.sums[part * head_dim + d] * exp2f(a.stats[2 * part] - largest);
+    }
+    store_two(a.rows.out, row + d, 1, sum / weight, 0.0f);
+  }
+}
+inline constexpr unsigned kCombineWarps = 4;
+
+template <int kHeadDim, int kWarps, int kKeys, Use kUse>
+__global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
+    attention_kernel(AttentionArgs a) {
+  attend<kHeadDim, kWarps, kKeys, kUse>(a, blockIdx.z,
+                                        [&](uint32_t row) { return a.rows.pos[row]; });
+}
+
 template <Use kUse, int kHeadDim>
 AttentionKernel kernel_of(uint32_t warps) {
   constexpr int kKeys = static_cast<int>(keys_of_tile(kHeadDim));
@@ -274,22 +308,27 @@ AttentionKernel kernel_of(uint32_t padded, uint32_t warps) {
 }
 
 // What each kernel must be told of before its first launch; it also loads them: some are launched
-// first while a step is recorded, when kernels must not be loaded.
-template <Use kUse>
-cudaError_t prepare_kernels() {
+// first while a step is recorded, when kernels must not be loaded. kernel_of(padded, warps).
+template <typename KernelOf>
+cudaError_t prepare_each_of(const KernelOf& of) {
   for (const uint32_t padded : {32u, 64u, 96u, 128u, 256u}) {
     for (const uint32_t warps : {1u, 4u}) {
       AttentionPlan plan;
       plan.padded = padded;
       plan.warps = warps;
       plan.keys = keys_of_tile(padded);
-      const cudaError_t error = cudaFuncSetAttribute(kernel_of<kUse>(padded, warps),
-                                                     cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                     static_cast<int>(plan.shared_bytes()));
+      const cudaError_t error =
+          cudaFuncSetAttribute(of(padded, warps), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(plan.shared_bytes()));
       if (error != cudaSuccess) return error;
     }
   }
   return cudaSuccess;
+}
+template <Use kUse>
+cudaError_t prepare_kernels() {
+  return prepare_each_of(
+      [](uint32_t padded, uint32_t warps) { return kernel_of<kUse>(padded, warps); });
 }
 
 // The arguments of a call at temperature 1; scratch: [plan.part_floats()], or null: no parts.

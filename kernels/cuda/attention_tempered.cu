@@ -10,8 +10,6 @@
 namespace blend::kernels::cuda {
 namespace {
 
-constexpr unsigned kCombineWarps = 4;
-
 // The parts of one kind of keys. `largest` and `log_sum` are exponents of 2.
 struct Kind {
   const float* stats;  // [splits][n][2]

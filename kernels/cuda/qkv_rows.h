@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/kv_rows.h"
+#include "cuda/step_rows.h"
 
 namespace blend::kernels::cuda {
 
@@ -17,5 +18,10 @@ struct QkvRows {
 // [n, 2 * kv_dim].
 void place_qkv(const QkvRows& rows, const RopeView& q_rope, const RopeView& k_rope,
                const KvView& cache, uint16_t* q, float* kv, cudaStream_t stream);
+
+// The same of rows that each have a cache and tables of their own, but for kv; data and q are
+// indexed by StepRows::Row::row. q_rope, k_rope: what every table has in common.
+void place_step(const StepRows& rows, const float* data, uint32_t q_dim, const RopeView& q_rope,
+                const RopeView& k_rope, uint16_t* q, cudaStream_t stream);
 
 }  // namespace blend::kernels::cuda

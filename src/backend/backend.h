@@ -136,6 +136,15 @@ struct RowOver {
   uint32_t pos = 0;
 };
 
+// A row of Q | K | V and the slot that it goes to, of a cache of its own.
+struct RowInto {
+  KvCache* cache = nullptr;
+  const RopeTable* q_rope = nullptr;
+  const RopeTable* k_rope = nullptr;
+  uint32_t row = 0;
+  uint32_t pos = 0;
+};
+
 // Rows that move() takes from one place to another.
 struct RowMove {
   uint32_t src_layer = 0;
@@ -269,6 +278,9 @@ class Backend {
   // Sequences of which each may have a row in one step; 1: they decode one by one. More only where
   // a row's bits do not depend on the others of its product.
   virtual uint32_t step_rows() const { return 1; }
+  // Whether they do depend on their number: then the products of every step, one of a single row
+  // too, have step_rows() rows, of which those behind the step's own are nobody's.
+  virtual bool pads_steps() const { return false; }
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;
@@ -288,6 +300,8 @@ class Backend {
   virtual Status check_room(uint64_t /*n_elements*/) { return Status::ok(); }
   virtual Status download(const Tensor& src, float* dst) = 0;  // dst: host [rows, cols]
 
+  // Whether record() is there.
+  virtual bool records() const { return false; }
   // Records the operations that `issue` issues for one row, without running them: of host memory
   // they read &input.token and &input.pos and nothing else, they wait for no result and make
   // nothing that outlives them. Null: that cannot be done here; nothing has happened.
@@ -426,7 +440,7 @@ class Backend {
     return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
   }
   // matmul(), add_bias(), norm_heads(), write_kv() and rope_q() of a layer's rows at once; x:
-  // [rows, d_model], normed.
+  // [rows, d_model], normed. x and the scratch may have rows behind those of q.
   virtual Status project_qkv(const QkvWeights& /*weights*/, Tensor /*x*/, const QkvPlaces& /*to*/) {
     return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
   }
@@ -436,6 +450,14 @@ class Backend {
   // what neither writes to; nobody else uses `cache` meanwhile. Null: that cannot be done here.
   virtual Result<std::unique_ptr<KvCache>> fork_kv_cache(KvCache& /*cache*/, uint32_t /*n_rows*/) {
     return std::unique_ptr<KvCache>();
+  }
+  // project_qkv() of rows that each go to a cache of their own, bit for bit what it gives for each
+  // by itself where the product has as many rows; q, x and scratch as there. Rows that are not
+  // named go nowhere, and their Q may be anything.
+  virtual Status project_qkv_each(const QkvWeights& /*weights*/, uint32_t /*layer*/, Tensor /*x*/,
+                                  std::span<const RowInto> /*rows*/, Tensor /*q*/,
+                                  Tensor /*scratch*/) {
+    return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
   }
   // attention() of rows that each see a cache of their own, in place; bit for bit what it gives for
   // each by itself. The caches are of one model.

@@ -40,6 +40,14 @@ Result<std::unique_ptr<Forward>> Forward::create(const Model& model, uint32_t ma
   return f;
 }
 
+Result<std::unique_ptr<Forward>> Forward::create_for_steps(const Model& model, uint32_t max_rows) {
+  const Backend& b = model.backend();
+  if (b.pads_steps()) max_rows = b.step_rows();
+  BLEND_ASSIGN(std::unique_ptr<Forward> f, create(model, max_rows, max_rows));
+  if (b.pads_steps()) f->product_rows_ = max_rows;
+  return f;
+}
+
 Status Forward::embed(const int32_t* tokens, Tensor x) {
   Backend& b = model_.backend();
   normed_of_ = q_of_ = {};
@@ -71,7 +79,7 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
     normed_of_ = {};  // who calls may have written to x
     BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
-    BLEND_RETURN_IF_ERROR(b.matmul(*w.kv, normed, kvb, false));
+    BLEND_RETURN_IF_ERROR(matmul(*w.kv, normed, kvb, false));
     if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.kv_bias, kvb));
     if (c.qk_norm) {
       BLEND_RETURN_IF_ERROR(b.norm_heads(kvb, c.n_kv_heads, *w.k_norm, c.rms_eps));
@@ -105,9 +113,10 @@ Status Forward::project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, 
                      pos,
                      operand(*q_, rows, c.q_dim()),
                      kv,
-                     view(*wide_, rows, static_cast<uint32_t>(qkv_dim(c)))};
+                     padded(view(*wide_, rows, static_cast<uint32_t>(qkv_dim(c))))};
   BLEND_RETURN_IF_ERROR(model_.backend().project_qkv(
-      {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, normed, to));
+      {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, padded(normed),
+      to));
   q_of_ = {x.data, x.rows, layer};
   return Status::ok();
 }
@@ -118,7 +127,7 @@ Status Forward::project_q(uint32_t layer, Tensor xb, Tensor q) {
   Backend& b = model_.backend();
   q_of_ = {};
   BLEND_ASSIGN(const Tensor normed, norm(layer, xb));
-  BLEND_RETURN_IF_ERROR(b.matmul(*w.q, normed, q, false));
+  BLEND_RETURN_IF_ERROR(matmul(*w.q, normed, q, false));
   if (c.qkv_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.q_bias, q));
   if (c.qk_norm) BLEND_RETURN_IF_ERROR(b.norm_heads(q, c.n_heads, *w.q_norm, c.rms_eps));
   return Status::ok();
@@ -139,12 +148,12 @@ Status Forward::add_projected(const Weight& w, const Weight* bias, const Weight*
                               Tensor xb) {
   Backend& b = model_.backend();
   if (post == nullptr) {
-    BLEND_RETURN_IF_ERROR(b.matmul(w, in, xb, true));
+    BLEND_RETURN_IF_ERROR(matmul(w, in, xb, true));
     return bias == nullptr ? Status::ok() : b.add_bias(*bias, xb);
   }
   const ModelConfig& c = model_.config();
   const Tensor added = view(*added_, static_cast<uint32_t>(xb.rows), c.d_model);
-  BLEND_RETURN_IF_ERROR(b.matmul(w, in, added, false));
+  BLEND_RETURN_IF_ERROR(matmul(w, in, added, false));
   if (bias != nullptr) BLEND_RETURN_IF_ERROR(b.add_bias(*bias, added));
   BLEND_RETURN_IF_ERROR(b.rms_norm(added, *post, c.rms_eps, added));
   return b.add(xb, added);
@@ -178,37 +187,62 @@ Status Forward::add_feed_forward(uint32_t layer, Tensor xb) {
   const Tensor wide = operand(*wide_, rows, 2 * c.d_ff);
   const Tensor act = operand(*act_, rows, c.d_ff);
   BLEND_RETURN_IF_ERROR(b.rms_norm(xb, *w.ffn_norm, c.rms_eps, normed));
-  BLEND_RETURN_IF_ERROR(b.matmul(*w.gate_up, normed, wide, false));
+  BLEND_RETURN_IF_ERROR(matmul(*w.gate_up, normed, wide, false));
   if (c.ffn_bias) BLEND_RETURN_IF_ERROR(b.add_bias(*w.gate_up_bias, wide));
   BLEND_RETURN_IF_ERROR(c.activation == Activation::silu ? b.swiglu(wide, act)
                                                          : b.geglu(wide, act));
   return add_projected(*w.ffn_down, w.ffn_down_bias.get(), w.ffn_post_norm.get(), act, xb);
 }
 
-Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
+Status Forward::project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv,
+                             Tensor q) {
   const ModelConfig& c = model_.config();
+  const LayerWeights& w = model_.layer(layer);
   Backend& b = model_.backend();
   const auto n = static_cast<uint32_t>(rows.size());
-  const Tensor q = operand(*q_, n, c.q_dim());
+  if (w.qkv != nullptr) {
+    normed_of_ = {};
+    BLEND_ASSIGN(const Tensor normed, norm(layer, x));
+    into_.clear();
+    for (uint32_t i = 0; i < n; ++i) {
+      const StepRow& row = rows[i];
+      if (row.cache == nullptr || !row.failure.is_ok()) continue;
+      into_.push_back({row.cache, &row.ropes->queries(layer), &row.ropes->keys(layer), i, row.pos});
+    }
+    return b.project_qkv_each(
+        {w.qkv.get(), w.qkv_bias.get(), w.q_norm.get(), w.k_norm.get(), c.rms_eps}, layer,
+        padded(normed), into_, q, padded(view(*wide_, n, static_cast<uint32_t>(qkv_dim(c)))));
+  }
   BLEND_RETURN_IF_ERROR(compute_kv(layer, x, kv, {}));
   BLEND_RETURN_IF_ERROR(project_q(layer, x, q));
-  const auto one = [&](const StepRow& row, int64_t i) -> Status {
-    const Tensor qi = q.slice(i, 1);
+  const auto place = [&](const StepRow& row, uint32_t i) -> Status {
     BLEND_RETURN_IF_ERROR(
         b.write_kv(*row.cache, layer, row.ropes->keys(layer), kv.slice(i, 1), &row.pos));
-    BLEND_RETURN_IF_ERROR(b.rope_q(row.ropes->queries(layer), &row.pos, c.head_dim, qi));
-    if (row.tempered != nullptr && !row.tempered->empty()) {
-      return attend(layer, *row.cache, layer, row.tempered, qi, &row.pos);
-    }
-    over_.push_back({row.cache, static_cast<uint32_t>(i), row.pos});
-    return Status::ok();
+    return b.rope_q(row.ropes->queries(layer), &row.pos, c.head_dim, q.slice(i, 1));
   };
+  for (uint32_t i = 0; i < n; ++i) {
+    StepRow& row = rows[i];
+    if (row.cache != nullptr && row.failure.is_ok()) row.failure = place(row, i);
+  }
+  return Status::ok();
+}
+
+Status Forward::step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv) {
+  const auto n = static_cast<uint32_t>(rows.size());
+  const Tensor q = operand(*q_, n, model_.config().q_dim());
+  q_of_ = {};
+  BLEND_RETURN_IF_ERROR(project_each(layer, rows, x, kv, q));
   over_.clear();
   for (uint32_t i = 0; i < n; ++i) {
     StepRow& row = rows[i];
-    if (row.cache != nullptr && row.failure.is_ok()) row.failure = one(row, i);
+    if (row.cache == nullptr || !row.failure.is_ok()) continue;
+    if (row.tempered != nullptr && !row.tempered->empty()) {
+      row.failure = attend(layer, *row.cache, layer, row.tempered, q.slice(i, 1), &row.pos);
+    } else {
+      over_.push_back({row.cache, i, row.pos});
+    }
   }
-  BLEND_RETURN_IF_ERROR(b.attention_each(layer, rule(layer), q, over_));
+  BLEND_RETURN_IF_ERROR(model_.backend().attention_each(layer, rule(layer), q, over_));
   BLEND_RETURN_IF_ERROR(add_attention(layer, q, x));
   return add_feed_forward(layer, x);
 }
@@ -290,23 +324,59 @@ Status Forward::project_logits(Tensor x) {
   normed_of_ = {};
   const Tensor normed = operand(*normed_, static_cast<uint32_t>(x.rows), c.d_model);
   BLEND_RETURN_IF_ERROR(b.rms_norm(x, model_.output_norm(), c.rms_eps, normed));
-  return b.matmul(model_.output(), normed, view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab),
-                  false);
+  return matmul(model_.output(), normed, view(*logits_, static_cast<uint32_t>(x.rows), c.n_vocab),
+                false);
+}
+
+uint32_t Forward::finish_logits(float* logits) const {
+  const ModelConfig& c = model_.config();
+  for (uint32_t i = 0; i < c.n_vocab; ++i) {
+    if (c.logit_softcap != 0) logits[i] = c.logit_softcap * std::tanh(logits[i] / c.logit_softcap);
+    if (!std::isfinite(logits[i])) return i;
+  }
+  return c.n_vocab;
+}
+
+Status Forward::check_finite(uint32_t first_bad) const {
+  if (first_bad == model_.config().n_vocab) return Status::ok();
+  return make_error(BLEND_E_NUMERIC,
+                    "the logit of token %u is not finite: the activations overflowed or a cached "
+                    "chunk holds values of another model",
+                    first_bad);
 }
 
 Status Forward::read_logits(float* logits, uint32_t row) {
-  const ModelConfig& c = model_.config();
-  BLEND_RETURN_IF_ERROR(
-      model_.backend().download(view(*logits_, row + 1, c.n_vocab).slice(row, 1), logits));
-  for (uint32_t i = 0; i < c.n_vocab; ++i) {
-    if (c.logit_softcap != 0) logits[i] = c.logit_softcap * std::tanh(logits[i] / c.logit_softcap);
-    if (!std::isfinite(logits[i])) {
-      return make_error(BLEND_E_NUMERIC,
-                        "the logit of token %u is not finite: the activations overflowed or a "
-                        "cached chunk holds values of another model",
-                        i);
+  BLEND_RETURN_IF_ERROR(model_.backend().download(
+      view(*logits_, row + 1, model_.config().n_vocab).slice(row, 1), logits));
+  return check_finite(finish_logits(logits));
+}
+
+Status Forward::read_logits(std::span<float* const> out, std::span<Status> failures) {
+  Backend& b = model_.backend();
+  const auto n = static_cast<uint32_t>(out.size());
+  const uint32_t n_vocab = model_.config().n_vocab;
+  const Tensor all = view(*logits_, n, n_vocab);
+  if (!b.has_own_memory()) {
+    for (uint32_t i = 0; i < n; ++i) {
+      if (out[i] != nullptr) failures[i] = read_logits(out[i], i);
     }
+    return Status::ok();
   }
+  if (host_logits_ == nullptr) {
+    BLEND_ASSIGN(host_logits_, b.allocate_host(size_t{block_} * n_vocab * sizeof(float)));
+  }
+  auto* const there = static_cast<float*>(host_logits_->data());
+  BLEND_RETURN_IF_ERROR(b.download(all, there));
+  // A step takes the device some milliseconds; half a megabyte a row is not to take as long here.
+  std::vector<uint32_t> bad(n, n_vocab);
+  model_.runtime().pool().parallel_for(n, 1, [&](size_t begin, size_t end, uint32_t) {
+    for (size_t i = begin; i < end; ++i) {
+      if (out[i] == nullptr) continue;
+      std::copy_n(there + i * n_vocab, n_vocab, out[i]);
+      bad[i] = finish_logits(out[i]);
+    }
+  });
+  for (uint32_t i = 0; i < n; ++i) failures[i] = check_finite(bad[i]);
   return Status::ok();
 }
 

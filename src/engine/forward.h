@@ -9,6 +9,7 @@
 // ModelConfig and is asked for here, once: there is no other forward pass.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <span>
 #include <vector>
@@ -33,6 +34,10 @@ class Forward {
   // max_logits: rows whose logits are computed together.
   static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows,
                                                  uint32_t max_logits = 1);
+  // For steps, of one sequence or many: as many logits as rows. Where the backend pads steps, a
+  // row's bits are those of any other step (Backend::pads_steps()), and the scratch is that of
+  // step_rows() rows.
+  static Result<std::unique_ptr<Forward>> create_for_steps(const Model& model, uint32_t max_rows);
 
   // From here on rows attend to those that `rows` names at their temperature; null: to none. It
   // must outlive the use.
@@ -84,6 +89,10 @@ class Forward {
   // The same in two: on the device, for up to max_logits rows, and from there, one of them.
   Status project_logits(Tensor x);
   Status read_logits(float* logits, uint32_t row = 0);
+  // Those of the rows 0 .. out.size()-1 by one copy, where the device has memory of its own; what
+  // is wrong with one of them is left in failures[i]. out[i]: host [n_vocab], or null: nobody waits
+  // for them.
+  Status read_logits(std::span<float* const> out, std::span<Status> failures);
 
  private:
   // Q of the rows of xb, rotated; q: as many rows.
@@ -95,6 +104,8 @@ class Forward {
   // compute_qkv() by one product.
   Status project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
                      const uint32_t* pos, Tensor kv);
+  // Q of the rows of a step, rotated, and their K and V into the cache of each. rows[i].failure.
+  Status project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv, Tensor q);
   // What attention gave, q, and the feed-forward are added to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);
@@ -102,6 +113,19 @@ class Forward {
   // Attention of the rows of q, in place.
   Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, TemperedRows* tempered,
                 Tensor q, const uint32_t* pos);
+
+  // Backend::matmul(), of a step with the rows that pad it: they are behind the step's in every
+  // scratch, hold what was there, and are read by nobody.
+  Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
+    return model_.backend().matmul(w, padded(x), padded(y), accumulate);
+  }
+  Tensor padded(Tensor t) const {
+    t.rows = std::max(t.rows, product_rows_);
+    return t;
+  }
+  // The logits of a row as they are computed, in place; the first that is not finite, or n_vocab.
+  uint32_t finish_logits(float* logits) const;
+  Status check_finite(uint32_t first_bad) const;
 
   // x += y, normed by `post` before where the model has such a norm. y = operand W^T + bias.
   Status add_projected(const Weight& w, const Weight* bias, const Weight* post, Tensor in,
@@ -141,6 +165,9 @@ class Forward {
                                           // are added; else null
   std::unique_ptr<DeviceBuffer> logits_;  // [max_logits, n_vocab]
   std::vector<RowOver> over_;             // of the last step_layer()
+  std::vector<RowInto> into_;
+  int64_t product_rows_ = 0;                   // least rows of a product
+  std::unique_ptr<DeviceBuffer> host_logits_;  // [max_logits, n_vocab] of the host, once asked for
 };
 
 }  // namespace blend

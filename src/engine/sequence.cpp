@@ -185,27 +185,33 @@ Status Sequence::issue(Forward& forward, std::span<const int32_t> tokens, const 
 }
 
 Status Sequence::step(int32_t token, const Watch& watch, float* logits) {
-  BLEND_RETURN_IF_ERROR(step(token, watch));
-  return step_->read_logits(logits);
+  if (step_ == nullptr) {
+    BLEND_ASSIGN(step_, Forward::create_for_steps(*model_, 1));
+  }
+  return step(*step_, token, watch, logits);
 }
 
-Status Sequence::step(int32_t token, const Watch& watch) {
-  if (step_ == nullptr) {
-    BLEND_ASSIGN(step_, Forward::create(*model_, 1));
-  }
-  step_->temper(&tempered_);
+Status Sequence::step(Forward& scratch, int32_t token, const Watch& watch, float* logits) {
+  scratch.temper(&tempered_);
+  const Status status = step(scratch, token, watch);
+  scratch.temper(nullptr);
+  BLEND_RETURN_IF_ERROR(status);
+  return scratch.read_logits(logits);
+}
+
+Status Sequence::step(Forward& scratch, int32_t token, const Watch& watch) {
   const StepInput input{token, n_rows()};
   const auto issue_it = [&](const Watch& seen) {
-    return issue(*step_, {&input.token, 1}, &input.pos, seen);
+    return issue(scratch, {&input.token, 1}, &input.pos, seen);
   };
-  // Which rows are tempered is read from the host's memory at every step.
-  if (!may_record_ || !stepped_ || !tempered_.empty()) {
+  if (!may_record() || !stepped_) {
     stepped_ = true;
     return issue_it(watch);
   }
-  if (recorded_ == nullptr || !recorded_->covers(input.pos)) {
+  if (recorded_ == nullptr || recorded_in_ != &scratch || !recorded_->covers(input.pos)) {
     recorded_.reset();
     recorded_ = model_->backend().record(input, [&] { return issue_it({}); });
+    recorded_in_ = &scratch;
     may_record_ = recorded_ != nullptr;
   }
   if (recorded_ == nullptr) return issue_it(watch);

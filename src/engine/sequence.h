@@ -91,18 +91,25 @@ class Sequence {
   Status copy_rows(KvCache& to, const Ropes& ropes) const;
   // append() of one token, if it is there already; if not, what was foretold is forgotten.
   bool take_ahead(int32_t token);
-  // append() of one token by itself, without and with its logits, and of any number but its logits.
-  Status step(int32_t token, const Watch& watch);
+  // append() of one token by itself: in scratch of its own, in another's (Forward::
+  // create_for_steps(), which outlives the sequence), there without its logits; and of any number
+  // but its logits.
   Status step(int32_t token, const Watch& watch, float* logits);
+  Status step(Forward& scratch, int32_t token, const Watch& watch, float* logits);
+  Status step(Forward& scratch, int32_t token, const Watch& watch);
+  // Which rows are tempered is read from the host's memory at every step.
+  bool may_record() const { return may_record_ && tempered_.empty(); }
   Status issue(Forward& forward, std::span<const int32_t> tokens, const uint32_t* pos,
                const Watch& watch) const;
 
   std::shared_ptr<const Model> model_;
   std::unique_ptr<KvCache> cache_;
   std::shared_ptr<const Ropes> ropes_;
-  std::unique_ptr<Forward> step_;  // scratch of one-token steps, kept between them
-  // Works on what stands above. The first step is not recorded: many a fusion takes one only.
+  std::unique_ptr<Forward> step_;  // scratch of steps by itself, kept between them
+  // Works on the cache and in recorded_in_. The first step is not recorded: many a fusion takes one
+  // only.
   std::unique_ptr<RecordedStep> recorded_;
+  const Forward* recorded_in_ = nullptr;
   bool may_record_ = true, stepped_ = false;
   std::vector<int32_t> tokens_;  // [n_rows], room for capacity()
   std::vector<float> logits_;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
 
 #include "base/thread_cap.h"
 #include "engine/sequence.h"
@@ -186,7 +187,9 @@ void SharedSteps::drop_cancelled() {
 bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& leader) {
   const uint32_t n_layers = model_.config().n_layers;
   const ThreadCap threads(cap());
-  ThreadPool::Run run(model_.runtime().pool());
+  // Where a device computes, the threads are the fuses' readers' meanwhile.
+  std::optional<ThreadPool::Run> run;
+  if (!model_.backend().has_own_memory()) run.emplace(model_.runtime().pool());
   for (;;) {
     drop_cancelled();
     const bool any = std::any_of(parts_.begin(), parts_.end(),
@@ -196,7 +199,12 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
     lock.unlock();
     Status status = Status::ok();
     try {
-      status = layer_ < n_layers ? compute_layer() : compute_logits();
+      if (layer_ == 0 && runs_recorded()) {
+        status = compute_recorded();
+        layer_ = n_layers;
+      } else {
+        status = layer_ < n_layers ? compute_layer() : compute_logits();
+      }
     } catch (...) {
       status = {BLEND_E_OUT_OF_MEMORY, "out of memory for a shared step"};
     }
@@ -211,7 +219,7 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
       finish(i, Status::ok());
     }
   }
-  contested_ = run.end();
+  contested_ = run && run->end();
   end();
   return true;
 }
@@ -234,15 +242,33 @@ void SharedSteps::end() {
   }
 }
 
+Status SharedSteps::make_room(uint32_t rows) {
+  if (rows <= room_) return Status::ok();
+  // Recordings work in it where steps are padded, so there it is never another.
+  const uint32_t room =
+      model_.backend().pads_steps() ? max_rows_ : std::min(max_rows_, std::bit_ceil(rows));
+  forward_.reset();
+  room_ = 0;
+  BLEND_ASSIGN(forward_, Forward::create_for_steps(model_, room));
+  room_ = room;
+  return Status::ok();
+}
+
+bool SharedSteps::runs_recorded() const {
+  return rows_.size() == 1 && model_.backend().records() &&
+         parts_[0].request->sequence->may_record();
+}
+
+Status SharedSteps::compute_recorded() {
+  BLEND_RETURN_IF_ERROR(make_room(1));
+  const Request& r = *parts_[0].request;
+  rows_[0].failure = r.sequence->step(*forward_, r.token, Watch{r.cancel, {}}, r.logits);
+  return Status::ok();
+}
+
 Status SharedSteps::compute_layer() {
   const auto rows = static_cast<uint32_t>(rows_.size());
-  if (rows > room_) {
-    forward_.reset();
-    room_ = 0;
-    const uint32_t room = std::min(max_rows_, std::bit_ceil(rows));
-    BLEND_ASSIGN(forward_, Forward::create(model_, room, room));
-    room_ = room;
-  }
+  BLEND_RETURN_IF_ERROR(make_room(rows));
   const Tensor x = forward_->x(rows);
   if (layer_ == 0) BLEND_RETURN_IF_ERROR(forward_->embed(tokens_.data(), x));
   return forward_->step_layer(layer_, rows_, x, forward_->kv(rows));
@@ -251,12 +277,21 @@ Status SharedSteps::compute_layer() {
 Status SharedSteps::compute_logits() {
   const auto rows = static_cast<uint32_t>(rows_.size());
   BLEND_RETURN_IF_ERROR(forward_->project_logits(forward_->x(rows)));
+  std::vector<float*> out(rows, nullptr);
+  std::vector<Status> failures(rows, Status::ok());
+  for (const Part& part : parts_) {
+    if (part.request == nullptr) continue;
+    out[part.first] = part.request->logits;
+    for (uint32_t k = 0; k < part.n_ahead; ++k) {
+      out[part.first + 1 + k] = part.request->ahead_logits[k];
+    }
+  }
+  BLEND_RETURN_IF_ERROR(forward_->read_logits(out, failures));
   for (Part& part : parts_) {
     if (part.request == nullptr) continue;
-    const Request& r = *part.request;
-    rows_[part.first].failure = forward_->read_logits(r.logits, part.first);
+    rows_[part.first].failure = std::move(failures[part.first]);
     for (uint32_t k = 0; k < part.n_ahead; ++k) {
-      if (!forward_->read_logits(r.ahead_logits[k], part.first + 1 + k).is_ok()) part.n_ahead = k;
+      if (!failures[part.first + 1 + k].is_ok()) part.n_ahead = k;
     }
   }
   return Status::ok();

@@ -9,13 +9,18 @@
 // step's time after its end (kPatienceShare): otherwise those that sample in turn would split into
 // groups that never meet. Who is alone waits for nobody.
 //
-// A step keeps its threads from its first layer to its last (ThreadPool::Run): a fuse, whose
-// operations are long, does not come between its operations, which are many. If one waits, it has
-// as long as the step took before the next begins, so each has at least about half of the time.
+// Where the backend records steps, a row that is alone in its step is run from its sequence's
+// recording, inside the step: who comes meanwhile is in the next one, as ever.
+//
+// On a CPU a step keeps its threads from its first layer to its last (ThreadPool::Run): a fuse,
+// whose operations are long, does not come between its operations, which are many. If one waits,
+// it has as long as the step took before the next begins: each has about half of the time.
 //
 // What a row computes does not depend on who shares its step: every operation works on each row by
-// itself, in the same order, and attention sees the row's own cache. Therefore rows that are
-// computed ahead, behind one another in one cache, are what they would be in steps of their own.
+// itself, in the same order, and attention sees the row's own cache; where a product's order
+// depends on its number of rows, every step has the same (Backend::pads_steps()). Therefore rows
+// that are computed ahead, behind one another in one cache, are what they would be in steps of
+// their own.
 #pragma once
 
 #include <chrono>
@@ -80,8 +85,8 @@ class SharedSteps {
     Caller* caller = nullptr;
     Request* next = nullptr;
   };
-  // Blocks until all are done, each with its own status. CANCELLED within about a layer's time;
-  // otherwise as Sequence::append().
+  // Blocks until all are done, each with its own status. CANCELLED within about a layer's time, or
+  // a recorded step's; otherwise as Sequence::append().
   void run(std::span<Request> requests);
 
   uint64_t n_steps() const;  // so far
@@ -102,6 +107,9 @@ class SharedSteps {
   void begin(std::unique_lock<std::mutex>& lock);
   // True: the step is over. False: the leader has nothing left in it, and others have.
   bool advance(std::unique_lock<std::mutex>& lock, const Caller& leader);
+  Status make_room(uint32_t rows);
+  bool runs_recorded() const;
+  Status compute_recorded();
   Status compute_layer();
   Status compute_logits();
   bool any_failed(const Part& part) const;

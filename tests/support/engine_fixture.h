@@ -34,6 +34,12 @@ class EngineTest : public ::testing::Test {
   std::shared_ptr<const Model> load(const RandomModelSpec& spec, uint32_t n_threads = 2,
                                     const Model::Options& options = {},
                                     const BackendSpec& backend = {}) {
+    return load_on(backend, spec, n_threads, options);
+  }
+  // backend: a BackendSpec, or what makes one.
+  template <typename B>
+  std::shared_ptr<const Model> load_on(const B& backend, const RandomModelSpec& spec,
+                                       uint32_t n_threads, const Model::Options& options) {
     auto runtime = Runtime::create(
         n_threads,
         [this](int32_t code, const std::string& message) {

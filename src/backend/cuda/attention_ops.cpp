@@ -16,12 +16,12 @@ namespace {
 
 namespace k = kernels::cuda;
 
-float scale_of(const AttentionRule& rule, uint32_t head_dim) {
+}  // namespace
+
+float CudaBackend::scale_of(const AttentionRule& rule, uint32_t head_dim) {
   if (rule.scale != 0) return rule.scale;
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
-
-}  // namespace
 
 Result<std::shared_ptr<RopeTable>> CudaBackend::make_rope(const RopeParams& params,
                                                           uint32_t n_positions) {

@@ -10,6 +10,7 @@
 #include "backend/cuda/tensors.h"
 #include "backend/weight_error.h"
 #include "cuda/attention.h"
+#include "cuda/attention_each.h"
 #include "cuda/attention_mass.h"
 #include "cuda/attention_tempered.h"
 
@@ -38,6 +39,7 @@ Result<std::unique_ptr<Backend>> CudaBackend::create(int32_t device, ThreadPool&
   const auto scope = b->enter();  // left before the backend goes, should the rest fail
   b->name_ = "cuda:" + std::to_string(device) + " (" + b->device_->name() + ")";
   BLEND_CUDA_CHECK(k::prepare_attention());
+  BLEND_CUDA_CHECK(k::prepare_attention_each());
   BLEND_CUDA_CHECK(k::prepare_attention_mass());
   BLEND_CUDA_CHECK(k::prepare_attention_tempered());
   BLEND_ASSIGN(b->stager_, Stager::create(*b->device_, pool));

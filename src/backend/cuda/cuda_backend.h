@@ -9,6 +9,7 @@
 #include "backend/cuda/stager.h"
 #include "cuda/packed_rows.h"
 #include "cuda/rows.h"
+#include "cuda/step_rows.h"
 
 namespace blend::cuda {
 
@@ -29,6 +30,12 @@ class CudaBackend final : public Backend {
   int64_t cache_bytes() const override { return sizeof(uint16_t); }
   bool unpacks() const override { return true; }
   uint32_t block_rows() const override { return 4096; }
+  // Products of so few rows take as long as the weights take to be read (that ends at some 300 rows
+  // on an H100), so a step may as well have all of them: what grows is the attention of those that
+  // are there. And a table of them fits into a launch's arguments.
+  uint32_t step_rows() const override { return kernels::cuda::StepRows::kMost; }
+  // cuBLASLt has other algorithms for other row counts.
+  bool pads_steps() const override { return true; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;
   Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) override;
@@ -39,6 +46,7 @@ class CudaBackend final : public Backend {
   Status check_room(uint64_t n_elements) override;
   Status download(const Tensor& src, float* dst) override;
 
+  bool records() const override { return true; }
   std::unique_ptr<RecordedStep> record(const StepInput& input,
                                        const std::function<Status()>& issue) override;
 
@@ -96,6 +104,11 @@ class CudaBackend final : public Backend {
                                           int64_t rows) override;
   Status project_qkv(const QkvWeights& weights, Tensor x, const QkvPlaces& to) override;
 
+  Status project_qkv_each(const QkvWeights& weights, uint32_t layer, Tensor x,
+                          std::span<const RowInto> rows, Tensor q, Tensor scratch) override;
+  Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
+                        std::span<const RowOver> rows) override;
+
   Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                    Tensor kv) override;
   Status place_host(const HostKv& dst, const RopeTable& rope, std::span<const StoredRun> runs,
@@ -124,6 +137,12 @@ class CudaBackend final : public Backend {
   };
   Result<PlainRows> plain_rows(const Stager::Rows& staged, size_t i, const StoredRun& run,
                                size_t kv_dim);
+  // What the rule says, or what heads of this size have.
+  static float scale_of(const AttentionRule& rule, uint32_t head_dim);
+  // The product of Q | K | V with what comes behind it but RoPE, of the first `rows` rows; view: of
+  // any of their caches.
+  Status project_stacked(const QkvWeights& weights, Tensor x, Tensor all, int64_t rows,
+                         int64_t q_dim, const kernels::cuda::KvView& view);
   // op names it in what is wrong. q.rows > 0.
   struct AttentionCall;
   Result<AttentionCall> begin_attention(const char* op, const KvCache& cache, uint32_t layer,

@@ -49,10 +49,11 @@ class CudaRecording : public testing::Test {
     return std::move(s.value());
   }
   // The logits behind every step.
-  static std::vector<std::vector<float>> decode(Sequence& s, const std::vector<int32_t>& answer) {
+  static std::vector<std::vector<float>> decode(Sequence& s, const std::vector<int32_t>& answer,
+                                                const Watch& watch = {}) {
     std::vector<std::vector<float>> all;
     for (const int32_t token : answer) {
-      const Status status = s.append({&token, 1}, {});
+      const Status status = s.append({&token, 1}, watch);
       EXPECT_TRUE(status.is_ok()) << status.message();
       all.push_back(s.logits());
     }
@@ -169,8 +170,10 @@ TEST_F(CudaRecording, ACacheThatMovesIsRecordedAnew) {
 TEST_F(CudaRecording, SequencesOfSeveralThreadsDoNotMix) {
   ASSERT_NO_FATAL_FAILURE(open({}));
   std::vector<std::vector<std::vector<float>>> want(3), got(3);
+  Watch apart;  // told of progress, they do not go in one step
+  apart.progress = [](uint64_t, uint64_t) { return 0; };
   const auto one = [&](size_t i, bool issues_every_step) {
-    return decode(*begin(40, tokens(5 + i, i), issues_every_step), tokens(6, 10 + i));
+    return decode(*begin(40, tokens(5 + i, i), issues_every_step), tokens(6, 10 + i), apart);
   };
   for (size_t i = 0; i < 3; ++i) want[i] = one(i, true);
   std::vector<std::thread> threads;

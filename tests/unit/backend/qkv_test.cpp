@@ -158,6 +158,96 @@ TEST_P(BackendQkv, IsWhatTheOperationsOneByOneAre) {
   }
 }
 
+// Rows that each go to a cache of their own, with tables of their own: what they are in one cache.
+TEST_P(BackendQkv, RowsThatEachHaveACacheAreThoseOfOne) {
+  for (int round = 0; round < rounds(30); ++round) {
+    ModelConfig c;
+    c.n_layers = 2;
+    c.n_kv_heads = static_cast<uint32_t>(number(1, 3));
+    c.n_heads = c.n_kv_heads * static_cast<uint32_t>(number(1, 4));
+    const uint32_t head_dims[] = {8, 9, 10, 64, 128};
+    c.head_dim = head_dims[round % 5];
+    c.rope.layout = round % 2 == 0 ? RopeLayout::interleaved : RopeLayout::half_split;
+    c.rope.rotary_dim = c.head_dim / 2 * 2;
+    RopeParams q_turns = c.rope;
+    q_turns.attention_factor = 1.25;
+    const size_t d_model = number(1, 70), q_dim = c.q_dim(), kv_dim = c.kv_dim();
+    const size_t width = q_dim + 2 * kv_dim,
+                 rows = round % 3 == 0 ? 33 + number(0, 9) : number(1, 9);
+    const size_t all_rows = rows + number(0, 5);  // those behind are nobody's
+    const bool biased = round % 2 == 1, normed = round % 3 == 1;
+    SCOPED_TRACE(testing::Message() << "round " << round << ": " << rows << " rows of " << c.n_heads
+                                    << " and " << c.n_kv_heads << " heads of " << c.head_dim);
+    const auto wide = static_cast<int64_t>(width);
+    const auto w = make_stored("w", normal(width * d_model), {wide, static_cast<int64_t>(d_model)},
+                               DType::bf16),
+               bias = make_stored("b", normal(width), {wide}, DType::f32),
+               q_norm = make_stored("q", normal(c.head_dim), {c.head_dim}, DType::f32),
+               k_norm = make_stored("k", normal(c.head_dim), {c.head_dim}, DType::f32);
+    const TensorView *const of_w = &w->view, *const of_b = &bias->view, *const of_q = &q_norm->view,
+                            *const of_k = &k_norm->view;
+    auto stacked = backend_->load_matrix({&of_w, 1});
+    auto b = backend_->load_vector({&of_b, 1}, 0), qn = backend_->load_vector({&of_q, 1}, 0),
+         kn = backend_->load_vector({&of_k, 1}, 0);
+    ASSERT_TRUE(stacked.is_ok() && b.is_ok() && qn.is_ok() && kn.is_ok());
+    const QkvWeights weights{stacked->get(), biased ? b->get() : nullptr,
+                             normed ? qn->get() : nullptr, normed ? kn->get() : nullptr, 1e-5f};
+    constexpr uint32_t kRoom = 90;
+    const auto pos = positions(rows, kRoom);
+    auto one_cache = backend_->make_kv_cache(c, kRoom);
+    auto q_rope = backend_->make_rope(q_turns, kRoom), k_rope = backend_->make_rope(c.rope, kRoom);
+    ASSERT_TRUE(one_cache.is_ok() && q_rope.is_ok() && k_rope.is_ok());
+    const Owned x = make_tensor(normal(all_rows * d_model), static_cast<int64_t>(all_rows),
+                                static_cast<int64_t>(d_model));
+    const Owned kv = make_empty(static_cast<int64_t>(rows), static_cast<int64_t>(2 * kv_dim));
+    const Owned scratch = make_empty(static_cast<int64_t>(all_rows), wide);
+    const auto make_q = [&](std::unique_ptr<DeviceBuffer>& memory) {
+      auto made = backend_->allocate(rows * q_dim * static_cast<size_t>(backend_->operand_bytes()));
+      EXPECT_TRUE(made.is_ok());
+      memory = std::move(*made);
+      return Tensor{memory->data(), static_cast<int64_t>(rows), static_cast<int64_t>(q_dim),
+                    backend_->operand_bytes()};
+    };
+    std::unique_ptr<DeviceBuffer> memory, memory_each;
+    const Tensor q = make_q(memory), q_each = make_q(memory_each);
+    ASSERT_TRUE(backend_
+                    ->project_qkv(weights, x.tensor,
+                                  {one_cache->get(), 1, q_rope->get(), k_rope->get(), pos.data(), q,
+                                   kv.tensor, scratch.tensor})
+                    .is_ok());
+
+    std::vector<std::unique_ptr<KvCache>> caches;
+    std::vector<std::shared_ptr<RopeTable>> ropes;
+    std::vector<RowInto> into;
+    for (uint32_t i = 0; i < rows; ++i) {
+      const auto room = static_cast<uint32_t>(pos[i] + 1 + number(0, 9));
+      auto cache = backend_->make_kv_cache(c, room);
+      auto mine = backend_->make_rope(q_turns, room), keys = backend_->make_rope(c.rope, room);
+      ASSERT_TRUE(cache.is_ok() && mine.is_ok() && keys.is_ok());
+      into.push_back({cache->get(), mine->get(), keys->get(), i, pos[i]});
+      caches.push_back(std::move(*cache));
+      ropes.push_back(*mine);
+      ropes.push_back(*keys);
+    }
+    std::shuffle(into.begin(), into.end(), rng_);
+    const Status status =
+        backend_->project_qkv_each(weights, 1, x.tensor, into, q_each, scratch.tensor);
+    ASSERT_TRUE(status.is_ok()) << status.message();
+    EXPECT_EQ(host(q_each), host(q));
+    const auto there = [&](const KvCache& cache, uint32_t slot) {
+      const Owned row = make_empty(1, static_cast<int64_t>(2 * kv_dim));
+      EXPECT_TRUE(backend_->read_kv(cache, 1, **k_rope, slot, row.tensor).is_ok());
+      return host(row.tensor);
+    };
+    for (const RowInto& r : into) {
+      ASSERT_EQ(there(*r.cache, r.pos), there(**one_cache, r.pos)) << "row " << r.row;
+    }
+    into[0].pos = into[0].cache->capacity();
+    EXPECT_EQ(backend_->project_qkv_each(weights, 1, x.tensor, into, q_each, scratch.tensor).code(),
+              BLEND_E_INTERNAL);
+  }
+}
+
 // Parts hold the memory that they are of.
 TEST_P(BackendQkv, PartsOutliveTheWhole) {
   const auto w = make_stored("w", normal(6 * 8), {6, 8}, DType::bf16);

@@ -1,6 +1,6 @@
 // Sequences that decode together have the bits that each has by itself, whoever comes, goes, fails
 // or is cancelled meanwhile.
-#include "engine/shared_steps.h"
+#include "unit/engine/shared_steps_test.h"
 
 #include <atomic>
 #include <random>
@@ -8,105 +8,39 @@
 
 #include "base/thread_cap.h"
 #include "engine/generate.h"
-#include "support/engine_fixture.h"
 
-namespace blend {
-namespace {
+namespace blend::test {
 
-using test::EngineTest;
-
-// Told of progress, a sequence decodes by itself on its own thread.
-Watch apart() {
-  Watch watch;
-  watch.progress = [](uint64_t, uint64_t) { return 0; };
-  return watch;
-}
-
-class SharedStepsTest : public EngineTest {
- protected:
-  std::unique_ptr<Sequence> prompt(size_t n, uint64_t seed, uint32_t capacity) {
-    auto s = Sequence::create(model_, capacity);
-    EXPECT_TRUE(s.is_ok()) << s.status().message();
-    const Status filled = (*s)->append(tokens(n, seed), {});
-    EXPECT_TRUE(filled.is_ok()) << filled.message();
-    return std::move(*s);
-  }
-
-  // Logits behind each of the tokens, by itself.
-  std::vector<std::vector<float>> reference(size_t n, uint64_t seed,
-                                            std::span<const int32_t> next) {
-    auto s = prompt(n, seed, static_cast<uint32_t>(n + next.size()));
-    std::vector<std::vector<float>> out;
-    for (const int32_t t : next) {
-      EXPECT_TRUE(s->append({&t, 1}, apart()).is_ok());
-      out.push_back(s->logits());
-    }
-    return out;
-  }
-
-  // As many as there are weights' forms and shapes of layers that a step may meet.
-  struct Shape {
-    const char* name;
-    test::RandomModelSpec spec;
-    WeightForm form;
-  };
-  static std::vector<Shape> shapes() {
-    std::vector<Shape> all;
-    test::RandomModelSpec llama;
-    llama.dtype = DType::f16;
-    all.push_back({"packed", llama, WeightForm::packed});
-    all.push_back({"mapped", llama, WeightForm::mapped});
-    all.push_back({"int8", llama, WeightForm::int8});
-    test::RandomModelSpec blocks;
-    blocks.d_model = blocks.d_ff = 256;
-    blocks.head_dim = 32;
-    blocks.blocks = {BlockType::q8_0, BlockType::q4_k, BlockType::q6_k};
-    all.push_back({"blocks", blocks, WeightForm::mapped});
-    test::RandomModelSpec gemma;
-    gemma.architecture = "gemma3";
-    gemma.window = 16;
-    all.push_back({"gemma3", gemma, WeightForm::packed});
-    test::RandomModelSpec qwen;
-    qwen.architecture = "qwen2";
-    all.push_back({"qwen2", qwen, WeightForm::packed});
-    test::RandomModelSpec longer;
-    longer.architecture = "phi3";
-    longer.long_from = 100;
-    all.push_back({"phi3", longer, WeightForm::packed});
-    return all;
-  }
-};
-
-TEST_F(SharedStepsTest, OneThreadsSequencesGoInOneStep) {
+TEST_P(SharedStepsTest, OneThreadsSequencesGoInOneStep) {
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(shape.name);
-    Model::Options options;
-    options.weights = shape.form;
-    model_ = load(shape.spec, 2, options);
+    model_ = open(shape.spec, 2, shape.form);
     ASSERT_NE(model_, nullptr);
     ASSERT_NE(model_->steps(), nullptr);
-    constexpr size_t kMost = 33, kSteps = 3;  // more than fit into one
-    std::vector<std::unique_ptr<Sequence>> sequences;
+    const size_t fit = GetParam().step_rows, most = fit + (GetParam().slow ? 2 : 9);
+    const size_t n_steps = GetParam().slow ? 1 : 3;
     std::vector<std::vector<std::vector<float>>> want;
     std::vector<std::vector<int32_t>> next;
-    for (size_t i = 0; i < kMost; ++i) {
-      next.push_back(tokens(kSteps, 100 + i));
-      want.push_back(reference(1 + 3 * i, i, next[i]));
-      sequences.push_back(prompt(1 + 3 * i, i, static_cast<uint32_t>(1 + 3 * i + kSteps)));
+    const auto rows_of = [&](size_t i) { return length(1 + 3 * i); };
+    for (size_t i = 0; i < most; ++i) {
+      next.push_back(tokens(n_steps, 100 + i));
+      want.push_back(reference(rows_of(i), i, next[i]));
     }
-    for (const size_t n : {size_t{1}, size_t{2}, size_t{5}, size_t{24}, kMost}) {
+    const std::vector<size_t> numbers =
+        GetParam().slow ? std::vector<size_t>{5, most} : std::vector<size_t>{1, 2, 5, fit, most};
+    for (const size_t n : numbers) {
       std::vector<std::unique_ptr<Sequence>> mine;
       for (size_t i = 0; i < n; ++i) {
-        mine.push_back(prompt(1 + 3 * i, i, static_cast<uint32_t>(1 + 3 * i + kSteps)));
+        mine.push_back(prompt(rows_of(i), i, static_cast<uint32_t>(rows_of(i) + n_steps)));
       }
-      for (size_t step = 0; step < kSteps; ++step) {
+      for (size_t step = 0; step < n_steps; ++step) {
         const uint64_t steps = model_->steps()->n_steps(), rows = model_->steps()->n_rows();
         std::vector<Sequence::Append> appends;
         for (size_t i = 0; i < n; ++i) {
           appends.push_back({mine[i].get(), next[i][step], {}, nullptr, Status::ok()});
         }
         Sequence::append_each(appends);
-        EXPECT_EQ(model_->steps()->n_steps() - steps, (n + 23) / 24);
+        EXPECT_EQ(model_->steps()->n_steps() - steps, (n + fit - 1) / fit);
         EXPECT_EQ(model_->steps()->n_rows() - rows, n);
         for (size_t i = 0; i < n; ++i) {
           ASSERT_TRUE(appends[i].status.is_ok()) << appends[i].status.message();
@@ -117,7 +51,7 @@ TEST_F(SharedStepsTest, OneThreadsSequencesGoInOneStep) {
   }
 }
 
-TEST_F(SharedStepsTest, OneThatFailsLeavesTheOthersAlone) {
+TEST_P(SharedStepsTest, OneThatFailsLeavesTheOthersAlone) {
   const std::vector<int32_t> next = tokens(1, 9);
   const auto want = reference(5, 1, next);
   auto good = prompt(5, 1, 8), full = prompt(6, 2, 6), cancelled = prompt(7, 3, 9);
@@ -140,14 +74,13 @@ TEST_F(SharedStepsTest, OneThatFailsLeavesTheOthersAlone) {
 }
 
 // What is foretold rightly costs no step, and what is not leaves no trace.
-TEST_F(SharedStepsTest, RowsAheadHaveTheBitsOfStepsOfTheirOwn) {
+TEST_P(SharedStepsTest, RowsAheadHaveTheBitsOfStepsOfTheirOwn) {
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(shape.name);
-    Model::Options options;
-    options.weights = shape.form;
-    model_ = load(shape.spec, 2, options);
+    model_ = open(shape.spec, 2, shape.form);
     ASSERT_NE(model_, nullptr);
-    constexpr size_t kPrompt = 21, kTokens = 20;  // across the borders of key blocks
+    // Across the borders of key blocks.
+    const size_t kPrompt = GetParam().slow ? 55 : 21, kTokens = 20;
     const std::vector<int32_t> next = tokens(kTokens, 3);
     const auto want = reference(kPrompt, 2, next);
     for (const size_t right : {size_t{0}, size_t{1}, size_t{4}, size_t{30}}) {
@@ -166,7 +99,7 @@ TEST_F(SharedStepsTest, RowsAheadHaveTheBitsOfStepsOfTheirOwn) {
         for (const auto& a : appends) ASSERT_TRUE(a.status.is_ok()) << a.status.message();
         ASSERT_EQ(mine->logits(), want[i]) << right << " ahead, token " << i;
       }
-      // 22 at most beside a token of each, in a step of 24 rows.
+      // All fit beside a token of each into a step.
       const size_t ahead = std::min(right, kTokens - 1);
       EXPECT_EQ(model_->steps()->n_steps() - before, (kTokens + ahead) / (1 + ahead));
     }
@@ -174,14 +107,13 @@ TEST_F(SharedStepsTest, RowsAheadHaveTheBitsOfStepsOfTheirOwn) {
 }
 
 // Whatever the threads do, each token's logits are those of the reference. Hangs if broken.
-TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
+TEST_P(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(shape.name);
-    Model::Options options;
-    options.weights = shape.form;
-    model_ = load(shape.spec, 3, options);
+    model_ = open(shape.spec, 3, shape.form);
     ASSERT_NE(model_, nullptr);
-    constexpr size_t kThreads = 9, kRounds = 6, kMost = 12;
+    constexpr size_t kThreads = 9;
+    const size_t n_rounds = GetParam().slow ? 1 : 6, most = GetParam().slow ? 5 : 12;
     struct Work {
       size_t n_prompt = 0, n_tokens = 0, fails_at = 0;  // fails_at: cancelled there, then goes on
       uint64_t seed = 0;
@@ -192,11 +124,11 @@ TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
     std::mt19937 rng(5);
     std::vector<std::vector<Work>> work(kThreads);
     for (size_t t = 0; t < kThreads; ++t) {
-      for (size_t r = 0; r < kRounds; ++r) {
+      for (size_t r = 0; r < n_rounds; ++r) {
         Work w;
         w.n_prompt = 1 + rng() % 60;
-        w.n_tokens = 1 + rng() % kMost;
-        w.fails_at = rng() % (2 * kMost);
+        w.n_tokens = 1 + rng() % most;
+        w.fails_at = rng() % (2 * most);
         w.seed = 1000 * t + r;
         w.next = tokens(w.n_tokens, w.seed + 1);
         w.want = reference(w.n_prompt, w.seed, w.next);
@@ -263,7 +195,7 @@ TEST_F(SharedStepsTest, RequestsThatComeAndGoHaveTheBitsOfEachAlone) {
 }
 
 // Several threads wait for the lead while it goes from hand to hand.
-TEST_F(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
+TEST_P(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
   constexpr size_t kThreads = 8;
   const auto generated = [&](size_t i, bool together) {
     auto s = prompt(3 + 5 * i, i, 200);
@@ -300,7 +232,7 @@ TEST_F(SharedStepsTest, GreedyTextIsThatOfEachAlone) {
 // Conversations of random turns, forks, look-up, calls that the host ends, cancels or that do not
 // fit: the greedy text of each is that of the same conversation by itself, which was never forked,
 // cancelled or looked anything up.
-TEST_F(SharedStepsTest, GreedyTextOfConversationsThatForkAndFail) {
+TEST_P(SharedStepsTest, GreedyTextOfConversationsThatForkAndFail) {
   enum class Kind { generate, turn, fork, too_long };
   struct Act {
     Kind kind;
@@ -381,9 +313,7 @@ TEST_F(SharedStepsTest, GreedyTextOfConversationsThatForkAndFail) {
 
   for (const Shape& shape : shapes()) {
     SCOPED_TRACE(shape.name);
-    Model::Options options;
-    options.weights = shape.form;
-    model_ = load(shape.spec, 3, options);
+    model_ = open(shape.spec, 3, shape.form);
     ASSERT_NE(model_, nullptr);
     constexpr size_t kThreads = 6, kEach = 3;
     std::mt19937 rng(11);
@@ -433,5 +363,4 @@ TEST_F(SharedStepsTest, GreedyTextOfConversationsThatForkAndFail) {
   EXPECT_GT(n_failed, 0u);
 }
 
-}  // namespace
-}  // namespace blend
+}  // namespace blend::test
