@@ -1,7 +1,7 @@
 // Time to first token on a CUDA device: full prefill beside fusing at several ratios, from chunks
-// in device memory, in host RAM and in the store on disk; decoding, recorded and not; and what its
-// kernels reach by themselves.
-// bench/device/run sets it beside PyTorch's and transformers' figures for the same shapes.
+// in device memory, in host RAM and in the store on disk; decoding, recorded and not, and of
+// several sequences at once; and what its kernels reach by themselves. bench/device/run sets it
+// beside PyTorch's and transformers' figures for the same shapes.
 //
 //   bench_device --shape 8b --tokens 1024,4096,16384 --ratios 0,0.05,0.15,0.3 --json out.json
 #include <CLI/CLI.hpp>
@@ -249,6 +249,60 @@ void decode(const std::shared_ptr<const blend::Model>& model, const std::vector<
   }
 }
 
+// Steps that several sequences take together, each behind n tokens of its own; one thread drives
+// them, samples nothing and waits for every step's logits.
+void decode_together(const std::shared_ptr<const blend::Model>& model,
+                     const std::vector<uint32_t>& lengths, int repeat, Report& report) {
+  constexpr uint32_t kSteps = 64;
+  if (model->steps() == nullptr) return;
+  std::printf("\n%-34s %10s %12s\n", "decode at once, 64 steps", "ms a step", "tokens/s");
+  for (const uint32_t n : lengths) {
+    if (n + kSteps > model->context_length()) continue;
+    const uint32_t vocab = model->config().n_vocab;
+    const std::vector<int32_t> answer = random_tokens(kSteps, vocab, 7);
+    const auto first = must(blend::Sequence::create(model, n + kSteps));
+    must(first->append(random_tokens(n, vocab, 5), {}));
+    for (const size_t at_once : {1, 2, 4, 8, 16, 32}) {
+      const std::string title =
+          std::to_string(at_once) + " at once, behind " + std::to_string(n) + " tokens";
+      std::vector<double> ms;
+      blend::Status room;
+      for (int i = 0; room.is_ok() && i < std::max(2, repeat / 2) + 1; ++i) {
+        std::vector<std::unique_ptr<blend::Sequence>> sequences;
+        while (room.is_ok() && sequences.size() < at_once) {
+          auto fork = first->fork();  // a device copies the rows
+          room = fork.status();
+          if (room.is_ok()) sequences.push_back(std::move(*fork));
+        }
+        if (!room.is_ok()) break;
+        const auto begin = Clock::now();
+        for (const int32_t token : answer) {
+          std::vector<blend::Sequence::Append> appends;
+          for (const auto& s : sequences) {
+            appends.push_back({s.get(), token, {}, nullptr, blend::Status::ok(), {}});
+          }
+          blend::Sequence::append_each(appends);
+          for (const auto& append : appends) must(append.status);
+        }
+        const std::chrono::duration<double, std::milli> took = Clock::now() - begin;
+        if (i > 0) ms.push_back(took.count() / kSteps);
+      }
+      if (!room.is_ok()) {
+        std::printf("%-34s no room: %s\n", title.c_str(), room.message().c_str());
+        break;
+      }
+      const double rate = 1e3 * static_cast<double>(at_once) / median(ms);
+      std::printf("%-34s %10.3f %12.1f\n", title.c_str(), median(ms), rate);
+      std::fflush(stdout);
+      report.add("decode", {{"steps", "together"},
+                            {"at_once", at_once},
+                            {"tokens", n},
+                            {"ms", median(ms)},
+                            {"tokens_per_s", rate}});
+    }
+  }
+}
+
 // ---- The kernels by themselves
 
 class Kernels {
@@ -263,6 +317,7 @@ class Kernels {
       report.add("kernels", attention(n, n, "attention, all rows"));
       report.add("kernels", attention(n * 15 / 100 + 1, n, "attention, 15 % of the rows"));
       report.add("kernels", attention(1, n, "attention, decode"));
+      for (const uint32_t rows : {8u, 16u}) report.add("kernels", attention_each(rows, n));
       for (const blend::Codec codec :
            {blend::Codec::none, blend::Codec::int8, blend::Codec::int4}) {
         report.add("kernels", place(n, codec));
@@ -354,6 +409,22 @@ class Kernels {
     return row(name, n, ms, 4.0 * pairs * c_.q_dim(), "TFLOP/s");
   }
 
+  // A row each over n_rows caches of n slots; counted: the bytes of K and V that are read.
+  json attention_each(uint32_t n_rows, uint32_t n) {
+    const auto rope = must(b_.make_rope(c_.rope, n));
+    std::vector<std::unique_ptr<blend::KvCache>> caches;
+    std::vector<blend::RowOver> rows;
+    for (uint32_t i = 0; i < n_rows; ++i) {
+      caches.push_back(must(b_.make_kv_cache(one_layer(), n)));
+      fill(*caches.back(), *rope, n);
+      rows.push_back({caches.back().get(), i, n - 1});
+    }
+    const Owned q = make(n_rows, c_.q_dim(), b_.operand_bytes());
+    const double ms = time_ms([&] { must(b_.attention_each(0, {}, q.tensor, rows)); });
+    return row("attention, " + std::to_string(n_rows) + " decode", n, ms,
+               2.0 * n_rows * n * c_.kv_dim() * static_cast<double>(b_.cache_bytes()), "GB/s");
+  }
+
   // A staged layer from pinned memory into the cache, packed as a store of that codec has it;
   // counted: decoded bytes.
   json place(uint32_t n, blend::Codec codec) {
@@ -424,6 +495,7 @@ int run(const Settings& s) {
   ttft.run(dir.file("store"), report);
   ttft.operations(*timed, report);
   decode(model, s.tokens, s.repeat, report);
+  decode_together(model, s.tokens, s.repeat, report);
   Kernels(runtime->backend(), model->config(), s.repeat).run(s.tokens, report);
   report.complete();
   return 0;
