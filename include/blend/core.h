@@ -858,8 +858,8 @@ typedef int32_t (*blend_token_fn)(void *user, int32_t token, const char *text, s
  * whole. `fn` and `n_generated` may be NULL. Returns BLEND_OK (max_tokens or the cache's end) or
  * BLEND_STOPPED. Errors: CANCELLED, CALLBACK, NUMERIC (also: `logits` left a NaN or +infinity),
  * INVALID_ARGUMENT (also: bias and `logits` leave no token).
- * On a CPU, calls on fusions of one model that run at the same time share the pass over the weights
- * at each token; what a call computes does not depend on the others to the last bit. */
+ * Calls on fusions of one model that run at the same time share the pass over the weights at each
+ * token; what a call computes does not depend on the others to the last bit. */
 BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
                                         const blend_generate_options *options, blend_token_fn fn,
                                         void *user, size_t *n_generated, blend_error **err);
