@@ -18,12 +18,12 @@
 #define BLEND_KERNELS_RANS_ONCE
 namespace blend::kernels {
 
-// For each table and each of the 2^10 places of a state's lowest bits: the distance that the symbol
-// there stands for (the escape's is one past the largest), its frequency, and the place less the
-// first of the symbol's.
+// For each table and each of the 2^10 places of a state's lowest bits, from the highest bit on: the
+// frequency of the symbol there (10 bits), the distance that it stands for (6; the escape's is one
+// past the largest), and the place less the first of the symbol's (10).
 struct RansTables {
   static constexpr uint32_t kPlaces = 1u << kRansBits;
-  std::array<int32_t, size_t{kRansTables} * kPlaces> at;
+  std::array<uint32_t, size_t{kRansTables} * kPlaces> at;
   std::array<std::array<uint16_t, kRansEscape + 2>, kRansTables> first;  // of each symbol
 
   RansTables() {
@@ -36,7 +36,7 @@ struct RansTables {
                                : kRansFrequencies[t][distance < 0 ? -distance : distance];
         first[t][symbol] = static_cast<uint16_t>(place);
         for (uint32_t i = 0; i < n; ++i, ++place) {
-          at[t * kPlaces + place] = distance * (1 << 20) + static_cast<int32_t>(n << 10 | i);
+          at[t * kPlaces + place] = n << 22 | (static_cast<uint32_t>(distance) & 63) << 16 | i;
         }
       }
       first[t][kRansEscape + 1] = static_cast<uint16_t>(place);
@@ -48,16 +48,21 @@ inline const RansTables& rans_tables() {
   return kTables;
 }
 
-// Where the words of a mask's lanes are among those that were read: for lane i the number of lanes
-// before it that take one.
-using WordPlaces = std::array<std::array<uint8_t, 8>, 256>;
-inline constexpr WordPlaces kWordPlaces = [] {
-  WordPlaces places{};
+// By which lanes take a word: where its two bytes are among those that were read, for each byte of
+// the lanes. Others get zeros (the highest bit is set).
+struct RansWordPlaces {
+  alignas(32) std::array<std::array<uint8_t, 32>, 256> at;
+};
+inline constexpr RansWordPlaces kRansWordPlaces = [] {
+  RansWordPlaces places{};
   for (size_t mask = 0; mask < 256; ++mask) {
-    uint8_t n = 0;
-    for (size_t i = 0; i < 8; ++i) {
-      places[mask][i] = n;
-      n = static_cast<uint8_t>(n + (mask >> i & 1));
+    uint8_t next = 0;
+    for (size_t lane = 0; lane < 8; ++lane) {
+      uint8_t* const at = &places.at[mask][4 * lane];
+      at[0] = at[1] = at[2] = at[3] = 0x80;
+      if ((mask >> lane & 1) == 0) continue;
+      at[0] = next++;
+      at[1] = next++;
     }
   }
   return places;
@@ -80,15 +85,14 @@ inline bool decode_columns(const RansTables& tables, RansReader& r, size_t row, 
     const RansPlace place = rans_place(size[c], shift);
     const auto low = static_cast<int32_t>(x & ((1u << place.low) - 1));
     x >>= place.low;
-    const int32_t found = tables.at[place.table << kRansBits | (x & (RansTables::kPlaces - 1))];
-    const auto entry = static_cast<uint32_t>(found);
-    x = (entry >> 10 & 1023) * (x >> kRansBits) + (entry & 1023);
+    const uint32_t entry = tables.at[place.table << kRansBits | (x & (RansTables::kPlaces - 1))];
+    x = (entry >> 22) * (x >> kRansBits) + (entry & 1023);
     if (x < kRansFirst) {
       if (r.words_end - r.words < 2) return false;
       x = x << 16 | static_cast<uint16_t>(load_i16(r.words));
       r.words += 2;
     }
-    const int32_t distance = found >> 20;
+    const int32_t distance = static_cast<int32_t>(entry << 10) >> 26;
     int32_t number = 0;
     if (distance > kRansReach) {
       if (r.escapes_end - r.escapes < 2) return false;
@@ -111,40 +115,53 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
+#if HWY_TARGET != HWY_SCALAR
 using DI = hn::CappedTag<int32_t, 8>;
 using DU = hn::Rebind<uint32_t, DI>;
 using DF = hn::Rebind<float, DI>;
 using VI = hn::Vec<DI>;
+using VU = hn::Vec<DU>;
+constexpr size_t kReadAtOnce = 16;  // bytes
 
-// Reads for the lanes whose state fell below 2^16, in the order of the lanes.
-HWY_INLINE hn::Vec<DU> Refill(DU du, hn::Vec<DU> x, const uint8_t*& from) {
-  const hn::Rebind<uint16_t, DU> d16;
-  const hn::Rebind<uint8_t, DU> d8;
-  const auto low = hn::Eq(hn::ShiftRight<16>(x), hn::Zero(du));
-  uint8_t bits[8] = {};
-  hn::StoreMaskBits(du, low, bits);
+// The entries of a table, one by one into a vector: a gather takes longer where the processor has
+// it in microcode, and the next row's states wait for this.
+HWY_INLINE VU Entries(DU du, const uint32_t* tables, VU places) {
   constexpr size_t kLanes = hn::MaxLanes(DU());
-  const uint32_t mask = bits[0] & ((1u << kLanes) - 1);
-  const auto words = hn::PromoteTo(du, hn::LoadU(d16, reinterpret_cast<const uint16_t*>(from)));
-  const auto places = hn::PromoteTo(du, hn::LoadU(d8, kWordPlaces[mask].data()));
-  const auto taken = hn::TableLookupLanes(words, hn::IndicesFromVec(du, places));
-  from += 2 * static_cast<size_t>(std::popcount(mask));
-  return hn::IfThenElse(low, hn::Or(hn::ShiftLeft<16>(x), taken), x);
+  HWY_ALIGN uint32_t at[kLanes];
+  HWY_ALIGN uint32_t entries[kLanes];
+  hn::Store(places, du, at);
+  for (size_t i = 0; i < kLanes; ++i) entries[i] = tables[at[i]];
+  return hn::Load(du, entries);
 }
 
-// What decode_columns() does, for as many columns as there are lanes, whose words must be there.
-// words, states: the reader's. The place of the words is the caller's variable: what is stored
-// through pointers to numbers could be the reader's own.
-HWY_INLINE bool DecodeLanes(const int32_t* HWY_RESTRICT tables, RansReader& r,
-                            const uint8_t*& words, uint32_t* HWY_RESTRICT states, RansPace pace,
-                            uint32_t shift, int32_t* HWY_RESTRICT mean, int32_t* HWY_RESTRICT size,
+// Reads for the lanes whose state fell below 2^16, in the order of the lanes.
+HWY_INLINE VU Refill(DU du, VU x, const uint8_t*& from) {
+  const hn::Repartition<uint8_t, DU> d8;
+  const auto fell = hn::Eq(hn::ShiftRight<16>(x), hn::Zero(du));
+  uint8_t bits[8] = {};
+  hn::StoreMaskBits(du, fell, bits);
+  constexpr size_t kLanes = hn::MaxLanes(DU());
+  const uint32_t mask = bits[0] & ((1u << kLanes) - 1);
+  const auto places = hn::Load(d8, kRansWordPlaces.at[mask].data());
+  const auto taken = hn::TableLookupBytesOr0(hn::LoadDup128(d8, from), places);
+  from += 2 * static_cast<size_t>(std::popcount(mask));
+  const VU up = hn::And(hn::VecFromMask(du, fell), hn::Set(du, 16));
+  return hn::Or(hn::Shl(x, up), hn::BitCast(du, taken));
+}
+
+// What decode_columns() does, for as many columns as there are lanes, where kReadAtOnce bytes of
+// words are left. The place of the words is the caller's variable: what is stored through pointers
+// to numbers could be the reader's own. No branches on what the numbers are like but the escape's:
+// channels of one row differ in size.
+HWY_INLINE bool DecodeLanes(const uint32_t* HWY_RESTRICT tables, RansReader& r,
+                            const uint8_t*& words, VU& state, RansPace pace, uint32_t shift,
+                            int32_t* HWY_RESTRICT mean, int32_t* HWY_RESTRICT size,
                             int16_t* HWY_RESTRICT out) {
   const DI d;
   const DU du;
   const hn::Rebind<int16_t, DI> d16;
   constexpr auto kLast = static_cast<int32_t>(kRansTables) - 1;
   const auto whole_shift = static_cast<int>(shift + 4);
-  auto x = hn::LoadU(du, states);
   const VI m = hn::LoadU(d, mean);
   const VI s = hn::LoadU(d, size);
 
@@ -154,31 +171,21 @@ HWY_INLINE bool DecodeLanes(const int32_t* HWY_RESTRICT tables, RansReader& r,
   const VI low_bits =
       hn::ShiftRight<2>(hn::Max(hn::Sub(place, hn::Set(d, kLast - 3)), hn::Zero(d)));
   const VI table = hn::Sub(place, hn::ShiftLeft<2>(low_bits));
-  VI low = hn::Zero(d);
-  const bool has_low = !hn::AllTrue(d, hn::Eq(low_bits, hn::Zero(d)));
-  if (has_low) {
-    const auto bits = hn::BitCast(du, low_bits);
-    const auto ones = hn::Sub(hn::Shl(hn::Set(du, 1), bits), hn::Set(du, 1));
-    low = hn::BitCast(d, hn::And(x, ones));
-    x = hn::Shr(x, bits);
-  }
-  const auto lowest = hn::And(x, hn::Set(du, RansTables::kPlaces - 1));
-  const VI at = hn::Or(hn::ShiftLeft<kRansBits>(table), hn::BitCast(d, lowest));
-  const auto entry = hn::BitCast(du, hn::GatherIndex(d, tables, at));
-  const auto ten = hn::Set(du, 1023);
-  x = hn::Add(hn::Mul(hn::And(hn::ShiftRight<10>(entry), ten), hn::ShiftRight<kRansBits>(x)),
-              hn::And(entry, ten));
-  hn::StoreU(Refill(du, x, words), du, states);
+  const VU bits = hn::BitCast(du, low_bits);
+  const VU x = hn::Shr(state, bits);
+  const VI low = hn::BitCast(d, hn::Sub(state, hn::Shl(x, bits)));
+  const VU lowest = hn::And(x, hn::Set(du, RansTables::kPlaces - 1));
+  const VU entry =
+      Entries(du, tables, hn::Or(hn::BitCast(du, hn::ShiftLeft<kRansBits>(table)), lowest));
+  const VU before = hn::Mul(hn::ShiftRight<22>(entry), hn::ShiftRight<kRansBits>(x));
+  state = Refill(du, hn::Add(before, hn::And(entry, hn::Set(du, 1023))), words);
 
-  const VI symbol = hn::ShiftRight<20>(hn::BitCast(d, entry));
-  VI distance = symbol;
-  if (has_low) {
-    const auto bits = hn::BitCast(du, low_bits);
-    distance = hn::Add(hn::BitCast(d, hn::Shl(hn::BitCast(du, distance), bits)), low);
-  }
+  const VI symbol = hn::ShiftRight<26>(hn::BitCast(d, hn::ShiftLeft<10>(entry)));
+  const VI distance = hn::Add(hn::BitCast(d, hn::Shl(hn::BitCast(du, symbol), bits)), low);
   const VI expected = hn::ShiftRightSame(hn::Add(m, hn::Set(d, rans_half(shift + 4))), whole_shift);
   VI number = hn::Add(expected, distance);
-  if (const auto escaped = hn::Eq(symbol, hn::Set(d, kRansReach + 1)); !hn::AllFalse(d, escaped)) {
+  const auto escaped = hn::Eq(symbol, hn::Set(d, kRansReach + 1));
+  if (HWY_UNLIKELY(!hn::AllFalse(d, escaped))) {
     constexpr size_t kLanes = hn::MaxLanes(DI());
     int32_t numbers[kLanes], symbols[kLanes];
     hn::StoreU(number, d, numbers);
@@ -205,24 +212,44 @@ HWY_INLINE bool DecodeLanes(const int32_t* HWY_RESTRICT tables, RansReader& r,
   return true;
 }
 
-bool DecodeRow(RansReader& r, size_t row, uint32_t shift, size_t cols, int32_t* mean, int32_t* size,
-               int16_t* out) {
+// one_vector: all states are in one, which stays there from column to column.
+template <bool one_vector>
+HWY_INLINE bool DecodeColumns(RansReader& r, size_t row, uint32_t shift, size_t cols, int32_t* mean,
+                              int32_t* size, int16_t* out) {
+  const DU du;
   const RansTables& tables = rans_tables();
   const RansPace pace = rans_pace(row);
   constexpr size_t kLanes = hn::MaxLanes(DI());
   const size_t last_state = r.n_states - 1;
   const uint8_t* words = r.words;
   const uint8_t* const words_end = r.words_end;
+  VU state = hn::LoadU(du, r.states);
   size_t c = 0;
-  for (; c + kLanes <= cols && static_cast<size_t>(words_end - words) >= 2 * kLanes; c += kLanes) {
-    if (!DecodeLanes(tables.at.data(), r, words, r.states + (c & last_state), pace, shift, mean + c,
-                     size + c, out + c)) {
+  for (; c + kLanes <= cols && static_cast<size_t>(words_end - words) >= kReadAtOnce; c += kLanes) {
+    uint32_t* const states = r.states + (c & last_state);
+    if (!one_vector) state = hn::LoadU(du, states);
+    if (!DecodeLanes(tables.at.data(), r, words, state, pace, shift, mean + c, size + c, out + c)) {
       return false;
     }
+    if (!one_vector) hn::StoreU(state, du, states);
   }
+  if (one_vector) hn::StoreU(state, du, r.states);
   r.words = words;
   return decode_columns(tables, r, row, shift, c, cols, mean, size, out);
 }
+
+bool DecodeRow(RansReader& r, size_t row, uint32_t shift, size_t cols, int32_t* mean, int32_t* size,
+               int16_t* out) {
+  return r.n_states == hn::MaxLanes(DI())
+             ? DecodeColumns<true>(r, row, shift, cols, mean, size, out)
+             : DecodeColumns<false>(r, row, shift, cols, mean, size, out);
+}
+#else   // a lane at a time is decode_columns()
+bool DecodeRow(RansReader& r, size_t row, uint32_t shift, size_t cols, int32_t* mean, int32_t* size,
+               int16_t* out) {
+  return decode_columns(rans_tables(), r, row, shift, 0, cols, mean, size, out);
+}
+#endif  // HWY_TARGET != HWY_SCALAR
 
 }  // namespace blend::kernels::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
