@@ -12,6 +12,9 @@
 
 namespace blend {
 
+// Which codec asks for them.
+constexpr bool takes_row_shifts(Codec codec) { return codec == Codec::rans; }
+
 inline constexpr uint8_t kUsualShift = 2;  // of a row that is attended to as rows mostly are
 
 // [n_tokens], each 0 .. 3: the row's step is 2^this of the finest. Empty where nothing is known.

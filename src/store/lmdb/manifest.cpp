@@ -44,7 +44,8 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double
   out.stream = codec == Codec::none ? record.data.data() : out.encoded.data();
   m.layers.reserve(shape.n_layers);
   CodecScratch scratch;
-  const std::vector<uint8_t> shifts = row_shifts(record.meta.impact);
+  std::vector<uint8_t> shifts;
+  if (takes_row_shifts(codec)) shifts = row_shifts(record.meta.impact);
   const EncodeOptions options{step, shifts};
   uint64_t at = 0;
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {

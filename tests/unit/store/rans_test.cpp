@@ -11,6 +11,7 @@
 #include "cpu/rans_rows.h"
 #include "store/codec/codec.h"
 #include "store/codec/row_shifts.h"
+#include "store/lmdb/manifest.h"
 #include "support/isa.h"
 #include "unit/store/codec_testing.h"
 #include "unit/store/store_testing.h"
@@ -166,6 +167,29 @@ TEST(Rans, HeavyTailsStayInTheirRoom) {
       EXPECT_NEAR(y[static_cast<size_t>(far)] / x[static_cast<size_t>(far)], 1, 0.02);
     }
   }
+}
+
+// Rows of zeros are the smallest that there are: what claims a few times more than they take has no
+// bytes to hold it, and nothing is allocated for it.
+TEST(Rans, ARecordCannotClaimMoreRowsThanItsBytesHold) {
+  for (const ChunkShape& shape :
+       {ChunkShape{1, 1, 1 << 21, DType::f16, 64}, ChunkShape{1, 3, 700'001, DType::f32, 700'001}}) {
+    const Bytes in = encoded(shape, Bytes(shape.layer_bytes()));
+    EXPECT_EQ(Bytes(shape.layer_bytes()), decoded(shape, in));
+    ChunkShape claimed = shape;
+    claimed.kv_dim = claimed.head_dim = 2 * shape.kv_dim;
+    EXPECT_FALSE(layer_length_is_possible(Codec::rans, claimed, in.size())) << in.size();
+  }
+  auto record = make_record(1, {1, 1, 20'000, DType::f16, 20'000});
+  std::fill_n(record->data.data(), record->meta.shape.total_bytes(), std::byte{0});
+  EncodedChunk chunk = take(encode_chunk(*record, Codec::rans));
+  const auto decode = [&] {
+    const std::string bytes = encode_manifest(chunk.manifest);
+    return decode_manifest(std::as_bytes(std::span(bytes)), record->meta.id).status();
+  };
+  EXPECT_OK(decode());
+  chunk.manifest.meta.shape.kv_dim = chunk.manifest.meta.shape.head_dim = 1 << 30;
+  EXPECT_CODE(BLEND_E_CORRUPT, decode());
 }
 
 TEST(Rans, EveryTableAddsUp) {
