@@ -6,13 +6,15 @@
 //                    [--json FILE]
 //
 // The least ratio is that of quality: a fixed choice below it is printed and not compared with. The
-// ways take turns, and what is compared are the two runs of a round, of which the median is taken:
-// so other work on the machine counts for both.
+// ways take turns in orders of chance, and what is compared are the two runs of a round, of which
+// the median is taken: so other work on the machine counts for both.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -175,8 +177,15 @@ class Bench {
     const blend::StoreAccess access{&store, true, blend::DType::f16, nullptr, &reads};
     std::vector<Way> all = ways();
     double first = 0;
+    // Each round in an order of its own: what runs behind a full prefill finds the machine as that
+    // left it, and others that waited meanwhile.
+    std::mt19937 rng(1);
+    std::vector<size_t> order(all.size());
+    std::iota(order.begin(), order.end(), size_t{0});
     for (int i = 0; i <= s_.repeat; ++i) {
-      for (Way& w : all) {
+      std::shuffle(order.begin(), order.end(), rng);
+      for (const size_t at : order) {
+        Way& w = all[at];
         const blend::Fused fused = must(blend::fuse(model_, access, w.request));
         const double ms = static_cast<double>(fused.info.ttft_ns) * 1e-6;
         w.info = fused.info;

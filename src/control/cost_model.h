@@ -8,6 +8,7 @@
 // As one pass takes the layers in turn while a reader brings the next, what takes longer decides.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -22,13 +23,23 @@ namespace blend {
 // small numbers. Learnt from each. Thread-safe.
 class Pace {
  public:
-  // What was computed took actual_ns; by the machine's times it would have been expected_ns.
-  void add_computed(uint64_t expected_ns, uint64_t actual_ns) { pace_.add(expected_ns, actual_ns); }
+  // What was computed took actual_ns; by the machine's times it would have been expected_ns, which
+  // is a `share` of a full prefill: fuses that compute little take longer for each row, and tell
+  // nothing of those that compute most.
+  void add_computed(double share, uint64_t expected_ns, uint64_t actual_ns) {
+    (share < (kLittle + kMost) / 2 ? little_ : most_).add(expected_ns, actual_ns);
+  }
   // Stored rows of a layer that were placed.
   void add_placed(uint64_t n_rows, uint64_t ns) { placed_.add(n_rows, ns); }
 
-  // Of the time that the machine's times give; 1 as long as nothing is known.
-  double compute() const { return 1.0 / or_one(pace_.per_second() * 1e-9); }
+  // What computing a share takes, of the time that the machine's times give; 1 as long as nothing
+  // is known.
+  double compute(double share) const {
+    const double little = little_.per_second() * 1e-9, most = most_.per_second() * 1e-9;
+    if (little == 0 || most == 0) return 1.0 / or_one(little + most);
+    const double at = std::clamp((share - kLittle) / (kMost - kLittle), 0.0, 1.0);
+    return (1.0 - at) / little + at / most;
+  }
   // Seconds of a row; 0 as long as nothing is known.
   double place_s() const {
     const double rows = placed_.per_second();
@@ -36,8 +47,9 @@ class Pace {
   }
 
  private:
+  static constexpr double kLittle = 0.25, kMost = 0.75;
   static double or_one(double x) { return x > 0 ? x : 1.0; }
-  RateMeter pace_;
+  RateMeter little_, most_;
   RateMeter placed_;
 };
 

@@ -18,14 +18,15 @@ constexpr uint64_t kProbeNs = 20'000'000;
 // What is no sooner by more than this is as soon.
 constexpr double kAsSoon = 1.005;
 constexpr double kRounding = 1 + 1e-9;
-// Rows that are to hide behind loading are reckoned slower than they are: reader and compute share
-// the cores, and a guess that fails costs time.
-constexpr double kHiding = 1.15;
+// Rows that are to hide behind loading are reckoned slower than they are, and loading no slower
+// than it came: a guess that fails costs time.
+constexpr double kHiding = 1.25 * kReadsBeside;
 // And of the time that the host gives a little is kept.
 constexpr double kKept = 0.95;
 constexpr int kHalvings = 10;
 constexpr int kRounds = 4;
 constexpr size_t kMostSwapped = 32;
+constexpr size_t kFew = 6;  // of these every set is tried
 
 // A segment that is not computed anyway, as far as its cost goes.
 struct Stored {
@@ -76,7 +77,8 @@ void price(const PromptSegment& s, const PassRules& rules, const ReadRates& read
   if (s.chunk->origin() != Origin::remote) {
     const double rate = reads.per_second(s.chunk->origin(), meta.codec);
     out.known = rate > 0;
-    if (out.known) out.layer_s = static_cast<double>(meta.shape.layer_bytes()) / rate;
+    if (out.known)
+      out.layer_s = kReadsBeside * static_cast<double>(meta.shape.layer_bytes()) / rate;
     return;
   }
   // Without a rate nothing came from there yet, or it is on its way already.
@@ -85,7 +87,7 @@ void price(const PromptSegment& s, const PassRules& rules, const ReadRates& read
   if (!out.known) return;
   // All its layers come, as they are encoded.
   const uint32_t n_layers = std::max(1u, meta.shape.n_layers - first_layer(s, rules));
-  out.layer_s = static_cast<double>(meta.stored_bytes) / cost.bytes_per_s / n_layers;
+  out.layer_s = kReadsBeside * static_cast<double>(meta.stored_bytes) / cost.bytes_per_s / n_layers;
   out.latency_s = cost.latency_s;
 }
 
@@ -96,8 +98,9 @@ class Choice {
          const PrefillTimes& times)
       : rules_(rules),
         n_layers_(known.config->n_layers),
-        row_(RowCost::of(*known.config, prompt.n_rows(),
-                         times.pace().compute() * times.seconds(prompt.n_rows()))) {
+        full_s_(times.seconds(prompt.n_rows())),
+        row_(RowCost::of(*known.config, prompt.n_rows(), full_s_)),
+        pace_(&times.pace()) {
     row_.place_s = times.pace().place_s();
     for (size_t i = 0; i < prompt.segments.size(); ++i) {
       const PromptSegment& s = prompt.segments[i];
@@ -146,24 +149,16 @@ class Choice {
     const bool chooses = rows.n_candidates > 0;
     const std::vector<LayerRows> layers = rows_by_layer(
         chooses ? rules_.schedule(ratio) : Schedule{}, chooses && rules_.probes, rows, n_layers_);
-    return pass_cost(layers, rows, row_, load, rules_.first_stored_layer, slower);
+    RowCost row = row_;
+    const double pace = pace_->compute(computed_seconds(layers, row) / full_s_);
+    row.kv_s *= pace;
+    row.rest_s *= pace;
+    return pass_cost(layers, rows, row, load, rules_.first_stored_layer, slower);
   }
 
   // Computes instead of loading what makes the pass shorter.
   void compute_what_is_dear(double ratio) {
-    double best = cost(ratio).seconds;
-    for (int round = 0; round < kRounds; ++round) {
-      bool shorter = false;
-      for (Stored& s : stored_) shorter = turn_if_shorter({&s}, ratio, best) || shorter;
-      // One that was too long a step may be a good one in the place of another.
-      for (size_t i = 0; i < stored_.size() && stored_.size() <= kMostSwapped; ++i) {
-        for (size_t j = 0; j < i; ++j) {
-          if (stored_[i].loaded == stored_[j].loaded) continue;
-          shorter = turn_if_shorter({&stored_[i], &stored_[j]}, ratio, best) || shorter;
-        }
-      }
-      if (!shorter) break;
-    }
+    const double best = stored_.size() <= kFew ? try_all(ratio) : try_some(ratio);
     // Where each by itself brings little all may bring something: nothing is waited for or placed.
     Choice all = *this;
     all.compute_all();
@@ -195,6 +190,41 @@ class Choice {
     return recompute_budget(ratio, n);
   }
 
+  // Each set of chunks: seconds of the soonest, which is taken.
+  double try_all(double ratio) {
+    double best = cost(ratio).seconds;
+    std::vector<Stored> soonest = stored_;
+    for (size_t set = 1; set < size_t{1} << stored_.size(); ++set) {
+      for (size_t i = 0; i < stored_.size(); ++i) {
+        stored_[i].loaded = (set >> i & 1) == 0 || !stored_[i].known;
+      }
+      const double then = cost(ratio).seconds;
+      if (then * kAsSoon >= best) continue;
+      best = then;
+      soonest = stored_;
+    }
+    stored_ = std::move(soonest);
+    return best;
+  }
+
+  // One after the other, and by twos.
+  double try_some(double ratio) {
+    double best = cost(ratio).seconds;
+    for (int round = 0; round < kRounds; ++round) {
+      bool shorter = false;
+      for (Stored& s : stored_) shorter = turn_if_shorter({&s}, ratio, best) || shorter;
+      // One that was too long a step may be a good one in the place of another.
+      for (size_t i = 0; i < stored_.size() && stored_.size() <= kMostSwapped; ++i) {
+        for (size_t j = 0; j < i; ++j) {
+          if (stored_[i].loaded == stored_[j].loaded) continue;
+          shorter = turn_if_shorter({&stored_[i], &stored_[j]}, ratio, best) || shorter;
+        }
+      }
+      if (!shorter) break;
+    }
+    return best;
+  }
+
   // What is loaded is computed, and the other way round, if that is shorter.
   bool turn_if_shorter(std::initializer_list<Stored*> some, double ratio, double& best) {
     const auto turn = [&] {
@@ -215,7 +245,9 @@ class Choice {
 
   const PassRules& rules_;
   const uint32_t n_layers_;
+  const double full_s_;
   RowCost row_;
+  const Pace* pace_;
   uint64_t n_always_ = 0;
   std::vector<Stored> stored_;
 };
@@ -243,8 +275,9 @@ void choose_by_cost(const KnownCosts& known, const PassRules& rules, Prompt& pro
   } else if (given_s > soonest_s) {
     chosen = choice.largest_ratio(least, given_s, 1);
   } else {
-    const double free_s = kRounding * choice.cost(least, kHiding).seconds;
-    chosen = choice.largest_ratio(least, free_s, kHiding);
+    chosen = choice.largest_ratio(least, kRounding * soonest_s, 1);
+    const double slow_s = kRounding * choice.cost(least, kHiding).seconds;
+    chosen = std::min(chosen, choice.largest_ratio(least, slow_s, kHiding));
     reckoned.late = ratio.target_s() > 0 && ratio.target_s() - known.spent_s < soonest_s;
   }
   const PassCost cost = choice.cost(chosen);

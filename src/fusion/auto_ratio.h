@@ -10,6 +10,10 @@
 
 namespace blend {
 
+// What layers take beside a pass, of what they took: reader and compute share the cores, and a
+// device waits while the reader waits for one.
+inline constexpr double kReadsBeside = 1.1;
+
 // What a selection does with a prompt.
 struct PassRules {
   std::function<Schedule(double ratio)> schedule;

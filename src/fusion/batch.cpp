@@ -241,8 +241,8 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
 
 void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
   const blend_fusion_info& info = e.out.info;
-  const RowCost row =
-      RowCost::of(model_->config(), e.prompt.n_rows(), times.seconds(e.prompt.n_rows()));
+  const double full_s = times.seconds(e.prompt.n_rows());
+  const RowCost row = RowCost::of(model_->config(), e.prompt.n_rows(), full_s);
   double expected_s = 0;
   uint64_t placed = 0;
   for (const blend_layer_info& l : e.out.layers) {
@@ -250,7 +250,7 @@ void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
         static_cast<double>(l.rows_kv) * row.kv_s + static_cast<double>(l.rows_full) * row.rest_s;
     placed += l.rows_placed;
   }
-  times.pace().add_computed(static_cast<uint64_t>(expected_s * 1e9),
+  times.pace().add_computed(expected_s / full_s, static_cast<uint64_t>(expected_s * 1e9),
                             info.compute_ns + info.select_ns);
   times.pace().add_placed(placed, info.place_ns);
 }

@@ -51,6 +51,14 @@ RowCost RowCost::of(const ModelConfig& c, uint64_t n_rows, double prefill_s) {
   return out;
 }
 
+double computed_seconds(std::span<const LayerRows> layers, const RowCost& row) {
+  double sum = 0;
+  for (const LayerRows& at : layers) {
+    sum += static_cast<double>(at.n_kv) * row.kv_s + static_cast<double>(at.n_rest) * row.rest_s;
+  }
+  return sum;
+}
+
 PassCost pass_cost(std::span<const LayerRows> layers, const RowCounts& rows, const RowCost& row,
                    const LoadCost& load, uint32_t first_stored_layer, double slower) {
   PassCost out;

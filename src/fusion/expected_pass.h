@@ -48,6 +48,9 @@ struct RowCost {
   static RowCost of(const ModelConfig& config, uint64_t n_rows, double prefill_s);
 };
 
+// Of all layers, placing left out.
+double computed_seconds(std::span<const LayerRows> layers, const RowCost& row);
+
 // Seconds that the reader takes for a layer.
 struct LoadCost {
   double exact_s = 0;    // in every layer

@@ -207,13 +207,28 @@ TEST(Missing, IsPrefilledFirstOnlyWhereAttentionToALongPromptCosts) {
 
 TEST(Pace, IsThatOfTheFusesBesideTheTimes) {
   const PrefillTimes times = *PrefillTimes::create({{100, 1000000}});
-  EXPECT_EQ(times.pace().compute(), 1.0);
+  EXPECT_EQ(times.pace().compute(0.5), 1.0);
   EXPECT_EQ(times.pace().place_s(), 0.0);
   const PrefillTimes copy = times;
-  times.pace().add_computed(1000, 2500);
+  times.pace().add_computed(1, 1000, 2500);
   times.pace().add_placed(100, 5000);
-  EXPECT_NEAR(copy.pace().compute(), 2.5, 1e-9);
+  EXPECT_NEAR(copy.pace().compute(1), 2.5, 1e-9);
   EXPECT_NEAR(copy.pace().place_s(), 50e-9, 1e-15);
+}
+
+// Where one is known alone it stands for both.
+TEST(Pace, OfFewRowsAndOfManyIsNotOne) {
+  Pace pace;
+  pace.add_computed(0.1, 1000, 2000);
+  EXPECT_NEAR(pace.compute(0.1), 2, 1e-9);
+  EXPECT_NEAR(pace.compute(0.9), 2, 1e-9);
+  pace.add_computed(0.9, 1000, 1200);
+  EXPECT_NEAR(pace.compute(0.1), 2, 1e-9);
+  EXPECT_NEAR(pace.compute(0.5), 1.6, 1e-9);
+  EXPECT_NEAR(pace.compute(0.9), 1.2, 1e-9);
+  Pace many;
+  many.add_computed(0.9, 1000, 3000);
+  EXPECT_NEAR(many.compute(0.1), 3, 1e-9);
 }
 
 TEST(RateMeter, FollowsTheDeviceButNotOneOddRead) {

@@ -81,8 +81,46 @@ TEST_F(ExpectedPassTest, ARowCostsItsShareOfAPrefill) {
   const ModelConfig& config = model_->config();
   const RowCost row = RowCost::of(config, 200, 3);
   const RowCounts all{.n_always = 200};
-  EXPECT_NEAR(pass_cost(rows_by_layer({}, false, all, config.n_layers), all, row, {}, 0).seconds, 3,
-              1e-9);
+  const auto layers = rows_by_layer({}, false, all, config.n_layers);
+  EXPECT_NEAR(pass_cost(layers, all, row, {}, 0).seconds, 3, 1e-9);
+  EXPECT_NEAR(computed_seconds(layers, row), 3, 1e-9);
+}
+
+// Three layers by hand, every term of its own size. Computed: 8 + 215, 16 + 108 and 10 + 28 s, of
+// which what comes before a wait counts for the layer before.
+TEST(PassCost, IsTheLongerOfLoadingAndComputingLayerByLayer) {
+  const LayerRows layers[] = {{.n_kv = 10, .n_ahead = 4, .n_rest = 10, .n_chosen = 6},
+                              {.n_kv = 8, .n_ahead = 8, .n_rest = 5, .n_chosen = 3},
+                              {.n_kv = 5, .n_ahead = 5, .n_rest = 1, .n_chosen = 3}};
+  const RowCounts rows{.n_always = 2, .n_reused = 8, .n_candidates = 8, .n_exact = 3};
+  const RowCost row{.kv_s = 1, .rest_s = 10, .place_s = 0.5};
+  const auto cost = [&](double stale_s) {
+    const LoadCost load{.exact_s = 7, .stale_s = stale_s, .latency_s = 5};
+    return pass_cost(layers, rows, row, load, 1, 2);
+  };
+  const PassCost computing = cost(20);
+  EXPECT_NEAR(computing.load_s, 12 + 27 + 27, 1e-9);
+  EXPECT_NEAR(computing.compute_s, 385, 1e-9);
+  EXPECT_NEAR(computing.seconds, 12 + 385, 1e-9) << "only the first layer is waited for";
+  EXPECT_NEAR(cost(200).seconds, 12 + 207 + 207 + 28, 1e-9) << "the last one is";
+  EXPECT_NEAR(computed_seconds(layers, row), 23 + 160, 1e-9);
+}
+
+// Counted by hand. A row of 8 numbers, two heads of 4 for Q and one for K and V, 16 in between: K
+// and V are 64 products, Q and what follows attention 128, the feed-forward 384, and attention to
+// half of ten rows 80.
+TEST(RowCost, SplitsALayerByItsProducts) {
+  ModelConfig config;
+  config.n_layers = 3;
+  config.d_model = 8;
+  config.n_heads = 2;
+  config.n_kv_heads = 1;
+  config.head_dim = 4;
+  config.d_ff = 16;
+  const RowCost row = RowCost::of(config, 10, 1);
+  EXPECT_NEAR(row.rest_s / row.kv_s, 592.0 / 64, 1e-9);
+  EXPECT_EQ(row.place_s, 0);
+  EXPECT_EQ(RowCost::of(config, 0, 1).kv_s, 0);
 }
 
 }  // namespace
