@@ -10,8 +10,8 @@
 
 namespace blend::kernels {
 
-// Rows of x of a product at most, and of them side by side.
-inline constexpr size_t kFewRowsMost = 24, kMostX = 4;
+// Rows of x of a product at most.
+inline constexpr size_t kFewRowsMost = 24;
 
 struct FewRows {
   const float* x = nullptr;      // [m, k] as few_rows_pack() leaves them; one row may be as it is
@@ -32,19 +32,20 @@ struct FewRows {
 inline constexpr size_t kFewRowsStep = 12;
 void few_rows(const FewRows& product);
 
-// x in groups of rows, as even as may be, [k / lanes][rows of the group][lanes] each: a group is
-// read from one place, where rows a power of two apart would have the same few places of a cache.
-inline size_t few_rows_groups(size_t m) { return (m + kMostX - 1) / kMostX; }
-// The row that `group` begins with.
-inline size_t few_rows_first(size_t m, size_t group) {
-  const size_t each = m / few_rows_groups(m), more = m % few_rows_groups(m);
-  return group * each + (group < more ? group : more);
-}
-// How many rows are in the group that begins with row i.
-inline size_t few_rows_beside(size_t m, size_t i) {
-  const size_t each = m / few_rows_groups(m), more = m % few_rows_groups(m);
-  return i < more * (each + 1) ? each + 1 : each;
-}
+// Rows in groups of at most so many, as even as may be.
+struct RowGroups {
+  size_t n, each, more;  // so many groups, the first `more` of each + 1 rows
+
+  constexpr RowGroups(size_t m, size_t most) : n((m + most - 1) / most), each(m / n), more(m % n) {}
+  constexpr size_t rows(size_t group) const { return each + (group < more ? 1 : 0); }
+  constexpr size_t first(size_t group) const {
+    return group * each + (group < more ? group : more);
+  }
+};
+// Those of m rows of x, by the instruction set in use. In each x lies as [k / lanes][rows of the
+// group][lanes]: it is read from one place, where rows a power of two apart would have the same few
+// places of a cache.
+RowGroups few_rows_groups(size_t m);
 // Of a row, in elements: the most lanes that there are, so that it is the same for all.
 inline size_t few_rows_padded(size_t k) { return (k + 15) / 16 * 16; }
 // Brings groups [group, group + n_groups) there. x: [m, k], packed: [m, few_rows_padded(k)]

@@ -278,7 +278,8 @@ Status Gemm::run_few(const DecodedMatrix& w, const Rows& rows) {
   const auto m = static_cast<size_t>(rows.m), k = static_cast<size_t>(w.in());
   BLEND_ASSIGN(auto lease, scratch_.take(m * kernels::few_rows_padded(k) * sizeof(float)));
   auto* const x = reinterpret_cast<float*>(lease.data());
-  pool_.parallel_for(kernels::few_rows_groups(m), row_grain(kernels::kMostX * k),
+  const kernels::RowGroups groups = kernels::few_rows_groups(m);
+  pool_.parallel_for(groups.n, row_grain(groups.rows(0) * k),
                      [&](size_t begin, size_t end, uint32_t) {
                        kernels::few_rows_pack(rows.x, m, k, begin, end - begin, x);
                      });

@@ -145,7 +145,7 @@ TEST_P(Kernels, FewRows) {
         for (const bool accumulate : {false, true}) {
           auto got = y0, want = y0;
           std::vector<float> packed(m * few_rows_padded(k));
-          few_rows_pack(x.data(), m, k, 0, few_rows_groups(m), packed.data());
+          few_rows_pack(x.data(), m, k, 0, few_rows_groups(m).n, packed.data());
           FewRows p{packed.data(), w.data() + 1, got.data(), m,         k, n,
                     kStride,       dtype,        blocks,     accumulate};
           if (type == -3) p.steps = steps.data();
@@ -190,7 +190,7 @@ TEST_P(Kernels, FewRowsInParts) {
     }
     const auto product = [&](size_t m, const float* rows, bool reference) {
       std::vector<float> y(m * n), packed(m * few_rows_padded(k));
-      few_rows_pack(rows, m, k, 0, few_rows_groups(m), packed.data());
+      few_rows_pack(rows, m, k, 0, few_rows_groups(m).n, packed.data());
       FewRows p{reference ? rows : packed.data(), w.data(), y.data(), m, k, n, n, dtype, blocks};
       if (type == -3) p.steps = steps.data();
       reference ? few_rows_ref(p) : few_rows(p);
