@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "cpu/simd.h"
@@ -45,42 +47,58 @@ constexpr size_t kScoreRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : kFewLanesRow
 constexpr size_t kKeyStep = kScoreVectors * kLanes;                 // 16 or 32 keys
 constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elements of V
 constexpr size_t kSumRows = kLanes >= 8 ? 6 : kFewLanesRows;
+// Of one row or two these would be too few sums to hide what a multiply-add takes: more vectors.
+constexpr size_t wider(size_t rows) { return kLanes < 8 || rows > 2 ? 1 : 4 / rows; }
 
-// s[i][j] = q[i] . k[j] for kRows vectors and n_keys keys, rounded up to kKeyStep.
-template <DType kType, size_t kRows>
-HWY_INLINE void scores(const float* HWY_RESTRICT q, size_t head_dim,
-                       const Cached<kType>* HWY_RESTRICT k, size_t n_keys, float* HWY_RESTRICT s) {
+// s[i][j] = q[i] . k[j] for kRows vectors and the keys [j, n_keys) that are a whole number of
+// kWide vectors. Returns where it ended.
+template <DType kType, size_t kRows, size_t kWide>
+HWY_INLINE size_t some_scores(const float* HWY_RESTRICT q, size_t head_dim,
+                              const Cached<kType>* HWY_RESTRICT k, size_t j, size_t n_keys,
+                              float* HWY_RESTRICT s) {
   const D d;
-  for (size_t j = 0; j < n_keys; j += kKeyStep) {
-    const Cached<kType>* block[kScoreVectors];
-    V sum[kRows][kScoreVectors];
+  for (; j + kWide * kLanes <= n_keys; j += kWide * kLanes) {
+    const Cached<kType>* block[kWide];
+    V sum[kRows][kWide];
     BLEND_UNROLL
-    for (size_t v = 0; v < kScoreVectors; ++v) {
+    for (size_t v = 0; v < kWide; ++v) {
       const size_t key = j + v * kLanes;
       block[v] = k + key / kKeyBlock * kKeyBlock * head_dim + key % kKeyBlock;
       BLEND_UNROLL
       for (size_t i = 0; i < kRows; ++i) sum[i][v] = hn::Zero(d);
     }
     for (size_t e = 0; e < head_dim; ++e) {
-      V keys[kScoreVectors];
+      V keys[kWide];
       BLEND_UNROLL
-      for (size_t v = 0; v < kScoreVectors; ++v) {
+      for (size_t v = 0; v < kWide; ++v) {
         keys[v] = load_cached<kType>(d, block[v] + e * kKeyBlock);
       }
       BLEND_UNROLL
       for (size_t i = 0; i < kRows; ++i) {
         const V qe = hn::Set(d, q[i * head_dim + e]);
         BLEND_UNROLL
-        for (size_t v = 0; v < kScoreVectors; ++v) sum[i][v] = hn::MulAdd(qe, keys[v], sum[i][v]);
+        for (size_t v = 0; v < kWide; ++v) sum[i][v] = hn::MulAdd(qe, keys[v], sum[i][v]);
       }
     }
     BLEND_UNROLL
     for (size_t i = 0; i < kRows; ++i) {
       BLEND_UNROLL
-      for (size_t v = 0; v < kScoreVectors; ++v) {
+      for (size_t v = 0; v < kWide; ++v) {
         hn::Store(sum[i][v], d, s + i * kTile + j + v * kLanes);
       }
     }
+  }
+  return j;
+}
+
+// The same for n_keys keys, rounded up to kKeyStep.
+template <DType kType, size_t kRows>
+void scores(const float* q, size_t head_dim, const Cached<kType>* k, size_t n_keys, float* s) {
+  n_keys = round_up(n_keys, kKeyStep);
+  constexpr size_t kWide = wider(kRows) * kScoreVectors;
+  size_t j = some_scores<kType, kRows, kWide>(q, head_dim, k, 0, n_keys, s);
+  if constexpr (kWide > kScoreVectors) {
+    j = some_scores<kType, kRows, kScoreVectors>(q, head_dim, k, j, n_keys, s);
   }
 }
 
@@ -125,6 +143,11 @@ template <DType kType, size_t kRows>
 void weigh_all_columns(const float* p, size_t n_keys, const Cached<kType>* v, size_t v_stride,
                        const float* alpha, float* o) {
   size_t e = 0;
+  if constexpr (constexpr size_t kWide = wider(kRows) * kSumVectors; kWide > kSumVectors) {
+    for (; e + kWide * kLanes <= v_stride; e += kWide * kLanes) {
+      weigh<kType, kRows, kWide>(p, n_keys, v + e, v_stride, alpha, o + e);
+    }
+  }
   for (; e + kSumVectors * kLanes <= v_stride; e += kSumVectors * kLanes) {
     weigh<kType, kRows, kSumVectors>(p, n_keys, v + e, v_stride, alpha, o + e);
   }
@@ -135,40 +158,33 @@ void weigh_all_columns(const float* p, size_t n_keys, const Cached<kType>* v, si
   }
 }
 
+// fn of a constant and the first row for so many rows at a time: kMost, and what is left as one.
+template <size_t kMost, class Fn>
+HWY_INLINE void by_rows(size_t n, const Fn& fn) {
+  size_t i = 0;
+  for (; i + kMost <= n; i += kMost) fn(std::integral_constant<size_t, kMost>(), i);
+  const auto rest = [&]<size_t... kLess>(std::index_sequence<kLess...>) HWY_ATTR {
+    (void)((n - i == kLess + 1 && (fn(std::integral_constant<size_t, kLess + 1>(), i), true)) ||
+           ...);
+  };
+  rest(std::make_index_sequence<kMost - 1>());
+}
+
 template <DType kType>
 HWY_INLINE void panel_scores(const float* q, size_t n, size_t head_dim, const Cached<kType>* k,
                              size_t n_keys, float* s) {
-  size_t i = 0;
-  for (; i + kScoreRows <= n; i += kScoreRows) {
-    scores<kType, kScoreRows>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
-  }
-  if constexpr (kScoreRows > 4) {
-    for (; i + 4 <= n; i += 4)
-      scores<kType, 4>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
-  }
-  for (; i + 2 <= n; i += 2) scores<kType, 2>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
-  for (; i < n; ++i) scores<kType, 1>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  by_rows<kScoreRows>(n, [&](auto rows, size_t i) HWY_ATTR {
+    scores<kType, decltype(rows)::value>(q + i * head_dim, head_dim, k, n_keys, s + i * kTile);
+  });
 }
 
 template <DType kType>
 HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const Cached<kType>* v,
                             size_t v_stride, const float* alpha, float* o) {
-  size_t i = 0;
-  for (; i + kSumRows <= n; i += kSumRows) {
-    weigh_all_columns<kType, kSumRows>(p + i * kTile, n_keys, v, v_stride, alpha + i,
-                                       o + i * v_stride);
-  }
-  if constexpr (kSumRows > 4) {
-    for (; i + 4 <= n; i += 4) {
-      weigh_all_columns<kType, 4>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
-    }
-  }
-  for (; i + 2 <= n; i += 2) {
-    weigh_all_columns<kType, 2>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
-  }
-  for (; i < n; ++i) {
-    weigh_all_columns<kType, 1>(p + i * kTile, n_keys, v, v_stride, alpha + i, o + i * v_stride);
-  }
+  by_rows<kSumRows>(n, [&](auto rows, size_t i) HWY_ATTR {
+    weigh_all_columns<kType, decltype(rows)::value>(p + i * kTile, n_keys, v, v_stride, alpha + i,
+                                                    o + i * v_stride);
+  });
 }
 
 // Scores -> exp(score - maximum so far); alpha tells by how much earlier tiles shrink.
@@ -258,7 +274,7 @@ void attention_as(const AttentionBlock& b, float* scratch) {
         hidden[j] = std::max(b.first_key(pos), tile) - tile;
         visible[j] = std::min(kTile, pos + 1 - tile);
       }
-      const size_t n_keys = visible[vectors - 1];
+      const size_t n_keys = std::min(kTile, b.pos[(i + vectors - 1) / b.group] + 1 - tile);
       panel_scores<kType>(q + i * b.head_dim, vectors, b.head_dim, all_k + tile * b.head_dim,
                           n_keys, s);
       if (b.softcap != 0) panel_softcap(s, vectors, n_keys, b.softcap);

@@ -371,8 +371,10 @@ Status CpuBackend::attention_each(uint32_t layer, const AttentionRule& rule, Ten
   const size_t grain = 4.0 * static_cast<double>(cols) * slots < kWorthSharing ? n_tasks : 1;
   pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t task = begin; task < end; ++task) {
-      const RowOver& r = rows[task / n_kv_heads];
-      const size_t head = task % n_kv_heads;
+      // A head of all rows, one after the other: forks have the same memory for what they share,
+      // which is then in a near cache.
+      const RowOver& r = rows[task % rows.size()];
+      const size_t head = task / rows.size();
       const auto& c = static_cast<const CpuKvCache&>(*r.cache);
       kernels::AttentionBlock block = shape;
       block.n_rows = 1;
