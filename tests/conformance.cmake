@@ -80,6 +80,7 @@ gtest_discover_tests(capi_test DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABEL
 if(NOT BLEND_SANITIZE)
   set(BLEND_FAULT_DIR ${CMAKE_CURRENT_LIST_DIR}/fault)
   blend_conformance_test(out_of_memory_test ${BLEND_FAULT_DIR}/out_of_memory_test.cpp
+                         ${BLEND_FAULT_DIR}/generations_memory_test.cpp
                          ${BLEND_FAULT_DIR}/failing_malloc.cpp)
   blend_test(later_prefill_memory_test SOURCES
     ${BLEND_FAULT_DIR}/late_errors_memory_test.cpp

@@ -3,6 +3,17 @@
 #include <algorithm>
 
 namespace blend {
+namespace {
+
+Status asked_to_stop(const char* callback, int32_t rc) noexcept {
+  try {
+    return {BLEND_E_CALLBACK, std::string("the ") + callback + " callback asked to stop", rc};
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
+  }
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Generation>> Generation::create(Sequence& sequence, GenerateOptions options,
                                                        GenerateCalls calls, Utf8Stream& text) {
@@ -30,16 +41,27 @@ bool Generation::ends(int32_t token) const {
 Status Generation::tell(int32_t token, const std::string& text) {
   if (!calls_.token) return Status::ok();
   const int32_t rc = calls_.token(token, text);
-  return rc == 0 ? Status::ok() : Status{BLEND_E_CALLBACK, "the token callback asked to stop", rc};
+  return rc == 0 ? Status::ok() : asked_to_stop("token", rc);
 }
 
+// Without memory nothing has been reported, unless the token callback has been called.
 Status Generation::report(int32_t token) {
+  const Utf8Stream text = text_;
+  const size_t n_tokens = generated_.n_tokens;
+  try {
+    return count_and_tell(token);
+  } catch (const std::bad_alloc&) {
+    text_ = text;
+    generated_ = {n_tokens, false};
+    return Status::out_of_memory();
+  }
+}
+
+Status Generation::count_and_tell(int32_t token) {
   ++generated_.n_tokens;
   if (options_.top_logprobs > 0 && calls_.logprobs) {
     const std::vector<Logprob> found = logprobs(sequence_.logits(), token, options_.top_logprobs);
-    if (const int32_t rc = calls_.logprobs(found); rc != 0) {
-      return {BLEND_E_CALLBACK, "the logprobs callback asked to stop", rc};
-    }
+    if (const int32_t rc = calls_.logprobs(found); rc != 0) return asked_to_stop("logprobs", rc);
   }
   const std::string piece = sequence_.model().tokenizer().piece(token, 0);
   if (stops_.empty()) return calls_.token ? tell(token, text_.push(piece)) : Status::ok();
@@ -88,6 +110,8 @@ void generate_each(std::span<GenerationRun> runs) {
   std::vector<bool> ended(runs.size(), false);
   std::vector<Sequence::Append> appends;
   std::vector<size_t> owner;  // of each append
+  appends.reserve(runs.size());
+  owner.reserve(runs.size());
   const auto end = [&](size_t i, Status status) {
     runs[i].status = std::move(status);
     ended[i] = true;
@@ -114,19 +138,22 @@ void generate_each(std::span<GenerationRun> runs) {
       owner.resize(static_cast<size_t>(first));
     }
   };
+  const auto go_on = [&](size_t i) {
+    Generation& generation = *runs[i].generation;
+    auto next = generation.next(runs[i].watch);
+    if (!next.is_ok()) return end(i, next.status());
+    if (!next->has_value()) return end(i, Status::ok());
+    appends.push_back({&generation.sequence(), **next, runs[i].watch, generation.member(),
+                       Status::ok(), generation.foretell(**next)});
+    owner.push_back(i);
+  };
   for (;;) {
     for (size_t i = 0; i < runs.size(); ++i) {
       if (ended[i]) continue;
-      Generation& generation = *runs[i].generation;
-      auto next = generation.next(runs[i].watch);
-      if (!next.is_ok()) {
-        end(i, next.status());
-      } else if (!next->has_value()) {
-        end(i, Status::ok());
-      } else {
-        appends.push_back({&generation.sequence(), **next, runs[i].watch, generation.member(),
-                           Status::ok(), generation.foretell(**next)});
-        owner.push_back(i);
+      try {
+        go_on(i);
+      } catch (const std::bad_alloc&) {
+        end(i, Status::out_of_memory());
       }
     }
     if (appends.empty()) return;

@@ -92,6 +92,7 @@ class Generation {
   bool ends(int32_t token) const;
   Status tell(int32_t token, const std::string& text);
   Status report(int32_t token);
+  Status count_and_tell(int32_t token);
 
   Sequence& sequence_;
   const GenerateOptions options_;

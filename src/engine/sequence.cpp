@@ -104,6 +104,20 @@ bool Sequence::take_ahead(int32_t token) {
 
 void Sequence::append_each(std::span<Append> appends) {
   if (appends.empty()) return;
+  try {
+    append_together(appends);
+  } catch (const std::bad_alloc&) {
+    // Nothing has been appended. Each may find room by itself.
+    if (appends.size() == 1) {
+      appends[0].status = Status::out_of_memory();
+      return;
+    }
+    for (Append& a : appends) append_each({&a, 1});
+  }
+}
+
+// Throws only before it has done anything.
+void Sequence::append_together(std::span<Append> appends) {
   const Model& model = appends[0].sequence->model();
   const Foreground::Scope waited_for(model.runtime().foreground());
   const size_t n_vocab = model.config().n_vocab;
@@ -113,47 +127,67 @@ void Sequence::append_each(std::span<Append> appends) {
   std::vector<SharedSteps::Request> shared;
   std::vector<size_t> owner;  // of each in `shared`
   shared.reserve(appends.size());
-  for (size_t i = 0; i < appends.size(); ++i) {
+  owner.reserve(appends.size());
+  const auto begin = [&](size_t i) {
     Append& a = appends[i];
-    a.status = a.sequence->check_room(1);
-    if (a.status.is_ok()) a.status = model.runtime().check_fork();
-    if (!a.status.is_ok()) continue;
+    BLEND_RETURN_IF_ERROR(a.sequence->check_room(1));
+    BLEND_RETURN_IF_ERROR(model.runtime().check_fork());
     there[i] = a.sequence->take_ahead(a.token);
-    if (there[i]) continue;
+    if (there[i]) return Status::ok();
     fresh[i].resize(n_vocab);
     // Who is told of progress is told on its own thread.
     if (model.steps() == nullptr || a.watch.progress) {
-      a.status = a.sequence->step(a.token, a.watch, fresh[i].data());
-    } else {
-      SharedSteps::Request request;
-      request.sequence = a.sequence;
-      request.token = a.token;
-      request.cancel = a.watch.cancel;
-      request.member = a.member;
-      request.logits = fresh[i].data();
-      request.ahead = a.ahead.first(std::min<size_t>(a.ahead.size(), a.sequence->room() - 1));
-      for (const int32_t token : request.ahead) {
-        ahead[i].push_back({token, std::vector<float>(n_vocab)});
-        request.ahead_logits.push_back(ahead[i].back().logits.data());
-      }
-      shared.push_back(std::move(request));
-      owner.push_back(i);
+      return a.sequence->step(a.token, a.watch, fresh[i].data());
     }
+    SharedSteps::Request request;
+    request.sequence = a.sequence;
+    request.token = a.token;
+    request.cancel = a.watch.cancel;
+    request.member = a.member;
+    request.logits = fresh[i].data();
+    request.ahead = a.ahead.first(std::min<size_t>(a.ahead.size(), a.sequence->room() - 1));
+    for (const int32_t token : request.ahead) {
+      ahead[i].push_back({token, std::vector<float>(n_vocab)});
+      request.ahead_logits.push_back(ahead[i].back().logits.data());
+    }
+    shared.push_back(std::move(request));
+    owner.push_back(i);
+    return Status::ok();
+  };
+  const auto or_out_of_memory = [](auto&& call) noexcept {
+    try {
+      return call();
+    } catch (const std::bad_alloc&) {
+      return Status::out_of_memory();
+    }
+  };
+  for (size_t i = 0; i < appends.size(); ++i) {
+    appends[i].status = or_out_of_memory([&] { return begin(i); });
   }
   if (!shared.empty()) model.steps()->run(shared);
-  std::vector<size_t> n_ahead(appends.size(), 0);
   for (size_t k = 0; k < shared.size(); ++k) {
     Append& a = appends[owner[k]];
-    n_ahead[owner[k]] = shared[k].n_ahead;
-    a.status = shared[k].alone ? a.sequence->step(a.token, a.watch, fresh[owner[k]].data())
-                               : std::move(shared[k].status);
+    a.status = std::move(shared[k].status);
+    if (!shared[k].alone) continue;
+    a.status = or_out_of_memory(
+        [&] { return a.sequence->step(a.token, a.watch, fresh[owner[k]].data()); });
   }
   for (size_t i = 0; i < appends.size(); ++i) {
     if (!appends[i].status.is_ok() || there[i]) continue;
     Sequence& sequence = *appends[i].sequence;
     sequence.logits_ = std::move(fresh[i]);
     sequence.tokens_.push_back(appends[i].token);  // there is room
-    for (size_t k = 0; k < n_ahead[i]; ++k) sequence.ahead_.push_back(std::move(ahead[i][k]));
+  }
+  for (size_t k = 0; k < shared.size(); ++k) {
+    Append& a = appends[owner[k]];
+    if (!a.status.is_ok()) continue;
+    // What there is no room for is computed when its turn comes.
+    (void)or_out_of_memory([&] {
+      for (size_t n = 0; n < shared[k].n_ahead; ++n) {
+        a.sequence->ahead_.push_back(std::move(ahead[owner[k]][n]));
+      }
+      return Status::ok();
+    });
   }
 }
 

@@ -86,6 +86,7 @@ class Sequence {
  private:
   friend class SharedSteps;
   Sequence() = default;
+  static void append_together(std::span<Append> appends);
   Status check_room(size_t n) const;
   // Those there are, to another cache that has room.
   Status copy_rows(KvCache& to, const Ropes& ropes) const;

@@ -167,6 +167,19 @@ bool SharedSteps::any_failed(const Part& part) const {
                      [](const StepRow& row) { return !row.failure.is_ok(); });
 }
 
+namespace {
+
+// The leader must not fall over for want of memory: nobody would lead after it.
+Status check(const CancelToken* cancel) noexcept {
+  try {
+    return Watch{cancel, {}}.check();
+  } catch (const std::bad_alloc&) {
+    return Status::out_of_memory();
+  }
+}
+
+}  // namespace
+
 // The mutex is held.
 void SharedSteps::drop_cancelled() {
   for (size_t i = 0; i < parts_.size(); ++i) {
@@ -174,7 +187,7 @@ void SharedSteps::drop_cancelled() {
     if (part.request == nullptr) continue;
     Status status = std::move(rows_[part.first].failure);
     rows_[part.first].failure = Status::ok();
-    if (status.is_ok()) status = Watch{part.request->cancel, {}}.check();
+    if (status.is_ok()) status = check(part.request->cancel);
     if (!status.is_ok()) {
       finish(i, std::move(status));
       continue;
@@ -206,7 +219,7 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
         status = layer_ < n_layers ? compute_layer() : compute_logits();
       }
     } catch (...) {
-      status = {BLEND_E_OUT_OF_MEMORY, "out of memory for a shared step"};
+      status = Status::out_of_memory();
     }
     lock.lock();
     ++layer_;
