@@ -224,6 +224,7 @@ TEST_F(Misses, ContextImpactNeedsItsStatistics) {
   const Outcome o = try_fuse(model_, store_, prompt_, impact).outcome;
   EXPECT_EQ(o.code, BLEND_E_NOT_FOUND);
   EXPECT_NE(o.message.find("precompute it anew"), std::string::npos) << o.message;
+  EXPECT_NE(o.message.find("hkvd, or auto"), std::string::npos) << o.message;
   // By name the cascade refuses it too; the default takes hkvd.
   Prompt asks = prompt_;
   if (asks.back().kind != BLEND_SEGMENT_QUESTION) asks.push_back({BLEND_SEGMENT_QUESTION, {5, 6}});

@@ -16,8 +16,9 @@ Status for_each_impact(const ChoicePoint& at, std::span<const uint32_t> candidat
   for (const PromptSegment& s : at.prompt.segments) {
     if (i < candidates.size() && candidates[i] < s.first_row + s.n_rows && !s.has_impact()) {
       return make_error(BLEND_E_NOT_FOUND,
-                        "chunk %s was stored without its rows' context impact: precompute it "
-                        "anew, or choose another policy",
+                        "chunk %s was stored without its rows' context impact, as rows of another "
+                        "engine are: precompute it anew by a model that has its weights, or choose "
+                        "the policy hkvd, or auto, which then does so",
                         to_hex(s.id).c_str());
     }
     for (; i < candidates.size() && candidates[i] < s.first_row + s.n_rows; ++i) {
