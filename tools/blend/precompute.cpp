@@ -24,12 +24,14 @@ struct PrecomputeOptions {
   bool behind_neighbors = false;
 };
 
+// One record of the store.
 struct Item {
   blendpp::Tokens tokens;
   std::string document;
   std::string label;
   bool is_prefix = false;
   const blendpp::Tokens* behind = nullptr;  // null: the chunk prefix
+  const char* form = "";                    // what the line says of it; of a variant only
 };
 
 // A file may have any bytes for a name; a label is a line of UTF-8.
@@ -57,9 +59,15 @@ std::string label_of(const std::string& document, size_t part) {
   return name + ending;
 }
 
-// The prefix first, as it stands in a prompt.
-// neighbors: each chunk once more, behind the one before it in its document.
-std::vector<Item> items_of(const Corpus& corpus, bool neighbors) {
+// How each chunk is stored beside its plain record.
+struct Forms {
+  blendpp::Tokens bos;     // behind it; empty: not so
+  bool neighbors = false;  // behind the one before it in its document
+  size_t most_tokens = 0;  // the model's context: what does not fit is in no prompt either
+};
+
+// The prefix first, as it stands in a prompt. Points into both.
+std::vector<Item> items_of(const Corpus& corpus, const Forms& forms) {
   std::vector<Item> items;
   if (!corpus.prefix.empty()) items.push_back({corpus.prefix, "(prefix)", "(prefix)", true});
   size_t part = 0;
@@ -68,12 +76,27 @@ std::vector<Item> items_of(const Corpus& corpus, bool neighbors) {
     const bool follows = i > 0 && corpus.chunks[i - 1].document == chunk.document;
     part = follows ? part + 1 : 1;
     const std::string& path = corpus.documents[chunk.document].path;
-    items.push_back({chunk.tokens, path, label_of(path, part)});
-    if (!neighbors || !follows) continue;
-    items.push_back(items.back());
-    items.back().behind = &corpus.chunks[i - 1].tokens;
+    const Item plain{chunk.tokens, path, label_of(path, part)};
+    items.push_back(plain);
+    const auto add = [&](const blendpp::Tokens& behind, const char* form) {
+      if (behind.size() + plain.tokens.size() > forms.most_tokens) return;
+      items.push_back(plain);
+      items.back().behind = &behind;
+      items.back().form = form;
+    };
+    if (!forms.bos.empty() && forms.bos != corpus.chunk_prefix) add(forms.bos, "behind BOS");
+    if (forms.neighbors && follows) add(corpus.chunks[i - 1].tokens, "behind its neighbor");
   }
   return items;
+}
+
+Forms forms_of(const blendpp::Model& model, const PrecomputeOptions& options) {
+  Forms forms;
+  const auto info = model.info();
+  if (options.after_bos && info.bos_token >= 0) forms.bos = {info.bos_token};
+  forms.neighbors = options.behind_neighbors;
+  forms.most_tokens = info.context_length;
+  return forms;
 }
 
 void run(const PrecomputeOptions& options) {
@@ -82,7 +105,8 @@ void run(const PrecomputeOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus);
   const blendpp::Store store = open_store(ctx, options.store);
-  const std::vector<Item> items = items_of(corpus, options.behind_neighbors);
+  const Forms forms = forms_of(model, options);
+  const std::vector<Item> items = items_of(corpus, forms);
   const std::string tags = joined_tags(options.tags);
 
   ProgressBar bar("Precomputing");
@@ -102,8 +126,6 @@ void run(const PrecomputeOptions& options) {
     precompute.tenant = options.corpus.tenant.c_str();
     precompute.label = item.label.c_str();
     if (!item.is_prefix && !tags.empty()) precompute.tags = tags.c_str();
-    if (options.after_bos && !item.is_prefix && item.behind == nullptr)
-      precompute.flags |= BLEND_PUT_AFTER_BOS;
     precompute.cancel = interrupt_token();
     precompute.on_progress = [&](uint64_t done, uint64_t total) {
       bar.update(i * total + done, items.size() * total);
@@ -119,12 +141,13 @@ void run(const PrecomputeOptions& options) {
                         {"document", item.document},
                         {"label", item.label},
                         {"prefix", item.is_prefix},
-                        {"behind_neighbor", item.behind != nullptr}});
+                        {"behind_bos", item.behind == &forms.bos},
+                        {"behind_neighbor", item.behind != nullptr && item.behind != &forms.bos}});
     } else {
       bar.erase();  // a terminal shows both, and a line must not be written behind a bar
-      std::cout << format("%s  %-7s  %5zu tokens  %s", result.id.hex().c_str(),
+      std::cout << format("%s  %-7s  %5zu tokens  %s%s%s", result.id.hex().c_str(),
                           result.existed ? "existed" : "stored", item.tokens.size(),
-                          item.label.c_str())
+                          item.label.c_str(), *item.form == '\0' ? "" : ", ", item.form)
                 << std::endl;
     }
   }
