@@ -108,6 +108,8 @@ int run(int argc, char** argv) {
       const uint64_t word = rng();
       std::memcpy(r.meta.id.data() + at, &word, 8);
     }
+    r.meta.tokens[0] = static_cast<int32_t>(rng() >> 33);  // of another text
+    r.meta.tokens[1] = static_cast<int32_t>(rng() >> 33);
   };
   const auto begun = Clock::now();
   for (uint64_t i = 0; i < fill; ++i) {

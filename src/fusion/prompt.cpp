@@ -136,7 +136,9 @@ Result<bool> PromptBuilder::open_behind(Prompt& prompt, const std::vector<int32_
   // Asked of this machine alone, and not counted: as a rule there is none.
   BLEND_ASSIGN(const bool there, store_->holds(id));
   if (!there) return false;
-  return open_stored(prompt, id, &tokens, true, s);
+  BLEND_ASSIGN(const bool hit, open_stored(prompt, id, &tokens, true, s));
+  if (hit) store_->count_variant();
+  return hit;
 }
 
 Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, PromptSegment& s) {

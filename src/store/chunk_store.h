@@ -45,6 +45,9 @@ class ChunkStore {
   virtual Status put_async(std::shared_ptr<const ChunkRecord> record) = 0;
   // For readers whose layer read gave CORRUPT: counts it and tells the event sink.
   virtual void report_damage(const Sha256& id, const Status& status) = 0;
+  // For look-ups that opened the chunk that is stored behind what precedes it, in place of the
+  // plain one: counts the hit as a variant's.
+  virtual void count_variant() {}
 };
 
 }  // namespace blend

@@ -59,6 +59,7 @@ std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
   const auto counter = [](const char* name, const char* labels, const char* help, uint64_t value) {
     return Metric{name, labels, help, true, static_cast<double>(value)};
   };
+  const TextTotals texts = s.texts.value_or(TextTotals{});
   const char* const hits =
       "Look-ups that found their chunk, by the tier that served it, since the "
       "store was opened by this process";
@@ -75,6 +76,11 @@ std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
       gauge("blend_store_pinned_chunks", "", "Chunks that may not be evicted",
             s.totals.pinned_chunks),
       gauge("blend_store_pinned_bytes", "", "Stored bytes of pinned chunks", s.totals.pinned_bytes),
+      gauge("blend_store_texts", "", "Different texts of the stored chunks", texts.n_texts),
+      gauge("blend_store_varied_texts", "", "Of them those that have variants", texts.n_varied),
+      gauge("blend_store_variants", "", "Chunks beside the plain record of their text",
+            texts.n_variants),
+      gauge("blend_store_variant_bytes", "", "Stored bytes of variants", texts.variant_bytes),
       gauge("blend_store_ram_bytes", "", "Layers held in host memory", s.ram_bytes),
       gauge("blend_store_ram_budget_bytes", "", "The bound of the above", s.ram_budget_bytes),
       gauge("blend_store_ram_chunks", "", "Chunks of which layers are in host memory",
@@ -84,9 +90,13 @@ std::vector<Metric> store_metrics(const StoreStat& s, double read_bytes_per_s) {
             s.oldest_use_us / 1'000'000),
       counter("blend_store_hits_total", "tier=\"ram\"", hits, s.ram_hits),
       counter("blend_store_hits_total", "tier=\"disk\"", hits, s.hits - s.ram_hits),
+      counter("blend_store_variant_hits_total", "", "Of the hits those of variants",
+              s.variant_hits),
       counter("blend_store_misses_total", "", "Look-ups that found nothing", s.misses),
       counter("blend_store_all_hits_total", "tier=\"ram\"", all_hits, s.totals.ram_hits),
       counter("blend_store_all_hits_total", "tier=\"disk\"", all_hits, s.totals.disk_hits),
+      counter("blend_store_all_variant_hits_total", "", "Of all hits those of variants",
+              texts.variant_hits),
       counter("blend_store_all_misses_total", "", "Misses of all processes", s.totals.misses),
       counter("blend_store_evicted_chunks_total", "", "Chunks that left for the quota or their age",
               s.totals.evicted_chunks),

@@ -16,6 +16,9 @@
 
 namespace blend {
 
+inline constexpr uint64_t kUsualVariants = 16;
+inline constexpr uint64_t kAllVariants = ~uint64_t{0};  // no bound
+
 struct StoreOptions {
   uint64_t quota_bytes = 16ull << 30;
   uint64_t queue_bytes = 256ull << 20;
@@ -26,10 +29,11 @@ struct StoreOptions {
   double codec_step = 1;      // EncodeOptions::step
   ReadMode read_mode = ReadMode::best;
   Eviction eviction = Eviction::lru;
-  uint64_t ttl_s = 0;               // 0: chunks do not expire
-  uint64_t tenant_quota_bytes = 0;  // of every tenant but the empty one; 0: none
-  uint64_t ram_bytes = 0;           // layers kept in host memory; 0: none
-  HostMemory host_memory;           // for them, where a device is to read them as they lie there
+  uint64_t ttl_s = 0;                       // 0: chunks do not expire
+  uint64_t tenant_quota_bytes = 0;          // of every tenant but the empty one; 0: none
+  uint64_t most_variants = kUsualVariants;  // of one text, beside its plain record
+  uint64_t ram_bytes = 0;                   // layers kept in host memory; 0: none
+  HostMemory host_memory;  // for them, where a device is to read them as they lie there
   // Told of each put that is durable, but not of put_stored(). On any thread, until the store is
   // destroyed; throws nothing but bad_alloc.
   std::function<void(const Sha256& id)> on_put;

@@ -53,9 +53,11 @@ struct StoreStat {
   std::array<CodecStat, kCodecs> codecs{};
   ReadMode read_mode = ReadMode::mapped;  // in use: never `best`
   uint64_t hits = 0, misses = 0, damaged = 0, written = 0, write_errors = 0;
-  uint64_t stored_bytes = 0;  // what the quota counts: after the codec, rounded up to pages
-  uint64_t ram_hits = 0;      // of the hits
-  UseTotals totals;           // of all processes
+  uint64_t stored_bytes = 0;        // what the quota counts: after the codec, rounded up to pages
+  uint64_t ram_hits = 0;            // of the hits
+  UseTotals totals;                 // of all processes
+  std::optional<TextTotals> texts;  // empty: not known, until the store is opened for writing
+  uint64_t variant_hits = 0;        // of the hits
   uint64_t oldest_use_us = 0, newest_use_us = 0;  // of chunks that are not pinned; 0: none
   uint64_t ram_bytes = 0, ram_chunks = 0, ram_budget_bytes = 0;
   uint64_t prefetched = 0;   // chunks read ahead into memory

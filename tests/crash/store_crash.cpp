@@ -16,6 +16,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 #include <string>
 #include <thread>
@@ -23,6 +24,7 @@
 
 #include "fault/failing_io.h"
 #include "store/store.h"
+#include "store/text_tag.h"
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 
@@ -31,6 +33,10 @@ namespace {
 
 constexpr uint32_t kIds = 24;
 constexpr uint32_t kPins = 3;  // at most
+// The first slots are chunks of few texts, behind different prefixes; each other is a text.
+constexpr uint32_t kVaried = 12;
+constexpr uint32_t kOfOneText = 4;
+constexpr uint32_t kMostVariants = 2;
 
 enum class Kind : uint32_t { put, remove, pin, unpin, evict, compact, evicted };
 
@@ -46,6 +52,7 @@ StoreOptions options() {
   StoreOptions o;
   o.quota_bytes = 1500 << 10;  // six or seven chunks
   o.queue_bytes = 1 << 20;
+  o.most_variants = kMostVariants;
   return o;
 }
 
@@ -56,9 +63,38 @@ std::shared_ptr<ChunkRecord> contents(uint32_t slot, uint32_t version) {
   std::mt19937 rng(slot * 7919 + version);
   const ChunkShape shape{1 + static_cast<uint32_t>(rng() % 3),
                          1 + static_cast<uint32_t>(rng() % 300), 256, DType::f16};
-  auto r = make_record(version, shape);
+  if (slot >= kVaried) {
+    auto r = make_record(version, shape);
+    r->meta.id = id_of(slot);
+    return r;
+  }
+  const uint32_t text = slot / kOfOneText;
+  auto r = make_record(version, {shape.n_layers, 100 + 60 * text, 256, DType::f16});
+  r->meta.tokens = make_record(text, r->meta.shape)->meta.tokens;
+  r->meta.n_prefix_tokens = 5 * (slot % kOfOneText);
   r->meta.id = id_of(slot);
   return r;
+}
+
+// What the store must say of its texts, counted from what it holds.
+TextTotals count_texts(Store& store) {
+  std::map<TextTag, std::map<std::pair<uint32_t, Sha256>, uint64_t>> texts;
+  (void)store.for_each(false, [&](const ChunkMeta& meta, const std::string&) {
+    const auto use = store.use(meta.id);
+    texts[text_tag(meta)][{meta.n_prefix_tokens, meta.id}] =
+        use.is_ok() ? use.value().footprint : 0;
+    return 0;
+  });
+  TextTotals t;
+  for (const auto& [tag, records] : texts) {
+    ++t.n_texts;
+    t.n_varied += records.size() > 1 ? 1 : 0;
+    t.n_variants += records.size() - 1;
+    for (auto it = std::next(records.begin()); it != records.end(); ++it) {
+      t.variant_bytes += it->second;
+    }
+  }
+  return t;
 }
 
 // In a process of its own; ends by being killed, or with 0 when `n_steps` are done.
@@ -223,9 +259,11 @@ class Parent {
       if (!one_round(round, by_clock ? 0 : kill_at, &killed) || !judge(round)) return 1;
       if (!by_clock && !killed) kill_at = 0;  // past the last call of its steps: from the front
     }
-    std::printf("%d rounds, %d killed; %u acknowledged steps, %u chunks evicted, %u in doubt\n",
-                rounds, n_killed_, n_steps_, n_evicted_, n_in_doubt_);
-    return n_steps_ > 0 && n_evicted_ > 0 && n_killed_ > rounds / 2 ? 0 : 1;
+    std::printf(
+        "%d rounds, %d killed; %u acknowledged steps, %u chunks evicted, %u in doubt, %u variants "
+        "seen\n",
+        rounds, n_killed_, n_steps_, n_evicted_, n_in_doubt_, n_variants_);
+    return n_steps_ > 0 && n_evicted_ > 0 && n_variants_ > 0 && n_killed_ > rounds / 2 ? 0 : 1;
   }
 
  private:
@@ -357,7 +395,8 @@ class Parent {
         // Only the step under way may have evicted it untold.
         if (!slot.may_be_gone) {
           if (!evicts || slot.pinned) return wrong(round, "was lost", i);
-          youngest_gone = std::max(youngest_gone, slot.age);
+          // An unused variant goes in the place of an older chunk of its text.
+          if (i >= kVaried) youngest_gone = std::max(youngest_gone, slot.age);
         }
         slot = {};
       } else if (!holds(slot.version)) {
@@ -374,7 +413,9 @@ class Parent {
         return wrong(round, "has the wrong pin", i);
       }
       slot.pinned = use.value().pinned;
-      if (!slot.pinned && in_doubt == nullptr) oldest_left = std::min(oldest_left, slot.age);
+      if (!slot.pinned && in_doubt == nullptr && i >= kVaried) {
+        oldest_left = std::min(oldest_left, slot.age);
+      }
     }
     if (youngest_gone > oldest_left) return wrong(round, "left before an older chunk", 0);
     const Status verified = store.for_each(true, [](const ChunkMeta&, const std::string& problem) {
@@ -388,6 +429,20 @@ class Parent {
                    round, verified.message().c_str());
       return false;
     }
+    const TextTotals texts = count_texts(store);
+    TextTotals said = stat.value().texts.value_or(TextTotals{});
+    said.variant_hits = said.as_of = 0;
+    if (!stat.value().texts.has_value() || said != texts) {
+      return wrong(round, "and others have texts that the store counted wrong", 0);
+    }
+    for (uint32_t text = 0; text < kVaried / kOfOneText; ++text) {
+      uint32_t n = 0;
+      for (uint32_t i = 0; i < kOfOneText; ++i) {
+        n += slots_[text * kOfOneText + i].version == 0 ? 0 : 1;
+      }
+      if (n > 1 + kMostVariants) return wrong(round, "has too many variants", text * kOfOneText);
+      n_variants_ += n > 1 ? n - 1 : 0;
+    }
     return true;
   }
 
@@ -396,7 +451,7 @@ class Parent {
   std::array<Slot, kIds> slots_;
   std::vector<Step> doubts_;  // told and not acknowledged
   uint64_t clock_ = 0;
-  uint32_t n_steps_ = 0, n_evicted_ = 0, n_in_doubt_ = 0;
+  uint32_t n_steps_ = 0, n_evicted_ = 0, n_in_doubt_ = 0, n_variants_ = 0;
   int n_killed_ = 0;
 };
 

@@ -85,4 +85,19 @@ Result<UseTotals> decode_totals(std::span<const std::byte> bytes) {
   return t;
 }
 
+std::string encode_text_totals(const TextTotals& t) {
+  return encode_numbers(
+      {t.n_texts, t.n_varied, t.n_variants, t.variant_bytes, t.variant_hits, t.as_of});
+}
+
+Result<TextTotals> decode_text_totals(std::span<const std::byte> bytes) {
+  BLEND_ASSIGN(ByteReader in, open_record(bytes, 48, "the store's account of its texts"));
+  TextTotals t;
+  for (uint64_t* n :
+       {&t.n_texts, &t.n_varied, &t.n_variants, &t.variant_bytes, &t.variant_hits, &t.as_of}) {
+    *n = in.get<uint64_t>();
+  }
+  return t;
+}
+
 }  // namespace blend

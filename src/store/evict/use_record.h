@@ -46,4 +46,18 @@ struct UseTotals {
 std::string encode_totals(const UseTotals& totals);
 Result<UseTotals> decode_totals(std::span<const std::byte> bytes);
 
+// `info` / "texts": the texts of the store's chunks. Of the chunks of one text the one behind the
+// fewest tokens is its plain record, which serves every context; the others are its variants.
+struct TextTotals {
+  uint64_t n_texts = 0;
+  uint64_t n_varied = 0;  // of them those that have variants
+  uint64_t n_variants = 0;
+  uint64_t variant_bytes = 0;  // their footprints
+  uint64_t variant_hits = 0;   // look-ups of all processes that took one; written in batches
+  uint64_t as_of = 0;          // checksum of the counters that these belong to
+  bool operator==(const TextTotals&) const = default;
+};
+std::string encode_text_totals(const TextTotals& totals);
+Result<TextTotals> decode_text_totals(std::span<const std::byte> bytes);
+
 }  // namespace blend

@@ -215,8 +215,8 @@ class Walk {
     if (flags != kNodeTree) return Status::ok();
     if (value.size() != kTreeBytes) return damaged(number, "length of a database record");
     // Databases of other programs, or of later formats, are refused by name or version afterwards.
-    static constexpr std::string_view kOurs[] = {"chunks", "meta",  "info",
-                                                 "uses",   "order", "tenants"};
+    static constexpr std::string_view kOurs[] = {"chunks", "meta",    "info", "uses",
+                                                 "order",  "tenants", "texts"};
     if (std::find(std::begin(kOurs), std::end(kOurs), key) == std::end(kOurs)) return Status::ok();
     const Tree tree = Tree::at(value.data());
     if (tree.flags != 0) return damaged(number, "flags of a database");

@@ -18,7 +18,10 @@ Result<ChunkWriter> ChunkWriter::begin(const StoreCommon& common) {
   BLEND_ASSIGN(const MapView view, txn.map_view());
   BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, common));
   const UseTotals totals = UseIndex(txn).totals();
-  return ChunkWriter(std::move(txn), view, counters, totals);
+  const TextTotals texts = TextIndex(txn).totals();
+  ChunkWriter writer(std::move(txn), view, counters, totals, texts);
+  if (!TextIndex::fits(texts, counters)) BLEND_RETURN_IF_ERROR(writer.rebuild_texts());
+  return writer;
 }
 
 Status ChunkWriter::erase(const Sha256& id, bool* found) {
@@ -35,14 +38,19 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
   if (rc == 0) {
     *found = true;
     if (!view_.header_is_sound(to_span(value))) return repair();
-    if (const auto old = decode_manifest(to_span(value), id); old.is_ok()) {
+    const auto old = decode_manifest(to_span(value), id);
+    if (old.is_ok()) {
       counters_.subtract(old.value());
+      const Manifest& was = old.value();
+      BLEND_RETURN_IF_ERROR(
+          texts().erase(text_tag(was.meta), TextIndex::Record::of(was), text_totals_));
     } else {
-      // What it added to the counters cannot be known any more.
+      // What it added to the counters, and its text, cannot be known any more.
       BLEND_ASSIGN(counters_, recount(txn_, view_, &id));
     }
     if (rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr); rc != 0)
       return lmdb_error(rc, "free");
+    if (!old.is_ok()) BLEND_RETURN_IF_ERROR(rebuild_texts());
   }
   UseIndex index = uses();
   if (const auto use = index.find(id); use.has_value() && use->pinned) {
@@ -140,6 +148,8 @@ Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> str
     return lmdb_error(rc, "write");
   }
   counters_.add(manifest);
+  BLEND_RETURN_IF_ERROR(
+      texts().add(text_tag(manifest.meta), TextIndex::Record::of(manifest), text_totals_));
   use.footprint = manifest.footprint();
   if (use.pinned) {
     ++totals_.pinned_chunks;
@@ -172,6 +182,9 @@ Status ChunkWriter::rename(const Manifest& manifest) {
   // A longer name may take another page.
   counters_.subtract(*old);
   counters_.add(manifest);
+  const TextTag text = text_tag(manifest.meta);
+  BLEND_RETURN_IF_ERROR(texts().erase(text, TextIndex::Record::of(*old), text_totals_));
+  BLEND_RETURN_IF_ERROR(texts().add(text, TextIndex::Record::of(manifest), text_totals_));
   auto use = uses().find(manifest.meta.id);
   if (!use.has_value()) return Status::ok();
   if (use->pinned) {
@@ -196,10 +209,19 @@ Status ChunkWriter::rebuild_uses() {
   return Status::ok();
 }
 
+Status ChunkWriter::rebuild_texts() {
+  std::vector<TextIndex::Chunk> chunks;
+  BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, [&](const Manifest& m) {
+    chunks.push_back({text_tag(m.meta), TextIndex::Record::of(m)});
+  }));
+  return texts().rebuild(chunks, text_totals_);
+}
+
 Status ChunkWriter::rebuild() {
   const Sha256 none{};
   BLEND_ASSIGN(counters_, recount(txn_, view_, &none));
-  return rebuild_uses();
+  BLEND_RETURN_IF_ERROR(rebuild_uses());
+  return rebuild_texts();
 }
 
 // Before its first record that older builds do not read: they refuse the store from then on.
@@ -228,6 +250,7 @@ Status ChunkWriter::commit() {
     return lmdb_error(rc, "write the counters");
   }
   if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
+  BLEND_RETURN_IF_ERROR(texts().set_totals(text_totals_, counters_));
   if (const int rc = txn_.commit(); rc != 0) return lmdb_error(rc, "commit");
   return judge_placing();
 }

@@ -9,6 +9,7 @@
 
 #include "base/file_size_signal.h"
 #include "store/lmdb/read_records.h"
+#include "store/lmdb/text_index.h"
 #include "store/lmdb/use_index.h"
 
 namespace blend {
@@ -16,7 +17,8 @@ namespace blend {
 // Used by one thread. Destroyed without commit() it leaves the store as it was.
 class ChunkWriter {
  public:
-  // Waits for the writer of this or another process.
+  // Waits for the writer of this or another process. Builds the index of texts where there is none
+  // that fits.
   static Result<ChunkWriter> begin(const StoreCommon& common);
 
   // Removes the manifest and every piece of `id`, whatever the manifest says of their number.
@@ -37,17 +39,22 @@ class ChunkWriter {
   const StoreCounters& counters() const { return counters_; }
   UseIndex uses() const { return UseIndex(txn_); }
   UseTotals& totals() { return totals_; }  // changes are committed with the rest
-  // Counts the chunks anew, and rebuilds the index of use from the manifests.
+  TextIndex texts() const { return TextIndex(txn_); }
+  TextTotals& text_totals() { return text_totals_; }  // likewise
+  // Counts the chunks anew, and rebuilds the indices of use and of texts from the manifests.
   Status rebuild();
   Status rebuild_uses();
+  Status rebuild_texts();
 
  private:
-  ChunkWriter(Txn txn, const MapView& view, const StoreCounters& counters, const UseTotals& totals)
+  ChunkWriter(Txn txn, const MapView& view, const StoreCounters& counters, const UseTotals& totals,
+              const TextTotals& text_totals)
       : txn_(std::move(txn)),
         view_(view),
         counters_(counters),
         totals_(totals),
-        old_totals_(totals) {}
+        old_totals_(totals),
+        text_totals_(text_totals) {}
 
   Status write_piece(MDB_val key, std::span<const std::byte> bytes);
   Status judge_placing();
@@ -59,6 +66,7 @@ class ChunkWriter {
   StoreCounters counters_;
   UseTotals totals_;
   UseTotals old_totals_;
+  TextTotals text_totals_;
   std::vector<uint64_t> on_trial_;  // pages placed, and filled on the heap as well
 };
 

@@ -90,6 +90,13 @@ Result<bool> open_use_tables(MDB_env* env, bool create, Databases* out) {
                                     std::pair{"tenants", &out->tenants}}) {
       if (rc == 0) rc = mdb_dbi_open(txn.get(), name, creating ? MDB_CREATE : 0u, dbi);
     }
+    if (rc == 0) {
+      rc = mdb_dbi_open(txn.get(), "texts", creating ? MDB_CREATE : 0u, &out->texts);
+      if (rc == MDB_NOTFOUND && !create) {
+        out->texts = 0;
+        rc = 0;
+      }
+    }
     if (rc == 0) rc = commit_lmdb(txn.release());
     if (rc == 0) return true;
     if (rc != MDB_NOTFOUND) return lmdb_error(rc, "open a database");

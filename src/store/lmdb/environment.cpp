@@ -28,7 +28,7 @@ namespace {
 constexpr unsigned kMaxReaders = 1024;
 // At least what LMDB's table for them takes: a line of the cache for each, behind a header.
 constexpr uint64_t kLockFileBytes = kMaxReaders * 64 + 4096;
-constexpr unsigned kMaxDatabases = 8;  // six are used; later formats may add some
+constexpr unsigned kMaxDatabases = 8;  // seven are used; later formats may add one
 constexpr auto kMapPatience = std::chrono::seconds(30);
 constexpr auto kCompactionPatience = std::chrono::seconds(30);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
@@ -179,8 +179,18 @@ Status LmdbEnv::check_pages() {
 
 Status LmdbEnv::open_use_tables(bool create) {
   const std::lock_guard lock(use_tables_mutex_);
-  if (has_use_tables_) return Status::ok();
-  BLEND_ASSIGN(has_use_tables_, blend::open_use_tables(env_, create && writable_, &databases_));
+  if (has_texts_ || (has_use_tables_ && !create)) return Status::ok();
+  Databases found;
+  BLEND_ASSIGN(const bool there, blend::open_use_tables(env_, create && writable_, &found));
+  if (!there) return Status::ok();
+  if (!has_use_tables_) {  // what is there is in use by others
+    databases_.uses = found.uses;
+    databases_.order = found.order;
+    databases_.tenants = found.tenants;
+    has_use_tables_ = true;
+  }
+  databases_.texts = found.texts;
+  has_texts_ = found.texts != 0;
   return Status::ok();
 }
 

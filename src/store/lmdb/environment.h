@@ -60,6 +60,9 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   MDB_dbi uses() const { return databases_.uses; }
   MDB_dbi order() const { return databases_.order; }
   MDB_dbi tenants() const { return databases_.tenants; }
+  // In stores that were opened for writing since there is one (text_index.h).
+  bool has_texts() const { return has_texts_; }
+  MDB_dbi texts() const { return databases_.texts; }
 
   // Runs `fn` on the environment while a read transaction keeps its map.
   Status copy(const std::function<Status(MDB_env*)>& fn);
@@ -103,6 +106,7 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   std::string lock_file_;
   Databases databases_;
   std::atomic<bool> has_use_tables_{false};
+  std::atomic<bool> has_texts_{false};
   std::atomic<Placing> placing_{Placing::off};
   std::mutex use_tables_mutex_;  // of opening them
 

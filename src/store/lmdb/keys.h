@@ -15,7 +15,7 @@ namespace blend {
 
 // `info`
 inline constexpr std::string_view kFormatKey = "format", kCountersKey = "counters",
-                                  kTotalsKey = "uses";
+                                  kTotalsKey = "uses", kTextTotalsKey = "texts";
 inline MDB_val name_val(std::string_view name) {
   return {name.size(), const_cast<char*>(name.data())};
 }

@@ -196,6 +196,9 @@ Result<StoreStat> LmdbStore::stat() {
   }
   const UseIndex index(txn);
   s.totals = index.totals();
+  const TextTotals texts = TextIndex(txn).totals();
+  if (TextIndex::fits(texts, counters)) s.texts = texts;
+  s.variant_hits = common_->variant_hits.load();
   BLEND_ASSIGN(const auto span, index.span());
   s.oldest_use_us = span.first;
   s.newest_use_us = span.second;

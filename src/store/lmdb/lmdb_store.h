@@ -25,7 +25,8 @@ class LmdbStore final : public Store {
  public:
   LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common);
   ~LmdbStore() override;
-  // Builds the index of use of a store that has none. Once, before the first use.
+  // Builds the indices of use and of texts where a store has none, or one that is not its own any
+  // more. Once, before the first use.
   Status prepare();
 
   // ChunkStore
@@ -34,6 +35,7 @@ class LmdbStore final : public Store {
   Status put(const ChunkRecord& record) override;
   Status put_async(std::shared_ptr<const ChunkRecord> record) override;
   void report_damage(const Sha256& id, const Status& status) override;
+  void count_variant() override { common_->variant_hits.fetch_add(1, std::memory_order_relaxed); }
 
   // StoreUpkeep
   Status flush() override;
@@ -101,6 +103,7 @@ class LmdbStore final : public Store {
   std::atomic<uint64_t> prefetched_{0};  // chunks
   bool rebuilt_ = false;                 // mutex_: the index was rebuilt for want of room
   UseTotals written_totals_;             // mutex_: the share of the counters that is on disk
+  uint64_t written_variant_hits_ = 0;    // mutex_: likewise
   std::unique_ptr<Worker> worker_;
   std::unique_ptr<WriteBack> write_back_;  // last: its thread uses all of the above
 };

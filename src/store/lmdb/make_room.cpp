@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <span>
+#include <tuple>
 
 #include "store/evict/victims.h"
 
@@ -9,6 +10,10 @@ namespace blend {
 namespace {
 
 using ull = unsigned long long;
+
+// Variants of one text that are compared with each other. More of them are there only where the
+// bound was lowered; then the next put goes on.
+constexpr size_t kMostWeighed = 4096;
 
 // Single use, single thread.
 class Evictor {
@@ -23,6 +28,8 @@ class Evictor {
 
   Result<Room> run() {
     if (request_.expired_us != 0) BLEND_RETURN_IF_ERROR(expire());
+    BLEND_RETURN_IF_ERROR(bound_variants());
+    if (room_.state != Room::State::enough) return std::move(room_);
     if (request_.tenant_quota != 0 && request_.tenant != TenantTag{}) {
       const uint64_t tenant_used = index_.tenant(request_.tenant).footprint;
       BLEND_RETURN_IF_ERROR(fit(request_.tenant, tenant_used, request_.tenant_quota, "tenant"));
@@ -33,15 +40,23 @@ class Evictor {
   }
 
  private:
-  Status evict(const Sha256& id, uint64_t footprint, bool expired) {
+  using Chunk = VictimChooser::Chunk;
+
+  bool batch_is_full() const { return room_.evicted.size() >= kEvictionBatch; }
+  bool was_evicted(const Sha256& id) const {
+    return std::any_of(room_.evicted.begin(), room_.evicted.end(),
+                       [&](const Evicted& e) { return e.id == id; });
+  }
+
+  Status evict(const Sha256& id, uint64_t footprint, Reason reason) {
     bool found = false;
     BLEND_RETURN_IF_ERROR(writer_.erase(id, &found));
     touches_.forget(id);
     UseTotals& totals = writer_.totals();
     ++totals.evicted_chunks;
     totals.evicted_bytes += footprint;
-    totals.expired_chunks += expired ? 1 : 0;
-    room_.evicted.push_back({id, footprint, expired});
+    totals.expired_chunks += reason == Reason::expired ? 1 : 0;
+    room_.evicted.push_back({id, footprint, reason});
     return Status::ok();
   }
 
@@ -70,7 +85,7 @@ class Evictor {
   }
 
   Status expire() {
-    std::vector<VictimChooser::Chunk> old;
+    std::vector<Chunk> old;
     std::vector<Restamp> renewed;
     BLEND_RETURN_IF_ERROR(walk({}, [&](const Sha256& id, const UseRecord& record) {
       if (record.stamp_us >= request_.expired_us || old.size() >= kEvictionBatch) return false;
@@ -82,8 +97,84 @@ class Evictor {
       return true;
     }));
     BLEND_RETURN_IF_ERROR(restamp(renewed));
-    for (const auto& c : old) BLEND_RETURN_IF_ERROR(evict(c.id, c.record.footprint, true));
+    for (const auto& c : old)
+      BLEND_RETURN_IF_ERROR(evict(c.id, c.record.footprint, Reason::expired));
     return Status::ok();
+  }
+
+  bool was_chosen(const Sha256& id, const UseRecord& record) const {
+    return record.uses > 0 || touches_.find(id).hits > 0;
+  }
+
+  // Evicts variants of the newcomer's text until it may join them: those that no look-up ever took
+  // first, then those that the policy would not spare, of equals the one that was used longest ago.
+  // What a hint names goes last, what is pinned stays.
+  Status bound_variants() {
+    room_.state = Room::State::enough;
+    if (request_.most_variants == kAllVariants || request_.id == Sha256{}) return Status::ok();
+    struct Variant {
+      Chunk chunk;
+      std::tuple<bool, bool, bool, uint64_t> worth;
+    };
+    const TextIndex::Record newcomer{request_.id, request_.n_prefix_tokens, 0};
+    std::vector<Variant> variants;
+    uint64_t n_others = 0;
+    BLEND_RETURN_IF_ERROR(writer_.texts().walk(request_.text, [&](const TextIndex::Record& r) {
+      if (r.id == request_.id) return true;
+      const bool plain = n_others == 0 && r.comes_before(newcomer);
+      const auto use = index_.find(r.id);
+      if (!use.has_value()) return true;
+      ++n_others;
+      if (plain || use->pinned || variants.size() >= kMostWeighed) return true;
+      const uint64_t stamp = std::max(use->stamp_us, touches_.find(r.id).stamp_us);
+      variants.push_back(
+          {{r.id, *use},
+           {policy_.need(r.id).has_value(), was_chosen(r.id, *use), policy_.spares(*use), stamp}});
+      return true;
+    }));
+    if (n_others <= request_.most_variants) return Status::ok();
+    const uint64_t excess = n_others - request_.most_variants;
+    std::sort(variants.begin(), variants.end(),
+              [](const Variant& a, const Variant& b) { return a.worth < b.worth; });
+    uint64_t n = 0;
+    for (; n < std::min<uint64_t>(excess, variants.size()) && !batch_is_full(); ++n) {
+      const Chunk& chunk = variants[n].chunk;
+      BLEND_RETURN_IF_ERROR(evict(chunk.id, chunk.record.footprint, Reason::variants));
+    }
+    if (n == excess) return Status::ok();
+    room_.state = n < variants.size() ? Room::State::more : Room::State::none;
+    room_.why = make_error(BLEND_E_FULL,
+                           "the store keeps %llu variants of a text, and those of this one are "
+                           "pinned: unpin some, or open the store with larger most_variants",
+                           static_cast<ull>(request_.most_variants))
+                    .message();
+    return Status::ok();
+  }
+
+  // What goes in the place of `victim`, and in the end itself. While nobody chose a variant of a
+  // text it is worth less than the plain record, which serves every context.
+  Result<std::vector<Chunk>> with_variants(const Chunk& victim) const {
+    std::vector<Chunk> out;
+    const auto manifest =
+        writer_.text_totals().n_variants == 0 ? std::optional<Manifest>() : writer_.find(victim.id);
+    if (manifest.has_value()) {
+      bool first = true;
+      BLEND_RETURN_IF_ERROR(
+          writer_.texts().walk(text_tag(manifest->meta), [&](const TextIndex::Record& r) {
+            if (std::exchange(first, false)) return r.id == victim.id;
+            const auto use = index_.find(r.id);
+            if (use.has_value() && r.id != request_.id && !use->pinned && !was_chosen(r.id, *use) &&
+                !policy_.need(r.id).has_value()) {
+              out.push_back({r.id, *use});
+            }
+            return out.size() < kEvictionBatch;
+          }));
+      std::sort(out.begin(), out.end(), [](const Chunk& a, const Chunk& b) {
+        return a.record.stamp_us < b.record.stamp_us;
+      });
+    }
+    out.push_back(victim);
+    return out;
   }
 
   // Evicts from the range of `tag`, of which `used` bytes are in use, until the newcomer fits.
@@ -92,20 +183,28 @@ class Evictor {
     room_.state = Room::State::enough;
     if (wanted <= quota) return Status::ok();
 
+    const uint64_t excess = wanted - quota;
     const size_t most = kEvictionBatch - std::min(room_.evicted.size(), kEvictionBatch);
-    VictimChooser chooser(policy_, touches_, wanted - quota, most, policy_.need(request_.id));
+    VictimChooser chooser(policy_, touches_, excess, most, policy_.need(request_.id));
     BLEND_RETURN_IF_ERROR(walk(tag, [&](const Sha256& id, const UseRecord& record) {
       if (chooser.done()) return false;
       chooser.offer(id, record);
       return true;
     }));
     chooser.choose();
-    for (const auto& victim : chooser.victims()) {
-      BLEND_RETURN_IF_ERROR(evict(victim.id, victim.record.footprint, false));
+    uint64_t freed = 0;
+    for (const Chunk& victim : chooser.victims()) {
+      BLEND_ASSIGN(const std::vector<Chunk> going, with_variants(victim));
+      for (const Chunk& chunk : going) {
+        if (freed >= excess || batch_is_full()) break;
+        if (was_evicted(chunk.id)) continue;  // with its text
+        BLEND_RETURN_IF_ERROR(evict(chunk.id, chunk.record.footprint, Reason::room));
+        freed += chunk.record.footprint;
+      }
     }
     BLEND_RETURN_IF_ERROR(restamp(chooser.restamps()));
-    if (chooser.frees_enough()) return Status::ok();
-    if (room_.evicted.size() >= kEvictionBatch) {
+    if (freed >= excess) return Status::ok();
+    if (batch_is_full()) {
       room_.state = Room::State::more;
       return Status::ok();
     }

@@ -7,6 +7,8 @@
 #include "store/evict/policy.h"
 #include "store/evict/touches.h"
 #include "store/lmdb/chunk_writer.h"
+#include "store/store.h"
+#include "store/text_tag.h"
 
 namespace blend {
 
@@ -18,12 +20,17 @@ struct RoomRequest {
   uint64_t quota = 0;         // of the store
   uint64_t tenant_quota = 0;  // of the tenant; 0: none
   uint64_t expired_us = 0;    // chunks with a stamp before this have expired; 0: none do
+  TextTag text{};             // of the newcomer
+  uint32_t n_prefix_tokens = 0;
+  uint64_t most_variants = kAllVariants;  // of its text
 };
+
+enum class Reason : uint8_t { expired, room, variants };  // variants: its text has too many
 
 struct Evicted {
   Sha256 id{};
   uint64_t footprint = 0;
-  bool expired = false;
+  Reason reason = Reason::room;
 };
 
 struct Room {

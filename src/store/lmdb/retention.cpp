@@ -13,16 +13,36 @@ namespace blend {
 
 using ull = unsigned long long;
 
+namespace {
+
+const char* why(Reason reason) {
+  switch (reason) {
+    case Reason::expired:
+      return "had expired and left the store";
+    case Reason::room:
+      return "left the store to make room";
+    case Reason::variants:
+      return "left the store for another variant of its text";
+  }
+  return "left the store";
+}
+
+}  // namespace
+
 Status LmdbStore::prepare() {
   if (options_.read_only) return Status::ok();
+  bool uses_are_known = false;
   {
     BLEND_ASSIGN(const Txn txn, env_.begin_read());
+    BLEND_ASSIGN(const MapView view, txn.map_view());
     MDB_val key = name_val(kTotalsKey);
     MDB_val value{};
-    if (mdb_get(txn.get(), env_.info(), &key, &value) == 0) return Status::ok();
+    uses_are_known = mdb_get(txn.get(), env_.info(), &key, &value) == 0;
+    BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
+    if (uses_are_known && TextIndex::fits(TextIndex(txn).totals(), counters)) return Status::ok();
   }
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
-  BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));  // sees to the texts
+  if (!uses_are_known) BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
   return writer.commit();
 }
 
@@ -42,10 +62,8 @@ void LmdbStore::tell(const Room& room) const {
   }
   if (!common_->events) return;
   for (const Evicted& e : room.evicted) {
-    const Status note =
-        make_error(BLEND_EVICTED, "chunk %s (%llu bytes) %s", to_hex(e.id).c_str(),
-                   static_cast<ull>(e.footprint),
-                   e.expired ? "had expired and left the store" : "left the store to make room");
+    const Status note = make_error(BLEND_EVICTED, "chunk %s (%llu bytes) %s", to_hex(e.id).c_str(),
+                                   static_cast<ull>(e.footprint), why(e.reason));
     common_->event(note.code(), note.message());
   }
 }
@@ -77,6 +95,9 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
   request.tenant = tenant;
   request.quota = options_.quota_bytes;
   request.expired_us = expired_us();
+  request.text = text_tag(manifest.meta);
+  request.n_prefix_tokens = manifest.meta.n_prefix_tokens;
+  request.most_variants = options_.most_variants;
   if (const auto old = writer.uses().find(manifest.meta.id); old.has_value()) {
     request.replaced = old->footprint;
     use->pinned = old->pinned;
@@ -113,6 +134,18 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
     const uint64_t tenant_used = writer.uses().tenant(tenant).footprint;
     if (request.tenant_quota != 0 && !room(tenant_used, request.tenant_quota)) {
       return full("a tenant of", tenant_used, request.tenant_quota);
+    }
+    uint64_t n_others = 0;
+    BLEND_RETURN_IF_ERROR(writer.texts().walk(request.text, [&](const TextIndex::Record& r) {
+      n_others += r.id == request.id ? 0 : 1;
+      return n_others <= request.most_variants;
+    }));
+    if (n_others > request.most_variants) {
+      return make_error(BLEND_E_FULL,
+                        "its text has %llu variants already, as many as the store '%s' keeps, and "
+                        "nothing may be evicted: remove some, or open the store with larger "
+                        "most_variants",
+                        static_cast<ull>(request.most_variants), env_.path().c_str());
     }
     Room enough;
     enough.state = Room::State::enough;
@@ -239,10 +272,13 @@ Status LmdbStore::write_touches() {
   now.ram_hits = common_->ram_hits.load();
   now.disk_hits = common_->hits.load() - now.ram_hits;
   now.misses = common_->misses.load();
+  const uint64_t variant_hits = common_->variant_hits.load();
   UseTotals before;
+  uint64_t variants_before = 0;
   {
     const std::lock_guard lock(mutex_);
     before = std::exchange(written_totals_, now);
+    variants_before = std::exchange(written_variant_hits_, variant_hits);
   }
   if (touches.empty() && now == before) return Status::ok();
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
@@ -257,6 +293,7 @@ Status LmdbStore::write_touches() {
   totals.ram_hits += now.ram_hits - before.ram_hits;
   totals.disk_hits += now.disk_hits - before.disk_hits;
   totals.misses += now.misses - before.misses;
+  writer.text_totals().variant_hits += variant_hits - variants_before;
   return writer.commit();
 }
 

@@ -22,7 +22,8 @@ struct StoreCommon {
   std::unique_ptr<PageReader> reader;  // null: layers are copied from the map
   bool cache_first = true;             // with a reader too, those that the page cache holds
   std::atomic<uint64_t> hits{0}, misses{0}, damaged{0}, written{0}, write_errors{0};
-  std::atomic<uint64_t> ram_hits{0};  // of the hits
+  std::atomic<uint64_t> ram_hits{0};      // of the hits
+  std::atomic<uint64_t> variant_hits{0};  // of the hits
 
   uint64_t ttl_us = 0;     // 0: nothing expires
   bool notes_use = false;  // a hit renews the chunk's stamp

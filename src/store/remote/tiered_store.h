@@ -37,6 +37,7 @@ class TieredStore final : public Store {
     return store_->put_async(std::move(record));
   }
   void report_damage(const Sha256& id, const Status& status) override;
+  void count_variant() override { store_->count_variant(); }
 
   // StoreUpkeep
   Status flush() override;
