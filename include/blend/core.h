@@ -329,6 +329,10 @@ typedef struct blend_store_options {
   uint32_t remote_segment_bytes; /* what chunks are cut into there; 65536 to 33554432, default 4194304 */
   double codec_step;        /* of BLEND_CODEC_RANS: times the steps that it takes by itself, 0.0625 to 16;
                            half of it costs a bit an element and halves the error. 0 (default): 1 */
+  uint64_t most_variants;   /* chunks of one text (same tokens, model, kv_dtype, tenant) behind different
+                           prefixes that stay, beside the one behind the fewest tokens. A put past it
+                           evicts the least useful of them; BLEND_E_FULL where all are pinned, or nothing
+                           may be evicted. 0 (default): 16; UINT64_MAX: no bound */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);

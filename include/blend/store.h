@@ -263,6 +263,15 @@ typedef struct blend_store_stat {
   uint64_t remote_segment_p99_us; /* 99 of 100 of them */
   double remote_read_bytes_per_s; /* of its segments, all connections together, smoothed; 0: none yet */
   uint64_t remote_state;     /* BLEND_REMOTE_NONE, _REACHABLE or _OFF */
+  /* Chunks of one text behind different prefixes: the one behind the fewest tokens is its plain record,
+   * the others are variants. Now; all 0 while the store has chunks: not known before it is opened for
+   * writing, for a build that counts no texts wrote it. */
+  uint64_t n_texts;
+  uint64_t varied_texts;     /* of n_texts: those that have variants */
+  uint64_t n_variants;
+  uint64_t variant_bytes;    /* of stored_bytes */
+  uint64_t variant_hits;     /* of `hits`: took the chunk that is stored behind what precedes it */
+  uint64_t total_variant_hits; /* the same of all processes since the store was made; written in batches */
 } blend_store_stat;
 
 #define BLEND_REMOTE_NONE 0u      /* the store has no remote tier */

@@ -191,6 +191,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     BLEND_ASSIGN(s.eviction, eviction_of(o.eviction));
     s.ttl_s = o.ttl_s;
     s.tenant_quota_bytes = o.tenant_quota_bytes;
+    if (o.most_variants != 0) s.most_variants = o.most_variants;
     s.ram_bytes = o.ram_bytes;
     s.host_memory = blend::device_readable_memory(*ctx->runtime);
     s.read_only = (o.flags & BLEND_STORE_READ_ONLY) != 0;
@@ -276,6 +277,13 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.prefetched_chunks = s.prefetched;
     out.queue_bytes = s.queue_bytes;
     fill_remote(s.remote, out);
+    const blend::TextTotals texts = s.texts.value_or(blend::TextTotals{});
+    out.n_texts = texts.n_texts;
+    out.varied_texts = texts.n_varied;
+    out.n_variants = texts.n_variants;
+    out.variant_bytes = texts.variant_bytes;
+    out.variant_hits = s.variant_hits;
+    out.total_variant_hits = texts.variant_hits;
     return blend::capi::write_struct(stat, out);
   });
 }

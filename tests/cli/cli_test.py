@@ -383,14 +383,40 @@ class CliTest(unittest.TestCase):
     def test_every_chunk_behind_bos_too(self):
         alone = self.precompute()
         both = self.precompute("--after-bos")
-        self.assertEqual(both["n_existed"], 1, "the prefix: each chunk has a record more")
-        records = [c for c in self.json("store", "ls", "--store", self.store)["chunks"]]
         n_chunks = sum(not c["prefix"] for c in alone["chunks"])
+        self.assertEqual(both["n_existed"], len(alone["chunks"]))
+        self.assertEqual(both["n_stored"], n_chunks, "each chunk has a record more")
+        behind = [c["id"] for c in both["chunks"] if c["behind_bos"]]
+        self.assertEqual(len(behind), n_chunks)
+        records = [c for c in self.json("store", "ls", "--store", self.store)["chunks"]]
         self.assertEqual(len(records), len(alone["chunks"]) + n_chunks)
+        self.assertEqual({c["id"] for c in records}, {c["id"] for c in both["chunks"]})
         self.assertEqual(self.precompute("--after-bos")["n_stored"], 0)
         chunks = [s for s in self.ask("--on-miss", "fail")["fusion"]["segments"] if s["kind"] == "chunk"]
         self.assertEqual([s["exact"] for s in chunks], [True] + [False] * (n_chunks - 1))
-        self.assertNotIn(chunks[0]["id"], [c["id"] for c in alone["chunks"]])
+        self.assertEqual(chunks[0]["id"], behind[0])
+
+    def test_variants_are_bounded_and_counted(self):
+        self.precompute("--after-bos", "--behind-neighbors")
+        n_chunks = sum(not c["prefix"] for c in self.precompute()["chunks"])
+        stat = lambda: self.json("store", "stat", "--store", self.store)
+        before = stat()
+        self.assertEqual(before["n_texts"], n_chunks + 1)
+        self.assertEqual(before["varied_texts"], n_chunks)
+        self.assertEqual(before["n_variants"], n_chunks + n_chunks - 1)
+        self.assertGreater(before["variant_bytes"], 0)
+        self.assertEqual(before["variant_hits"], 0)
+        self.ask("--on-miss", "fail")
+        self.assertEqual(stat()["variant_hits"], n_chunks, "the first behind BOS, the others behind their neighbors")
+        # Room for one: each text keeps its plain record and the newest. The new text has no plain record.
+        (self.docs / "0.md").write_text("a new text in front\n")
+        self.precompute("--chunk-prefix", "text:so ", "--most-variants", "1")
+        after = stat()
+        self.assertEqual(after["n_texts"], before["n_texts"] + 1)
+        self.assertEqual(after["n_variants"], n_chunks)
+        self.blend("precompute", *self.place, "--docs", self.docs, "--most-variants", "0", code=2)
+        self.precompute("--most-variants", "all")
+        self.assertIn("variants", self.blend("store", "stat", "--store", self.store).stdout)
 
     def test_chunks_behind_the_one_before_them_are_found_there(self):
         alone = self.precompute()["chunks"]

@@ -1,5 +1,6 @@
 #include "command.h"
 
+#include <map>
 #include <unordered_map>
 
 #include "choices.h"
@@ -93,6 +94,12 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
                  "is an error)")
       ->check(CLI::IsMember({"lru", "fifo", "reuse", "never"}))
       ->capture_default_str();
+  app.add_option("--most-variants", options.most_variants,
+                 "Chunks of one text behind different prefixes that the store keeps beside the "
+                 "plain one, or all; the least useful leaves. Default 16")
+      ->check(CLI::PositiveNumber)
+      ->transform(CLI::Transformer(std::map<std::string, uint64_t>{{"all", UINT64_MAX}}))
+      ->type_name("N");
   app.add_option("--ram", options.ram_bytes,
                  "Bytes of chunks kept in this process's memory, e.g. 512MiB; default none")
       ->transform(CLI::AsSizeValue(false))
@@ -153,6 +160,7 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
       {"reuse", BLEND_EVICT_REUSE},
       {"never", BLEND_EVICT_NEVER}};
   store.eviction = kEvictions.at(options.eviction);
+  store.most_variants = options.most_variants;
   store.ram_bytes = options.ram_bytes;
   set_remote(store, options.remote);
   return blendpp::Store(ctx, options.path, store);
@@ -162,6 +170,7 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
                                    bool read_only, const RemoteChoice& remote) {
   blendpp::StoreOptions store;
   set_remote(store, remote);
+  store.most_variants = UINT64_MAX;  // what another store kept is taken as it is
   store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
   return blendpp::Store(ctx, path, store);
 }

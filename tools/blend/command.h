@@ -67,6 +67,7 @@ struct StoreOptions {
   std::string read_mode = "auto";
   uint64_t quota_bytes = 0;  // 0: the library's default
   std::string eviction = "lru";
+  uint64_t most_variants = 0;  // likewise
   uint64_t ram_bytes = 0;
   RemoteChoice remote;
 };

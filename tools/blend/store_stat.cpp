@@ -70,11 +70,34 @@ nlohmann::json json_of(const blendpp::StoreStat& stat,
           {"ram_hits", stat.total_ram_hits},
           {"disk_hits", stat.total_disk_hits},
           {"misses", stat.total_misses},
+          {"n_texts", stat.n_texts},
+          {"varied_texts", stat.varied_texts},
+          {"n_variants", stat.n_variants},
+          {"variant_bytes", stat.variant_bytes},
+          {"variant_hits", stat.total_variant_hits},
           {"evicted_chunks", stat.evicted_chunks},
           {"evicted_bytes", stat.evicted_bytes},
           {"expired_chunks", stat.expired_chunks},
           {"oldest_use_unix_s", stat.oldest_use_unix_s},
           {"newest_use_unix_s", stat.newest_use_unix_s}};
+}
+
+std::string texts_text(const blendpp::StoreStat& stat) {
+  if (stat.n_texts == 0 && stat.n_chunks > 0) {
+    return "not counted yet: the next command that opens the store for writing counts them";
+  }
+  if (stat.varied_texts == 0) return std::to_string(stat.n_texts);
+  return format("%llu; %llu of them with %.1f variants each", static_cast<ull>(stat.n_texts),
+                static_cast<ull>(stat.varied_texts),
+                static_cast<double>(stat.n_variants) / static_cast<double>(stat.varied_texts));
+}
+
+// Chunks beside the plain record of their text, and how many of the hits were theirs.
+std::string variants_text(const blendpp::StoreStat& stat) {
+  const uint64_t hits = stat.total_ram_hits + stat.total_disk_hits;
+  return format("%llu chunks, %s; %llu of %llu hits", static_cast<ull>(stat.n_variants),
+                bytes_text(stat.variant_bytes).c_str(), static_cast<ull>(stat.total_variant_hits),
+                static_cast<ull>(hits));
 }
 
 std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::CodecStat>& codecs) {
@@ -87,6 +110,8 @@ std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::C
                format("%s in %llu chunks, %.2f times smaller", bytes_text(of.stored_bytes).c_str(),
                       static_cast<ull>(of.n_chunks), ratio)});
   }
+  table.add({"texts", texts_text(stat)});
+  table.add({"variants", variants_text(stat)});
   table.add({"of the quota", bytes_text(stat.stored_bytes)});
   table.add({"quota", bytes_text(stat.quota_bytes)});
   table.add({"data file", bytes_text(stat.file_bytes)});
