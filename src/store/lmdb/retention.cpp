@@ -38,8 +38,15 @@ Status LmdbStore::prepare() {
     MDB_val key = name_val(kTotalsKey);
     MDB_val value{};
     uses_are_known = mdb_get(txn.get(), env_.info(), &key, &value) == 0;
-    BLEND_ASSIGN(const StoreCounters counters, read_counters(txn, view, *common_));
-    if (uses_are_known && TextIndex::fits(TextIndex(txn).totals(), counters)) return Status::ok();
+    // Damaged counters, and then the texts, are left to the first transaction that writes.
+    key = name_val(kCountersKey);
+    const bool readable =
+        mdb_get(txn.get(), env_.info(), &key, &value) == 0 && view.contains(to_span(value));
+    const auto counters = readable ? decode_counters(to_span(value))
+                                   : Result<StoreCounters>(Status{BLEND_E_CORRUPT, "none"});
+    const bool texts_fit =
+        !counters.is_ok() || TextIndex::fits(TextIndex(txn).totals(), counters.value());
+    if (uses_are_known && texts_fit) return Status::ok();
   }
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));  // sees to the texts
   if (!uses_are_known) BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
