@@ -172,8 +172,8 @@ TEST(Rans, HeavyTailsStayInTheirRoom) {
 // Rows of zeros are the smallest that there are: what claims a few times more than they take has no
 // bytes to hold it, and nothing is allocated for it.
 TEST(Rans, ARecordCannotClaimMoreRowsThanItsBytesHold) {
-  for (const ChunkShape& shape :
-       {ChunkShape{1, 1, 1 << 21, DType::f16, 64}, ChunkShape{1, 3, 700'001, DType::f32, 700'001}}) {
+  for (const ChunkShape& shape : {ChunkShape{1, 1, 1 << 21, DType::f16, 64},
+                                  ChunkShape{1, 3, 700'001, DType::f32, 700'001}}) {
     const Bytes in = encoded(shape, Bytes(shape.layer_bytes()));
     EXPECT_EQ(Bytes(shape.layer_bytes()), decoded(shape, in));
     ChunkShape claimed = shape;
