@@ -287,7 +287,8 @@ Status LmdbStore::write_touches() {
     before = std::exchange(written_totals_, now);
     variants_before = std::exchange(written_variant_hits_, variant_hits);
   }
-  if (touches.empty() && now == before) return Status::ok();
+  // A variant's hit is counted behind the look-up's, perhaps after that was written.
+  if (touches.empty() && now == before && variant_hits == variants_before) return Status::ok();
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
   UseIndex index = writer.uses();
   for (const auto& [id, touch] : touches) {
