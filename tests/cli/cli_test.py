@@ -414,7 +414,9 @@ class CliTest(unittest.TestCase):
         after = stat()
         self.assertEqual(after["n_texts"], before["n_texts"] + 1)
         self.assertEqual(after["n_variants"], n_chunks)
-        self.blend("precompute", *self.place, "--docs", self.docs, "--most-variants", "0", code=2)
+        refused = self.blend("precompute", *self.place, "--docs", self.docs, "--most-variants", "0",
+                             code=2).stderr
+        self.assertIn("neither a whole number from 1 on nor all", refused)
         self.precompute("--most-variants", "all")
         self.assertIn("variants", self.blend("store", "stat", "--store", self.store).stdout)
 

@@ -97,7 +97,12 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
   app.add_option("--most-variants", options.most_variants,
                  "Chunks of one text behind different prefixes that the store keeps beside the "
                  "plain one, or all; the least useful leaves. Default 16")
-      ->check(CLI::PositiveNumber)
+      ->check([](const std::string& text) {
+        const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
+        return whole && text.find_first_not_of('0') != std::string::npos
+                   ? std::string()
+                   : "'" + text + "' is neither a whole number from 1 on nor all";
+      })
       ->transform(CLI::Transformer(std::map<std::string, uint64_t>{{"all", UINT64_MAX}}))
       ->type_name("N");
   app.add_option("--ram", options.ram_bytes,
