@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "base/eintr.h"
 #include "store/remote/resp.h"
 
 extern char** environ;
@@ -42,7 +43,8 @@ class FdSource final : public ByteSource {
  public:
   explicit FdSource(int fd) : fd_(fd) {}
   Result<size_t> read(std::byte* out, size_t bytes) override {
-    const ssize_t n = ::read(fd_, out, bytes);
+    // A socket with a time limit is interrupted without any handler, by io_uring's work too.
+    const ssize_t n = retry_interrupted([&] { return ::read(fd_, out, bytes); });
     if (n <= 0) return Status{BLEND_E_IO, "it has ended"};
     return static_cast<size_t>(n);
   }
