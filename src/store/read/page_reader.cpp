@@ -6,9 +6,12 @@
 
 #include <cerrno>
 #include <cstring>
+#include <new>
+#include <system_error>
 
 #include "base/buffer.h"
 #include "base/eintr.h"
+#include "base/start_thread.h"
 
 namespace blend {
 namespace {
@@ -61,6 +64,26 @@ Result<std::unique_ptr<PageReader>> try_reader(Maker make, const std::string& pa
   return reader;
 }
 
+// io_uring's work comes to the thread that made the ring or gave it reads, and once more when the
+// ring goes, as an interruption without a signal: a recv() with a time limit or an epoll_wait() of
+// that thread ends with EINTR. So the host's thread has no part in it: one of ours makes the ring,
+// and reads are started by threads of ours (LayerLoader).
+Result<std::unique_ptr<PageReader>> try_uring(const std::string& path, int data_fd,
+                                              size_t constant_bytes) {
+  Result<std::unique_ptr<PageReader>> reader{Status::out_of_memory()};
+  try {
+    start_thread([&] {
+      try {
+        reader = try_reader(make_uring_reader, path, data_fd, constant_bytes);
+      } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): as it stands
+      }
+    }).join();
+  } catch (const std::system_error& e) {
+    return make_error(BLEND_E_UNSUPPORTED, "cannot start a thread that reads: %s", e.what());
+  }
+  return reader;
+}
+
 }  // namespace
 
 const char* read_mode_name(ReadMode mode) {
@@ -79,14 +102,16 @@ const char* read_mode_name(ReadMode mode) {
 
 Result<std::unique_ptr<PageReader>> make_page_reader(const std::string& path, int data_fd,
                                                      size_t constant_bytes, ReadMode mode) {
-  const auto attempt = [&](Maker make) { return try_reader(make, path, data_fd, constant_bytes); };
-  if (mode == ReadMode::uring) return attempt(make_uring_reader);
-  if (mode == ReadMode::threads) return attempt(make_thread_reader);
+  const auto uring = [&] { return try_uring(path, data_fd, constant_bytes); };
+  const auto threads = [&] {
+    return try_reader(make_thread_reader, path, data_fd, constant_bytes);
+  };
+  if (mode == ReadMode::uring) return uring();
+  if (mode == ReadMode::threads) return threads();
   if (mode == ReadMode::best) {
-    for (const Maker make : {make_uring_reader, make_thread_reader}) {
-      auto reader = attempt(make);
-      if (reader.is_ok()) return reader;
-    }
+    auto reader = uring();
+    if (reader.status().code() == BLEND_E_UNSUPPORTED) reader = threads();
+    if (reader.status().code() != BLEND_E_UNSUPPORTED) return reader;
   }
   return std::unique_ptr<PageReader>();
 }

@@ -2,6 +2,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -207,6 +208,25 @@ TEST_P(StoreRead, MemoryServesWhatTheDiskGave) {
     third->abandon();
     EXPECT_OK(compare_staged(*third, *want, 2));
   }
+}
+
+// Whoever opens and closes a store is a thread of the host's. The work of a ring that it had made
+// would end the next system call of its own that has a time limit.
+TEST_P(StoreRead, TheHostsThreadIsNotInterrupted) {
+  TempDir dir;
+  OPEN_OR_SKIP(first, dir.path());
+  int pair[2];
+  ASSERT_EQ(0, socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair));
+  const timeval limit{0, 50'000};
+  ASSERT_EQ(0, setsockopt(pair[0], SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit));
+  for (int round = 0; round < 5; ++round) {
+    open(dir.path() + "/" + std::to_string(round)).reset();
+    char byte = 0;
+    EXPECT_EQ(-1, recv(pair[0], &byte, 1, 0));
+    EXPECT_EQ(EAGAIN, errno) << "round " << round;
+  }
+  close(pair[0]);
+  close(pair[1]);
 }
 
 // The bytes that were read are checked, not those in the map.
