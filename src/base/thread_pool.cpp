@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "base/leave_cpu.h"
 #include "base/start_thread.h"
 #include "base/thread_cap.h"
 
@@ -74,10 +75,13 @@ bool ThreadPool::Run::end() {
 }
 
 ThreadPool::ThreadPool(uint32_t n_threads)
-    : spins_(n_threads <= cpus_allowed()),
+    : cpus_(std::make_unique<std::atomic<int>[]>(n_threads)),
+      spins_(n_threads <= cpus_allowed()),
       n_regions_(n_threads / 2),
       regions_(std::make_unique<Region[]>(n_regions_)),
-      turns_(n_threads) {}
+      turns_(n_threads) {
+  for (uint32_t t = 0; t < n_threads; ++t) cpus_[t].store(-1, std::memory_order_relaxed);
+}
 
 Result<std::unique_ptr<ThreadPool>> ThreadPool::create(const PoolOptions& options) {
   uint32_t n_threads = options.n_threads;
@@ -153,6 +157,7 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
   region.n = n;
   region.grain = grain;
   region.width = width;
+  region.cpu = this_cpu();
   region.next.store(0, std::memory_order_relaxed);
   // Taken, closed and nobody inside: no other thread writes the state now.
   const uint64_t number = region.state.load(std::memory_order_relaxed) / kNumber + 1;
@@ -265,8 +270,30 @@ void ThreadPool::wait_for_region(const std::vector<uint64_t>& seen) {
   sleepers_.fetch_sub(1);
 }
 
+// A pool of more threads than CPUs has workers on their callers' CPUs as it must.
+void ThreadPool::take_place(uint32_t worker, int caller_cpu,
+                            std::chrono::steady_clock::time_point& last) {
+  const int cpu = this_cpu();
+  // Written only where it is news: the others' stand in the same cache line.
+  if (cpus_[worker].load(std::memory_order_relaxed) != cpu) {
+    cpus_[worker].store(cpu, std::memory_order_relaxed);
+  }
+  if (cpu != caller_cpu || !spins_) return;
+  const auto now = std::chrono::steady_clock::now();
+  if (now - last < kSettles) return;
+  last = now;
+  cpu_set_t taken;
+  CPU_ZERO(&taken);
+  for (uint32_t other = 1; other < n_threads(); ++other) {
+    const int at = cpus_[other].load(std::memory_order_relaxed);
+    if (at >= 0 && at < CPU_SETSIZE) CPU_SET(at, &taken);
+  }
+  leave_cpu(cpu, taken);
+}
+
 void ThreadPool::worker_main(uint32_t worker, std::vector<uint64_t>& seen) {
   current_pool = this;
+  std::chrono::steady_clock::time_point made_room;
   while (!stop_.load()) {
     bool joined = false;
     const size_t in_use = regions_in_use_.load();
@@ -275,6 +302,7 @@ void ThreadPool::worker_main(uint32_t worker, std::vector<uint64_t>& seen) {
       uint32_t seats_left = 0;
       if (!region.join(seen[i], seats_left)) continue;
       joined = true;
+      take_place(worker, region.cpu, made_room);
       // A worker keeps its slot, and with it the scratch in its cache, where all can come.
       const bool all = region.width == n_threads();
       region.run_pieces(all ? worker : region.width - seats_left);

@@ -13,6 +13,10 @@
 // pool costs nothing. A pool of more threads than the process has CPUs does not spin at all, since
 // the CPU that it would keep is another of its threads'. A caller whose turn has not come sleeps:
 // it is not one of the n_threads meanwhile.
+//
+// A worker that meets its caller on one CPU goes to another (leave_cpu.h): threads that run for
+// microseconds between waits look idle to the system, which leaves two of them to take turns on one
+// CPU for seconds, beside CPUs with little to do.
 #pragma once
 
 #include <atomic>
@@ -61,6 +65,9 @@ class ThreadPool {
     const void* fn_;
     void (*call_)(const void*, size_t, size_t, uint32_t);
   };
+
+  // A worker does not change its CPU more often.
+  static constexpr std::chrono::milliseconds kSettles{1};
 
   // How long a thread waits awake. Waking it takes 5 to 50 us, by the machine.
   static constexpr std::chrono::microseconds kSpin{50};
@@ -117,6 +124,7 @@ class ThreadPool {
     size_t n = 0;
     size_t grain = 1;
     uint32_t width = 1;                      // threads it may have, the caller included
+    int cpu = -1;                            // the caller's
     std::atomic<bool> caller_sleeps{false};  // until the last worker has left
     // The callers' own.
     alignas(64) std::atomic<bool> taken{false};
@@ -137,11 +145,15 @@ class ThreadPool {
   Region& take_region();
   void leave(Region& region);
   void wait_for_region(const std::vector<uint64_t>& seen);
+  // What a worker does first in a region whose caller is on `caller_cpu`. last: when it made room
+  // for a caller last.
+  void take_place(uint32_t worker, int caller_cpu, std::chrono::steady_clock::time_point& last);
   void wake(uint32_t width, uint32_t others);
   template <typename Done>
   bool spin_until(Done done) const;
 
   std::vector<std::thread> workers_;
+  const std::unique_ptr<std::atomic<int>[]> cpus_;  // [n_threads]: where each worker was last
   bool spins_ = false;
 
   // A region of one thread needs none of these, so half as many as threads are enough. The first
