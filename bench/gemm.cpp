@@ -1,7 +1,7 @@
 // What does our GEMM reach, of what the cores can do at most and beside oneDNN alone?
 //
-//   bench_gemm [--threads N] [--rows M,...] [--products KxN,...] [--ways NAME,...] [--isa NAME]
-//   [--json FILE]
+//   bench_gemm [--threads N] [--rows M,...] [--products KxN,...] [--ways NAME,...] [--layers N]
+//   [--isa NAME] [--json FILE]
 //
 // One table, GFLOP/s, medians of one run: rows x (k, n) for the shapes of Llama-3.2-1B and SmolLM
 // 135M. "f32" is the backend's GEMM with packed weights of f32, beside its share of the peak (f32
@@ -10,7 +10,8 @@
 // where it is installed, is one matmul primitive with weights it packed as it liked, on its own
 // OpenMP threads, of f32 and of bytes that are bytes already. The last columns are ours with
 // weights that are decoded as they are used. All alternate, so that a busy machine is unfair to
-// none.
+// none. With --layers each call takes the next of so many matrices, as a model does: with one, a
+// small W stays in the cores' own caches, where a model's never is.
 #include "backend/cpu/gemm.h"
 
 #include <CLI/CLI.hpp>
@@ -20,6 +21,7 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -70,22 +72,28 @@ Decoded make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
 // A way to compute the product.
 struct Way {
   std::string name;
-  std::function<void()> run;
+  std::function<void(size_t layer)> run;
 };
 
 // GFLOP/s of each.
-std::vector<double> measure(const std::vector<Way>& ways, double flops) {
+std::vector<double> measure(const std::vector<Way>& ways, double flops, size_t layers) {
   std::vector<std::vector<double>> times(ways.size());
+  size_t layer = 0;
+  const auto once_of = [&](const Way& way) {
+    layer = (layer + 1) % layers;
+    return seconds([&] { way.run(layer); });
+  };
   double once = 0;
-  for (const Way& way : ways) once = std::max(once, seconds(way.run));
-  // In turns of some calls each: the libraries' threads spin for a while after a call, and would
-  // take the cores from each other.
+  for (const Way& way : ways) once = std::max(once, once_of(way));
+  // In turns of some calls each, with a rest between them: OpenMP's threads spin for a while after
+  // a call, and would take the cores from ours.
   const int calls = std::clamp(static_cast<int>(0.05 / std::max(once, 1e-6)), 1, 200);
   const auto begin = Clock::now();
   do {
     for (size_t way = 0; way < ways.size(); ++way) {
+      if (kHasLibrary) std::this_thread::sleep_for(std::chrono::milliseconds(20));
       for (int i = 0; i <= calls; ++i) {
-        const double s = seconds(ways[way].run);
+        const double s = once_of(ways[way]);
         if (i != 0) times[way].push_back(s);
       }
     }
@@ -147,6 +155,7 @@ struct Asked {
   std::vector<int64_t> rows{1, 4, 8, 16, 77, 512, 3072};
   std::vector<std::string> products{"2048x2048", "2048x8192", "8192x2048", "576x576", "576x1536"};
   std::vector<std::string> ways;  // all if none
+  size_t layers = 1;
   bool wants(const std::string& way) const {
     return ways.empty() || std::find(ways.begin(), ways.end(), way) != ways.end();
   }
@@ -179,32 +188,48 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
   nlohmann::json cells = nlohmann::json::array();
   for (const std::string& product : asked.products) {
     const auto [k, n] = product_of(product);
-    Weights weights(gemm, int8_gemm, k, n);
+    std::vector<std::unique_ptr<Weights>> weights;  // of each layer
+    for (size_t i = 0; i < asked.layers; ++i) {
+      weights.push_back(std::make_unique<Weights>(gemm, int8_gemm, k, n));
+    }
     for (const int64_t m : asked.rows) {
       const double flops =
           2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
       auto x = floats(m * k, 0.25f), y = floats(m * n, 0);
-      LibraryGemm library(kFloats, m, k, n, x.data(), weights.w.data(), y.data());
-      LibraryGemm bytes(kBytes, m, k, n, x.data(), weights.w.data(), y.data());  // of any bits
-      const auto ours = [&](const auto& matrix) {
-        return [&] { must(gemm.run(matrix, x.as<float>(), m, y.as<float>(), false)); };
-      };
-      std::vector<Way> ways = {{"f32", ours(*weights.f32)}, {"f16", ours(*weights.f16)}};
-      if (kHasLibrary) ways.push_back({"onednn", [&] { library.run(); }});
-      if (weights.int8->kind() == cpu::CpuMatrix::Kind::int8) {
-        ways.push_back({"int8", [&] {
-                          must(int8_gemm.run(static_cast<const cpu::Int8Matrix&>(*weights.int8),
-                                             x.as<float>(), m, y.as<float>(), false));
-                        }});
-        if (kHasLibrary) ways.push_back({"onednn_int8", [&] { bytes.run(); }});
+      std::vector<std::unique_ptr<LibraryGemm>> library, bytes;  // bytes: of any bits
+      for (const auto& w : weights) {
+        const auto make = [&](const GemmTypes& types) {
+          return std::make_unique<LibraryGemm>(types, m, k, n, x.data(), w->w.data(), y.data());
+        };
+        if (asked.wants("onednn")) library.push_back(make(kFloats));
+        if (asked.wants("onednn_int8")) bytes.push_back(make(kBytes));
       }
-      for (const Decoded& one : weights.decoded) {
+      const auto ours = [&](auto matrix_of) {
+        return [&, matrix_of](size_t layer) {
+          must(gemm.run(matrix_of(*weights[layer]), x.as<float>(), m, y.as<float>(), false));
+        };
+      };
+      std::vector<Way> ways = {{"f32", ours([](const Weights& w) -> auto& { return *w.f32; })},
+                               {"f16", ours([](const Weights& w) -> auto& { return *w.f16; })}};
+      if (kHasLibrary) ways.push_back({"onednn", [&](size_t layer) { library[layer]->run(); }});
+      if (weights[0]->int8->kind() == cpu::CpuMatrix::Kind::int8) {
+        ways.push_back({"int8", [&](size_t layer) {
+                          const auto& w =
+                              static_cast<const cpu::Int8Matrix&>(*weights[layer]->int8);
+                          must(int8_gemm.run(w, x.as<float>(), m, y.as<float>(), false));
+                        }});
+        if (kHasLibrary) {
+          ways.push_back({"onednn_int8", [&](size_t layer) { bytes[layer]->run(); }});
+        }
+      }
+      for (size_t i = 0; i < weights[0]->decoded.size(); ++i) {
+        const Decoded& one = weights[0]->decoded[i];
         ways.push_back({(one.view.data == nullptr ? "" : "mapped_") + std::string(one.name),
-                        ours(*one.matrix)});
+                        ours([i](const Weights& w) -> auto& { return *w.decoded[i].matrix; })});
       }
       std::erase_if(ways, [&](const Way& way) { return !asked.wants(way.name); });
       const double peak = peak_flops(*pool) * 1e-9;
-      const auto rates = measure(ways, flops);
+      const auto rates = measure(ways, flops, asked.layers);
       nlohmann::json cell = {{"m", m}, {"k", k}, {"n", n}, {"peak_gflops", peak}};
       std::printf("%6lld %6lld %6lld ", static_cast<long long>(k), static_cast<long long>(n),
                   static_cast<long long>(m));
@@ -218,7 +243,11 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
       cells.push_back(std::move(cell));
     }
   }
-  return {{"bench", "gemm"}, {"machine", machine()}, {"threads", threads}, {"cells", cells}};
+  return {{"bench", "gemm"},
+          {"machine", machine()},
+          {"threads", threads},
+          {"layers", asked.layers},
+          {"cells", cells}};
 }
 
 }  // namespace
@@ -238,6 +267,9 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   app.add_option("--ways", asked.ways, "columns of the table, comma-separated; all if none")
       ->delimiter(',');
+  app.add_option("--layers", asked.layers, "so many matrices of each product, in turn")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_option("--json", json_path, "also write the figures there");
   app.add_option("--isa", isa, kIsaHelp);
   CLI11_PARSE(app, argc, argv);
