@@ -176,9 +176,18 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
   const auto* w = static_cast<const Element*>(t.w) + first * kColumns;
   for (size_t j = 0; j < t.n; j += kColumns, w += t.k * kColumns) {
     const size_t n_columns = std::min(kColumns, t.n - j);
-    // The next panel's part, shared out among the blocks.
-    const Element* const next = w + t.k * kColumns;
-    const size_t bytes = j + kColumns < t.n ? depth * kColumns * sizeof(Element) : 0;
+    // What comes next, shared out among the blocks: the next panel's part, the first panel's next
+    // part, or what the next tile begins with.
+    const auto* next = static_cast<const Element*>(t.next_w);
+    size_t next_depth = next != nullptr ? gemm_depth(t.k) : 0;
+    if (j + kColumns < t.n) {
+      next = w + t.k * kColumns;
+      next_depth = depth;
+    } else if (first + depth < t.k) {
+      next = static_cast<const Element*>(t.w) + (first + depth) * kColumns;
+      next_depth = std::min(depth, t.k - first - depth);
+    }
+    const size_t bytes = next_depth * kColumns * sizeof(Element);
     const size_t steps = (depth + kAheadDepth - 1) / kAheadDepth;
     const bool is_first = first == 0, is_last = first + depth == t.k;
     const bool keeps_sums = t.sums != nullptr && n_columns == kColumns;

@@ -52,6 +52,7 @@ struct GemmTile {
   // None: they are kept in y. Rows of y that lie a power of two apart have the same few places in a
   // cache, so that a tile's do not stay there.
   float* sums = nullptr;
+  const void* next_w = nullptr;  // the panels that this thread has next, where that is known
 };
 // So few rows are read where they are: it costs less than to bring them into a block.
 inline constexpr size_t kRowsAsTheyAre = 4;

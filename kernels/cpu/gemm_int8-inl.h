@@ -163,23 +163,32 @@ void int8_few(const Int8Tile& t) {
     int8_tile_of<Dot, kTileRows, 0>(part(), std::min(kColumns, t.n - j));
 }
 
-// All blocks of x times the panels' groups [first, first + depth). panel_of(at, depth): where the
-// Dot finds the part of a panel that lies at `at`.
+// All blocks of x times the panels' groups from `first` on, `part` of them at most. panel_of(at,
+// depth): where the Dot finds the part of a panel that lies at `at`.
 template <class Dot, class PanelOf>
-void int8_blocks(const Int8Tile& t, size_t first, size_t depth, const PanelOf& panel_of) {
+void int8_blocks(const Int8Tile& t, size_t first, size_t part, const PanelOf& panel_of) {
   constexpr size_t kColumns = kInt8Vectors * Dot::kLanes, kGroupBytes = kColumns * Dot::kGroup;
   const size_t n_blocks = (t.m + Dot::kRows - 1) / Dot::kRows;
+  const size_t depth = std::min(part, t.n_groups - first);
   const size_t steps = (depth + kInt8Ahead - 1) / kInt8Ahead;
   const int8_t* w = t.w + first * kGroupBytes;
   int32_t* so_far = t.so_far;
   for (size_t j = 0; j < t.n; j += kColumns, w += t.n_groups * kGroupBytes) {
     const int8_t* const panel = panel_of(w, depth);
-    // The next panel's part, shared out among the blocks.
-    const int8_t* const next = w + t.n_groups * kGroupBytes;
-    const size_t bytes = j + kColumns < t.n ? depth * kGroupBytes : 0;
+    // What comes next, shared out among the blocks, as in gemm_f32.cpp.
+    const int8_t* next = t.next_w;
+    size_t next_depth = next != nullptr ? part : 0;
+    if (j + kColumns < t.n) {
+      next = w + t.n_groups * kGroupBytes;
+      next_depth = depth;
+    } else if (first + depth < t.n_groups) {
+      next = t.w + (first + depth) * kGroupBytes;
+      next_depth = std::min(part, t.n_groups - first - depth);
+    }
+    const size_t bytes = next_depth * kGroupBytes;
     for (size_t b = 0; b < n_blocks; ++b) {
       const size_t row = b * Dot::kRows;
-      const Int8Part part = {t.x + row * t.n_groups + first * Dot::kRows,
+      const Int8Part tile = {t.x + row * t.n_groups + first * Dot::kRows,
                              depth,
                              panel,
                              0,
@@ -194,7 +203,7 @@ void int8_blocks(const Int8Tile& t, size_t first, size_t depth, const PanelOf& p
                              so_far,
                              first == 0,
                              first + depth == t.n_groups};
-      int8_any_tile<Dot>(part, std::min(kColumns, t.n - j),
+      int8_any_tile<Dot>(tile, std::min(kColumns, t.n - j),
                          std::make_index_sequence<Dot::kRows / 2>());
       if (so_far != nullptr) so_far += Dot::kRows * kColumns;
     }
@@ -207,7 +216,7 @@ void int8_parts(const Int8Tile& t, const PanelOf& panel_of) {
   const size_t n_parts = (t.n_groups + Dot::kDepth - 1) / Dot::kDepth;
   const size_t depth = ((t.n_groups + n_parts - 1) / n_parts + 7) / 8 * 8;
   for (size_t first = 0; first < t.n_groups; first += depth) {
-    int8_blocks<Dot>(t, first, std::min(depth, t.n_groups - first), panel_of);
+    int8_blocks<Dot>(t, first, depth, panel_of);
   }
 }
 

@@ -128,13 +128,15 @@ Int8Shape int8_shape(Int8Path path) {
 void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, Int8Row& row) {
   const size_t group = int8_shape(path).group;
   const size_t n_groups = (k + group - 1) / group;
-  groups[n_groups - 1] = 0;
   if (path == Int8Path::words) {
     auto* const words = reinterpret_cast<uint16_t*>(groups);
     for (size_t e = 0; e < k; ++e) words[e] = q[e];
+    if (k % 2 != 0) words[k] = 0;
     return;
   }
-  std::memcpy(groups, q, k);
+  auto* const bytes = reinterpret_cast<uint8_t*>(groups);
+  if (bytes != q) std::memcpy(bytes, q, k);
+  std::fill(bytes + k, bytes + n_groups * group, uint8_t{0});
   if (path != Int8Path::neon_dot) return;
   // The bytes are signed there, so all of x moves by 128, and its zero with it.
   for (size_t g = 0; g < n_groups; ++g) groups[g] ^= 0x80808080u;

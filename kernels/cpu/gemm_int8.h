@@ -30,7 +30,8 @@ struct Int8Shape {
 Int8Shape int8_shape(Int8Path path);
 
 // Rows of bytes as blocks take them: [n_groups] of four bytes. `row` tells what becomes of q, and
-// is changed where the path multiplies signed bytes. q: [k]
+// is changed where the path multiplies signed bytes. q: [k]; where groups are of four bytes it may
+// be where `groups` is.
 void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, Int8Row& row);
 
 // Whether a product of m rows is done in parts of k, so that a panel's part stays in the
@@ -55,6 +56,7 @@ struct Int8Tile {
   // line.
   int16_t* widened = nullptr;
   int32_t* so_far = nullptr;
+  const int8_t* next_w = nullptr;  // the panels that this thread has next, where that is known
 };
 inline constexpr size_t kInt8RowsAsTheyAre = 4;
 void int8_tile(Int8Path path, const Int8Tile& tile);

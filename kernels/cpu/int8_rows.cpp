@@ -1,6 +1,7 @@
 #include "cpu/int8_rows.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -77,11 +78,15 @@ Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
   }
   const Int8Mapping map = map_range(least, most);
   const auto inverse = hn::Set(d, map.inverse);
-  const auto zero = hn::Set(di, map.row.zero);
+  // Of |v| <= 255, v + 1.5 * 2^23 ends in the integer nearest to v, as nearbyint() rounds, in two's
+  // complement: half of what NearestInt() takes, which answers for every float.
+  constexpr float kNearest = 0x1.8p23f;
+  const auto nearest = hn::Set(d, kNearest);
+  const auto zero = hn::Set(di, map.row.zero - std::bit_cast<int32_t>(kNearest));
   size_t j = 0;
   for (; j + kLanes <= n; j += kLanes) {
-    const auto v = hn::NearestInt(hn::Mul(hn::LoadU(d, x + j), inverse));
-    hn::StoreU(hn::DemoteTo(DB(), hn::Add(v, zero)), DB(), q + j);
+    const auto v = hn::Add(hn::Mul(hn::LoadU(d, x + j), inverse), nearest);
+    hn::StoreU(hn::DemoteTo(DB(), hn::Add(hn::BitCast(di, v), zero)), DB(), q + j);
   }
   for (; j < n; ++j) {
     const auto v = static_cast<int32_t>(std::nearbyint(x[j] * map.inverse)) + map.row.zero;

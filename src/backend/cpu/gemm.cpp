@@ -212,13 +212,15 @@ Status Gemm::run_blocks(const Matrix& w, const Rows& all) {
 void Gemm::pack_x(const Rows& rows, int64_t k, float* blocks) {
   const auto unit = kernels::gemm_shape().rows;
   const auto m = static_cast<size_t>(rows.m), cols = static_cast<size_t>(k);
-  pool_.parallel_for(
-      (m + unit - 1) / unit, row_grain(unit * cols), [&](size_t begin, size_t end, uint32_t) {
-        for (size_t b = begin; b < end; ++b) {
-          kernels::interleave_rows(rows.x + b * unit * cols, std::min(unit, m - b * unit), cols,
-                                   unit, unit, blocks + b * unit * cols);
-        }
-      });
+  const size_t n_blocks = (m + unit - 1) / unit;
+  pool_.parallel_for(n_blocks, even_grain(n_blocks, row_grain(unit * cols), pool_.n_threads()),
+                     [&](size_t begin, size_t end, uint32_t) {
+                       for (size_t b = begin; b < end; ++b) {
+                         kernels::interleave_rows(rows.x + b * unit * cols,
+                                                  std::min(unit, m - b * unit), cols, unit, unit,
+                                                  blocks + b * unit * cols);
+                       }
+                     });
 }
 
 void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {
@@ -227,6 +229,7 @@ void Gemm::multiply(const PackedMatrix& w, const Blocks& blocks) {
       const Tile t = blocks.plan.tile(i);
       GemmTile tile = blocks.tile(t, w.in(), w.out(), thread);
       tile.w = w.panels(t.column);
+      if (const auto next = blocks.plan.next_column(i)) tile.next_w = w.panels(*next);
       tile.dtype = w.dtype();
       tile.scratch = reinterpret_cast<float*>(blocks.scratch_of(thread));
       kernels::gemm_tile(tile);

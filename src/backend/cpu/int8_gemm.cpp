@@ -162,7 +162,7 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
   std::byte* const scratch = lease.data() + scales_bytes + x_bytes;
   quantize(w, rows, scratch, per_thread, scales, groups);
 
-  const auto multiply = [&](const Tile& t, uint32_t thread) {
+  const auto multiply = [&](const Tile& t, std::optional<int64_t> next, uint32_t thread) {
     Int8Tile tile;
     tile.m = static_cast<size_t>(t.rows);
     tile.n = static_cast<size_t>(t.columns);
@@ -171,6 +171,7 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
     tile.as_it_is = rows.as_they_are();
     tile.rows = scales + t.row;
     tile.w = w.panels(t.column);
+    if (next) tile.next_w = w.panels(*next);
     tile.steps = w.steps() + t.column;
     tile.sums = w.sums() + t.column;
     tile.y = rows.y + t.row * n + t.column;
@@ -190,12 +191,12 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
                        [&](size_t begin, size_t end, uint32_t thread) {
                          const int64_t first = static_cast<int64_t>(begin) * columns;
                          const int64_t last = static_cast<int64_t>(end) * columns;
-                         multiply({0, rows.m, first, std::min(n, last) - first}, thread);
+                         multiply({0, rows.m, first, std::min(n, last) - first}, {}, thread);
                        });
     return Status::ok();
   }
   pool_.parallel_for(plan.n_tiles(), 1, [&](size_t begin, size_t end, uint32_t thread) {
-    for (size_t i = begin; i < end; ++i) multiply(plan.tile(i), thread);
+    for (size_t i = begin; i < end; ++i) multiply(plan.tile(i), plan.next_column(i), thread);
   });
   return Status::ok();
 }
@@ -206,11 +207,14 @@ void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratc
   const auto k = static_cast<size_t>(w.in()), n_groups = static_cast<size_t>(w.n_groups());
   const auto m = static_cast<size_t>(rows.m);
   const size_t block = w.shape().rows;
-  const auto bring = [&](size_t row, uint8_t* q, uint32_t* to) {
+  const auto bring = [&](size_t row, uint8_t* side, uint32_t* to) {
+    // Bytes that become groups of four are where they belong at once.
+    uint8_t* const q = w.shape().group == 4 ? reinterpret_cast<uint8_t*>(to) : side;
     scales[row] = kernels::quantize_row(rows.x + row * k, k, q);
     kernels::int8_groups(w.path(), q, k, to, scales[row]);
   };
-  pool_.parallel_for((m + block - 1) / block, row_grain(block * k),
+  const size_t n_blocks = (m + block - 1) / block;
+  pool_.parallel_for(n_blocks, even_grain(n_blocks, row_grain(block * k), pool_.n_threads()),
                      [&](size_t begin, size_t end, uint32_t thread) {
                        auto* const q = reinterpret_cast<uint8_t*>(scratch + per_thread * thread);
                        auto* const side = reinterpret_cast<uint32_t*>(q + lines(k));

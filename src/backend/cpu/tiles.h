@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace blend::cpu {
 
@@ -33,6 +34,9 @@ struct TilePlan {
 
   size_t n_tiles() const { return static_cast<size_t>(row_tiles * column_tiles); }
   Tile tile(size_t i) const;
+  // The column of the tile that the thread of tile i has next, as long as threads take turns; none
+  // behind the last, nor where it is the column that tile i has.
+  std::optional<int64_t> next_column(size_t i) const;
 };
 
 // As many column tiles are in turn as there are threads.

@@ -8,6 +8,7 @@
 #include <random>
 #include <set>
 
+#include "backend/cpu/grain.h"
 #include "backend/cpu/int8_gemm.h"
 #include "backend/cpu/sizes.h"
 #include "cpu/gemm_f32.h"
@@ -415,6 +416,40 @@ TEST(TilePlan, ThreadsHaveNearlyTheSame) {
       }
     }
   }
+}
+
+// 576 columns in panels of 32 on two threads: of four tiles, 160, 160, 160 and 96 wide, one thread
+// would have 320 columns and the other 256.
+TEST(TilePlan, LastTilesThatAreSmallerDoNotCount) {
+  const TilePlan p = plan_tiles(77, 576, 576, 2, kUnits[0]);
+  int64_t work[2] = {};
+  for (size_t i = 0; i < p.n_tiles(); ++i) {
+    const Tile t = p.tile(i);
+    work[i % 2] += align(t.rows, 14) * t.columns;
+  }
+  EXPECT_EQ(work[0], work[1]);
+}
+
+TEST(TilePlan, NextColumnIsThatOfTheThreadsNextTile) {
+  const TilePlan p = plan_tiles(77, 2048, 2048, 2, kUnits[0]);
+  ASSERT_EQ(p.row_tiles, 1);
+  for (size_t i = 0; i + 2 < p.n_tiles(); ++i) {
+    EXPECT_EQ(p.next_column(i), p.tile(i + 2).column) << i;
+  }
+  EXPECT_FALSE(p.next_column(p.n_tiles() - 2));
+  EXPECT_FALSE(p.next_column(p.n_tiles() - 1));
+  // Of a column whose rows go by first it is there already.
+  const TilePlan rows = plan_tiles(3072, 2048, 2048, 2, kUnits[0]);
+  ASSERT_GT(rows.row_tiles, 1);
+  EXPECT_FALSE(rows.next_column(0));
+}
+
+TEST(Grain, GivesThreadsAsManyPieces) {
+  EXPECT_EQ(even_grain(6, 2, 2), 3u);   // two pieces, not three
+  EXPECT_EQ(even_grain(6, 6, 2), 6u);   // one piece stays one
+  EXPECT_EQ(even_grain(37, 2, 2), 3u);  // 13 pieces
+  EXPECT_EQ(even_grain(3, 1, 8), 1u);   // fewer than threads: as they are
+  EXPECT_EQ(even_grain(1000, 1, 4), 1u);
 }
 
 TEST(TilePlan, PiecesOfFewRowsCoverAllPanels) {
