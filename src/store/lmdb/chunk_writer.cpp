@@ -24,7 +24,28 @@ Result<ChunkWriter> ChunkWriter::begin(const StoreCommon& common) {
   return writer;
 }
 
+Status ChunkWriter::for_each(const std::function<void(const Manifest&)>& visit) const {
+  const auto is_written = [&](const Manifest& m) {
+    return std::any_of(written_.begin(), written_.end(),
+                       [&](const Manifest& own) { return own.meta.id == m.meta.id; });
+  };
+  BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, [&](const Manifest& m) {
+    if (!is_written(m)) visit(m);
+  }));
+  std::for_each(written_.begin(), written_.end(), visit);
+  return Status::ok();
+}
+
+Result<StoreCounters> ChunkWriter::recount(const Sha256& except) const {
+  StoreCounters counters;
+  BLEND_RETURN_IF_ERROR(for_each([&](const Manifest& m) {
+    if (m.meta.id != except) counters.add(m);
+  }));
+  return counters;
+}
+
 Status ChunkWriter::erase(const Sha256& id, bool* found) {
+  std::erase_if(written_, [&](const Manifest& m) { return m.meta.id == id; });
   const auto repair = [&] {
     return make_error(BLEND_E_CORRUPT,
                       "chunk %s cannot be freed, for the header of one of its pages is damaged: "
@@ -46,7 +67,7 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
           texts().erase(text_tag(was.meta), TextIndex::Record::of(was), text_totals_));
     } else {
       // What it added to the counters, and its text, cannot be known any more.
-      BLEND_ASSIGN(counters_, recount(txn_, view_, &id));
+      BLEND_ASSIGN(counters_, recount(id));
     }
     if (rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr); rc != 0)
       return lmdb_error(rc, "free");
@@ -147,6 +168,7 @@ Status ChunkWriter::add(const Manifest& manifest, std::span<const std::byte> str
   if (const int rc = mdb_put(txn_.get(), txn_.env().meta(), &k, &value, 0); rc != 0) {
     return lmdb_error(rc, "write");
   }
+  written_.push_back(manifest);
   counters_.add(manifest);
   BLEND_RETURN_IF_ERROR(
       texts().add(text_tag(manifest.meta), TextIndex::Record::of(manifest), text_totals_));
@@ -179,6 +201,8 @@ Status ChunkWriter::rename(const Manifest& manifest) {
   int rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr);
   if (rc == 0) rc = mdb_put(txn_.get(), txn_.env().meta(), &key, &value, 0);
   if (rc != 0) return lmdb_error(rc, "write");
+  std::erase_if(written_, [&](const Manifest& m) { return m.meta.id == manifest.meta.id; });
+  written_.push_back(manifest);
   // A longer name may take another page.
   counters_.subtract(*old);
   counters_.add(manifest);
@@ -201,7 +225,7 @@ Status ChunkWriter::rebuild_uses() {
     const auto created = static_cast<uint64_t>(std::max<int64_t>(m.meta.created_unix_s, 0));
     chunks.push_back({m.meta.id, created * 1'000'000, m.footprint(), m.meta.tenant});
   };
-  BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, note));
+  BLEND_RETURN_IF_ERROR(for_each(note));
   // The rebuild starts from the totals of the database: they must have this transaction's changes.
   if (totals_ != old_totals_) BLEND_RETURN_IF_ERROR(uses().set_totals(totals_));
   BLEND_RETURN_IF_ERROR(uses().rebuild(chunks));
@@ -211,15 +235,14 @@ Status ChunkWriter::rebuild_uses() {
 
 Status ChunkWriter::rebuild_texts() {
   std::vector<TextIndex::Chunk> chunks;
-  BLEND_RETURN_IF_ERROR(for_each_manifest(txn_, view_, true, [&](const Manifest& m) {
+  BLEND_RETURN_IF_ERROR(for_each([&](const Manifest& m) {
     chunks.push_back({text_tag(m.meta), TextIndex::Record::of(m)});
   }));
   return texts().rebuild(chunks, text_totals_);
 }
 
 Status ChunkWriter::rebuild() {
-  const Sha256 none{};
-  BLEND_ASSIGN(counters_, recount(txn_, view_, &none));
+  BLEND_ASSIGN(counters_, recount(Sha256{}));
   BLEND_RETURN_IF_ERROR(rebuild_uses());
   return rebuild_texts();
 }

@@ -2,6 +2,7 @@
 // what is kept of their use change together or not at all.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -57,6 +58,10 @@ class ChunkWriter {
         text_totals_(text_totals) {}
 
   Status write_piece(MDB_val key, std::span<const std::byte> bytes);
+  // Calls visit for every sound manifest as this transaction leaves it.
+  Status for_each(const std::function<void(const Manifest&)>& visit) const;
+  // Counts them anew, but for that of `except`.
+  Result<StoreCounters> recount(const Sha256& except) const;
   Status judge_placing();
   Status raise_version();
 
@@ -68,6 +73,9 @@ class ChunkWriter {
   UseTotals old_totals_;
   TextTotals text_totals_;
   std::vector<uint64_t> on_trial_;  // pages placed, and filled on the heap as well
+  // Manifests that it has written: until the commit LMDB keeps long ones on the heap, where they
+  // are not looked at (for_each_manifest()).
+  std::vector<Manifest> written_;
 };
 
 }  // namespace blend

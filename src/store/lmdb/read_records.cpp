@@ -55,15 +55,6 @@ Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,
   return rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "count the chunks");
 }
 
-Result<StoreCounters> recount(const Txn& txn, const MapView& view, const Sha256* except) {
-  StoreCounters counters;
-  const bool changed = except != nullptr;
-  BLEND_RETURN_IF_ERROR(for_each_manifest(txn, view, changed, [&](const Manifest& m) {
-    if (except == nullptr || m.meta.id != *except) counters.add(m);
-  }));
-  return counters;
-}
-
 Result<StoreCounters> read_counters(const Txn& txn, const MapView& view,
                                     const StoreCommon& common) {
   MDB_val key = name_val(kCountersKey);
@@ -75,7 +66,10 @@ Result<StoreCounters> read_counters(const Txn& txn, const MapView& view,
   }
   common.event(BLEND_E_CORRUPT, "the counters of store '" + txn.env().path() +
                                     "' were damaged and have been counted anew");
-  return recount(txn, view, nullptr);
+  StoreCounters counters;
+  BLEND_RETURN_IF_ERROR(
+      for_each_manifest(txn, view, false, [&](const Manifest& m) { counters.add(m); }));
+  return counters;
 }
 
 }  // namespace blend

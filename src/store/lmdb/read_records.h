@@ -16,12 +16,11 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
 
 // `visit` gets every sound manifest, in the order of ids. `changed`: the transaction has changes;
 // the tree pages that they are in, with their short values, are on the heap and not in the map.
+// Long manifests that it has written are left out.
 Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,
                          const std::function<void(const Manifest&)>& visit);
 
 // The counters as the transaction sees them; if they are damaged, counted anew, with an event.
 Result<StoreCounters> read_counters(const Txn& txn, const MapView& view, const StoreCommon& common);
-// Counts them anew. `except`: leaves this chunk out, in a transaction that has changes.
-Result<StoreCounters> recount(const Txn& txn, const MapView& view, const Sha256* except);
 
 }  // namespace blend

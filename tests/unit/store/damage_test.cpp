@@ -17,6 +17,7 @@
 
 #include "base/wire.h"
 #include "store/lmdb/check_pages.h"
+#include "store/lmdb/chunk_writer.h"
 #include "store/lmdb/manifest.h"
 #include "store/lmdb/page_format.h"
 #include "support/temp_dir.h"
@@ -180,6 +181,52 @@ TEST(StoreDamage, FlippedManifestIsAMissWithAnEventAndCanBePutAgain) {
   uint64_t bytes = 0;
   for (const auto& x : sample.records) bytes += x->data.bytes();
   EXPECT_EQ(bytes, s.bytes);
+}
+
+// Puts share transactions. What one of them has written there is counted, though the next one finds
+// a description that is damaged and has everything counted anew.
+TEST(StoreDamage, ADamagedDescriptionCostsNoOtherPutOfItsTransactionItsCount) {
+  TempDir dir;
+  const auto a = make_record(1, {1, 3000, 8, DType::f16});  // descriptions of several pages
+  const auto b = make_record(2, {1, 3000, 8, DType::f16});
+  const auto other = make_record(3);
+  {
+    auto store = open_store(dir.path());
+    EXPECT_OK(store->put(*b));
+    EXPECT_OK(store->put(*other));
+  }
+  with_lmdb(dir.path(), [&](MDB_txn* txn) {
+    MDB_dbi meta = 0;
+    ASSERT_EQ(0, mdb_dbi_open(txn, "meta", 0, &meta));
+    MDB_val key{b->meta.id.size(), b->meta.id.data()};
+    MDB_val value{};
+    ASSERT_EQ(0, mdb_get(txn, meta, &key, &value));
+    std::string bytes(static_cast<const char*>(value.mv_data), value.mv_size);
+    bytes[bytes.size() / 2] ^= 1;
+    value = {bytes.size(), bytes.data()};
+    ASSERT_EQ(0, mdb_put(txn, meta, &key, &value, 0));
+  });
+  auto store = open_store(dir.path());
+  StoreCommon common;
+  common.env = take(LmdbEnv::acquire(dir.path(), nullptr, false, 1));
+  {
+    ChunkWriter writer = take(ChunkWriter::begin(common));
+    for (const auto& r : {a, b}) {
+      const EncodedChunk chunk = take(encode_chunk(*r, Codec::none));
+      bool found = false;
+      EXPECT_OK(writer.erase(r->meta.id, &found));
+      EXPECT_EQ(r == b, found);
+      EXPECT_OK(writer.add(chunk.manifest, {chunk.stream, chunk.manifest.stream_bytes()}, {}));
+    }
+    EXPECT_OK(writer.commit());
+  }
+  const StoreStat stat = take(store->stat());
+  EXPECT_EQ(3u, stat.n_chunks);
+  EXPECT_EQ(a->data.bytes() + b->data.bytes() + other->data.bytes(), stat.bytes);
+  EXPECT_EQ(3u, stat.texts.value_or(TextTotals{}).n_texts);
+  for (const auto& r : {a, b, other}) EXPECT_OK(store->remove(r->meta.id));
+  EXPECT_EQ(0u, store->stat()->stored_bytes);
+  EXPECT_EQ(0u, store->stat()->texts.value_or(TextTotals{}).n_texts);
 }
 
 TEST(StoreDamage, AFlipAnywhereNeverGivesWrongBytes) {
