@@ -60,8 +60,11 @@ class Evictor {
     return Status::ok();
   }
 
+  // But for those that have gone with their text since they were chosen to stay: a hit may have
+  // been written meanwhile.
   Status restamp(std::span<const Restamp> all) {
     for (const Restamp& r : all) {
+      if (was_evicted(r.id)) continue;
       BLEND_RETURN_IF_ERROR(index_.restamp(r.id, r.old, r.stamp_us, r.uses));
     }
     return Status::ok();

@@ -7,6 +7,7 @@
 #include <map>
 #include <set>
 
+#include "store/lmdb/make_room.h"
 #include "store/lmdb/manifest.h"
 #include "store/text_tag.h"
 #include "support/temp_dir.h"
@@ -217,6 +218,46 @@ TEST(StoreVariants, AFullStoreLosesTheUnusedVariantsOfATextBeforeItsPlainRecord)
   EXPECT_OK(w.store->pin(id_of(3, 0), true));
   expect_counted(*w.store);
   EXPECT_EQ(5u, w.store->stat()->n_chunks);
+}
+
+// Hits are noted while a put makes room: a variant whose hit was written to the index in between
+// counts as unused then, and goes with its text. Its new stamp must not bring its record back.
+TEST(StoreVariants, AHitThatIsWrittenMeanwhileLeavesNoRecordOfWhatIsGone) {
+  class Meanwhile final : public EvictionPolicy {
+   public:
+    explicit Meanwhile(Touches& touches) : touches_(touches) {}
+    bool renewed_by_use() const override { return true; }
+    bool spares(const UseRecord&) const override {
+      (void)touches_.take();  // as another thread does that writes them
+      return false;
+    }
+    std::optional<Need> need(const Sha256&) const override { return std::nullopt; }
+
+   private:
+    Touches& touches_;
+  };
+  World w(16);
+  w.put(1, 10);  // the oldest, and hit
+  w.put(1, 0);
+  StoreCommon common;
+  common.env = take(LmdbEnv::acquire(w.dir.path(), nullptr, false, 1));
+  Touches touches;
+  touches.add(id_of(1, 10), next_stamp_us());
+  const Meanwhile policy(touches);
+  ChunkWriter writer = take(ChunkWriter::begin(common));
+  RoomRequest request;
+  request.quota = kFootprint;
+  const Room room = take(make_room(writer, request, policy, touches));
+  ASSERT_EQ(1u, room.evicted.size());
+  EXPECT_EQ(id_of(1, 10), room.evicted[0].id);
+  EXPECT_FALSE(writer.uses().find(id_of(1, 10)).has_value());
+  uint64_t n_places = 0;
+  EXPECT_OK(writer.uses().walk({}, [&](const UseIndex::Place& place) {
+    EXPECT_EQ(id_of(1, 0), place.id);
+    ++n_places;
+    return true;
+  }));
+  EXPECT_EQ(1u, n_places);
 }
 
 TEST(StoreVariants, ManyLeaveInBatches) {
