@@ -52,16 +52,17 @@ int32_t blend_store_list_matching(const blend_store* store, const char* tenant,
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(fn);
     BLEND_ASSIGN(const blend::ChunkFilter wanted, read_filter(tenant, filter));
-    bool any_damaged = false;
+    bool any_damaged = false, others_damaged = false;
     Status status = store->store->for_each(
         verify != 0, [&](const blend::ChunkMeta& meta, const std::string& problem) {
-          if (!wanted.fits(meta)) return 0;
-          any_damaged = any_damaged || !problem.empty();
+          const bool is_meant = wanted.fits(meta);
+          if (!problem.empty()) (is_meant ? any_damaged : others_damaged) = true;
+          if (!is_meant) return 0;
           const blend_chunk_info info = blend::capi::describe_stored(*store->store, meta);
           return fn(user, &info, problem.empty() ? nullptr : blend::valid_utf8(problem).c_str());
         });
-    // The damage of chunks that are not meant is none of this list.
-    if (status.code() == BLEND_E_CORRUPT && !any_damaged) return Status::ok();
+    // The damage of chunks that are not meant is none of this list; the store's own is.
+    if (status.code() == BLEND_E_CORRUPT && others_damaged && !any_damaged) return Status::ok();
     return status;
   });
 }

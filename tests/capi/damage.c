@@ -219,3 +219,22 @@ void damage_not_a_store(const fixture* f) {
   }
   blend_ctx_close(ctx);
 }
+
+/* A listing says what is wrong with the store itself, whichever chunks it was to show. */
+void damage_while_open_is_told_by_a_listing(const fixture* f) {
+  const blend_filter_options filter = {.struct_size = sizeof filter, .label = "*"};
+  scene c;
+  char path[4096];
+  int problems = 0, verify;
+  REQUIRE(begin(f, &c));
+  snprintf(path, sizeof path, "%s/data.mdb", path_in(f, "store"));
+  CHECK(fclose(fopen(path, "wb")) == 0); /* cut to nothing, as by another program */
+  for (verify = 0; verify < 2; ++verify) {
+    CHECK_CODE(BLEND_E_CORRUPT,
+               blend_store_list(c.store, NULL, verify, count_problems, &problems, &err));
+    CHECK_CODE(BLEND_E_CORRUPT, blend_store_list_matching(c.store, "", &filter, verify,
+                                                          count_problems, &problems, &err));
+  }
+  CHECK(problems == 0);
+  end(&c);
+}

@@ -154,6 +154,7 @@ void close_world(world* w);
   X(damage_of_a_payload)                 \
   X(damage_of_a_description)             \
   X(damage_not_a_store)              \
+  X(damage_while_open_is_told_by_a_listing) \
   X(generate_in_parts)                   \
   X(generate_batch_is_each_alone)        \
   X(generate_lookup_is_the_same_text)    \
