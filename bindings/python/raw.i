@@ -29,6 +29,8 @@
 %threadallow blend_shim::Model::describe;
 %threadallow blend_shim::Model::tokenize;
 %threadallow blend_shim::Model::detokenize;
+%threadallow blend_shim::Model::chat;
+%threadallow blend_shim::Model::chat_text;
 %threadallow blend_shim::Model::precompute;
 %threadallow blend_shim::Model::find;
 %threadallow blend_shim::Model::put_kv;
@@ -40,6 +42,12 @@
 %threadallow blend_shim::Store::remove;
 %threadallow blend_shim::Store::list_of;
 %threadallow blend_shim::Store::remove_of;
+%threadallow blend_shim::Store::list_matching;
+%threadallow blend_shim::Store::remove_matching;
+%threadallow blend_shim::Store::set_label;
+%threadallow blend_shim::Store::set_label_of;
+%threadallow blend_shim::Store::set_tags;
+%threadallow blend_shim::Store::set_tags_of;
 %threadallow blend_shim::Store::wait;
 %threadallow blend_shim::Store::hint;
 %threadallow blend_shim::Store::pin;

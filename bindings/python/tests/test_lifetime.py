@@ -188,11 +188,22 @@ class Collecting(Case):
         fusion = self.model.fuse(None, libblend.Prompt().question([5]), policy="full",
                                  reserve_tokens=700)
         fusions = []  # closing them would let go of it too
+        stored = self.model.precompute(self.store, tokens[:20]).id
+        messages = [{"role": "user", "content": text}]
+        template = "{% for m in messages %}{{ m.content }}{% endfor %}"
         calls = {
             "fuse": lambda i: fusions.append(self.model.fuse(self.store, prompt, policy="full")),
             "precompute": lambda i: self.model.precompute(self.store, tokens[i:] + tokens[:i]),
             "tokenize": lambda i: self.model.tokenize(text),
             "decode": lambda i: fusion.decode(tokens[:10]),
+            "list": lambda i: self.store.list(verify=True),
+            "remove_matching": lambda i: self.store.remove_matching(label="no such label"),
+            "set_label": lambda i: self.store.set_label(stored, f"label#{i}"),
+            "set_tags": lambda i: self.store.set_tags(stored, f"tag{i}"),
+            "set_label of a tenant": lambda i: self.store.set_label(stored, f"of#{i}", tenant=""),
+            "set_tags of a tenant": lambda i: self.store.set_tags(stored, f"of{i}", tenant=""),
+            "chat": lambda i: self.model.chat(messages, template_source=template),
+            "chat_text": lambda i: self.model.chat_text(messages, template_source=template),
         }
         self.addCleanup(sys.setswitchinterval, sys.getswitchinterval())
         sys.setswitchinterval(1000)  # seconds: a thread runs until it lets go itself
@@ -208,7 +219,8 @@ class Collecting(Case):
             thread.start()  # waits until it runs, and then for the lock
             ran.append(True)
             thread.join()
-            self.assertLess(len(calls_made), 60, f"{name} kept the lock")
+            with self.subTest(name):
+                self.assertLess(len(calls_made), 60, f"{name} kept the lock")
 
     def test_garbage_under_load(self):
         stop = threading.Event()
