@@ -74,7 +74,8 @@ func (p *Plan) Restart() error {
 }
 
 // Fetch says where the stored rows of a layer go: memory for all rows of the prompt, which must stay
-// until Synchronize of the layer, or Restart or Close, came back. Returns at once.
+// until Synchronize of the layer, or Restart or Close, came back; of layer 1, where Probe is due, until the
+// Synchronize behind Probe. Returns at once.
 func (p *Plan) Fetch(layer int, kv KVView) error {
 	view := kv.make()
 	defer raw.DeleteKvView(view)

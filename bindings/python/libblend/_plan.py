@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 
     from ._fusion import FuseKeywords
 
+#: The layer at which probe() is due, and which is written to again behind it.
+PROBED = 1
+
 
 class Plan(Closable):
     """A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"):
@@ -57,7 +60,8 @@ class Plan(Closable):
     def fetch(self, layer: int, k: np.ndarray, v: np.ndarray, *,
               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> None:
         """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
-        placing start. The plan keeps the arrays until the layer is synchronized."""
+        placing start. The plan keeps the arrays until the layer is synchronized, those of layer 1 until it
+        is committed: :meth:`probe` has it placed once more."""
         self._raw.fetch(layer, raw_view(k, v, dtype, unrotated, writable=True))
         self._arrays[layer] = (k, v)
 
@@ -65,7 +69,8 @@ class Plan(Closable):
         """Waits until the stored rows of the layer are in place. Raises CorruptError (then
         :meth:`restart`), IoError, NumericError, CancelledError."""
         self._raw.synchronize(layer)
-        self._arrays.pop(layer, None)
+        if layer != PROBED:
+            self._arrays.pop(layer, None)
 
     def probe(self, attention: np.ndarray) -> np.ndarray:
         """The rows to begin layer 0 with, uint32 [n]. attention: what the question's rows attend to at layer
@@ -87,6 +92,7 @@ class Plan(Closable):
         """The layer is finished."""
         with self._watched:
             self._raw.commit(layer)
+        self._arrays.pop(layer, None)
 
     @property
     def rows(self) -> np.ndarray:

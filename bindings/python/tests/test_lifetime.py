@@ -180,6 +180,33 @@ class Collecting(Case):
         gc.collect()
         self.assertEqual([r() for r in references], [None, None])
 
+    def test_a_plan_keeps_what_a_probe_writes_to_again(self):
+        """Layer 1 is placed once more behind the probe."""
+        chunk = [5 + i for i in range(10)]
+        self.model.precompute(self.store, chunk)
+        info = self.model.info
+        shape = (1 + len(chunk) + 2, info.n_kv_heads, info.head_dim)
+        prompt = libblend.Prompt().text([99]).chunk(chunk).question([5, 6])
+        with libblend.Plan(self.model, self.store, prompt, policy="probe", on_miss="fail") as plan:
+            kept = []
+            for layer in range(2):
+                arrays = [np.zeros(shape, np.float32) for _ in range(2)]
+                kept.append([weakref.ref(array) for array in arrays])
+                plan.fetch(layer, *arrays)
+                del arrays
+                plan.synchronize(layer)
+                if layer == 0:
+                    plan.commit(0)
+            gc.collect()
+            self.assertEqual([ref() for ref in kept[0]], [None, None])
+            self.assertTrue(all(ref() is not None for ref in kept[1]), "the plan will write to them")
+            plan.probe(np.zeros(shape[0]))
+            self.assertTrue(all(ref() is not None for ref in kept[1]), "the plan writes to them")
+            for layer in range(2):
+                plan.synchronize(layer)
+                plan.commit(layer)
+            self.assertEqual([ref() for ref in kept[1]], [None, None])
+
     def test_the_lock_is_let_go_of(self):
         # No lists: numpy lets go of the lock while it makes arrays of them.
         tokens = array.array("i", [5 + i % 500 for i in range(800)])

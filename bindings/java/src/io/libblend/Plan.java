@@ -40,6 +40,9 @@ public final class Plan implements AutoCloseable {
 
   private static final Cleaner CLEANER = Cleaner.create();
 
+  /** The layer at which {@link #probe} is due, and which is written to again behind it. */
+  private static final int PROBED = 1;
+
   private final State state;
   private final RawPlan raw;
 
@@ -131,7 +134,9 @@ public final class Plan implements AutoCloseable {
           raw.synchronize(layer);
           return null;
         });
-    state.fetching.remove(layer);
+    if (layer != PROBED) {
+      state.fetching.remove(layer);
+    }
   }
 
   /**
@@ -177,6 +182,7 @@ public final class Plan implements AutoCloseable {
           raw.commit(layer);
           return null;
         });
+    state.fetching.remove(layer);
   }
 
   /**

@@ -75,6 +75,36 @@ public class PlanTest extends Fixture {
     }
   }
 
+  private WeakReference<KvView> fetchedOfTheModel(Plan plan, int rows, int layer) {
+    int bytes = 4 * rows * model.info().nKvHeads() * model.info().headDim();
+    KvView view = new KvView(ByteBuffer.allocateDirect(bytes), ByteBuffer.allocateDirect(bytes), Dtype.F32);
+    plan.fetch(layer, view);
+    return new WeakReference<>(view);
+  }
+
+  @Test
+  public void aPlanKeepsWhatAProbeWritesToAgain() throws Exception {
+    int[] chunk = java.util.Arrays.copyOf(model.tokenizer().encode(PASSAGES.get(0)), 10);
+    model.precompute(store(), chunk, new PrecomputeOptions());
+    Prompt prompt = Prompt.builder().text(new int[] {99}).chunk(chunk).question(new int[] {5, 6}).build();
+    FuseOptions options = new FuseOptions().policy(Policy.PROBE).onMiss(OnMiss.FAIL);
+    try (Plan plan = Plan.create(model, store(), prompt, options)) {
+      fetchedOfTheModel(plan, 13, 0);
+      plan.synchronize(0);
+      plan.commit(0);
+      WeakReference<KvView> rows = fetchedOfTheModel(plan, 13, 1);
+      plan.synchronize(1);
+      assertFalse("the library will write to it", isCollected(rows, 5));
+      plan.probe(new float[13]);
+      assertFalse("the library writes to it", isCollected(rows, 5));
+      for (int l = 0; l < 2; ++l) {
+        plan.synchronize(l);
+        plan.commit(l);
+      }
+      assertTrue("nothing is written any more", isCollected(rows, 1000));
+    }
+  }
+
   @Test
   public void theQuestionChoosesFirst() {
     // What the host computes is made up, what its question attends to too: rows 3 and 5, so those go on.
