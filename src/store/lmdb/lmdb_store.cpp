@@ -180,12 +180,14 @@ Result<StoreStat> LmdbStore::stat() {
   s.stored_bytes = counters.footprint;
   s.file_bytes = env_.file_bytes();
   s.quota_bytes = options_.quota_bytes;
-  s.hits = common_->hits.load();
+  // Those that are part of all hits first, for each is counted behind its hit.
+  s.ram_hits = common_->ram_hits.load();
+  s.variant_hits = common_->variant_hits.load();
+  s.hits = std::max(common_->hits.load(), s.ram_hits);
   s.misses = common_->misses.load();
   s.damaged = common_->damaged.load();
   s.written = common_->written.load();
   s.write_errors = common_->write_errors.load();
-  s.ram_hits = common_->ram_hits.load();
   s.queue_bytes = write_back_->bytes();
   s.prefetched = prefetched_.load();
   if (common_->ram != nullptr) {
@@ -198,7 +200,6 @@ Result<StoreStat> LmdbStore::stat() {
   s.totals = index.totals();
   const TextTotals texts = TextIndex(txn).totals();
   if (TextIndex::fits(texts, counters)) s.texts = texts;
-  s.variant_hits = common_->variant_hits.load();
   BLEND_ASSIGN(const auto span, index.span());
   s.oldest_use_us = span.first;
   s.newest_use_us = span.second;

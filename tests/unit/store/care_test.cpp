@@ -295,6 +295,35 @@ TEST(StoreCompact, WaitsForNobodyAndIsSeenByEverybody) {
   for (const int fd : {ready[0], ready[1], done[0], done[1]}) close(fd);
 }
 
+// A figure of the disk's hits is what is left of all hits: never less than none, whoever is
+// counting meanwhile.
+TEST(StoreMetrics, HitsOfMemoryAreNoMoreThanAllHits) {
+  TempDir dir;
+  StoreOptions options;
+  options.ram_bytes = 1 << 20;
+  auto store = open_store(dir.path(), options);
+  const auto r = make_record(1);
+  EXPECT_OK(store->put_async(r));
+  EXPECT_OK(store->flush());
+  std::atomic<bool> over{false};
+  std::thread reader([&] {
+    while (!over) {
+      auto snapshot = take(store->snapshot());
+      for (int i = 0; i < 1000; ++i) EXPECT_OK(snapshot->open(r->meta.id).status());
+    }
+  });
+  uint64_t n_ram = 0;
+  for (int i = 0; i < 20'000 && !HasFailure(); ++i) {
+    const StoreStat stat = take(store->stat());
+    EXPECT_LE(stat.ram_hits, stat.hits) << "after " << i;
+    EXPECT_LE(stat.variant_hits, stat.hits);
+    n_ram = stat.ram_hits;
+  }
+  over = true;
+  reader.join();
+  EXPECT_GT(n_ram, 0u);
+}
+
 TEST(StoreMetrics, TextHasEveryFigureOnceAndEscapesItsLabel) {
   World w;
   const auto metrics = store_metrics(w.store->stat().value(), 1.5e9);
