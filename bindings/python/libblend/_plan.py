@@ -1,5 +1,6 @@
 """Plans: the step API, for hosts that run the model themselves."""
 
+import weakref
 from typing import TYPE_CHECKING, Any, Dict, List, Optional, Tuple, Union
 
 import numpy as np
@@ -51,6 +52,8 @@ class Plan(Closable):
         self._arrays: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
         with self._watched:
             self._raw = raw.Plan.create(model._raw, raw_store(store), prompt._raw, raw_options)
+        # Before the arrays go, of a plan that was forgotten: they may be written to until then.
+        self._end = weakref.finalize(self, self._raw.close)
 
     def restart(self) -> None:
         """Starts anew at layer 0, after CorruptError: the damaged chunk is a miss now."""
@@ -132,4 +135,5 @@ class Plan(Closable):
     def close(self) -> None:
         """At any time; waits for a read under way. Arrays given to fetch are not written any more."""
         super().close()
+        self._end.detach()
         self._arrays.clear()

@@ -64,6 +64,28 @@ class Closing(Case):
         plan.close()
         self.assertTrue(all(ref() is None for ref in kept), "nothing is written any more")
 
+    def test_a_forgotten_plan_is_closed_before_its_arrays_go(self):
+        host = libblend.Model.describe(self.ctx, name="forgotten", n_layers=2, n_heads=1, n_kv_heads=1,
+                                       head_dim=2, n_vocab=9, context_length=9)
+        plan = libblend.Plan(host, None, libblend.Prompt().question([1, 2]), policy="full",
+                             on_miss="compute")
+        arrays = [np.zeros((2, 1, 2), np.float32) for _ in range(2)]
+        plan.fetch(0, *arrays)
+        raw_plan, seen = plan._raw, []
+
+        def gone(_):
+            try:
+                raw_plan.rows()
+                seen.append("may be written to")
+            except libblend.ClosedError:
+                seen.append("closed")
+
+        kept = [weakref.ref(array, gone) for array in arrays]
+        del arrays, plan
+        gc.collect()
+        self.assertEqual([ref() for ref in kept], [None, None])
+        self.assertEqual(seen, ["closed", "closed"])
+
     def test_any_order(self):
         for order in itertools.permutations(range(4)):
             objects = self.objects()
