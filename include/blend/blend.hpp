@@ -1361,7 +1361,7 @@ class Plan {
     outcome.check(blend_plan_synchronize(handle_.get(), layer, outcome.out()));
   }
   // PROBE and CASCADE: what the question attends to at layer 1, [n_rows]; the plan is at layer 0
-  // again. Valid until the next select or restart.
+  // again. Valid until the next select, probe or restart.
   Span<const uint32_t> probe(Span<const float> attention) {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
@@ -1370,7 +1370,7 @@ class Plan {
                                     outcome.out()));
     return {rows, n};
   }
-  // `fresh` may be null where nothing is measured. Valid until the next select or restart.
+  // `fresh` may be null where nothing is measured. Valid until the next select, probe or restart.
   Span<const uint32_t> select(uint32_t layer, const KvView* fresh) {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
@@ -1382,7 +1382,7 @@ class Plan {
     detail::Outcome outcome;
     check(outcome, blend_plan_commit(handle_.get(), layer, outcome.out()));
   }
-  // Rows that the host computes at this point. Valid until the next select or restart.
+  // Rows that the host computes at this point. Valid until the next select, probe or restart.
   Span<const uint32_t> rows() const {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
@@ -1416,7 +1416,7 @@ class Plan {
     outcome.check(blend_plan_get_segment(get(), segment, &info, outcome.out()));
     return info;
   }
-  // Valid until the next select or restart.
+  // Valid until the next select, probe or restart.
   Span<const uint32_t> selected() const {
     detail::Outcome outcome;
     const uint32_t* rows = nullptr;
@@ -1424,7 +1424,7 @@ class Plan {
     outcome.check(blend_plan_get_selected(get(), &rows, &n, outcome.out()));
     return {rows, n};
   }
-  // Valid until the next select or restart.
+  // Valid until the next select, probe or restart.
   Span<const float> deviation() const {
     detail::Outcome outcome;
     const float* values = nullptr;

@@ -148,7 +148,7 @@ BLEND_API int32_t blend_plan_restart(blend_plan *plan, blend_error **err);
 BLEND_API int32_t blend_plan_get_tokens(const blend_plan *plan, const int32_t **tokens,
                                     size_t *n_tokens, blend_error **err);
 /* Rows that the host computes at this point, ascending; [*n]. Valid until the next blend_plan_select,
- * blend_plan_restart or close. */
+ * blend_plan_probe, blend_plan_restart or close. */
 BLEND_API int32_t blend_plan_get_rows(const blend_plan *plan, const uint32_t **rows, size_t *n,
                                   blend_error **err);
 
@@ -202,7 +202,7 @@ BLEND_API int32_t blend_plan_get_layer(const blend_plan *plan, uint32_t layer,
 BLEND_API int32_t blend_plan_get_segment(const blend_plan *plan, size_t segment,
                                          blend_segment_info *info, blend_error **err);
 /* As blend_fusion_get_selected and blend_fusion_get_deviation. Valid until the next blend_plan_select,
- * blend_plan_restart or close. */
+ * blend_plan_probe, blend_plan_restart or close. */
 BLEND_API int32_t blend_plan_get_selected(const blend_plan *plan, const uint32_t **rows, size_t *n,
                                       blend_error **err);
 BLEND_API int32_t blend_plan_get_deviation(const blend_plan *plan, const float **deviation,
