@@ -8,6 +8,7 @@ namespace {
 class Snapshot final : public StoreSnapshot {
  public:
   explicit Snapshot(const MemoryStore& store) : store_(store) {}
+  Result<bool> holds(const Sha256& id) override { return store_.find(id) != nullptr; }
 
  private:
   Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override {

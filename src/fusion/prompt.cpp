@@ -75,15 +75,19 @@ bool PromptBuilder::is_exact(const Prompt& prompt, const PromptSegment& s) const
                              meta.tokens);
 }
 
+Status PromptBuilder::take_snapshot(Prompt& prompt) {
+  if (prompt.snapshot == nullptr) prompt.snapshot = shared_->snapshot.lock();
+  if (prompt.snapshot != nullptr) return Status::ok();
+  BLEND_ASSIGN(prompt.snapshot, store_->snapshot());
+  shared_->snapshot = prompt.snapshot;
+  return Status::ok();
+}
+
 Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
                                         const std::vector<int32_t>* tokens, bool tokens_made_id,
                                         PromptSegment& s) {
   if (store_ == nullptr) return false;
-  if (prompt.snapshot == nullptr) prompt.snapshot = shared_->snapshot.lock();
-  if (prompt.snapshot == nullptr) {
-    BLEND_ASSIGN(prompt.snapshot, store_->snapshot());
-    shared_->snapshot = prompt.snapshot;
-  }
+  BLEND_RETURN_IF_ERROR(take_snapshot(prompt));
   auto opened = prompt.snapshot->open(id, tenant_tag(options_.tenant));
   if (!opened.is_ok()) {
     const int32_t code = opened.status().code();
@@ -133,8 +137,11 @@ Result<bool> PromptBuilder::open_behind(Prompt& prompt, const std::vector<int32_
   const std::span<const int32_t> prefix = preceding(prompt, s);
   if (store_ == nullptr || prefix.empty()) return false;
   const Sha256 id = chunk_id(model_.fingerprint(), kv_dtype_, prefix, options_.tenant, tokens);
-  // Asked of this machine alone, and not counted: as a rule there is none.
-  BLEND_ASSIGN(const bool there, store_->holds(id));
+  // Asked of this machine alone, and not counted: as a rule there is none. And of the snapshot:
+  // while it is held a new one may have to wait for it, where another process has enlarged the
+  // file.
+  BLEND_RETURN_IF_ERROR(take_snapshot(prompt));
+  BLEND_ASSIGN(const bool there, prompt.snapshot->holds(id));
   if (!there) return false;
   BLEND_ASSIGN(const bool hit, open_stored(prompt, id, &tokens, true, s));
   if (hit) store_->count_variant();

@@ -93,6 +93,8 @@ class PromptBuilder {
  private:
   // Finds the segment's tokens and, if it is stored, its source. `missing` is set when it is not.
   Status resolve(const Segment& segment, size_t index, Prompt& prompt, bool& missing);
+  // Sees to it that the prompt has a snapshot: one for all of it, and for the others of its batch.
+  Status take_snapshot(Prompt& prompt);
   // Opens chunk `id`; false: a miss. `tokens`: what the stored ones must equal, or null.
   Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
                            bool tokens_made_id, PromptSegment& s);

@@ -23,6 +23,8 @@ class StoreSnapshot {
   }
   // Whoever's it is: for what serves no tenant.
   Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) { return open_of(id, nullptr); }
+  // Whether open() would find it on this machine; no other is asked for it. Counts nothing.
+  virtual Result<bool> holds(const Sha256& id) = 0;
 
  private:
   virtual Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
@@ -37,8 +39,6 @@ class ChunkStore {
   virtual Result<std::unique_ptr<StoreSnapshot>> snapshot() = 0;
   // Whether the chunk is stored or queued. Opens no snapshot and counts no hit.
   virtual Result<bool> contains(const Sha256& id) = 0;
-  // The same of this machine alone: no other is asked for it.
-  virtual Result<bool> holds(const Sha256& id) { return contains(id); }
   // Durable when it returns. A chunk of the same id is replaced.
   virtual Status put(const ChunkRecord& record) = 0;
   // Queued; blocks while the queue is full. What became of it: StoreUpkeep::wait() and flush().

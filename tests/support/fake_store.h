@@ -15,7 +15,11 @@ class FakeStore : public ChunkStore {
  public:
   class Snapshot : public StoreSnapshot {
    public:
-    explicit Snapshot(FakeStore& store) : store_(store) {}
+    explicit Snapshot(FakeStore& store) : store_(store) { ++store_.snapshots; }
+    ~Snapshot() override { --store_.snapshots; }
+    Snapshot(const Snapshot&) = delete;
+    Snapshot& operator=(const Snapshot&) = delete;
+    Result<bool> holds(const Sha256& id) override { return store_.chunks.count(id) > 0; }
 
    private:
     Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
@@ -35,6 +39,7 @@ class FakeStore : public ChunkStore {
   }
   Result<bool> contains(const Sha256& id) override {
     ++looks;
+    if (one_snapshot && snapshots > 0) return Status{BLEND_E_IO, "a snapshot is in the way"};
     return chunks.count(id) > 0;
   }
   Status put(const ChunkRecord&) override { return {BLEND_E_INTERNAL, "not used here"}; }
@@ -47,6 +52,8 @@ class FakeStore : public ChunkStore {
   void report_damage(const Sha256&, const Status&) override { ++damaged; }
 
   std::map<Sha256, std::shared_ptr<const ChunkRecord>> chunks;
+  bool one_snapshot = false;  // contains() fails while there is one: LMDB, whose file was enlarged
+  std::atomic<int> snapshots{0};
   Status put_status;
   int puts = 0;
   std::vector<Sha256> order;  // of the puts

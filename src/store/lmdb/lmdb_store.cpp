@@ -83,14 +83,7 @@ Result<bool> LmdbStore::contains(const Sha256& id) {
   if (write_back_->find(id) != nullptr) return true;
   BLEND_ASSIGN(const Txn txn, env_.begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
-  const auto manifest = read_manifest(txn, view, id);
-  if (manifest.is_ok()) return !common_->expired(UseIndex(txn), id);
-  // A damaged chunk counts as missing: the caller will put it again.
-  const int32_t code = manifest.status().code();
-  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT || code == BLEND_E_UNSUPPORTED) {
-    return false;
-  }
-  return manifest.status();
+  return has_chunk(txn, view, *common_, id);
 }
 
 Status LmdbStore::put(const ChunkRecord& record) {

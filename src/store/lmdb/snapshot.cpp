@@ -45,4 +45,11 @@ Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open_of(const Sha256& id,
   return make_ram_source(std::move(disk), ram, key);
 }
 
+Result<bool> LmdbSnapshot::holds(const Sha256& id) {
+  BLEND_RETURN_IF_ERROR(common_->env->check_fork());
+  if (pending_.contains(id)) return true;
+  const std::lock_guard lock(mutex_);
+  return has_chunk(txn_, view_, *common_, id);
+}
+
 }  // namespace blend

@@ -21,6 +21,8 @@ class LmdbSnapshot final : public StoreSnapshot {
         txn_(std::move(txn)),
         view_(view) {}
 
+  Result<bool> holds(const Sha256& id) override;
+
  private:
   Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override;
 

@@ -18,6 +18,7 @@ class TieredStore::Snapshot final : public StoreSnapshot {
  public:
   Snapshot(RemoteTier& tier, std::unique_ptr<StoreSnapshot> below)
       : tier_(tier), below_(std::move(below)) {}
+  Result<bool> holds(const Sha256& id) override { return below_->holds(id); }
 
  private:
   Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override {
@@ -93,11 +94,6 @@ Result<bool> TieredStore::contains(const Sha256& id) {
   BLEND_ASSIGN(const bool here, store_->contains(id));
   if (here || read_only_) return here;
   return fetch(id, nullptr).is_ok();
-}
-
-Result<bool> TieredStore::holds(const Sha256& id) {
-  BLEND_RETURN_IF_ERROR(check_fork());
-  return store_->holds(id);
 }
 
 void TieredStore::report_damage(const Sha256& id, const Status& status) {

@@ -31,7 +31,6 @@ class TieredStore final : public Store {
   Result<std::unique_ptr<StoreSnapshot>> snapshot() override;
   // A chunk that only the remote tier has is brought here: whoever asks would compute it.
   Result<bool> contains(const Sha256& id) override;
-  Result<bool> holds(const Sha256& id) override;
   Status put(const ChunkRecord& record) override { return store_->put(record); }
   Status put_async(std::shared_ptr<const ChunkRecord> record) override {
     return store_->put_async(std::move(record));

@@ -94,6 +94,21 @@ TEST_F(PromptTest, PrefixSegmentsAreExactAndBoundToWhatPrecedesThem) {
   EXPECT_EQ(prompt->n_misses, 2u);
 }
 
+// Of the snapshot that it has, all of it is asked: a further one may have to wait for that to end.
+TEST_F(PromptTest, OneSnapshotAnswersForAWholePrompt) {
+  const std::vector<int32_t> before = tokens(1, 8);
+  const std::vector<Segment> segments{text(before), chunk(tokens(5, 2)), chunk(tokens(6, 3)),
+                                      question(tokens(2, 4))};
+  ASSERT_TRUE(build(segments).is_ok());
+  put_behind(before, tokens(5, 2));
+  store_.one_snapshot = true;
+  auto prompt = build(segments);
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt->n_hits, 2u);
+  EXPECT_TRUE(prompt->segments[1].exact);
+  EXPECT_EQ(store_.snapshots, 1);
+}
+
 // The first chunk is exact where it is stored behind just what precedes it, by its tokens and by
 // the id of its other record; a later one is not looked up so.
 TEST_F(PromptTest, TheFirstChunkIsFoundBehindWhatPrecedesIt) {

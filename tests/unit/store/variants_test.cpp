@@ -358,6 +358,39 @@ TEST(StoreVariants, TwoProcessesKeepOneBound) {
   expect_counted(*w.store);
 }
 
+// Another process has enlarged the file past this one's map: a new transaction waits for the end of
+// those there are.
+TEST(StoreVariants, ASnapshotTellsWhatItHoldsWhateverBecomesOfTheFile) {
+  World w(16, 200);
+  w.put(1, 0);
+  w.put(1, 10);
+  int begin[2];
+  ASSERT_EQ(0, pipe(begin));
+  const pid_t child = fork();
+  if (child == 0) {
+    char byte = 0;
+    if (read(begin[0], &byte, 1) != 1) _exit(1);
+    StoreOptions large;
+    large.quota_bytes = 1 << 30;
+    auto other = open_lmdb_store(w.dir.path(), large, {});
+    if (!other.is_ok()) _exit(2);
+    for (uint32_t i = 0; i < 12; ++i) {
+      if (!(*other)->put(*make_record(100 + i, {4, 1024, 512, DType::f16})).is_ok()) _exit(3);
+    }
+    other.value().reset();
+    _exit(0);
+  }
+  const auto snapshot = take(w.store->snapshot());
+  ASSERT_EQ(1, write(begin[1], "x", 1));
+  int status = 0;
+  ASSERT_EQ(child, waitpid(child, &status, 0));
+  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  EXPECT_TRUE(take(snapshot->holds(id_of(1, 10))));
+  EXPECT_FALSE(take(snapshot->holds(id_of(1, 20))));
+  close(begin[0]);
+  close(begin[1]);
+}
+
 // The contents of the database `texts` and its record, read and written as another program would.
 class RawTexts {
  public:
