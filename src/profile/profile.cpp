@@ -20,8 +20,9 @@ namespace blend {
 namespace {
 
 constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'P', 'R', 'F'};
-constexpr uint32_t kVersion = 2;
+constexpr uint32_t kVersion = 3;
 constexpr uint32_t kOldest = 1;                             // that is read
+constexpr uint32_t kWithoutLayerSteps = 2;                  // and written where there are none
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 4 + 8;  // magic, version, 0, length of the file
 constexpr size_t kChecksumBytes = 8;
 constexpr uint64_t kMaxDimension = 1u << 24;  // keeps every product below 2^64
@@ -88,6 +89,16 @@ void put_drift(ByteWriter& out, const DriftMaps& drift) {
     out.put(std::bit_cast<uint32_t>(drift.explained_v[i]));
   }
   out.bytes(drift.data.data(), drift.data.size());
+}
+
+void put_layer_steps(ByteWriter& out, const LayerSteps& steps) {
+  out.put(static_cast<uint32_t>(steps.factors.size()));
+  for (const float factor : steps.factors) out.put(std::bit_cast<uint32_t>(factor));
+  for (const double value :
+       {steps.kl_alike, steps.kl_split, steps.gain_margin, steps.bits_alike, steps.bits_split}) {
+    put(out, value);
+  }
+  out.put(steps.n_prompts);
 }
 
 bool is_metric(uint32_t code) {
@@ -198,6 +209,26 @@ Status get_maps(ByteReader& in, uint32_t version, Profile& p) {
   return Status::ok();
 }
 
+Status get_layer_steps(ByteReader& in, uint32_t version, Profile& p) {
+  if (version <= kWithoutLayerSteps) return Status::ok();
+  LayerSteps& steps = p.layer_steps;
+  const auto n = in.get<uint32_t>();
+  if ((n != 0 && n != p.n_layers) || n > in.remaining() / 4) {
+    return contradiction("number of layers' steps");
+  }
+  for (uint32_t i = 0; i < n; ++i) {
+    steps.factors.push_back(std::bit_cast<float>(in.get<uint32_t>()));
+    if (!is_layer_step(steps.factors.back())) return contradiction("step of a layer");
+  }
+  for (double* const value : {&steps.kl_alike, &steps.kl_split, &steps.gain_margin,
+                              &steps.bits_alike, &steps.bits_split}) {
+    *value = get_double(in);
+    if (!(*value >= 0 && std::isfinite(*value))) return contradiction("gain of the layers' steps");
+  }
+  steps.n_prompts = in.get<uint64_t>();
+  return Status::ok();
+}
+
 // Writes all of `bytes` and makes them durable. The name is in the caller's message.
 Status write_all(int fd, const std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
@@ -297,11 +328,12 @@ std::string encode_profile(const Profile& p) {
   for (const Measurement& m : p.table) put_measurement(out, m);
   put_drift(out, p.drift);
   put_drift(out, p.stored_drift);
+  if (!p.layer_steps.empty()) put_layer_steps(out, p.layer_steps);
 
   ByteWriter file;
   file.reserve(kHeaderBytes + out.view().size() + kChecksumBytes);
   file.bytes(kMagic, sizeof kMagic);
-  file.put(kVersion);
+  file.put(p.layer_steps.empty() ? kWithoutLayerSteps : kVersion);
   file.put(uint32_t{0});
   file.put(static_cast<uint64_t>(kHeaderBytes + out.view().size() + kChecksumBytes));
   file.bytes(out.view().data(), out.view().size());
@@ -339,6 +371,7 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
   BLEND_RETURN_IF_ERROR(get_description(in, version, p));
   BLEND_RETURN_IF_ERROR(get_table(in, version, p));
   BLEND_RETURN_IF_ERROR(get_maps(in, version, p));
+  BLEND_RETURN_IF_ERROR(get_layer_steps(in, version, p));
   if (!in.ok() || in.remaining() != 0) return contradiction("length");
   return p;
 }

@@ -2,7 +2,8 @@
 //
 // A profile belongs to one model (by its fingerprint) and says after what chunks are to be
 // prefilled, how deviation is measured and where, which share of the rows must be recomputed, what
-// that costs in quality as measured, and how the rows that are not recomputed are corrected.
+// that costs in quality as measured, how the rows that are not recomputed are corrected, and how
+// finely each layer is to be rounded.
 // PROFILE.md beside this file describes the bytes.
 #pragma once
 
@@ -16,6 +17,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 #include "profile/drift_maps.h"
+#include "profile/layer_steps.h"
 
 namespace blend {
 
@@ -78,6 +80,7 @@ struct Profile {
   uint64_t n_measured = 0;  // prompts
   DriftMaps drift;          // for prefixes[prefix] and check_layer; empty: none
   DriftMaps stored_drift;   // for prefixes[prefix], of rows left out before layer 0; empty: none
+  LayerSteps layer_steps;   // with chunks behind prefixes[prefix]; empty: all layers alike
 
   FusingKind kind() const { return {prefix, policy, metric, check_layer, corrected}; }
   const std::vector<int32_t>& chunk_prefix() const { return prefixes[prefix]; }
@@ -98,7 +101,7 @@ std::optional<double> least_ratio(const Profile& profile, const FusingKind& kind
 // measured ratios too. False for what it did not measure.
 bool vouches(const Profile& profile, const FusingKind& kind, double ratio);
 
-// The file's bytes, checksum included.
+// The file's bytes, checksum included. Of the oldest version that has all of it.
 std::string encode_profile(const Profile& profile);
 // Trusts nothing: FORMAT for what is no profile or is cut off, MISMATCH for another format version,
 // CORRUPT when the checksum fails, FORMAT again for contents that contradict themselves.

@@ -1,5 +1,5 @@
 // Reading a profile file of any content (libFuzzer). The first byte says how the file is made: of
-// the input as it is; of the input between a header of either version and a checksum that fit it;
+// the input as it is; of the input between a header of any version and a checksum that fit it;
 // or by encode_profile() from a profile that the input describes, of which the input then changes
 // some bytes before it is sealed again. Behind the checksum every field may be hostile.
 #include <algorithm>
@@ -107,6 +107,15 @@ blend::Profile describe(blend::ByteReader& in) {
     p.corrected = (drift & 8) != 0;
   }
   if ((drift & 16) != 0) p.stored_drift = describe_maps(in, p, 1, {.stored = true});
+  if ((drift & 32) != 0) {
+    blend::LayerSteps& s = p.layer_steps;
+    for (uint32_t i = 0; i < p.n_layers; ++i) {
+      s.factors.push_back(0.0625f * static_cast<float>(1 + in.get<uint8_t>()));
+    }
+    s.kl_alike = share(in);
+    s.kl_split = share(in);
+    s.n_prompts = in.get<uint8_t>();
+  }
   return p;
 }
 
@@ -160,6 +169,8 @@ void use(const blend::Profile& p) {
   }
   use(p.drift);
   use(p.stored_drift);
+  check(p.layer_steps.empty() || p.layer_steps.factors.size() == p.n_layers);
+  for (const float factor : p.layer_steps.factors) check(blend::is_layer_step(factor));
 }
 
 // Whether it was understood; what was is written and understood the same way again.
@@ -187,7 +198,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     read(rest);
   } else if (how == 1) {
     std::string file("BLENDPRF\1\0\0\0\0\0\0\0", kLengthAt);
-    if ((data[0] & 4) != 0) file[kVersionAt] = 2;
+    if ((data[0] & 4) != 0) file[kVersionAt] = (data[0] & 8) != 0 ? 3 : 2;
     file.append(8, '\0').append(rest).append(kSeal, '\0');
     seal(file);
     read(file);

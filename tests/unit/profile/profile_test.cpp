@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -64,6 +65,7 @@ Profile example(uint32_t rank) {
   s.explained_k = s.explained_v = {0.1f, 0.2f, 0.3f, 0.4f};
   s.data.resize(s.n_maps * s.layer_bytes());
   for (std::byte& b : s.data) b = static_cast<std::byte>(rng.next());
+  p.layer_steps = {{1.5f, 0.0625f, 1.5f, 2, 1.75f}, 0.02, 0.001, 0.004, 3.5, 3.25, 32};
   return p;
 }
 
@@ -128,6 +130,13 @@ TEST(ProfileFile, RoundTripKeepsEverything) {
     EXPECT_EQ(q->drift.explained_k, p.drift.explained_k);
     EXPECT_EQ(q->drift.explained_v, p.drift.explained_v);
     EXPECT_EQ(q->drift.data, p.drift.data);
+    EXPECT_EQ(q->layer_steps.factors, p.layer_steps.factors);
+    EXPECT_EQ(q->layer_steps.kl_alike, p.layer_steps.kl_alike);
+    EXPECT_EQ(q->layer_steps.kl_split, p.layer_steps.kl_split);
+    EXPECT_EQ(q->layer_steps.gain_margin, p.layer_steps.gain_margin);
+    EXPECT_EQ(q->layer_steps.bits_alike, p.layer_steps.bits_alike);
+    EXPECT_EQ(q->layer_steps.bits_split, p.layer_steps.bits_split);
+    EXPECT_EQ(q->layer_steps.n_prompts, p.layer_steps.n_prompts);
   }
 }
 
@@ -184,6 +193,9 @@ TEST(ProfileFile, HostileFieldsAreRefusedOrHarmless) {
           ASSERT_LT(m.prefix, p->prefixes.size());
           ASSERT_TRUE(m.kl_mean >= 0);
         }
+        ASSERT_TRUE(p->layer_steps.empty() || p->layer_steps.factors.size() == p->n_layers);
+        for (const float f : p->layer_steps.factors) ASSERT_TRUE(f >= 1.0f / 64 && f <= 64) << f;
+        ASSERT_TRUE(p->layer_steps.kl_alike >= 0 && p->layer_steps.bits_split >= 0);
         if (p->drift.empty()) continue;
         ASSERT_EQ(p->drift.data.size(), p->drift.n_maps * p->drift.layer_bytes());
         ASSERT_EQ(p->drift.explained_k.size(), p->drift.n_maps);
@@ -201,6 +213,7 @@ TEST(ProfileFile, Version1IsRead) {
   p.prefix = 0;
   p.table.clear();
   p.drift = p.stored_drift = {};
+  p.layer_steps = {};
   p.corrected = false;
   p.policy = BLEND_POLICY_CASCADE;
   std::string bytes = encode_profile(p);
@@ -219,10 +232,71 @@ TEST(ProfileFile, Version1IsRead) {
   EXPECT_EQ(q.value().n_measured, p.n_measured);
 }
 
+// What the library before version 3 wrote: it is read, and written again to the last byte.
+TEST(ProfileFile, Version2IsReadAndWrittenWhereNothingNeedsMore) {
+  constexpr std::string_view kHex =
+      "424c454e4450524602000000000000002601000000000000000306090c0f1215181b1e2124272a2d303336393c"
+      "3f4245484b4e5154575a5d03000000020000000100000002000000000000000100000001000000010000000500"
+      "0000010000000c00000003000000000000000000d03f7b14ae47e17a943f666666666666ee3f21000000000000"
+      "00220000000000000001000000010000000500000001000000000000000000d03f7b14ae47e17a843f7b14ae47"
+      "e17a943f000000000000ef3f64000000000000000c00000001000000fca9f1d24d62503f000000000000803f00"
+      "0000000000e03f01000000020000000100000001000000000000000000e03f0000003f0000803e000102030405"
+      "060708090a0b0c0d0e0f1011000000004e3f3704e3591f69";
+  std::string bytes;
+  for (size_t i = 0; i < kHex.size(); i += 2) {
+    bytes += static_cast<char>(std::stoi(std::string(kHex.substr(i, 2)), nullptr, 16));
+  }
+  Result<Profile> p = decode_profile(view(bytes));
+  ASSERT_TRUE(p.is_ok()) << p.status().message();
+  EXPECT_EQ(p->n_layers, 3u);
+  EXPECT_EQ(p->chunk_prefix(), std::vector<int32_t>{1});
+  EXPECT_EQ(p->table.at(0).flops, 0.5);
+  EXPECT_EQ(p->drift.explained_v.at(0), 0.25f);
+  EXPECT_TRUE(p->stored_drift.empty());
+  EXPECT_TRUE(p->layer_steps.empty());
+  EXPECT_TRUE(encode_profile(*p) == bytes);
+  p->layer_steps.factors = {2, 0.5f, 1};
+  EXPECT_EQ(encode_profile(*p)[8], 3);
+}
+
+// A version 3 without steps is sound: another writer may have it.
+TEST(ProfileFile, LayerStepsOfAnotherNumberOrSizeAreRefused) {
+  const Profile p = example(0);
+  const std::string sound = encode_profile(p);
+  const size_t steps_at = sound.size() - 8 - 6 * 8 - 5 * 4;
+  const auto with = [&](size_t at, uint32_t value) {
+    std::string bytes = sound;
+    std::memcpy(bytes.data() + at, &value, 4);
+    seal(bytes);
+    return decode_profile(view(bytes)).status();
+  };
+  const auto bits = [](float f) { return std::bit_cast<uint32_t>(f); };
+  ASSERT_TRUE(with(steps_at, bits(64)).is_ok());
+  ASSERT_TRUE(with(steps_at, bits(1.0f / 64)).is_ok());
+  for (const float bad : {0.0f, -1.0f, 65.0f, 0.015f, std::nanf(""), INFINITY}) {
+    const Status said = with(steps_at, bits(bad));
+    EXPECT_EQ(said.code(), BLEND_E_FORMAT) << bad;
+    EXPECT_NE(said.message().find("step of a layer"), std::string::npos) << said.message();
+  }
+  for (const uint32_t n : {1u, 4u, 6u, 0xffffffffu}) {
+    EXPECT_EQ(with(steps_at - 4, n).code(), BLEND_E_FORMAT) << n;
+  }
+  std::string none = sound;
+  none.erase(steps_at, 5 * 4);
+  const uint32_t zero = 0;
+  std::memcpy(none.data() + steps_at - 4, &zero, 4);
+  const uint64_t length = none.size();
+  std::memcpy(none.data() + 16, &length, sizeof length);
+  seal(none);
+  const Result<Profile> q = decode_profile(view(none));
+  ASSERT_TRUE(q.is_ok()) << q.status().message();
+  EXPECT_TRUE(q.value().layer_steps.empty());
+}
+
 TEST(ProfileFile, OtherVersionOtherFileAndNoFile) {
   const TempDir dir;
   std::string bytes = encode_profile(example(0));
-  bytes[8] = 3;
+  bytes[8] = 4;
   seal(bytes);
   EXPECT_EQ(decode_profile(view(bytes)).status().code(), BLEND_E_MISMATCH);
   EXPECT_EQ(read_profile(dir.file("none")).status().code(), BLEND_E_NOT_FOUND);
