@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/status.h"
 #include "store/chunk.h"
@@ -79,6 +80,13 @@ class StoreUpkeep {
   // `*pending`: it is still queued, and the status says nothing.
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
   virtual Status wait(const Sha256& id, Deadline deadline, bool* pending) = 0;
+
+  // ---- How chunks are rounded
+
+  // Of the chunks of a model that are put from here on, whoever puts them, with a codec that
+  // chooses its steps (rans): layer l has `codec_step` times steps[l], if there are as many as
+  // layers; none: all layers alike. For as long as the store is open: a reader need not know.
+  virtual Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) = 0;
 
   // ---- Looking at the chunks
 

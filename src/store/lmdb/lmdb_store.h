@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -46,6 +47,7 @@ class LmdbStore final : public Store {
   Status pin(const Sha256& id, bool pinned) override;
   Status evict(uint64_t target_bytes, uint64_t* n_evicted) override;
   Status hint(std::span<const Sha256> ids) override;
+  Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) override;
   Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) override;
   Result<TenantUse> tenant(const TenantTag& tenant) override;
   Status repair(const Visit& fn, uint64_t* n_removed) override;
@@ -72,6 +74,8 @@ class LmdbStore final : public Store {
     const ChunkRecord* record = nullptr;
     std::shared_ptr<const ChunkRecord> shared;  // the same, if memory may keep it
   };
+  // Null: all layers alike.
+  std::shared_ptr<const std::vector<float>> layer_steps_of(const Sha256& fingerprint) const;
   Status write(const ChunkRecord& record);
   // Gives the status of each.
   void write_all(std::span<const Record> records, std::span<Status> statuses);
@@ -97,7 +101,8 @@ class LmdbStore final : public Store {
   const std::shared_ptr<StoreCommon> common_;
   LmdbEnv& env_;
   mutable std::mutex mutex_;
-  std::shared_ptr<const EvictionPolicy> policy_;  // mutex_
+  std::shared_ptr<const EvictionPolicy> policy_;                             // mutex_
+  std::map<Sha256, std::shared_ptr<const std::vector<float>>> layer_steps_;  // mutex_: by model
   PutTurns turns_;
   std::atomic<uint64_t> hints_{0};       // number of the last hint; reading for older ones stops
   std::atomic<uint64_t> prefetched_{0};  // chunks

@@ -31,7 +31,8 @@ uint64_t Manifest::footprint() const {
          counted_bytes(description_bytes());
 }
 
-Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step) {
+Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step,
+                                  std::span<const float> layer_steps) {
   const ChunkShape& shape = record.meta.shape;
   EncodedChunk out;
   Manifest& m = out.manifest;
@@ -46,9 +47,12 @@ Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double
   CodecScratch scratch;
   std::vector<uint8_t> shifts;
   if (takes_row_shifts(codec)) shifts = row_shifts(record.meta.impact);
-  const EncodeOptions options{step, shifts};
+  EncodeOptions options{step, shifts};
   uint64_t at = 0;
   for (uint32_t layer = 0; layer < shape.n_layers; ++layer) {
+    if (layer_steps.size() == shape.n_layers) {
+      options.step = step * static_cast<double>(layer_steps[layer]);
+    }
     uint64_t length = shape.layer_bytes();
     if (codec != Codec::none) {
       auto encoded =

@@ -36,8 +36,10 @@ struct EncodedChunk {
   const std::byte* stream = nullptr;  // [manifest.stream_bytes()]
 };
 // Encodes a record that check_record() accepted and hashes every layer. The record must outlive the
-// result. step: EncodeOptions::step. NUMERIC: the codec cannot keep a value.
-Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step = 1);
+// result. step: EncodeOptions::step, of layer l times layer_steps[l] where that is of as many
+// layers. NUMERIC: the codec cannot keep a value.
+Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step = 1,
+                                  std::span<const float> layer_steps = {});
 
 inline std::string encode_manifest(const Manifest& manifest) {
   return encode_description(manifest);

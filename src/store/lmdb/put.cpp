@@ -31,6 +31,21 @@ uint64_t LmdbStore::map_bytes_for(uint64_t quota, uint64_t chunk) {
   return capped + rounding + 2 * std::min(transaction, kLargestMap / 8) + kTreeRoom;
 }
 
+Status LmdbStore::set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) {
+  BLEND_RETURN_IF_ERROR(env_.check_fork());
+  auto shared = std::make_shared<const std::vector<float>>(std::move(steps));
+  const std::lock_guard lock(mutex_);
+  layer_steps_[fingerprint] = std::move(shared);
+  return Status::ok();
+}
+
+std::shared_ptr<const std::vector<float>> LmdbStore::layer_steps_of(
+    const Sha256& fingerprint) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = layer_steps_.find(fingerprint);
+  return found == layer_steps_.end() ? nullptr : found->second;
+}
+
 Status LmdbStore::write(const ChunkRecord& record) {
   const Record one{&record, nullptr};
   Status status;
@@ -46,7 +61,10 @@ void LmdbStore::write_all(std::span<const Record> records, std::span<Status> sta
   of.reserve(records.size());
   for (size_t i = 0; i < records.size(); ++i) {
     const ChunkRecord& record = *records[i].record;
-    auto encoded = encode_chunk(record, record.codec.value_or(options_.codec), options_.codec_step);
+    const auto layer_steps = layer_steps_of(record.meta.fingerprint);
+    auto encoded = encode_chunk(
+        record, record.codec.value_or(options_.codec), options_.codec_step,
+        layer_steps != nullptr ? std::span<const float>(*layer_steps) : std::span<const float>());
     if (!encoded.is_ok()) {
       statuses[i] = encoded.status().with_context("put chunk " + to_hex(record.meta.id));
       continue;

@@ -51,6 +51,9 @@ class TieredStore final : public Store {
     return store_->evict(target_bytes, n_evicted);
   }
   Status hint(std::span<const Sha256> ids) override;
+  Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) override {
+    return store_->set_layer_steps(fingerprint, std::move(steps));
+  }
   Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) override {
     return store_->set_tenant_quota(tenant, bytes);
   }
