@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "calibrate/layer_steps.h"
 #include "engine/precompute.h"
 #include "fusion/trust.h"
 
@@ -14,6 +15,11 @@ class Progress {
  public:
   Progress(const Watch& watch, uint64_t total) : watch_(watch), total_(total) {}
   Status step() { return watch_.report(++done_, total_); }
+  // What turned out not to be needed counts as done.
+  Status finish() {
+    while (done_ < total_) BLEND_RETURN_IF_ERROR(step());
+    return Status::ok();
+  }
 
  private:
   const Watch& watch_;
@@ -311,6 +317,8 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
     const size_t plain = settings_of(options, policies, {}).size();
     n_runs += options.prefixes.size() * p.n_measured * (1 + plain * (has_maps(layer) ? 2 : 1));
   }
+  const StepPrompts step_prompts(samples.size(), options.step_samples);
+  n_runs += step_prompts.n_runs(config.n_layers, 2);
   Progress progress(watch, n_runs);
   std::vector<std::vector<DriftMaps>> check_maps(options.prefixes.size());
   std::vector<DriftMaps> stored_maps(options.prefixes.size());
@@ -354,6 +362,17 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   p.drift =
       std::move(check_maps[p.prefix][static_cast<size_t>(chosen - options.check_layers.begin())]);
   if (!p.drift.empty()) p.stored_drift = std::move(stored_maps[p.prefix]);
+  StepOptions steps{step_prompts, p.chunk_prefix(), options.kv_dtype};
+  // As the profile fuses, but for the correction, which rounding leaves as it is. Where everything
+  // is recomputed nothing is left of rounding.
+  if (p.ratio < 1) {
+    steps.way = {static_cast<Policy>(p.policy), RowMetric::from_code(p.metric), p.ratio};
+    steps.check_layer = p.check_layer;
+  }
+  steps.score_tokens = std::min(steps.score_tokens, options.score_tokens);
+  BLEND_ASSIGN(p.layer_steps, find_layer_steps(
+                                  model, samples, steps, [&] { return progress.step(); }, watch));
+  BLEND_RETURN_IF_ERROR(progress.finish());
   return p;
 }
 

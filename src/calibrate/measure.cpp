@@ -16,10 +16,6 @@ double log_sum(std::span<const float> logits) {
   return top + std::log(sum);
 }
 
-int32_t likeliest(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
-}
-
 // Half the 95 % interval of sum(value) / sum(n) over prompts that were drawn (the linearised
 // variance of a ratio).
 template <typename Value>
@@ -39,6 +35,10 @@ double half_interval(std::span<const Divergences::Sums> prompts, const Value& va
 }
 
 }  // namespace
+
+int32_t likeliest(std::span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
 
 double kl_divergence(std::span<const float> p, std::span<const float> q) {
   const double p_sum = log_sum(p), q_sum = log_sum(q);

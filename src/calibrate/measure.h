@@ -35,6 +35,8 @@ struct MeasureOptions {
 // sum over t of p(t) (log p(t) - log q(t)) of two rows of logits of the same length, in nats.
 double kl_divergence(std::span<const float> p, std::span<const float> q);
 
+int32_t likeliest(std::span<const float> logits);
+
 // Collects what one setting gives. A plain value.
 struct Divergences {
   // Of one prompt.

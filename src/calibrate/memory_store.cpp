@@ -30,6 +30,14 @@ std::shared_ptr<const ChunkRecord> MemoryStore::find(const Sha256& id) const {
   return it == chunks_.end() ? nullptr : it->second;
 }
 
+std::vector<std::shared_ptr<const ChunkRecord>> MemoryStore::records() const {
+  std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<const ChunkRecord>> out;
+  out.reserve(chunks_.size());
+  for (const auto& [id, record] : chunks_) out.push_back(record);
+  return out;
+}
+
 Result<std::unique_ptr<StoreSnapshot>> MemoryStore::snapshot() {
   return std::unique_ptr<StoreSnapshot>(std::make_unique<Snapshot>(*this));
 }

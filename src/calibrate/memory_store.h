@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "store/chunk_store.h"
 
@@ -21,6 +22,8 @@ class MemoryStore final : public ChunkStore {
 
   // NULL: not there.
   std::shared_ptr<const ChunkRecord> find(const Sha256& id) const;
+  // All of them, in the order of their ids.
+  std::vector<std::shared_ptr<const ChunkRecord>> records() const;
 
  private:
   mutable std::mutex mutex_;

@@ -25,6 +25,7 @@ blend_calibrate_options default_calibrate_options() {
   o.score_tokens = defaults.score_tokens;
   o.max_kl = defaults.max_kl;
   o.min_top1 = defaults.min_top1;
+  o.step_samples = defaults.step_samples;
   return o;
 }
 
@@ -153,6 +154,7 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
   }
   out.inputs.fresh = (o.drift_inputs & BLEND_DRIFT_FRESH) != 0;
   out.inputs.constant = (o.drift_inputs & BLEND_DRIFT_CONSTANT) != 0;
+  out.step_samples = o.step_samples;
   out.rank = o.drift_rank;
   out.ridge = o.ridge;
   out.score_tokens = o.score_tokens;

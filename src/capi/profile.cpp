@@ -101,6 +101,17 @@ int32_t blend_profile_get_info(const blend_profile* profile, blend_profile_info*
     i.ridge = p.drift.ridge;
     i.n_fitted = p.n_fitted;
     i.n_measured = p.n_measured;
+    const blend::LayerSteps& steps = p.layer_steps;
+    if (!steps.empty()) {
+      i.layer_steps = steps.factors.data();
+      i.n_layer_steps = steps.factors.size();
+      i.steps_kl_alike = steps.kl_alike;
+      i.steps_kl_split = steps.kl_split;
+      i.steps_gain_margin = steps.gain_margin;
+      i.steps_bits_alike = steps.bits_alike;
+      i.steps_bits_split = steps.bits_split;
+      i.n_steps_measured = steps.n_prompts;
+    }
     i.n_measurements = p.table.size();
     std::memcpy(i.fingerprint, p.fingerprint.data(), p.fingerprint.size());
     return blend::capi::write_struct(info, i);
@@ -135,6 +146,16 @@ int32_t blend_profile_get_drift(const blend_profile* profile, uint32_t layer, do
     *k = static_cast<double>(drift.explained_k[layer - drift.first_layer]);
     *v = static_cast<double>(drift.explained_v[layer - drift.first_layer]);
     return Status::ok();
+  });
+}
+
+int32_t blend_store_use_profile(const blend_store* store, const blend_profile* profile,
+                                blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_REQUIRE(profile);
+    const blend::Profile& p = profile->profile;
+    return store->store->set_layer_steps(p.fingerprint, p.layer_steps.factors);
   });
 }
 

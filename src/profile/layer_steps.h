@@ -13,7 +13,7 @@ struct LayerSteps {
   std::vector<float> factors;  // [n_layers] of the codec's steps; empty: all layers alike
 
   // What they were measured to be worth on prompts that they were not fitted on, at codec_step 1:
-  // KL(the same fuse with exact chunks || with rounded ones), nats, mean over the prompts.
+  // KL(reuse of exact chunks || of rounded ones), nats, mean over the prompts.
   double kl_alike = 0;
   double kl_split = 0;
   double gain_margin = 0;  // half the 95 % interval of kl_alike - kl_split over the prompts

@@ -151,6 +151,8 @@ TEST_F(BlendppTest, CalibrateProfileAndVerify) {
   blendpp::VerifyOptions verify;
   verify.score_tokens = 1;
   EXPECT_EQ(blendpp::verify(model, profile, samples, verify).trusted, 1u);
+  EXPECT_TRUE(profile.layer_steps().empty());  // four samples say nothing of them
+  profile.apply(store);
   blendpp::FuseOptions fuse;
   profile.apply(fuse);
   EXPECT_EQ(fuse.profile, profile.get());

@@ -272,6 +272,8 @@ void nulls_profile(const fixture* f) {
   CHECK_CODE(INVALID, blend_profile_get_measurement(NULL, 0, &line, &err));
   CHECK_CODE(INVALID, blend_profile_get_drift(NULL, 2, &k, &v, &err));
   CHECK_CODE(INVALID, blend_profile_apply(NULL, &options, &err));
+  CHECK_CODE(INVALID, blend_store_use_profile(NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_use_profile(w.store, NULL, &err));
   CHECK_CODE(INVALID, blend_calibrate(NULL, &sample, 1, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 1, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 0, NULL, path_in(f, "p"), &err));

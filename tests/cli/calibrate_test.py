@@ -173,6 +173,59 @@ class CalibrateTest(unittest.TestCase):
             for without in (["--profile", "none"], ["--chunk-prefix", "none"]):
                 self.assertFalse(json.loads(run(*ask, *without).stdout)["fusion"]["calibrated"])
 
+    def test_layers_steps(self):
+        """Of the example model one layer carries what rounding loses. calibrate finds it; precompute, ask
+        and eval round by it, and say so."""
+        model = Path(ARGS.hf_model).parent / "blend-qa.gguf"
+        questions = Path(ARGS.hf_model).parents[1] / "data" / "held-out.jsonl"
+        steps = self.dir / "steps.profile"
+        limits = ["--ratios", "1", "--policies", "hkvd", "--chunk-prefixes", "none", "--drift-inputs",
+                  "none", "--score-tokens", "2"]
+        made = self.run_blend("calibrate", "--data", questions, "--limit", "20", "--out", steps,
+                              "--json", *limits, model=model)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        found = json.loads(made.stdout)["profile"]["layer_steps"]
+        self.assertEqual(len(found["factors"]), 6)
+        self.assertEqual(min(found["factors"]), found["factors"][1])
+        self.assertLess(found["kl_split"] + found["gain_margin"], found["kl_alike"])
+        self.assertEqual(found["n_prompts"], 10)
+        off = self.run_blend("calibrate", "--data", questions, "--limit", "20", "--step-samples", "0",
+                             "--out", self.dir / "alike.profile", *limits, model=model)
+        self.assertRegex(off.stdout, r"layers' steps \(rans\) +all alike")
+
+        def rounding(*profile):
+            out = self.dir / "codecs.json"
+            done = self.run_blend("eval", "--data", questions, "--limit", "12", "--policies", "reuse",
+                                  "--codecs", "none,rans", "--codec-step", "4", "--max-tokens", "1",
+                                  "--json", out, *profile, model=model)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            result = json.loads(out.read_text())
+            rans = next(c for c in result["configs"]
+                        if c["policy"] == "reuse" and c["codec"] == "rans")
+            return result["settings"]["layer_steps"], rans["kl_rounding_mean"]
+
+        alike, split = rounding(), rounding("--profile", steps, "--ratios", "1")
+        self.assertEqual(alike[0], [])
+        self.assertEqual(split[0], found["factors"])
+        self.assertLess(split[1] * 4, alike[1])
+        docs = self.dir / "rounded"
+        docs.mkdir()
+        (docs / "a.txt").write_text("Clouds came in from the sea. In spring Mara became the miller.")
+        sizes = {}
+        for command, more in (("precompute", []), ("ask", ["--question", "who?", "--max-tokens", "1"])):
+            for name, profile in (("alike", "none"), ("split", steps)):
+                store = self.dir / (command + name)
+                done = self.run_blend(command, "--store", store, "--docs", docs, "--codec", "rans",
+                                      "--codec-step", "4", "--profile", profile, *more, model=model)
+                self.assertEqual(done.returncode, 0, done.stderr)
+                listed = subprocess.run([ARGS.blend, "store", "ls", "--store", str(store), "--json"],
+                                        capture_output=True, text=True, check=True)
+                sizes[command, name] = sorted(
+                    c["stored_bytes"] for c in json.loads(listed.stdout)["chunks"])
+        self.assertEqual(sizes["precompute", "split"], sizes["ask", "split"])
+        self.assertEqual(sizes["precompute", "alike"], sizes["ask", "alike"])
+        self.assertNotEqual(sizes["ask", "alike"], sizes["ask", "split"])
+
     def test_exit_codes(self):
         out = self.dir / "bad.profile"
         self.assertEqual(self.run_blend("calibrate", "--out", out).returncode, 2)

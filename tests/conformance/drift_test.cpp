@@ -507,7 +507,7 @@ TEST_F(WithProfile, OutlivesItsModelAndSetsOptions) {
 class Calibrating : public Drifting {
  protected:
   Calibrating() : Drifting(0) {
-    for (int i = 0; i < 6; ++i) {
+    for (int i = 0; i < 18; ++i) {
       Prompt prompt;
       for (int c = 0; c < 3; ++c) {
         prompt.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng_, spec_.n_vocab, 18)});
@@ -835,6 +835,74 @@ TEST_F(Calibrating, ProgressReachesItsEnd) {
   ASSERT_GE(calibrate(5).code, 0);
   EXPECT_EQ(seen.done, seen.total);
   EXPECT_GT(seen.total, 0u);
+  // With prompts enough for the layers' steps, and the same without asking for them: as it is
+  // reused and as the profile fuses, an exact run and one a layer of nine prompts, and three of
+  // nine more.
+  const uint32_t hkvd = BLEND_POLICY_HKVD;
+  options_.policies = &hkvd;
+  options_.n_policies = options_.n_ratios = 1;
+  options_.correction = BLEND_CORRECTION_OFF;
+  options_.score_tokens = 1;
+  seen = {};
+  ASSERT_GE(calibrate(18).code, 0);
+  EXPECT_EQ(seen.done, seen.total);
+  const uint64_t with_steps = seen.total;
+  seen = {};
+  options_.step_samples = 0;
+  ASSERT_GE(calibrate(18).code, 0);
+  EXPECT_EQ(seen.done, seen.total);
+  EXPECT_EQ(seen.total + 2 * (9 * (1 + spec_.n_layers) + 9 * 3), with_steps);
+}
+
+// The steps of a profile reach what is put into a store that uses it, from a fuse's miss on, and a
+// store that does not is none the wiser.
+TEST_F(Calibrating, AStoreRoundsAsTheProfileSays) {
+  ReferenceDrift drift;
+  make_profile(1, 0, 0.5, drift, "plain");
+  Result<blend::Profile> made = read_profile(dir_.file("plain"));
+  ASSERT_TRUE(made.is_ok());
+  made->layer_steps = {std::vector<float>(spec_.n_layers, 1.0f / 32), 0.5, 0.25, 0.125, 4, 3, 12};
+  ASSERT_TRUE(write_profile(*made, dir_.file("fine")).is_ok());
+  const Profile plain = open_profile("plain"), fine = open_profile("fine");
+  ASSERT_TRUE(plain && fine);
+  blend_profile_info info{};
+  info.struct_size = sizeof info;
+  ASSERT_EQ(blend_profile_get_info(plain.get(), &info, nullptr), BLEND_OK);
+  EXPECT_EQ(info.layer_steps, nullptr);
+  EXPECT_EQ(info.n_layer_steps, 0u);
+  ASSERT_EQ(blend_profile_get_info(fine.get(), &info, nullptr), BLEND_OK);
+  ASSERT_EQ(info.n_layer_steps, spec_.n_layers);
+  EXPECT_EQ(info.layer_steps[1], 1.0f / 32);
+  EXPECT_EQ(info.steps_kl_alike, 0.5);
+  EXPECT_EQ(info.steps_kl_split, 0.25);
+  EXPECT_EQ(info.steps_gain_margin, 0.125);
+  EXPECT_EQ(info.steps_bits_alike, 4);
+  EXPECT_EQ(info.steps_bits_split, 3);
+  EXPECT_EQ(info.n_steps_measured, 12u);
+
+  const FuseCase how{.policy = BLEND_POLICY_REUSE};
+  const auto rounded = [&](const std::string& name, const blend_profile* used) {
+    blend_store_options o;
+    EXPECT_EQ(blend_store_options_init(&o, sizeof o), BLEND_OK);
+    o.kv_dtype = BLEND_DTYPE_F32;
+    o.codec = BLEND_CODEC_RANS;
+    blend_store* raw = nullptr;
+    EXPECT_EQ(blend_store_open(&raw, ctx_.get(), dir_.file(name).c_str(), &o, nullptr), BLEND_OK);
+    const Store store(raw);
+    if (used != nullptr) {
+      EXPECT_EQ(blend_store_use_profile(raw, used, nullptr), BLEND_OK);
+    }
+    EXPECT_TRUE(fuse(model_, store, prompts_[0], how));
+    EXPECT_EQ(blend_store_flush(raw, nullptr), BLEND_OK);
+    return logits(fuse(model_, store, prompts_[0], how));
+  };
+  const Store exact_store = open_store(ctx_, dir_.file("exact"));
+  const auto exact = logits(fuse(model_, exact_store, prompts_[0], how));
+  const auto alike = rounded("alike", nullptr);
+  EXPECT_EQ(rounded("plain store", plain.get()), alike);
+  const double coarse = max_difference(exact, alike);
+  EXPECT_GT(coarse, 1e-3);
+  EXPECT_LT(max_difference(exact, rounded("fine store", fine.get())) * 8, coarse);
 }
 
 }  // namespace
