@@ -918,6 +918,16 @@ class Profile {
     detail::Outcome outcome;
     outcome.check(blend_profile_apply(get(), &options, outcome.out()));
   }
+  // Has the store round what is put from here on as the profile says (blend_store_use_profile).
+  void apply(const Store& store) const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_use_profile(store.get(), get(), outcome.out()));
+  }
+  // [n_layers], or empty: all layers alike.
+  std::vector<float> layer_steps() const {
+    const ProfileInfo i = info();
+    return std::vector<float>(i.layer_steps, i.layer_steps + i.n_layer_steps);
+  }
   const blend_profile* get() const noexcept { return handle_.get(); }
 
  private:

@@ -62,6 +62,15 @@ typedef struct blend_profile_info {
   uint32_t policy;       /* BLEND_POLICY_HKVD or _CASCADE, chosen */
   uint32_t stored_rank;  /* of the maps of rows that were left out before layer 0; 0: it has none */
   double ridge;          /* that the drift maps were fitted with */
+  const float *layer_steps; /* [n_layer_steps], valid while the profile is open: how much coarser or finer than
+                               others BLEND_CODEC_RANS is to round each layer (blend_store_use_profile) */
+  size_t n_layer_steps;     /* n_layers; 0: all layers alike, and what follows is 0 */
+  double steps_kl_alike;    /* mean KL(reuse of exact chunks || of rounded ones) at codec_step 1, nats, */
+  double steps_kl_split;    /* all layers alike, and with these steps; */
+  double steps_gain_margin; /* half the 95 % interval of the difference; */
+  double steps_bits_alike;  /* and bits an element of K and V: all layers alike, */
+  double steps_bits_split;  /* and with these steps */
+  uint64_t n_steps_measured; /* sample prompts, other than those that the steps were fitted on */
 } blend_profile_info;
 
 BLEND_API int32_t blend_profile_get_info(const blend_profile *profile, blend_profile_info *info,
@@ -100,6 +109,14 @@ BLEND_API int32_t blend_profile_get_drift(const blend_profile *profile, uint32_t
  * blend_precompute. */
 BLEND_API int32_t blend_profile_apply(const blend_profile *profile, blend_fuse_options *options,
                                       blend_error **err);
+
+/* Has the store round the chunks of the profile's model as the profile says: those that are put from here on with
+ * BLEND_CODEC_RANS, by whichever call, have `codec_step` times the profile's layer_steps. For as long as
+ * the store is open; a profile without layer_steps, and every store at first, takes all layers alike. Which
+ * chunks there are and what their ids are does not change, nor who may read them. `store` and `profile` may be closed
+ * in any order. */
+BLEND_API int32_t blend_store_use_profile(const blend_store *store, const blend_profile *profile,
+                                          blend_error **err);
 
 /* A sample prompt. Chunks must be given as tokens. */
 typedef struct blend_sample {
@@ -149,6 +166,8 @@ typedef struct blend_calibrate_options {
   size_t n_policies;
   const uint32_t *check_layers; /* that are tried; NULL: check_layer */
   size_t n_check_layers;
+  uint64_t step_samples; /* that the layers' steps are fitted on, and as many others that they are judged on, at
+                            most; default 32. 0: all layers alike */
 } blend_calibrate_options;
 
 BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
@@ -161,9 +180,12 @@ BLEND_API int32_t blend_calibrate_options_init(blend_calibrate_options *options,
  * is trusted when mean KL and top-1 agreement keep the limits, each with the margin of its 95 %
  * interval, there and at every greater measured ratio. Chosen is the kind of fusing whose least
  * trusted ratio costs the fewest FLOPs; of those that cost at most half as much again the one with
- * the least KL. Takes as long as some prefills of the samples for every line of the table; chunks stay in
- * memory. Returns BLEND_OK, or BLEND_UNTRUSTED when no ratio kept the limits: the profile then says
- * so and asks for ratio 1.
+ * the least KL. For the chunk prefix that was chosen it finds the layers' steps: rounds one layer at a time on
+ * samples 0, 2, ..., reused as they are and fused as was chosen, and gives each a step inverse to the root of its share of
+ * the KL in both. They are kept where, on samples 1, 3, ..., they are better than all layers alike at reuse by the 95 %
+ * interval, and not worse by it as was chosen; with fewer than 8 of those all layers are alike. Takes as long as some
+ * prefills of the samples for every line of the table; chunks stay in memory. Returns BLEND_OK, or BLEND_UNTRUSTED when
+ * no ratio kept the limits: the profile then says so and asks for ratio 1.
  * Errors: INVALID_ARGUMENT (names the sample or option), CONTEXT_LENGTH, NUMERIC, IO (of `path`),
  * OUT_OF_MEMORY, CANCELLED, CALLBACK; nothing is written then. */
 BLEND_API int32_t blend_calibrate(const blend_model *model, const blend_sample *samples,

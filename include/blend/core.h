@@ -328,7 +328,8 @@ typedef struct blend_store_options {
   uint32_t remote_connections; /* at work at a time, each with a thread; default 4 */
   uint32_t remote_segment_bytes; /* what chunks are cut into there; 65536 to 33554432, default 4194304 */
   double codec_step;        /* of BLEND_CODEC_RANS: times the steps that it takes by itself, 0.0625 to 16;
-                           half of it costs a bit an element and halves the error. 0 (default): 1 */
+                           half of it costs a bit an element and halves the error; of each layer times that of
+                           blend_store_use_profile. 0 (default): 1 */
   uint64_t most_variants;   /* chunks of one text (same tokens, model, kv_dtype, tenant) behind different
                            prefixes that stay, beside the one behind the fewest tokens. A put past it
                            evicts the least useful of them; BLEND_E_FULL where all are pinned, or nothing

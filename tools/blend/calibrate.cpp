@@ -198,11 +198,18 @@ void register_calibrate(CLI::App& app) {
                    "and from this share of agreeing likeliest tokens on")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
+  command
+      ->add_option("--step-samples", options->calibrate.step_samples,
+                   "Samples, at most, that the layers' steps of codec rans are fitted on, and as "
+                   "many that they are judged on; 0: all layers alike")
+      ->capture_default_str();
   add_common_options(*command, options->common);
   command->footer(
       "The drift maps are fitted on every other sample and all is measured on the rest. Chosen is\n"
       "what keeps the limits, with the margin of its 95 % interval, at the fewest FLOPs; of what\n"
-      "costs at most half as much again that with the least KL.\n\n"
+      "costs at most half as much again that with the least KL. Of its chunks each layer is "
+      "rounded\n"
+      "by itself, to find the layers that codec rans may round coarsely.\n\n"
       "Example:\n"
       "  blend calibrate --model model.gguf --data questions.jsonl\n"
       "  blend verify --model model.gguf --data others.jsonl\n"

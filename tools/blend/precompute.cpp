@@ -105,6 +105,7 @@ void run(const PrecomputeOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const Corpus corpus = make_corpus(model, options.corpus);
   const blendpp::Store store = open_store(ctx, options.store);
+  if (corpus.profile != nullptr) corpus.profile->apply(store);
   const Forms forms = forms_of(model, options);
   const std::vector<Item> items = items_of(corpus, forms);
   const std::string tags = joined_tags(options.tags);

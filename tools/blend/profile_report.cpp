@@ -34,6 +34,26 @@ std::string inputs_text(uint32_t inputs) {
   return text;
 }
 
+std::string layer_steps_text(const blendpp::Profile& profile) {
+  const blendpp::ProfileInfo info = profile.info();
+  if (info.n_layer_steps == 0) return "all alike";
+  std::string text;
+  for (const float step : profile.layer_steps()) {
+    text += format(text.empty() ? "%.2g" : " %.2g", static_cast<double>(step));
+  }
+  return text + format("; KL of rounding %s at %.2f bits an element, all alike %s at %.2f",
+                       kl_text(info.steps_kl_split).c_str(), info.steps_bits_split,
+                       kl_text(info.steps_kl_alike).c_str(), info.steps_bits_alike);
+}
+
+nlohmann::json layer_steps_json(const blendpp::Profile& profile) {
+  const blendpp::ProfileInfo info = profile.info();
+  return {{"factors", profile.layer_steps()},    {"kl_alike", info.steps_kl_alike},
+          {"kl_split", info.steps_kl_split},     {"gain_margin", info.steps_gain_margin},
+          {"bits_alike", info.steps_bits_alike}, {"bits_split", info.steps_bits_split},
+          {"n_prompts", info.n_steps_measured}};
+}
+
 }  // namespace
 
 std::string prefix_text(const blendpp::Model& model, const blendpp::Tokens& prefix) {
@@ -116,6 +136,7 @@ std::string profile_text(const blendpp::Model& model, const blendpp::Profile& pr
   table.add({"  prompts",
              format("%llu fitted, %llu measured", static_cast<unsigned long long>(info.n_fitted),
                     static_cast<unsigned long long>(info.n_measured))});
+  table.add({"  layers' steps (rans)", layer_steps_text(profile)});
   if (info.drift_inputs == 0) return table.str();
   table.add({"  drift maps",
              inputs_text(info.drift_inputs) + "; " +
@@ -155,6 +176,7 @@ nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile&
           {"min_top1", info.min_top1},
           {"n_fitted", info.n_fitted},
           {"n_measured", info.n_measured},
+          {"layer_steps", layer_steps_json(profile)},
           {"drift_inputs", inputs_text(info.drift_inputs)},
           {"drift_rank", info.drift_rank},
           {"stored_rank", info.stored_rank},

@@ -27,7 +27,7 @@ std::string measurements_table(const blendpp::Model& model, const std::vector<Me
 nlohmann::json measurements_json(const blendpp::Model& model,
                                  const std::vector<MeasuredLine>& lines);
 
-// What was chosen, and how much of the drift each layer's map takes away.
+// What was chosen, how much of the drift each layer's map takes away, and the layers' steps.
 std::string profile_text(const blendpp::Model& model, const blendpp::Profile& profile);
 nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile& profile);
 

@@ -181,6 +181,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
   StoreOptions place = options.store;
   if (place.path.empty()) place.path = temporary.emplace().path();
   const blendpp::Store store = open_store(ctx, place);
+  if (profile) profile->apply(store);
 
   if (!options.flops.empty()) {
     for (const std::string& why : fit_ratios(model, store, records, plan)) print_note(why);
@@ -188,7 +189,8 @@ void run(const EvalOptions& options, const CLI::App& command) {
   }
   const EvalResult result = run_eval(model, store, records, plan);
   const EvalSummary summary = summarise(plan, records, result, options.seed);
-  const EvalContext context = context_of(options, command, model);
+  EvalContext context = context_of(options, command, model);
+  if (profile) context.layer_steps = profile->layer_steps();
 
   (json_on_stdout ? std::cerr : std::cout) << summary_table(context, summary, result);
   nlohmann::json report = eval_json(context, plan, records, result, summary);
@@ -276,7 +278,7 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       .add_option("--profile", options.profile,
                   "What blend calibrate wrote: adds its way of fusing, plain and with its drift "
                   "correction, at the same ratios and its own, and --policies that measure at its "
-                  "check layer")
+                  "check layer; codec rans rounds each layer as it says")
       ->type_name("FILE");
   command
       .add_option("--reference-weights", options.reference_weights,

@@ -190,6 +190,7 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                      {"kv_dtype", context.kv_dtype},
                      {"codec", context.codec},
                      {"codec_step", context.codec_step},
+                     {"layer_steps", context.layer_steps},
                      {"cache_dtype", context.cache_dtype},
                      {"weights", name_of(weights_choices(), model.weights)},
                      {"reference_weights", context.reference_weights.empty()

@@ -19,6 +19,7 @@ struct EvalContext {
   std::string kv_dtype;  // as asked
   std::string codec;
   double codec_step = 1;
+  std::vector<float> layer_steps;  // times that, of a profile; empty: all layers alike
   std::string cache_dtype;
   std::string reference_weights;  // as asked; "": the model's own
   uint64_t seed = 0;

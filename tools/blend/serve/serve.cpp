@@ -408,6 +408,7 @@ void run(const ServeOptions& options) {
                                    ? open_existing_store(ctx, options.store.path, true)
                                    : open_store(ctx, options.store);
   const Corpus corpus = make_corpus(model, options.corpus);
+  if (corpus.profile != nullptr) corpus.profile->apply(store);
   const PolicySpec policy = parse_policy(options.policy);
   throw_if_interrupted();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
