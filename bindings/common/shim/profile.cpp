@@ -104,6 +104,14 @@ View Profile::chunk_prefix(Outcome& out) const noexcept {
   });
 }
 
+View Profile::layer_steps(Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    const auto profile = slot_->get();
+    const blendpp::ProfileInfo info = profile->info();
+    return View(profile, info.layer_steps, info.n_layer_steps);
+  });
+}
+
 Measurement Profile::measurement(size_t index, Outcome& out) const noexcept {
   return guarded(out, [&] {
     const auto profile = slot_->get();

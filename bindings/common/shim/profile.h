@@ -61,6 +61,7 @@ class Profile {
                  Outcome& out) const noexcept;
   ProfileInfo info(Outcome& out) const noexcept;
   View chunk_prefix(Outcome& out) const noexcept;
+  View layer_steps(Outcome& out) const noexcept;  // none: all layers alike
   Measurement measurement(size_t index, Outcome& out) const noexcept;
   // Share of the squared drift that the map of `layer` took away: of K, of V. NOT_FOUND: no map.
   double drift_k(uint32_t layer, Outcome& out) const noexcept;

@@ -245,6 +245,10 @@ void Store::set_tags_of(const std::string& id, const std::string& tenant, const 
   });
 }
 
+void Store::use_profile(const Profile& profile, Outcome& out) const noexcept {
+  guarded(out, [&] { profile.slot().get()->apply(*open_slot().get()); });
+}
+
 StoreStat Store::stat(Outcome& out) const noexcept {
   return guarded(out, [&] { return shown<StoreStat>(open_slot().get()->stat()); });
 }

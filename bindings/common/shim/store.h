@@ -12,6 +12,8 @@ class Store;
 
 namespace blend_shim {
 
+class Profile;
+
 struct StoreOptions : public Builder {
   StoreOptions() noexcept;
   BLEND_STORE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
@@ -143,6 +145,8 @@ class Store {
   // Whether the background write of a chunk is done within timeout_ms (negative: waits for it). If
   // the write failed, its error is this call's.
   bool wait(const std::string& id, int64_t timeout_ms, Outcome& out) const noexcept;
+  // Chunks of the profile's model that are put from here on are rounded as the profile says.
+  void use_profile(const Profile& profile, Outcome& out) const noexcept;
   // The chunks that coming prompts need, first needed first. Replaces the hint before.
   void hint(const ChunkIds& ids, Outcome& out) const noexcept;
   void pin(const std::string& id, bool pinned, Outcome& out) const noexcept;

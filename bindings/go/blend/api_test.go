@@ -477,6 +477,10 @@ func TestCalibrateAndVerify(t *testing.T) {
 	if prefix := must(profile.ChunkPrefix())(t); !reflect.DeepEqual(prefix, bos) {
 		t.Errorf("chunk prefix %v", prefix)
 	}
+	if steps := must(profile.LayerSteps())(t); len(steps) != 0 {
+		t.Errorf("a few samples say nothing of layers' steps: %v", steps)
+	}
+	ok(t, store.UseProfile(profile))
 	options := blend.FuseOptions{ReserveTokens: 8}
 	ok(t, profile.Apply(&options))
 	if options.Ratio != info.Ratio || options.Metric != blend.MetricKV || options.Profile != profile ||

@@ -132,6 +132,13 @@ func (p *Profile) ChunkPrefix() (tokens []int32, err error) {
 	return tokens, err
 }
 
+// LayerSteps gives how much coarser or finer than others CodecRans is to round each layer
+// (Store.UseProfile); none: all layers alike.
+func (p *Profile) LayerSteps() (steps []float32, err error) {
+	err = p.call(func(r raw.Profile, out raw.Outcome) { steps = taken[float32](r.Layer_steps(out)) })
+	return steps, err
+}
+
 // Measurement gives line index of ProfileInfo.Measurements.
 func (p *Profile) Measurement(index int) (line Measurement, err error) {
 	err = p.call(func(r raw.Profile, out raw.Outcome) { line = takenMeasurement(r.Measurement(int64(index), out)) })

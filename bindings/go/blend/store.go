@@ -127,6 +127,16 @@ func (s *Store) RemoveMatching(filter FilterOptions) (removed []ChunkInfo, err e
 	return removed, err
 }
 
+// UseProfile has chunks of the profile's model that are put from here on with CodecRans rounded as the
+// profile says: its LayerSteps times CodecStep. For as long as the store is open.
+func (s *Store) UseProfile(p *Profile) error {
+	if p == nil || p.raw == nil {
+		return closed("profile")
+	}
+	defer runtime.KeepAlive(p)
+	return s.call(func(r raw.Store, out raw.Outcome) { r.Use_profile(p.raw, out) })
+}
+
 // SetLabel says what a chunk is called from now on, by custom "document#part"; "" removes it. The rows are
 // not touched. Errors: ErrInvalidArgument (too long, or more than a line), ErrNotFound, ErrReadOnly, ErrIO.
 func (s *Store) SetLabel(id ChunkID, label string) error {

@@ -87,6 +87,12 @@ class Profile(Closable):
         return copy_out(self._raw.chunk_prefix())
 
     @property
+    def layer_steps(self) -> np.ndarray:
+        """float32 [n_layers]: how much coarser or finer than others the codec rans is to round each
+        layer (Store.use_profile); none: all layers alike."""
+        return copy_out(self._raw.layer_steps())
+
+    @property
     def measurements(self) -> List[Measurement]:
         """The table that it was chosen from."""
         return [Measurement._of(self._raw.measurement(i))

@@ -532,20 +532,45 @@ class Measured(Case):
         with libblend.Machine(self.model, self.folder / "machine") as machine:
             self.assertTrue(machine.info.kept)
 
-    def test_calibrate_verify_use(self):
-        def sample(story):
-            prompt = self.model.prompt().bos()
-            for chunk in story["chunks"]:
-                prompt.chunk(chunk)
-            return prompt.question(story["question"])
-
+    def samples(self, n):
         lines = (ROOT / "examples/data/held-out.jsonl").read_text().splitlines()
-        stories = []
-        for line in lines[:6]:
+        samples = []
+        for line in lines[:n]:
             item = json.loads(line)
-            chunks = item.get("chunks") or item.get("documents") or item.get("passages")
-            stories.append({"chunks": chunks, "question": f"Question: {item['question']}\nAnswer:"})
-        samples = [sample(s) for s in stories]
+            prompt = self.model.prompt().bos()
+            for chunk in item["chunks"]:
+                prompt.chunk(chunk)
+            samples.append(prompt.question(f"Question: {item['question']}\nAnswer:"))
+        return samples
+
+    def test_layer_steps(self):
+        """Of the example model one layer carries what rounding loses: calibration finds it, and a store
+        that uses the profile keeps it finely."""
+        path = self.folder / "steps"
+        samples = self.samples(21)
+        libblend.Profile.calibrate(self.model, samples[:20], path, ratios=[1.0], correction="off",
+                                   chunk_prefixes=[[]], score_tokens=2)
+
+        def logits(name, profile=None, **options):
+            with libblend.Store(self.ctx, self.folder / name, **options) as store:
+                if profile is not None:
+                    store.use_profile(profile)
+                with self.model.fuse(store, samples[20], policy="reuse") as fusion:
+                    return np.array(fusion.logits, np.float64)
+
+        with libblend.Profile(self.model, path) as profile:
+            self.assertEqual(profile.layer_steps.dtype, np.float32)
+            self.assertEqual(len(profile.layer_steps), self.model.info.n_layers)
+            self.assertEqual(profile.layer_steps.argmin(), 1)
+            self.assertLess(profile.info.steps_kl_split, profile.info.steps_kl_alike)
+            self.assertEqual(profile.info.n_steps_measured, 10)
+            exact = logits("exact")
+            alike = logits("alike", codec="rans", codec_step=4)
+            split = logits("split", profile, codec="rans", codec_step=4)
+        self.assertLess(4 * np.abs(split - exact).mean(), np.abs(alike - exact).mean())
+
+    def test_calibrate_verify_use(self):
+        samples = self.samples(6)
         measured = []
         path = self.folder / "profile"
         trusted = libblend.Profile.calibrate(
@@ -572,6 +597,8 @@ class Measured(Case):
             with self.assertRaises(KeyError):
                 profile.drift(2)
             prefix = profile.chunk_prefix
+            self.assertEqual(len(profile.layer_steps), 0)  # four samples say nothing of them
+            self.store.use_profile(profile)
         self.assertEqual(prefix.dtype, np.int32)
 
 

@@ -105,6 +105,16 @@ public final class Profile implements AutoCloseable {
   }
 
   /**
+   * How much coarser or finer than others codec RANS is to round each layer: for {@link
+   * Store#useProfile}.
+   *
+   * @return one a layer; none: all layers alike
+   */
+  public float[] layerSteps() {
+    return Views.floats(raw.layerSteps());
+  }
+
+  /**
    * The table that the choice was made from.
    *
    * @return in the order of measuring

@@ -226,6 +226,16 @@ public final class Store implements AutoCloseable {
   }
 
   /**
+   * Has chunks of the profile's model that are put from here on with codec RANS rounded as the
+   * profile says: its layers' steps times codecStep. For as long as the store is open.
+   *
+   * @param profile of the model
+   */
+  public void useProfile(Profile profile) {
+    raw.useProfile(profile.raw);
+  }
+
+  /**
    * The chunks that coming prompts need: they are read ahead into memory, and are not evicted for others.
    * A hint takes the place of the one before. Returns at once.
    *

@@ -37,6 +37,8 @@ public class ProfileTest extends Fixture {
       assertEquals(lines.get(0).klMean(), profile.measurements().get(0).klMean(), 0);
       assertArrayEquals(model.tokenizer().bos(), profile.chunkPrefix());
       assertThrows(NotFoundException.class, () -> profile.drift(2));
+      assertEquals(0, profile.layerSteps().length); // two prompts say nothing of them
+      store().useProfile(profile);
       Verdict verdict =
           profile.verify(model, samples, new VerifyOptions().ratios(0.3).scoreTokens(2));
       assertTrue(verdict.trusted());
