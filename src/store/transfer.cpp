@@ -80,7 +80,7 @@ class FileReader {
   uint64_t left_;
 };
 
-std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
+std::string encode_chunk(const ChunkRecord& r) {
   ByteWriter out;
   const ChunkMeta& m = r.meta;
   out.put<uint32_t>(kChunkMagic);
@@ -93,7 +93,7 @@ std::string encode_chunk(const ChunkRecord& r, const TenantTag& tenant) {
     out.put<uint32_t>(n);
   }
   out.put<int64_t>(m.created_unix_s);
-  out.bytes(tenant.data(), tenant.size());
+  out.bytes(m.tenant.data(), m.tenant.size());
   if (!m.name.is_empty()) {
     const std::string label = m.name.label.value_or("");
     const std::string tags = m.name.tags.value_or("");
@@ -143,8 +143,7 @@ Status write_chunks(Store& store, const std::vector<Sha256>& ids, bool all, File
       continue;
     }
     if (!record.is_ok()) return record.status();
-    const auto use = store.use(ids[i]);
-    const std::string meta = encode_chunk(**record, use.is_ok() ? use.value().tenant : TenantTag{});
+    const std::string meta = encode_chunk(**record);
     ByteWriter length;
     length.put<uint64_t>(meta.size());
     BLEND_RETURN_IF_ERROR(out.write(length.view().data(), length.view().size()));

@@ -73,6 +73,23 @@ TEST(StoreTransfer, ChunksArriveAsTheyLeft) {
   EXPECT_CODE(BLEND_E_IO, export_chunks(*w.store, {}, w.dir.file("no/such/file"), {}).status());
 }
 
+// Evicted or removed while they are written: an export is of one snapshot.
+TEST(StoreTransfer, AChunkThatGoesMeanwhileArrivesAsItsTenants) {
+  World w;
+  const std::string file = w.dir.file("two.chunks");
+  const std::vector<Sha256> two = {chunk(2)->meta.id, chunk(5)->meta.id};
+  const Watch watch{nullptr, [&](uint64_t done, uint64_t) {
+                      if (done == 1) EXPECT_OK(w.store->remove(two[1]));
+                      return 0;
+                    }};
+  EXPECT_EQ(2u, take(export_chunks(*w.store, two, file, watch)).n_chunks);
+  auto other = open_store(w.dir.file("other"));
+  Transfer done;
+  EXPECT_OK(import_chunks(*other, file, false, {}, &done));
+  EXPECT_OK(take(other->snapshot())->open(two[1], tenant_tag("odd")).status());
+  EXPECT_EQ(1u, other->tenant(tenant_tag("odd"))->n_chunks);
+}
+
 TEST(StoreTransfer, AnyChangedByteIsRefusedAndNothingWrongIsPut) {
   World w;
   const std::string file = w.dir.file("two.chunks");
