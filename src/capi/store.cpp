@@ -94,7 +94,7 @@ void fill_remote(const blend::RemoteStat& s, blend_store_stat& out) {
 }
 
 // Its texts are those of `meta`.
-blend_chunk_info describe(blend::StoreUpkeep& store, const blend::ChunkMeta& meta) {
+blend_chunk_info describe(const blend::ChunkMeta& meta, const blend::UseRecord* use) {
   blend_chunk_info i{};
   i.struct_size = sizeof i;
   i.n_tokens = meta.shape.n_tokens;
@@ -110,10 +110,10 @@ blend_chunk_info describe(blend::StoreUpkeep& store, const blend::ChunkMeta& met
   i.codec = blend::capi::codec_code(meta.codec);
   i.label = meta.name.label.has_value() ? meta.name.label->c_str() : "";
   i.tags = meta.name.tags.has_value() ? meta.name.tags->c_str() : "";
-  if (const auto use = store.use(meta.id); use.is_ok()) {
-    i.last_used_unix_s = static_cast<int64_t>(use.value().stamp_us / 1'000'000);
-    i.n_uses = use.value().uses;
-    i.pinned = use.value().pinned ? 1 : 0;
+  if (use != nullptr) {
+    i.last_used_unix_s = static_cast<int64_t>(use->stamp_us / 1'000'000);
+    i.n_uses = use->uses;
+    i.pinned = use->pinned ? 1 : 0;
   }
   return i;
 }
@@ -139,7 +139,12 @@ blend::Result<blend::Eviction> eviction_of(uint32_t eviction) {
 namespace blend::capi {
 
 blend_chunk_info describe_stored(StoreUpkeep& store, const ChunkMeta& meta) {
-  return ::describe(store, meta);
+  const auto use = store.use(meta.id);
+  return describe_used(meta, use.is_ok() ? &use.value() : nullptr);
+}
+
+blend_chunk_info describe_used(const ChunkMeta& meta, const UseRecord* use) {
+  return ::describe(meta, use);
 }
 
 }  // namespace blend::capi

@@ -53,12 +53,13 @@ int32_t blend_store_list_matching(const blend_store* store, const char* tenant,
     BLEND_REQUIRE(fn);
     BLEND_ASSIGN(const blend::ChunkFilter wanted, read_filter(tenant, filter));
     bool any_damaged = false, others_damaged = false;
-    Status status = store->store->for_each(
-        verify != 0, [&](const blend::ChunkMeta& meta, const std::string& problem) {
+    Status status = store->store->for_each_used(
+        verify != 0,
+        [&](const blend::ChunkMeta& meta, const blend::UseRecord* use, const std::string& problem) {
           const bool is_meant = wanted.fits(meta);
           if (!problem.empty()) (is_meant ? any_damaged : others_damaged) = true;
           if (!is_meant) return 0;
-          const blend_chunk_info info = blend::capi::describe_stored(*store->store, meta);
+          const blend_chunk_info info = blend::capi::describe_used(meta, use);
           return fn(user, &info, problem.empty() ? nullptr : blend::valid_utf8(problem).c_str());
         });
     // The damage of chunks that are not meant is none of this list; the store's own is.

@@ -94,7 +94,14 @@ class StoreUpkeep {
   // byte; `problem` is empty for a sound chunk. A non-zero return of fn stops with CALLBACK and the
   // value as detail. CORRUPT at the end if any chunk was damaged and verify was set.
   using Visit = std::function<int32_t(const ChunkMeta& meta, const std::string& problem)>;
-  virtual Status for_each(bool verify, const Visit& fn) = 0;
+  Status for_each(bool verify, const Visit& fn) {
+    return for_each_used(verify, [&](const ChunkMeta& meta, const UseRecord*,
+                                     const std::string& problem) { return fn(meta, problem); });
+  }
+  // With what use() gives, of the same snapshot; null: nothing is known.
+  using VisitUsed = std::function<int32_t(const ChunkMeta& meta, const UseRecord* use,
+                                          const std::string& problem)>;
+  virtual Status for_each_used(bool verify, const VisitUsed& fn) = 0;
   // The record of a chunk's use, with the hits that are not on disk yet. NOT_FOUND.
   virtual Result<UseRecord> use(const Sha256& id) = 0;
   virtual Result<StoreStat> stat() = 0;

@@ -1,6 +1,7 @@
 // Going through the chunks of a store.
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -18,7 +19,7 @@ namespace {
 constexpr char kNoChunkId[] = "a description has a key that is no chunk id";
 }  // namespace
 
-Status LmdbStore::for_each(bool verify, const Visit& fn) {
+Status LmdbStore::for_each_used(bool verify, const VisitUsed& fn) {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   write_back_->drain();  // so that what was put is listed
   BLEND_ASSIGN(const Txn txn, env_.begin_read());
@@ -58,7 +59,8 @@ Status LmdbStore::for_each(bool verify, const Visit& fn) {
       }
     }
     if (!problem.empty()) ++n_damaged;
-    if (const int32_t stop = fn(meta, problem); stop != 0) {
+    const std::optional<UseRecord> use = use_of(txn, meta.id);
+    if (const int32_t stop = fn(meta, use.has_value() ? &*use : nullptr, problem); stop != 0) {
       return {BLEND_E_CALLBACK, "the callback asked to stop", stop};
     }
     BLEND_RETURN_IF_ERROR(env_.check_fork());

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -41,7 +42,7 @@ class LmdbStore final : public Store {
   // StoreUpkeep
   Status flush() override;
   Status wait(const Sha256& id, Deadline deadline, bool* pending) override;
-  Status for_each(bool verify, const Visit& fn) override;
+  Status for_each_used(bool verify, const VisitUsed& fn) override;
   Result<UseRecord> use(const Sha256& id) override;
   Result<StoreStat> stat() override;
   Status pin(const Sha256& id, bool pinned) override;
@@ -69,6 +70,7 @@ class LmdbStore final : public Store {
   Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
                    bool* changed) override;
   Result<bool> is_of(const Sha256& id, const TenantTag& tenant);
+  std::optional<UseRecord> use_of(const Txn& txn, const Sha256& id) const;
   Status check_writable() const;
   struct Record {
     const ChunkRecord* record = nullptr;

@@ -186,15 +186,19 @@ Status LmdbStore::evict(uint64_t target_bytes, uint64_t* n_evicted) {
 Result<UseRecord> LmdbStore::use(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   BLEND_ASSIGN(const Txn txn, env_.begin_read());
-  auto record = UseIndex(txn).find(id);
-  if (!record.has_value()) {
-    return make_error(BLEND_E_NOT_FOUND, "nothing is known of the use of chunk %s",
-                      to_hex(id).c_str());
-  }
+  const std::optional<UseRecord> record = use_of(txn, id);
+  if (record.has_value()) return *record;
+  return make_error(BLEND_E_NOT_FOUND, "nothing is known of the use of chunk %s",
+                    to_hex(id).c_str());
+}
+
+std::optional<UseRecord> LmdbStore::use_of(const Txn& txn, const Sha256& id) const {
+  std::optional<UseRecord> record = UseIndex(txn).find(id);
+  if (!record.has_value()) return record;
   const Touches::Touch touch = common_->touches.find(id);
   record->stamp_us = std::max(record->stamp_us, touch.stamp_us);
   record->uses += touch.hits;
-  return *record;
+  return record;
 }
 
 Status LmdbStore::pin(const Sha256& id, bool pinned) {

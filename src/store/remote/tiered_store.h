@@ -43,7 +43,9 @@ class TieredStore final : public Store {
   Status wait(const Sha256& id, Deadline deadline, bool* pending) override {
     return store_->wait(id, deadline, pending);
   }
-  Status for_each(bool verify, const Visit& fn) override { return store_->for_each(verify, fn); }
+  Status for_each_used(bool verify, const VisitUsed& fn) override {
+    return store_->for_each_used(verify, fn);
+  }
   Result<UseRecord> use(const Sha256& id) override { return store_->use(id); }
   Result<StoreStat> stat() override;
   Status pin(const Sha256& id, bool pinned) override { return store_->pin(id, pinned); }

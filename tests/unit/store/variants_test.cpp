@@ -360,19 +360,18 @@ TEST(StoreVariants, TwoProcessesKeepOneBound) {
 
 // Another process has enlarged the file past this one's map: a new transaction waits for the end of
 // those there are.
-TEST(StoreVariants, ASnapshotTellsWhatItHoldsWhateverBecomesOfTheFile) {
-  World w(16, 200);
-  w.put(1, 0);
-  w.put(1, 10);
-  int begin[2];
-  ASSERT_EQ(0, pipe(begin));
-  const pid_t child = fork();
-  if (child == 0) {
+// Another process that enlarges the store's file, once it is told to.
+class EnlargedByAnother {
+ public:
+  explicit EnlargedByAnother(const std::string& path) {
+    EXPECT_EQ(0, pipe(begin_));
+    child_ = fork();
+    if (child_ != 0) return;
     char byte = 0;
-    if (read(begin[0], &byte, 1) != 1) _exit(1);
+    if (read(begin_[0], &byte, 1) != 1) _exit(1);
     StoreOptions large;
     large.quota_bytes = 1 << 30;
-    auto other = open_lmdb_store(w.dir.path(), large, {});
+    auto other = open_lmdb_store(path, large, {});
     if (!other.is_ok()) _exit(2);
     for (uint32_t i = 0; i < 12; ++i) {
       if (!(*other)->put(*make_record(100 + i, {4, 1024, 512, DType::f16})).is_ok()) _exit(3);
@@ -380,15 +379,46 @@ TEST(StoreVariants, ASnapshotTellsWhatItHoldsWhateverBecomesOfTheFile) {
     other.value().reset();
     _exit(0);
   }
+  ~EnlargedByAnother() {
+    close(begin_[0]);
+    close(begin_[1]);
+  }
+  void enlarge() {
+    EXPECT_EQ(1, write(begin_[1], "x", 1));
+    int status = 0;
+    EXPECT_EQ(child_, waitpid(child_, &status, 0));
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+
+ private:
+  int begin_[2] = {-1, -1};
+  pid_t child_ = -1;
+};
+
+TEST(StoreVariants, ASnapshotTellsWhatItHoldsWhateverBecomesOfTheFile) {
+  World w(16, 200);
+  w.put(1, 0);
+  w.put(1, 10);
+  EnlargedByAnother other(w.dir.path());
   const auto snapshot = take(w.store->snapshot());
-  ASSERT_EQ(1, write(begin[1], "x", 1));
-  int status = 0;
-  ASSERT_EQ(child, waitpid(child, &status, 0));
-  ASSERT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  other.enlarge();
   EXPECT_TRUE(take(snapshot->holds(id_of(1, 10))));
   EXPECT_FALSE(take(snapshot->holds(id_of(1, 20))));
-  close(begin[0]);
-  close(begin[1]);
+}
+
+TEST(StoreVariants, AListingTellsTheUseWhateverBecomesOfTheFile) {
+  World w(16, 200);
+  w.put(1, 0);
+  w.put(1, 10);
+  EnlargedByAnother other(w.dir.path());
+  int n = 0;
+  EXPECT_OK(w.store->for_each_used(
+      false, [&](const ChunkMeta&, const UseRecord* use, const std::string& problem) {
+        if (n++ == 0) other.enlarge();
+        EXPECT_TRUE(use != nullptr && use->stamp_us != 0) << problem;
+        return 0;
+      }));
+  EXPECT_EQ(2, n);
 }
 
 // The contents of the database `texts` and its record, read and written as another program would.
