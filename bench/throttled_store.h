@@ -85,6 +85,7 @@ class ThrottledStore final : public ChunkStore {
    public:
     Snapshot(Device& device, std::unique_ptr<StoreSnapshot> below)
         : device_(device), below_(std::move(below)) {}
+    Result<bool> holds(const Sha256& id) override { return below_->holds(id); }
 
    private:
     Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,
