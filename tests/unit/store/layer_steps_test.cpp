@@ -4,6 +4,7 @@
 #include <random>
 
 #include "store/lmdb/manifest.h"
+#include "store/remote/tiered_store.h"
 #include "store/transfer.h"
 #include "support/temp_dir.h"
 #include "unit/store/codec_testing.h"
@@ -133,6 +134,19 @@ TEST(LayerSteps, HoldForWhatIsImported) {
   EXPECT_OK(store->set_layer_steps(record->meta.fingerprint, kSteps));
   Transfer done;
   EXPECT_OK(import_chunks(*store, dir.file("chunks"), false, {}, &done));
+  expect_split(errors(*store, *record));
+}
+
+// Nobody listens at the server: what is put goes to the disk all the same.
+TEST(LayerSteps, ReachTheStoreBelowARemoteTier) {
+  const TempDir dir;
+  RemoteOptions remote;
+  remote.url = take(parse_remote_url("redis://127.0.0.1:1"));
+  remote.timeout_ms = 50;
+  const auto store = take(open_tiered_store(dir.file("store"), with_rans(), remote, {}));
+  const auto record = alike_record(9);
+  EXPECT_OK(store->set_layer_steps(record->meta.fingerprint, kSteps));
+  EXPECT_OK(store->put(*record));
   expect_split(errors(*store, *record));
 }
 
