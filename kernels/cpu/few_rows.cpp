@@ -68,6 +68,11 @@ size_t prefetch_distance(size_t group) {
   constexpr size_t kAhead = 12 << 10;
   return (kAhead / group + 1) * group;
 }
+// In order, from the first of two rows: half of them are asked for before their first is read.
+size_t prefetch_distance_in_order(size_t row_bytes) {
+  constexpr size_t kLeast = 8 << 10, kMore = 4 << 10;
+  return std::max(kLeast, row_bytes + kMore);
+}
 
 // Rows of W from part.j to `end`, kRowsOfW at a time, times kX rows of x, of which i is the first.
 // kept: their sums, [end - j][kX][kLanes]
@@ -90,9 +95,12 @@ void some_of_x(const FewRows& p, const Part& part, size_t end, size_t i, size_t 
 // One row of x or two, as they lie: all of a row of W at a time.
 template <class Weights, size_t kX>
 void one_or_two(const FewRows& p) {
-  const size_t ahead = prefetch_distance(kMostW * Weights::row_bytes(p.k));
+  constexpr size_t kTogether = Weights::template kTogether<kX>;
+  const size_t bytes = Weights::row_bytes(p.k);
+  const size_t ahead =
+      kTogether < kMostW ? prefetch_distance_in_order(bytes) : prefetch_distance(kMostW * bytes);
   FetchAhead none;
-  some_of_w<Weights, kMostW, kX>(p, {p.x, 0, 0, p.k, &none, ahead}, p.n, 0, nullptr);
+  some_of_w<Weights, kTogether, kX>(p, {p.x, 0, 0, p.k, &none, ahead}, p.n, 0, nullptr);
 }
 
 template <class Weights>
