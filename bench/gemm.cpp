@@ -8,7 +8,9 @@
 // multiply-adds in registers, measured anew for each line), "f16" with weights that stay of 16
 // bits, "int8" with 8-bit weights and activations, which come as f32 and go back to it. "oneDNN",
 // where it is installed, is one matmul primitive with weights it packed as it liked, on its own
-// OpenMP threads, of f32 and of bytes that are bytes already. The last columns are ours with
+// OpenMP threads, of f32 and of bytes that are bytes already. "int8_beyond" is therefore what int8
+// reaches without that: its rate in the columns behind the first 64, whose product, with all that
+// is done to x, is timed beside it. The last columns are ours with
 // weights that are decoded as they are used. All alternate, so that a busy machine is unfair to
 // none. With --layers each call takes the next of so many matrices, as a model does: with one, a
 // small W stays in the cores' own caches, where a model's never is.
@@ -69,6 +71,9 @@ Decoded make_mapped(BlockType blocks, DType dtype, int64_t k, int64_t n) {
   return m;
 }
 
+// Of the way whose time is that of the first columns, and whose rate that of all others.
+constexpr const char* kFirstColumns = "int8_beyond";
+
 // A way to compute the product.
 struct Way {
   std::string name;
@@ -116,8 +121,9 @@ struct Weights {
   int64_t k, n;
   AlignedBuffer w;
   std::unique_ptr<cpu::PackedMatrix> f32, f16;
-  std::unique_ptr<cpu::CpuMatrix> int8;
+  std::unique_ptr<cpu::CpuMatrix> int8, int8_first;  // all columns, the first kFirst
   std::vector<Decoded> decoded;
+  static constexpr int64_t kFirst = 64;
 
   Weights(cpu::Gemm& gemm, cpu::Int8Gemm& int8_gemm, int64_t in, int64_t out)
       : k(in), n(out), w(floats(in * out, 0)) {
@@ -128,6 +134,10 @@ struct Weights {
     const TensorView* part = &view;
     f32 = must(gemm.pack({&part, 1}));
     int8 = must(int8_gemm.pack({&part, 1}));
+    const TensorView first{"w", DType::f32, {kFirst, k}, w.data()};
+    part = &first;
+    int8_first = must(int8_gemm.pack({&part, 1}));
+    part = &view;
     const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
                                                  {BlockType::q8_0, DType::f32},
                                                  {BlockType::q4_0, DType::f32},
@@ -213,11 +223,15 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
                                {"f16", ours([](const Weights& w) -> auto& { return *w.f16; })}};
       if (kHasLibrary) ways.push_back({"onednn", [&](size_t layer) { library[layer]->run(); }});
       if (weights[0]->int8->kind() == cpu::CpuMatrix::Kind::int8) {
-        ways.push_back({"int8", [&](size_t layer) {
-                          const auto& w =
-                              static_cast<const cpu::Int8Matrix&>(*weights[layer]->int8);
-                          must(int8_gemm.run(w, x.as<float>(), m, y.as<float>(), false));
-                        }});
+        const auto int8 = [&](auto matrix_of) {
+          return [&, matrix_of](size_t layer) {
+            const auto& w = static_cast<const cpu::Int8Matrix&>(*matrix_of(*weights[layer]));
+            must(int8_gemm.run(w, x.as<float>(), m, y.as<float>(), false));
+          };
+        };
+        ways.push_back({"int8", int8([](const Weights& w) -> auto& { return w.int8; })});
+        ways.push_back(
+            {kFirstColumns, int8([](const Weights& w) -> auto& { return w.int8_first; })});
         if (kHasLibrary) {
           ways.push_back({"onednn_int8", [&](size_t layer) { bytes[layer]->run(); }});
         }
@@ -227,9 +241,16 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
         ways.push_back({(one.view.data == nullptr ? "" : "mapped_") + std::string(one.name),
                         ours([i](const Weights& w) -> auto& { return *w.decoded[i].matrix; })});
       }
-      std::erase_if(ways, [&](const Way& way) { return !asked.wants(way.name); });
+      std::erase_if(ways, [&](const Way& way) {
+        return !asked.wants(way.name == kFirstColumns ? "int8" : way.name);
+      });
       const double peak = peak_flops(*pool) * 1e-9;
-      const auto rates = measure(ways, flops, asked.layers);
+      auto rates = measure(ways, flops, asked.layers);
+      for (size_t i = 1; i < ways.size(); ++i) {
+        if (ways[i].name != kFirstColumns) continue;
+        const double behind = static_cast<double>(n - Weights::kFirst) / static_cast<double>(n);
+        rates[i] = behind / (1 / rates[i - 1] - 1 / rates[i]);
+      }
       nlohmann::json cell = {{"m", m}, {"k", k}, {"n", n}, {"peak_gflops", peak}};
       std::printf("%6lld %6lld %6lld ", static_cast<long long>(k), static_cast<long long>(n),
                   static_cast<long long>(m));
