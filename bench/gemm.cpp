@@ -121,7 +121,8 @@ struct Weights {
   int64_t k, n;
   AlignedBuffer w;
   std::unique_ptr<cpu::PackedMatrix> f32, f16;
-  std::unique_ptr<cpu::CpuMatrix> int8, int8_first;  // all columns, the first kFirst
+  std::unique_ptr<cpu::CpuMatrix> int8;
+  std::unique_ptr<cpu::CpuMatrix> int8_first;  // its first kFirst columns, if it has more
   std::vector<Decoded> decoded;
   static constexpr int64_t kFirst = 64;
 
@@ -134,10 +135,12 @@ struct Weights {
     const TensorView* part = &view;
     f32 = must(gemm.pack({&part, 1}));
     int8 = must(int8_gemm.pack({&part, 1}));
-    const TensorView first{"w", DType::f32, {kFirst, k}, w.data()};
-    part = &first;
-    int8_first = must(int8_gemm.pack({&part, 1}));
-    part = &view;
+    if (n > kFirst) {
+      const TensorView first{"w", DType::f32, {kFirst, k}, w.data()};
+      part = &first;
+      int8_first = must(int8_gemm.pack({&part, 1}));
+      part = &view;
+    }
     const std::pair<BlockType, DType> types[] = {{BlockType::none, DType::f16},
                                                  {BlockType::q8_0, DType::f32},
                                                  {BlockType::q4_0, DType::f32},
@@ -230,8 +233,10 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
           };
         };
         ways.push_back({"int8", int8([](const Weights& w) -> auto& { return w.int8; })});
-        ways.push_back(
-            {kFirstColumns, int8([](const Weights& w) -> auto& { return w.int8_first; })});
+        if (n > Weights::kFirst) {
+          ways.push_back(
+              {kFirstColumns, int8([](const Weights& w) -> auto& { return w.int8_first; })});
+        }
         if (kHasLibrary) {
           ways.push_back({"onednn_int8", [&](size_t layer) { bytes[layer]->run(); }});
         }
