@@ -39,8 +39,8 @@ constexpr size_t kWRows = kLanes == 16 ? 4 : 2;
 constexpr size_t kMostW = 4;
 // Of elements of 16 bits two, which go by nearer to the order of W itself, in which memory answers
 // best. Two are enough for multiply-adds that wait for each other; with one they are not. (A Zen 5
-// core, f16 in a mapped file, generation of the 135M and 1B shapes: 157 and 16.9 tokens/s, with
-// four rows 115 and 14.3.)
+// core with AVX-512, f16 in a mapped file, generation of the 135M and 1B shapes: 157 and 16.9
+// tokens/s, with four rows 115 and 14.3.)
 constexpr size_t kFewerW = 2;
 
 // What is multiplied at a time: elements [first, last) of rows of W from j on and of some of x.
@@ -140,8 +140,6 @@ struct Sums {
 template <class Codes>
 struct Blocks {
   static size_t row_bytes(size_t k) { return k / Codes::kElements * Codes::kBytes; }
-  template <size_t kX>
-  static constexpr size_t kTogether = kMostW;
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
@@ -254,8 +252,6 @@ struct Blocks {
 template <class Codes>
 struct Nibbles {
   static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
-  template <size_t kX>
-  static constexpr size_t kTogether = kMostW;
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
@@ -323,8 +319,6 @@ struct WidenedNibbles {
   static_assert(Codes::kMiddle == 8 && !Codes::kLeast && Codes::kElements == Codes::kPart &&
                 Codes::kElements == 2 * Codes::kRun);
   static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
-  template <size_t kX>
-  static constexpr size_t kTogether = kMostW;
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
@@ -397,14 +391,19 @@ struct Integers {
   static HWY_INLINE float load_one(const std::byte* at) { return static_cast<int8_t>(*at); }
 };
 
+// Of W, rows side by side where they go by as they lie.
+template <class Weights, size_t kX>
+constexpr size_t kTogether = kMostW;
+template <class Elements>
+struct Plain;
+template <class Elements, size_t kX>
+constexpr size_t kTogether<Plain<Elements>, kX> =
+    kLanes == 16 && Elements::kSize == 2 && kX == 1 ? kFewerW : kMostW;
+
 // Rows of elements one by one.
 template <class Elements>
 struct Plain {
   static size_t row_bytes(size_t k) { return k * Elements::kSize; }
-  // Rows of W side by side where they go by as they lie.
-  template <size_t kX>
-  static constexpr size_t kTogether =
-      kLanes == 16 && Elements::kSize == 2 && kX == 1 ? kFewerW : kMostW;
 
   template <size_t kW, size_t kX>
   static HWY_INLINE void add(const FewRows& p, const Part& all, Sums<kW, kX>& sums) {
@@ -413,7 +412,7 @@ struct Plain {
     const std::byte* w = p.w + all.j * bytes + all.first * Elements::kSize;
     const float* x = all.x + all.first * kX;
     constexpr bool kAsItLies = Part::as_it_lies<kW, kX>;
-    constexpr bool kInOrder = kTogether<kX> == kFewerW && kW == kFewerW;
+    constexpr bool kInOrder = kTogether<Plain, kX> == kFewerW && kW == kFewerW;
     FetchAhead fetch = *all.fetch;
     const std::byte* next = w + all.ahead;
     const auto step = [&](size_t n) HWY_ATTR {

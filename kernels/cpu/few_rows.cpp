@@ -95,12 +95,12 @@ void some_of_x(const FewRows& p, const Part& part, size_t end, size_t i, size_t 
 // One row of x or two, as they lie: all of a row of W at a time.
 template <class Weights, size_t kX>
 void one_or_two(const FewRows& p) {
-  constexpr size_t kTogether = Weights::template kTogether<kX>;
+  constexpr size_t kRowsOfW = kTogether<Weights, kX>;
   const size_t bytes = Weights::row_bytes(p.k);
   const size_t ahead =
-      kTogether < kMostW ? prefetch_distance_in_order(bytes) : prefetch_distance(kMostW * bytes);
+      kRowsOfW < kMostW ? prefetch_distance_in_order(bytes) : prefetch_distance(kMostW * bytes);
   FetchAhead none;
-  some_of_w<Weights, kTogether, kX>(p, {p.x, 0, 0, p.k, &none, ahead}, p.n, 0, nullptr);
+  some_of_w<Weights, kRowsOfW, kX>(p, {p.x, 0, 0, p.k, &none, ahead}, p.n, 0, nullptr);
 }
 
 template <class Weights>
