@@ -48,6 +48,8 @@ struct Part {
   FetchAhead ahead;
   const float* before;
   size_t before_stride;
+  const float* fetch;  // the tile's place in y, where this part reads or writes it
+  size_t fetch_stride;
   float* keep = nullptr;  // where kKeep: the panel's part as f32
 };
 
@@ -82,9 +84,14 @@ HWY_INLINE void register_tile(Part<kType> p) {
   for (size_t i = 0; i < kTileRows; ++i) {
     BLEND_UNROLL
     for (size_t v = 0; v < kWide; ++v) sum[i][v] = hn::Zero(d);
+  }
+  if (p.fetch != nullptr) {
     BLEND_UNROLL
-    for (size_t v = 0; v < kWide * kLanes; v += 16) {
-      __builtin_prefetch(p.y + i * p.y_stride + v, 1);
+    for (size_t i = 0; i < kTileRows; ++i) {
+      BLEND_UNROLL
+      for (size_t v = 0; v < kWide * kLanes; v += 16) {
+        fetch_result(p.fetch + i * p.fetch_stride + v);
+      }
     }
   }
   for (size_t begin = 0; begin < p.depth; begin += kAheadDepth) {
@@ -205,11 +212,14 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
                   FetchAhead::share(next, bytes, b, n_blocks, steps),
                   y,
                   t.y_stride,
+                  y,
+                  t.y_stride,
                   t.scratch};
       if (keeps_sums) {
         float* const sums = t.sums + (j / kColumns * n_blocks + b) * kRows * kColumns;
         if (!is_first) p.before = sums, p.before_stride = kColumns;
         if (!is_last) p.y = sums, p.y_stride = kColumns;
+        if (!is_last && !(is_first && t.accumulate)) p.fetch = nullptr;
       }
       return p;
     };
@@ -259,6 +269,8 @@ void few(const GemmTile& t) {
                           kTileRows,
                           t.accumulate || first != 0,
                           {},
+                          t.y + j,
+                          t.y_stride,
                           t.y + j,
                           t.y_stride});
     }

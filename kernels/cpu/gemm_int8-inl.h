@@ -52,7 +52,7 @@ HWY_INLINE void int8_register_tile(Int8Part p) {
     if (!p.last) continue;
     BLEND_UNROLL
     for (size_t v = 0; v < kWide * Dot::kLanes; v += 16) {
-      __builtin_prefetch(p.y + i * p.y_stride + v, 1);
+      fetch_result(p.y + i * p.y_stride + v);
     }
   }
   for (size_t begin = 0; begin < p.n_groups; begin += kInt8Ahead) {
