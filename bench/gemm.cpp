@@ -10,8 +10,9 @@
 // where it is installed, is one matmul primitive with weights it packed as it liked, on its own
 // OpenMP threads, of f32 and of bytes that are bytes already. "int8_beyond" is therefore what int8
 // reaches without that: its rate in the columns behind the first 64, whose product, with all that
-// is done to x, is timed beside it. The last columns are ours with
-// weights that are decoded as they are used. All alternate, so that a busy machine is unfair to
+// is done to x, is timed beside it; and "onednn_int8_f32" what oneDNN reaches where its own reorder
+// brings x from f32 to bytes first. The last columns are ours with weights that are decoded as they
+// are used. All alternate, so that a busy machine is unfair to
 // none. With --layers each call takes the next of so many matrices, as a model does: with one, a
 // small W stays in the cores' own caches, where a model's never is.
 #include "backend/cpu/gemm.h"
@@ -210,12 +211,17 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
           2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
       auto x = floats(m * k, 0.25f), y = floats(m * n, 0);
       std::vector<std::unique_ptr<LibraryGemm>> library, bytes;  // bytes: of any bits
+      std::vector<std::unique_ptr<LibraryInt8OfFloats>> to_bytes;
       for (const auto& w : weights) {
         const auto make = [&](const GemmTypes& types) {
           return std::make_unique<LibraryGemm>(types, m, k, n, x.data(), w->w.data(), y.data());
         };
         if (asked.wants("onednn")) library.push_back(make(kFloats));
         if (asked.wants("onednn_int8")) bytes.push_back(make(kBytes));
+        if (asked.wants("onednn_int8_f32")) {
+          to_bytes.push_back(
+              std::make_unique<LibraryInt8OfFloats>(m, k, n, x.data(), w->w.data(), y.data()));
+        }
       }
       const auto ours = [&](auto matrix_of) {
         return [&, matrix_of](size_t layer) {
@@ -239,6 +245,7 @@ nlohmann::json run(uint32_t threads, const Asked& asked) {
         }
         if (kHasLibrary) {
           ways.push_back({"onednn_int8", [&](size_t layer) { bytes[layer]->run(); }});
+          ways.push_back({"onednn_int8_f32", [&](size_t layer) { to_bytes[layer]->run(); }});
         }
       }
       for (size_t i = 0; i < weights[0]->decoded.size(); ++i) {

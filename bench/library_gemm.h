@@ -7,6 +7,7 @@
 
 #include <oneapi/dnnl/dnnl.hpp>
 #include <unordered_map>
+#include <vector>
 #endif
 
 #include <cstdint>
@@ -26,6 +27,8 @@ constexpr GemmTypes kFloats = {dnnl::memory::data_type::f32, dnnl::memory::data_
                                dnnl::memory::data_type::f32};
 constexpr GemmTypes kBytes = {dnnl::memory::data_type::u8, dnnl::memory::data_type::s8,
                               dnnl::memory::data_type::s32};
+constexpr GemmTypes kBytesToFloats = {dnnl::memory::data_type::u8, dnnl::memory::data_type::s8,
+                                      dnnl::memory::data_type::f32};
 
 // One shape's primitive. Not thread-safe; set_library_threads() says on how many threads it runs.
 class LibraryGemm {
@@ -37,7 +40,11 @@ class LibraryGemm {
     const dnnl::matmul::desc desc({{m, k}, types.x, memory::dims{k, 1}},
                                   {{k, n}, types.w, memory::format_tag::any},
                                   {{m, n}, types.y, memory::dims{n, 1}});
-    const dnnl::matmul::primitive_desc pd(desc, engine_);
+    dnnl::primitive_attr attributes;
+    if (types.x == memory::data_type::u8 && types.y == memory::data_type::f32) {
+      attributes.set_output_scales(1 << 1, std::vector<float>(static_cast<size_t>(n), 1e-3f));
+    }
+    const dnnl::matmul::primitive_desc pd(desc, attributes, engine_);
     matmul_ = dnnl::matmul(pd);
     memory plain({{k, n}, types.w, memory::dims{1, k}}, engine_, w);
     memory packed(pd.weights_desc(), engine_);
@@ -59,6 +66,37 @@ class LibraryGemm {
   std::unordered_map<int, dnnl::memory> args_;
 };
 
+// The same of activations that are f32: its own reorder brings them to bytes, with one scale for
+// all of them, and a column of y has a scale. (Ours finds a scale and a zero for each row.)
+class LibraryInt8OfFloats {
+ public:
+  LibraryInt8OfFloats(int64_t m, int64_t k, int64_t n, void* x, void* w, void* y)
+      : engine_(dnnl::engine::kind::cpu, 0),
+        stream_(engine_),
+        bytes_(static_cast<size_t>(m * k)),
+        product_(kBytesToFloats, m, k, n, bytes_.data(), w, y) {
+    using dnnl::memory;
+    dnnl::primitive_attr attributes;
+    attributes.set_output_scales(0, {255.0f});
+    from_ = memory({{m, k}, memory::data_type::f32, memory::dims{k, 1}}, engine_, x);
+    to_ = memory({{m, k}, memory::data_type::u8, memory::dims{k, 1}}, engine_, bytes_.data());
+    reorder_ = dnnl::reorder(from_, to_, attributes);
+  }
+  void run() {
+    reorder_.execute(stream_, from_, to_);
+    stream_.wait();
+    product_.run();
+  }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  std::vector<uint8_t> bytes_;
+  dnnl::memory from_, to_;
+  dnnl::reorder reorder_;
+  LibraryGemm product_;
+};
+
 #else
 inline constexpr bool kHasLibrary = false;
 
@@ -68,6 +106,10 @@ constexpr GemmTypes kFloats, kBytes;
 
 struct LibraryGemm {
   LibraryGemm(const GemmTypes&, int64_t, int64_t, int64_t, void*, void*, void*) {}
+  void run() {}
+};
+struct LibraryInt8OfFloats {
+  LibraryInt8OfFloats(int64_t, int64_t, int64_t, void*, void*, void*) {}
   void run() {}
 };
 #endif
