@@ -18,7 +18,7 @@ namespace {
 using kernels::GemmTile;
 using kernels::kGemmDepth;
 
-// Rows of W that are decoded and brought into a panel together.
+// Rows of W that are brought into a packed panel together.
 constexpr int64_t kAtOnce = 4;
 
 TileUnits tile_units() {
@@ -159,10 +159,22 @@ TilePlan plan_of(const PackedMatrix& w, int64_t m, const TileUnits& units, uint3
   return plan_tiles(m, w.out(), w.in(), n_threads, units);
 }
 // A decoded slice stays in the second-level cache while the blocks of rows go by, and is used up
-// before the next is decoded.
+// before the next is decoded. (Two Zen 5 cores, 1 MiB each: k, n = 576, 1536 at 512 rows 390
+// GFLOP/s with slices of 1 MiB, 455 with a quarter.)
 TilePlan plan_of(const DecodedMatrix& w, int64_t m, TileUnits units, uint32_t n_threads) {
-  constexpr int64_t kElements = 256 << 10;
-  units.most_columns = std::min(units.most_columns, std::max(units.columns, kElements / w.in()));
+  constexpr int64_t kElements = 64 << 10;
+  const int64_t most = std::min(units.most_columns, kElements / w.in()) / units.columns;
+  // Of so many panels or fewer, the slices that leave no thread with one more than the others: nine
+  // slices of two panels take two threads as long as ten.
+  const int64_t panels = ceil_div(w.out(), units.columns);
+  const auto longest = [&](int64_t each) {
+    return ceil_div(ceil_div(panels, each), static_cast<int64_t>(n_threads)) * each;
+  };
+  int64_t each = std::max<int64_t>(1, most);
+  for (int64_t fewer = each - 1; fewer > 0; --fewer) {
+    if (longest(fewer) < longest(each)) each = fewer;
+  }
+  units.most_columns = each * units.columns;
   TilePlan plan = plan_tiles(m, w.out(), w.in(), n_threads, units);
   plan.in_turn = 1;
   return plan;
@@ -182,8 +194,22 @@ size_t scratch_bytes(const PackedMatrix& w, const TilePlan& /*plan*/) {
 struct Slice {
   int64_t column = -1;
 };
+// So many rows of W go into a panel together: all, so that its lines are written whole, where they
+// are not too long. They are decoded from end to end, as memory reads ahead along a row alone. (The
+// same two cores at 77 rows, 4, 16 and 32 rows together: k, n = 576, 1536 320, 357 and 364 GFLOP/s,
+// 8192, 2048 324, 366 and 374; all rows in parts of 1024 columns 347 and 312.)
+int64_t decoded_together(int64_t k, int64_t panel_columns) {
+  constexpr int64_t kElements = 128 << 10;
+  int64_t rows = panel_columns;
+  while (rows > 4 && rows * k > kElements) rows /= 2;
+  return rows;
+}
+size_t decoded_bytes(int64_t k) {
+  const int64_t rows = decoded_together(k, tile_units().columns);
+  return lines(static_cast<size_t>(rows * k) * sizeof(float));
+}
 size_t scratch_bytes(const DecodedMatrix& w, const TilePlan& plan) {
-  return lines(sizeof(Slice)) + lines(static_cast<size_t>(kAtOnce * w.in()) * sizeof(float)) +
+  return lines(sizeof(Slice)) + decoded_bytes(w.in()) +
          lines(static_cast<size_t>(plan.columns * w.in()) * sizeof(float));
 }
 
@@ -242,15 +268,16 @@ void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
   const uint32_t n_threads = pool_.n_threads();
   const auto k = static_cast<size_t>(w.in());
   const size_t columns = kernels::gemm_shape().columns;
+  const int64_t together = decoded_together(w.in(), static_cast<int64_t>(columns));
   for (uint32_t i = 0; i < n_threads; ++i) new (blocks.scratch_of(i)) Slice;
   const auto decode = [&](const Tile& t, float* rows, float* panels) {
     const int64_t last = align(t.columns, static_cast<int64_t>(columns));
-    for (int64_t j = 0; j < last; j += kAtOnce) {
-      const int64_t there = std::clamp<int64_t>(t.columns - j, 0, kAtOnce);
+    for (int64_t j = 0; j < last; j += together) {
+      const int64_t there = std::clamp<int64_t>(t.columns - j, 0, together);
       w.decode(t.column + j, there, rows);
       const auto at = static_cast<size_t>(j);
-      kernels::interleave_rows(rows, static_cast<size_t>(there), k, kAtOnce, columns,
-                               panels + at / columns * columns * k + at % columns);
+      kernels::interleave_rows(rows, static_cast<size_t>(there), k, static_cast<size_t>(together),
+                               columns, panels + at / columns * columns * k + at % columns);
     }
   };
   // A slice is decoded once where there are enough of them for every thread.
@@ -260,7 +287,7 @@ void Gemm::multiply(const DecodedMatrix& w, const Blocks& blocks) {
     std::byte* const scratch = blocks.scratch_of(thread);
     Slice& slice = *std::launder(reinterpret_cast<Slice*>(scratch));
     auto* const rows = reinterpret_cast<float*>(scratch + lines(sizeof(Slice)));
-    float* const panels = rows + lines(kAtOnce * k * sizeof(float)) / sizeof(float);
+    float* const panels = rows + decoded_bytes(w.in()) / sizeof(float);
     for (size_t i = begin; i < end; ++i) {
       const Tile t = plan.tile(i);
       if (slice.column != t.column) decode(t, rows, panels);
