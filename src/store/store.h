@@ -10,6 +10,7 @@
 #include "store/chunk_store.h"
 #include "store/evict/policy.h"
 #include "store/host_memory.h"
+#include "store/notes.h"
 #include "store/remote_shelf.h"
 #include "store/stored_chunks.h"
 #include "store/upkeep.h"
@@ -40,7 +41,7 @@ struct StoreOptions {
 };
 
 // Thread-safe.
-class Store : public ChunkStore, public StoreUpkeep, public StoredChunks {
+class Store : public ChunkStore, public StoreUpkeep, public StoredChunks, public StoreNotes {
  public:
   // Of the tier above the disk; null: there is none.
   virtual RemoteShelf* remote() { return nullptr; }

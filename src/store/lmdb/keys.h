@@ -16,6 +16,7 @@ namespace blend {
 // `info`
 inline constexpr std::string_view kFormatKey = "format", kCountersKey = "counters",
                                   kTotalsKey = "uses", kTextTotalsKey = "texts";
+inline constexpr std::string_view kNoteKey = "note:";  // then the note's name
 inline MDB_val name_val(std::string_view name) {
   return {name.size(), const_cast<char*>(name.data())};
 }

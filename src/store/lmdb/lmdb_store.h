@@ -2,7 +2,7 @@
 //
 // lmdb_store.cpp opens and finds chunks, put.cpp writes them, list.cpp goes through them,
 // retention.cpp says which of them stay, hint.cpp reads ahead, stored.cpp
-// hands chunks on as they are stored.
+// hands chunks on as they are stored, notes.cpp keeps what is not chunks.
 #pragma once
 
 #include <atomic>
@@ -58,6 +58,10 @@ class LmdbStore final : public Store {
   Result<std::unique_ptr<StoredChunk>> stored(const Sha256& id) override;
   Status put_stored(const StoredLayout& layout,
                     std::shared_ptr<const AlignedBuffer> stream) override;
+
+  // StoreNotes
+  Result<std::vector<Note>> notes(std::string_view prefix) override;
+  Status change_note(std::string_view name, const Change& change) override;
 
   // Waits until what the last hint asked for is in memory. For measurements.
   void wait_for_reading_ahead() { worker_->drain(); }

@@ -73,6 +73,15 @@ class TieredStore final : public Store {
                     std::shared_ptr<const AlignedBuffer> stream) override {
     return store_->put_stored(layout, std::move(stream));
   }
+
+  // StoreNotes
+  Result<std::vector<Note>> notes(std::string_view prefix) override {
+    return store_->notes(prefix);
+  }
+  Status change_note(std::string_view name, const Change& change) override {
+    return store_->change_note(name, change);
+  }
+
   RemoteShelf* remote() override { return &shelf_; }
 
  private:
