@@ -281,7 +281,7 @@ class Bench {
     for (int i = 0; i <= s_.repeat; ++i) {
       for (Way& way : ways) {
         const auto store = std::make_shared<blend::MemoryStore>();
-        blend::LaterPrefill later(runtime_, store);
+        blend::LaterPrefill later(std::make_shared<blend::IdleWorker>(runtime_), store);
         const blend::StoreAccess access{store.get(), false, blend::DType::f16, &later, nullptr};
         blend::FuseOptions options = options_;
         options.on_miss = way.on_miss;

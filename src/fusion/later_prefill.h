@@ -2,9 +2,8 @@
 // stored behind it, so that the next prompt finds them.
 //
 // What a pass computes of a chunk has seen the chunks before it; what is stored must not have
-// (CacheBlend, section 4). So the chunk is computed twice, but nobody waits for the second time: a
-// thread of its own does it layer by layer, and before each stands back as long as a call on the
-// context is running or has just ended.
+// (CacheBlend, section 4). So the chunk is computed twice, but nobody waits for the second time: it
+// is done in idle time (idle_worker.h), layer by layer.
 #pragma once
 
 #include <chrono>
@@ -14,25 +13,23 @@
 #include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "base/cancel.h"
 #include "base/late_errors.h"
-#include "base/process.h"
 #include "engine/model.h"
+#include "fusion/idle_worker.h"
 #include "fusion/prompt.h"
 #include "store/chunk_store.h"
 
 namespace blend {
 
-// Thread-safe. Its thread starts with the first chunk. In a child of the process that made it the
-// thread does not exist, and it does nothing.
-class LaterPrefill {
+// Thread-safe. In a child of the process that made it, it does nothing.
+class LaterPrefill final : private IdleWorker::Client {
  public:
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;  // none: for ever
 
-  // Events of `runtime` tell what fails.
-  LaterPrefill(std::shared_ptr<Runtime> runtime, std::shared_ptr<ChunkStore> store);
+  // The worker's first client. Events of its runtime tell what fails.
+  LaterPrefill(std::shared_ptr<IdleWorker> worker, std::shared_ptr<ChunkStore> store);
   // Gives up what is queued, and what is under way within about a layer's compute time: chunks that
   // can be missed again are not worth a close that takes minutes. One event says how many.
   ~LaterPrefill();
@@ -59,23 +56,20 @@ class LaterPrefill {
     uint32_t n_threads = 0;  // ThreadCap of the fuse that left it
   };
 
-  void run();
+  bool work() override;
   Status prefill(Job& job);
   void tell(int32_t code, const std::string& message) const;
-  bool forked() const;
+  bool forked() const { return worker_->forked(); }
 
-  const ProcessMark process_;
-  const std::shared_ptr<Runtime> runtime_;
+  const std::shared_ptr<IdleWorker> worker_;
   const std::shared_ptr<ChunkStore> store_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Job> queue_;  // guarded by mutex_
   std::set<Sha256> ids_;   // queued or under way; guarded by mutex_
-  bool stop_ = false;      // guarded by mutex_
   LateErrors errors_;      // guarded by mutex_
   CancelToken cancel_;     // of what is under way
-  std::thread thread_;     // started under mutex_
 };
 
 }  // namespace blend

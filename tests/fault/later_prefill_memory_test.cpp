@@ -17,7 +17,8 @@ TEST_F(LaterPrefillMemory, AChunkThatFindsNoMemoryIsRefused) {
   for (uint64_t queued_before = 0; queued_before < 3; ++queued_before) {
     bool fired = true;
     for (uint64_t n = 1; fired && n < 50; ++n) {
-      LaterPrefill later(runtime, store);  // so that its thread has to be started, too
+      LaterPrefill later(std::make_shared<IdleWorker>(runtime),
+                         store);  // so that its thread has to be started, too
       const auto make = [&](uint64_t i) {
         LaterChunk chunk;
         chunk.meta = describe_chunk(*model_, DType::f32, {}, "",

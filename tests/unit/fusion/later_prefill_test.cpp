@@ -19,7 +19,7 @@ class LaterPrefillTest : public test::EngineTest {
  protected:
   void SetUp() override {
     EngineTest::SetUp();
-    later_ = std::make_unique<LaterPrefill>(runtime(), store_);
+    later_ = std::make_unique<LaterPrefill>(std::make_shared<IdleWorker>(runtime()), store_);
     busy_.emplace(model_->runtime().foreground());
   }
   // The model holds the runtime, and outlives it.

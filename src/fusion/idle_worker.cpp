@@ -1,0 +1,104 @@
+#include "fusion/idle_worker.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "base/start_thread.h"
+
+namespace blend {
+namespace {
+
+// Between two tokens of an answer a host may look at them for a while; where there is always
+// somebody, a layer every second still gets through a chunk.
+constexpr auto kQuiet = std::chrono::milliseconds(50);
+constexpr auto kMostWait = std::chrono::milliseconds(1000);
+
+}  // namespace
+
+IdleWorker::IdleWorker(std::shared_ptr<Runtime> runtime) : runtime_(std::move(runtime)) {}
+
+IdleWorker::~IdleWorker() {
+  if (forked()) {
+    if (thread_.joinable()) thread_.detach();  // it is the parent's
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void IdleWorker::enter(Client& client) {
+  const std::lock_guard lock(mutex_);
+  clients_.push_back(&client);
+}
+
+void IdleWorker::leave(Client& client) {
+  if (forked()) return;
+  const Foreground::Hurry hurry(foreground());
+  std::unique_lock lock(mutex_);
+  std::erase(clients_, &client);
+  notified_ = true;  // the thread may count on from where the client was
+  changed_.wait(lock, [&] { return working_ != &client; });
+}
+
+bool IdleWorker::start() {
+  const std::lock_guard lock(mutex_);
+  if (thread_.joinable()) return true;
+  try {
+    thread_ = start_thread([this] { run(); });
+  } catch (const std::system_error&) {
+    return false;
+  }
+  return true;
+}
+
+void IdleWorker::notify() {
+  {
+    const std::lock_guard lock(mutex_);
+    notified_ = true;
+  }
+  changed_.notify_all();
+}
+
+void IdleWorker::urge(int by) {
+  const std::lock_guard lock(mutex_);
+  urgent_ += by;
+}
+
+bool IdleWorker::is_urgent() const {
+  const std::lock_guard lock(mutex_);
+  return urgent_ > 0;
+}
+
+Watch IdleWorker::polite(const CancelToken& cancel, bool makes_way) {
+  return {&cancel, [this, makes_way](uint64_t, uint64_t) {
+            foreground().stand_back(kQuiet, kMostWait);
+            return makes_way && is_urgent() ? 1 : 0;
+          }};
+}
+
+void IdleWorker::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return stop_ || notified_; });
+    notified_ = false;
+    for (size_t i = 0; i < clients_.size() && !stop_;) {
+      Client* const client = working_ = clients_[i];
+      lock.unlock();
+      const bool worked = client->work();
+      lock.lock();
+      working_ = nullptr;
+      changed_.notify_all();  // leave()
+      // Clients may have come, gone or found work meanwhile.
+      i = worked || std::exchange(notified_, false) ? 0 : i + 1;
+    }
+    if (stop_) return;
+  }
+}
+
+}  // namespace blend
