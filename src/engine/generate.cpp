@@ -84,6 +84,7 @@ Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
   const std::optional<int32_t> end;
   if (generated_.stopped || !room()) return end;
   BLEND_RETURN_IF_ERROR(watch.check());
+  if (calls_.before) calls_.before();
   BLEND_ASSIGN(const std::span<const float> logits, rules_.apply(sequence_.logits()));
   const int32_t token = sampler_.sample(logits);
   if (ends(token)) {
