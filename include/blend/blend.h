@@ -65,6 +65,7 @@
 #include "blend/batch.h"        /* several prompts at once */
 #include "blend/conversation.h" /* further turns: extend, edit, save, restore */
 #include "blend/store.h"        /* upkeep of a store */
+#include "blend/fidelity.h"     /* how answers agree with full prefill */
 #include "blend/step.h"         /* for hosts with an engine of their own */
 #include "blend/calibrate.h"    /* profiles, machines, advice */
 

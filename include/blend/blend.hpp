@@ -52,6 +52,9 @@ using LogitsFn = std::function<bool(Span<float> logits)>;
 using LogprobsFn = std::function<bool(Span<const blend_logprob> logprobs)>;
 // A line of a table as it is measured; valid during the call only. Return true to go on.
 using MeasurementFn = std::function<bool(const blend_measurement& line)>;
+// What one way of fusing was seen to do; false stops.
+using FidelityRow = blend_fidelity_row;
+using FidelityFn = std::function<bool(const FidelityRow& row)>;
 using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
 // One figure; the strings are never freed. `counter`: it only grows. Return true to go on.
 using MetricFn = std::function<bool(const char* name, const char* labels, const char* help,
@@ -161,6 +164,10 @@ inline int32_t on_logprobs(void* user, const blend_logprob* logprobs, size_t n) 
 
 inline int32_t on_chunk(void* user, const blend_chunk_info* info, const char* problem) noexcept {
   return static_cast<Guarded<ChunkFn>*>(user)->call(*info, problem);
+}
+
+inline int32_t on_fidelity(void* user, const blend_fidelity_row* row) noexcept {
+  return static_cast<Guarded<FidelityFn>*>(user)->call(*row);
 }
 
 inline int32_t on_metric(void* user, const char* name, const char* labels, const char* help,
@@ -467,6 +474,17 @@ class Store {
     detail::Outcome outcome;
     outcome.check(blend_store_remove_remote(get(), &id, outcome.out()));
   }
+  // How often answers agree with full prefill, by way of fusing. `agreement_target` 0: the default.
+  void fidelity(const FidelityFn& fn, double agreement_target = 0) const {
+    fidelity_of(nullptr, fn, agreement_target);
+  }
+  // Of one model.
+  void fidelity(const Model& model, const FidelityFn& fn, double agreement_target = 0) const;
+  // Checks the answers that wait for it, now.
+  void run_checks() const {
+    detail::Outcome outcome;
+    outcome.check(blend_store_run_checks(get(), outcome.out()));
+  }
   // Every figure of stat(), for a host's own metrics system.
   void visit_metrics(const MetricFn& fn) const {
     detail::Outcome outcome;
@@ -540,6 +558,12 @@ class Store {
     detail::Guarded<ChunkFn> guarded{fn, outcome};
     outcome.check(blend_store_list_matching(get(), tenant, &filter, verify ? 1 : 0,
                                             &detail::on_chunk, &guarded, outcome.out()));
+  }
+  void fidelity_of(const blend_model* model, const FidelityFn& fn, double target) const {
+    detail::Outcome outcome;
+    detail::Guarded<FidelityFn> guarded{fn, outcome};
+    outcome.check(blend_store_get_fidelity(get(), model, target, &detail::on_fidelity, &guarded,
+                                           outcome.out()));
   }
   uint64_t remove_matching_of(const char* tenant, const FilterOptions& filter,
                               const ChunkFn& fn) const {
@@ -704,6 +728,11 @@ class Model {
  private:
   detail::Handle<blend_model, blend_model_close> handle_;
 };
+
+inline void Store::fidelity(const Model& model, const FidelityFn& fn,
+                            double agreement_target) const {
+  fidelity_of(model.get(), fn, agreement_target);
+}
 
 // How fast this machine prefills a model. Immutable, thread-safe.
 class Machine {

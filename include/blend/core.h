@@ -334,6 +334,11 @@ typedef struct blend_store_options {
                            prefixes that stay, beside the one behind the fewest tokens. A put past it
                            evicts the least useful of them; BLEND_E_FULL where all are pinned, or nothing
                            may be evicted. 0 (default): 16; UINT64_MAX: no bound */
+  uint32_t check_every;     /* of the fuses that leave rows of chunks as they are stored, one in so many is
+                           checked: while no call runs on the context, its prompt and answer are prefilled in
+                           full and compared (blend/fidelity.h). The first few of a kind always are. 0
+                           (default): 16; UINT32_MAX: none */
+  uint32_t check_tokens;    /* answer tokens that a check compares, at most 256; 0 (default): 32 */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
@@ -344,7 +349,7 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
 /* Waits for background writes, those to the remote tier included as long as it takes them, then closes.
- * Chunks still to be prefilled are given up (an event). */
+ * Chunks still to be prefilled are given up (an event), and so are answers still to be checked. */
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every chunk that a fuse left to be
@@ -506,6 +511,15 @@ typedef struct blend_segment {
  * in force. docs/controller.md says how loading is judged. */
 #define BLEND_RATIO_AUTO (-1.0)
 
+/* A `ratio` that keeps a stated agreement with full prefill, `agreement_target`, by what the store has
+ * seen: answers to one fuse in check_every (blend_store_options) are compared with full prefill in idle
+ * time. A kind of fuse of which nothing is known begins at 0.3, and moves from check to check along 0,
+ * 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1: up when the agreement is below the target, down when it is
+ * clearly above. Otherwise as BLEND_RATIO_AUTO, with that ratio for r*; never below what `profile`
+ * vouches for, if it measured this kind of fuse. Needs a store, else it is 0.3. blend/fidelity.h has
+ * what was seen. */
+#define BLEND_RATIO_FIDELITY (-2.0)
+
 /* A layer at which rows are chosen, and the share of the reused rows that goes on behind it. A plain
  * pair that will not grow. */
 typedef struct blend_check_layer {
@@ -556,6 +570,8 @@ typedef struct blend_fuse_options {
                            BLEND_FUSION_UNTRUSTED. Of a batch each prompt by itself */
   double ratio;         /* recomputed share of the reused rows, 0 .. 1; default 0.15. The question,
                            new text and misses computed inline come on top */
+  double agreement_target; /* for BLEND_RATIO_FIDELITY: share of the answer tokens at which full prefill
+                           would have preferred the same token, 0.5 .. 0.999; 0 (default): 0.98 */
   const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers rise,
                            ratios do not; each chooses among the rows that the one before let through,
                            and every row keeps its fresh K, V up to the layer that leaves it out. NULL:
@@ -630,6 +646,8 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
                                         FAIL the fuse fails, both behind its layers. Plans only say so */
 #define BLEND_FUSION_TARGET_MISSED 128u /* nothing was reckoned to be done within ttft_target_ns: the
                                         soonest was chosen */
+#define BLEND_FUSION_CHECKED 256u    /* the answer that is generated from it will be compared with full
+                                        prefill in idle time (check_every of blend_store_options) */
 
 /* Times of a batch: those of loading are the whole batch's. */
 typedef struct blend_fusion_info {

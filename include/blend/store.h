@@ -272,6 +272,10 @@ typedef struct blend_store_stat {
   uint64_t variant_bytes;    /* of stored_bytes */
   uint64_t variant_hits;     /* of `hits`: took the chunk that is stored behind what precedes it */
   uint64_t total_variant_hits; /* the same of all processes since the store was made; written in batches */
+  /* Answers compared with full prefill (check_every), since this handle was opened. */
+  uint64_t checks_done;
+  uint64_t checks_dropped;   /* too many waited, or the prefill failed */
+  uint64_t checks_queued;    /* answers that wait for idle time now */
 } blend_store_stat;
 
 #define BLEND_REMOTE_NONE 0u      /* the store has no remote tier */

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "capi/answer.h"
 #include "capi/error.h"
 #include "capi/fuse_call.h"
 #include "capi/handles.h"
@@ -41,7 +42,7 @@ uint32_t threads_of(std::vector<Result<FuseCall>>& calls) {
 }
 
 // Fuses those that could be read. out, errors: [n], all NULL; errors may be NULL.
-Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model,
+Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, const blend_store* in,
                            std::vector<Result<FuseCall>>& calls, blend_fusion** out,
                            blend_error** errors) {
   std::vector<blend::FuseRequest> requests;
@@ -74,6 +75,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model,
     handles[i] = std::make_unique<blend_fusion>();
     handles[i]->fused = std::move(*fused[n]);
     handles[i]->n_threads = calls[i]->n_threads;
+    blend::capi::begin_answer(*handles[i], in);
   }
   const Status first = first_failure();
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first);
@@ -126,6 +128,7 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     auto handle = std::make_unique<blend_fusion>();
     handle->n_threads = call.n_threads;
     BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.request));
+    blend::capi::begin_answer(*handle, store);
     *out = handle.release();
     return Status::ok();
   });
@@ -142,7 +145,7 @@ int32_t blend_fuse_batch(blend_fusion** out, blend_error** errors, const blend_m
     if (n > 0) BLEND_REQUIRE(requests);
     BLEND_ASSIGN(const auto loaded, model->loaded());
     BLEND_ASSIGN(std::vector<Result<FuseCall>> calls, read_requests(*loaded, store, requests, n));
-    return fuse_calls(loaded, calls, out, errors);
+    return fuse_calls(loaded, store, calls, out, errors);
   });
 }
 
@@ -157,6 +160,7 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
                  blend::capi::read_fuse_call(model, store, segments, n_segments, options));
     const uint32_t n_threads = call.n_threads != 0 ? call.n_threads : fusion->n_threads;
     const blend::ThreadCap cap(n_threads);
+    blend::capi::end_answer(*fusion);  // an answer to what follows is not its prompt's alone
     BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, call.store, call.request));
     fusion->n_threads = n_threads;
     fusion->text = {};  // as in blend_fusion_decode
@@ -164,6 +168,9 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
   });
 }
 
-void blend_fusion_close(blend_fusion* fusion) { delete fusion; }
+void blend_fusion_close(blend_fusion* fusion) {
+  if (fusion != nullptr) blend::capi::end_answer(*fusion);
+  delete fusion;
+}
 
 }  // extern "C"

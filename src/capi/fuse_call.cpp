@@ -66,13 +66,20 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
 
 Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
                                       const blend::ModelDescription& model) {
-  if (o.ratio != BLEND_RATIO_AUTO) return blend::RatioChoice::fixed(o.ratio);
-  if (o.machine == nullptr) return blend::RatioChoice::automatic(nullptr);
-  if (o.machine->model->fingerprint() != model.fingerprint()) {
-    return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
+  BLEND_ASSIGN(const double agreement, blend::capi::read_agreement_target(o.agreement_target));
+  const bool keeps = o.ratio == BLEND_RATIO_FIDELITY;
+  if (!keeps && o.ratio != BLEND_RATIO_AUTO) return blend::RatioChoice::fixed(o.ratio);
+  const blend::PrefillTimes* times = nullptr;
+  double target_s = 0;
+  if (o.machine != nullptr) {
+    if (o.machine->model->fingerprint() != model.fingerprint()) {
+      return Status{BLEND_E_MISMATCH, "machine: it was opened with another model"};
+    }
+    times = &o.machine->profile.prefill();
+    target_s = static_cast<double>(o.ttft_target_ns) * 1e-9;
   }
-  return blend::RatioChoice::automatic(&o.machine->profile.prefill(),
-                                       static_cast<double>(o.ttft_target_ns) * 1e-9);
+  return keeps ? blend::RatioChoice::fidelity(agreement, times, target_s)
+               : blend::RatioChoice::automatic(times, target_s);
 }
 
 Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
@@ -170,6 +177,14 @@ Status check_choice(const char* name, uint32_t value, uint32_t last) {
                            last);
 }
 
+Result<double> read_agreement_target(double target) {
+  if (target == 0) return kUsualTarget;
+  if (target >= kLeastTarget && target <= kMostTarget) return target;
+  return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                           "agreement_target %g must lie in [%g, %g]; 0 is the default, %g", target,
+                           kLeastTarget, kMostTarget, kUsualTarget);
+}
+
 Status check_metric(uint32_t metric) {
   if (blend::RowMetric::is_code(metric)) return Status::ok();
   return blend::make_error(BLEND_E_INVALID_ARGUMENT, "metric %u is not a BLEND_METRIC_ value",
@@ -207,6 +222,7 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
     call.store.read_only = store->read_only;
     call.store.reads = store->reads.get();
     call.store.later = store->later.get();
+    call.store.fidelity = &store->checks->book();
     call.store.kv_dtype = resolve_kv_dtype(*store, model);
   }
   BLEND_RETURN_IF_ERROR(check_count("n_threads", o.n_threads));

@@ -15,6 +15,8 @@ struct FuseCall {
   uint32_t n_threads = 0;  // ThreadCap
 };
 
+// agreement_target of blend_fuse_options, which may be 0.
+Result<double> read_agreement_target(double target);
 // BLEND_METRIC_*.
 Status check_metric(uint32_t metric);
 // INVALID_ARGUMENT names the member when `value` is not one of 1 .. last.

@@ -1,4 +1,5 @@
 // What a fusion answers: its account and its logits; and what is appended to it or changed.
+#include "capi/answer.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
@@ -18,6 +19,8 @@ int32_t blend_fusion_fork(blend_fusion** out, blend_fusion* fusion, blend_error*
     BLEND_ASSIGN(other->fused, blend::fork(fusion->fused));
     other->n_threads = fusion->n_threads;
     other->text = fusion->text;
+    other->answer = fusion->answer;
+    other->checks = fusion->checks;
     *out = other.release();
     return Status::ok();
   });
@@ -113,6 +116,9 @@ int32_t blend_fusion_decode(blend_fusion* fusion, const int32_t* tokens, size_t 
     BLEND_RETURN_IF_ERROR(sequence.model().check_length(n_tokens, "blend_fusion_decode"));
     BLEND_RETURN_IF_ERROR(sequence.model().check_tokens(ids, "blend_fusion_decode"));
     const blend::ThreadCap cap(fusion->n_threads);
+    if (!ids.empty()) blend::capi::note_answer(*fusion);
+    // Several at once are the host's text: the answer ends before them.
+    if (ids.size() > 1) blend::capi::end_answer(*fusion);
     BLEND_RETURN_IF_ERROR(sequence.append(ids, blend::capi::make_watch(cancel, nullptr, nullptr)));
     // The host's tokens come between: what was left open is not continued by what follows.
     if (!ids.empty()) fusion->text = {};
@@ -131,6 +137,7 @@ int32_t blend_fusion_replace(blend_fusion* fusion, uint64_t first_row, uint64_t 
     BLEND_RETURN_IF_ERROR(model.check_length(n_tokens, "blend_fusion_replace"));
     BLEND_RETURN_IF_ERROR(model.check_tokens(ids, "blend_fusion_replace"));
     const blend::ThreadCap cap(fusion->n_threads);
+    if (n_rows > 0 || n_tokens > 0) blend::capi::end_answer(*fusion);
     BLEND_RETURN_IF_ERROR(blend::edit(fusion->fused, first_row, n_rows, ids,
                                       blend::capi::make_watch(cancel, nullptr, nullptr)));
     if (n_rows > 0 || n_tokens > 0) fusion->text = {};  // as in blend_fusion_decode

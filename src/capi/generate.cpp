@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "blend/batch.h"
+#include "capi/answer.h"
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
@@ -105,9 +106,10 @@ Result<blend::GenerationRun> make_run(const blend_generate_request& request, uin
   n_threads = o.n_threads != 0 ? o.n_threads : fusion.n_threads;
   blend::GenerationRun run;
   run.watch = blend::capi::make_watch(o.cancel, nullptr, nullptr);
-  BLEND_ASSIGN(run.generation,
-               blend::Generation::create(*fusion.fused.sequence, std::move(options),
-                                         calls_of(o, request.fn, request.user), fusion.text));
+  blend::GenerateCalls calls = calls_of(o, request.fn, request.user);
+  if (fusion.answer.has_value()) calls.before = [&fusion] { blend::capi::note_answer(fusion); };
+  BLEND_ASSIGN(run.generation, blend::Generation::create(*fusion.fused.sequence, std::move(options),
+                                                         std::move(calls), fusion.text));
   return run;
 }
 
@@ -148,6 +150,7 @@ int32_t blend_fusion_generate(blend_fusion* fusion, const blend_generate_options
                  make_run({sizeof(blend_generate_request), fusion, options, fn, user}, n_threads));
     const blend::ThreadCap cap(n_threads);
     blend::generate_each({&run, 1});
+    blend::capi::end_whole_answer(*fusion, run.generation->so_far().stopped);
     if (n_generated != nullptr) *n_generated = run.generation->so_far().n_tokens;
     BLEND_RETURN_IF_ERROR(run.status);
     return code_of(run);
@@ -191,6 +194,7 @@ int32_t blend_generate_batch(int32_t* codes, size_t* n_generated, blend_error** 
       if (codes != nullptr) codes[i] = code_of(runs[k]);
       if (n_generated != nullptr) n_generated[i] = runs[k].generation->so_far().n_tokens;
       failed[i] = std::move(runs[k].status);
+      blend::capi::end_whole_answer(*read[i].fusion, runs[k].generation->so_far().stopped);
     }
     int32_t result = BLEND_OK;
     for (size_t i = 0; i < n; ++i) {

@@ -13,6 +13,7 @@
 #include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
+#include "fusion/fidelity_checks.h"
 #include "fusion/fuse.h"
 #include "fusion/later_prefill.h"
 #include "profile/profile.h"
@@ -39,18 +40,26 @@ struct blend_model {
 };
 
 struct blend_store {
+  // A fusion that is closed at this moment may hold `checks` a little longer.
+  ~blend_store() {
+    if (checks != nullptr) checks->close();
+  }
   std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
   std::shared_ptr<blend::Store> store;
   std::shared_ptr<blend::ReadRates> reads = std::make_shared<blend::ReadRates>();
+  std::shared_ptr<blend::IdleWorker> idle;
   std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
+  std::shared_ptr<blend::FidelityChecks> checks;
   uint32_t kv_dtype = BLEND_DTYPE_AUTO;
   bool read_only = false;
 };
 
 struct blend_fusion {
   blend::Fused fused;
-  uint32_t n_threads = 0;  // ThreadCap of the calls on it
-  blend::Utf8Stream text;  // of the tokens generated so far
+  uint32_t n_threads = 0;                    // ThreadCap of the calls on it
+  blend::Utf8Stream text;                    // of the tokens generated so far
+  std::optional<blend::AnswerTrace> answer;  // noted for a check; see capi/answer.h
+  std::weak_ptr<blend::FidelityChecks> checks;
 };
 
 struct blend_machine {

@@ -187,6 +187,11 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
                                "codec_step %g must be in [0.0625, 16]; 0 is the default, 1",
                                o.codec_step);
     }
+    if (o.check_tokens > blend::AnswerTrace::kMostPositions) {
+      return blend::make_error(
+          BLEND_E_INVALID_ARGUMENT, "check_tokens %u is more than %u; 0 is the default, %u",
+          o.check_tokens, blend::AnswerTrace::kMostPositions, blend::AnswerTrace::kUsualPositions);
+    }
     blend::StoreOptions s;
     if (o.codec_step != 0) s.codec_step = o.codec_step;
     s.quota_bytes = o.quota_bytes;
@@ -212,9 +217,15 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     handle->store = std::move(*opened);
     handle->kv_dtype = o.kv_dtype;
     handle->read_only = s.read_only;
+    handle->idle = std::make_shared<blend::IdleWorker>(ctx->runtime);
     if (!s.read_only) {
-      handle->later = std::make_unique<blend::LaterPrefill>(handle->runtime, handle->store);
+      handle->later = std::make_unique<blend::LaterPrefill>(handle->idle, handle->store);
     }
+    const auto book = std::make_shared<blend::FidelityBook>(handle->store, s.read_only);
+    blend::FidelityChecks::Options checks;
+    if (o.check_every != 0) checks.every = o.check_every;
+    if (o.check_tokens != 0) checks.tokens = o.check_tokens;
+    handle->checks = std::make_shared<blend::FidelityChecks>(handle->idle, book, checks);
     *out = handle.release();
     return Status::ok();
   });
@@ -289,6 +300,10 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.variant_bytes = texts.variant_bytes;
     out.variant_hits = s.variant_hits;
     out.total_variant_hits = texts.variant_hits;
+    const blend::FidelityChecks::Counts checks = store->checks->counts();
+    out.checks_done = checks.done;
+    out.checks_dropped = checks.dropped;
+    out.checks_queued = checks.queued;
     return blend::capi::write_struct(stat, out);
   });
 }

@@ -43,6 +43,16 @@ Result<std::vector<blend::Metric>> metrics_of(const blend_store& store) {
   metrics.push_back({"blend_store_prefills_left", "",
                      "Chunks that fuses missed and left to be prefilled behind them", false,
                      static_cast<double>(prefills)});
+  const blend::FidelityChecks::Counts checks = store.checks->counts();
+  metrics.push_back({"blend_store_checks_left", "",
+                     "Answers that wait to be compared with full prefill", false,
+                     static_cast<double>(checks.queued)});
+  metrics.push_back({"blend_store_checks_total", "",
+                     "Answers compared with full prefill through this handle", true,
+                     static_cast<double>(checks.done)});
+  metrics.push_back({"blend_store_checks_dropped_total", "",
+                     "Answers that were to be compared and were not, for too many waited", true,
+                     static_cast<double>(checks.dropped)});
   return metrics;
 }
 

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "fusion/account.h"
+#include "fusion/agreement.h"
 #include "fusion/later_prefill.h"
 #include "fusion/trust.h"
 
@@ -84,6 +85,7 @@ Status Batch::prepare(Entry& e, std::span<const int32_t> resident) {
                                               store_.kv_dtype, options, lookup_);
   BLEND_ASSIGN(e.prompt, e.builder->build(e.request->segments, resident, e.request->watch));
   if (options.chosen_for_host) BLEND_RETURN_IF_ERROR(fall_back(e));
+  BLEND_RETURN_IF_ERROR(keep_agreement(e));
   const double spent_s = static_cast<double>(clock_.now_ns()) * 1e-9;
   e.selection->choose_ratio({store_.reads, &model_->config(), spent_s}, e.prompt);
   e.plan_ns = clock_.now_ns() - begin - e.prompt.miss_ns;
@@ -103,6 +105,18 @@ Status Batch::fall_back(Entry& e) {
   if (options.trust == Trust::vouched) options.trust = Trust::doubted;
   e.request = e.plain.get();
   BLEND_ASSIGN(e.selection, Selection::create(model_->backend(), options, n_layers_));
+  return Status::ok();
+}
+
+Status Batch::keep_agreement(Entry& e) {
+  const auto ratio =
+      agreeing_ratio(store_.fidelity, *model_, e.request->options, *e.selection, e.prompt);
+  if (!ratio.has_value()) return Status::ok();
+  auto settled = std::make_unique<FuseRequest>(*e.request);
+  settled->options.ratio.settle(*ratio);
+  BLEND_ASSIGN(e.selection, Selection::create(model_->backend(), settled->options, n_layers_));
+  e.settled = std::move(settled);
+  e.request = e.settled.get();
   return Status::ok();
 }
 

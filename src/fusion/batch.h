@@ -41,8 +41,9 @@ class Batch {
     Prompt prompt;
     uint64_t plan_ns = 0;
     Fused out;
-    std::unique_ptr<FuseRequest> plain;  // what it became when a chunk forbade the cascade
-    std::unique_ptr<FuseRequest> full;   // what it became when its drift correction was in doubt
+    std::unique_ptr<FuseRequest> plain;    // what it became when a chunk forbade the cascade
+    std::unique_ptr<FuseRequest> settled;  // what it became when its ratio was known
+    std::unique_ptr<FuseRequest> full;     // what it became when its drift correction was in doubt
     // Of a round.
     std::unique_ptr<LayerFeed::View> feed;
     std::unique_ptr<Pass> pass;
@@ -64,6 +65,8 @@ class Batch {
   Status prepare(Entry& entry, std::span<const int32_t> resident);
   // Policy::automatic took the cascade, and a chunk has not the statistics that it reads: hkvd.
   Status fall_back(Entry& entry);
+  // Takes the ratio that keeps the agreement which the host states, where it does.
+  Status keep_agreement(Entry& entry);
   // All layers of the entries that are alive. False: a damaged chunk was replaced, begin again.
   bool round(std::unique_ptr<Sequence>& resident);
   bool run_layers(LayerFeed& feed);

@@ -12,6 +12,7 @@
 
 namespace blend {
 
+class FidelityBook;
 class LaterPrefill;
 
 // What came of a fuse; the public info structs are its account.
@@ -29,9 +30,10 @@ struct StoreAccess {
   ChunkStore* store = nullptr;
   bool read_only = false;
   DType kv_dtype = DType::f16;
-  LaterPrefill* later = nullptr;  // takes what is computed in the pass; null: nobody does
-  ReadRates* reads = nullptr;     // told of what is read, asked how fast it comes; may be null
-  bool use_device_tier = true;    // of the model's runtime, where it has one
+  LaterPrefill* later = nullptr;     // takes what is computed in the pass; null: nobody does
+  FidelityBook* fidelity = nullptr;  // says which ratio keeps a stated agreement; may be null
+  ReadRates* reads = nullptr;        // told of what is read, asked how fast it comes; may be null
+  bool use_device_tier = true;       // of the model's runtime, where it has one
 };
 
 // What a fuse is asked for.

@@ -3,13 +3,17 @@
 // One value goes from the host's options to the account. The host fixes the ratio, or leaves it to
 // the controller (BLEND_RATIO_AUTO): that begins at the least that calibration allows and may only
 // raise it, by how long prefills take on this machine and by the time that the host gives
-// (auto_ratio.h).
+// (auto_ratio.h). Or it states how often answers are to agree with full prefill
+// (BLEND_RATIO_FIDELITY): then the controller begins at what checked answers have shown
+// (control/fidelity.h).
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 
 #include "control/cost_model.h"
+#include "control/fidelity.h"
 
 namespace blend {
 
@@ -22,6 +26,14 @@ class RatioChoice {
   // until the first token; 0: as soon as can be.
   static RatioChoice automatic(const PrefillTimes* times, double target_s = 0) {
     RatioChoice out{RatioChoice().ratio_, true, times};
+    out.target_s_ = target_s;
+    return out;
+  }
+
+  // The same, but it begins at what keeps this agreement, once the prompt's chunks are known.
+  static RatioChoice fidelity(double agreement, const PrefillTimes* times, double target_s = 0) {
+    RatioChoice out{kLadder[kFirstRung], true, times};
+    out.agreement_ = agreement;
     out.target_s_ = target_s;
     return out;
   }
@@ -39,6 +51,8 @@ class RatioChoice {
   double ratio() const { return ratio_; }
   bool is_automatic() const { return automatic_; }
   bool is_chosen() const { return chosen_; }  // by the controller
+  // The agreement that is to be kept; nothing where the host asks for none.
+  std::optional<double> agreement() const { return agreement_; }
   // What the controller chooses by; null: it does not choose.
   const PrefillTimes* times() const { return times_; }
   double target_s() const { return target_s_; }
@@ -46,8 +60,12 @@ class RatioChoice {
 
   // Where an automatic ratio begins; a fixed one stays as it is.
   void begin_at(double least) {
-    if (automatic_) ratio_ = least;
+    if (!automatic_) return;
+    ratio_ = least;
+    least_ = least;
   }
+  // What keeps agreement(), as far as is known: never less than where it begins.
+  void settle(double ratio) { ratio_ = std::max(least_, ratio); }
   // The controller's word, for one prompt. times() is not null.
   void choose(double ratio, const Reckoned& reckoned) {
     ratio_ = std::max(ratio_, ratio);
@@ -60,6 +78,8 @@ class RatioChoice {
       : ratio_(ratio), automatic_(automatic), times_(times) {}
 
   double ratio_ = 0.15;
+  double least_ = 0;
+  std::optional<double> agreement_;
   bool automatic_ = false;
   bool chosen_ = false;
   const PrefillTimes* times_ = nullptr;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "fusion/account.h"
+#include "fusion/agreement.h"
 #include "fusion/stored_rows.h"
 
 namespace blend {
@@ -58,6 +59,12 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
       new StepPlan(std::move(model), std::move(store), access, std::move(request)));
   p->selection_ = std::move(selection);
   BLEND_ASSIGN(p->prompt_, p->builder_.build(p->request_.segments, {}, p->request_.watch));
+  if (const auto ratio = agreeing_ratio(access.fidelity, *p->model_, p->request_.options,
+                                        *p->selection_, p->prompt_)) {
+    p->request_.options.ratio.settle(*ratio);
+    BLEND_ASSIGN(p->selection_, Selection::create(p->model_->backend(), p->request_.options,
+                                                  p->model_->config().n_layers));
+  }
   const double spent_s = static_cast<double>(p->clock_.now_ns()) * 1e-9;
   p->selection_->choose_ratio({access.reads, &p->model_->config(), spent_s}, p->prompt_);
   BLEND_ASSIGN(p->ropes_, p->model_->ropes(p->prompt_.n_rows()));

@@ -81,7 +81,7 @@ class StepPlan {
   const ProcessMark process_;  // that made the plan
   const std::shared_ptr<const ModelDescription> model_;
   const std::shared_ptr<ChunkStore> store_;
-  const FuseRequest request_;
+  FuseRequest request_;  // its ratio may be settled by the prompt; otherwise as given
   const uint32_t n_layers_;
   const Stopwatch clock_;
   PromptBuilder builder_;

@@ -6,6 +6,7 @@
 
 #include "choices.h"
 #include "command.h"
+#include "fidelity_report.h"
 #include "interrupt.h"
 #include "table.h"
 
@@ -192,16 +193,17 @@ void run(const StoreStatOptions& options) {
   std::string remote_error;
   if (!options.store.remote.url.empty()) remote_error = ask_remote(store);
   if (options.metrics) {
-    std::cout << store.metrics(options.store.path);
+    std::cout << store.metrics(options.store.path) << fidelity_metrics(fidelity_rows(store));
     return;
   }
   const std::vector<blendpp::CodecStat> codecs = codecs_of(store);
   if (options.common.json) {
     nlohmann::json out = json_of(store.stat(), codecs);
+    out["fidelity"] = fidelity_json(fidelity_rows(store));
     if (!options.store.remote.url.empty()) out["remote"] = remote_json(store.stat(), remote_error);
     std::cout << (options.watch_s > 0 ? out.dump() : out.dump(2)) << std::endl;
   } else {
-    std::cout << text_of(store.stat(), codecs) << std::flush;
+    std::cout << text_of(store.stat(), codecs) << fidelity_text(fidelity_rows(store)) << std::flush;
     if (!options.store.remote.url.empty()) print_remote(store, remote_error);
   }
   if (options.watch_s > 0) watch(store, options);

@@ -20,6 +20,7 @@
 #include "../choices.h"
 #include "../command.h"
 #include "../corpus.h"
+#include "../fidelity_report.h"
 #include "../interrupt.h"
 #include "../policy_spec.h"
 #include "../table.h"
@@ -56,6 +57,7 @@ struct ServeOptions {
   uint32_t drain_s = 30;
   std::string policy = "auto";
   double ratio = 0;
+  double agreement = 0;
   std::vector<std::string> given;
 };
 
@@ -182,9 +184,10 @@ class Server {
     });
     http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& response) {
       counters_.request("/metrics", 200);
-      response.set_content(
-          counters_.text(slots_.running(), slots_.waiting()) + engine_.store->metrics("store"),
-          "text/plain; version=0.0.4");
+      response.set_content(counters_.text(slots_.running(), slots_.waiting()) +
+                               engine_.store->metrics("store") +
+                               fidelity_metrics(fidelity_rows(*engine_.store)),
+                           "text/plain; version=0.0.4");
     });
     http_.set_error_handler([this](const httplib::Request& request, httplib::Response& response) {
       if (!response.body.empty()) return;
@@ -389,6 +392,10 @@ blendpp::FuseOptions fuse_options(const ServeOptions& options, const Corpus& cor
     fuse.n_terms = policy.terms.size();
   }
   if (given("--ratio")) fuse.ratio = options.ratio;
+  if (options.agreement > 0) {
+    fuse.ratio = BLEND_RATIO_FIDELITY;
+    fuse.agreement_target = options.agreement;
+  }
   if (options.read_only) fuse.on_miss = BLEND_MISS_COMPUTE;
   fuse.chunk_prefix = corpus.chunk_prefix.data();
   fuse.n_chunk_prefix = corpus.chunk_prefix.size();
@@ -498,9 +505,18 @@ void register_serve(CLI::App& app) {
       ->check(check_policy)
       ->type_name("POLICY")
       ->capture_default_str();
-  command->add_option("--ratio", options->ratio, "Share of the reused rows that is recomputed")
-      ->check(CLI::Range(0.0, 1.0))
-      ->capture_default_str();
+  CLI::Option* const ratio =
+      command->add_option("--ratio", options->ratio, "Share of the reused rows that is recomputed")
+          ->check(CLI::Range(0.0, 1.0))
+          ->capture_default_str();
+  command
+      ->add_option(
+          "--agreement", options->agreement,
+          "Choose the ratio so that full prefill would prefer the same token at this share "
+          "of the answers' tokens, as idle checks see it (/metrics)")
+      ->check(CLI::Range(0.5, 0.999))
+      ->excludes(ratio)
+      ->type_name("SHARE");
   add_chat_template(*command, options->chat);
   add_common_options(*command, options->common);
   command->footer(

@@ -1,0 +1,21 @@
+#include "fusion/agreement.h"
+
+#include "fusion/fidelity_book.h"
+#include "fusion/record_kind.h"
+
+namespace blend {
+
+std::optional<double> agreeing_ratio(FidelityBook* book, const ModelDescription& model,
+                                     const FuseOptions& options, const Selection& selection,
+                                     const Prompt& prompt) {
+  const std::optional<double> target = options.ratio.agreement();
+  const bool chooses = !selection.schedule().empty() && options.check_layers.empty();
+  if (!target.has_value() || !chooses || book == nullptr) return std::nullopt;
+  const RecordKind record = worst_record(prompt.segments);
+  if (record <= RecordKind::exact) return std::nullopt;
+  const FidelityKey key{model.fingerprint(), static_cast<uint32_t>(options.policy),
+                        static_cast<uint32_t>(record)};
+  return book->ratio(key, *target);
+}
+
+}  // namespace blend

@@ -1,0 +1,130 @@
+#include "fusion/fidelity_book.h"
+
+#include <cstring>
+
+#include "base/wire.h"
+
+namespace blend {
+namespace {
+
+constexpr std::string_view kPrefix = "fidelity";
+
+// Other processes check answers too; what they saw is looked for again after this time.
+constexpr auto kFresh = std::chrono::seconds(2);
+
+std::string name_of(const Sha256& fingerprint) {
+  return std::string(kPrefix) +
+         std::string(reinterpret_cast<const char*>(fingerprint.data()), fingerprint.size());
+}
+
+std::optional<FidelityKey> read_name(const std::string& name) {
+  FidelityKey key;
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  ByteReader in(std::as_bytes(std::span(name)).subspan(kPrefix.size()));
+  in.bytes(key.fingerprint.data(), key.fingerprint.size());
+  key.policy = in.get<uint32_t>();
+  key.record = in.get<uint32_t>();
+  if (!in.ok() || in.remaining() != 0) return std::nullopt;
+  return key;
+}
+
+std::optional<FidelityRecord> decode(const std::string& bytes) {
+  return FidelityRecord::decode(std::as_bytes(std::span(bytes)));
+}
+
+}  // namespace
+
+std::string FidelityKey::note_name() const {
+  ByteWriter out;
+  const std::string begin = name_of(fingerprint);
+  out.bytes(begin.data(), begin.size());
+  out.put(policy);
+  out.put(record);
+  return out.take();
+}
+
+void FidelityBook::take(std::vector<Note> notes) {
+  const std::lock_guard lock(mutex_);
+  for (const Note& note : notes) {
+    const std::optional<FidelityKey> key = read_name(note.name);
+    auto record = decode(note.bytes);
+    if (!key.has_value() || !record.has_value()) continue;
+    Entry& entry = entries_[*key];
+    if (entry.own) continue;
+    // Targets that were asked for since are not in the store before the next check.
+    for (const LadderState& s : entry.record.states) record->follow(s.target());
+    entry.record = std::move(*record);
+  }
+}
+
+Status FidelityBook::refresh(const Sha256* fingerprint) {
+  if (notes_ == nullptr) return Status::ok();
+  if (fingerprint != nullptr) {
+    const std::lock_guard lock(mutex_);
+    const Clock::time_point now = Clock::now();
+    const auto [at, first] = read_at_.try_emplace(*fingerprint, now);
+    if (!first && now - at->second < kFresh) return Status::ok();
+    at->second = now;
+  }
+  BLEND_ASSIGN(
+      std::vector<Note> notes,
+      notes_->notes(fingerprint == nullptr ? std::string(kPrefix) : name_of(*fingerprint)));
+  take(std::move(notes));
+  return Status::ok();
+}
+
+double FidelityBook::ratio(const FidelityKey& key, double target) {
+  (void)refresh(&key.fingerprint);  // what cannot be read is not known
+  const std::lock_guard lock(mutex_);
+  FidelityRecord& record = entries_[key].record;
+  record.follow(target);
+  return record.ratio(target);
+}
+
+uint64_t FidelityBook::n_checks(const FidelityKey& key, double ratio) {
+  (void)refresh(&key.fingerprint);
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  return found == entries_.end() ? 0 : found->second.record.rungs[rung_of(ratio)].n_checks;
+}
+
+void FidelityBook::observe(const FidelityKey& key, double ratio, const CheckedAnswer& answer) {
+  (void)refresh(&key.fingerprint);
+  std::vector<double> targets;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const LadderState& s : entries_[key].record.states) targets.push_back(s.target());
+  }
+  FidelityRecord fresh;
+  const auto change = [&](std::span<const std::byte> old) {
+    fresh = FidelityRecord::decode(old).value_or(FidelityRecord{});
+    for (const double target : targets) fresh.follow(target);
+    fresh.observe(ratio, answer);
+    return fresh.encode();
+  };
+  const bool written = writes_ && notes_->change_note(key.note_name(), change).is_ok();
+  const std::lock_guard lock(mutex_);
+  Entry& entry = entries_[key];
+  if (written) {
+    for (const LadderState& s : entry.record.states) fresh.follow(s.target());
+    entry = {std::move(fresh), false};
+  } else {
+    entry.record.observe(ratio, answer);
+    entry.own = true;
+  }
+}
+
+Result<std::vector<std::pair<FidelityKey, FidelityRecord>>> FidelityBook::all(
+    const Sha256* fingerprint) {
+  BLEND_RETURN_IF_ERROR(refresh(fingerprint));
+  std::vector<std::pair<FidelityKey, FidelityRecord>> out;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [key, entry] : entries_) {
+    if (fingerprint == nullptr || key.fingerprint == *fingerprint) {
+      out.emplace_back(key, entry.record);
+    }
+  }
+  return out;
+}
+
+}  // namespace blend
