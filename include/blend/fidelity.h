@@ -18,9 +18,8 @@ extern "C" {
 typedef struct blend_fidelity_row {
   uint32_t struct_size;
   uint32_t policy;    /* BLEND_POLICY_*, as the fusion's info has it */
-  uint32_t record;    /* the worst record of the prompts' chunks: 2 prefilled after the prompt's head and
-                         the chunk before it, 3 after the head and other passages (the mean), 4 after the
-                         head, 5 alone or after another text */
+  uint32_t record;    /* BLEND_RECORD_*: of the prompts' chunks that are not exact the farthest from full
+                         prefill */
   uint32_t in_force;  /* 1: `ratio` is ratio_now */
   double ratio;       /* recomputed share of the reused rows, the nearest of those that are told apart */
   double ratio_now;   /* what a fuse with BLEND_RATIO_FIDELITY takes now for the target asked about */

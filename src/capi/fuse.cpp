@@ -76,6 +76,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, con
     handles[i]->fused = std::move(*fused[n]);
     handles[i]->n_threads = calls[i]->n_threads;
     blend::capi::begin_answer(*handles[i], in);
+    handles[i]->chunk_prefix = std::move(requests[n].options.chunk_prefix);
   }
   const Status first = first_failure();
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first);
@@ -129,6 +130,7 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     handle->n_threads = call.n_threads;
     BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.request));
     blend::capi::begin_answer(*handle, store);
+    handle->chunk_prefix = call.request.options.chunk_prefix;
     *out = handle.release();
     return Status::ok();
   });
@@ -157,7 +159,8 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
     const blend::Model& model = fusion->fused.sequence->model();
     BLEND_RETURN_IF_ERROR(model.runtime().check_fork());
     BLEND_ASSIGN(const FuseCall call,
-                 blend::capi::read_fuse_call(model, store, segments, n_segments, options));
+                 blend::capi::read_fuse_call(model, store, segments, n_segments, options,
+                                             {.chunk_prefix = &fusion->chunk_prefix}));
     const uint32_t n_threads = call.n_threads != 0 ? call.n_threads : fusion->n_threads;
     const blend::ThreadCap cap(n_threads);
     blend::capi::end_answer(*fusion);  // an answer to what follows is not its prompt's alone

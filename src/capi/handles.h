@@ -13,6 +13,7 @@
 #include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
+#include "fusion/corpus_precompute.h"
 #include "fusion/fidelity_checks.h"
 #include "fusion/fuse.h"
 #include "fusion/later_prefill.h"
@@ -48,6 +49,7 @@ struct blend_store {
   std::shared_ptr<blend::Store> store;
   std::shared_ptr<blend::ReadRates> reads = std::make_shared<blend::ReadRates>();
   std::shared_ptr<blend::IdleWorker> idle;
+  std::shared_ptr<blend::Corpora> corpora = std::make_shared<blend::Corpora>();
   std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
   std::shared_ptr<blend::FidelityChecks> checks;
   uint32_t kv_dtype = BLEND_DTYPE_AUTO;
@@ -56,8 +58,9 @@ struct blend_store {
 
 struct blend_fusion {
   blend::Fused fused;
-  uint32_t n_threads = 0;                    // ThreadCap of the calls on it
-  blend::Utf8Stream text;                    // of the tokens generated so far
+  uint32_t n_threads = 0;             // ThreadCap of the calls on it
+  blend::Utf8Stream text;             // of the tokens generated so far
+  std::vector<int32_t> chunk_prefix;  // that its chunks were looked for after: of later turns too
   std::optional<blend::AnswerTrace> answer;  // noted for a check; see capi/answer.h
   std::weak_ptr<blend::FidelityChecks> checks;
 };

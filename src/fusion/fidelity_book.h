@@ -19,7 +19,7 @@ namespace blend {
 struct FidelityKey {
   Sha256 fingerprint{};  // of the model
   uint32_t policy = 0;   // BLEND_POLICY_*
-  uint32_t record = 0;   // RecordKind: the worst of the prompt
+  uint32_t record = 0;   // RecordUse: the worst of the prompt
 
   auto operator<=>(const FidelityKey&) const = default;
   std::string note_name() const;

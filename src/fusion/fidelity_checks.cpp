@@ -30,8 +30,8 @@ void FidelityChecks::close() {
 
 std::optional<AnswerTrace> FidelityChecks::mark(Fused& fused) {
   if (forked() || options_.every == kNever) return std::nullopt;
-  const RecordKind record = worst_record(fused.segments);
-  if (record <= RecordKind::exact || fused.info.policy == BLEND_POLICY_FULL ||
+  const RecordUse record = worst_record(fused.segments);
+  if (record <= RecordUse::exact || fused.info.policy == BLEND_POLICY_FULL ||
       fused.sequence->n_rows() == 0) {
     return std::nullopt;
   }
