@@ -56,6 +56,7 @@ constexpr Codec kCodecs[] = {
 blendpp::Store open_store(const blendpp::Context& ctx, const std::string& path, uint32_t codec,
                           uint64_t ram_bytes, const std::string& remote) {
   blendpp::StoreOptions options;
+  options.check_every = UINT32_MAX;  // nothing else computes meanwhile
   options.kv_dtype = BLEND_DTYPE_F16;
   options.codec = codec;
   options.ram_bytes = ram_bytes;

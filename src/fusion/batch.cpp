@@ -5,6 +5,7 @@
 
 #include "fusion/account.h"
 #include "fusion/agreement.h"
+#include "fusion/fidelity_book.h"
 #include "fusion/later_prefill.h"
 #include "fusion/trust.h"
 
@@ -46,6 +47,7 @@ Batch::Batch(const std::shared_ptr<const Model>& model, const StoreAccess& store
 
 std::vector<Result<Fused>> Batch::run(std::unique_ptr<Sequence>& resident) {
   const Foreground::Scope waited_for(model_->runtime().foreground());
+  if (store_.fidelity != nullptr) store_.fidelity->look(model_->fingerprint());  // no snapshot yet
   const std::span<const int32_t> tokens =
       resident == nullptr ? std::span<const int32_t>() : std::span(resident->tokens());
   for (Entry& e : entries_) {

@@ -74,7 +74,6 @@ Status FidelityBook::refresh(const Sha256* fingerprint) {
 }
 
 double FidelityBook::ratio(const FidelityKey& key, double target) {
-  (void)refresh(&key.fingerprint);  // what cannot be read is not known
   const std::lock_guard lock(mutex_);
   FidelityRecord& record = entries_[key].record;
   record.follow(target);
@@ -82,14 +81,13 @@ double FidelityBook::ratio(const FidelityKey& key, double target) {
 }
 
 uint64_t FidelityBook::n_checks(const FidelityKey& key, double ratio) {
-  (void)refresh(&key.fingerprint);
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(key);
   return found == entries_.end() ? 0 : found->second.record.rungs[rung_of(ratio)].n_checks;
 }
 
 void FidelityBook::observe(const FidelityKey& key, double ratio, const CheckedAnswer& answer) {
-  (void)refresh(&key.fingerprint);
+  look(key.fingerprint);
   std::vector<double> targets;
   {
     const std::lock_guard lock(mutex_);

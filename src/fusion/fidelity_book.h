@@ -32,12 +32,17 @@ class FidelityBook {
   FidelityBook(std::shared_ptr<StoreNotes> notes, bool read_only)
       : notes_(std::move(notes)), writes_(notes_ != nullptr && !read_only) {}
 
-  // The ratio for fuses of this kind that are to keep `target`; it is followed from here on.
+  // Looks at the store, unless it did a moment ago, for what other processes have seen of a model.
+  // Not with a snapshot of the store in hand: its file could not be enlarged meanwhile, for which
+  // this may wait.
+  void look(const Sha256& fingerprint) { (void)refresh(&fingerprint); }
+  // The ratio for fuses of this kind that are to keep `target`; it is followed from here on. As of
+  // the last look.
   double ratio(const FidelityKey& key, double target);
   // Takes a check of an answer that was fused at `ratio`. Where it cannot be written it is
   // remembered as long as the book lives.
   void observe(const FidelityKey& key, double ratio, const CheckedAnswer& answer);
-  // How many checks there were at this ratio.
+  // How many checks there were at this ratio, as of the last look.
   uint64_t n_checks(const FidelityKey& key, double ratio);
   // All that is known, by key; `fingerprint`: of this model, null: of any.
   Result<std::vector<std::pair<FidelityKey, FidelityRecord>>> all(const Sha256* fingerprint);

@@ -38,6 +38,7 @@ std::optional<AnswerTrace> FidelityChecks::mark(Fused& fused) {
   const FidelityKey key{fused.sequence->model().fingerprint(), fused.info.policy,
                         static_cast<uint32_t>(record)};
   const double ratio = fused.info.n_check_layers == 0 ? 0 : fused.info.ratio;
+  book_->look(key.fingerprint);
   const bool known = book_->n_checks(key, ratio) >= kFirst;
   {
     const std::lock_guard lock(mutex_);

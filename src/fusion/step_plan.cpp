@@ -8,6 +8,7 @@
 
 #include "fusion/account.h"
 #include "fusion/agreement.h"
+#include "fusion/fidelity_book.h"
 #include "fusion/stored_rows.h"
 
 namespace blend {
@@ -58,6 +59,7 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
   std::unique_ptr<StepPlan> p(
       new StepPlan(std::move(model), std::move(store), access, std::move(request)));
   p->selection_ = std::move(selection);
+  if (access.fidelity != nullptr) access.fidelity->look(p->model_->fingerprint());
   BLEND_ASSIGN(p->prompt_, p->builder_.build(p->request_.segments, {}, p->request_.watch));
   if (const auto ratio = agreeing_ratio(access.fidelity, *p->model_, p->request_.options,
                                         *p->selection_, p->prompt_)) {

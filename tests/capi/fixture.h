@@ -156,6 +156,10 @@ void close_world(world* w);
   X(damage_not_a_store)              \
   X(damage_while_open_is_told_by_a_listing) \
   X(generate_in_parts)                   \
+  X(fidelity_is_seen_and_kept)           \
+  X(fidelity_of_a_host_that_decodes)     \
+  X(fidelity_moves_the_ratio)            \
+  X(fidelity_closed_in_any_order)        \
   X(generate_batch_is_each_alone)        \
   X(generate_lookup_is_the_same_text)    \
   X(fork_is_a_fuse_of_its_own)           \

@@ -71,6 +71,12 @@ static int32_t visit(void* user, const blend_chunk_info* info, const char* probl
   return 0;
 }
 
+static int32_t fidelity(void* user, const blend_fidelity_row* row) {
+  (void)user;
+  (void)row;
+  return 0;
+}
+
 static int32_t metric(void* user, const char* name, const char* labels, const char* help,
                       uint32_t flags, double value) {
   (void)user;
@@ -127,6 +133,10 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_store_export(w.store, NULL, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_import(NULL, path_in(f, "e"), NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_import(w.store, NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_fidelity(NULL, w.model, 0, fidelity, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_fidelity(w.store, w.model, 0, NULL, NULL, &err));
+  CHECK_OK(blend_store_get_fidelity(w.store, NULL, 0, fidelity, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_run_checks(NULL, &err));
   CHECK_CODE(INVALID, blend_store_visit_metrics(NULL, metric, NULL, &err));
   CHECK_CODE(INVALID, blend_store_visit_metrics(w.store, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_get_metrics(NULL, "", hex, 1, &n, &err));

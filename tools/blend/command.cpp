@@ -167,6 +167,7 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
   store.eviction = kEvictions.at(options.eviction);
   store.most_variants = options.most_variants;
   store.ram_bytes = options.ram_bytes;
+  if (!options.checks) store.check_every = UINT32_MAX;
   set_remote(store, options.remote);
   return blendpp::Store(ctx, options.path, store);
 }
@@ -175,6 +176,7 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
                                    bool read_only, const RemoteChoice& remote) {
   blendpp::StoreOptions store;
   set_remote(store, remote);
+  store.check_every = UINT32_MAX;
   store.most_variants = UINT64_MAX;  // what another store kept is taken as it is
   store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
   return blendpp::Store(ctx, path, store);

@@ -69,6 +69,7 @@ struct StoreOptions {
   std::string eviction = "lru";
   uint64_t most_variants = 0;  // likewise
   uint64_t ram_bytes = 0;
+  bool checks = false;  // answers against full prefill in idle time: what runs on has some
   RemoteChoice remote;
 };
 void add_store_path(CLI::App& app, StoreOptions& options);

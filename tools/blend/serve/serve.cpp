@@ -403,6 +403,11 @@ blendpp::FuseOptions fuse_options(const ServeOptions& options, const Corpus& cor
   return fuse;
 }
 
+StoreOptions with_checks(StoreOptions store) {
+  store.checks = true;
+  return store;
+}
+
 void run(const ServeOptions& options) {
   const std::string key = read_key(options);
   sigset_t signals;
@@ -413,7 +418,7 @@ void run(const ServeOptions& options) {
   const blendpp::Model model = open_model(ctx, options.model);
   const blendpp::Store store = options.read_only
                                    ? open_existing_store(ctx, options.store.path, true)
-                                   : open_store(ctx, options.store);
+                                   : open_store(ctx, with_checks(options.store));
   const Corpus corpus = make_corpus(model, options.corpus);
   if (corpus.profile != nullptr) corpus.profile->apply(store);
   const PolicySpec policy = parse_policy(options.policy);
