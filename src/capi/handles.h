@@ -13,7 +13,7 @@
 #include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
-#include "fusion/corpus_precompute.h"
+#include "fusion/corpora.h"
 #include "fusion/fidelity_checks.h"
 #include "fusion/fuse.h"
 #include "fusion/later_prefill.h"

@@ -113,7 +113,7 @@ bool FidelityChecks::work() {
   lock.unlock();
   bool makes_way = false, done = false;
   try {
-    const auto answer = check(*job);
+    auto answer = check(*job);
     makes_way = answer.status().code() == BLEND_E_CALLBACK;
     done = answer.is_ok();
     if (done) book_->observe(job->trace.key(), job->trace.ratio(), *answer);

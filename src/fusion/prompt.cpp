@@ -123,15 +123,13 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
 std::vector<int32_t> PromptBuilder::preceding(const Prompt& prompt, const PromptSegment& s) const {
   const auto is_chunk = [](const PromptSegment& t) { return t.kind == SegmentKind::chunk; };
   if (!is_chunk(s)) return {};
-  const auto& before = prompt.segments;
-  if (!before.empty() && is_chunk(before.back())) {
-    std::vector<int32_t> out = options_.chunk_prefix;
-    const auto first = prompt.tokens.begin() + before.back().first_row;
-    out.insert(out.end(), first, first + before.back().n_rows);
-    return out;
+  const auto before = std::find_if(prompt.segments.rbegin(), prompt.segments.rend(), is_chunk);
+  if (before == prompt.segments.rend()) {
+    return prompt.n_resident == 0 ? prompt.tokens : std::vector<int32_t>();
   }
-  const bool first = std::none_of(before.begin(), before.end(), is_chunk);
-  return first && prompt.n_resident == 0 ? prompt.tokens : std::vector<int32_t>();
+  std::vector<int32_t> out = options_.chunk_prefix;
+  out.insert(out.end(), prompt.tokens.begin() + before->first_row, prompt.tokens.end());
+  return out;
 }
 
 Result<bool> PromptBuilder::open_after(Prompt& prompt, std::span<const int32_t> prefix,

@@ -110,7 +110,8 @@ class PromptBuilder {
   Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
                            bool tokens_made_id, PromptSegment& s);
   // What the record of s that this place in the prompt asks for was prefilled after: all that
-  // precedes the prompt's first chunk, of a later one the chunk prefix and the chunk before it.
+  // precedes the prompt's first chunk, of a later one the chunk prefix, the chunk before it and what
+  // stands between.
   // Empty: nothing of the kind.
   std::vector<int32_t> preceding(const Prompt& prompt, const PromptSegment& s) const;
   // Opens the record of s that was prefilled after just `prefix`, or after it and passages, where

@@ -152,8 +152,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   fuse.on_untrusted = value_of(kOnUntrusted, options.on_untrusted);
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
-  fuse.chunk_prefix = corpus.chunk_prefix.data();
-  fuse.n_chunk_prefix = corpus.chunk_prefix.size();
+  set_chunk_prefix(fuse, corpus);
   fuse.tenant = options.corpus.tenant.c_str();
   fuse.cancel = interrupt_token();
   return fuse;
