@@ -277,7 +277,8 @@ void Batch::finish(Entry& e) {
   account_segments(e.prompt, e.out);
   account_totals(e.prompt, e.request->options, *e.selection, e.plan_ns, e.out);
   for (LaterChunk& chunk : e.prompt.later) {
-    if (store_.later != nullptr && store_.later->add(model_, std::move(chunk))) {
+    const bool is_miss = chunk.is_miss;
+    if (store_.later != nullptr && store_.later->add(model_, std::move(chunk)) && is_miss) {
       ++e.out.info.n_misses_queued;
     }
   }

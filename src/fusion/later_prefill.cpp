@@ -7,12 +7,15 @@
 
 #include "base/thread_cap.h"
 #include "engine/precompute.h"
+#include "fusion/passages.h"
 
 namespace blend {
 namespace {
 
 // Tokens are all that a queued chunk takes, so this many are a few megabytes.
 constexpr size_t kMostQueued = 4096;
+// Pairs of chunks that were met once: a megabyte or two.
+constexpr size_t kMostSeen = 16384;
 
 }  // namespace
 
@@ -40,6 +43,16 @@ void LaterPrefill::tell(int32_t code, const std::string& message) const {
   if (events) events(code, message);
 }
 
+bool LaterPrefill::seen_before(const Sha256& id) {
+  if (!seen_.insert(id).second) return true;
+  seen_order_.push_back(id);
+  if (seen_order_.size() > kMostSeen) {
+    seen_.erase(seen_order_.front());
+    seen_order_.pop_front();
+  }
+  return false;
+}
+
 bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
   if (forked()) return false;
   const Sha256 id = chunk.meta.id;
@@ -49,6 +62,7 @@ bool LaterPrefill::add(std::shared_ptr<const Model> model, LaterChunk chunk) {
     if (queue_.size() >= kMostQueued) return false;
     // The fuse has its answer, whatever becomes of the chunk.
     try {
+      if (chunk.when_seen_twice && !seen_before(id)) return false;
       if (!worker_->start()) return false;
       ids_.insert(id);
       queue_.push_back({std::move(model), std::move(chunk), ThreadCap::current()});
@@ -102,7 +116,15 @@ Status LaterPrefill::prefill(Job& job) {
   const std::string name =
       "chunk " + to_hex(job.chunk.meta.id) + ", left to be prefilled behind a fuse";
   const ThreadCap cap(job.n_threads);
-  auto record = precompute_chunk(*job.model, job.chunk.prefix, std::move(job.chunk.meta), polite);
+  LaterChunk& chunk = job.chunk;
+  const std::vector<std::span<const int32_t>> contexts(chunk.contexts.begin(),
+                                                       chunk.contexts.end());
+  const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
+                       chunk.meta.tokens.size()};
+  BLEND_ASSIGN(const auto passages, StoredPassages::open(*job.model, store_.get(), key, contexts));
+  chunk.meta.contexts = passages.ids();
+  auto record = precompute_chunk(*job.model, chunk.prefix, std::move(chunk.meta), polite,
+                                 passages.passages());
   if (!record.is_ok()) return record.status().with_context(name);
   return store_->put_async(std::move(*record)).with_context(name);
 }

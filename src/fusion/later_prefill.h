@@ -3,7 +3,9 @@
 //
 // What a pass computes of a chunk has seen the chunks before it; what is stored must not have
 // (CacheBlend, section 4). So the chunk is computed twice, but nobody waits for the second time: it
-// is done in idle time (idle_worker.h), layer by layer.
+// is done in idle time (idle_worker.h), layer by layer. Likewise the records that prompts would
+// have been served better by: after what really preceded a chunk, and in the context of what stood
+// beside it.
 #pragma once
 
 #include <chrono>
@@ -37,8 +39,8 @@ class LaterPrefill final : private IdleWorker::Client {
   LaterPrefill& operator=(const LaterPrefill&) = delete;
 
   // With the ThreadCap of this thread. False: the queue is full, or there is no memory or thread
-  // for it, and the chunk will be missed again. A chunk that is queued already, or under way, is
-  // not queued again.
+  // for it, and the chunk will be missed again; or it is one that is made when it is seen twice,
+  // and this is the first time. A chunk that is queued already, or under way, is not queued again.
   bool add(std::shared_ptr<const Model> model, LaterChunk chunk);
   // Waits until nothing is left to do, without standing back; the first error since the last flush.
   // The store's own write-back comes after it.
@@ -56,6 +58,8 @@ class LaterPrefill final : private IdleWorker::Client {
     uint32_t n_threads = 0;  // ThreadCap of the fuse that left it
   };
 
+  // Whether `id` was given here before, of late. Under mutex_.
+  bool seen_before(const Sha256& id);
   bool work() override;
   Status prefill(Job& job);
   void tell(int32_t code, const std::string& message) const;
@@ -69,7 +73,10 @@ class LaterPrefill final : private IdleWorker::Client {
   std::deque<Job> queue_;  // guarded by mutex_
   std::set<Sha256> ids_;   // queued or under way; guarded by mutex_
   LateErrors errors_;      // guarded by mutex_
-  CancelToken cancel_;     // of what is under way
+  // Records that were asked for once, the oldest first; both guarded by mutex_.
+  std::deque<Sha256> seen_order_;
+  std::set<Sha256> seen_;
+  CancelToken cancel_;  // of what is under way
 };
 
 }  // namespace blend

@@ -10,6 +10,12 @@
 namespace blend {
 namespace {
 
+// Passages of a record made from use: the mean of more is no better.
+constexpr size_t kContexts = 4;
+constexpr size_t kLeastContextTokens = 11;  // what is shorter says too little
+
+bool is_chunk(const PromptSegment& s) { return s.kind == SegmentKind::chunk; }
+
 const char* kind_name(SegmentKind kind) {
   switch (kind) {
     case SegmentKind::prefix:
@@ -120,15 +126,17 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   return true;
 }
 
-std::vector<int32_t> PromptBuilder::preceding(const Prompt& prompt, const PromptSegment& s) const {
-  const auto is_chunk = [](const PromptSegment& t) { return t.kind == SegmentKind::chunk; };
-  if (!is_chunk(s)) return {};
-  const auto before = std::find_if(prompt.segments.rbegin(), prompt.segments.rend(), is_chunk);
-  if (before == prompt.segments.rend()) {
-    return prompt.n_resident == 0 ? prompt.tokens : std::vector<int32_t>();
+std::vector<int32_t> PromptBuilder::preceding(const Prompt& prompt, size_t index,
+                                              uint32_t first_row) const {
+  const std::span<const int32_t> all = std::span(prompt.tokens).first(first_row);
+  const auto segments = std::span(prompt.segments).first(index);
+  const auto before = std::find_if(segments.rbegin(), segments.rend(), is_chunk);
+  if (before == segments.rend()) {
+    return prompt.n_resident == 0 ? std::vector<int32_t>(all.begin(), all.end())
+                                  : std::vector<int32_t>();
   }
   std::vector<int32_t> out = options_.chunk_prefix;
-  out.insert(out.end(), prompt.tokens.begin() + before->first_row, prompt.tokens.end());
+  out.insert(out.end(), all.begin() + before->first_row, all.end());
   return out;
 }
 
@@ -151,7 +159,8 @@ Result<bool> PromptBuilder::open_after(Prompt& prompt, std::span<const int32_t> 
 Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_t>& tokens,
                                         PromptSegment& s) {
   if (store_ == nullptr || s.kind != SegmentKind::chunk) return false;
-  if (const std::vector<int32_t> before = preceding(prompt, s); !before.empty()) {
+  const std::vector<int32_t> before = preceding(prompt, prompt.segments.size(), s.first_row);
+  if (!before.empty()) {
     BLEND_ASSIGN(const bool hit, open_after(prompt, before, RecordKind::plain, tokens, s));
     if (hit) return true;
   }
@@ -169,8 +178,10 @@ RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) co
   if (!meta.contexts.empty()) return RecordUse::contextual;
   if (meta.n_prefix_tokens == 0) return RecordUse::alone;
   const bool plain = is_after(options_.chunk_prefix, RecordKind::plain);
-  return !plain && is_after(preceding(prompt, s), RecordKind::plain) ? RecordUse::predecessor
-                                                                     : RecordUse::head;
+  return !plain &&
+                 is_after(preceding(prompt, prompt.segments.size(), s.first_row), RecordKind::plain)
+             ? RecordUse::predecessor
+             : RecordUse::head;
 }
 
 Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, PromptSegment& s) {
@@ -253,6 +264,7 @@ LaterChunk PromptBuilder::later_chunk(const Prompt& prompt, const PromptSegment&
   chunk.meta = describe_chunk(model_, kv_dtype_, prefix, options_.tenant,
                               std::span(prompt.tokens).subspan(s.first_row, s.n_rows));
   chunk.prefix.assign(prefix.begin(), prefix.end());
+  chunk.tenant = options_.tenant;
   return chunk;
 }
 
@@ -261,20 +273,56 @@ void PromptBuilder::leave_for_later(Prompt& prompt, PromptSegment& s) const {
   s.id = prompt.later.back().meta.id;
 }
 
-void PromptBuilder::leave_first_for_later(Prompt& prompt) const {
-  const auto first =
-      std::find_if(prompt.segments.begin(), prompt.segments.end(),
-                   [](const PromptSegment& s) { return s.kind == SegmentKind::chunk; });
-  if (first == prompt.segments.end() || prompt.n_resident > 0 || first->first_row != 1 ||
-      first->exact || model_.loaded() == nullptr ||
-      prompt.tokens[0] != model_.loaded()->tokenizer().bos()) {
-    return;
+void PromptBuilder::leave_in_context(Prompt& prompt, const PromptSegment& s) const {
+  const auto tokens_of = [&](const PromptSegment& t) {
+    return std::span(prompt.tokens).subspan(t.first_row, t.n_rows);
+  };
+  const std::span<const int32_t> own = tokens_of(s);
+  LaterChunk chunk;
+  chunk.prefix = options_.chunk_prefix;
+  chunk.tenant = options_.tenant;
+  chunk.is_miss = false;
+  for (const PromptSegment& other : prompt.segments) {
+    if (chunk.contexts.size() == kContexts) break;
+    if (!is_chunk(other) || other.n_rows < kLeastContextTokens) continue;
+    const std::span<const int32_t> tokens = tokens_of(other);
+    if (std::equal(tokens.begin(), tokens.end(), own.begin(), own.end())) continue;
+    chunk.contexts.emplace_back(tokens.begin(), tokens.end());
   }
-  LaterChunk chunk = later_chunk(prompt, *first, std::span(prompt.tokens).first(1));
-  const bool queued =
-      std::any_of(prompt.later.begin(), prompt.later.end(),
-                  [&](const LaterChunk& other) { return other.meta.id == chunk.meta.id; });
-  if (!queued) prompt.later.push_back(std::move(chunk));
+  if (chunk.contexts.empty()) return;
+  chunk.meta = describe_chunk(model_, kv_dtype_, options_.chunk_prefix, options_.tenant, own,
+                              RecordKind::contextual);
+  prompt.later.push_back(std::move(chunk));
+}
+
+void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
+  if (model_.loaded() == nullptr) return;
+  const auto queued = [&](const Sha256& id) {
+    return std::any_of(prompt.later.begin(), prompt.later.end(),
+                       [&](const LaterChunk& other) { return other.meta.id == id; });
+  };
+  for (size_t i = 0; i < prompt.segments.size(); ++i) {
+    const PromptSegment& s = prompt.segments[i];
+    if (!is_chunk(s) || s.exact) continue;
+    const bool plain = s.record == RecordUse::head || s.record == RecordUse::alone;
+    if (!s.reused() || plain) leave_in_context(prompt, s);
+    const std::vector<int32_t> before = preceding(prompt, i, s.first_row);
+    const bool first = before.size() == s.first_row;  // nothing else precedes it
+    const bool fits = before.size() + s.n_rows <= model_.context_length();
+    if (before.empty() || !fits || s.record == RecordUse::predecessor) continue;
+    LaterChunk chunk = later_chunk(prompt, s, before);
+    if (queued(chunk.meta.id)) continue;
+    // What a chunk has after the head alone serves every prompt that it is the first of.
+    chunk.when_seen_twice = !(first && is_opening(before));
+    chunk.is_miss = !chunk.when_seen_twice;
+    prompt.later.push_back(std::move(chunk));
+  }
+}
+
+bool PromptBuilder::is_opening(std::span<const int32_t> before) const {
+  const std::vector<int32_t>& head = options_.chunk_prefix;
+  if (std::equal(before.begin(), before.end(), head.begin(), head.end())) return true;
+  return before.size() == 1 && before[0] == model_.loaded()->tokenizer().bos();
 }
 
 bool PromptBuilder::first_is_sooner(const Prompt& prompt, const PromptSegment& s) const {
@@ -373,7 +421,7 @@ Result<Prompt> PromptBuilder::build(const std::vector<Segment>& segments,
   const Stopwatch clock;
   for (const size_t i : missing) BLEND_RETURN_IF_ERROR(resolve_miss(i, prompt, watch));
   if (options_.on_miss == OnMiss::compute_store && options_.policy != Policy::full) {
-    leave_first_for_later(prompt);
+    leave_nearer_for_later(prompt);
   }
   prompt.miss_ns = clock.now_ns();
   return prompt;

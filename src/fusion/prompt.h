@@ -49,11 +49,16 @@ struct PromptSegment {
   bool stale() const { return reused() && !exact; }  // stored rows lack what they would have taken
 };
 
-// A chunk that is to be prefilled by itself when nobody waits for it (later_prefill.h).
+// A record that is to be made when nobody waits for it (later_prefill.h).
 struct LaterChunk {
   ChunkMeta meta;
+  std::string tenant;
   std::vector<int32_t> prefix;                 // that it is prefilled after
   std::vector<std::vector<int32_t>> contexts;  // of a contextual record
+  // Not of a miss: it would only be nearer to full prefill than what is there. Then it is made once
+  // it was asked for twice, since what stood before a chunk once need not do so again.
+  bool when_seen_twice = false;
+  bool is_miss = true;  // else it is one that prompts like this would use
 };
 
 struct Prompt {
@@ -64,7 +69,7 @@ struct Prompt {
   uint64_t n_hits = 0;
   uint64_t n_misses = 0;
   uint64_t miss_ns = 0;           // spent on the prefill of missing chunks
-  std::vector<LaterChunk> later;  // computed in this pass, to be stored behind it
+  std::vector<LaterChunk> later;  // to be stored after this pass
 
   uint32_t n_rows() const { return static_cast<uint32_t>(tokens.size()); }
 };
@@ -110,10 +115,9 @@ class PromptBuilder {
   Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
                            bool tokens_made_id, PromptSegment& s);
   // What the record of s that this place in the prompt asks for was prefilled after: all that
-  // precedes the prompt's first chunk, of a later one the chunk prefix, the chunk before it and what
-  // stands between.
-  // Empty: nothing of the kind.
-  std::vector<int32_t> preceding(const Prompt& prompt, const PromptSegment& s) const;
+  // precedes the prompt's first chunk, of a later one the chunk prefix, the chunk before it and
+  // what stands between. Empty: nothing of the kind. index, first_row: of the segment that follows.
+  std::vector<int32_t> preceding(const Prompt& prompt, size_t index, uint32_t first_row) const;
   // Opens the record of s that was prefilled after just `prefix`, or after it and passages, where
   // this machine has it.
   Result<bool> open_after(Prompt& prompt, std::span<const int32_t> prefix, RecordKind kind,
@@ -132,9 +136,13 @@ class PromptBuilder {
   LaterChunk later_chunk(const Prompt& prompt, const PromptSegment& s,
                          std::span<const int32_t> prefix) const;
   void leave_for_later(Prompt& prompt, PromptSegment& s) const;
-  // Has the first chunk stored behind BOS too, where it stands behind that alone: at most one more
-  // record a chunk, whatever prompts come.
-  void leave_first_for_later(Prompt& prompt) const;
+  // What would have been nearer to full prefill than the records of this prompt: the first chunk
+  // after what precedes it, later ones after their predecessors, and in the context of the prompt's
+  // other chunks what has no contextual record.
+  void leave_nearer_for_later(Prompt& prompt) const;
+  void leave_in_context(Prompt& prompt, const PromptSegment& s) const;
+  // Whether many prompts begin with these tokens: the chunk prefix, or BOS.
+  bool is_opening(std::span<const int32_t> before) const;
   // The chunk prefix that the segment is prefilled after.
   std::span<const int32_t> prefix_of(const Prompt& prompt, const PromptSegment& s) const;
   bool is_exact(const Prompt& prompt, const PromptSegment& s) const;

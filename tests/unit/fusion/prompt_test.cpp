@@ -283,5 +283,95 @@ TEST_F(PromptTest, BadSegmentsAreNamed) {
   expect({text({5})}, BLEND_E_INVALID_ARGUMENT, "chunk_prefix");
 }
 
+// ---- Which record of a chunk is taken
+
+class RecordChoiceTest : public PromptTest {
+ protected:
+  RecordChoiceTest() { options_.chunk_prefix = head_; }
+  void put(const std::vector<int32_t>& before, RecordKind kind = RecordKind::plain) {
+    ChunkMeta meta = describe_chunk(*model_, DType::f32, before, "", chunk_, kind);
+    const ContextPassage passages[] = {{passage_}};
+    const bool contextual = kind == RecordKind::contextual;
+    if (contextual) meta.contexts.push_back(Sha256{1});
+    auto record =
+        precompute_chunk(*model_, before, meta, {}, std::span(passages).first(contextual ? 1 : 0));
+    ASSERT_TRUE(store_.put_async(*record).is_ok());
+  }
+  // Of chunk_ after first_ and a text between.
+  RecordUse use() {
+    auto prompt =
+        build({prefix(head_), chunk(first_), text(gap_), chunk(chunk_), question(tokens(3, 5))});
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+    later_ = prompt.is_ok() ? std::move(prompt->later) : std::vector<LaterChunk>();
+    return prompt.is_ok() ? prompt->segments[3].record : RecordUse::none;
+  }
+  std::vector<int32_t> predecessor() const {
+    std::vector<int32_t> out = head_;
+    out.insert(out.end(), first_.begin(), first_.end());
+    out.insert(out.end(), gap_.begin(), gap_.end());
+    return out;
+  }
+
+  const std::vector<int32_t> head_ = tokens(3, 1), first_ = tokens(12, 2), gap_ = tokens(2, 6);
+  const std::vector<int32_t> chunk_ = tokens(14, 3), passage_ = tokens(12, 4);
+  std::vector<LaterChunk> later_;
+};
+
+TEST_F(RecordChoiceTest, TheNearestToFullPrefillIsTaken) {
+  put({});
+  EXPECT_EQ(use(), RecordUse::head) << "one that was made alone is a miss";
+  EXPECT_EQ(store_.puts, 4);
+  put(head_, RecordKind::contextual);
+  EXPECT_EQ(use(), RecordUse::contextual);
+  put(predecessor());
+  EXPECT_EQ(use(), RecordUse::exact) << "nothing but head and predecessor precedes it";
+}
+
+TEST_F(RecordChoiceTest, APredecessorsRecordComesBeforeAContextualOne) {
+  put(head_, RecordKind::contextual);
+  put(predecessor());
+  auto prompt = build({prefix(head_), chunk(passage_), chunk(first_), text(gap_), chunk(chunk_),
+                       question(tokens(3, 5))});
+  ASSERT_TRUE(prompt.is_ok());
+  EXPECT_EQ(prompt->segments[4].record, RecordUse::predecessor);
+  EXPECT_FALSE(prompt->segments[4].exact);
+}
+
+TEST_F(RecordChoiceTest, OneThatWasMadeAloneServesWhereNothingMayBeComputed) {
+  options_.on_miss = OnMiss::fail;
+  put({});
+  auto prompt = build({prefix(head_), chunk(chunk_), question(tokens(3, 5))});
+  EXPECT_EQ(prompt.status().code(), BLEND_E_NOT_FOUND) << "the prefix is missing";
+  prompt = build({text(head_), chunk(chunk_), question(tokens(3, 5))});
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt->segments[1].record, RecordUse::alone);
+}
+
+TEST_F(RecordChoiceTest, UseLeavesNearerRecordsToBeMade) {
+  options_.on_miss = OnMiss::compute_store;
+  put(head_);
+  EXPECT_EQ(use(), RecordUse::head);
+  const auto find = [&](const Sha256& id) -> const LaterChunk* {
+    for (const LaterChunk& chunk : later_) {
+      if (chunk.meta.id == id) return &chunk;
+    }
+    return nullptr;
+  };
+  const auto id = [&](std::span<const int32_t> before, RecordKind kind) {
+    return chunk_id(model_->fingerprint(), DType::f32, before, "", chunk_, kind);
+  };
+  const LaterChunk* after = find(id(predecessor(), RecordKind::plain));
+  ASSERT_NE(after, nullptr);
+  EXPECT_TRUE(after->when_seen_twice);
+  EXPECT_FALSE(after->is_miss);
+  const LaterChunk* in_context = find(id(head_, RecordKind::contextual));
+  ASSERT_NE(in_context, nullptr);
+  ASSERT_EQ(in_context->contexts.size(), 1u);
+  EXPECT_EQ(in_context->contexts[0], first_);
+  put(predecessor());
+  use();
+  EXPECT_EQ(find(id(predecessor(), RecordKind::plain)), nullptr) << "it is there";
+}
+
 }  // namespace
 }  // namespace blend

@@ -1,0 +1,147 @@
+#include "engine/chunk_prefill.h"
+
+#include <cmath>
+
+#include "engine/precompute.h"
+#include "support/engine_fixture.h"
+
+namespace blend {
+namespace {
+
+using test::EngineTest;
+
+using Record = std::shared_ptr<const ChunkRecord>;
+
+class ChunkPrefillTest : public EngineTest {
+ protected:
+  ChunkMeta describe(std::span<const int32_t> head, std::span<const int32_t> of,
+                     RecordKind kind = RecordKind::plain) {
+    return describe_chunk(*model_, DType::f32, head, "", of, kind);
+  }
+  Record plain(const std::vector<int32_t>& before, const std::vector<int32_t>& of) {
+    auto record = precompute_chunk(*model_, before, describe(before, of), {});
+    EXPECT_TRUE(record.is_ok()) << record.status().message();
+    return *record;
+  }
+  static std::vector<int32_t> joined(std::vector<int32_t> a, const std::vector<int32_t>& b) {
+    a.insert(a.end(), b.begin(), b.end());
+    return a;
+  }
+  // Row `row` of K (or V) of a layer.
+  static const float* row_of(const ChunkRecord& r, uint32_t layer, bool v, size_t row) {
+    const std::byte* plane = v ? r.v(layer) : r.k(layer);
+    return reinterpret_cast<const float*>(plane) + row * r.meta.shape.kv_dim;
+  }
+  // The largest difference of a's rows from those of b from `skip` on.
+  static float difference(const ChunkRecord& a, const ChunkRecord& b, size_t skip = 0) {
+    float most = 0;
+    for (uint32_t layer = 0; layer < a.meta.shape.n_layers; ++layer) {
+      for (const bool v : {false, true}) {
+        for (size_t i = 0; i < a.meta.tokens.size(); ++i) {
+          const float* x = row_of(a, layer, v, i);
+          const float* y = row_of(b, layer, v, i + skip);
+          for (uint32_t k = 0; k < a.meta.shape.kv_dim; ++k) {
+            most = std::max(most, std::abs(x[k] - y[k]));
+          }
+        }
+      }
+    }
+    return most;
+  }
+  static float mean_difference(const ChunkRecord& mean, const std::vector<Record>& of) {
+    float most = 0;
+    for (uint32_t layer = 0; layer < mean.meta.shape.n_layers; ++layer) {
+      for (const bool v : {false, true}) {
+        for (size_t i = 0; i < mean.meta.tokens.size(); ++i) {
+          for (uint32_t k = 0; k < mean.meta.shape.kv_dim; ++k) {
+            double sum = 0;
+            for (const Record& r : of) sum += static_cast<double>(row_of(*r, layer, v, i)[k]);
+            const double want = sum / static_cast<double>(of.size());
+            const double is = static_cast<double>(row_of(mean, layer, v, i)[k]);
+            most = std::max(most, static_cast<float>(std::abs(is - want)));
+          }
+        }
+      }
+    }
+    return most;
+  }
+
+  const std::vector<int32_t> head_ = tokens(5, 1);
+  const std::vector<int32_t> chunk_ = tokens(17, 2);
+  const std::vector<int32_t> passage_ = tokens(13, 3);
+  const std::vector<int32_t> other_ = tokens(21, 4);
+};
+
+TEST_F(ChunkPrefillTest, ARecordAfterAHeadHasTheRowsOfOnePrefill) {
+  const Record all = plain({}, joined(head_, chunk_));
+  EXPECT_LT(difference(*plain(head_, chunk_), *all, head_.size()), 1e-4f);
+  EXPECT_GT(difference(*plain({}, chunk_), *all, head_.size()), 1e-2f) << "the head matters";
+}
+
+TEST_F(ChunkPrefillTest, AContextualRecordIsTheMeanOverItsPassages) {
+  const ContextPassage passages[] = {{passage_}, {other_}};
+  auto mean = precompute_chunk(*model_, head_, describe(head_, chunk_), {}, passages);
+  ASSERT_TRUE(mean.is_ok()) << mean.status().message();
+  const Record first = plain(joined(head_, passage_), chunk_);
+  const Record second = plain(joined(head_, other_), chunk_);
+  EXPECT_LT(mean_difference(**mean, {first, second}), 1e-4f);
+  EXPECT_GT(difference(**mean, *first), 1e-3f) << "not the first passage's alone";
+  EXPECT_GT(difference(**mean, *plain(head_, chunk_)), 1e-3f) << "the passages matter";
+  ASSERT_EQ((*mean)->meta.impact.size(), chunk_.size());
+  for (const RowImpact& row : (*mean)->meta.impact) {
+    EXPECT_GE(row.inside, 0.0f);
+    EXPECT_LE(row.inside, 1.0f);
+  }
+}
+
+TEST_F(ChunkPrefillTest, AStoredPassageIsAsGoodAsAComputedOne) {
+  const Record stored = plain(head_, passage_);
+  const auto source = make_memory_source(stored);
+  const ContextPassage loaded[] = {{passage_, source.get()}, {other_}};
+  const ContextPassage computed[] = {{passage_}, {other_}};
+  auto a = precompute_chunk(*model_, head_, describe(head_, chunk_), {}, loaded);
+  auto b = precompute_chunk(*model_, head_, describe(head_, chunk_), {}, computed);
+  ASSERT_TRUE(a.is_ok()) << a.status().message();
+  ASSERT_TRUE(b.is_ok());
+  EXPECT_LT(difference(**a, **b), 1e-4f);
+}
+
+// The head's rows stay from chunk to chunk, also when a longer one needs more room.
+TEST_F(ChunkPrefillTest, ChunksOneAfterTheOtherAreAsEachByItself) {
+  auto prefill = ChunkPrefill::create(*model_, head_, 4, {});
+  ASSERT_TRUE(prefill.is_ok()) << prefill.status().message();
+  for (const auto& chunk : {chunk_, other_, passage_, tokens(3, 9), other_}) {
+    auto record = (*prefill)->run({}, describe(head_, chunk), {});
+    ASSERT_TRUE(record.is_ok()) << record.status().message();
+    EXPECT_LT(difference(**record, *plain(head_, chunk)), 1e-4f);
+    const ContextPassage passages[] = {{passage_}};
+    record = (*prefill)->run(passages, describe(head_, chunk), {});
+    ASSERT_TRUE(record.is_ok()) << record.status().message();
+    EXPECT_LT(difference(**record, *plain(joined(head_, passage_), chunk)), 1e-4f);
+  }
+}
+
+TEST_F(ChunkPrefillTest, WhatDoesNotFitIsRefused) {
+  const auto context = static_cast<size_t>(model_->context_length());
+  const std::vector<int32_t> most = tokens(context - head_.size(), 5);
+  EXPECT_TRUE(precompute_chunk(*model_, head_, describe(head_, most), {}).is_ok());
+  const std::vector<int32_t> more = tokens(context - head_.size() + 1, 5);
+  EXPECT_EQ(precompute_chunk(*model_, head_, describe(head_, more), {}).status().code(),
+            BLEND_E_CONTEXT_LENGTH);
+}
+
+TEST_F(ChunkPrefillTest, IsCancelledBetweenLayers) {
+  CancelToken cancel;
+  uint64_t calls = 0;
+  const Watch watch{&cancel, [&](uint64_t, uint64_t) {
+                      if (++calls == 2) cancel.request();
+                      return 0;
+                    }};
+  const ContextPassage passages[] = {{passage_}, {other_}};
+  auto record = precompute_chunk(*model_, head_, describe(head_, chunk_), watch, passages);
+  EXPECT_EQ(record.status().code(), BLEND_E_CANCELLED);
+  EXPECT_EQ(calls, 2u);
+}
+
+}  // namespace
+}  // namespace blend

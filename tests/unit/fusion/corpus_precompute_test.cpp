@@ -1,0 +1,164 @@
+#include "fusion/corpus_precompute.h"
+
+#include "engine/precompute.h"
+#include "support/engine_fixture.h"
+#include "support/fake_store.h"
+
+namespace blend {
+namespace {
+
+using test::EngineTest;
+using test::FakeStore;
+
+class CorpusPrecomputeTest : public EngineTest {
+ protected:
+  void SetUp() override {
+    EngineTest::SetUp();
+    key_.dtype = DType::f32;
+    key_.head = tokens(4, 1);
+    options_.n_contexts = 2;
+    // Texts of two topics: those of one share half of their tokens.
+    for (int topic = 0; topic < 2; ++topic) {
+      const std::vector<int32_t> shared = tokens(12, 10 + topic);
+      for (int i = 0; i < 3; ++i) {
+        std::vector<int32_t> text = tokens(12, 20 + 3 * topic + i);
+        text.insert(text.end(), shared.begin(), shared.end());
+        texts_.push_back(text);
+      }
+    }
+  }
+
+  Status run(std::vector<CorpusRecord>* out = nullptr) {
+    std::vector<CorpusText> list;
+    for (const auto& text : texts_) list.push_back({text, {}});
+    CorpusPrecompute precompute(*model_, store_, *index_, key_, options_);
+    return precompute.run(list,
+                          [&](size_t, const CorpusRecord& record) {
+                            if (out != nullptr) out->push_back(record);
+                            return 0;
+                          },
+                          {});
+  }
+  Sha256 id_of(size_t text, RecordKind kind) {
+    return chunk_id(model_->fingerprint(), key_.dtype, key_.head, key_.tenant, texts_[text], kind);
+  }
+  ChunkMeta stored(const Sha256& id) {
+    auto snapshot = store_.snapshot();
+    auto source = (*snapshot)->open(id);
+    EXPECT_TRUE(source.is_ok()) << source.status().message();
+    return source.is_ok() ? (*source)->meta() : ChunkMeta{};
+  }
+
+  FakeStore store_;
+  std::shared_ptr<SimilarChunks> index_ = std::make_shared<SimilarChunks>();
+  CorpusKey key_;
+  CorpusOptions options_;
+  std::vector<std::vector<int32_t>> texts_;
+};
+
+TEST_F(CorpusPrecomputeTest, EachChunkIsStoredInTheContextOfTheMostSimilar) {
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  ASSERT_EQ(records.size(), 6u);
+  EXPECT_EQ(store_.puts, 12) << "a head record and a contextual one each";
+  for (size_t i = 0; i < 6; ++i) {
+    EXPECT_EQ(records[i].id, id_of(i, RecordKind::contextual));
+    EXPECT_FALSE(records[i].existed);
+    const ChunkMeta meta = stored(records[i].id);
+    ASSERT_EQ(meta.contexts.size(), 2u);
+    for (const Sha256& context : meta.contexts) {
+      bool same_topic = false;
+      for (size_t j = i / 3 * 3; j < i / 3 * 3 + 3; ++j) {
+        same_topic = same_topic || (j != i && context == id_of(j, RecordKind::plain));
+      }
+      EXPECT_TRUE(same_topic) << "chunk " << i;
+    }
+  }
+}
+
+TEST_F(CorpusPrecomputeTest, ASecondRunComputesNothing) {
+  ASSERT_TRUE(run().is_ok());
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  EXPECT_EQ(store_.puts, 12);
+  for (const CorpusRecord& record : records) EXPECT_TRUE(record.existed);
+}
+
+// What a stopped run has stored stays, and the next one gives the same records.
+TEST_F(CorpusPrecomputeTest, AStoppedRunGoesOnWhereItEnded) {
+  std::vector<CorpusText> list;
+  for (const auto& text : texts_) list.push_back({text, {}});
+  CorpusPrecompute first(*model_, store_, *index_, key_, options_);
+  const Status stopped =
+      first.run(list, [](size_t text, const CorpusRecord&) { return text == 2 ? 7 : 0; }, {});
+  EXPECT_EQ(stopped.code(), BLEND_E_CALLBACK);
+  EXPECT_EQ(stopped.detail(), 7);
+  const int before = store_.puts;
+  EXPECT_LT(before, 12);
+  index_ = std::make_shared<SimilarChunks>();  // another process
+  ASSERT_TRUE(run().is_ok());
+  EXPECT_EQ(store_.puts, 12);
+  EXPECT_EQ(stored(id_of(5, RecordKind::contextual)).contexts.size(), 2u);
+}
+
+TEST_F(CorpusPrecomputeTest, RefreshMakesAgainWhatHasOtherNeighborsNow) {
+  ASSERT_TRUE(run().is_ok());
+  const ChunkMeta before = stored(id_of(0, RecordKind::contextual));
+  std::vector<int32_t> nearer = texts_[0];
+  std::copy_n(tokens(8, 40).begin(), 8, nearer.begin());
+  texts_.push_back(nearer);
+  ASSERT_TRUE(run().is_ok());
+  EXPECT_EQ(stored(id_of(0, RecordKind::contextual)).contexts, before.contexts)
+      << "unasked nothing changes";
+  options_.refresh = true;
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  EXPECT_FALSE(records[0].existed);
+  EXPECT_EQ(stored(id_of(0, RecordKind::contextual)).contexts[0], id_of(6, RecordKind::plain));
+  EXPECT_TRUE(records[5].existed) << "the other topic has the neighbors it had";
+}
+
+TEST_F(CorpusPrecomputeTest, AChunkWithoutOthersHasTheHeadRecordAlone) {
+  texts_.resize(1);
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  EXPECT_EQ(records[0].id, id_of(0, RecordKind::plain));
+  EXPECT_EQ(records[0].n_contexts, 0u);
+  EXPECT_EQ(store_.puts, 1);
+}
+
+TEST_F(CorpusPrecomputeTest, ChunksThatAreTooUnlikeAreNoContext) {
+  options_.min_similarity = 0.89;
+  std::vector<CorpusRecord> records;
+  ASSERT_TRUE(run(&records).is_ok());
+  for (const CorpusRecord& record : records) EXPECT_EQ(record.n_contexts, 0u);
+  EXPECT_EQ(store_.puts, 6);
+}
+
+TEST_F(CorpusPrecomputeTest, TheIndexOfAStoreHasItsHeadRecordsOnly) {
+  ASSERT_TRUE(run().is_ok());
+  std::vector<ChunkMeta> all;
+  for (size_t i = 0; i < texts_.size(); ++i) {
+    all.push_back(stored(id_of(i, RecordKind::plain)));
+    all.push_back(stored(id_of(i, RecordKind::contextual)));
+  }
+  const std::vector<int32_t> other_head = tokens(4, 99);
+  all.push_back(describe_chunk(*model_, DType::f32, other_head, "", texts_[0]));
+  Corpora corpora;
+  int walks = 0;
+  const auto for_each = [&](const std::function<void(const ChunkMeta&)>& visit) {
+    ++walks;
+    for (const ChunkMeta& meta : all) visit(meta);
+    return Status::ok();
+  };
+  auto index = corpora.index_of(*model_, key_, for_each);
+  ASSERT_TRUE(index.is_ok());
+  EXPECT_EQ((*index)->n_chunks(), 6u);
+  EXPECT_EQ(*corpora.index_of(*model_, key_, for_each), *index) << "built once";
+  EXPECT_EQ(walks, 1);
+  key_.tenant = "other";
+  EXPECT_EQ((*corpora.index_of(*model_, key_, for_each))->n_chunks(), 0u);
+}
+
+}  // namespace
+}  // namespace blend
