@@ -38,6 +38,8 @@
 
 namespace blendpp {
 
+class Model;
+
 using Tokens = std::vector<int32_t>;
 // Return true to go on, false to stop the call.
 using ProgressFn = std::function<bool(uint64_t done, uint64_t total)>;
