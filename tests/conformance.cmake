@@ -26,6 +26,7 @@ function(blend_conformance_test name)
   gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600 LABELS conformance)
 endfunction()
 
+blend_conformance_test(attention_test ${BLEND_CONFORMANCE_DIR}/attention_test.cpp)
 blend_conformance_test(drift_test ${BLEND_CONFORMANCE_DIR}/drift_test.cpp)
 blend_conformance_test(families_test ${BLEND_CONFORMANCE_DIR}/families_test.cpp)
 blend_conformance_test(golden_test ${BLEND_CONFORMANCE_DIR}/golden_test.cpp)

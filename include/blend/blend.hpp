@@ -1450,7 +1450,7 @@ class Plan {
     detail::Outcome outcome;
     outcome.check(blend_plan_synchronize(handle_.get(), layer, outcome.out()));
   }
-  // PROBE and CASCADE: what the question attends to at layer 1, [n_rows]; the plan is at layer 0
+  // PROBE, CASCADE and ATTENTION: what the question attends to, [n_rows]; the plan is at layer 0
   // again. Valid until the next select, probe or restart.
   Span<const uint32_t> probe(Span<const float> attention) {
     detail::Outcome outcome;

@@ -538,11 +538,17 @@ typedef struct blend_segment {
                                    the ratio where that is more); layer 0 is computed for these alone,
                                    and `ratio` of all go on from check_layer, by their deviation
                                    there times how much they are read. check_layers: the first is 0 */
-#define BLEND_POLICY_AUTO 13u    /* what the profile chose, CASCADE without one; HKVD where CASCADE
+#define BLEND_POLICY_ATTENTION 13u /* the rows that the question attends to in the middle layers over
+                                   the stored rows (L/6 .. L - L/6 - 1 of L layers), chosen before
+                                   layer 0: no row that is left out is computed at all. Needs a
+                                   QUESTION segment; chunks need no statistics. The drift correction
+                                   does not apply. In a plan the host gives that attention
+                                   (blend_plan_probe) */
+#define BLEND_POLICY_AUTO 14u    /* what the profile chose, CASCADE without one; HKVD where that
                                    cannot be: without a QUESTION segment, in a plan, with check_layers,
-                                   for a model of one layer, and where a chunk was stored without its
-                                   rows' statistics (blend_chunk_put). The info has the one in force.
-                                   Not in a union */
+                                   for a model of one layer, and where CASCADE meets a chunk that was
+                                   stored without its rows' statistics (blend_chunk_put). The info has
+                                   the one in force. Not in a union */
 
 /* What a row's deviation is measured on: bits 1 (V) and 2 (K), and 4: weighed, that is the root of the
  * sum times the attention that the row got from the rows of its chunk when that was precomputed, which
@@ -608,8 +614,9 @@ typedef struct blend_check_layer {
 
 /* One policy of a union. A plain pair that will not grow. */
 typedef struct blend_policy_term {
-  uint32_t policy; /* BLEND_POLICY_HKVD .. BLEND_POLICY_CASCADE, but FULL, REUSE and UNION. With PROBE or
-                      CASCADE all choose before layer 0, so there are no HKVD, QUESTION and CALLBACK */
+  uint32_t policy; /* BLEND_POLICY_HKVD .. BLEND_POLICY_ATTENTION, but FULL, REUSE and UNION. With PROBE,
+                      CASCADE or ATTENTION all choose before layer 0, so there are no HKVD, QUESTION and
+                      CALLBACK; ATTENTION asks at other layers than PROBE and CASCADE, so not beside them */
   double share;    /* of the budget, relative to the other terms' shares; more than 0. That of APE
                       counts for nothing: it asks for no rows */
 } blend_policy_term;
@@ -742,6 +749,8 @@ typedef struct blend_fusion_info {
   uint32_t relative;
   uint32_t check_layer;      /* the first */
   uint32_t n_check_layers;   /* 0: the policy chose nothing */
+  uint32_t first_asked_layer; /* PROBE, CASCADE and ATTENTION ask what the question attends to at these */
+  uint32_t last_asked_layer;  /* layers, mean over them; 0 and 0: the policy asks nothing beforehand */
   uint32_t n_layers;
   uint32_t ring_depth;       /* layers that could be in flight; 0: nothing was loaded */
   double ratio;              /* as asked; of check_layers their mean over the layers behind the first */
@@ -816,6 +825,9 @@ typedef struct blend_layer_info {
   uint32_t layer;
   uint64_t rows_kv;     /* rows whose K, V were computed at this layer */
   uint64_t rows_full;   /* rows that also went through attention and the feed-forward layer */
+  uint64_t rows_asked;  /* rows that were computed here before that, to see what the question attends to,
+                           and computed again (PROBE, CASCADE, ATTENTION): not counted in rows_kv and
+                           rows_full. At the last layer that was asked their K, V alone */
   uint64_t rows_placed; /* stored rows placed */
   uint64_t bytes_loaded;
   uint64_t bytes_from_memory;

@@ -106,13 +106,14 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
  *     (host: attention and the rest of the layer, for the rows that go on or for all of them)
  *     blend_plan_commit(l)
  *
- * With PROBE and CASCADE, alone or in a union, the question asks first: blend_plan_get_rows has no row of
- * a chunk yet, and layers 0 and 1 are begun twice:
+ * With PROBE, CASCADE and ATTENTION, alone or in a union, the question asks first: blend_plan_get_rows has
+ * no row of a chunk yet, and the layers up to the last that is asked, A = last_asked_layer of
+ * blend_plan_get_info (1 with PROBE and CASCADE), are begun twice:
  *
- *   layer 0 as above, for the question's rows over the stored ones
- *   of layer 1     blend_plan_fetch_kv, K and V of these rows, blend_plan_synchronize
- *   blend_plan_probe   what the question attends to there -> the rows to begin with
- *   layers 0 .. n_layers-1 as above; layers 0 and 1 need no blend_plan_fetch_kv any more
+ *   layers 0 .. A-1 as above, for the question's rows over the stored ones
+ *   of layer A     blend_plan_fetch_kv, K and V of these rows, blend_plan_synchronize
+ *   blend_plan_probe   what the question attended to -> the rows to begin with
+ *   layers 0 .. n_layers-1 as above; layers 0 .. A need no blend_plan_fetch_kv any more
  *
  * Row i must attend to exactly the rows j <= i. Any other order of calls is refused with a sentence
  * that names the call that is due. */
@@ -168,12 +169,14 @@ BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer, const bl
  * the host's dtype), CANCELLED, INVALID_ARGUMENT. */
 BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend_error **err);
 
-/* Policies that probe: tells what the question attends to at layer 1 over the stored rows, and begins
- * anew at layer 0 with the rows that are chosen by that, whose value is blend_plan_get_rows from now on.
- * attention: [n_rows of the prompt], the probability that the question's rows put on each row at layer 1,
- * mean over heads and these rows. What was fetched for layers 0 and 1 is in place and stays there, but for
- * the drift correction of rows that were left out, which blend_plan_synchronize of layer 1 adds: the memory
- * given for layer 1 must stay until then. `rows` is valid as in blend_plan_select.
+/* Policies that probe: tells what the question attends to over the stored rows, and begins again at
+ * layer 0 with the rows that are chosen by that, whose value is blend_plan_get_rows from now on.
+ * attention: [n_rows of the prompt], the probability that the question's rows put on each row, mean over
+ * heads, these rows and the layers first_asked_layer .. last_asked_layer of blend_plan_get_info (layer 1
+ * alone with PROBE and CASCADE). The plan only ranks by it: with ATTENTION a host may leave layers out of
+ * the mean. What was fetched so far is in place and stays there, but for the drift correction of rows that
+ * were left out, which blend_plan_synchronize of the last of these layers adds: the memory given for that
+ * layer must stay until then. `rows` is valid as in blend_plan_select.
  * Errors: INVALID_ARGUMENT (another number of rows; a value that is negative or not finite). */
 BLEND_API int32_t blend_plan_probe(blend_plan *plan, const float *attention, size_t n_rows,
                                    const uint32_t **rows, size_t *n, blend_error **err);

@@ -58,7 +58,7 @@ Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, s
   }
   for (size_t i = 0; i < n; ++i) {
     BLEND_RETURN_IF_ERROR(
-        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_CASCADE));
+        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_ATTENTION));
     out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
   }
   return out;
@@ -235,7 +235,7 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   BLEND_ASSIGN(const Calibration calibration, read_calibration(o, model));
   const Profile* const profile = calibration.profile;
   resolve_policy(request.segments, model.config().n_layers, kind.steps,
-                 profile == nullptr ? Policy::cascade : static_cast<Policy>(profile->policy),
+                 profile == nullptr ? kDefaultPolicy : static_cast<Policy>(profile->policy),
                  request.options);
   BLEND_RETURN_IF_ERROR(apply_calibration(calibration, request.options));
   return call;

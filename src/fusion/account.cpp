@@ -87,6 +87,10 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
   info.relative = options.deviation.relative ? 1 : 0;
   info.check_layer = schedule.empty() ? options.check_layer : schedule.front().layer;
   info.n_check_layers = static_cast<uint32_t>(schedule.size());
+  if (selection.needs().probe()) {
+    info.first_asked_layer = selection.asked().first;
+    info.last_asked_layer = selection.asked().last;
+  }
   info.n_layers = static_cast<uint32_t>(out.layers.size());
   info.ratio = selection.mean_ratio();
   info.n_rows = prompt.n_rows();

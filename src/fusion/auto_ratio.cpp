@@ -148,7 +148,7 @@ class Choice {
     }
     const bool chooses = rows.n_candidates > 0;
     const std::vector<LayerRows> layers = rows_by_layer(
-        chooses ? rules_.schedule(ratio) : Schedule{}, chooses && rules_.probes, rows, n_layers_);
+        chooses ? rules_.schedule(ratio) : Schedule{}, rules_.asks_upto, rows, n_layers_);
     RowCost row = row_;
     const double pace = pace_->compute(computed_seconds(layers, row) / full_s_);
     row.kv_s *= pace;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 
 #include "fusion/expected_pass.h"
 #include "fusion/prompt.h"
@@ -17,7 +18,7 @@ inline constexpr double kReadsBeside = 1.1;
 // What a selection does with a prompt.
 struct PassRules {
   std::function<Schedule(double ratio)> schedule;
-  bool probes = false;
+  std::optional<uint32_t> asks_upto = {};  // rows_by_layer()
   uint32_t first_stored_layer = 0;
 };
 

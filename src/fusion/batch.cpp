@@ -255,6 +255,12 @@ bool Batch::replace_damaged(const Sha256& id, const Status& damage) {
   return reported;
 }
 
+uint64_t Batch::rows_through(const Entry& e, uint32_t layer) {
+  const blend_layer_info& l = e.out.layers[layer];
+  // The last layer that is asked is not gone through to ask it.
+  return l.rows_full + (layer < e.selection->asked().last ? l.rows_asked : 0);
+}
+
 void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
   const blend_fusion_info& info = e.out.info;
   const double full_s = times.seconds(e.prompt.n_rows());
@@ -262,8 +268,8 @@ void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
   double expected_s = 0;
   uint64_t placed = 0;
   for (const blend_layer_info& l : e.out.layers) {
-    expected_s +=
-        static_cast<double>(l.rows_kv) * row.kv_s + static_cast<double>(l.rows_full) * row.rest_s;
+    expected_s += static_cast<double>(l.rows_kv + l.rows_asked) * row.kv_s +
+                  static_cast<double>(rows_through(e, l.layer)) * row.rest_s;
     placed += l.rows_placed;
   }
   times.pace().add_computed(expected_s / full_s, static_cast<uint64_t>(expected_s * 1e9),
@@ -284,7 +290,7 @@ void Batch::finish(Entry& e) {
   }
   account_end(clock_, e.out);
   uint64_t row_layers = 0;
-  for (const blend_layer_info& l : e.out.layers) row_layers += l.rows_full;
+  for (uint32_t layer = 0; layer < n_layers_; ++layer) row_layers += rows_through(e, layer);
   model_->compute_meter().add(row_layers, e.out.info.compute_ns);
   if (const PrefillTimes* const times = e.request->options.ratio.times()) learn_pace(e, *times);
   settle(e, e.request->watch.report(n_layers_, n_layers_));

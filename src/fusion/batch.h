@@ -72,6 +72,8 @@ class Batch {
   bool run_layers(LayerFeed& feed);
   Status begin_passes(LayerFeed& feed);
   void finish(Entry& entry);
+  // Rows that went through the whole layer, those that asked and were computed again included.
+  static uint64_t rows_through(const Entry& entry, uint32_t layer);
   // How it did beside what the machine's times would have had it take.
   void learn_pace(const Entry& entry, const PrefillTimes& times) const;
   // Prompts whose drift correction was found wanting: in full or not at all, where that is asked

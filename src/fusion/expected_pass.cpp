@@ -3,12 +3,22 @@
 #include <algorithm>
 
 #include "fusion/policy/policy.h"
-#include "fusion/selection.h"
 
 namespace blend {
 
-std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule, bool probes,
-                                     const RowCounts& rows, uint32_t n_layers) {
+bool asking_matters(std::span<const CheckLayer> schedule, uint64_t n_reused,
+                    uint64_t n_candidates) {
+  if (schedule.empty()) return false;
+  return recompute_budget(schedule.front().ratio, n_reused) > 0 &&
+         recompute_budget(schedule.back().ratio, n_reused) < n_candidates;
+}
+
+std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
+                                     std::optional<uint32_t> asks_upto, const RowCounts& rows,
+                                     uint32_t n_layers) {
+  const bool probes =
+      asks_upto.has_value() && asking_matters(schedule, rows.n_reused, rows.n_candidates);
+  const uint32_t asked = asks_upto.value_or(0);  // the last layer
   std::vector<LayerRows> out(n_layers);
   uint64_t chosen = probes ? 0 : rows.n_candidates;
   size_t next = 0;
@@ -21,7 +31,7 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule, bool 
   if (!probes && is_due(0)) choose(chosen);
   for (uint32_t layer = 0; layer < n_layers; ++layer) {
     LayerRows& at = out[layer];
-    if (probes && layer == Selection::kProbeLayer) {
+    if (probes && layer == asked) {
       at.n_kv = at.n_ahead = rows.n_always;  // they asked
       choose(rows.n_candidates);
       // All layers so far anew, with the rows that the question let through.
@@ -30,7 +40,7 @@ std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule, bool 
     }
     at.n_kv += rows.n_always + chosen;
     if (at.n_ahead == 0) at.n_ahead = at.n_kv;
-    if ((!probes || layer >= Selection::kProbeLayer) && is_due(layer)) choose(chosen);
+    if ((!probes || layer >= asked) && is_due(layer)) choose(chosen);
     // Behind the last layer only the prompt's last row is needed.
     at.n_rest += layer + 1 == n_layers ? 1 : rows.n_always + chosen;
     at.n_chosen = chosen;

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -32,10 +33,15 @@ struct LayerRows {
   uint64_t n_chosen = 0;  // of the candidates, computed behind this layer's choice
 };
 
-// As Selection and Pass go through the layers. probes: the first choice is made behind layer 1 by
-// what the question attends to, and layer 0 computed then. [n_layers]
-std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule, bool probes,
-                                     const RowCounts& rows, uint32_t n_layers);
+// Whether what the question attends to can change the choice: not where the budget is none of the
+// candidates, or all of them.
+bool asking_matters(std::span<const CheckLayer> schedule, uint64_t n_reused, uint64_t n_candidates);
+
+// As Selection and Pass go through the layers. asks_upto: the first choice is made after this layer
+// by what the question attends to, and the layers before it are computed then. [n_layers]
+std::vector<LayerRows> rows_by_layer(std::span<const CheckLayer> schedule,
+                                     std::optional<uint32_t> asks_upto, const RowCounts& rows,
+                                     uint32_t n_layers);
 
 // Seconds of one row in one layer.
 struct RowCost {

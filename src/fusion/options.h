@@ -36,6 +36,7 @@ enum class Policy : uint32_t {
   ape = BLEND_POLICY_APE,
   probe = BLEND_POLICY_PROBE,
   cascade = BLEND_POLICY_CASCADE,
+  attention = BLEND_POLICY_ATTENTION,
   automatic = BLEND_POLICY_AUTO,  // only until resolve_policy()
 };
 
@@ -122,8 +123,11 @@ struct FuseOptions {
 // The tokens of a prompt before its first chunk; of a prompt without chunks nothing.
 std::vector<int32_t> prompt_head(std::span<const Segment> segments);
 
-// Policy::automatic becomes the one in force: `wanted`, or hkvd where the cascade cannot be.
-// steps: the host runs the model (StepPlan).
+// What Policy::automatic is without a profile that says otherwise.
+inline constexpr Policy kDefaultPolicy = Policy::cascade;
+
+// Policy::automatic becomes the one in force: `wanted`, or hkvd where that cannot be: without a
+// question that it can ask. steps: the host runs the model (StepPlan).
 void resolve_policy(std::span<const Segment> segments, uint32_t n_layers, bool steps, Policy wanted,
                     FuseOptions& options);
 

@@ -1,6 +1,9 @@
 #include "fusion/pass.h"
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
+#include <utility>
 
 #include "fusion/account.h"
 #include "fusion/stored_rows.h"
@@ -45,21 +48,30 @@ Status Pass::prepare(LayerFeed::View& feed) {
   if (tempers(options_)) tempered_.set(options_.ape_temperature, options_.ape_scale);
   mark_computed(0);
 
-  BLEND_RETURN_IF_ERROR(embed());
+  if (selection_.probes()) asked_.assign(n_rows, 0.0f);
+  BLEND_RETURN_IF_ERROR(embed(0));
   out_.info.prepare_ns += clock_.now_ns() - begin;
   return Status::ok();
 }
 
-Status Pass::embed() {
+Status Pass::embed(size_t n_known) {
   const std::vector<uint32_t>& active = selection_.active();
   const auto n = static_cast<uint32_t>(active.size());
+  const std::unique_ptr<Forward> before = std::move(forward_);  // x_ is its
   BLEND_ASSIGN(forward_, Forward::create(*model_, n));
   forward_->temper(&tempered_);
+  const Tensor x = forward_->x(n);
+  const auto n_old = static_cast<int64_t>(n_known);
+  if (n_known > 0) {
+    std::vector<uint32_t> places(n_known);
+    std::iota(places.begin(), places.end(), 0u);
+    BLEND_RETURN_IF_ERROR(model_->backend().gather(x_, places.data(), x.slice(0, n_old)));
+  }
+  x_ = x;
   std::vector<int32_t> tokens;
-  tokens.reserve(n);
-  for (const uint32_t row : active) tokens.push_back(prompt_.tokens[row]);
-  x_ = forward_->x(n);
-  return forward_->embed(tokens.data(), x_);
+  tokens.reserve(n - n_known);
+  for (size_t i = n_known; i < n; ++i) tokens.push_back(prompt_.tokens[active[i]]);
+  return forward_->embed(tokens.data(), x_.slice(n_old, n - n_old));
 }
 
 // ---- One layer
@@ -106,12 +118,13 @@ Status Pass::place(uint32_t layer, const StagedLayer& staged, Tensor kv,
   return Status::ok();
 }
 
-Status Pass::compute_kv(uint32_t layer, Tensor kv, bool all_go_on, const Watch& watch) {
+Status Pass::compute_kv(uint32_t layer, Tensor x, std::span<const uint32_t> rows, Tensor kv,
+                        bool all_go_on, const Watch& watch) {
   KvCache& cache = out_.sequence->cache();
   const Ropes& ropes = out_.sequence->ropes();
-  const uint32_t* const slots = selection_.active().data();
-  if (all_go_on) return forward_->compute_qkv(layer, cache, ropes, x_, slots, kv, watch);
-  BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x_, kv, watch));
+  const uint32_t* const slots = rows.data();
+  if (all_go_on) return forward_->compute_qkv(layer, cache, ropes, x, slots, kv, watch);
+  BLEND_RETURN_IF_ERROR(forward_->compute_kv(layer, x, kv, watch));
   return model_->backend().write_kv(cache, layer, ropes.keys(layer), kv, slots);
 }
 
@@ -126,9 +139,10 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
   // Fresh K, V first: what they need is here already, and the reader gains the time.
   const std::vector<uint32_t>& active = selection_.active();
   Tensor kv = forward_->kv(static_cast<uint32_t>(active.size()));
-  const bool probes = layer == Selection::kProbeLayer && selection_.probes();
+  const bool asking = selection_.probes() && layer < selection_.asked().last;
+  const bool probes = selection_.probes() && layer == selection_.asked().last;
   const bool all_go_on = !selection_.chooses_at(layer) && layer + 1 != n_layers_;
-  BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, all_go_on && !probes, watch));
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, x_, active, kv, all_go_on && !probes, watch));
   work_.add_kv(active.size());
 
   const StagedLayer* staged = nullptr;
@@ -137,9 +151,9 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     BLEND_RETURN_IF_ERROR(place(layer, *staged, kv, account));
   }
   if (probes) {
-    BLEND_RETURN_IF_ERROR(probe(watch));
+    BLEND_RETURN_IF_ERROR(probe(layer, watch));
     kv = forward_->kv(static_cast<uint32_t>(active.size()));
-    BLEND_RETURN_IF_ERROR(compute_kv(layer, kv, all_go_on, watch));
+    BLEND_RETURN_IF_ERROR(compute_kv(layer, x_, active, kv, all_go_on, watch));
     // The rows that were left out stand there as they are stored.
     if (corrector_ != nullptr && corrector_->is_due(layer) && staged != nullptr) {
       BLEND_RETURN_IF_ERROR(place(layer, *staged, kv, account));
@@ -147,13 +161,7 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
   }
   account.rows_kv = active.size();
   // The rows that a check layer leaves out keep the fresh K, V they have there.
-  if (selection_.chooses_at(layer)) {
-    const uint64_t begin = clock_.now_ns();
-    BLEND_RETURN_IF_ERROR(choose(layer, kv, staged, watch));
-    const uint64_t spent = clock_.now_ns() - begin;
-    account.select_ns += spent;
-    out_.info.select_ns += spent;
-  }
+  if (selection_.chooses_at(layer)) BLEND_RETURN_IF_ERROR(check(layer, kv, staged, watch));
   if (staged != nullptr) {
     BLEND_ASSIGN(std::unique_ptr<Fence> fence, b.fence());
     feed_->release(layer, std::move(fence));
@@ -164,7 +172,12 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
     selection_.leave_last_row();
     BLEND_RETURN_IF_ERROR(narrow(before));
   }
-  BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, cache, ropes, x_, active.data(), watch));
+  if (asking) {
+    account.rows_asked = active.size();
+    BLEND_RETURN_IF_ERROR(finish_asking(layer, watch));
+  } else {
+    BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, cache, ropes, x_, active.data(), watch));
+  }
   work_.add_layer(layer, active);
   account.rows_full = active.size();
   account.compute_end_ns = clock_.now_ns();
@@ -173,30 +186,70 @@ Status Pass::layer(uint32_t layer, const Watch& watch) {
 
 // ---- The probe
 
-Status Pass::probe(const Watch& watch) {
+Status Pass::finish_asking(uint32_t layer, const Watch& watch) {
+  const KvCache& cache = out_.sequence->cache();
+  const Ropes& ropes = out_.sequence->ropes();
+  const std::vector<uint32_t>& active = selection_.active();
+  if (!selection_.asked().has(layer)) {
+    return forward_->finish_layer(layer, cache, ropes, x_, active.data(), watch);
+  }
+  std::vector<float> attention(prompt_.n_rows());
+  BLEND_RETURN_IF_ERROR(
+      forward_->finish_layer(layer, cache, layer, ropes, x_, active.data(), watch,
+                             {static_cast<uint32_t>(first_asking()), attention.data()}));
+  work_.add_scores(layer, std::span(active).subspan(first_asking()));
+  add_attention(attention);
+  return Status::ok();
+}
+
+void Pass::add_attention(std::span<const float> attention) {
+  std::transform(attention.begin(), attention.end(), asked_.begin(), asked_.begin(), std::plus<>());
+}
+
+Status Pass::probe(uint32_t last, const Watch& watch) {
   const uint64_t begin = clock_.now_ns();
-  BLEND_ASSIGN(const std::vector<float> attention,
-               weigh_by_question(Selection::kProbeLayer, watch));
-  BLEND_RETURN_IF_ERROR(selection_.choose({}, attention));
-  out_.info.select_ns += out_.layers[Selection::kProbeLayer].select_ns = clock_.now_ns() - begin;
+  BLEND_ASSIGN(const std::vector<float> attention, weigh_by_question(last, watch));
+  add_attention(attention);
+  const auto n_asked = static_cast<float>(selection_.asked().size());
+  for (float& mean : asked_) mean /= n_asked;
+  const std::vector<uint32_t> before = selection_.active();
+  BLEND_RETURN_IF_ERROR(selection_.choose({}, asked_));
+  out_.info.select_ns += out_.layers[last].select_ns = clock_.now_ns() - begin;
   mark_computed(0);
   if (corrector_ != nullptr) leave_out();
-  BLEND_RETURN_IF_ERROR(embed());
+  // The rows before the first that was chosen see what they saw, and are what they were.
   const std::vector<uint32_t>& active = selection_.active();
-  for (uint32_t layer = 0; layer < Selection::kProbeLayer; ++layer) {
-    BLEND_RETURN_IF_ERROR(
-        compute_kv(layer, forward_->kv(static_cast<uint32_t>(active.size())), true, watch));
-    BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, out_.sequence->cache(),
-                                                 out_.sequence->ropes(), x_, active.data(), watch));
-    work_.add_kv(active.size());
-    work_.add_layer(layer, active);
-    out_.layers[layer].rows_kv = out_.layers[layer].rows_full = active.size();
+  const auto differ = std::mismatch(before.begin(), before.end(), active.begin(), active.end());
+  const auto n_known = static_cast<size_t>(differ.first - before.begin());
+  BLEND_RETURN_IF_ERROR(embed(n_known));
+  for (uint32_t layer = 0; layer < last; ++layer) {
+    BLEND_RETURN_IF_ERROR(layer_again(layer, n_known, watch));
   }
-  // They were placed, to be asked about.
-  for (uint32_t layer = 0; layer <= Selection::kProbeLayer; ++layer) {
-    out_.layers[layer].rows_placed -= selection_.selected().size();
-  }
+  out_.layers[last].rows_asked = before.size();
+  out_.layers[last].rows_placed -= selection_.selected().size();
   work_.add_kv(active.size());
+  return Status::ok();
+}
+
+Status Pass::layer_again(uint32_t layer, size_t n_known, const Watch& watch) {
+  const std::vector<uint32_t>& active = selection_.active();
+  const auto first = static_cast<int64_t>(n_known);
+  const auto rest = [&] { return std::span(active).subspan(n_known); };
+  const auto x = [&] { return x_.slice(first, static_cast<int64_t>(rest().size())); };
+  blend_layer_info& account = out_.layers[layer];
+  // They were placed, to be asked about.
+  account.rows_placed -= selection_.selected().size();
+  account.rows_asked -= n_known;
+  account.rows_kv = active.size();
+  const Tensor kv = forward_->kv(static_cast<uint32_t>(rest().size()));
+  const bool chooses = selection_.chooses_at(layer);
+  BLEND_RETURN_IF_ERROR(compute_kv(layer, x(), rest(), kv, !chooses, watch));
+  work_.add_kv(rest().size());
+  if (chooses) BLEND_RETURN_IF_ERROR(check(layer, kv, nullptr, watch));
+  BLEND_RETURN_IF_ERROR(forward_->finish_layer(layer, out_.sequence->cache(),
+                                               out_.sequence->ropes(), x(), rest().data(), watch));
+  work_.add_layer(layer, rest());
+  account.rows_full = active.size();
   return Status::ok();
 }
 
@@ -204,16 +257,23 @@ Status Pass::probe(const Watch& watch) {
 
 Result<std::vector<float>> Pass::weigh_by_question(uint32_t layer, const Watch& watch) {
   const std::vector<uint32_t>& active = selection_.active();
-  const PromptSegment& question = prompt_.segments.back();
-  // Its rows are always computed and stand last, so they are the last of x_.
-  const size_t first = active.size() - question.n_rows;
+  const size_t first = first_asking();
   std::vector<float> attention(prompt_.n_rows(), 0.0f);
-  BLEND_RETURN_IF_ERROR(
-      forward_->attention_mass(layer, out_.sequence->cache(), out_.sequence->ropes(),
-                               x_.slice(static_cast<int64_t>(first), question.n_rows),
-                               active.data() + first, attention.data(), watch));
+  BLEND_RETURN_IF_ERROR(forward_->attention_mass(
+      layer, out_.sequence->cache(), out_.sequence->ropes(),
+      x_.slice(static_cast<int64_t>(first), prompt_.segments.back().n_rows), active.data() + first,
+      attention.data(), watch));
   work_.add_attention_mass(layer, std::span(active).subspan(first));
   return attention;
+}
+
+Status Pass::check(uint32_t layer, Tensor kv, const StagedLayer* staged, const Watch& watch) {
+  const uint64_t begin = clock_.now_ns();
+  BLEND_RETURN_IF_ERROR(choose(layer, kv, staged, watch));
+  const uint64_t spent = clock_.now_ns() - begin;
+  out_.layers[layer].select_ns += spent;
+  out_.info.select_ns += spent;
+  return Status::ok();
 }
 
 Status Pass::choose(uint32_t layer, Tensor kv, const StagedLayer* staged, const Watch& watch) {
@@ -254,7 +314,8 @@ Status Pass::narrow(const std::vector<uint32_t>& before) {
 
 void Pass::mark_computed(uint32_t layer) {
   computed_ = selection_.computed(computed_.size());
-  if (!tempers(options_) || layer == n_layers_) return;
+  // The question asks over rows as they are stored.
+  if (!tempers(options_) || layer == n_layers_ || selection_.probes()) return;
   for (const PromptSegment& s : prompt_.segments) {
     for (uint32_t row = s.first_row; s.stale() && row < s.first_row + s.n_rows; ++row) {
       if (computed_[row] == 0) tempered_.add(row, layer);

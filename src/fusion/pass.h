@@ -40,8 +40,10 @@ class Pass {
 
  private:
   // ---- One layer
-  // Fresh K, V of x_, in `kv` and in the cache; all_go_on: finish_layer() takes all of these rows.
-  Status compute_kv(uint32_t layer, Tensor kv, bool all_go_on, const Watch& watch);
+  // Fresh K, V of x, which are these rows, in `kv` and in the cache; all_go_on: finish_layer()
+  // takes all of them.
+  Status compute_kv(uint32_t layer, Tensor x, std::span<const uint32_t> rows, Tensor kv,
+                    bool all_go_on, const Watch& watch);
   // Waits for the reader; fills the layer's account.
   Status acquire(uint32_t layer, const StagedLayer*& staged, blend_layer_info& account);
   // Puts the staged rows that are not computed at this layer into the cache.
@@ -51,15 +53,29 @@ class Pass {
   void leave_out();
 
   // ---- The probe
-  // At Selection::kProbeLayer, whose stored rows are in the cache as are those of layer 0: asks
-  // what the question attends to, lets the rows through that are chosen, and computes the layers
-  // before this one for them and, since they see fresh rows now, for the others again.
-  Status probe(const Watch& watch);
-  // The rows active() from the embedding on, in x_.
-  Status embed();
+  // Up to the last of Selection::asked() the layers are computed for the rows that are computed
+  // anyway, over the stored ones: finishes such a layer, and where it is asked adds what the
+  // question attends to.
+  Status finish_asking(uint32_t layer, const Watch& watch);
+  // At the last of them, whose stored rows are in the cache as are those of the layers before: lets
+  // the rows through that are chosen, and computes the layers before this one for them and for
+  // those that see fresh rows now.
+  Status probe(uint32_t last, const Watch& watch);
+  // Where the question's rows begin in active() and x_: they are always computed and stand last.
+  size_t first_asking() const {
+    return selection_.active().size() - prompt_.segments.back().n_rows;
+  }
+  void add_attention(std::span<const float> attention);
+  // A layer before it for the rows that were let through; the first n_known of x_ are through.
+  Status layer_again(uint32_t layer, size_t n_known, const Watch& watch);
+  // The rows active() from the embedding on, in x_; but of the first n_known, which stand first in
+  // x_ already, what they are there.
+  Status embed(size_t n_known);
 
   // ---- A check layer
-  // kv: fresh K, V of the active rows; staged: the layer's stored ones, null: none.
+  // kv: fresh K, V of the active rows; staged: the layer's stored ones, null: none. Fills the
+  // account.
+  Status check(uint32_t layer, Tensor kv, const StagedLayer* staged, const Watch& watch);
   Status choose(uint32_t layer, Tensor kv, const StagedLayer* staged, const Watch& watch);
   // Attention that the question's rows put on every row at this layer, [n_rows].
   Result<std::vector<float>> weigh_by_question(uint32_t layer, const Watch& watch);
@@ -77,6 +93,7 @@ class Pass {
   Fused& out_;
   const uint32_t n_layers_;
 
+  std::vector<float> asked_;       // [n_rows]; attention, sum over the layers asked so far
   std::vector<uint8_t> computed_;  // [capacity] 1: the row's K, V are fresh at this layer
   TemperedRows tempered_;          // the resident rows' too
 

@@ -1,6 +1,7 @@
 #include "fusion/selection.h"
 
 #include <algorithm>
+#include <optional>
 
 namespace blend {
 namespace {
@@ -15,24 +16,23 @@ Result<Schedule> schedule_of(const SelectionPolicy* policy, const FuseOptions& o
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "check_layers are given, but the policy chooses no rows at any layer"};
   }
-  const bool probes = policy->needs().probe, measures = !policy->needs().nothing() && !probes;
+  const bool probes = policy->needs().probe(), measures = !policy->needs().nothing() && !probes;
   if (!options.check_layers.empty()) {
     BLEND_RETURN_IF_ERROR(check_schedule(options.check_layers, measures ? 1 : 0, n_layers));
     if (probes && options.check_layers.front().layer != 0) {
       return Status{BLEND_E_INVALID_ARGUMENT,
-                    "check_layers 0: with BLEND_POLICY_PROBE and BLEND_POLICY_CASCADE the first is "
-                    "0: that is "
-                    "where the probe chooses"};
+                    "check_layers 0: with BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE and "
+                    "BLEND_POLICY_ATTENTION the first is 0: that is where the question chooses"};
     }
     return options.check_layers;
   }
-  if (probes && n_layers <= Selection::kProbeLayer) {
-    return Status{BLEND_E_UNSUPPORTED,
-                  "BLEND_POLICY_PROBE and BLEND_POLICY_CASCADE look at layer 1, which this model "
-                  "has not: choose "
-                  "another policy"};
+  if (probes && n_layers < 2) {
+    return Status{
+        BLEND_E_UNSUPPORTED,
+        "BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE and BLEND_POLICY_ATTENTION need a model "
+        "of two layers or more, and this one has one: choose another policy"};
   }
-  if (policy->needs().probe && !policy->needs().deviation) {
+  if (probes && !policy->needs().deviation) {
     return Schedule{{0, options.ratio.ratio()}};
   }
   if (!measures && !probes) return Schedule{{0, options.ratio.ratio()}};
@@ -58,8 +58,13 @@ const CheckLayer* first_measured(const Schedule& schedule) {
   return schedule.empty() ? nullptr : &schedule.front();
 }
 
-Status check_drift(const FuseOptions& o, const Schedule& schedule) {
+Status check_drift(const FuseOptions& o, const SelectionPolicy* policy, const Schedule& schedule) {
   if (o.drift == nullptr || !o.drift_required) return Status::ok();
+  if (policy != nullptr && policy->needs().asks == Asks::middle) {
+    return {BLEND_E_INVALID_ARGUMENT,
+            "BLEND_POLICY_ATTENTION reads the rows as they are stored up to the middle layers, so "
+            "they are not corrected: leave the correction AUTO or OFF, or choose CASCADE or HKVD"};
+  }
   const CheckLayer* const first = first_measured(schedule);
   if (first != nullptr && first->layer == o.drift->check_layer()) return Status::ok();
   if (o.stored_drift != nullptr && !schedule.empty() && schedule.front().layer == 0) {
@@ -87,7 +92,7 @@ Result<std::unique_ptr<Selection>> Selection::create(Backend& backend, const Fus
   std::unique_ptr<Selection> s(new Selection(backend, options, n_layers));
   BLEND_ASSIGN(s->policy_, make_selection_policy(options));
   BLEND_ASSIGN(s->schedule_, schedule_of(s->policy_.get(), options, n_layers));
-  BLEND_RETURN_IF_ERROR(check_drift(options, s->schedule_));
+  BLEND_RETURN_IF_ERROR(check_drift(options, s->policy_.get(), s->schedule_));
   return s;
 }
 
@@ -107,12 +112,14 @@ void Selection::choose_ratio(const KnownCosts& known, Prompt& prompt) {
   };
   const bool corrects =
       drift_ != nullptr && first_measured(schedule_)->layer == drift_->check_layer();
-  choose_by_cost(known, {at, needs().probe, first_stored_layer(corrects)}, prompt, ratio_);
+  std::optional<uint32_t> asks_upto;
+  if (needs().probe()) asks_upto = asked().last;
+  choose_by_cost(known, {at, asks_upto, first_stored_layer(corrects)}, prompt, ratio_);
   schedule_ = at(ratio_.ratio());
 }
 
 Status Selection::check_prompt() const {
-  if (!needs().question_attention && !needs().probe) return Status::ok();
+  if (!needs().question_attention && !needs().probe()) return Status::ok();
   const PromptSegment& last = prompt_->segments.back();
   if (last.kind == SegmentKind::question && last.n_rows > 0) return Status::ok();
   return {BLEND_E_INVALID_ARGUMENT,
@@ -120,20 +127,24 @@ Status Selection::check_prompt() const {
           "question with tokens"};
 }
 
-Status Selection::begin(const Prompt& prompt) {
+Status Selection::begin(const Prompt& prompt, Asking asking) {
   prompt_ = &prompt;
   BLEND_RETURN_IF_ERROR(check_prompt());
   rows_ = classify_rows(prompt, policy_ != nullptr);
   choosing_ = !rows_.candidates.empty();
-  corrects_ =
-      choosing_ && drift_ != nullptr && first_measured(schedule_)->layer == drift_->check_layer();
+  const bool reads_stored = needs().asks == Asks::middle;  // up to there nothing may be corrected
+  corrects_ = choosing_ && drift_ != nullptr && !reads_stored &&
+              first_measured(schedule_)->layer == drift_->check_layer();
   corrects_left_ = choosing_ && stored_drift_ != nullptr && schedule_.front().layer == 0 &&
+                   !reads_stored &&
                    std::all_of(prompt.segments.begin(), prompt.segments.end(),
                                [](const PromptSegment& s) { return !s.stale() || s.has_impact(); });
   next_check_ = 0;
   undecided_ = rows_.candidates;
   measured_ = false;
   probe_.clear();
+  unasked_ = needs().probe() && choosing_ && asking == Asking::where_it_matters &&
+             !asking_matters(schedule_, rows_.n_reused, rows_.candidates.size());
   active_ = probes() ? rows_.always : merge_rows(rows_.always, undecided_);
   selected_.clear();
   deviation_.assign(prompt.n_rows(), 0.0f);
@@ -145,7 +156,7 @@ uint32_t Selection::first_stored_layer() const {
 }
 
 uint32_t Selection::first_stored_layer(bool corrects) const {
-  if (needs().probe) return 0;  // nothing waits for fresh K, V
+  if (needs().probe()) return 0;  // nothing waits for fresh K, V
   const uint32_t first = schedule_.front().layer;
   // Up to the first check layer every row keeps its fresh K, V; a measurement there needs the
   // stored ones too.
@@ -156,10 +167,17 @@ uint32_t Selection::first_stored_layer(bool corrects) const {
 std::vector<uint64_t> Selection::expected_rows() const {
   uint64_t chosen = undecided_.size();
   size_t next = next_check_;
-  if (probes()) chosen = recompute_budget(schedule_[next++].ratio, rows_.n_reused);
+  const bool asks = probes();
+  if (asks) chosen = recompute_budget(schedule_[next++].ratio, rows_.n_reused);
   std::vector<uint64_t> rows(n_layers_);
   for (uint32_t layer = 0; layer < n_layers_; ++layer) {
-    if (is_left(next) && schedule_[next].layer < layer) {
+    if (asks && layer <= asked().last) {
+      // The rows that ask; once they have, all layers so far with the rows that were let through.
+      rows[layer] = rows_.always.size();
+      if (layer == asked().last) rows[layer] += (layer + 1) * (rows_.always.size() + chosen);
+      continue;
+    }
+    while (is_left(next) && schedule_[next].layer < layer) {
       chosen =
           std::min<uint64_t>(chosen, recompute_budget(schedule_[next++].ratio, rows_.n_reused));
     }
@@ -176,7 +194,7 @@ std::vector<uint8_t> Selection::computed(size_t n) const {
 
 uint32_t Selection::decided_upto() const {
   const uint32_t last = n_layers_ - 1;
-  if (probes()) return kProbeLayer;
+  if (probes()) return asked().last;
   return is_left(next_check_) ? std::min(schedule_[next_check_].layer, last) : last;
 }
 
@@ -201,7 +219,11 @@ Status Selection::choose(std::span<const float> deviation,
   if (!probe_.empty()) question_attention = probe_;
   const ChoicePoint at{backend_, *prompt_, check.layer, deviation, question_attention};
   const size_t budget = recompute_budget(check.ratio, rows_.n_reused);
-  BLEND_ASSIGN(undecided_, policy_->choose(at, undecided_, budget));
+  if (!unasked_) {
+    BLEND_ASSIGN(undecided_, policy_->choose(at, undecided_, budget));
+  } else if (budget == 0) {
+    undecided_.clear();
+  }
   active_ = merge_rows(rows_.always, undecided_);
   selected_ = undecided_;
   if (!measured_ && !deviation.empty()) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "fusion/asked_layers.h"
 #include "fusion/auto_ratio.h"
 #include "fusion/options.h"
 #include "fusion/policy/policy.h"
@@ -40,8 +41,10 @@ class Selection {
 
   // ---- From here on it is about one prompt; begins anew after a chunk was replaced
   // Chooses what is chosen before layer 0. INVALID_ARGUMENT when the policy lacks something of the
-  // prompt.
-  Status begin(const Prompt& prompt);
+  // prompt. asking: whether the question is asked where its answer would change nothing too, since
+  // the budget is none of the candidates or all of them.
+  enum class Asking : uint8_t { where_it_matters, always };
+  Status begin(const Prompt& prompt, Asking asking = Asking::where_it_matters);
   // What the policy and the drift maps measure by begins here: the first layer whose stored K, V of
   // rows that are not exact are asked for.
   uint32_t first_stored_layer() const;
@@ -65,10 +68,11 @@ class Selection {
 
   // ---- The probe
   // Whether the rows that layer 0 is computed for are still to be chosen, by what the question's
-  // rows attend to at kProbeLayer over the stored rows. Until then active() has no row of a chunk,
-  // and choose() is given that attention.
-  bool probes() const { return is_left(0) && next_check_ == 0 && needs().probe; }
-  static constexpr uint32_t kProbeLayer = 1;
+  // rows attend to over the stored rows, mean over asked(). Until then active() has no row of a
+  // chunk, and choose() is given that attention.
+  bool probes() const { return is_left(0) && next_check_ == 0 && needs().probe() && !unasked_; }
+  // Of a policy that probes.
+  LayerRange asked() const { return asked_layers(needs().asks, n_layers_); }
 
   // ---- A check layer
   bool chooses_at(uint32_t layer) const;
@@ -107,7 +111,8 @@ class Selection {
   bool choosing_ = false;  // there are rows to choose among
   bool corrects_ = false;
   bool corrects_left_ = false;
-  size_t next_check_ = 0;            // index into schedule_
+  bool unasked_ = false;   // the policy would ask, and has none or all of the candidates to choose
+  size_t next_check_ = 0;  // index into schedule_
   std::vector<uint32_t> undecided_;  // candidates that are still computed, ascending
   std::vector<uint32_t> active_;
   std::vector<uint32_t> selected_;

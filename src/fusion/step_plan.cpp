@@ -45,11 +45,10 @@ Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDe
   BLEND_ASSIGN(auto selection,
                Selection::create(model->backend(), options, model->config().n_layers));
   if (selection->needs().question_attention) {
-    return Status{
-        BLEND_E_UNSUPPORTED,
-        "this policy weighs rows by the question's attention at the check layer, which a "
-        "plan does not see: choose HKVD, FIRST_K, RANDOM or CALLBACK, or CASCADE, which asks "
-        "by blend_plan_probe"};
+    return Status{BLEND_E_UNSUPPORTED,
+                  "this policy weighs rows by the question's attention at the check layer, which a "
+                  "plan does not see: choose HKVD, FIRST_K, RANDOM or CALLBACK, or ATTENTION or "
+                  "CASCADE, which ask by blend_plan_probe"};
   }
   if (tempers(options)) {
     return Status{BLEND_E_UNSUPPORTED,
@@ -85,9 +84,10 @@ Status StepPlan::begin() {
   layer_ = fetched_ = 0;
   synchronized_ = selected_ = false;
   // With nothing to choose among too, so that the host's calls do not hang on what is stored.
-  probing_ = selection_->needs().probe;
+  probing_ = selection_->needs().probe();
+  asked_ = selection_->asked();
 
-  BLEND_RETURN_IF_ERROR(selection_->begin(prompt_));
+  BLEND_RETURN_IF_ERROR(selection_->begin(prompt_, Selection::Asking::always));
   if (selection_->corrects() || selection_->corrects_left()) {
     const CorrectorMaps maps = {selection_->corrects() ? selection_->drift() : nullptr,
                                 selection_->corrects_left() ? selection_->stored_drift() : nullptr};
@@ -102,7 +102,7 @@ Status StepPlan::begin() {
                                           selection_->first_stored_layer(), n_layers_,
                                           kUsualRingDepth, corrector_.get(), clock_));
   loads_ = placer_->loads();
-  placer_->decide(computed(), probing_ ? Selection::kProbeLayer : selection_->decided_upto());
+  placer_->decide(computed(), probing_ ? asked_.last : selection_->decided_upto());
   out_.layers.front().compute_begin_ns = clock_.now_ns();
   refresh_account();
   return Status::ok();
@@ -144,7 +144,7 @@ std::string StepPlan::due_call() const {
   if (layer_ == n_layers_) return "blend_plan_close: the last layer is committed";
   if (fetched_ <= layer_) return of("blend_plan_fetch_kv", layer_);
   if (!synchronized_) return of("blend_plan_synchronize", layer_);
-  if (probing_ && layer_ == Selection::kProbeLayer) return "blend_plan_probe";
+  if (probing_ && layer_ == asked_.last) return "blend_plan_probe";
   if (!selected_ && selection_->chooses_at(layer_)) return of("blend_plan_select", layer_);
   return of("blend_plan_commit", layer_);
 }
@@ -188,7 +188,7 @@ Status StepPlan::synchronize(uint32_t layer) {
   account_load(placed.load, account);
   account.rows_placed = placed.rows_placed;
   // Rows that the probe let through were placed, to be asked about.
-  if (selection_->needs().probe && !probing_ && layer < Selection::kProbeLayer) {
+  if (selection_->needs().probe() && !probing_ && layer < asked_.last) {
     account.rows_placed -= selection_->selected().size();
   }
   account.place_ns = placed.place_ns;
@@ -205,7 +205,7 @@ Status StepPlan::synchronize(uint32_t layer) {
 }
 
 Status StepPlan::probe(std::span<const float> attention) {
-  const uint32_t layer = Selection::kProbeLayer;
+  const uint32_t layer = asked_.last;
   BLEND_RETURN_IF_ERROR(
       check_turn("blend_plan_probe", layer, probing_ && layer_ == layer && synchronized_));
   BLEND_RETURN_IF_ERROR(request_.watch.check());
@@ -222,9 +222,9 @@ Status StepPlan::probe(std::span<const float> attention) {
                       row, static_cast<double>(attention[row]));
   }
   const uint64_t begin = clock_.now_ns();
-  const size_t n_asked = prompt_.segments.back().n_rows;
   work_.add_kv(rows().size());
-  work_.add_attention_mass(layer, std::span(rows()).last(n_asked));
+  work_.add_attention_mass(layer, asking_rows());
+  out_.layers[layer].rows_asked = rows().size();
   if (selection_->probes()) BLEND_RETURN_IF_ERROR(selection_->choose({}, attention));
   dead_ = true;  // an exception in between would leave rows that nobody decides
   if (selection_->corrects_left()) leave_out_rows(prompt_, computed(), *corrector_);
@@ -234,14 +234,16 @@ Status StepPlan::probe(std::span<const float> attention) {
   const uint64_t spent = clock_.now_ns() - begin;
   out_.layers[layer].select_ns += spent;
   select_ns_ += spent;
-  // Layer 0's time is since the plan began, layer 1's begins anew.
-  out_.layers.front().wait_ns += std::exchange(out_.layers[layer].wait_ns, 0);
+  // Layer 0's time is since the plan began, that of the others begins anew.
+  for (uint32_t i = 1; i <= layer; ++i) {
+    out_.layers.front().wait_ns += std::exchange(out_.layers[i].wait_ns, 0);
+  }
   refresh_account();
   return Status::ok();
 }
 
 Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
-  const bool asked = probing_ && layer == Selection::kProbeLayer;
+  const bool asked = probing_ && layer == asked_.last;
   BLEND_RETURN_IF_ERROR(check_turn("blend_plan_select", layer,
                                    layer == layer_ && synchronized_ && !selected_ && !asked));
   BLEND_RETURN_IF_ERROR(request_.watch.check());
@@ -271,8 +273,8 @@ Status StepPlan::select(uint32_t layer, const HostKv* fresh) {
 }
 
 Status StepPlan::commit(uint32_t layer) {
-  const bool choice_due = (!selected_ && selection_->chooses_at(layer)) ||
-                          (probing_ && layer == Selection::kProbeLayer);
+  const bool choice_due =
+      (!selected_ && selection_->chooses_at(layer)) || (probing_ && layer == asked_.last);
   BLEND_RETURN_IF_ERROR(
       check_turn("blend_plan_commit", layer, layer == layer_ && synchronized_ && !choice_due));
   // Told once a layer: those before the probe come again.
@@ -284,6 +286,8 @@ Status StepPlan::commit(uint32_t layer) {
   account.rows_full = rows().size();
   work_.add_kv(account.rows_kv);
   work_.add_layer(layer, rows());
+  if (probing_) account.rows_asked = rows().size();
+  if (probing_ && asked_.has(layer)) work_.add_scores(layer, asking_rows());
   work_.add_correction(correct_flops_);
   if (layer + 1 == n_layers_) work_.add_logits();
   account.compute_end_ns = clock_.now_ns();

@@ -6,7 +6,8 @@
 //   select(l)       fresh K, V -> the rows that go on
 //   commit(l)       on to the next layer
 //
-// Where the question chooses, layers 0 and 1 are begun for its rows alone, then probe(), then anew.
+// Where the question chooses, the layers up to the last that it is asked at are begun for its rows
+// alone, then probe(), then anew.
 //
 // Which rows are computed and who chooses them is the same as with the built-in engine (Pass):
 // selection.h. A step plan is what the C ABI calls a plan.
@@ -48,7 +49,8 @@ class StepPlan {
   Status restart();
   Status fetch(uint32_t layer, const HostKv& target);
   Status synchronize(uint32_t layer);
-  // What the question attends to at Selection::kProbeLayer; on to layer 0. attention: [n_rows].
+  // What the question attends to, mean over Selection::asked(), due at the last of these layers; on
+  // to layer 0. attention: [n_rows].
   Status probe(std::span<const float> attention);
   // fresh: K, V of rows(); null where nothing is measured.
   Status select(uint32_t layer, const HostKv* fresh);
@@ -67,6 +69,10 @@ class StepPlan {
   Status begin();
   // The rows that go on from a check layer. fresh: K, V of rows().
   Status choose(uint32_t layer, const HostKv* fresh);
+  // The question's rows, which stand last among rows().
+  std::span<const uint32_t> asking_rows() const {
+    return std::span(rows()).last(prompt_.segments.back().n_rows);
+  }
   // fresh: as the backend computes with it, in `kv` of `buffer`.
   Status read_fresh(uint32_t layer, const HostKv& fresh, std::unique_ptr<DeviceBuffer>& buffer,
                     Tensor& kv) const;
@@ -97,6 +103,7 @@ class StepPlan {
   bool synchronized_ = false;  // layer_
   bool selected_ = false;      // layer_
   bool probing_ = false;       // probe() is to come
+  LayerRange asked_;           // where it asks
   Status broken_;              // what a restart must mend
   bool dead_ = false;          // something broke half-way: only close is left
 

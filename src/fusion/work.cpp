@@ -24,9 +24,12 @@ void Work::add_layer(uint32_t layer, std::span<const uint32_t> rows) {
 }
 
 void Work::add_attention_mass(uint32_t layer, std::span<const uint32_t> rows) {
-  const double q_dim = config_->q_dim();
-  flops_ += static_cast<double>(rows.size()) * 2.0 * config_->d_model * q_dim +
-            pairs(layer, rows) * 2.0 * q_dim;
+  flops_ += static_cast<double>(rows.size()) * 2.0 * config_->d_model * config_->q_dim();
+  add_scores(layer, rows);
+}
+
+void Work::add_scores(uint32_t layer, std::span<const uint32_t> rows) {
+  flops_ += pairs(layer, rows) * 2.0 * config_->q_dim();
 }
 
 void Work::add_logits() {

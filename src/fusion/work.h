@@ -24,6 +24,8 @@ class Work {
   void add_layer(uint32_t layer, std::span<const uint32_t> rows);
   // What `rows` attend to, and nothing else: their Q and scores.
   void add_attention_mass(uint32_t layer, std::span<const uint32_t> rows);
+  // The same of rows whose Q is computed anyway.
+  void add_scores(uint32_t layer, std::span<const uint32_t> rows);
   // The drift correction's own count (corrector.h).
   void add_correction(double flops) { flops_ += flops; }
   // Logits of one row.

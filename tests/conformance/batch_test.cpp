@@ -136,7 +136,13 @@ TEST_F(Batch, EachFusionIsThatOfItsOwnFuseUnderEveryPolicy) {
                                          {.policy = BLEND_POLICY_REUSE},
                                          {.policy = BLEND_POLICY_FULL},
                                          {.policy = BLEND_POLICY_CASCADE, .ratio = 0}};
-  for (const std::vector<FuseCase>& cases : {measuring, remembering, probing}) {
+  const std::vector<FuseCase> asking = {{.policy = BLEND_POLICY_ATTENTION, .ratio = 0.2},
+                                        {.policy = BLEND_POLICY_CASCADE, .ratio = 0.2},
+                                        {.policy = BLEND_POLICY_ATTENTION, .ratio = 0.5},
+                                        {.policy = BLEND_POLICY_HKVD},
+                                        {.policy = BLEND_POLICY_ATTENTION, .ratio = 0},
+                                        {.policy = BLEND_POLICY_ATTENTION, .ratio = 1}};
+  for (const std::vector<FuseCase>& cases : {measuring, remembering, probing, asking}) {
     std::vector<blend_fuse_options> options;
     for (const FuseCase& c : cases) options.push_back(options_of(c));
     const BatchResult batch = fuse_batch(model_, store_, prompts, options);

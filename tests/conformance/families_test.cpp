@@ -77,6 +77,17 @@ TEST_P(Families, FusesAsTheReferenceDoes) {
   }
 }
 
+// What windows hide from the question has no part in a layer's answer.
+TEST_P(Families, TheQuestionChoosesAsInTheReference) {
+  for (const double ratio : {0.1, 0.3, 1.0}) {
+    const FuseCase how{.policy = BLEND_POLICY_ATTENTION, .ratio = ratio};
+    SCOPED_TRACE(testing::Message() << how);
+    const Fusion fusion = fuse(model_, store_, prompt_, how);
+    ASSERT_TRUE(fusion);
+    expect_like_reference(reference_, fusion, prompt_, how);
+  }
+}
+
 TEST_P(Families, FusesWithWeightsInEitherForm) {
   const FuseCase how{.ratio = 0.3};
   for (const uint32_t weights : {BLEND_WEIGHTS_PACKED, BLEND_WEIGHTS_MAPPED}) {

@@ -23,7 +23,8 @@ double callback_score(uint32_t row, double deviation) {
 
 bool asks_the_question(const std::vector<blend_policy_term>& terms) {
   return std::any_of(terms.begin(), terms.end(), [](const blend_policy_term& term) {
-    return term.policy == BLEND_POLICY_PROBE || term.policy == BLEND_POLICY_CASCADE;
+    return term.policy == BLEND_POLICY_PROBE || term.policy == BLEND_POLICY_CASCADE ||
+           term.policy == BLEND_POLICY_ATTENTION;
   });
 }
 
@@ -69,7 +70,8 @@ class PolicyProperty : public testing::TestWithParam<int> {
       if (policy == BLEND_POLICY_QUESTION && !has_question()) continue;
       all.push_back(with({.policy = policy, .check_layer = any_layer(), .ratio = ratio}));
     }
-    for (const uint32_t policy : {BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE}) {
+    for (const uint32_t policy :
+         {BLEND_POLICY_PROBE, BLEND_POLICY_CASCADE, BLEND_POLICY_ATTENTION}) {
       if (!has_question()) continue;
       all.push_back(with({.policy = policy, .check_layer = any_layer(), .ratio = ratio}));
     }
@@ -82,7 +84,10 @@ class PolicyProperty : public testing::TestWithParam<int> {
         {{BLEND_POLICY_APE, 2.0}, {BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_RANDOM, 1.0}},
         {{BLEND_POLICY_CASCADE, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}},
         {{BLEND_POLICY_PROBE, 1.0}, {BLEND_POLICY_CASCADE, 1.0}},
-        {{BLEND_POLICY_CONTEXT_IMPACT, 1.0}, {BLEND_POLICY_PROBE, 1.0}}};
+        {{BLEND_POLICY_CONTEXT_IMPACT, 1.0}, {BLEND_POLICY_PROBE, 1.0}},
+        {{BLEND_POLICY_ATTENTION, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}},
+        {{BLEND_POLICY_APE, 1.0}, {BLEND_POLICY_ATTENTION, 1.0}},
+        {{BLEND_POLICY_APE, 1.0}, {BLEND_POLICY_PROBE, 1.0}}};
     for (const auto& terms : unions) {
       if (asks_the_question(terms) && !has_question()) continue;
       all.push_back(
@@ -137,7 +142,15 @@ TEST_P(PolicyProperty, RatioZeroIsReuse) {
         info(fusion).n_check_layers == 2 ? how.check_layer : info(fusion).check_layer;
     if (!reference_measures(reference_options(how, DType::f32))) {
       EXPECT_EQ(first, 0u);
-      EXPECT_EQ(logits(fusion), logits(reuse)) << "to the last bit";
+      // APE's term is the reuse that it is.
+      const bool tempers = std::any_of(
+          how.terms.begin(), how.terms.end(),
+          [](const blend_policy_term& term) { return term.policy == BLEND_POLICY_APE; });
+      FuseCase ape = how;
+      ape.policy = BLEND_POLICY_APE;
+      ape.terms.clear();
+      const Fusion want = tempers ? fuse(model_, store_, random_.prompt, ape) : nullptr;
+      EXPECT_EQ(logits(fusion), logits(tempers ? want : reuse)) << "to the last bit";
     }
     for (uint32_t l = first + 1; l < spec_.n_layers; ++l) {
       EXPECT_EQ(layer_info(fusion, l).rows_kv, layer_info(reuse, l).rows_kv);
@@ -152,7 +165,7 @@ TEST_P(PolicyProperty, SchedulesAreTheReference) {
     // Some of the layers, the ratios falling, sometimes staying.
     double ratio = 0.5 + 0.1 * static_cast<double>(rng_.below(6));
     const bool probes = how.policy == BLEND_POLICY_PROBE || how.policy == BLEND_POLICY_CASCADE ||
-                        asks_the_question(how.terms);
+                        how.policy == BLEND_POLICY_ATTENTION || asks_the_question(how.terms);
     for (uint32_t l = measures && !probes ? 1 : 0; l < spec_.n_layers; ++l) {
       if (rng_.below(3) == 0 && !(probes && l == 0)) continue;
       how.check_layers.push_back({l, ratio});
@@ -410,7 +423,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
   refused({.policy = 0}, "policy 0");
-  refused({.policy = 14}, "policy 14");
+  refused({.policy = 15}, "policy 15");
   refused({.policy = BLEND_POLICY_CALLBACK}, "needs a score callback");
   refused({.norm = 3}, "norm 3");
   refused({.relative = 2}, "relative 2");
@@ -420,6 +433,11 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   refused(with_terms({{BLEND_POLICY_UNION, 1.0}}), "term 0: policy 8");
   refused(with_terms({{BLEND_POLICY_CASCADE, 1.0}, {BLEND_POLICY_HKVD, 1.0}}),
           "term 1: policy 3 measures at a check layer");
+  refused(with_terms({{BLEND_POLICY_ATTENTION, 1.0}, {BLEND_POLICY_QUESTION, 1.0}}),
+          "term 1: policy 6 measures at a check layer");
+  refused(with_terms({{BLEND_POLICY_ATTENTION, 1.0}, {BLEND_POLICY_PROBE, 1.0}}),
+          "a union asks once");
+  refused(with_checks(BLEND_POLICY_ATTENTION, {{1, 0.1}}), "the first is 0");
   refused(with_terms({{BLEND_POLICY_HKVD, 1.0}, {BLEND_POLICY_REUSE, 1.0}}), "term 1: policy 2");
   refused(with_terms({{BLEND_POLICY_HKVD, 0.0}}), "share 0");
   refused(with_terms({{BLEND_POLICY_HKVD, nan}}), "share nan");
@@ -440,6 +458,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   refused(with_checks(BLEND_POLICY_HKVD, {{1, 0.2}, {1, 0.1}}), "rising order");
   refused(with_checks(BLEND_POLICY_HKVD, {{1, 0.2}, {2, 0.3}}), "cannot come back");
   prompt_.back().kind = BLEND_SEGMENT_TEXT;
+  refused({.policy = BLEND_POLICY_ATTENTION}, "needs a prompt whose last segment is a question");
   refused({.policy = BLEND_POLICY_QUESTION}, "needs a prompt whose last segment is a question");
 }
 

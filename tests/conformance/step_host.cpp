@@ -94,21 +94,26 @@ void StepHost::attend(uint32_t l) {
 }
 
 bool StepHost::probe(blend_plan* plan, StepRun& run) {
-  for (uint32_t l = 0; l < 2; ++l) {
+  blend_fusion_info said{};
+  said.struct_size = sizeof said;
+  EXPECT_EQ(blend_plan_get_info(plan, &said, nullptr), BLEND_OK);
+  const uint32_t first = said.first_asked_layer, last = said.last_asked_layer;
+  const double parts = static_cast<double>(options_.n_asked) * (last - first + 1);
+  std::vector<float> attention(n_rows_, 0.0f);
+  for (uint32_t l = 0; l <= last; ++l) {
     HostLayer fresh(reference_.config(), rows_.size(), options_.layout);
     if (!begin_layer(plan, l, run, fresh)) return false;
-    if (l == 1) break;
+    std::vector<double> k, v;
+    read_cache(l, k, v);
+    for (size_t i = rows_.size() - options_.n_asked; l >= first && i < rows_.size(); ++i) {
+      const std::vector<double> of_row = reference_.attention(l, rows_[i], k, x_[i]);
+      for (size_t j = 0; j < of_row.size() && j < n_rows_; ++j) {
+        attention[j] += static_cast<float>(of_row[j] / parts);
+      }
+    }
+    if (l == last) break;
     attend(l);
     if (!call(run, [&](blend_error** e) { return blend_plan_commit(plan, l, e); })) return false;
-  }
-  std::vector<double> k, v;
-  read_cache(1, k, v);
-  std::vector<float> attention(n_rows_, 0.0f);
-  for (size_t i = rows_.size() - options_.n_asked; i < rows_.size(); ++i) {
-    const std::vector<double> of_row = reference_.attention(1, rows_[i], k, x_[i]);
-    for (size_t j = 0; j < of_row.size() && j < n_rows_; ++j) {
-      attention[j] += static_cast<float>(of_row[j] / static_cast<double>(options_.n_asked));
-    }
   }
   const uint32_t* rows = nullptr;
   size_t n = 0;

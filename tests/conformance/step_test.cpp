@@ -17,7 +17,9 @@ namespace {
 
 class Step : public testing::Test {
  protected:
-  Step() : path_(write_random_model({.n_layers = 5}, dir_.file("model.gguf"))), reference_(path_) {
+  explicit Step(uint32_t n_layers = 5)
+      : path_(write_random_model({.n_layers = n_layers}, dir_.file("model.gguf"))),
+        reference_(path_) {
     loaded_ = open_model(ctx_, path_);
     blend_model_info info{};
     info.struct_size = sizeof info;
@@ -199,6 +201,32 @@ TEST_F(Step, TheQuestionChoosesBeforeLayer0) {
                     .n_asked = n_asked});
   how.policy = BLEND_POLICY_UNION;
   how.terms = {{BLEND_POLICY_CASCADE, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}};
+  expect_like_fuse(described_, how, {.n_asked = n_asked});
+}
+
+// Where there are layers that are not asked: of seven 1 to 5 are.
+class StepOfSevenLayers : public Step {
+ protected:
+  StepOfSevenLayers() : Step(7) {}
+};
+
+// ATTENTION by the same call, after the last of the middle layers.
+TEST_F(StepOfSevenLayers, TheQuestionChoosesByTheMiddleLayers) {
+  const size_t n_asked = prompt_.back().tokens.size();
+  for (const double ratio : {0.0, 0.1, 0.4, 1.0}) {
+    FuseCase how = hkvd(ratio);
+    how.policy = BLEND_POLICY_ATTENTION;
+    expect_like_fuse(loaded_, how, {.n_asked = n_asked});
+    expect_like_fuse(described_, how, {.fetch_ahead = true, .n_asked = n_asked});
+  }
+  FuseCase how = hkvd(0.3);
+  how.policy = BLEND_POLICY_ATTENTION;
+  how.check_layers = {{0, 0.5}, {1, 0.3}, {3, 0.1}};  // rows leave before the last layer asked
+  expect_like_fuse(described_, how, {.n_asked = n_asked});
+  expect_like_fuse(described_, how, {.fetch_ahead = true, .n_asked = n_asked});
+  how.check_layers.clear();
+  how.policy = BLEND_POLICY_UNION;
+  how.terms = {{BLEND_POLICY_ATTENTION, 2.0}, {BLEND_POLICY_FIRST_K, 1.0}};
   expect_like_fuse(described_, how, {.n_asked = n_asked});
 }
 

@@ -87,6 +87,9 @@ std::vector<double> scores_of(uint32_t policy, const std::vector<Candidate>& can
       case BLEND_POLICY_CASCADE:
         scores.push_back((c.measured ? length(c) : c.outside) * std::sqrt(c.attention * c.inside));
         break;
+      case BLEND_POLICY_ATTENTION:
+        scores.push_back(c.attention);
+        break;
       case BLEND_POLICY_CONTEXT_IMPACT:
         scores.push_back(c.outside * c.inside);
         break;
@@ -179,7 +182,8 @@ bool policy_measures(uint32_t policy) {
 }
 
 bool policy_probes(uint32_t policy) {
-  return policy == BLEND_POLICY_PROBE || policy == BLEND_POLICY_CASCADE;
+  return policy == BLEND_POLICY_PROBE || policy == BLEND_POLICY_CASCADE ||
+         policy == BLEND_POLICY_ATTENTION;
 }
 
 }  // namespace
@@ -297,11 +301,16 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
     for (const uint32_t i : undecided) candidates.push_back(known[i]);
     return candidates;
   };
-  // What the question attends to at layer 1 over the stored rows.
+  // What the question attends to over the stored rows: at layer 1, or the mean over those that are
+  // not of the first or the last sixth.
   if (probes) {
+    const bool middle = has_term(options, BLEND_POLICY_ATTENTION);
+    const uint32_t first_asked = middle ? n_layers / 6 : 1;
+    const uint32_t end_asked = middle ? n_layers - n_layers / 6 : 2;
+    const double parts = static_cast<double>(question_rows) * (end_asked - first_asked);
     std::vector<std::vector<double>> asked(n);
     std::vector<double> k, v;
-    for (uint32_t l = 0; l < 2; ++l) {
+    for (uint32_t l = 0; l < end_asked; ++l) {
       k = stored.k[l], v = stored.v[l];
       for (uint32_t i = 0; i < n; ++i) {
         if (rows[i] != Row::always) continue;
@@ -314,16 +323,13 @@ ReferenceFusion reference_fuse(const ReferenceModel& model,
       const std::vector<double> rotated = model.rotate_rows(l, k);
       for (uint32_t i = 0; i < n; ++i) {
         if (rows[i] != Row::always) continue;
-        if (l == 0) {
-          model.attend_and_feed(l, i, rotated, v, asked[i], {});
-        } else if (i >= n - question_rows) {
+        if (l >= first_asked && i >= n - question_rows) {
           const std::vector<double> attention = model.attention(l, i, rotated, asked[i]);
-          for (uint32_t j = 0; j < n; ++j) {
-            if (j < attention.size()) {
-              known[j].attention += attention[j] / static_cast<double>(question_rows);
-            }
+          for (uint32_t j = 0; j < std::min<size_t>(n, attention.size()); ++j) {
+            known[j].attention += attention[j] / parts;
           }
         }
+        if (l + 1 < end_asked) model.attend_and_feed(l, i, rotated, v, asked[i], {});
       }
     }
   }

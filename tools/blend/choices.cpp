@@ -14,12 +14,12 @@ constexpr std::string_view kPlaceholder = "{question}";
 
 const Choices& policy_choices() {
   static const Choices kPolicies = {
-      {"auto", BLEND_POLICY_AUTO},         {"hkvd", BLEND_POLICY_HKVD},
-      {"first_k", BLEND_POLICY_FIRST_K},   {"random", BLEND_POLICY_RANDOM},
-      {"question", BLEND_POLICY_QUESTION}, {"context_impact", BLEND_POLICY_CONTEXT_IMPACT},
-      {"probe", BLEND_POLICY_PROBE},       {"cascade", BLEND_POLICY_CASCADE},
-      {"ape", BLEND_POLICY_APE},           {"reuse", BLEND_POLICY_REUSE},
-      {"full", BLEND_POLICY_FULL}};
+      {"auto", BLEND_POLICY_AUTO},           {"hkvd", BLEND_POLICY_HKVD},
+      {"first_k", BLEND_POLICY_FIRST_K},     {"random", BLEND_POLICY_RANDOM},
+      {"question", BLEND_POLICY_QUESTION},   {"context_impact", BLEND_POLICY_CONTEXT_IMPACT},
+      {"probe", BLEND_POLICY_PROBE},         {"cascade", BLEND_POLICY_CASCADE},
+      {"attention", BLEND_POLICY_ATTENTION}, {"ape", BLEND_POLICY_APE},
+      {"reuse", BLEND_POLICY_REUSE},         {"full", BLEND_POLICY_FULL}};
   return kPolicies;
 }
 

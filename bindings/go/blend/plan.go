@@ -74,8 +74,8 @@ func (p *Plan) Restart() error {
 }
 
 // Fetch says where the stored rows of a layer go: memory for all rows of the prompt, which must stay
-// until Synchronize of the layer, or Restart or Close, came back; of layer 1, where Probe is due, until the
-// Synchronize behind Probe. Returns at once.
+// until Synchronize of the layer, or Restart or Close, came back; of Info's LastAskedLayer, where Probe is due,
+// until the Synchronize after Probe. Returns at once.
 func (p *Plan) Fetch(layer int, kv KVView) error {
 	view := kv.make()
 	defer raw.DeleteKvView(view)
@@ -88,9 +88,10 @@ func (p *Plan) Synchronize(layer int) error {
 	return p.do(func(r raw.Plan, out raw.Outcome) { r.Synchronize(count(layer), out) })
 }
 
-// Probe gives the rows to begin layer 0 with, where the question chooses (PolicyCascade, PolicyProbe): due
-// at layer 1, once it is synchronized. attention has, for every row of the prompt, what the question's rows
-// attend to at layer 1, mean over heads and these rows. Errors: ErrInvalidArgument, ErrCancelled.
+// Probe gives the rows to begin layer 0 with, where the question chooses (PolicyCascade, PolicyProbe,
+// PolicyAttention): due at Info's LastAskedLayer, once it is synchronized. attention has, for every row of the
+// prompt, what the question's rows attend to, mean over heads, these rows and the layers from FirstAskedLayer to
+// LastAskedLayer. Errors: ErrInvalidArgument, ErrCancelled.
 func (p *Plan) Probe(attention []float32) (rows []uint32, err error) {
 	err = p.do(func(r raw.Plan, out raw.Outcome) { rows = taken[uint32](r.Probe(attention, out)) })
 	return rows, err

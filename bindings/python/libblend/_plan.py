@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
     from ._fusion import FuseKeywords
 
-#: The layer at which probe() is due, and which is written to again behind it.
-PROBED = 1
-
 
 class Plan(Closable):
     """A prompt whose model the host runs itself, layer by layer (blend.h, "Step API"):
@@ -37,8 +34,9 @@ class Plan(Closable):
             ...                                     # the rest of the layer for the rows that go on
             plan.commit(layer)
 
-    With the policies "cascade" and "probe", layers 0 and 1 are begun for the question's rows first, up to
-    ``rows = plan.probe(attention)`` instead of layer 1's select and commit.
+    With the policies "cascade", "probe" and "attention", the layers up to ``plan.info.last_asked_layer`` are
+    begun for the question's rows first, up to ``rows = plan.probe(attention)`` instead of that layer's select
+    and commit.
 
     Options are those of :meth:`Model.fuse`; with a described model on_miss is "compute" or "fail".
     One thread at a time (InUseError). The callbacks of the options may be called by create, select
@@ -52,6 +50,8 @@ class Plan(Closable):
         self._arrays: Dict[int, Tuple[np.ndarray, np.ndarray]] = {}
         with self._watched:
             self._raw = raw.Plan.create(model._raw, raw_store(store), prompt._raw, raw_options)
+        # Where probe() is due, and which is written to again after it; None: nowhere.
+        self._probed = self._raw.info().last_asked_layer or None
         # Before the arrays go, of a plan that was forgotten: they may be written to until then.
         self._end = weakref.finalize(self, self._raw.close)
 
@@ -63,8 +63,8 @@ class Plan(Closable):
     def fetch(self, layer: int, k: np.ndarray, v: np.ndarray, *,
               dtype: Optional[Union[Dtype, str]] = None, unrotated: bool = False) -> None:
         """Says where the layer's K and V go, [rows of the prompt, n_kv_heads, head_dim], and lets its
-        placing start. The plan keeps the arrays until the layer is synchronized, those of layer 1 until it
-        is committed: :meth:`probe` has it placed once more."""
+        placing start. The plan keeps the arrays until the layer is synchronized, those of
+        ``info.last_asked_layer`` until it is committed: :meth:`probe` has it placed once more."""
         self._raw.fetch(layer, raw_view(k, v, dtype, unrotated, writable=True))
         self._arrays[layer] = (k, v)
 
@@ -72,12 +72,13 @@ class Plan(Closable):
         """Waits until the stored rows of the layer are in place. Raises CorruptError (then
         :meth:`restart`), IoError, NumericError, CancelledError."""
         self._raw.synchronize(layer)
-        if layer != PROBED:
+        if layer != self._probed:
             self._arrays.pop(layer, None)
 
     def probe(self, attention: np.ndarray) -> np.ndarray:
-        """The rows to begin layer 0 with, uint32 [n]. attention: what the question's rows attend to at layer
-        1, mean over heads and these rows; [rows of the prompt]."""
+        """The rows to begin layer 0 with, uint32 [n]. attention: what the question's rows attend to, mean
+        over heads, these rows and the layers ``info.first_asked_layer`` to ``info.last_asked_layer``; [rows of
+        the prompt]."""
         with self._watched:
             return copy_out(self._raw.probe(floats_in(attention, "attention")))
 

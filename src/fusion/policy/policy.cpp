@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 namespace blend {
 namespace {
@@ -32,6 +33,8 @@ Result<std::unique_ptr<SelectionPolicy>> make_single(Policy policy, const FuseOp
       return make_probe();
     case Policy::cascade:
       return make_cascade(options.deviation.norm);
+    case Policy::attention:
+      return make_attention();
     case Policy::full:
     case Policy::reuse:
     case Policy::ape:
@@ -48,10 +51,17 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
                       "BLEND_POLICY_UNION needs 1 to %zu terms; %zu were given", kMaxTerms,
                       options.terms.size());
   }
-  const auto probes = [](const PolicyTerm& term) {
-    return term.policy == Policy::probe || term.policy == Policy::cascade;
+  const auto any = [&](std::initializer_list<Policy> of) {
+    return std::any_of(options.terms.begin(), options.terms.end(), [&](const PolicyTerm& term) {
+      return std::find(of.begin(), of.end(), term.policy) != of.end();
+    });
   };
-  const bool before_layer_0 = std::any_of(options.terms.begin(), options.terms.end(), probes);
+  const bool early = any({Policy::probe, Policy::cascade}), middle = any({Policy::attention});
+  if (early && middle) {
+    return Status{BLEND_E_INVALID_ARGUMENT,
+                  "ATTENTION asks the question in the middle layers, PROBE and CASCADE at layer 1: "
+                  "a union asks once, so join it with one or the others"};
+  }
   std::vector<UnionTerm> terms;
   for (size_t i = 0; i < options.terms.size(); ++i) {
     const PolicyTerm& term = options.terms[i];
@@ -65,13 +75,13 @@ Result<std::unique_ptr<SelectionPolicy>> make_combined(const FuseOptions& option
       return make_error(
           BLEND_E_INVALID_ARGUMENT,
           "term %zu: policy %u chooses no rows of its own; a union joins HKVD, "
-          "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT, APE, PROBE and CASCADE",
+          "FIRST_K, RANDOM, QUESTION, CALLBACK, CONTEXT_IMPACT, APE, PROBE, CASCADE and ATTENTION",
           i, static_cast<uint32_t>(term.policy));
     }
-    if (before_layer_0 && !policy->needs().nothing() && !policy->needs().probe) {
+    if ((early || middle) && !policy->needs().nothing() && !policy->needs().probe()) {
       return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "term %zu: policy %u measures at a check layer, and with PROBE or CASCADE "
-                        "every term chooses before layer 0: choose FIRST_K, RANDOM or "
+                        "term %zu: policy %u measures at a check layer, and with PROBE, CASCADE or "
+                        "ATTENTION every term chooses before layer 0: choose FIRST_K, RANDOM or "
                         "CONTEXT_IMPACT beside them, or leave them out",
                         i, static_cast<uint32_t>(term.policy));
     }

@@ -14,6 +14,7 @@
 //             (Cache-Craft): statistics kept with the chunk, no measurement
 //   probe     what the question attends to over the stored rows, before any of them is computed
 //   cascade   probe lets a few through, of which deviation chooses
+//   attention what the question attends to in the middle layers, over the stored rows
 //   union     several of these, each with its share of the budget
 //
 // `full`, `reuse` and `ape` choose nothing and are not policies in this sense; `ape` says how rows
@@ -26,6 +27,7 @@
 #include <vector>
 
 #include "backend/backend.h"
+#include "fusion/asked_layers.h"
 #include "fusion/options.h"
 #include "fusion/prompt.h"
 
@@ -36,11 +38,11 @@ namespace blend {
 struct Needs {
   bool deviation = false;
   bool question_attention = false;  // at each check layer
-  // The question's attention at layer 1 over the stored rows, before layer 0; a choice there is the
-  // first.
-  bool probe = false;
+  // The question's attention over the stored rows, before layer 0; a choice there is the first.
+  Asks asks = Asks::nothing;
 
-  bool nothing() const { return !deviation && !question_attention && !probe; }
+  bool probe() const { return asks != Asks::nothing; }
+  bool nothing() const { return !deviation && !question_attention && !probe(); }
 };
 
 // What is known where rows are chosen. A view: valid during the call.
@@ -50,7 +52,7 @@ struct ChoicePoint {
   uint32_t layer = 0;
   std::span<const float> deviation;  // [n_rows]; empty unless needed
   // Attention probability that the question's rows put on each row at this layer, or in the probe,
-  // mean over rows and heads; [n_rows]; empty unless needed.
+  // mean over rows, heads and the layers that were asked; [n_rows]; empty unless needed.
   std::span<const float> question_attention;
 };
 
@@ -104,6 +106,7 @@ std::unique_ptr<SelectionPolicy> make_weighed_question(DeviationNorm norm);
 std::unique_ptr<SelectionPolicy> make_context_impact();
 std::unique_ptr<SelectionPolicy> make_probe();
 std::unique_ptr<SelectionPolicy> make_cascade(DeviationNorm norm);
+std::unique_ptr<SelectionPolicy> make_attention();
 std::unique_ptr<SelectionPolicy> make_callback(ScoreFn score);
 struct UnionTerm {
   std::unique_ptr<SelectionPolicy> policy;

@@ -18,7 +18,7 @@ namespace {
 
 class Probe final : public RankingPolicy {
  public:
-  Needs needs() const override { return {.probe = true}; }
+  Needs needs() const override { return {.asks = Asks::early}; }
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
@@ -33,7 +33,7 @@ class Probe final : public RankingPolicy {
 class Cascade final : public RankingPolicy {
  public:
   explicit Cascade(DeviationNorm norm) : norm_(norm) {}
-  Needs needs() const override { return {.deviation = true, .probe = true}; }
+  Needs needs() const override { return {.deviation = true, .asks = Asks::early}; }
 
  private:
   Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,

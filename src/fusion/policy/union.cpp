@@ -25,7 +25,7 @@ class Union final : public SelectionPolicy {
       const Needs needs = term.policy->needs();
       all.deviation = all.deviation || needs.deviation;
       all.question_attention = all.question_attention || needs.question_attention;
-      all.probe = all.probe || needs.probe;
+      if (needs.probe()) all.asks = needs.asks;  // of all terms the same (policy.cpp)
     }
     return all;
   }

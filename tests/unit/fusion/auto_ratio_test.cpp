@@ -60,15 +60,14 @@ class AutoRatioTest : public test::HandPrompt {
     }
     const RowCost row = RowCost::of(config_, 180, times_.seconds(180));
     const Schedule schedule = rows.n_candidates > 0 ? rules_.schedule(ratio) : Schedule{};
-    return pass_cost(rows_by_layer(schedule, false, rows, kLayers), rows, row, load, kCheck)
-        .seconds;
+    return pass_cost(rows_by_layer(schedule, {}, rows, kLayers), rows, row, load, kCheck).seconds;
   }
   static constexpr uint64_t kLayerBytes = 2 * kKvDim * sizeof(float);  // of one row
 
   const PrefillTimes times_ = *PrefillTimes::create({{1000, 1'000'000'000}});
   ModelConfig config_;
   std::unique_ptr<ReadRates> reads_ = std::make_unique<ReadRates>();
-  const PassRules rules_{[](double ratio) { return Schedule{{kCheck, ratio}}; }, false, kCheck};
+  const PassRules rules_{[](double ratio) { return Schedule{{kCheck, ratio}}; }, {}, kCheck};
 };
 
 // From a device that brings all in no time to one that brings nothing: no set of chunks to compute
@@ -120,7 +119,7 @@ TEST_F(AutoRatioTest, TheRatioRisesWhereItsRowsHideBehindLoading) {
     const LoadCost load{.exact_s = 0,
                         .stale_s = kReadsBeside * 130 * kLayerBytes / std::floor(bytes_per_s),
                         .latency_s = 0};
-    const auto least = rows_by_layer(rules_.schedule(0.15), false, rows, kLayers);
+    const auto least = rows_by_layer(rules_.schedule(0.15), {}, rows, kLayers);
     const RowCost row = RowCost::of(config_, 150, times_.seconds(150));
     EXPECT_LE(ratio.reckoned().ttft_s,
               pass_cost(least, rows, row, load, kCheck).seconds * (1 + 1e-6));

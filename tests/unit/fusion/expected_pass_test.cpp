@@ -33,37 +33,62 @@ TEST_F(ExpectedPassTest, RowsAreThoseThatAFuseComputes) {
   struct Case {
     Policy policy;
     Schedule schedule;
-    bool probes;
+    std::optional<uint32_t> asks_upto = {};
   };
+  ASSERT_EQ(n_layers, 4u);
   for (const Case& c :
-       {Case{Policy::hkvd, {{1, 0.25}}, false}, Case{Policy::first_k, {{0, 0.25}}, false},
-        Case{Policy::cascade, {{0, 0.5}, {1, 0.25}}, true}}) {
+       {Case{Policy::hkvd, {{1, 0.25}}}, Case{Policy::first_k, {{0, 0.25}}},
+        Case{Policy::cascade, {{0, 0.5}, {1, 0.25}}, 1}, Case{Policy::attention, {{0, 0.25}}, 3}}) {
+    const uint32_t asked = c.asks_upto.value_or(0);
     SCOPED_TRACE(static_cast<uint32_t>(c.policy));
     const Fused fused = fuse_by(c.policy, 0.25);
-    const std::vector<LayerRows> rows = rows_by_layer(c.schedule, c.probes, rows_, n_layers);
+    const std::vector<LayerRows> rows = rows_by_layer(c.schedule, c.asks_upto, rows_, n_layers);
     ASSERT_EQ(rows.size(), fused.layers.size());
-    uint64_t kv = 0, rest = 0, fused_kv = 0, fused_rest = 0;
+    uint64_t kv = 0, rest = 0, fused_kv = 0, fused_rest = 0, again = 0;
     for (uint32_t i = 0; i < n_layers; ++i) {
-      if (!c.probes) {
+      if (!c.asks_upto) {
         EXPECT_EQ(rows[i].n_kv, fused.layers[i].rows_kv) << i;
         EXPECT_EQ(rows[i].n_rest, fused.layers[i].rows_full) << i;
       }
-      if (i > 1) {
+      if (i > 1 && i >= asked) {
         EXPECT_EQ(32 - rows[i].n_chosen, fused.layers[i].rows_placed) << i;
       }
       kv += rows[i].n_kv, fused_kv += fused.layers[i].rows_kv;
       rest += rows[i].n_rest, fused_rest += fused.layers[i].rows_full;
+      again += fused.layers[i].rows_asked;
     }
-    // The question's rows ask through layer 0 and the K, V of layer 1; the account has only what
-    // was computed after it.
-    EXPECT_EQ(kv, fused_kv + (c.probes ? 2 * 9 : 0));
-    EXPECT_EQ(rest, fused_rest + (c.probes ? 9 : 0));
+    // The rows that ask go through the layers before the last that is asked, and have K, V there.
+    // The text, which stands before all chunks, is then not computed again, and that is not
+    // expected.
+    EXPECT_EQ(again, c.asks_upto ? asked * (9 - 4) + 9 : 0);
+    EXPECT_EQ(kv, fused_kv + again + asked * 4);
+    EXPECT_EQ(rest, fused_rest + asked * 9);
+  }
+}
+
+// None of the candidates, or all of them: then nobody asks.
+TEST_F(ExpectedPassTest, NobodyAsksWhatIsSettled) {
+  EXPECT_FALSE(asking_matters({}, 32, 32));
+  EXPECT_FALSE(asking_matters(Schedule{{0, 0.0}}, 32, 32));
+  EXPECT_FALSE(asking_matters(Schedule{{0, 1.0}}, 32, 32));
+  EXPECT_TRUE(asking_matters(Schedule{{0, 0.9}}, 32, 32));
+  EXPECT_TRUE(asking_matters(Schedule{{0, 1.0}, {1, 0.5}}, 32, 32));
+  EXPECT_FALSE(asking_matters(Schedule{{0, 0.5}}, 32, 16)) << "16 are all there are";
+  for (const double ratio : {0.0, 1.0}) {
+    const Schedule schedule{{0, ratio}};
+    const auto asked = rows_by_layer(schedule, 3, rows_, 4);
+    const auto plain = rows_by_layer(schedule, {}, rows_, 4);
+    for (uint32_t i = 0; i < 4; ++i) {
+      EXPECT_EQ(asked[i].n_kv, plain[i].n_kv) << i;
+      EXPECT_EQ(asked[i].n_rest, plain[i].n_rest) << i;
+      EXPECT_EQ(asked[i].n_chosen, plain[i].n_chosen) << i;
+    }
   }
 }
 
 TEST_F(ExpectedPassTest, WhatIsComputedBeforeTheFirstLoadedLayerHidesLoading) {
   const uint32_t n_layers = model_->config().n_layers;
-  const auto layers = rows_by_layer(Schedule{{1, 0.25}}, false, rows_, n_layers);
+  const auto layers = rows_by_layer(Schedule{{1, 0.25}}, {}, rows_, n_layers);
   const RowCost row{.kv_s = 0.1, .rest_s = 0.9, .place_s = 0};
   const PassCost free = pass_cost(layers, rows_, row, {}, 1);
   EXPECT_DOUBLE_EQ(free.seconds, free.compute_s);
@@ -81,7 +106,7 @@ TEST_F(ExpectedPassTest, ARowCostsItsShareOfAPrefill) {
   const ModelConfig& config = model_->config();
   const RowCost row = RowCost::of(config, 200, 3);
   const RowCounts all{.n_always = 200};
-  const auto layers = rows_by_layer({}, false, all, config.n_layers);
+  const auto layers = rows_by_layer({}, {}, all, config.n_layers);
   EXPECT_NEAR(pass_cost(layers, all, row, {}, 0).seconds, 3, 1e-9);
   EXPECT_NEAR(computed_seconds(layers, row), 3, 1e-9);
 }

@@ -123,6 +123,37 @@ TEST_F(PolicyTest, QuestionWeighsDeviationByAttention) {
   EXPECT_TRUE(make_question()->needs().question_attention);
 }
 
+TEST_F(PolicyTest, AttentionTakesWhatTheQuestionAttendsToAndReadsNothingElse) {
+  deviation_.clear();
+  attention_[3] = 0.5f;
+  attention_[8] = 0.4f;
+  attention_[9] = 0.9f;  // no candidate
+  attention_[10] = 0.3f;
+  EXPECT_EQ(choose(make_attention(), {1, 2, 3, 8, 10}, 3), (Rows{3, 8, 10}));
+  EXPECT_EQ(choose(make_attention(), {1, 2, 3, 8, 10}, 4), (Rows{1, 3, 8, 10}))
+      << "then the earlier";
+  const Needs needs = make_attention()->needs();
+  EXPECT_EQ(needs.asks, Asks::middle);
+  EXPECT_FALSE(needs.deviation || needs.question_attention || needs.nothing());
+}
+
+// Two terms that ask at other layers would need two answers.
+TEST_F(PolicyTest, AUnionAsksOnce) {
+  FuseOptions options;
+  options.policy = Policy::combined;
+  const auto code = [&](std::vector<PolicyTerm> terms) {
+    options.terms = std::move(terms);
+    return make_selection_policy(options).status().code();
+  };
+  EXPECT_EQ(code({{Policy::attention, 1}, {Policy::first_k, 1}}), BLEND_OK);
+  EXPECT_EQ(code({{Policy::probe, 1}, {Policy::cascade, 1}}), BLEND_OK);
+  EXPECT_EQ(code({{Policy::attention, 1}, {Policy::probe, 1}}), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(code({{Policy::cascade, 1}, {Policy::attention, 1}}), BLEND_E_INVALID_ARGUMENT);
+  EXPECT_EQ(code({{Policy::attention, 1}, {Policy::hkvd, 1}}), BLEND_E_INVALID_ARGUMENT);
+  ASSERT_EQ(code({{Policy::random, 1}, {Policy::attention, 1}}), BLEND_OK);
+  EXPECT_EQ((*make_selection_policy(options))->needs().asks, Asks::middle);
+}
+
 TEST_F(PolicyTest, UnionSplitsTheBudgetByTheShares) {
   deviation_ = {0, 0, 0, 9, 0, 0, 0, 0, 8, 7, 0, 6, 0, 0};
   const auto make = [](double first_k, double hkvd) {

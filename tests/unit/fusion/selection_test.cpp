@@ -178,6 +178,70 @@ TEST_F(SelectionTest, TheQuestionsPolicyWantsAQuestion) {
   EXPECT_EQ((*made)->begin(prompt_).code(), BLEND_E_INVALID_ARGUMENT);
 }
 
+// Attention that is larger for later rows.
+TEST_F(SelectionTest, AttentionIsAskedForThroughTheMiddleLayersBeforeAnyRowIsChosen) {
+  options_.policy = Policy::attention;
+  options_.ratio = RatioChoice::fixed(0.25);  // of 12: 3 rows
+  const auto s = begin();
+  EXPECT_TRUE(s->probes());
+  EXPECT_EQ(s->asked().first, 0u);
+  EXPECT_EQ(s->asked().last, 4u) << "of five layers";
+  EXPECT_EQ(s->active(), RowList(std::begin(kAlways), std::end(kAlways)));
+  EXPECT_EQ(s->decided_upto(), 4u);
+  EXPECT_EQ(s->first_stored_layer(), 0u);
+  EXPECT_FALSE(s->chooses_at(0));
+  // Five rows ask in every layer; at the last, all five layers again with the three.
+  EXPECT_EQ(s->expected_rows(), (std::vector<uint64_t>{5, 5, 5, 5, 5 + 5 * 8}));
+  ASSERT_TRUE(s->choose({}, rising()).is_ok());
+  EXPECT_FALSE(s->probes());
+  EXPECT_EQ(s->selected(), (RowList{12, 13, 14}));
+  EXPECT_EQ(s->active(), (RowList{0, 1, 10, 12, 13, 14, 15, 16}));
+  EXPECT_EQ(s->decided_upto(), kLayers - 1);
+}
+
+TEST_F(SelectionTest, NobodyIsAskedWhereTheAnswerChangesNothing) {
+  for (const Policy policy : {Policy::attention, Policy::probe}) {
+    options_.policy = policy;
+    options_.ratio = RatioChoice::fixed(0);
+    auto s = begin();
+    EXPECT_FALSE(s->probes());
+    EXPECT_TRUE(s->selected().empty());
+    EXPECT_EQ(s->active(), RowList(std::begin(kAlways), std::end(kAlways)));
+    options_.ratio = RatioChoice::fixed(0.8);  // of 12: 10 rows, all candidates
+    s = begin();
+    EXPECT_FALSE(s->probes());
+    EXPECT_EQ(s->selected(), (RowList{4, 5, 6, 7, 8, 9, 11, 12, 13, 14}));
+    // A host whose calls must not depend on it is asked all the same.
+    ASSERT_TRUE(s->begin(prompt_, Selection::Asking::always).is_ok());
+    EXPECT_TRUE(s->probes());
+    options_.ratio = RatioChoice::fixed(0.7);  // 9 rows
+    EXPECT_TRUE(begin()->probes());
+    options_.check_layers = {{0, 0.9}, {2, 0.5}};  // all at first, and then some of them
+    EXPECT_TRUE(begin()->probes());
+    options_.check_layers.clear();
+  }
+}
+
+TEST_F(SelectionTest, AttentionWantsAQuestionTwoLayersAndNoCorrection) {
+  options_.policy = Policy::attention;
+  EXPECT_EQ(refusal(1), BLEND_E_UNSUPPORTED);
+  EXPECT_EQ(refusal(2), BLEND_OK);
+  options_.check_layers = {{1, 0.2}};
+  EXPECT_EQ(refusal(), BLEND_E_INVALID_ARGUMENT) << "it chooses before layer 0";
+  options_.check_layers = {{0, 0.5}, {2, 0.2}};
+  DriftMaps maps;
+  maps.kv_dim = kKvDim;
+  maps.first_layer = 3;
+  options_.drift = *Drift::load(*backend_, maps);
+  EXPECT_FALSE(begin()->corrects()) << "what it reads is read as it is stored";
+  options_.drift_required = true;
+  EXPECT_EQ(refusal(), BLEND_E_INVALID_ARGUMENT);
+  options_.drift_required = false;
+  const auto s = begin();
+  prompt_.segments.back().kind = SegmentKind::text;
+  EXPECT_EQ(s->begin(prompt_).code(), BLEND_E_INVALID_ARGUMENT);
+}
+
 TEST_F(SelectionTest, TheControllerRaisesTheOneRatioButNotAScheduleOfTheHosts) {
   const PrefillTimes times = *PrefillTimes::create({{1000, 1'000'000'000}});
   ReadRates fast;

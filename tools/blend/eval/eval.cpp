@@ -219,8 +219,7 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
   command
       .add_option("--policies", options.policies,
                   "Any of full, reuse, hkvd, first_k, random, question, context_impact, probe, "
-                  "cascade, ape, and "
-                  "unions such as hkvd:0.7+first_k:0.3 and hkvd+ape")
+                  "cascade, attention, ape, and unions such as hkvd:0.7+first_k:0.3 and hkvd+ape")
       ->delimiter(',')
       ->check(check_policy)
       ->type_name("LIST")

@@ -40,16 +40,17 @@ public final class Plan implements AutoCloseable {
 
   private static final Cleaner CLEANER = Cleaner.create();
 
-  /** The layer at which {@link #probe} is due, and which is written to again behind it. */
-  private static final int PROBED = 1;
-
   private final State state;
   private final RawPlan raw;
+
+  /** The layer at which {@link #probe} is due, and which is written to again after it; 0: none. */
+  private final int probed;
 
   private Plan(State state) {
     this.state = state;
     this.raw = state.raw;
     CLEANER.register(this, state);
+    this.probed = (int) info().lastAskedLayer();
   }
 
   /**
@@ -134,17 +135,18 @@ public final class Plan implements AutoCloseable {
           raw.synchronize(layer);
           return null;
         });
-    if (layer != PROBED) {
+    if (layer != probed || probed == 0) {
       state.fetching.remove(layer);
     }
   }
 
   /**
    * The rows to begin layer 0 with, where the question chooses ({@link Policy#CASCADE}, {@link
-   * Policy#PROBE}): due at layer 1, once it is synchronized.
+   * Policy#PROBE}, {@link Policy#ATTENTION}): due at layer lastAskedLayer of {@link #info}, once it is
+   * synchronized.
    *
-   * @param attention what the question's rows attend to at layer 1, mean over heads and these rows, by
-   *     row of the prompt
+   * @param attention what the question's rows attend to, mean over heads, these rows and the layers
+   *     firstAskedLayer to lastAskedLayer of {@link #info}, by row of the prompt
    * @return ascending
    */
   public int[] probe(float[] attention) {

@@ -1,0 +1,31 @@
+// attention: the rows that the question attends to in the middle layers.
+//
+// The question's rows go through the layers over the stored rows first, as far as the last layer
+// that is asked (fusion/asked_layers.h). The score of a row is the attention probability that they
+// put on it, mean over heads, rows and asked layers. That the question's attention chooses is
+// ProphetKV's finding (arXiv 2602.02579); asking the middle layers, over the stored rows and before
+// layer 0, is ours. Nothing that is kept with chunks is read.
+#include "fusion/policy/policy.h"
+
+namespace blend {
+namespace {
+
+class Attention final : public RankingPolicy {
+ public:
+  Needs needs() const override { return {.asks = Asks::middle}; }
+
+ private:
+  Status score(const ChoicePoint& at, std::span<const uint32_t> candidates,
+               std::span<float> scores) const override {
+    for (size_t i = 0; i < candidates.size(); ++i) {
+      scores[i] = at.question_attention[candidates[i]];
+    }
+    return Status::ok();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<SelectionPolicy> make_attention() { return std::make_unique<Attention>(); }
+
+}  // namespace blend
