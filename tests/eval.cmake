@@ -1,9 +1,11 @@
 # Tests of `blend eval`: its parts by themselves, and the whole on a random model.
 if(BLEND_BUILD_TOOLS)
   blend_test(eval_unit_test SOURCES
+    ${CMAKE_CURRENT_LIST_DIR}/cli/eval/lead_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/metrics_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/options_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/page_test.cpp
+    ${CMAKE_CURRENT_LIST_DIR}/cli/eval/records_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/rows_test.cpp
     ${CMAKE_CURRENT_LIST_DIR}/cli/eval/run_test.cpp
     LIBS blend_tools LABELS cli)

@@ -77,7 +77,9 @@ double ratio_of(const AskOptions& options) {
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
                             const AskOptions& options, const std::string& question) {
   if (options.chat.wanted) {
-    return chat_prompt(model, options.chat, options.corpus.system, corpus, question);
+    std::vector<std::string> documents;
+    for (const Chunk& chunk : corpus.chunks) documents.emplace_back(chunk.text);
+    return chat_prompt(model, options.chat, options.corpus.system, documents, question);
   }
   blendpp::Prompt prompt;
   if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
@@ -519,7 +521,7 @@ void register_ask(CLI::App& app) {
   command->add_flag("--special", options->special,
                     "Control tokens such as <|im_end|> in --system and --question-template are "
                     "recognized; in the question and the documents they never are");
-  add_chat_options(*command, options->chat);
+  add_chat_options(*command, options->chat)->excludes("--question-template");
   add_fuse_options(*command, *options);
   add_answer_options(*command, *options);
   command->add_flag("--compare", options->compare,

@@ -14,12 +14,11 @@ CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat) {
       ->type_name("FILE");
 }
 
-void add_chat_options(CLI::App& app, ChatChoice& chat) {
+CLI::Option* add_chat_options(CLI::App& app, ChatChoice& chat) {
   CLI::Option* const wanted =
       app.add_flag("--chat", chat.wanted,
                    "Put system text, documents and question by the model's chat template; the end "
                    "of the assistant's turn ends the answer")
-          ->excludes("--question-template")
           ->excludes("--special");
   add_chat_template(app, chat)->needs(wanted);
   app.add_option(
@@ -27,6 +26,7 @@ void add_chat_options(CLI::App& app, ChatChoice& chat) {
          "A JSON object: further variables of the template, as {\"enable_thinking\": false}")
       ->needs(wanted)
       ->type_name("JSON");
+  return wanted;
 }
 
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source) {
@@ -46,16 +46,15 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
 }
 
 blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
-                            const std::string& system, const Corpus& corpus,
+                            const std::string& system, const std::vector<std::string>& documents,
                             const std::string& question) {
   std::string source;
   const blendpp::ChatOptions options = chat_options(chat, source);
   std::vector<blendpp::ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", system});
   messages.push_back({"user", question});
-  std::vector<blendpp::ChatDocument> documents;
-  for (const Chunk& chunk : corpus.chunks) documents.emplace_back(std::string(chunk.text));
-  return blendpp::render_chat(model, messages, documents, options).prompt;
+  const std::vector<blendpp::ChatDocument> given(documents.begin(), documents.end());
+  return blendpp::render_chat(model, messages, given, options).prompt;
 }
 
 }  // namespace blend_cli
