@@ -15,6 +15,12 @@ if(BLEND_BUILD_TOOLS)
            --make-model $<TARGET_FILE:make_random_model>)
   set_tests_properties(cli.eval PROPERTIES LABELS cli TIMEOUT 600)
 
+  # On real models, where BLEND_DATA_DIR has them.
+  add_test(NAME cli.eval_real COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/real_models_test.py --blend $<TARGET_FILE:blend_cli>
+           "--data=${BLEND_DATA_DIR}")
+  set_tests_properties(cli.eval_real PROPERTIES LABELS cli TIMEOUT 2400 SKIP_RETURN_CODE 77)
+
   # What is made of its results and of questions beside it.
   add_test(NAME cli.eval_field COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/field_test.py)

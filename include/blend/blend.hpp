@@ -27,6 +27,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -52,6 +53,7 @@ using LogitsFn = std::function<bool(Span<float> logits)>;
 using LogprobsFn = std::function<bool(Span<const blend_logprob> logprobs)>;
 // A line of a table as it is measured; valid during the call only. Return true to go on.
 using MeasurementFn = std::function<bool(const blend_measurement& line)>;
+using CorpusRecordFn = std::function<bool(const blend_corpus_record& record)>;
 using ChunkFn = std::function<bool(const blend_chunk_info& info, const char* problem)>;
 // One figure; the strings are never freed. `counter`: it only grows. Return true to go on.
 using MetricFn = std::function<bool(const char* name, const char* labels, const char* help,
@@ -139,6 +141,10 @@ struct Guarded {
     }
   }
 };
+
+inline int32_t on_corpus_record(void* user, const blend_corpus_record* record) noexcept {
+  return static_cast<Guarded<CorpusRecordFn>*>(user)->call(*record);
+}
 
 inline int32_t on_progress(void* user, uint64_t done, uint64_t total) noexcept {
   return static_cast<Guarded<ProgressFn>*>(user)->call(done, total);
@@ -253,6 +259,10 @@ using FilterOptions = detail::Sized<blend_filter_options>;
 using ChatOptions = detail::Sized<blend_chat_options>;
 struct PrecomputeOptions : detail::Sized<blend_precompute_options> {
   ProgressFn on_progress;
+};
+struct CorpusOptions : detail::Sized<blend_corpus_options> {
+  ProgressFn on_progress;
+  CorpusRecordFn on_record;
 };
 struct TransferOptions : detail::Sized<blend_transfer_options> {
   ProgressFn on_progress;
@@ -585,6 +595,12 @@ inline std::pair<uint64_t, uint64_t> compact_store(const std::string& path) {
   return bytes;
 }
 
+// One text of a corpus.
+struct CorpusChunk {
+  Tokens tokens;
+  std::optional<std::string> label, tags;
+};
+
 struct Precomputed {
   ChunkId id;
   bool existed = false;  // it was in the store already: nothing was computed
@@ -651,7 +667,31 @@ class Model {
     text.resize(n);
     return text;
   }
-  // Prefills one chunk by itself and stores it; on disk when it returns.
+  // Stores the chunks of a corpus so that they serve each other as context
+  // (blend_precompute_corpus). False: all of it was there.
+  bool precompute_corpus(const Store& store, const std::vector<CorpusChunk>& chunks,
+                         const CorpusOptions& options = CorpusOptions()) const {
+    detail::Outcome outcome;
+    detail::Guarded<ProgressFn> guarded{options.on_progress, outcome};
+    detail::Guarded<CorpusRecordFn> records{options.on_record, outcome};
+    CorpusOptions copy = detail::with_progress(options, options.on_progress, guarded);
+    if (options.on_record) {
+      static_cast<blend_corpus_options&>(copy).on_record = &detail::on_corpus_record;
+      copy.record_user = &records;
+    }
+    std::vector<blend_corpus_chunk> list(chunks.size());
+    for (size_t i = 0; i < list.size(); ++i) {
+      const CorpusChunk& chunk = chunks[i];
+      list[i].struct_size = sizeof list[i];
+      list[i].tokens = chunk.tokens.data();
+      list[i].n_tokens = chunk.tokens.size();
+      list[i].label = chunk.label.has_value() ? chunk.label->c_str() : nullptr;
+      list[i].tags = chunk.tags.has_value() ? chunk.tags->c_str() : nullptr;
+    }
+    return outcome.check(blend_precompute_corpus(get(), store.get(), list.data(), list.size(),
+                                                 &copy, outcome.out())) != BLEND_EXISTS;
+  }
+  // Prefills one chunk and stores it; on disk when it returns.
   Precomputed precompute(const Store& store, const Tokens& tokens,
                          const PrecomputeOptions& options = PrecomputeOptions()) const {
     detail::Outcome outcome;
@@ -780,6 +820,15 @@ class Prompt {
   }
 
   size_t size() const noexcept { return parts_.size(); }
+  // What stands before the first chunk: chunks are precomputed after it.
+  Tokens head() const {
+    Tokens out;
+    for (const Part& part : parts_) {
+      if (part.kind == BLEND_SEGMENT_CHUNK) return out;
+      out.insert(out.end(), part.tokens.begin(), part.tokens.end());
+    }
+    return {};
+  }
   // Of the segments that were given as tokens.
   size_t n_tokens() const noexcept {
     size_t n = 0;

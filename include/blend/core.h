@@ -370,14 +370,35 @@ BLEND_API int32_t blend_chunk_id_from_hex(blend_chunk_id *id, const char *hex, b
                                    (blend_fuse). Nothing more where the model has no BOS, or where that
                                    is the chunk prefix */
 
+/* A passage that a chunk is prefilled after, and that is not stored with it. A plain pair that will not
+ * grow. */
+typedef struct blend_context_passage {
+  const int32_t *tokens; /* [n_tokens] */
+  size_t n_tokens;
+} blend_context_passage;
+
+#define BLEND_MOST_CONTEXTS 16u /* passages of one record */
+
 /* All zero: the defaults. */
 typedef struct blend_precompute_options {
   uint32_t struct_size;
   uint32_t flags;     /* BLEND_PUT_* */
   uint32_t codec;     /* BLEND_CODEC_* */
   uint32_t n_threads; /* of the call; 0: all */
-  const int32_t *chunk_prefix; /* prefilled before the chunk, not stored; part of the id */
+  const int32_t *chunk_prefix; /* prefilled before the chunk, not stored; part of the id. Give the prompt
+                                  head: all tokens before the first chunk of the prompts that will
+                                  hold this one (BOS, what the chat template opens with, the system
+                                  text). Without it the chunk's first token draws attention that it
+                                  has in no prompt, and answers are lost */
   size_t n_chunk_prefix;
+  const blend_context_passage *contexts; /* [n_contexts] passages, each prefilled between chunk_prefix and
+                                  the chunk, in a pass of its own. The record is contextual: the mean of
+                                  the passes' K and V. Its id is not that of the record without passages,
+                                  nor does it depend on which they are; blend_fuse prefers it where the
+                                  chunk does not stand first. Rows of a passage that the store holds after
+                                  the same chunk_prefix are loaded. Best are two to four texts of the same
+                                  kind; blend_precompute_corpus finds them. blend_precompute only */
+  size_t n_contexts;           /* at most BLEND_MOST_CONTEXTS; 0: none */
   const char *tenant; /* salt of the id, so that tenants never share chunks; NULL = "" */
   blend_progress_fn progress; /* layers */
   void *progress_user;
@@ -403,6 +424,64 @@ BLEND_API int32_t blend_precompute(const blend_model *model, const blend_store *
                                    const int32_t *tokens, size_t n_tokens,
                                    const blend_precompute_options *options, blend_chunk_id *id,
                                    blend_error **err);
+
+/* One text of a corpus. */
+typedef struct blend_corpus_chunk {
+  uint32_t struct_size; /* the same in every element of an array */
+  uint32_t reserved;    /* 0 */
+  const int32_t *tokens; /* [n_tokens] */
+  size_t n_tokens;
+  const char *label; /* as in blend_precompute_options */
+  const char *tags;
+} blend_corpus_chunk;
+
+/* What became of one text. Valid during the call of `on_record` only. */
+typedef struct blend_corpus_record {
+  uint32_t struct_size;
+  uint32_t n_contexts; /* passages of the contextual record; 0: there is none, since no other chunk is
+                          similar */
+  uint64_t index;      /* of the text */
+  uint64_t existed;    /* 1: nothing was computed */
+  blend_chunk_id id;   /* of the contextual record, or of the one after the head alone */
+} blend_corpus_record;
+
+/* Non-zero stops with BLEND_E_CALLBACK. On the calling thread. */
+typedef int32_t (*blend_corpus_fn)(void *user, const blend_corpus_record *record);
+
+#define BLEND_CORPUS_REFRESH 1u    /* make contextual records again whose similar chunks have changed */
+#define BLEND_CORPUS_HEAD_ONLY 2u  /* no contextual records */
+
+/* All zero: the defaults. */
+typedef struct blend_corpus_options {
+  uint32_t struct_size;
+  uint32_t flags;      /* BLEND_CORPUS_* */
+  uint32_t codec;      /* BLEND_CODEC_* */
+  uint32_t n_threads;  /* of the call; 0: all */
+  const int32_t *chunk_prefix; /* the prompt head, as in blend_precompute_options */
+  size_t n_chunk_prefix;
+  const char *tenant;  /* chunks of other tenants are no context */
+  uint32_t n_contexts; /* similar chunks each, at most BLEND_MOST_CONTEXTS; default 4. A record costs as
+                          many passes over its own rows, and one for the head record */
+  uint32_t reserved;   /* 0 */
+  double min_similarity; /* 0 to 0.9: chunks that are less alike are no context; default 0 */
+  blend_progress_fn progress; /* chunks; head and contextual records are counted apart */
+  void *progress_user;
+  const blend_cancel *cancel;
+  blend_corpus_fn on_record; /* called for each text, in order; may be NULL */
+  void *record_user;
+} blend_corpus_options;
+
+/* Stores the chunks of a corpus so that they serve each other as context: each after the prompt head
+ * alone, which is exact where it stands first in a prompt, and as a contextual record over its most
+ * similar chunks among `chunks` and those that the store holds after the same head
+ * (docs/fusion.md, "Contextual records"). Similarity is the cosine of TF-IDF weights over token ids;
+ * chunks of 0.9 and more say the same and are no context, nor are those of ten tokens and fewer.
+ * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped goes on
+ * where it ended when it is made again. A removed chunk stays part of the means that were made with it,
+ * until they are refreshed. chunks: [n]. Errors name the chunk; they are those of blend_precompute. */
+BLEND_API int32_t blend_precompute_corpus(const blend_model *model, const blend_store *store,
+                                          const blend_corpus_chunk *chunks, size_t n,
+                                          const blend_corpus_options *options, blend_error **err);
 
 /* ---- Fuse -------------------------------------------------------------------------------- */
 
@@ -580,7 +659,9 @@ typedef struct blend_fuse_options {
                            blend_profile_apply() sets them */
   const blend_machine *machine; /* for BLEND_RATIO_AUTO; opened with this model; may be NULL */
   /* Which chunks are found, and what follows them. */
-  const int32_t *chunk_prefix; /* as given to blend_precompute for these chunks */
+  const int32_t *chunk_prefix; /* what these chunks were precomputed after. NULL (default): the prompt head,
+                           that is all tokens before the first CHUNK. Not NULL with n_chunk_prefix 0:
+                           nothing, as for chunks that were prefilled alone */
   size_t n_chunk_prefix;
   const char *tenant;   /* as given to blend_precompute */
   uint32_t on_miss;     /* BLEND_MISS_*; default PRECOMPUTE */
@@ -628,6 +709,8 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
                                         below 0.5. What was added is scaled down accordingly; with
                                         on_untrusted FULL the prompt is prefilled in full instead, with
                                         FAIL the fuse fails, both behind its layers. Plans only say so */
+#define BLEND_FUSION_ALONE 256u      /* a chunk was found only as it is after nothing (BLEND_RECORD_ALONE):
+                                        precompute it after the prompt head */
 #define BLEND_FUSION_TARGET_MISSED 128u /* nothing was reckoned to be done within ttft_target_ns: the
                                         soonest was chosen */
 
@@ -741,11 +824,22 @@ BLEND_API int32_t blend_fusion_get_layer(const blend_fusion *fusion, uint32_t la
 #define BLEND_SOURCE_PRECOMPUTED 2u /* miss, prefilled by itself, fused */
 #define BLEND_SOURCE_COMPUTED 3u    /* miss, computed inline (or policy FULL) */
 
+/* Which record of a chunk was used, the nearest to full prefill first. */
+#define BLEND_RECORD_NONE 0u        /* nothing was reused */
+#define BLEND_RECORD_EXACT 1u       /* prefilled after exactly what precedes it in this prompt */
+#define BLEND_RECORD_PREDECESSOR 2u /* after the prompt head and the chunk before it */
+#define BLEND_RECORD_CONTEXTUAL 3u  /* after the chunk prefix and context passages */
+#define BLEND_RECORD_HEAD 4u        /* after the chunk prefix */
+#define BLEND_RECORD_ALONE 5u       /* after nothing, in a prompt that begins with something: its first row
+                                       draws attention that it should not have, and answers are lost */
+
 typedef struct blend_segment_info {
   uint32_t struct_size;
   uint32_t kind;   /* BLEND_SEGMENT_* */
   uint32_t source; /* BLEND_SOURCE_* */
   uint32_t exact;  /* 1: reused without loss */
+  uint32_t record; /* BLEND_RECORD_* */
+  uint32_t reserved; /* 0 */
   uint64_t first_row;
   uint64_t n_rows;
   uint64_t n_rows_selected;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <span>
 #include <string_view>
+#include <vector>
 
 #include "base/cancel.h"
 #include "capi/handles.h"
@@ -12,13 +13,14 @@
 namespace blend::capi {
 
 struct ChunkRequest {
-  std::span<const int32_t> prefix;  // the host's memory: valid during the call
-  std::string_view tenant;          // the host's memory too
-  ChunkMeta meta;                   // id, shape and tokens
-  std::optional<Codec> codec;       // to put it with; nothing: the store's
-  bool background = false;          // put it so
-  bool after_bos = false;           // store it behind BOS too
-  uint32_t n_threads = 0;           // ThreadCap
+  std::span<const int32_t> prefix;                 // the host's memory: valid during the call
+  std::string_view tenant;                         // the host's memory too
+  ChunkMeta meta;                                  // id, shape and tokens
+  std::optional<Codec> codec;                      // to put it with; nothing: the store's
+  bool background = false;                         // put it so
+  bool after_bos = false;                          // store it behind BOS too
+  std::vector<std::span<const int32_t>> contexts;  // the host's memory; empty: a plain record
+  uint32_t n_threads = 0;                          // ThreadCap
   Watch watch;
 };
 

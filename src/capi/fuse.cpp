@@ -74,6 +74,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model,
     handles[i] = std::make_unique<blend_fusion>();
     handles[i]->fused = std::move(*fused[n]);
     handles[i]->n_threads = calls[i]->n_threads;
+    handles[i]->chunk_prefix = std::move(requests[n].options.chunk_prefix);
   }
   const Status first = first_failure();
   if (errors == nullptr) BLEND_RETURN_IF_ERROR(first);
@@ -126,6 +127,7 @@ int32_t blend_fuse(blend_fusion** out, const blend_model* model, const blend_sto
     auto handle = std::make_unique<blend_fusion>();
     handle->n_threads = call.n_threads;
     BLEND_ASSIGN(handle->fused, blend::fuse(loaded, call.store, call.request));
+    handle->chunk_prefix = call.request.options.chunk_prefix;
     *out = handle.release();
     return Status::ok();
   });
@@ -154,7 +156,8 @@ int32_t blend_fusion_extend(blend_fusion* fusion, const blend_store* store,
     const blend::Model& model = fusion->fused.sequence->model();
     BLEND_RETURN_IF_ERROR(model.runtime().check_fork());
     BLEND_ASSIGN(const FuseCall call,
-                 blend::capi::read_fuse_call(model, store, segments, n_segments, options));
+                 blend::capi::read_fuse_call(model, store, segments, n_segments, options,
+                                             {.chunk_prefix = &fusion->chunk_prefix}));
     const uint32_t n_threads = call.n_threads != 0 ? call.n_threads : fusion->n_threads;
     const blend::ThreadCap cap(n_threads);
     BLEND_RETURN_IF_ERROR(blend::extend(fusion->fused, call.store, call.request));

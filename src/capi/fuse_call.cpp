@@ -134,8 +134,9 @@ Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
   }
   out.on_miss = static_cast<blend::OnMiss>(o.on_miss);
   out.reserve_tokens = o.reserve_tokens;
-  if (o.n_chunk_prefix > 0)
+  if (o.n_chunk_prefix > 0) {
     out.chunk_prefix.assign(o.chunk_prefix, o.chunk_prefix + o.n_chunk_prefix);
+  }
   if (o.tenant != nullptr) out.tenant = o.tenant;
   return out;
 }
@@ -193,7 +194,7 @@ Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t
 
 Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store* store,
                                 const blend_segment* segments, size_t n_segments,
-                                const blend_fuse_options* options, bool steps) {
+                                const blend_fuse_options* options, const CallKind& kind) {
   if (n_segments > 0) BLEND_REQUIRE(segments);
   blend_fuse_options o = default_fuse_options();
   BLEND_RETURN_IF_ERROR(read_struct(options, o));
@@ -201,6 +202,10 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   FuseRequest& request = call.request;
   BLEND_ASSIGN(request.options, read_options(o, model));
   BLEND_ASSIGN(request.segments, read_segments(segments, n_segments, model));
+  if (o.chunk_prefix == nullptr) {
+    request.options.chunk_prefix =
+        kind.chunk_prefix != nullptr ? *kind.chunk_prefix : prompt_head(request.segments);
+  }
   request.watch = make_watch(o.cancel, o.progress, o.progress_user);
   if (store != nullptr) {
     call.store.store = store->store.get();
@@ -213,7 +218,7 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   call.n_threads = o.n_threads;
   BLEND_ASSIGN(const Calibration calibration, read_calibration(o, model));
   const Profile* const profile = calibration.profile;
-  resolve_policy(request.segments, model.config().n_layers, steps,
+  resolve_policy(request.segments, model.config().n_layers, kind.steps,
                  profile == nullptr ? Policy::cascade : static_cast<Policy>(profile->policy),
                  request.options);
   BLEND_RETURN_IF_ERROR(apply_calibration(calibration, request.options));

@@ -25,10 +25,17 @@ Status check_choice(const char* name, uint32_t value, uint32_t last);
 Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,
                                            const ModelDescription& model);
 
+// What the options do not say.
+struct CallKind {
+  bool steps = false;  // a plan: the host runs the model
+  // Chunk prefix where the host gives none; null: the head of this prompt.
+  const std::vector<int32_t>* chunk_prefix = nullptr;
+};
+
 // With what the options' profile has for it (trust.h). `store` may be null. INVALID_ARGUMENT,
-// INVALID_STRUCT, CONTEXT_LENGTH, MISMATCH or UNTRUSTED say what is wrong. steps: for a plan.
+// INVALID_STRUCT, CONTEXT_LENGTH, MISMATCH or UNTRUSTED say what is wrong.
 Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store* store,
                                 const blend_segment* segments, size_t n_segments,
-                                const blend_fuse_options* options, bool steps = false);
+                                const blend_fuse_options* options, const CallKind& kind = {});
 
 }  // namespace blend::capi

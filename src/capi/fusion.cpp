@@ -16,6 +16,7 @@ int32_t blend_fusion_fork(blend_fusion** out, blend_fusion* fusion, blend_error*
     const blend::ThreadCap cap(fusion->n_threads);
     auto other = std::make_unique<blend_fusion>();
     BLEND_ASSIGN(other->fused, blend::fork(fusion->fused));
+    other->chunk_prefix = fusion->chunk_prefix;
     other->n_threads = fusion->n_threads;
     other->text = fusion->text;
     *out = other.release();

@@ -13,6 +13,7 @@
 #include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"
+#include "fusion/corpora.h"
 #include "fusion/fuse.h"
 #include "fusion/later_prefill.h"
 #include "profile/profile.h"
@@ -42,6 +43,7 @@ struct blend_store {
   std::shared_ptr<blend::Runtime> runtime;  // its event sink is called until the store is closed
   std::shared_ptr<blend::Store> store;
   std::shared_ptr<blend::ReadRates> reads = std::make_shared<blend::ReadRates>();
+  std::shared_ptr<blend::Corpora> corpora = std::make_shared<blend::Corpora>();
   std::unique_ptr<blend::LaterPrefill> later;  // null: read-only. Ends before the store does
   uint32_t kv_dtype = BLEND_DTYPE_AUTO;
   bool read_only = false;
@@ -49,8 +51,9 @@ struct blend_store {
 
 struct blend_fusion {
   blend::Fused fused;
-  uint32_t n_threads = 0;  // ThreadCap of the calls on it
-  blend::Utf8Stream text;  // of the tokens generated so far
+  uint32_t n_threads = 0;             // ThreadCap of the calls on it
+  blend::Utf8Stream text;             // of the tokens generated so far
+  std::vector<int32_t> chunk_prefix;  // that its chunks were looked for after: of later turns too
 };
 
 struct blend_machine {

@@ -25,7 +25,7 @@ int32_t blend_plan_create(blend_plan** out, const blend_model* model, const blen
     BLEND_REQUIRE(model);
     BLEND_ASSIGN(blend::capi::FuseCall call,
                  blend::capi::read_fuse_call(*model->description, store, segments, n_segments,
-                                             options, true));
+                                             options, {.steps = true}));
     auto handle = std::make_unique<blend_plan>();
     handle->n_threads = call.n_threads;
     const blend::ThreadCap cap(call.n_threads);  // also of the threads that it starts

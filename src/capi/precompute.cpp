@@ -7,10 +7,38 @@
 #include "capi/error.h"
 #include "capi/handles.h"
 #include "capi/structs.h"
+#include "fusion/passages.h"
 
 using blend::Result;
 
 namespace blend::capi {
+
+namespace {
+
+Result<std::vector<std::span<const int32_t>>> read_contexts(const ModelDescription& m,
+                                                            const blend_precompute_options& o) {
+  std::vector<std::span<const int32_t>> out;
+  if (o.n_contexts == 0) return out;
+  if (o.contexts == nullptr) return null_argument("contexts");
+  if (o.n_contexts > BLEND_MOST_CONTEXTS) {
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "n_contexts %zu is more than %u: give the passages that are most alike",
+                      o.n_contexts, BLEND_MOST_CONTEXTS);
+  }
+  for (size_t i = 0; i < o.n_contexts; ++i) {
+    const std::string name = "context passage " + std::to_string(i);
+    const std::span<const int32_t> tokens(o.contexts[i].tokens, o.contexts[i].n_tokens);
+    if (tokens.empty() || tokens.data() == nullptr) {
+      return Status{BLEND_E_INVALID_ARGUMENT, name + " has no tokens: leave it out"};
+    }
+    BLEND_RETURN_IF_ERROR(m.check_length(tokens.size(), name));
+    BLEND_RETURN_IF_ERROR(m.check_tokens(tokens, name));
+    out.push_back(tokens);
+  }
+  return out;
+}
+
+}  // namespace
 
 Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_store& store,
                                         const int32_t* tokens, size_t n_tokens,
@@ -32,8 +60,10 @@ Result<ChunkRequest> read_chunk_request(const blend_model& model, const blend_st
   BLEND_RETURN_IF_ERROR(m.check_tokens(chunk, "chunk"));
   BLEND_RETURN_IF_ERROR(m.check_tokens(request.prefix, "chunk prefix"));
   request.tenant = o.tenant != nullptr ? o.tenant : "";
+  BLEND_ASSIGN(request.contexts, read_contexts(m, o));
   request.meta =
-      describe_chunk(m, resolve_kv_dtype(store, m), request.prefix, request.tenant, chunk);
+      describe_chunk(m, resolve_kv_dtype(store, m), request.prefix, request.tenant, chunk,
+                     request.contexts.empty() ? RecordKind::plain : RecordKind::contextual);
   BLEND_ASSIGN(request.meta.name, read_chunk_name(o.label, o.tags));
   request.background = (o.flags & BLEND_PUT_BACKGROUND) != 0;
   request.after_bos = (o.flags & BLEND_PUT_AFTER_BOS) != 0;
@@ -65,8 +95,14 @@ Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
     return blend::Status{BLEND_E_READ_ONLY, "the store was opened read-only"};
   }
   const blend::ThreadCap cap(request.n_threads);
-  BLEND_ASSIGN(const auto record, blend::precompute_chunk(*model, request.prefix,
-                                                          std::move(request.meta), request.watch));
+  const blend::PassageKey key{request.meta.shape.dtype, request.prefix, request.tenant,
+                              request.meta.tokens.size()};
+  BLEND_ASSIGN(const auto passages,
+               blend::StoredPassages::open(*model, store.store.get(), key, request.contexts));
+  request.meta.contexts = passages.ids();
+  BLEND_ASSIGN(const auto record,
+               blend::precompute_chunk(*model, request.prefix, std::move(request.meta),
+                                       request.watch, passages.passages()));
   record->codec = request.codec;
   BLEND_RETURN_IF_ERROR(request.background ? store.store->put_async(record)
                                            : store.store->put(*record));
@@ -81,6 +117,7 @@ std::optional<blend::capi::ChunkRequest> behind_bos(const blend::Model& model,
   const bool fits = request.meta.tokens.size() < model.context_length();
   if (!request.after_bos || bos < 0 || !fits) return std::nullopt;
   blend::capi::ChunkRequest other = request;
+  other.contexts.clear();
   other.prefix = {&bos, 1};
   const blend::ChunkName name = request.meta.name;
   other.meta = blend::describe_chunk(model, request.meta.shape.dtype, other.prefix, tenant,

@@ -170,7 +170,9 @@ int32_t blend_profile_apply(const blend_profile* profile, blend_fuse_options* op
     options->metric = p.metric;
     options->check_layer = p.check_layer;
     options->ratio = p.ratio;
-    options->chunk_prefix = p.chunk_prefix().data();
+    // Of no tokens too: NULL would be the prompt head.
+    static constexpr int32_t kNothing = 0;
+    options->chunk_prefix = p.chunk_prefix().empty() ? &kNothing : p.chunk_prefix().data();
     options->n_chunk_prefix = p.chunk_prefix().size();
     options->profile = profile;
     options->correction = BLEND_CORRECTION_AUTO;

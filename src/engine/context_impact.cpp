@@ -14,8 +14,9 @@ constexpr size_t kContextTokens = 64;
 Status InsideMass::last_layer(Forward& forward, uint32_t layer, const KvCache& cache,
                               const Ropes& ropes, Tensor x, const uint32_t* pos,
                               const Watch& watch) {
-  BLEND_RETURN_IF_ERROR(forward.attention_mass(layer, cache, ropes, x.slice(n_prefix_, n_tokens()),
-                                               pos + n_prefix_, mass_.data(), watch));
+  BLEND_RETURN_IF_ERROR(forward.attention_mass(layer, cache, ropes,
+                                               x.slice(n_rows_before_, n_tokens()),
+                                               pos + n_rows_before_, mass_.data(), watch));
   add();
   return Status::ok();
 }
@@ -24,7 +25,7 @@ void InsideMass::add() {
   // Its mean is over all rows; row i is seen by n - i of them.
   const auto n = static_cast<uint32_t>(inside_.size());
   for (uint32_t i = 0; i < n; ++i) {
-    inside_[i] += mass_[n_prefix_ + i] * static_cast<float>(n) / static_cast<float>(n - i);
+    inside_[i] += mass_[n_slots_before_ + i] * static_cast<float>(n) / static_cast<float>(n - i);
   }
 }
 

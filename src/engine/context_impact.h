@@ -25,13 +25,19 @@ namespace blend {
 // Gathers inside() while a chunk is prefilled. Used by one thread.
 class InsideMass {
  public:
-  InsideMass(uint32_t n_prefix, uint32_t n_tokens)
-      : n_prefix_(n_prefix), inside_(n_tokens, 0.0f), mass_(size_t{n_prefix} + n_tokens) {}
+  // n_rows_before: rows that are computed with the chunk's and stand before them; n_slots_before:
+  // all slots before the chunk.
+  InsideMass(uint32_t n_rows_before, uint32_t n_slots_before, uint32_t n_tokens)
+      : n_rows_before_(n_rows_before),
+        n_slots_before_(n_slots_before),
+        inside_(n_tokens, 0.0f),
+        mass_(size_t{n_slots_before} + n_tokens) {}
 
   // At every layer but the last: what finish_layer() is to fill, and then add().
-  Forward::MassOut out() { return {n_prefix_, mass_.data()}; }
+  Forward::MassOut out() { return {n_rows_before_, mass_.data()}; }
   void add();
-  // The last layer, its K, V being in `cache`. x: [n_prefix + n_tokens, d_model], before the layer.
+  // The last layer, its K, V being in `cache`. x: [n_rows_before + n_tokens, d_model], before the
+  // layer.
   Status last_layer(Forward& forward, uint32_t layer, const KvCache& cache, const Ropes& ropes,
                     Tensor x, const uint32_t* pos, const Watch& watch);
   const std::vector<float>& inside() const { return inside_; }  // [n_tokens], summed over layers
@@ -39,7 +45,8 @@ class InsideMass {
  private:
   int64_t n_tokens() const { return static_cast<int64_t>(inside_.size()); }
 
-  const uint32_t n_prefix_;
+  const uint32_t n_rows_before_;
+  const uint32_t n_slots_before_;
   std::vector<float> inside_;
   std::vector<float> mass_;  // of one layer
 };

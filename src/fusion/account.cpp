@@ -53,6 +53,7 @@ void account_segments(const Prompt& prompt, Fused& out) {
     info.kind = static_cast<uint32_t>(s.kind);
     info.source = static_cast<uint32_t>(s.source);
     info.exact = s.exact ? 1 : 0;
+    info.record = static_cast<uint32_t>(s.record);
     info.first_row = s.first_row;
     info.n_rows = s.n_rows;
     const auto begin = std::lower_bound(out.selected.begin(), out.selected.end(), s.first_row);
@@ -71,6 +72,13 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
   if (info.n_rows_corrected > 0) {
     info.flags |= BLEND_FUSION_CORRECTED;
     if (info.drift_share < kLeastDriftShare) info.flags |= BLEND_FUSION_DRIFT_DOUBTED;
+  }
+  // In a prompt that begins with its chunks they are not alone by mistake.
+  const bool after_nothing = prompt.segments.front().kind == SegmentKind::chunk;
+  if (!after_nothing &&
+      std::any_of(prompt.segments.begin(), prompt.segments.end(),
+                  [](const PromptSegment& s) { return s.record == RecordUse::alone; })) {
+    info.flags |= BLEND_FUSION_ALONE;
   }
   if (selection.ratio().is_chosen()) account_choice(selection.ratio().reckoned(), info);
   info.policy = static_cast<uint32_t>(options.policy);

@@ -13,6 +13,15 @@ Status check_tempering(const char* name, double value) {
 
 }  // namespace
 
+std::vector<int32_t> prompt_head(std::span<const Segment> segments) {
+  std::vector<int32_t> head;
+  for (const Segment& s : segments) {
+    if (s.kind == SegmentKind::chunk) return head;
+    if (s.tokens.has_value()) head.insert(head.end(), s.tokens->begin(), s.tokens->end());
+  }
+  return {};
+}
+
 void resolve_policy(std::span<const Segment> segments, uint32_t n_layers, bool steps, Policy wanted,
                     FuseOptions& o) {
   if (o.policy != Policy::automatic) return;

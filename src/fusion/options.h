@@ -119,6 +119,9 @@ struct FuseOptions {
   OnUntrusted on_untrusted = OnUntrusted::fuse;  // of what only the fuse itself finds out
 };
 
+// The tokens of a prompt before its first chunk; of a prompt without chunks nothing.
+std::vector<int32_t> prompt_head(std::span<const Segment> segments);
+
 // Policy::automatic becomes the one in force: `wanted`, or hkvd where the cascade cannot be.
 // steps: the host runs the model (StepPlan).
 void resolve_policy(std::span<const Segment> segments, uint32_t n_layers, bool steps, Policy wanted,

@@ -120,23 +120,23 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   return true;
 }
 
-std::span<const int32_t> PromptBuilder::preceding(const Prompt& prompt, const PromptSegment& s) {
+std::vector<int32_t> PromptBuilder::preceding(const Prompt& prompt, const PromptSegment& s) const {
   const auto is_chunk = [](const PromptSegment& t) { return t.kind == SegmentKind::chunk; };
   if (!is_chunk(s)) return {};
-  const std::span all(prompt.tokens);
-  const auto& before = prompt.segments;
-  if (!before.empty() && is_chunk(before.back())) {
-    return all.subspan(before.back().first_row, before.back().n_rows);
+  const auto before = std::find_if(prompt.segments.rbegin(), prompt.segments.rend(), is_chunk);
+  if (before == prompt.segments.rend()) {
+    return prompt.n_resident == 0 ? prompt.tokens : std::vector<int32_t>();
   }
-  const bool first = std::none_of(before.begin(), before.end(), is_chunk);
-  return first && prompt.n_resident == 0 ? all : all.first(0);
+  std::vector<int32_t> out = options_.chunk_prefix;
+  out.insert(out.end(), prompt.tokens.begin() + before->first_row, prompt.tokens.end());
+  return out;
 }
 
-Result<bool> PromptBuilder::open_behind(Prompt& prompt, const std::vector<int32_t>& tokens,
-                                        PromptSegment& s) {
-  const std::span<const int32_t> prefix = preceding(prompt, s);
-  if (store_ == nullptr || prefix.empty()) return false;
-  const Sha256 id = chunk_id(model_.fingerprint(), kv_dtype_, prefix, options_.tenant, tokens);
+Result<bool> PromptBuilder::open_after(Prompt& prompt, std::span<const int32_t> prefix,
+                                       RecordKind kind, const std::vector<int32_t>& tokens,
+                                       PromptSegment& s) {
+  const Sha256 id =
+      chunk_id(model_.fingerprint(), kv_dtype_, prefix, options_.tenant, tokens, kind);
   // Asked of this machine alone, and not counted: as a rule there is none. And of the snapshot:
   // while it is held a new one may have to wait for it, where another process has enlarged the
   // file.
@@ -148,20 +148,50 @@ Result<bool> PromptBuilder::open_behind(Prompt& prompt, const std::vector<int32_
   return hit;
 }
 
+Result<bool> PromptBuilder::open_nearer(Prompt& prompt, const std::vector<int32_t>& tokens,
+                                        PromptSegment& s) {
+  if (store_ == nullptr || s.kind != SegmentKind::chunk) return false;
+  if (const std::vector<int32_t> before = preceding(prompt, s); !before.empty()) {
+    BLEND_ASSIGN(const bool hit, open_after(prompt, before, RecordKind::plain, tokens, s));
+    if (hit) return true;
+  }
+  return open_after(prompt, options_.chunk_prefix, RecordKind::contextual, tokens, s);
+}
+
+RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) const {
+  if (!s.reused()) return RecordUse::none;
+  if (s.exact) return RecordUse::exact;
+  const ChunkMeta& meta = s.chunk->meta();
+  const auto is_after = [&](std::span<const int32_t> prefix, RecordKind kind) {
+    return meta.id ==
+           chunk_id(meta.fingerprint, meta.shape.dtype, prefix, options_.tenant, meta.tokens, kind);
+  };
+  if (!meta.contexts.empty()) return RecordUse::contextual;
+  if (meta.n_prefix_tokens == 0) return RecordUse::alone;
+  const bool plain = is_after(options_.chunk_prefix, RecordKind::plain);
+  return !plain && is_after(preceding(prompt, s), RecordKind::plain) ? RecordUse::predecessor
+                                                                     : RecordUse::head;
+}
+
 Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, PromptSegment& s) {
   if (!segment.id.has_value()) {
-    BLEND_ASSIGN(const bool fitter, open_behind(prompt, *segment.tokens, s));
-    if (fitter) return true;
+    BLEND_ASSIGN(const bool nearer, open_nearer(prompt, *segment.tokens, s));
+    if (nearer) return true;
     s.id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(prompt, s), options_.tenant,
                     *segment.tokens);
-    return open_stored(prompt, s.id, &*segment.tokens, true, s);
+    BLEND_ASSIGN(const bool hit, open_stored(prompt, s.id, &*segment.tokens, true, s));
+    // Where nothing may be computed a record that was made alone is better than none.
+    const bool alone = !hit && store_ != nullptr && s.kind == SegmentKind::chunk &&
+                       options_.on_miss == OnMiss::fail && !options_.chunk_prefix.empty();
+    return alone ? open_after(prompt, {}, RecordKind::plain, *segment.tokens, s)
+                 : Result<bool>(hit);
   }
   s.id = *segment.id;
   BLEND_ASSIGN(const bool hit,
                open_stored(prompt, s.id, segment.tokens ? &*segment.tokens : nullptr, false, s));
   if (!hit || is_exact(prompt, s)) return hit;
   const std::vector<int32_t> tokens = s.chunk->meta().tokens;
-  BLEND_RETURN_IF_ERROR(open_behind(prompt, tokens, s).status());
+  BLEND_RETURN_IF_ERROR(open_nearer(prompt, tokens, s).status());
   return true;
 }
 
@@ -197,6 +227,7 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
   if (looked_up && options_.policy == Policy::full) {
     // Ids were only needed for the tokens.
     s.chunk.reset();
+    s.record = RecordUse::none;
     s.id = {};
     s.source = Source::computed;
     prompt.n_hits = 0;
@@ -207,7 +238,10 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
                       "%s: the prompt grows to %zu tokens or more; the model's context is %u",
                       name.c_str(), prompt.tokens.size() + tokens.size(), model_.context_length());
   }
-  if (s.reused()) s.exact = is_exact(prompt, s);
+  if (s.reused()) {
+    s.exact = is_exact(prompt, s);
+    s.record = use_of(prompt, s);
+  }
   prompt.tokens.insert(prompt.tokens.end(), tokens.begin(), tokens.end());
   prompt.segments.push_back(std::move(s));
   return Status::ok();
@@ -285,6 +319,9 @@ Status PromptBuilder::precompute(size_t index, Prompt& prompt, const Watch& watc
   s.chunk = make_memory_source(std::move(record));
   s.source = Source::precomputed;
   s.exact = is_exact(prompt, s);
+  s.record = s.exact                         ? RecordUse::exact
+             : options_.chunk_prefix.empty() ? RecordUse::alone
+                                             : RecordUse::head;
   return Status::ok();
 }
 
@@ -298,6 +335,7 @@ Status PromptBuilder::resolve_miss(size_t index, Prompt& prompt, const Watch& wa
     case OnMiss::compute:
       s.chunk.reset();
       s.exact = false;
+      s.record = RecordUse::none;
       s.source = Source::computed;
       return Status::ok();
     case OnMiss::precompute:
@@ -306,6 +344,7 @@ Status PromptBuilder::resolve_miss(size_t index, Prompt& prompt, const Watch& wa
       if (first_is_sooner(prompt, s)) return precompute(index, prompt, watch).with_context(name);
       s.chunk.reset();
       s.exact = false;
+      s.record = RecordUse::none;
       s.source = Source::computed;
       leave_for_later(prompt, s);
       return Status::ok();

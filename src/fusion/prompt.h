@@ -2,9 +2,8 @@
 //
 // It knows for every segment where its rows stand, whether its K and V are stored, and whether they
 // are exact: a chunk whose chunk prefix is precisely what precedes it in the prompt has the very
-// K and V that full prefill would give (a system prompt, the first chunk of a prompt). So for the
-// first chunk a record that was made behind just that is looked for before any other; for a later
-// one a record behind the chunk before it, which is nearer to full prefill than one made alone.
+// K and V that full prefill would give (a system prompt, the first chunk of a prompt). Of the
+// records of one chunk the nearest to full prefill is taken (RecordUse).
 #pragma once
 
 #include <memory>
@@ -25,9 +24,20 @@ enum class Source : uint32_t {
   computed = BLEND_SOURCE_COMPUTED,
 };
 
+// Which record of a chunk stands for it, in the order in which they are looked for.
+enum class RecordUse : uint32_t {
+  none = BLEND_RECORD_NONE,
+  exact = BLEND_RECORD_EXACT,
+  predecessor = BLEND_RECORD_PREDECESSOR,
+  contextual = BLEND_RECORD_CONTEXTUAL,
+  head = BLEND_RECORD_HEAD,
+  alone = BLEND_RECORD_ALONE,
+};
+
 struct PromptSegment {
   SegmentKind kind = SegmentKind::text;
   Source source = Source::none;
+  RecordUse record = RecordUse::none;
   bool exact = false;  // stored rows equal what full prefill computes
   uint32_t first_row = 0;
   uint32_t n_rows = 0;
@@ -42,7 +52,8 @@ struct PromptSegment {
 // A chunk that is to be prefilled by itself when nobody waits for it (later_prefill.h).
 struct LaterChunk {
   ChunkMeta meta;
-  std::vector<int32_t> prefix;  // that it is prefilled after
+  std::vector<int32_t> prefix;                 // that it is prefilled after
+  std::vector<std::vector<int32_t>> contexts;  // of a contextual record
 };
 
 struct Prompt {
@@ -98,11 +109,19 @@ class PromptBuilder {
   // Opens chunk `id`; false: a miss. `tokens`: what the stored ones must equal, or null.
   Result<bool> open_stored(Prompt& prompt, const Sha256& id, const std::vector<int32_t>* tokens,
                            bool tokens_made_id, PromptSegment& s);
-  // What a record of s had best been prefilled behind: all that precedes the prompt's first chunk,
-  // of a later one the chunk before it. Empty: nothing of the kind.
-  static std::span<const int32_t> preceding(const Prompt& prompt, const PromptSegment& s);
-  // Opens the record of s that was prefilled behind what is preceding(); false: there is none.
-  Result<bool> open_behind(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
+  // What the record of s that this place in the prompt asks for was prefilled after: all that
+  // precedes the prompt's first chunk, of a later one the chunk prefix, the chunk before it and what
+  // stands between.
+  // Empty: nothing of the kind.
+  std::vector<int32_t> preceding(const Prompt& prompt, const PromptSegment& s) const;
+  // Opens the record of s that was prefilled after just `prefix`, or after it and passages, where
+  // this machine has it.
+  Result<bool> open_after(Prompt& prompt, std::span<const int32_t> prefix, RecordKind kind,
+                          const std::vector<int32_t>& tokens, PromptSegment& s);
+  // Opens a record of s that is nearer to full prefill than the plain one after the chunk prefix.
+  Result<bool> open_nearer(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
+  // What the record that was opened is, once s has its place.
+  RecordUse use_of(const Prompt& prompt, const PromptSegment& s) const;
   // Looks s up, tokens being those of `segment`. False: a miss.
   Result<bool> look_up(const Segment& segment, Prompt& prompt, PromptSegment& s);
   Status resolve_miss(size_t index, Prompt& prompt, const Watch& watch);

@@ -7,12 +7,12 @@
 namespace blend {
 
 Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
-                std::string_view tenant, std::span<const int32_t> tokens) {
+                std::string_view tenant, std::span<const int32_t> tokens, RecordKind kind) {
   Sha256Hasher hasher;
   // Token ids are hashed as the machine holds them; every supported machine is little-endian, and a
   // list's length stands in front of it.
   static_assert(std::endian::native == std::endian::little);
-  hasher.field("blend-chunk-1")
+  hasher.field(kind == RecordKind::plain ? "blend-chunk-1" : "blend-contextual-chunk-1")
       .field(fingerprint.data(), fingerprint.size())
       .field(static_cast<uint64_t>(dtype))
       .field(prefix.data(), prefix.size_bytes())
@@ -63,6 +63,10 @@ Status check_record(const ChunkRecord& record) {
   if (!record.meta.impact.empty() && record.meta.impact.size() != s.n_tokens) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu impacts for %u tokens",
                       to_hex(record.meta.id).c_str(), record.meta.impact.size(), s.n_tokens);
+  }
+  if (record.meta.contexts.size() > kMostContexts) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu context passages, more than %zu",
+                      to_hex(record.meta.id).c_str(), record.meta.contexts.size(), kMostContexts);
   }
   if (record.data.bytes() != s.total_bytes()) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "chunk %s has %zu bytes of K and V instead of %zu",

@@ -54,6 +54,15 @@ struct RowImpact {
   bool operator==(const RowImpact&) const = default;
 };
 
+// More passages than this were never of use: the mean of eight is no better than that of four.
+inline constexpr size_t kMostContexts = 16;
+
+// What a record was prefilled after, beside its chunk prefix.
+enum class RecordKind : uint8_t {
+  plain,       // nothing: it is exact where just the chunk prefix precedes it
+  contextual,  // context passages: the mean over a prefill after each of them
+};
+
 struct ChunkMeta {
   Sha256 id{};
   Sha256 fingerprint{};  // of the model
@@ -62,6 +71,10 @@ struct ChunkMeta {
   int64_t created_unix_s = 0;
   std::vector<int32_t> tokens;    // [n_tokens]: compared on every hit
   std::vector<RowImpact> impact;  // [n_tokens]; empty where it was not measured
+  // The context passages, each by the id that it has as a plain record after the same prefix; at
+  // most kMostContexts. Empty: the record is plain. They describe the record and are no part of its
+  // id.
+  std::vector<Sha256> contexts;
   ChunkName name;
   // How a store holds it; of no meaning in a record that is to be put.
   Codec codec = Codec::none;
@@ -69,9 +82,11 @@ struct ChunkMeta {
   TenantTag tenant{};         // whose it is: who may have it, and whose quota it counts for
 };
 
-// SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose.
+// SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose. A
+// contextual record has an id of its own beside the plain one's, whatever its passages are.
 Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
-                std::string_view tenant, std::span<const int32_t> tokens);
+                std::string_view tenant, std::span<const int32_t> tokens,
+                RecordKind kind = RecordKind::plain);
 
 // A whole chunk in memory. Immutable once shared.
 struct ChunkRecord {

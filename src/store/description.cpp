@@ -16,6 +16,9 @@ constexpr size_t kExtentBytes = 3 * 8;
 constexpr uint32_t kHasImpact = 1;  // two floats a token
 constexpr uint32_t kHasTenant = 2;  // the tenant, where it is not the empty one
 constexpr uint32_t kHasName = 4;    // label and tags; their lengths stand before the token ids
+constexpr uint32_t kHasContexts =
+    8;  // ids of the passages; their number stands before the token ids
+constexpr uint32_t kKnownFlags = kHasImpact | kHasTenant | kHasName | kHasContexts;
 
 bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
 
@@ -24,6 +27,10 @@ uint64_t name_bytes(const ChunkName& name) {
   return name.is_empty() ? 0
                          : 2 * sizeof(uint16_t) + name.label.value_or("").size() +
                                name.tags.value_or("").size();
+}
+
+uint64_t context_bytes(const ChunkMeta& meta) {
+  return meta.contexts.empty() ? 0 : sizeof(uint16_t) + meta.contexts.size() * sizeof(Sha256);
 }
 
 Status corrupt(const Sha256& id, const char* what) {
@@ -44,7 +51,7 @@ uint64_t StoredLayout::version() const {
 uint64_t StoredLayout::description_bytes() const {
   return kFixedBytes + meta.tokens.size() * 4 + meta.impact.size() * kImpactBytes +
          layers.size() * kExtentBytes + (has_tenant(meta) ? sizeof meta.tenant : 0) +
-         name_bytes(meta.name) + kSealBytes;
+         name_bytes(meta.name) + context_bytes(meta) + kSealBytes;
 }
 
 std::string encode_description(const StoredLayout& m) {
@@ -67,11 +74,13 @@ std::string encode_description(const StoredLayout& m) {
   const std::string label = meta.name.label.value_or("");
   const std::string tags = meta.name.tags.value_or("");
   out.put<uint32_t>((meta.impact.empty() ? 0 : kHasImpact) | (has_tenant(meta) ? kHasTenant : 0) |
-                    (meta.name.is_empty() ? 0 : kHasName));
+                    (meta.name.is_empty() ? 0 : kHasName) |
+                    (meta.contexts.empty() ? 0 : kHasContexts));
   if (!meta.name.is_empty()) {
     out.put<uint16_t>(static_cast<uint16_t>(label.size()));
     out.put<uint16_t>(static_cast<uint16_t>(tags.size()));
   }
+  if (!meta.contexts.empty()) out.put<uint16_t>(static_cast<uint16_t>(meta.contexts.size()));
   for (const int32_t token : meta.tokens) out.put<int32_t>(token);
   for (const LayerExtent& e : m.layers) {
     out.put<uint64_t>(e.offset);
@@ -82,6 +91,7 @@ std::string encode_description(const StoredLayout& m) {
   if (has_tenant(meta)) out.bytes(meta.tenant.data(), meta.tenant.size());
   out.bytes(label.data(), label.size());
   out.bytes(tags.data(), tags.size());
+  for (const Sha256& context : meta.contexts) out.bytes(context.data(), context.size());
   return seal(std::move(out));
 }
 
@@ -120,17 +130,21 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   if (!in.ok()) return corrupt(id, "it is too short");
   if (meta.id != id) return corrupt(id, "it describes another chunk");
   if (!shape_is_sane(meta.shape)) return corrupt(id, "its shape is impossible");
-  if (piece_bytes != kPieceBytes || (flags & ~(kHasImpact | kHasTenant | kHasName)) != 0) {
+  if (piece_bytes != kPieceBytes || (flags & ~kKnownFlags) != 0) {
     return corrupt(id, "its flags are unknown");
   }
   // Compared before anything is allocated by these counts.
   const uint64_t per_token = (flags & kHasImpact) != 0 ? 12 : 4;
   const size_t label_bytes = (flags & kHasName) != 0 ? in.get<uint16_t>() : 0;
   const size_t tags_bytes = (flags & kHasName) != 0 ? in.get<uint16_t>() : 0;
+  const size_t n_contexts = (flags & kHasContexts) != 0 ? in.get<uint16_t>() : 0;
+  if (n_contexts > kMostContexts || ((flags & kHasContexts) != 0 && n_contexts == 0)) {
+    return corrupt(id, "its number of context passages is impossible");
+  }
   const uint64_t tenant_bytes = (flags & kHasTenant) != 0 ? sizeof meta.tenant : 0;
   if (in.remaining() != uint64_t{meta.shape.n_tokens} * per_token +
                             uint64_t{meta.shape.n_layers} * kExtentBytes + tenant_bytes +
-                            label_bytes + tags_bytes) {
+                            label_bytes + tags_bytes + n_contexts * sizeof(Sha256)) {
     return corrupt(id, "its length does not fit its shape");
   }
   meta.tokens.resize(meta.shape.n_tokens);
@@ -158,6 +172,8 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
     if (meta.name.is_empty() || !is_sound(meta.name))
       return corrupt(id, "its label or tags are none");
   }
+  meta.contexts.resize(n_contexts);
+  for (Sha256& context : meta.contexts) in.bytes(context.data(), context.size());
   if (!in.ok()) return corrupt(id, "it is too short");
   return m;
 }

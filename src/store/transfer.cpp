@@ -25,8 +25,9 @@ constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'C', 'X', '\n'};
 constexpr uint32_t kVersion = 1;
 constexpr uint32_t kChunkMagic = 0x434b4c42;  // "BLKC"
 constexpr uint32_t kImpactIsLast = 0x100;     // beside the dtype: the rows' attention is last
-constexpr uint32_t kHasName = 0x200;          // lengths of label and tags, and both, before the ids
-constexpr uint32_t kEndMagic = 0x454b4c42;    // "BLKE"
+constexpr uint32_t kHasContexts = 0x400;  // number and ids of the context passages, before the ids
+constexpr uint32_t kHasName = 0x200;      // lengths of label and tags, and both, before the ids
+constexpr uint32_t kEndMagic = 0x454b4c42;  // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
 // Of a chunk's description, whatever its length: magic, dtype, id, fingerprint, five numbers,
 // created, tenant.
@@ -85,7 +86,7 @@ std::string encode_chunk(const ChunkRecord& r) {
   const ChunkMeta& m = r.meta;
   out.put<uint32_t>(kChunkMagic);
   out.put<uint32_t>(static_cast<uint32_t>(m.shape.dtype) | (m.impact.empty() ? 0 : kImpactIsLast) |
-                    (m.name.is_empty() ? 0 : kHasName));
+                    (m.name.is_empty() ? 0 : kHasName) | (m.contexts.empty() ? 0 : kHasContexts));
   out.bytes(m.id.data(), m.id.size());
   out.bytes(m.fingerprint.data(), m.fingerprint.size());
   for (const uint32_t n :
@@ -101,6 +102,10 @@ std::string encode_chunk(const ChunkRecord& r) {
     out.put<uint16_t>(static_cast<uint16_t>(tags.size()));
     out.bytes(label.data(), label.size());
     out.bytes(tags.data(), tags.size());
+  }
+  if (!m.contexts.empty()) {
+    out.put<uint16_t>(static_cast<uint16_t>(m.contexts.size()));
+    for (const Sha256& context : m.contexts) out.bytes(context.data(), context.size());
   }
   for (const int32_t token : m.tokens) out.put<int32_t>(token);
   for (uint32_t layer = 0; layer < m.shape.n_layers; ++layer) {
@@ -177,7 +182,7 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   ChunkMeta& m = h.meta;
   if (in.get<uint32_t>() != kChunkMagic) return damaged;
   const auto kind = in.get<uint32_t>();
-  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName);
+  const uint32_t dtype = kind & ~(kImpactIsLast | kHasName | kHasContexts);
   const uint64_t per_token = (kind & kImpactIsLast) != 0 ? 4 + kImpactBytes : 4;
   in.bytes(m.id.data(), m.id.size());
   in.bytes(m.fingerprint.data(), m.fingerprint.size());
@@ -199,6 +204,12 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
     in.bytes(m.name.label.emplace(label_bytes, '\0').data(), label_bytes);
     in.bytes(m.name.tags.emplace(tags_bytes, '\0').data(), tags_bytes);
     if (m.name.is_empty() || !is_sound(m.name)) return impossible;
+  }
+  if ((kind & kHasContexts) != 0) {
+    const size_t n_contexts = in.get<uint16_t>();
+    if (n_contexts == 0 || n_contexts > kMostContexts) return impossible;
+    m.contexts.resize(n_contexts);
+    for (Sha256& context : m.contexts) in.bytes(context.data(), context.size());
   }
   if (!shape_is_sane(m.shape)) return impossible;
   if (in.remaining() != uint64_t{m.shape.n_tokens} * per_token + uint64_t{m.shape.n_layers} * 8) {

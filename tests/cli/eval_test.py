@@ -404,6 +404,80 @@ class EvalTest(unittest.TestCase):
         self.write(rows[:1])
         self.assertIn("no question fits", self.run_eval(code=1).stderr)
 
+    # ---- On the example model, which reads
+
+    def on_the_example(self, *args):
+        root = Path(__file__).resolve().parents[2] / "examples"
+        run = subprocess.run(
+            [ARGS.blend, "eval", "--model", root / "models" / "blend-qa.gguf", "--data",
+             root / "data" / "held-out.jsonl", "--max-tokens", "8", "--json", "-", *map(str, args)],
+            capture_output=True, text=True, env=self.env, cwd=self.cwd, timeout=300)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def test_what_is_read_is_found_and_what_is_not_is_guessed(self):
+        out = self.on_the_example("--limit", "12", "--policies", "full,reuse,hkvd", "--ratios", "0.15",
+                                  "--records", "alone,head,similar:2")
+        self.assertGreater(out["full"]["found"], out["floor"]["found"] + 0.2)
+        self.assertEqual({c["n_misses"] for c in out["configs"]}, {0})
+        for kind in ("alone", "head", "similar:2"):
+            reuse = self.only(out, policy="reuse", records=kind)
+            hkvd = self.only(out, policy="hkvd", records=kind)
+            self.assertGreaterEqual(hkvd["pgr"], reuse["pgr"])
+            self.assertLess(hkvd["kl8_mean"], reuse["kl8_mean"])
+            self.assertGreaterEqual(hkvd["token_agreement"], hkvd["answer_agreement"] * 0.5)
+        # Records of another kind are others.
+        self.assertEqual(len({c["kl8_mean"] for c in out["configs"] if c["policy"] == "reuse"}), 3)
+
+    def test_similar_chunks_are_those_of_the_whole_file(self):
+        args = ("--policies", "reuse", "--records", "similar:2")
+        few = self.on_the_example("--limit", "2", *args)["questions"]
+        more = self.on_the_example("--limit", "3", *args)["questions"]
+        self.assertEqual([q["configs"][0]["kl8"] for q in few],
+                         [q["configs"][0]["kl8"] for q in more[:2]])
+
+    CHAT = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+            "{{ wish }}[assistant]")
+
+    def test_chat_puts_each_record_by_the_template(self):
+        template = self.write_text("chat.jinja", self.CHAT)
+        chat = ("--chat", "--chat-template", template, "--policies", "full,reuse,hkvd", "--ratios", "1",
+                "--kv-dtype", "f32")
+        out = self.json(*chat, "--records", "alone,head,predecessor,similar:2")
+        self.assertEqual({c["n_misses"] for c in out["configs"]}, {0})
+        self.assertEqual((out["settings"]["chat"], out["settings"]["answer_stop"],
+                          out["settings"]["question_template"]), (True, "", "{question}"))
+        for kind in ("alone", "head", "predecessor", "similar:2"):
+            whole = self.only(out, policy="hkvd", records=kind)
+            self.assertLess(whole["kl8_mean"], 1e-8)
+            self.assertEqual(whole["answer_agreement"], 1)
+        head, predecessor = (self.only(out, policy="hkvd", records=kind)["rows_of_all"]
+                             for kind in ("head", "predecessor"))
+        self.assertLess(predecessor, head)  # its second chunk is exact too, with the text between
+
+        def rows(*args):
+            return [q["full"]["n_rows"] for q in self.json(*chat, *args)["questions"]]
+
+        plain = rows()
+        for more in (("--system", "be kind"), ("--question-template", "Say: {question}"),
+                     ("--chat-variables", '{"wish": "be brief"}')):
+            self.assertTrue(all(a < b for a, b in zip(plain, rows(*more))), more)
+
+    def test_chat_says_what_is_wrong(self):
+        self.assertIn("chat template", self.run_eval("--chat", code=3).stderr)  # it has none
+        self.run_eval("--chat", "--chat-template", self.dir / "none.jinja", code=3)
+        loud = self.write_text("loud.jinja", "{{ messages[-1].content | upper }}")
+        said = self.run_eval("--chat", "--chat-template", loud, code=1).stderr
+        self.assertIn("line 1: the chat template changes every document", said)
+
+    def test_control_tokens_are_recognized_where_that_is_asked_for(self):
+        def rows(*args):
+            out = self.json("--policies", "full", "--system", "<s>so", "--question-template",
+                            "</s>{question}</s>", *args)
+            return [q["full"]["n_rows"] for q in out["questions"]]
+
+        self.assertTrue(all(a < b for a, b in zip(rows("--special"), rows())))
+
     # ---- The outputs
 
     def test_the_table(self):

@@ -154,8 +154,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   fuse.on_untrusted = value_of(kOnUntrusted, options.on_untrusted);
   fuse.reserve_tokens = static_cast<uint32_t>(
       std::min<size_t>(options.max_tokens, context_length - prompt.n_tokens()));
-  fuse.chunk_prefix = corpus.chunk_prefix.data();
-  fuse.n_chunk_prefix = corpus.chunk_prefix.size();
+  set_chunk_prefix(fuse, corpus);
   fuse.tenant = options.corpus.tenant.c_str();
   fuse.cancel = interrupt_token();
   return fuse;
@@ -521,7 +520,7 @@ void register_ask(CLI::App& app) {
   command->add_flag("--special", options->special,
                     "Control tokens such as <|im_end|> in --system and --question-template are "
                     "recognized; in the question and the documents they never are");
-  add_chat_options(*command, options->chat)->excludes("--question-template");
+  add_chat_options(*command, options->chat);
   add_fuse_options(*command, *options);
   add_answer_options(*command, *options);
   command->add_flag("--compare", options->compare,

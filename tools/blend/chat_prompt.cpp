@@ -14,19 +14,20 @@ CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat) {
       ->type_name("FILE");
 }
 
-CLI::Option* add_chat_options(CLI::App& app, ChatChoice& chat) {
+void add_chat_options(CLI::App& app, ChatChoice& chat) {
   CLI::Option* const wanted =
       app.add_flag("--chat", chat.wanted,
                    "Put system text, documents and question by the model's chat template; the end "
-                   "of the assistant's turn ends the answer")
-          ->excludes("--special");
+                   "of the assistant's turn ends the answer");
+  for (const char* other : {"--question-template", "--special"}) {
+    if (CLI::Option* const option = app.get_option_no_throw(other)) wanted->excludes(option);
+  }
   add_chat_template(app, chat)->needs(wanted);
   app.add_option(
          "--chat-variables", chat.variables,
          "A JSON object: further variables of the template, as {\"enable_thinking\": false}")
       ->needs(wanted)
       ->type_name("JSON");
-  return wanted;
 }
 
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source) {

@@ -14,8 +14,8 @@ struct ChatChoice {
   std::string template_file;  // empty: the model's own
   std::string variables;      // a JSON object
 };
-// Returns --chat.
-CLI::Option* add_chat_options(CLI::App& app, ChatChoice& chat);
+// --chat excludes --question-template and --special where the command has them by now.
+void add_chat_options(CLI::App& app, ChatChoice& chat);
 // --chat-template alone.
 CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat);
 

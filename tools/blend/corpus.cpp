@@ -54,16 +54,19 @@ std::vector<std::string> split_chunk_prefixes(std::string_view list) {
 }
 
 void add_fusing_options(CLI::App& app, CorpusOptions& options) {
-  CLI::Option* prefix =
-      app.add_option(
-             "--chunk-prefix", options.chunk_prefix,
-             "What chunks are prefilled after: none, bos or text:... Part of a chunk's id; the "
-             "best choice depends on the model. Default: the profile's, without a profile none")
-          ->check([](const std::string& spec) -> std::string {
-            if (spec == "none" || spec == "bos" || spec.rfind(kTextPrefix, 0) == 0) return {};
-            return "must be none, bos or text:...";
-          })
-          ->type_name("PREFIX");
+  CLI::Option* prefix = app.add_option("--chunk-prefix", options.chunk_prefix,
+                                       "What chunks are prefilled after: head (all that a prompt "
+                                       "has before its first chunk), "
+                                       "none, bos or text:... Part of a chunk's id. Default: the "
+                                       "profile's, without a profile "
+                                       "head")
+                            ->check([](const std::string& spec) -> std::string {
+                              if (spec == "head" || spec == "none" || spec == "bos" ||
+                                  spec.rfind(kTextPrefix, 0) == 0)
+                                return {};
+                              return "must be head, none, bos or text:...";
+                            })
+                            ->type_name("PREFIX");
   options.profile.clear();
   app.add_option(
          "--profile", options.profile,
@@ -124,10 +127,20 @@ Corpus make_corpus(const blendpp::Model& model, const CorpusOptions& options, bo
     corpus.prefix = {model.info().bos_token};
   }
   if (options.chunk_prefix.empty()) corpus.profile = find_profile(model, options.profile);
-  corpus.chunk_prefix = corpus.profile != nullptr
-                            ? corpus.profile->chunk_prefix()
-                            : chunk_prefix_tokens(model, options.chunk_prefix);
+  if (corpus.profile != nullptr) {
+    corpus.chunk_prefix = corpus.profile->chunk_prefix();
+  } else {
+    corpus.after_head = options.chunk_prefix.empty() || options.chunk_prefix == "head";
+    if (!corpus.after_head) corpus.chunk_prefix = chunk_prefix_tokens(model, options.chunk_prefix);
+  }
   return corpus;
+}
+
+void set_chunk_prefix(blendpp::FuseOptions& options, const Corpus& corpus) {
+  static constexpr int32_t kNothing = 0;  // NULL is the prompt head
+  if (corpus.after_head) return;
+  options.chunk_prefix = corpus.chunk_prefix.empty() ? &kNothing : corpus.chunk_prefix.data();
+  options.n_chunk_prefix = corpus.chunk_prefix.size();
 }
 
 }  // namespace blend_cli

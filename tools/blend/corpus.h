@@ -17,7 +17,7 @@ namespace blend_cli {
 struct CorpusOptions {
   std::vector<std::string> docs;
   size_t chunk_tokens = 256;
-  std::string chunk_prefix;  // empty: the profile's, or none
+  std::string chunk_prefix;  // empty: the profile's, or the prompt head
   // What blend calibrate wrote, or "none". Of a command that has --profile the default is empty:
   // what lies beside the model, unless a chunk prefix is given.
   std::string profile = "none";
@@ -33,9 +33,12 @@ struct Corpus {
   std::vector<Document> documents;
   std::vector<Chunk> chunks;
   blendpp::Tokens prefix;        // BOS and the system text: the PREFIX segment; may be empty
-  blendpp::Tokens chunk_prefix;  // what chunks are prefilled after
+  blendpp::Tokens chunk_prefix;  // what chunks are prefilled after, unless that is the prompt head
+  bool after_head = false;
   std::shared_ptr<const blendpp::Profile> profile;  // null: none
 };
+// Has a fuse look for the corpus's chunks. `corpus` must outlive the options.
+void set_chunk_prefix(blendpp::FuseOptions& options, const Corpus& corpus);
 // The ids that a chunk is prefilled after, from "none", "bos" or "text:...". Throws CommandError
 // (usage) for the BOS of a model that has none.
 blendpp::Tokens chunk_prefix_tokens(const blendpp::Model& model, const std::string& spec);

@@ -4,6 +4,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "chat_prompt.h"
 #include "chunk_choice.h"
 #include "command.h"
 #include "corpus.h"
@@ -19,19 +20,13 @@ struct PrecomputeOptions {
   ModelChoice model;
   StoreOptions store;
   CorpusOptions corpus;
+  ChatChoice chat;
+  bool special = false;
   std::vector<std::string> tags;
-  bool after_bos = false;
-  bool behind_neighbors = false;
-};
-
-// One record of the store.
-struct Item {
-  blendpp::Tokens tokens;
-  std::string document;
-  std::string label;
-  bool is_prefix = false;
-  const blendpp::Tokens* behind = nullptr;  // null: the chunk prefix
-  const char* form = "";                    // what the line says of it; of a variant only
+  uint32_t contexts = 4;
+  double min_similarity = 0;
+  bool refresh = false;
+  bool predecessors = false;
 };
 
 // A file may have any bytes for a name; a label is a line of UTF-8.
@@ -59,112 +54,202 @@ std::string label_of(const std::string& document, size_t part) {
   return name + ending;
 }
 
-// How each chunk is stored beside its plain record.
-struct Forms {
-  blendpp::Tokens bos;     // behind it; empty: not so
-  bool neighbors = false;  // behind the one before it in its document
-  size_t most_tokens = 0;  // the model's context: what does not fit is in no prompt either
+// What is printed of one record.
+struct Line {
+  blendpp::ChunkId id;
+  bool existed = false;
+  size_t n_tokens = 0;
+  std::string document, label;
+  std::string kind;  // prefix, head, contextual or predecessor
+  uint32_t n_contexts = 0;
 };
 
-// The prefix first, as it stands in a prompt. Points into both.
-std::vector<Item> items_of(const Corpus& corpus, const Forms& forms) {
-  std::vector<Item> items;
-  if (!corpus.prefix.empty()) items.push_back({corpus.prefix, "(prefix)", "(prefix)", true});
-  size_t part = 0;
-  for (size_t i = 0; i < corpus.chunks.size(); ++i) {
-    const Chunk& chunk = corpus.chunks[i];
-    const bool follows = i > 0 && corpus.chunks[i - 1].document == chunk.document;
-    part = follows ? part + 1 : 1;
-    const std::string& path = corpus.documents[chunk.document].path;
-    const Item plain{chunk.tokens, path, label_of(path, part)};
-    items.push_back(plain);
-    const auto add = [&](const blendpp::Tokens& behind, const char* form) {
-      if (behind.size() + plain.tokens.size() > forms.most_tokens) return;
-      items.push_back(plain);
-      items.back().behind = &behind;
-      items.back().form = form;
-    };
-    if (!forms.bos.empty() && forms.bos != corpus.chunk_prefix) add(forms.bos, "behind BOS");
-    if (forms.neighbors && follows) add(corpus.chunks[i - 1].tokens, "behind its neighbor");
+// What prompts begin with, in segments: as `ask` puts them.
+blendpp::Prompt opening_of(const blendpp::Model& model, const PrecomputeOptions& options,
+                           const Corpus& corpus) {
+  if (options.chat.wanted) {
+    // Any document and question will do: what stands before the first document is asked for.
+    return chat_prompt(model, options.chat, options.corpus.system, {"x"}, "x");
   }
-  return items;
+  blendpp::Prompt prompt;
+  if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
+  return prompt.chunk(blendpp::Tokens{0});
 }
 
-Forms forms_of(const blendpp::Model& model, const PrecomputeOptions& options) {
-  Forms forms;
-  const auto info = model.info();
-  if (options.after_bos && info.bos_token >= 0) forms.bos = {info.bos_token};
-  forms.neighbors = options.behind_neighbors;
-  forms.most_tokens = info.context_length;
-  return forms;
+// Stores the records of a corpus, one kind after the other.
+class Precompute {
+ public:
+  Precompute(const blendpp::Model& model, const blendpp::Store& store,
+             const PrecomputeOptions& options, const Corpus& corpus)
+      : model_(model),
+        store_(store),
+        options_(options),
+        corpus_(corpus),
+        tags_(joined_tags(options.tags)),
+        opening_(opening_of(model, options, corpus)),
+        head_(corpus.after_head ? opening_.head() : corpus.chunk_prefix) {
+    size_t part = 0;
+    for (size_t i = 0; i < corpus.chunks.size(); ++i) {
+      const Chunk& chunk = corpus.chunks[i];
+      follows_.push_back(i > 0 && corpus.chunks[i - 1].document == chunk.document);
+      part = follows_.back() ? part + 1 : 1;
+      labels_.push_back(label_of(corpus.documents[chunk.document].path, part));
+    }
+  }
+
+  void run() {
+    prefixes();
+    chunks();
+    if (options_.predecessors) predecessors();
+    bar_.erase();
+  }
+
+  const std::vector<Line>& lines() const { return lines_; }
+
+ private:
+  // Each of the prompt's first segments, for just what precedes it.
+  void prefixes() {
+    blendpp::Tokens before;
+    for (const blend_segment& segment : opening_.segments()) {
+      if (segment.kind != BLEND_SEGMENT_PREFIX) return;
+      const blendpp::Tokens tokens(segment.tokens, segment.tokens + segment.n_tokens);
+      put(tokens, before, {{}, false, tokens.size(), "(prefix)", "(prefix)", "prefix"});
+      before.insert(before.end(), tokens.begin(), tokens.end());
+    }
+  }
+
+  void chunks() {
+    blendpp::CorpusOptions corpus;
+    corpus.flags = (options_.refresh ? BLEND_CORPUS_REFRESH : 0u) |
+                   (options_.contexts == 0 ? BLEND_CORPUS_HEAD_ONLY : 0u);
+    corpus.chunk_prefix = head_.data();
+    corpus.n_chunk_prefix = head_.size();
+    corpus.tenant = options_.corpus.tenant.c_str();
+    corpus.n_contexts = options_.contexts;
+    corpus.min_similarity = options_.min_similarity;
+    corpus.cancel = interrupt_token();
+    corpus.on_progress = [&](uint64_t done, uint64_t total) {
+      bar_.update(done, total);
+      return true;
+    };
+    corpus.on_record = [&](const blend_corpus_record& record) {
+      const auto i = static_cast<size_t>(record.index);
+      tell({blendpp::ChunkId(record.id), record.existed != 0, corpus_.chunks[i].tokens.size(),
+            document(i), labels_[i], record.n_contexts > 0 ? "contextual" : "head",
+            record.n_contexts});
+      return true;
+    };
+    std::vector<blendpp::CorpusChunk> list;
+    for (size_t i = 0; i < corpus_.chunks.size(); ++i) {
+      list.push_back({corpus_.chunks[i].tokens, labels_[i], {}});
+      if (!tags_.empty()) list.back().tags = tags_;
+    }
+    model_.precompute_corpus(store_, list, corpus);
+  }
+
+  // After the head and the chunk before it in its document.
+  void predecessors() {
+    const size_t most = model_.info().context_length;
+    for (size_t i = 0; i < corpus_.chunks.size(); ++i) {
+      if (!follows_[i]) continue;
+      blendpp::Tokens prefix = head_;
+      const blendpp::Tokens& before = corpus_.chunks[i - 1].tokens;
+      prefix.insert(prefix.end(), before.begin(), before.end());
+      const blendpp::Tokens& tokens = corpus_.chunks[i].tokens;
+      if (prefix.size() + tokens.size() > most) continue;  // no prompt has room for both
+      put(tokens, prefix, {{}, false, tokens.size(), document(i), labels_[i], "predecessor"});
+    }
+  }
+
+  void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, Line line) {
+    throw_if_interrupted();
+    blendpp::PrecomputeOptions precompute;
+    precompute.chunk_prefix = prefix.data();
+    precompute.n_chunk_prefix = prefix.size();
+    precompute.tenant = options_.corpus.tenant.c_str();
+    precompute.label = line.label.c_str();
+    if (line.kind != "prefix" && !tags_.empty()) precompute.tags = tags_.c_str();
+    precompute.cancel = interrupt_token();
+    precompute.on_progress = [&](uint64_t done, uint64_t total) {
+      bar_.update(done, total);
+      return true;
+    };
+    const blendpp::Precomputed result = model_.precompute(store_, tokens, precompute);
+    line.id = result.id;
+    line.existed = result.existed;
+    tell(std::move(line));
+  }
+
+  void tell(Line line) {
+    if (!options_.common.json) {
+      bar_.erase();  // a terminal shows both, and a line must not be written over a bar
+      const std::string kind = line.n_contexts > 0
+                                   ? format(", in the context of %u", line.n_contexts)
+                                   : (line.kind == "predecessor" ? ", after its predecessor" : "");
+      std::cout << format("%s  %-7s  %5zu tokens  %s%s", line.id.hex().c_str(),
+                          line.existed ? "existed" : "stored", line.n_tokens, line.label.c_str(),
+                          kind.c_str())
+                << std::endl;
+    }
+    lines_.push_back(std::move(line));
+  }
+
+  const std::string& document(size_t chunk) const {
+    return corpus_.documents[corpus_.chunks[chunk].document].path;
+  }
+
+  const blendpp::Model& model_;
+  const blendpp::Store& store_;
+  const PrecomputeOptions& options_;
+  const Corpus& corpus_;
+  const std::string tags_;
+  const blendpp::Prompt opening_;
+  const blendpp::Tokens head_;
+  std::vector<bool> follows_;  // the chunk before it is of the same document
+  std::vector<std::string> labels_;
+  ProgressBar bar_{"Precomputing"};
+  std::vector<Line> lines_;
+};
+
+void report(const PrecomputeOptions& options, const std::vector<Line>& lines, double seconds) {
+  size_t n_tokens = 0, n_new = 0;
+  nlohmann::json chunks = nlohmann::json::array();
+  for (const Line& line : lines) {
+    n_tokens += line.n_tokens;
+    n_new += line.existed ? 0 : 1;
+    if (!options.common.json) continue;
+    chunks.push_back({{"id", line.id.hex()},
+                      {"existed", line.existed},
+                      {"n_tokens", line.n_tokens},
+                      {"document", line.document},
+                      {"label", line.label},
+                      {"kind", line.kind},
+                      {"n_contexts", line.n_contexts}});
+  }
+  if (!options.common.json) {
+    std::cout << format("%zu stored, %zu existed; %zu tokens in %.2f s\n", n_new,
+                        lines.size() - n_new, n_tokens, seconds);
+    return;
+  }
+  const nlohmann::json out = {{"chunks", std::move(chunks)},
+                              {"n_stored", n_new},
+                              {"n_existed", lines.size() - n_new},
+                              {"n_tokens", n_tokens},
+                              {"seconds", seconds}};
+  std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
 }
 
 void run(const PrecomputeOptions& options) {
   const auto begin = std::chrono::steady_clock::now();
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Model model = open_model(ctx, options.model);
-  const Corpus corpus = make_corpus(model, options.corpus);
+  const Corpus corpus = make_corpus(model, options.corpus, options.special);
   const blendpp::Store store = open_store(ctx, options.store);
   if (corpus.profile != nullptr) corpus.profile->apply(store);
-  const Forms forms = forms_of(model, options);
-  const std::vector<Item> items = items_of(corpus, forms);
-  const std::string tags = joined_tags(options.tags);
-
-  ProgressBar bar("Precomputing");
-  nlohmann::json chunks = nlohmann::json::array();
-  size_t n_tokens = 0;
-  size_t n_new = 0;
-  for (size_t i = 0; i < items.size(); ++i) {
-    throw_if_interrupted();
-    const Item& item = items[i];
-    blendpp::PrecomputeOptions precompute;
-    // A prefix has nothing before it; that is why it is reused exactly.
-    if (!item.is_prefix) {
-      const blendpp::Tokens& prefix = item.behind != nullptr ? *item.behind : corpus.chunk_prefix;
-      precompute.chunk_prefix = prefix.data();
-      precompute.n_chunk_prefix = prefix.size();
-    }
-    precompute.tenant = options.corpus.tenant.c_str();
-    precompute.label = item.label.c_str();
-    if (!item.is_prefix && !tags.empty()) precompute.tags = tags.c_str();
-    precompute.cancel = interrupt_token();
-    precompute.on_progress = [&](uint64_t done, uint64_t total) {
-      bar.update(i * total + done, items.size() * total);
-      return true;
-    };
-    const blendpp::Precomputed result = model.precompute(store, item.tokens, precompute);
-    n_tokens += item.tokens.size();
-    n_new += result.existed ? 0 : 1;
-    if (options.common.json) {
-      chunks.push_back({{"id", result.id.hex()},
-                        {"existed", result.existed},
-                        {"n_tokens", item.tokens.size()},
-                        {"document", item.document},
-                        {"label", item.label},
-                        {"prefix", item.is_prefix},
-                        {"behind_bos", item.behind == &forms.bos},
-                        {"behind_neighbor", item.behind != nullptr && item.behind != &forms.bos}});
-    } else {
-      bar.erase();  // a terminal shows both, and a line must not be written behind a bar
-      std::cout << format("%s  %-7s  %5zu tokens  %s%s%s", result.id.hex().c_str(),
-                          result.existed ? "existed" : "stored", item.tokens.size(),
-                          item.label.c_str(), *item.form == '\0' ? "" : ", ", item.form)
-                << std::endl;
-    }
-  }
-  bar.erase();
+  Precompute precompute(model, store, options, corpus);
+  precompute.run();
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
-  if (options.common.json) {
-    const nlohmann::json out = {{"chunks", std::move(chunks)},
-                                {"n_stored", n_new},
-                                {"n_existed", items.size() - n_new},
-                                {"n_tokens", n_tokens},
-                                {"seconds", seconds.count()}};
-    std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
-  } else {
-    std::cout << format("%zu stored, %zu existed; %zu tokens in %.2f s\n", n_new,
-                        items.size() - n_new, n_tokens, seconds.count());
-  }
+  report(options, precompute.lines(), seconds.count());
 }
 
 }  // namespace
@@ -177,20 +262,39 @@ void register_precompute(CLI::App& app) {
   add_store_options(*command, options->store);
   add_corpus_options(*command, options->corpus, true);
   add_tags(*command, options->tags, "A tag for every document's chunks, e.g. lang=en");
-  command->add_flag("--after-bos", options->after_bos,
-                    "Store every chunk a second time, behind BOS alone: it is exact where it "
-                    "stands first in a prompt");
-  command->add_flag("--behind-neighbors", options->behind_neighbors,
-                    "Store every chunk a second time, behind the chunk before it in its document: "
-                    "nearer to full prefill where it follows that one in a prompt");
+  command->add_flag("--special", options->special,
+                    "Control tokens such as <|im_end|> in --system are recognized");
+  add_chat_options(*command, options->chat);
+  command
+      ->add_option(
+          "--contexts", options->contexts,
+          "Each chunk is stored as the mean over so many passes, each after another of the "
+          "chunks that are most similar to it; 0: after the head alone")
+      ->check(CLI::Range(0u, BLEND_MOST_CONTEXTS))
+      ->capture_default_str();
+  command
+      ->add_option("--min-similarity", options->min_similarity,
+                   "Chunks that are less similar are no context (cosine of TF-IDF weights)")
+      ->check(CLI::Range(0.0, 0.9))
+      ->capture_default_str();
+  command->add_flag("--refresh", options->refresh,
+                    "Store chunks again whose most similar chunks are others now");
+  command->add_flag("--predecessors", options->predecessors,
+                    "Store each chunk also after the chunk before it in its document: nearer to "
+                    "full prefill where it follows that one in a prompt");
   add_common_options(*command, options->common);
   command->footer(
-      "Prints each chunk's id, and whether the store had it. What `blend ask` puts before the\n"
-      "chunks (BOS and the system text) is stored too. A chunk is labelled by its document and "
+      "Each chunk is stored after the prompt head (what `blend ask` puts before the first chunk: "
+      "BOS\n"
+      "and the system text, or with --chat what the template opens with) and in the context of "
+      "the\n"
+      "chunks that are most similar to it. Give the --system and --chat that prompts will have. "
+      "Prints\n"
+      "each record's id, and whether the store had it. A chunk is labelled by its document and "
       "the\n"
       "number of its part, notes.md#3; `blend store ls` and `rm` find it by that.\n\n"
       "Example:\n"
-      "  blend precompute --model model.gguf --store ./store --docs ./handbook notes.md");
+      "  blend precompute --model model.gguf --store ./store --chat --docs ./handbook notes.md");
   command->callback([options] { run(*options); });
 }
 

@@ -21,15 +21,16 @@ blendpp::Tokens tokens_of(const blend_segment& segment) {
 void add_prompt_form(CLI::App& app, PromptForm& form) {
   app.add_option("--system", form.system, "System text: stands first and is reused exactly")
       ->type_name("TEXT");
+  app.add_flag("--special", form.special,
+               "Recognize control tokens in --system and --question-template, as <|im_end|>");
+  // Does without --special, which stands above, and not without the template below.
+  add_chat_options(app, form.chat);
   app.add_option(
          "--question-template", form.question_template,
          "How the question is put; {question} stands for it, \\n for a new line. Default: '" +
              std::string(kDefaultQuestionTemplate) + "', with --chat {question}")
       ->check(check_question_template)
       ->type_name("TEXT");
-  app.add_flag("--special", form.special,
-               "Recognize control tokens in --system and --question-template, as <|im_end|>");
-  add_chat_options(app, form.chat);
 }
 
 std::string question_template_of(const PromptForm& form) {

@@ -184,6 +184,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
   std::optional<TempDirectory> temporary;
   StoreOptions place = options.store;
   if (place.path.empty()) place.path = temporary.emplace().path();
+  place.most_variants = UINT64_MAX;  // a chunk has as many predecessors as the questions give it
   const blendpp::Store store = open_store(ctx, place);
   if (profile) profile->apply(store);
 
@@ -197,6 +198,11 @@ void run(const EvalOptions& options, const CLI::App& command) {
   if (profile) context.layer_steps = profile->layer_steps();
 
   (json_on_stdout ? std::cerr : std::cout) << summary_table(context, summary, result);
+  for (const Summary& s : summary.configs) {
+    if (s.n_misses == 0) continue;
+    print_note(config_name(s.config) + ", " + s.config.records + ": " + std::to_string(s.n_misses) +
+               " chunks were not found and prefilled within the fuse; give the store more room");
+  }
   nlohmann::json report = eval_json(context, plan, records, result, summary);
   report["date"] = utc_date();
   report["machine"] = machine_name(ctx);

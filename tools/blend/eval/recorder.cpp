@@ -1,10 +1,8 @@
 #include "eval/recorder.h"
 
-#include <type_traits>
 #include <utility>
 
 #include "choices.h"
-#include "command.h"
 #include "corpus.h"
 #include "interrupt.h"
 #include "table.h"
@@ -29,26 +27,6 @@ uint64_t hash_of(const std::vector<blendpp::Tokens>& chunks) {
     for (const int32_t token : chunk) add(static_cast<uint64_t>(token));
   }
   return hash;
-}
-
-// Calls `put` with the passages that a record is the mean over.
-template <typename Options, typename Put>
-blendpp::Precomputed with_contexts(Options& options,
-                                   const std::vector<const blendpp::Tokens*>& contexts,
-                                   const Put& put) {
-  if (contexts.empty()) return put();
-  if constexpr (requires { options.contexts; }) {
-    using Passage = std::remove_cv_t<std::remove_pointer_t<decltype(options.contexts)>>;
-    std::vector<Passage> passages;
-    for (const blendpp::Tokens* tokens : contexts) {
-      passages.push_back({tokens->data(), tokens->size()});
-    }
-    options.contexts = passages.data();
-    options.n_contexts = passages.size();
-    return put();
-  } else {
-    throw CommandError(kExitUsage, "--records similar:M: this library makes no contextual records");
-  }
 }
 
 }  // namespace
@@ -119,29 +97,43 @@ const blendpp::Tokens& Recorder::chunk_prefix(const std::string& records,
   return fixed_[records];
 }
 
-blendpp::ChunkId Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
-                               const std::string& tenant, uint32_t codec,
-                               const std::vector<const blendpp::Tokens*>& contexts) {
+void Recorder::find(const std::string& records, uint32_t codec, const Question& question,
+                    blendpp::FuseOptions& fuse) {
+  static constexpr int32_t kNothing = 0;  // NULL is the prompt head
+  const blendpp::Tokens& prefix = chunk_prefix(records, question);
+  fuse.chunk_prefix = prefix.empty() ? &kNothing : prefix.data();
+  fuse.n_chunk_prefix = prefix.size();
+  tenant_ = tenant(records, codec);
+  fuse.tenant = tenant_.c_str();
+}
+
+void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
+                   const std::string& tenant, uint32_t codec,
+                   const std::vector<const blendpp::Tokens*>& contexts) {
   blendpp::PrecomputeOptions options;
   options.codec = codec;
   options.tenant = tenant.c_str();
   options.chunk_prefix = prefix.data();
   options.n_chunk_prefix = prefix.size();
+  std::vector<blend_context_passage> passages;
+  for (const blendpp::Tokens* passage : contexts) {
+    passages.push_back({passage->data(), passage->size()});
+  }
+  options.contexts = passages.data();
+  options.n_contexts = passages.size();
   options.cancel = interrupt_token();
   const auto stored = [&] {
     return codec == BLEND_CODEC_DEFAULT ? 0 : store_.codec_stat(codec).stored_bytes;
   };
   const uint64_t before = stored();
-  const blendpp::Precomputed done =
-      with_contexts(options, contexts, [&] { return model_.precompute(store_, tokens, options); });
-  if (done.existed) return done.id;
+  const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
+  if (done.existed) return;
   stored_.push_back(done.id);
-  if (codec == BLEND_CODEC_DEFAULT) return done.id;
+  if (codec == BLEND_CODEC_DEFAULT) return;
   CodecSize& size = sizes_[codec];
   size.tokens += tokens.size();
   size.elements += uint64_t{2} * tokens.size() * info_.n_layers * info_.n_kv_heads * info_.head_dim;
   size.stored_bytes += stored() - before;
-  return done.id;
 }
 
 void Recorder::store(const Question& question, const std::string& records, uint32_t codec) {
@@ -159,44 +151,19 @@ void Recorder::store(const Question& question, const std::string& records, uint3
       put(chunk, joined({&prefix, &question.chunks[i - 1], &question.before[i]}), owner, codec);
       continue;
     }
-    // Where it stands first the head's record is exact, and a fuse looks for that before others.
-    if (wanted.is != Is::similar || i == 0) put(chunk, prefix, owner, codec);
-    if (wanted.is == Is::similar) {
-      put(chunk, prefix, owner, codec, similar().most_similar(chunk, wanted.n_similar));
-    }
+    put(chunk, prefix, owner, codec);
+    if (wanted.is != Is::similar) continue;
+    // As blend_precompute_corpus has them, of what this question asks for alone: the record after
+    // the head, which is exact where the chunk stands first, those of the passages, whose rows are
+    // loaded, and the mean.
+    const auto passages = similar().most_similar(chunk, wanted.n_similar);
+    for (const blendpp::Tokens* passage : passages) put(*passage, prefix, owner, codec);
+    if (!passages.empty()) put(chunk, prefix, owner, codec, passages);
   }
 }
 
 void Recorder::store(const Question& question) {
   for (const auto& [records, codec] : wanted_) store(question, records, codec);
-}
-
-blendpp::Prompt Recorder::prompt(const std::string& records, uint32_t codec,
-                                 const Question& question) {
-  if (kind(records).is != Is::predecessor) return question.prompt;
-  const std::string owner = tenant(records, codec);
-  blendpp::PrecomputeOptions options;
-  options.codec = codec;
-  options.tenant = owner.c_str();
-  blendpp::Prompt prompt;
-  size_t n_chunks = 0;
-  for (const blend_segment& segment : question.prompt.segments()) {
-    const blendpp::Tokens tokens(segment.tokens, segment.tokens + segment.n_tokens);
-    const bool chunk = segment.kind == BLEND_SEGMENT_CHUNK;
-    const size_t i = chunk ? n_chunks++ : 0;
-    if (i == 0) {
-      prompt.add(segment.kind, tokens);
-      continue;
-    }
-    const blendpp::Tokens prefix =
-        joined({&question.head, &question.chunks[i - 1], &question.before[i]});
-    options.chunk_prefix = prefix.data();
-    options.n_chunk_prefix = prefix.size();
-    blendpp::ChunkId id;
-    model_.find(store_, tokens, options, &id);
-    prompt.chunk(id);
-  }
-  return prompt;
 }
 
 void Recorder::trim(uint64_t bytes) {

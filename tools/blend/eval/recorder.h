@@ -42,21 +42,21 @@ class Recorder {
   // Removes what this run has stored, when the store has grown past `bytes`.
   void trim(uint64_t bytes);
 
-  // What the chunks of `question` were prefilled after, as a fuse is told.
-  const blendpp::Tokens& chunk_prefix(const std::string& records, const Question& question);
-  // With the chunks by their ids, where a fuse does not look for such records by itself.
-  blendpp::Prompt prompt(const std::string& records, uint32_t codec, const Question& question);
-  std::string tenant(const std::string& records, uint32_t codec);
+  // Tells a fuse what the chunks of `question` were prefilled after, and whose they are. Valid
+  // until the next call.
+  void find(const std::string& records, uint32_t codec, const Question& question,
+            blendpp::FuseOptions& fuse);
 
   const std::map<uint32_t, CodecSize>& sizes() const { return sizes_; }
 
  private:
   const RecordKind& kind(const std::string& records);
+  const blendpp::Tokens& chunk_prefix(const std::string& records, const Question& question);
+  std::string tenant(const std::string& records, uint32_t codec);
   const SimilarChunks& similar();
   const std::string& corpus_mark();
-  blendpp::ChunkId put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
-                       const std::string& tenant, uint32_t codec,
-                       const std::vector<const blendpp::Tokens*>& contexts = {});
+  void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
+           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
   void store(const Question& question, const std::string& records, uint32_t codec);
 
   const blendpp::Model& model_;
@@ -69,6 +69,7 @@ class Recorder {
   std::set<std::pair<std::string, uint32_t>> wanted_;
   std::set<uint32_t> codecs_;
   std::optional<SimilarChunks> similar_;
+  std::string tenant_;                    // of the fuse that is prepared
   std::string corpus_mark_;               // tells two data sets apart
   std::map<uint32_t, CodecSize> sizes_;   // of codecs that were named
   std::vector<blendpp::ChunkId> stored_;  // by this run

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "blend/blend.h"
 #include "command.h"
 
 namespace blend_cli {
@@ -12,7 +13,7 @@ using Is = RecordKind::Is;
 
 constexpr std::string_view kText = "text:";
 constexpr std::string_view kSimilar = "similar:";
-constexpr size_t kMostSimilar = 64;  // passages of a contextual record
+constexpr size_t kMostSimilar = BLEND_MOST_CONTEXTS;
 
 constexpr std::pair<std::string_view, Is> kWords[] = {
     {"alone", Is::alone}, {"head", Is::head}, {"predecessor", Is::predecessor}, {"bos", Is::bos}};

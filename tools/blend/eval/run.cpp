@@ -98,8 +98,7 @@ class Runner {
 
   double flops_of(const Question& question, const EvalConfig& config) {
     throw_if_interrupted();
-    return blendpp::Fusion(model_, &store_, prompt_of(question, config),
-                           fuse_options(question, config))
+    return blendpp::Fusion(model_, &store_, question.prompt, fuse_options(question, config))
         .info()
         .flops;
   }
@@ -110,12 +109,6 @@ class Runner {
     full.policy = BLEND_POLICY_FULL;
     flops_of(question, full);
     for (const EvalConfig& config : plan_.configs) flops_of(question, config);
-  }
-
-  blendpp::Prompt prompt_of(const Question& question, const EvalConfig& config) {
-    return config.policy == BLEND_POLICY_FULL
-               ? question.prompt
-               : recorder_.prompt(config.records, config.codec, question);
   }
 
   blendpp::FuseOptions fuse_options(const Question& question, const EvalConfig& config) {
@@ -146,11 +139,7 @@ class Runner {
     }
     fuse.reserve_tokens = limits_of(question.tokens.size()).max_tokens;
     if (config.policy != BLEND_POLICY_FULL) {
-      const blendpp::Tokens& prefix = recorder_.chunk_prefix(config.records, question);
-      fuse.chunk_prefix = prefix.data();
-      fuse.n_chunk_prefix = prefix.size();
-      tenant_ = recorder_.tenant(config.records, config.codec);
-      fuse.tenant = tenant_.c_str();
+      recorder_.find(config.records, config.codec, question, fuse);
     }
     fuse.cancel = interrupt_token();
     return fuse;
@@ -174,14 +163,13 @@ class Runner {
   blendpp::Fusion fuse(const blendpp::Model& model, const Question& question,
                        const EvalConfig& config, Outcome& outcome) {
     const blendpp::FuseOptions options = fuse_options(question, config);
-    const blendpp::Prompt prompt = prompt_of(question, config);
     std::vector<double> times;
     for (size_t i = 1; i < plan_.repeats; ++i) {
       throw_if_interrupted();
-      const blendpp::Fusion fusion(model, &store_, prompt, options);
+      const blendpp::Fusion fusion(model, &store_, question.prompt, options);
       times.push_back(static_cast<double>(fusion.info().ttft_ns));
     }
-    blendpp::Fusion fusion(model, &store_, prompt, options);
+    blendpp::Fusion fusion(model, &store_, question.prompt, options);
     const blendpp::FusionInfo info = fusion.info();
     times.push_back(static_cast<double>(info.ttft_ns));
     outcome.ttft_ns = static_cast<uint64_t>(quantile(times, 0.5));
@@ -310,7 +298,6 @@ class Runner {
   const EvalPlan& plan_;
   const blendpp::ModelInfo info_;
   Recorder recorder_;
-  std::string tenant_;                     // of the fuse that is prepared
   std::vector<blend_check_layer> checks_;  // of the fuse that is prepared
   size_t kept_telling_ = 0;
   size_t kept_others_ = 0;

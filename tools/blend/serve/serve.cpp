@@ -390,8 +390,7 @@ blendpp::FuseOptions fuse_options(const ServeOptions& options, const Corpus& cor
   }
   if (given("--ratio")) fuse.ratio = options.ratio;
   if (options.read_only) fuse.on_miss = BLEND_MISS_COMPUTE;
-  fuse.chunk_prefix = corpus.chunk_prefix.data();
-  fuse.n_chunk_prefix = corpus.chunk_prefix.size();
+  set_chunk_prefix(fuse, corpus);
   fuse.tenant = options.corpus.tenant.c_str();
   return fuse;
 }

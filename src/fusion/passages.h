@@ -1,0 +1,45 @@
+// StoredPassages: the context passages of a chunk, with the rows that the store has of them.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "engine/chunk_prefill.h"
+#include "engine/model_description.h"
+#include "store/chunk_store.h"
+
+namespace blend {
+
+// What passages and chunk have in common.
+struct PassageKey {
+  DType dtype = DType::f16;
+  std::span<const int32_t> head;
+  std::string_view tenant;
+  size_t chunk_tokens = 0;
+};
+
+// Used by one thread; must not outlive the store. The passages' tokens must outlive it.
+class StoredPassages {
+ public:
+  // Looks each up as a plain record after the head, on this machine alone: to ask another one would
+  // take longer than to compute it. One that leaves the chunk no room in the model's context is
+  // left out. `store` may be null.
+  static Result<StoredPassages> open(const ModelDescription& model, ChunkStore* store,
+                                     const PassageKey& key,
+                                     std::span<const std::span<const int32_t>> passages);
+
+  // Those that fit, in order.
+  std::span<const ContextPassage> passages() const { return passages_; }
+  // Their ids as plain records; [passages().size()].
+  const std::vector<Sha256>& ids() const { return ids_; }
+
+ private:
+  std::unique_ptr<StoreSnapshot> snapshot_;
+  std::vector<std::unique_ptr<ChunkSource>> sources_;  // into the snapshot
+  std::vector<ContextPassage> passages_;
+  std::vector<Sha256> ids_;
+};
+
+}  // namespace blend
