@@ -336,14 +336,15 @@ def main():
     settings, bos = theirs["settings"], 1
     template = settings["question_template"].replace("\\n", "\n")
     stop = settings["answer_stop"].replace("\\n", "\n")
-    prefix = next(c["chunk_prefix"] for c in theirs["configs"] if c["name"] == "reuse")
+    records_kind = next(c["records"] for c in theirs["configs"] if c["name"] == "reuse")
+    after_bos = records_kind in ("bos", "head")  # without a system text BOS is all of the head
     llama, cached = Llama(args.model), {}
     context = libblend.Context(threads=1)
     model = libblend.Model(context, args.model)
     prompts = []
     for question in theirs["questions"]:
         record = json.loads(records[question["line"] - 1])
-        p = Prompt(llama, model.tokenize, record, template, bos, prefix == "bos", cached)
+        p = Prompt(llama, model.tokenize, record, template, bos, after_bos, cached)
         p.accepted, p.line = flat(record["answers"]), question["line"]
         p.full_cache, p.full = llama.prefill(p.ids)
         p.seen = llama.run(p.ids, p.question, p.fresh_cache())[1]
@@ -361,11 +362,11 @@ def main():
         p.truth = outcome(p, p.full_cache, p.full, llama.flops(range(len(p.ids))))
     full_flops = sum(p.truth["flops"] for p in prompts)
 
-    worst = check_logits(model, context, llama, prompts[:args.check], prefix == "bos", bos)
+    worst = check_logits(model, context, llama, prompts[:args.check], after_bos, bos)
     alike = sum(p.truth["answer"] == q["full"]["answer"] for p, q in zip(prompts, theirs["questions"]))
     check = {"logits": worst, "answers_of_full_alike": alike / len(prompts)}
     for i, config in enumerate(theirs["configs"]):
-        if config["name"] in ("reuse", "first_k") and config["chunk_prefix"] == prefix:
+        if config["name"] in ("reuse", "first_k") and config["records"] == records_kind:
             given = [q["configs"][i] for q in theirs["questions"]]
             runs = [fuse(llama, p, first_rows(p, config.get("ratio") or 0)) for p in prompts]
             check[f"{config['name']} {config.get('ratio') or 0:.3f}"] = {
@@ -386,7 +387,7 @@ def main():
                 flops += llama.probe_flops([int(r) for r in p.question]) if probes else 0
                 mine.append(outcome(p, cache, logits, flops))
                 total += flops
-            configs.append({"name": name, "ratio": ratio, "chunk_prefix": prefix,
+            configs.append({"name": name, "ratio": ratio, "records": records_kind,
                             "flops_relative": total / full_flops})
             values = [m[-1]["kl"] for m in outcomes]
             print(f"{name}, {100 * ratio:.1f} % of the rows, {100 * total / full_flops:.1f} % of the FLOPs: "

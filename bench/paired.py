@@ -51,9 +51,9 @@ def joined(paths, only):
             raise SystemExit(f"{path}: other questions than in {paths[0]}")
         for i, config in enumerate(result["configs"]):
             key = (config["name"], config.get("ratio") or 0)
-            if config.get("chunk_prefix") == "profile" and any(k[:2] == key for k in ways):
+            if config.get("records") == "profile" and any(k[:2] == key for k in ways):
                 continue  # the same way of fusing, without the profile
-            ways.setdefault((*key, config.get("chunk_prefix")),
+            ways.setdefault((*key, config.get("records")),
                             (config, [questions[line]["configs"][i] for line in lines]))
     return full, list(ways.values()), about
 
@@ -119,7 +119,7 @@ def main():
     parser.add_argument("--against", default="hkvd v_weighed", help="the name of a way of fusing")
     parser.add_argument("--ratio", type=float, default=0.15, help="its ratio")
     parser.add_argument("--flops", help="budgets, shares of full prefill's FLOPs: one table each")
-    parser.add_argument("--prefix", default=None, help="its chunk prefix; default: the first")
+    parser.add_argument("--records", default=None, help="its kind of record; default: the first")
     parser.add_argument("--json", help="with --flops: the tables, as JSON")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--data", help="the questions, JSON lines, for --where")
@@ -132,14 +132,14 @@ def main():
         return
     base = next((o for c, o in ways
                  if c["name"] == args.against and abs((c.get("ratio") or 0) - args.ratio) < 5e-3
-                 and args.prefix in (None, c.get("chunk_prefix"))), None)
+                 and args.records in (None, c.get("records"))), None)
     if base is None:
         parser.error(f"no '{args.against}' at ratio {args.ratio} in {args.results[0]}")
-    print("| | chunk prefix | ratio | FLOPs | KL | minus | 95 % |\n|---|---|---|---|---|---|---|")
+    print("| | records | ratio | FLOPs | KL | minus | 95 % |\n|---|---|---|---|---|---|---|")
     for config, outcomes in ways:
         w = line_of(config, outcomes, base, full, args.seed)
         low, high = w["kl_minus_ci95"]
-        print(f"| {w['name']} | {config.get('chunk_prefix') or '-'} | {100 * w['ratio']:.1f} % | "
+        print(f"| {w['name']} | {config.get('records') or '-'} | {100 * w['ratio']:.1f} % | "
               f"{100 * w['flops']:.1f} % | {w['kl']:.2e} | {w['kl_minus']:+.1e} | {low:+.1e} .. {high:+.1e} |")
 
 

@@ -114,7 +114,7 @@ class EvalTest(unittest.TestCase):
 
     def json(self, *args):
         run = self.run_eval(*args, "--json", "-")
-        self.assertIn("KL mean", run.stderr)  # the table
+        self.assertIn("KL of 8", run.stderr)  # the table
         return json.loads(run.stdout)
 
     def only(self, out, **wanted):
@@ -125,9 +125,9 @@ class EvalTest(unittest.TestCase):
     # ---- The figures
 
     def test_the_whole(self):
-        out = self.json("--metrics", "v,k", "--ratios", "0.2,1", "--chunk-prefixes", "none,bos",
+        out = self.json("--metrics", "v,k", "--ratios", "0.2,1", "--records", "alone,bos",
                         "--kv-dtype", "f32", "--repeats", "2")
-        self.assertEqual(out["format"], "blend-eval-1")
+        self.assertEqual(out["format"], "blend-eval-2")
         self.assertEqual(len(out["configs"]), 1 + 2 * (1 + 2 * 2))
         self.assertEqual(out["data"]["n_questions"], 4)
         self.assertEqual(len(out["questions"]), 4)
@@ -142,20 +142,20 @@ class EvalTest(unittest.TestCase):
         self.assertEqual(full["rows_of_all"], 1)
 
         # A chunk prefilled after BOS is another chunk.
-        self.assertNotEqual(*[self.only(out, policy="reuse", chunk_prefix=p)["kl_mean"]
-                              for p in ("none", "bos")])
+        self.assertNotEqual(*[self.only(out, policy="reuse", records=p)["kl_mean"]
+                              for p in ("alone", "bos")])
         self.assertEqual({c["n_misses"] for c in out["configs"][1:]}, {0})
-        for prefix in ("none", "bos"):
-            reuse = self.only(out, policy="reuse", chunk_prefix=prefix)
+        for prefix in ("alone", "bos"):
+            reuse = self.only(out, policy="reuse", records=prefix)
             self.assertGreater(reuse["kl_mean"], 1e-4)
             self.assertEqual(reuse["rows_of_reused"], 0)
             for metric in ("v", "k"):
-                one = self.only(out, metric=metric, ratio=1, chunk_prefix=prefix)
+                one = self.only(out, metric=metric, ratio=1, records=prefix)
                 self.assertLess(one["kl_p95"], 1e-8)
                 self.assertEqual((one["top1_agreement"], one["answer_agreement"]), (1, 1))
                 # Everything but what is exact: BOS, and after BOS the first chunk.
-                self.assertGreater(one["rows_of_all"], 0.9 if prefix == "none" else 0.4)
-                some = self.only(out, metric=metric, ratio=0.2, chunk_prefix=prefix)
+                self.assertGreater(one["rows_of_all"], 0.9 if prefix == "alone" else 0.4)
+                some = self.only(out, metric=metric, ratio=0.2, records=prefix)
                 self.assertLess(some["kl_mean"], reuse["kl_mean"])
                 self.assertAlmostEqual(some["rows_of_reused"], 0.2, delta=0.04)
                 self.assertLess(reuse["flops_relative"], some["flops_relative"])
@@ -178,7 +178,7 @@ class EvalTest(unittest.TestCase):
         for i, config in enumerate(out["configs"]):
             easy, hard = (g["configs"][i] for g in out["groups"])
             self.assertEqual(easy, 1)
-            self.assertAlmostEqual((easy + hard) / 2, config["exact_match"])
+            self.assertAlmostEqual((easy + hard) / 2, config["found"])
         self.assertGreater(self.only(out, policy="reuse")["exact_match"], 0)
         self.assertEqual(out["full"]["exact_match"], 1)
         self.assertEqual(out["full"]["exact_match_ci95"], [1, 1])
@@ -192,7 +192,14 @@ class EvalTest(unittest.TestCase):
                 return statistics.fmean(o[key] for o in mine)
 
             self.assertAlmostEqual(config["exact_match"], mean("exact_match"))
+            self.assertAlmostEqual(config["found"], mean("found"))
             self.assertAlmostEqual(config["f1"], mean("f1"))
+            self.assertAlmostEqual(config["kl8_mean"], mean("kl8"))
+            self.assertAlmostEqual(config["kl8_difference"], mean("kl8"))  # full prefill's own is 0
+            self.assertAlmostEqual(config["token_agreement"], sum(o["n_agree"] for o in mine) /
+                                   sum(o["n_places"] for o in mine))
+            low, high = config["kl8_mean_ci95"]
+            self.assertTrue(low <= config["kl8_mean"] <= high)
             self.assertAlmostEqual(config["kl_mean"], mean("kl"))
             self.assertAlmostEqual(config["kl_median"], statistics.median(o["kl"] for o in mine))
             self.assertAlmostEqual(config["top1_agreement"], mean("top1_agrees"))
@@ -298,38 +305,77 @@ class EvalTest(unittest.TestCase):
         self.assertIn("hkvd v_weighed costs more than 1.0 %", none.stderr)
 
     def test_limit_system_and_prefix_text(self):
-        out = self.json("--limit", "2", "--system", "be kind", "--chunk-prefixes",
-                        "text:so, it was,none", "--ratios", "0.2")
+        out = self.json("--limit", "2", "--system", "be kind", "--records",
+                        "text:so, it was,alone", "--ratios", "0.2")
         self.assertEqual(out["data"]["n_questions"], 2)
-        self.assertEqual({c.get("chunk_prefix") for c in out["configs"]},
-                         {None, "text:so, it was", "none"})
-        self.assertIn("'text:so, it was,none'", out["command"])
+        self.assertEqual({c.get("records") for c in out["configs"]},
+                         {None, "text:so, it was", "alone"})
+        self.assertIn("'text:so, it was,alone'", out["command"])
 
-    def test_the_first_chunk_is_exact_where_that_is_asked_for(self):
+    def test_records_after_more_of_the_prompt_are_nearer(self):
         out = self.json("--policies", "full,reuse,hkvd", "--ratios", "1", "--kv-dtype", "f32",
-                        "--also-stored", "none,first")
-        self.assertEqual(sorted(c["name"] for c in out["configs"]),
-                         ["full", "hkvd v_weighed", "hkvd v_weighed, first chunk exact", "reuse",
-                          "reuse, first chunk exact"])
+                        "--system", "be kind and say what is so", "--records", "alone,head,predecessor")
         self.assertEqual({c["n_misses"] for c in out["configs"][1:]}, {0})
-        # What is exact need not be computed: one chunk of three or four.
-        as_others, exact = (self.only(out, name=f"hkvd v_weighed{how}") for how in ("", ", first chunk exact"))
-        self.assertLess(exact["rows_of_all"], 0.85 * as_others["rows_of_all"])
-        self.assertLess(exact["kl_p95"], 1e-8)
-        self.assertNotEqual(*[self.only(out, name=f"reuse{how}")["kl_mean"]
-                              for how in ("", ", first chunk exact")])
-        self.assertEqual(len(self.json("--policies", "full,hkvd", "--ratios", "0.2",
-                                       "--also-stored", "first")["configs"]), 2)
-        self.assertIn("neighbors", self.run_eval("--also-stored", "second", code=2).stderr)
+        alone, head, predecessor = (self.only(out, policy="reuse", records=kind)
+                                    for kind in ("alone", "head", "predecessor"))
+        self.assertLess(head["kl8_mean"], alone["kl8_mean"])
+        self.assertLess(predecessor["kl8_mean"], head["kl8_mean"])
+        # What is exact need not be computed: after the head the first chunk, with a predecessor two.
+        rows = [self.only(out, policy="hkvd", records=kind)["rows_of_all"]
+                for kind in ("alone", "head", "predecessor")]
+        self.assertLess(rows[1], 0.85 * rows[0])
+        self.assertLess(rows[2], 0.85 * rows[1])
+        for kind in ("alone", "head", "predecessor"):
+            exact = self.only(out, policy="hkvd", records=kind)
+            self.assertLess(exact["kl8_mean"], 1e-8)
+            self.assertEqual((exact["answer_agreement"], exact["token_agreement"]), (1, 1))
 
-    def test_chunks_behind_their_neighbors_are_nearer(self):
-        # The second chunk of two behind the first alone: exact, where nothing precedes them.
+    def test_two_chunks_after_their_predecessors_are_full_prefill(self):
         self.write([{**r, "chunks": r["chunks"][:2]} for r in records()])
-        out = self.json("--policies", "full,reuse", "--also-stored", "none,neighbors", "--kv-dtype", "f32")
-        alone, behind = (self.only(out, name=f"reuse{how}")["kl_mean"] for how in ("", ", behind neighbors"))
-        self.assertGreater(alone, 1e-4)
-        self.assertNotEqual(alone, behind)
-        self.assertEqual({c["n_misses"] for c in out["configs"][1:]}, {0})
+        out = self.json("--policies", "full,reuse", "--records", "head,predecessor", "--kv-dtype", "f32")
+        head, predecessor = (self.only(out, policy="reuse", records=kind)["kl8_mean"]
+                             for kind in ("head", "predecessor"))
+        self.assertGreater(head, 1e-5)
+        self.assertLess(predecessor, 1e-8)
+
+    def test_no_kind_finds_the_records_of_another(self):
+        one = {kind: self.json("--policies", "reuse", "--records", kind)["configs"][0]["kl8_mean"]
+               for kind in ("predecessor", "alone", "head")}
+        out = self.json("--policies", "reuse", "--records", "predecessor,alone,head")
+        for kind, kl in one.items():
+            self.assertEqual(self.only(out, records=kind)["kl8_mean"], kl)
+
+    def test_the_floor_is_asked_unless_it_is_not_wanted(self):
+        out = self.json("--policies", "full,reuse")
+        self.assertEqual(set(out["floor"]), {"found", "found_ci95", "exact_match", "f1"})
+        answers = [q["floor"]["answer"] for q in out["questions"]]
+        rows = [{**r, "chunks": ["x"]} for r in records()]
+        self.write(rows)
+        other = [q["floor"]["answer"] for q in self.json("--policies", "full")["questions"]]
+        self.assertEqual(answers, other, "the chunks are not in it")
+        without = self.json("--policies", "full", "--no-floor")
+        self.assertIsNone(without["floor"])
+        self.assertNotIn("floor", without["questions"][0])
+        self.assertIsNone(without["full"]["pgr"])
+
+    def test_the_gap_is_what_full_prefill_gains(self):
+        out = self.json("--policies", "full,reuse,hkvd", "--ratios", "0.3")
+        rows = records()
+        for row, question in zip(rows, out["questions"]):
+            row["answers"] = [question["full"]["answer"]]
+        rows[0]["answers"].append(out["questions"][0]["floor"]["answer"])  # right without reading
+        self.write(rows)
+        out = self.json("--policies", "full,reuse,hkvd", "--ratios", "0.3")
+        full, floor = out["full"], out["floor"]
+        self.assertEqual(full["found"], 1)
+        self.assertEqual(full["pgr"], 1)
+        self.assertTrue(0.25 <= floor["found"] < 1, floor)
+        for config in out["configs"]:
+            self.assertAlmostEqual(config["pgr"],
+                                   (config["found"] - floor["found"]) / (1 - floor["found"]))
+            self.assertAlmostEqual(config["found_difference"], config["found"] - 1)
+            low, high = config["found_difference_ci95"]
+            self.assertTrue(low <= config["found_difference"] <= high)
 
     def test_the_answer_stops(self):
         whole = self.json("--policies", "full", "--answer-stop", "")["questions"]
@@ -344,7 +390,7 @@ class EvalTest(unittest.TestCase):
         self.run_eval("--store", store, "--ratios", "0.2")
         stat = subprocess.run([ARGS.blend, "store", "stat", "--store", store, "--json"],
                               capture_output=True, text=True, check=True)
-        # BOS and the five chunks.
+        # The head, BOS, and the five chunks.
         self.assertEqual(json.loads(stat.stdout)["n_chunks"], 1 + len(CHUNKS))
 
     def test_prompts_too_long_are_skipped_and_listed(self):
@@ -358,13 +404,89 @@ class EvalTest(unittest.TestCase):
         self.write(rows[:1])
         self.assertIn("no question fits", self.run_eval(code=1).stderr)
 
+    # ---- On the example model, which reads
+
+    def on_the_example(self, *args):
+        root = Path(__file__).resolve().parents[2] / "examples"
+        run = subprocess.run(
+            [ARGS.blend, "eval", "--model", root / "models" / "blend-qa.gguf", "--data",
+             root / "data" / "held-out.jsonl", "--max-tokens", "8", "--json", "-", *map(str, args)],
+            capture_output=True, text=True, env=self.env, cwd=self.cwd, timeout=300)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def test_what_is_read_is_found_and_what_is_not_is_guessed(self):
+        out = self.on_the_example("--limit", "12", "--policies", "full,reuse,hkvd", "--ratios", "0.15",
+                                  "--records", "alone,head,similar:2")
+        self.assertGreater(out["full"]["found"], out["floor"]["found"] + 0.2)
+        self.assertEqual({c["n_misses"] for c in out["configs"]}, {0})
+        for kind in ("alone", "head", "similar:2"):
+            reuse = self.only(out, policy="reuse", records=kind)
+            hkvd = self.only(out, policy="hkvd", records=kind)
+            self.assertGreaterEqual(hkvd["pgr"], reuse["pgr"])
+            self.assertLess(hkvd["kl8_mean"], reuse["kl8_mean"])
+            self.assertGreaterEqual(hkvd["token_agreement"], hkvd["answer_agreement"] * 0.5)
+        # Records of another kind are others.
+        self.assertEqual(len({c["kl8_mean"] for c in out["configs"] if c["policy"] == "reuse"}), 3)
+
+    def test_similar_chunks_are_those_of_the_whole_file(self):
+        args = ("--policies", "reuse", "--records", "similar:2")
+        few = self.on_the_example("--limit", "2", *args)["questions"]
+        more = self.on_the_example("--limit", "3", *args)["questions"]
+        self.assertEqual([q["configs"][0]["kl8"] for q in few],
+                         [q["configs"][0]["kl8"] for q in more[:2]])
+
+    CHAT = ("{% for m in messages %}[{{ m.role }}] {{ m.content }}\n{% endfor %}"
+            "{{ wish }}[assistant]")
+
+    def test_chat_puts_each_record_by_the_template(self):
+        template = self.write_text("chat.jinja", self.CHAT)
+        chat = ("--chat", "--chat-template", template, "--policies", "full,reuse,hkvd", "--ratios", "1",
+                "--kv-dtype", "f32")
+        out = self.json(*chat, "--records", "alone,head,predecessor,similar:2")
+        self.assertEqual({c["n_misses"] for c in out["configs"]}, {0})
+        self.assertEqual((out["settings"]["chat"], out["settings"]["answer_stop"],
+                          out["settings"]["question_template"]), (True, "", "{question}"))
+        for kind in ("alone", "head", "predecessor", "similar:2"):
+            whole = self.only(out, policy="hkvd", records=kind)
+            self.assertLess(whole["kl8_mean"], 1e-8)
+            self.assertEqual(whole["answer_agreement"], 1)
+        head, predecessor = (self.only(out, policy="hkvd", records=kind)["rows_of_all"]
+                             for kind in ("head", "predecessor"))
+        self.assertLess(predecessor, head)  # its second chunk is exact too, with the text between
+
+        def rows(*args):
+            return [q["full"]["n_rows"] for q in self.json(*chat, *args)["questions"]]
+
+        plain = rows()
+        for more in (("--system", "be kind"), ("--question-template", "Say: {question}"),
+                     ("--chat-variables", '{"wish": "be brief"}')):
+            self.assertTrue(all(a < b for a, b in zip(plain, rows(*more))), more)
+
+    def test_chat_says_what_is_wrong(self):
+        self.assertIn("chat template", self.run_eval("--chat", code=3).stderr)  # it has none
+        self.run_eval("--chat", "--chat-template", self.dir / "none.jinja", code=3)
+        loud = self.write_text("loud.jinja", "{{ messages[-1].content | upper }}")
+        said = self.run_eval("--chat", "--chat-template", loud, code=1).stderr
+        self.assertIn("line 1: the chat template changes every document", said)
+
+    def test_control_tokens_are_recognized_where_that_is_asked_for(self):
+        def rows(*args):
+            out = self.json("--policies", "full", "--system", "<s>so", "--question-template",
+                            "</s>{question}</s>", *args)
+            return [q["full"]["n_rows"] for q in out["questions"]]
+
+        self.assertTrue(all(a < b for a, b in zip(rows("--special"), rows())))
+
     # ---- The outputs
 
     def test_the_table(self):
         run = self.run_eval("--ratios", "0.2")
-        for word in ("policy", "EM % [95 % CI]", "KL mean", "top-1 %", "FLOPs %", "TTFT ms",
-                     "speed-up", "hkvd v", "reuse", "4 questions"):
+        for word in ("policy", "records", "found % [95 % CI]", "- full [95 % CI]", "PGR %", "EM %",
+                     "same %", "agree %", "KL first", "KL of 8 [95 % CI]", "top-1 %", "FLOPs %",
+                     "TTFT ms", "speed-up", "hkvd v", "reuse", "head", "no chunks", "4 questions"):
             self.assertIn(word, run.stdout)
+        self.assertLessEqual(max(map(len, run.stdout.splitlines())), 120)
         self.assertEqual(run.stderr, "")  # no bar: stderr is not a terminal
 
     def check_html(self, text):
@@ -400,7 +522,7 @@ class EvalTest(unittest.TestCase):
         path.unlink()
         return text, json.loads(block), drawn
 
-    REPORT = ("--metrics", "v,kv", "--ratios", "0.1,0.3", "--chunk-prefixes", "none,bos",
+    REPORT = ("--metrics", "v,kv", "--ratios", "0.1,0.3", "--records", "alone,bos",
               "--group-by", "hops")
 
     def test_the_report_holds_the_figures(self):
@@ -491,7 +613,7 @@ class EvalTest(unittest.TestCase):
         rows = [line.split(" | ") for line in run.stdout.splitlines()]
         self.assertEqual(len(rows), 2 + 3)  # full, reuse, hkvd
         one, three = (json.loads(p.read_text())["configs"][1]["top1_agreement"] for p in paths[:2])
-        self.assertEqual(rows[3][8], f"{100 * (one + 3 * three) / 4:.1f}")  # by their questions
+        self.assertEqual(rows[3][9], f"{100 * (one + 3 * three) / 4:.1f}")  # by their questions
         self.assertEqual(table(paths[0]).returncode, 0)
         self.assertIn("not of the same", table(*paths[1:]).stderr)
         self.assertIn("not a result", table(self.write_text("x.json", "{}")).stderr)
@@ -519,7 +641,9 @@ class EvalTest(unittest.TestCase):
     def test_usage(self):
         for args in (["--ratios", "1.5"], ["--ratios", "nan"], ["--ratios", "0.1,x"],
                      ["--policies", "guess"], ["--policies", "hkvd+reuse"], ["--norm", "l3"],
-                     ["--checks", "0"], ["--metrics", "q"], ["--chunk-prefixes", "eos"],
+                     ["--checks", "0"], ["--metrics", "q"], ["--records", "eos"],
+                     ["--records", "similar:0"], ["--records", "none"], ["--chat", "--special"],
+                     ["--chat-template", "x"],
                      ["--check-layer", "99"], ["--check-layer", "0"],
                      ["--question-template", "no place"], ["--repeats", "0"],
                      ["--max-tokens", "0"], ["--no-such-option"]):

@@ -23,7 +23,7 @@ def outcome(kl, right=True):
 
 def result(ways, kls, lines):
     """ways: (name, ratio, FLOPs); kls: a row a question."""
-    return {"configs": [{"name": n, "ratio": r, "chunk_prefix": "none", "flops_relative": f} for n, r, f in ways],
+    return {"configs": [{"name": n, "ratio": r, "records": "alone", "flops_relative": f} for n, r, f in ways],
             "questions": [{"line": line, "full": outcome(0), "configs": [outcome(kl) for kl in row]}
                           for line, row in zip(lines, kls)]}
 

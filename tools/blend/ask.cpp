@@ -77,7 +77,9 @@ double ratio_of(const AskOptions& options) {
 blendpp::Prompt make_prompt(const blendpp::Model& model, const Corpus& corpus,
                             const AskOptions& options, const std::string& question) {
   if (options.chat.wanted) {
-    return chat_prompt(model, options.chat, options.corpus.system, corpus, question);
+    std::vector<std::string> documents;
+    for (const Chunk& chunk : corpus.chunks) documents.emplace_back(chunk.text);
+    return chat_prompt(model, options.chat, options.corpus.system, documents, question);
   }
   blendpp::Prompt prompt;
   if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);

@@ -47,16 +47,15 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
 }
 
 blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
-                            const std::string& system, const Corpus& corpus,
+                            const std::string& system, const std::vector<std::string>& documents,
                             const std::string& question) {
   std::string source;
   const blendpp::ChatOptions options = chat_options(chat, source);
   std::vector<blendpp::ChatMessage> messages;
   if (!system.empty()) messages.push_back({"system", system});
   messages.push_back({"user", question});
-  std::vector<blendpp::ChatDocument> documents;
-  for (const Chunk& chunk : corpus.chunks) documents.emplace_back(std::string(chunk.text));
-  return blendpp::render_chat(model, messages, documents, options).prompt;
+  const std::vector<blendpp::ChatDocument> given(documents.begin(), documents.end());
+  return blendpp::render_chat(model, messages, given, options).prompt;
 }
 
 }  // namespace blend_cli

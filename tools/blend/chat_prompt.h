@@ -3,9 +3,9 @@
 
 #include <CLI/CLI.hpp>
 #include <string>
+#include <vector>
 
 #include "blend/blend.hpp"
-#include "corpus.h"
 
 namespace blend_cli {
 
@@ -14,6 +14,7 @@ struct ChatChoice {
   std::string template_file;  // empty: the model's own
   std::string variables;      // a JSON object
 };
+// --chat excludes --question-template and --special where the command has them by now.
 void add_chat_options(CLI::App& app, ChatChoice& chat);
 // --chat-template alone.
 CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat);
@@ -21,7 +22,7 @@ CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat);
 // Throws blendpp::Error, and CommandError for a file that cannot be read.
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source);
 blendpp::Prompt chat_prompt(const blendpp::Model& model, const ChatChoice& chat,
-                            const std::string& system, const Corpus& corpus,
+                            const std::string& system, const std::vector<std::string>& documents,
                             const std::string& question);
 
 }  // namespace blend_cli

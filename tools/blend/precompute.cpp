@@ -69,9 +69,7 @@ blendpp::Prompt opening_of(const blendpp::Model& model, const PrecomputeOptions&
                            const Corpus& corpus) {
   if (options.chat.wanted) {
     // Any document and question will do: what stands before the first document is asked for.
-    Corpus one = corpus;
-    one.chunks = {{0, "x", {}}};
-    return chat_prompt(model, options.chat, options.corpus.system, one, "x");
+    return chat_prompt(model, options.chat, options.corpus.system, {"x"}, "x");
   }
   blendpp::Prompt prompt;
   if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);

@@ -5,7 +5,6 @@
 #include "command.h"
 #include "corpus.h"
 #include "dataset.h"
-#include "question.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -15,15 +14,21 @@ namespace {
 constexpr size_t kContinuation = 8;
 
 void add_questions(const blendpp::Model& model, const SampleOptions& options,
-                   const blendpp::Tokens& system, std::vector<blendpp::Prompt>& out) {
+                   std::vector<blendpp::Prompt>& out) {
   const size_t last = options.limit == 0 ? 0 : options.skip + options.limit;
   const std::vector<Record> records = read_dataset(options.data, last);
   for (size_t i = options.skip; i < records.size(); ++i) {
-    out.push_back(make_question(model, records[i], system, options.question_template).prompt);
+    out.push_back(make_question(model, records[i], options.form).prompt);
   }
 }
 
-void add_documents(const Corpus& corpus, const SampleOptions& options,
+// What the sample's chunks are read for: the next few tokens of the document.
+blendpp::Tokens continuation(const Chunk& next) {
+  const size_t n = std::min(kContinuation, next.tokens.size());
+  return {next.tokens.begin(), next.tokens.begin() + static_cast<std::ptrdiff_t>(n)};
+}
+
+void add_documents(const blendpp::Model& model, const Corpus& corpus, const SampleOptions& options,
                    std::vector<blendpp::Prompt>& out) {
   const std::vector<Chunk>& chunks = corpus.chunks;
   const size_t n = options.chunks_per_sample;
@@ -34,14 +39,19 @@ void add_documents(const Corpus& corpus, const SampleOptions& options,
       continue;
     }
     if (found++ >= options.skip && (options.limit == 0 || out.size() < options.limit)) {
-      blendpp::Prompt prompt;
-      if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
-      for (size_t k = i; k < i + n; ++k) prompt.chunk(chunks[k].tokens);
-      const blendpp::Tokens& next = chunks[i + n].tokens;
-      prompt.question(blendpp::Tokens(
-          next.begin(),
-          next.begin() + static_cast<std::ptrdiff_t>(std::min(kContinuation, next.size()))));
-      out.push_back(std::move(prompt));
+      const blendpp::Tokens asked = continuation(chunks[i + n]);
+      if (options.form.chat.wanted) {
+        std::vector<std::string> documents;
+        for (size_t k = i; k < i + n; ++k) documents.emplace_back(chunks[k].text);
+        out.push_back(chat_prompt(model, options.form.chat, options.form.system, documents,
+                                  model.detokenize(asked)));
+      } else {
+        blendpp::Prompt prompt;
+        if (!corpus.prefix.empty()) prompt.prefix(corpus.prefix);
+        for (size_t k = i; k < i + n; ++k) prompt.chunk(chunks[k].tokens);
+        prompt.question(asked);
+        out.push_back(std::move(prompt));
+      }
     }
     i += n;
   }
@@ -59,13 +69,7 @@ void add_sample_options(CLI::App& app, SampleOptions& options) {
       ->type_name("PATH ...");
   app.add_option("--skip", options.skip, "Leave out the first N samples")->type_name("N");
   app.add_option("--limit", options.limit, "Take N samples at most; 0: all")->type_name("N");
-  app.add_option("--question-template", options.question_template,
-                 "How the question is put; {question} stands for it, \\n for a new line")
-      ->check(check_question_template)
-      ->type_name("TEXT")
-      ->capture_default_str();
-  app.add_option("--system", options.system, "System text: stands first and is reused exactly")
-      ->type_name("TEXT");
+  add_prompt_form(app, options.form);
   app.add_option("--chunk-tokens", options.chunk_tokens, "Most tokens of a chunk of --docs")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N")
@@ -84,15 +88,15 @@ Samples read_samples(const blendpp::Model& model, const SampleOptions& options,
   CorpusOptions corpus_options;
   corpus_options.docs = options.docs;
   corpus_options.chunk_tokens = options.chunk_tokens;
-  corpus_options.system = options.system;
-  const Corpus corpus = make_corpus(model, corpus_options);
+  corpus_options.system = options.form.system;
+  const Corpus corpus = make_corpus(model, corpus_options, options.form.special);
   Samples samples;
   if (options.docs.empty()) {
     samples.source = options.data;
-    add_questions(model, options, corpus.prefix, samples.prompts);
+    add_questions(model, options, samples.prompts);
   } else {
     samples.source = options.docs.front();
-    add_documents(corpus, options, samples.prompts);
+    add_documents(model, corpus, options, samples.prompts);
   }
   const size_t limit = model.info().context_length;
   const auto too_long = [&](const blendpp::Prompt& prompt) {

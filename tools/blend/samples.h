@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "blend/blend.hpp"
-#include "choices.h"
+#include "question.h"
 
 namespace blend_cli {
 
@@ -16,8 +16,7 @@ struct SampleOptions {
   std::vector<std::string> docs;  // or documents
   size_t skip = 0;
   size_t limit = 0;
-  std::string question_template = kDefaultQuestionTemplate;
-  std::string system;
+  PromptForm form;
   size_t chunk_tokens = 128;
   size_t chunks_per_sample = 4;
 };

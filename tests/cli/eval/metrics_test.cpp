@@ -87,6 +87,34 @@ TEST(EvalMetrics, BootstrapIsSeeded) {
   EXPECT_EQ(bootstrap_mean({}, 3).high, 0);
 }
 
+TEST(EvalMetrics, AnAnswerIsFoundWhereItsWordsStand) {
+  EXPECT_TRUE(answer_found("It is signed by Ada Brunner.", {"nobody", "ada brunner"}));
+  EXPECT_TRUE(answer_found("The Brunner's car", {"Brunner"}));
+  EXPECT_TRUE(answer_found("at 7.50 euros", {"7.50 euros"}));
+  EXPECT_TRUE(answer_found("in 19 of 1954", {"1954"}));
+  EXPECT_FALSE(answer_found("in 1954", {"4", "195"}));  // neither part of a number is one
+  EXPECT_FALSE(answer_found("concert", {"art", "cert"}));
+  EXPECT_FALSE(answer_found("", {"", "the"}));
+  EXPECT_FALSE(answer_found("the cat", {"the", "!"}));  // nothing of these is left
+}
+
+TEST(EvalMetrics, DifferencesAreOfPairs) {
+  // Question by question always .25 less, though the values themselves are far apart.
+  const std::vector<double> a = {0, 1, 5, 9};
+  std::vector<double> b = a;
+  for (double& value : b) value += 0.25;
+  const Interval paired = bootstrap_difference(a, b, 7);
+  EXPECT_DOUBLE_EQ(paired.low, -0.25);
+  EXPECT_DOUBLE_EQ(paired.high, -0.25);
+}
+
+TEST(EvalMetrics, TheGapIsOfWhatFullPrefillGains) {
+  EXPECT_DOUBLE_EQ(*performance_gap_recovered(0.4, 0.2, 0.6), 0.5);
+  EXPECT_DOUBLE_EQ(*performance_gap_recovered(0.1, 0.2, 0.6), -0.25);
+  EXPECT_FALSE(performance_gap_recovered(0.4, 0.6, 0.6));
+  EXPECT_FALSE(performance_gap_recovered(0.4, 0.7, 0.6));
+}
+
 // The definition, two plain loops: sum over i of p_i * log(p_i / q_i), p_i = e^a_i / sum of e^a_k.
 double plain_kl(const std::vector<float>& a, const std::vector<float>& b) {
   double kl = 0;

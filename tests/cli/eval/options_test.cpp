@@ -13,8 +13,8 @@ namespace {
 
 TEST(EvalOptions, ConfigurationsAreTheProduct) {
   const auto configs = make_configs({"hkvd", "reuse", "full"}, {"v", "k", "v"}, {0.3, 0.1, 0.3},
-                                    {"none", "bos", "none"}, 2);
-  // full, and for two prefixes: reuse, two metrics at two ratios.
+                                    {"alone", "bos", "alone"}, 2);
+  // full, and for two kinds of record: reuse, two metrics at two ratios.
   ASSERT_EQ(configs.size(), 1u + 2u * (1u + 2u * 2u));
   EXPECT_EQ(configs[0].policy, BLEND_POLICY_FULL);
   EXPECT_EQ(configs[1].policy, BLEND_POLICY_REUSE);
@@ -22,12 +22,12 @@ TEST(EvalOptions, ConfigurationsAreTheProduct) {
   EXPECT_EQ(configs[3].ratio, 0.3);
   EXPECT_EQ(configs[3].check_layer, 2u);
   EXPECT_EQ(configs[4].metric, BLEND_METRIC_K);
-  EXPECT_EQ(configs[6].chunk_prefix, "bos");
-  EXPECT_EQ(make_configs({"reuse"}, {"v"}, {0.1}, {"none"}, 1).size(), 1u);
+  EXPECT_EQ(configs[6].records, "bos");
+  EXPECT_EQ(make_configs({"reuse"}, {"v"}, {0.1}, {"alone"}, 1).size(), 1u);
 }
 
 TEST(EvalOptions, EachCodecIsComparedWithTheFirstLosslessOneBeforeIt) {
-  const auto plain = make_configs({"full", "reuse", "hkvd"}, {"v"}, {0.1}, {"none"}, 1);
+  const auto plain = make_configs({"full", "reuse", "hkvd"}, {"v"}, {0.1}, {"alone"}, 1);
   EXPECT_EQ(with_codecs(plain, {}).size(), plain.size());
   const auto configs = with_codecs(plain, {"int8", "none", "zstd", "rans", "none"});
   // full once; reuse and hkvd with four codecs each.
@@ -49,7 +49,7 @@ TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
   selection.relative = true;
   selection.seed = 9;
   const auto configs = make_configs({"first_k", "hkvd:3+random", "question"}, {"v", "kv"},
-                                    {0.1, 0.2}, {"none"}, 1, selection);
+                                    {0.1, 0.2}, {"alone"}, 1, selection);
   // first_k twice; the two that measure by two metrics, two numbers of check layers, two ratios.
   ASSERT_EQ(configs.size(), 2u + 2u * 8u);
   EXPECT_EQ(config_name(configs[0]), "first_k");
@@ -63,7 +63,7 @@ TEST(EvalOptions, OnlyPoliciesThatMeasureHaveMetricsAndCheckLayers) {
 
 TEST(EvalOptions, HkvdAndQuestionWeigh) {
   const auto configs = make_configs({"question", "hkvd+question", "hkvd"}, {"v", "v_weighed", "kv"},
-                                    {0.1}, {"none"}, 1, {});
+                                    {0.1}, {"alone"}, 1, {});
   std::vector<std::string> names;
   for (const EvalConfig& config : configs) names.push_back(config_name(config));
   EXPECT_EQ(names,
@@ -74,7 +74,7 @@ TEST(EvalOptions, HkvdAndQuestionWeigh) {
 
 TEST(EvalOptions, ABudgetTakesTheRatiosPlace) {
   const auto configs = with_budgets(
-      make_configs({"reuse", "cascade", "hkvd"}, {"v_weighed"}, {0, 0.3}, {"none"}, 1, {}),
+      make_configs({"reuse", "cascade", "hkvd"}, {"v_weighed"}, {0, 0.3}, {"alone"}, 1, {}),
       {0.1, 0.2});
   ASSERT_EQ(configs.size(), 5u);
   EXPECT_EQ(configs[0].flops, 0.0) << "nothing of reuse is to be chosen";
@@ -89,7 +89,7 @@ TEST(EvalOptions, PoliciesAreJoinedByPlus) {
   EvalSelection ape;
   ape.ape = {{0.9, 0.9}, {1, 0.8}, {0.9, 0.9}};
   const auto tempered =
-      make_configs({"ape", "hkvd+ape", "hkvd"}, {"v"}, {0.1, 0.2}, {"none"}, 1, ape);
+      make_configs({"ape", "hkvd+ape", "hkvd"}, {"v"}, {0.1, 0.2}, {"alone"}, 1, ape);
   ASSERT_EQ(tempered.size(), 2u + 4u + 2u);
   EXPECT_EQ(config_name(tempered[1]), "ape 1:0.8");
   EXPECT_EQ(tempered[1].ratio, 0.0);
@@ -128,13 +128,13 @@ TEST(EvalOptions, CheckLayersAreLayerAndRatio) {
 
 TEST(EvalOptions, TheShowcaseIsNearestToFifteenPercent) {
   const auto configs =
-      make_configs({"full", "reuse", "hkvd"}, {"k", "v"}, {0.05, 0.2, 1}, {"bos", "none"}, 1);
+      make_configs({"full", "reuse", "hkvd"}, {"k", "v"}, {0.05, 0.2, 1}, {"bos", "alone"}, 1);
   const EvalConfig& shown = configs.at(showcase_of(configs));
   EXPECT_EQ(shown.policy, BLEND_POLICY_HKVD);
   EXPECT_EQ(shown.ratio, 0.2);
   EXPECT_EQ(shown.metric, BLEND_METRIC_K);
-  EXPECT_EQ(shown.chunk_prefix, "bos");
-  const auto none = make_configs({"full", "reuse"}, {}, {}, {"none"}, 1);
+  EXPECT_EQ(shown.records, "bos");
+  const auto none = make_configs({"full", "reuse"}, {}, {}, {"alone"}, 1);
   EXPECT_EQ(showcase_of(none), none.size());
 }
 

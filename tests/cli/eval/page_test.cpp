@@ -91,15 +91,15 @@ TEST(EvalPage, HeatIsTheRootOfTheShare) {
   for (const double value : heat_of(none)) EXPECT_EQ(value, 0);
 }
 
-// Two questions, the second one telling; reuse with another chunk prefix than the showcase's first.
+// Two questions, the second one telling; reuse of another kind of record than the showcase's first.
 TEST(EvalPage, TellingQuestionsAndDifferencesAreShown) {
   EvalPlan plan;
   plan.configs.resize(4);
   plan.configs[0].policy = BLEND_POLICY_FULL;
   plan.configs[1].policy = plan.configs[2].policy = BLEND_POLICY_REUSE;
   plan.configs[3].policy = BLEND_POLICY_HKVD;
-  plan.configs[1].chunk_prefix = "none";
-  plan.configs[2].chunk_prefix = plan.configs[3].chunk_prefix = "bos";
+  plan.configs[1].records = "alone";
+  plan.configs[2].records = plan.configs[3].records = "bos";
   plan.showcase = 3;
   EvalResult result;
   result.questions.resize(2);

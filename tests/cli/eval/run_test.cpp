@@ -19,9 +19,8 @@ class EvalRun : public ::testing::Test {
  protected:
   EvalRun() : model_(ctx_, blend::test::write_random_model({}, temp_.file("model.gguf"))) {
     install_interrupt_handler();
-    plan_.prompt.question_template = kDefaultQuestionTemplate;
-    plan_.prompt.max_tokens = 4;
-    plan_.configs = make_configs({"full", "reuse", "hkvd"}, {"v"}, {0.3}, {"none", "bos"}, 1);
+    plan_.prompt.limits.max_tokens = 4;
+    plan_.configs = make_configs({"full", "reuse", "hkvd"}, {"v"}, {0.3}, {"alone", "bos"}, 1);
     plan_.showcase = showcase_of(plan_.configs);
     for (int i = 0; i < 9; ++i) {
       Record record;
@@ -48,7 +47,7 @@ class EvalRun : public ::testing::Test {
 
 TEST_F(EvalRun, ABudgetOfFlopsIsMetOrNamed) {
   const blendpp::Store store(ctx_, temp_.file("budget"));
-  const auto configs = make_configs({"full", "hkvd", "probe"}, {"v"}, {0}, {"none"}, 1);
+  const auto configs = make_configs({"full", "hkvd", "probe"}, {"v"}, {0}, {"alone"}, 1);
   plan_.configs = with_budgets(configs, {0.8});
   plan_.showcase = plan_.configs.size();
   EXPECT_TRUE(fit_ratios(model_, store, records_, plan_).empty());
@@ -78,7 +77,7 @@ TEST_F(EvalRun, ATrimmedStoreGivesTheSameFigures) {
   uint64_t trimmed = 0;
   const EvalResult a = run("kept", 0, kept);
   const EvalResult b = run("trimmed", 1, trimmed);
-  EXPECT_EQ(kept, 2u * (1u + 5u));  // BOS and five chunks, of each of two chunk prefixes apart
+  EXPECT_EQ(kept, 2u * (1u + 5u));  // BOS and five chunks, of each of two kinds apart
   EXPECT_EQ(trimmed, 0u);
   ASSERT_EQ(a.questions.size(), b.questions.size());
   for (size_t i = 0; i < a.questions.size(); ++i) {
@@ -98,13 +97,6 @@ TEST_F(EvalRun, KeepsTheRowsOfAFewQuestionsOnly) {
     EXPECT_EQ(question.tokens.size(), question.trace.n_rows);
   }
   EXPECT_EQ(kept, 3u);  // nobody's answer is right: none is telling
-}
-
-TEST(EvalAnswer, EndsBeforeTheStop) {
-  EXPECT_EQ(answer_of(" the mat\nQuestion:", "\n"), "the mat");
-  EXPECT_EQ(answer_of(" the mat \n", ""), "the mat");
-  EXPECT_EQ(answer_of("\nmat", "\n"), "");
-  EXPECT_EQ(answer_of("mat", "\n"), "mat");
 }
 
 }  // namespace

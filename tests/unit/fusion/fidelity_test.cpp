@@ -78,7 +78,7 @@ class FidelityTest : public test::EngineTest {
     return {model_->fingerprint(), static_cast<uint32_t>(policy), 5};
   }
   RungRecord seen(double ratio, Policy policy = Policy::hkvd) {
-    const auto all = book_->all(nullptr);
+    auto all = book_->all(nullptr);
     for (const auto& [k, record] : *all) {
       if (k == key(policy)) return record.rungs[rung_of(ratio)];
     }

@@ -34,8 +34,7 @@ struct EvalOptions {
   std::vector<std::string> policies = {"full", "reuse", "hkvd"};
   std::vector<std::string> metrics = {"v_weighed"};
   std::vector<double> ratios = {0.05, 0.15, 0.3};
-  std::vector<std::string> chunk_prefixes = {"none"};
-  std::vector<std::string> also_stored = {"none"};
+  std::vector<std::string> records = {"head"};
   std::vector<std::string> codecs;
   std::string norm = "l2";
   std::vector<std::string> ape = {"0.9:0.9"};
@@ -46,9 +45,9 @@ struct EvalOptions {
   std::string profile;
   std::string reference_weights;
   uint32_t max_tokens = 32;
-  std::string question_template = kDefaultQuestionTemplate;
-  std::string answer_stop = "\\n";
-  std::string system;
+  PromptForm form;
+  std::optional<std::string> answer_stop;
+  bool floor = true;
   std::optional<uint64_t> shuffle_seed;
   uint64_t seed = 0;
   size_t repeats = 1;
@@ -73,13 +72,15 @@ std::string command_of(const CLI::App& command) {
 
 EvalPlan plan_of(const EvalOptions& options) {
   EvalPlan plan;
-  plan.prompt.question_template = options.question_template;
-  plan.prompt.answer_stop = unescaped(options.answer_stop);
-  plan.prompt.system = options.system;
-  plan.prompt.max_tokens = options.max_tokens;
-  std::vector<std::string> prefixes;
-  for (const std::string& list : options.chunk_prefixes) {
-    for (std::string& prefix : split_chunk_prefixes(list)) prefixes.push_back(std::move(prefix));
+  plan.prompt.form = options.form;
+  // With chat the end of the turn ends an answer.
+  plan.prompt.limits.stop =
+      unescaped(options.answer_stop.value_or(options.form.chat.wanted ? "" : "\\n"));
+  plan.prompt.limits.max_tokens = options.max_tokens;
+  plan.floor = options.floor;
+  std::vector<std::string> records;
+  for (const std::string& list : options.records) {
+    for (std::string& kind : split_record_kinds(list)) records.push_back(std::move(kind));
   }
   EvalSelection selection = options.selection;
   selection.norm = value_of(norm_choices(), options.norm);
@@ -88,7 +89,7 @@ EvalPlan plan_of(const EvalOptions& options) {
   // With a budget a ratio is what it buys.
   plan.configs = make_configs(options.policies, options.metrics,
                               options.flops.empty() ? options.ratios : std::vector<double>{0.0},
-                              prefixes, options.check_layer, selection);
+                              records, options.check_layer, selection);
   plan.repeats = options.repeats;
   plan.showcase = showcase_of(plan.configs);
   plan.trim_bytes = options.store.path.empty() ? kTrimBytes : 0;
@@ -142,6 +143,10 @@ std::string machine_name(const blendpp::Context& ctx) {
 void run(const EvalOptions& options, const CLI::App& command) {
   EvalPlan plan = plan_of(options);
   std::vector<Record> records = read_dataset(options.data, options.limit, options.group_by);
+  // Similar chunks are looked for in the whole file, however few of its questions are asked.
+  for (Record& record : read_dataset(options.data, 0)) {
+    for (std::string& chunk : record.chunks) plan.corpus.push_back(std::move(chunk));
+  }
   if (options.shuffle_seed) {
     for (size_t i = 0; i < records.size(); ++i)
       shuffle_chunks(records[i], *options.shuffle_seed, i);
@@ -172,7 +177,6 @@ void run(const EvalOptions& options, const CLI::App& command) {
                         options.unguarded, profile_configs);
     plan.configs.insert(plan.configs.end(), profile_configs.begin(), profile_configs.end());
   }
-  plan.configs = with_also_stored(plan.configs, options.also_stored);
   plan.configs = with_codecs(plan.configs, options.codecs);
   plan.showcase = showcase_of(plan.configs);
   if (!options.flops.empty()) plan.configs = with_budgets(plan.configs, options.flops);
@@ -180,6 +184,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
   std::optional<TempDirectory> temporary;
   StoreOptions place = options.store;
   if (place.path.empty()) place.path = temporary.emplace().path();
+  place.most_variants = UINT64_MAX;  // a chunk has as many predecessors as the questions give it
   const blendpp::Store store = open_store(ctx, place);
   if (profile) profile->apply(store);
 
@@ -193,6 +198,11 @@ void run(const EvalOptions& options, const CLI::App& command) {
   if (profile) context.layer_steps = profile->layer_steps();
 
   (json_on_stdout ? std::cerr : std::cout) << summary_table(context, summary, result);
+  for (const Summary& s : summary.configs) {
+    if (s.n_misses == 0) continue;
+    print_note(config_name(s.config) + ", " + s.config.records + ": " + std::to_string(s.n_misses) +
+               " chunks were not found and prefilled within the fuse; give the store more room");
+  }
   nlohmann::json report = eval_json(context, plan, records, result, summary);
   report["date"] = utc_date();
   report["machine"] = machine_name(ctx);
@@ -252,17 +262,11 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->type_name("LIST")
       ->capture_default_str();
   command
-      .add_option("--chunk-prefixes", options.chunk_prefixes,
-                  "What chunks are prefilled after: any of none, bos, text:...")
-      ->type_name("LIST")
-      ->capture_default_str();
-  command
-      .add_option(
-          "--also-stored", options.also_stored,
-          "Chunks that are stored a second time: none, first (behind what precedes it in the "
-          "prompt) or neighbors (each of the others behind the one before it)")
-      ->delimiter(',')
-      ->check(CLI::IsMember(also_stored_names()))
+      .add_option("--records", options.records,
+                  "How chunks are stored, each kind apart: alone (prefilled after nothing), head "
+                  "(after all that precedes the first chunk), predecessor (after the head and the "
+                  "chunk before it), similar:M (the mean over M prefills, each after the head and "
+                  "one of the M chunks of the data that are most like it), bos, text:...")
       ->type_name("LIST")
       ->capture_default_str();
   command
@@ -312,22 +316,18 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
 }
 
 void add_prompt(CLI::App& command, EvalOptions& options) {
-  command.add_option("--system", options.system, "System text: stands first and is reused exactly")
+  add_prompt_form(command, options.form);
+  command
+      .add_option(
+          "--answer-stop", options.answer_stop,
+          "The answer ends before this text, besides the end of a turn and --max-tokens; '' "
+          "for none. Default: \\n, with --chat none")
       ->type_name("TEXT");
-  command
-      .add_option("--question-template", options.question_template,
-                  "How the question is put; {question} stands for it, \\n for a new line")
-      ->check(check_question_template)
-      ->type_name("TEXT")
-      ->capture_default_str();
-  command
-      .add_option("--answer-stop", options.answer_stop,
-                  "The answer ends before this text, EOS or --max-tokens; '' for none")
-      ->type_name("TEXT")
-      ->capture_default_str();
   command.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command.add_flag("--floor,!--no-floor", options.floor,
+                   "Ask without any chunk too: what is right then is not read (default: on)");
 }
 
 }  // namespace
@@ -347,7 +347,7 @@ void register_eval(CLI::App& app) {
       ->type_name("N");
   command
       ->add_option("--group-by", options->group_by,
-                   "Also exact match by what the records have under this key, e.g. hops")
+                   "Also answers found by what the records have under this key, e.g. hops")
       ->type_name("KEY");
   command
       ->add_option("--shuffle-chunks", options->shuffle_seed,
@@ -389,10 +389,12 @@ void register_eval(CLI::App& app) {
   command->footer(
       "Full prefill is always run: it is the reference. The prompt is BOS and the system text, "
       "the\n"
-      "chunks in the order of the record, the question; each is tokenized on its own.\n\n"
+      "chunks in the order of the record, the question, each tokenized on its own; with --chat, "
+      "what "
+      "the\nmodel's template makes of them.\n\n"
       "Example:\n"
       "  blend eval --model model.gguf --data questions.jsonl --metrics v,k \\\n"
-      "             --ratios 0.05,0.15,0.3 --chunk-prefixes none,bos \\\n"
+      "             --ratios 0.05,0.15,0.3 --records alone,head \\\n"
       "             --json result.json --html result.html");
   command->callback([options, command] { run(*options, *command); });
 }

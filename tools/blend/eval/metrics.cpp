@@ -96,6 +96,21 @@ bool exact_match(std::string_view prediction, const std::vector<std::string>& an
                      [&](const std::string& answer) { return normalised_answer(answer) == given; });
 }
 
+bool answer_found(std::string_view prediction, const std::vector<std::string>& answers) {
+  const std::string given = normalised_answer(prediction);
+  const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+  return std::any_of(answers.begin(), answers.end(), [&](const std::string& text) {
+    const std::string answer = normalised_answer(text);
+    if (answer.empty()) return false;
+    for (size_t at = given.find(answer); at != std::string::npos; at = given.find(answer, at + 1)) {
+      const size_t end = at + answer.size();
+      const bool begins = at == 0 || given[at - 1] == ' ';
+      if (begins && !(digit(answer.back()) && end < given.size() && digit(given[end]))) return true;
+    }
+    return false;
+  });
+}
+
 double token_f1(std::string_view prediction, const std::vector<std::string>& answers) {
   const std::vector<std::string> given = words_of(prediction);
   double best = 0;
@@ -130,6 +145,18 @@ Interval bootstrap_mean(const std::vector<double>& values, uint64_t seed) {
     means.push_back(sum / static_cast<double>(values.size()));
   }
   return {quantile(means, 0.025), quantile(means, 0.975)};
+}
+
+Interval bootstrap_difference(const std::vector<double>& a, const std::vector<double>& b,
+                              uint64_t seed) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) differences.push_back(a[i] - b[i]);
+  return bootstrap_mean(differences, seed);
+}
+
+std::optional<double> performance_gap_recovered(double score, double floor, double full) {
+  if (full <= floor) return std::nullopt;
+  return (score - floor) / (full - floor);
 }
 
 }  // namespace blend_cli

@@ -23,8 +23,8 @@ std::vector<T> without_duplicates(const std::vector<T>& values) {
 std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& metrics,
                                      const std::vector<double>& ratios,
-                                     const std::vector<std::string>& chunk_prefixes,
-                                     uint32_t check_layer, const EvalSelection& selection) {
+                                     const std::vector<std::string>& records, uint32_t check_layer,
+                                     const EvalSelection& selection) {
   const auto asked = [&](const char* policy) {
     return std::find(policies.begin(), policies.end(), policy) != policies.end();
   };
@@ -66,14 +66,14 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
     }
   };
   if (asked("full")) configs.push_back({BLEND_POLICY_FULL, 0, 1, check_layer, ""});
-  for (const std::string& prefix : without_duplicates(chunk_prefixes)) {
-    if (asked("reuse")) configs.push_back({BLEND_POLICY_REUSE, 0, 0, check_layer, prefix});
+  for (const std::string& kind : without_duplicates(records)) {
+    if (asked("reuse")) configs.push_back({BLEND_POLICY_REUSE, 0, 0, check_layer, kind});
     for (const std::string& policy : without_duplicates(policies)) {
       EvalConfig config;
       config.spec = parse_policy(policy);
       config.policy = config.spec.policy;
       config.check_layer = check_layer;
-      config.chunk_prefix = prefix;
+      config.records = kind;
       config.seed = selection.seed;
       if (config.policy == BLEND_POLICY_FULL || config.policy == BLEND_POLICY_REUSE) continue;
       for (const ApeSetting& ape : without_duplicates(selection.ape)) {
@@ -84,29 +84,6 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
     }
   }
   return configs;
-}
-
-const std::vector<std::string>& also_stored_names() {
-  static const std::vector<std::string> kNames = {"none", "first", "neighbors"};
-  return kNames;
-}
-
-std::vector<EvalConfig> with_also_stored(const std::vector<EvalConfig>& configs,
-                                         const std::vector<std::string>& kinds) {
-  std::vector<EvalConfig> out;
-  for (const EvalConfig& config : configs) {
-    if (config.policy == BLEND_POLICY_FULL) {
-      out.push_back(config);
-      continue;
-    }
-    for (const std::string& kind : without_duplicates(kinds)) {
-      out.push_back(config);
-      const auto& names = also_stored_names();
-      const auto at = std::find(names.begin(), names.end(), kind) - names.begin();
-      out.back().also_stored = static_cast<AlsoStored>(at);
-    }
-  }
-  return out;
 }
 
 std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
@@ -136,7 +113,7 @@ std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
       out.push_back(config);
       continue;
     }
-    const std::string name = config.chunk_prefix + ' ' + config_name(config);
+    const std::string name = config.records + ' ' + config_name(config);
     if (std::find(seen.begin(), seen.end(), name) != seen.end()) continue;
     seen.push_back(name);
     for (const double budget : without_duplicates(budgets)) {
@@ -158,7 +135,7 @@ void add_profile_configs(const blendpp::Profile& profile, const std::vector<std:
     config.policy = config.spec.policy;
     config.metric = config.spec.weighs() ? info.metric : info.metric & BLEND_METRIC_KV;
     config.check_layer = info.check_layer;
-    config.chunk_prefix = kProfilePrefix;
+    config.records = kProfileRecords;
     for (const bool corrected : {false, true}) {
       if (corrected && info.drift_inputs == 0) continue;
       config.corrected = corrected;

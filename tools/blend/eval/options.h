@@ -19,18 +19,13 @@ struct EvalSelection {
 };
 
 // The configurations that lists of choices stand for, in the order of a reader: full prefill, then
-// for each chunk prefix full reuse and each policy's ratios, smallest first; those that measure by
-// each metric and number of check layers, ape by each setting. Duplicates fall away.
+// for each kind of record full reuse and each policy's ratios, smallest first; those that measure
+// by each metric and number of check layers, ape by each setting. Duplicates fall away.
 std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& metrics,
                                      const std::vector<double>& ratios,
-                                     const std::vector<std::string>& chunk_prefixes,
-                                     uint32_t check_layer, const EvalSelection& selection = {});
-// Of AlsoStored, in its order.
-const std::vector<std::string>& also_stored_names();
-// Each with every kind of these, one after the other; full prefill stores nothing.
-std::vector<EvalConfig> with_also_stored(const std::vector<EvalConfig>& configs,
-                                         const std::vector<std::string>& kinds);
+                                     const std::vector<std::string>& records, uint32_t check_layer,
+                                     const EvalSelection& selection = {});
 // Each with every codec, one after the other; full prefill stores nothing.
 std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
                                     const std::vector<std::string>& codecs);
@@ -38,8 +33,6 @@ std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
                                      const std::vector<double>& budgets);
 
-// What a chunk prefix of a profile is called in the tables.
-inline constexpr const char* kProfilePrefix = "profile";
 // Adds the profile's own way of fusing, plain and (where it has maps) corrected, at the ratios and
 // at its own; and those of `policies` that measure at the check layer, at the ratios.
 // unguarded: corrected without the guard as well.
@@ -48,7 +41,7 @@ void add_profile_configs(const blendpp::Profile& profile, const std::vector<std:
                          std::vector<EvalConfig>& configs);
 
 // The configuration whose rows the report shows: HKVD with one check layer at the ratio nearest to
-// 15 %, the first of the metrics and chunk prefixes. configs.size() if there is none.
+// 15 %, the first of the metrics and kinds of record. configs.size() if there is none.
 size_t showcase_of(const std::vector<EvalConfig>& configs);
 
 // A command line that a shell reads as `arguments`.

@@ -31,7 +31,7 @@ const char* kind_name(uint32_t kind) {
   }
 }
 
-// Full reuse with the showcase's chunk prefix, or any; configs.size(): there is none.
+// Full reuse of the showcase's kind of record, or any; configs.size(): there is none.
 size_t reuse_of(const EvalPlan& plan) {
   size_t found = plan.configs.size();
   for (size_t i = 0; i < plan.configs.size(); ++i) {
@@ -39,7 +39,7 @@ size_t reuse_of(const EvalPlan& plan) {
     if (config.policy != BLEND_POLICY_REUSE) continue;
     if (found == plan.configs.size()) found = i;
     if (plan.showcase < plan.configs.size() &&
-        config.chunk_prefix == plan.configs[plan.showcase].chunk_prefix) {
+        config.records == plan.configs[plan.showcase].records) {
       return i;
     }
   }

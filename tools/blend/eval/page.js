@@ -5,17 +5,17 @@ const report = JSON.parse(document.getElementById("report").textContent);
 const {full, configs, questions, settings, page} = report;
 const reuse = page.reuse === null ? null : configs[page.reuse];
 const showcase = page.showcase === null ? null : configs[page.showcase];
-const prefixes = [...new Set(configs.filter(c => c.policy !== "full").map(c => c.chunk_prefix))];
+const kinds = [...new Set(configs.filter(c => c.policy !== "full").map(c => c.records))];
 
 function title() {
   return report.model.name || report.model.path;
 }
 
-// "hkvd v, 15 %"; the chunk prefix only where the run has several.
-function longName(config, withPrefix = prefixes.length > 1) {
+// "hkvd v, 15 %"; the kind of record only where the run has several.
+function longName(config, withKind = kinds.length > 1) {
   let name = config.name;
   if (config.chooses) name += `, ${short(100 * config.ratio)} %`;
-  if (withPrefix && config.policy !== "full") name += ", prefix " + config.chunk_prefix;
+  if (withKind && config.policy !== "full") name += ", " + config.records;
   return name;
 }
 
@@ -29,12 +29,13 @@ function heading() {
 }
 
 function tiles() {
-  const out = [[percent(full.exact_match) + " %", "exact match, full prefill"]];
-  if (reuse) out.push([percent(reuse.exact_match) + " %", "exact match, full reuse"]);
+  const out = [[percent(full.found) + " %", "answers found, full prefill"]];
+  if (report.floor) out.push([percent(report.floor.found) + " %", "answers found, without any chunk"]);
+  if (reuse) out.push([percent(reuse.found) + " %", "answers found, " + longName(reuse)]);
   if (showcase) {
-    out.push([percent(showcase.exact_match) + " %", "exact match, " + longName(showcase)]);
-    if (showcase.recovered !== null) {
-      out.push([percent(showcase.recovered) + " %", "of what reuse loses is recovered"]);
+    out.push([percent(showcase.found) + " %", "answers found, " + longName(showcase)]);
+    if (showcase.pgr !== null) {
+      out.push([percent(showcase.pgr) + " %", "of what full prefill gains is kept"]);
     }
     if (showcase.ttft_relative > 0) {
       out.push([(1 / showcase.ttft_relative).toFixed(2) + "\u00d7", "faster to the first token"]);
@@ -45,29 +46,29 @@ function tiles() {
     out.map(([value, name]) => html("div", {class: "tile"}, html("b", {}, value), html("span", {}, name))));
 }
 
-// One line of the charts a policy and metric with a chunk prefix, over the ratios: a series without
+// One line of the charts a policy and metric with a kind of record, over the ratios: a series without
 // points, and the configurations that are its points.
 function chartLines() {
-  const prefixed = (name, config) => prefixes.length > 1 ? `${name}, prefix ${config.chunk_prefix}` : name;
+  const withKind = (name, config) => kinds.length > 1 ? `${name}, ${config.records}` : name;
   const names = [...new Set(configs.filter(c => c.chooses).map(c => c.name))];
   const lines = new Map();
   for (const config of configs.filter(c => c.chooses)) {
-    const key = JSON.stringify([config.name, config.chunk_prefix]);
+    const key = JSON.stringify([config.name, config.records]);
     if (!lines.has(key)) {
-      lines.set(key, {name: prefixed(config.name, config), colour: names.indexOf(config.name),
-                      dash: prefixes.indexOf(config.chunk_prefix), square: false, configs: []});
+      lines.set(key, {name: withKind(config.name, config), colour: names.indexOf(config.name),
+                      dash: kinds.indexOf(config.records), square: false, configs: []});
     }
     lines.get(key).configs.push(config);
   }
   const out = [...lines.values()];
   for (const config of configs.filter(c => c.policy === "reuse")) {
-    // Ratio 0 of every line with the same chunk prefix, and a marker of its own.
+    // Ratio 0 of every line of the same kind of record, and a marker of its own.
     for (const line of lines.values()) {
       const first = line.configs[0];
-      if (first.chunk_prefix === config.chunk_prefix && first.ratio > 0) line.configs.unshift(config);
+      if (first.records === config.records && first.ratio > 0) line.configs.unshift(config);
     }
-    out.push({name: prefixed("full reuse", config), dash: 0, square: true, configs: [config],
-              colour: kColours - 1 - prefixes.indexOf(config.chunk_prefix) % 2});
+    out.push({name: withKind("full reuse", config), dash: 0, square: true, configs: [config],
+              colour: kColours - 1 - kinds.indexOf(config.records) % 2});
   }
   return out;
 }
@@ -86,20 +87,23 @@ function charts() {
   const ratio = config => 100 * config.ratio;
   const hundred = ([low, high]) => [100 * low, 100 * high];
   const reference = {name: "full prefill", colour: kColours - 3, dash: 0, square: true,
-                     points: [{x: full.ttft_ms_median, y: 100 * full.exact_match}]};
+                     points: [{x: full.ttft_ms_median, y: 100 * full.found}]};
   const xLabel = "recomputed share of the reused rows, %";
   const all = [
-    {title: "Exact match", xLabel, yLabel: "exact match, %", yMost: 100,
-     series: series(c => ({x: ratio(c), y: 100 * c.exact_match, bar: hundred(c.exact_match_ci95)})),
-     references: [{name: "full prefill", y: 100 * full.exact_match}]},
-    {title: "Distance of the first token's distribution", xLabel,
+    {title: "Answers found", xLabel, yLabel: "answers found, %", yMost: 100,
+     series: series(c => ({x: ratio(c), y: 100 * c.found, bar: hundred(c.found_ci95)})),
+     references: [{name: "full prefill", y: 100 * full.found},
+                  ...report.floor ? [{name: "no chunks", y: 100 * report.floor.found}] : []]},
+    {title: "Distance along full prefill's answer", xLabel,
      yLabel: "KL(full || policy), nats, mean", logY: true,
-     series: series(c => ({x: ratio(c), y: c.kl_mean, bar: c.kl_mean_ci95})), references: []},
+     series: series(c => ({x: ratio(c), y: c.kl8_mean, bar: c.kl8_mean_ci95})), references: []},
+    {title: "The same answer", xLabel, yLabel: "answers identical to full prefill's, %", yMost: 100,
+     series: series(c => ({x: ratio(c), y: 100 * c.answer_agreement})), references: []},
     {title: "Time to the first token", xLabel, yLabel: "TTFT, ms, median", yFromZero: true,
      series: series(c => ({x: ratio(c), y: c.ttft_ms_median})),
      references: [{name: "full prefill", y: full.ttft_ms_median}]},
-    {title: "Accuracy for time", xLabel: "TTFT, ms, median", yLabel: "exact match, %", yMost: 100,
-     series: [...series(c => ({x: c.ttft_ms_median, y: 100 * c.exact_match})), reference],
+    {title: "Accuracy for time", xLabel: "TTFT, ms, median", yLabel: "answers found, %", yMost: 100,
+     series: [...series(c => ({x: c.ttft_ms_median, y: 100 * c.found})), reference],
      references: []}];
   return [
     html("h2", {}, "Accuracy, distance and time against the recomputed share"),
@@ -119,28 +123,37 @@ function table(classes, head, body) {
 }
 
 function figures() {
-  const several = prefixes.length > 1;
+  const several = kinds.length > 1;
+  const range = interval => interval.map(percent).join("\u2013");
+  const optional = share => share === null ? "" : percent(share);
   const row = c => {
     const isFull = c.policy === "full";
     const numbers = [
-      c.chooses ? short(100 * c.ratio) : "", percent(c.exact_match),
-      c.exact_match_ci95.map(percent).join("\u2013"), c.recovered === null ? "" : percent(c.recovered),
-      percent(c.f1), klText(c.kl_mean), klText(c.kl_median), klText(c.kl_p95), percent(c.top1_agreement),
-      percent(c.answer_agreement), isFull ? "" : percent(c.rows_of_reused), percent(c.rows_of_all),
-      percent(c.flops_relative), c.ttft_ms_median.toFixed(2),
-      c.ttft_relative > 0 ? (1 / c.ttft_relative).toFixed(2) : ""];
+      c.chooses ? short(100 * c.ratio) : "", percent(c.found), range(c.found_ci95),
+      isFull ? "" : percent(c.found_difference), isFull ? "" : range(c.found_difference_ci95),
+      optional(c.pgr), percent(c.exact_match), percent(c.f1), percent(c.answer_agreement),
+      percent(c.token_agreement), klText(c.kl_mean), klText(c.kl8_mean),
+      c.kl8_mean_ci95.map(klText).join("\u2013"), klText(c.kl_p95), percent(c.top1_agreement),
+      isFull ? "" : percent(c.rows_of_reused), percent(c.rows_of_all), percent(c.flops_relative),
+      c.ttft_ms_median.toFixed(2), c.ttft_relative > 0 ? (1 / c.ttft_relative).toFixed(2) : ""];
     return html("tr", {}, html("td", {class: "w nb"}, c.name),
-      several ? html("td", {class: "w"}, isFull ? "" : c.chunk_prefix) : null,
+      several ? html("td", {class: "w"}, isFull ? "" : c.records) : null,
       numbers.map(number => html("td", {class: "nb"}, number)));
   };
-  const names = ["Ratio %", "Exact match %", "95 % conf.", "Recov\u00adered %", "F1 %", "KL mean",
-    "KL median", "KL p95", "Top-1 %", "Same answer %", "Rows, of reused %", "Rows, of all %", "FLOPs %",
-    "TTFT ms", "Speed-up"];
-  const head = [html("th", {class: "w"}, "Policy"), several ? html("th", {class: "w"}, "Chunk prefix") : null,
+  const names = ["Ratio %", "Found %", "95 % conf.", "\u2212 full", "95 % conf.", "PGR %",
+    "Exact match %", "F1 %", "Same answer %", "Agree\u00adment %", "KL first", "KL of 8", "95 % conf.",
+    "KL first, p95", "Top-1 %", "Rows, of reused %", "Rows, of all %", "FLOPs %", "TTFT ms",
+    "Speed-up"];
+  const head = [html("th", {class: "w"}, "Policy"), several ? html("th", {class: "w"}, "Records") : null,
     names.map(name => html("th", {}, name))];
+  const floorRow = f => html("tr", {}, html("td", {class: "w nb"}, "no chunks"),
+    several ? html("td", {class: "w"}, "") : null,
+    ["", percent(f.found), range(f.found_ci95), "", "", "", percent(f.exact_match), percent(f.f1),
+     ...Array(names.length - 8).fill("")].map(number => html("td", {class: "nb"}, number)));
   // Full prefill, run again, says something where runs are repeated.
   const shown = configs.filter(c => c.policy !== "full" || settings.repeats > 1);
-  return [html("h2", {}, "All figures"), table({}, head, [full, ...shown].map(row))];
+  return [html("h2", {}, "All figures"), 
+    table({}, head, [...[full, ...shown].map(row), report.floor ? floorRow(report.floor) : null])];
 }
 
 function groups() {
@@ -151,7 +164,7 @@ function groups() {
     html("th", {}, group.name, html("br", {}), `${group.n} questions`))];
   const body = configs.map((c, i) =>
     c.policy === "full" ? null : row(longName(c), group => group.configs[i]));
-  return [html("h2", {}, `Exact match, %, by ${report.groups[0].key}`),
+  return [html("h2", {}, `Answers found, %, by ${report.groups[0].key}`),
     table({}, head, [row("full", group => group.full), ...body])];
 }
 
@@ -160,7 +173,7 @@ function answerText(outcome) {
 }
 
 function rightOrWrong(outcome) {
-  return {class: outcome.exact_match ? "ok" : "no"};
+  return {class: outcome.found ? "ok" : "no"};
 }
 
 function prompts() {
@@ -208,7 +221,7 @@ function differences() {
   if (showcase) head.push(longName(showcase, false));
   const first = n > body.length ? `; the first ${body.length}` : "";
   return [heading,
-    html("p", {class: "soft"}, `${n} of ${questions.length} questions${first}. Green is an exact match.`),
+    html("p", {class: "soft"}, `${n} of ${questions.length} questions${first}. Green: a right answer stands in it.`),
     table({class: "answers"}, head.map(name => html("th", {}, name)), body)];
 }
 
@@ -226,10 +239,15 @@ function method() {
     ["Weights", `kept ${settings.weights}${other}`],
     ["KV cache", settings.cache_dtype],
     ["Stored as", `${settings.kv_dtype}, codec ${settings.codec}`],
+    ["Prompt", settings.chat ? "by the model's chat template" : "BOS and system text, chunks, question"],
+    ["Found", "a right answer stands in the answer, both in lower case, without punctuation and articles"],
+    ["\u2212 full", "found, less full prefill's, question by question"],
+    ["PGR", "(found - without chunks) / (full prefill's - without chunks): what is kept of what reading gains"],
     ["Exact match, F1", "answers in lower case, without punctuation and articles, white space folded; " +
       "the best over a question's answers"],
-    ["Recovered", "(exact match - full reuse's) / (full prefill's - full reuse's)"],
-    ["KL, top-1", "of the distribution of the first answer token, full prefill's as reference; KL in nats"],
+    ["KL, top-1", "full prefill's distribution as reference; KL in nats, of the first answer token, " +
+      "and its mean over the first eight along full prefill's answer"],
+    ["Agreement", "tokens of full prefill's answers that are also this one's likeliest, led along them"],
     ["Rows", "selected rows, of the rows of reused chunks; selected and always computed rows, of all rows"],
     ["FLOPs", "own count of the prefill: per layer, rows times matrices and attention pairs; a " +
       "multiply-add is two; of full prefill's"],

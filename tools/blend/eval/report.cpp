@@ -10,21 +10,74 @@ namespace {
 
 std::string percent(double share_of_one) { return format("%.1f", 100.0 * share_of_one); }
 
-void add_row(Table& table, const Summary& s) {
-  const bool full = s.config.policy == BLEND_POLICY_FULL;
-  table.add({config_name(s.config), full ? "-" : s.config.chunk_prefix,
-             s.config.chooses() ? format("%g", s.config.ratio) : "-",
-             format("%s [%s, %s]", percent(s.exact_match).c_str(),
-                    percent(s.exact_match_ci.low).c_str(), percent(s.exact_match_ci.high).c_str()),
-             percent(s.f1), s.has_recovered ? percent(s.recovered) : "-", kl_text(s.kl_mean),
-             kl_text(s.kl_median), kl_text(s.kl_p95), percent(s.top1_agreement),
-             percent(s.answer_agreement), full ? "-" : percent(s.rows_of_reused),
-             percent(s.rows_of_all), percent(s.flops_relative), format("%.2f", s.ttft_ms_median),
-             s.ttft_relative > 0 ? format("%.2fx", 1.0 / s.ttft_relative) : "-"});
+std::string with_interval(const std::string& value, const std::string& low,
+                          const std::string& high) {
+  return value + " [" + low + ", " + high + "]";
+}
+
+std::string share_text(double value, const Interval& interval) {
+  return with_interval(percent(value), percent(interval.low), percent(interval.high));
+}
+
+// What every table's lines begin with.
+std::vector<std::string> names_of(const EvalConfig& config) {
+  const bool full = config.policy == BLEND_POLICY_FULL;
+  return {config_name(config), full ? "-" : config.records,
+          config.chooses() ? format("%g", config.ratio) : "-"};
+}
+
+std::vector<std::string> joined(std::vector<std::string> names,
+                                const std::vector<std::string>& figures) {
+  names.insert(names.end(), figures.begin(), figures.end());
+  return names;
+}
+
+// Full prefill, the reference, is the first line, and not there twice.
+std::vector<const Summary*> lines_of(const EvalSummary& summary) {
+  std::vector<const Summary*> lines;
+  const bool again =
+      !summary.configs.empty() && summary.configs[0].config.policy == BLEND_POLICY_FULL;
+  if (!again) lines.push_back(&summary.full);
+  for (const Summary& s : summary.configs) lines.push_back(&s);
+  return lines;
+}
+
+std::string answers_table(const EvalSummary& summary) {
+  Table table({"policy", "records", "ratio", "found % [95 % CI]", "- full [95 % CI]", "PGR %",
+               "EM %", "F1 %", "same %", "agree %"});
+  for (const Summary* s : lines_of(summary)) {
+    const bool full = s->config.policy == BLEND_POLICY_FULL;
+    table.add(joined(names_of(s->config),
+                     {share_text(s->found, s->found_ci),
+                      full ? "-" : share_text(s->found_difference, s->found_difference_ci),
+                      s->pgr ? percent(*s->pgr) : "-", percent(s->exact_match), percent(s->f1),
+                      percent(s->answer_agreement), percent(s->token_agreement)}));
+  }
+  if (summary.floor) {
+    const Floor& floor = *summary.floor;
+    table.add({"no chunks", "-", "-", share_text(floor.found, floor.found_ci), "-", "-",
+               percent(floor.exact_match), percent(floor.f1), "-", "-"});
+  }
+  return table.str();
+}
+
+std::string costs_table(const EvalSummary& summary) {
+  Table table({"policy", "records", "ratio", "KL first", "KL of 8 [95 % CI]", "top-1 %", "rows %",
+               "FLOPs %", "TTFT ms", "speed-up"});
+  for (const Summary* s : lines_of(summary)) {
+    table.add(joined(
+        names_of(s->config),
+        {kl_text(s->kl_mean),
+         with_interval(kl_text(s->kl8_mean), kl_text(s->kl8_ci.low), kl_text(s->kl8_ci.high)),
+         percent(s->top1_agreement), percent(s->rows_of_all), percent(s->flops_relative),
+         format("%.2f", s->ttft_ms_median),
+         s->ttft_relative > 0 ? format("%.2fx", 1.0 / s->ttft_relative) : "-"}));
+  }
+  return table.str();
 }
 
 std::string groups_table(const EvalContext& context, const EvalSummary& summary) {
-  std::vector<std::string> header = {"EM % by " + context.group_by, "chunk prefix", "ratio"};
+  std::vector<std::string> header = {"found % by " + context.group_by, "records", "ratio"};
   std::vector<std::string> full = {"full", "-", "-"};
   for (const EvalSummary::Group& group : summary.groups) {
     header.push_back(format("%s (%zu)", group.name.c_str(), group.n));
@@ -35,8 +88,7 @@ std::string groups_table(const EvalContext& context, const EvalSummary& summary)
   for (size_t i = 0; i < summary.configs.size(); ++i) {
     const EvalConfig& config = summary.configs[i].config;
     if (config.policy == BLEND_POLICY_FULL) continue;
-    std::vector<std::string> row = {config_name(config), config.chunk_prefix,
-                                    config.chooses() ? format("%g", config.ratio) : "-"};
+    std::vector<std::string> row = names_of(config);
     for (const EvalSummary::Group& group : summary.groups) {
       row.push_back(percent(group.configs[i]));
     }
@@ -85,7 +137,7 @@ nlohmann::json config_json(const EvalConfig& config) {
   }
   if (config.chooses()) out["policy_seed"] = config.seed;
   out["ratio"] = config.ratio;
-  if (config.policy != BLEND_POLICY_FULL) out["chunk_prefix"] = config.chunk_prefix;
+  if (config.policy != BLEND_POLICY_FULL) out["records"] = config.records;
   if (config.codec != BLEND_CODEC_DEFAULT) out["codec"] = name_of(codec_choices(), config.codec);
   return out;
 }
@@ -93,15 +145,25 @@ nlohmann::json config_json(const EvalConfig& config) {
 nlohmann::json summary_json(const Summary& s) {
   nlohmann::json out = config_json(s.config);
   out.update({{"n", s.n},
+              {"found", s.found},
+              {"found_ci95", interval_json(s.found_ci)},
+              {"found_difference", s.found_difference},
+              {"found_difference_ci95", interval_json(s.found_difference_ci)},
               {"exact_match", s.exact_match},
               {"exact_match_ci95", interval_json(s.exact_match_ci)},
               {"f1", s.f1},
               {"f1_ci95", interval_json(s.f1_ci)},
               {"kl_mean", s.kl_mean},
               {"kl_mean_ci95", interval_json(s.kl_ci)},
+              {"kl8_mean", s.kl8_mean},
+              {"kl8_mean_ci95", interval_json(s.kl8_ci)},
+              {"kl8_median", s.kl8_median},
+              {"kl8_difference", s.kl8_difference},
+              {"kl8_difference_ci95", interval_json(s.kl8_difference_ci)},
               {"kl_median", s.kl_median},
               {"kl_p95", s.kl_p95},
               {"top1_agreement", s.top1_agreement},
+              {"token_agreement", s.token_agreement},
               {"answer_agreement", s.answer_agreement},
               {"rows_of_reused", s.rows_of_reused},
               {"rows_of_all", s.rows_of_all},
@@ -118,15 +180,20 @@ nlohmann::json summary_json(const Summary& s) {
     out["kl_rounding_mean_ci95"] = interval_json(s.kl_rounding_ci);
     out["kl_rounding_median"] = s.kl_rounding_median;
   }
+  out["pgr"] = s.pgr ? nlohmann::json(*s.pgr) : nlohmann::json();
   out["recovered"] = s.has_recovered ? nlohmann::json(s.recovered) : nlohmann::json();
   return out;
 }
 
 nlohmann::json outcome_json(const Outcome& o) {
   return {{"answer", o.answer},
+          {"found", o.found},
           {"exact_match", o.exact_match},
           {"f1", o.f1},
           {"kl", o.kl},
+          {"kl8", o.kl8},
+          {"n_places", o.n_places},
+          {"n_agree", o.n_agree},
           {"top1_agrees", o.top1_agrees},
           {"same_answer", o.same_answer},
           {"ttft_ns", o.ttft_ns},
@@ -140,18 +207,15 @@ nlohmann::json outcome_json(const Outcome& o) {
           {"kl_rounding", o.kl_rounding}};
 }
 
+nlohmann::json floor_json(const Outcome& o) {
+  return {{"answer", o.answer}, {"found", o.found}, {"exact_match", o.exact_match}, {"f1", o.f1}};
+}
+
 }  // namespace
 
 std::string summary_table(const EvalContext& context, const EvalSummary& summary,
                           const EvalResult& result) {
-  Table table({"policy", "chunk prefix", "ratio", "EM % [95 % CI]", "F1 %", "recovered %",
-               "KL mean", "KL median", "KL p95", "top-1 %", "same answer %", "rows % reused",
-               "rows % all", "FLOPs %", "TTFT ms", "speed-up"});
-  const bool again =
-      !summary.configs.empty() && summary.configs[0].config.policy == BLEND_POLICY_FULL;
-  if (!again) add_row(table, summary.full);
-  for (const Summary& s : summary.configs) add_row(table, s);
-  std::string text = table.str();
+  std::string text = answers_table(summary) + '\n' + costs_table(summary);
   if (!result.sizes.empty()) text += '\n' + codecs_table(summary);
   if (!summary.groups.empty()) text += '\n' + groups_table(context, summary);
   text += format("\n%zu questions", result.questions.size());
@@ -159,10 +223,13 @@ std::string summary_table(const EvalContext& context, const EvalSummary& summary
     text += format(", %zu skipped (longer than the model's context)", result.skipped.size());
   }
   text +=
-      ". EM, F1: exact match and token F1. Recovered: of the EM that reuse loses. KL(full || "
-      "policy) in\nnats and top-1: of the first answer token. Rows: recomputed by the policy, of "
-      "the reused rows; computed, of\nall rows. FLOPs: of full prefill's. TTFT: median, warm "
-      "store, loading included.\n";
+      ". Found: a right answer stands in the answer. - full: less full prefill's, question by\n"
+      "question. PGR: (found - no chunks) / (full - no chunks). EM, F1: exact match and token F1. "
+      "Same: the\nwhole answer is full prefill's. Agree: tokens of full prefill's answer that this "
+      "would take too.\nKL(full || policy), nats: of the first answer token, and mean over the "
+      "first "
+      "eight of full prefill's\nanswer. Rows: computed, of all. FLOPs: of full prefill's. TTFT: "
+      "median, warm store, loading included.\n";
   return text;
 }
 
@@ -170,7 +237,7 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                          const std::vector<Record>& records, const EvalResult& result,
                          const EvalSummary& summary) {
   const blendpp::ModelInfo& model = context.model;
-  nlohmann::json out = {{"format", "blend-eval-1"}, {"version", blend_version()}};
+  nlohmann::json out = {{"format", "blend-eval-2"}, {"version", blend_version()}};
   out["model"] = {{"path", context.model_path},
                   {"name", context.model_name},
                   {"fingerprint", hex_text(model.fingerprint, sizeof model.fingerprint)},
@@ -182,10 +249,15 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
       {"n_questions", result.questions.size()},
       {"limit", context.limit},
       {"shuffle_seed", context.shuffled ? nlohmann::json(context.shuffle_seed) : nlohmann::json()}};
-  out["settings"] = {{"question_template", plan.prompt.question_template},
-                     {"answer_stop", plan.prompt.answer_stop},
-                     {"system", plan.prompt.system},
-                     {"max_tokens", plan.prompt.max_tokens},
+  const PromptForm& form = plan.prompt.form;
+  out["settings"] = {{"question_template", question_template_of(form)},
+                     {"answer_stop", plan.prompt.limits.stop},
+                     {"system", form.system},
+                     {"special", form.special},
+                     {"chat", form.chat.wanted},
+                     {"chat_template", form.chat.template_file},
+                     {"chat_variables", form.chat.variables},
+                     {"max_tokens", plan.prompt.limits.max_tokens},
                      {"repeats", plan.repeats},
                      {"kv_dtype", context.kv_dtype},
                      {"codec", context.codec},
@@ -200,6 +272,13 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                      {"seed", context.seed}};
   out["command"] = context.command;
   out["full"] = summary_json(summary.full);
+  out["floor"] = nlohmann::json();
+  if (summary.floor) {
+    out["floor"] = {{"found", summary.floor->found},
+                    {"found_ci95", interval_json(summary.floor->found_ci)},
+                    {"exact_match", summary.floor->exact_match},
+                    {"f1", summary.floor->f1}};
+  }
   out["configs"] = nlohmann::json::array();
   for (const Summary& s : summary.configs) out["configs"].push_back(summary_json(s));
 
@@ -225,6 +304,7 @@ nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                                 {"n_chunks", record.chunks.size()},
                                 {"full", outcome_json(question.full)},
                                 {"configs", std::move(outcomes)}});
+    if (question.floor) out["questions"].back()["floor"] = floor_json(*question.floor);
   }
   out["skipped"] = nlohmann::json::array();
   for (const Skipped& skipped : result.skipped) {

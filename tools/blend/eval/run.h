@@ -1,9 +1,9 @@
 // Run: every question by full prefill and by every configuration, one question after the other.
 //
-// Full prefill is the reference, of the same model or of one that keeps its weights otherwise. For
-// each chunk prefix the question's chunks are put into the store first, so that the time to first
-// token of every configuration is that of a warm store, loading included. Configurations take turns
-// within a question, so that a machine that slows down slows all of them.
+// Full prefill is the reference, of the same model or of one that keeps its weights otherwise. The
+// question's chunks are put into the store first, as each kind of record has them, so that the time
+// to first token of every configuration is that of a warm store, loading included. Configurations
+// take turns within a question, so that a machine that slows down slows all of them.
 #pragma once
 
 #include <cstddef>
@@ -14,24 +14,20 @@
 #include <vector>
 
 #include "blend/blend.hpp"
-#include "corpus.h"
 #include "dataset.h"
+#include "eval/lead.h"
+#include "eval/recorder.h"
 #include "eval/rows.h"
 #include "policy_spec.h"
+#include "question.h"
 
 namespace blend_cli {
 
 // How a question is asked, whatever the configuration.
 struct EvalPromptOptions {
-  std::string question_template;  // see choices.h
-  std::string answer_stop;        // the answer ends before it; "": at EOS or max_tokens
-  std::string system;
-  uint32_t max_tokens = 32;
+  PromptForm form;
+  AnswerLimits limits;
 };
-
-// Which chunks are stored a second time: the first behind what precedes it, or each of the others
-// behind the one before it.
-enum class AlsoStored { none, first, neighbors };
 
 // One line of the table.
 struct EvalConfig {
@@ -39,15 +35,14 @@ struct EvalConfig {
   uint32_t metric = 0;  // BLEND_METRIC_*; means nothing unless the policy measures
   double ratio = 0;     // 1 for full prefill, 0 for reuse
   uint32_t check_layer = 1;
-  std::string chunk_prefix;  // "none", "bos", "text:..." or "profile"; "" for full prefill
-  PolicySpec spec = {};      // of `policy`; named for all but full and reuse
+  std::string records;   // how chunks are stored, see records.h; "" for full prefill
+  PolicySpec spec = {};  // of `policy`; named for all but full and reuse
   uint32_t norm = BLEND_NORM_L2;
   bool relative = false;
   uint32_t checks = 1;     // check layers, from check_layer on, ratios falling around `ratio`
   uint64_t seed = 0;       // of the policy random
   bool corrected = false;  // with the profile's drift correction
-  AlsoStored also_stored = AlsoStored::none;
-  bool guarded = true;  // which is scaled by how it does on the recomputed rows
+  bool guarded = true;     // which is scaled by how it does on the recomputed rows
   double flops = 0;     // a share of full prefill's: `ratio` is what costs that much; 0: as it is
   ApeSetting ape = {};  // of the policy ape
   uint32_t codec = BLEND_CODEC_DEFAULT;  // of the chunks; DEFAULT: the store's
@@ -69,10 +64,14 @@ std::string config_name(const EvalConfig& config);
 // What one configuration made of one question.
 struct Outcome {
   std::string answer;
+  bool found = false;  // a right answer stands in it
   bool exact_match = false;
   double f1 = 0;
-  double kl = 0;             // KL(full || this) at the first answer position, nats
-  bool top1_agrees = false;  // the likeliest first token is full prefill's
+  double kl = 0;             // KL(full || this) at the first place of full prefill's answer, nats
+  double kl8 = 0;            // its mean over the first eight places, led along that answer
+  size_t n_places = 0;       // of full prefill's answer, its end included
+  size_t n_agree = 0;        // of these, whose likeliest token is full prefill's
+  bool top1_agrees = false;  // the first is
   bool same_answer = false;  // the same text as full prefill's
   uint64_t ttft_ns = 0;      // the median of the repeats
   uint64_t n_rows = 0;
@@ -89,6 +88,7 @@ struct QuestionResult {
   size_t record = 0;              // index into the records
   Outcome full;                   // by full prefill, compared with the reference
   std::vector<Outcome> outcomes;  // one a configuration, full prefill among them if asked for
+  std::optional<Outcome> floor;   // full prefill of the prompt without its chunks
   bool telling = false;           // full prefill is right, full reuse wrong, the showcase right
   // Of the showcase configuration, of a few questions only: the first ones and the telling ones.
   // Otherwise empty.
@@ -104,22 +104,14 @@ struct Skipped {
 struct EvalPlan {
   EvalPromptOptions prompt;
   std::vector<EvalConfig> configs;
-  size_t repeats = 1;   // fuses a configuration and question; their median is the TTFT
-  size_t showcase = 0;  // the configuration whose rows are kept; configs.size(): none
+  size_t repeats = 1;               // fuses a configuration and question; their median is the TTFT
+  size_t showcase = 0;              // the configuration whose rows are kept; configs.size(): none
+  bool floor = true;                // ask without any chunk too
+  std::vector<std::string> corpus;  // texts of all chunks, for records similar:M
   // Whose full prefill everything is compared with; null: the model's own.
   const blendpp::Model* reference = nullptr;
-  const blendpp::Profile* profile = nullptr;  // of configurations with the prefix "profile"
+  const blendpp::Profile* profile = nullptr;  // of configurations with the records "profile"
   uint64_t trim_bytes = 0;  // 0: keep every chunk; else what this run stored is dropped past it
-};
-
-// What the chunks of a run took with one codec.
-struct CodecSize {
-  uint64_t tokens = 0;
-  uint64_t stored_bytes = 0;  // K and V
-  uint64_t elements = 0;      // of K and V
-
-  double bytes_per_token() const;
-  double bits_per_element() const;
 };
 
 struct EvalResult {
@@ -136,8 +128,5 @@ std::vector<std::string> fit_ratios(const blendpp::Model& model, const blendpp::
 // Throws what the library throws; CommandError when no question fits the model's context.
 EvalResult run_eval(const blendpp::Model& model, const blendpp::Store& store,
                     const std::vector<Record>& records, const EvalPlan& plan);
-
-// A generated text up to the stop string, without blanks around it.
-std::string answer_of(const std::string& text, const std::string& stop);
 
 }  // namespace blend_cli

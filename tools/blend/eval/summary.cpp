@@ -29,6 +29,10 @@ Summary summary_of(const EvalConfig& config, const Outcomes& outcomes, const Out
   const auto n_rows = [](const Outcome& o) { return static_cast<double>(o.n_rows); };
   const auto ttft_ms = [](const Outcome& o) { return static_cast<double>(o.ttft_ns) / 1e6; };
   const auto flops = [](const Outcome& o) { return o.flops; };
+  const auto found = [](const Outcome& o) { return o.found ? 1.0 : 0.0; };
+  const auto kl8 = [](const Outcome& o) { return o.kl8; };
+  const std::vector<double> finds = each(outcomes, found);
+  const std::vector<double> kl8s = each(outcomes, kl8);
   const std::vector<double> matches =
       each(outcomes, [](const Outcome& o) { return o.exact_match ? 1.0 : 0.0; });
   const std::vector<double> f1 = each(outcomes, [](const Outcome& o) { return o.f1; });
@@ -37,6 +41,18 @@ Summary summary_of(const EvalConfig& config, const Outcomes& outcomes, const Out
   Summary s;
   s.config = config;
   s.n = outcomes.size();
+  s.found = mean(finds);
+  s.found_ci = bootstrap_mean(finds, seed);
+  s.found_difference = s.found - mean(each(full, found));
+  s.found_difference_ci = bootstrap_difference(finds, each(full, found), seed);
+  s.kl8_mean = mean(kl8s);
+  s.kl8_ci = bootstrap_mean(kl8s, seed);
+  s.kl8_median = quantile(kl8s, 0.5);
+  s.kl8_difference = s.kl8_mean - mean(each(full, kl8));
+  s.kl8_difference_ci = bootstrap_difference(kl8s, each(full, kl8), seed);
+  s.token_agreement =
+      share(sum(outcomes, [](const Outcome& o) { return static_cast<double>(o.n_agree); }),
+            sum(outcomes, [](const Outcome& o) { return static_cast<double>(o.n_places); }));
   s.exact_match = mean(matches);
   s.exact_match_ci = bootstrap_mean(matches, seed);
   s.f1 = mean(f1);
@@ -70,12 +86,12 @@ Summary summary_of(const EvalConfig& config, const Outcomes& outcomes, const Out
   return s;
 }
 
-// How much of what full reuse (with the same chunk prefix) loses a configuration wins back.
+// How much of what full reuse (of the same kind of record) loses a configuration wins back.
 void set_recovered(EvalSummary& summary) {
   for (Summary& s : summary.configs) {
     for (const Summary& reuse : summary.configs) {
       const bool base = reuse.config.policy == BLEND_POLICY_REUSE &&
-                        reuse.config.chunk_prefix == s.config.chunk_prefix &&
+                        reuse.config.records == s.config.records &&
                         reuse.config.codec == s.config.codec;
       const double lost = summary.full.exact_match - reuse.exact_match;
       if (!base || !s.config.chooses() || lost <= 0) continue;
@@ -83,6 +99,26 @@ void set_recovered(EvalSummary& summary) {
       s.recovered = (s.exact_match - reuse.exact_match) / lost;
     }
   }
+}
+
+void set_floor(const EvalResult& result, uint64_t seed, EvalSummary& summary) {
+  Outcomes floors;
+  for (const QuestionResult& question : result.questions) {
+    if (question.floor) floors.push_back(&*question.floor);
+  }
+  if (floors.empty()) return;
+  const std::vector<double> finds =
+      each(floors, [](const Outcome& o) { return o.found ? 1.0 : 0.0; });
+  Floor& floor = summary.floor.emplace();
+  floor.found = mean(finds);
+  floor.found_ci = bootstrap_mean(finds, seed);
+  floor.exact_match =
+      mean(each(floors, [](const Outcome& o) { return o.exact_match ? 1.0 : 0.0; }));
+  floor.f1 = mean(each(floors, [](const Outcome& o) { return o.f1; }));
+  for (Summary& s : summary.configs) {
+    s.pgr = performance_gap_recovered(s.found, floor.found, summary.full.found);
+  }
+  summary.full.pgr = performance_gap_recovered(summary.full.found, floor.found, summary.full.found);
 }
 
 std::vector<EvalSummary::Group> groups_of(const std::vector<Record>& records,
@@ -95,16 +131,16 @@ std::vector<EvalSummary::Group> groups_of(const std::vector<Record>& records,
     group.name = name;
     group.configs.resize(n_configs);
     ++group.n;
-    group.full += question.full.exact_match ? 1 : 0;
+    group.full += question.full.found ? 1 : 0;
     for (size_t i = 0; i < n_configs; ++i) {
-      group.configs[i] += question.outcomes[i].exact_match ? 1 : 0;
+      group.configs[i] += question.outcomes[i].found ? 1 : 0;
     }
   }
   std::vector<EvalSummary::Group> out;
   for (auto& [name, group] : groups) {
     const auto n = static_cast<double>(group.n);
     group.full /= n;
-    for (double& match : group.configs) match /= n;
+    for (double& found : group.configs) found /= n;
     out.push_back(std::move(group));
   }
   return out;
@@ -131,6 +167,7 @@ EvalSummary summarise(const EvalPlan& plan, const std::vector<Record>& records,
     if (size != result.sizes.end()) summary.configs.back().size = size->second;
   }
   set_recovered(summary);
+  set_floor(result, seed, summary);
   summary.groups = groups_of(records, result, plan.configs.size());
   return summary;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,27 @@ namespace blend_cli {
 struct Summary {
   EvalConfig config;
   size_t n = 0;
-  double exact_match = 0;  // this and the next: shares, 0 .. 1
+  double found = 0;  // answers in which a right one stands; this and the next: shares, 0 .. 1
+  Interval found_ci;
+  double found_difference = 0;  // found - full prefill's, question by question
+  Interval found_difference_ci;
+  std::optional<double>
+      pgr;  // of found; nothing without a floor, or where full prefill is not above it
+  double exact_match = 0;
   Interval exact_match_ci;
   double f1 = 0;
   Interval f1_ci;
-  double kl_mean = 0;  // nats
-  Interval kl_ci;      // of the mean
+  double kl_mean = 0;   // nats
+  Interval kl_ci;       // of the mean
+  double kl8_mean = 0;  // over the first eight places of full prefill's answer
+  Interval kl8_ci;
+  double kl8_median = 0;
+  double kl8_difference = 0;  // to full prefill's own, which is 0 unless the reference is another
+  Interval kl8_difference_ci;
   double kl_median = 0;
   double kl_p95 = 0;
   double top1_agreement = 0;    // likeliest first token as full prefill's
+  double token_agreement = 0;   // places of full prefill's answers with the same likeliest token
   double answer_agreement = 0;  // whole answer as full prefill's
   double rows_of_reused = 0;    // selected rows / rows of reused chunks
   double rows_of_all = 0;       // rows computed behind the check layer / rows of the prompts
@@ -39,10 +52,18 @@ struct Summary {
   double kl_rounding_median = 0;
 };
 
+// The same questions without any chunk.
+struct Floor {
+  double found = 0;
+  Interval found_ci;
+  double exact_match = 0;
+  double f1 = 0;
+};
+
 // Full prefill, the reference, first; then one a configuration, in their order, without `full`
 // unless it was run again.
 struct EvalSummary {
-  // Exact match of the questions whose records say the same under --group-by.
+  // Answers found of the questions whose records say the same under --group-by.
   struct Group {
     std::string name;
     size_t n = 0;
@@ -50,6 +71,7 @@ struct EvalSummary {
     std::vector<double> configs;
   };
   Summary full;
+  std::optional<Floor> floor;
   std::vector<Summary> configs;
   std::vector<Group> groups;  // by name; empty unless asked for
 };

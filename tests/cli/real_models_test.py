@@ -1,0 +1,76 @@
+"""blend eval on real models, a few questions each.
+
+    python3 real_models_test.py --blend BLEND --data DIR [unittest arguments]
+
+DIR has real-models/*.gguf and data/town.jsonl; where it has not, the tests are skipped, and when all
+are, this ends with 77.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+ARGS = argparse.Namespace()
+SYSTEM = "You are a helpful AI assistant. Answer the question from the passages."
+SKIPPED = 77  # what CTest takes for "skipped"
+
+
+class RealModels(unittest.TestCase):
+    def eval(self, model, *args):
+        """The result on four questions; the test is skipped where a file is not there."""
+        paths = [ARGS.data / "real-models" / model, ARGS.data / "data" / "town.jsonl"]
+        for path in paths:
+            if not path.is_file():
+                self.skipTest(f"{path} is not there: see BLEND_DATA_DIR in CONTRIBUTING.md")
+        run = subprocess.run(
+            [ARGS.blend, "eval", "--model", paths[0], "--data", paths[1], "--limit", "4", "--policies",
+             "reuse,hkvd", "--ratios", "1", "--records", "head", "--kv-dtype", "f32", "--max-tokens",
+             "12", "--json", "-", *args], capture_output=True, text=True, timeout=1200)
+        self.assertEqual(run.returncode, 0, run.stderr)
+        return json.loads(run.stdout)
+
+    def check(self, out):
+        reuse, all_rows = out["configs"]
+        self.assertEqual((len(out["questions"]), out["skipped"]), (4, []))
+        self.assertEqual((reuse["n_misses"], all_rows["n_misses"]), (0, 0))
+        # The first of four chunks is exact and not computed again, the others are.
+        self.assertLess(all_rows["rows_of_all"], 0.95)
+        # All rows recomputed are full prefill.
+        self.assertEqual((all_rows["answer_agreement"], all_rows["token_agreement"]), (1, 1))
+        self.assertLess(all_rows["kl_mean"], 1e-4)
+        self.assertLess(all_rows["kl8_mean"], 1e-4)
+        self.assertGreater(reuse["kl8_mean"], 1e-3, "reuse is not full prefill")
+        # What the passages say is not known without them.
+        self.assertLess(out["floor"]["found"], out["full"]["found"])
+
+    def test_an_instruct_model_by_its_chat_template(self):
+        out = self.eval("SmolLM2-135M-Instruct.Q4_1.gguf", "--chat", "--system", SYSTEM,
+                        "--question-template", "Question: {question}\\nAnswer in a few words.")
+        self.check(out)
+        self.assertTrue(out["settings"]["chat"])
+        for question in out["questions"]:
+            self.assertNotIn("<|im_", question["full"]["answer"])
+
+    def test_a_base_model_after_bos(self):
+        self.check(self.eval("gemma-3-270m-q4_k_m.gguf", "--system", SYSTEM + "\n\n"))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--data", default="")
+    options, rest = parser.parse_known_args()
+    ARGS.blend = os.path.abspath(options.blend)
+    ARGS.data = Path(options.data or "no-BLEND_DATA_DIR")
+    result = unittest.main(argv=[sys.argv[0], *rest], exit=False).result
+    if not result.wasSuccessful():
+        sys.exit(1)
+    sys.exit(SKIPPED if result.testsRun == len(result.skipped) else 0)
+
+
+if __name__ == "__main__":
+    main()

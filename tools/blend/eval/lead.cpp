@@ -1,0 +1,87 @@
+#include "eval/lead.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "compare.h"
+#include "interrupt.h"
+
+namespace blend_cli {
+namespace {
+
+int32_t likeliest(blendpp::Span<const float> logits) {
+  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// Goes on from `tokens`, which `fusion` has already; `seen` gets the logits of every place.
+template <typename Seen>
+std::string generate(const blendpp::Model& model, blendpp::Fusion& fusion, blendpp::Tokens tokens,
+                     const AnswerLimits& limits, const Seen& seen) {
+  blendpp::GenerateOptions options;
+  options.max_tokens = limits.max_tokens - static_cast<uint32_t>(tokens.size());
+  options.cancel = interrupt_token();
+  options.on_logits = [&](blendpp::Span<float> logits) {
+    seen(blendpp::Span<const float>(logits.data(), logits.size()));
+    return true;
+  };
+  fusion.generate(options, [&](int32_t token, std::string_view) {
+    if (token >= 0) tokens.push_back(token);
+    return limits.stop.empty() || model.detokenize(tokens).find(limits.stop) == std::string::npos;
+  });
+  return answer_of(model.detokenize(tokens), limits.stop);
+}
+
+}  // namespace
+
+Reference reference_answer(const blendpp::Model& model, blendpp::Fusion& fusion,
+                           const AnswerLimits& limits) {
+  Reference reference;
+  reference.answer = generate(model, fusion, {}, limits, [&](blendpp::Span<const float> logits) {
+    reference.likeliest.push_back(likeliest(logits));
+    if (reference.logits.size() < kKlPlaces) {
+      reference.logits.emplace_back(logits.begin(), logits.end());
+    }
+  });
+  return reference;
+}
+
+Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Reference& reference,
+               const AnswerLimits& limits) {
+  Led led;
+  const size_t n = reference.likeliest.size();
+  std::optional<blendpp::Fusion> own;  // where it leaves the reference's answer
+  size_t n_common = 0;
+  for (size_t i = 0; i < n; ++i) {
+    throw_if_interrupted();
+    const auto logits = fusion.logits();
+    if (i < reference.logits.size()) {
+      Logits copy(logits.begin(), logits.end());
+      led.kl.push_back(kl_divergence(reference.logits[i], copy));
+      if (i == 0) led.first = std::move(copy);
+    }
+    const bool agrees = likeliest(logits) == reference.likeliest[i];
+    led.n_agree += agrees ? 1 : 0;
+    if (i == 0) led.first_agrees = agrees;
+    if (!agrees && !own) {
+      own.emplace(fusion.fork());
+      n_common = i;
+    }
+    if (i + 1 < n) fusion.decode({reference.likeliest[i]}, interrupt_token());
+  }
+  led.answer = own ? generate(model, *own,
+                              {reference.likeliest.begin(),
+                               reference.likeliest.begin() + static_cast<std::ptrdiff_t>(n_common)},
+                              limits, [](blendpp::Span<const float>) {})
+                   : reference.answer;
+  return led;
+}
+
+std::string answer_of(const std::string& text, const std::string& stop) {
+  constexpr const char* kBlank = " \t\r\n";
+  std::string answer = stop.empty() ? text : text.substr(0, text.find(stop));
+  const size_t first = answer.find_first_not_of(kBlank);
+  if (first == std::string::npos) return {};
+  return answer.substr(first, answer.find_last_not_of(kBlank) - first + 1);
+}
+
+}  // namespace blend_cli

@@ -1,0 +1,48 @@
+// Lead: a prompt's greedy answer, and how another fuse of the same prompt does when it is led along
+// that answer, token by token, so that two next-token distributions are compared in the same place.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+
+namespace blend_cli {
+
+using Logits = std::vector<float>;
+
+struct AnswerLimits {
+  uint32_t max_tokens = 32;
+  std::string stop;  // the answer ends before it; "": at the end of a turn or max_tokens
+};
+
+// KL is measured in the first places of an answer.
+inline constexpr size_t kKlPlaces = 8;
+
+// Full prefill's answer: the logits of each place, that of the token which ended it included.
+struct Reference {
+  std::vector<Logits> logits;      // of the first kKlPlaces
+  std::vector<int32_t> likeliest;  // of every place; at least one
+  std::string answer;
+};
+// Generates from `fusion`, which has only been fused.
+Reference reference_answer(const blendpp::Model& model, blendpp::Fusion& fusion,
+                           const AnswerLimits& limits);
+
+// Another fuse of the prompt, led along it.
+struct Led {
+  std::vector<double> kl;  // KL(reference || this) in nats, in the first kKlPlaces
+  size_t n_agree = 0;      // places whose likeliest token is the reference's
+  bool first_agrees = false;
+  Logits first;        // of the first place
+  std::string answer;  // its own, greedy
+};
+Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Reference& reference,
+               const AnswerLimits& limits);
+
+// A generated text up to the stop string, without blanks around it.
+std::string answer_of(const std::string& text, const std::string& stop);
+
+}  // namespace blend_cli

@@ -1,0 +1,174 @@
+#include "eval/recorder.h"
+
+#include <utility>
+
+#include "choices.h"
+#include "corpus.h"
+#include "interrupt.h"
+#include "table.h"
+
+namespace blend_cli {
+namespace {
+
+using Is = RecordKind::Is;
+
+blendpp::Tokens joined(std::initializer_list<const blendpp::Tokens*> parts) {
+  blendpp::Tokens out;
+  for (const blendpp::Tokens* part : parts) out.insert(out.end(), part->begin(), part->end());
+  return out;
+}
+
+// FNV-1a: the same on every platform.
+uint64_t hash_of(const std::vector<blendpp::Tokens>& chunks) {
+  uint64_t hash = 0xcbf29ce484222325u;
+  const auto add = [&](uint64_t value) { hash = (hash ^ value) * 0x100000001b3u; };
+  for (const blendpp::Tokens& chunk : chunks) {
+    add(chunk.size());
+    for (const int32_t token : chunk) add(static_cast<uint64_t>(token));
+  }
+  return hash;
+}
+
+}  // namespace
+
+double CodecSize::bytes_per_token() const {
+  return tokens == 0 ? 0 : static_cast<double>(stored_bytes) / static_cast<double>(tokens);
+}
+
+double CodecSize::bits_per_element() const {
+  return elements == 0 ? 0
+                       : 8.0 * static_cast<double>(stored_bytes) / static_cast<double>(elements);
+}
+
+void Recorder::add(const std::string& records, uint32_t codec) {
+  kind(records);
+  wanted_.emplace(records, codec);
+  codecs_.insert(codec);
+}
+
+const RecordKind& Recorder::kind(const std::string& records) {
+  const auto it = kinds_.find(records);
+  if (it != kinds_.end()) return it->second;
+  RecordKind kind = parse_record_kind(records);
+  if (kind.is == Is::bos || kind.is == Is::text) {
+    fixed_[records] = chunk_prefix_tokens(model_, records);
+  } else if (kind.is == Is::profile) {
+    fixed_[records] = profile_->chunk_prefix();
+  }
+  return kinds_[records] = std::move(kind);
+}
+
+const SimilarChunks& Recorder::similar() {
+  if (!similar_) {
+    std::vector<blendpp::Tokens> chunks;
+    for (const std::string& text : corpus_) chunks.push_back(model_.tokenize(text));
+    corpus_mark_ = format("%016llx", static_cast<unsigned long long>(hash_of(chunks)));
+    similar_.emplace(chunks);
+  }
+  return *similar_;
+}
+
+const std::string& Recorder::corpus_mark() {
+  similar();
+  return corpus_mark_;
+}
+
+std::string Recorder::tenant(const std::string& records, uint32_t codec) {
+  std::string name = "eval " + records;
+  // The passages are no part of an id: another data set has others.
+  if (kind(records).is == Is::similar) name += " of " + corpus_mark();
+  if (codecs_.size() > 1) name += ", " + name_of(codec_choices(), codec);
+  return name;
+}
+
+const blendpp::Tokens& Recorder::chunk_prefix(const std::string& records,
+                                              const Question& question) {
+  switch (kind(records).is) {
+    case Is::head:
+    case Is::predecessor:
+    case Is::similar:
+      return question.head;
+    case Is::alone:
+    case Is::bos:
+    case Is::text:
+    case Is::profile:
+      break;
+  }
+  return fixed_[records];
+}
+
+void Recorder::find(const std::string& records, uint32_t codec, const Question& question,
+                    blendpp::FuseOptions& fuse) {
+  static constexpr int32_t kNothing = 0;  // NULL is the prompt head
+  const blendpp::Tokens& prefix = chunk_prefix(records, question);
+  fuse.chunk_prefix = prefix.empty() ? &kNothing : prefix.data();
+  fuse.n_chunk_prefix = prefix.size();
+  tenant_ = tenant(records, codec);
+  fuse.tenant = tenant_.c_str();
+}
+
+void Recorder::put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix,
+                   const std::string& tenant, uint32_t codec,
+                   const std::vector<const blendpp::Tokens*>& contexts) {
+  blendpp::PrecomputeOptions options;
+  options.codec = codec;
+  options.tenant = tenant.c_str();
+  options.chunk_prefix = prefix.data();
+  options.n_chunk_prefix = prefix.size();
+  std::vector<blend_context_passage> passages;
+  for (const blendpp::Tokens* passage : contexts) {
+    passages.push_back({passage->data(), passage->size()});
+  }
+  options.contexts = passages.data();
+  options.n_contexts = passages.size();
+  options.cancel = interrupt_token();
+  const auto stored = [&] {
+    return codec == BLEND_CODEC_DEFAULT ? 0 : store_.codec_stat(codec).stored_bytes;
+  };
+  const uint64_t before = stored();
+  const blendpp::Precomputed done = model_.precompute(store_, tokens, options);
+  if (done.existed) return;
+  stored_.push_back(done.id);
+  if (codec == BLEND_CODEC_DEFAULT) return;
+  CodecSize& size = sizes_[codec];
+  size.tokens += tokens.size();
+  size.elements += uint64_t{2} * tokens.size() * info_.n_layers * info_.n_kv_heads * info_.head_dim;
+  size.stored_bytes += stored() - before;
+}
+
+void Recorder::store(const Question& question, const std::string& records, uint32_t codec) {
+  const std::string owner = tenant(records, codec);
+  blendpp::Tokens before;
+  for (const blendpp::Tokens& prefix : question.prefixes) {
+    put(prefix, before, owner, codec);
+    before.insert(before.end(), prefix.begin(), prefix.end());
+  }
+  const RecordKind& wanted = kind(records);
+  for (size_t i = 0; i < question.chunks.size(); ++i) {
+    const blendpp::Tokens& chunk = question.chunks[i];
+    const blendpp::Tokens& prefix = chunk_prefix(records, question);
+    if (wanted.is == Is::predecessor && i > 0) {
+      put(chunk, joined({&prefix, &question.chunks[i - 1], &question.before[i]}), owner, codec);
+      continue;
+    }
+    put(chunk, prefix, owner, codec);
+    if (wanted.is != Is::similar) continue;
+    // As blend_precompute_corpus has them, of what this question asks for alone: the record after
+    // the head, which is exact where the chunk stands first, those of the passages, whose rows are
+    // loaded, and the mean.
+    const auto passages = similar().most_similar(chunk, wanted.n_similar);
+    for (const blendpp::Tokens* passage : passages) put(*passage, prefix, owner, codec);
+    if (!passages.empty()) put(chunk, prefix, owner, codec, passages);
+  }
+}
+
+void Recorder::store(const Question& question) {
+  for (const auto& [records, codec] : wanted_) store(question, records, codec);
+}
+
+void Recorder::trim(uint64_t bytes) {
+  if (store_.stat().bytes <= bytes) return;
+  for (const blendpp::ChunkId& id : std::exchange(stored_, {})) store_.remove(id);
+}
+
+}  // namespace blend_cli

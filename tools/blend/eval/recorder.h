@@ -1,0 +1,78 @@
+// Recorder: puts a question's chunks into the store as each kind of record has them, and says how a
+// fuse finds them again.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "blend/blend.hpp"
+#include "eval/records.h"
+#include "eval/similar.h"
+#include "question.h"
+
+namespace blend_cli {
+
+// What the chunks of a run took with one codec.
+struct CodecSize {
+  uint64_t tokens = 0;
+  uint64_t stored_bytes = 0;  // K and V
+  uint64_t elements = 0;      // of K and V
+
+  double bytes_per_token() const;
+  double bits_per_element() const;
+};
+
+// Used by one thread.
+class Recorder {
+ public:
+  // `corpus`: the texts among which similar chunks are looked for. `profile` may be null.
+  Recorder(const blendpp::Model& model, const blendpp::Store& store,
+           const blendpp::Profile* profile, const std::vector<std::string>& corpus)
+      : model_(model), store_(store), profile_(profile), corpus_(corpus), info_(model.info()) {}
+
+  // From here on store() does this kind with this codec too; `records` as in EvalConfig.
+  void add(const std::string& records, uint32_t codec);
+  // All kinds, and what precedes the chunks.
+  void store(const Question& question);
+  // Removes what this run has stored, when the store has grown past `bytes`.
+  void trim(uint64_t bytes);
+
+  // Tells a fuse what the chunks of `question` were prefilled after, and whose they are. Valid
+  // until the next call.
+  void find(const std::string& records, uint32_t codec, const Question& question,
+            blendpp::FuseOptions& fuse);
+
+  const std::map<uint32_t, CodecSize>& sizes() const { return sizes_; }
+
+ private:
+  const RecordKind& kind(const std::string& records);
+  const blendpp::Tokens& chunk_prefix(const std::string& records, const Question& question);
+  std::string tenant(const std::string& records, uint32_t codec);
+  const SimilarChunks& similar();
+  const std::string& corpus_mark();
+  void put(const blendpp::Tokens& tokens, const blendpp::Tokens& prefix, const std::string& tenant,
+           uint32_t codec, const std::vector<const blendpp::Tokens*>& contexts = {});
+  void store(const Question& question, const std::string& records, uint32_t codec);
+
+  const blendpp::Model& model_;
+  const blendpp::Store& store_;
+  const blendpp::Profile* profile_;
+  const std::vector<std::string>& corpus_;
+  const blendpp::ModelInfo info_;
+  std::map<std::string, RecordKind> kinds_;       // by their names
+  std::map<std::string, blendpp::Tokens> fixed_;  // chunk prefixes that no prompt changes
+  std::set<std::pair<std::string, uint32_t>> wanted_;
+  std::set<uint32_t> codecs_;
+  std::optional<SimilarChunks> similar_;
+  std::string tenant_;                    // of the fuse that is prepared
+  std::string corpus_mark_;               // tells two data sets apart
+  std::map<uint32_t, CodecSize> sizes_;   // of codecs that were named
+  std::vector<blendpp::ChunkId> stored_;  // by this run
+};
+
+}  // namespace blend_cli

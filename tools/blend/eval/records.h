@@ -1,0 +1,36 @@
+// Records: what a chunk is prefilled after before it is stored. Each kind has a tenant of its own,
+// so that no configuration finds what another has stored.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace blend_cli {
+
+struct RecordKind {
+  enum class Is {
+    alone,        // after nothing
+    head,         // after the prompt's head: all tokens before its first chunk
+    predecessor,  // after the head and the chunk before it; the first after the head
+    similar,  // contextual: the mean over the most similar other chunks; the first after the head
+    bos,      // after BOS
+    text,     // after a text
+    profile   // after what a profile says
+  };
+  Is is = Is::head;
+  std::string name;      // as it was given
+  size_t n_similar = 0;  // of `similar`
+};
+
+// What a profile's kind is called in the tables.
+inline constexpr const char* kProfileRecords = "profile";
+
+// Of one of the items below, or "profile". Throws CommandError (usage).
+RecordKind parse_record_kind(const std::string& name);
+// Items of a comma-separated list: alone, head, predecessor, similar:M, bos, text:... A comma in a
+// text belongs to it unless another item follows. Throws CommandError (usage) for anything else.
+std::vector<std::string> split_record_kinds(std::string_view list);
+
+}  // namespace blend_cli
