@@ -544,7 +544,7 @@ typedef struct blend_segment {
                                    QUESTION segment; chunks need no statistics. The drift correction
                                    does not apply. In a plan the host gives that attention
                                    (blend_plan_probe) */
-#define BLEND_POLICY_AUTO 14u    /* what the profile chose, CASCADE without one; HKVD where that
+#define BLEND_POLICY_AUTO 14u    /* what the profile chose, ATTENTION without one; HKVD where that
                                    cannot be: without a QUESTION segment, in a plan, with check_layers,
                                    for a model of one layer, and where CASCADE meets a chunk that was
                                    stored without its rows' statistics (blend_chunk_put). The info has
