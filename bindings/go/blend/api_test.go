@@ -81,7 +81,7 @@ func TestPrecomputeAndFind(t *testing.T) {
 		t.Error("not found after it was stored", err)
 	}
 	for name, other := range map[string]*blend.PrecomputeOptions{
-		"tenant": {Tenant: "t"}, "prefix": {Prefix: bos}} {
+		"tenant": {Tenant: "t"}, "prefix": {ChunkPrefix: bos}} {
 		if otherID, _, err := model.Find(store, ids, other); err != nil || otherID == id {
 			t.Errorf("%s is not part of the id", name)
 		}

@@ -87,7 +87,7 @@ class MainJob(Case):
         self.assertFalse(stored.existed)
         self.assertTrue(self.model.precompute(self.store, tokens).existed)
         self.assertEqual(self.model.find(self.store, tokens), (stored.id, True))
-        other = self.model.precompute(self.store, tokens, tenant="other", prefix=[1])
+        other = self.model.precompute(self.store, tokens, tenant="other", chunk_prefix=[1])
         self.assertNotEqual(other.id, stored.id)
         chunk = {c.id: c for c in self.store.list(verify=True)}[stored.id]
         self.assertEqual((chunk.n_tokens, chunk.problem), (len(tokens), ""))

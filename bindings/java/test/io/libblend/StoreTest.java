@@ -43,7 +43,7 @@ public class StoreTest extends Fixture {
     String plain = model.precompute(store(), tokens).id();
     String other = model.precompute(store(), tokens, new PrecomputeOptions().tenant("t\u00e4nant")).id();
     String after =
-        model.precompute(store(), tokens, new PrecomputeOptions().prefix(model.tokenizer().bos())).id();
+        model.precompute(store(), tokens, new PrecomputeOptions().chunkPrefix(model.tokenizer().bos())).id();
     assertNotEquals(plain, other);
     assertNotEquals(plain, after);
     model.precompute(
