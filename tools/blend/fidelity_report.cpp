@@ -1,11 +1,11 @@
 #include "fidelity_report.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "choices.h"
 #include "command.h"
+#include "report.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -17,13 +17,6 @@ std::string policy_name(const blendpp::FidelityRow& row) {
   if (row.policy == BLEND_POLICY_UNION) return "union";
   if (row.policy == BLEND_POLICY_CALLBACK) return "callback";
   return name_of(policy_choices(), row.policy);
-}
-
-// What the worst chunk of the prompts was prefilled after.
-const char* record_name(const blendpp::FidelityRow& row) {
-  constexpr std::array<const char*, 6> kNames = {"none",       "exact", "predecessor",
-                                                 "contextual", "head",  "alone"};
-  return row.record < kNames.size() ? kNames[row.record] : "other";
 }
 
 std::string model_name(const blendpp::FidelityRow& row) {
