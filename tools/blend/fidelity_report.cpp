@@ -42,7 +42,7 @@ std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
                "identical", "KL", "in force"});
   for (const blendpp::FidelityRow& r : rows) {
     const bool seen = r.n_checks > 0;
-    table.add({model_name(r), policy_name(r), record_name(r), format("%g", r.ratio),
+    table.add({model_name(r), policy_name(r), record_text(r.record), format("%g", r.ratio),
                std::to_string(r.n_checks), std::to_string(r.n_tokens),
                seen ? format("%.4f", r.agreement) : "",
                seen ? format("%.4f .. %.4f", r.agreement_low, r.agreement_high) : "",
@@ -56,7 +56,7 @@ nlohmann::json fidelity_json(const std::vector<blendpp::FidelityRow>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const blendpp::FidelityRow& r : rows) {
     nlohmann::json one = {{"model", model_name(r)},   {"policy", policy_name(r)},
-                          {"record", record_name(r)}, {"ratio", r.ratio},
+                          {"record", record_text(r.record)}, {"ratio", r.ratio},
                           {"ratio_now", r.ratio_now}, {"n_checks", r.n_checks},
                           {"n_tokens", r.n_tokens},   {"in_force", r.in_force != 0}};
     if (r.n_checks > 0) {
@@ -81,7 +81,7 @@ std::string fidelity_metrics(const std::vector<blendpp::FidelityRow>& rows) {
         out << "# HELP " << name << ' ' << help << "\n# TYPE " << name << ' ' << type << '\n';
       first = false;
       out << name << "{model=\"" << model_name(r) << "\",policy=\"" << policy_name(r)
-          << "\",record=\"" << record_name(r) << "\",ratio=\"" << format("%g", r.ratio) << "\"} "
+          << "\",record=\"" << record_text(r.record) << "\",ratio=\"" << format("%g", r.ratio) << "\"} "
           << value(r) << '\n';
     }
   };
