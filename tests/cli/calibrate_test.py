@@ -109,6 +109,32 @@ class CalibrateTest(unittest.TestCase):
         self.assertEqual(out["profile"]["n_measured"], out["n_samples"])
         self.assertEqual(out["profile"]["drift"], [])
 
+    def test_samples_are_put_by_a_chat_template(self):
+        template = self.dir / "chat.jinja"
+        template.write_text("{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}{{ more }}")
+        docs = self.dir / "chat_docs"
+        docs.mkdir(exist_ok=True)
+        (docs / "a.txt").write_text("\n\n".join(r["chunks"][0] for r in records(24)))
+
+        def lines(source, *args):
+            done = self.run_blend("calibrate", *source, "--out", self.dir / "chat.profile", "--ratios", "0.2",
+                                  "--score-tokens", "1", "--drift-inputs", "none", "--chunk-prefixes", "none",
+                                  "--policies", "hkvd", "--step-samples", "0", "--json", *args)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return [line["kl_mean"] for line in json.loads(done.stdout)["table"]]
+
+        chat = ("--chat", "--chat-template", template)
+        for source in (("--data", self.data),
+                       ("--docs", docs, "--chunk-tokens", "24", "--chunks-per-sample", "3")):
+            by_template = lines(source, *chat)
+            self.assertNotEqual(by_template, lines(source))
+            self.assertNotEqual(by_template, lines(source, *chat, "--system", "be brief"))
+            self.assertNotEqual(by_template, lines(source, *chat, "--chat-variables", '{"more": "so"}'))
+        self.assertEqual(self.run_blend("verify", "--data", self.data, "--profile", self.profile, *chat,
+                                        "--ratios", "0", "--score-tokens", "1").returncode, 0)
+        self.assertEqual(self.run_blend("verify", "--data", self.data, "--profile", self.profile, *chat,
+                                        "--special").returncode, 2)
+
     def test_a_profile_goes_into_ask_and_eval(self):
         limits = ["--max-kl", "100", "--min-top1", "0", "--score-tokens", "2"]
         easy = self.dir / "easy.profile"

@@ -71,8 +71,9 @@ TEST_F(EvalLead, AlongAnotherAnswerItIsComparedPlaceByPlaceAndAnswersAsByItself)
     const Logits logits(view.begin(), view.end());
     n_agree +=
         std::max_element(logits.begin(), logits.end()) - logits.begin() == other.likeliest[i];
-    if (i < led.kl.size())
+    if (i < led.kl.size()) {
       EXPECT_NEAR(led.kl[i], kl_divergence(other.logits[i], logits), 1e-6) << i;
+    }
   }
   EXPECT_EQ(led.n_agree, n_agree);
   EXPECT_GT(*std::max_element(led.kl.begin(), led.kl.end()), 1e-3) << "two prompts, two answers";

@@ -57,7 +57,8 @@ class EvalRowsTrace : public ::testing::Test {
     options.policy = policy;
     options.ratio = ratio;
     options.check_layer = check_layer;
-    options.chunk_prefix = prefix.data();
+    static constexpr int32_t kNothing = 0;  // NULL is the prompt head
+    options.chunk_prefix = prefix.empty() ? &kNothing : prefix.data();
     options.n_chunk_prefix = prefix.size();
     options.on_miss = on_miss;
     return blendpp::Fusion(model_, &store_, prompt_, options);

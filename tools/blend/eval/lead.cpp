@@ -1,6 +1,7 @@
 #include "eval/lead.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "compare.h"
@@ -11,6 +12,15 @@ namespace {
 
 int32_t likeliest(blendpp::Span<const float> logits) {
   return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+}
+
+// An answer may end, or a model stray, inside a UTF-8 sequence: U+FFFD stands for that, as in what
+// the library generates.
+std::string text_of(const blendpp::Model& model, const blendpp::Tokens& tokens) {
+  using nlohmann::json;
+  const std::string text =
+      json(model.detokenize(tokens)).dump(-1, ' ', false, json::error_handler_t::replace);
+  return json::parse(text).get<std::string>();
 }
 
 // Goes on from `tokens`, which `fusion` has already; `seen` gets the logits of every place.
@@ -26,9 +36,9 @@ std::string generate(const blendpp::Model& model, blendpp::Fusion& fusion, blend
   };
   fusion.generate(options, [&](int32_t token, std::string_view) {
     if (token >= 0) tokens.push_back(token);
-    return limits.stop.empty() || model.detokenize(tokens).find(limits.stop) == std::string::npos;
+    return limits.stop.empty() || text_of(model, tokens).find(limits.stop) == std::string::npos;
   });
-  return answer_of(model.detokenize(tokens), limits.stop);
+  return answer_of(text_of(model, tokens), limits.stop);
 }
 
 }  // namespace
