@@ -24,7 +24,7 @@ public class FusionTest extends Fixture {
         Fusion full = model.fuse(null, prompt(), new FuseOptions().policy(Policy.FULL))) {
       assertEquals(full.generate(SHORT), fused.generate(SHORT));
       FusionInfo info = fused.info();
-      assertEquals(Policy.CASCADE, info.policy()); // what AUTO takes
+      assertEquals(Policy.ATTENTION, info.policy()); // what AUTO takes
       assertEquals(4, info.nMisses()); // BOS is a prefix, stored too
       assertTrue(info.flags().contains(FusionFlag.UNCALIBRATED));
       assertEquals(model.info().nLayers(), fused.layers().size());
