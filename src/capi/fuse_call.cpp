@@ -218,6 +218,7 @@ Result<FuseCall> read_fuse_call(const ModelDescription& model, const blend_store
   BLEND_ASSIGN(request.options, read_options(o, model));
   BLEND_ASSIGN(request.segments, read_segments(segments, n_segments, model));
   if (o.chunk_prefix == nullptr) {
+    request.options.after_head = true;
     request.options.chunk_prefix =
         kind.chunk_prefix != nullptr ? *kind.chunk_prefix : prompt_head(request.segments);
   }

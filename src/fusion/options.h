@@ -108,6 +108,7 @@ struct FuseOptions {
   OnMiss on_miss = OnMiss::precompute;
   uint32_t reserve_tokens = 256;
   std::vector<int32_t> chunk_prefix;
+  bool after_head = false;  // chunk_prefix is the prompt's head, since the host gave none
   std::string tenant;
   // Corrects the rows that are not recomputed, if the first check layer is the one that it was
   // fitted at; null: they stay as they are stored.

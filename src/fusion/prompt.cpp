@@ -193,7 +193,8 @@ Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, Prom
     BLEND_ASSIGN(const bool hit, open_stored(prompt, s.id, &*segment.tokens, true, s));
     // Where nothing may be computed a record that was made alone is better than none.
     const bool alone = !hit && store_ != nullptr && s.kind == SegmentKind::chunk &&
-                       options_.on_miss == OnMiss::fail && !options_.chunk_prefix.empty();
+                       options_.on_miss == OnMiss::fail && options_.after_head &&
+                       !options_.chunk_prefix.empty();
     return alone ? open_after(prompt, {}, RecordKind::plain, *segment.tokens, s)
                  : Result<bool>(hit);
   }
@@ -305,7 +306,7 @@ void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
     const PromptSegment& s = prompt.segments[i];
     if (!is_chunk(s) || s.exact) continue;
     const bool plain = s.record == RecordUse::head || s.record == RecordUse::alone;
-    if (!s.reused() || plain) leave_in_context(prompt, s);
+    if (options_.after_head && (!s.reused() || plain)) leave_in_context(prompt, s);
     const std::vector<int32_t> before = preceding(prompt, i, s.first_row);
     const bool first = before.size() == s.first_row;  // nothing else precedes it
     const bool fits = before.size() + s.n_rows <= model_.context_length();
@@ -314,6 +315,7 @@ void PromptBuilder::leave_nearer_for_later(Prompt& prompt) const {
     if (queued(chunk.meta.id)) continue;
     // What a chunk has after the head alone serves every prompt that it is the first of.
     chunk.when_seen_twice = !(first && is_opening(before));
+    if (chunk.when_seen_twice && !options_.after_head) continue;
     chunk.is_miss = !chunk.when_seen_twice;
     prompt.later.push_back(std::move(chunk));
   }

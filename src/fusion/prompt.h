@@ -137,8 +137,9 @@ class PromptBuilder {
                          std::span<const int32_t> prefix) const;
   void leave_for_later(Prompt& prompt, PromptSegment& s) const;
   // What would have been nearer to full prefill than the records of this prompt: the first chunk
-  // after what precedes it, later ones after their predecessors, and in the context of the prompt's
-  // other chunks what has no contextual record.
+  // after what precedes it; and where the host leaves the chunk prefix to the library, later ones
+  // after their predecessors, and in the context of the prompt's other chunks what has no
+  // contextual record.
   void leave_nearer_for_later(Prompt& prompt) const;
   void leave_in_context(Prompt& prompt, const PromptSegment& s) const;
   // Whether many prompts begin with these tokens: the chunk prefix, or BOS.

@@ -186,7 +186,7 @@ void arguments_fuse_options(const fixture* f) {
   static const uint32_t kUnknownMisses[] = {0, 5, 99, UINT32_MAX};
   static const blend_check_layer kChecks[] = {{1, 0.5}};
   static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 1.0}};
-  static const uint32_t kUnknownPolicies[] = {0, 14, 99, UINT32_MAX};
+  static const uint32_t kUnknownPolicies[] = {0, 15, 99, UINT32_MAX};
   world w;
   int32_t tokens[20];
   blend_segment s[3];
@@ -205,6 +205,7 @@ void arguments_fuse_options(const fixture* f) {
   }
   for (i = 0; i < sizeof kCheckLayers / sizeof *kCheckLayers; ++i) {
     o = fuse_options();
+    o.policy = BLEND_POLICY_CASCADE; /* one that has a check layer */
     o.check_layer = kCheckLayers[i];
     CHECK_SAYS(INVALID, "check_layer", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   }

@@ -219,12 +219,6 @@ void chunks_have_labels(const fixture* f) {
   CHECK_OK(blend_store_set_label(w.store, &id, "", "", "", &err));
   CHECK(is_called(w.store, "|;"));
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_set_label(w.store, &id, "acme", "x", NULL, &err));
-  /* A host from before labels has a shorter struct. */
-  p.label = "unseen";
-  p.struct_size = (uint32_t)offsetof(blend_precompute_options, label);
-  CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 12, &p, NULL, &err));
-  CHECK(is_called(w.store, "|;"));
-  p.struct_size = sizeof p;
 
   memset(too_long, 'x', sizeof too_long - 1);
   too_long[sizeof too_long - 1] = '\0';

@@ -74,6 +74,7 @@ void corpus_is_found(const fixture* f) {
   prompt[2] = segment(BLEND_SEGMENT_CHUNK, tokens[0], N_TOKENS);
   prompt[3] = segment(BLEND_SEGMENT_QUESTION, question, 5);
   fail.on_miss = BLEND_MISS_FAIL;
+  fail.chunk_prefix = NULL; /* the head of the prompt */
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, prompt, 4, &fail, &err));
   REQUIRE(fusion != NULL);
   CHECK_OK(blend_fusion_get_segment(fusion, 1, &info, &err));

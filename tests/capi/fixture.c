@@ -58,6 +58,7 @@ blend_store* open_store(const fixture* f, const blend_ctx* ctx, const char* name
   blend_store* store = NULL;
   blend_store_options options;
   CHECK(blend_store_options_init(&options, sizeof options) == BLEND_OK);
+  options.check_every = UINT32_MAX; /* flags are compared, and that of a check comes and goes */
   options.kv_dtype = BLEND_DTYPE_F32;
   options.quota_bytes = 64u << 20;
   CHECK_OK(blend_store_open(&store, ctx, path_in(f, name), &options, &err));
@@ -78,9 +79,11 @@ blend_segment segment(uint32_t kind, const int32_t* tokens, size_t n) {
 }
 
 blend_fuse_options fuse_options(void) {
+  static const int32_t nothing = 0;
   blend_fuse_options o;
   CHECK(blend_fuse_options_init(&o, sizeof o) == BLEND_OK);
   o.reserve_tokens = 32;
+  o.chunk_prefix = &nothing; /* as chunks are put by most tests: NULL is the head of the prompt */
   return o;
 }
 

@@ -149,7 +149,7 @@ void structs_size(const fixture* f) {
   CHECK_INFO(blend_model_info, 152, blend_model_get_info(w.model, o, &err));
   CHECK_SIZES(blend_store_options, 64, blend_store_options_init,
               blend_store_open(&store, w.ctx, path_in(f, "s2"), o, &err), blend_store_close(store));
-  CHECK_SIZES(blend_precompute_options, 64, ZERO,
+  CHECK_SIZES(blend_precompute_options, 96, ZERO,
               blend_precompute(w.model, w.store, more, 12, o, NULL, &err), (void)0);
   CHECK_SIZES(blend_fuse_options, 200, blend_fuse_options_init,
               blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
@@ -158,7 +158,7 @@ void structs_size(const fixture* f) {
   CHECK_INFO(blend_codec_stat, 32, blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
   CHECK_INFO(blend_fusion_info, 288, blend_fusion_get_info(fusion, o, &err));
   CHECK_INFO(blend_layer_info, 120, blend_fusion_get_layer(fusion, 0, o, &err));
-  CHECK_INFO(blend_segment_info, 72, blend_fusion_get_segment(fusion, 0, o, &err));
+  CHECK_INFO(blend_segment_info, 80, blend_fusion_get_segment(fusion, 0, o, &err));
   {
     struct {
       blend_generate_options o;

@@ -64,6 +64,9 @@ class CliTest(unittest.TestCase):
         )
 
     def precompute(self, *args):
+        """After the head alone, one record a chunk, unless --contexts says otherwise."""
+        if "--contexts" not in args:
+            args = ("--contexts", "0", *args)
         return self.json("precompute", *self.place, "--docs", self.docs, *CHUNK, *args)
 
     # ---- Chat
@@ -75,13 +78,12 @@ class CliTest(unittest.TestCase):
         first = self.ask(*chat, "--system", "be brief")["fusion"]
         self.assertEqual([s["kind"] for s in first["segments"]][0], "prefix")
         self.assertEqual([s["kind"] for s in first["segments"]][-1], "question")
-        # The chunks are those that a prompt without a template has.
+        # After another head a chunk is another record.
         plain = self.ask("--system", "be brief")["fusion"]
 
         def chunks(fusion):
             return [s["id"] for s in fusion["segments"] if s["kind"] == "chunk"]
-        self.assertEqual(chunks(plain), chunks(first))
-        self.assertTrue(all(s["source"] == "store" for s in plain["segments"] if s["kind"] == "chunk"))
+        self.assertFalse(set(chunks(plain)) & set(chunks(first)))
         more = self.ask(*chat, "--chat-variables", '{"more": "and why"}', "--system", "be brief")["fusion"]
         self.assertGreater(more["n_rows"], first["n_rows"])
 
@@ -374,13 +376,14 @@ class CliTest(unittest.TestCase):
             return [c["id"] for c in self.precompute(*args)["chunks"] if not c["prefix"]]
 
         plain = ids()
-        for other in (["--chunk-prefix", "bos"], ["--chunk-prefix", "text:so "],
+        for other in (["--chunk-prefix", "none"], ["--chunk-prefix", "text:so "],
                       ["--tenant", "t"], ["--kv-dtype", "f32"]):
             self.assertFalse(set(plain) & set(ids(*other)), other)
         (self.docs / "0.md").write_text("a new text in front\n")
         self.assertEqual(ids()[1:], plain)
 
-    LONG = [f"{first} the cat sat on the mat and the {second} ran to the old tree\n\n"
+    # More than ten tokens each, so that they are context, and one chunk.
+    LONG = [f"{first} the cat sat on the {second}\n\n"
             for first, second in (("so", "dog"), ("a", "bird"), ("in", "park"))]
 
     def kinds(self, made):
@@ -388,12 +391,12 @@ class CliTest(unittest.TestCase):
 
     def test_chunks_are_stored_after_the_head_and_in_context(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))
-        made = self.precompute()
+        made = self.precompute("--contexts", "4")
         self.assertEqual(self.kinds(made), ["contextual"] * 3)
         self.assertEqual([c["n_contexts"] for c in made["chunks"] if not c["prefix"]], [2] * 3)
         n_records = self.json("store", "stat", "--store", self.store)["n_chunks"]
         self.assertEqual(n_records, 1 + 2 * 3, "the prefix, and two records a chunk")
-        self.assertEqual(self.precompute()["n_stored"], 0)
+        self.assertEqual(self.precompute("--contexts", "4")["n_stored"], 0)
         segments = self.ask("--on-miss", "fail")["fusion"]["segments"]
         self.assertEqual([s["record"] for s in segments if s["kind"] == "chunk"],
                          ["exact", "contextual", "contextual"])
@@ -414,20 +417,22 @@ class CliTest(unittest.TestCase):
         self.precompute("--system", "be brief")
         told = self.ask("--system", "be brief", "--on-miss", "fail")["fusion"]
         self.assertEqual(told["n_misses"], 0)
-        self.ask("--system", "be long", "--on-miss", "fail", code=6)
+        self.blend("ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who", "--system",
+                   "be long", "--on-miss", "fail", code=3)
         self.assertEqual(self.precompute("--system", "be long")["n_existed"], 0)
 
     def test_a_new_document_refreshes_its_neighbors(self):
         (self.docs / "a.txt").write_text("".join(self.LONG[:2]))
-        self.precompute()
+        context = ["--contexts", "4"]
+        self.precompute(*context)
         (self.docs / "b.txt").write_text(self.LONG[2])
-        self.assertEqual(self.precompute()["n_stored"], 1)
-        self.assertEqual(self.precompute("--refresh")["n_stored"], 2, "those of a.txt")
-        self.assertEqual(self.precompute("--refresh")["n_stored"], 0)
+        self.assertEqual(self.precompute(*context)["n_stored"], 1)
+        self.assertEqual(self.precompute(*context, "--refresh")["n_stored"], 2, "those of a.txt")
+        self.assertEqual(self.precompute(*context, "--refresh")["n_stored"], 0)
 
     def test_variants_are_bounded_and_counted(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))
-        self.precompute("--predecessors")
+        self.precompute("--contexts", "4", "--predecessors")
         stat = lambda: self.json("store", "stat", "--store", self.store)
         before = stat()
         self.assertEqual(before["n_texts"], 4)
@@ -445,7 +450,7 @@ class CliTest(unittest.TestCase):
 
     def test_chunks_after_the_one_before_them_are_found_there(self):
         (self.docs / "a.txt").write_text("".join(self.LONG))
-        made = self.precompute("--predecessors")
+        made = self.precompute("--contexts", "4", "--predecessors")
         self.assertEqual(self.kinds(made), ["contextual"] * 3 + ["predecessor"] * 2)
         after = [c for c in made["chunks"] if c["kind"] == "predecessor"]
         self.assertEqual(after[0]["label"], made["chunks"][2]["label"], "named by its own place")

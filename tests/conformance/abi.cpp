@@ -64,6 +64,7 @@ Model open_model(const Ctx& ctx, const std::string& path, uint32_t weights) {
 Store open_store(const Ctx& ctx, const std::string& path, uint32_t kv_dtype) {
   blend_store_options options;
   EXPECT_EQ(blend_store_options_init(&options, sizeof options), BLEND_OK);
+  options.check_every = UINT32_MAX;  // flags are compared, and that of a check comes and goes
   options.kv_dtype = kv_dtype;
   options.quota_bytes = 256u << 20;
   blend_store* store = nullptr;
@@ -119,7 +120,8 @@ blend_fuse_options options_of(const FuseCase& how) {
   options.ratio = how.ratio;
   options.on_miss = how.on_miss;
   options.reserve_tokens = how.reserve_tokens;
-  options.chunk_prefix = how.chunk_prefix.data();
+  static constexpr int32_t kNothing = 0;  // NULL is the head of the prompt
+  options.chunk_prefix = how.chunk_prefix.empty() ? &kNothing : how.chunk_prefix.data();
   options.n_chunk_prefix = how.chunk_prefix.size();
   options.norm = how.norm;
   options.relative = how.relative;

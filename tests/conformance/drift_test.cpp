@@ -641,7 +641,7 @@ TEST_F(Calibrating, TheDefaultIsTheProfilesCascadeWhereThatCanBe) {
   const Store store = open_store(ctx_, dir_.file("store"));
   FuseCase how{.policy = BLEND_POLICY_AUTO, .metric = BLEND_METRIC_V_WEIGHED, .ratio = 0.2};
   how.chunk_prefix = random_.chunk_prefix;
-  EXPECT_EQ(info(fuse(model_, store, prompts_[0], how)).policy, BLEND_POLICY_CASCADE);
+  EXPECT_EQ(info(fuse(model_, store, prompts_[0], how)).policy, BLEND_POLICY_ATTENTION);
   how.profile = profile.get();
   how.correction = BLEND_CORRECTION_ON;
   const Fusion fused = fuse(model_, store, prompts_[0], how);

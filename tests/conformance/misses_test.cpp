@@ -225,13 +225,13 @@ TEST_F(Misses, ContextImpactNeedsItsStatistics) {
   EXPECT_EQ(o.code, BLEND_E_NOT_FOUND);
   EXPECT_NE(o.message.find("precompute it anew"), std::string::npos) << o.message;
   EXPECT_NE(o.message.find("hkvd, or auto"), std::string::npos) << o.message;
-  // By name the cascade refuses it too; the default takes hkvd.
+  // By name the cascade refuses it too; the default needs no statistics.
   Prompt asks = prompt_;
   if (asks.back().kind != BLEND_SEGMENT_QUESTION) asks.push_back({BLEND_SEGMENT_QUESTION, {5, 6}});
   impact.policy = BLEND_POLICY_CASCADE;
   EXPECT_EQ(try_fuse(model_, store_, asks, impact).outcome.code, BLEND_E_NOT_FOUND);
   impact.policy = BLEND_POLICY_AUTO;
-  EXPECT_EQ(info(fuse(model_, store_, asks, impact)).policy, BLEND_POLICY_HKVD);
+  EXPECT_EQ(info(fuse(model_, store_, asks, impact)).policy, BLEND_POLICY_ATTENTION);
 }
 
 }  // namespace

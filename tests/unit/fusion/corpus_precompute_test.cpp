@@ -17,9 +17,9 @@ class CorpusPrecomputeTest : public EngineTest {
     key_.dtype = DType::f32;
     key_.head = tokens(4, 1);
     options_.n_contexts = 2;
-    // Texts of two topics: those of one share half of their tokens.
+    // Texts of two topics: those of one share most of their tokens.
     for (int topic = 0; topic < 2; ++topic) {
-      const std::vector<int32_t> shared = tokens(12, 10 + topic);
+      const std::vector<int32_t> shared = tokens(40, 10 + topic);
       for (int i = 0; i < 3; ++i) {
         std::vector<int32_t> text = tokens(12, 20 + 3 * topic + i);
         text.insert(text.end(), shared.begin(), shared.end());

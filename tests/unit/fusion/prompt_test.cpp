@@ -346,6 +346,7 @@ TEST_F(RecordChoiceTest, APredecessorsRecordComesBeforeAContextualOne) {
 
 TEST_F(RecordChoiceTest, OneThatWasMadeAloneServesWhereNothingMayBeComputed) {
   options_.on_miss = OnMiss::fail;
+  options_.after_head = true;
   put({});
   auto prompt = build({prefix(head_), chunk(chunk_), question(tokens(3, 5))});
   EXPECT_EQ(prompt.status().code(), BLEND_E_NOT_FOUND) << "the prefix is missing";
@@ -356,6 +357,7 @@ TEST_F(RecordChoiceTest, OneThatWasMadeAloneServesWhereNothingMayBeComputed) {
 
 TEST_F(RecordChoiceTest, UseLeavesNearerRecordsToBeMade) {
   options_.on_miss = OnMiss::compute_store;
+  options_.after_head = true;
   put(head_);
   EXPECT_EQ(use(), RecordUse::head);
   const auto find = [&](const Sha256& id) -> const LaterChunk* {
