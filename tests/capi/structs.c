@@ -158,7 +158,7 @@ void structs_size(const fixture* f) {
   CHECK_INFO(blend_codec_stat, 32, blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
   CHECK_INFO(blend_fusion_info, 288, blend_fusion_get_info(fusion, o, &err));
   CHECK_INFO(blend_layer_info, 120, blend_fusion_get_layer(fusion, 0, o, &err));
-  CHECK_INFO(blend_segment_info, 72, blend_fusion_get_segment(fusion, 0, o, &err));
+  CHECK_INFO(blend_segment_info, 80, blend_fusion_get_segment(fusion, 0, o, &err));
   {
     struct {
       blend_generate_options o;
