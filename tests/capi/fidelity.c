@@ -26,6 +26,20 @@ static seen look(const blend_store* store, const blend_model* model, double targ
   return s;
 }
 
+/* What was seen at this ratio, last. Beside it the ratio in force has a row, checked or not. */
+static blend_fidelity_row row_at(const blend_store* store, double ratio) {
+  const seen s = look(store, NULL, 0);
+  blend_fidelity_row row;
+  int i;
+  memset(&row, 0, sizeof row);
+  for (i = 0; i < s.n; ++i) {
+    CHECK(s.rows[i].ratio_now == 0.3 && s.rows[i].in_force == (s.rows[i].ratio == 0.3 ? 1u : 0u));
+    if (s.rows[i].ratio == ratio) row = s.rows[i];
+  }
+  CHECK(s.n == 2);
+  return row;
+}
+
 static blend_store* open_checked(const fixture* f, const blend_ctx* ctx, uint32_t every) {
   blend_store_options o;
   blend_store* store = NULL;
@@ -93,6 +107,7 @@ void fidelity_is_seen_and_kept(const fixture* f) {
   const blend_fuse_options all = at_ratio(1), full = fuse_options();
   blend_fuse_options exact = full;
   blend_fusion* fusion;
+  blend_fidelity_row row;
   seen s;
   blend_store_stat stat = {.struct_size = sizeof stat};
   REQUIRE(open_here(f, &w, 1));
@@ -104,13 +119,13 @@ void fidelity_is_seen_and_kept(const fixture* f) {
   generate(fusion, 4); /* one answer in two calls */
   blend_fusion_close(fusion);
   CHECK_OK(blend_store_run_checks(w.store, &err));
-  s = look(w.store, w.model, 0);
-  REQUIRE(s.n == 1);
-  CHECK(s.rows[0].policy == BLEND_POLICY_HKVD && s.rows[0].record == BLEND_RECORD_ALONE);
-  CHECK(s.rows[0].ratio == 1 && s.rows[0].ratio_now == 0.3 && s.rows[0].in_force == 0);
-  CHECK(s.rows[0].n_checks == 1 && s.rows[0].n_tokens == 9);
-  CHECK(s.rows[0].agreement == 1 && s.rows[0].agreement_high == 1 && s.rows[0].agreement_low < 1);
-  CHECK(s.rows[0].identical == 1 && s.rows[0].mean_kl < 1e-5);
+  row = row_at(w.store, 1);
+  CHECK(row.policy == BLEND_POLICY_HKVD && row.record == BLEND_RECORD_ALONE);
+  CHECK(row.n_checks == 1 && row.n_tokens == 9);
+  CHECK(row.agreement == 1 && row.agreement_high == 1 && row.agreement_low < 1);
+  CHECK(row.identical == 1 && row.mean_kl < 1e-5);
+  row = row_at(w.store, 0.3);
+  CHECK(row.n_checks == 0 && row.agreement == 0 && row.agreement_high == 0);
   CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
   CHECK(stat.checks_done == 1 && stat.checks_dropped == 0 && stat.checks_queued == 0);
   /* Full prefill has nothing to be checked. */
@@ -122,14 +137,12 @@ void fidelity_is_seen_and_kept(const fixture* f) {
   blend_store_close(w.store);
   w.store = open_checked(f, w.ctx, UINT32_MAX);
   REQUIRE(w.store != NULL);
-  s = look(w.store, w.model, 0);
-  CHECK(s.n == 1 && s.rows[0].n_tokens == 9);
+  CHECK(row_at(w.store, 1).n_tokens == 9);
   fusion = fuse_seed(&w, 2, &all);
   REQUIRE(fusion != NULL);
   CHECK((flags_of(fusion) & BLEND_FUSION_CHECKED) == 0);
   blend_fusion_close(fusion);
-  s.n = 0;
-  s.stop_at = 0;
+  memset(&s, 0, sizeof s); /* stops at once */
   CHECK_CODE(BLEND_E_CALLBACK, blend_store_get_fidelity(w.store, NULL, 0, see, &s, &err));
   close_world(&w);
 }
@@ -141,7 +154,7 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   blend_fusion *fusion, *other = NULL;
   int32_t more[3];
   int i;
-  seen s;
+  blend_fidelity_row row;
   REQUIRE(open_here(f, &w, 1));
   fusion = fuse_seed(&w, 1, &all);
   REQUIRE(fusion != NULL);
@@ -154,9 +167,8 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   CHECK_OK(blend_fusion_decode(fusion, more, 1, NULL, &err));
   blend_fusion_close(fusion);
   CHECK_OK(blend_store_run_checks(w.store, &err));
-  s = look(w.store, w.model, 0);
-  REQUIRE(s.n == 1);
-  CHECK(s.rows[0].n_checks == 1 && s.rows[0].n_tokens == 5 && s.rows[0].agreement == 1);
+  row = row_at(w.store, 1);
+  CHECK(row.n_checks == 1 && row.n_tokens == 5 && row.agreement == 1);
   /* Of a fusion and its fork one is checked. */
   fusion = fuse_seed(&w, 2, &all);
   REQUIRE(fusion != NULL);
@@ -166,7 +178,7 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   blend_fusion_close(fusion);
   blend_fusion_close(other);
   CHECK_OK(blend_store_run_checks(w.store, &err));
-  CHECK(look(w.store, w.model, 0).rows[0].n_tokens == 8);
+  CHECK(row_at(w.store, 1).n_tokens == 8);
   /* Rows are taken out again: what was answered before is checked as it was. */
   fusion = fuse_seed(&w, 3, &all);
   REQUIRE(fusion != NULL);
@@ -175,8 +187,8 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   generate(fusion, 4);
   blend_fusion_close(fusion);
   CHECK_OK(blend_store_run_checks(w.store, &err));
-  s = look(w.store, w.model, 0);
-  CHECK(s.rows[0].n_tokens == 12 && s.rows[0].agreement == 1);
+  row = row_at(w.store, 1);
+  CHECK(row.n_tokens == 12 && row.agreement == 1);
   close_world(&w);
 }
 

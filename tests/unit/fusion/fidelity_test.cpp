@@ -264,6 +264,7 @@ TEST_F(FidelityTest, MakesWayForAChunkThatIsWaitedFor) {
   EXPECT_TRUE(later.add(model_, std::move(chunk)));
   EXPECT_TRUE(later.flush().is_ok());
   EXPECT_EQ(shared->puts, 1);
+  EXPECT_EQ(checks_->counts().done, 0u) << "the chunk waited for it";
   busy.reset();
   checks_->run_all();
   EXPECT_EQ(seen(0.15).n_checks, 1u) << "begun again";
