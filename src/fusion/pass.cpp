@@ -217,10 +217,12 @@ Status Pass::probe(uint32_t last, const Watch& watch) {
   out_.info.select_ns += out_.layers[last].select_ns = clock_.now_ns() - begin;
   mark_computed(0);
   if (corrector_ != nullptr) leave_out();
-  // The rows before the first that was chosen see what they saw, and are what they were.
+  // The rows before the first that was chosen see what they saw, and are what they were. That saves
+  // nothing worth having where layer 1 was asked, and the last bits of a row may differ with the
+  // rows beside it.
   const std::vector<uint32_t>& active = selection_.active();
   const auto differ = std::mismatch(before.begin(), before.end(), active.begin(), active.end());
-  const auto n_known = static_cast<size_t>(differ.first - before.begin());
+  const auto n_known = last > 1 ? static_cast<size_t>(differ.first - before.begin()) : 0;
   BLEND_RETURN_IF_ERROR(embed(n_known));
   for (uint32_t layer = 0; layer < last; ++layer) {
     BLEND_RETURN_IF_ERROR(layer_again(layer, n_known, watch));
