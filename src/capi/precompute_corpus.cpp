@@ -87,9 +87,27 @@ Status read_texts(const blend_corpus_chunk* chunks, size_t n, const blend::Model
   return Status::ok();
 }
 
-blend::CorpusPrecompute::Done done_fn(const blend_corpus_options& o, bool& all_existed) {
-  return [&o, &all_existed](size_t index, const blend::CorpusRecord& record) {
+// Gives records that were there the name that their text has now.
+Status rename(blend::Store& store, const blend::ChunkName& name,
+              const blend::CorpusRecord& record) {
+  if (!name.is_given()) return Status::ok();
+  for (const auto& [id, existed] :
+       {std::pair(record.head_id, record.head_existed), std::pair(record.id, record.own_existed)}) {
+    bool changed = false;
+    if (!existed) continue;
+    Status named = store.rename(id, name, &changed);
+    // Gone since then, as it may be any time later.
+    if (named.code() != BLEND_E_NOT_FOUND) BLEND_RETURN_IF_ERROR(named);
+  }
+  return Status::ok();
+}
+
+blend::CorpusPrecompute::Done done_fn(const blend_corpus_options& o, const CorpusRequest& request,
+                                      blend::Store& store, bool& all_existed, Status& failed) {
+  return [&](size_t index, const blend::CorpusRecord& record) {
     all_existed = all_existed && record.existed;
+    failed = rename(store, request.texts[index].name, record);
+    if (!failed.is_ok()) return int32_t{1};
     if (o.on_record == nullptr) return int32_t{0};
     blend_corpus_record out{};
     out.struct_size = sizeof out;
@@ -135,10 +153,12 @@ int32_t blend_precompute_corpus(const blend_model* model, const blend_store* sto
     bool all_existed = true;
     blend::CorpusPrecompute precompute(*loaded, *store->store, *index, request.key,
                                        request.options);
+    Status failed;
     const Status status =
-        precompute.run(request.texts, done_fn(o, all_existed),
+        precompute.run(request.texts, done_fn(o, request, *store->store, all_existed, failed),
                        blend::capi::make_watch(o.cancel, o.progress, o.progress_user));
     const Status flushed = store->store->flush();
+    BLEND_RETURN_IF_ERROR(failed);
     BLEND_RETURN_IF_ERROR(status);
     BLEND_RETURN_IF_ERROR(flushed);
     return int32_t{all_existed ? BLEND_EXISTS : BLEND_OK};

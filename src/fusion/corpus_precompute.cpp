@@ -129,7 +129,9 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
   BLEND_RETURN_IF_ERROR(store_heads(texts, made, watch));
   const uint64_t total = texts.size() * (options_.n_contexts > 0 ? 2 : 1);
   for (size_t i = 0; i < texts.size(); ++i) {
-    CorpusRecord record{describe(texts[i], RecordKind::plain).id, 0, true};
+    CorpusRecord record;
+    record.id = describe(texts[i], RecordKind::plain).id;
+    record.existed = true;
     if (options_.n_contexts > 0) {
       BLEND_RETURN_IF_ERROR(watch.report(texts.size() + i, total));
       auto contextual = store_contextual(texts[i], watch);
@@ -139,6 +141,9 @@ Status CorpusPrecompute::run(std::span<const CorpusText> texts, const Done& done
       record = *contextual;
       if (record.n_contexts == 0) record.existed = true;
     }
+    record.head_id = describe(texts[i], RecordKind::plain).id;
+    record.head_existed = !made[i];
+    record.own_existed = record.id == record.head_id ? record.head_existed : record.existed;
     record.existed = record.existed && !made[i];
     if (const int32_t rc = done ? done(i, record) : 0; rc != 0) {
       return {BLEND_E_CALLBACK, "the callback of a chunk asked to stop", rc};

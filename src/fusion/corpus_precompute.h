@@ -38,8 +38,11 @@ struct CorpusOptions {
 struct CorpusRecord {
   Sha256
       id{};  // of the record that prompts take: contextual, or the head record where none is alike
+  Sha256 head_id{};
   uint32_t n_contexts = 0;
-  bool existed = false;  // nothing was computed for it
+  bool existed = false;       // nothing was computed for it
+  bool head_existed = false;  // of the head record alone
+  bool own_existed = false;   // of the record under `id`
 };
 
 // Used once, by one thread. What it is given must outlive it.

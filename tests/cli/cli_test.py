@@ -288,9 +288,7 @@ class CliTest(unittest.TestCase):
 
     def test_ratio_is_the_share_of_rows(self):
         fusion = self.ask("--ratio", "0.25")["fusion"]
-        movable = fusion["n_rows_reused"] - fusion["n_rows_exact"]
-        self.assertLessEqual(fusion["n_rows_selected"], fusion["n_rows_reused"])
-        self.assertAlmostEqual(fusion["n_rows_selected"] / max(movable, 1), 0.25, delta=0.1)
+        self.assertAlmostEqual(fusion["n_rows_selected"] / fusion["n_rows_reused"], 0.25, delta=0.1)
 
     def test_several_questions_share_their_chunks(self):
         self.precompute()
@@ -325,7 +323,9 @@ class CliTest(unittest.TestCase):
             self.assertEqual(entry["token"], entry["top"][0]["token"])  # greedy
             self.assertGreaterEqual(entry["top"][0]["logprob"], entry["top"][1]["logprob"])
         answer = plain["answer"]
-        stop = next(c for c in answer if c.isascii() and c.isprintable())  # of random bytes
+        # Of random bytes; what is cut inside a character before it is not reported.
+        stop = next(c for i, c in enumerate(answer) if c.isascii() and c.isprintable()
+                    and answer.index(c) == i and answer[i - 1:i] != "\ufffd")
         out = self.ask("--stop", "\x01no", "--stop", stop)
         self.assertEqual((out["answer"], out["stopped"]), (answer[:answer.index(stop)], True))
         other = self.ask("--logprobs", "1", "--logit-bias", f"{tokens[0]}:-inf")
@@ -690,7 +690,7 @@ class CliTest(unittest.TestCase):
         self.ask_text("--ratio", "1.5", code=2)
         self.ask_text("--ratio", "nan", code=2)
         self.ask_text("--policy", "guess", code=2)
-        self.ask_text("--check-layer", "99", code=2)
+        self.ask_text("--policy", "hkvd", "--check-layer", "99", code=2)
         self.ask_text("--question-template", "no place", code=2)
         self.ask_text("--chunk-prefix", "eos", code=2)
         self.ask_text("--no-such-option", code=2)
