@@ -184,6 +184,12 @@ RecordUse PromptBuilder::use_of(const Prompt& prompt, const PromptSegment& s) co
              : RecordUse::head;
 }
 
+// Where nothing may be computed a record that was made alone is better than none.
+bool PromptBuilder::may_be_alone(const PromptSegment& s) const {
+  return s.kind == SegmentKind::chunk && options_.on_miss == OnMiss::fail && options_.after_head &&
+         !options_.chunk_prefix.empty();
+}
+
 Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, PromptSegment& s) {
   if (!segment.id.has_value()) {
     BLEND_ASSIGN(const bool nearer, open_nearer(prompt, *segment.tokens, s));
@@ -191,12 +197,10 @@ Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, Prom
     s.id = chunk_id(model_.fingerprint(), kv_dtype_, prefix_of(prompt, s), options_.tenant,
                     *segment.tokens);
     BLEND_ASSIGN(const bool hit, open_stored(prompt, s.id, &*segment.tokens, true, s));
-    // Where nothing may be computed a record that was made alone is better than none.
-    const bool alone = !hit && store_ != nullptr && s.kind == SegmentKind::chunk &&
-                       options_.on_miss == OnMiss::fail && options_.after_head &&
-                       !options_.chunk_prefix.empty();
-    return alone ? open_after(prompt, {}, RecordKind::plain, *segment.tokens, s)
-                 : Result<bool>(hit);
+    if (hit || !may_be_alone(s)) return hit;
+    const Sha256 alone =
+        chunk_id(model_.fingerprint(), kv_dtype_, {}, options_.tenant, *segment.tokens);
+    return open_stored(prompt, alone, &*segment.tokens, true, s);
   }
   s.id = *segment.id;
   BLEND_ASSIGN(const bool hit,

@@ -126,6 +126,7 @@ class PromptBuilder {
   Result<bool> open_nearer(Prompt& prompt, const std::vector<int32_t>& tokens, PromptSegment& s);
   // What the record that was opened is, once s has its place.
   RecordUse use_of(const Prompt& prompt, const PromptSegment& s) const;
+  bool may_be_alone(const PromptSegment& s) const;
   // Looks s up, tokens being those of `segment`. False: a miss.
   Result<bool> look_up(const Segment& segment, Prompt& prompt, PromptSegment& s);
   Status resolve_miss(size_t index, Prompt& prompt, const Watch& watch);
