@@ -10,6 +10,7 @@ DTYPE_AUTO, DTYPE_F32, DTYPE_F16, DTYPE_BF16 = 0, 1, 2, 3
 ROPE_HALF_SPLIT = 2
 PREFIX, CHUNK, TEXT, QUESTION = 1, 2, 3, 4
 POLICY_HKVD = 3
+METRIC_V = 1
 MISS_PRECOMPUTE, MISS_COMPUTE, MISS_FAIL = 1, 2, 3
 EXISTS = 1
 NOT_FOUND = -20
@@ -53,7 +54,8 @@ class PrecomputeOptions(c.Structure):
         ("n_threads", c.c_uint32), ("chunk_prefix", c.POINTER(c.c_int32)),
         ("n_chunk_prefix", c.c_size_t), ("contexts", c.c_void_p), ("n_contexts", c.c_size_t),
         ("tenant", c.c_char_p), ("progress", c.c_void_p),
-        ("progress_user", c.c_void_p), ("cancel", c.c_void_p),
+        ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("label", c.c_char_p),
+        ("tags", c.c_char_p),
     ]
 
 
@@ -172,6 +174,7 @@ class Blend:
     def fuse_options(self, ratio, chunk_prefix, on_miss):
         options = self.options(FuseOptions, "blend_fuse_options_init")
         options.policy, options.ratio, options.on_miss = POLICY_HKVD, ratio, on_miss
+        options.metric = METRIC_V  # the default weighs by what only libblend's own prefill keeps
         options.chunk_prefix, options.n_chunk_prefix = tokens_array(chunk_prefix), len(chunk_prefix)
         return options
 

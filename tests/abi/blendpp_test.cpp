@@ -49,11 +49,11 @@ static_assert(std::is_nothrow_move_assignable_v<blendpp::Store>);
 TEST_F(BlendppTest, PrecomputesFusesAndGenerates) {
   const blendpp::Tokens chunk = model.tokenize("one two three four");
   const blendpp::Tokens head = prompt().head();
-  blendpp::PrecomputeOptions after;
-  after.chunk_prefix = head.data();
-  after.n_chunk_prefix = head.size();
-  const blendpp::Precomputed first = model.precompute(store, chunk, after);
-  const blendpp::Precomputed again = model.precompute(store, chunk, after);
+  blendpp::PrecomputeOptions after_head;
+  after_head.chunk_prefix = head.data();
+  after_head.n_chunk_prefix = head.size();
+  const blendpp::Precomputed first = model.precompute(store, chunk, after_head);
+  const blendpp::Precomputed again = model.precompute(store, chunk, after_head);
   EXPECT_FALSE(first.existed);
   EXPECT_TRUE(again.existed);
   EXPECT_EQ(first.id, again.id);

@@ -128,7 +128,7 @@ func TestCorruptChunkIsAMissAndAnEvent(t *testing.T) {
 	folder := t.TempDir()
 	s := must(blend.OpenStore(ctx, folder, &blend.StoreOptions{Codec: blend.CodecNone}))(t)
 	ids := tokens(t, strings.Repeat(documents[0]+" ", 4))
-	must(model.Precompute(bg, s, ids, nil))(t)
+	must(model.Precompute(bg, s, ids, &blend.PrecomputeOptions{ChunkPrefix: bos}))(t)
 	ok(t, s.Close())
 	path := filepath.Join(folder, "data.mdb")
 	content := must(os.ReadFile(path))(t)
