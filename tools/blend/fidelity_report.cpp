@@ -55,10 +55,10 @@ std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
 nlohmann::json fidelity_json(const std::vector<blendpp::FidelityRow>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const blendpp::FidelityRow& r : rows) {
-    nlohmann::json one = {{"model", model_name(r)},   {"policy", policy_name(r)},
+    nlohmann::json one = {{"model", model_name(r)},          {"policy", policy_name(r)},
                           {"record", record_text(r.record)}, {"ratio", r.ratio},
-                          {"ratio_now", r.ratio_now}, {"n_checks", r.n_checks},
-                          {"n_tokens", r.n_tokens},   {"in_force", r.in_force != 0}};
+                          {"ratio_now", r.ratio_now},        {"n_checks", r.n_checks},
+                          {"n_tokens", r.n_tokens},          {"in_force", r.in_force != 0}};
     if (r.n_checks > 0) {
       one["agreement"] = r.agreement;
       one["agreement_95"] = {r.agreement_low, r.agreement_high};
@@ -81,8 +81,8 @@ std::string fidelity_metrics(const std::vector<blendpp::FidelityRow>& rows) {
         out << "# HELP " << name << ' ' << help << "\n# TYPE " << name << ' ' << type << '\n';
       first = false;
       out << name << "{model=\"" << model_name(r) << "\",policy=\"" << policy_name(r)
-          << "\",record=\"" << record_text(r.record) << "\",ratio=\"" << format("%g", r.ratio) << "\"} "
-          << value(r) << '\n';
+          << "\",record=\"" << record_text(r.record) << "\",ratio=\"" << format("%g", r.ratio)
+          << "\"} " << value(r) << '\n';
     }
   };
   using Row = blendpp::FidelityRow;
