@@ -24,11 +24,9 @@ class IdleWorker {
  public:
   class Client {
    public:
+    virtual ~Client() = default;
     // On the worker's thread: does one job, if there is one. False: there was none.
     virtual bool work() = 0;
-
-   protected:
-    ~Client() = default;
   };
   // Somebody waits for a job of the first client: jobs of the others that ask make way.
   class Urgent {

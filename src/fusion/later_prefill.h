@@ -34,7 +34,7 @@ class LaterPrefill final : private IdleWorker::Client {
   LaterPrefill(std::shared_ptr<IdleWorker> worker, std::shared_ptr<ChunkStore> store);
   // Gives up what is queued, and what is under way within about a layer's compute time: chunks that
   // can be missed again are not worth a close that takes minutes. One event says how many.
-  ~LaterPrefill();
+  ~LaterPrefill() override;
   LaterPrefill(const LaterPrefill&) = delete;
   LaterPrefill& operator=(const LaterPrefill&) = delete;
 
