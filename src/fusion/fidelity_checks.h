@@ -43,7 +43,7 @@ class FidelityChecks final : private IdleWorker::Client {
   };
   FidelityChecks(std::shared_ptr<IdleWorker> worker, std::shared_ptr<FidelityBook> book,
                  const Options& options);
-  ~FidelityChecks() { close(); }
+  ~FidelityChecks() override { close(); }
   FidelityChecks(const FidelityChecks&) = delete;
   FidelityChecks& operator=(const FidelityChecks&) = delete;
 
