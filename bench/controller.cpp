@@ -174,7 +174,10 @@ class Bench {
     blend::bench::ThrottledStore store(below);
     store.device().set_bytes_per_s(gb * 1e9);
     blend::ReadRates reads;  // a new device: nothing of the last one's reads is known
-    const blend::StoreAccess access{&store, true, blend::DType::f16, nullptr, &reads};
+    blend::StoreAccess access;
+    access.store = &store;
+    access.read_only = true;
+    access.reads = &reads;
     std::vector<Way> all = ways();
     double first = 0;
     // Each round in an order of its own: what runs behind a full prefill finds the machine as that

@@ -55,6 +55,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/fixture.c
   ${BLEND_CAPI_DIR}/arguments.c
   ${BLEND_CAPI_DIR}/chunks.c
+  ${BLEND_CAPI_DIR}/corpus.c
   ${BLEND_CAPI_DIR}/stays.c
   ${BLEND_CAPI_DIR}/control.c
   ${BLEND_CAPI_DIR}/damage.c

@@ -80,7 +80,7 @@ static void blend_raise(const blend_shim::Outcome& outcome) {
 SWIGINTERN void blend_name_of(const char* function, char name[64]) {
   const char* begin = strchr(function, '_');
   begin = begin == NULL ? function : begin + 1;
-  if (strncmp(begin, "n_threads", 9) == 0) begin += 2;
+  if (strncmp(begin, "n_threads", 9) == 0 || strncmp(begin, "n_contexts", 10) == 0) begin += 2;
   size_t n = strlen(begin);
   if (n > 4 && strcmp(begin + n - 4, "_set") == 0) n -= 4;
   if (n > 63) n = 63;

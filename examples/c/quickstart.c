@@ -3,9 +3,10 @@
  *
  *   quickstart MODEL.gguf STORE_DIR [QUESTION]
  *
- * Three passages stand for what a retriever found. Their KV caches are computed once and kept in
- * STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer
- * is streamed. Run it twice: the second time nothing is stored again.
+ * Three passages stand for a corpus. Their KV caches are computed once, each after what the prompt
+ * begins with and in the context of similar passages, and kept in STORE_DIR; the prompt made of
+ * them and the question is then fused from the store, and the answer is streamed. Run it twice: the
+ * second time nothing is stored again.
  */
 #include <blend/blend.h>
 #include <inttypes.h>
@@ -52,19 +53,32 @@ static int32_t print_token(void* user, int32_t token, const char* text, size_t t
   return 0; /* non-zero would stop the generation */
 }
 
-/* Stores each passage by itself, unless it is there already. */
-static int precompute(const blend_model* model, const blend_store* store,
-                      const struct text* chunks) {
-  for (int i = 0; i < N_CHUNKS; ++i) {
-    blend_error* error = NULL;
-    blend_chunk_id id;
-    char hex[65];
-    int32_t code = blend_precompute(model, store, chunks[i].tokens, chunks[i].n, NULL, &id, &error);
-    if (failed("precompute", code, &error)) return -1;
-    blend_chunk_id_to_hex(&id, hex);
-    printf("%.16s %s\n", hex, code == BLEND_EXISTS ? "was there" : "stored");
-  }
+static int32_t print_record(void* user, const blend_corpus_record* record) {
+  char hex[65];
+  (void)user;
+  blend_chunk_id_to_hex(&record->id, hex);
+  printf("%.16s %s\n", hex, record->existed ? "was there" : "stored");
   return 0;
+}
+
+/* Stores the passages after what the prompt begins with, unless they are there already. Alone they
+ * would be read as something else. */
+static int precompute(const blend_model* model, const blend_store* store, const struct text* head,
+                      const struct text* chunks) {
+  blend_corpus_chunk corpus[N_CHUNKS] = {{0}};
+  blend_corpus_options options = {.struct_size = sizeof options};
+  blend_error* error = NULL;
+
+  for (int i = 0; i < N_CHUNKS; ++i) {
+    corpus[i].struct_size = sizeof corpus[i];
+    corpus[i].tokens = chunks[i].tokens;
+    corpus[i].n_tokens = chunks[i].n;
+  }
+  options.chunk_prefix = head->tokens;
+  options.n_chunk_prefix = head->n;
+  options.on_record = print_record;
+  return failed("precompute",
+                blend_precompute_corpus(model, store, corpus, N_CHUNKS, &options, &error), &error);
 }
 
 static void put(blend_segment* segment, uint32_t kind, const struct text* text) {
@@ -134,7 +148,7 @@ int main(int argc, char** argv) {
   }
   if (tokenize(model, argc > 3 ? argv[3] : "Then Lily", 0, &question)) goto done;
 
-  if (precompute(model, store, chunks)) goto done;
+  if (precompute(model, store, &bos, chunks)) goto done;
   if (fuse(model, store, &bos, chunks, &question, &fusion)) goto done;
   if (answer(fusion)) goto done;
   status = EXIT_SUCCESS;

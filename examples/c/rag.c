@@ -66,12 +66,9 @@ static int add_folder(const struct rag* rag, const char* folder, size_t chunk_to
     text_free(&path);
     text_free(&text);
   }
-  for (size_t i = 0; i < chunks->n && status == 0; ++i) {
-    const struct tokens* tokens = &chunks->items[i].tokens;
-    const int32_t code =
-        blend_precompute(rag->model, rag->store, tokens->ids, tokens->n, NULL, NULL, &error);
-    status = failed("precompute", code, &error);
-    stored += code != BLEND_EXISTS;
+  if (status == 0) {
+    status =
+        failed("precompute", store_chunks(rag->model, rag->store, chunks, &stored, &error), &error);
   }
   printf("%d documents, %zu chunks, %zu stored now\n", n, chunks->n, stored);
   for (int i = 0; i < n; ++i) free(names[i]);

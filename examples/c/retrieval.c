@@ -280,6 +280,33 @@ size_t best_chunks(const struct chunks* chunks, const char* query, size_t top, s
 
 /* ---- Prompts ---- */
 
+static int32_t count_new(void* user, const blend_corpus_record* record) {
+  *(size_t*)user += record->existed == 0;
+  return 0;
+}
+
+int32_t store_chunks(const blend_model* model, const blend_store* store,
+                     const struct chunks* chunks, size_t* stored, blend_error** err) {
+  blend_corpus_chunk* corpus = need(calloc(chunks->n + 1, sizeof *corpus));
+  blend_corpus_options options = {.struct_size = sizeof options};
+  struct tokens head = {0};
+  for (size_t i = 0; i < chunks->n; ++i) {
+    corpus[i].struct_size = sizeof corpus[i];
+    corpus[i].tokens = chunks->items[i].tokens.ids;
+    corpus[i].n_tokens = chunks->items[i].tokens.n;
+  }
+  *stored = 0;
+  options.on_record = count_new;
+  options.record_user = stored;
+  int32_t code = tokenize(model, "", 0, BLEND_TOKENIZE_BOS, &head, err);
+  options.chunk_prefix = head.ids;
+  options.n_chunk_prefix = head.n;
+  if (code >= 0) code = blend_precompute_corpus(model, store, corpus, chunks->n, &options, err);
+  free(head.ids);
+  free(corpus);
+  return code;
+}
+
 int32_t make_prompt(const blend_model* model, const struct tokens* found, size_t n,
                     const char* question, struct prompt* out, blend_error** err) {
   struct text text = {0};

@@ -37,6 +37,11 @@ void chunks_move(struct chunks* to, struct chunks* from);
 int32_t cut_document(const blend_model* model, const char* name, const char* text,
                      size_t max_tokens, struct chunks* out, blend_error** err);
 
+/* Precomputes chunks after what prompts begin with, in the context of similar ones. *stored: how
+ * many were new to the store. */
+int32_t store_chunks(const blend_model* model, const blend_store* store,
+                     const struct chunks* chunks, size_t* stored, blend_error** err);
+
 /* Okapi BM25: the `top` chunks of the highest score, in the order they were added. `found` [top]
  * has places in `chunks`; how many there are is given back. */
 size_t best_chunks(const struct chunks* chunks, const char* query, size_t top, size_t* found);

@@ -144,12 +144,7 @@ static enum MHD_Result add_document(struct service* service, struct MHD_Connecti
                   "'name' and 'text' must be given, as strings");
   }
   int32_t code = cut_document(service->model, name, text, CHUNK_TOKENS, &chunks, &error);
-  for (size_t i = 0; code >= 0 && i < chunks.n; ++i) {
-    const struct tokens* tokens = &chunks.items[i].tokens;
-    code = blend_precompute(service->model, service->store, tokens->ids, tokens->n, NULL, NULL,
-                            &error);
-    stored += code == BLEND_OK;
-  }
+  if (code >= 0) code = store_chunks(service->model, service->store, &chunks, &stored, &error);
   if (code < 0) {
     chunks_free(&chunks);
     return refuse_error(service, connection, "/documents", error);

@@ -28,13 +28,24 @@ void run(const std::string& model_path, const std::string& store_path,
   if (blendpp::Tokens bos = model.tokenize("", BLEND_TOKENIZE_BOS); !bos.empty()) {
     prompt.prefix(std::move(bos));
   }
+  std::vector<blendpp::CorpusChunk> chunks;
   for (const std::string& passage : kPassages) {
-    blendpp::Tokens tokens = model.tokenize(passage);
-    const blendpp::Precomputed chunk = model.precompute(store, tokens);
-    std::printf("%.16s %s\n", chunk.id.hex().c_str(), chunk.existed ? "was there" : "stored");
-    prompt.chunk(std::move(tokens));
+    chunks.push_back({model.tokenize(passage), {}, {}});
+    prompt.chunk(chunks.back().tokens);
   }
   prompt.question(model.tokenize(question));
+
+  // After what the prompt begins with: alone they would be read as something else.
+  const blendpp::Tokens head = prompt.head();
+  blendpp::CorpusOptions corpus;
+  corpus.chunk_prefix = head.data();
+  corpus.n_chunk_prefix = head.size();
+  corpus.on_record = [](const blend_corpus_record& record) {
+    std::printf("%.16s %s\n", blendpp::ChunkId(record.id).hex().c_str(),
+                record.existed ? "was there" : "stored");
+    return true;  // false would stop
+  };
+  model.precompute_corpus(store, chunks, corpus);
 
   blendpp::FuseOptions options;
   options.ratio = 0.15;  // of the reused rows, those whose K and V deviate most

@@ -112,15 +112,16 @@ void run(std::map<std::string, std::string>& options) {
 
   const auto documents = example::read_documents(options["--docs"]);
   if (documents.empty()) throw std::runtime_error("no .txt or .md files in " + options["--docs"]);
-  example::Bm25 index;
-  size_t stored = 0;
+  std::vector<Chunk> chunks;
   for (const auto& document : documents) {
     for (Chunk& chunk :
          example::chunks_of(model, document, std::stoul(options["--chunk-tokens"]))) {
-      stored += !model.precompute(store, chunk.tokens).existed;
-      index.add(std::move(chunk));
+      chunks.push_back(std::move(chunk));
     }
   }
+  const size_t stored = example::store_chunks(model, store, chunks);
+  example::Bm25 index;
+  for (Chunk& chunk : chunks) index.add(std::move(chunk));
   std::printf("%zu documents, %zu chunks, %zu stored now\n", documents.size(), index.size(),
               stored);
 

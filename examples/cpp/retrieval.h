@@ -200,6 +200,25 @@ class Bm25 {
   std::map<std::string, int> with_word_;
 };
 
+// Precomputes chunks after what prompts begin with, in the context of similar ones. How many were
+// new to the store.
+inline size_t store_chunks(const blendpp::Model& model, const blendpp::Store& store,
+                           const std::vector<Chunk>& chunks) {
+  std::vector<blendpp::CorpusChunk> corpus;
+  for (const Chunk& chunk : chunks) corpus.push_back({chunk.tokens, {}, {}});
+  const blendpp::Tokens head = model.tokenize("", BLEND_TOKENIZE_BOS);
+  size_t stored = 0;
+  blendpp::CorpusOptions options;
+  options.chunk_prefix = head.data();
+  options.n_chunk_prefix = head.size();
+  options.on_record = [&stored](const blend_corpus_record& record) {
+    stored += record.existed == 0;
+    return true;
+  };
+  model.precompute_corpus(store, corpus, options);
+  return stored;
+}
+
 // BOS where the model wants one, the chunks, the question.
 inline blendpp::Prompt prompt_of(const blendpp::Model& model, const std::vector<Chunk>& chunks,
                                  const std::string& question) {

@@ -42,8 +42,7 @@ class Service {
 
   json add_document(const std::string& name, const std::string& text) {
     std::vector<example::Chunk> chunks = example::chunks_of(model_, {name, text}, 96);
-    size_t stored = 0;
-    for (const auto& chunk : chunks) stored += !model_.precompute(store_, chunk.tokens).existed;
+    const size_t stored = example::store_chunks(model_, store_, chunks);
     const json answer = {{"name", name}, {"chunks", chunks.size()}, {"stored", stored}};
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!documents_.insert(name).second)

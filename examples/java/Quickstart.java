@@ -1,5 +1,8 @@
 import io.libblend.BlendException;
 import io.libblend.Context;
+import io.libblend.CorpusChunk;
+import io.libblend.CorpusOptions;
+import io.libblend.CorpusRecord;
 import io.libblend.FuseOptions;
 import io.libblend.Fusion;
 import io.libblend.FusionInfo;
@@ -7,7 +10,7 @@ import io.libblend.GenerateOptions;
 import io.libblend.Model;
 import io.libblend.Prompt;
 import io.libblend.Store;
-import io.libblend.Stored;
+import io.libblend.Tokenizer;
 import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -20,8 +23,8 @@ import java.util.stream.Stream;
  *
  * <pre>java -cp libblend.jar examples/java/Quickstart.java STORE_DIR [MODEL.gguf [QUESTION]]</pre>
  *
- * Five passages stand for what a retriever found. Their KV caches are computed once and kept in
- * STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
+ * Five passages stand for a corpus. Their KV caches are computed once, each after what the prompt begins
+ * with and in the context of similar passages, and kept in STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
  * streamed. Run it twice: the second time nothing is stored again.
  */
 public final class Quickstart {
@@ -43,20 +46,23 @@ public final class Quickstart {
         Model model = Model.open(context, file);
         Store store = Store.open(context, Path.of(args[0]))) {
 
-      // Each text by itself: a chunk's tokens must not depend on what stands before it.
-      for (String passage : passages) {
-        Stored chunk = model.precompute(store, passage);
+      // BOS where the model wants one, the chunks in prompt order, the question. Each text is tokenized by
+      // itself: a chunk's tokens must not depend on what stands before it.
+      Tokenizer tokenizer = model.tokenizer();
+      Prompt.Builder builder = Prompt.builder(tokenizer).bos();
+      passages.forEach(builder::chunk);
+      Prompt prompt = builder.question("Question: " + question + "\nAnswer:").build();
+
+      // After what the prompt begins with: alone they would be read as something else.
+      List<CorpusChunk> chunks = passages.stream().map(p -> new CorpusChunk(tokenizer.encode(p))).toList();
+      CorpusOptions corpus = new CorpusOptions().chunkPrefix(prompt.head());
+      for (CorpusRecord chunk : model.precomputeCorpus(store, chunks, corpus)) {
         System.out.printf("%.16s %s%n", chunk.id(), chunk.existed() ? "was there" : "stored");
       }
 
-      // BOS where the model wants one, the chunks in prompt order, the question.
-      Prompt.Builder prompt = Prompt.builder(model.tokenizer()).bos();
-      passages.forEach(prompt::chunk);
-      prompt.question("Question: " + question + "\nAnswer:");
-
       // Recompute, of the reused rows, the 15 % whose K and V deviate most.
       FuseOptions options = new FuseOptions().ratio(0.15).reserveTokens(64);
-      try (Fusion fusion = model.fuse(store, prompt.build(), options);
+      try (Fusion fusion = model.fuse(store, prompt, options);
           Stream<String> answer = fusion.stream(new GenerateOptions().maxTokens(64))) {
         answer.forEach(System.out::print);
         FusionInfo info = fusion.info();

@@ -168,16 +168,14 @@ public final class Rag {
         Model model = Model.open(context, options.model());
         Store store = Store.open(context, options.store())) {
       Retrieval.Bm25 index = new Retrieval.Bm25();
-      int stored = 0;
+      List<Retrieval.Chunk> chunks = new ArrayList<>();
       for (Path file : files) {
         String name = file.getFileName().toString();
         String text = Files.readString(file);
-        for (Retrieval.Chunk chunk :
-            Retrieval.chunksOf(model.tokenizer(), name, text, options.number("chunk-tokens", 96))) {
-          stored += model.precompute(store, chunk.tokens()).existed() ? 0 : 1;
-          index.add(chunk);
-        }
+        chunks.addAll(Retrieval.chunksOf(model.tokenizer(), name, text, options.number("chunk-tokens", 96)));
       }
+      long stored = Retrieval.store(model, store, chunks);
+      chunks.forEach(index::add);
       System.out.printf("%d documents, %d chunks, %d stored now%n", files.size(), index.size(), stored);
 
       List<Retrieval.Chunk> found = index.best(question, options.number("top", 6));

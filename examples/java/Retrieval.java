@@ -1,5 +1,8 @@
+import io.libblend.CorpusChunk;
+import io.libblend.CorpusOptions;
 import io.libblend.Model;
 import io.libblend.Prompt;
+import io.libblend.Store;
 import io.libblend.Tokenizer;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -63,6 +66,13 @@ final class Retrieval {
       }
     }
     return chunks;
+  }
+
+  /** Precomputes chunks after what prompts begin with, in the context of similar ones. How many were new. */
+  static long store(Model model, Store store, List<Chunk> chunks) {
+    List<CorpusChunk> corpus = chunks.stream().map(chunk -> new CorpusChunk(chunk.tokens())).toList();
+    CorpusOptions options = new CorpusOptions().chunkPrefix(model.tokenizer().bos());
+    return model.precomputeCorpus(store, corpus, options).stream().filter(record -> !record.existed()).count();
   }
 
   /** BOS, the chunks, the question. */

@@ -71,10 +71,7 @@ public final class Service {
 
   private String addDocument(String name, String text) {
     List<Retrieval.Chunk> chunks = Retrieval.chunksOf(model.tokenizer(), name, text, CHUNK_TOKENS);
-    int stored = 0;
-    for (Retrieval.Chunk chunk : chunks) {
-      stored += model.precompute(store, chunk.tokens()).existed() ? 0 : 1;
-    }
+    long stored = Retrieval.store(model, store, chunks);
     synchronized (lock) {
       if (!documents.add(name)) {
         throw new Bad(409, "there is a document '" + name + "' already");

@@ -2,8 +2,8 @@
 
     python quickstart.py [MODEL.gguf [STORE_DIR [QUESTION]]]
 
-Five passages stand for what a retriever found. Their KV caches are computed once and kept in
-STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
+Five passages stand for a corpus. Their KV caches are computed once, each after what the prompt
+begins with and in the context of similar passages, and kept in STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
 streamed. Run it twice with a STORE_DIR: the second time nothing is stored again.
 """
 
@@ -25,14 +25,14 @@ def main(model_path=EXAMPLES / "models" / "blend-qa.gguf", store_path=None, ques
             libblend.Store(ctx, store_path or folder) as store:
         # Each text by itself: a chunk's tokens must not depend on what stands before it.
         chunks = [model.tokenize(passage) for passage in passages]
-        for tokens in chunks:
-            stored = model.precompute(store, tokens)
-            print(stored.id[:16], "was there" if stored.existed else "stored")
-
         prompt = model.prompt().bos()
         for tokens in chunks:
             prompt.chunk(tokens)
         prompt.question(f"Question: {question}\nAnswer:")
+
+        # After what the prompt begins with: alone they would be read as something else.
+        for record in model.precompute_corpus(store, chunks, chunk_prefix=prompt.head()):
+            print(record.id[:16], "was there" if record.existed else "stored")
 
         # Recompute, of the reused rows, the 15 % whose K and V deviate most.
         with model.fuse(store, prompt, ratio=0.15, reserve_tokens=64) as fusion:

@@ -17,7 +17,7 @@ import tempfile
 import numpy as np
 
 import libblend
-from retrieval import Bm25, chunks_of, prompt_of
+from retrieval import Bm25, chunks_of, prompt_of, store_chunks
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1]
 
@@ -82,11 +82,10 @@ def main():
             libblend.Model(ctx, args.model) as model, \
             libblend.Store(ctx, args.store or folder) as store:
         index = Bm25()
-        stored = 0
         for path in files:
             for chunk in chunks_of(model, path.name, path.read_text(), args.chunk_tokens):
-                stored += not model.precompute(store, chunk.tokens).existed
                 index.add(chunk)
+        stored = store_chunks(model, store, index.chunks)
         print(f"{len(files)} documents, {len(index.chunks)} chunks, {stored} stored now")
 
         found = index.best(question, args.top)

@@ -93,6 +93,14 @@ class Bm25:
         return [self.chunks[i] for i in sorted(ranked[:top])]
 
 
+def store_chunks(model, store, chunks):
+    """Precomputes chunks after what prompts begin with, in the context of similar ones. How many were
+    new to the store."""
+    records = model.precompute_corpus(store, [chunk.tokens for chunk in chunks],
+                                      chunk_prefix=model.tokenize("", bos=True))
+    return sum(not record.existed for record in records)
+
+
 def prompt_of(model, chunks, question):
     """BOS, the chunks, the question."""
     prompt = model.prompt().bos()

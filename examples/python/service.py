@@ -17,7 +17,7 @@ import tempfile
 import threading
 
 import libblend
-from retrieval import Bm25, chunks_of, prompt_of
+from retrieval import Bm25, chunks_of, prompt_of, store_chunks
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1]
 MAX_BODY = 4 << 20
@@ -47,8 +47,7 @@ class Service:
 
     def add_document(self, name, text):
         chunks = chunks_of(self.model, name, text)
-        stored = sum(not self.model.precompute(self.store, chunk.tokens).existed
-                     for chunk in chunks)
+        stored = store_chunks(self.model, self.store, chunks)
         with self.lock:
             if name in self.documents:
                 raise Bad(409, f"there is a document {name!r} already")

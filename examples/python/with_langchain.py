@@ -42,6 +42,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         llm = ChatBlend(model=args.model, store=args.store or scratch, fuse={"ratio": 0.15},
                         generate_options={"max_tokens": 32})
+        llm.precompute([chunk.text for chunk in index.chunks])
         chain = (lambda question: f"Question: {question}\nAnswer:") | answering(llm, retriever)
         for piece in chain.stream(args.question):
             print(piece.content, end="", flush=True)

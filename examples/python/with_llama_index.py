@@ -41,6 +41,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as scratch:
         llm = BlendLLM(model=args.model, store=args.store or scratch, fuse={"ratio": 0.15},
                        generate_options={"max_tokens": 32})
+        llm.precompute(nodes)
         synthesizer = BlendSynthesizer(llm, question="Question: {query}\nAnswer:")
         engine = RetrieverQueryEngine(Passages(nodes), response_synthesizer=synthesizer)
         response = engine.query(args.question)

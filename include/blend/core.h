@@ -465,8 +465,8 @@ typedef struct blend_corpus_options {
   const int32_t *chunk_prefix; /* the prompt head, as in blend_precompute_options */
   size_t n_chunk_prefix;
   const char *tenant;  /* chunks of other tenants are no context */
-  uint32_t n_contexts; /* similar chunks each, at most BLEND_MOST_CONTEXTS; default 4. A record costs as
-                          many passes over its own rows, and one for the head record */
+  uint32_t n_contexts; /* similar chunks each, at most BLEND_MOST_CONTEXTS; 0 (default): 4. A record costs
+                          as many passes over its own rows, and one for the head record */
   uint32_t reserved;   /* 0 */
   double min_similarity; /* 0 to 0.9: chunks that are less alike are no context; default 0 */
   blend_progress_fn progress; /* chunks; head and contextual records are counted apart */
@@ -544,7 +544,7 @@ typedef struct blend_segment {
                                    QUESTION segment; chunks need no statistics. The drift correction
                                    does not apply. In a plan the host gives that attention
                                    (blend_plan_probe) */
-#define BLEND_POLICY_AUTO 14u    /* what the profile chose, CASCADE without one; HKVD where that
+#define BLEND_POLICY_AUTO 14u    /* what the profile chose, ATTENTION without one; HKVD where that
                                    cannot be: without a QUESTION segment, in a plan, with check_layers,
                                    for a model of one layer, and where CASCADE meets a chunk that was
                                    stored without its rows' statistics (blend_chunk_put). The info has

@@ -39,8 +39,8 @@ typedef struct blend_fidelity_row {
 typedef int32_t (*blend_fidelity_fn)(void *user, const blend_fidelity_row *row);
 
 /* Calls `fn` for every way of fusing of which an answer was checked, by model, policy, record and ratio;
- * also for the ratio in force where nothing was checked at it yet. `model` NULL: of all models.
- * `agreement_target`: as in blend_fuse_options, of whom ratio_now is. Errors: INVALID_ARGUMENT, IO,
+ * also for the ratio in force if nothing was checked at it yet. `model` NULL: all models.
+ * `agreement_target`, as in blend_fuse_options, is what ratio_now is for. Errors: INVALID_ARGUMENT, IO,
  * CALLBACK, FORKED. */
 BLEND_API int32_t blend_store_get_fidelity(const blend_store *store, const blend_model *model,
                                            double agreement_target, blend_fidelity_fn fn, void *user,

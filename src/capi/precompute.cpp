@@ -97,12 +97,16 @@ Result<int32_t> store_chunk(const std::shared_ptr<const blend::Model>& model,
   const blend::ThreadCap cap(request.n_threads);
   const blend::PassageKey key{request.meta.shape.dtype, request.prefix, request.tenant,
                               request.meta.tokens.size()};
-  BLEND_ASSIGN(const auto passages,
-               blend::StoredPassages::open(*model, store.store.get(), key, request.contexts));
-  request.meta.contexts = passages.ids();
-  BLEND_ASSIGN(const auto record,
-               blend::precompute_chunk(*model, request.prefix, std::move(request.meta),
-                                       request.watch, passages.passages()));
+  std::shared_ptr<blend::ChunkRecord> record;
+  {
+    // Their snapshot ends before the record is put: a put may wait for room, and that for
+    // snapshots.
+    BLEND_ASSIGN(const auto passages,
+                 blend::StoredPassages::open(*model, store.store.get(), key, request.contexts));
+    request.meta.contexts = passages.ids();
+    BLEND_ASSIGN(record, blend::precompute_chunk(*model, request.prefix, std::move(request.meta),
+                                                 request.watch, passages.passages()));
+  }
   record->codec = request.codec;
   BLEND_RETURN_IF_ERROR(request.background ? store.store->put_async(record)
                                            : store.store->put(*record));

@@ -46,7 +46,7 @@ BLEND_FIRST_RELEASE(blend_corpus_chunk, 40);
 BLEND_FIRST_RELEASE(blend_corpus_record, 56);
 BLEND_FIRST_RELEASE(blend_corpus_options, 96);
 BLEND_FIRST_RELEASE(blend_segment, 32);
-BLEND_FIRST_RELEASE(blend_fuse_options, 192);
+BLEND_FIRST_RELEASE(blend_fuse_options, 200);
 BLEND_FIRST_RELEASE(blend_fuse_request, 32);
 BLEND_FIRST_RELEASE(blend_fusion_info, 288);
 BLEND_FIRST_RELEASE(blend_layer_info, 120);

@@ -38,7 +38,8 @@ using LogprobsFn = std::function<int32_t(std::span<const Logprob> logprobs)>;
 struct GenerateCalls {
   TokenFn token;
   LogprobsFn logprobs;
-  std::function<void()> before = {};  // each token: the sequence's logits are those it is taken from
+  // Before each token: the sequence's logits are those that it is taken from.
+  std::function<void()> before = {};
 };
 
 struct Generated {

@@ -99,21 +99,25 @@ Result<CorpusRecord> CorpusPrecompute::store_contextual(const CorpusText& text,
       return out;
     }
   }
-  BLEND_ASSIGN(const Company company, company_of(text));
-  out.n_contexts = static_cast<uint32_t>(company.passages.size());
-  if (company.passages.empty()) {
-    out.id = describe(text, RecordKind::plain).id;
-    return out;
+  std::shared_ptr<ChunkRecord> record;
+  {
+    // Its snapshot ends before the record is put: a put may wait for room, and that for snapshots.
+    BLEND_ASSIGN(const Company company, company_of(text));
+    out.n_contexts = static_cast<uint32_t>(company.passages.size());
+    if (company.passages.empty()) {
+      out.id = describe(text, RecordKind::plain).id;
+      return out;
+    }
+    BLEND_ASSIGN(out.existed, is_stored(meta.id, &company.ids));
+    if (out.existed) return out;
+    meta.contexts = company.ids;
+    size_t rows = 0;
+    for (const ContextPassage& passage : company.passages) {
+      rows = std::max(rows, passage.tokens.size());
+    }
+    BLEND_ASSIGN(ChunkPrefill* const prefill, this->prefill(rows + text.tokens.size(), watch));
+    BLEND_ASSIGN(record, prefill->run(company.passages, std::move(meta), cancel_only(watch)));
   }
-  BLEND_ASSIGN(out.existed, is_stored(meta.id, &company.ids));
-  if (out.existed) return out;
-  meta.contexts = company.ids;
-  size_t rows = 0;
-  for (const ContextPassage& passage : company.passages) {
-    rows = std::max(rows, passage.tokens.size());
-  }
-  BLEND_ASSIGN(ChunkPrefill* const prefill, this->prefill(rows + text.tokens.size(), watch));
-  BLEND_ASSIGN(auto record, prefill->run(company.passages, std::move(meta), cancel_only(watch)));
   record->codec = options_.codec;
   BLEND_RETURN_IF_ERROR(store_.put_async(std::move(record)));
   return out;

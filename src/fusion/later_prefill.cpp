@@ -121,7 +121,8 @@ Status LaterPrefill::prefill(Job& job) {
                                                        chunk.contexts.end());
   const PassageKey key{chunk.meta.shape.dtype, chunk.prefix, chunk.tenant,
                        chunk.meta.tokens.size()};
-  BLEND_ASSIGN(const auto passages, StoredPassages::open(*job.model, store_.get(), key, contexts));
+  // Computed, not loaded: idle work takes long, and no snapshot of the store is to be held so long.
+  BLEND_ASSIGN(const auto passages, StoredPassages::open(*job.model, nullptr, key, contexts));
   chunk.meta.contexts = passages.ids();
   auto record = precompute_chunk(*job.model, chunk.prefix, std::move(chunk.meta), polite,
                                  passages.passages());

@@ -124,7 +124,7 @@ struct FuseOptions {
 std::vector<int32_t> prompt_head(std::span<const Segment> segments);
 
 // What Policy::automatic is without a profile that says otherwise.
-inline constexpr Policy kDefaultPolicy = Policy::cascade;
+inline constexpr Policy kDefaultPolicy = Policy::attention;
 
 // Policy::automatic becomes the one in force: `wanted`, or hkvd where that cannot be: without a
 // question that it can ask. steps: the host runs the model (StepPlan).

@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "blend/blend.hpp"
 #include "support/random_model.h"
@@ -91,6 +92,46 @@ TEST_F(BlendppTest, ABatchGivesFusionsAndErrors) {
   throwing.on_progress = [](uint64_t, uint64_t) -> bool { throw Surprise("from a batch"); };
   EXPECT_THROW(blendpp::Batch().add(prompt(), throwing).fuse(model, &store), Surprise);
   EXPECT_TRUE(blendpp::Batch().fuse(model, &store).empty());
+}
+
+TEST_F(BlendppTest, ThePromptHeadIsWhatStandsBeforeTheFirstChunk) {
+  const blendpp::Prompt whole = prompt();
+  EXPECT_EQ(whole.head(), (blendpp::Tokens{1}));
+  blendpp::Prompt without;
+  without.prefix({1}).question({2, 3});
+  EXPECT_TRUE(without.head().empty());
+}
+
+TEST_F(BlendppTest, ACorpusTellsItsRecordsAndTheirExceptionComesBack) {
+  std::vector<blendpp::CorpusChunk> chunks;
+  for (const char* text : {"one two three four", "five six seven eight"}) {
+    chunks.push_back({model.tokenize(text), std::string("label"), {}});
+  }
+  const blendpp::Tokens head = prompt().head();
+  std::vector<blend_corpus_record> told;
+  blendpp::CorpusOptions options;
+  options.chunk_prefix = head.data();
+  options.n_chunk_prefix = head.size();
+  options.on_record = [&told](const blend_corpus_record& record) {
+    told.push_back(record);
+    return true;
+  };
+  EXPECT_TRUE(model.precompute_corpus(store, chunks, options));
+  EXPECT_FALSE(model.precompute_corpus(store, chunks, options));  // all of it was there
+  ASSERT_EQ(told.size(), 4u);
+  for (size_t i = 0; i < told.size(); ++i) {
+    EXPECT_EQ(told[i].index, i % 2);
+    EXPECT_EQ(told[i].existed, i / 2);
+    EXPECT_EQ(blendpp::ChunkId(told[i].id), blendpp::ChunkId(told[i % 2].id));
+  }
+  blendpp::Fusion fusion(model, &store, prompt());
+  EXPECT_EQ(fusion.info().n_hits, 2u);
+  EXPECT_EQ(fusion.segment(1).record, BLEND_RECORD_EXACT);
+
+  options.on_record = [](const blend_corpus_record&) -> bool { throw Surprise("of a record"); };
+  EXPECT_THROW(model.precompute_corpus(store, chunks, options), Surprise);
+  options.on_record = [](const blend_corpus_record&) { return false; };
+  EXPECT_THROW(model.precompute_corpus(store, chunks, options), blendpp::Error);
 }
 
 TEST_F(BlendppTest, TextSurvivesTokenizeAndDetokenize) {

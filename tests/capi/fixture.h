@@ -118,6 +118,8 @@ void close_world(world* w);
   X(arguments_buffers)                   \
   X(chunks_by_id)                        \
   X(chunks_behind_bos)                   \
+  X(corpus_is_found)                     \
+  X(corpus_arguments)                    \
   X(chunks_of_another_model)             \
   X(chunks_list_and_remove)              \
   X(chunks_have_labels)                  \

@@ -58,7 +58,7 @@ static void check_init(const char* name, init_fn init, size_t size, size_t first
 #define STRUCTS(X)                 \
   X(blend_model_description, 112)  \
   X(blend_store_options, 64)       \
-  X(blend_fuse_options, 192)       \
+  X(blend_fuse_options, 200)       \
   X(blend_generate_options, 64)    \
   X(blend_calibrate_options, 144)  \
   X(blend_verify_options, 88)      \
@@ -151,7 +151,7 @@ void structs_size(const fixture* f) {
               blend_store_open(&store, w.ctx, path_in(f, "s2"), o, &err), blend_store_close(store));
   CHECK_SIZES(blend_precompute_options, 64, ZERO,
               blend_precompute(w.model, w.store, more, 12, o, NULL, &err), (void)0);
-  CHECK_SIZES(blend_fuse_options, 192, blend_fuse_options_init,
+  CHECK_SIZES(blend_fuse_options, 200, blend_fuse_options_init,
               blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
   REQUIRE(fusion != NULL);
   CHECK_INFO(blend_store_stat, 232, blend_store_get_stat(w.store, o, &err));

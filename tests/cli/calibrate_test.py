@@ -86,6 +86,16 @@ class CalibrateTest(unittest.TestCase):
         self.assertEqual(verdict["ratio"], 1)
         self.assertIn("not to be trusted", no.stderr)
 
+    def test_a_profile_that_trusts_nothing_is_not_verified(self):
+        none = self.dir / "none.profile"
+        made = self.run_blend("calibrate", "--data", self.data, "--out", none, "--score-tokens", "2",
+                              "--ratios", "0,0.2", "--max-kl", "0", "--drift-inputs", "none")
+        self.assertTrue(none.exists(), made.stderr)
+        done = self.run_blend("verify", "--data", self.data, "--profile", none, "--score-tokens", "2",
+                              "--max-kl", "100", "--min-top1", "0")
+        self.assertEqual(done.returncode, 5, done.stdout)
+        self.assertIn("trusts no ratio", done.stderr)
+
     def test_documents_are_samples_too(self):
         docs = self.dir / "docs"
         docs.mkdir(exist_ok=True)

@@ -1,11 +1,11 @@
 #include "fidelity_report.h"
 
-#include <array>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "choices.h"
 #include "command.h"
+#include "report.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -17,13 +17,6 @@ std::string policy_name(const blendpp::FidelityRow& row) {
   if (row.policy == BLEND_POLICY_UNION) return "union";
   if (row.policy == BLEND_POLICY_CALLBACK) return "callback";
   return name_of(policy_choices(), row.policy);
-}
-
-// What the worst chunk of the prompts was prefilled after.
-const char* record_name(const blendpp::FidelityRow& row) {
-  constexpr std::array<const char*, 6> kNames = {"none",       "exact", "predecessor",
-                                                 "contextual", "head",  "alone"};
-  return row.record < kNames.size() ? kNames[row.record] : "other";
 }
 
 std::string model_name(const blendpp::FidelityRow& row) {
@@ -49,7 +42,7 @@ std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows) {
                "identical", "KL", "in force"});
   for (const blendpp::FidelityRow& r : rows) {
     const bool seen = r.n_checks > 0;
-    table.add({model_name(r), policy_name(r), record_name(r), format("%g", r.ratio),
+    table.add({model_name(r), policy_name(r), record_text(r.record), format("%g", r.ratio),
                std::to_string(r.n_checks), std::to_string(r.n_tokens),
                seen ? format("%.4f", r.agreement) : "",
                seen ? format("%.4f .. %.4f", r.agreement_low, r.agreement_high) : "",
@@ -63,7 +56,7 @@ nlohmann::json fidelity_json(const std::vector<blendpp::FidelityRow>& rows) {
   nlohmann::json out = nlohmann::json::array();
   for (const blendpp::FidelityRow& r : rows) {
     nlohmann::json one = {{"model", model_name(r)},   {"policy", policy_name(r)},
-                          {"record", record_name(r)}, {"ratio", r.ratio},
+                          {"record", record_text(r.record)}, {"ratio", r.ratio},
                           {"ratio_now", r.ratio_now}, {"n_checks", r.n_checks},
                           {"n_tokens", r.n_tokens},   {"in_force", r.in_force != 0}};
     if (r.n_checks > 0) {
@@ -88,7 +81,7 @@ std::string fidelity_metrics(const std::vector<blendpp::FidelityRow>& rows) {
         out << "# HELP " << name << ' ' << help << "\n# TYPE " << name << ' ' << type << '\n';
       first = false;
       out << name << "{model=\"" << model_name(r) << "\",policy=\"" << policy_name(r)
-          << "\",record=\"" << record_name(r) << "\",ratio=\"" << format("%g", r.ratio) << "\"} "
+          << "\",record=\"" << record_text(r.record) << "\",ratio=\"" << format("%g", r.ratio) << "\"} "
           << value(r) << '\n';
     }
   };

@@ -223,6 +223,7 @@ void report(const PrecomputeOptions& options, const std::vector<Line>& lines, do
                       {"n_tokens", line.n_tokens},
                       {"document", line.document},
                       {"label", line.label},
+                      {"prefix", line.kind == "prefix"},
                       {"kind", line.kind},
                       {"n_contexts", line.n_contexts}});
   }

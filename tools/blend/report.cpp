@@ -1,6 +1,7 @@
 #include "report.h"
 
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "choices.h"
@@ -10,6 +11,20 @@ namespace blend_cli {
 namespace {
 
 constexpr size_t kTimelineWidth = 56;
+
+// "1 exact, 4 contextual": how the chunks that were reused had been stored.
+std::string records_text(const std::vector<blendpp::SegmentInfo>& segments) {
+  std::array<size_t, BLEND_RECORD_ALONE + 1> counts{};
+  for (const blendpp::SegmentInfo& s : segments) {
+    if (s.kind == BLEND_SEGMENT_CHUNK && s.record < counts.size()) ++counts[s.record];
+  }
+  std::string out;
+  for (uint32_t record = BLEND_RECORD_EXACT; record < counts.size(); ++record) {
+    if (counts[record] == 0) continue;
+    out += (out.empty() ? "" : ", ") + std::to_string(counts[record]) + " " + record_text(record);
+  }
+  return out;
+}
 
 std::string kind_text(uint32_t kind) {
   switch (kind) {
@@ -77,6 +92,12 @@ std::string policy_facts(const blendpp::FusionInfo& info) {
 
 }  // namespace
 
+std::string record_text(uint32_t record) {
+  constexpr std::array<const char*, 6> kNames = {"none",       "exact", "predecessor",
+                                                 "contextual", "head",  "alone"};
+  return record < kNames.size() ? kNames[record] : "other";
+}
+
 std::string policy_text(uint32_t policy) {
   if (policy == BLEND_POLICY_CALLBACK) return "callback";
   if (policy == BLEND_POLICY_UNION) return "union";
@@ -115,6 +136,9 @@ std::string summary_text(const FusionReport& report) {
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
   facts.add({"segments", format("%llu: %llu hits, %llu misses", n(info.n_segments), n(info.n_hits),
                                 n(info.n_misses))});
+  if (const std::string records = records_text(report.segments); !records.empty()) {
+    facts.add({"chunks stored", records});
+  }
   facts.add({"rows", format("%llu: %llu exact, %llu reused, %llu always computed", n(info.n_rows),
                             n(info.n_rows_exact), n(info.n_rows_reused), n(info.n_rows_always))});
   facts.add(
@@ -251,6 +275,7 @@ nlohmann::json report_json(const FusionReport& report) {
     out["segments"].push_back({{"kind", kind_text(segment.kind)},
                                {"source", source_text(segment.source)},
                                {"exact", segment.exact != 0},
+                               {"record", record_text(segment.record)},
                                {"first_row", segment.first_row},
                                {"n_rows", segment.n_rows},
                                {"n_rows_selected", segment.n_rows_selected},

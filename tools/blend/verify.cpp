@@ -75,6 +75,13 @@ void run(const VerifyOptions& options) {
     std::cout << measurements_table(model, lines, max_kl, min_top1) << "* keeps the limits\n\n"
               << verdict_text(verdict, max_kl, min_top1) << '\n';
   }
+  // Its ratio is full prefill's, which these prompts could not but keep.
+  if (info.trusted == 0) {
+    throw CommandError(
+        kExitUntrusted,
+        "the profile trusts no ratio, so there is nothing to verify: calibrate again "
+        "with more samples, other ratios or wider limits (--max-kl, --min-top1)");
+  }
   if (verdict.trusted == 0) {
     throw CommandError(kExitUntrusted, "the profile is not to be trusted on these prompts");
   }

@@ -40,10 +40,11 @@ class Struct:
 
     @property
     def fields(self):
-        """Members that are values by themselves: neither the struct's size nor lengths of arrays."""
+        """Members that are values by themselves: neither the struct's size, nor lengths of arrays, nor what
+        is reserved."""
         arrays = {"n_" + member.name for member in self.members if member.pointer}
         return [member for member in self.members if member.shown_as and member.name not in arrays
-                and member.name != "struct_size"]
+                and member.name not in ("struct_size", "reserved")]
 
 
 @dataclass(frozen=True)

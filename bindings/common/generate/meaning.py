@@ -28,6 +28,7 @@ ENUMS = [
     Enum("MISS", "Miss", "says what becomes of a chunk that is not stored", java="OnMiss"),
     Enum("SEGMENT", "SegmentKind", "says how a segment of a prompt is treated"),
     Enum("SOURCE", "Source", "is where the K and V of a segment came from", java="SegmentSource"),
+    Enum("RECORD", "RecordKind", "says which record of a chunk was used, the nearest to full prefill first"),
     Enum("CORRECTION", "Correction", "says whether rows that are not recomputed take the drift correction"),
     Enum("ON_UNTRUSTED", "OnUntrusted", "says what becomes of a fuse that its profile does not vouch for"),
     Enum("DTYPE", "Dtype", "is the type of the elements of K and V"),
@@ -97,6 +98,7 @@ class Meaning:
     def __init__(self, headers):
         self.headers = headers
         self.by_name = {}
+        self.bounds = {c.name: c.value for c in headers.constants if c.name.startswith("MOST_")}
         for struct in headers.structs.values():
             for member in struct.fields:
                 meant = self.in_comment(member.note)
@@ -127,7 +129,7 @@ class Meaning:
     def value(self, struct, member):
         kind, enum, comment = "number", None, self.note(struct, member)
         meant = self.in_comment(member.note) or self.by_name.get(member.name)
-        note = tidied(comment)
+        note = re.sub(r"\bBLEND_(MOST_\w+)", lambda found: self.bounds[found[1]], tidied(comment))
         if enum_says_it(comment) and isinstance(meant, Enum):
             note = "; ".join(part for part in (re.sub(r"^\w+ ", "", meant.says), note) if part)
         if member.shown_as == "std::string":

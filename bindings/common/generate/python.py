@@ -82,7 +82,7 @@ def infos_file(meaning):
 def argument(value):
     if value.inverted:
         return value.name[len("no_"):]
-    return "threads" if value.name == "n_threads" else value.name
+    return {"n_threads": "threads", "n_contexts": "contexts"}.get(value.name, value.name)
 
 
 def declared(value, struct):

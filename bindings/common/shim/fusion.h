@@ -10,7 +10,9 @@ class FuseOptions : public Call {
  public:
   FuseOptions() noexcept;
   BLEND_FUSE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  void set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+  // Copied. No tokens: chunks that were prefilled after nothing. Not set: the prompt's head.
+  void set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;
+  void clear_chunk_prefix() noexcept { has_chunk_prefix_ = false; }
   void set_check_layers(const CheckLayers& layers) noexcept;
   void add_term(uint32_t kind,
                 double share) noexcept;  // of BLEND_POLICY_UNION; kind: BLEND_POLICY_*
@@ -21,6 +23,7 @@ class FuseOptions : public Call {
   // profile's; members that are set afterwards override it.
   void apply(const Profile& profile, Outcome& out) noexcept;
 #ifndef SWIG
+  bool has_chunk_prefix_ = false;
   std::vector<int32_t> chunk_prefix_;
   CheckLayers check_layers_;
   std::vector<uint32_t> term_policies_;

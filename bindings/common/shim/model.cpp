@@ -8,8 +8,34 @@ void ModelDescription::add_rope_freq_factor(float factor) noexcept {
   keep([&] { factors_.push_back(factor); });
 }
 PrecomputeOptions::PrecomputeOptions() noexcept { show(*this, blendpp::PrecomputeOptions()); }
-void PrecomputeOptions::set_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
-  keep([&] { prefix_.assign(tokens, tokens + n_tokens); });
+void PrecomputeOptions::set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] { chunk_prefix_.assign(tokens, tokens + n_tokens); });
+}
+void PrecomputeOptions::add_context(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] { contexts_.emplace_back(tokens, tokens + n_tokens); });
+}
+CorpusOptions::CorpusOptions() noexcept { show(*this, blendpp::CorpusOptions()); }
+void CorpusOptions::set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] { chunk_prefix_.assign(tokens, tokens + n_tokens); });
+}
+void Corpus::add(const int32_t* tokens, size_t n_tokens) noexcept {
+  keep([&] {
+    chunks_.emplace_back();
+    chunks_.back().tokens.assign(tokens, tokens + n_tokens);
+  });
+}
+void Corpus::set_label(const std::string& label) noexcept {
+  if (chunks_.empty()) return;
+  chunks_.back().has_label = true;
+  keep([&] { chunks_.back().label = label; });
+}
+void Corpus::set_tags(const std::string& tags) noexcept {
+  if (chunks_.empty()) return;
+  chunks_.back().has_tags = true;
+  keep([&] { chunks_.back().tags = tags; });
+}
+std::string CorpusRecords::id(size_t i, Outcome& out) const noexcept {
+  return guarded(out, [&] { return records_.at(i).id; });
 }
 KvView::KvView() noexcept : KvView(nullptr, 0, nullptr, 0) {}
 KvView::KvView(void* k, size_t k_bytes, void* v, size_t v_bytes) noexcept
@@ -44,16 +70,24 @@ bool extent(const blendpp::KvView& c, uint64_t rows, uint32_t n_kv_heads, uint32
          !__builtin_mul_overflow(elements, element, bytes);
 }
 
-blendpp::PrecomputeOptions to_c(const PrecomputeOptions& s) {
-  require_complete(s);
+// Precompute options as a C struct, which points into them, and its array.
+struct PrecomputeArguments {
+  explicit PrecomputeArguments(const PrecomputeOptions& s) {
+    require_complete(s);
+    give(c, s);
+    c.chunk_prefix = s.chunk_prefix_.data();
+    c.n_chunk_prefix = s.chunk_prefix_.size();
+    for (const auto& tokens : s.contexts_) contexts.push_back({tokens.data(), tokens.size()});
+    if (!contexts.empty()) {
+      c.contexts = contexts.data();
+      c.n_contexts = contexts.size();
+    }
+    c.on_progress = progress_of(s);
+    c.cancel = raw(s.cancel_);
+  }
   blendpp::PrecomputeOptions c;
-  give(c, s);
-  c.chunk_prefix = s.prefix_.data();
-  c.n_chunk_prefix = s.prefix_.size();
-  c.on_progress = progress_of(s);
-  c.cancel = raw(s.cancel_);
-  return c;
-}
+  std::vector<blend_context_passage> contexts;
+};
 
 blendpp::Chat rendered(const blendpp::Model& model, const Chat& s, const ChatOptions& o) {
   require_complete(s);
@@ -165,9 +199,39 @@ Stored Model::precompute(const Store& store, const int32_t* tokens, size_t n_tok
                          const PrecomputeOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
     const auto opened = store.get();
+    const PrecomputeArguments arguments(options);
     const blendpp::Precomputed done = slot_->get()->precompute(
-        need(opened), blendpp::Tokens(tokens, tokens + n_tokens), to_c(options));
+        need(opened), blendpp::Tokens(tokens, tokens + n_tokens), arguments.c);
     return Stored{done.id.hex(), done.existed};
+  });
+}
+
+CorpusRecords Model::precompute_corpus(const Store& store, const Corpus& corpus,
+                                       const CorpusOptions& options, Outcome& out) const noexcept {
+  return guarded(out, [&] {
+    require_complete(corpus);
+    require_complete(options);
+    const auto opened = store.get();
+    std::vector<blendpp::CorpusChunk> chunks(corpus.size());
+    for (size_t i = 0; i < chunks.size(); ++i) {
+      const Corpus::Chunk& s = corpus.chunks_[i];
+      chunks[i].tokens = s.tokens;
+      if (s.has_label) chunks[i].label = s.label;
+      if (s.has_tags) chunks[i].tags = s.tags;
+    }
+    blendpp::CorpusOptions c;
+    give(c, options);
+    c.chunk_prefix = options.chunk_prefix_.data();
+    c.n_chunk_prefix = options.chunk_prefix_.size();
+    c.on_progress = progress_of(options);
+    c.cancel = raw(options.cancel_);
+    CorpusRecords made;
+    c.on_record = [&made](const blend_corpus_record& r) {
+      made.records_.push_back({blendpp::ChunkId(r.id).hex(), r.existed != 0, r.n_contexts});
+      return true;
+    };
+    slot_->get()->precompute_corpus(need(opened), chunks, c);
+    return made;
   });
 }
 
@@ -175,9 +239,10 @@ Stored Model::find(const Store& store, const int32_t* tokens, size_t n_tokens,
                    const PrecomputeOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
     const auto opened = store.get();
+    const PrecomputeArguments arguments(options);
     blendpp::ChunkId id;
     const bool found = slot_->get()->find(need(opened), blendpp::Tokens(tokens, tokens + n_tokens),
-                                          to_c(options), &id);
+                                          arguments.c, &id);
     return Stored{id.hex(), found};
   });
 }
@@ -189,6 +254,7 @@ std::string Model::put_kv(const Store& store, const int32_t* tokens, size_t n_to
     require_complete(layers);
     const auto model = slot_->get();
     const auto opened = store.get();
+    const PrecomputeArguments arguments(options);
     const blendpp::ModelInfo info = model->info();
     std::vector<blendpp::KvView> views;
     for (const KvView& layer : layers.layers_) {
@@ -197,7 +263,7 @@ std::string Model::put_kv(const Store& store, const int32_t* tokens, size_t n_to
     }
     return model
         ->put_kv(need(opened), blendpp::Tokens(tokens, tokens + n_tokens), views, first_position,
-                 to_c(options))
+                 arguments.c)
         .hex();
   });
 }

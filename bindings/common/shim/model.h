@@ -43,9 +43,60 @@ class PrecomputeOptions : public Call {
  public:
   PrecomputeOptions() noexcept;
   BLEND_PRECOMPUTE_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
-  void set_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+  void set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+  // A context passage, of at most BLEND_MOST_CONTEXTS. Copied.
+  void add_context(const int32_t* tokens, size_t n_tokens) noexcept;
 #ifndef SWIG
-  std::vector<int32_t> prefix_;
+  std::vector<int32_t> chunk_prefix_;
+  std::vector<std::vector<int32_t>> contexts_;
+#endif
+};
+
+class CorpusOptions : public Call {
+ public:
+  CorpusOptions() noexcept;
+  BLEND_CORPUS_OPTIONS_FIELDS(BLEND_SHIM_DECLARE)
+  void set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+#ifndef SWIG
+  std::vector<int32_t> chunk_prefix_;
+#endif
+};
+
+// The texts of a corpus, for Model::precompute_corpus. Not thread-safe while it is built.
+class Corpus : public Builder {
+ public:
+  void add(const int32_t* tokens, size_t n_tokens) noexcept;  // copied
+  // Of the text that was added last.
+  void set_label(const std::string& label) noexcept;
+  void set_tags(const std::string& tags) noexcept;
+  size_t size() const noexcept { return chunks_.size(); }
+#ifndef SWIG
+  struct Chunk {
+    std::vector<int32_t> tokens;
+    bool has_label = false;
+    bool has_tags = false;
+    std::string label;
+    std::string tags;
+  };
+  std::vector<Chunk> chunks_;
+#endif
+};
+
+// What became of the texts of a corpus, in their order; i < size().
+class CorpusRecords {
+ public:
+  size_t size() const noexcept { return records_.size(); }
+  std::string id(size_t i, Outcome& out) const noexcept;
+  bool existed(size_t i) const noexcept { return i < size() && records_[i].existed; }
+  // Of the contextual record; 0: there is none, since no other chunk is similar.
+  uint32_t n_contexts(size_t i) const noexcept { return i < size() ? records_[i].n_contexts : 0; }
+#ifndef SWIG
+  struct Record {
+    std::string id;
+    bool existed;
+    uint32_t n_contexts;
+  };
+  std::vector<Record> records_;
 #endif
 };
 
@@ -107,6 +158,8 @@ class Model {
   std::string chat_text(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept;
   Stored precompute(const Store& store, const int32_t* tokens, size_t n_tokens,
                     const PrecomputeOptions& options, Outcome& out) const noexcept;
+  CorpusRecords precompute_corpus(const Store& store, const Corpus& corpus,
+                                  const CorpusOptions& options, Outcome& out) const noexcept;
   // existed: whether the store holds it; the id is given either way.
   Stored find(const Store& store, const int32_t* tokens, size_t n_tokens,
               const PrecomputeOptions& options, Outcome& out) const noexcept;

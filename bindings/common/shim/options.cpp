@@ -5,7 +5,10 @@ namespace blend_shim {
 
 FuseOptions::FuseOptions() noexcept { show(*this, blendpp::FuseOptions()); }
 void FuseOptions::set_chunk_prefix(const int32_t* tokens, size_t n_tokens) noexcept {
-  keep([&] { chunk_prefix_.assign(tokens, tokens + n_tokens); });
+  keep([&] {
+    chunk_prefix_.assign(tokens, tokens + n_tokens);
+    has_chunk_prefix_ = true;
+  });
 }
 void FuseOptions::set_check_layers(const CheckLayers& layers) noexcept {
   keep([&] {
@@ -34,6 +37,7 @@ void FuseOptions::apply(const Profile& profile, Outcome& out) noexcept {
     std::vector<int32_t> prefix(c.chunk_prefix, c.chunk_prefix + c.n_chunk_prefix);
     show(*this, c);
     chunk_prefix_.swap(prefix);
+    has_chunk_prefix_ = true;
     profile_ = opened;
   });
 }
@@ -42,8 +46,9 @@ FuseArguments::FuseArguments(const FuseOptions& options) : kept(options) {
   require_complete(options);
   const FuseOptions& s = kept;
   give(c, s);
-  if (!s.chunk_prefix_.empty()) {
-    c.chunk_prefix = s.chunk_prefix_.data();
+  if (s.has_chunk_prefix_) {
+    static constexpr int32_t kNothing = 0;  // an empty vector has no address, and NULL is the head
+    c.chunk_prefix = s.chunk_prefix_.empty() ? &kNothing : s.chunk_prefix_.data();
     c.n_chunk_prefix = s.chunk_prefix_.size();
   }
   for (size_t i = 0; i < s.check_layers_.size(); ++i) {

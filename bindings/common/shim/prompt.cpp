@@ -42,6 +42,10 @@ void Prompt::add_chunk_id(const std::string& id) noexcept {
 size_t Prompt::size() const noexcept { return prompt_ ? prompt_->size() : 0; }
 size_t Prompt::n_tokens() const noexcept { return prompt_ ? prompt_->n_tokens() : 0; }
 
+View Prompt::head(Outcome& out) const noexcept {
+  return guarded(out, [&] { return owned(get().head()); });
+}
+
 uint32_t Prompt::kind(size_t segment) const noexcept {
   return prompt_ && segment < prompt_->size() ? prompt_->segments()[segment].kind : 0;
 }

@@ -24,6 +24,8 @@ class Prompt : public Builder {
   void add_chunk_id(const std::string& id) noexcept;
   size_t size() const noexcept;
   size_t n_tokens() const noexcept;  // of the segments given as tokens
+  // The tokens before the first chunk; none where there is no chunk.
+  View head(Outcome& out) const noexcept;
   // Of one segment, which must be there: its kind; its tokens; its id ("" where it has tokens).
   uint32_t kind(size_t segment) const noexcept;
   View tokens(size_t segment, Outcome& out) const noexcept;

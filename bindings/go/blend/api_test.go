@@ -81,10 +81,95 @@ func TestPrecomputeAndFind(t *testing.T) {
 		t.Error("not found after it was stored", err)
 	}
 	for name, other := range map[string]*blend.PrecomputeOptions{
-		"tenant": {Tenant: "t"}, "prefix": {Prefix: bos}} {
+		"tenant": {Tenant: "t"}, "prefix": {ChunkPrefix: bos}} {
 		if otherID, _, err := model.Find(store, ids, other); err != nil || otherID == id {
 			t.Errorf("%s is not part of the id", name)
 		}
+	}
+}
+
+func TestACorpusServesItselfAsContext(t *testing.T) {
+	s := must(blend.OpenStore(ctx, t.TempDir(), nil))(t)
+	defer s.Close()
+	label := "a.md#1"
+	p := blend.Prompt{blend.Prefix(bos)}
+	if p.Head() != nil {
+		t.Error("a prompt without chunks has a head")
+	}
+	var chunks []blend.CorpusChunk
+	for _, document := range documents {
+		chunks = append(chunks, blend.CorpusChunk{Tokens: tokens(t, document), Label: &label})
+		p = append(p, blend.Chunk(tokens(t, document)))
+	}
+	if !reflect.DeepEqual(p.Head(), bos) {
+		t.Errorf("the head is %v", p.Head())
+	}
+	told := 0
+	options := &blend.CorpusOptions{ChunkPrefix: p.Head(), Contexts: 1,
+		Progress: func(done, total int64) error { told++; return nil }}
+	records := must(model.PrecomputeCorpus(bg, s, chunks, options))(t)
+	again := must(model.PrecomputeCorpus(bg, s, chunks, options))(t)
+	if len(records) != len(documents) || told == 0 {
+		t.Errorf("%d records, progress %d times", len(records), told)
+	}
+	for i, record := range records {
+		if record.Existed || record.Contexts != 1 || !again[i].Existed || again[i].ID != record.ID {
+			t.Errorf("%+v, and again %+v", record, again[i])
+		}
+	}
+	f := must(model.Fuse(bg, s, append(p, blend.Question(tokens(t, "Who?"))), nil))(t)
+	defer f.Close()
+	for i := 1; i < len(p); i++ {
+		want := blend.RecordContextual
+		if i == 1 {
+			want = blend.RecordExact
+		}
+		if segment := must(f.Segment(i))(t); segment.Record != want {
+			t.Errorf("segment %d is of record %d", i, segment.Record)
+		}
+	}
+	enough := errors.New("enough")
+	_, err := model.PrecomputeCorpus(bg, s, chunks, &blend.CorpusOptions{Tenant: "stopped",
+		Progress: func(done, total int64) error { return enough }})
+	if err != enough {
+		t.Errorf("stopped with %v", err)
+	}
+	if _, err := model.PrecomputeCorpus(bg, s, make([]blend.CorpusChunk, 1), nil); !errors.Is(err, blend.ErrInvalidArgument) {
+		t.Errorf("no tokens gave %v", err)
+	}
+}
+
+func TestContextPassagesMakeAnotherRecord(t *testing.T) {
+	s := must(blend.OpenStore(ctx, t.TempDir(), nil))(t)
+	defer s.Close()
+	chunk := tokens(t, documents[0])
+	with := &blend.PrecomputeOptions{Contexts: [][]int32{tokens(t, documents[1]), tokens(t, documents[2])}}
+	made := must(model.Precompute(bg, s, chunk, with))(t)
+	plain := must(model.Precompute(bg, s, chunk, nil))(t)
+	if id, there, err := model.Find(s, chunk, with); made.ID == plain.ID || id != made.ID || !there || err != nil {
+		t.Errorf("made %s, plain %s, found %s (%v)", made.ID, plain.ID, id, err)
+	}
+}
+
+func TestAChunkPrefixIsGivenNotGivenOrNothing(t *testing.T) {
+	s := must(blend.OpenStore(ctx, t.TempDir(), nil))(t)
+	defer s.Close()
+	second := tokens(t, documents[1])
+	p := blend.Prompt{blend.Prefix(bos), blend.Chunk(tokens(t, documents[0])), blend.Chunk(second),
+		blend.Question(tokens(t, "Who?"))}
+	for _, prefix := range [][]int32{nil, bos, {}} {
+		record := blend.RecordHead
+		of := &blend.PrecomputeOptions{ChunkPrefix: bos}
+		if prefix != nil && len(prefix) == 0 {
+			record, of = blend.RecordAlone, nil
+		}
+		id, _, err := model.Find(s, second, of)
+		ok(t, err)
+		f := must(model.Fuse(bg, s, p, &blend.FuseOptions{ChunkPrefix: prefix}))(t)
+		if segment := must(f.Segment(2))(t); segment.Record != record || segment.ID != id {
+			t.Errorf("chunk prefix %v: %+v", prefix, segment)
+		}
+		f.Close()
 	}
 }
 

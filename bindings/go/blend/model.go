@@ -88,7 +88,12 @@ func (m *Model) Detokenize(tokens []int32, flags TokenizeFlags) (text string, er
 
 // PrecomputeOptions are options of Precompute and Find. The zero value has the defaults.
 type PrecomputeOptions struct {
-	Prefix []int32 // chunk prefix: prefilled before the chunk, not stored; part of the id
+	// ChunkPrefix is prefilled before the chunk and not stored; part of the id. Give the Head of the
+	// prompts that will hold the chunk.
+	ChunkPrefix []int32
+	// Contexts are passages, each prefilled between ChunkPrefix and the chunk in a pass of its own: the
+	// record is contextual, the mean of the passes' K and V. PrecomputeCorpus finds them.
+	Contexts [][]int32
 	//blend:fields precompute_options
 	// Progress is told the layers done; an error stops the call, which gives it back.
 	Progress func(done, total int64) error
@@ -98,7 +103,10 @@ func (options *PrecomputeOptions) make() (PrecomputeOptions, raw.PrecomputeOptio
 	o := given(options)
 	r := raw.NewPrecomputeOptions()
 	//blend:set precompute_options
-	r.Set_prefix(o.Prefix)
+	r.Set_chunk_prefix(o.ChunkPrefix)
+	for _, passage := range o.Contexts {
+		r.Add_context(passage)
+	}
 	return o, r
 }
 
@@ -108,7 +116,7 @@ type Stored struct {
 	Existed bool // it was in the store already: nothing was computed
 }
 
-// Precompute prefills one chunk by itself and stores its K (before RoPE) and V. It is on disk when
+// Precompute prefills one chunk and stores its K (before RoPE) and V. It is on disk when
 // the call returns, unless options say Background. options may be nil. Errors: ErrInvalidArgument (no tokens, or one outside the
 // vocabulary), ErrContextLength, ErrFull, ErrReadOnly, ErrIO, ErrNumeric, ErrCancelled.
 func (m *Model) Precompute(ctx context.Context, s *Store, tokens []int32, options *PrecomputeOptions) (Stored, error) {
@@ -119,8 +127,8 @@ func (m *Model) Precompute(ctx context.Context, s *Store, tokens []int32, option
 }
 
 // Find gives the id of a chunk and whether the store has it, without counting the look-up. options
-// (Prefix, Tenant) as for Precompute, may be nil. Errors: ErrInvalidArgument, ErrContextLength,
-// ErrIO.
+// (ChunkPrefix, Contexts, Tenant) as for Precompute, may be nil; with Contexts, whichever they are, it is the
+// contextual record that is looked for. Errors: ErrInvalidArgument, ErrContextLength, ErrIO.
 func (m *Model) Find(s *Store, tokens []int32, options *PrecomputeOptions) (ChunkID, bool, error) {
 	stored, err := m.chunk(context.Background(), s, options, func(r raw.PrecomputeOptions, out raw.Outcome) raw.Stored {
 		return m.raw.Find(s.raw, tokens, r, out)

@@ -23,7 +23,9 @@ type Term struct {
 // FuseOptions are options of Fuse, Extend and FuseBatch. The zero value has the defaults.
 type FuseOptions struct {
 	//blend:fields fuse_options
-	ChunkPrefix []int32      // as given to Precompute for these chunks
+	// ChunkPrefix is what these chunks were precomputed after. nil: the prompt's Head; empty and not nil:
+	// nothing, as for chunks that were prefilled alone.
+	ChunkPrefix []int32
 	CheckLayers []CheckLayer // gradual filtering; nil: one, of CheckLayer and Ratio
 	Terms       []Term       // of PolicyUnion
 	// Score is of PolicyCallback: it writes Scores. An error stops the call, which gives it back.
@@ -52,7 +54,9 @@ func (o *FuseOptions) make() (raw.FuseOptions, *listener, error) {
 	defer runtime.KeepAlive(o.Machine)
 	defer runtime.KeepAlive(o.Profile)
 	//blend:set fuse_options
-	r.Set_chunk_prefix(o.ChunkPrefix)
+	if o.ChunkPrefix != nil {
+		r.Set_chunk_prefix(o.ChunkPrefix)
+	}
 	if len(o.CheckLayers) > 0 {
 		layers := raw.NewCheckLayers()
 		for _, layer := range o.CheckLayers {

@@ -15,7 +15,7 @@ type Prompt []Segment
 // Prefix is reused exactly: BOS, a system prompt. It stands before all other kinds.
 func Prefix(tokens []int32) Segment { return Segment{Kind: SegmentPrefix, Tokens: tokens} }
 
-// Chunk is stored by itself and reused anywhere. Its text is tokenized by itself, without BOS.
+// Chunk is stored after the prompt's head and reused anywhere. Its text is tokenized by itself, without BOS.
 func Chunk(tokens []int32) Segment { return Segment{Kind: SegmentChunk, Tokens: tokens} }
 
 // ChunkByID is a chunk that the store must have.
@@ -26,6 +26,19 @@ func Text(tokens []int32) Segment { return Segment{Kind: SegmentText, Tokens: to
 
 // Question is always computed, and comes last.
 func Question(tokens []int32) Segment { return Segment{Kind: SegmentQuestion, Tokens: tokens} }
+
+// Head gives the tokens before the first chunk: chunks are precomputed after them. nil where there is no
+// chunk.
+func (p Prompt) Head() []int32 {
+	var head []int32
+	for _, s := range p {
+		if s.Kind == SegmentChunk {
+			return head
+		}
+		head = append(head, s.Tokens...)
+	}
+	return nil
+}
 
 // make copies the segments; the caller deletes what it gets.
 func (p Prompt) make() (raw.Prompt, error) {

@@ -21,14 +21,14 @@ from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
 from ._enums import (RATIO_AUTO, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
-                     Dtype, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RopeLayout, SegmentKind,
+                     Dtype, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RecordKind, RopeLayout, SegmentKind,
                      Source, Weights)
 from ._error import BlendError
 from ._fusion import FuseArguments, Fusion, Generation, Token
 from ._infos import (Advice, ChunkInfo, CodecStat, FusionInfo, LayerInfo, MachineInfo, Measurement,
                      ModelInfo, ProfileInfo, SegmentInfo, StoreStat, Verdict)
 from ._missing import MissingFileError
-from ._model import Model, Stored
+from ._model import CorpusChunk, CorpusRecord, Model, Stored
 from ._plan import Plan
 from ._profile import Machine, Profile
 from ._prompt import Prompt, PromptSegment
@@ -40,10 +40,10 @@ __version__: str = _raw.version()
 
 __all__ = [
     "Advice", "AdviceFlags", "BlendError", "Cancel", "ChunkInfo", "Codec", "CodecStat", "Context",
-    "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
+    "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
-    "RATIO_AUTO", "ReadMode", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
+    "RATIO_AUTO", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
 ]
 __all__ += errors.__all__

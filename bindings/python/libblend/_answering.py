@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any, Dict, Iterable, Iterator, List, Mapping, 
 
 from ._call import Cancel
 from ._context import Context
+from ._enums import SegmentKind
 from ._fusion import Generation
 from ._infos import FusionInfo
 from ._model import Model
@@ -79,6 +80,17 @@ class Engine:
         if options.get("template_source") or self.model.info.chat_template:
             return self.model.chat(messages, documents=documents, **options)
         return self.completion("\n".join(message["content"] for message in messages), documents)
+
+    def opening(self, system: str, documents: Sequence[str], options: Mapping[str, Any]) -> Prompt:
+        """A conversation that begins with these documents."""
+        messages = [{"role": "system", "content": system}] * bool(system) + [{"role": "user", "content": "?"}]
+        return self.conversation(messages, documents, options)
+
+    def precompute(self, prompt: Prompt) -> int:
+        """Stores the prompt's chunks as a corpus, after its head. How many were new."""
+        chunks = [segment.tokens for segment in prompt.segments if segment.kind == SegmentKind.CHUNK]
+        records = self.model.precompute_corpus(self.store, chunks, chunk_prefix=prompt.head())
+        return sum(not record.existed for record in records)
 
     def answer(self, prompt: Prompt, fuse: "FuseKeywords", generate: Mapping[str, Any]) -> Answer:
         """Fuses; the text is generated as it is asked for."""

@@ -21,7 +21,8 @@ class FuseArguments:
     """Options of a fuse. None is the library's default, which a `profile` sets if there is one."""
 
     # blend:fields fuse_options
-    #: As given to precompute for these chunks.
+    #: What these chunks were precomputed after. None: the prompt's head, all tokens before its first
+    #: chunk; no tokens: nothing, as for chunks that were prefilled alone.
     chunk_prefix: Optional[Tokens] = None
     #: Gradual filtering: (layer, ratio), layers rise, ratios do not.
     check_layers: Sequence[Tuple[int, float]] = ()

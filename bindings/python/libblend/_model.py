@@ -33,6 +33,27 @@ class Stored(NamedTuple):
     """precompute: it was in the store already, nothing was computed; find: the store has it"""
 
 
+class CorpusChunk(NamedTuple):
+    """One text of a corpus, with what it is called."""
+
+    tokens: Tokens
+    label: Optional[str] = None
+    """by custom "document#part"; None leaves the label that it has, "" removes it"""
+    tags: Optional[str] = None
+    """words with one space between; likewise"""
+
+
+class CorpusRecord(NamedTuple):
+    """What became of one text of a corpus."""
+
+    id: ChunkId
+    """of the contextual record, or of the one after the head alone"""
+    existed: bool
+    """nothing was computed"""
+    n_contexts: int
+    """passages of the contextual record; 0: there is none, since no other chunk is similar"""
+
+
 class Model(Closable):
     """Weights, tokenizer and description of one model. Immutable, thread-safe.
 
@@ -104,13 +125,17 @@ class Model(Closable):
         return self.detokenize_bytes(tokens, special=special, raw_text=raw_text).decode(
             "utf-8", "replace")
 
-    def precompute(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
+    def precompute(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,
+                   contexts: Iterable[Tokens] = (),
                    # blend:parameters precompute_options
                    progress: Optional[Progress] = None,
                    cancel: Optional[Cancel] = None) -> Stored:
-        """Prefills one chunk by itself and stores its K (before RoPE) and V; it is on disk on return.
+        """Prefills one chunk and stores its K (before RoPE) and V; it is on disk on return.
 
-        prefix: prefilled before the chunk and not stored; part of the id
+        chunk_prefix: prefilled before the chunk and not stored; part of the id. Give the head of the
+            prompts that will hold the chunk, :meth:`Prompt.head`; None: nothing
+        contexts: passages, each prefilled between chunk_prefix and the chunk in a pass of its own. The
+            record is contextual: the mean of the passes' K and V. :meth:`precompute_corpus` finds them
         # blend:documentation precompute_options
         progress: layers
 
@@ -118,26 +143,61 @@ class Model(Closable):
         NumericError, CancelledError."""
         options = raw.PrecomputeOptions()
         # blend:set precompute_options
-        if prefix is not None:
-            options.set_prefix(tokens_in(prefix))
+        if chunk_prefix is not None:
+            options.set_chunk_prefix(tokens_in(chunk_prefix))
+        for passage in contexts:
+            options.add_context(tokens_in(passage))
         with watched(options, progress, cancel):
             done = self._raw.precompute(store._raw, tokens_in(tokens), options)
         return Stored(done.id, done.existed)
 
-    def find(self, store: Store, tokens: Tokens, *, prefix: Optional[Tokens] = None,
-             tenant: str = "") -> Stored:
+    def precompute_corpus(self, store: Store, chunks: "Iterable[Union[Tokens, CorpusChunk]]", *,
+                          chunk_prefix: Optional[Tokens] = None,
+                          # blend:parameters corpus_options
+                          progress: Optional[Progress] = None,
+                          cancel: Optional[Cancel] = None) -> List[CorpusRecord]:
+        """Stores the chunks of a corpus so that they serve each other as context: each after
+        chunk_prefix alone, and as a contextual record over the chunks that are most similar to it.
+        A call that was stopped goes on where it ended when it is made again.
+
+        chunks: tokens each, or a :class:`CorpusChunk`
+        chunk_prefix: the head of the prompts that will hold them, :meth:`Prompt.head`
+        # blend:documentation corpus_options
+        progress: chunks; head and contextual records are counted apart
+
+        Raises what :meth:`precompute` raises; errors name the chunk."""
+        options = raw.CorpusOptions()
+        # blend:set corpus_options
+        if chunk_prefix is not None:
+            options.set_chunk_prefix(tokens_in(chunk_prefix))
+        corpus = raw.Corpus()
+        for chunk in chunks:
+            tokens, label, tags = chunk if isinstance(chunk, CorpusChunk) else (chunk, None, None)
+            corpus.add(tokens_in(tokens))
+            if label is not None:
+                corpus.set_label(label)
+            if tags is not None:
+                corpus.set_tags(tags)
+        with watched(options, progress, cancel):
+            made = self._raw.precompute_corpus(store._raw, corpus, options)
+        return [CorpusRecord(made.id(i), made.existed(i), made.n_contexts(i)) for i in range(made.size())]
+
+    def find(self, store: Store, tokens: Tokens, *, chunk_prefix: Optional[Tokens] = None,
+             contexts: Iterable[Tokens] = (), tenant: str = "") -> Stored:
         """Whether the store has a chunk: the look-up that a fuse would do, without counting it. The
-        id is given either way."""
+        id is given either way. With contexts, whichever they are, it is that of the contextual record."""
         options = raw.PrecomputeOptions()
         options.tenant = tenant
-        if prefix is not None:
-            options.set_prefix(tokens_in(prefix))
+        if chunk_prefix is not None:
+            options.set_chunk_prefix(tokens_in(chunk_prefix))
+        for passage in contexts:
+            options.add_context(tokens_in(passage))
         found = self._raw.find(store._raw, tokens_in(tokens), options)
         return Stored(found.id, found.existed)
 
     def put_kv(self, store: Store, tokens: Tokens, layers: Iterable[KvLayer], *,
                first_position: int = 0, unrotated: bool = False,
-               dtype: Optional[Union[Dtype, str]] = None, prefix: Optional[Tokens] = None,
+               dtype: Optional[Union[Dtype, str]] = None, chunk_prefix: Optional[Tokens] = None,
                # blend:parameters precompute_options
                progress: Optional[Progress] = None,
                cancel: Optional[Cancel] = None) -> ChunkId:
@@ -150,8 +210,8 @@ class Model(Closable):
         NumericError (names layer and row), FullError, ReadOnlyError, IoError."""
         options = raw.PrecomputeOptions()
         # blend:set precompute_options
-        if prefix is not None:
-            options.set_prefix(tokens_in(prefix))
+        if chunk_prefix is not None:
+            options.set_chunk_prefix(tokens_in(chunk_prefix))
         views = raw.KvLayers()
         kept: List[Tuple[np.ndarray, np.ndarray]] = []
         for k, v in layers:

@@ -61,7 +61,7 @@ class Prompt:
         return self._add(raw.SEGMENT_PREFIX, tokens)
 
     def chunk(self, tokens: Union[str, Tokens]) -> "Prompt":
-        """Stored by itself, reused anywhere."""
+        """Stored after the prompt's head, reused anywhere."""
         return self._add(raw.SEGMENT_CHUNK, tokens)
 
     def chunk_id(self, id: ChunkId) -> "Prompt":
@@ -76,6 +76,11 @@ class Prompt:
     def question(self, tokens: Union[str, Tokens]) -> "Prompt":
         """Always computed; must come last."""
         return self._add(raw.SEGMENT_QUESTION, tokens)
+
+    def head(self) -> np.ndarray:
+        """The tokens before the first chunk, int32 [n]: chunks are precomputed after them. None where
+        there is no chunk."""
+        return copy_out(self._raw.head())
 
     @property
     def segments(self) -> List[PromptSegment]:

@@ -8,6 +8,8 @@
     for piece in chain.stream("Who signs the invoices?"):
         print(piece.content, end="", flush=True)
 
+    llm.precompute(documents)                  # before that, once: the corpus
+
 Documents are not pasted into the prompt's text: each is prefilled once, stored, and fused.
 `pip install libblend[langchain]`.
 """
@@ -73,6 +75,13 @@ class ChatBlend(BaseChatModel):
     @property
     def _identifying_params(self) -> Dict[str, Any]:
         return {"model": str(self.model), "fuse": self.fuse, **self.generate_options}
+
+    def precompute(self, documents: Sequence[Union[str, Document]], *, system: str = "") -> int:
+        """Stores the documents of a corpus, each with similar ones as its context: do this once, before
+        questions come. How many were new. Documents that were not stored so are prefilled by the answer that
+        needs them, with no context. system: what conversations begin with, if they do, since chunks belong
+        to what precedes them."""
+        return self._engine.precompute(self._engine.opening(system, _texts(documents), self.chat_options))
 
     def _answer(self, messages: List[BaseMessage], stop: Optional[List[str]], kwargs: Dict[str, Any]) -> Answer:
         options = {**self.generate_options, **kwargs}

@@ -6,6 +6,8 @@
     engine = index.as_query_engine(llm=llm, response_synthesizer=BlendSynthesizer(llm))
     print(engine.query("Who signs the invoices?"))
 
+    llm.precompute(nodes)                      # before that, once: the corpus
+
 Nodes are not pasted into the prompt's text: each is prefilled once, stored, and fused.
 `pip install libblend[llama-index]`.
 """
@@ -19,7 +21,7 @@ from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_ca
 from llama_index.core.llms.custom import CustomLLM
 from llama_index.core.prompts.mixin import PromptDictType
 from llama_index.core.response_synthesizers.base import BaseSynthesizer
-from llama_index.core.schema import MetadataMode, NodeWithScore
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore
 from llama_index.core.types import RESPONSE_TEXT_TYPE
 
 from ._answering import Answer, Engine, stops
@@ -62,6 +64,13 @@ class BlendLLM(CustomLLM):
         return LLMMetadata(context_window=info.context_length, num_output=self.generate_options.get("max_tokens", 256),
                            is_chat_model=bool(self.chat_options.get("template_source") or info.chat_template),
                            model_name=info.name or str(self.model))
+
+    def precompute(self, documents: Sequence[Union[str, BaseNode, NodeWithScore]], *, system: str = "") -> int:
+        """Stores the nodes of a corpus, each with similar ones as its context: do this once, before
+        questions come. How many were new. Nodes that were not stored so are prefilled by the answer that
+        needs them, with no context. system: what conversations begin with, if they do, since chunks belong
+        to what precedes them."""
+        return self._engine.precompute(self._engine.opening(system, _texts(documents), self.chat_options))
 
     def _answer(self, said: Union[str, Sequence[ChatMessage]], kwargs: Dict[str, Any]) -> Answer:
         options = {**self.generate_options, **kwargs}
@@ -159,7 +168,7 @@ class BlendSynthesizer(BaseSynthesizer):
         return self.get_response(query_str, text_chunks, **kwargs)
 
 
-def _texts(documents: Sequence[Union[str, NodeWithScore]]) -> List[str]:
+def _texts(documents: Sequence[Union[str, BaseNode, NodeWithScore]]) -> List[str]:
     return [document if isinstance(document, str) else document.get_content(metadata_mode=MetadataMode.LLM)
             for document in documents]
 

@@ -95,7 +95,7 @@ class Blender:
         self.store = store if isinstance(store, Store) else Store(self.context, store)
         self._lock = threading.Lock()  # the hooks of a fuse are on the modules
         bos = getattr(tokenizer, "bos_token_id", None)
-        #: What every prompt begins with, and every chunk is prefilled behind: BOS where the tokenizer has it.
+        #: What every prompt begins with: BOS where the tokenizer has it.
         self.bos: List[int] = []
         if bos is not None and tokenizer("a")["input_ids"][:1] == [bos]:
             self.bos.append(int(bos))
@@ -129,40 +129,42 @@ class Blender:
 
     # ---- Chunks
 
-    def add(self, chunk: Union[str, "np.ndarray", List[int]], *, prefix: Optional[List[int]] = None) -> bool:
-        """Prefills a chunk by itself, behind the prefix (default: BOS), and stores it. Whether it was
-        there already."""
-        return self._add(self.tokenize(chunk), self.bos if prefix is None else prefix)
+    def add(self, chunk: Union[str, "np.ndarray", List[int]], *,
+            chunk_prefix: Union["np.ndarray", List[int], None] = None) -> bool:
+        """Prefills a chunk and stores it. Whether it was there already. chunk_prefix: what it is prefilled
+        after, the head of the prompts that will hold it (:meth:`libblend.Prompt.head`); default: BOS."""
+        head = self.bos if chunk_prefix is None else [int(token) for token in chunk_prefix]
+        return self._add(self.tokenize(chunk), head)
 
-    def _add(self, tokens: List[int], prefix: List[int]) -> bool:
-        if self.described.find(self.store, tokens, prefix=prefix).existed:
+    def _add(self, tokens: List[int], head: List[int]) -> bool:
+        if self.described.find(self.store, tokens, chunk_prefix=head).existed:
             return True
-        ids = torch.tensor([prefix + tokens], device=self.model.device)
+        ids = torch.tensor([head + tokens], device=self.model.device)
         past: Any = DynamicCache()  # without a configuration, so that windows leave all rows
         with self._lock, torch.inference_mode():
             self.model(input_ids=ids, past_key_values=past, use_cache=True, logits_to_keep=1)
-            positions = torch.arange(len(prefix), ids.shape[1], device=ids.device)
+            positions = torch.arange(len(head), ids.shape[1], device=ids.device)
             layers = []
             for index, layer in enumerate(past.layers):
-                k, v = (x[:, :, len(prefix):] for x in (layer.keys, layer.values))
+                k, v = (x[:, :, len(head):] for x in (layer.keys, layer.values))
                 layers.append(torch.stack((_turn(k, self._rotation(index, positions), back=True), v)).cpu())
         self.described.put_kv(self.store, tokens, [(_array(k), _array(v)) for k, v in layers],
-                              unrotated=True, dtype=_DTYPES[self.model.dtype], prefix=prefix)
+                              unrotated=True, dtype=_DTYPES[self.model.dtype], chunk_prefix=head)
         return False
 
     # ---- Fusing
 
     def fuse(self, prompt: Prompt, **options: "Unpack[FuseKeywords]") -> Fused:
-        """Fuses a prompt; chunks that are not stored are prefilled and stored first, unless on_miss is
-        "compute" or "fail". Options are those of :meth:`libblend.Model.fuse`; ratio 1 is full prefill.
+        """Fuses a prompt; chunks that are not stored are prefilled after the prompt's head and stored first,
+        unless on_miss is "compute" or "fail". Options are those of :meth:`libblend.Model.fuse`; ratio 1 is full prefill.
         Raises what :class:`libblend.Plan` raises."""
-        options.setdefault("chunk_prefix", self.bos)
         if choice(Miss, options.get("on_miss") or Miss.PRECOMPUTE) == Miss.PRECOMPUTE:
             options["on_miss"] = Miss.COMPUTE
-            behind = [int(token) for token in options["chunk_prefix"] or ()]
+            given = options.get("chunk_prefix")
+            head = [int(token) for token in (prompt.head() if given is None else given)]
             for segment in prompt.segments:
                 if segment.kind == SegmentKind.CHUNK and not segment.id:
-                    self._add([int(token) for token in segment.tokens], behind)
+                    self._add([int(token) for token in segment.tokens], head)
         plan = Plan(self.described, self.store, prompt, **options)
         try:
             with self._lock, torch.inference_mode():

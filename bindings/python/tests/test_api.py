@@ -24,7 +24,7 @@ class MainJob(Case):
         self.assertEqual(fused.generate(8).text().strip(), ANSWER)
         self.assertEqual(full.generate(8).text().strip(), ANSWER)
         self.assertEqual(full.info.n_rows_reused, 0)
-        self.assertEqual(fused.info.policy, libblend.Policy.CASCADE)  # what "auto" takes
+        self.assertEqual(fused.info.policy, libblend.Policy.ATTENTION)  # what "auto" takes
         self.assertGreater(fused.info.n_rows_selected, 0)
 
     def test_ratio_one_is_full_prefill(self):
@@ -87,7 +87,7 @@ class MainJob(Case):
         self.assertFalse(stored.existed)
         self.assertTrue(self.model.precompute(self.store, tokens).existed)
         self.assertEqual(self.model.find(self.store, tokens), (stored.id, True))
-        other = self.model.precompute(self.store, tokens, tenant="other", prefix=[1])
+        other = self.model.precompute(self.store, tokens, tenant="other", chunk_prefix=[1])
         self.assertNotEqual(other.id, stored.id)
         chunk = {c.id: c for c in self.store.list(verify=True)}[stored.id]
         self.assertEqual((chunk.n_tokens, chunk.problem), (len(tokens), ""))
@@ -98,6 +98,74 @@ class MainJob(Case):
         self.store.remove(stored.id)
         with self.assertRaises(KeyError):
             self.store.remove(stored.id)
+
+    def test_the_head_is_what_stands_before_the_first_chunk(self):
+        bos, said = self.model.info.bos_token, self.model.tokenize("Be brief.").tolist()
+        self.assertEqual(self.prompt().head().tolist(), [bos])
+        prompt = self.model.prompt().bos().prefix(said)
+        self.assertEqual(prompt.head().tolist(), [])
+        self.assertEqual(prompt.chunk("One.").text("Two.").chunk("Three.").head().tolist(), [bos, *said])
+
+    def test_a_corpus(self):
+        head, chunks = self.prompt().head(), [self.model.tokenize(d) for d in DOCUMENTS]
+        with libblend.Store(self.ctx, self.folder / "corpus") as store:
+            told = []
+            records = self.model.precompute_corpus(store, [libblend.CorpusChunk(chunks[0], "a.md#1"), *chunks[1:]],
+                                                   chunk_prefix=head, progress=lambda *of: told.append(of))
+            self.assertEqual([(r.existed, r.n_contexts) for r in records], [(False, 4)] * 5)
+            self.assertTrue(told)
+            again = self.model.precompute_corpus(store, chunks, chunk_prefix=head)
+            self.assertEqual(again, [r._replace(existed=True) for r in records])
+            self.assertIn((records[0].id, "a.md#1"), [(c.id, c.label) for c in store.list()])
+            with self.model.fuse(store, self.prompt()) as fusion:
+                kinds = [s.record for s in fusion.segments if s.kind == libblend.SegmentKind.CHUNK]
+                self.assertEqual(kinds, [libblend.RecordKind.EXACT] + [libblend.RecordKind.CONTEXTUAL] * 4)
+                self.assertFalse(fusion.info.flags & libblend.FusionFlags.ALONE)
+            two = self.model.precompute_corpus(store, chunks, chunk_prefix=head, contexts=2, tenant="two")
+            self.assertEqual({r.n_contexts for r in two}, {2})
+            alone = self.model.precompute_corpus(store, chunks, chunk_prefix=head, head_only=True, tenant="alone")
+            self.assertEqual({r.n_contexts for r in alone}, {0})
+            with self.assertRaisesRegex(libblend.InvalidArgumentError, "chunk 1"):
+                self.model.precompute_corpus(store, [chunks[0], []])
+            with self.assertRaises(libblend.InvalidArgumentError):
+                self.model.precompute_corpus(store, chunks, contexts=17)
+            with self.assertRaisesRegex(ValueError, "^contexts must be"):
+                self.model.precompute_corpus(store, chunks, contexts=-1)
+            stopped = libblend.Cancel()
+            stopped.request()
+            with self.assertRaises(libblend.CancelledError):
+                self.model.precompute_corpus(store, chunks, tenant="stopped", cancel=stopped)
+
+            def stop(done, total):
+                raise KeyError(done)
+            with self.assertRaises(KeyError):
+                self.model.precompute_corpus(store, chunks, tenant="stopped", progress=stop)
+
+    def test_context_passages(self):
+        head, (chunk, *others) = self.prompt().head(), [self.model.tokenize(d) for d in DOCUMENTS]
+        plain = self.model.precompute(self.store, chunk, chunk_prefix=head, tenant="c")
+        made = self.model.precompute(self.store, chunk, chunk_prefix=head, contexts=others[:2], tenant="c")
+        self.assertFalse(made.existed)
+        self.assertNotEqual(made.id, plain.id)
+        found = self.model.find(self.store, chunk, chunk_prefix=head, contexts=others[2:], tenant="c")
+        self.assertEqual(found, (made.id, True))  # whichever they are
+        with self.assertRaisesRegex(libblend.InvalidArgumentError, "17"):
+            self.model.precompute(self.store, chunk, contexts=[chunk] * 17)
+
+    def test_a_chunk_prefix_that_is_given_not_given_or_nothing(self):
+        head, second = self.prompt().head(), self.model.tokenize(DOCUMENTS[1])
+        with libblend.Store(self.ctx, self.folder / "prefixes") as store:
+            after_head = self.model.find(store, second, chunk_prefix=head).id
+            alone = self.model.find(store, second).id
+            for options, id, record in (({}, after_head, libblend.RecordKind.HEAD),
+                                        (dict(chunk_prefix=None), after_head, libblend.RecordKind.HEAD),
+                                        (dict(chunk_prefix=head), after_head, libblend.RecordKind.HEAD),
+                                        (dict(chunk_prefix=[]), alone, libblend.RecordKind.ALONE)):
+                with self.model.fuse(store, self.prompt(), **options) as fusion:
+                    segment = [s for s in fusion.segments if s.kind == libblend.SegmentKind.CHUNK][1]
+                    self.assertEqual((segment.id, segment.record), (id, record), options)
+                    said = bool(fusion.info.flags & libblend.FusionFlags.ALONE)
+                    self.assertEqual(said, record == libblend.RecordKind.ALONE)
 
     def test_another_tenants_chunk_is_not_there(self):
         tokens = self.model.tokenize("Of acme, and of nobody else.")
@@ -130,7 +198,8 @@ class MainJob(Case):
         self.assertEqual(len(list(fusion.generate(np.int64(2), ignore_eos=True))), 2)
 
     def test_prompt_by_id(self):
-        ids = [self.model.precompute(self.store, self.model.tokenize(d)).id for d in DOCUMENTS]
+        head = self.prompt().head()
+        ids = [self.model.precompute(self.store, self.model.tokenize(d), chunk_prefix=head).id for d in DOCUMENTS]
         prompt = self.model.prompt().bos()
         for id in ids:
             prompt.chunk_id(id)
@@ -265,7 +334,8 @@ class MainJob(Case):
         union = self.fuse(policy="union", terms=[("hkvd", 1), ("first_k", 1)])
         self.assertGreater(union.info.n_rows_selected, 0)
         ape = self.fuse(policy="ape", ape_temperature=0.8, ape_scale=1.1)
-        self.assertEqual(ape.info.n_rows_tempered, ape.info.n_rows_reused)
+        first = next(s for s in ape.segments if s.kind == libblend.SegmentKind.CHUNK)  # exact
+        self.assertEqual(ape.info.n_rows_tempered, ape.info.n_rows_reused - first.n_rows)
         self.assertFalse(np.array_equal(ape.logits, self.fuse(policy="ape").logits))
         plain = self.fuse(policy="ape", ape_temperature=1.0, ape_scale=1.0)
         np.testing.assert_allclose(plain.logits, self.fuse(policy="reuse").logits, atol=1e-3)

@@ -79,6 +79,18 @@ class LangChain(Case):
         self.assertIn(ANSWER, asyncio.run(chain.ainvoke(QUESTION)).content)
         self.assertEqual([ANSWER in m.content for m in chain.batch([QUESTION] * 3)], [True] * 3)
 
+    def test_a_corpus_is_stored_as_answers_look_for_it(self):
+        for options, system, asked in (({}, "", ASKED), ({"chat_options": {"template_source": TEMPLATE}}, "Be brief.",
+                                                          [SystemMessage("Be brief."), HumanMessage("Who?")])):
+            store = libblend.Store(self.ctx, self.folder / f"corpus{len(system)}")
+            llm = ChatBlend(model=self.model, store=store, generate_options={"max_tokens": 2}, **options)
+            self.assertEqual(llm.precompute(self.documents(), system=system), len(DOCUMENTS))
+            self.assertEqual(llm.precompute(DOCUMENTS, system=system), 0)
+            before = store.stat().n_chunks
+            llm.invoke(asked, documents=self.documents())
+            self.assertLessEqual(store.stat().n_chunks - before, 1)  # BOS
+            store.close()
+
     def test_messages_go_through_the_template(self):
         llm = self.llm(chat_options={"template_source": TEMPLATE})
         messages = [SystemMessage("Be brief."), HumanMessage("Who?")]

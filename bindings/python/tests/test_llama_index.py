@@ -49,6 +49,16 @@ class LlamaIndex(Case):
                 self.assertIn(ANSWER, "".join(response.response_gen) if streaming else str(response))
                 self.assertEqual(len(response.source_nodes), len(DOCUMENTS))
 
+    def test_a_corpus_is_stored_as_answers_look_for_it(self):
+        store = libblend.Store(self.ctx, self.folder / "corpus")
+        llm = BlendLLM(model=self.model, store=store, generate_options={"max_tokens": 2})
+        self.assertEqual(llm.precompute([node.node for node in self.nodes()]), len(DOCUMENTS))
+        self.assertEqual(llm.precompute(self.nodes()), 0)
+        before = store.stat().n_chunks
+        llm.complete(ASKED, documents=self.nodes())
+        self.assertLessEqual(store.stat().n_chunks - before, 1)  # BOS
+        store.close()
+
     def test_messages_go_through_the_template(self):
         llm = self.llm(chat_options={"template_source": TEMPLATE})
         self.assertTrue(llm.metadata.is_chat_model)

@@ -2,8 +2,8 @@
 //
 //	go run ./quickstart [MODEL.gguf [STORE_DIR [QUESTION]]]
 //
-// Five passages stand for what a retriever found. Their KV caches are computed once and kept in
-// STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
+// Five passages stand for a corpus. Their KV caches are computed once, each after what the prompt begins
+// with and in the context of similar passages, and kept in STORE_DIR; the prompt made of them and the question is then fused from the store, and the answer is
 // streamed. Run it twice with a STORE_DIR: the second time nothing is stored again.
 package main
 
@@ -67,21 +67,14 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	prompt := blend.Prompt{blend.Prefix(bos)}
+	var chunks []blend.CorpusChunk
 	for _, passage := range passages {
 		// Each text by itself: a chunk's tokens must not depend on what stands before it.
 		tokens, err := model.Tokenize(passage.Text, 0)
 		if err != nil {
 			return err
 		}
-		stored, err := model.Precompute(ctx, store, tokens, nil)
-		if err != nil {
-			return err
-		}
-		state := "stored"
-		if stored.Existed {
-			state = "was there"
-		}
-		fmt.Println(stored.ID[:16], state)
+		chunks = append(chunks, blend.CorpusChunk{Tokens: tokens})
 		prompt = append(prompt, blend.Chunk(tokens))
 	}
 	asked, err := model.Tokenize(retrieval.Question(set[2]), 0)
@@ -89,6 +82,19 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	prompt = append(prompt, blend.Question(asked))
+
+	// After what the prompt begins with: alone they would be read as something else.
+	records, err := model.PrecomputeCorpus(ctx, store, chunks, &blend.CorpusOptions{ChunkPrefix: prompt.Head()})
+	if err != nil {
+		return err
+	}
+	for _, record := range records {
+		state := "stored"
+		if record.Existed {
+			state = "was there"
+		}
+		fmt.Println(record.ID[:16], state)
+	}
 
 	// Recompute, of the reused rows, the 15 % whose K and V deviate most.
 	fusion, err := model.Fuse(ctx, store, prompt, &blend.FuseOptions{Ratio: 0.15, ReserveTokens: 64})

@@ -78,22 +78,18 @@ func run(ctx context.Context) error {
 	defer store.Close()
 
 	var index retrieval.BM25
-	stored := 0
 	for _, document := range documents {
 		chunks, err := retrieval.Chunks(model, document, *chunkTokens)
 		if err != nil {
 			return err
 		}
 		for _, chunk := range chunks {
-			put, err := model.Precompute(ctx, store, chunk.Tokens, nil)
-			if err != nil {
-				return err
-			}
-			if !put.Existed {
-				stored++
-			}
 			index.Add(chunk)
 		}
+	}
+	stored, err := retrieval.Store(ctx, model, store, index.Chunks)
+	if err != nil {
+		return err
 	}
 	fmt.Printf("%d documents, %d chunks, %d stored now\n", len(documents), len(index.Chunks), stored)
 

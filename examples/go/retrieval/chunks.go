@@ -3,6 +3,7 @@
 package retrieval
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -151,6 +152,27 @@ func Chunks(model *blend.Model, document Document, max int) ([]Chunk, error) {
 // Question is what the model was trained to be asked with.
 func Question(question string) string {
 	return "Question: " + strings.TrimSpace(question) + "\nAnswer:"
+}
+
+// Store precomputes chunks after what prompts begin with, in the context of similar ones. It gives how many
+// were new to the store.
+func Store(ctx context.Context, model *blend.Model, store *blend.Store, chunks []Chunk) (int, error) {
+	head, err := model.Tokenize("", blend.TokenizeBOS)
+	if err != nil {
+		return 0, err
+	}
+	corpus := make([]blend.CorpusChunk, len(chunks))
+	for i, chunk := range chunks {
+		corpus[i].Tokens = chunk.Tokens
+	}
+	records, err := model.PrecomputeCorpus(ctx, store, corpus, &blend.CorpusOptions{ChunkPrefix: head})
+	stored := 0
+	for _, record := range records {
+		if !record.Existed {
+			stored++
+		}
+	}
+	return stored, err
 }
 
 // Prompt is BOS, the chunks, the question.

@@ -60,14 +60,8 @@ func (s *service) add(ctx context.Context, document retrieval.Document) (added, 
 		return done, err
 	}
 	done.Chunks = len(chunks)
-	for _, chunk := range chunks {
-		stored, err := s.model.Precompute(ctx, s.store, chunk.Tokens, nil)
-		if err != nil {
-			return done, err
-		}
-		if !stored.Existed {
-			done.Stored++
-		}
+	if done.Stored, err = retrieval.Store(ctx, s.model, s.store, chunks); err != nil {
+		return done, err
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

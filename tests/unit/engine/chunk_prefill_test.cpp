@@ -66,10 +66,14 @@ class ChunkPrefillTest : public EngineTest {
     return most;
   }
 
-  const std::vector<int32_t> head_ = tokens(5, 1);
-  const std::vector<int32_t> chunk_ = tokens(17, 2);
-  const std::vector<int32_t> passage_ = tokens(13, 3);
-  const std::vector<int32_t> other_ = tokens(21, 4);
+  void SetUp() override {
+    EngineTest::SetUp();
+    head_ = tokens(5, 1);
+    chunk_ = tokens(17, 2);
+    passage_ = tokens(13, 3);
+    other_ = tokens(21, 4);
+  }
+  std::vector<int32_t> head_, chunk_, passage_, other_;
 };
 
 TEST_F(ChunkPrefillTest, ARecordAfterAHeadHasTheRowsOfOnePrefill) {

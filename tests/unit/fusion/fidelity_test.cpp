@@ -256,7 +256,7 @@ TEST_F(FidelityTest, MakesWayForAChunkThatIsWaitedFor) {
   checks_.reset();
   LaterPrefill later(worker_, shared);
   begin_checks(1);
-  std::optional<Foreground::Scope> busy(model_->runtime().foreground());
+  auto busy = std::make_unique<Foreground::Scope>(model_->runtime().foreground());
   EXPECT_TRUE(ask(1, 0.15));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));  // it is under way, between layers
   LaterChunk chunk;

@@ -287,7 +287,15 @@ TEST_F(PromptTest, BadSegmentsAreNamed) {
 
 class RecordChoiceTest : public PromptTest {
  protected:
-  RecordChoiceTest() { options_.chunk_prefix = head_; }
+  void SetUp() override {
+    PromptTest::SetUp();
+    head_ = tokens(3, 1);
+    first_ = tokens(12, 2);
+    chunk_ = tokens(14, 3);
+    passage_ = tokens(12, 4);
+    gap_ = tokens(2, 6);
+    options_.chunk_prefix = head_;
+  }
   void put(const std::vector<int32_t>& before, RecordKind kind = RecordKind::plain) {
     ChunkMeta meta = describe_chunk(*model_, DType::f32, before, "", chunk_, kind);
     const ContextPassage passages[] = {{passage_}};
@@ -312,8 +320,7 @@ class RecordChoiceTest : public PromptTest {
     return out;
   }
 
-  const std::vector<int32_t> head_ = tokens(3, 1), first_ = tokens(12, 2), gap_ = tokens(2, 6);
-  const std::vector<int32_t> chunk_ = tokens(14, 3), passage_ = tokens(12, 4);
+  std::vector<int32_t> head_, first_, gap_, chunk_, passage_;
   std::vector<LaterChunk> later_;
 };
 

@@ -23,6 +23,7 @@
 #include "../fidelity_report.h"
 #include "../interrupt.h"
 #include "../policy_spec.h"
+#include "../progress.h"
 #include "../table.h"
 #include "answer.h"
 #include "connection.h"
@@ -419,7 +420,14 @@ void run(const ServeOptions& options) {
                                    ? open_existing_store(ctx, options.store.path, true)
                                    : open_store(ctx, with_checks(options.store));
   const Corpus corpus = make_corpus(model, options.corpus);
-  if (corpus.profile != nullptr) corpus.profile->apply(store);
+  if (corpus.profile != nullptr) {
+    corpus.profile->apply(store);
+    if (corpus.profile->info().trusted == 0) {
+      print_note(
+          "the profile trusts no ratio for this model: answers are fused at its ratio all the "
+          "same; --profile none does without it");
+    }
+  }
   const PolicySpec policy = parse_policy(options.policy);
   throw_if_interrupted();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);

@@ -52,13 +52,18 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   }
 
   /**
-   * What the chunks were prefilled after: as given to precompute.
+   * What the chunks were prefilled after, as given to precompute. By default the prompt's head: all tokens
+   * before its first chunk.
    *
-   * @param tokens copied
+   * @param tokens copied; of length 0: nothing, as for chunks that were prefilled alone; null: the default
    * @return this
    */
   public FuseOptions chunkPrefix(int[] tokens) {
-    raw.setChunkPrefix(Tokens.of(tokens));
+    if (tokens == null) {
+      raw.clearChunkPrefix();
+    } else {
+      raw.setChunkPrefix(Tokens.of(tokens));
+    }
     return this;
   }
 

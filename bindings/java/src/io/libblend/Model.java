@@ -106,7 +106,8 @@ public final class Model implements AutoCloseable {
   // ---- Chunks
 
   /**
-   * Prefills a chunk by itself and stores it, unless it is there. It is on disk when this returns.
+   * Prefills a chunk after nothing and stores it, unless it is there. It is on disk when this returns. Chunks of
+   * prompts that begin with something need a chunk prefix, or answers are lost: see {@link Prompt#head}.
    *
    * @param store where
    * @param tokens of the chunk
@@ -144,11 +145,43 @@ public final class Model implements AutoCloseable {
   }
 
   /**
+   * Stores the chunks of a corpus so that they serve each other as context: each after the chunk prefix alone,
+   * and as a contextual record over the chunks that are most similar to it. A call that was stopped goes on
+   * where it ended when it is made again.
+   *
+   * @param store where
+   * @param chunks of the corpus
+   * @param options how; give the head of the prompts as chunk prefix
+   * @return what became of each chunk, in their order
+   * @throws FullException if the quota or the disk is exhausted
+   * @throws ReadOnlyException if the store is
+   */
+  public List<CorpusRecord> precomputeCorpus(Store store, List<CorpusChunk> chunks, CorpusOptions options) {
+    RawCorpus corpus = new RawCorpus();
+    try {
+      for (CorpusChunk chunk : chunks) {
+        corpus.add(Tokens.of(chunk.tokens()));
+        if (chunk.label() != null) {
+          corpus.setLabel(chunk.label());
+        }
+        if (chunk.tags() != null) {
+          corpus.setTags(chunk.tags());
+        }
+      }
+      return options.call(
+          new RawCorpusOptions(options.raw),
+          call -> CorpusRecord.of(raw.precomputeCorpus(store.raw, corpus, call)));
+    } finally {
+      corpus.delete();
+    }
+  }
+
+  /**
    * Whether a chunk is stored: the look-up of a fuse, not counted.
    *
    * @param store where
    * @param tokens of the chunk
-   * @param options prefix and tenant
+   * @param options chunk prefix, tenant; with contexts, whichever they are, it is the contextual record
    * @return its id, either way
    */
   public Stored find(Store store, int[] tokens, PrecomputeOptions options) {
@@ -167,7 +200,7 @@ public final class Model implements AutoCloseable {
    * @param tokens of the chunk, [n]
    * @param layers [n_layers], each with the chunk's n rows
    * @param firstPosition that rotated K begins at
-   * @param options prefix, tenant, codec
+   * @param options chunk prefix, tenant, codec
    * @return its id
    */
   public String putKv(

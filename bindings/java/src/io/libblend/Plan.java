@@ -50,7 +50,7 @@ public final class Plan implements AutoCloseable {
     this.state = state;
     this.raw = state.raw;
     CLEANER.register(this, state);
-    this.probed = (int) info().lastAskedLayer();
+    this.probed = info().lastAskedLayer();
   }
 
   /**

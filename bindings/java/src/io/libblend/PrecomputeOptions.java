@@ -12,11 +12,23 @@ public final class PrecomputeOptions extends CallOptions<PrecomputeOptions> {
   /**
    * What is prefilled before the chunk, and not stored; part of its id.
    *
+   * @param tokens copied: the head of the prompts that will hold the chunk, {@link Prompt#head}
+   * @return this
+   */
+  public PrecomputeOptions chunkPrefix(int[] tokens) {
+    raw.setChunkPrefix(Tokens.of(tokens));
+    return this;
+  }
+
+  /**
+   * A context passage, besides those added before: it is prefilled between the chunk prefix and the chunk, in a
+   * pass of its own, and the record is the mean of the passes. {@link Model#precomputeCorpus} finds passages.
+   *
    * @param tokens copied
    * @return this
    */
-  public PrecomputeOptions prefix(int[] tokens) {
-    raw.setPrefix(Tokens.of(tokens));
+  public PrecomputeOptions context(int[] tokens) {
+    raw.addContext(Tokens.of(tokens));
     return this;
   }
 }

@@ -47,6 +47,15 @@ public final class Prompt {
     return raw.nTokens();
   }
 
+  /**
+   * The tokens before the first chunk: chunks are precomputed after them.
+   *
+   * @return none where there is no chunk
+   */
+  public int[] head() {
+    return Views.ints(raw.head());
+  }
+
   /** Collects segments. For one thread. */
   public static final class Builder {
     private final Tokenizer tokenizer;

@@ -24,7 +24,7 @@ public class FusionTest extends Fixture {
         Fusion full = model.fuse(null, prompt(), new FuseOptions().policy(Policy.FULL))) {
       assertEquals(full.generate(SHORT), fused.generate(SHORT));
       FusionInfo info = fused.info();
-      assertEquals(Policy.CASCADE, info.policy()); // what AUTO takes
+      assertEquals(Policy.ATTENTION, info.policy()); // what AUTO takes
       assertEquals(4, info.nMisses()); // BOS is a prefix, stored too
       assertTrue(info.flags().contains(FusionFlag.UNCALIBRATED));
       assertEquals(model.info().nLayers(), fused.layers().size());
@@ -43,7 +43,7 @@ public class FusionTest extends Fixture {
   public void ratioOneEqualsFullPrefill() {
     try (Fusion fused = model.fuse(store(), prompt(), new FuseOptions().ratio(1));
         Fusion full = model.fuse(null, prompt(), new FuseOptions().policy(Policy.FULL))) {
-      assertArrayEquals(full.logits(), fused.logits(), 1e-3f);
+      assertArrayEquals(full.logits(), fused.logits(), 1e-2f); // the first chunk is exact: it is reused as it is stored, in 16 bits
     }
   }
 

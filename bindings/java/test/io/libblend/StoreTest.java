@@ -1,14 +1,17 @@
 package io.libblend;
 
+import static org.junit.Assert.assertArrayEquals;
 import static org.junit.Assert.assertEquals;
 import static org.junit.Assert.assertFalse;
 import static org.junit.Assert.assertNotEquals;
+import static org.junit.Assert.assertSame;
 import static org.junit.Assert.assertThrows;
 import static org.junit.Assert.assertTrue;
 
 import java.time.Duration;
 import java.time.Instant;
 import java.util.List;
+import java.util.concurrent.atomic.AtomicInteger;
 import org.junit.Test;
 
 public class StoreTest extends Fixture {
@@ -43,13 +46,76 @@ public class StoreTest extends Fixture {
     String plain = model.precompute(store(), tokens).id();
     String other = model.precompute(store(), tokens, new PrecomputeOptions().tenant("t\u00e4nant")).id();
     String after =
-        model.precompute(store(), tokens, new PrecomputeOptions().prefix(model.tokenizer().bos())).id();
+        model.precompute(store(), tokens, new PrecomputeOptions().chunkPrefix(model.tokenizer().bos())).id();
     assertNotEquals(plain, other);
     assertNotEquals(plain, after);
     model.precompute(
         store(), tokens, new PrecomputeOptions().tenant("8").codec(Codec.INT8));
     assertEquals(1, store().stat(Codec.INT8).nChunks());
     assertEquals(4, store().list(false).size());
+  }
+
+  @Test
+  public void aCorpusServesItselfAsContext() {
+    int[] head = prompt().head();
+    assertArrayEquals(model.tokenizer().bos(), head);
+    assertEquals(0, Prompt.builder(model.tokenizer()).bos().build().head().length);
+    List<CorpusChunk> chunks =
+        PASSAGES.stream().map(p -> new CorpusChunk(model.tokenizer().encode(p), "label", null)).toList();
+    AtomicInteger told = new AtomicInteger();
+    CorpusOptions options =
+        new CorpusOptions().chunkPrefix(head).contexts(1).progress((done, total) -> told.incrementAndGet());
+    List<CorpusRecord> records = model.precomputeCorpus(store(), chunks, options);
+    assertEquals(List.of(1, 1, 1), records.stream().map(CorpusRecord::contexts).toList());
+    assertTrue(records.stream().noneMatch(CorpusRecord::existed));
+    assertTrue(told.get() > 0);
+    List<CorpusRecord> again = model.precomputeCorpus(store(), chunks, options);
+    assertTrue(again.stream().allMatch(CorpusRecord::existed));
+    assertEquals(records.get(2).id(), again.get(2).id());
+    assertEquals(6, labels(store().list(false)).stream().filter("label"::equals).count());
+    try (Fusion fusion = fusion()) {
+      List<RecordKind> kinds =
+          fusion.segments().stream().filter(s -> s.kind() == SegmentKind.CHUNK).map(SegmentInfo::record).toList();
+      assertEquals(List.of(RecordKind.EXACT, RecordKind.CONTEXTUAL, RecordKind.CONTEXTUAL), kinds);
+    }
+    IllegalStateException own = new IllegalStateException("enough");
+    CorpusOptions stopped =
+        new CorpusOptions()
+            .tenant("stopped")
+            .progress(
+                (done, total) -> {
+                  throw own;
+                });
+    assertSame(own, assertThrows(IllegalStateException.class, () -> model.precomputeCorpus(store(), chunks, stopped)));
+  }
+
+  @Test
+  public void contextPassagesMakeAnotherRecord() {
+    int[] tokens = model.tokenizer().encode(PASSAGES.get(0));
+    PrecomputeOptions with =
+        new PrecomputeOptions()
+            .context(model.tokenizer().encode(PASSAGES.get(1)))
+            .context(model.tokenizer().encode(PASSAGES.get(2)));
+    String contextual = model.precompute(store(), tokens, with).id();
+    assertNotEquals(model.precompute(store(), tokens).id(), contextual);
+    assertEquals(contextual, model.find(store(), tokens, with).id());
+  }
+
+  @Test
+  public void aChunkPrefixIsGivenNotGivenOrNothing() {
+    int[] second = model.tokenizer().encode(PASSAGES.get(1));
+    int[] head = prompt().head();
+    String alone = model.find(store(), second, new PrecomputeOptions()).id();
+    String afterHead = model.find(store(), second, new PrecomputeOptions().chunkPrefix(head)).id();
+    for (int[] given : new int[][] {null, head, {}}) {
+      boolean nothing = given != null && given.length == 0;
+      try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().chunkPrefix(given))) {
+        SegmentInfo segment =
+            fusion.segments().stream().filter(s -> s.kind() == SegmentKind.CHUNK).skip(1).findFirst().orElseThrow();
+        assertEquals(nothing ? alone : afterHead, segment.id());
+        assertEquals(nothing ? RecordKind.ALONE : RecordKind.HEAD, segment.record());
+      }
+    }
   }
 
   private static List<String> labels(List<ChunkInfo> chunks) {
