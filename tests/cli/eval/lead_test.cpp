@@ -79,6 +79,19 @@ TEST_F(EvalLead, AlongAnotherAnswerItIsComparedPlaceByPlaceAndAnswersAsByItself)
   EXPECT_GT(*std::max_element(led.kl.begin(), led.kl.end()), 1e-3) << "two prompts, two answers";
 }
 
+TEST_F(EvalLead, WhereItLeavesTheAnswerItGoesOnByItself) {
+  const Reference plain = reference("the cat sat on");
+  for (const size_t place : {size_t{1}, size_t{3}, plain.likeliest.size() - 1}) {
+    Reference other = plain;
+    other.likeliest[place] = plain.likeliest[place] == 5 ? 6 : 5;
+    const Led led = this->led("the cat sat on", other);
+    EXPECT_EQ(led.answer, plain.answer) << place;
+    EXPECT_TRUE(led.first_agrees);
+    EXPECT_LT(led.n_agree, plain.likeliest.size());
+    EXPECT_LT(led.kl[1], 1e-9) << "up to there both have the same tokens";
+  }
+}
+
 TEST_F(EvalLead, TheStopTextEndsBoth) {
   const std::string whole = reference("the cat sat on").answer;
   ASSERT_GT(whole.size(), 3u);
