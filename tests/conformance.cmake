@@ -89,6 +89,9 @@ if(NOT BLEND_SANITIZE)
     ${BLEND_FAULT_DIR}/late_errors_memory_test.cpp
     ${BLEND_FAULT_DIR}/later_prefill_memory_test.cpp
     ${BLEND_FAULT_DIR}/failing_malloc.cpp)
+  blend_test(similar_chunks_memory_test SOURCES
+    ${BLEND_FAULT_DIR}/similar_chunks_memory_test.cpp
+    ${BLEND_FAULT_DIR}/failing_malloc.cpp)
 endif()
 
 # Random models of every family, for tests and for people (docs/models.md).

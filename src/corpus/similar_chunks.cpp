@@ -247,9 +247,9 @@ Result<std::vector<SimilarChunk>> SimilarChunks::look_up(const TermList& terms, 
   candidates_.clear();
   candidates_.reserve(touched_.capacity());
   passed_.clear();
-  const size_t most = std::min<size_t>(candidates_.capacity(), 4 * size_t{options_.max_candidates});
-  passed_.reserve(most);
-  results.reserve(std::min(query.n, most));
+  const size_t most = 4 * size_t{options_.max_candidates};
+  passed_.reserve(std::min(most, candidates_.capacity()));
+  results.reserve(std::min(query.n, passed_.capacity()));
   // From here on nothing allocates: Term::weight and sums_ are sure to be cleared.
   sum_up(n_postings);
   double squares = 0.0;
@@ -264,8 +264,9 @@ Result<std::vector<SimilarChunk>> SimilarChunks::look_up(const TermList& terms, 
   const auto before = [](const Scored& a, const Scored& b) {
     return a.similarity != b.similarity ? a.similarity > b.similarity : a.slot < b.slot;
   };
+  const size_t batch = candidates_.size() <= most ? most : options_.max_candidates;
   for (size_t done = 0; done < std::min(most, candidates_.size()) && results.size() < query.n;) {
-    const size_t end = std::min(done + options_.max_candidates, candidates_.size());
+    const size_t end = std::min(done + batch, candidates_.size());
     const auto at = [this](size_t i) {
       return candidates_.begin() + static_cast<std::ptrdiff_t>(i);
     };

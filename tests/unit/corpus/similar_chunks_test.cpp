@@ -32,7 +32,7 @@ size_t number_of(const Sha256& id) {
 using Corpus = std::map<size_t, Tokens>;
 using Found = std::vector<std::pair<size_t, float>>;
 
-// All chunks' weights once: the df of every token by counting.
+// All similarities, by counting.
 class Reference {
  public:
   explicit Reference(const Corpus& corpus) : corpus_(corpus) {
@@ -44,15 +44,20 @@ class Reference {
       for (const int32_t t : distinct) df[t] += 1.0;
     }
     df_ = std::move(df);
+    for (const auto& [number, chunk] : corpus) {
+      const auto w = weights(chunk);
+      weights_[number] = {w, norm(w)};
+    }
   }
   Found similar(const Tokens& chunk, const SimilarQuery& query) const {
-    const auto mine = weights(chunk);
+    const Weights mine = weights(chunk);
+    const double my_norm = norm(mine);
     Found found;
     for (const auto& [number, other] : corpus_) {
       const bool excepted = std::any_of(query.except.begin(), query.except.end(),
                                         [n = number](const Sha256& id) { return id == id_of(n); });
       if (other == chunk || other.size() <= 10 || excepted) continue;
-      const auto theirs = weights(other);
+      const auto& [theirs, their_norm] = weights_.at(number);
       double product = 0.0;
       bool shared = false;
       for (const auto& [token, w] : mine) {
@@ -61,7 +66,7 @@ class Reference {
         shared = true;
         product += w * it->second;
       }
-      const double norms = norm(mine) * norm(theirs);
+      const double norms = my_norm * their_norm;
       const auto s = static_cast<float>(norms > 0.0 ? product / norms : 0.0);
       if (shared && s >= query.min_similarity && s < query.max_similarity)
         found.emplace_back(number, s);
@@ -73,8 +78,9 @@ class Reference {
   }
 
  private:
-  std::map<int32_t, double> weights(const Tokens& tokens) const {
-    std::map<int32_t, double> w;
+  using Weights = std::map<int32_t, double>;
+  Weights weights(const Tokens& tokens) const {
+    Weights w;
     for (const int32_t t : tokens) w[t] += 1.0;
     for (auto& [token, weight] : w) {
       const auto it = df_.find(token);
@@ -83,14 +89,15 @@ class Reference {
     }
     return w;
   }
-  static double norm(const std::map<int32_t, double>& weights) {
+  static double norm(const Weights& weights) {
     double squares = 0.0;
     for (const auto& [token, w] : weights) squares += w * w;
     return std::sqrt(squares);
   }
 
   const Corpus& corpus_;
-  std::map<int32_t, double> df_;
+  Weights df_;
+  std::map<size_t, std::pair<Weights, double>> weights_;  // and the norm
 };
 
 Found numbers(const Result<std::vector<SimilarChunk>>& result) {
