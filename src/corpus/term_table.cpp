@@ -71,7 +71,7 @@ bool TermTable::renumber(const std::vector<uint32_t>& new_slots) {
 size_t TermTable::bytes() const {
   size_t sum = (near_.capacity() + free_.capacity()) * sizeof(uint32_t) +
                far_.size() * 4 * sizeof(void*) + terms_.capacity() * sizeof(Term) +
-               postings_.capacity() * sizeof(std::vector<Posting>);
+               postings_.capacity() * sizeof(decltype(postings_)::value_type);
   for (const std::vector<Posting>& list : postings_) sum += list.capacity() * sizeof(Posting);
   return sum;
 }

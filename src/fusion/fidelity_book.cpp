@@ -43,7 +43,7 @@ std::string FidelityKey::note_name() const {
   return out.take();
 }
 
-void FidelityBook::take(std::vector<Note> notes) {
+void FidelityBook::take(const std::vector<Note>& notes) {
   const std::lock_guard lock(mutex_);
   for (const Note& note : notes) {
     const std::optional<FidelityKey> key = read_name(note.name);
@@ -69,7 +69,7 @@ Status FidelityBook::refresh(const Sha256* fingerprint) {
   BLEND_ASSIGN(
       std::vector<Note> notes,
       notes_->notes(fingerprint == nullptr ? std::string(kPrefix) : name_of(*fingerprint)));
-  take(std::move(notes));
+  take(notes);
   return Status::ok();
 }
 

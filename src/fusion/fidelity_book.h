@@ -21,7 +21,7 @@ struct FidelityKey {
   uint32_t policy = 0;   // BLEND_POLICY_*
   uint32_t record = 0;   // RecordUse: the worst of the prompt
 
-  auto operator<=>(const FidelityKey&) const = default;
+  auto operator<=>(const FidelityKey&) const = default;  // NOLINT(modernize-use-nullptr): its own
   std::string note_name() const;
 };
 
@@ -55,7 +55,7 @@ class FidelityBook {
   };
   // Reads what the store has of a model, or of all, unless that was done a moment ago.
   Status refresh(const Sha256* fingerprint);
-  void take(std::vector<Note> notes);
+  void take(const std::vector<Note>& notes);
 
   const std::shared_ptr<StoreNotes> notes_;
   const bool writes_;

@@ -33,7 +33,8 @@ class Case(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.ctx = libblend.Context(1)
         cls.model = libblend.Model(cls.ctx, MODEL)
-        cls.store = libblend.Store(cls.ctx, cls.folder / "store")
+        # Checks of answers would compute beside what is tested.
+        cls.store = libblend.Store(cls.ctx, cls.folder / "store", check_every=2**32 - 1)
         for close in (cls.ctx.close, cls.model.close, cls.store.close):
             cls.addClassCleanup(close)
 

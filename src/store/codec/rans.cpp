@@ -29,7 +29,7 @@ constexpr double kStepV = 0.8;
 constexpr float kMostStep = 0x1p124f;
 constexpr float kLeastStep = 0x1p-120f;
 
-constexpr size_t kBlock = 64 << 10;       // elements whose states are kept together, or one row
+constexpr size_t kRansBlock = 64 << 10;   // elements whose states are kept together, or one row
 constexpr size_t kManyStates = 16 << 10;  // elements from which on there are 32 states, not 8
 constexpr size_t kPlaneHeader = 8;
 constexpr uint8_t kHasShifts = 1;
@@ -43,7 +43,7 @@ struct Blocks {
   size_t number;
   size_t states;
   explicit Blocks(const PlaneShape& s)
-      : rows(std::max<size_t>(1, s.kv_dim == 0 ? 1 : kBlock / s.kv_dim)),
+      : rows(std::max<size_t>(1, s.kv_dim == 0 ? 1 : kRansBlock / s.kv_dim)),
         number((s.n_tokens + rows - 1) / rows),
         states(std::min<size_t>(rows, s.n_tokens) * s.kv_dim < kManyStates ? 8
                                                                            : kernels::kRansStates) {
