@@ -251,11 +251,15 @@ TEST(SimilarChunks, RemovedChunksGiveTheirMemoryBack) {
   SimilarChunks index;
   std::vector<size_t> bytes;
   for (size_t round = 0; round < 4; ++round) {
-    for (size_t i = 0; i < 500; ++i) must_add(index, 1'000 * round + i, text.draw());
+    for (size_t i = 0; i < 500; ++i) {
+      Tokens tokens = text.draw();
+      for (int32_t& t : tokens) t += static_cast<int32_t>(round << 24);  // that no other round has
+      must_add(index, 1'000 * round + i, tokens);
+    }
     bytes.push_back(index.bytes());
     for (size_t i = 0; i < 500; ++i) EXPECT_TRUE(index.remove(id_of(1'000 * round + i)));
   }
-  EXPECT_LT(static_cast<double>(bytes.back()), 1.3 * static_cast<double>(bytes.front()));
+  EXPECT_LT(static_cast<double>(bytes[3]), 1.3 * static_cast<double>(bytes[1]));
 }
 
 // Twelve tokens, so that it may be a result: these, and others of no other chunk.
@@ -433,6 +437,24 @@ TEST(SimilarChunks, LimitsKeepWhatSharesRareTokens) {
     n_same += !found.empty() && found[0].first == every[0].first ? 1 : 0;
   }
   EXPECT_GE(n_same, n * 19 / 20) << "of " << n;
+}
+
+// Rough similarities take 15 occurrences for the most. Four chunks per candidate are all compared.
+TEST(SimilarChunks, FewCandidatesAreAllCompared) {
+  SimilarChunks index({.max_candidates = 1});
+  const auto repeated = [](size_t times, int32_t first) {
+    Tokens tokens = with_unique({}, first);
+    tokens.insert(tokens.end(), times, 1);
+    return tokens;
+  };
+  must_add(index, 1, repeated(15, 0));
+  must_add(index, 2, repeated(1'000, 100));
+  for (size_t i = 3; i < 10; ++i)
+    must_add(index, i, with_unique({}, static_cast<int32_t>(100 * i)));
+  const SimilarQuery query{.n = 1, .max_similarity = 2.0f};
+  EXPECT_EQ(numbers(index.similar_to(Tokens{1, 1}, query)).at(0).first, 2U);
+  for (size_t i = 11; i < 14; ++i) must_add(index, i, repeated(1, static_cast<int32_t>(100 * i)));
+  EXPECT_EQ(numbers(index.similar_to(Tokens{1, 1}, query)).at(0).first, 1U);  // five: no longer
 }
 
 // Norms of an earlier corpus only order the candidates: they are refreshed as the corpus changes.
