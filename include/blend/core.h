@@ -479,7 +479,7 @@ typedef struct blend_corpus_options {
 /* Stores the chunks of a corpus so that they serve each other as context: each after the prompt head
  * alone, which is exact where it stands first in a prompt, and as a contextual record over its most
  * similar chunks among `chunks` and those that the store holds after the same head
- * (docs/fusion.md, "Contextual records"). Similarity is the cosine of TF-IDF weights over token ids;
+ * (docs/fusion.md, "The record of a chunk"). Similarity is the cosine of TF-IDF weights over token ids;
  * chunks of 0.9 and more say the same and are no context, nor are those of ten tokens and fewer.
  * BLEND_OK when all is on disk; BLEND_EXISTS: it was there already. A call that was stopped goes on
  * where it ended when it is made again. A removed chunk stays part of the means that were made with it,
@@ -706,8 +706,8 @@ BLEND_API int32_t blend_fuse_options_init(blend_fuse_options *options, size_t st
 /* Fuses `segments` (prompt order) into one KV cache and computes the logits of the last row.
  * Layers are loaded ahead of the compute by a reader thread. Row i attends to exactly the rows
  * j <= i, so ratio 1 equals full prefill to rounding. A chunk whose chunk prefix is exactly what
- * precedes it in the prompt is reused without loss and never recomputed. For the first chunk of a prompt
- * that record is looked for before the one of `chunk_prefix`, or of its id. `store` may be NULL with
+ * precedes it in the prompt is reused without loss and never recomputed. Of a chunk's records
+ * the nearest to full prefill is taken (BLEND_RECORD_*), also for a chunk that is given by its id. `store` may be NULL with
  * BLEND_POLICY_FULL or BLEND_MISS_COMPUTE, `options` for the defaults. Damaged chunks are misses
  * (and an event).
  * Errors: INVALID_ARGUMENT (names the segment), CONTEXT_LENGTH, NOT_FOUND, MISMATCH (a chunk id of
