@@ -568,12 +568,17 @@ typedef struct blend_segment {
 #define BLEND_MISS_PRECOMPUTE 1u /* prefill the chunk, store it in the background, fuse it */
 #define BLEND_MISS_COMPUTE 2u    /* treat it as new text: exact, nothing is stored */
 #define BLEND_MISS_FAIL 3u       /* BLEND_E_NOT_FOUND */
-#define BLEND_MISS_COMPUTE_STORE 4u /* COMPUTE, and behind the fuse the chunk is prefilled by itself
-                                   and stored, while no call runs on the context: the next prompt
-                                   finds it, unless the store is closed first (flush, or wait for
-                                   its id). With a `machine`, PRECOMPUTE where that is sooner. A chunk
-                                   that stands first, behind BOS alone, and is not stored behind that
-                                   is left to be so too (BLEND_PUT_AFTER_BOS). Not for plans */
+#define BLEND_MISS_COMPUTE_STORE 4u /* the default: COMPUTE, and after the fuse the chunk is prefilled
+                                   by itself and stored, while no call runs on the context: the next
+                                   prompt finds it, unless the store is closed first (flush, or wait
+                                   for its id). Chunks that are found learn too, where chunk_prefix is
+                                   NULL: what a prompt would have been nearer to full prefill with, a
+                                   record in the context of its other chunks or after the chunk before
+                                   it, is made in idle time once it was missed twice. With a `machine`,
+                                   PRECOMPUTE where that is sooner. A chunk that stands first, after
+                                   BOS alone, and is not stored after that is left to be so too
+                                   (BLEND_PUT_AFTER_BOS). In a plan it is PRECOMPUTE, or COMPUTE where
+                                   the model is only described */
 
 #define BLEND_CORRECTION_AUTO 0u /* as the profile says */
 #define BLEND_CORRECTION_OFF 1u  /* rows that are not recomputed keep their stored K, V */
@@ -596,13 +601,16 @@ typedef struct blend_segment {
  * in force. docs/controller.md says how loading is judged. */
 #define BLEND_RATIO_AUTO (-1.0)
 
-/* A `ratio` that keeps a stated agreement with full prefill, `agreement_target`, by what the store has
- * seen: answers to one fuse in check_every (blend_store_options) are compared with full prefill in idle
- * time. A kind of fuse of which nothing is known begins at 0.3, and moves from check to check along 0,
- * 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1: up when the agreement is below the target, down when it is
- * clearly above. Otherwise as BLEND_RATIO_AUTO, with that ratio for r*; never below what `profile`
- * vouches for, if it measured this kind of fuse. Needs a store, else it is 0.3. blend/fidelity.h has
- * what was seen. */
+/* The default `ratio`: it keeps a stated agreement with full prefill, `agreement_target`, by what the
+ * store has seen. Answers to one fuse in check_every (blend_store_options) are compared with full
+ * prefill in idle time. What a fuse begins with while nothing is known of its kind follows from the
+ * farthest of its records: 0.2 for PREDECESSOR and CONTEXTUAL, 0.45 for HEAD, 0.6 for ALONE. From there
+ * it moves from check to check along 0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1: up when the agreement
+ * is below the target, down when it is clearly above. These are shares r of prompts with 800 or more
+ * reused rows; of n < 800 it is 1 - (1 - r)^k with k = sqrt(800 / n), since a short prompt needs more
+ * and has less time to lose. Otherwise as BLEND_RATIO_AUTO, with that ratio for r*; never below what
+ * `profile` vouches for, if it measured this kind of fuse. Without a store nothing is learnt.
+ * blend/fidelity.h has what was seen. For a fuse that is the same on every day give a number. */
 #define BLEND_RATIO_FIDELITY (-2.0)
 
 /* A layer at which rows are chosen, and the share of the reused rows that goes on behind it. A plain
@@ -654,8 +662,8 @@ typedef struct blend_fuse_options {
                            fuse AUTO corrects nothing and ON is an error */
   uint32_t on_untrusted; /* BLEND_ON_UNTRUSTED_*; default FUSE. What becomes of a fuse that would be
                            BLEND_FUSION_UNTRUSTED. Of a batch each prompt by itself */
-  double ratio;         /* recomputed share of the reused rows, 0 .. 1; default 0.15. The question,
-                           new text and misses computed inline come on top */
+  double ratio;         /* recomputed share of the reused rows, 0 .. 1; default BLEND_RATIO_FIDELITY. The
+                           question, new text and misses computed inline come on top */
   double agreement_target; /* for BLEND_RATIO_FIDELITY: share of the answer tokens at which full prefill
                            would have preferred the same token, 0.5 .. 0.999; 0 (default): 0.98 */
   const blend_check_layer *check_layers; /* gradual filtering (CacheBlend 4.3, figure 9): layers rise,
@@ -687,7 +695,7 @@ typedef struct blend_fuse_options {
                            nothing, as for chunks that were prefilled alone */
   size_t n_chunk_prefix;
   const char *tenant;   /* as given to blend_precompute */
-  uint32_t on_miss;     /* BLEND_MISS_*; default PRECOMPUTE */
+  uint32_t on_miss;     /* BLEND_MISS_*; default COMPUTE_STORE */
   uint32_t reserve_tokens; /* rows kept free behind the prompt for decode; default 256, less where
                            the model's context ends sooner */
   blend_progress_fn progress; /* layers */

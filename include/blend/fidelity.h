@@ -21,8 +21,9 @@ typedef struct blend_fidelity_row {
   uint32_t record;    /* BLEND_RECORD_*: of the prompts' chunks that are not exact the farthest from full
                          prefill */
   uint32_t in_force;  /* 1: `ratio` is ratio_now */
-  double ratio;       /* recomputed share of the reused rows, the nearest of those that are told apart */
-  double ratio_now;   /* what a fuse with BLEND_RATIO_FIDELITY takes now for the target asked about */
+  double ratio;       /* recomputed share of the reused rows, the nearest of those that are told apart; of
+                         shorter prompts the share that goes with it (BLEND_RATIO_FIDELITY) */
+  double ratio_now;   /* what a fuse with BLEND_RATIO_FIDELITY begins from now, for the target asked about */
   uint64_t n_checks;  /* answers compared */
   uint64_t n_tokens;  /* answer tokens compared */
   double agreement;   /* share of tokens at which full prefill prefers the token that the fused cache

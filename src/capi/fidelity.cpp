@@ -53,7 +53,7 @@ int32_t blend_store_get_fidelity(const blend_store* store, const blend_model* mo
     const blend::Sha256* const of = model == nullptr ? nullptr : &model->description->fingerprint();
     BLEND_ASSIGN(const auto records, store->checks->book().all(of));
     for (const auto& [key, record] : records) {
-      const double now = record.ratio(target);
+      const double now = record.ratio(target, key.first_rung());
       for (uint32_t rung = 0; rung < blend::kLadder.size(); ++rung) {
         const blend_fidelity_row row = describe(key, record, rung, now);
         if (row.n_checks == 0 && row.in_force == 0) continue;

@@ -22,8 +22,8 @@ blend_fuse_options default_fuse_options() {
   o.metric = defaults.metric().code();
   o.norm = static_cast<uint32_t>(defaults.deviation.norm);
   o.check_layer = defaults.check_layer;
-  o.ratio = defaults.ratio.ratio();
-  o.on_miss = static_cast<uint32_t>(defaults.on_miss);
+  o.ratio = BLEND_RATIO_FIDELITY;
+  o.on_miss = BLEND_MISS_COMPUTE_STORE;
   o.reserve_tokens = defaults.reserve_tokens;
   o.ape_temperature = defaults.ape_temperature;
   o.ape_scale = defaults.ape_scale;

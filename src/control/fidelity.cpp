@@ -14,9 +14,15 @@ namespace {
 constexpr double kGuessedSpread = 2;
 constexpr double kGuessWeight = 4;
 
-constexpr uint32_t kVersion = 1;
+constexpr uint32_t kVersion = 2;
 // More than this nobody has seen; it keeps damaged sums finite.
 constexpr float kMostSum = 1e12f;
+
+double exponent(uint64_t n_rows) {
+  if (n_rows >= kUsualRows) return 1;
+  const auto n = static_cast<double>(std::max<uint64_t>(n_rows, 1));
+  return std::sqrt(static_cast<double>(kUsualRows) / n);
+}
 
 uint32_t to_ppm(double target) { return static_cast<uint32_t>(std::lround(target * 1e6)); }
 
@@ -48,6 +54,14 @@ uint32_t rung_of(double ratio) {
     if (std::abs(kLadder[i] - ratio) < std::abs(kLadder[nearest] - ratio)) nearest = i;
   }
   return nearest;
+}
+
+double share_of(double ratio, uint64_t n_rows) {
+  return n_rows >= kUsualRows ? ratio : 1 - std::pow(1 - ratio, exponent(n_rows));
+}
+
+double usual_share(double share, uint64_t n_rows) {
+  return 1 - std::pow(1 - std::clamp(share, 0.0, 1.0), 1 / exponent(n_rows));
 }
 
 void Evidence::add(const CheckedAnswer& answer) {
@@ -112,21 +126,22 @@ void LadderState::observe(const CheckedAnswer& answer) {
   if (wait == 0 && rung > 0) move_to(rung - 1u);
 }
 
-double FidelityRecord::ratio(double target) const {
+double FidelityRecord::ratio(double target, uint32_t first) const {
   const uint32_t ppm = to_ppm(target);
   for (const LadderState& s : states) {
     if (s.target_ppm == ppm) return kLadder[s.rung];
   }
-  return kLadder[kFirstRung];
+  return kLadder[first];
 }
 
-bool FidelityRecord::follow(double target) {
+bool FidelityRecord::follow(double target, uint32_t first) {
   const uint32_t ppm = to_ppm(target);
   const auto same = [&](const LadderState& s) { return s.target_ppm == ppm; };
   if (std::any_of(states.begin(), states.end(), same)) return false;
   if (states.size() >= kMostTargets) states.erase(states.begin());
   LadderState& state = states.emplace_back();
   state.target_ppm = ppm;
+  state.rung = static_cast<uint8_t>(first);
   return true;
 }
 

@@ -20,12 +20,17 @@
 
 namespace blend {
 
-// The ratios that are told apart, ascending.
+// The ratios that are told apart, ascending: shares of a prompt with kUsualRows rows to choose
+// among, or more.
 inline constexpr std::array<double, 9> kLadder = {0, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.6, 1};
-// Where a model begins of which nothing is known: 0.3.
-inline constexpr uint32_t kFirstRung = 5;
+inline constexpr uint64_t kUsualRows = 800;
 // The rung nearest to a ratio.
 uint32_t rung_of(double ratio);
+// A shorter prompt needs a larger share of its n rows for the same agreement, and has less time to
+// lose by it: 1 - (1 - ratio)^k with k = sqrt(kUsualRows / n), which is about k * ratio where that
+// is small. usual_share() is the way back.
+double share_of(double ratio, uint64_t n_rows);
+double usual_share(double share, uint64_t n_rows);
 
 // The agreement that is kept when the host states none, and what it may state.
 inline constexpr double kUsualTarget = 0.98;
@@ -86,7 +91,7 @@ struct LadderState {
   static constexpr uint32_t kMostDoublings = 6;
 
   uint32_t target_ppm = 0;
-  uint8_t rung = kFirstRung;
+  uint8_t rung = 0;
   uint8_t bounces = 0;     // times that the rung below was left for missing the target
   bool came_down = false;  // it stands here because the rung above kept the target
   uint32_t wait = 0;       // checks until it may go down
@@ -109,10 +114,11 @@ struct FidelityRecord {
   std::array<RungRecord, kLadder.size()> rungs{};
   std::vector<LadderState> states;
 
-  // The ratio that keeps the target, as far as is known.
-  double ratio(double target) const;
-  // From here on the ratio for this target moves. True: it is a new one.
-  bool follow(double target);
+  // The ratio that keeps the target, as far as is known. first: the rung of one that is not
+  // followed.
+  double ratio(double target, uint32_t first) const;
+  // From here on the ratio for this target moves, from `first` on. True: it is a new one.
+  bool follow(double target, uint32_t first);
   // Takes a check of an answer that was fused at this ratio.
   void observe(double ratio, const CheckedAnswer& answer);
   bool empty() const { return states.empty() && *this == FidelityRecord{}; }

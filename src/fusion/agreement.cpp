@@ -10,12 +10,13 @@ std::optional<double> agreeing_ratio(FidelityBook* book, const ModelDescription&
                                      const Prompt& prompt) {
   const std::optional<double> target = options.ratio.agreement();
   const bool chooses = !selection.schedule().empty() && options.check_layers.empty();
-  if (!target.has_value() || !chooses || book == nullptr) return std::nullopt;
+  if (!target.has_value() || !chooses) return std::nullopt;
   const RecordUse record = worst_record(prompt.segments);
   if (record <= RecordUse::exact) return std::nullopt;
   const FidelityKey key{model.fingerprint(), static_cast<uint32_t>(options.policy),
                         static_cast<uint32_t>(record)};
-  return book->ratio(key, *target);
+  const double usual = book == nullptr ? kLadder[key.first_rung()] : book->ratio(key, *target);
+  return share_of(usual, reused_rows(prompt.segments));
 }
 
 }  // namespace blend

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "base/wire.h"
+#include "fusion/prompt.h"
 
 namespace blend {
 namespace {
@@ -43,6 +44,19 @@ std::string FidelityKey::note_name() const {
   return out.take();
 }
 
+uint32_t FidelityKey::first_rung() const {
+  // On two real models these keep nearly all right answers (docs/quality.md): the farther what is
+  // stored is from what full prefill computes, the more of it.
+  switch (static_cast<RecordUse>(record)) {
+    case RecordUse::head:
+      return rung_of(0.45);
+    case RecordUse::alone:
+      return rung_of(0.6);
+    default:
+      return rung_of(0.2);
+  }
+}
+
 void FidelityBook::take(const std::vector<Note>& notes) {
   const std::lock_guard lock(mutex_);
   for (const Note& note : notes) {
@@ -52,7 +66,9 @@ void FidelityBook::take(const std::vector<Note>& notes) {
     Entry& entry = entries_[*key];
     if (entry.own) continue;
     // Targets that were asked for since are not in the store before the next check.
-    for (const LadderState& s : entry.record.states) record->follow(s.target());
+    for (const LadderState& s : entry.record.states) {
+      record->follow(s.target(), key->first_rung());
+    }
     entry.record = std::move(*record);
   }
 }
@@ -76,8 +92,8 @@ Status FidelityBook::refresh(const Sha256* fingerprint) {
 double FidelityBook::ratio(const FidelityKey& key, double target) {
   const std::lock_guard lock(mutex_);
   FidelityRecord& record = entries_[key].record;
-  record.follow(target);
-  return record.ratio(target);
+  record.follow(target, key.first_rung());
+  return record.ratio(target, key.first_rung());
 }
 
 uint64_t FidelityBook::n_checks(const FidelityKey& key, double ratio) {
@@ -96,7 +112,7 @@ void FidelityBook::observe(const FidelityKey& key, double ratio, const CheckedAn
   FidelityRecord fresh;
   const auto change = [&](std::span<const std::byte> old) {
     fresh = FidelityRecord::decode(old).value_or(FidelityRecord{});
-    for (const double target : targets) fresh.follow(target);
+    for (const double target : targets) fresh.follow(target, key.first_rung());
     fresh.observe(ratio, answer);
     return fresh.encode();
   };
@@ -104,7 +120,9 @@ void FidelityBook::observe(const FidelityKey& key, double ratio, const CheckedAn
   const std::lock_guard lock(mutex_);
   Entry& entry = entries_[key];
   if (written) {
-    for (const LadderState& s : entry.record.states) fresh.follow(s.target());
+    for (const LadderState& s : entry.record.states) {
+      fresh.follow(s.target(), key.first_rung());
+    }
     entry = {std::move(fresh), false};
   } else {
     entry.record.observe(ratio, answer);

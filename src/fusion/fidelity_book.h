@@ -23,6 +23,8 @@ struct FidelityKey {
 
   auto operator<=>(const FidelityKey&) const = default;  // NOLINT(modernize-use-nullptr): its own
   std::string note_name() const;
+  // Of kLadder: where fuses of this kind begin while nothing is known of them.
+  uint32_t first_rung() const;
 };
 
 // Thread-safe.

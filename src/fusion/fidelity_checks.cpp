@@ -37,7 +37,8 @@ std::optional<AnswerTrace> FidelityChecks::mark(Fused& fused) {
   }
   const FidelityKey key{fused.sequence->model().fingerprint(), fused.info.policy,
                         static_cast<uint32_t>(record)};
-  const double ratio = fused.info.n_check_layers == 0 ? 0 : fused.info.ratio;
+  const double share = fused.info.n_check_layers == 0 ? 0 : fused.info.ratio;
+  const double ratio = usual_share(share, reused_rows(fused.segments));
   book_->look(key.fingerprint);
   const bool known = book_->n_checks(key, ratio) >= kFirst;
   {

@@ -32,7 +32,7 @@ class RatioChoice {
 
   // The same, but it begins at what keeps this agreement, once the prompt's chunks are known.
   static RatioChoice fidelity(double agreement, const PrefillTimes* times, double target_s = 0) {
-    RatioChoice out{kLadder[kFirstRung], true, times};
+    RatioChoice out{RatioChoice().ratio_, true, times};
     out.agreement_ = agreement;
     out.target_s_ = target_s;
     return out;

@@ -29,4 +29,15 @@ RecordUse worst_record(const Segments& segments) {
   return worst;
 }
 
+// Rows of its chunks that are reused, exact ones included: what a ratio is a share of.
+template <typename Segments>
+uint64_t reused_rows(const Segments& segments) {
+  uint64_t n = 0;
+  for (const auto& s : segments) {
+    const bool chunk = static_cast<uint32_t>(s.kind) == BLEND_SEGMENT_CHUNK;
+    if (chunk && record_in_use(s) != RecordUse::none) n += s.n_rows;
+  }
+  return n;
+}
+
 }  // namespace blend

@@ -29,13 +29,12 @@ bool StepPlan::forked() const { return !process_.is_this_process(); }
 Result<std::unique_ptr<StepPlan>> StepPlan::create(std::shared_ptr<const ModelDescription> model,
                                                    std::shared_ptr<ChunkStore> store,
                                                    const StoreAccess& access, FuseRequest request) {
-  const FuseOptions& options = request.options;
-  BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));
+  FuseOptions& options = request.options;
+  // A plan does not see what the host computes, and leaves nothing to be stored afterwards.
   if (options.on_miss == OnMiss::compute_store) {
-    return Status{BLEND_E_UNSUPPORTED,
-                  "a plan does not store what the host computes: choose BLEND_MISS_COMPUTE and "
-                  "blend_chunk_put, or BLEND_MISS_PRECOMPUTE"};
+    options.on_miss = model->loaded() == nullptr ? OnMiss::compute : OnMiss::precompute;
   }
+  BLEND_RETURN_IF_ERROR(check_options(store != nullptr, options));
   if (model->loaded() == nullptr && options.policy != Policy::full &&
       options.on_miss == OnMiss::precompute) {
     return Status{BLEND_E_INVALID_ARGUMENT,

@@ -265,6 +265,7 @@ TEST_F(BlendppTest, ExceptionOfATokenCallbackComesBackAndTheFusionGoesOn) {
 TEST_F(BlendppTest, ScoresDecideAndTheirExceptionComesBack) {
   blendpp::FuseOptions options;
   options.policy = BLEND_POLICY_CALLBACK;
+  options.on_miss = BLEND_MISS_PRECOMPUTE;
   options.ratio = 0.01;  // one row
   uint32_t wanted = 0;
   options.on_score = [&](uint32_t layer, blendpp::Span<const uint32_t> rows,

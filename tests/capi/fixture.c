@@ -83,6 +83,8 @@ blend_fuse_options fuse_options(void) {
   blend_fuse_options o;
   CHECK(blend_fuse_options_init(&o, sizeof o) == BLEND_OK);
   o.reserve_tokens = 32;
+  o.ratio = 0.15; /* the default learns, in rows and in records: no two fuses need be the same */
+  o.on_miss = BLEND_MISS_PRECOMPUTE;
   o.chunk_prefix = &nothing; /* as chunks are put by most tests: NULL is the head of the prompt */
   return o;
 }

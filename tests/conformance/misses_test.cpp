@@ -164,7 +164,7 @@ TEST_F(Misses, ThatCannotBeStoredAreToldByTheFlush) {
   EXPECT_EQ(flush().code, BLEND_OK) << "once";
 }
 
-TEST_F(Misses, APlanComputesButDoesNotStore) {
+TEST_F(Misses, APlanPrecomputes) {
   const std::vector<blend_segment> segments = segments_of(prompt_);
   const FuseCase c = how(BLEND_MISS_COMPUTE_STORE);
   const blend_fuse_options options = options_of(c);
@@ -173,8 +173,11 @@ TEST_F(Misses, APlanComputesButDoesNotStore) {
   const int32_t code = blend_plan_create(&plan, model_.get(), store_.get(), segments.data(),
                                          segments.size(), &options, &error);
   const Outcome o = outcome(code, error);
-  EXPECT_EQ(o.code, BLEND_E_UNSUPPORTED);
-  EXPECT_NE(o.message.find("blend_chunk_put"), std::string::npos) << o.message;
+  EXPECT_EQ(o.code, BLEND_OK) << o.message;
+  blend_plan_close(plan);
+  EXPECT_EQ(flush().code, BLEND_OK);
+  const Fusion after = fuse(model_, store_, prompt_, how(BLEND_MISS_FAIL));
+  ASSERT_TRUE(after) << "all is stored, as with PRECOMPUTE";
 }
 
 TEST_F(Misses, WithApeAPlanAndASaveAreRefused) {

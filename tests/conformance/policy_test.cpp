@@ -322,6 +322,7 @@ TEST_F(Policies, ACallbackThatRefusesStopsTheFuse) {
   blend_fuse_options options;
   ASSERT_EQ(blend_fuse_options_init(&options, sizeof options), BLEND_OK);
   options.policy = BLEND_POLICY_CALLBACK;
+  options.on_miss = BLEND_MISS_PRECOMPUTE;
   int32_t value = 77;
   options.score = refuse;
   options.score_user = &value;

@@ -126,11 +126,16 @@ void OutOfMemory::fuse_and_decode(uint32_t weights) {
   const Store store = open_store(ctx, dir_.file("store"));
   precompute_all(model, store, prompt_, {});
   const std::vector<float> want = [&] {
-    const Fusion f = fuse(model, store, prompt_, {.policy = BLEND_POLICY_AUTO});
+    const Fusion f =
+        fuse(model, store, prompt_, {.policy = BLEND_POLICY_AUTO, .ratio = BLEND_RATIO_FIDELITY});
     decode(f, {5, 6});
     return logits(f);
   }();
-  // By the default, which would be seen if want of memory changed what it takes.
+  // By the default, which would be seen if want of memory changed what it takes; but for records
+  // that are made meanwhile.
+  blend_fuse_options options;
+  ASSERT_EQ(blend_fuse_options_init(&options, sizeof options), BLEND_OK);
+  options.on_miss = BLEND_MISS_FAIL;
   std::vector<blend_segment> segments(prompt_.size());
   for (size_t i = 0; i < prompt_.size(); ++i) {
     segments[i] = blend_segment{}, segments[i].struct_size = sizeof segments[i];
@@ -142,7 +147,7 @@ void OutOfMemory::fuse_and_decode(uint32_t weights) {
   sweep([&](blend_error** error) {
     blend_fusion* fusion = nullptr;
     int32_t code = blend_fuse(&fusion, model.get(), store.get(), segments.data(), segments.size(),
-                              nullptr, error);
+                              &options, error);
     const int32_t more[2] = {5, 6};
     if (code >= 0) code = blend_fusion_decode(fusion, more, 2, nullptr, error);
     if (code >= 0) {

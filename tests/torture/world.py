@@ -79,7 +79,8 @@ class World:
     def fuse(self, prompt=None, store=None, **options):
         """The Code and the fusion."""
         prompt, fusion = prompt or self.prompt, c.c_void_p()
-        options = self.lib.struct("fuse_options", **{"reserve_tokens": 64, **options})
+        options = self.lib.struct("fuse_options", **{
+            "reserve_tokens": 64, "ratio": 0.15, "on_miss": PRECOMPUTE, **options})
         code = self.lib.call("fuse", c.byref(fusion), self.model, store or self.store, prompt, len(prompt), options)
         return code, fusion
 

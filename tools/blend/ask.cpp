@@ -29,8 +29,9 @@ struct AskOptions {
   ChatChoice chat;
   std::string policy = "auto";
   std::string metric = "v_weighed";
-  std::string ratio;  // a number or "auto"; these two: set from the library's defaults
-  uint32_t check_layer = 0;
+  std::string ratio = "fidelity";  // or a number or "auto"
+  double agreement = 0;            // 0: the library's
+  uint32_t check_layer = 0;        // set from the library's defaults
   std::string machine;
   std::string norm = "l2";
   bool relative = false;
@@ -71,6 +72,7 @@ const Choices kOnUntrusted = {{"fuse", BLEND_ON_UNTRUSTED_FUSE},
                               {"fail", BLEND_ON_UNTRUSTED_FAIL}};
 
 double ratio_of(const AskOptions& options) {
+  if (options.ratio == "fidelity") return BLEND_RATIO_FIDELITY;
   return options.ratio == "auto" ? BLEND_RATIO_AUTO : std::stod(options.ratio);
 }
 
@@ -115,8 +117,9 @@ Choice choice_of(const AskOptions& options, const blendpp::Model& model) {
   if (!options.check_layers.empty()) {
     choice.check_layers = parse_check_layers(options.check_layers);
   } else if (options.checks > 1) {
-    if (options.ratio == "auto") {
-      throw CommandError(kExitUsage, "--checks: give a --ratio to fall around, not auto");
+    if (ratio_of(options) < 0) {
+      throw CommandError(kExitUsage,
+                         "--checks: give a number to fall around, --ratio 0.15 for one");
     }
     choice.check_layers =
         model.falling_check_layers(ratio_of(options), options.check_layer, options.checks);
@@ -136,6 +139,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   if (holds("--policy")) fuse.policy = choice.policy.policy;
   if (holds("--metric")) fuse.metric = value_of(metric_choices(), options.metric);
   if (holds("--ratio")) fuse.ratio = ratio_of(options);
+  fuse.agreement_target = options.agreement;
   fuse.ttft_target_ns = static_cast<uint64_t>(options.ttft_ms * 1e6);
   if (holds("--check-layer")) fuse.check_layer = options.check_layer;
   fuse.terms = choice.policy.terms.data();
@@ -349,19 +353,18 @@ void run(const AskOptions& options) {
 
 // CLI11 validator: a share, or the word that leaves it to the controller.
 std::string check_ratio(const std::string& text) {
-  if (text == "auto") return {};
+  if (text == "auto" || text == "fidelity") return {};
   try {
     size_t end = 0;
     const double ratio = std::stod(text, &end);
     if (end == text.size() && ratio >= 0.0 && ratio <= 1.0) return {};
   } catch (const std::exception&) {  // said below
   }
-  return "'" + text + "' is neither a number from 0 to 1 nor auto";
+  return "'" + text + "' is neither a number from 0 to 1, nor fidelity, nor auto";
 }
 
 void add_fuse_options(CLI::App& command, AskOptions& options) {
   const blendpp::FuseOptions defaults;
-  options.ratio = format("%g", defaults.ratio);
   options.check_layer = defaults.check_layer;
   command
       .add_option("--policy", options.policy,
@@ -376,12 +379,19 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
       ->check(CLI::IsMember(names_of(metric_choices())))
       ->capture_default_str();
   command
-      .add_option("--ratio", options.ratio,
-                  "Share of the reused rows that is recomputed; auto: what hides behind loading, "
-                  "by --machine")
+      .add_option(
+          "--ratio", options.ratio,
+          "Share of the reused rows that is recomputed; fidelity: what keeps --agreement, as "
+          "far as the store has seen; auto: what hides behind loading, by --machine")
       ->check(check_ratio)
       ->type_name("R")
       ->capture_default_str();
+  command
+      .add_option("--agreement", options.agreement,
+                  "With --ratio fidelity: full prefill should prefer the same token at this share "
+                  "of the answers' tokens; default 0.98")
+      ->check(CLI::Range(0.5, 0.999))
+      ->type_name("SHARE");
   command
       .add_option("--machine", options.machine,
                   "How fast this machine computes, for --ratio auto: the file of blend advise "

@@ -165,7 +165,7 @@ func TestAChunkPrefixIsGivenNotGivenOrNothing(t *testing.T) {
 		}
 		id, _, err := model.Find(s, second, of)
 		ok(t, err)
-		f := must(model.Fuse(bg, s, p, &blend.FuseOptions{ChunkPrefix: prefix}))(t)
+		f := must(model.Fuse(bg, s, p, &blend.FuseOptions{ChunkPrefix: prefix, OnMiss: blend.MissPrecompute}))(t)
 		if segment := must(f.Segment(2))(t); segment.Record != record || segment.ID != id {
 			t.Errorf("chunk prefix %v: %+v", prefix, segment)
 		}

@@ -11,6 +11,11 @@ import (
 // store's reads so far, and FuseOptions.Profile.
 const RatioAuto = -1
 
+// RatioFidelity, as FuseOptions.Ratio, is what a zero Ratio stands for: the ratio keeps
+// FuseOptions.AgreementTarget, as far as the store's own checks have seen. See BLEND_RATIO_FIDELITY
+// in blend.h.
+const RatioFidelity = -2
+
 // RatioNone is a ratio of 0, where 0 stands for the default.
 const RatioNone = -2
 

@@ -114,7 +114,14 @@ func prompt(t testing.TB) blend.Prompt {
 // fuse fuses the documents and the question; the fusion is closed with the test.
 func fuse(t testing.TB, options *blend.FuseOptions) *blend.Fusion {
 	t.Helper()
-	f := must(model.Fuse(bg, store, prompt(t), options))(t)
+	var o blend.FuseOptions
+	if options != nil {
+		o = *options
+	}
+	if o.OnMiss == 0 {
+		o.OnMiss = blend.MissPrecompute // at once what the default leaves for idle time
+	}
+	f := must(model.Fuse(bg, store, prompt(t), &o))(t)
 	t.Cleanup(func() { f.Close() })
 	return f
 }

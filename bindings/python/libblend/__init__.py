@@ -20,7 +20,7 @@ works. On the main thread Ctrl-C stops a call. Errors are :class:`BlendError`, o
 from . import errors, raw as _raw
 from ._call import Cancel
 from ._context import Context
-from ._enums import (RATIO_AUTO, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
+from ._enums import (RATIO_AUTO, RATIO_FIDELITY, AdviceFlags, Codec, Correction, DriftInputs, Eviction, FusionFlags,
                      Dtype, Metric, Miss, Norm, OnUntrusted, Policy, ReadMode, RecordKind, RopeLayout, SegmentKind,
                      Source, Weights)
 from ._error import BlendError
@@ -43,7 +43,7 @@ __all__ = [
     "CorpusChunk", "CorpusRecord", "Correction", "DriftInputs", "Eviction", "FuseArguments", "Fusion", "FusionFlags", "FusionInfo",
     "Generation", "Dtype", "LayerInfo", "Machine", "MachineInfo", "Measurement", "Metric", "Miss",
     "MissingFileError", "Model", "ModelInfo", "Norm", "OnUntrusted", "Plan", "Policy", "Profile", "ProfileInfo", "Prompt", "PromptSegment",
-    "RATIO_AUTO", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
+    "RATIO_AUTO", "RATIO_FIDELITY", "ReadMode", "RecordKind", "RemoteChunk", "RopeLayout", "SegmentInfo", "SegmentKind", "Source", "Store", "StoreMetric", "StoreStat", "Stored",
     "TenantUse", "Token", "Verdict", "Weights", "errors",
 ]
 __all__ += errors.__all__

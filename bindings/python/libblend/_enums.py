@@ -11,6 +11,8 @@ from . import raw
 
 #: A ``ratio`` that lets the controller choose (CacheBlend 5.1).
 RATIO_AUTO: float = raw.RATIO_AUTO
+#: The default ``ratio``: it keeps an agreement with full prefill, as far as the store has seen.
+RATIO_FIDELITY: float = raw.RATIO_FIDELITY
 
 E = TypeVar("E", bound=IntEnum)
 

@@ -45,4 +45,5 @@ class Case(unittest.TestCase):
         return prompt.question(f"Question: {question}\nAnswer:")
 
     def fuse(self, **options):
-        return self.model.fuse(self.store, self.prompt(), **options)
+        # At once what the default leaves for idle time.
+        return self.model.fuse(self.store, self.prompt(), **{"on_miss": "precompute", **options})

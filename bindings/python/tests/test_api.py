@@ -161,7 +161,7 @@ class MainJob(Case):
                                         (dict(chunk_prefix=None), after_head, libblend.RecordKind.HEAD),
                                         (dict(chunk_prefix=head), after_head, libblend.RecordKind.HEAD),
                                         (dict(chunk_prefix=[]), alone, libblend.RecordKind.ALONE)):
-                with self.model.fuse(store, self.prompt(), **options) as fusion:
+                with self.model.fuse(store, self.prompt(), on_miss="precompute", **options) as fusion:
                     segment = [s for s in fusion.segments if s.kind == libblend.SegmentKind.CHUNK][1]
                     self.assertEqual((segment.id, segment.record), (id, record), options)
                     said = bool(fusion.info.flags & libblend.FusionFlags.ALONE)
@@ -316,7 +316,7 @@ class MainJob(Case):
         fusion = self.fuse(reserve_tokens=32)
         fusion.generate(8).text()
         more = self.model.prompt().chunk(DOCUMENTS[0]).question("Question: Who?\nAnswer:")
-        fusion.extend(self.store, more)
+        fusion.extend(self.store, more, on_miss="precompute")
         id = fusion.save(self.store, tenant="talk")
         self.store.flush()
         for tenant in ("", "talks"):
@@ -365,7 +365,7 @@ class MainJob(Case):
     def test_batch(self):
         alone = self.fuse().logits.copy()
         results = self.model.fuse_batch(self.store, [
-            self.prompt(), (self.prompt("Who?"), {"ratio": 0.3}),
+            (self.prompt(), {"on_miss": "precompute"}), (self.prompt("Who?"), {"on_miss": "precompute", "ratio": 0.3}),
             (self.model.prompt().chunk_id("0" * 64).question([5]), {})])
         np.testing.assert_array_equal(results[0].logits, alone)
         self.assertAlmostEqual(results[1].info.ratio, 0.3)
@@ -538,7 +538,7 @@ class Threads(Case):
                 prompt, fused = self.prompt(), {}
                 samples = [model.prompt().chunk("One. " * 30).question("Two?")] * 2
                 calls = {
-                    "fuse": lambda n: fused.update({n: model.fuse(self.store, prompt, threads=n)}),
+                    "fuse": lambda n: fused.update({n: model.fuse(self.store, prompt, threads=n, on_miss="precompute")}),
                     "decode": lambda n: fused[n].decode([5, 6, 7]),
                     "generate": lambda n: fused[0].generate(
                         2, threads=n, ignore_eos=True).text(),
@@ -560,8 +560,8 @@ class Threads(Case):
                         self.assertEqual(self.sleeps(workers), slept, "others were woken")
                         call(0)
                         self.assertNotEqual(self.sleeps(workers), slept, "nobody was woken")
-                one = model.fuse(self.store, prompt, threads=1)
-                all_of_them = model.fuse(self.store, prompt)
+                one = model.fuse(self.store, prompt, threads=1, on_miss="precompute")
+                all_of_them = model.fuse(self.store, prompt, on_miss="precompute")
                 np.testing.assert_array_equal(one.logits, all_of_them.logits)
 
     def test_pinned(self):

@@ -13,6 +13,8 @@ namespace {
 
 // Answers of a model whose agreement at each rung is known. Prompts differ: one in three is a hard
 // one, which has most of the disagreement.
+constexpr uint32_t kFirst = 5;  // the rung where fuses of which nothing is known begin: 0.3
+
 class Answers {
  public:
   explicit Answers(uint64_t seed) : random_(seed) {}
@@ -42,25 +44,42 @@ struct Walk {
 Walk walk(const Curve& curve, double target, uint32_t n_checks, uint64_t seed) {
   Answers answers(seed);
   FidelityRecord record;
-  record.follow(target);
+  record.follow(target, kFirst);
   Walk out;
   for (uint32_t i = 0; i < n_checks; ++i) {
-    const double ratio = record.ratio(target);
+    const double ratio = record.ratio(target, kFirst);
     const uint32_t before = rung_of(ratio);
     record.observe(ratio, answers.next(curve[before]));
-    const uint32_t after = rung_of(record.ratio(target));
+    const uint32_t after = rung_of(record.ratio(target, kFirst));
     EXPECT_LE(after > before ? after - before : before - after, 1u) << "a rung at a time";
     out.highest = std::max(out.highest, after);
     if (i < n_checks / 2) continue;
     ++out.stayed[before];
     out.moves += after != before ? 1 : 0;
   }
-  out.last = rung_of(record.ratio(target));
+  out.last = rung_of(record.ratio(target, kFirst));
   return out;
 }
 
+TEST(FidelityLadder, AShortPromptTakesALargerShare) {
+  EXPECT_EQ(share_of(0.2, 800), 0.2);
+  EXPECT_EQ(share_of(0.2, 20000), 0.2);
+  EXPECT_NEAR(share_of(0.2, 200), 1 - 0.8 * 0.8, 1e-12);  // twice: of the rest again
+  EXPECT_EQ(share_of(0, 10), 0);
+  EXPECT_EQ(share_of(1, 10), 1);
+  EXPECT_GT(share_of(0.05, 0), 0.05);
+  for (const double rung : kLadder) {
+    for (const uint64_t n : {1u, 40u, 200u, 799u, 800u, 5000u}) {
+      // Below that all rows are as good as chosen, and rungs are the same.
+      if (n < 40 && rung > 0.3) continue;
+      EXPECT_NEAR(usual_share(share_of(rung, n), n), rung, 1e-6) << rung << " of " << n;
+    }
+  }
+  EXPECT_EQ(usual_share(2, 100), 1) << "rounded up";
+}
+
 TEST(FidelityLadder, BeginsSafeAndNamesTheNearestRung) {
-  EXPECT_EQ(FidelityRecord().ratio(0.98), 0.3);
+  EXPECT_EQ(FidelityRecord().ratio(0.98, kFirst), 0.3);
   EXPECT_EQ(rung_of(0), 0u);
   EXPECT_EQ(rung_of(0.16), 3u);
   EXPECT_EQ(rung_of(0.29), 5u);
@@ -103,43 +122,43 @@ TEST(FidelityLadder, ALadderWithoutAGoodRungEndsAtTheTop) {
 
 TEST(FidelityLadder, OneBadBatchDoesNotMoveItToTheTop) {
   FidelityRecord record;
-  record.follow(0.98);
-  for (int i = 0; i < 5; ++i) record.observe(record.ratio(0.98), {24, 6, 0, 0});
-  EXPECT_EQ(record.ratio(0.98), 0.3) << "five answers are no evidence";
-  for (int i = 0; i < 5; ++i) record.observe(record.ratio(0.98), {24, 6, 0, 0});
-  EXPECT_EQ(record.ratio(0.98), 0.45) << "a rung, not more";
-  for (int i = 0; i < 400; ++i) record.observe(record.ratio(0.98), {24, 24, 0, 0});
-  EXPECT_LE(record.ratio(0.98), 0.05) << "and back, when all is well";
+  record.follow(0.98, kFirst);
+  for (int i = 0; i < 5; ++i) record.observe(record.ratio(0.98, kFirst), {24, 6, 0, 0});
+  EXPECT_EQ(record.ratio(0.98, kFirst), 0.3) << "five answers are no evidence";
+  for (int i = 0; i < 5; ++i) record.observe(record.ratio(0.98, kFirst), {24, 6, 0, 0});
+  EXPECT_EQ(record.ratio(0.98, kFirst), 0.45) << "a rung, not more";
+  for (int i = 0; i < 400; ++i) record.observe(record.ratio(0.98, kFirst), {24, 24, 0, 0});
+  EXPECT_LE(record.ratio(0.98, kFirst), 0.05) << "and back, when all is well";
 }
 
 TEST(FidelityLadder, FollowsAChange) {
   FidelityRecord record;
-  record.follow(0.98);
+  record.follow(0.98, kFirst);
   Answers answers(7);
-  for (int i = 0; i < 600; ++i) record.observe(record.ratio(0.98), answers.next(0.997));
-  EXPECT_EQ(record.ratio(0.98), 0);
-  const auto worse = [&] { return record.ratio(0.98) < 0.25 ? 0.93 : 0.997; };
-  for (int i = 0; i < 600; ++i) record.observe(record.ratio(0.98), answers.next(worse()));
-  EXPECT_EQ(record.ratio(0.98), 0.3);
+  for (int i = 0; i < 600; ++i) record.observe(record.ratio(0.98, kFirst), answers.next(0.997));
+  EXPECT_EQ(record.ratio(0.98, kFirst), 0);
+  const auto worse = [&] { return record.ratio(0.98, kFirst) < 0.25 ? 0.93 : 0.997; };
+  for (int i = 0; i < 600; ++i) record.observe(record.ratio(0.98, kFirst), answers.next(worse()));
+  EXPECT_EQ(record.ratio(0.98, kFirst), 0.3);
 }
 
 TEST(FidelityLadder, AChecksOwnRungIsWhatItSpeaksFor) {
   FidelityRecord record;
-  record.follow(0.98);
+  record.follow(0.98, kFirst);
   for (int i = 0; i < 50; ++i) record.observe(0.15, {24, 0, 0, 0});
-  EXPECT_EQ(record.ratio(0.98), 0.3) << "a fuse of the host's own ratio";
+  EXPECT_EQ(record.ratio(0.98, kFirst), 0.3) << "a fuse of the host's own ratio";
   EXPECT_EQ(record.rungs[rung_of(0.15)].n_checks, 50u) << "which is counted all the same";
 }
 
 TEST(FidelityLadder, TargetsMoveApart) {
   FidelityRecord record;
-  EXPECT_TRUE(record.follow(0.98));
-  EXPECT_TRUE(record.follow(0.9));
-  EXPECT_FALSE(record.follow(0.98));
-  for (int i = 0; i < 100; ++i) record.observe(record.ratio(0.9), {25, 24, 0, 0});  // .96
-  EXPECT_LT(record.ratio(0.9), 0.3);
-  EXPECT_GE(record.ratio(0.98), 0.3);
-  for (const double target : {0.91, 0.92, 0.93, 0.94}) record.follow(target);
+  EXPECT_TRUE(record.follow(0.98, kFirst));
+  EXPECT_TRUE(record.follow(0.9, kFirst));
+  EXPECT_FALSE(record.follow(0.98, kFirst));
+  for (int i = 0; i < 100; ++i) record.observe(record.ratio(0.9, kFirst), {25, 24, 0, 0});  // .96
+  EXPECT_LT(record.ratio(0.9, kFirst), 0.3);
+  EXPECT_GE(record.ratio(0.98, kFirst), 0.3);
+  for (const double target : {0.91, 0.92, 0.93, 0.94}) record.follow(target, kFirst);
   EXPECT_EQ(record.states.size(), FidelityRecord::kMostTargets);
 }
 
@@ -190,13 +209,13 @@ TEST(FidelityEvidence, ForgetsWhatIsLongAgo) {
 FidelityRecord some_record() {
   FidelityRecord record;
   Answers answers(3);
-  record.follow(0.98);
-  record.follow(0.9);
+  record.follow(0.98, kFirst);
+  record.follow(0.9, kFirst);
   for (int i = 0; i < 300; ++i) {
     CheckedAnswer a = answers.next(0.96);
     a.n_kl = 8;
     a.kl = 0.02;
-    record.observe(record.ratio(0.98), a);
+    record.observe(record.ratio(0.98, kFirst), a);
   }
   return record;
 }
@@ -238,8 +257,8 @@ TEST(FidelityRecord, DamageIsIgnored) {
       EXPECT_TRUE(at.low >= 0 && at.high <= 1 && at.low <= at.high) << i;
     }
     FidelityRecord on = *back;
-    for (int k = 0; k < 20; ++k) on.observe(on.ratio(0.98), {24, 0, 0, 0});
-    EXPECT_LE(on.ratio(0.98), 1) << i;
+    for (int k = 0; k < 20; ++k) on.observe(on.ratio(0.98, kFirst), {24, 0, 0, 0});
+    EXPECT_LE(on.ratio(0.98, kFirst), 1) << i;
   }
 }
 

@@ -77,10 +77,11 @@ class FidelityTest : public test::EngineTest {
   FidelityKey key(Policy policy = Policy::hkvd) const {
     return {model_->fingerprint(), static_cast<uint32_t>(policy), 5};
   }
+  // Of fuses of request().
   RungRecord seen(double ratio, Policy policy = Policy::hkvd) {
     auto all = book_->all(nullptr);
     for (const auto& [k, record] : *all) {
-      if (k == key(policy)) return record.rungs[rung_of(ratio)];
+      if (k == key(policy)) return record.rungs[rung_of(usual_share(ratio, 44))];
     }
     return {};
   }
@@ -290,20 +291,21 @@ TEST_F(FidelityTest, WhatWaitsIsBounded) {
 TEST_F(FidelityTest, TheRatioIsThatWhichKeepsTheTarget) {
   FuseRequest r = request(1, 0);
   r.options.ratio = RatioChoice::fidelity(0.98, nullptr);
-  EXPECT_EQ(fuse(r).info.ratio, 0.3);
+  const double first = 0.6;                                     // of chunks stored alone
+  EXPECT_NEAR(fuse(r).info.ratio, share_of(first, 44), 1e-12);  // of 44 reused rows
   for (int i = 0; i < 40; ++i) book_->observe(key(), book_->ratio(key(), 0.98), {25, 25, 0, 0});
   const double now = book_->ratio(key(), 0.98);
-  EXPECT_LT(now, 0.3);
+  EXPECT_LT(now, first);
   const Fused fused = fuse(r);
-  EXPECT_EQ(fused.info.ratio, now);
-  EXPECT_NEAR(static_cast<double>(fused.info.n_rows_selected), now * 44, 1);
+  EXPECT_NEAR(fused.info.ratio, share_of(now, 44), 1e-12);
+  EXPECT_NEAR(static_cast<double>(fused.info.n_rows_selected), share_of(now, 44) * 44, 1);
   // Calibration's word is the least.
-  r.options.ratio.begin_at(0.6);
-  EXPECT_EQ(fuse(r).info.ratio, 0.6);
+  r.options.ratio.begin_at(0.99);
+  EXPECT_EQ(fuse(r).info.ratio, 0.99);
   // Another policy is another matter.
   FuseRequest other = request(1, 0, Policy::random);
   other.options.ratio = RatioChoice::fidelity(0.98, nullptr);
-  EXPECT_EQ(fuse(other).info.ratio, 0.3);
+  EXPECT_NEAR(fuse(other).info.ratio, share_of(first, 44), 1e-12);
 }
 
 class FidelityBookTest : public ::testing::Test {
@@ -336,12 +338,12 @@ TEST_F(FidelityBookTest, SurvivesTheStore) {
     for (int i = 0; i < 30; ++i) book.observe(key(), book.ratio(key(), 0.98), good_);
     book.observe(key(2), 0.15, good_);
     now = book.ratio(key(), 0.98);
-    EXPECT_LT(now, 0.3);
+    EXPECT_LT(now, 0.2);
   }
   FidelityBook again(open(), false);
   again.look(key().fingerprint);
   EXPECT_EQ(again.ratio(key(), 0.98), now);
-  EXPECT_GT(n_checks(again, 0.3), 0u);
+  EXPECT_GT(n_checks(again, 0.2), 0u);
   EXPECT_EQ(n_checks(again, 0.15, 2), 1u);
   EXPECT_EQ(again.all(nullptr)->size(), 2u);
   const FidelityKey second = key(2);
@@ -385,7 +387,7 @@ TEST_F(FidelityBookTest, ADamagedRecordIsAsGoodAsNone) {
                   .is_ok());
   FidelityBook book(store, false);
   book.look(key().fingerprint);
-  EXPECT_EQ(book.ratio(key(), 0.98), 0.3);
+  EXPECT_EQ(book.ratio(key(), 0.98), 0.2);
   EXPECT_TRUE(book.all(nullptr).is_ok());
   book.observe(key(), 0.3, good_);
   FidelityBook mended(store, false);

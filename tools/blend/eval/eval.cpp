@@ -234,13 +234,21 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->check(check_policy)
       ->type_name("LIST")
       ->capture_default_str();
-  command.add_option("--ratios", options.ratios, "Recomputed shares of the reused rows")
+  command
+      .add_option("--ratios", options.ratios,
+                  "Recomputed shares of the reused rows; fidelity: what a store begins with that "
+                  "knows nothing of the model, the default of a fuse")
       ->delimiter(',')
-      ->check([](const std::string& text) -> std::string {
-        double ratio = NAN;
-        const bool number = CLI::detail::lexical_cast(text, ratio);
-        return number && ratio >= 0 && ratio <= 1 ? "" : "'" + text + "' is not in 0 .. 1";
-      })
+      ->transform(CLI::Validator(
+          [](std::string& text) -> std::string {
+            if (text == "fidelity") text = format("%g", BLEND_RATIO_FIDELITY);
+            double ratio = NAN;
+            const bool number = CLI::detail::lexical_cast(text, ratio);
+            return number && ((ratio >= 0 && ratio <= 1) || ratio == BLEND_RATIO_FIDELITY)
+                       ? ""
+                       : "'" + text + "' is neither in 0 .. 1 nor fidelity";
+          },
+          ""))
       ->type_name("LIST")
       ->capture_default_str();
   command

@@ -19,11 +19,16 @@ std::string share_text(double value, const Interval& interval) {
   return with_interval(percent(value), percent(interval.low), percent(interval.high));
 }
 
+// What was asked for, or what the library took.
+double ratio_of(const Summary& s) {
+  return s.config.keeps_agreement() ? s.rows_of_reused : s.config.ratio;
+}
+
 // What every table's lines begin with.
-std::vector<std::string> names_of(const EvalConfig& config) {
-  const bool full = config.policy == BLEND_POLICY_FULL;
-  return {config_name(config), full ? "-" : config.records,
-          config.chooses() ? format("%g", config.ratio) : "-"};
+std::vector<std::string> names_of(const Summary& s) {
+  const bool full = s.config.policy == BLEND_POLICY_FULL;
+  return {config_name(s.config), full ? "-" : s.config.records,
+          s.config.chooses() ? format("%.3g", ratio_of(s)) : "-"};
 }
 
 std::vector<std::string> joined(std::vector<std::string> names,
@@ -47,7 +52,7 @@ std::string answers_table(const EvalSummary& summary) {
                "EM %", "F1 %", "same %", "agree %"});
   for (const Summary* s : lines_of(summary)) {
     const bool full = s->config.policy == BLEND_POLICY_FULL;
-    table.add(joined(names_of(s->config),
+    table.add(joined(names_of(*s),
                      {share_text(s->found, s->found_ci),
                       full ? "-" : share_text(s->found_difference, s->found_difference_ci),
                       s->pgr ? percent(*s->pgr) : "-", percent(s->exact_match), percent(s->f1),
@@ -66,7 +71,7 @@ std::string costs_table(const EvalSummary& summary) {
                "FLOPs %", "TTFT ms", "speed-up"});
   for (const Summary* s : lines_of(summary)) {
     table.add(joined(
-        names_of(s->config),
+        names_of(*s),
         {kl_text(s->kl_mean),
          with_interval(kl_text(s->kl8_mean), kl_text(s->kl8_ci.low), kl_text(s->kl8_ci.high)),
          percent(s->top1_agreement), percent(s->rows_of_all), percent(s->flops_relative),
@@ -86,9 +91,8 @@ std::string groups_table(const EvalContext& context, const EvalSummary& summary)
   Table table(header);
   table.add(full);
   for (size_t i = 0; i < summary.configs.size(); ++i) {
-    const EvalConfig& config = summary.configs[i].config;
-    if (config.policy == BLEND_POLICY_FULL) continue;
-    std::vector<std::string> row = names_of(config);
+    if (summary.configs[i].config.policy == BLEND_POLICY_FULL) continue;
+    std::vector<std::string> row = names_of(summary.configs[i]);
     for (const EvalSummary::Group& group : summary.groups) {
       row.push_back(percent(group.configs[i]));
     }
@@ -105,7 +109,7 @@ std::string codecs_table(const EvalSummary& summary) {
     EvalConfig plain = s.config;
     plain.codec = BLEND_CODEC_DEFAULT;
     table.add({name_of(codec_choices(), s.config.codec), config_name(plain),
-               s.config.chooses() ? format("%g", s.config.ratio) : "-",
+               s.config.chooses() ? format("%.3g", ratio_of(s)) : "-",
                format("%.0f", s.size.bytes_per_token()), format("%.2f", s.size.bits_per_element()),
                kl_text(s.kl_mean),
                s.config.unrounded ? format("%s [%s, %s]", kl_text(s.kl_rounding_mean).c_str(),
@@ -136,7 +140,6 @@ nlohmann::json config_json(const EvalConfig& config) {
     out["ape_scale"] = config.ape.scale;
   }
   if (config.chooses()) out["policy_seed"] = config.seed;
-  out["ratio"] = config.ratio;
   if (config.policy != BLEND_POLICY_FULL) out["records"] = config.records;
   if (config.codec != BLEND_CODEC_DEFAULT) out["codec"] = name_of(codec_choices(), config.codec);
   return out;
@@ -144,6 +147,7 @@ nlohmann::json config_json(const EvalConfig& config) {
 
 nlohmann::json summary_json(const Summary& s) {
   nlohmann::json out = config_json(s.config);
+  out["ratio"] = ratio_of(s);
   out.update({{"n", s.n},
               {"found", s.found},
               {"found_ci95", interval_json(s.found_ci)},

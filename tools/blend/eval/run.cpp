@@ -309,6 +309,7 @@ std::string config_name(const EvalConfig& config) {
   std::string name =
       config.spec.name.empty() ? name_of(policy_choices(), config.policy) : config.spec.name;
   if (config.tempers()) name += format(" %g:%g", config.ape.temperature, config.ape.scale);
+  if (config.keeps_agreement()) name += " fidelity";
   const std::string also =
       config.codec == BLEND_CODEC_DEFAULT ? "" : ", " + name_of(codec_choices(), config.codec);
   if (!config.measures()) return name + also;

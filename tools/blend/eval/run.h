@@ -33,7 +33,7 @@ struct EvalPromptOptions {
 struct EvalConfig {
   uint32_t policy = 0;  // BLEND_POLICY_*
   uint32_t metric = 0;  // BLEND_METRIC_*; means nothing unless the policy measures
-  double ratio = 0;     // 1 for full prefill, 0 for reuse
+  double ratio = 0;     // 1 for full prefill, 0 for reuse; or BLEND_RATIO_FIDELITY
   uint32_t check_layer = 1;
   std::string records;   // how chunks are stored, see records.h; "" for full prefill
   PolicySpec spec = {};  // of `policy`; named for all but full and reuse
@@ -54,6 +54,8 @@ struct EvalConfig {
     return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE &&
            (spec.name.empty() || spec.chooses());
   }
+  // At the ratio that the library takes by itself.
+  bool keeps_agreement() const { return chooses() && ratio == BLEND_RATIO_FIDELITY; }
   bool tempers() const { return spec.tempers(); }
   bool measures() const { return chooses() && (policy == BLEND_POLICY_HKVD || spec.measures()); }
 };

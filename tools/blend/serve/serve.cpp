@@ -461,8 +461,6 @@ void run(const ServeOptions& options) {
 
 void register_serve(CLI::App& app) {
   auto options = std::make_shared<ServeOptions>();
-  const blendpp::FuseOptions defaults;
-  options->ratio = defaults.ratio;
   CLI::App* command =
       app.add_subcommand("serve", "Answer over HTTP, by OpenAI's API, documents as chunks");
   add_model(*command, options->model);
@@ -518,14 +516,16 @@ void register_serve(CLI::App& app) {
       ->type_name("POLICY")
       ->capture_default_str();
   CLI::Option* const ratio =
-      command->add_option("--ratio", options->ratio, "Share of the reused rows that is recomputed")
-          ->check(CLI::Range(0.0, 1.0))
-          ->capture_default_str();
+      command
+          ->add_option(
+              "--ratio", options->ratio,
+              "Share of the reused rows that is recomputed; default: what keeps --agreement")
+          ->check(CLI::Range(0.0, 1.0));
   command
       ->add_option(
           "--agreement", options->agreement,
           "Choose the ratio so that full prefill would prefer the same token at this share "
-          "of the answers' tokens, as idle checks see it (/metrics)")
+          "of the answers' tokens, as idle checks see it (/metrics); default 0.98")
       ->check(CLI::Range(0.5, 0.999))
       ->excludes(ratio)
       ->type_name("SHARE");

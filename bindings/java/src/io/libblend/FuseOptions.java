@@ -7,10 +7,13 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   /** A ratio that lets the controller choose; see BLEND_RATIO_AUTO in blend.h. */
   public static final double RATIO_AUTO = -1.0;
 
+  /** The default: a ratio that keeps an agreement with full prefill; see BLEND_RATIO_FIDELITY in blend.h. */
+  public static final double RATIO_FIDELITY = -2.0;
+
   final RawFuseOptions raw = new RawFuseOptions();
   private Scorer scorer;
 
-  /** The profile's choice, otherwise CASCADE where the prompt asks a question, else HKVD; ratio 0.15. */
+  /** ATTENTION where the prompt asks a question, else HKVD; the ratio keeps the agreement target. */
   public FuseOptions() {}
 
   // blend:setters fuse_options

@@ -79,6 +79,7 @@ public class CallbacksTest extends Fixture {
     FuseOptions last =
         new FuseOptions()
             .policy(Policy.CALLBACK)
+            .onMiss(OnMiss.PRECOMPUTE)
             .ratio(0.1)
             .scorer(
                 (layer, rows, deviation, scores) -> {

@@ -64,7 +64,8 @@ public abstract class Fixture {
   }
 
   Fusion fusion() {
-    return model.fuse(store(), prompt());
+    // At once what the default leaves for idle time.
+    return model.fuse(store(), prompt(), new FuseOptions().onMiss(OnMiss.PRECOMPUTE));
   }
 
   static void write(Path file, byte[] bytes) {

@@ -304,7 +304,7 @@ public class FusionTest extends Fixture {
       assertEquals(3, fusion.info().nCheckLayers());
     }
     FuseOptions union =
-        new FuseOptions().policy(Policy.UNION).term(Policy.HKVD, 1).term(Policy.RANDOM, 1).seed(7).ratio(0.5);
+        new FuseOptions().onMiss(OnMiss.PRECOMPUTE).policy(Policy.UNION).term(Policy.HKVD, 1).term(Policy.RANDOM, 1).seed(7).ratio(0.5);
     try (Fusion fusion = model.fuse(store(), prompt(), union)) {
       assertEquals(Policy.UNION, fusion.info().policy());
       assertTrue(fusion.selected().length > 0);

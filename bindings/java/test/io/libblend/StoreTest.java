@@ -109,7 +109,7 @@ public class StoreTest extends Fixture {
     String afterHead = model.find(store(), second, new PrecomputeOptions().chunkPrefix(head)).id();
     for (int[] given : new int[][] {null, head, {}}) {
       boolean nothing = given != null && given.length == 0;
-      try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().chunkPrefix(given))) {
+      try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().onMiss(OnMiss.PRECOMPUTE).chunkPrefix(given))) {
         SegmentInfo segment =
             fusion.segments().stream().filter(s -> s.kind() == SegmentKind.CHUNK).skip(1).findFirst().orElseThrow();
         assertEquals(nothing ? alone : afterHead, segment.id());
