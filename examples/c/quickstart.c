@@ -102,7 +102,6 @@ static int fuse(const blend_model* model, const blend_store* store, const struct
   put(&segments[n++], BLEND_SEGMENT_QUESTION, question);
 
   blend_fuse_options_init(&options, sizeof options);
-  options.ratio = 0.15; /* of the reused rows, those whose K and V deviate most */
   options.reserve_tokens = 64;
   return failed("fuse", blend_fuse(fusion, model, store, segments, n, &options, &error), &error);
 }

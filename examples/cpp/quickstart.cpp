@@ -48,7 +48,6 @@ void run(const std::string& model_path, const std::string& store_path,
   model.precompute_corpus(store, chunks, corpus);
 
   blendpp::FuseOptions options;
-  options.ratio = 0.15;  // of the reused rows, those whose K and V deviate most
   options.reserve_tokens = 64;
   blendpp::Fusion fusion(model, &store, prompt, options);
 

@@ -61,7 +61,7 @@ public final class Quickstart {
       }
 
       // Recompute, of the reused rows, the 15 % whose K and V deviate most.
-      FuseOptions options = new FuseOptions().ratio(0.15).reserveTokens(64);
+      FuseOptions options = new FuseOptions().reserveTokens(64);
       try (Fusion fusion = model.fuse(store, prompt, options);
           Stream<String> answer = fusion.stream(new GenerateOptions().maxTokens(64))) {
         answer.forEach(System.out::print);

@@ -35,7 +35,7 @@ def main(model_path=EXAMPLES / "models" / "blend-qa.gguf", store_path=None, ques
             print(record.id[:16], "was there" if record.existed else "stored")
 
         # Recompute, of the reused rows, the 15 % whose K and V deviate most.
-        with model.fuse(store, prompt, ratio=0.15, reserve_tokens=64) as fusion:
+        with model.fuse(store, prompt, reserve_tokens=64) as fusion:
             for token in fusion.generate(64):
                 print(token.text, end="", flush=True)
             info = fusion.info

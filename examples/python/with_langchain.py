@@ -40,7 +40,7 @@ def main() -> None:
         index.add(Chunk(path.name, path.read_text(), np.empty(0, np.int32)))
     retriever = Passages(index=index)
     with tempfile.TemporaryDirectory() as scratch:
-        llm = ChatBlend(model=args.model, store=args.store or scratch, fuse={"ratio": 0.15},
+        llm = ChatBlend(model=args.model, store=args.store or scratch,
                         generate_options={"max_tokens": 32})
         llm.precompute([chunk.text for chunk in index.chunks])
         chain = (lambda question: f"Question: {question}\nAnswer:") | answering(llm, retriever)

@@ -39,7 +39,7 @@ def main() -> None:
     args = parser.parse_args()
     nodes = [TextNode(text=path.read_text()) for path in sorted((EXAMPLES / "data" / "documents").glob("*.txt"))]
     with tempfile.TemporaryDirectory() as scratch:
-        llm = BlendLLM(model=args.model, store=args.store or scratch, fuse={"ratio": 0.15},
+        llm = BlendLLM(model=args.model, store=args.store or scratch,
                        generate_options={"max_tokens": 32})
         llm.precompute(nodes)
         synthesizer = BlendSynthesizer(llm, question="Question: {query}\nAnswer:")

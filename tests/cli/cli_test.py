@@ -290,6 +290,18 @@ class CliTest(unittest.TestCase):
         fusion = self.ask("--ratio", "0.25")["fusion"]
         self.assertAlmostEqual(fusion["n_rows_selected"] / fusion["n_rows_reused"], 0.25, delta=0.1)
 
+    def test_ratio_is_by_default_what_keeps_an_agreement(self):
+        self.precompute()
+        by_default = self.ask()["fusion"]
+        # Of records after the head; a short prompt has a larger share.
+        share = 1 - (1 - 0.45) ** (800 / by_default["n_rows_reused"]) ** 0.5
+        self.assertAlmostEqual(by_default["ratio"], share, places=6)
+        self.assertEqual(self.ask("--ratio", "fidelity", "--agreement", "0.9")["fusion"]["ratio"], by_default["ratio"])
+        place = [*self.place, "--docs", self.docs, "--question", "x"]
+        refused = self.blend("ask", *place, "--checks", "2", code=2)
+        self.assertIn("--ratio 0.15", refused.stderr)
+        self.assertIn("nor fidelity", self.blend("ask", *place, "--ratio", "most", code=2).stderr)
+
     def test_several_questions_share_their_chunks(self):
         self.precompute()
         questions = ["who sat", "who ran", "what is it"]

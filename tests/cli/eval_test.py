@@ -162,6 +162,15 @@ class EvalTest(unittest.TestCase):
                 self.assertLess(some["flops_relative"], one["flops_relative"])
                 self.assertLess(one["flops_relative"], 1)
 
+    def test_the_ratio_that_a_fuse_takes_by_itself(self):
+        out = self.json("--policies", "first_k", "--ratios", "0.2,fidelity", "--records", "alone")
+        own, given = self.only(out, name="first_k fidelity"), self.only(out, name="first_k")
+        self.assertEqual(given["ratio"], 0.2)
+        self.assertEqual(own["ratio"], own["rows_of_reused"])
+        self.assertGreater(own["rows_of_reused"], 0.6, "of records alone, in short prompts")
+        self.assertLess(own["kl_mean"], given["kl_mean"])
+        self.assertIn("neither in 0 .. 1 nor fidelity", self.run_eval("--ratios", "most", code=2).stderr)
+
     def test_the_summary_is_of_the_records(self):
         out = self.json("--ratios", "0.1,0.4")
         # Answers as full prefill gives them make exact match mean something.

@@ -16,11 +16,14 @@ from pathlib import Path
 
 ARGS = argparse.Namespace()
 SYSTEM = "You are a helpful AI assistant. Answer the question from the passages."
+SMOLLM, GEMMA = "SmolLM2-135M-Instruct.Q4_1.gguf", "gemma-3-270m-q4_k_m.gguf"
+CHAT = ("--chat", "--system", SYSTEM, "--question-template", "Question: {question}\\nAnswer in a few words.")
+BASE = ("--system", SYSTEM + "\n\n")
 SKIPPED = 77  # what CTest takes for "skipped"
 
 
 class RealModels(unittest.TestCase):
-    def eval(self, model, *args):
+    def eval(self, model, *args, policies="reuse,hkvd", ratios="1", records="head"):
         """The result on four questions; the test is skipped where a file is not there."""
         paths = [ARGS.data / "real-models" / model, ARGS.data / "data" / "town.jsonl"]
         for path in paths:
@@ -28,7 +31,7 @@ class RealModels(unittest.TestCase):
                 self.skipTest(f"{path} is not there: see BLEND_DATA_DIR in CONTRIBUTING.md")
         run = subprocess.run(
             [ARGS.blend, "eval", "--model", paths[0], "--data", paths[1], "--limit", "4", "--policies",
-             "reuse,hkvd", "--ratios", "1", "--records", "head", "--kv-dtype", "f32", "--max-tokens",
+             policies, "--ratios", ratios, "--records", records, "--kv-dtype", "f32", "--max-tokens",
              "12", "--json", "-", *args], capture_output=True, text=True, timeout=1200)
         self.assertEqual(run.returncode, 0, run.stderr)
         return json.loads(run.stdout)
@@ -47,16 +50,25 @@ class RealModels(unittest.TestCase):
         # What the passages say is not known without them.
         self.assertLess(out["floor"]["found"], out["full"]["found"])
 
+    def test_the_default_is_near_full_prefill_in_context(self):
+        for model, args in ((SMOLLM, CHAT), (GEMMA, BASE)):
+            head, context = self.eval(model, *args, policies="attention", ratios="fidelity",
+                                      records="head,similar:4")["configs"]
+            with self.subTest(model):
+                self.assertGreater(head["ratio"], 1.3 * context["ratio"], "less is known of it")
+                for one in (head, context):
+                    self.assertGreater(one["token_agreement"], 0.9)
+                    self.assertLess(one["kl8_mean"], 0.02)
+
     def test_an_instruct_model_by_its_chat_template(self):
-        out = self.eval("SmolLM2-135M-Instruct.Q4_1.gguf", "--chat", "--system", SYSTEM,
-                        "--question-template", "Question: {question}\\nAnswer in a few words.")
+        out = self.eval(SMOLLM, *CHAT)
         self.check(out)
         self.assertTrue(out["settings"]["chat"])
         for question in out["questions"]:
             self.assertNotIn("<|im_", question["full"]["answer"])
 
     def test_a_base_model_after_bos(self):
-        self.check(self.eval("gemma-3-270m-q4_k_m.gguf", "--system", SYSTEM + "\n\n"))
+        self.check(self.eval(GEMMA, *BASE))
 
 
 def main():

@@ -54,7 +54,7 @@ class ChatBlend(BaseChatModel):
     context: Optional[Context] = Field(default=None, exclude=True)
     """for what is opened here; None: one of its own"""
     fuse: Dict[str, Any] = Field(default_factory=dict)
-    """options of :meth:`libblend.Model.fuse`, such as {"ratio": 0.15}"""
+    """options of :meth:`libblend.Model.fuse`, such as {"ratio": 0.3}"""
     generate_options: Dict[str, Any] = Field(default_factory=dict)
     """options of :meth:`libblend.Fusion.generate`, such as {"max_tokens": 100, "temperature": 0.7}"""
     chat_options: Dict[str, Any] = Field(default_factory=dict)

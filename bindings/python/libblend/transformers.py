@@ -3,7 +3,7 @@
     from libblend.transformers import Blender
 
     blender = Blender(model, tokenizer, store="chunks")      # any AutoModelForCausalLM, on any device
-    fused = blender.fuse(blender.prompt(passages, "Question: ...\\nAnswer:"), ratio=0.15)
+    fused = blender.fuse(blender.prompt(passages, "Question: ...\\nAnswer:"))
     tokens = model.generate(**fused.inputs, max_new_tokens=64)
 
 The model computes everything, with its own weights, modules and attention: it prefills the passages,

@@ -97,7 +97,7 @@ func run(ctx context.Context, args []string) error {
 	}
 
 	// Recompute, of the reused rows, the 15 % whose K and V deviate most.
-	fusion, err := model.Fuse(ctx, store, prompt, &blend.FuseOptions{Ratio: 0.15, ReserveTokens: 64})
+	fusion, err := model.Fuse(ctx, store, prompt, &blend.FuseOptions{ReserveTokens: 64})
 	if err != nil {
 		return err
 	}
