@@ -23,7 +23,8 @@ class StoreSnapshot {
   }
   // Whoever's it is: for what serves no tenant.
   Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) { return open_of(id, nullptr); }
-  // Whether open() would find it on this machine; no other is asked for it. Counts nothing.
+  // Whether this machine has it, so that it is worth an open(); no other is asked for it. Counts
+  // nothing. True for a damaged one too: open() says so.
   virtual Result<bool> holds(const Sha256& id) = 0;
 
  private:

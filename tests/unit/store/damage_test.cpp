@@ -169,6 +169,12 @@ TEST(StoreDamage, FlippedManifestIsAMissWithAnEventAndCanBePutAgain) {
   EXPECT_CODE(BLEND_E_CORRUPT, compare(*store, r));
   EXPECT_EQ(1, events);
   EXPECT_FALSE(take(store->contains(r.meta.id)));
+  {
+    auto snapshot = take(store->snapshot());
+    EXPECT_TRUE(take(snapshot->holds(r.meta.id))) << "so that it is opened, which says so";
+    Sha256 other{};
+    EXPECT_FALSE(take(snapshot->holds(other)));
+  }
   StoreStat s = take(store->stat());
   EXPECT_EQ(1u, s.damaged);
   EXPECT_EQ(1u, s.misses);

@@ -114,6 +114,8 @@ class Runner {
   blendpp::FuseOptions fuse_options(const Question& question, const EvalConfig& config) {
     blendpp::FuseOptions fuse;
     fuse.policy = config.policy;
+    // The default would store better records as it goes: no question was then asked of the same.
+    fuse.on_miss = BLEND_MISS_PRECOMPUTE;
     if (config.chooses()) fuse.ratio = config.ratio;
     if (config.measures()) {
       fuse.metric = config.metric;
