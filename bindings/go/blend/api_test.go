@@ -275,6 +275,10 @@ func TestPolicies(t *testing.T) {
 	if info := must(fuse(t, &blend.FuseOptions{Ratio: blend.RatioNone}).Info())(t); info.RowsSelected != 0 || info.Ratio != 0 {
 		t.Errorf("RatioNone selected %d", info.RowsSelected)
 	}
+	named := must(fuse(t, &blend.FuseOptions{Ratio: blend.RatioFidelity}).Info())(t)
+	if own := must(fuse(t, nil).Info())(t); named.Ratio != own.Ratio || named.Ratio <= 0 {
+		t.Errorf("RatioFidelity %g, the default %g", named.Ratio, own.Ratio)
+	}
 	if info := must(fuse(t, &blend.FuseOptions{Policy: blend.PolicyFull}).Info())(t); info.RowsReused != 0 {
 		t.Errorf("PolicyFull reused %d", info.RowsReused)
 	}

@@ -17,7 +17,7 @@ const RatioAuto = -1
 const RatioFidelity = -2
 
 // RatioNone is a ratio of 0, where 0 stands for the default.
-const RatioNone = -2
+const RatioNone = -3
 
 // Term is one policy of PolicyUnion, and its share of the budget relative to the others'.
 type Term struct {
