@@ -83,7 +83,7 @@ Result<bool> LmdbStore::contains(const Sha256& id) {
   if (write_back_->find(id) != nullptr) return true;
   BLEND_ASSIGN(const Txn txn, env_.begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
-  return has_chunk(txn, view, *common_, id);
+  return has_chunk(txn, view, *common_, id, false);  // damaged: it is to be put again
 }
 
 Status LmdbStore::put(const ChunkRecord& record) {

@@ -37,14 +37,12 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
 }
 
 Result<bool> has_chunk(const Txn& txn, const MapView& view, const StoreCommon& common,
-                       const Sha256& id) {
+                       const Sha256& id, bool if_damaged) {
   const auto manifest = read_manifest(txn, view, id);
   if (manifest.is_ok()) return !common.expired(UseIndex(txn), id);
-  // A damaged chunk counts as missing: the caller will put it again.
   const int32_t code = manifest.status().code();
-  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT || code == BLEND_E_UNSUPPORTED) {
-    return false;
-  }
+  if (code == BLEND_E_CORRUPT) return if_damaged;
+  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_UNSUPPORTED) return false;
   return manifest.status();
 }
 

@@ -49,12 +49,7 @@ Result<bool> LmdbSnapshot::holds(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(common_->env->check_fork());
   if (pending_.contains(id)) return true;
   const std::lock_guard lock(mutex_);
-  const auto manifest = read_manifest(txn_, view_, id);
-  if (manifest.is_ok()) return !common_->expired(UseIndex(txn_), id);
-  const int32_t code = manifest.status().code();
-  if (code == BLEND_E_CORRUPT) return true;
-  if (code == BLEND_E_NOT_FOUND || code == BLEND_E_UNSUPPORTED) return false;
-  return manifest.status();
+  return has_chunk(txn_, view_, *common_, id, true);
 }
 
 }  // namespace blend
