@@ -571,10 +571,10 @@ typedef struct blend_segment {
 #define BLEND_MISS_COMPUTE_STORE 4u /* the default: COMPUTE, and after the fuse the chunk is prefilled
                                    by itself and stored, while no call runs on the context: the next
                                    prompt finds it, unless the store is closed first (flush, or wait
-                                   for its id). Chunks that are found learn too, where chunk_prefix is
-                                   NULL: what a prompt would have been nearer to full prefill with, a
-                                   record in the context of its other chunks or after the chunk before
-                                   it, is made in idle time once it was missed twice. With a `machine`,
+                                   for its id). Where chunk_prefix is NULL, chunks that are found get
+                                   better records in idle time, once two prompts have lacked them: in the
+                                   context of the prompt's other chunks, and after the chunk that stands
+                                   before. With a `machine`,
                                    PRECOMPUTE where that is sooner. A chunk that stands first, after
                                    BOS alone, and is not stored after that is left to be so too
                                    (BLEND_PUT_AFTER_BOS). In a plan it is PRECOMPUTE, or COMPUTE where

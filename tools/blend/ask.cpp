@@ -138,7 +138,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   };
   if (holds("--policy")) fuse.policy = choice.policy.policy;
   if (holds("--metric")) fuse.metric = value_of(metric_choices(), options.metric);
-  if (holds("--ratio")) fuse.ratio = ratio_of(options);
+  if (holds("--ratio") || options.agreement > 0) fuse.ratio = ratio_of(options);
   fuse.agreement_target = options.agreement;
   fuse.ttft_target_ns = static_cast<uint64_t>(options.ttft_ms * 1e6);
   if (holds("--check-layer")) fuse.check_layer = options.check_layer;

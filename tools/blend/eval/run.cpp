@@ -114,7 +114,8 @@ class Runner {
   blendpp::FuseOptions fuse_options(const Question& question, const EvalConfig& config) {
     blendpp::FuseOptions fuse;
     fuse.policy = config.policy;
-    // The default would store better records as it goes: no question was then asked of the same.
+    // By default the store makes better records in idle time: no two configurations would find the
+    // same.
     fuse.on_miss = BLEND_MISS_PRECOMPUTE;
     if (config.chooses()) fuse.ratio = config.ratio;
     if (config.measures()) {
