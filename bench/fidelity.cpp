@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <ctime>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
@@ -85,7 +84,7 @@ struct Interval {
   double ratio = 0, rows = 0, ttft_ms = 0;  // sums
   size_t verified = 0, identical = 0, tokens = 0, agree = 0;
   double full_ms = 0;  // sum over the verified
-  double call_cpu_s = 0, cpu_s = 0, wall_s = 0;
+  double call_cpu_s = 0, cpu_s = 0;
 };
 
 class Run {
@@ -112,15 +111,12 @@ class Run {
     auto report_at = settings_.report_s;
     Interval interval;
     double cpu = cpu_seconds();
-    double last = 0;
     while (since(start) < settings_.seconds) {
       ask(interval);
       if (since(start) < report_at) continue;
       interval.cpu_s = cpu_seconds() - cpu;
-      interval.wall_s = since(start) - last;
       out["intervals"].push_back(report(since(start), interval));
       cpu = cpu_seconds();
-      last = since(start);
       interval = {};
       report_at += settings_.report_s;
     }
@@ -171,8 +167,7 @@ class Run {
   }
 
   void ask(Interval& out) {
-    const Question& drawn = questions_[random_() % questions_.size()];
-    Question q = drawn;
+    Question q = questions_[random_() % questions_.size()];
     std::shuffle(q.chunks.begin(), q.chunks.end(), random_);
     const blendpp::Prompt prompt = make_prompt(q);
     const double cpu = cpu_seconds();

@@ -11,10 +11,10 @@
 namespace blend {
 namespace {
 
-// Answers of a model whose agreement at each rung is known. Prompts differ: one in three is a hard
-// one, which has most of the disagreement.
 constexpr uint32_t kFirst = 5;  // the rung where fuses of which nothing is known begin: 0.3
 
+// Answers of a model whose agreement at each rung is known. Prompts differ: one in three is a hard
+// one, which has most of the disagreement.
 class Answers {
  public:
   explicit Answers(uint64_t seed) : random_(seed) {}
