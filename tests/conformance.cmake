@@ -61,6 +61,7 @@ add_executable(capi_test
   ${BLEND_CAPI_DIR}/damage.c
   ${BLEND_CAPI_DIR}/fidelity.c
   ${BLEND_CAPI_DIR}/generate.c
+  ${BLEND_CAPI_DIR}/exact.c
   ${BLEND_CAPI_DIR}/fork.c
   ${BLEND_CAPI_DIR}/generate_batch.c
   ${BLEND_CAPI_DIR}/chat.c

@@ -1084,7 +1084,7 @@ struct Generated {
 };
 
 // One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate,
-// replace, erase, extend and destruction; the const functions may run concurrently with each other.
+// make_exact, replace, erase, extend and destruction; the const functions may run concurrently with each other.
 class Fusion {
  public:
   // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.
@@ -1186,6 +1186,15 @@ class Fusion {
     size_t n = 0;
     outcome.check(blend_fusion_get_logits(get(), &values, &n, outcome.out()));
     return {values, n};
+  }
+  // Replaces K and V by full prefill's and appends those of `tokens` that greedy decoding gives;
+  // returns how many. See blend_fusion_make_exact. `cancel` may be null.
+  size_t make_exact(const Tokens& tokens = {}, const blend_cancel* cancel = nullptr) {
+    detail::Outcome outcome;
+    size_t n_kept = 0;
+    outcome.check(blend_fusion_make_exact(handle_.get(), tokens.data(), tokens.size(), &n_kept,
+                                          cancel, outcome.out()));
+    return n_kept;
   }
   // `cancel` may be null.
   void decode(const Tokens& tokens, const blend_cancel* cancel = nullptr) {

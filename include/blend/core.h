@@ -740,12 +740,14 @@ BLEND_API void blend_fusion_close(blend_fusion *fusion);
                                         below 0.5. What was added is scaled down accordingly; with
                                         on_untrusted FULL the prompt is prefilled in full instead, with
                                         FAIL the fuse fails, both behind its layers. Plans only say so */
-#define BLEND_FUSION_ALONE 256u      /* a chunk was found only as it is after nothing (BLEND_RECORD_ALONE):
-                                        precompute it after the prompt head */
 #define BLEND_FUSION_TARGET_MISSED 128u /* nothing was reckoned to be done within ttft_target_ns: the
                                         soonest was chosen */
+#define BLEND_FUSION_ALONE 256u      /* a chunk was found only as it is after nothing (BLEND_RECORD_ALONE):
+                                        precompute it after the prompt head */
 #define BLEND_FUSION_CHECKED 512u    /* the answer that is generated from it will be compared with full
                                         prefill in idle time (check_every of blend_store_options) */
+#define BLEND_FUSION_EXACT 1024u     /* blend_fusion_make_exact: K and V are full prefill's now; the rest of
+                                        the account is still that of the fuse */
 
 /* Times of a batch: those of loading are the whole batch's. */
 typedef struct blend_fusion_info {
@@ -894,12 +896,12 @@ BLEND_API int32_t blend_fusion_get_selected(const blend_fusion *fusion, const ui
  * (exact rows, new text, policies that do not measure). Valid while the fusion is open. */
 BLEND_API int32_t blend_fusion_get_deviation(const blend_fusion *fusion, const float **deviation,
                                              size_t *n_rows, blend_error **err);
-/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate, replace, erase or
- * close. */
+/* Logits of the last row, [*n_vocab]. Valid until the next decode, generate, make_exact,
+ * replace, erase or close. */
 BLEND_API int32_t blend_fusion_get_logits(const blend_fusion *fusion, const float **logits,
                                           size_t *n_vocab, blend_error **err);
 /* Tokens of all rows there are now, the prompt's and those appended since, [*n_rows]. Valid until
- * the next decode, generate, replace, erase or close. */
+ * the next decode, generate, make_exact, replace, erase or close. */
 BLEND_API int32_t blend_fusion_get_tokens(const blend_fusion *fusion, const int32_t **tokens,
                                           size_t *n_rows, blend_error **err);
 
@@ -1009,6 +1011,26 @@ BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
  * device, and a host that forbids memfd_create, copies them for every fork. Any of them may be closed
  * first; each may be forked again. Errors: OUT_OF_MEMORY, FORKED. */
 BLEND_API int32_t blend_fusion_fork(blend_fusion **out, blend_fusion *fusion, blend_error **err);
+
+/* Makes a fused prompt exact after its answer has begun. K and V of all rows are replaced by those of
+ * full prefill, unless BLEND_FUSION_EXACT says that they are that already. Then the tokens of `tokens`
+ * [n_tokens] are appended that greedy decoding gives, up to the first that it does not: several a pass, as draft
+ * tokens. *n_kept is how many; blend_fusion_generate at temperature 0 goes on from there, and what is kept
+ * and what it generates is, token for token, the answer after full prefill.
+ *
+ * So a host can show an answer at once and correct it a moment later: it forks the fusion, generates from
+ * the fork, calls this on the fusion (on another thread, with no tokens, for full prefill to run meanwhile;
+ * then with the tokens that the fork gave), and where *n_kept is less than n_tokens it takes the others
+ * back and generates on from the fusion. With sampled tokens, which cannot be checked so, it calls this with
+ * none and appends them by blend_fusion_decode: from there on the answer is that of an exact cache.
+ *
+ * Costs a full prefill, and room for a second cache meanwhile. `tokens`, `n_kept` and `cancel` may be NULL.
+ * A call that fails in full prefill leaves the fusion as it was; one that fails later leaves it exact, with
+ * *n_kept of the tokens. Errors: INVALID_ARGUMENT, CONTEXT_LENGTH (more tokens than reserved rows), NUMERIC,
+ * OUT_OF_MEMORY, CANCELLED, FORKED. */
+BLEND_API int32_t blend_fusion_make_exact(blend_fusion *fusion, const int32_t *tokens, size_t n_tokens,
+                                          size_t *n_kept, const blend_cancel *cancel,
+                                          blend_error **err);
 
 #ifdef __cplusplus
 }

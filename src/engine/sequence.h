@@ -27,6 +27,8 @@ class Sequence {
   const std::vector<int32_t>& tokens() const { return tokens_; }  // [n_rows]
   uint32_t capacity() const { return cache_->capacity(); }
   uint32_t room() const { return capacity() - n_rows(); }
+  // CONTEXT_LENGTH where n more tokens do not fit.
+  Status check_room(size_t n) const;
   const std::vector<float>& logits() const { return logits_; }  // [n_vocab]; empty before the first
 
   // Rows that everything attends to at APE's temperature.
@@ -87,7 +89,6 @@ class Sequence {
   friend class SharedSteps;
   Sequence() = default;
   static void append_together(std::span<Append> appends);
-  Status check_room(size_t n) const;
   // Those there are, to another cache that has room.
   Status copy_rows(KvCache& to, const Ropes& ropes) const;
   // append() of one token, if it is there already; if not, what was foretold is forgotten.

@@ -76,6 +76,7 @@ Status edit(Fused& fused, uint64_t first, uint64_t n_old, std::span<const int32_
   fused.deviation = std::move(deviation);
   fused.segments = std::move(segments);
   fused.info.flags |= BLEND_FUSION_EDITED;
+  fused.info.flags &= ~BLEND_FUSION_EXACT;  // rows behind still have what they took from the old
   return Status::ok();
 }
 

@@ -165,6 +165,9 @@ void close_world(world* w);
   X(generate_batch_is_each_alone)        \
   X(generate_lookup_is_the_same_text)    \
   X(fork_is_a_fuse_of_its_own)           \
+  X(exact_after_a_moment)                \
+  X(exact_is_said_until_an_edit)         \
+  X(exact_changes_nothing_where_it_fails) \
   X(sampling_stop_texts)                 \
   X(sampling_rules)                      \
   X(sampling_logprobs)                   \
