@@ -101,6 +101,7 @@
 %enddef
 // A few tokens take no longer than a check for signals.
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::decode, arg4, arg3 > 8)
+BLEND_INTERRUPTIBLE(blend_shim::Fusion::make_exact, arg4, true)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::replace, arg6, true)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::erase, arg4, true)
 BLEND_INTERRUPTIBLE(blend_shim::Fusion::save, arg4, true)

@@ -157,6 +157,14 @@ void Fusion::decode(const int32_t* tokens, size_t n_tokens, const Cancel& cancel
     fusion.decode(blendpp::Tokens(tokens, tokens + n_tokens), raw(cancel.token()));
   });
 }
+size_t Fusion::make_exact(const int32_t* tokens, size_t n_tokens, const Cancel& cancel,
+                          Outcome& out) noexcept {
+  size_t n_kept = 0;
+  changing(*slot_, out, [&](blendpp::Fusion& fusion) {
+    n_kept = fusion.make_exact(blendpp::Tokens(tokens, tokens + n_tokens), raw(cancel.token()));
+  });
+  return n_kept;
+}
 void Fusion::replace(uint64_t first_row, uint64_t n_rows, const int32_t* tokens, size_t n_tokens,
                      const Cancel& cancel, Outcome& out) noexcept {
   changing(*slot_, out, [&](blendpp::Fusion& fusion) {

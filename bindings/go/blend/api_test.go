@@ -356,6 +356,30 @@ func TestForksGoOnByThemselves(t *testing.T) {
 	}
 }
 
+func TestExactAfterAMoment(t *testing.T) {
+	options := &blend.GenerateOptions{MaxTokens: 6, IgnoreEOS: true}
+	full := fuse(t, &blend.FuseOptions{ReserveTokens: 16, Policy: blend.PolicyFull})
+	begin := len(must(full.Tokens())(t))
+	generated(t, full, options)
+	want := must(full.Tokens())(t)[begin:]
+	f := fuse(t, &blend.FuseOptions{ReserveTokens: 16, Policy: blend.PolicyReuse})
+	if kept := must(f.MakeExact(bg, nil))(t); kept != 0 {
+		t.Errorf("%d of no tokens were kept", kept)
+	}
+	if info := must(f.Info())(t); info.Flags&blend.FusionExact == 0 {
+		t.Error("the info does not say that it is exact")
+	}
+	shown := append([]int32(nil), want...)
+	shown[3] = (want[3] + 1) % 100 // none of full prefill's
+	if kept := must(f.MakeExact(bg, shown))(t); kept != 3 {
+		t.Errorf("%d tokens were kept, not 3", kept)
+	}
+	generated(t, f, &blend.GenerateOptions{MaxTokens: len(want) - 3, IgnoreEOS: true})
+	if got := must(f.Tokens())(t)[begin:]; !reflect.DeepEqual(got, want) {
+		t.Errorf("it goes on with %v, full prefill with %v", got, want)
+	}
+}
+
 func TestConversationSavedAndRestored(t *testing.T) {
 	f := fuse(t, &blend.FuseOptions{ReserveTokens: 64})
 	generated(t, f, nil)

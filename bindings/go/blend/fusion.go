@@ -199,6 +199,17 @@ func (f *Fusion) Decode(ctx context.Context, tokens []int32) error {
 	return f.call(ctx, func(r raw.Fusion, c *call) { r.Decode(tokens, c.cancel, c.out) })
 }
 
+// MakeExact replaces K and V of all rows by those of full prefill, and appends those of the tokens that
+// greedy decoding gives, up to the first that it does not; kept says how many. So an
+// answer can be shown at once, from a Fork, and corrected a moment later: Generate at temperature 0 goes on
+// from there, and the answer is full prefill's. Costs a full prefill, once. A call that failed in it
+// leaves the fusion as it was. Errors: ErrInvalidArgument, ErrContextLength, ErrNumeric, ErrOutOfMemory,
+// ErrCancelled.
+func (f *Fusion) MakeExact(ctx context.Context, tokens []int32) (kept int, err error) {
+	err = f.call(ctx, func(r raw.Fusion, c *call) { kept = int(r.Make_exact(tokens, c.cancel, c.out)) })
+	return kept, err
+}
+
 // Replace puts tokens in the place of n rows from first on. New rows are computed; the rows behind
 // keep their V and turn their K: docs/quality.md says what that costs. A call that failed leaves
 // the fusion as it was. Errors: ErrInvalidArgument, ErrContextLength, ErrNumeric, ErrOutOfMemory,

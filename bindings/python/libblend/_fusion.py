@@ -243,6 +243,14 @@ class Fusion(Closable):
         Raises ContextLengthError (no reserved rows left), InvalidArgumentError, NumericError."""
         self._raw.decode(tokens_in(tokens), raw_cancel(cancel))
 
+    def make_exact(self, tokens: Tokens = (), *, cancel: Optional[Cancel] = None) -> int:
+        """Replaces K and V of all rows by those of full prefill, and appends those of `tokens` that greedy
+        decoding gives, up to the first that it does not; returns how many. So an answer can be shown
+        at once, from a :meth:`fork`, and corrected a moment later: generate(temperature=0) goes on from
+        there, and the answer is full prefill's. Costs a full prefill, once. A call that fails in it changes
+        nothing. Raises ContextLengthError, NumericError, OutOfMemoryError."""
+        return self._raw.make_exact(tokens_in(tokens), raw_cancel(cancel))
+
     def extend(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> None:
         """Fuses a further turn behind the rows there are, with passages of its own. Options and
         errors as of :meth:`Model.fuse`; a call that fails changes nothing."""

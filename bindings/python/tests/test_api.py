@@ -312,6 +312,18 @@ class MainJob(Case):
         fusion.close()
         self.assertEqual([t.id for t in other.generate(6, ignore_eos=True)], wanted)
 
+    def test_exact_after_a_moment(self):
+        full = [t.id for t in self.model.fuse(None, self.prompt(), policy="full").generate(6, ignore_eos=True)]
+        fusion = self.fuse(policy="reuse")
+        shown = fusion.fork()
+        self.assertEqual(fusion.make_exact(), 0)
+        self.assertTrue(fusion.info.flags & libblend.FusionFlags.EXACT)
+        tokens = [t.id for t in shown.generate(6, ignore_eos=True)]
+        tokens[4] = (full[4] + 1) % 100  # whatever the fused cache said, this is none of full prefill's
+        kept = fusion.make_exact(tokens)
+        self.assertLessEqual(kept, 4)
+        self.assertEqual(tokens[:kept] + [t.id for t in fusion.generate(6 - kept, ignore_eos=True)], full)
+
     def test_extend_save_restore(self):
         fusion = self.fuse(reserve_tokens=32)
         fusion.generate(8).text()

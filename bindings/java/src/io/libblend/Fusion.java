@@ -227,6 +227,35 @@ public final class Fusion implements AutoCloseable {
   }
 
   /**
+   * Replaces K and V of all rows by those of full prefill, and appends those of the tokens that greedy
+   * decoding gives, up to the first that it does not. So an answer can be shown at once, from a {@link
+   * #fork}, and corrected a moment later: generating at temperature 0 goes on from there, and the
+   * answer is full prefill's. Costs a full prefill, once. A call that fails in it changes nothing.
+   *
+   * @param tokens of the answer that was shown; may be none
+   * @return how many of them were appended
+   * @throws ContextLengthException if more rows are needed than were reserved
+   */
+  public int makeExact(int... tokens) {
+    return makeExact(Tokens.of(tokens), null);
+  }
+
+  /**
+   * The same from a buffer's position to its limit, not copied if it is direct and in native order.
+   *
+   * @param tokens of the answer that was shown; the position stays
+   * @param cancel may be null
+   * @return how many of them were appended
+   */
+  public int makeExact(IntBuffer tokens, Cancel cancel) {
+    return makeExact(Tokens.of(tokens), cancel);
+  }
+
+  private int makeExact(Object tokens, Cancel cancel) {
+    return Math.toIntExact(Running.call(cancel, call -> raw.makeExact(tokens, call)));
+  }
+
+  /**
    * Fuses further segments behind the rows there are: a next turn, with passages of its own.
    *
    * @param store may be null where nothing is looked up

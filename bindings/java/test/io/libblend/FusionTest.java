@@ -10,6 +10,7 @@ import static org.junit.Assert.assertTrue;
 
 import java.nio.FloatBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.List;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -195,6 +196,27 @@ public class FusionTest extends Fixture {
       assertEquals(fusionRows(fusion) - 1, fusionRows(fork));
       fusion.close();
       assertEquals(wanted, fork.generate(SHORT).toString());
+    }
+  }
+
+  @Test
+  public void exactAfterAMoment() {
+    int[] wanted;
+    int begin;
+    try (Fusion full = model.fuse(store(), prompt(), new FuseOptions().policy(Policy.FULL))) {
+      begin = fusionRows(full);
+      full.generate(SHORT).toString();
+      wanted = Arrays.copyOfRange(full.tokens(), begin, fusionRows(full));
+    }
+    try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().policy(Policy.REUSE))) {
+      assertEquals(0, fusion.makeExact());
+      assertTrue(fusion.info().flags().contains(FusionFlag.EXACT));
+      int[] shown = wanted.clone();
+      shown[2] = (shown[2] + 1) % 100; // none of full prefill's
+      assertEquals(2, fusion.makeExact(shown));
+      fusion.generate(SHORT).toString();
+      int[] now = Arrays.copyOfRange(fusion.tokens(), begin, begin + wanted.length);
+      assertArrayEquals(wanted, now);
     }
   }
 
