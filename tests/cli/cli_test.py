@@ -347,6 +347,19 @@ class CliTest(unittest.TestCase):
         for bad in (["--logit-bias", "x"], ["--min-p", "2"], ["--repetition-penalty", "0"]):
             self.ask_text(*bad, code=2)
 
+    def test_exact_after_a_moment(self):
+        full = self.ask("--policy", "full", "--kv-dtype", "f32")
+        self.assertNotEqual(self.ask("--policy", "reuse", "--kv-dtype", "f32")["answer"], full["answer"])
+        out = self.ask("--exact", "--policy", "reuse", "--kv-dtype", "f32")
+        for key in ("answer", "n_generated", "stopped"):
+            self.assertEqual(out[key], full[key])
+        self.assertGreaterEqual(out["exact"]["n_shown"], out["exact"]["n_taken_back"])
+        # What stands last on a terminal is the answer, whether or not another was shown before it.
+        run = self.blend("ask", *self.place, "--docs", self.docs, *CHUNK, "--question", "who sat", "--max-tokens",
+                         "8", "--exact", "--policy", "reuse", "--kv-dtype", "f32", "--quiet")
+        self.assertTrue(run.stdout.removesuffix("\n").endswith(full["answer"]))
+        self.ask_text("--exact", "--temperature", "1", code=2)
+
     def test_compare(self):
         out = self.ask("--compare", "--kv-dtype", "f32")
         rows = {row["policy"]: row for row in out["compare"]}

@@ -8,6 +8,7 @@
 #include "command.h"
 #include "compare.h"
 #include "corpus.h"
+#include "exact_answer.h"
 #include "interrupt.h"
 #include "policy_spec.h"
 #include "progress.h"
@@ -57,6 +58,7 @@ struct AskOptions {
   uint32_t top_logprobs = 0;
   double ttft_ms = 0;
   std::vector<std::string> given;  // of these, the ones that hold against a profile
+  bool exact = false;
   bool compare = false;
   bool layers = false;
   bool quiet = false;
@@ -168,6 +170,7 @@ struct Answer {
   std::string text;
   blendpp::Generated generated;
   nlohmann::json logprobs = nlohmann::json::array();  // of each token
+  size_t n_shown = 0, n_taken_back = 0;               // with --exact
 };
 
 // "TOKEN:BIAS"; false: it is none.
@@ -223,9 +226,25 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
       return true;
     };
   }
+  const auto show = [&](std::string_view text) {
+    if (!options.common.json) std::cout << text << std::flush;
+  };
+  if (options.exact) {
+    ExactCalls calls;
+    calls.show = show;
+    calls.correct = [&](std::string_view right) {
+      if (!options.common.json) std::cout << "\n[corrected] " << right << std::flush;
+    };
+    ExactAnswer exact = answer_exactly(fusion, generate, calls);
+    answer.text = std::move(exact.text);
+    answer.generated = exact.generated;
+    answer.n_shown = exact.n_shown;
+    answer.n_taken_back = exact.n_taken_back;
+    return answer;
+  }
   answer.generated = fusion.generate(generate, [&](int32_t, std::string_view text) {
     answer.text += text;
-    if (!options.common.json) std::cout << text << std::flush;
+    show(text);
     return true;
   });
   return answer;
@@ -269,6 +288,9 @@ nlohmann::json turn_json(const Turn& turn, const AskOptions& options) {
                         {"stopped", turn.answer.generated.by_stop_token},
                         {"fusion", report_json(turn.report)}};
   if (options.top_logprobs > 0) out["logprobs"] = turn.answer.logprobs;
+  if (options.exact) {
+    out["exact"] = {{"n_shown", turn.answer.n_shown}, {"n_taken_back", turn.answer.n_taken_back}};
+  }
   if (!turn.not_stored.empty()) out["not_stored"] = turn.not_stored;
   if (options.compare) out["compare"] = comparison_json(turn.comparison);
   return out;
@@ -533,6 +555,14 @@ void register_ask(CLI::App& app) {
   add_chat_options(*command, options->chat);
   add_fuse_options(*command, *options);
   add_answer_options(*command, *options);
+  CLI::Option* const exact = command->add_flag(
+      "--exact", options->exact,
+      "Show the answer at once and correct it a moment later, when full prefill, which runs beside "
+      "it, prefers another word: what stands last is full prefill's answer");
+  for (const char* name : {"--temperature", "--repetition-penalty", "--frequency-penalty",
+                           "--presence-penalty", "--stop", "--logit-bias", "--logprobs"}) {
+    exact->excludes(command->get_option(name));
+  }
   command->add_flag("--compare", options->compare,
                     "Also answer by full prefill and by full reuse: KL, agreement, speed-up");
   command->add_flag("--layers", options->layers, "Show loading and computing layer by layer");
