@@ -11,20 +11,24 @@
 #include <blend/blend.hpp>
 #include <chrono>
 #include <cstdio>
-#include <ctime>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
-#include <set>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "bench/json_file.h"
+#include "bench/measure.h"
+#include "bench/questions.h"
 #include "support/temp_dir.h"
 
 namespace {
 
+using blend::bench::Asking;
+using blend::bench::cpu_seconds;
+using blend::bench::Question;
+using blend::bench::read_questions;
+using blend::bench::seconds_since;
 using blendpp::Tokens;
 using nlohmann::json;
 using Clock = std::chrono::steady_clock;
@@ -32,9 +36,8 @@ using Clock = std::chrono::steady_clock;
 struct Settings {
   std::string model;
   std::vector<std::string> data;
-  bool chat = false;
   bool corpus = true;
-  std::string system = "You are a helpful assistant. Answer the question from the passages.";
+  Asking asking;
   double seconds = 3600;
   double report_s = 300;
   double pause_ms = 200;
@@ -46,32 +49,6 @@ struct Settings {
   uint64_t seed = 1;
   std::string json_path;
 };
-
-double cpu_seconds() {
-  timespec t{};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-struct Question {
-  std::vector<std::string> chunks;
-  std::string text;
-};
-
-std::vector<Question> read_questions(const std::vector<std::string>& paths) {
-  std::vector<Question> out;
-  for (const std::string& path : paths) {
-    std::ifstream file(path);
-    std::string line;
-    while (std::getline(file, line)) {
-      if (line.empty()) continue;
-      const json record = json::parse(line);
-      out.push_back({record.at("chunks"), record.at("question")});
-    }
-  }
-  if (out.empty()) throw std::runtime_error("--data: no question in these files");
-  return out;
-}
 
 int32_t likeliest(const blendpp::Fusion& fusion) {
   const auto logits = fusion.logits();
@@ -99,11 +76,11 @@ class Run {
   json measure() {
     const double begin_cpu = cpu_seconds();
     const auto begin = Clock::now();
-    if (settings_.corpus) precompute();
+    if (settings_.corpus) settings_.asking.precompute(model_, store_, questions_);
     json out;
-    out["precompute_s"] = since(begin);
+    out["precompute_s"] = seconds_since(begin);
     out["precompute_cpu_s"] = cpu_seconds() - begin_cpu;
-    std::printf("%zu questions; precompute %.0f s\n", questions_.size(), since(begin));
+    std::printf("%zu questions; precompute %.0f s\n", questions_.size(), seconds_since(begin));
     std::printf("%7s %6s %6s %6s %8s %8s %7s %7s %7s  %s\n", "s", "asked", "ratio", "rows",
                 "TTFT ms", "full ms", "agree", "same", "checks",
                 "in force; share of CPU in checks");
@@ -111,11 +88,11 @@ class Run {
     auto report_at = settings_.report_s;
     Interval interval;
     double cpu = cpu_seconds();
-    while (since(start) < settings_.seconds) {
+    while (seconds_since(start) < settings_.seconds) {
       ask(interval);
-      if (since(start) < report_at) continue;
+      if (seconds_since(start) < report_at) continue;
       interval.cpu_s = cpu_seconds() - cpu;
-      out["intervals"].push_back(report(since(start), interval));
+      out["intervals"].push_back(report(seconds_since(start), interval));
       cpu = cpu_seconds();
       interval = {};
       report_at += settings_.report_s;
@@ -124,52 +101,16 @@ class Run {
   }
 
  private:
-  static double since(Clock::time_point t) {
-    return std::chrono::duration<double>(Clock::now() - t).count();
-  }
   static blendpp::StoreOptions store_options(const Settings& settings) {
     blendpp::StoreOptions o;
     o.check_every = settings.check_every;
     return o;
   }
 
-  blendpp::Prompt make_prompt(const Question& q) {
-    if (settings_.chat) {
-      const std::vector<blendpp::ChatMessage> messages = {
-          {"system", settings_.system},
-          {"user", "Question: " + q.text + "\nAnswer in a few words."}};
-      std::vector<blendpp::ChatDocument> documents;
-      for (const std::string& text : q.chunks) documents.emplace_back(text);
-      return blendpp::render_chat(model_, messages, documents).prompt;
-    }
-    blendpp::Prompt prompt;
-    prompt.prefix(model_.tokenize(settings_.system + "\n",
-                                  model_.info().add_bos != 0 ? BLEND_TOKENIZE_BOS : 0));
-    for (const std::string& text : q.chunks) prompt.chunk(model_.tokenize(text));
-    prompt.question(model_.tokenize("Question: " + q.text + "\nAnswer:"));
-    return prompt;
-  }
-
-  void precompute() {
-    std::set<std::string> seen;
-    std::vector<blendpp::CorpusChunk> chunks;
-    for (const Question& q : questions_) {
-      for (const std::string& text : q.chunks) {
-        if (seen.insert(text).second) chunks.push_back({model_.tokenize(text), {}, {}});
-      }
-    }
-    const Tokens head = make_prompt(questions_.front()).head();
-    blendpp::CorpusOptions options;
-    options.chunk_prefix = head.data();
-    options.n_chunk_prefix = head.size();
-    model_.precompute_corpus(store_, chunks, options);
-    store_.flush();
-  }
-
   void ask(Interval& out) {
     Question q = questions_[random_() % questions_.size()];
     std::shuffle(q.chunks.begin(), q.chunks.end(), random_);
-    const blendpp::Prompt prompt = make_prompt(q);
+    const blendpp::Prompt prompt = settings_.asking.prompt(model_, q);
     const double cpu = cpu_seconds();
     blendpp::FuseOptions options;
     options.agreement_target = settings_.target;
@@ -280,7 +221,7 @@ int main(int argc, char** argv) {
   app.add_option("--data", settings.data, "Questions, JSON lines of {\"chunks\", \"question\"}")
       ->delimiter(',')
       ->required();
-  app.add_flag("--chat", settings.chat, "By the model's chat template");
+  app.add_flag("--chat", settings.asking.chat, "By the model's chat template");
   app.add_flag("--corpus,!--no-corpus", settings.corpus,
                "Precompute all chunks first; else they are stored as prompts use them");
   app.add_option("--seconds", settings.seconds)->capture_default_str();
