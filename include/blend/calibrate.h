@@ -59,7 +59,7 @@ typedef struct blend_profile_info {
   uint64_t n_measured;   /* sample prompts that were measured */
   uint64_t n_measurements;
   uint8_t fingerprint[32]; /* of the model */
-  uint32_t policy;       /* BLEND_POLICY_HKVD or _CASCADE, chosen */
+  uint32_t policy;       /* BLEND_POLICY_HKVD, _CASCADE or _ATTENTION, chosen */
   uint32_t stored_rank;  /* of the maps of rows that were left out before layer 0; 0: it has none */
   double ridge;          /* that the drift maps were fitted with */
   const float *layer_steps; /* [n_layer_steps], valid while the profile is open: how much coarser or finer than
@@ -88,7 +88,7 @@ typedef struct blend_measurement {
   uint64_t n_positions;
   const int32_t *chunk_prefix; /* from a profile: valid while it is open; to a callback: during it */
   size_t n_chunk_prefix;
-  uint32_t policy;      /* BLEND_POLICY_HKVD or _CASCADE */
+  uint32_t policy;      /* BLEND_POLICY_HKVD, _CASCADE or _ATTENTION */
   uint32_t check_layer;
   double kl_margin;     /* half the 95 % intervals of kl_mean and top1 over the prompts: limits are */
   double top1_margin;   /* kept when kl_mean + kl_margin and top1 - top1_margin keep them */
@@ -150,7 +150,8 @@ typedef struct blend_calibrate_options {
   double ridge;          /* of each input's own power; default BLEND_RIDGE_AUTO */
   double max_kl;         /* limits of trust; default 0.02 nats */
   double min_top1;       /* default 0.95 */
-  const blend_token_list *chunk_prefixes; /* that are tried; NULL: none, and BOS if the model has one */
+  const blend_token_list *chunk_prefixes; /* that are tried; NULL: the head of the samples, or, if
+                      they have several, none, and BOS if the model has one */
   size_t n_chunk_prefixes;
   const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V_WEIGHED */
   size_t n_metrics;
@@ -161,8 +162,8 @@ typedef struct blend_calibrate_options {
   blend_progress_fn progress; /* prefills and fuses */
   void *progress_user;
   const blend_cancel *cancel;
-  const uint32_t *policies; /* that are measured: BLEND_POLICY_HKVD, _CASCADE; NULL: both, or HKVD
-                               alone where a sample does not end with a question */
+  const uint32_t *policies; /* that are measured: BLEND_POLICY_HKVD, _CASCADE, _ATTENTION; NULL: ATTENTION and
+                               HKVD, or HKVD alone where a sample does not end with a question */
   size_t n_policies;
   const uint32_t *check_layers; /* that are tried; NULL: check_layer */
   size_t n_check_layers;

@@ -255,6 +255,10 @@ std::vector<Setting> settings_of(const CalibrateOptions& options,
                                  const std::vector<Policy>& policies, const ProfileMaps& maps) {
   std::vector<Setting> out;
   for (const Policy policy : policies) {
+    if (policy == Policy::attention) {  // measures no deviation, so there is nothing to correct by
+      for (const double ratio : options.ratios) out.push_back({policy, kAttentionMetric, ratio});
+      continue;
+    }
     std::vector<uint32_t> seen;
     for (const RowMetric metric : options.metrics) {
       // The cascade weighs by itself.
@@ -291,11 +295,14 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   BLEND_RETURN_IF_ERROR(check_samples(*model, samples, corrects ? 2 : 1));
   const size_t step = corrects ? 2 : 1, first = corrects ? 1 : 0;
   std::vector<Policy> policies = options.policies;
-  if (!all_ask(samples) || config.n_layers <= 1) std::erase(policies, Policy::cascade);
+  if (!all_ask(samples) || config.n_layers <= 1) {
+    std::erase_if(policies, [](Policy policy) { return policy != Policy::hkvd; });
+  }
   if (policies.empty()) {
-    return Status{BLEND_E_INVALID_ARGUMENT,
-                  "BLEND_POLICY_CASCADE asks what the question attends to: end every sample with a "
-                  "question segment"};
+    return Status{
+        BLEND_E_INVALID_ARGUMENT,
+        "BLEND_POLICY_CASCADE and BLEND_POLICY_ATTENTION ask what the question attends to: "
+        "end every sample with a question segment"};
   }
 
   Profile p;

@@ -23,9 +23,9 @@ using MeasurementFn = std::function<Status(const Measurement&)>;
 
 struct CalibrateOptions {
   std::vector<std::vector<int32_t>> prefixes = {{}};  // what chunks are prefilled after
-  // hkvd and cascade; the latter only where every sample ends with a question and the model has
-  // layers to probe.
-  std::vector<Policy> policies = {Policy::hkvd, Policy::cascade};
+  // hkvd, cascade and attention; the latter two only where every sample ends with a question and
+  // the model has layers to ask.
+  std::vector<Policy> policies = {Policy::attention, Policy::hkvd};
   std::vector<RowMetric> metrics = {{DeviationMetric::v, true}};
   std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
   std::vector<uint32_t> check_layers = {1};

@@ -18,7 +18,7 @@ using Sample = std::vector<Segment>;
 
 // One kind of fusing.
 struct Setting {
-  Policy policy = Policy::hkvd;  // or cascade
+  Policy policy = Policy::hkvd;  // or cascade or attention
   RowMetric metric;
   double ratio = 0;
   std::shared_ptr<const Drift> drift = {};         // null: plain

@@ -1,5 +1,7 @@
 #include "calibrate/calibrate.h"
 
+#include <algorithm>
+
 #include "capi/error.h"
 #include "capi/fuse_call.h"
 #include "capi/handles.h"
@@ -83,14 +85,23 @@ Result<std::vector<double>> read_ratios(const double* ratios, size_t n) {
   return std::vector<double>(ratios, ratios + n);
 }
 
-// None, and BOS where the model has one.
-std::vector<std::vector<int32_t>> usual_prefixes(const blend::Model& model) {
+// The prompt head of the samples, which is what chunks are stored after by default; where they have
+// several, none, and BOS where the model has one.
+std::vector<std::vector<int32_t>> usual_prefixes(const std::vector<blend::Sample>& samples,
+                                                 const blend::Model& model) {
+  std::vector<int32_t> head;
+  if (!samples.empty()) head = blend::prompt_head(samples.front());
+  const bool shared = std::all_of(samples.begin(), samples.end(), [&](const blend::Sample& sample) {
+    return blend::prompt_head(sample) == head;
+  });
+  if (shared && !head.empty()) return {std::move(head)};
   std::vector<std::vector<int32_t>> out = {{}};
   if (model.tokenizer().bos() >= 0) out.push_back({model.tokenizer().bos()});
   return out;
 }
 
 Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
+                                             const std::vector<blend::Sample>& samples,
                                              const blend::Model& model) {
   blend::CalibrateOptions out;
   BLEND_RETURN_IF_ERROR(check_choices("n_chunk_prefixes", o.n_chunk_prefixes));
@@ -101,10 +112,12 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
     BLEND_REQUIRE(o.policies);
     out.policies.clear();
     for (const uint32_t policy : std::span(o.policies, o.n_policies)) {
-      if (policy != BLEND_POLICY_HKVD && policy != BLEND_POLICY_CASCADE) {
-        return blend::make_error(
-            BLEND_E_INVALID_ARGUMENT,
-            "policy %u: BLEND_POLICY_HKVD and BLEND_POLICY_CASCADE are calibrated", policy);
+      if (policy != BLEND_POLICY_HKVD && policy != BLEND_POLICY_CASCADE &&
+          policy != BLEND_POLICY_ATTENTION) {
+        return blend::make_error(BLEND_E_INVALID_ARGUMENT,
+                                 "policy %u: BLEND_POLICY_HKVD, BLEND_POLICY_CASCADE and "
+                                 "BLEND_POLICY_ATTENTION are calibrated",
+                                 policy);
       }
       out.policies.push_back(static_cast<blend::Policy>(policy));
     }
@@ -114,7 +127,7 @@ Result<blend::CalibrateOptions> read_options(const blend_calibrate_options& o,
     BLEND_REQUIRE(o.check_layers);
     out.check_layers.assign(o.check_layers, o.check_layers + o.n_check_layers);
   }
-  out.prefixes = usual_prefixes(model);
+  out.prefixes = usual_prefixes(samples, model);
   if (o.n_chunk_prefixes > 0) {
     BLEND_REQUIRE(o.chunk_prefixes);
     out.prefixes.clear();
@@ -184,9 +197,9 @@ int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, s
     blend_calibrate_options o = default_calibrate_options();
     BLEND_RETURN_IF_ERROR(blend::capi::read_struct(options, o));
     BLEND_ASSIGN(const auto loaded, model->loaded());
-    BLEND_ASSIGN(blend::CalibrateOptions how, read_options(o, *loaded));
-    how.on_measurement = report_to(o.on_measurement, o.measurement_user, how.prefixes);
     BLEND_ASSIGN(const auto list, read_samples(samples, n_samples, *loaded));
+    BLEND_ASSIGN(blend::CalibrateOptions how, read_options(o, list, *loaded));
+    how.on_measurement = report_to(o.on_measurement, o.measurement_user, how.prefixes);
     BLEND_RETURN_IF_ERROR(blend::capi::check_count("n_threads", o.n_threads));
     const blend::ThreadCap cap(o.n_threads);
     BLEND_ASSIGN(const blend::Profile profile,

@@ -90,6 +90,8 @@ struct RowMetric {
   }
   uint32_t code() const { return static_cast<uint32_t>(of) | (weighed ? kWeighed : 0u); }
 };
+// What stands for the metric of `attention`, which measures no deviation.
+inline constexpr RowMetric kAttentionMetric{DeviationMetric::v, true};
 
 struct FuseOptions {
   Policy policy = Policy::hkvd;

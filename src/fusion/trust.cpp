@@ -3,9 +3,12 @@
 namespace blend {
 namespace {
 
-// What calibration measures: deviations as the paper has them, one check layer.
+// What calibration measures: deviations as the paper has them, one check layer; and `attention`,
+// which measures none.
 bool measured_kind(const FuseOptions& o) {
-  return (o.policy == Policy::hkvd || o.policy == Policy::cascade) && o.check_layers.empty() &&
+  if (!o.check_layers.empty()) return false;
+  if (o.policy == Policy::attention) return true;
+  return (o.policy == Policy::hkvd || o.policy == Policy::cascade) &&
          o.deviation.norm == DeviationNorm::l2 && !o.deviation.relative;
 }
 
@@ -13,6 +16,10 @@ bool measured_kind(const FuseOptions& o) {
 std::optional<FusingKind> kind_of(const Profile& p, const FuseOptions& o) {
   const std::optional<uint32_t> prefix = prefix_index(p, o.chunk_prefix);
   if (!measured_kind(o) || !prefix.has_value()) return std::nullopt;
+  if (o.policy == Policy::attention) {
+    return FusingKind{*prefix, static_cast<uint32_t>(o.policy), kAttentionMetric.code(),
+                      p.check_layer, false};
+  }
   // The cascade weighs by itself.
   const RowMetric metric = {o.deviation.metric, o.weighed || o.policy == Policy::cascade};
   return FusingKind{*prefix, static_cast<uint32_t>(o.policy), metric.code(), o.check_layer,

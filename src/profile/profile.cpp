@@ -105,7 +105,10 @@ bool is_metric(uint32_t code) {
   return (code & BLEND_METRIC_KV) != 0 && code <= BLEND_METRIC_KV_WEIGHED;
 }
 
-bool is_policy(uint32_t code) { return code == BLEND_POLICY_HKVD || code == BLEND_POLICY_CASCADE; }
+bool is_policy(uint32_t code) {
+  return code == BLEND_POLICY_HKVD || code == BLEND_POLICY_CASCADE ||
+         code == BLEND_POLICY_ATTENTION;
+}
 
 bool is_share(double value) { return value >= 0 && value <= 1; }
 

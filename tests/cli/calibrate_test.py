@@ -52,9 +52,11 @@ class CalibrateTest(unittest.TestCase):
     def test_calibrate_writes_a_profile_and_a_table(self):
         self.assertEqual(self.made.returncode, 0, self.made.stderr)
         out = json.loads(self.made.stdout)
-        self.assertEqual(len(out["table"]), 2 * 2 * 3 * 2)
-        self.assertEqual({line["policy"] for line in out["table"]}, {"hkvd", "cascade"})
-        self.assertEqual({line["chunk_prefix"] for line in out["table"]}, {"none", "bos"})
+        # After the samples' head; attention measures no deviation, so there is nothing to correct by.
+        ways = [(line["policy"], line["corrected"]) for line in out["table"]]
+        self.assertEqual(sorted(set(ways)), [("attention", False), ("hkvd", False), ("hkvd", True)])
+        self.assertEqual(len(ways), 3 * 3)
+        self.assertEqual({line["chunk_prefix"] for line in out["table"]}, {"bos"})
         self.assertEqual(out["profile"]["n_fitted"], 3)
         self.assertEqual(out["profile"]["n_measured"], 3)
         self.assertTrue(out["trusted"])
@@ -62,6 +64,28 @@ class CalibrateTest(unittest.TestCase):
         self.assertEqual([d["layer"] for d in out["profile"]["drift"]], [2, 3])
         for line in out["table"]:
             self.assertEqual(line["kl_mean"] < 1e-6, line["ratio"] == 1, line)
+
+    def test_a_profile_of_attention_is_fused_by(self):
+        path = self.dir / "attention.profile"
+        made = self.run_blend("calibrate", "--data", self.data, "--out", path, "--score-tokens", "2", "--ratios",
+                              "0.4,1", "--policies", "attention", "--max-kl", "100", "--min-top1", "0", "--json")
+        self.assertEqual(made.returncode, 0, made.stderr)
+        profile = json.loads(made.stdout)["profile"]
+        self.assertEqual((profile["policy"], profile["ratio"]), ("attention", 0.4))
+        self.assertEqual(self.run_blend("verify", "--data", self.data, "--profile", path, "--score-tokens", "2",
+                                        "--ratios", "0.4").returncode, 0)
+        docs = self.dir / "attention_docs"
+        docs.mkdir(exist_ok=True)
+        (docs / "a.txt").write_text("\n\n".join(r["chunks"][0] for r in records(8)))
+        # Vouched for at that ratio by any metric, which attention does not look at; not below it.
+        ask = ["--docs", docs, "--chunk-tokens", "24", "--question", "who sat", "--store", self.dir / "attention",
+               "--max-tokens", "2", "--profile", path, "--json"]
+        for more, trusted in (((), True), (("--metric", "k"), True), (("--ratio", "0.2"), False)):
+            done = self.run_blend("ask", *ask, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            fusion = json.loads(done.stdout)["fusion"]
+            self.assertEqual(fusion["policy"], "attention")
+            self.assertEqual(fusion["trusted"], trusted, (more, fusion))
 
     def test_the_table_as_text(self):
         done = self.run_blend("calibrate", "--data", self.data, "--out", self.dir / "text.profile",

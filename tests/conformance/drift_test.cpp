@@ -565,8 +565,8 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   options_.min_top1 = 1;
   const Outcome made = calibrate(6);
   ASSERT_EQ(made.code, BLEND_OK) << made.message;
-  // None and BOS, hkvd and cascade, plain and corrected, three ratios.
-  ASSERT_EQ(lines_.size(), 24u);
+  // None and BOS (the samples have no head), attention, hkvd plain and corrected, three ratios.
+  ASSERT_EQ(lines_.size(), 18u);
   for (const blend_measurement& line : lines_) {
     EXPECT_GT(line.n_positions, 0u);
     EXPECT_LE(line.n_positions, 9u);  // three measured prompts, three tokens
@@ -586,7 +586,7 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   EXPECT_EQ(info.ratio, 1);
   EXPECT_EQ(info.n_fitted, 3u);
   EXPECT_EQ(info.n_measured, 3u);
-  EXPECT_EQ(info.n_measurements, 24u);
+  EXPECT_EQ(info.n_measurements, 18u);
   EXPECT_EQ(info.drift_inputs, BLEND_DRIFT_DEVIATION | BLEND_DRIFT_FRESH | BLEND_DRIFT_CONSTANT);
   EXPECT_GT(info.drift_bytes, 0u);
 
@@ -732,7 +732,7 @@ TEST_F(Calibrating, WithoutCorrectionEveryPromptIsMeasured) {
   options_.chunk_prefixes = &list;
   options_.n_chunk_prefixes = 1;
   ASSERT_EQ(calibrate(6).code, BLEND_OK);
-  ASSERT_EQ(lines_.size(), 12u);
+  ASSERT_EQ(lines_.size(), 9u);  // attention, and hkvd by each metric
   const Profile profile = open_profile("made");
   blend_profile_info info{};
   info.struct_size = sizeof info;

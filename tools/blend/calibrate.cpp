@@ -28,7 +28,7 @@ struct CalibrateOptions {
   ModelChoice model;
   SampleOptions samples;
   std::string out;
-  std::vector<std::string> policies = {"hkvd", "cascade"};
+  std::vector<std::string> policies = {"attention", "hkvd"};
   std::vector<uint32_t> check_layers = {1};
   std::vector<std::string> metrics = {"v_weighed"};
   std::vector<double> ratios = {0, 0.05, 0.1, 0.15, 0.2, 0.3};
@@ -113,9 +113,10 @@ void run(const CalibrateOptions& options) {
 
 void add_search(CLI::App& command, CalibrateOptions& options) {
   command
-      .add_option("--chunk-prefixes", options.chunk_prefixes,
-                  "What chunks are prefilled after: any of none, bos, text:...; default: none, and "
-                  "bos if the model has one")
+      .add_option(
+          "--chunk-prefixes", options.chunk_prefixes,
+          "What chunks are prefilled after: any of none, bos, text:...; default: the prompt "
+          "head of the samples")
       ->type_name("LIST");
   command
       .add_option("--metrics", options.metrics,
@@ -130,10 +131,12 @@ void add_search(CLI::App& command, CalibrateOptions& options) {
       ->type_name("LIST")
       ->capture_default_str();
   command
-      .add_option("--policies", options.policies,
-                  "Which choose the rows; cascade is left out where a sample asks no question")
+      .add_option(
+          "--policies", options.policies,
+          "Which choose the rows: hkvd, cascade, attention; the last two are left out where a "
+          "sample asks no question")
       ->delimiter(',')
-      ->check(CLI::IsMember({"hkvd", "cascade"}))
+      ->check(CLI::IsMember({"hkvd", "cascade", "attention"}))
       ->type_name("LIST")
       ->capture_default_str();
   command
