@@ -48,7 +48,7 @@ public class ProfileTest extends Fixture {
         assertEquals(0.3, fusion.info().ratio(), 0);
         assertFalse(fusion.info().flags().contains(FusionFlag.UNCALIBRATED));
       }
-      fuse.checkLayer(2); // nothing was measured there
+      fuse.ratio(0.1); // less than was measured
       try (Fusion fusion = model.fuse(store(), prompt(), fuse)) {
         assertTrue(fusion.info().flags().contains(FusionFlag.UNTRUSTED));
       }
