@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+"""How long does a corpus take to precompute in context, in what memory, and what does a restart cost?
+
+    bench/corpus_precompute.py --blend build/release/tools/blend/blend --model model.gguf --chunks 10000
+
+Made-up documents of --words words, drawn as often as the words of bench/questions are, a third of each from a
+topic of its own, so that some are alike. They are precomputed by `blend precompute`, each time into an empty store:
+after the head alone; in the context of --contexts similar chunks; and the same again, interrupted in the middle (SIGINT) and
+started anew. The last store must hold the records of the second. Times are of the whole command.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+QUESTIONS = Path(__file__).resolve().parent / "questions"
+
+
+def words_of_questions():
+    words = []
+    for path in sorted(QUESTIONS.glob("*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            for chunk in json.loads(line)["chunks"]:
+                words += chunk.split()
+    return words
+
+
+def write_documents(folder, args):
+    rng = random.Random(args.seed)
+    words = words_of_questions()
+    topics = [rng.sample(words, 12) for _ in range(max(1, args.chunks // 8))]
+    for i in range(args.chunks):
+        topic = topics[i % len(topics)]
+        text = [rng.choice(topic) if rng.random() < 1 / 3 else rng.choice(words) for _ in range(args.words)]
+        (folder / f"{i:06}.txt").write_text(" ".join(text) + "\n", encoding="utf-8")
+
+
+class Run:
+    """One `blend precompute`: what it said, seconds, and the most memory that it had."""
+
+    def __init__(self, args, docs, store, contexts, stop_after=None):
+        command = [args.blend, "precompute", "--model", args.model, "--store", store, "--docs", docs, "--contexts",
+                   str(contexts), "--quota", "1TiB", "--json", *args.more]
+        begin = time.monotonic()
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+            if stop_after is not None:
+                threading.Timer(stop_after, process.send_signal, [signal.SIGINT]).start()
+            said = process.stdout.read()
+            _, status, usage = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+        self.seconds = time.monotonic() - begin
+        self.mib = usage.ru_maxrss / 1024
+        self.cpu = usage.ru_utime + usage.ru_stime
+        if stop_after is None and process.returncode != 0:
+            sys.exit(f"blend precompute ended with {process.returncode}")
+        self.report = json.loads(said) if process.returncode == 0 else None
+
+    def tokens(self):
+        return sum(chunk["n_tokens"] for chunk in self.report["chunks"])
+
+
+def ids(args, store):
+    done = subprocess.run([args.blend, "store", "ls", "--store", store, "--json"], capture_output=True, check=True)
+    listed = json.loads(done.stdout)
+    return sorted(chunk["id"] for chunk in (listed["chunks"] if isinstance(listed, dict) else listed))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--blend", required=True)
+    parser.add_argument("--model", required=True)
+    parser.add_argument("--chunks", type=int, default=10000)
+    parser.add_argument("--words", type=int, default=40)
+    parser.add_argument("--contexts", type=int, default=4)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("more", nargs="*", help="further options of blend precompute, after --")
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="corpus"))
+    try:
+        docs = folder / "docs"
+        docs.mkdir()
+        write_documents(docs, args)
+        plain = Run(args, docs, folder / "plain", 0)
+        shutil.rmtree(folder / "plain")
+        whole = Run(args, docs, folder / "whole", args.contexts)
+        stored = ids(args, folder / "whole")
+        shutil.rmtree(folder / "whole")
+        first = Run(args, docs, folder / "restarted", args.contexts, stop_after=whole.seconds / 2)
+        half = len(ids(args, folder / "restarted"))
+        second = Run(args, docs, folder / "restarted", args.contexts)
+        same = ids(args, folder / "restarted") == stored
+        n = plain.tokens()
+        print(f"{args.chunks} chunks, {n} tokens, {args.contexts} passages each")
+        print(f"{'':28} {'s':>8} {'CPU s':>8} {'tokens/s':>9} {'MiB':>7}")
+        for name, run in (("after the head", plain), ("in context", whole), ("interrupted", first),
+                          ("started anew", second)):
+            rate = f"{n / run.seconds:9.0f}" if run in (plain, whole) else f"{'':9}"
+            print(f"{name:28} {run.seconds:8.1f} {run.cpu:8.1f} {rate} {run.mib:7.0f}")
+        print(f"{half} of {len(stored)} records were there after the interruption; both runs took "
+              f"{(first.seconds + second.seconds) / whole.seconds:.2f} times as long as one; "
+              f"the records are {'the same' if same else 'NOT THE SAME'}")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()
