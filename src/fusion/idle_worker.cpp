@@ -87,15 +87,17 @@ void IdleWorker::run() {
   while (true) {
     changed_.wait(lock, [&] { return stop_ || notified_; });
     notified_ = false;
-    for (size_t i = 0; i < clients_.size() && !stop_;) {
-      Client* const client = working_ = clients_[i];
+    size_t next = 0;
+    for (size_t n_idle = 0; n_idle < clients_.size() && !stop_;) {
+      Client* const client = working_ = clients_[next % clients_.size()];
       lock.unlock();
       const bool worked = client->work();
       lock.lock();
       working_ = nullptr;
       changed_.notify_all();  // leave()
       // Clients may have come, gone or found work meanwhile.
-      i = worked || std::exchange(notified_, false) ? 0 : i + 1;
+      n_idle = worked || std::exchange(notified_, false) ? 0 : n_idle + 1;
+      next = worked && urgent_ > 0 ? 0 : next + 1;
     }
     if (stop_) return;
   }

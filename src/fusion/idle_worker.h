@@ -1,9 +1,10 @@
 // IdleWorker: one thread of a store handle for work that nobody waits for. Before each layer of a
 // job it stands back as long as a call on the context is running or has just ended.
 //
-// Whoever has such work is a client with a queue of its own. The worker asks its clients in the
-// order in which they came, after every job from the first on: what the first has goes before what
-// the others have.
+// Whoever has such work is a client with a queue of its own. The clients take turns, a job each, so
+// that none waits for a queue that never ends: a host with new pairs of chunks in every prompt
+// always has records to store, and its answers are to be checked all the same. Only while somebody
+// waits for a job of the first client does that client go before the others.
 #pragma once
 
 #include <condition_variable>

@@ -1,6 +1,7 @@
 #include "fusion/later_prefill.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <thread>
 
@@ -110,6 +111,43 @@ TEST_F(LaterPrefillTest, ATimeThatRunsOutLeavesItQueued) {
   (void)later_->outcome(id, soon);
   EXPECT_TRUE(later_->flush().is_ok());
   EXPECT_EQ(store_->puts, 1);
+}
+
+// Has a job as often as it is asked.
+class Busy final : public IdleWorker::Client {
+ public:
+  bool work() override {
+    ++done_;
+    return !stop_;
+  }
+  std::atomic<int> done_{0};
+  std::atomic<bool> stop_{false};
+};
+
+TEST_F(LaterPrefillTest, AClientThatAlwaysHasWorkLeavesOthersTheirTurn) {
+  const auto worker = std::make_shared<IdleWorker>(runtime());
+  Busy first, second;
+  worker->enter(first);
+  worker->enter(second);
+  ASSERT_TRUE(worker->start());
+  worker->notify();
+  const auto until = Clock::now() + std::chrono::seconds(20);
+  while (second.done_ < 10 && Clock::now() < until) std::this_thread::yield();
+  EXPECT_GE(second.done_, 10);
+  EXPECT_GE(first.done_, 9);
+  {
+    // While somebody waits for the first, the others wait.
+    const IdleWorker::Urgent urgent(*worker);
+    const int begin = first.done_;
+    while (first.done_ < begin + 100 && Clock::now() < until) std::this_thread::yield();
+    const int before = second.done_, from = first.done_;
+    while (first.done_ < from + 100 && Clock::now() < until) std::this_thread::yield();
+    EXPECT_EQ(second.done_, before);
+    EXPECT_GE(first.done_, from + 100);
+  }
+  first.stop_ = second.stop_ = true;
+  worker->leave(second);
+  worker->leave(first);
 }
 
 }  // namespace
