@@ -1084,7 +1084,8 @@ struct Generated {
 };
 
 // One prompt's fused KV cache and the logits of its last row. Exclusive use for decode, generate,
-// make_exact, replace, erase, extend and destruction; the const functions may run concurrently with each other.
+// make_exact, replace, erase, extend and destruction; the const functions may run concurrently with
+// each other.
 class Fusion {
  public:
   // `store` may be null with BLEND_POLICY_FULL or BLEND_MISS_COMPUTE.

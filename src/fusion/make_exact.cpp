@@ -38,7 +38,7 @@ Status make_exact(Fused& fused, std::span<const int32_t> answer, const Watch& wa
     fused.sequence = std::move(exact);
     fused.info.flags |= BLEND_FUSION_EXACT;
   }
-  const Status status = append_kept(*fused.sequence, answer, watch, n_kept);
+  Status status = append_kept(*fused.sequence, answer, watch, n_kept);
   fused.sequence->forget_ahead();
   return status;
 }
