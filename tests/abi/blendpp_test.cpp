@@ -177,19 +177,19 @@ TEST_F(BlendppTest, CalibrateProfileAndVerify) {
   options.max_kl = 100;
   options.min_top1 = 0;
   options.score_tokens = 1;
-  size_t n_lines = 0, n_cascade = 0;
+  size_t n_lines = 0, n_attention = 0;
   options.on_measurement = [&](const blend_measurement& line) {
     n_lines += line.n_positions == 2 ? 1 : 0;
-    n_cascade += line.policy == BLEND_POLICY_CASCADE ? 1 : 0;
+    n_attention += line.policy == BLEND_POLICY_ATTENTION ? 1 : 0;
     return true;
   };
   const std::string path = dir.file("made.profile");
   EXPECT_TRUE(blendpp::calibrate(model, samples, path, options));
-  EXPECT_EQ(n_lines, 48u);
-  EXPECT_GT(n_cascade, 0u);
-  EXPECT_LT(n_cascade, n_lines);
+  EXPECT_EQ(n_lines, 36u);  // two prefixes, six ratios; attention, hkvd plain and corrected
+  EXPECT_GT(n_attention, 0u);
+  EXPECT_LT(n_attention, n_lines);
   const blendpp::Profile profile(model, path);
-  EXPECT_EQ(profile.info().n_measurements, 48u);
+  EXPECT_EQ(profile.info().n_measurements, 36u);
   EXPECT_EQ(profile.measurement(0).ratio, 0);
   EXPECT_GT(profile.drift(2).first, 0);
   EXPECT_EQ(profile.chunk_prefix().size(), profile.info().n_chunk_prefix);
