@@ -3,8 +3,9 @@
 
     bench/long_questions.py musique.jsonl --chunks 8 --words 365 --count 8 > long.jsonl
 
-The text of every record is cut into chunks of --words words. A prompt has the question of one record, that
-record's chunks in the middle, and chunks of the records after it around them. 365 words are about 512 tokens.
+The text of every record is cut into chunks of --words words; a short rest is left out, which may hold the answer. A
+prompt has the question of one record, that record's chunks after the first half of the others, and chunks of the
+records after it around them. 365 words are about 512 tokens.
 """
 import argparse
 import json

@@ -1012,11 +1012,11 @@ BLEND_API int32_t blend_fusion_generate(blend_fusion *fusion,
  * first; each may be forked again. Errors: OUT_OF_MEMORY, FORKED. */
 BLEND_API int32_t blend_fusion_fork(blend_fusion **out, blend_fusion *fusion, blend_error **err);
 
-/* Makes a fused prompt exact after its answer has begun. K and V of all rows are replaced by those of
- * full prefill, unless BLEND_FUSION_EXACT says that they are that already. Then the tokens of `tokens`
- * [n_tokens] are appended that greedy decoding gives, up to the first that it does not: several a pass, as draft
- * tokens. *n_kept is how many; blend_fusion_generate at temperature 0 goes on from there, and what is kept
- * and what it generates is, token for token, the answer after full prefill.
+/* Makes a fusion exact. Call it on one from which nothing was generated; generate from a fork. K and V of all
+ * rows are replaced by those of full prefill, unless BLEND_FUSION_EXACT says that they are that already. Then it
+ * appends the tokens of `tokens` [n_tokens] that greedy decoding would give, and stops before the first that it
+ * would not: several a pass, as draft tokens. *n_kept is how many. blend_fusion_generate at temperature 0, with no
+ * penalties, bias or callback, goes on from there; what is kept and what it generates is full prefill's answer.
  *
  * So a host can show an answer at once and correct it a moment later: it forks the fusion, generates from
  * the fork, calls this on the fusion (on another thread, with no tokens, for full prefill to run meanwhile;
@@ -1024,7 +1024,7 @@ BLEND_API int32_t blend_fusion_fork(blend_fusion **out, blend_fusion *fusion, bl
  * back and generates on from the fusion. With sampled tokens, which cannot be checked so, it calls this with
  * none and appends them by blend_fusion_decode: from there on the answer is that of an exact cache.
  *
- * Costs a full prefill, and room for a second cache meanwhile. `tokens`, `n_kept` and `cancel` may be NULL.
+ * Costs a full prefill, and room for a second cache meanwhile. `n_kept` and `cancel` may be NULL.
  * A call that fails in full prefill leaves the fusion as it was; one that fails later leaves it exact, with
  * *n_kept of the tokens. Errors: INVALID_ARGUMENT, CONTEXT_LENGTH (more tokens than reserved rows), NUMERIC,
  * OUT_OF_MEMORY, CANCELLED, FORKED. */

@@ -6,7 +6,7 @@ namespace blend {
 namespace {
 
 // Tokens that go through the layers together: SharedSteps takes as many as it has rows for.
-constexpr size_t kDraft = 32;
+constexpr size_t kDraft = 24;
 
 // As the sampler takes it at temperature 0: ties to the lowest id.
 int32_t greedy_token(std::span<const float> logits) {

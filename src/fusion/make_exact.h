@@ -12,7 +12,7 @@ namespace blend {
 
 // Replaces K and V of all rows of `fused` by those of full prefill, unless they are that already,
 // and appends those of `answer` (checked by the caller), in order, that greedy decoding gives;
-// n_kept: how many. The logits then are those behind the last row. The account stays the fuse's;
+// n_kept: how many. The logits are then those after the last row. The account stays the fuse's;
 // its flags say BLEND_FUSION_EXACT. Needs room for both caches meanwhile. On failure of full
 // prefill `fused` is as before; on failure after it, it is exact and has n_kept tokens more.
 Status make_exact(Fused& fused, std::span<const int32_t> answer, const Watch& watch,

@@ -57,7 +57,7 @@ Status use_drift(const Calibration& c, FuseOptions& o) {
   if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
     o.drift = c.drift;
     // Where the rows that matter are not recomputed nobody can judge these maps, and they do harm
-    // (docs/quality.md): on their own only with the policy that calibration measures them with.
+    // (docs/experiments.md): on their own only with the policy that calibration measures them with.
     if (must || o.policy == Policy::cascade) o.stored_drift = c.stored_drift;
     o.drift_required = must;
     o.drift_guarded = c.correction != DriftUse::unguarded;

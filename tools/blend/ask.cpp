@@ -226,20 +226,24 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
       return true;
     };
   }
+  // Nothing but the answer: what may be taken back is not shown.
+  const bool waits = options.exact && options.quiet;
   const auto show = [&](std::string_view text) {
-    if (!options.common.json) std::cout << text << std::flush;
+    if (!options.common.json && !waits) std::cout << text << std::flush;
   };
   if (options.exact) {
     ExactCalls calls;
     calls.show = show;
     calls.correct = [&](std::string_view right) {
-      if (!options.common.json) std::cout << "\n[corrected] " << right << std::flush;
+      show("\n[corrected] ");
+      show(right);
     };
     ExactAnswer exact = answer_exactly(fusion, generate, calls);
     answer.text = std::move(exact.text);
     answer.generated = exact.generated;
     answer.n_shown = exact.n_shown;
     answer.n_taken_back = exact.n_taken_back;
+    if (waits && !options.common.json) std::cout << answer.text << std::flush;
     return answer;
   }
   answer.generated = fusion.generate(generate, [&](int32_t, std::string_view text) {

@@ -127,7 +127,7 @@ class Fusion {
   View tokens(Outcome& out) const noexcept;     // i32, of all rows there are
   View logits(Outcome& out) const noexcept;     // f32, [n_vocab], of the last row
   void decode(const int32_t* tokens, size_t n_tokens, const Cancel& cancel, Outcome& out) noexcept;
-  // How many of the tokens were kept; 0 on failure too.
+  // How many of the tokens were kept. 0 on failure, whatever was kept: tokens() says.
   size_t make_exact(const int32_t* tokens, size_t n_tokens, const Cancel& cancel,
                     Outcome& out) noexcept;
   void replace(uint64_t first_row, uint64_t n_rows, const int32_t* tokens, size_t n_tokens,
