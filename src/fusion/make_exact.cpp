@@ -2,20 +2,25 @@
 
 #include <algorithm>
 
+#include "engine/sampler.h"
+
 namespace blend {
 namespace {
 
 // Tokens that go through the layers together: SharedSteps takes as many as it has rows for.
 constexpr size_t kDraft = 24;
 
-// As the sampler takes it at temperature 0: ties to the lowest id.
-int32_t greedy_token(std::span<const float> logits) {
-  return static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+// Nothing came from a store, so that all rows are full prefill's already.
+bool computed_all(const blend_fusion_info& info) {
+  constexpr uint32_t kChanged = BLEND_FUSION_EDITED | BLEND_FUSION_RESTORED;
+  return info.n_rows_reused == 0 && info.n_rows_exact == 0 && info.n_rows_resident == 0 &&
+         info.n_rows_tempered == 0 && (info.flags & kChanged) == 0;
 }
 
 Status append_kept(Sequence& sequence, std::span<const int32_t> answer, const Watch& watch,
                    size_t& n_kept) {
-  for (size_t i = 0; i < answer.size() && answer[i] == greedy_token(sequence.logits()); ++i) {
+  BLEND_ASSIGN(Sampler greedy, Sampler::create({}));
+  for (size_t i = 0; i < answer.size() && answer[i] == greedy.sample(sequence.logits()); ++i) {
     const auto rest = answer.subspan(i + 1);
     Sequence::Append one{&sequence, answer[i], watch};
     one.ahead = rest.first(std::min(rest.size(), kDraft));
@@ -31,13 +36,15 @@ Status append_kept(Sequence& sequence, std::span<const int32_t> answer, const Wa
 Status make_exact(Fused& fused, std::span<const int32_t> answer, const Watch& watch,
                   size_t& n_kept) {
   n_kept = 0;
-  if ((fused.info.flags & BLEND_FUSION_EXACT) == 0) {
+  uint32_t& flags = fused.info.flags;
+  if ((flags & BLEND_FUSION_EXACT) == 0 && !computed_all(fused.info)) {
     Sequence& old = *fused.sequence;
     BLEND_ASSIGN(auto exact, Sequence::create(old.shared_model(), old.capacity()));
     BLEND_RETURN_IF_ERROR(exact->append(old.tokens(), watch));
     fused.sequence = std::move(exact);
-    fused.info.flags |= BLEND_FUSION_EXACT;
+    flags &= ~BLEND_FUSION_CHECKED;  // what comes from it is no fused answer
   }
+  flags |= BLEND_FUSION_EXACT;
   Status status = append_kept(*fused.sequence, answer, watch, n_kept);
   fused.sequence->forget_ahead();
   return status;

@@ -1,6 +1,6 @@
-// Exact after a moment: tokens are streamed from the fused cache at once, full prefill of the same
-// prompt comes meanwhile, and what was streamed is checked against it as a draft is (speculative
-// decoding: Leviathan et al., ICML '23, of which greedy decoding is a case).
+// Exact after a moment: tokens are streamed from the fused cache at once. Meanwhile the same prompt is
+// prefilled in full. What was streamed is then checked as draft tokens are (speculative decoding:
+// Leviathan et al., ICML '23).
 #pragma once
 
 #include <cstdint>

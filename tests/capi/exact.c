@@ -152,7 +152,7 @@ void exact_is_said_until_an_edit(const fixture* f) {
 
 void exact_changes_nothing_where_it_fails(const fixture* f) {
   world w;
-  blend_fusion *fusion, *other;
+  blend_fusion *fusion, *other, *full;
   blend_cancel* cancel = NULL;
   int32_t tokens[kAnswer + 9];
   size_t kept = 99;
@@ -165,6 +165,13 @@ void exact_changes_nothing_where_it_fails(const fixture* f) {
   blend_cancel_request(cancel);
   CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_make_exact(fusion, tokens, 2, &kept, cancel, &err));
   CHECK(kept == 0);
+  /* Full prefill has nothing left to do, and nothing to cancel. */
+  full = fuse_seed(&w, 1, BLEND_POLICY_FULL);
+  REQUIRE(full != NULL);
+  CHECK(!says_exact(full));
+  CHECK_OK(blend_fusion_make_exact(full, NULL, 0, &kept, cancel, &err));
+  CHECK(says_exact(full));
+  blend_fusion_close(full);
   CHECK_SAYS(BLEND_E_CONTEXT_LENGTH, "reserve_tokens",
              blend_fusion_make_exact(fusion, tokens, kAnswer + 9, &kept, NULL, &err));
   tokens[1] = 100000;

@@ -189,6 +189,16 @@ void fidelity_of_a_host_that_decodes(const fixture* f) {
   CHECK_OK(blend_store_run_checks(w.store, &err));
   row = row_at(w.store, 1);
   CHECK(row.n_tokens == 12 && row.agreement == 1);
+  /* What comes after full prefill has nothing to be checked. */
+  fusion = fuse_seed(&w, 4, &all);
+  REQUIRE(fusion != NULL);
+  CHECK((flags_of(fusion) & BLEND_FUSION_CHECKED) != 0);
+  CHECK_OK(blend_fusion_make_exact(fusion, NULL, 0, NULL, NULL, &err));
+  CHECK((flags_of(fusion) & BLEND_FUSION_CHECKED) == 0);
+  generate(fusion, 4);
+  blend_fusion_close(fusion);
+  CHECK_OK(blend_store_run_checks(w.store, &err));
+  CHECK(row_at(w.store, 1).n_tokens == 12);
   close_world(&w);
 }
 
