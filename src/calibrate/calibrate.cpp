@@ -250,9 +250,10 @@ bool all_ask(const std::vector<Sample>& samples) {
   });
 }
 
-// What is measured of one chunk prefix and check layer; plain where there are no maps.
+// What is measured of one chunk prefix and check layer: plain, and with `corrects` by `maps` too.
 std::vector<Setting> settings_of(const CalibrateOptions& options,
-                                 const std::vector<Policy>& policies, const ProfileMaps& maps) {
+                                 const std::vector<Policy>& policies, bool corrects,
+                                 const ProfileMaps& maps) {
   std::vector<Setting> out;
   for (const Policy policy : policies) {
     if (policy == Policy::attention) {  // measures no deviation, so there is nothing to correct by
@@ -267,7 +268,7 @@ std::vector<Setting> settings_of(const CalibrateOptions& options,
       seen.push_back(used.code());
       for (const double ratio : options.ratios) out.push_back({policy, used, ratio});
       for (const double ratio : options.ratios) {
-        if (maps.check == nullptr) continue;
+        if (!corrects) break;
         out.push_back(
             {policy, used, ratio, maps.check, policy == Policy::cascade ? maps.stored : nullptr});
       }
@@ -290,8 +291,10 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   BLEND_RETURN_IF_ERROR(check_options(*model, options));
   const auto first_check =
       *std::min_element(options.check_layers.begin(), options.check_layers.end());
-  // Behind the last layer there is nothing to correct.
-  const bool corrects = options.corrects && first_check + 1 < config.n_layers;
+  // Nothing is left to correct after the last layer, and attention measures nothing to correct by.
+  const bool measures = std::any_of(options.policies.begin(), options.policies.end(),
+                                    [](Policy policy) { return policy != Policy::attention; });
+  const bool corrects = options.corrects && measures && first_check + 1 < config.n_layers;
   BLEND_RETURN_IF_ERROR(check_samples(*model, samples, corrects ? 2 : 1));
   const size_t step = corrects ? 2 : 1, first = corrects ? 1 : 0;
   std::vector<Policy> policies = options.policies;
@@ -321,8 +324,8 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
   };
   uint64_t n_runs = options.prefixes.size() * p.n_fitted;
   for (const uint32_t layer : options.check_layers) {
-    const size_t plain = settings_of(options, policies, {}).size();
-    n_runs += options.prefixes.size() * p.n_measured * (1 + plain * (has_maps(layer) ? 2 : 1));
+    const size_t n = settings_of(options, policies, has_maps(layer), {}).size();
+    n_runs += options.prefixes.size() * p.n_measured * (1 + n);
   }
   const StepPrompts step_prompts(samples.size(), options.step_samples);
   n_runs += step_prompts.n_runs(config.n_layers, 2);
@@ -359,7 +362,7 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
       }
       const MeasureOptions how{options.prefixes[i], layer, options.kv_dtype, options.score_tokens};
       BLEND_RETURN_IF_ERROR(measure_all(model, samples, first, step, how, i,
-                                        settings_of(options, policies, maps),
+                                        settings_of(options, policies, has_maps(layer), maps),
                                         options.on_measurement, p.table, progress, watch));
     }
   }

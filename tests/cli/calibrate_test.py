@@ -72,6 +72,8 @@ class CalibrateTest(unittest.TestCase):
         self.assertEqual(made.returncode, 0, made.stderr)
         profile = json.loads(made.stdout)["profile"]
         self.assertEqual((profile["policy"], profile["ratio"]), ("attention", 0.4))
+        # It corrects nothing, so no sample is spent on maps.
+        self.assertEqual((profile["n_fitted"], profile["n_measured"]), (0, len(records())))
         self.assertEqual(self.run_blend("verify", "--data", self.data, "--profile", path, "--score-tokens", "2",
                                         "--ratios", "0.4").returncode, 0)
         docs = self.dir / "attention_docs"
