@@ -4,9 +4,9 @@
     bench/corpus_precompute.py --blend build/release/tools/blend/blend --model model.gguf --chunks 10000
 
 Made-up documents of --words words, drawn as often as the words of bench/questions are, a third of each from a
-topic of its own, so that some are alike. They are precomputed by `blend precompute`, each time into an empty store:
-after the head alone; in the context of --contexts similar chunks; and the same again, interrupted in the middle (SIGINT) and
-started anew. The last store must hold the records of the second. Times are of the whole command.
+topic of its own, so that some are alike. `blend precompute` stores them three times, each time in an empty store: after the
+head alone; in the context of --contexts similar chunks; and in context once more, interrupted in the middle (SIGINT) and run
+again. The third store must hold the records of the second. Times are of the whole command.
 """
 import argparse
 import json
@@ -101,7 +101,7 @@ def main():
         print(f"{args.chunks} chunks, {n} tokens, {args.contexts} passages each")
         print(f"{'':28} {'s':>8} {'CPU s':>8} {'tokens/s':>9} {'MiB':>7}")
         for name, run in (("after the head", plain), ("in context", whole), ("interrupted", first),
-                          ("started anew", second)):
+                          ("run again", second)):
             rate = f"{n / run.seconds:9.0f}" if run in (plain, whole) else f"{'':9}"
             print(f"{name:28} {run.seconds:8.1f} {run.cpu:8.1f} {rate} {run.mib:7.0f}")
         print(f"{half} of {len(stored)} records were there after the interruption; both runs took "

@@ -150,8 +150,8 @@ typedef struct blend_calibrate_options {
   double ridge;          /* of each input's own power; default BLEND_RIDGE_AUTO */
   double max_kl;         /* limits of trust; default 0.02 nats */
   double min_top1;       /* default 0.95 */
-  const blend_token_list *chunk_prefixes; /* that are tried; NULL: the head of the samples, or, if
-                      they have several, none, and BOS if the model has one */
+  const blend_token_list *chunk_prefixes; /* that are tried; NULL: the prompt head, if all samples
+                      have the same, else nothing, and BOS where the model has one */
   size_t n_chunk_prefixes;
   const uint32_t *metrics; /* BLEND_METRIC_*; NULL: V_WEIGHED */
   size_t n_metrics;

@@ -977,7 +977,7 @@ typedef struct blend_generate_options {
                            next one: those that followed an earlier place of the rows where the text
                            reads as it does now (prompt look-up). What is generated stays the same bits;
                            answers that quote their documents come sooner, others cost a little more. At
-                           most 16, no effect on a CUDA device. 0 (default): none */
+                           most 16. 0 (default): none */
   uint32_t lookup_match; /* last tokens that must read the same there; a longer match foretells as many
                            tokens as it has, at most lookup_tokens. At least 1; default 3 */
 } blend_generate_options;
@@ -1018,13 +1018,12 @@ BLEND_API int32_t blend_fusion_fork(blend_fusion **out, blend_fusion *fusion, bl
  * would not: several a pass, as draft tokens. *n_kept is how many. blend_fusion_generate at temperature 0, with no
  * penalties, bias or callback, goes on from there; what is kept and what it generates is full prefill's answer.
  *
- * So a host can show an answer at once and correct it a moment later: it forks the fusion, generates from
- * the fork, calls this on the fusion (on another thread, with no tokens, for full prefill to run meanwhile;
- * then with the tokens that the fork gave), and where *n_kept is less than n_tokens it takes the others
- * back and generates on from the fusion. With sampled tokens, which cannot be checked so, it calls this with
- * none and appends them by blend_fusion_decode: from there on the answer is that of an exact cache.
+ * So a host can show an answer at once and correct it a moment later. It forks the fusion and generates from the
+ * fork. Meanwhile another thread calls this on the fusion with no tokens. Then it calls this once more with the
+ * tokens that the fork gave. Where *n_kept is less than n_tokens it takes the others back, and generates on from
+ * the fusion. Sampled tokens cannot be checked so: append them by blend_fusion_decode after a call with none.
  *
- * Costs a full prefill, and room for a second cache meanwhile. `n_kept` and `cancel` may be NULL.
+ * Costs a full prefill and room for a second cache meanwhile, unless nothing was reused. `n_kept` and `cancel` may be NULL.
  * A call that fails in full prefill leaves the fusion as it was; one that fails later leaves it exact, with
  * *n_kept of the tokens. Errors: INVALID_ARGUMENT, CONTEXT_LENGTH (more tokens than reserved rows), NUMERIC,
  * OUT_OF_MEMORY, CANCELLED, FORKED. */
