@@ -21,6 +21,7 @@ import threading
 import time
 from pathlib import Path
 
+INTERRUPTED = 130  # what the command ends with then
 QUESTIONS = Path(__file__).resolve().parent / "questions"
 
 
@@ -59,7 +60,7 @@ class Run:
         self.seconds = time.monotonic() - begin
         self.mib = usage.ru_maxrss / 1024
         self.cpu = usage.ru_utime + usage.ru_stime
-        if stop_after is None and process.returncode != 0:
+        if process.returncode != 0 and (stop_after is None or process.returncode != INTERRUPTED):
             sys.exit(f"blend precompute ended with {process.returncode}")
         self.report = json.loads(said) if process.returncode == 0 else None
 

@@ -1,6 +1,6 @@
-// Exact after a moment: tokens are streamed from the fused cache at once. Meanwhile the same prompt is
-// prefilled in full. What was streamed is then checked as draft tokens are (speculative decoding:
-// Leviathan et al., ICML '23).
+// Exact after a moment: tokens are streamed from the fused cache at once. Meanwhile the same prompt
+// is prefilled in full. What was streamed is then checked as draft tokens are (speculative
+// decoding: Leviathan et al., ICML '23).
 #pragma once
 
 #include <cstdint>

@@ -248,7 +248,8 @@ class Fusion(Closable):
         decoding gives, up to the first that it does not; returns how many. So an answer can be shown
         at once, from a :meth:`fork`, and corrected a moment later: generate(temperature=0) goes on from
         there, and the answer is full prefill's. Costs a full prefill, once. A call that fails in it changes
-        nothing. Raises ContextLengthError, NumericError, OutOfMemoryError."""
+        nothing; one that fails later has kept some of the tokens (:attr:`tokens` says which). Raises
+        ContextLengthError, NumericError, OutOfMemoryError."""
         return self._raw.make_exact(tokens_in(tokens), raw_cancel(cancel))
 
     def extend(self, store: Optional[Store], prompt: Prompt, **options: "Unpack[FuseKeywords]") -> None:
