@@ -25,7 +25,7 @@ int32_t blend_fusion_make_exact(blend_fusion* fusion, const int32_t* tokens, siz
     const blend::ThreadCap cap(fusion->n_threads);
     blend::capi::end_answer(*fusion);  // what was noted is the fused cache's
     size_t n = 0;
-    const Status status =
+    Status status =
         blend::make_exact(fusion->fused, ids, blend::capi::make_watch(cancel, nullptr, nullptr), n);
     if (n_kept != nullptr) *n_kept = n;
     // The host has shown their text; what the last of them left open is continued.
