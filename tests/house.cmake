@@ -82,7 +82,10 @@ if(BLEND_BUILD_TOOLS)
   add_test(NAME cli.serve COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/serve_test.py --blend $<TARGET_FILE:blend_cli>
            --make-model $<TARGET_FILE:make_random_model>)
-  set_tests_properties(cli.end_to_end cli.help cli.serve PROPERTIES LABELS cli TIMEOUT 600)
+  add_test(NAME cli.serve_hostile COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/serve_hostile_test.py --blend $<TARGET_FILE:blend_cli>
+           --make-model $<TARGET_FILE:make_random_model>)
+  set_tests_properties(cli.end_to_end cli.help cli.serve cli.serve_hostile PROPERTIES LABELS cli TIMEOUT 600)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.

@@ -42,7 +42,7 @@ class Libblend(ConanFile):
 
     def system_requirements(self):
         Apt(self).install([
-            "libcli11-dev", "libcpp-httplib-dev", "libhwy-dev", "liblmdb-dev", "libpcre2-dev", "libssl-dev",
+            "libcli11-dev", "libboost-dev", "libhwy-dev", "liblmdb-dev", "libpcre2-dev", "libssl-dev",
             "libutf8proc-dev", "liburing-dev", "libxxhash-dev", "libzstd-dev", "nlohmann-json3-dev", "pkg-config"])
 
     def generate(self):

@@ -35,14 +35,14 @@ DOCUMENTS = ["the cat sat on the mat", "the dog ran to the park", "a bird sang i
 
 
 class Server:
-    def __init__(self, folder, model, *options, env=None):
+    def __init__(self, folder, model, *options, env=None, **more):
         template = Path(folder) / "chat.jinja"
         template.write_text(TEMPLATE)
         self.process = subprocess.Popen(
             [ARGS.blend, "serve", "--model", model, "--store", Path(folder) / "store", "--port", "0",
              "--chat-template", template, "--model-name", "small", "--json", *map(str, options)],
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, **(env or {})})
+            env={**os.environ, **(env or {})}, **more)
         line = self.process.stdout.readline()
         if not line:
             raise RuntimeError(self.process.stderr.read())
@@ -53,7 +53,7 @@ class Server:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
             data = body if isinstance(body, (bytes, str)) or body is None else json.dumps(body)
-            connection.request(method, path, data, headers or {})
+            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
             response = connection.getresponse()
             return response.status, response.read(), response.headers
         finally:
@@ -96,7 +96,7 @@ class Server:
         """A socket on which the request is sent and nothing is read yet."""
         data = json.dumps(body).encode()
         s = socket.create_connection(("127.0.0.1", self.port), timeout=60)
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(data) + data)
+        s.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(data) + data)
         return s
 
     def stop(self):
@@ -105,7 +105,7 @@ class Server:
         return self.process.returncode, err
 
 
-HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\n"
 CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 
 
@@ -128,7 +128,8 @@ def chat(content="who sat", **more):
     return {"messages": [{"role": "user", "content": content}], "temperature": 0, "max_tokens": 12, **more}
 
 
-class ServeTest(unittest.TestCase):
+class ServeCase(unittest.TestCase):
+    """With a model, and servers that end with the test."""
     @classmethod
     def setUpClass(cls):
         cls.temp = tempfile.TemporaryDirectory()
@@ -143,9 +144,9 @@ class ServeTest(unittest.TestCase):
     def tearDownClass(cls):
         cls.temp.cleanup()
 
-    def serve(self, *options, env=None, model=None):
+    def serve(self, *options, env=None, model=None, **more):
         folder = tempfile.mkdtemp(dir=self.dir)
-        server = Server(folder, model or self.model, *options, env=env)
+        server = Server(folder, model or self.model, *options, env=env, **more)
 
         def end():
             if server.process.poll() is None:
@@ -156,6 +157,8 @@ class ServeTest(unittest.TestCase):
         self.addCleanup(end)
         return server
 
+
+class ServeTest(ServeCase):
     def test_an_answer_is_that_of_ask(self):
         server = self.serve()
         # The command ends every paragraph of a document with a newline.
@@ -189,7 +192,8 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(again["blend"]["misses"], 0)
         self.assertGreater(again["blend"]["reused_tokens"], 0)
         self.assertGreater(again["blend"]["recomputed_tokens"], 0)
-        self.assertEqual(again["prompt_tokens_details"]["cached_tokens"], again["blend"]["reused_tokens"])
+        self.assertEqual(again["prompt_tokens_details"]["cached_tokens"],
+                         again["blend"]["reused_tokens"] - again["blend"]["recomputed_tokens"])
         self.assertGreater(server.metric("blend_reused_tokens_total"), 0)
 
     def test_a_stored_chunk_is_a_document_by_its_id(self):
@@ -266,7 +270,7 @@ class ServeTest(unittest.TestCase):
         for token, top in zip(told["tokens"], told["top_logprobs"]):
             self.assertIn(token, top)  # greedy takes the likeliest; the token itself, not a JSON string
         for token, at in zip(told["tokens"], told["text_offset"]):
-            if "\ufffd" in token:  # a part of a character, which the text has whole or not
+            if token.startswith("bytes:"):  # a part of a character, which the text has whole or not
                 break
             self.assertEqual(text[at:at + len(token)], token)
         self.assertEqual(told["text_offset"][0], 0)
@@ -287,9 +291,10 @@ class ServeTest(unittest.TestCase):
         self.assertEqual(server.call("GET", "/health")[0], 200)
         self.assertEqual(server.call("HEAD", "/health")[:2], (200, b""))
         self.assertEqual(server.call("GET", "/nothing")[0], 404)
-        for method, path, allowed in (("GET", "/v1/chat/completions", "POST"), ("PUT", "/v1/completions", "POST"),
-                                      ("POST", "/v1/models", "GET, HEAD"), ("DELETE", "/health", "GET, HEAD"),
-                                      ("OPTIONS", "/v1/chat/completions", "POST")):
+        for method, path, allowed in (("GET", "/v1/chat/completions", "POST, OPTIONS"),
+                                      ("PUT", "/v1/completions", "POST, OPTIONS"),
+                                      ("POST", "/v1/models", "GET, HEAD, OPTIONS"),
+                                      ("DELETE", "/health", "GET, HEAD, OPTIONS")):
             status, data, headers = server.call(method, path, "" if method in ("POST", "PUT") else None)
             self.assertEqual((status, headers["Allow"]), (405, allowed), (method, path))
             self.assertEqual(json.loads(data)["error"]["type"], "invalid_request_error")
@@ -299,7 +304,7 @@ class ServeTest(unittest.TestCase):
     def test_what_is_wrong_with_a_request_is_said(self):
         server = self.serve()
         for body, named in (
-                ("{", "JSON"), ("[]", "JSON"), ("[" * 100000, "deep"), ({}, "messages"), (chat(n=17), "'n'"),
+                ("{", "JSON"), ("[]", "JSON"), ('{"a":' + "[" * 100000, "deep"), ({}, "messages"), (chat(n=17), "'n'"),
                 (chat(n=1.5), "'n'"), (chat(best_of=2), "'best_of'"),
                 ({"messages": []}, "messages"), ({"messages": [{"content": "x"}]}, "messages[0]"),
                 ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text"),
@@ -359,16 +364,16 @@ class ServeTest(unittest.TestCase):
         got = server.send(CHUNKED, b"0" * 2000000)
         self.assertNotIn(b" 200 ", got)
         self.assertTrue(server.send(HEAD + b"\r\n" + body).startswith(b"HTTP/1.1 411"))
-        form = HEAD + b"Content-Type: multipart/form-data; boundary=b\r\nContent-Length: 3\r\n\r\n--b"
+        form = HEAD.replace(b"application/json", b"multipart/form-data; boundary=b") + b"Content-Length: 3\r\n\r\n--b"
         self.assertTrue(server.send(form).startswith(b"HTTP/1.1 415"))
         self.assertEqual(server.post(chat())[0], 200)
 
-    def test_a_packed_body_is_as_large_as_what_it_holds(self):
+    def test_a_packed_body_is_not_read(self):
         server = self.serve("--max-body", "64KiB")
         bomb = gzip.compress(b" " * 20000000)
         self.assertLess(len(bomb), 65536)
         got = server.send(HEAD + b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(bomb), bomb)
-        self.assertRegex(got[:20], b"HTTP/1.1 41[35]")  # 415 where cpp-httplib was built without zlib
+        self.assertTrue(got.startswith(b"HTTP/1.1 415"), got[:100])
         self.assertEqual(server.post(chat())[0], 200)
 
     def test_a_head_without_an_end_is_left(self):
@@ -443,7 +448,7 @@ class ServeTest(unittest.TestCase):
         self.assertTrue(got.startswith(b"HTTP/1.1 200"))
         self.assertEqual(got.count(b"data: "), len(wanted) + 1)
         s = socket.create_connection(("127.0.0.1", server.port), timeout=20)
-        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         answer = s.recv(65536)  # it comes back at all
         s.close()
         self.assertTrue(answer == b"" or answer.startswith(b"HTTP/1.1 4"), answer)
@@ -471,7 +476,7 @@ class ServeTest(unittest.TestCase):
         finally:
             server.process.send_signal(signal.SIGCONT)
         for s in waiting:
-            s.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+            s.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for s in waiting:
             s.settimeout(60)
             self.assertTrue(s.recv(100).startswith(b"HTTP/1.1 200"))

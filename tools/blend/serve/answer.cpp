@@ -7,24 +7,59 @@
 namespace blend_cli::serve {
 namespace {
 
-blendpp::Prompt prompt_of(const Engine& engine, const Request& request) {
+std::vector<blendpp::Prompt> prompts_of(const Engine& engine, const Request& request) {
   const blendpp::Model& model = *engine.model;
+  std::vector<blendpp::Prompt> prompts;
   if (request.chat) {
     blendpp::ChatOptions options;
     options.template_source = engine.template_source.c_str();
     options.variables = request.variables.c_str();
-    return blendpp::render_chat(model, request.messages, request.documents, options).prompt;
+    prompts.push_back(
+        blendpp::render_chat(model, request.messages, request.documents, options).prompt);
+    return prompts;
   }
-  blendpp::Prompt prompt;
   const blendpp::ModelInfo info = model.info();
-  if (info.add_bos != 0) prompt.prefix({info.bos_token});
-  for (const blendpp::ChatDocument& d : request.documents) {
-    d.by_id ? prompt.chunk(d.id) : prompt.chunk(model.tokenize(d.text));
+  for (const CompletionPrompt& given : request.prompts) {
+    blendpp::Prompt& prompt = prompts.emplace_back();
+    // Who sends tokens has put BOS before them, where it belongs there.
+    if (info.add_bos != 0 && given.tokens.empty()) prompt.prefix({info.bos_token});
+    for (const blendpp::ChatDocument& d : request.documents) {
+      d.by_id ? prompt.chunk(d.id) : prompt.chunk(model.tokenize(d.text));
+    }
+    for (const int32_t token : given.tokens) {
+      if (static_cast<uint32_t>(token) >= info.n_vocab) {
+        throw HttpError(400,
+                        "'prompt' has token " + std::to_string(token) + ", outside the vocabulary",
+                        {}, "prompt");
+      }
+    }
+    const blendpp::Tokens asked =
+        given.tokens.empty() ? model.tokenize(given.text) : blendpp::Tokens(given.tokens);
+    if (!asked.empty()) prompt.question(asked);
+    if (prompt.size() == 0) throw HttpError(400, "'prompt' is empty", {}, "prompt");
   }
-  const blendpp::Tokens asked = model.tokenize(request.prompt);
-  if (!asked.empty()) prompt.question(asked);
-  if (prompt.size() == 0) throw HttpError(400, "'prompt' is empty");
-  return prompt;
+  return prompts;
+}
+
+bool is_utf8(const std::string& text) {
+  try {
+    (void)Json(text).dump();
+    return true;
+  } catch (const Json::type_error&) {
+    return false;
+  }
+}
+
+// A part of a character as OpenAI writes it; else all parts would have one name.
+std::string name_of_token(const std::string& text) {
+  if (is_utf8(text)) return text;
+  std::string name = "bytes:";
+  for (const char c : text) {
+    char hex[8];
+    std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<uint8_t>(c));
+    name += hex;
+  }
+  return name;
 }
 
 std::string new_id(const char* prefix) {
@@ -40,9 +75,10 @@ std::string dump(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Answer::Answer(const Engine& engine, Request request)
+Answer::Answer(const Engine& engine, Request request, const std::string& tenant)
     : engine_(engine),
       request_(std::move(request)),
+      tenant_(tenant),
       id_(new_id(request_.chat ? "chatcmpl" : "cmpl")),
       created_(std::time(nullptr)) {
   if (!request_.model.empty() && request_.model != engine_.name) {
@@ -57,27 +93,46 @@ Answer::Answer(const Engine& engine, Request request)
                                ", outside the vocabulary");
     }
   }
-  const blendpp::Prompt prompt = prompt_of(engine_, request_);
+  prompts_ = prompts_of(engine_, request_);
   const size_t context = engine_.model->info().context_length;
-  if (prompt.n_tokens() + 1 > context) {
-    throw HttpError(400,
-                    "the prompt has " + std::to_string(prompt.n_tokens()) +
-                        " tokens, and the model's context holds " + std::to_string(context) +
-                        " with the answer",
-                    "context_length_exceeded");
-  }
-  blendpp::FuseOptions fuse = engine_.fuse;
-  fuse.cancel = engine_.cancel;
-  fuse.reserve_tokens = static_cast<uint32_t>(
-      std::min<size_t>(request_.generate.max_tokens, context - prompt.n_tokens()));
-  choices_.resize(request_.n);
-  blendpp::Fusion& first = *(choices_[0].fusion = std::make_unique<blendpp::Fusion>(
-                                 *engine_.model, engine_.store, prompt, fuse));
-  info_ = first.info();
-  for (size_t i = 1; i < choices_.size(); ++i) {
-    choices_[i].fusion = std::make_unique<blendpp::Fusion>(first.fork());
+  for (const blendpp::Prompt& prompt : prompts_) {
+    if (prompt.n_tokens() + 1 > context) {
+      throw HttpError(400,
+                      "the prompt has " + std::to_string(prompt.n_tokens()) +
+                          " tokens, and the model's context holds " + std::to_string(context) +
+                          " with the answer",
+                      "context_length_exceeded");
+    }
   }
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
+  choices_.resize(prompts_.size() * request_.n);
+  fuse(0);
+}
+
+void Answer::fuse(size_t prompt) {
+  const blendpp::Prompt& asked = prompts_[prompt];
+  blendpp::FuseOptions fuse = engine_.fuse;
+  fuse.cancel = engine_.cancel;
+  fuse.tenant = tenant_.c_str();
+  fuse.reserve_tokens = static_cast<uint32_t>(std::min<size_t>(
+      request_.generate.max_tokens, engine_.model->info().context_length - asked.n_tokens()));
+  const size_t begin = prompt * request_.n;
+  blendpp::Fusion& first = *(choices_[begin].fusion = std::make_unique<blendpp::Fusion>(
+                                 *engine_.model, engine_.store, asked, fuse));
+  for (size_t i = begin + 1; i < begin + request_.n; ++i) {
+    choices_[i].fusion = std::make_unique<blendpp::Fusion>(first.fork());
+  }
+  const blendpp::FusionInfo info = first.info();
+  account_.rows += info.n_rows;
+  account_.hits += info.n_hits;
+  account_.misses += info.n_misses;
+  if (prompt == 0) account_.ttft_ns = info.ttft_ns;
+  for (size_t i = 0; i < info.n_segments; ++i) {
+    const blendpp::SegmentInfo segment = first.segment(i);
+    if (segment.source != BLEND_SOURCE_STORE) continue;
+    account_.cached += segment.n_rows - segment.n_rows_selected;
+    account_.recomputed += segment.n_rows_selected;
+  }
 }
 
 // A token's and the likeliest ones' log probabilities.
@@ -87,7 +142,7 @@ Json Answer::token_json(blendpp::Span<const blend_logprob> found) const {
         engine_.model->detokenize({p.token}, BLEND_TOKENIZE_RAW | BLEND_TOKENIZE_SPECIAL);
     Json bytes = Json::array();
     for (const char c : text) bytes.push_back(static_cast<uint8_t>(c));
-    return Json{{"token", text}, {"logprob", p.logprob}, {"bytes", bytes}};
+    return Json{{"token", name_of_token(text)}, {"logprob", p.logprob}, {"bytes", bytes}};
   };
   Json token = one(found[0]);
   token["top_logprobs"] = Json::array();
@@ -116,10 +171,30 @@ blendpp::GenerateOptions Answer::options_of(Choice& choice, size_t index) const 
 }
 
 bool Answer::run(const Send& send, const std::function<bool()>& alive) {
+  for (size_t i = 0; i < prompts_.size(); ++i) {
+    if (i > 0) {
+      if (!alive()) return false;
+      fuse(i);
+    }
+    if (!generate(i, send, alive)) return false;
+  }
+  if (!request_.stream) return true;
+  if (request_.usage_in_stream) {
+    Json last = head(request_.chat ? "chat.completion.chunk" : "text_completion");
+    last["choices"] = Json::array();
+    last["usage"] = usage();
+    if (!send("data: " + dump(last) + "\n\n")) return false;
+  }
+  return send("data: [DONE]\n\n");
+}
+
+bool Answer::generate(size_t prompt, const Send& send, const std::function<bool()>& alive) {
   const auto event = [&](const Json& value) { return send("data: " + dump(value) + "\n\n"); };
+  const size_t begin = prompt * request_.n;
+  const size_t end = begin + request_.n;
   bool listening = true;
   std::vector<blendpp::Fusion::Request> requests;
-  for (size_t i = 0; i < choices_.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     Choice& choice = choices_[i];
     if (request_.stream && request_.chat &&
         !event(chunk(i, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr))) {
@@ -143,28 +218,22 @@ bool Answer::run(const Send& send, const std::function<bool()>& alive) {
       }
       return listening;
     };
-    requests.push_back({choice.fusion.get(), options_of(choice, i), told});
+    requests.push_back({choice.fusion.get(), options_of(choice, i - begin), told});
   }
   const auto outcomes = blendpp::Fusion::generate_batch(requests);
-  for (size_t i = 0; i < choices_.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     choices_[i].fusion.reset();
-    choices_[i].done = outcomes[i].generated;
+    choices_[i].done = outcomes[i - begin].generated;
   }
   for (const auto& outcome : outcomes) {
     if (outcome.error) throw blendpp::Error(*outcome.error);
   }
   if (!listening) return false;
   if (!request_.stream) return true;
-  for (size_t i = 0; i < choices_.size(); ++i) {
+  for (size_t i = begin; i < end; ++i) {
     if (!event(chunk(i, Json::object(), finish(choices_[i]), nullptr))) return false;
   }
-  if (request_.usage_in_stream) {
-    Json last = head(request_.chat ? "chat.completion.chunk" : "text_completion");
-    last["choices"] = Json::array();
-    last["usage"] = usage();
-    if (!event(last)) return false;
-  }
-  return send("data: [DONE]\n\n");
+  return true;
 }
 
 Json Answer::head(const char* object) const {
@@ -181,7 +250,7 @@ Json Answer::chunk(size_t index, const Json& delta, const Json& finish,
     choice["text"] = delta.value("content", "");
   }
   out["choices"] = Json::array({std::move(choice)});
-  if (request_.usage_in_stream) out["usage"] = nullptr;  // it comes behind them
+  if (request_.usage_in_stream) out["usage"] = nullptr;  // it comes after them
   return out;
 }
 
@@ -196,12 +265,14 @@ Json Answer::logprobs_json(const Json& tokens, size_t& n_told) const {
     const auto& text = t["token"].get_ref<const std::string&>();
     out["tokens"].push_back(text);
     out["text_offset"].push_back(n_told);
+    const Json& bytes = t["bytes"];
     n_told += static_cast<size_t>(std::count_if(
-        text.begin(), text.end(), [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+        bytes.begin(), bytes.end(), [](const Json& b) { return (b.get<int>() & 0xC0) != 0x80; }));
     out["token_logprobs"].push_back(t["logprob"]);
     Json top = Json::object();
     for (const Json& other : t["top_logprobs"]) {
-      top[other["token"].get_ref<const std::string&>()] = other["logprob"];
+      // Of two tokens with one text the likelier comes first, and stays.
+      top.emplace(other["token"].get_ref<const std::string&>(), other["logprob"]);
     }
     out["top_logprobs"].push_back(std::move(top));
   }
@@ -215,17 +286,18 @@ size_t Answer::n_generated() const {
 }
 
 Json Answer::usage() const {
-  return {{"prompt_tokens", info_.n_rows},
-          {"completion_tokens", n_generated()},
-          {"total_tokens", info_.n_rows + n_generated()},
-          {"prompt_tokens_details", {{"cached_tokens", info_.n_rows_reused}}},
-          {"blend",
-           {{"reused_tokens", info_.n_rows_reused},
-            {"recomputed_tokens", info_.n_rows_selected},
-            {"computed_tokens", info_.n_rows_always},
-            {"hits", info_.n_hits},
-            {"misses", info_.n_misses},
-            {"ttft_ms", static_cast<double>(info_.ttft_ns) / 1e6}}}};
+  Json out = {{"prompt_tokens", account_.rows},
+              {"completion_tokens", n_generated()},
+              {"total_tokens", account_.rows + n_generated()}};
+  if (!engine_.account) return out;
+  out["prompt_tokens_details"] = {{"cached_tokens", account_.cached}};
+  out["blend"] = {{"reused_tokens", account_.cached + account_.recomputed},
+                  {"recomputed_tokens", account_.recomputed},
+                  {"computed_tokens", account_.rows - account_.cached - account_.recomputed},
+                  {"hits", account_.hits},
+                  {"misses", account_.misses},
+                  {"ttft_ms", static_cast<double>(account_.ttft_ns) / 1e6}};
+  return out;
 }
 
 Json Answer::whole() const {

@@ -1,5 +1,5 @@
 // Answer: one request fused and generated, as OpenAI's objects. Several answers to it (`n`) go on
-// from forks of one fusion, together.
+// from forks of one fusion, together; several prompts have their turns.
 #pragma once
 
 #include <functional>
@@ -20,23 +20,36 @@ struct Engine {
   blendpp::FuseOptions fuse;
   std::string template_source;  // "": the model's own
   const blend_cancel* cancel = nullptr;
+  bool (*cancelled)() = nullptr;  // whether `cancel` has been raised
+  bool account = true;            // clients are told what was in the store
+};
+
+// What a request's prompts cost, all together.
+struct Account {
+  uint64_t rows = 0;        // of the prompts
+  uint64_t cached = 0;      // came from the store and were taken as they are
+  uint64_t recomputed = 0;  // came from the store, and the policy had them computed again
+  uint64_t hits = 0;
+  uint64_t misses = 0;
+  uint64_t ttft_ns = 0;  // of the first
 };
 
 // Not thread-safe.
 class Answer {
  public:
-  // Fuses the prompt. Throws HttpError and blendpp::Error.
-  Answer(const Engine& engine, Request request);
+  // Fuses the first prompt, and judges all. `tenant`: whose chunks it may use; must outlive this.
+  // Throws HttpError and blendpp::Error.
+  Answer(const Engine& engine, Request request, const std::string& tenant);
 
   // False: nobody listens any more.
   using Send = std::function<bool(const std::string& event)>;
   // Generates; of a stream each piece is sent as it comes. `alive` is asked before every token.
-  // Throws blendpp::Error. False: the client has gone.
+  // Throws HttpError and blendpp::Error. False: the client has gone.
   bool run(const Send& send, const std::function<bool()>& alive);
 
   Json whole() const;  // the complete answer, once it has run
   Json usage() const;
-  blendpp::FusionInfo info() const { return info_; }
+  const Account& account() const { return account_; }
   size_t n_generated() const;  // by all choices
 
  private:
@@ -48,6 +61,9 @@ class Answer {
     size_t n_told = 0;  // characters of the tokens whose logprobs were told, of a completion
     blendpp::Generated done;
   };
+  void fuse(size_t prompt);
+  // The answers to one prompt. False: nobody listens any more.
+  bool generate(size_t prompt, const Send& send, const std::function<bool()>& alive);
   blendpp::GenerateOptions options_of(Choice& choice, size_t index) const;
   Json token_json(blendpp::Span<const blend_logprob> found) const;
   Json chunk(size_t index, const Json& delta, const Json& finish, const Json& logprobs) const;
@@ -60,8 +76,10 @@ class Answer {
   const Engine& engine_;
   Request request_;
   std::vector<blend_text> stop_;  // of request_
-  std::vector<Choice> choices_;
-  blendpp::FusionInfo info_;
+  const std::string& tenant_;
+  std::vector<blendpp::Prompt> prompts_;
+  std::vector<Choice> choices_;  // n of the first prompt, n of the second, ...
+  Account account_;
   std::string id_;
   int64_t created_ = 0;
 };

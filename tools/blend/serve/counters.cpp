@@ -9,14 +9,14 @@ void Counters::request(const std::string& path, int status) {
   ++requests_[{path, status}];
 }
 
-void Counters::answer(const blendpp::FusionInfo& fused, size_t n_generated) {
+void Counters::answer(const Account& account, size_t n_generated) {
   const std::lock_guard lock(mutex_);
   ++answers_;
-  prompt_tokens_ += fused.n_rows;
-  reused_ += fused.n_rows_reused;
-  recomputed_ += fused.n_rows_selected;
+  prompt_tokens_ += account.rows;
+  reused_ += account.cached + account.recomputed;
+  recomputed_ += account.recomputed;
   generated_ += n_generated;
-  ttft_s_ += static_cast<double>(fused.ttft_ns) / 1e9;
+  ttft_s_ += static_cast<double>(account.ttft_ns) / 1e9;
 }
 
 void Counters::hang_up() {
@@ -24,7 +24,7 @@ void Counters::hang_up() {
   ++hang_ups_;
 }
 
-std::string Counters::text(size_t running, size_t waiting) const {
+std::string Counters::text(size_t connections, size_t running, size_t waiting) const {
   const std::lock_guard lock(mutex_);
   std::ostringstream out;
   const auto figure = [&](const char* name, const char* type, const char* help, double value) {
@@ -39,6 +39,7 @@ std::string Counters::text(size_t running, size_t waiting) const {
         << n << '\n';
   }
   const auto count = [](uint64_t n) { return static_cast<double>(n); };
+  figure("blend_http_connections", "gauge", "Clients that are connected.", count(connections));
   figure("blend_http_running", "gauge", "Requests that compute now.", count(running));
   figure("blend_http_waiting", "gauge", "Requests that wait for a turn.", count(waiting));
   figure("blend_http_hang_ups_total", "counter", "Clients that left before the answer's end.",

@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "blend/blend.hpp"
+#include "answer.h"
 
 namespace blend_cli::serve {
 
@@ -15,10 +15,10 @@ namespace blend_cli::serve {
 class Counters {
  public:
   void request(const std::string& path, int status);
-  void answer(const blendpp::FusionInfo& fused, size_t n_generated);
+  void answer(const Account& account, size_t n_generated);
   // A client that went away before its answer was complete.
   void hang_up();
-  std::string text(size_t running, size_t waiting) const;
+  std::string text(size_t connections, size_t running, size_t waiting) const;
 
  private:
   mutable std::mutex mutex_;

@@ -1,6 +1,8 @@
 #include "request.h"
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <random>
 
 namespace blend_cli::serve {
@@ -11,6 +13,7 @@ constexpr size_t kMostBiases = 1024;
 constexpr size_t kMostLogprobs = 20;
 constexpr size_t kMostDocuments = 4096;
 constexpr size_t kMostAnswers = 16;
+constexpr size_t kMostPrompts = 128;
 
 [[noreturn]] void wrong(const std::string& name, const std::string& what) {
   throw HttpError(400, "'" + name + "' " + what, {}, name);
@@ -18,6 +21,10 @@ constexpr size_t kMostAnswers = 16;
 
 // A member that is there and is not null.
 const Json* given(const Json& body, const char* name) {
+  const auto it = body.find(name);
+  return it == body.end() || it->is_null() ? nullptr : &*it;
+}
+Json* given(Json& body, const char* name) {
   const auto it = body.find(name);
   return it == body.end() || it->is_null() ? nullptr : &*it;
 }
@@ -34,10 +41,28 @@ double number(const Json& body, const char* name, double otherwise, double low, 
   return x;
 }
 
-// The same, whole.
-double integer(const Json& body, const char* name, double otherwise, double low, double high) {
-  const double x = number(body, name, otherwise, low, high);
-  if (std::trunc(x) != x) wrong(name, "must be a whole number");
+// A whole number, exactly: 5.0 is one, and what a double cannot hold is read as it stands.
+int64_t integer(const Json& body, const char* name, int64_t otherwise, int64_t low, int64_t high) {
+  const Json* const v = given(body, name);
+  if (v == nullptr) return otherwise;
+  constexpr double kExact = 9007199254740992;  // 2^53
+  int64_t x = 0;
+  bool is_whole = true;
+  if (v->is_number_unsigned()) {
+    const auto u = v->get<uint64_t>();
+    is_whole = u <= INT64_MAX;
+    x = static_cast<int64_t>(u);
+  } else if (v->is_number_integer()) {
+    x = v->get<int64_t>();
+  } else {
+    const double d = v->is_number_float() ? v->get<double>() : NAN;
+    is_whole = std::trunc(d) == d && std::fabs(d) <= kExact;
+    if (is_whole) x = static_cast<int64_t>(d);
+  }
+  if (!is_whole || x < low || x > high) {
+    wrong(name,
+          "must be a whole number from " + std::to_string(low) + " to " + std::to_string(high));
+  }
   return x;
 }
 
@@ -48,11 +73,13 @@ bool boolean(const Json& body, const char* name) {
   return v->get<bool>();
 }
 
+std::string take_text(Json& value) { return std::move(value.get_ref<std::string&>()); }
+
 // A string, or a list of parts of which all are text.
-std::string content_of(const Json& message, const std::string& name) {
-  const Json* const v = given(message, "content");
+std::string content_of(Json& message, const std::string& name) {
+  Json* const v = given(message, "content");
   if (v == nullptr) return {};
-  if (v->is_string()) return v->get<std::string>();
+  if (v->is_string()) return take_text(*v);
   if (!v->is_array()) wrong(name + ".content", "must be a string or a list of parts");
   std::string text;
   for (const Json& part : *v) {
@@ -65,55 +92,80 @@ std::string content_of(const Json& message, const std::string& name) {
   return text;
 }
 
-void read_messages(const Json& body, Request& out) {
-  const Json* const messages = given(body, "messages");
+void read_messages(Json& body, Request& out) {
+  Json* const messages = given(body, "messages");
   if (messages == nullptr || !messages->is_array() || messages->empty()) {
     wrong("messages", "must be a list of at least one message");
   }
   for (size_t i = 0; i < messages->size(); ++i) {
-    const Json& m = (*messages)[i];
+    Json& m = (*messages)[i];
     const std::string name = "messages[" + std::to_string(i) + "]";
     if (!m.is_object() || !m.contains("role") || !m["role"].is_string()) {
       wrong(name, "must be an object with a role");
     }
     if (given(m, "tool_calls") != nullptr) wrong(name, "has tool calls, which are not supported");
-    out.messages.push_back({m["role"].get<std::string>(), content_of(m, name)});
+    out.messages.push_back({take_text(m["role"]), content_of(m, name)});
   }
 }
 
-void read_prompt(const Json& body, Request& out) {
-  const Json* prompt = given(body, "prompt");
-  if (prompt != nullptr && prompt->is_array() && prompt->size() == 1) prompt = &prompt->front();
-  if (prompt == nullptr || !prompt->is_string()) {
-    wrong("prompt", "must be one string; send several prompts as several requests");
-  }
-  out.prompt = prompt->get<std::string>();
+bool is_token_list(const Json& value) {
+  return value.is_array() && !value.empty() &&
+         std::all_of(value.begin(), value.end(),
+                     [](const Json& v) { return v.is_number_integer(); });
 }
 
-void read_documents(const Json& body, Request& out) {
-  const Json* const documents = given(body, "documents");
+// A text, tokens, or a list of such.
+void read_prompts(Json& body, Request& out) {
+  static constexpr const char* kForms = "must be a string, a list of tokens, or a list of such";
+  Json* const prompt = given(body, "prompt");
+  if (prompt == nullptr) wrong("prompt", kForms);
+  const auto add = [&](Json& one) {
+    CompletionPrompt& to = out.prompts.emplace_back();
+    if (one.is_string()) {
+      to.text = take_text(one);
+      return;
+    }
+    if (!is_token_list(one)) wrong("prompt", kForms);
+    for (const Json& token : one) {
+      const bool fits = token.is_number_unsigned() && token.get<uint64_t>() <= INT32_MAX;
+      if (!fits) wrong("prompt", "has a token outside the vocabulary");
+      to.tokens.push_back(token.get<int32_t>());
+    }
+  };
+  if (!prompt->is_array() || is_token_list(*prompt)) return add(*prompt);
+  if (prompt->empty() || prompt->size() > kMostPrompts) {
+    wrong("prompt", "must be of 1 to " + std::to_string(kMostPrompts) + " prompts");
+  }
+  for (Json& one : *prompt) add(one);
+}
+
+void read_documents(Json& body, Request& out) {
+  Json* const documents = given(body, "documents");
   if (documents == nullptr) return;
   if (!documents->is_array() || documents->size() > kMostDocuments) {
     wrong("documents", "must be a list of at most " + std::to_string(kMostDocuments));
   }
   for (size_t i = 0; i < documents->size(); ++i) {
-    const Json& d = (*documents)[i];
+    Json& d = (*documents)[i];
     const std::string name = "documents[" + std::to_string(i) + "]";
     const auto text = [&](const char* member) {
-      return d.is_object() && d.contains(member) && d[member].is_string()
-                 ? d[member].get<std::string>()
-                 : std::string();
+      return d.is_object() && d.contains(member) && d[member].is_string() ? take_text(d[member])
+                                                                          : std::string();
     };
     if (d.is_string()) {
-      out.documents.emplace_back(d.get<std::string>());
-    } else if (!text("id").empty() && text("text").empty()) {
+      out.documents.emplace_back(take_text(d));
+      continue;
+    }
+    std::string found = text("text");
+    const std::string id = text("id");
+    if (!found.empty()) {
+      out.documents.emplace_back(std::move(found), text("title"));
+    } else if (!id.empty()) {
       try {
-        out.documents.emplace_back(blendpp::ChunkId::from_hex(text("id")));
+        out.documents.emplace_back(blendpp::ChunkId::from_hex(id));
       } catch (const blendpp::Error& error) {
         wrong(name + ".id", error.what());
       }
-    } else if (!text("text").empty()) {
-      out.documents.emplace_back(text("text"), text("title"));
     } else {
       wrong(name, "must be a string, an object with a text, or one with the id of a stored chunk");
     }
@@ -157,13 +209,11 @@ void read_logprobs(const Json& body, Request& out) {
   const Json* const wanted = given(body, "logprobs");
   if (out.chat) {
     out.logprobs = boolean(body, "logprobs");
-    out.top_logprobs = static_cast<size_t>(
-        integer(body, "top_logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
+    out.top_logprobs = static_cast<size_t>(integer(body, "top_logprobs", 0, 0, kMostLogprobs));
     if (out.top_logprobs > 0 && !out.logprobs) wrong("top_logprobs", "needs 'logprobs': true");
   } else if (wanted != nullptr) {
     out.logprobs = true;
-    out.top_logprobs =
-        static_cast<size_t>(integer(body, "logprobs", 0, 0, static_cast<double>(kMostLogprobs)));
+    out.top_logprobs = static_cast<size_t>(integer(body, "logprobs", 0, 0, kMostLogprobs));
   }
 }
 
@@ -176,8 +226,9 @@ void refuse_unknown(const Json& body, bool chat) {
       wrong(name, "is not supported");
     }
   }
-  if (const Json* const best = given(body, "best_of"); best != nullptr && *best != 1) {
-    wrong("best_of", "must be 1: every answer is given; ask for several by 'n'");
+  const int64_t n = integer(body, "n", 1, 1, kMostAnswers);
+  if (integer(body, "best_of", n, 1, kMostAnswers) != n) {
+    wrong("best_of", "must be 'n': every answer is given");
   }
   if (!chat && boolean(body, "echo")) wrong("echo", "is not supported");
   const Json* const format = given(body, "response_format");
@@ -191,12 +242,17 @@ void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
   g.temperature = static_cast<float>(number(body, "temperature", 1, 0, 100));
   g.top_p = static_cast<float>(number(body, "top_p", 1, 0, 1));
   g.min_p = static_cast<float>(number(body, "min_p", 0, 0, 1));
-  g.top_k = static_cast<uint32_t>(std::max(0.0, integer(body, "top_k", 0, -1, 1e9)));
+  // The likeliest token alone is what is left of a nucleus that shrinks.
+  if (given(body, "top_p") != nullptr && g.top_p == 0) {
+    g.top_p = 1;
+    g.temperature = 0;
+  }
+  g.top_k = static_cast<uint32_t>(std::max<int64_t>(0, integer(body, "top_k", 0, -1, INT32_MAX)));
   g.frequency_penalty = static_cast<float>(number(body, "frequency_penalty", 0, -2, 2));
   g.presence_penalty = static_cast<float>(number(body, "presence_penalty", 0, -2, 2));
   g.repetition_penalty = static_cast<float>(number(body, "repetition_penalty", 1, 0.01, 100));
   if (given(body, "seed") != nullptr) {
-    g.seed = static_cast<uint64_t>(static_cast<int64_t>(integer(body, "seed", 0, -9e15, 9e15)));
+    g.seed = static_cast<uint64_t>(integer(body, "seed", 0, INT64_MIN, INT64_MAX));
   } else {
     std::random_device device;
     g.seed = uint64_t{device()} << 32 | device();
@@ -204,8 +260,8 @@ void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
   // The newer name counts.
   const char* const most =
       given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
-  g.max_tokens = static_cast<uint32_t>(integer(body, most, most_tokens, 1, 1e9));
-  g.max_tokens = std::min(g.max_tokens, most_tokens);
+  const int64_t wanted = integer(body, most, most_tokens, 1, INT64_MAX);
+  g.max_tokens = static_cast<uint32_t>(std::min<int64_t>(wanted, most_tokens));
   if (boolean(body, "ignore_eos")) g.ignore_eos = 1;
 }
 
@@ -216,8 +272,9 @@ Json error_json(const HttpError& error) {
   const auto text = [](const std::string& s) { return s.empty() ? Json() : Json(s); };
   const char* const type = status == 401   ? "authentication_error"
                            : status == 429 ? "rate_limit_error"
-                           : status < 500  ? "invalid_request_error"
-                                           : "server_error";
+                           : status < 500 || status == 501 || status == 505
+                               ? "invalid_request_error"
+                               : "server_error";
   return {{"error",
            {{"message", error.what()},
             {"type", type},
@@ -243,13 +300,7 @@ HttpError http_error(const blendpp::Error& error) {
   }
 }
 
-Request read_request(const std::string& body, bool chat, uint32_t most_tokens) {
-  const auto deep = [](int depth, Json::parse_event_t, Json&) {
-    if (depth > 32) throw HttpError(400, "the body is nested more than 32 deep");
-    return true;
-  };
-  const Json json = Json::parse(body, deep, false);
-  if (!json.is_object()) throw HttpError(400, "the body is not a JSON object");
+Request read_request(Json json, bool chat, uint32_t most_tokens) {
   Request out;
   out.chat = chat;
   if (const Json* const model = given(json, "model")) {
@@ -257,13 +308,13 @@ Request read_request(const std::string& body, bool chat, uint32_t most_tokens) {
     out.model = model->get<std::string>();
   }
   refuse_unknown(json, chat);
-  chat ? read_messages(json, out) : read_prompt(json, out);
+  chat ? read_messages(json, out) : read_prompts(json, out);
   read_documents(json, out);
   if (const Json* const variables = given(json, "chat_template_kwargs")) {
     if (!variables->is_object()) wrong("chat_template_kwargs", "must be an object");
     out.variables = variables->dump();
   }
-  out.n = static_cast<size_t>(integer(json, "n", 1, 1, static_cast<double>(kMostAnswers)));
+  out.n = static_cast<size_t>(integer(json, "n", 1, 1, kMostAnswers));
   out.stream = boolean(json, "stream");
   if (const Json* const options = given(json, "stream_options")) {
     if (!options->is_object()) wrong("stream_options", "must be an object");

@@ -1,16 +1,14 @@
 // Requests of OpenAI's API, read and judged: what a client sends is never trusted.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "blend/blend.hpp"
+#include "json_body.h"
 
 namespace blend_cli::serve {
-
-using Json = nlohmann::json;
 
 // What a client is told instead of an answer.
 class HttpError : public std::runtime_error {
@@ -34,14 +32,20 @@ Json error_json(const HttpError& error);
 // The status of what the library says: 400 for what the request asks for, else 500.
 HttpError http_error(const blendpp::Error& error);
 
+// What a completion goes on from.
+struct CompletionPrompt {
+  std::string text;
+  std::vector<int32_t> tokens;  // where it was given as such
+};
+
 struct Request {
-  bool chat = false;  // else a completion of `prompt`
+  bool chat = false;  // else a completion of `prompts`
   std::string model;  // "": whichever there is
   std::vector<blendpp::ChatMessage> messages;
-  std::string prompt;
+  std::vector<CompletionPrompt> prompts;
   std::vector<blendpp::ChatDocument> documents;
   std::string variables;  // of the chat template, a JSON object; "": none
-  size_t n = 1;           // answers
+  size_t n = 1;           // answers, of each prompt
   bool stream = false;
   bool usage_in_stream = false;
   bool logprobs = false;
@@ -51,7 +55,7 @@ struct Request {
   blendpp::GenerateOptions generate;  // stop texts and bias are not in it: they point at the above
 };
 
-// Throws HttpError (400). `most_tokens`: of an answer.
-Request read_request(const std::string& body, bool chat, uint32_t most_tokens);
+// Takes its texts out of `body`. Throws HttpError (400). `most_tokens`: of an answer.
+Request read_request(Json body, bool chat, uint32_t most_tokens);
 
 }  // namespace blend_cli::serve

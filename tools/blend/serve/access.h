@@ -1,0 +1,73 @@
+// Who may ask: keys with the tenant and the limits of each, hosts that this server goes by, and
+// pages of browsers that may use it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http.h"
+
+namespace blend_cli::serve {
+
+// One key's owner. Several requests of it may run at once.
+struct Client {
+  std::string tenant;       // whose chunks are looked up and stored; "": those of nobody apart
+  size_t parallel = 0;      // its requests that compute or wait; 0: any number
+  uint32_t max_tokens = 0;  // of an answer; 0: the server's
+  bool metrics = true;      // may read /metrics, which tells of all clients
+  std::atomic<size_t> n_present{0};
+};
+
+// A SHA-256: of keys nothing else is kept.
+using KeyDigest = std::array<unsigned char, 32>;
+KeyDigest digest_of(const std::string& key);
+
+// Immutable but for what clients count.
+class Access {
+ public:
+  // `tenant`: of who comes with the one key, or without any.
+  explicit Access(std::string tenant);
+
+  // The key of all clients. Once, or read_keys().
+  void set_key(const std::string& key);
+  // Lines of KEY TENANT [parallel=N] [max-tokens=N] [metrics]; # begins a comment. Throws
+  // std::runtime_error, which names the line.
+  void read_keys(std::istream& file);
+  bool has_keys() const { return !keys_.empty(); }
+
+  // Names that a keyless server goes by: `host`, where it listens, and more.
+  void set_hosts(const std::string& host, bool loopback, const std::vector<std::string>& more);
+  // "*": any.
+  void set_origins(std::vector<std::string> origins) { origins_ = std::move(origins); }
+
+  // By its Authorization; null: it has no key of ours. The time taken does not tell which, nor how
+  // much of one was right.
+  Client* client(const HttpHead& head) const;
+  // Why a browser's page, or a name that was pointed at this machine, is not answered; none: it is.
+  std::optional<std::string> foreign(const HttpHead& head) const;
+  // What lets a page of another origin read the answer; nothing where there is no such page.
+  HttpFields cors(const HttpHead& head) const;
+
+ private:
+  struct Key {
+    KeyDigest digest;
+    std::unique_ptr<Client> client;
+  };
+  bool is_own_host(const std::string& host) const;
+  bool is_allowed_origin(const std::string& origin) const;
+
+  const std::string tenant_;
+  std::vector<Key> keys_;
+  std::unique_ptr<Client> anyone_;
+  bool loopback_ = true;
+  std::vector<std::string> hosts_;
+  std::vector<std::string> origins_;
+};
+
+}  // namespace blend_cli::serve

@@ -1,0 +1,63 @@
+// An HTTP/1.1 server for a network that strangers are on. One thread owns all connections and never
+// computes; what it hands on are whole requests. Everything has a bound: heads, bodies,
+// connections, the memory of all requests together, and the time that a client may take.
+//
+// Messages are parsed by Boost.Beast, sockets and timers are Asio's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "budget.h"
+#include "http.h"
+
+namespace blend_cli::serve {
+
+struct HttpOptions {
+  std::string host = "127.0.0.1";
+  int port = 0;            // 0: any that is free
+  uint32_t client_s = 30;  // for a whole request to come, and for a whole answer to be read
+  uint64_t most_body = 8 << 20;
+  size_t most_connections = 1024;
+  MemoryBudget* budget = nullptr;  // what bodies are charged to
+};
+
+// Called on the server's thread, so none may wait. None may throw.
+struct HttpHandler {
+  // A head has come. What is returned is the answer, and a body is not read; without one the body
+  // is read and `request` is called.
+  std::function<std::optional<HttpResponse>(const HttpHead& head)> head;
+  std::function<void(std::shared_ptr<HttpExchange> exchange)> request;
+  // The answer to what is not HTTP, or is too much of it. `head`: null where it was not read.
+  std::function<HttpResponse(int status, const std::string& why, const HttpHead* head)> fault;
+};
+
+class HttpServer {
+ public:
+  HttpServer(const HttpOptions& options, HttpHandler handler);
+  // All exchanges must be gone.
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  // Listens; returns the port. Throws std::system_error.
+  int bind();
+  // Returns after stop(). Once.
+  void run();
+  // Clients that are connected. From any thread.
+  size_t n_connections() const;
+  // Connections end with their present request. From any thread, as stop().
+  void drain();
+  // Nobody is taken any more, and who has not read his answer in a moment is left.
+  void stop();
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace blend_cli::serve

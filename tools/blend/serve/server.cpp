@@ -1,0 +1,295 @@
+#include "server.h"
+
+#include <algorithm>
+
+#include "../fidelity_report.h"
+
+namespace blend_cli::serve {
+namespace {
+
+constexpr int kGone = 499;  // what metrics and nobody else read: a client that left
+constexpr const char* kChat = "/v1/chat/completions";
+constexpr const char* kCompletions = "/v1/completions";
+constexpr const char* kModels = "/v1/models";
+constexpr const char* kHealth = "/health";
+constexpr const char* kMetrics = "/metrics";
+constexpr const char* kOther = "other";
+constexpr const char* kGet = "GET, HEAD, OPTIONS";
+constexpr const char* kPost = "POST, OPTIONS";
+
+// The one that counts it and the methods that it takes; kOther and null: there is no such path.
+struct Route {
+  const char* name = kOther;
+  const char* methods = nullptr;
+};
+Route route_of(const std::string& path) {
+  if (path == kChat) return {kChat, kPost};
+  if (path == kCompletions) return {kCompletions, kPost};
+  if (path == kModels || path.starts_with("/v1/models/")) return {kModels, kGet};
+  if (path == kHealth) return {kHealth, kGet};
+  if (path == kMetrics) return {kMetrics, kGet};
+  return {};
+}
+
+bool is_known_method(const std::string& method) {
+  for (const char* const one :
+       {"GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"}) {
+    if (method == one) return true;
+  }
+  return false;
+}
+
+// Also with parameters, such as a charset.
+bool is_json(const HttpHead& head) {
+  const std::string* const type = head.field("Content-Type");
+  if (type == nullptr) return false;
+  std::string name = type->substr(0, type->find(';'));
+  while (!name.empty() && name.back() == ' ') name.pop_back();
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return name == "application/json";
+}
+
+// One place among those that a client may have at a time.
+class Presence {
+ public:
+  explicit Presence(Client& client) : client_(&client), n_(++client.n_present) {}
+  ~Presence() { --client_->n_present; }
+  Presence(const Presence&) = delete;
+  Presence& operator=(const Presence&) = delete;
+  bool fits() const { return client_->parallel == 0 || n_ <= client_->parallel; }
+
+ private:
+  Client* client_;
+  size_t n_;
+};
+
+}  // namespace
+
+Server::Server(const ServerOptions& options, const Engine& engine, const Access& access)
+    : options_(options),
+      engine_(engine),
+      access_(access),
+      budget_(options.request_memory),
+      http_(
+          [this] {
+            HttpOptions http = options_.http;
+            http.budget = &budget_;
+            return http;
+          }(),
+          handler()),
+      workers_(options.parallel, options.queue) {}
+
+HttpHandler Server::handler() {
+  return {[this](const HttpHead& head) { return on_head(head); },
+          [this](std::shared_ptr<HttpExchange> exchange) { on_request(exchange); },
+          [this](int status, const std::string& why, const HttpHead* head) {
+            return fail(head, head == nullptr ? kOther : route_of(head->path).name, {status, why});
+          }};
+}
+
+HttpResponse Server::fail(const HttpHead* head, const char* route, const HttpError& error) {
+  HttpResponse out;
+  out.status = error.status();
+  if (error.status() == 429 || error.status() == 503) out.fields.emplace_back("Retry-After", "1");
+  if (error.status() == 401) out.fields.emplace_back("WWW-Authenticate", "Bearer");
+  if (head != nullptr) {
+    for (auto& field : access_.cors(*head)) out.fields.push_back(std::move(field));
+  }
+  out.body = dump(error_json(error));
+  counters_.request(route, error.status());
+  return out;
+}
+
+HttpResponse Server::reply(const HttpHead& head, const char* route, const Json& value) {
+  HttpResponse out;
+  out.fields = access_.cors(head);
+  out.body = dump(value);
+  counters_.request(route, 200);
+  return out;
+}
+
+Json Server::model_json() const {
+  return {{"id", engine_.name},
+          {"object", "model"},
+          {"created", started_},
+          {"owned_by", "libblend"},
+          {"context_length", engine_.model->info().context_length}};
+}
+
+HttpResponse Server::preflight(const HttpHead& head, const char* allow) {
+  HttpResponse out;
+  out.status = 204;
+  out.type.clear();
+  out.fields = access_.cors(head);
+  out.fields.emplace_back("Allow", allow);
+  counters_.request(kOther, 204);
+  return out;
+}
+
+// Before the body is read.
+std::optional<HttpResponse> Server::on_head(const HttpHead& head) {
+  try {
+    const Route route = route_of(head.path);
+    if (const auto why = access_.foreign(head)) return fail(&head, route.name, {403, *why});
+    // Browsers ask whether they may ask, without a key.
+    if (head.method == "OPTIONS" && (route.methods != nullptr || head.path == "*")) {
+      return preflight(head, route.methods != nullptr ? route.methods : "GET, HEAD, POST, OPTIONS");
+    }
+    const Client* const client = access_.client(head);
+    if (client == nullptr && head.path != kHealth) {
+      return fail(&head, kOther, {401, "the API key is missing or wrong", "invalid_api_key"});
+    }
+    if (!is_known_method(head.method)) {
+      return fail(&head, route.name, {501, "there is no such method"});
+    }
+    if (route.methods == nullptr) {
+      return fail(&head, kOther,
+                  {404,
+                   "there are POST /v1/chat/completions, POST /v1/completions, GET /v1/models, GET "
+                   "/health and GET /metrics"});
+    }
+    const bool reads = head.method == "GET" || head.method == "HEAD";
+    if (route.methods == kGet && reads) {
+      if (head.path == kMetrics && !client->metrics) {
+        return fail(&head, kMetrics, {403, "this key may not read what all clients did"});
+      }
+      return this->route(head);
+    }
+    if (route.methods != kPost || head.method != "POST") {
+      HttpResponse out = fail(&head, route.name, {405, head.path + " takes " + route.methods});
+      out.fields.emplace_back("Allow", route.methods);
+      return out;
+    }
+    if (!is_json(head)) {
+      return fail(&head, route.name,
+                  {415, "the body must be JSON, sent with Content-Type: application/json"});
+    }
+    const std::string* const packed = head.field("Content-Encoding");
+    if (packed != nullptr && *packed != "identity") {
+      HttpResponse out = fail(&head, route.name, {415, "a packed body is not read"});
+      out.fields.emplace_back("Accept-Encoding", "identity");
+      return out;
+    }
+    if (head.field("Content-Length") == nullptr && head.field("Transfer-Encoding") == nullptr) {
+      return fail(&head, route.name,
+                  {411, "the body has neither Content-Length nor Transfer-Encoding"});
+    }
+    if (stopping_) return fail(&head, route.name, {503, "the server is stopping"});
+    return std::nullopt;
+  } catch (const std::exception& error) {
+    return fail(&head, kOther, {500, error.what()});
+  }
+}
+
+// What is answered at once.
+HttpResponse Server::route(const HttpHead& head) {
+  if (head.path == kHealth) {
+    if (stopping_) return fail(&head, kHealth, {503, "the server is stopping"});
+    return reply(head, kHealth, {{"status", "ok"}});
+  }
+  if (head.path == kMetrics) {
+    counters_.request(kMetrics, 200);
+    return {200, "text/plain; version=0.0.4",
+            counters_.text(http_.n_connections(), workers_.running(), workers_.waiting()) +
+                engine_.store->metrics("store") + fidelity_metrics(fidelity_rows(*engine_.store)),
+            access_.cors(head)};
+  }
+  if (head.path == kModels) {
+    return reply(head, kModels, {{"object", "list"}, {"data", Json::array({model_json()})}});
+  }
+  if (head.path.substr(std::string(kModels).size() + 1) == engine_.name) {
+    return reply(head, kModels, model_json());
+  }
+  return fail(&head, kModels,
+              {404, "there is no such model; there is '" + engine_.name + "'", "model_not_found"});
+}
+
+void Server::on_request(const std::shared_ptr<HttpExchange>& exchange) {
+  const HttpHead& head = exchange->head();
+  const char* const route = route_of(head.path).name;
+  Client& client = *access_.client(head);
+  const auto presence = std::make_shared<Presence>(client);
+  if (!presence->fits()) {
+    return exchange->respond(
+        fail(&head, route,
+             {429, "this key has all of its " + std::to_string(client.parallel) + " places"}));
+  }
+  const bool room =
+      workers_.submit([this, exchange, presence, &client] { complete(*exchange, client); });
+  if (room) return;
+  exchange->respond(fail(&head, route,
+                         {429, "all " + std::to_string(workers_.most()) + " places are taken and " +
+                                   std::to_string(workers_.most_waiting()) + " requests wait"}));
+}
+
+void Server::complete(HttpExchange& exchange, Client& client) {
+  const HttpHead& head = exchange.head();
+  const char* const route = route_of(head.path).name;
+  bool begun = false;
+  try {
+    if (!exchange.alive()) throw HttpError(kGone, "the client has gone");  // while it waited
+    if (stopping_ && engine_.cancelled()) throw HttpError(503, "the server is stopping");
+    const uint32_t most = client.max_tokens == 0 ? options_.max_tokens
+                                                 : std::min(client.max_tokens, options_.max_tokens);
+    MemoryBudget::Share share(budget_);
+    Request asked = read_request(read_json(exchange.take_body(), share), route == kChat, most);
+    const bool streams = asked.stream;
+    Answer answer(engine_, std::move(asked), client.tenant);
+    if (streams) {
+      begun = true;
+      return stream(exchange, answer);
+    }
+    if (!answer.run(nullptr, [&] { return exchange.alive(); })) {
+      throw HttpError(kGone, "the client has gone");
+    }
+    counters_.answer(answer.account(), answer.n_generated());
+    HttpResponse response = reply(head, route, answer.whole());
+    response.fields.emplace_back("Cache-Control", "no-store");
+    exchange.respond(std::move(response));
+  } catch (const HttpError& error) {
+    if (error.status() == kGone) counters_.hang_up();
+    if (!begun) exchange.respond(fail(&head, route, error));
+  } catch (const blendpp::Error& error) {
+    if (!begun) exchange.respond(fail(&head, route, http_error(error)));
+  } catch (const std::bad_alloc&) {
+    if (!begun) exchange.respond(fail(&head, route, {503, "there is not enough memory"}));
+  } catch (const std::exception& error) {
+    if (!begun) exchange.respond(fail(&head, route, {500, error.what()}));
+  }
+}
+
+// A stream's events.
+void Server::stream(HttpExchange& exchange, Answer& answer) {
+  const HttpHead& head = exchange.head();
+  const char* const route = route_of(head.path).name;
+  HttpResponse begin;
+  begin.type = "text/event-stream";
+  begin.fields = access_.cors(head);
+  begin.fields.emplace_back("Cache-Control", "no-store");
+  bool listening = exchange.begin(std::move(begin));
+  int status = 200;
+  const auto tell = [&](const HttpError& error) {
+    status = error.status();
+    listening = exchange.write("data: " + dump(error_json(error)) + "\n\n");
+  };
+  try {
+    listening =
+        listening && answer.run([&](const std::string& event) { return exchange.write(event); },
+                                [&] { return exchange.alive(); });
+  } catch (const blendpp::Error& error) {
+    tell(http_error(error));
+  } catch (const std::exception& error) {
+    tell({500, error.what()});
+  }
+  if (listening) {
+    exchange.end();
+    counters_.answer(answer.account(), answer.n_generated());
+    counters_.request(route, status);
+  } else {
+    counters_.hang_up();
+    counters_.request(route, kGone);
+  }
+}
+
+}  // namespace blend_cli::serve
