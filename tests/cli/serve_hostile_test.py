@@ -2,22 +2,29 @@
 named after is what once broke, or what a standard asks for.
 
     python3 serve_hostile_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL [unittest arguments]
+
+What honest clients notice of hostile ones: so many seconds without, and as many with them:
+
+    python3 serve_hostile_test.py --blend BLEND --load 300 --clients 150 --hostile 50 --model FILE
 """
 
 import argparse
 import http.client
 import json
+import multiprocessing
+import random
 import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
 from pathlib import Path
 
 import serve_test
-from serve_test import DOCUMENTS, HEAD, ServeCase, chat, chunks, wait_for
+from serve_test import ARGS, DOCUMENTS, HEAD, ServeCase, chat, chunks, wait_for
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
 
@@ -171,7 +178,7 @@ class HostileTest(ServeCase):
 
     def test_a_port_has_one_server(self):
         server = self.serve()
-        second = subprocess.run([serve_test.ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "second",
+        second = subprocess.run([ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "second",
                                  "--port", str(server.port)], capture_output=True, text=True, timeout=60)
         self.assertNotEqual(second.returncode, 0)
         self.assertIn("in use", second.stderr)
@@ -332,7 +339,7 @@ class HostileTest(ServeCase):
                            ("k a size=3\n", "size=3")):
             keys = self.dir / "wrong"
             keys.write_text(text)
-            run = subprocess.run([serve_test.ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "s", "--port", "0",
+            run = subprocess.run([ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "s", "--port", "0",
                                   "--api-keys", keys], capture_output=True, text=True, timeout=60)
             self.assertEqual(run.returncode, 2, run.stderr)
             self.assertIn(said, run.stderr)
@@ -413,17 +420,62 @@ class HostileTest(ServeCase):
     def test_a_template_that_is_wrong_is_found_at_the_start(self):
         template = self.dir / "wrong.jinja"
         template.write_text("{% for m in messages %}{{ m.content }")
-        run = subprocess.run([serve_test.ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "s", "--port", "0",
+        run = subprocess.run([ARGS.blend, "serve", "--model", self.model, "--store", self.dir / "s", "--port", "0",
                               "--chat-template", template], capture_output=True, text=True, timeout=60)
         self.assertNotEqual(run.returncode, 0)
         self.assertIn("line 1", run.stderr)
 
 
+def attack(port, seed, seconds, clients):
+    """A process of its own, so that honest clients do not wait for its threads."""
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "torture"))
+    import hostile_clients
+    end = time.monotonic() + seconds
+
+    def client(i):
+        rng = random.Random(f"{seed}:{i}")
+        while time.monotonic() < end:
+            hostile_clients.one(port, rng, {})
+    threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+
+
+def load():
+    """The honest clients' report without and with hostile ones, what was resident, and how it ended."""
+    reports = {}
+    for hostile in (0, ARGS.hostile):
+        with tempfile.TemporaryDirectory() as folder:
+            server = serve_test.Server(folder, ARGS.model, "--queue", 512, "--drain", 10, *ARGS.options.split())
+            process = multiprocessing.Process(target=attack, args=(server.port, 1, ARGS.load + 5, hostile))
+            process.start()
+            report = serve_test.load(server, folder, ARGS.model, clients=ARGS.clients, seconds=ARGS.load)
+            for line in Path(f"/proc/{server.process.pid}/status").read_text().splitlines():
+                if line.startswith("VmHWM:"):
+                    report["peak_MiB"] = int(line.split()[1]) // 1024
+            begin = time.monotonic()
+            report["exit"] = server.stop()[0]
+            report["seconds_to_end"] = round(time.monotonic() - begin, 2)
+            process.join()
+            reports[f"{hostile} hostile"] = report
+    print(json.dumps(reports, indent=1))
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--blend", required=True)
-    parser.add_argument("--make-model", required=True)
-    _, rest = parser.parse_known_args(namespace=serve_test.ARGS)
+    parser.add_argument("--make-model")
+    parser.add_argument("--model")
+    parser.add_argument("--load", type=float, help="seconds")
+    parser.add_argument("--clients", type=int, default=150)
+    parser.add_argument("--hostile", type=int, default=50)
+    parser.add_argument("--options", default="", help="of blend serve")
+    _, rest = parser.parse_known_args(namespace=ARGS)
+    if ARGS.load is not None:
+        load()
+        return
     unittest.main(argv=[sys.argv[0], *rest])
 
 
