@@ -85,7 +85,10 @@ if(BLEND_BUILD_TOOLS)
   add_test(NAME cli.serve_hostile COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/serve_hostile_test.py --blend $<TARGET_FILE:blend_cli>
            --make-model $<TARGET_FILE:make_random_model>)
-  set_tests_properties(cli.end_to_end cli.help cli.serve cli.serve_hostile PROPERTIES LABELS cli TIMEOUT 600)
+  add_test(NAME cli.serve_clients COMMAND ${Python3_EXECUTABLE} -B
+           ${CMAKE_CURRENT_LIST_DIR}/cli/serve_clients_test.py --blend $<TARGET_FILE:blend_cli>
+           --make-model $<TARGET_FILE:make_random_model>)
+  set_tests_properties(cli.end_to_end cli.help cli.serve cli.serve_hostile cli.serve_clients PROPERTIES LABELS cli TIMEOUT 600)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.

@@ -23,11 +23,6 @@ import time
 import unittest
 from pathlib import Path
 
-try:
-    import openai
-except ImportError:
-    openai = None
-
 ARGS = argparse.Namespace()
 TEMPLATE = ("{% for m in messages %}[{{ m.role }}] {{ m.content | trim }}\n{% endfor %}"
             "{% if add_generation_prompt %}[assistant]{% endif %}")
@@ -593,41 +588,6 @@ class ServeTest(ServeCase):
         self.assertEqual(report["answers"], 200)
         self.assertEqual(report["wrong"], 0, report)
         self.assertEqual(report["lost"], 0, report)
-
-    @unittest.skipIf(openai is None, "the package 'openai' is not installed")
-    def test_the_openai_client(self):
-        server = self.serve(env={"BLEND_API_KEY": "secret"}, model=self.slow_model)  # for its context
-        client = openai.OpenAI(base_url=server.url, api_key="secret", max_retries=0)
-        self.assertEqual([m.id for m in client.models.list()], ["small"])
-        extra = {"documents": DOCUMENTS, "ignore_eos": True}
-        messages = [{"role": "system", "content": "Be brief."},
-                    {"role": "user", "content": [{"type": "text", "text": "who sat"}]}]
-        kwargs = dict(model="small", messages=messages, temperature=0, max_completion_tokens=10)
-        answer = client.chat.completions.create(**kwargs, extra_body=extra, logprobs=True, top_logprobs=2)
-        self.assertEqual(answer.usage.completion_tokens, 10)
-        self.assertEqual(len(answer.choices[0].logprobs.content), 10)
-        self.assertGreater(answer.usage.prompt_tokens_details.cached_tokens, 0)
-        stream = client.chat.completions.create(**kwargs, extra_body=extra, stream=True,
-                                                stream_options={"include_usage": True})
-        text, usage = "", None
-        for event in stream:
-            usage = event.usage or usage
-            text += "".join(c.delta.content or "" for c in event.choices)
-        self.assertEqual(text, answer.choices[0].message.content)
-        self.assertEqual(usage.completion_tokens, 10)
-        example = Path(__file__).resolve().parents[2] / "examples/python/with_openai.py"
-        ran = subprocess.run([sys.executable, example, "--url", server.url, "--question", "who sat"], text=True,
-                             capture_output=True, timeout=60, env={**os.environ, "BLEND_API_KEY": "secret"})
-        self.assertEqual(ran.returncode, 0, ran.stderr)
-        self.assertRegex(ran.stdout, r"\d\d\d tokens of the prompt, \d+ of them reused")
-        done = client.completions.create(model="small", prompt="the cat", max_tokens=5, temperature=0)
-        self.assertLessEqual(done.usage.completion_tokens, 5)
-        with self.assertRaises(openai.BadRequestError):
-            client.chat.completions.create(model="small", messages=[])
-        with self.assertRaises(openai.AuthenticationError):
-            openai.OpenAI(base_url=server.url, api_key="wrong", max_retries=0).models.list()
-        with self.assertRaises(openai.NotFoundError):
-            client.chat.completions.create(model="large", messages=messages)
 
 
 def asked(server, path, body, stream, **more):
