@@ -2,6 +2,7 @@
 #include "model/gguf_tokenizer.h"
 
 #include <algorithm>
+#include <array>
 #include <unordered_map>
 
 #include "model/spm_tokenizer.h"
@@ -83,26 +84,35 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
 }
 
 // Control and user-defined tokens are cut out of the text; the others are what merging builds, so
-// that plain text never becomes a control token.
+// that plain text never becomes a control token. A token of one byte is that byte's whatever its
+// type, where no other is: llama.cpp finds it by its text.
 void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
+  std::array<int32_t, 256> others;  // byte tokens that merging does not build
+  others.fill(-1);
   spec.bpe.byte_ids.fill(-1);
   spec.bpe.pieces.resize(v.tokens.size());
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     const auto id = static_cast<int32_t>(i);
     const auto type = v.types.empty() ? TokenType::normal : static_cast<TokenType>(v.types[i]);
-    if (type == TokenType::control || type == TokenType::unknown ||
-        type == TokenType::user_defined) {
-      AddedToken token;
-      token.text = v.tokens[i];
-      token.id = id;
-      token.special = type != TokenType::user_defined;
-      spec.added.push_back(std::move(token));
+    if (type == TokenType::unused) continue;
+    const bool apart = type == TokenType::control || type == TokenType::unknown ||
+                       type == TokenType::user_defined;
+    std::string bytes = bytes_of_characters(v.tokens[i]).value_or("");
+    if (bytes.size() == 1) {
+      (apart ? others : spec.bpe.byte_ids)[static_cast<uint8_t>(bytes[0])] = id;
+    }
+    if (!apart) {
+      spec.bpe.pieces[i] = std::move(bytes);
       continue;
     }
-    if (type == TokenType::unused) continue;
-    std::string bytes = bytes_of_characters(v.tokens[i]).value_or("");
-    if (bytes.size() == 1) spec.bpe.byte_ids[static_cast<uint8_t>(bytes[0])] = id;
-    spec.bpe.pieces[i] = std::move(bytes);
+    AddedToken token;
+    token.text = v.tokens[i];
+    token.id = id;
+    token.special = type != TokenType::user_defined;
+    spec.added.push_back(std::move(token));
+  }
+  for (size_t b = 0; b < others.size(); ++b) {
+    if (spec.bpe.byte_ids[b] < 0) spec.bpe.byte_ids[b] = others[b];
   }
 }
 
@@ -115,6 +125,9 @@ Status read_merges(const GgufReader& gguf, const Vocabulary& v, BpeSpec& bpe) {
   ids.reserve(v.tokens.size());
   for (size_t i = 0; i < v.tokens.size(); ++i) {
     if (!bpe.pieces[i].empty()) ids.try_emplace(v.tokens[i], static_cast<int32_t>(i));
+  }
+  for (const int32_t id : bpe.byte_ids) {
+    if (id >= 0) ids.try_emplace(v.tokens[static_cast<size_t>(id)], id);
   }
   const auto find = [&](std::string_view text) {
     const auto it = ids.find(text);

@@ -81,16 +81,32 @@ void SpmTokenizer::guess_types() {
   set(vocab_.eos, TokenType::control);
 }
 
-void SpmTokenizer::index() {
+// A token is a byte's by its text, as in llama.cpp, whatever its type; one of the type `byte` goes
+// before others.
+void SpmTokenizer::index_bytes() {
   bytes_.fill(-1);
+  const auto n = static_cast<int32_t>(vocab_.tokens.size());
+  for (const bool typed : {false, true}) {
+    for (int32_t id = 0; id < n; ++id) {
+      if ((type(id) == TokenType::byte) != typed) continue;
+      const int b = byte_of(vocab_.tokens[static_cast<size_t>(id)]);
+      if (b >= 0) bytes_[static_cast<size_t>(b)] = id;
+    }
+  }
+}
+
+int SpmTokenizer::byte_of_token(int32_t id) const {
+  const int b = byte_of(vocab_.tokens[static_cast<size_t>(id)]);
+  return b >= 0 && bytes_[static_cast<size_t>(b)] == id ? b : -1;
+}
+
+void SpmTokenizer::index() {
+  index_bytes();
   const auto n = static_cast<int32_t>(vocab_.tokens.size());
   for (int32_t id = 0; id < n; ++id) {
     const std::string& text = vocab_.tokens[static_cast<size_t>(id)];
     if (text.empty()) continue;  // stands for nothing: never produced
     switch (type(id)) {
-      case TokenType::byte:
-        if (const int b = byte_of(text); b >= 0) bytes_[static_cast<size_t>(b)] = id;
-        break;
       case TokenType::unknown:
       case TokenType::control:
         special_.push_back(id);
@@ -100,6 +116,7 @@ void SpmTokenizer::index() {
         [[fallthrough]];
       case TokenType::normal:
       case TokenType::unused:
+        if (byte_of_token(id) >= 0) break;
         pieces_[text] = id;  // of equal texts the last one wins, as in llama.cpp
         longest_piece_ = std::max(longest_piece_, text.size());
         break;
@@ -280,6 +297,7 @@ std::string SpmTokenizer::piece(int32_t token, uint32_t flags) const {
   std::string out;
   if (token < 0 || static_cast<size_t>(token) >= vocab_.tokens.size()) return out;
   const std::string& text = vocab_.tokens[static_cast<size_t>(token)];
+  if (const int b = byte_of_token(token); b >= 0) return {static_cast<char>(b)};
   switch (type(token)) {
     case TokenType::control:
     case TokenType::unknown:
@@ -311,7 +329,7 @@ Result<std::string> SpmTokenizer::decode(std::span<const int32_t> tokens, uint32
                         vocab_.tokens.size());
     }
     std::string text = piece(token, flags);
-    const TokenType t = type(token);
+    const TokenType t = byte_of_token(token) >= 0 ? TokenType::byte : type(token);
     if (t != TokenType::control && t != TokenType::unknown) {
       if (drop_space && t != TokenType::user_defined && !text.empty() && text[0] == ' ') {
         text.erase(0, 1);

@@ -70,6 +70,8 @@ class SpmTokenizer final : public Tokenizer {
   }
   void guess_types();
   void index();
+  void index_bytes();
+  int byte_of_token(int32_t id) const;  // what it stands for; -1: it is no byte's
   int32_t find(std::string_view piece) const;
   struct Fragment;
   std::vector<Fragment> split_special(std::string_view text, bool all,

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -62,6 +63,11 @@ class Bpe {
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
 
   int32_t find(std::string_view piece) const;
+  // [256] what a byte becomes, -1: nothing; empty where characters never become bytes.
+  std::span<const int32_t> byte_tokens() const {
+    return spec_.bytes || spec_.byte_fallback ? std::span<const int32_t>(spec_.byte_ids)
+                                              : std::span<const int32_t>();
+  }
   const std::string& piece(int32_t id) const { return spec_.pieces[static_cast<size_t>(id)]; }
   size_t size() const { return spec_.pieces.size(); }
 

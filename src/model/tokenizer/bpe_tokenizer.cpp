@@ -78,6 +78,10 @@ Status BpeTokenizer::take_added(std::vector<AddedToken> added) {
       (begins ? normalized_ : normalized_plain_).add(std::move(normal));
     }
   }
+  // Any text may become these, so they are text, and are shown.
+  for (const int32_t id : bpe_.byte_tokens()) {
+    if (id >= 0) kinds_[static_cast<size_t>(id)] = Kind::piece;
+  }
   return Status::ok();
 }
 

@@ -116,21 +116,19 @@ Status read_merges(const JsonView& merges, const Ids& ids, const std::vector<boo
   return Status::ok();
 }
 
-// What merging may build, and the tokens of single bytes.
+// What merging may build, and the tokens of single bytes. A control token that is a byte's is what
+// that byte becomes, as in tokenizers: there is no other token to be had for it.
 void read_pieces(const BpeTokenizerSpec& spec, const Ids& ids, const std::vector<bool>& control,
                  BpeSpec& bpe) {
   bpe.byte_ids.fill(-1);
   bpe.pieces.resize(spec.tokens.size());
   for (const auto& [text, id] : ids) {
-    if (control[static_cast<size_t>(id)]) continue;
-    std::string& piece = bpe.pieces[static_cast<size_t>(id)];
-    if (bpe.bytes) {
-      piece = bytes_of_characters(text).value_or("");
-      if (piece.size() == 1) bpe.byte_ids[static_cast<uint8_t>(piece[0])] = id;
-    } else {
-      piece = text;
-      if (const int b = byte_of(text); b >= 0) bpe.byte_ids[static_cast<size_t>(b)] = id;
-    }
+    std::string bytes = bpe.bytes ? bytes_of_characters(text).value_or("") : std::string(text);
+    const int byte = !bpe.bytes         ? byte_of(text)
+                     : bytes.size() == 1 ? static_cast<uint8_t>(bytes[0])
+                                         : -1;
+    if (byte >= 0) bpe.byte_ids[static_cast<size_t>(byte)] = id;
+    if (!control[static_cast<size_t>(id)]) bpe.pieces[static_cast<size_t>(id)] = std::move(bytes);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "model/tokenizer/byte_level.h"
 #include "support/gguf_writer.h"
 #include "support/golden_tokens.h"
 #include "support/random_model.h"
@@ -170,6 +171,27 @@ TEST(GgufBpeFile, FingerprintCoversMergesAndPre) {
   EXPECT_EQ(hash(w), hash(w));
   EXPECT_NE(hash(w), hash(GgufWriter(w).strings("tokenizer.ggml.merges", v.merges)));
   EXPECT_NE(hash(w), hash(GgufWriter(w).string("tokenizer.ggml.pre", "smollm")));
+}
+
+// Converters give tokens of one byte the type that the original's added tokens had.
+TEST(GgufBpeFile, BytesOfAnyTypeAreFound) {
+  const test::GgufVocabulary v = gguf_vocabulary(golden_tokenizer("gpt2"));
+  const std::string text = "a\xe6\x97\xa5\n\xff!";
+  const Ids expected = ids_of(*must_open(vocabulary_file("gpt2", "gpt-2")), text, 0);
+  for (const int32_t type : {2, 3, 4}) {
+    std::vector<int32_t> types = v.types;
+    for (size_t i = 0; i < types.size(); ++i) {
+      const std::string bytes = bytes_of_characters(v.tokens[i]).value_or("");
+      if (bytes.size() == 1 && v.tokens[i].size() > 1) types[i] = type;
+    }
+    GgufWriter w = vocabulary_file("gpt2", "gpt-2");
+    w.i32s("tokenizer.ggml.token_type", types);
+    const auto t = must_open(w);
+    ASSERT_NE(t, nullptr);
+    EXPECT_EQ(ids_of(*t, text, 0), expected) << type;
+    EXPECT_EQ(t->decode(expected, 0).value(), text) << type;
+    EXPECT_EQ(t->decode(expected, kSpecial).value(), text) << type;
+  }
 }
 
 }  // namespace

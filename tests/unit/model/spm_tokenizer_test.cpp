@@ -385,6 +385,37 @@ TEST(SpmTokenizer, UnknownWhereBytesAreMissing) {
   EXPECT_EQ(ids_of(*make(v), "a€b", 0), (std::vector<int32_t>{2, 1}));
 }
 
+// As in llama.cpp, which finds them by their texts. Converters give them the type that the
+// original's added tokens had.
+TEST(SpmTokenizer, BytesOfAnyTypeAreFound) {
+  const SpmVocab plain = vocab_of(700);
+  const std::string text = "hello \xc3\xa9\n\xff<0x0A>";
+  const std::vector<int32_t> expected = ids_of(*make(plain), text, kRaw);
+  for (const TokenType type : {TokenType::normal, TokenType::unknown, TokenType::control,
+                               TokenType::user_defined, TokenType::unused}) {
+    SpmVocab v = plain;
+    int32_t newline = -1;
+    for (size_t i = 0; i < v.tokens.size(); ++i) {
+      if (v.types[i] == static_cast<int32_t>(TokenType::byte)) {
+        v.types[i] = static_cast<int32_t>(type);
+      }
+      if (v.tokens[i] == "<0x0A>") newline = static_cast<int32_t>(i);
+    }
+    const auto t = make(v);
+    ASSERT_NE(t, nullptr);
+    std::vector<int32_t> ids = expected;
+    // A user-defined token is found in every text.
+    if (type == TokenType::user_defined) {
+      ids = ids_of(*make(plain), "hello \xc3\xa9\n\xff", kRaw);
+      ids.push_back(newline);
+    }
+    EXPECT_EQ(ids_of(*t, text, kRaw), ids) << static_cast<int>(type);
+    const std::string decoded = type == TokenType::user_defined ? "hello \xc3\xa9\n\xff\n" : text;
+    EXPECT_EQ(t->decode(ids, kRaw).value(), decoded) << static_cast<int>(type);
+    EXPECT_EQ(t->decode(ids, kRaw | kSpecial).value(), decoded) << static_cast<int>(type);
+  }
+}
+
 TEST(SpmTokenizer, TypesAreGuessedWhereTheFileHasNone) {
   SpmVocab v = vocab_of(320);
   v.types.clear();

@@ -6,6 +6,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "model/tokenizer/byte_level.h"
+#include "model/tokenizer/special_texts.h"
 #include "support/golden_tokens.h"
 #include "support/random_model.h"
 
@@ -204,6 +206,64 @@ TEST(TokenizerJsonFile, BrokenFilesAreNamed) {
   EXPECT_EQ(open("{\"model\": {\"vocab\": {\"a\": 0, \"a\": 1}}}").status().code(), kCode);
   EXPECT_EQ(open("{\"model\"").status().code(), kCode);
   EXPECT_EQ(open(std::string(100000, '[')).status().code(), kCode);
+}
+
+// Of some files the bytes are special too. The ids are tokenizers' 0.23, which looks for bytes in
+// the whole of the model's vocabulary.
+TEST(TokenizerJsonFile, BytesThatAreSpecialAreFound) {
+  for (const char* kind : {"llama2", "gemma", "gpt2"}) {
+    json file = file_of(kind);
+    const std::string text = std::string("a\xe6\x97\xa5\n\xf0\x9f\x98\x80 b\t\xff") + "!";
+    const Ids expected = ids_of(*must_open(file.dump()), text, 0);
+    const bool byte_level = std::string(kind) == "gpt2";
+    for (const bool special : {true, false}) {
+      json marked = file;
+      for (const auto& [token, id] : file["model"]["vocab"].items()) {
+        const bool is_byte =
+            byte_level ? bytes_of_characters(token).value_or("").size() == 1 && token.size() > 1
+                       : byte_of(token) >= 0;
+        if (!is_byte) continue;
+        marked["added_tokens"].push_back(
+            {{"id", id}, {"content", token}, {"special", special}, {"normalized", false}});
+      }
+      const auto t = must_open(marked.dump());
+      ASSERT_NE(t, nullptr);
+      EXPECT_EQ(ids_of(*t, text, 0), expected) << kind << special;
+      EXPECT_EQ(ids_of(*t, text, kSpecial), expected) << kind << special;
+      EXPECT_EQ(t->decode(expected, 0).value(), text) << kind << special;
+      EXPECT_EQ(t->decode(expected, kSpecial).value(), text) << kind << special;
+    }
+  }
+}
+
+TEST(TokenizerJsonFile, OneSpecialByteTakesNothingElseAlong) {
+  json file = file_of("llama2");
+  file["added_tokens"].push_back({{"id", file["model"]["vocab"]["<0x07>"]},
+                                  {"content", "<0x07>"},
+                                  {"special", true},
+                                  {"normalized", false}});
+  const auto t = must_open(file.dump());
+  const int32_t bell = file["model"]["vocab"]["<0x07>"];
+  const Ids ids = ids_of(*t, "a\ab", BLEND_TOKENIZE_RAW);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), bell), 1);
+  EXPECT_EQ(t->decode(ids, BLEND_TOKENIZE_RAW).value(), "a\ab");
+  // Its text in a text is the token only where control tokens are asked for.
+  const Ids plain = ids_of(*t, "<0x07>", BLEND_TOKENIZE_RAW);
+  EXPECT_EQ(std::count(plain.begin(), plain.end(), bell), 0);
+  EXPECT_EQ(ids_of(*t, "<0x07>", BLEND_TOKENIZE_RAW | kSpecial), Ids{bell});
+}
+
+// What is only added is none of the model's vocabulary: tokenizers does not find it there either.
+TEST(TokenizerJsonFile, BytesOutsideOfTheVocabularyAreNone) {
+  json file = file_of("llama2");
+  const int32_t id = file["model"]["vocab"]["<0x07>"];
+  const int32_t unknown = file["model"]["vocab"]["<unk>"];
+  file["model"]["vocab"].erase("<0x07>");
+  file["added_tokens"].push_back(
+      {{"id", id}, {"content", "<0x07>"}, {"special", true}, {"normalized", false}});
+  const auto t = must_open(file.dump());
+  const Ids ids = ids_of(*t, "\a", BLEND_TOKENIZE_RAW);
+  EXPECT_EQ(ids, Ids{unknown});
 }
 
 }  // namespace
