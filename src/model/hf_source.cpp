@@ -2,7 +2,9 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <array>
+#include <cstring>
 #include <unordered_set>
 
 #include "base/mapped_file.h"
@@ -44,6 +46,8 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "post_feedforward_layernorm.weight",
 };
 
+constexpr const char* kOutput = kHfNames[static_cast<size_t>(TensorRole::output)];
+
 // Of a role's tensor where a model's are fused; null: it has one of its own.
 const char* fused_name(TensorRole role) {
   switch (fused_tensor_of(role)) {
@@ -80,6 +84,7 @@ class HfSource final : public ModelSource {
   }
   uint64_t n_parameters() const override { return tensors_.n_elements(); }
   Result<Sha256> fingerprint(const ParallelRun& parallel, const Watch& watch) const override {
+    BLEND_RETURN_IF_ERROR(check_tied_output(watch));
     Sha256Hasher hasher;
     hash_config(hf_.model, hasher);
     tokenizer_.tokenizer->hash(hasher);
@@ -90,6 +95,7 @@ class HfSource final : public ModelSource {
  private:
   Result<TensorView> find(TensorRole role, uint32_t layer) const;
   Status refuse_others() const;
+  Status check_tied_output(const Watch& watch) const;
 
   HfConfig hf_;
   HfTokenizer tokenizer_;
@@ -139,10 +145,9 @@ Status HfSource::refuse_others() const {
   std::unordered_set<std::string_view> known;
   for (const TensorView& t : tensors_.all()) known.insert(t.name);
   for (const std::string& name : weights_.names()) {
-    // Old files hold the rotation's frequencies, which follow from the base; a tied output may be
-    // there twice, and transformers takes the embedding.
-    const bool spare = name.ends_with(".rotary_emb.inv_freq") ||
-                       (hf_.tied && name == kHfNames[static_cast<size_t>(TensorRole::output)]);
+    // Old files hold the rotation's frequencies, which follow from the base; of a tied output see
+    // check_tied_output.
+    const bool spare = name.ends_with(".rotary_emb.inv_freq") || (hf_.tied && name == kOutput);
     if (spare || known.contains(name)) continue;
     std::string shown = name.substr(0, 120);
     for (char& ch : shown) ch = ch >= ' ' && ch < 127 ? ch : '?';
@@ -152,6 +157,29 @@ Status HfSource::refuse_others() const {
                       shown.c_str(), hf_.model.architecture.c_str(), hf_.model.n_layers);
   }
   return Status::ok();
+}
+
+// A tied output may be in the files a second time, as they hold whatever a trainer kept. Where it is
+// another matrix, the config and the weights contradict each other: transformers takes the embedding
+// before version 5, and the output's own matrix since. All its bytes are compared, as any may
+// differ; that takes no more than the embedding's fingerprint, and can be cancelled like that.
+Status HfSource::check_tied_output(const Watch& watch) const {
+  constexpr size_t kStep = size_t{16} << 20;
+  if (!hf_.tied || !weights_.has(kOutput)) return Status::ok();
+  const TensorView& embedding = tensor(TensorRole::embedding, 0);
+  BLEND_ASSIGN(const TensorView output, weights_.view(kOutput));
+  bool equal = output.dtype == embedding.dtype && output.shape == embedding.shape;
+  for (size_t at = 0; equal && at < embedding.bytes(); at += kStep) {
+    BLEND_RETURN_IF_ERROR(watch.check());
+    const size_t n = std::min(kStep, embedding.bytes() - at);
+    equal = std::memcmp(embedding.data + at, output.data + at, n) == 0;
+  }
+  if (equal) return Status::ok();
+  return make_error(BLEND_E_FORMAT,
+                    "tensor '%s' differs from '%s', though tie_word_embeddings says that they are "
+                    "one; put '\"tie_word_embeddings\": false' into config.json if the model was "
+                    "trained with an output of its own, or take the tensor out of the weights",
+                    output.name.c_str(), embedding.name.c_str());
 }
 
 }  // namespace

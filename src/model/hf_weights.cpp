@@ -80,6 +80,12 @@ Status HfWeights::read_index(const std::string& directory, const MappedFile& ind
     }
     places_.emplace(tensor, Place{shard, t});
   }
+  // What an index leaves out is loaded by transformers all the same, so it counts here too.
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    for (const SafetensorsTensor& t : shards_[shard].reader.tensors()) {
+      places_.emplace(t.name, Place{shard, &t});
+    }
+  }
   return Status::ok();
 }
 

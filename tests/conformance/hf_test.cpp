@@ -4,8 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "conformance/abi.h"
@@ -409,6 +412,76 @@ TEST(HfDirectory, TensorsThatDoNotFitAreNamed) {
     write(d.file("tokenizer.json"), "{\"model\": {\"type\": \"Unigram\"}}");
     expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"tokenizer.json"});
   }
+}
+
+// Writes a copy of the embedding into the weights as the output matrix, changed by
+// `change(bytes&)`.
+template <typename Change>
+void add_output(const Directory& d, const Change& change) {
+  const std::string file = read(d.file("model.safetensors"));
+  uint64_t header = 0;
+  std::memcpy(&header, file.data(), sizeof header);
+  json tensors = json::parse(file.substr(8, header));
+  std::string data = file.substr(8 + header);
+  json output = tensors.at("model.embed_tokens.weight");
+  std::string bytes = data.substr(output["data_offsets"][0].get<size_t>(),
+                                  output["data_offsets"][1].get<size_t>() -
+                                      output["data_offsets"][0].get<size_t>());
+  change(bytes);
+  output["data_offsets"] = {data.size(), data.size() + bytes.size()};
+  tensors["lm_head.weight"] = output;
+  const std::string text = tensors.dump();
+  const uint64_t size = text.size();
+  write(d.file("model.safetensors"),
+        std::string(reinterpret_cast<const char*>(&size), sizeof size) + text + data + bytes);
+}
+
+// Old versions of transformers take the embedding, new ones the output matrix: either would be
+// wrong for somebody.
+TEST(HfDirectory, AnOutputThatIsTiedAndDiffersIsRefused) {
+  const Ctx ctx = make_ctx();
+  for (const char* model : {"qwen2", "smollm3", "gemma2"}) {
+    const std::vector<std::string> parts = {"'lm_head.weight'", "'model.embed_tokens.weight'",
+                                            "tie_word_embeddings", "false"};
+    const Directory plain(model);
+    const std::string before = fingerprint(ctx, plain.path());
+    const auto changed = [&](const std::function<void(std::string&)>& change) {
+      auto d = std::make_unique<Directory>(model);
+      add_output(*d, change);
+      return d;
+    };
+    const auto equal = changed([](std::string&) {});
+    EXPECT_EQ(before, fingerprint(ctx, equal->path())) << "equal bytes are one matrix";
+    const auto last = changed([](std::string& bytes) { bytes.back() ^= 1; });
+    expect_refused(ctx, *last, BLEND_E_FORMAT, parts);
+    const auto zero = changed([](std::string& bytes) { bytes.assign(bytes.size(), '\0'); });
+    expect_refused(ctx, *zero, BLEND_E_FORMAT, parts);
+    // The way out that the message names.
+    zero->edit("config.json", [](json& j) { j["tie_word_embeddings"] = false; });
+    EXPECT_EQ(try_open(ctx, zero->path()).code, BLEND_OK);
+  }
+}
+
+// transformers loads all that is in the files, whatever the index says.
+TEST(HfDirectory, TensorsThatTheIndexLeavesOutAreRefused) {
+  const Ctx ctx = make_ctx();
+  const Directory d("llama3-sharded");
+  d.edit("model.safetensors.index.json", [](json& j) {
+    json& map = j["weight_map"];
+    map.erase("model.layers.0.mlp.up_proj.weight");
+  });
+  EXPECT_EQ(try_open(ctx, d.path()).code, BLEND_OK) << "it is there";
+  d.edit("config.json", [](json& j) { j["num_hidden_layers"] = 1; });
+  d.edit("model.safetensors.index.json", [](json& j) {
+    json kept;
+    for (const auto& [name, file] : j["weight_map"].items()) {
+      if (!name.starts_with("model.layers.1.") && !name.starts_with("model.layers.2.")) {
+        kept[name] = file;
+      }
+    }
+    j["weight_map"] = kept;
+  });
+  expect_refused(ctx, d, BLEND_E_UNSUPPORTED, {"'model.layers.", "no place"});
 }
 
 }  // namespace
