@@ -66,6 +66,10 @@ class GgufConfigReader {
   }
   Result<uint32_t> required(const char* name, uint32_t max) const {
     BLEND_ASSIGN(const std::optional<uint32_t> value, gguf_.get_u32(key(name)));
+    return needed(name, value, max);
+  }
+  Result<uint32_t> needed(const char* name, const std::optional<uint32_t>& value,
+                          uint32_t max) const {
     if (!value) return make_error(BLEND_E_FORMAT, "key '%s' is missing", key(name).c_str());
     return in_range(key(name), *value, max);
   }
@@ -82,6 +86,7 @@ class GgufConfigReader {
     BLEND_ASSIGN(const std::optional<double> value, gguf_.get_float(key(name)));
     return positive(key(name), value.value_or(otherwise));
   }
+  Result<std::optional<uint32_t>> of_layers(const char* name) const;
   bool has_tensor(const char* name) const { return gguf_.tensor(name) != nullptr; }
 
   Status refuse_unsupported() const;
@@ -116,6 +121,32 @@ Result<ModelConfig> GgufConfigReader::read() {
   return std::move(c_);
 }
 
+// A number that some converters write once for each layer, as llama.cpp reads it too. Layers that
+// differ from each other are another model than is computed here.
+Result<std::optional<uint32_t>> GgufConfigReader::of_layers(const char* name) const {
+  const std::string full = key(name);
+  if (!gguf_.is_array(full)) return gguf_.get_u32(full);
+  BLEND_ASSIGN(const std::optional<std::vector<int32_t>> list, gguf_.get_ints(full));
+  const std::vector<int32_t> values = list.value_or(std::vector<int32_t>());
+  if (values.size() != c_.n_layers) {
+    return make_error(BLEND_E_FORMAT, "key '%s' has %zu entries for %u layers", full.c_str(),
+                      values.size(), c_.n_layers);
+  }
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] < 0) {
+      return make_error(BLEND_E_FORMAT, "key '%s' is %d in layer %zu; it cannot be below 0",
+                        full.c_str(), values[i], i);
+    }
+    if (values[i] != values[0]) {
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "key '%s' is %d in layer 0 and %d in layer %zu; libblend runs models whose "
+                        "layers are alike",
+                        full.c_str(), values[0], values[i], i);
+    }
+  }
+  return std::optional<uint32_t>(static_cast<uint32_t>(values[0]));
+}
+
 Status GgufConfigReader::refuse_unsupported() const {
   for (const char* name : kUnsupportedKeys) {
     if (gguf_.has(key(name))) {
@@ -140,7 +171,8 @@ Status GgufConfigReader::refuse_unsupported() const {
 Status GgufConfigReader::read_shape() {
   BLEND_ASSIGN(c_.n_layers, required("block_count", kMaxLayers));
   BLEND_ASSIGN(c_.d_model, required("embedding_length", kMaxWidth));
-  BLEND_ASSIGN(c_.d_ff, required("feed_forward_length", kMaxWidth));
+  BLEND_ASSIGN(const std::optional<uint32_t> d_ff, of_layers("feed_forward_length"));
+  BLEND_ASSIGN(c_.d_ff, needed("feed_forward_length", d_ff, kMaxWidth));
   BLEND_ASSIGN(c_.context_length, required("context_length", kMaxContext));
   const std::string eps_key = key("attention.layer_norm_rms_epsilon");
   BLEND_ASSIGN(const std::optional<double> eps, gguf_.get_float(eps_key));
@@ -155,8 +187,11 @@ Status GgufConfigReader::read_shape() {
 }
 
 Status GgufConfigReader::read_attention() {
-  BLEND_ASSIGN(c_.n_heads, required("attention.head_count", kMaxHeads));
-  BLEND_ASSIGN(c_.n_kv_heads, with_default("attention.head_count_kv", c_.n_heads, kMaxHeads));
+  BLEND_ASSIGN(const std::optional<uint32_t> heads, of_layers("attention.head_count"));
+  BLEND_ASSIGN(c_.n_heads, needed("attention.head_count", heads, kMaxHeads));
+  BLEND_ASSIGN(const std::optional<uint32_t> kv_heads, of_layers("attention.head_count_kv"));
+  BLEND_ASSIGN(c_.n_kv_heads, in_range(key("attention.head_count_kv"),
+                                       kv_heads.value_or(c_.n_heads), kMaxHeads));
   if (c_.n_heads % c_.n_kv_heads != 0) {
     return make_error(BLEND_E_FORMAT, "key '%s' is %u, no multiple of the %u of '%s'",
                       key("attention.head_count").c_str(), c_.n_heads, c_.n_kv_heads,

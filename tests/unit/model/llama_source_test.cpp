@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 
+#include "model/fingerprint.h"
 #include "model/rope_scaling.h"
 #include "support/outside_data.h"
 #include "support/random_model.h"
@@ -495,8 +496,6 @@ TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
   EXPECT_TRUE(open_bytes(with().u32("llama.expert_count", 0).bytes()).is_ok());
   expect_error(with().string("tokenizer.ggml.model", "bert"), BLEND_E_UNSUPPORTED, "bert");
   expect_error(with().u32("llama.attention.value_length", 8), BLEND_E_UNSUPPORTED, "value_length");
-  expect_error(with().i32s("llama.attention.head_count_kv", {2, 2}), BLEND_E_UNSUPPORTED,
-               "head_count_kv");
   EXPECT_TRUE(open_bytes(with().u32("llama.attention.sliding_window", 512).bytes()).is_ok());
   expect_error(with().boolean("llama.attention.causal", false), BLEND_E_UNSUPPORTED, "causal");
   expect_error(with().f32("llama.logit_scale", 2), BLEND_E_UNSUPPORTED, "llama.logit_scale");
@@ -523,6 +522,44 @@ TEST(LlamaSource, RefusesWhatItDoesNotCompute) {
       BLEND_E_UNSUPPORTED, "'blk.1.attn_v.weight' is Q2_K");
   expect_error(with().tensor("output.weight", 99, {16, 300}, vector), BLEND_E_UNSUPPORTED,
                "type 99");
+}
+
+// Some converters write a number for each layer, as llama.cpp reads them.
+TEST(LlamaSource, OneNumberForEachLayer) {
+  const GgufWriter base = random_model(small());
+  const auto config = [](const GgufWriter& w) {
+    auto source = open_bytes(w.bytes());
+    EXPECT_TRUE(source.is_ok()) << source.status().message();
+    Sha256Hasher hasher;
+    if (source.is_ok()) hash_config((*source)->config(), hasher);
+    return to_hex(hasher.finish());
+  };
+  auto opened = open_bytes(base.bytes());
+  ASSERT_TRUE(opened.is_ok());
+  const ModelConfig c = (*opened)->config();
+  const std::pair<std::string, uint32_t> keys[] = {{"llama.attention.head_count", c.n_heads},
+                                                   {"llama.attention.head_count_kv", c.n_kv_heads},
+                                                   {"llama.feed_forward_length", c.d_ff}};
+  for (const auto& [key, value] : keys) {
+    const auto n = static_cast<int32_t>(value);
+    std::vector<int32_t> list(c.n_layers, n);
+    EXPECT_EQ(config(GgufWriter(base).i32s(key, list)), config(base)) << key;
+    list.back() = n + 1;
+    expect_error(GgufWriter(base).i32s(key, list), BLEND_E_UNSUPPORTED,
+                 "key '" + key + "' is " + std::to_string(n) + " in layer 0 and " +
+                     std::to_string(n + 1) + " in layer 1");
+    list.back() = n;
+    list.push_back(n);
+    expect_error(GgufWriter(base).i32s(key, list), BLEND_E_FORMAT,
+                 "key '" + key + "' has 3 entries for 2 layers");
+    expect_error(GgufWriter(base).i32s(key, {}), BLEND_E_FORMAT, "has 0 entries");
+    expect_error(GgufWriter(base).i32s(key, {0, 0}), BLEND_E_FORMAT, key);
+    expect_error(GgufWriter(base).i32s(key, {-1, -1}), BLEND_E_FORMAT, key);
+    expect_error(GgufWriter(base).f32s(key, {4, 4}), BLEND_E_FORMAT, key);
+  }
+  // llama.cpp takes one number alone for these.
+  expect_error(GgufWriter(base).i32s("llama.embedding_length", {16, 16}), BLEND_E_UNSUPPORTED,
+               "embedding_length");
 }
 
 TEST(LlamaSource, NamesMissingAndSenselessHyperparameters) {
