@@ -121,6 +121,11 @@ class CalibrateTest(unittest.TestCase):
                               "--max-kl", "100", "--min-top1", "0")
         self.assertEqual(done.returncode, 5, done.stdout)
         self.assertIn("trusts no ratio", done.stderr)
+        self.assertNotIn("trusted at ratio", done.stdout)
+        done = self.run_blend("verify", "--data", self.data, "--profile", none, "--score-tokens", "2",
+                              "--max-kl", "100", "--min-top1", "0", "--json")
+        self.assertEqual(done.returncode, 5, done.stdout)
+        self.assertFalse(json.loads(done.stdout)["trusted"])
 
     def test_documents_are_samples_too(self):
         docs = self.dir / "docs"

@@ -55,6 +55,8 @@ void run(const VerifyOptions& options) {
     return blendpp::verify(model, profile, samples.prompts, verify);
   }();
   const blendpp::ProfileInfo info = profile.info();
+  // Without, its ratio is full prefill's, which these prompts could not but keep.
+  const bool vouches = info.trusted != 0;
   const double max_kl = verify.max_kl < 0 ? info.max_kl : verify.max_kl;
   const double min_top1 = verify.min_top1 < 0 ? info.min_top1 : verify.min_top1;
   if (options.common.json) {
@@ -62,7 +64,7 @@ void run(const VerifyOptions& options) {
                                 {"profile", profile_json(model, profile)},
                                 {"data", samples.source},
                                 {"n_samples", samples.prompts.size()},
-                                {"trusted", verdict.trusted != 0},
+                                {"trusted", vouches && verdict.trusted != 0},
                                 {"ratio", verdict.ratio},
                                 {"kl_mean", verdict.kl_mean},
                                 {"top1", verdict.top1},
@@ -72,11 +74,10 @@ void run(const VerifyOptions& options) {
                                 {"table", measurements_json(model, lines)}};
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
-    std::cout << measurements_table(model, lines, max_kl, min_top1) << "* keeps the limits\n\n"
-              << verdict_text(verdict, max_kl, min_top1) << '\n';
+    std::cout << measurements_table(model, lines, max_kl, min_top1) << "* keeps the limits\n\n";
+    if (vouches) std::cout << verdict_text(verdict, max_kl, min_top1) << '\n';
   }
-  // Its ratio is full prefill's, which these prompts could not but keep.
-  if (info.trusted == 0) {
+  if (!vouches) {
     throw CommandError(
         kExitUntrusted,
         "the profile trusts no ratio, so there is nothing to verify: calibrate again "
