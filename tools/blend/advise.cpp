@@ -6,6 +6,7 @@
 #include "command.h"
 #include "eval/output.h"
 #include "interrupt.h"
+#include "printable.h"
 #include "progress.h"
 #include "table.h"
 
@@ -117,8 +118,9 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
                   const std::vector<NamedStorage>& storages,
                   const std::vector<blendpp::Advice>& advice) {
   const blendpp::MachineInfo info = machine.info();
-  std::cout << format("%s, %u threads, measured %s%s\n\n", info.cpu, info.n_threads,
-                      time_text(info.measured_unix_s).c_str(), machine.kept() ? " (kept)" : "");
+  std::cout << format("%s, %u threads, measured %s%s\n\n", printable(info.cpu).c_str(),
+                      info.n_threads, time_text(info.measured_unix_s).c_str(),
+                      machine.kept() ? " (kept)" : "");
   Table prefill({"tokens", "prefill", "at the ratio"});
   for (uint64_t i = 0; i < info.n_points; ++i) {
     const auto [tokens, ns] = machine.point(i);
@@ -137,7 +139,8 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
                       bytes_text(advice[0].load_bytes).c_str(), options.codec.c_str());
   for (const NamedStorage& s : storages) {
     if (s.storage.latency_s == 0) continue;
-    std::cout << format("%s: %s a second, %.2f ms before the first byte\n\n", s.name.c_str(),
+    std::cout << format("%s: %s a second, %.2f ms before the first byte\n\n",
+                        printable(s.name).c_str(),
                         bytes_text(static_cast<uint64_t>(s.storage.bytes_per_s)).c_str(),
                         s.storage.latency_s * 1e3);
   }

@@ -1,4 +1,6 @@
 // blend ask: documents + question -> streamed answer, then what it took.
+#include <unistd.h>
+
 #include <algorithm>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -11,6 +13,7 @@
 #include "exact_answer.h"
 #include "interrupt.h"
 #include "policy_spec.h"
+#include "printable.h"
 #include "progress.h"
 #include "question.h"
 #include "report.h"
@@ -228,13 +231,26 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
   }
   // Nothing but the answer: what may be taken back is not shown.
   const bool waits = options.exact && options.quiet;
-  const auto show = [&](std::string_view text) {
-    if (!options.common.json && !waits) std::cout << text << std::flush;
+  // A terminal would do what a model says; elsewhere it is what the model says.
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  PrintableStream stream;
+  const auto write = [&](std::string_view text) {
+    if (options.common.json) return;
+    if (terminal) {
+      std::cout << stream.add(text) << std::flush;
+    } else {
+      std::cout << text << std::flush;
+    }
   };
+  const auto show = [&](std::string_view text) {
+    if (!waits) write(text);
+  };
+  const auto end = [&] { std::cout << stream.finish(); };
   if (options.exact) {
     ExactCalls calls;
     calls.show = show;
     calls.correct = [&](std::string_view right) {
+      end();
       show("\n[corrected] ");
       show(right);
     };
@@ -243,7 +259,8 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
     answer.generated = exact.generated;
     answer.n_shown = exact.n_shown;
     answer.n_taken_back = exact.n_taken_back;
-    if (waits && !options.common.json) std::cout << answer.text << std::flush;
+    if (waits) write(answer.text);
+    end();
     return answer;
   }
   answer.generated = fusion.generate(generate, [&](int32_t, std::string_view text) {
@@ -251,6 +268,7 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
     show(text);
     return true;
   });
+  end();
   return answer;
 }
 

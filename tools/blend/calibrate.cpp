@@ -6,6 +6,7 @@
 #include "command.h"
 #include "corpus.h"
 #include "interrupt.h"
+#include "printable.h"
 #include "profile_report.h"
 #include "progress.h"
 #include "samples.h"
@@ -108,7 +109,7 @@ void run(const CalibrateOptions& options) {
   std::cout << measurements_table(model, lines, calibrate.max_kl, calibrate.min_top1)
             << "* keeps the limits\n\n"
             << profile_text(model, profile) << "\nwritten "
-            << (options.out.empty() ? "beside the model" : "to " + options.out) << '\n';
+            << (options.out.empty() ? "beside the model" : "to " + printable(options.out)) << '\n';
 }
 
 void add_search(CLI::App& command, CalibrateOptions& options) {

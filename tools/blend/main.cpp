@@ -2,11 +2,14 @@
 #include <clocale>
 #include <exception>
 #include <iostream>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "command.h"
 #include "interrupt.h"
+#include "printable.h"
+#include "progress.h"
 
 namespace blend_cli {
 namespace {
@@ -77,6 +80,16 @@ void refuse_unknown_words(const CLI::App& app, int argc, char** argv) {
   }
 }
 
+// Help, the version, or what is wrong with the command line, which names words of it.
+int tell(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream out;
+  std::ostringstream complaint;
+  const int code = app.exit(error, out, complaint);
+  std::cout << printable(out.str(), Keep::lines);
+  std::cerr << printable(complaint.str(), Keep::lines);
+  return code == 0 ? kExitOk : kExitUsage;
+}
+
 int run(int argc, char** argv) {
   CLI::App app("KV-cache fusion for retrieval-augmented prompts", "blend");
   register_all(app);
@@ -90,21 +103,21 @@ int run(int argc, char** argv) {
   } catch (const CLI::RequiredError& error) {
     // What is missing is told first, also where a word too many is why it is.
     const std::vector<std::string> stray = app.remaining(true);
-    if (stray.empty()) return app.exit(error) == 0 ? kExitOk : kExitUsage;
-    std::cerr << "blend: '" << stray.front() << "' is not expected here; --help lists what is\n";
+    if (stray.empty()) return tell(app, error);
+    print_error("'" + stray.front() + "' is not expected here; --help lists what is");
     return kExitUsage;
   } catch (const CLI::ParseError& error) {
     // Help and version "fail" with 0; everything else is a usage error.
-    return app.exit(error) == 0 ? kExitOk : kExitUsage;
+    return tell(app, error);
   } catch (const CommandError& error) {
-    std::cerr << "blend: " << error.what() << '\n';
+    print_error(error.what());
     return error.exit_code();
   } catch (const blendpp::Error& error) {
     std::cout.flush();
-    std::cerr << "blend: " << error.what() << " (" << error.name() << ")\n";
+    print_error(std::string(error.what()) + " (" + error.name() + ")");
     return exit_code_of(error.code());
   } catch (const std::exception& error) {
-    std::cerr << "blend: " << error.what() << '\n';
+    print_error(error.what());
     return kExitError;
   }
 }

@@ -9,6 +9,7 @@
 #include "command.h"
 #include "corpus.h"
 #include "interrupt.h"
+#include "printable.h"
 #include "progress.h"
 #include "table.h"
 
@@ -187,8 +188,8 @@ class Precompute {
                                    ? format(", in the context of %u", line.n_contexts)
                                    : (line.kind == "predecessor" ? ", after its predecessor" : "");
       std::cout << format("%s  %-7s  %5zu tokens  %s%s", line.id.hex().c_str(),
-                          line.existed ? "existed" : "stored", line.n_tokens, line.label.c_str(),
-                          kind.c_str())
+                          line.existed ? "existed" : "stored", line.n_tokens,
+                          printable(line.label).c_str(), kind.c_str())
                 << std::endl;
     }
     lines_.push_back(std::move(line));

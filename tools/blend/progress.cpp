@@ -6,6 +6,8 @@
 #include <mutex>
 #include <utility>
 
+#include "printable.h"
+
 namespace blend_cli {
 namespace {
 
@@ -22,9 +24,12 @@ bool stderr_is_terminal() {
 
 }  // namespace
 
-void print_note(const std::string& text) {
+void print_note(const std::string& text) { print_error("note: " + text); }
+
+void print_error(const std::string& text) {
   const std::lock_guard lock(g_stderr);
-  std::fprintf(stderr, "%sblend: note: %s\n", stderr_is_terminal() ? kEraseLine : "", text.c_str());
+  std::fprintf(stderr, "%sblend: %s\n", stderr_is_terminal() ? kEraseLine : "",
+               printable(text).c_str());
 }
 
 ProgressBar::ProgressBar(std::string title)

@@ -9,8 +9,10 @@
 
 namespace blend_cli {
 
-// A line on stderr that does not tear a progress bar apart. Thread-safe.
+// A line on stderr, made printable, that does not tear a progress bar apart. Thread-safe.
 void print_note(const std::string& text);
+// The same, for why the command ends.
+void print_error(const std::string& text);
 
 // A bar on stderr, drawn only when stderr is a terminal, erased on destruction. Used by one thread.
 class ProgressBar {

@@ -6,6 +6,7 @@
 #include "chunk_table.h"
 #include "command.h"
 #include "interrupt.h"
+#include "printable.h"
 #include "progress.h"
 #include "table.h"
 
@@ -33,7 +34,7 @@ void repair(const StoreCareOptions& options) {
   store.repair([&](const blend_chunk_info& info, const char* problem) {
     nlohmann::json chunk = {{"id", blendpp::ChunkId(info.id).hex()}, {"problem", problem}};
     if (!options.common.json) {
-      std::cout << chunk["id"].get<std::string>() << "  " << problem << '\n';
+      std::cout << chunk["id"].get<std::string>() << "  " << printable(problem) << '\n';
     }
     removed.push_back(std::move(chunk));
     return true;

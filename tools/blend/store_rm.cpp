@@ -6,6 +6,7 @@
 #include "chunk_choice.h"
 #include "chunk_ids.h"
 #include "command.h"
+#include "printable.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -80,7 +81,7 @@ void run(const StoreRmOptions& options) {
     if (options.common.json) continue;
     const std::string& label = labels[id.hex()];
     std::cout << (options.dry_run ? "would remove " : "removed ") << id.hex()
-              << (label.empty() ? "" : "  " + label) << '\n';
+              << (label.empty() ? "" : "  " + printable(label)) << '\n';
   }
   if (options.common.json) {
     const char* key = options.dry_run ? "would_remove" : "removed";

@@ -5,6 +5,7 @@
 #include "chunk_table.h"
 #include "command.h"
 #include "interrupt.h"
+#include "printable.h"
 #include "progress.h"
 #include "table.h"
 
@@ -35,7 +36,7 @@ void verify_remote(const StoreVerifyOptions& options) {
           }
           const std::string hex = id == nullptr ? "" : blendpp::ChunkId(*id).hex();
           if (!options.common.json)
-            std::cout << (hex.empty() ? "?" : hex) << "  " << problem << '\n';
+            std::cout << (hex.empty() ? "?" : hex) << "  " << printable(problem) << '\n';
           damaged.push_back({{"id", hex}, {"problem", problem}});
           return true;
         },
@@ -90,8 +91,8 @@ void run(const StoreVerifyOptions& options) {
     std::cout << out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
     for (const nlohmann::json& chunk : damaged) {
-      std::cout << chunk["id"].get<std::string>() << "  " << chunk["problem"].get<std::string>()
-                << '\n';
+      std::cout << chunk["id"].get<std::string>() << "  "
+                << printable(chunk["problem"].get<std::string>()) << '\n';
     }
     std::cout << format("%zu sound, %zu damaged\n", n_sound, damaged.size());
   }

@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <ctime>
 
+#include "printable.h"
+
 namespace blend_cli {
 namespace {
 
@@ -23,6 +25,11 @@ bool stands_right(const std::string& cell) {
 }
 
 }  // namespace
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = printable(cell);
+  rows_.push_back(std::move(row));
+}
 
 std::string Table::str() const {
   std::vector<size_t> widths;

@@ -7,14 +7,16 @@
 
 namespace blend_cli {
 
-// Columns as wide as their widest cell. Columns of numbers (by their second row) stand right,
-// unless all stand left. Used by one thread.
+// Columns as wide as their widest cell. Cells are made printable, as many are names out of files.
+// Columns of numbers (by their second row) stand right, unless all stand left. Used by one thread.
 class Table {
  public:
   enum class Align { numbers_right, all_left };
   explicit Table(std::vector<std::string> header, Align align = Align::numbers_right)
-      : rows_{std::move(header)}, align_(align) {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+      : align_(align) {
+    add(std::move(header));
+  }
+  void add(std::vector<std::string> row);
   std::string str() const;
 
  private:
