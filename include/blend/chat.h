@@ -22,7 +22,8 @@ typedef struct blend_chat_message {
 typedef struct blend_chat_document {
   uint32_t struct_size;     /* the same in every element of an array */
   const char *title;        /* for templates that write one; NULL = "" */
-  const char *text;         /* UTF-8; NULL for one given by id */
+  const char *text;         /* UTF-8, a newline at its end included: without it it is another chunk; NULL
+                               for one given by id */
   size_t text_bytes;
   const blend_chunk_id *id; /* of a chunk that the store has; then there is no text */
 } blend_chat_document;
