@@ -80,16 +80,13 @@ if(BLEND_BUILD_TOOLS)
            --make-model $<TARGET_FILE:make_random_model>)
   add_test(NAME cli.help COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/help_test.py --blend $<TARGET_FILE:blend_cli>)
-  add_test(NAME cli.serve COMMAND ${Python3_EXECUTABLE} -B
-           ${CMAKE_CURRENT_LIST_DIR}/cli/serve_test.py --blend $<TARGET_FILE:blend_cli>
-           --make-model $<TARGET_FILE:make_random_model>)
-  add_test(NAME cli.serve_hostile COMMAND ${Python3_EXECUTABLE} -B
-           ${CMAKE_CURRENT_LIST_DIR}/cli/serve_hostile_test.py --blend $<TARGET_FILE:blend_cli>
-           --make-model $<TARGET_FILE:make_random_model>)
-  add_test(NAME cli.serve_clients COMMAND ${Python3_EXECUTABLE} -B
-           ${CMAKE_CURRENT_LIST_DIR}/cli/serve_clients_test.py --blend $<TARGET_FILE:blend_cli>
-           --make-model $<TARGET_FILE:make_random_model>)
-  set_tests_properties(cli.end_to_end cli.help cli.serve cli.serve_hostile cli.serve_clients PROPERTIES LABELS cli TIMEOUT 600)
+  foreach(name serve serve_hostile serve_clients files)
+    add_test(NAME cli.${name} COMMAND ${Python3_EXECUTABLE} -B
+             ${CMAKE_CURRENT_LIST_DIR}/cli/${name}_test.py --blend $<TARGET_FILE:blend_cli>
+             --make-model $<TARGET_FILE:make_random_model>)
+    set_tests_properties(cli.${name} PROPERTIES LABELS cli TIMEOUT 600)
+  endforeach()
+  set_tests_properties(cli.end_to_end cli.help PROPERTIES LABELS cli TIMEOUT 600)
 endif()
 
 # ---- The installed package. A sanitized library cannot be loaded by an ordinary program.

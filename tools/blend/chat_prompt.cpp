@@ -1,9 +1,10 @@
 #include "chat_prompt.h"
 
-#include <fstream>
-#include <sstream>
+#include <cstring>
 
 #include "command.h"
+#include "documents.h"
+#include "read_file.h"
 
 namespace blend_cli {
 
@@ -33,13 +34,18 @@ void add_chat_options(CLI::App& app, ChatChoice& chat) {
 blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_source) {
   blendpp::ChatOptions options;
   if (!chat.template_file.empty()) {
-    std::ifstream file(chat.template_file, std::ios::binary);
-    std::ostringstream text;
-    if (!file || !(text << file.rdbuf())) {
-      throw CommandError(kExitNotFound,
-                         "--chat-template: '" + chat.template_file + "' cannot be read");
+    constexpr size_t kMostBytes = size_t{64} << 20;
+    FileBytes file;
+    interruptibly([&] { file = read_file(chat.template_file, kMostBytes); });
+    if (file.error != 0) {
+      throw CommandError(kExitNotFound, "--chat-template: '" + chat.template_file +
+                                            "' cannot be read: " + std::strerror(file.error));
     }
-    template_source = text.str();
+    std::string why;
+    if (!decode_document(file.bytes, template_source, why)) {
+      throw CommandError(kExitError,
+                         "--chat-template: '" + chat.template_file + "' is no text: " + why);
+    }
     options.template_source = template_source.c_str();
   }
   options.variables = chat.variables.c_str();

@@ -1,11 +1,14 @@
 #include "command.h"
 
+#include <chrono>
 #include <map>
+#include <optional>
 #include <unordered_map>
 
 #include "choices.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "read_file.h"
 
 namespace blend_cli {
 
@@ -129,6 +132,16 @@ void add_remote(CLI::App& app, RemoteChoice& remote) {
 
 namespace {
 
+// What the library opens ends by itself a moment after a signal, unless it waits for a mount or a
+// server that does not answer.
+template <typename T, typename Open>
+T opened(const Open& open) {
+  constexpr auto kPatience = std::chrono::seconds(5);
+  std::optional<T> result;
+  interruptibly([&] { result.emplace(open()); }, kPatience);
+  return std::move(*result);
+}
+
 void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
   if (remote.url.empty()) return;
   store.remote = remote.url.c_str();
@@ -169,7 +182,7 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
   store.ram_bytes = options.ram_bytes;
   if (!options.checks) store.check_every = UINT32_MAX;
   set_remote(store, options.remote);
-  return blendpp::Store(ctx, options.path, store);
+  return opened<blendpp::Store>([&] { return blendpp::Store(ctx, options.path, store); });
 }
 
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
@@ -179,7 +192,7 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
   store.check_every = UINT32_MAX;
   store.most_variants = UINT64_MAX;  // what another store kept is taken as it is
   store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
-  return blendpp::Store(ctx, path, store);
+  return opened<blendpp::Store>([&] { return blendpp::Store(ctx, path, store); });
 }
 
 void add_model(CLI::App& app, ModelChoice& model) {
@@ -196,12 +209,14 @@ void add_model(CLI::App& app, ModelChoice& model) {
 }
 
 blendpp::Model open_model(const blendpp::Context& ctx, const ModelChoice& model) {
-  ProgressBar bar("Reading the model");
-  blendpp::ModelOptions options;
-  options.on_progress = bar.callback();
-  options.cancel = interrupt_token();
-  options.weights = value_of(weights_choices(), model.weights);
-  return blendpp::Model(ctx, model.path, options);
+  return opened<blendpp::Model>([&] {
+    ProgressBar bar("Reading the model");
+    blendpp::ModelOptions options;
+    options.on_progress = bar.callback();
+    options.cancel = interrupt_token();
+    options.weights = value_of(weights_choices(), model.weights);
+    return blendpp::Model(ctx, model.path, options);
+  });
 }
 
 }  // namespace blend_cli

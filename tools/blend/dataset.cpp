@@ -2,13 +2,13 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <utility>
 
 #include "command.h"
+#include "documents.h"
+#include "read_file.h"
 #include "table.h"
 
 namespace blend_cli {
@@ -197,16 +197,20 @@ std::vector<Record> parse_dataset(std::string_view text, const std::string& name
 
 std::vector<Record> read_dataset(const std::string& path, size_t limit,
                                  const std::string& group_key) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file.is_open()) {
-    const int error = errno;
-    throw CommandError(error == ENOENT ? kExitNotFound : kExitError,
-                       "cannot open the data '" + path + "': " + std::strerror(error));
+  constexpr size_t kMostBytes = size_t{4} << 30;
+  FileBytes file;
+  interruptibly([&] { file = read_file(path, kMostBytes); });
+  if (file.error != 0) {
+    throw CommandError(file.error == ENOENT ? kExitNotFound : kExitError,
+                       "cannot read the data '" + path + "': " + std::strerror(file.error));
   }
-  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file.bad() || (text.empty() && file.fail() && !file.eof())) {
-    throw CommandError(kExitError, "cannot read the data '" + path + "'");
+  const std::string mark = file.bytes.substr(0, 2);
+  if (mark != "\xFF\xFE" && mark != "\xFE\xFF") {
+    return parse_dataset(file.bytes, path, limit, group_key);
   }
+  std::string text;
+  std::string why;
+  if (!decode_document(file.bytes, text, why)) bad({path, 1}, why);
   return parse_dataset(text, path, limit, group_key);
 }
 
