@@ -27,7 +27,7 @@ void append(char32_t c, std::string& out) {
   if (c >= 0x80) part(0, 0x80, 0x3F);
 }
 
-// `bytes` behind the mark.
+// `bytes` after the mark.
 bool decode_utf16(std::string_view bytes, bool little, std::string& text, std::string& why) {
   const auto unit = [&](size_t at) {
     const auto low = static_cast<unsigned char>(bytes[at + (little ? 0 : 1)]);
