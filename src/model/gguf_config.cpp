@@ -190,8 +190,8 @@ Status GgufConfigReader::read_attention() {
   BLEND_ASSIGN(const std::optional<uint32_t> heads, of_layers("attention.head_count"));
   BLEND_ASSIGN(c_.n_heads, needed("attention.head_count", heads, kMaxHeads));
   BLEND_ASSIGN(const std::optional<uint32_t> kv_heads, of_layers("attention.head_count_kv"));
-  BLEND_ASSIGN(c_.n_kv_heads, in_range(key("attention.head_count_kv"),
-                                       kv_heads.value_or(c_.n_heads), kMaxHeads));
+  BLEND_ASSIGN(c_.n_kv_heads,
+               in_range(key("attention.head_count_kv"), kv_heads.value_or(c_.n_heads), kMaxHeads));
   if (c_.n_heads % c_.n_kv_heads != 0) {
     return make_error(BLEND_E_FORMAT, "key '%s' is %u, no multiple of the %u of '%s'",
                       key("attention.head_count").c_str(), c_.n_heads, c_.n_kv_heads,

@@ -95,8 +95,8 @@ void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
     const auto id = static_cast<int32_t>(i);
     const auto type = v.types.empty() ? TokenType::normal : static_cast<TokenType>(v.types[i]);
     if (type == TokenType::unused) continue;
-    const bool apart = type == TokenType::control || type == TokenType::unknown ||
-                       type == TokenType::user_defined;
+    const bool apart =
+        type == TokenType::control || type == TokenType::unknown || type == TokenType::user_defined;
     std::string bytes = bytes_of_characters(v.tokens[i]).value_or("");
     if (bytes.size() == 1) {
       (apart ? others : spec.bpe.byte_ids)[static_cast<uint8_t>(bytes[0])] = id;

@@ -159,10 +159,10 @@ Status HfSource::refuse_others() const {
   return Status::ok();
 }
 
-// A tied output may be in the files a second time, as they hold whatever a trainer kept. Where it is
-// another matrix, the config and the weights contradict each other: transformers takes the embedding
-// before version 5, and the output's own matrix since. All its bytes are compared, as any may
-// differ; that takes no more than the embedding's fingerprint, and can be cancelled like that.
+// A tied output may be in the files a second time, as they hold whatever a trainer kept. Where it
+// is another matrix, the config and the weights contradict each other: transformers takes the
+// embedding before version 5, and the output's own matrix since. All its bytes are compared, as any
+// may differ; that takes no more than the embedding's fingerprint, and can be cancelled like that.
 Status HfSource::check_tied_output(const Watch& watch) const {
   constexpr size_t kStep = size_t{16} << 20;
   if (!hf_.tied || !weights_.has(kOutput)) return Status::ok();

@@ -424,9 +424,9 @@ void add_output(const Directory& d, const Change& change) {
   json tensors = json::parse(file.substr(8, header));
   std::string data = file.substr(8 + header);
   json output = tensors.at("model.embed_tokens.weight");
-  std::string bytes = data.substr(output["data_offsets"][0].get<size_t>(),
-                                  output["data_offsets"][1].get<size_t>() -
-                                      output["data_offsets"][0].get<size_t>());
+  std::string bytes = data.substr(
+      output["data_offsets"][0].get<size_t>(),
+      output["data_offsets"][1].get<size_t>() - output["data_offsets"][0].get<size_t>());
   change(bytes);
   output["data_offsets"] = {data.size(), data.size() + bytes.size()};
   tensors["lm_head.weight"] = output;

@@ -124,7 +124,7 @@ void read_pieces(const BpeTokenizerSpec& spec, const Ids& ids, const std::vector
   bpe.pieces.resize(spec.tokens.size());
   for (const auto& [text, id] : ids) {
     std::string bytes = bpe.bytes ? bytes_of_characters(text).value_or("") : std::string(text);
-    const int byte = !bpe.bytes         ? byte_of(text)
+    const int byte = !bpe.bytes          ? byte_of(text)
                      : bytes.size() == 1 ? static_cast<uint8_t>(bytes[0])
                                          : -1;
     if (byte >= 0) bpe.byte_ids[static_cast<size_t>(byte)] = id;
