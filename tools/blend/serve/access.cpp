@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <istream>
-#include <sstream>
 #include <stdexcept>
 
 namespace blend_cli::serve {
@@ -43,18 +41,18 @@ bool is_loopback(const std::string& name) {
          (inet_pton(AF_INET, name.c_str(), bytes) == 1 && bytes[0] == 127);
 }
 
-uint32_t number_of(const std::string& text) {
+uint32_t number_of(const std::string& where, const std::string& text) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || value == 0) {
-    throw std::runtime_error("'" + text + "' is not a number of 1 or more");
+    throw std::runtime_error(where + "'" + text + "' is not a number of 1 or more");
   }
   return value;
 }
 
 }  // namespace
 
-KeyDigest digest_of(const std::string& key) {
+KeyDigest digest_of(std::string_view key) {
   KeyDigest digest{};
   SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), digest.data());
   return digest;
@@ -71,46 +69,47 @@ void Access::set_key(const std::string& key) {
   keys_.push_back({digest_of(key), std::move(client)});
 }
 
-void Access::read_keys(std::istream& file) {
-  std::string line;
-  for (size_t n = 1; std::getline(file, line); ++n) {
-    std::istringstream words(line);
-    std::string key;
-    if (!(words >> key) || key.starts_with('#')) continue;
+void Access::read_keys(std::string_view text) {
+  const auto word_of = [](std::string_view& line) {
+    constexpr const char* kBlank = " \t\r";
+    line.remove_prefix(std::min(line.find_first_not_of(kBlank), line.size()));
+    const std::string_view word = line.substr(0, line.find_first_of(kBlank));
+    line.remove_prefix(word.size());
+    return word;
+  };
+  for (size_t n = 1; !text.empty(); ++n) {
+    std::string_view line = text.substr(0, text.find('\n'));
+    text.remove_prefix(std::min(line.size() + 1, text.size()));
+    const std::string_view key = word_of(line);
+    if (key.empty() || key.starts_with('#')) continue;
     const std::string where = "line " + std::to_string(n) + ": ";
     auto client = std::make_unique<Client>();
     client->metrics = false;
-    if (!(words >> client->tenant)) {
+    client->tenant = word_of(line);
+    if (client->tenant.empty()) {
       throw std::runtime_error(where + "a key has no tenant after it");
     }
-    std::string word;
-    while (words >> word) {
+    for (std::string word(word_of(line)); !word.empty(); word = word_of(line)) {
       const size_t equals = word.find('=');
       const std::string name = word.substr(0, equals);
       const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
-      try {
-        if (name == "parallel") {
-          client->parallel = number_of(value);
-        } else if (name == "max-tokens") {
-          client->max_tokens = number_of(value);
-        } else if (word == "metrics") {
-          client->metrics = true;
-        } else {
-          throw std::runtime_error("there are parallel=N, max-tokens=N and metrics, not '" + word +
-                                   "'");
-        }
-      } catch (const std::runtime_error& error) {
-        throw std::runtime_error(where + error.what());
+      if (name == "parallel") {
+        client->parallel = number_of(where, value);
+      } else if (name == "max-tokens") {
+        client->max_tokens = number_of(where, value);
+      } else if (word == "metrics") {
+        client->metrics = true;
+      } else {
+        throw std::runtime_error(where + "there are parallel=N, max-tokens=N and metrics, not '" +
+                                 word + "'");
       }
     }
     const KeyDigest digest = digest_of(key);
-    OPENSSL_cleanse(key.data(), key.size());
     for (const Key& other : keys_) {
       if (other.digest == digest) throw std::runtime_error(where + "the key is there twice");
     }
     keys_.push_back({digest, std::move(client)});
   }
-  OPENSSL_cleanse(line.data(), line.capacity());
   if (keys_.empty()) throw std::runtime_error("it has no keys");
 }
 

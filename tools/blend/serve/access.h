@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "http.h"
@@ -26,7 +27,7 @@ struct Client {
 
 // A SHA-256: of keys nothing else is kept.
 using KeyDigest = std::array<unsigned char, 32>;
-KeyDigest digest_of(const std::string& key);
+KeyDigest digest_of(std::string_view key);
 
 // Immutable but for what clients count.
 class Access {
@@ -38,7 +39,7 @@ class Access {
   void set_key(const std::string& key);
   // Lines of KEY TENANT [parallel=N] [max-tokens=N] [metrics]; # begins a comment. Throws
   // std::runtime_error, which names the line.
-  void read_keys(std::istream& file);
+  void read_keys(std::string_view text);
   bool has_keys() const { return !keys_.empty(); }
 
   // Names that a keyless server goes by: `host`, where it listens, and more.

@@ -11,8 +11,8 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <iostream>
 #include <system_error>
 
@@ -22,7 +22,9 @@
 #include "../corpus.h"
 #include "../interrupt.h"
 #include "../policy_spec.h"
+#include "../printable.h"
 #include "../progress.h"
+#include "../read_file.h"
 #include "../table.h"
 #include "access.h"
 #include "answer.h"
@@ -69,22 +71,32 @@ bool is_loopback(const std::string& host) {
   return host.starts_with("127.") || host == "::1" || host == "localhost";
 }
 
-std::ifstream open_secret(const std::string& option, const std::string& path) {
-  std::ifstream file(path);
-  if (!file) throw CommandError(kExitNotFound, option + ": '" + path + "' cannot be read");
+// Its text, to be cleansed.
+std::string read_secret(const std::string& option, const std::string& path) {
+  constexpr size_t kMostBytes = size_t{16} << 20;
+  FileBytes file;
   struct stat info {};
+  interruptibly([&] {
+    file = read_file(path, kMostBytes);
+    if (::stat(path.c_str(), &info) != 0) info = {};
+  });
+  if (file.error != 0) {
+    throw CommandError(kExitNotFound,
+                       option + ": '" + path + "' cannot be read: " + std::strerror(file.error));
+  }
   // Volumes of containers are often such, so it is no reason to stop.
-  if (::stat(path.c_str(), &info) == 0 && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+  if (S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     print_note(option + ": others than its owner may use '" + path + "' (chmod 600)");
   }
-  return file;
+  return std::move(file.bytes);
 }
 
 void read_keys(const ServeOptions& options, serve::Access& access) {
   if (!options.keys_file.empty()) {
-    std::ifstream file = open_secret("--api-keys", options.keys_file);
+    std::string text = read_secret("--api-keys", options.keys_file);
     try {
-      access.read_keys(file);
+      access.read_keys(text);
+      OPENSSL_cleanse(text.data(), text.size());
     } catch (const std::runtime_error& error) {
       throw CommandError(kExitUsage, "--api-keys: '" + options.keys_file + "': " + error.what());
     }
@@ -92,8 +104,11 @@ void read_keys(const ServeOptions& options, serve::Access& access) {
   }
   std::string key;
   if (!options.key_file.empty()) {
-    std::ifstream file = open_secret("--api-key-file", options.key_file);
-    if (!std::getline(file, key) || key.empty()) {
+    key = read_secret("--api-key-file", options.key_file);
+    const size_t end = std::min(key.find_first_of("\r\n"), key.size());
+    OPENSSL_cleanse(key.data() + end, key.size() - end);
+    key.resize(end);
+    if (key.empty()) {
       throw CommandError(kExitNotFound,
                          "--api-key-file: '" + options.key_file + "' has no key in its first line");
     }
@@ -246,6 +261,8 @@ void run(const ServeOptions& options) {
     }
   }
   const PolicySpec policy = parse_policy(options.policy);
+  std::string template_source;
+  chat_options(options.chat, template_source);
   throw_if_interrupted();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
   std::signal(SIGPIPE, SIG_IGN);
@@ -257,7 +274,7 @@ void run(const ServeOptions& options) {
   engine.fuse = fuse_options(options, corpus, policy);
   engine.cancel = interrupt_token();
   engine.cancelled = &interrupted;
-  chat_options(options.chat, engine.template_source);
+  engine.template_source = template_source;
   engine.account = !options.no_account;
   check_template(engine);
   serve::ServerOptions with;
@@ -278,7 +295,7 @@ void run(const ServeOptions& options) {
   if (options.common.json) {
     std::cout << Json{{"url", url}, {"model", engine.name}, {"port", port}}.dump() << std::endl;
   } else {
-    std::cout << "serving " << engine.name << " at " << url << std::endl;
+    std::cout << "serving " << printable(engine.name) << " at " << url << std::endl;
   }
   {
     const Stopper stopper(server, options.drain_s, signals);
