@@ -3,10 +3,10 @@
 //   service [--model MODEL.gguf] [--store DIR] [--port N]
 //
 // What it answers is in examples/README.md. HTTP is cpp-httplib's (Debian: libcpp-httplib-dev),
-// JSON nlohmann's. It listens on loopback, and should: that library has a thread for each client, no
-// total deadlines, and evaluates ranges and regular expressions of whoever sends them. What a server
-// for a network needs is in tools/blend/serve. SIGTERM or SIGINT: it finishes what it has begun. A client that goes away ends
-// its generation: the callback returns false, and that is all.
+// JSON nlohmann's. It listens on loopback, and should: that library has a thread for each client,
+// no total deadlines, and evaluates ranges and regular expressions of whoever sends them. What a
+// server for a network needs is in tools/blend/serve. SIGTERM or SIGINT: it finishes what it has
+// begun. A client that goes away ends its generation: the callback returns false, and that is all.
 #include <httplib.h>
 #include <pthread.h>
 #include <sys/socket.h>

@@ -340,11 +340,11 @@ void register_serve(CLI::App& app) {
   command
       ->add_option("--allow-host", options->hosts,
                    "Without a key: a further name by which clients may call this server")
-      ->type_name("NAME ...");
+      ->type_name("NAME");
   command
       ->add_option("--cors-origin", options->origins,
                    "Pages of this origin (https://app.example) may use the server; *: all")
-      ->type_name("ORIGIN ...");
+      ->type_name("ORIGIN");
   command->add_flag("--no-account", options->no_account,
                     "Clients are not told which of their tokens were in the store");
   command->add_option("--parallel", options->parallel, "Requests that compute at a time")
