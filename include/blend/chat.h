@@ -37,8 +37,12 @@ typedef struct blend_chat_options {
   uint32_t flags;        /* BLEND_CHAT_* */
   const char *template_source; /* Jinja in the place of the model's own template; NULL = "": the model's */
   const char *variables; /* a JSON object: further variables of the template, such as
-                            {"enable_thinking": false} or {"tools": [...]}; NULL = "": none */
+                            {"enable_thinking": false} or {"tools": [...]}; NULL = "": none. The names
+                            messages, documents, bos_token and eos_token are refused: the first two
+                            are arguments of the call, the others are the model's */
   uint64_t now_s;        /* seconds since 1970, for templates that write the date; 0: the clock's */
+  const blend_cancel *cancel; /* stops the call within milliseconds, or one text's tokenization; may
+                                 be NULL */
 } blend_chat_options;
 
 /* A rendered conversation. Immutable. */
@@ -57,10 +61,12 @@ typedef struct blend_chat blend_chat;
  *     is QUESTION; what is between is TEXT, and so is a document that the template changes.
  *   - BOS is there if the template writes it, and is not added.
  * What ends a turn (<|im_end|>, <|eot_id|>, ...) ends blend_fusion_generate, as EOS does.
- *   Templates are programs of strangers: nesting, steps and memory are bounded. What is used of Jinja
- * beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
+ *   Templates are programs of strangers: nesting, steps and memory are bounded, in proportion to what
+ * the host gives, and each is paid for before it is used; a thread's stack of 128 KiB is enough. What
+ * is used of Jinja beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
  * Errors: INVALID_ARGUMENT (also what the template says is wrong with the messages), NOT_FOUND (the
- * model has no template), FORMAT (it is none; names the line), UNSUPPORTED, OUT_OF_MEMORY. */
+ * model has no template), FORMAT (it is none; names the line), UNSUPPORTED, OUT_OF_MEMORY,
+ * CANCELLED. */
 BLEND_API int32_t blend_chat_render(blend_chat **out, const blend_model *model,
                                     const blend_chat_message *messages, size_t n_messages,
                                     const blend_chat_document *documents, size_t n_documents,

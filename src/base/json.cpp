@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <unordered_set>
+#include <vector>
 
 namespace blend {
 namespace {
@@ -36,11 +36,7 @@ class Builder {
   bool end_object() { return close(); }
   bool end_array() { return close(); }
   bool key(std::string& name) {
-    Level& level = open_.back();
-    if (!level.names.insert(name).second) {
-      return refuse("the name '" + name.substr(0, 80) + "' stands twice in one object");
-    }
-    level.name = std::move(name);
+    open_.back().name = std::move(name);
     return true;
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& e) {
@@ -55,7 +51,6 @@ class Builder {
   struct Level {
     Json value;
     std::string name;  // of the member that comes next
-    std::unordered_set<std::string> names;
   };
 
   bool refuse(std::string why) {
@@ -79,13 +74,30 @@ class Builder {
     if (open_.size() == static_cast<size_t>(Json::kMaxDepth)) {
       return refuse("values are nested more than " + std::to_string(Json::kMaxDepth) + " deep");
     }
-    open_.push_back({std::move(value), {}, {}});
+    open_.push_back({std::move(value), {}});
     return true;
   }
   bool close() {
     Json value = std::move(open_.back().value);
     open_.pop_back();
+    if (const Json::Object* const object = value.object()) {
+      if (const std::string* const name = repeated(*object)) {
+        return refuse("the name '" + name->substr(0, 80) + "' stands twice in one object");
+      }
+    }
     return add(std::move(value));
+  }
+  // A name that stands twice; null: none does. By sorting, which no choice of names makes slow.
+  static const std::string* repeated(const Json::Object& object) {
+    std::vector<const std::string*> names;
+    names.reserve(object.size());
+    for (const auto& [name, value] : object) names.push_back(&name);
+    std::sort(names.begin(), names.end(),
+              [](const std::string* a, const std::string* b) { return *a < *b; });
+    const auto same = std::adjacent_find(
+        names.begin(), names.end(),
+        [](const std::string* a, const std::string* b) { return *a == *b; });
+    return same == names.end() ? nullptr : *same;
   }
 
   Json root_;

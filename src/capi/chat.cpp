@@ -29,7 +29,7 @@ Result<std::vector<T>> read_array(const T* array, size_t n, const char* name) {
   std::vector<T> out(n);
   for (size_t i = 0; i < n; ++i) {
     const Status status = blend::capi::read_struct(blend::capi::element(array, i), out[i]);
-    BLEND_RETURN_IF_ERROR(status.with_context(std::string(name) + " " + std::to_string(i)));
+    if (!status.is_ok()) return status.with_context(std::string(name) + " " + std::to_string(i));
   }
   return out;
 }
@@ -113,6 +113,7 @@ int32_t blend_chat_render(blend_chat** out, const blend_model* model,
     blend::chat::PromptOptions how;
     how.generation_prompt = (o.flags & BLEND_CHAT_NO_GENERATION_PROMPT) == 0;
     if (o.variables != nullptr) how.variables = o.variables;
+    if (o.cancel != nullptr) how.cancel = &o.cancel->token;
     how.now = o.now_s != 0 ? static_cast<int64_t>(o.now_s) : static_cast<int64_t>(time(nullptr));
     BLEND_ASSIGN(chat->prompt,
                  blend::chat::make_prompt(parsed, loaded->tokenizer(), turns, given, how));

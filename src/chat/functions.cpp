@@ -3,7 +3,11 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <optional>
 
+#include "chat/builder.h"
+#include "chat/compare.h"
+#include "chat/print.h"
 #include "chat/strings.h"
 
 namespace blend::chat {
@@ -67,32 +71,36 @@ Status check_arguments(const char* what, const std::string& name, const Signatur
 }
 
 // As Jinja compares texts where it asks not for their case; which have one libblend knows of ASCII.
-Value folded(const Value& value) {
-  if (value.text() == nullptr) return value;
-  std::string lower = value.text()->bytes();
+Result<Value> folded(const Value& value, Meter& meter) {
+  const Text* const text = value.text();
+  if (text == nullptr) return value;
+  BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + text->size()));
+  std::string lower = text->bytes();
   for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
   return Value::text(lower);
 }
 
 Result<Value> join(const Value& value, const Given& given, Meter& meter) {
-  BLEND_ASSIGN(List items, items_of(value, meter));
+  BLEND_ASSIGN(const Value listed_value, listed(value, meter));
   const Value* const between = given.get(0, "d");
   const Value* const attribute = given.get(1, "attribute");
   Text separator;
   if (between != nullptr) {
-    BLEND_ASSIGN(separator, to_text(*between));
+    BLEND_ASSIGN(separator, to_text(*between, meter));
   }
-  Text out;
-  for (size_t i = 0; i < items.size(); ++i) {
-    if (attribute != nullptr) {
-      BLEND_ASSIGN(items[i], item_of(items[i], *attribute));
+  TextBuilder out(meter);
+  bool first = true;
+  for (const Value& item : *listed_value.list()) {
+    if (!first) BLEND_RETURN_IF_ERROR(out.append(separator));
+    first = false;
+    if (attribute == nullptr) {
+      BLEND_RETURN_IF_ERROR(append_text(item, out));
+      continue;
     }
-    BLEND_RETURN_IF_ERROR(meter.take(items[i].weight() + separator.weight()));
-    if (i > 0) out.append(separator);
-    BLEND_ASSIGN(const Text text, to_text(items[i]));
-    out.append(text);
+    BLEND_ASSIGN(const Value member, item_of(item, *attribute, meter));
+    BLEND_RETURN_IF_ERROR(append_text(member, out));
   }
-  return Value::of(std::move(out));
+  return out.value();
 }
 
 // ---- lists
@@ -100,7 +108,7 @@ Result<Value> join(const Value& value, const Given& given, Meter& meter) {
 Result<Value> length(const Value& value, Meter& meter) {
   if (const Text* const text = value.text()) {
     BLEND_RETURN_IF_ERROR(meter.take(text->size()));
-    return Value::of(static_cast<int64_t>(characters(text->bytes()).size() - 1));
+    return Value::of(static_cast<int64_t>(count_characters(text->bytes())));
   }
   if (value.list() != nullptr) return Value::of(static_cast<int64_t>(value.list()->size()));
   if (value.dict() != nullptr) return Value::of(static_cast<int64_t>(value.dict()->size()));
@@ -110,18 +118,24 @@ Result<Value> length(const Value& value, Meter& meter) {
 
 Result<Value> pairs(const Dict& dict, Meter& meter) {
   List out;
-  BLEND_RETURN_IF_ERROR(meter.take(dict.size() * 4 * sizeof(Value)));
+  BLEND_RETURN_IF_ERROR(take_list(dict.size(), meter));
+  out.reserve(dict.size());
   for (const auto& [key, member] : dict) {
-    BLEND_ASSIGN(Value pair, Value::list({key, member}));
+    BLEND_RETURN_IF_ERROR(take_list(2, meter));
+    BLEND_ASSIGN(Value pair, Value::list({key, member}, true));
     out.push_back(std::move(pair));
   }
   return Value::list(std::move(out));
 }
 
+// Jinja runs through what is true: none has no items.
+Result<List> items_of_true(const Value& value, Meter& meter) {
+  return value.truth() ? items_of(value, meter) : Result<List>(List());
+}
+
 // map(attribute=...), map("filter", ...)
 Result<Value> map(const Value& value, const Given& given, Meter& meter) {
-  // Jinja runs through what is true: none has no items.
-  BLEND_ASSIGN(List items, value.truth() ? items_of(value, meter) : List());
+  BLEND_ASSIGN(List items, items_of_true(value, meter));
   const Value* const attribute = given.get(SIZE_MAX, "attribute");
   const Value* const otherwise = given.get(SIZE_MAX, "default");
   Given rest;
@@ -129,14 +143,15 @@ Result<Value> map(const Value& value, const Given& given, Meter& meter) {
   if (attribute == nullptr) {
     const Value* const name = given.get(0, "");
     if (name == nullptr || name->text() == nullptr) return unknown("filter", "map of no filter");
+    BLEND_RETURN_IF_ERROR(meter.take(name->text()->size()));
     filter = name->text()->bytes();
+    BLEND_RETURN_IF_ERROR(take_list(given.positional.size() + given.named.size(), meter));
     rest = given;
     rest.positional.erase(rest.positional.begin());
   }
   for (Value& item : items) {
-    BLEND_RETURN_IF_ERROR(meter.take(1));
     if (attribute != nullptr) {
-      BLEND_ASSIGN(item, item_of(item, *attribute));
+      BLEND_ASSIGN(item, item_of(item, *attribute, meter));
       if (item.is_undefined() && otherwise != nullptr) item = *otherwise;
     } else {
       BLEND_ASSIGN(item, apply_filter(filter, item, rest, meter));
@@ -145,44 +160,78 @@ Result<Value> map(const Value& value, const Given& given, Meter& meter) {
   return Value::list(std::move(items));
 }
 
+// What select and its like judge items by.
+struct Judge {
+  std::optional<Value> attribute;
+  std::string test;  // "": whether it is true
+  Given rest;        // of the test
+
+  static Result<Judge> of(const std::string& name, const Given& given, Meter& meter) {
+    Judge out;
+    BLEND_RETURN_IF_ERROR(take_list(given.positional.size() + given.named.size(), meter));
+    out.rest = given;
+    std::vector<Value>& left = out.rest.positional;
+    if (name.ends_with("attr")) {
+      if (left.empty()) return unknown("filter", name + " of no attribute");
+      out.attribute = left.front();
+      left.erase(left.begin());
+    }
+    if (left.empty()) return out;
+    const Text* const test = left.front().text();
+    if (test == nullptr) return wrong(name.c_str(), left.front());
+    BLEND_RETURN_IF_ERROR(meter.take(test->size()));
+    out.test = test->bytes();
+    left.erase(left.begin());
+    return out;
+  }
+  Result<bool> holds(const Value& item, Meter& meter) const {
+    Value judged = item;
+    if (attribute) {
+      BLEND_ASSIGN(judged, item_of(item, *attribute, meter));
+    }
+    if (test.empty()) return judged.truth();
+    return apply_test(test, judged, rest, meter);
+  }
+};
+
 // select, reject, selectattr, rejectattr
 Result<Value> select(const std::string& name, const Value& value, const Given& given,
                      Meter& meter) {
-  // Jinja runs through what is true: none has no items.
-  BLEND_ASSIGN(const List items, value.truth() ? items_of(value, meter) : List());
-  const bool by_attribute = name.ends_with("attr");
+  BLEND_ASSIGN(List items, items_of_true(value, meter));
+  BLEND_ASSIGN(const Judge judge, Judge::of(name, given, meter));
   const bool wanted = name.starts_with("select");
-  Given rest = given;
-  const auto take = [&] {
-    Value first = rest.positional.front();
-    rest.positional.erase(rest.positional.begin());
-    return first;
-  };
-  Value attribute;
-  if (by_attribute) {
-    if (rest.positional.empty()) return unknown("filter", name + " of no attribute");
-    attribute = take();
-  }
-  std::string test;
-  if (!rest.positional.empty()) {
-    const Value first = take();
-    if (first.text() == nullptr) return wrong(name.c_str(), first);
-    test = first.text()->bytes();
-  }
   List out;
-  for (const Value& item : items) {
-    BLEND_RETURN_IF_ERROR(meter.take(1));
-    Value judged = item;
-    if (by_attribute) {
-      BLEND_ASSIGN(judged, item_of(item, attribute));
-    }
-    bool holds = judged.truth();
-    if (!test.empty()) {
-      BLEND_ASSIGN(holds, apply_test(test, judged, rest, meter));
-    }
-    if (holds == wanted) out.push_back(item);
+  for (Value& item : items) {
+    BLEND_RETURN_IF_ERROR(meter.take(sizeof(Value)));
+    BLEND_ASSIGN(const bool holds, judge.holds(item, meter));
+    if (holds == wanted) out.push_back(std::move(item));
   }
   return Value::list(std::move(out));
+}
+
+// What sorts items, and what finds those that are alike.
+struct Keyed {
+  Value key;
+  size_t index;
+};
+
+Result<std::vector<Keyed>> keyed(const List& items, bool by_first, Meter& meter) {
+  BLEND_RETURN_IF_ERROR(meter.take(items.size(), sizeof(Keyed)));
+  std::vector<Keyed> out;
+  out.reserve(items.size());
+  for (size_t i = 0; i < items.size(); ++i) {
+    BLEND_ASSIGN(Value key, folded(by_first ? (*items[i].list())[0] : items[i], meter));
+    if (!is_name(key)) return wrong("sort", key);
+    BLEND_RETURN_IF_ERROR(meter.take_search(items.size(), name_bytes(key)));
+    out.push_back({std::move(key), i});
+  }
+  return out;
+}
+
+void sort_by_key(std::vector<Keyed>& keys) {
+  std::stable_sort(keys.begin(), keys.end(), [](const Keyed& a, const Keyed& b) {
+    return compare_names(a.key, b.key) < 0;
+  });
 }
 
 Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
@@ -190,18 +239,29 @@ Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
     return unknown("filter", "unique with arguments");
   }
   BLEND_ASSIGN(const List items, items_of(value, meter));
-  List keys;
-  List out;
-  for (const Value& item : items) {
-    BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-    const Value key = folded(item);
-    if (std::any_of(keys.begin(), keys.end(), [&](const Value& v) { return equal(v, key); })) {
-      continue;
-    }
-    keys.push_back(key);
-    out.push_back(item);
+  BLEND_ASSIGN(std::vector<Keyed> keys, keyed(items, false, meter));
+  sort_by_key(keys);
+  std::vector<size_t> first;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (i == 0 || compare_names(keys[i - 1].key, keys[i].key) != 0) first.push_back(keys[i].index);
   }
+  std::sort(first.begin(), first.end());
+  BLEND_RETURN_IF_ERROR(take_list(2 * first.size(), meter));
+  List out;
+  for (const size_t i : first) out.push_back(items[i]);
   return Value::list(std::move(out));
+}
+
+// What Python puts in an order: numbers, or strings.
+Status check_order(const std::string& name, const std::vector<Keyed>& keys) {
+  for (const Keyed& one : keys) {
+    const double* const x = one.key.real();
+    const bool alike = one.key.is_number() == keys[0].key.is_number();
+    if (!alike || one.key.is_none() || (x != nullptr && std::isnan(*x))) {
+      return wrong(name.c_str(), one.key);
+    }
+  }
+  return Status::ok();
 }
 
 Result<Value> sort(const std::string& name, const Value& value, const Given& given, Meter& meter) {
@@ -216,36 +276,26 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
   } else {
     BLEND_ASSIGN(items, items_of(value, meter));
   }
-  BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-  const auto key = [&](const Value& item) {
-    return folded(name == "dictsort" ? (*item.list())[0] : item);
-  };
-  std::vector<std::pair<Value, Value>> keyed;
-  for (Value& item : items) keyed.emplace_back(key(item), std::move(item));
-  for (size_t i = 0; i < keyed.size(); ++i) {
-    const Value& k = keyed[i].first;
-    if (!less(keyed[0].first, k)) return wrong(name.c_str(), k);
-    const double* const x = k.real();
-    if (x != nullptr && std::isnan(*x)) return wrong(name.c_str(), k);
-  }
-  // Insertion by binary search keeps to what the meter has paid for, whatever the order.
-  std::stable_sort(keyed.begin(), keyed.end(), [](const auto& a, const auto& b) {
-    return less(a.first, b.first).value_or(false);
-  });
-  items.clear();
-  for (auto& [k, item] : keyed) items.push_back(std::move(item));
-  return Value::list(std::move(items));
+  BLEND_ASSIGN(std::vector<Keyed> keys, keyed(items, name == "dictsort", meter));
+  BLEND_RETURN_IF_ERROR(check_order(name, keys));
+  sort_by_key(keys);
+  BLEND_RETURN_IF_ERROR(take_list(items.size(), meter));
+  List out;
+  out.reserve(items.size());
+  for (const Keyed& one : keys) out.push_back(items[one.index]);
+  return Value::list(std::move(out));
 }
 
 // ---- numbers
 
-Result<Value> to_integer(const Value& value, const Given& given) {
+Result<Value> to_integer(const Value& value, const Given& given, Meter& meter) {
   if (value.is_undefined()) return wrong("int", value);
   int64_t n = 0;
   double x = 0;
   if (value.as_integer(n)) return Value::of(n);
   if (value.as_number(x) && std::fabs(x) < 9e18) return Value::of(static_cast<int64_t>(x));
   if (const Text* const text = value.text()) {
+    BLEND_RETURN_IF_ERROR(meter.take(text->size()));
     const std::string_view s = stripped(text->bytes());
     const auto done = std::from_chars(s.data(), s.data() + s.size(), n);
     if (done.ec == std::errc() && done.ptr == s.data() + s.size()) return Value::of(n);
@@ -265,19 +315,7 @@ Status unknown(const char* what, const std::string& name) {
 
 Status wrong(const char* what, const Value& value) {
   return make_error(BLEND_E_INVALID_ARGUMENT, "the chat template applies '%s' to %s%s%s", what,
-                    value.kind(), value.is_undefined() ? ": " : "",
-                    value.is_undefined() ? value.undefined()->name.c_str() : "");
-}
-
-Status Meter::take(size_t n) {
-  if (n > fuel_) {
-    fuel_ = 0;
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "the chat template takes more work or memory than libblend allows one; give "
-                      "another template");
-  }
-  fuel_ -= n;
-  return Status::ok();
+                    value.kind(), value.is_undefined() ? ": " : "", value.undefined_name());
 }
 
 const Value* CallArguments::get(size_t index, std::string_view name) const {
@@ -288,62 +326,101 @@ const Value* CallArguments::get(size_t index, std::string_view name) const {
   return nullptr;
 }
 
+namespace {
+
+Result<Value> tojson(const Value& value, const Given& given, Meter& meter) {
+  JsonForm form;
+  for (const auto& [key, option] : given.named) {
+    const List* const pair = option.list();
+    if (key == "separators" && pair != nullptr && pair->size() == 2 &&
+        (*pair)[0].text() != nullptr && (*pair)[1].text() != nullptr) {
+      BLEND_RETURN_IF_ERROR(meter.take((*pair)[0].weight() + (*pair)[1].weight()));
+      form.comma = (*pair)[0].text()->bytes();
+      form.colon = (*pair)[1].text()->bytes();
+    } else if (key == "indent") {
+      if (!option.is_none() && !option.as_integer(form.indent)) return wrong("tojson", option);
+    } else if ((key != "ensure_ascii" && key != "sort_keys") || option.truth()) {
+      return unknown("filter", "tojson(" + key + "=...)");
+    }
+  }
+  if (!given.positional.empty()) return unknown("filter", "tojson with arguments without names");
+  return to_json(value, form, meter);
+}
+
+Result<Value> default_of(const Value& value, const Given& given) {
+  const Value* const otherwise = given.get(0, "default_value");
+  const Value* const falsy = given.get(1, "boolean");
+  const bool missing =
+      value.is_undefined() || (falsy != nullptr && falsy->truth() && !value.truth());
+  if (!missing) return value;
+  return otherwise == nullptr ? Value::text("") : *otherwise;
+}
+
+Result<Value> first_or_last(const std::string& name, const Value& value, Meter& meter) {
+  BLEND_ASSIGN(const Value items, listed(value, meter));
+  if (items.list()->empty()) return Value::undefined("the " + name + " of no items");
+  return name == "first" ? items.list()->front() : items.list()->back();
+}
+
+// list, reverse
+Result<Value> as_list(const std::string& name, const Value& value, Meter& meter) {
+  if (name == "reverse" && value.text() != nullptr) {
+    const Value step = Value::of(int64_t{-1});
+    return slice_of(value, nullptr, nullptr, &step, meter);
+  }
+  BLEND_ASSIGN(List items, items_of(value, meter));
+  if (name == "reverse") std::reverse(items.begin(), items.end());
+  return Value::list(std::move(items));
+}
+
+Result<Value> absolute(const Value& value) {
+  int64_t n = 0;
+  double x = 0;
+  if (value.as_integer(n) && n != INT64_MIN) return Value::of(n < 0 ? -n : n);
+  if (value.as_number(x)) return Value::of(std::fabs(x));
+  return wrong("abs", value);
+}
+
+// Filters of what str() makes of the value, as Jinja has them.
+Result<Value> filter_text(const std::string& name, const Value& value, const Given& given,
+                          Meter& meter) {
+  const bool known = name == "trim" || name == "upper" || name == "lower" || name == "title" ||
+                     name == "capitalize" || name == "replace" || name == "string" ||
+                     name == "safe" || name == "indent";
+  if (!known) return unknown("filter", name);
+  Value said = value;
+  if (value.text() == nullptr) {
+    TextBuilder out(meter);
+    BLEND_RETURN_IF_ERROR(append_text(value, out));
+    BLEND_ASSIGN(said, out.value());
+  }
+  const Text& text = *said.text();
+  if (name == "string" || name == "safe") return said;
+  if (name == "trim") return strip(text, given.get(0, "chars"), kBoth, meter);
+  if (name == "replace") return replace(text, given, meter);
+  if (name == "indent") return indent(text, given, meter);
+  return change_case(name, true, text, meter);
+}
+
+}  // namespace
+
 Result<Value> apply_filter(const std::string& name, const Value& value, const Given& given,
                            Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(8));
+  // map() applies filters, of which one may be map().
+  const Meter::Depth depth(meter);
+  BLEND_RETURN_IF_ERROR(depth.check());
+  BLEND_RETURN_IF_ERROR(meter.take(32));
   BLEND_RETURN_IF_ERROR(check_arguments("filter", name, kFilters, given));
-  if (name == "default" || name == "d") {
-    const Value* const otherwise = given.get(0, "default_value");
-    const Value* const falsy = given.get(1, "boolean");
-    const bool missing =
-        value.is_undefined() || (falsy != nullptr && falsy->truth() && !value.truth());
-    if (!missing) return value;
-    return otherwise == nullptr ? Value::text("") : *otherwise;
-  }
+  if (name == "default" || name == "d") return default_of(value, given);
   if (name == "length" || name == "count") return length(value, meter);
-  if (name == "tojson") {
-    int64_t width = -1;
-    if (const Value* const w = given.get(SIZE_MAX, "indent"); w != nullptr && !w->is_none()) {
-      if (!w->as_integer(width)) return wrong("tojson", *w);
-    }
-    JsonForm form;
-    for (const auto& [key, option] : given.named) {
-      const List* const pair = option.list();
-      if (key == "separators" && pair != nullptr && pair->size() == 2 &&
-          (*pair)[0].text() != nullptr && (*pair)[1].text() != nullptr) {
-        form.comma = (*pair)[0].text()->bytes();
-        form.colon = (*pair)[1].text()->bytes();
-      } else if (key != "indent" && !(key == "ensure_ascii" && !option.truth()) &&
-                 !(key == "sort_keys" && !option.truth())) {
-        return unknown("filter", "tojson(" + key + "=...)");
-      }
-    }
-    if (!given.positional.empty()) return unknown("filter", "tojson with arguments without names");
-    BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-    BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-    form.indent = width;
-    BLEND_ASSIGN(Text text, to_json(value, form));
-    return Value::of(std::move(text));
-  }
+  if (name == "tojson") return tojson(value, given, meter);
   if (name == "items") {
     if (value.is_undefined()) return Value::list({});
     return value.dict() == nullptr ? Result<Value>(wrong("items", value))
                                    : pairs(*value.dict(), meter);
   }
-  if (name == "list" || name == "reverse") {
-    if (name == "reverse" && value.text() != nullptr) {
-      const Value step = Value::of(int64_t{-1});
-      return slice_of(value, nullptr, nullptr, &step, meter);
-    }
-    BLEND_ASSIGN(List items, items_of(value, meter));
-    if (name == "reverse") std::reverse(items.begin(), items.end());
-    return Value::list(std::move(items));
-  }
-  if (name == "first" || name == "last") {
-    BLEND_ASSIGN(const List items, items_of(value, meter));
-    if (items.empty()) return Value::undefined("the " + name + " of no items");
-    return name == "first" ? items.front() : items.back();
-  }
+  if (name == "list" || name == "reverse") return as_list(name, value, meter);
+  if (name == "first" || name == "last") return first_or_last(name, value, meter);
   if (name == "join") return join(value, given, meter);
   if (name == "map") return map(value, given, meter);
   if (name == "select" || name == "reject" || name == "selectattr" || name == "rejectattr") {
@@ -351,36 +428,19 @@ Result<Value> apply_filter(const std::string& name, const Value& value, const Gi
   }
   if (name == "unique") return unique(value, given, meter);
   if (name == "sort" || name == "dictsort") return sort(name, value, given, meter);
-  if (name == "int") return to_integer(value, given);
+  if (name == "int") return to_integer(value, given, meter);
   if (name == "float") {
     double x = 0;
     if (value.as_number(x)) return Value::of(x);
     return unknown("filter", "float of what is no number");
   }
-  if (name == "abs") {
-    int64_t n = 0;
-    double x = 0;
-    if (value.as_integer(n) && n != INT64_MIN) return Value::of(n < 0 ? -n : n);
-    if (value.as_number(x)) return Value::of(std::fabs(x));
-    return wrong("abs", value);
-  }
-  // The rest takes what str() makes of the value, as Jinja does.
-  const bool known = name == "trim" || name == "upper" || name == "lower" || name == "title" ||
-                     name == "capitalize" || name == "replace" || name == "string" ||
-                     name == "safe" || name == "indent";
-  if (!known) return unknown("filter", name);
-  BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
-  BLEND_ASSIGN(Text text, to_text(value));
-  if (name == "string" || name == "safe") return Value::of(std::move(text));
-  if (name == "trim") return strip(text, given.get(0, "chars"), kBoth, meter);
-  if (name == "replace") return replace(text, given, meter);
-  if (name == "indent") return indent(text, given, meter);
-  return change_case(name, true, text, meter);
+  if (name == "abs") return absolute(value);
+  return filter_text(name, value, given, meter);
 }
 
 Result<bool> apply_test(const std::string& name, const Value& value, const Given& given,
                         Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(4));
+  BLEND_RETURN_IF_ERROR(meter.take(32));
   if (name == "defined") return !value.is_undefined();
   if (name == "undefined") return value.is_undefined();
   if (name == "none") return value.is_none();
@@ -414,17 +474,20 @@ Result<bool> apply_test(const std::string& name, const Value& value, const Given
                         name == "gt" || name == "ge";
   if (!compares || other == nullptr) return unknown("test", name);
   if (name == "in") return contains(*other, value, meter);
-  BLEND_RETURN_IF_ERROR(meter.take(value.weight()));
   if (name == "sameas") {
     const bool constants = (value.boolean() != nullptr && other->boolean() != nullptr) ||
                            value.is_none() || other->is_none();
     if (!constants) return unknown("test", "sameas of other than true, false and none");
-    return equal(value, *other);
+    return equal(value, *other, meter);
   }
-  if (name == "ne") return !equal(value, *other);
-  if (name == "eq" || name == "equalto" || name == "==") return equal(value, *other);
+  if (name == "ne") {
+    BLEND_ASSIGN(const bool same, equal(value, *other, meter));
+    return !same;
+  }
+  if (name == "eq" || name == "equalto" || name == "==") return equal(value, *other, meter);
   const bool swapped = name == "gt" || name == "le";
-  const std::optional<bool> order = swapped ? less(*other, value) : less(value, *other);
+  BLEND_ASSIGN(const std::optional<bool> order,
+               swapped ? less(*other, value, meter) : less(value, *other, meter));
   if (!order) return wrong(name.c_str(), value);
   return name == "lt" || name == "gt" ? *order : !*order;
 }
@@ -440,59 +503,59 @@ bool is_method(const Value& self, std::string_view name) {
   if (self.dict() != nullptr) {
     return std::find(std::begin(kOfDict), std::end(kOfDict), name) != std::end(kOfDict);
   }
-  return self.loop() != nullptr && name == "cycle";
+  return false;
 }
+
+namespace {
+
+Result<Value> call_of_text(const std::string& name, const Value& self, const Given& given,
+                           Meter& meter) {
+  const Text& text = *self.text();
+  if (name == "strip" || name == "lstrip" || name == "rstrip") {
+    const Side side = name == "strip" ? kBoth : name == "lstrip" ? kLeft : kRight;
+    return strip(text, given.get(0, "chars"), side, meter);
+  }
+  if (name == "split" || name == "rsplit") return split(text, given, name == "rsplit", meter);
+  if (name == "startswith" || name == "endswith") {
+    return affix(text, given, name == "startswith", meter);
+  }
+  if (name == "replace") return replace(text, given, meter);
+  if (name == "find") return find_text(text, given, meter);
+  if (name != "join") return change_case(name, false, text, meter);
+  Given by;
+  by.positional.push_back(self);
+  const Value* const items = given.get(0, "iterable");
+  if (items == nullptr) return wrong("join", Value());
+  return join(*items, by, meter);
+}
+
+Result<Value> call_of_dict(const std::string& name, const Value& self, const Given& given,
+                           Meter& meter) {
+  const Dict& dict = *self.dict();
+  if (name == "items") return pairs(dict, meter);
+  if (name == "get") {
+    const Value* const key = given.get(0, "key");
+    const Value* const otherwise = given.get(1, "default");
+    if (key == nullptr) return wrong("get", Value());
+    BLEND_ASSIGN(const Value* const member, self.find(*key, meter));
+    if (member != nullptr) return *member;
+    return otherwise == nullptr ? Value::none() : *otherwise;
+  }
+  BLEND_RETURN_IF_ERROR(take_list(dict.size(), meter));
+  List out;
+  out.reserve(dict.size());
+  for (const auto& [key, member] : dict) out.push_back(name == "keys" ? key : member);
+  return Value::list(std::move(out));
+}
+
+}  // namespace
 
 Result<Value> call_method(const std::string& name, const Value& self, const Given& given,
                           Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(8));
+  BLEND_RETURN_IF_ERROR(meter.take(32));
   BLEND_RETURN_IF_ERROR(check_arguments("method", name, kMethods, given));
-  if (const Text* const text = self.text()) {
-    if (name == "strip" || name == "lstrip" || name == "rstrip") {
-      const Side side = name == "strip" ? kBoth : name == "lstrip" ? kLeft : kRight;
-      return strip(*text, given.get(0, "chars"), side, meter);
-    }
-    if (name == "split" || name == "rsplit") return split(*text, given, name == "rsplit", meter);
-    if (name == "startswith" || name == "endswith") {
-      return affix(*text, given, name == "startswith");
-    }
-    if (name == "replace") return replace(*text, given, meter);
-    if (name == "join") {
-      Given by;
-      by.positional.push_back(self);
-      const Value* const items = given.get(0, "iterable");
-      if (items == nullptr) return wrong("join", Value());
-      return join(*items, by, meter);
-    }
-    if (name == "find") {
-      const Value* const what = given.get(0, "sub");
-      if (what == nullptr || what->text() == nullptr) return wrong("find", Value());
-      BLEND_RETURN_IF_ERROR(meter.take(text->size()));
-      const size_t at = text->bytes().find(what->text()->bytes());
-      if (at == std::string::npos) return Value::of(int64_t{-1});
-      return Value::of(static_cast<int64_t>(
-          characters(std::string_view(text->bytes()).substr(0, at)).size() - 1));
-    }
-    return change_case(name, false, *text, meter);
-  }
-  if (const Dict* const dict = self.dict()) {
-    if (name == "items") return pairs(*dict, meter);
-    if (name == "get") {
-      const Value* const key = given.get(0, "key");
-      const Value* const otherwise = given.get(1, "default");
-      if (key == nullptr) return wrong("get", Value());
-      BLEND_ASSIGN(Value member, item_of(self, *key));
-      if (!member.is_undefined()) return member;
-      return otherwise == nullptr ? Value::none() : *otherwise;
-    }
-    BLEND_RETURN_IF_ERROR(meter.take(dict->size() * sizeof(Value)));
-    List out;
-    for (const auto& [key, member] : *dict) out.push_back(name == "keys" ? key : member);
-    return Value::list(std::move(out));
-  }
-  if (const Loop* const loop = self.loop(); loop != nullptr && !given.positional.empty()) {
-    return given.positional[loop->index % given.positional.size()];
-  }
+  if (self.text() != nullptr) return call_of_text(name, self, given, meter);
+  if (self.dict() != nullptr) return call_of_dict(name, self, given, meter);
   return unknown("method", name);
 }
 

@@ -10,17 +10,6 @@
 
 namespace blend::chat {
 
-// Work and memory that a template may still use. Not thread-safe.
-class Meter {
- public:
-  explicit Meter(size_t fuel) : fuel_(fuel) {}
-  // UNSUPPORTED: the template takes too much.
-  Status take(size_t n);
-
- private:
-  size_t fuel_;
-};
-
 struct CallArguments {
   std::vector<Value> positional;
   std::vector<std::pair<std::string, Value>> named;
@@ -44,13 +33,16 @@ Result<Value> call_method(const std::string& name, const Value& self, const Call
 bool is_method(const Value& self, std::string_view name);
 
 // value[index], value.name where there is such a member; undefined where there is none.
-Result<Value> item_of(const Value& value, const Value& index);
+Result<Value> item_of(const Value& value, const Value& index, Meter& meter);
 // value[begin:end:step], each null or a value.
 Result<Value> slice_of(const Value& value, const Value* begin, const Value* end, const Value* step,
                        Meter& meter);
 // `needle in value`
 Result<bool> contains(const Value& value, const Value& needle, Meter& meter);
-// What a loop over the value runs through. UNSUPPORTED: it has no items.
+// What a loop over the value runs through: a list, which is the value itself where it is one.
+// INVALID_ARGUMENT: it has no items.
+Result<Value> listed(const Value& value, Meter& meter);
+// The same, to be changed.
 Result<List> items_of(const Value& value, Meter& meter);
 
 }  // namespace blend::chat

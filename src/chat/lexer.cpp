@@ -31,7 +31,7 @@ void append_utf8(uint32_t c, std::string& out) {
 // Reads a source from left to right.
 class Lexer {
  public:
-  explicit Lexer(std::string_view source) {
+  Lexer(std::string_view source, size_t most) : most_(most) {
     source_.reserve(source.size());
     for (size_t i = 0; i < source.size(); ++i) {
       const bool cr = source[i] == '\r';
@@ -42,7 +42,10 @@ class Lexer {
   }
 
   Result<std::vector<Word>> read() {
-    while (at_ < source_.size()) BLEND_RETURN_IF_ERROR(read_data());
+    while (at_ < source_.size()) {
+      BLEND_RETURN_IF_ERROR(check_size());
+      BLEND_RETURN_IF_ERROR(read_data());
+    }
     put(Word::Kind::end, "");
     return std::move(words_);
   }
@@ -59,6 +62,11 @@ class Lexer {
   }
   Status wrong(const char* what) const {
     return make_error(BLEND_E_FORMAT, "line %zu of the chat template: %s", line_, what);
+  }
+
+  Status check_size() const {
+    if (words_.size() <= most_) return Status::ok();
+    return make_error(BLEND_E_UNSUPPORTED, "a chat template of more than %zu words", most_);
   }
 
   // Up to the next tag, and through it.
@@ -164,6 +172,7 @@ class Lexer {
   Status read_inside(std::string_view closing, Word::Kind end) {
     std::string brackets;
     while (at_ < source_.size()) {
+      BLEND_RETURN_IF_ERROR(check_size());
       const char c = source_[at_];
       if (is_space(c)) {
         advance(1);
@@ -251,7 +260,7 @@ class Lexer {
     return Status::ok();
   }
 
-  // source_[i] is behind the backslash; afterwards the escape's last character.
+  // source_[i] is after the backslash; afterwards the escape's last character.
   Status read_escape(size_t& i, std::string& text) const {
     static constexpr std::string_view kFrom = "ntrbfav\\'\"";
     static constexpr std::string_view kTo = "\n\t\r\b\f\a\v\\'\"";
@@ -325,10 +334,13 @@ class Lexer {
   size_t line_ = 1;
   bool line_starts_ = true;  // nothing but white space stands between here and the line's start
   std::vector<Word> words_;
+  size_t most_;
 };
 
 }  // namespace
 
-Result<std::vector<Word>> read_words(std::string_view source) { return Lexer(source).read(); }
+Result<std::vector<Word>> read_words(std::string_view source, size_t most) {
+  return Lexer(source, most).read();
+}
 
 }  // namespace blend::chat

@@ -29,7 +29,8 @@ struct Word {
   size_t line = 1;
 };
 
-// At the end stands a word of kind `end`. FORMAT names the line.
-Result<std::vector<Word>> read_words(std::string_view source);
+// At the end stands a word of kind `end`. FORMAT names the line; UNSUPPORTED: there are more than
+// `most`.
+Result<std::vector<Word>> read_words(std::string_view source, size_t most);
 
 }  // namespace blend::chat

@@ -8,9 +8,13 @@ namespace {
 
 using Kind = Expression::Kind;
 
-// Of brackets, blocks and chains of operators: recursion over the tree follows it.
-constexpr int kMaxNesting = 64;
+// Of brackets, operators and blocks inside one another, as often as the parser is inside itself: with
+// it parsing fits a thread's stack of 128 KiB.
+constexpr int kMaxNesting = 128;
+// Of an expression's tree, whose destruction follows it.
 constexpr int kMaxChain = 256;
+// Each becomes a part of the tree: what a template may take before it is run.
+constexpr size_t kMaxWords = size_t{1} << 17;
 
 class Parser {
  public:
@@ -57,7 +61,7 @@ class Parser {
       case Word::Kind::variable_end:
         return "'}}'";
       default:
-        return "'" + word().text.substr(0, 40) + "'";
+        return std::string("'").append(word().text, 0, 40).append("'");
     }
   }
   Status expected(const char* what) const {
@@ -276,11 +280,12 @@ class Parser {
   // ---- expressions, from the loosest binding to the tightest
 
   Result<ExpressionPtr> make(Kind kind, std::string name, std::vector<ExpressionPtr> parts,
-                             Arguments arguments = {}) {
+                             Arguments arguments = {}, std::vector<std::string> names = {}) {
     auto e = std::make_unique<Expression>();
     e->kind = kind;
     e->line = word().line;
     e->name = std::move(name);
+    e->names = std::move(names);
     const auto below = [&](const ExpressionPtr& part) {
       if (part != nullptr) e->depth = std::max(e->depth, part->depth + 1);
     };
@@ -312,7 +317,7 @@ class Parser {
 
   // One expression, or several with commas between them.
   Result<ExpressionPtr> tuple(bool conditions) {
-    BLEND_ASSIGN(ExpressionPtr first, conditions ? expression() : either());
+    BLEND_ASSIGN(ExpressionPtr first, conditions ? expression() : operators(kOr));
     if (!is_op(",")) return first;
     std::vector<ExpressionPtr> parts;
     parts.push_back(std::move(first));
@@ -321,103 +326,106 @@ class Parser {
           is_op(")")) {
         break;
       }
-      BLEND_ASSIGN(ExpressionPtr part, conditions ? expression() : either());
+      BLEND_ASSIGN(ExpressionPtr part, conditions ? expression() : operators(kOr));
       parts.push_back(std::move(part));
     }
-    return make(Kind::list, "", std::move(parts));
+    return make(Kind::tuple, "", std::move(parts));
   }
 
   Result<ExpressionPtr> expression() {
     const Nesting nesting(depth_);
     if (nesting.too_deep()) return too_deep();
-    BLEND_ASSIGN(ExpressionPtr e, either());
+    BLEND_ASSIGN(ExpressionPtr e, operators(kOr));
     while (take_name("if")) {
-      std::vector<ExpressionPtr> parts;
-      parts.push_back(std::move(e));
-      BLEND_ASSIGN(ExpressionPtr when, either());
-      parts.push_back(std::move(when));
-      ExpressionPtr otherwise;
-      if (take_name("else")) {
-        BLEND_ASSIGN(otherwise, expression());
-      }
-      parts.push_back(std::move(otherwise));
-      BLEND_ASSIGN(e, make(Kind::condition, "", std::move(parts)));
+      BLEND_ASSIGN(e, condition(std::move(e)));
     }
     return e;
   }
 
-  Result<ExpressionPtr> either() {
-    BLEND_ASSIGN(ExpressionPtr left, both());
-    while (take_name("or")) {
-      BLEND_ASSIGN(ExpressionPtr right, both());
-      BLEND_ASSIGN(left, make(Kind::either, "", std::move(left), std::move(right)));
+  // After `e if`.
+  Result<ExpressionPtr> condition(ExpressionPtr e) {
+    std::vector<ExpressionPtr> parts;
+    parts.push_back(std::move(e));
+    BLEND_ASSIGN(ExpressionPtr when, operators(kOr));
+    parts.push_back(std::move(when));
+    ExpressionPtr otherwise;
+    if (take_name("else")) {
+      BLEND_ASSIGN(otherwise, expression());
     }
-    return left;
+    parts.push_back(std::move(otherwise));
+    return make(Kind::condition, "", std::move(parts));
   }
-  Result<ExpressionPtr> both() {
-    BLEND_ASSIGN(ExpressionPtr left, negation());
-    while (take_name("and")) {
-      BLEND_ASSIGN(ExpressionPtr right, negation());
-      BLEND_ASSIGN(left, make(Kind::both, "", std::move(left), std::move(right)));
+
+  // How tight an operator binds.
+  enum Level : int { kOr, kAnd, kCompare, kSum, kJoin, kProduct, kPower, kNone };
+  struct Operator {
+    Level level = kNone;
+    const char* name = "";
+  };
+
+  // The operator that comes next.
+  Operator next_operator() const {
+    if (word().kind == Word::Kind::op) {
+      static constexpr Operator kOps[] = {
+          {kCompare, "=="}, {kCompare, "!="}, {kCompare, "<="}, {kCompare, ">="}, {kCompare, "<"},
+          {kCompare, ">"},  {kSum, "+"},      {kSum, "-"},      {kJoin, "~"},     {kProduct, "*"},
+          {kProduct, "//"}, {kProduct, "/"},  {kProduct, "%"},  {kPower, "**"}};
+      for (const Operator& op : kOps) {
+        if (word().text == op.name) return op;
+      }
+      return {};
     }
-    return left;
+    if (is_name("or")) return {kOr, "or"};
+    if (is_name("and")) return {kAnd, "and"};
+    if (is_name("in")) return {kCompare, "in"};
+    if (is_name("not") && next_word().kind == Word::Kind::name && next_word().text == "in") {
+      return {kCompare, "not in"};
+    }
+    return {};
   }
-  Result<ExpressionPtr> negation() {
-    if (!take_name("not")) return compare();
+
+  // Operands with the operators between them that bind as tight as `loosest` or tighter. One
+  // function for all levels: brackets in brackets take little of the stack.
+  Result<ExpressionPtr> operators(Level loosest) {
     const Nesting nesting(depth_);
     if (nesting.too_deep()) return too_deep();
-    BLEND_ASSIGN(ExpressionPtr e, negation());
-    return make(Kind::negation, "", std::move(e));
+    ExpressionPtr left;
+    if (loosest <= kCompare && take_name("not")) {
+      BLEND_ASSIGN(ExpressionPtr operand, operators(kCompare));
+      BLEND_ASSIGN(left, make(Kind::negation, "", std::move(operand)));
+    } else {
+      BLEND_ASSIGN(left, unary(true));
+    }
+    while (true) {
+      const Operator op = next_operator();
+      if (op.level < loosest || op.level == kNone) return left;
+      if (op.level == kCompare) {
+        BLEND_ASSIGN(left, compare(std::move(left)));
+        continue;
+      }
+      step();
+      const Kind kind = op.level == kOr    ? Kind::either
+                        : op.level == kAnd ? Kind::both
+                                           : Kind::binary;
+      BLEND_ASSIGN(ExpressionPtr right, operators(static_cast<Level>(op.level + 1)));
+      BLEND_ASSIGN(left, make(kind, op.name, std::move(left), std::move(right)));
+    }
   }
 
-  Result<ExpressionPtr> compare() {
-    BLEND_ASSIGN(ExpressionPtr first, sum());
+  // a < b == c ...: one expression.
+  Result<ExpressionPtr> compare(ExpressionPtr first) {
     std::vector<ExpressionPtr> parts;
+    parts.push_back(std::move(first));
     std::vector<std::string> names;
-    while (true) {
-      std::string name;
-      for (const char* const op : {"==", "!=", "<=", ">=", "<", ">"}) {
-        if (is_op(op)) name = op;
-      }
-      if (is_name("in")) name = "in";
-      if (is_name("not") && next_word().kind == Word::Kind::name && next_word().text == "in") {
-        step();
-        name = "not in";
-      }
-      if (name.empty()) break;
+    for (Operator op; (op = next_operator()).level == kCompare;) {
+      if (is_name("not")) step();
       step();
-      if (parts.empty()) parts.push_back(std::move(first));
-      BLEND_ASSIGN(ExpressionPtr right, sum());
+      BLEND_ASSIGN(ExpressionPtr right, operators(kSum));
       parts.push_back(std::move(right));
-      names.push_back(std::move(name));
+      names.emplace_back(op.name);
     }
-    if (parts.empty()) return first;
-    auto e = std::make_unique<Expression>();
-    e->kind = Kind::compare;
-    e->line = word().line;
-    e->names = std::move(names);
-    for (const ExpressionPtr& part : parts) e->depth = std::max(e->depth, part->depth + 1);
-    e->parts = std::move(parts);
-    return ExpressionPtr(std::move(e));
+    return make(Kind::compare, "", std::move(parts), {}, std::move(names));
   }
-
-  using Level = Result<ExpressionPtr> (Parser::*)();
-  Result<ExpressionPtr> chain(Level tighter, std::initializer_list<const char*> ops) {
-    BLEND_ASSIGN(ExpressionPtr left, (this->*tighter)());
-    while (true) {
-      const auto op =
-          std::find_if(ops.begin(), ops.end(), [&](const char* text) { return is_op(text); });
-      if (op == ops.end()) return left;
-      step();
-      BLEND_ASSIGN(ExpressionPtr right, (this->*tighter)());
-      BLEND_ASSIGN(left, make(Kind::binary, *op, std::move(left), std::move(right)));
-    }
-  }
-  Result<ExpressionPtr> sum() { return chain(&Parser::joined, {"+", "-"}); }
-  Result<ExpressionPtr> joined() { return chain(&Parser::product, {"~"}); }
-  Result<ExpressionPtr> product() { return chain(&Parser::power, {"*", "//", "/", "%"}); }
-  Result<ExpressionPtr> power() { return chain(&Parser::filtered_unary, {"**"}); }
-  Result<ExpressionPtr> filtered_unary() { return unary(true); }
 
   Result<ExpressionPtr> unary(bool with_filters) {
     const Nesting nesting(depth_);
@@ -437,42 +445,19 @@ class Parser {
   }
 
   Result<ExpressionPtr> primary() {
-    const Word w = word();
-    switch (w.kind) {
+    switch (word().kind) {
       case Word::Kind::name:
-        step();
-        if (w.text == "true" || w.text == "True") return constant(Value::of(true));
-        if (w.text == "false" || w.text == "False") return constant(Value::of(false));
-        if (w.text == "none" || w.text == "None") return constant(Value::none());
-        if (w.text == "documents") names_documents_ = true;
-        return make(Kind::name, w.text, std::vector<ExpressionPtr>());
-      case Word::Kind::string: {
-        std::string text;
-        while (word().kind == Word::Kind::string) {
-          text += word().text;
-          step();
-        }
-        return constant(Value::text(text));
-      }
-      case Word::Kind::integer: {
-        step();
-        int64_t n = 0;
-        const auto end = std::from_chars(w.text.data(), w.text.data() + w.text.size(), n);
-        if (end.ec != std::errc()) return expected("a number of less than 64 bits");
-        return constant(Value::of(n));
-      }
-      case Word::Kind::real: {
-        step();
-        double x = 0;
-        const auto end = std::from_chars(w.text.data(), w.text.data() + w.text.size(), x);
-        if (end.ec != std::errc()) return expected("a number in the range of a double");
-        return constant(Value::of(x));
-      }
+        return read_name();
+      case Word::Kind::string:
+        return read_string();
+      case Word::Kind::integer:
+      case Word::Kind::real:
+        return read_number();
       default:
         break;
     }
     if (take_op("(")) {
-      if (take_op(")")) return make(Kind::list, "", std::vector<ExpressionPtr>());
+      if (take_op(")")) return make(Kind::tuple, "", std::vector<ExpressionPtr>());
       BLEND_ASSIGN(ExpressionPtr e, tuple(true));
       BLEND_RETURN_IF_ERROR(need_op(")"));
       return e;
@@ -480,6 +465,37 @@ class Parser {
     if (take_op("[")) return items(Kind::list, "]");
     if (take_op("{")) return items(Kind::dict, "}");
     return expected("an expression");
+  }
+
+  Result<ExpressionPtr> read_name() {
+    const std::string text = word().text;
+    step();
+    if (text == "true" || text == "True") return constant(Value::of(true));
+    if (text == "false" || text == "False") return constant(Value::of(false));
+    if (text == "none" || text == "None") return constant(Value::none());
+    if (text == "documents") names_documents_ = true;
+    return make(Kind::name, text, std::vector<ExpressionPtr>());
+  }
+
+  Result<ExpressionPtr> read_string() {
+    std::string text;
+    for (; word().kind == Word::Kind::string; step()) text += word().text;
+    return constant(Value::text(text));
+  }
+
+  Result<ExpressionPtr> read_number() {
+    const std::string& text = word().text;
+    const char* const end = text.data() + text.size();
+    int64_t n = 0;
+    double x = 0;
+    const bool whole = word().kind == Word::Kind::integer;
+    const auto done =
+        whole ? std::from_chars(text.data(), end, n) : std::from_chars(text.data(), end, x);
+    if (done.ec != std::errc()) {
+      return expected(whole ? "a number of less than 64 bits" : "a number in a double's range");
+    }
+    step();
+    return constant(whole ? Value::of(n) : Value::of(x));
   }
 
   Result<ExpressionPtr> items(Kind kind, const char* closing) {
@@ -566,7 +582,7 @@ class Parser {
     return out;
   }
 
-  // Filters and tests behind an expression. Null: those of a block, of which the first has no '|'.
+  // Filters and tests after an expression. Null: those of a block, of which the first has no '|'.
   Result<ExpressionPtr> filters(ExpressionPtr e) {
     bool first = e == nullptr && !is_op("|");
     while (first || is_op("|") || is_name("is") || is_op("(")) {
@@ -631,7 +647,7 @@ class Parser {
 }  // namespace
 
 Result<Syntax> parse(std::string_view source) {
-  BLEND_ASSIGN(std::vector<Word> words, read_words(source));
+  BLEND_ASSIGN(std::vector<Word> words, read_words(source, kMaxWords));
   return Parser(std::move(words)).run();
 }
 

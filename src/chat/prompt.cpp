@@ -62,6 +62,35 @@ Result<Value> documents_value(const std::vector<Document>& documents) {
   return Value::list(std::move(out));
 }
 
+// What was judged before it was made a variable, or is trusted. Whoever may set variables, such as
+// the client of a server, is not to set these.
+constexpr std::pair<std::string_view, const char*> kReserved[] = {
+    {"messages", "give the conversation as the call's messages"},
+    {"documents", "give documents as the call's documents"},
+    {"bos_token", "it is the model's own; write another into the template itself"},
+    {"eos_token", "it is the model's own; write another into the template itself"}};
+
+// The host's variables, a JSON object or nothing.
+Status add_variables(std::string_view text, Variables& out) {
+  if (text.empty()) return Status::ok();
+  Result<Json> json = Json::parse(text);
+  if (!json.is_ok() || json->object() == nullptr) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "the template's variables are no JSON object%s%s",
+                      json.is_ok() ? "" : ": ", json.status().message().c_str());
+  }
+  for (const auto& [name, member] : *json->object()) {
+    for (const auto& [reserved, instead] : kReserved) {
+      if (name != reserved) continue;
+      return make_error(BLEND_E_INVALID_ARGUMENT,
+                        "'%s' is no variable that the host may set: %s", name.c_str(), instead);
+    }
+    Result<Value> value = Value::from_json(member, kStable);
+    if (!value.is_ok()) return value.status().with_context("variable '" + name + "'");
+    out.insert_or_assign(name, std::move(*value));
+  }
+  return Status::ok();
+}
+
 // What transformers gives its templates.
 Result<Variables> variables_of(const Template& source, const Tokenizer& tokenizer,
                                const std::vector<Message>& messages,
@@ -70,36 +99,19 @@ Result<Variables> variables_of(const Template& source, const Tokenizer& tokenize
   const bool own_place = source.names_documents();
   Variables out;
   BLEND_ASSIGN(Value all, messages_value(messages, documents, !own_place));
-  out.emplace_back("messages", std::move(all));
-  out.emplace_back("documents", Value::none());
+  out.emplace("messages", std::move(all));
+  Value& given = out.emplace("documents", Value::none()).first->second;
   if (own_place && !documents.empty()) {
-    BLEND_ASSIGN(out.back().second, documents_value(documents));
+    BLEND_ASSIGN(given, documents_value(documents));
   }
-  out.emplace_back("tools", Value::none());
-  out.emplace_back("add_generation_prompt", Value::of(options.generation_prompt));
+  out.emplace("tools", Value::none());
+  out.emplace("add_generation_prompt", Value::of(options.generation_prompt));
   const auto token = [&](const char* name, int32_t id) {
-    if (id >= 0) out.emplace_back(name, Value::text(tokenizer.piece(id, BLEND_TOKENIZE_SPECIAL)));
+    if (id >= 0) out.emplace(name, Value::text(tokenizer.piece(id, BLEND_TOKENIZE_SPECIAL)));
   };
   token("bos_token", tokenizer.bos());
   token("eos_token", tokenizer.eos());
-  if (options.variables.empty()) return out;
-  Result<Json> json = Json::parse(options.variables);
-  if (!json.is_ok() || json->object() == nullptr) {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "the template's variables are no JSON object%s%s",
-                      json.is_ok() ? "" : ": ", json.status().message().c_str());
-  }
-  for (const auto& [name, member] : *json->object()) {
-    Result<Value> value = Value::from_json(member, kStable);
-    if (!value.is_ok()) return value.status().with_context("variable '" + name + "'");
-    const std::string& wanted = name;
-    const auto same = std::find_if(out.begin(), out.end(),
-                                   [&wanted](const auto& v) { return v.first == wanted; });
-    if (same != out.end()) {
-      same->second = std::move(*value);
-    } else {
-      out.emplace_back(name, std::move(*value));
-    }
-  }
+  BLEND_RETURN_IF_ERROR(add_variables(options.variables, out));
   return out;
 }
 
@@ -108,19 +120,21 @@ struct Part {
   size_t begin = 0;
   size_t end = 0;
   size_t document = SIZE_MAX;
+  size_t first_run = 0;  // of the text's; it has all up to the next part's first
 };
 
 std::vector<Part> parts_of(const Text& text, const std::vector<Document>& documents) {
   std::vector<Part> out;
   size_t begin = 0;
-  for (const Text::Run& run : text.runs()) {
+  for (size_t i = 0; i < text.runs().size(); ++i) {
+    const Text::Run& run = text.runs()[i];
     const size_t document =
         run.origin >= kDocument ? size_t{run.origin} - kDocument : documents.size();
     const std::string_view bytes = std::string_view(text.bytes()).substr(begin, run.end - begin);
     if (document < documents.size() && stripped(bytes) == stripped(text_of(documents[document]))) {
-      out.push_back({begin, run.end, document});
+      out.push_back({begin, run.end, document, i});
     } else if (out.empty() || out.back().document != SIZE_MAX) {
-      out.push_back({begin, run.end, SIZE_MAX});
+      out.push_back({begin, run.end, SIZE_MAX, i});
     } else {
       out.back().end = run.end;
     }
@@ -133,16 +147,37 @@ std::vector<Part> parts_of(const Text& text, const std::vector<Document>& docume
 TextMarks marks_of(const Text& text, const Part& part) {
   TextMarks marks;
   marks.continues = part.begin > 0;
-  size_t begin = 0;
-  for (const Text::Run& run : text.runs()) {
-    const size_t from = std::max(begin, part.begin);
-    const size_t to = std::min(run.end, part.end);
-    if (run.origin != kTemplate && from < to) {
-      marks.plain.emplace_back(from - part.begin, to - part.begin);
+  size_t from = part.begin;
+  for (size_t i = part.first_run; from < part.end; ++i) {
+    const Text::Run& run = text.runs()[i];
+    if (run.origin != kTemplate) {
+      marks.plain.emplace_back(from - part.begin, run.end - part.begin);
     }
-    begin = run.end;
+    from = run.end;
   }
   return marks;
+}
+
+// Every document must be there, one given by its id once and as it is.
+Status check_documents(const Text& text, const std::vector<Part>& parts,
+                       const std::vector<Document>& documents) {
+  std::vector<size_t> whole(documents.size());
+  std::vector<bool> anywhere(documents.size());
+  for (const Part& part : parts) {
+    if (part.document != SIZE_MAX) ++whole[part.document];
+  }
+  for (const Text::Run& run : text.runs()) {
+    const size_t d = run.origin >= kDocument ? size_t{run.origin} - kDocument : documents.size();
+    if (d < documents.size()) anywhere[d] = true;
+  }
+  for (size_t d = 0; d < documents.size(); ++d) {
+    if (anywhere[d] && (!documents[d].stored || whole[d] == 1)) continue;
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "the chat template has no place for document %zu%s: put its text into a "
+                      "message",
+                      d, documents[d].stored ? " as it is, and it is given by its id" : "");
+  }
+  return Status::ok();
 }
 
 // How many of a part's first tokens are the same in many prompts: up to the last control token that
@@ -190,26 +225,15 @@ Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
   }
   BLEND_ASSIGN(const Variables variables,
                variables_of(source, tokenizer, messages, documents, options));
-  BLEND_ASSIGN(const Text text, source.render(variables, options.now));
+  const Watch watch{options.cancel, {}};
+  BLEND_ASSIGN(const Text text,
+               source.render(variables, options.now, Template::kFuel, options.cancel));
   const std::vector<Part> parts = parts_of(text, documents);
-  std::vector<size_t> seen(documents.size());
-  for (const Part& part : parts) {
-    if (part.document != SIZE_MAX) ++seen[part.document];
-  }
-  for (size_t d = 0; d < documents.size(); ++d) {
-    const bool lost = documents[d].stored ? seen[d] != 1 : seen[d] == 0;
-    bool anywhere = seen[d] > 0;
-    for (const Text::Run& run : text.runs()) anywhere |= run.origin == kDocument + d;
-    if ((documents[d].stored && lost) || !anywhere) {
-      return make_error(BLEND_E_UNSUPPORTED,
-                        "the chat template has no place for document %zu%s: put its text into a "
-                        "message",
-                        d, documents[d].stored ? " as it is, and it is given by its id" : "");
-    }
-  }
+  BLEND_RETURN_IF_ERROR(check_documents(text, parts, documents));
   Prompt out;
   out.text = text.bytes();
   for (size_t i = 0; i < parts.size(); ++i) {
+    BLEND_RETURN_IF_ERROR(watch.check());
     const Part& part = parts[i];
     const bool is_document = part.document != SIZE_MAX;
     if (is_document && documents[part.document].stored) {

@@ -26,6 +26,7 @@ struct PromptOptions {
   bool generation_prompt = true;  // the assistant is to speak next
   std::string_view variables;     // a JSON object of further variables; "": none
   int64_t now = 0;                // seconds since 1970
+  const CancelToken* cancel = nullptr;
 };
 
 // Tokens of one segment.
@@ -43,9 +44,10 @@ struct Prompt {
 // The template's own control tokens are recognized, those in the host's texts are text. A document
 // is a chunk of its own, tokenized by itself like any other, whatever white space around it the
 // template takes away. Where the template has no place for
-// documents they stand before the last message of a user, an empty line behind each.
-//   What precedes everything but the system message is PREFIX; all behind the last document is
+// documents they stand before the last message of a user, an empty line after each.
+//   What precedes everything but the system message is PREFIX; all after the last document is
 // QUESTION; the rest is TEXT. A document that the template changes is TEXT too.
+//   What it takes is in proportion to the template and all that is given.
 Result<Prompt> make_prompt(const Template& source, const Tokenizer& tokenizer,
                            const std::vector<Message>& messages,
                            const std::vector<Document>& documents, const PromptOptions& options);

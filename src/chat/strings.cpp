@@ -1,40 +1,68 @@
 #include "chat/strings.h"
 
 #include <algorithm>
+#include <bit>
+
+#include "chat/builder.h"
+#include "chat/search.h"
+#include "model/utf8.h"
 
 namespace blend::chat {
 namespace {
 
-// Bytes that strip() takes from the start: white space, or the characters of `chars`.
-size_t leading(std::string_view text, const Text* chars) {
+// The characters that strip() takes away; without any given, white space.
+class Stripped {
+ public:
+  static Result<Stripped> of(const Text* chars, Meter& meter) {
+    Stripped out;
+    if (chars == nullptr) return out;
+    const std::string_view text = chars->bytes();
+    out.given_ = true;
+    BLEND_RETURN_IF_ERROR(meter.take(text.size(), 1 + sizeof(std::string_view)));
+    for (size_t at = 0; at < text.size();) {
+      const size_t n = utf8_length(text.substr(at));
+      out.characters_.push_back(text.substr(at, n));
+      at += n;
+    }
+    std::sort(out.characters_.begin(), out.characters_.end());
+    out.cost_ = 1 + static_cast<size_t>(std::bit_width(out.characters_.size()));
+    return out;
+  }
+
+  // Whether the text, which begins with a character, begins with one of them; its bytes.
+  size_t at(std::string_view text) const {
+    if (!given_) return space_at(text);
+    const std::string_view first = text.substr(0, utf8_length(text));
+    return std::binary_search(characters_.begin(), characters_.end(), first) ? first.size() : 0;
+  }
+  size_t cost() const { return cost_; }  // of one look
+
+ private:
+  bool given_ = false;
+  std::vector<std::string_view> characters_;
+  size_t cost_ = 1;
+};
+
+// Bytes that strip() takes from the start.
+size_t leading(std::string_view text, const Stripped& gone) {
   size_t at = 0;
   while (at < text.size()) {
-    const std::string_view rest = text.substr(at);
-    if (chars == nullptr) {
-      const size_t n = space_at(rest);
-      if (n == 0) break;
-      at += n;
-      continue;
-    }
-    const size_t n = characters(rest.substr(0, 4))[1];
-    if (chars->bytes().find(rest.substr(0, n)) == std::string::npos) break;
+    const size_t n = gone.at(text.substr(at));
+    if (n == 0) break;
     at += n;
   }
   return at;
 }
 
 // Where what strip() leaves ends.
-size_t trailing(std::string_view text, const Text* chars) {
+size_t trailing(std::string_view text, const Stripped& gone) {
   size_t end = text.size();
   while (end > 0) {
     size_t begin = end - 1;  // of the last character
     while (begin > 0 && end - begin < 4 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) {
       --begin;
     }
-    const std::string_view last = text.substr(begin, end - begin);
-    const bool gone = chars == nullptr ? space_at(last) == last.size()
-                                       : chars->bytes().find(last) != std::string::npos;
-    if (!gone) break;
+    if (gone.at(text.substr(begin, end - begin)) != end - begin) break;
     end = begin;
   }
   return end;
@@ -43,26 +71,26 @@ size_t trailing(std::string_view text, const Text* chars) {
 }  // namespace
 
 Result<Value> strip(const Text& text, const Value* chars, Side side, Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight()));
   const Text* set = nullptr;
   if (chars != nullptr && !chars->is_none()) {
     set = chars->text();
     if (set == nullptr) return wrong("strip", *chars);
-    BLEND_RETURN_IF_ERROR(meter.take(text.size() / 8 * set->size()));
   }
+  BLEND_ASSIGN(const Stripped gone, Stripped::of(set, meter));
+  BLEND_RETURN_IF_ERROR(meter.take(text.size(), gone.cost()));
   const std::string_view bytes = text.bytes();
-  const size_t begin = (side & kLeft) != 0 ? leading(bytes, set) : 0;
-  const size_t end = (side & kRight) != 0 ? trailing(bytes, set) : bytes.size();
-  return Value::of(text.part(begin, std::max(begin, end)));
+  const size_t begin = (side & kLeft) != 0 ? leading(bytes, gone) : 0;
+  const size_t end = (side & kRight) != 0 ? trailing(bytes, gone) : bytes.size();
+  return part_of(text, begin, std::max(begin, end), meter);
 }
 
 Result<Value> change_case(const std::string& name, bool jinja_words, const Text& text,
                           Meter& meter) {
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight() * 2));
-  Text out;
+  BLEND_RETURN_IF_ERROR(meter.take(text.weight()));
+  BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue + text.size()));
+  std::string out = text.bytes();
   bool begins = true;  // a word, or the text
-  for (size_t i = 0; i < text.size(); ++i) {
-    char c = text.bytes()[i];
+  for (char& c : out) {
     if (static_cast<uint8_t>(c) >= 0x80) {
       return make_error(BLEND_E_UNSUPPORTED,
                         "the chat template applies '%s' to a text that is not ASCII, which "
@@ -76,9 +104,8 @@ Result<Value> change_case(const std::string& name, bool jinja_words, const Text&
                                         std::string_view("-({[<").find(c) != std::string_view::npos
                                   : !letter;
     begins = name == "title" && ends;
-    out.append({&c, 1}, text.origin(i));
   }
-  return Value::of(std::move(out));
+  return Value::of(text.with_bytes(std::move(out)));
 }
 
 Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter) {
@@ -93,20 +120,97 @@ Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter
     return make_error(BLEND_E_UNSUPPORTED,
                       "the chat template's 'replace' needs two strings, the first not empty");
   }
-  Text out;
-  size_t done = 0;
   const std::string& what = from->text()->bytes();
-  for (size_t at = 0; most != 0 && (at = text.bytes().find(what, at)) != std::string::npos;) {
-    BLEND_RETURN_IF_ERROR(meter.take(to->text()->weight() + 1));
-    out.append(text, done, at);
-    out.append(*to->text());
-    done = at += what.size();
+  BLEND_ASSIGN(const Search search, Search::of(what, meter));
+  TextBuilder out(meter);
+  size_t done = 0;
+  while (most != 0) {
+    BLEND_ASSIGN(const size_t at, search.find(text.bytes(), done, meter));
+    if (at == std::string::npos) break;
+    BLEND_RETURN_IF_ERROR(out.append(text, done, at));
+    BLEND_RETURN_IF_ERROR(out.append(*to->text()));
+    done = at + what.size();
     if (most > 0) --most;
   }
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight()));
-  out.append(text, done, text.size());
-  return Value::of(std::move(out));
+  BLEND_RETURN_IF_ERROR(out.append(text, done, text.size()));
+  return out.value();
 }
+
+namespace {
+
+// The parts of a text, as a list.
+class Parts {
+ public:
+  Parts(const Text& text, Meter& meter) : text_(text), meter_(meter) {}
+
+  size_t size() const { return parts_.size(); }
+  Status put(size_t begin, size_t end) {
+    BLEND_RETURN_IF_ERROR(meter_.take(sizeof(Value)));
+    BLEND_ASSIGN(Value part, part_of(text_, begin, end, meter_));
+    parts_.push_back(std::move(part));
+    return Status::ok();
+  }
+  Result<Value> value() {
+    BLEND_RETURN_IF_ERROR(take_list(parts_.size(), meter_));
+    return Value::list(std::move(parts_));
+  }
+
+ private:
+  const Text& text_;
+  Meter& meter_;
+  List parts_;
+};
+
+// At white space; `most` cuts, below 0: any number.
+Result<Value> split_at_space(const Text& text, int64_t most, Meter& meter) {
+  const std::string_view bytes = text.bytes();
+  BLEND_ASSIGN(const Stripped space, Stripped::of(nullptr, meter));
+  BLEND_RETURN_IF_ERROR(meter.take(bytes.size(), 2));
+  Parts out(text, meter);
+  for (size_t at = 0; at < bytes.size();) {
+    at += leading(bytes.substr(at), space);
+    if (at >= bytes.size()) break;
+    size_t end = at;
+    if (most >= 0 && static_cast<int64_t>(out.size()) >= most) {
+      end = trailing(bytes, space);
+    } else {
+      while (end < bytes.size() && space_at(bytes.substr(end)) == 0) ++end;
+    }
+    BLEND_RETURN_IF_ERROR(out.put(at, end));
+    if (most >= 0 && static_cast<int64_t>(out.size()) > most) break;
+    at = end;
+  }
+  return out.value();
+}
+
+// Where `separator` stands, at most `most` times; ascending.
+Result<std::vector<size_t>> cuts_of(std::string_view text, std::string_view separator,
+                                    int64_t most, Meter& meter) {
+  BLEND_ASSIGN(const Search search, Search::of(separator, meter));
+  std::vector<size_t> out;
+  for (size_t at = 0; most < 0 || static_cast<int64_t>(out.size()) < most;) {
+    BLEND_ASSIGN(at, search.find(text, at, meter));
+    if (at == std::string::npos) break;
+    BLEND_RETURN_IF_ERROR(meter.take(sizeof(size_t)));
+    out.push_back(at);
+    at += separator.size();
+  }
+  return out;
+}
+
+// The same from the right: what stands furthest to the right counts, and so on to the left.
+Result<std::vector<size_t>> cuts_from_right(std::string_view text, std::string_view separator,
+                                            int64_t most, Meter& meter) {
+  BLEND_RETURN_IF_ERROR(meter.take(text.size() + separator.size()));
+  const std::string turned(text.rbegin(), text.rend());
+  const std::string turned_separator(separator.rbegin(), separator.rend());
+  BLEND_ASSIGN(std::vector<size_t> out, cuts_of(turned, turned_separator, most, meter));
+  for (size_t& cut : out) cut = text.size() - cut - separator.size();
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace
 
 Result<Value> split(const Text& text, const CallArguments& given, bool from_right, Meter& meter) {
   const Value* const by = given.get(0, "sep");
@@ -114,74 +218,56 @@ Result<Value> split(const Text& text, const CallArguments& given, bool from_righ
   if (const Value* const count = given.get(1, "maxsplit")) {
     if (!count->as_integer(most)) return wrong("split", *count);
   }
-  BLEND_RETURN_IF_ERROR(meter.take(text.weight() * 2));
-  const std::string_view bytes = text.bytes();
-  List out;
-  const auto put = [&](size_t begin, size_t end) -> Status {
-    BLEND_RETURN_IF_ERROR(meter.take(sizeof(Value) + sizeof(Text)));
-    out.push_back(Value::of(text.part(begin, end)));
-    return Status::ok();
-  };
   if (by == nullptr || by->is_none()) {
     if (from_right && most >= 0) return unknown("method", "rsplit with a number and no separator");
-    for (size_t at = 0; at < bytes.size();) {
-      at += leading(bytes.substr(at), nullptr);
-      if (at >= bytes.size()) break;
-      size_t end = at;
-      if (most >= 0 && static_cast<int64_t>(out.size()) >= most) {
-        end = trailing(bytes, nullptr);
-      } else {
-        while (end < bytes.size() && space_at(bytes.substr(end)) == 0) ++end;
-      }
-      BLEND_RETURN_IF_ERROR(put(at, end));
-      if (most >= 0 && static_cast<int64_t>(out.size()) > most) break;
-      at = end;
-    }
-    return Value::list(std::move(out));
+    return split_at_space(text, most, meter);
   }
   if (by->text() == nullptr || by->text()->empty()) return wrong("split", *by);
-  const std::string_view sep = by->text()->bytes();
-  std::vector<size_t> cuts;
-  if (!from_right) {
-    for (size_t at = 0; (at = bytes.find(sep, at)) != std::string::npos; at += sep.size()) {
-      if (most >= 0 && static_cast<int64_t>(cuts.size()) >= most) break;
-      BLEND_RETURN_IF_ERROR(meter.take(sizeof(size_t)));
-      cuts.push_back(at);
-    }
-  } else {
-    for (size_t end = bytes.size(); end >= sep.size();) {
-      if (most >= 0 && static_cast<int64_t>(cuts.size()) >= most) break;
-      const size_t at = bytes.rfind(sep, end - sep.size());
-      if (at == std::string::npos) break;
-      BLEND_RETURN_IF_ERROR(meter.take(sizeof(size_t)));
-      cuts.push_back(at);
-      end = at;
-    }
-    std::reverse(cuts.begin(), cuts.end());
-  }
+  const std::string_view separator = by->text()->bytes();
+  BLEND_ASSIGN(const std::vector<size_t> cuts,
+               from_right ? cuts_from_right(text.bytes(), separator, most, meter)
+                          : cuts_of(text.bytes(), separator, most, meter));
+  Parts out(text, meter);
   size_t begin = 0;
   for (const size_t cut : cuts) {
-    BLEND_RETURN_IF_ERROR(put(begin, cut));
-    begin = cut + sep.size();
+    BLEND_RETURN_IF_ERROR(out.put(begin, cut));
+    begin = cut + separator.size();
   }
-  BLEND_RETURN_IF_ERROR(put(begin, bytes.size()));
-  return Value::list(std::move(out));
+  BLEND_RETURN_IF_ERROR(out.put(begin, text.size()));
+  return out.value();
 }
 
 // One string, or any of several.
-Result<Value> affix(const Text& text, const CallArguments& given, bool front) {
+Result<Value> affix(const Text& text, const CallArguments& given, bool front, Meter& meter) {
   const Value* const what = given.get(0, "prefix");
   if (what == nullptr) return wrong("startswith", Value());
-  const auto matches = [&](const Value& v) {
-    if (v.text() == nullptr) return false;
-    return front ? text.bytes().starts_with(v.text()->bytes())
-                 : text.bytes().ends_with(v.text()->bytes());
+  const auto matches = [&](const Value& v) -> Result<bool> {
+    if (v.text() == nullptr) return wrong("startswith", v);
+    const std::string& affix = v.text()->bytes();
+    BLEND_RETURN_IF_ERROR(meter.take(2 + affix.size() / 8));
+    return front ? text.bytes().starts_with(affix) : text.bytes().ends_with(affix);
   };
   if (const List* const list = what->list()) {
-    return Value::of(std::any_of(list->begin(), list->end(), matches));
+    for (const Value& one : *list) {
+      BLEND_ASSIGN(const bool found, matches(one));
+      if (found) return Value::of(true);
+    }
+    return Value::of(false);
   }
-  if (what->text() == nullptr) return wrong("startswith", *what);
-  return Value::of(matches(*what));
+  BLEND_ASSIGN(const bool found, matches(*what));
+  return Value::of(found);
+}
+
+Result<Value> find_text(const Text& text, const CallArguments& given, Meter& meter) {
+  const Value* const what = given.get(0, "sub");
+  if (what == nullptr || what->text() == nullptr) return wrong("find", Value());
+  if (what->text()->empty()) return Value::of(int64_t{0});
+  BLEND_ASSIGN(const Search search, Search::of(what->text()->bytes(), meter));
+  BLEND_ASSIGN(const size_t at, search.find(text.bytes(), 0, meter));
+  if (at == std::string::npos) return Value::of(int64_t{-1});
+  BLEND_RETURN_IF_ERROR(meter.take(at));
+  const std::string_view before = std::string_view(text.bytes()).substr(0, at);
+  return Value::of(static_cast<int64_t>(count_characters(before)));
 }
 
 namespace {
@@ -202,6 +288,7 @@ Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter)
   int64_t width = 4;
   Text by;
   if (const Value* const w = given.get(0, "width"); w != nullptr && w->text() != nullptr) {
+    BLEND_RETURN_IF_ERROR(meter.take(w->text()->weight()));
     by = *w->text();
   } else {
     if (w != nullptr && !w->as_integer(width)) return wrong("indent", *w);
@@ -210,18 +297,18 @@ Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter)
   const Value* const first = given.get(1, "first");
   const Value* const blank = given.get(2, "blank");
   const std::string_view bytes = text.bytes();
-  Text out;
+  TextBuilder out(meter);
   for (size_t begin = 0;;) {
     size_t end = begin;
     size_t gap = 0;
     while (end < bytes.size() && (gap = line_end_at(bytes.substr(end))) == 0) ++end;
-    BLEND_RETURN_IF_ERROR(meter.take(by.weight() + end - begin + 1));
+    BLEND_RETURN_IF_ERROR(meter.take(end - begin));
     const bool wanted = begin == 0 ? first != nullptr && first->truth()
                                    : end > begin || (blank != nullptr && blank->truth());
-    if (wanted) out.append(by);
-    out.append(text, begin, end);
-    if (end == bytes.size()) return Value::of(std::move(out));
-    out.append("\n", text.origin(end));
+    if (wanted) BLEND_RETURN_IF_ERROR(out.append(by));
+    BLEND_RETURN_IF_ERROR(out.append(text, begin, end));
+    if (end == bytes.size()) return out.value();
+    BLEND_RETURN_IF_ERROR(out.append("\n", text.origin(end)));
     begin = end + gap;
   }
 }

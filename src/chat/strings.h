@@ -12,14 +12,16 @@ enum Side : uint8_t { kLeft = 1, kRight = 2, kBoth = 3 };
 
 // `chars`: those that are taken away; null or none: white space.
 Result<Value> strip(const Text& text, const Value* chars, Side side, Meter& meter);
-// upper, lower, capitalize, title: of ASCII. Words begin behind what is no letter, or, as Jinja's
-// filter has it, behind white space and opening brackets.
+// upper, lower, capitalize, title: of ASCII. Words begin after what is no letter, or, as Jinja's
+// filter has it, after white space and opening brackets.
 Result<Value> change_case(const std::string& name, bool jinja_words, const Text& text,
                           Meter& meter);
 Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter);
 Result<Value> split(const Text& text, const CallArguments& given, bool from_right, Meter& meter);
 // startswith, endswith
-Result<Value> affix(const Text& text, const CallArguments& given, bool front);
+Result<Value> affix(const Text& text, const CallArguments& given, bool front, Meter& meter);
+// The first place of a text, counted in characters; -1: none.
+Result<Value> find_text(const Text& text, const CallArguments& given, Meter& meter);
 Result<Value> indent(const Text& text, const CallArguments& given, Meter& meter);
 
 }  // namespace blend::chat

@@ -22,7 +22,8 @@ struct Expression {
   enum class Kind : uint8_t {
     constant,
     name,
-    list,       // also tuples
+    list,
+    tuple,
     dict,       // parts: name, value, name, value, ...
     member,     // parts[0].name
     item,       // parts[0][parts[1]]

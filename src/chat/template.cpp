@@ -1,116 +1,121 @@
 #include "chat/template.h"
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
+#include <optional>
 
+#include "chat/arithmetic.h"
+#include "chat/builder.h"
 #include "chat/clock.h"
+#include "chat/compare.h"
 #include "chat/functions.h"
 #include "chat/parser.h"
+#include "chat/print.h"
 
 namespace blend::chat {
+
+// Items are taken one after another, so that a filter judges one when it is its turn, or when the
+// body asks for what comes next.
+struct Loop {
+  Value items;      // a list
+  size_t next = 0;  // of the items: the first that was not taken
+  size_t index = 0;
+  std::optional<Value> before;
+  Value now;
+  std::optional<Value> after;              // what was asked for ahead
+  const Statement* statement = nullptr;    // which has a filter; null: none
+  size_t scopes = 0;                       // that the filter sees
+  size_t length = 0;                       // where there is no filter
+  bool ended = false;
+};
+
 namespace {
 
 using Kind = Expression::Kind;
 
 // Of macros that call one another.
 constexpr int kMaxCalls = 16;
-// Of expressions and blocks inside one another, through all calls: what bounds the stack.
-constexpr int kMaxDepth = 320;
+// Of one step, in fuel.
+constexpr size_t kStep = 8;
+
+// Kept out of the frames of what calls it: they lie on the stack as often as a template nests.
+#define BLEND_CHAT_APART [[gnu::noinline]]
 
 // One rendering. Not thread-safe.
 class Renderer {
  public:
-  Renderer(const Variables& variables, int64_t now, size_t fuel) : meter_(fuel), now_(now) {
-    scopes_.push_back({variables, false});
-    scopes_.push_back({{}, false});  // of the template
+  Renderer(const Variables& variables, int64_t now, size_t fuel, const CancelToken* cancel)
+      : meter_(fuel, cancel), now_(now), variables_(variables) {
+    scopes_.emplace_back();  // of the template
   }
 
   Result<Text> run(const Body& body) {
-    Text out;
+    TextBuilder out(meter_);
     BLEND_ASSIGN([[maybe_unused]] const Flow flow, run_body(body, out));
-    return out;
+    return out.take();
   }
 
  private:
   enum class Flow : uint8_t { next, break_loop, continue_loop };
-  static constexpr size_t kOutermost = 2;  // scopes: the variables, and the template's own names
+  static constexpr size_t kOutermost = 1;  // scopes: the template's own names
   struct Scope {
-    Variables names;
-    bool closed;  // what is called in it does not see the scopes before it, but the template's
-  };
-
-  class Depth {
-   public:
-    explicit Depth(int& depth) : depth_(++depth) {}
-    ~Depth() { --depth_; }
-    Depth(const Depth&) = delete;
-    Depth& operator=(const Depth&) = delete;
-    Status check() const {
-      if (depth_ <= kMaxDepth) return Status::ok();
-      return make_error(BLEND_E_UNSUPPORTED, "the chat template nests more than %d deep",
-                        kMaxDepth);
-    }
-
-   private:
-    int& depth_;
+    Names names;
+    bool closed = false;  // what is called in it does not see the scopes before it, but the template's
   };
 
   // ---- names
 
-  const Value* look_up(const std::string& name) const {
+  Result<const Value*> look_up(const std::string& name) {
     for (size_t i = scopes_.size(); i-- > 0;) {
-      for (const auto& [key, value] : scopes_[i].names) {
-        if (key == name) return &value;
-      }
+      const Names& names = scopes_[i].names;
+      BLEND_RETURN_IF_ERROR(meter_.take_search(names.size(), name.size()));
+      const auto found = names.find(name);
+      if (found != names.end()) return &found->second;
       if (scopes_[i].closed) i = std::min<size_t>(i, kOutermost);
     }
-    return nullptr;
+    BLEND_RETURN_IF_ERROR(meter_.take_search(variables_.size(), name.size()));
+    const auto found = variables_.find(name);
+    const Value* const none = nullptr;
+    return found == variables_.end() ? none : &found->second;
   }
 
-  static void put(Variables& names, const std::string& name, Value value) {
-    for (auto& [key, old] : names) {
-      if (key != name) continue;
-      old = std::move(value);
-      return;
-    }
-    names.emplace_back(name, std::move(value));
+  Status put(Names& names, const std::string& name, Value value) {
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + name.size()));
+    BLEND_RETURN_IF_ERROR(meter_.take_search(names.size(), name.size()));
+    names.insert_or_assign(name, std::move(value));
+    return Status::ok();
   }
 
-  Status assign(const Target& target, Value value) {
-    BLEND_RETURN_IF_ERROR(meter_.take(sizeof(Value)));
+  BLEND_CHAT_APART Status assign(const Target& target, Value value) {
     if (!target.member.empty()) {
-      const Value* const space = look_up(target.names[0]);
+      BLEND_ASSIGN(const Value* const space, look_up(target.names[0]));
       if (space == nullptr || space->space() == nullptr) {
         return make_error(BLEND_E_INVALID_ARGUMENT,
-                          "'%s' is no namespace, and only one can be "
-                          "assigned to",
+                          "'%s' is no namespace, and only one can be assigned to",
                           target.names[0].c_str());
       }
-      put(space->space()->members, target.member, std::move(value));
-      return Status::ok();
+      return put(space->space()->members, target.member, std::move(value));
     }
-    Variables& names = scopes_.back().names;
-    if (!target.tuple) {
-      put(names, target.names[0], std::move(value));
-      return Status::ok();
-    }
-    BLEND_ASSIGN(const List items, items_of(value, meter_));
+    if (!target.tuple) return put(scopes_.back().names, target.names[0], std::move(value));
+    BLEND_ASSIGN(const Value all, listed(value, meter_));
+    const List& items = *all.list();
     if (items.size() != target.names.size()) {
       return make_error(BLEND_E_INVALID_ARGUMENT, "%zu values for %zu names", items.size(),
                         target.names.size());
     }
-    for (size_t i = 0; i < items.size(); ++i) put(names, target.names[i], items[i]);
+    for (size_t i = 0; i < items.size(); ++i) {
+      BLEND_RETURN_IF_ERROR(put(scopes_.back().names, target.names[i], items[i]));
+    }
     return Status::ok();
   }
 
   // ---- statements
 
-  Result<Flow> run_body(const Body& body, Text& out) {
-    const Depth depth(depth_);
+  Result<Flow> run_body(const Body& body, TextBuilder& out) {
+    const Meter::Depth depth(meter_);
     BLEND_RETURN_IF_ERROR(depth.check());
     for (const auto& statement : body) {
-      BLEND_RETURN_IF_ERROR(meter_.take(1));
+      BLEND_RETURN_IF_ERROR(meter_.take(kStep));
       Result<Flow> flow = run(*statement, out);
       if (!flow.is_ok()) return located(flow.status(), statement->line);
       if (*flow != Flow::next) return flow;
@@ -119,67 +124,28 @@ class Renderer {
   }
 
   // The innermost line only.
-  static Status located(Status status, size_t line) {
-    if (status.message().starts_with("line ")) return status;
+  BLEND_CHAT_APART static Status located(Status status, size_t line) {
+    if (status.code() == BLEND_E_CANCELLED || status.message().starts_with("line ")) return status;
     return status.with_context("line " + std::to_string(line) + " of the chat template");
   }
 
-  Result<Flow> run(const Statement& s, Text& out) {
+  Result<Flow> run(const Statement& s, TextBuilder& out) {
     switch (s.kind) {
       case Statement::Kind::data:
-        BLEND_RETURN_IF_ERROR(meter_.take(s.data.size()));
-        out.append(s.data, kTemplate);
-        return Flow::next;
-      case Statement::Kind::write: {
-        BLEND_ASSIGN(const Value value, evaluate(*s.value));
-        BLEND_RETURN_IF_ERROR(meter_.take(value.weight()));
-        BLEND_ASSIGN(const Text text, to_text(value));
-        out.append(text);
-        return Flow::next;
-      }
+        return after(out.append(s.data, kTemplate));
+      case Statement::Kind::write:
+        return after(write(s, out));
       case Statement::Kind::condition:
-        for (const auto& [when, body] : s.branches) {
-          BLEND_ASSIGN(const Value value, evaluate(*when));
-          if (value.truth()) return run_body(body, out);
-        }
-        return run_body(s.otherwise, out);
+        return run_condition(s, out);
       case Statement::Kind::loop:
         return run_loop(s, out);
-      case Statement::Kind::set: {
-        BLEND_ASSIGN(Value value, evaluate(*s.value));
-        BLEND_RETURN_IF_ERROR(assign(s.target, std::move(value)));
-        return Flow::next;
-      }
+      case Statement::Kind::set:
+        return after(set(s));
       case Statement::Kind::set_block:
-      case Statement::Kind::filter_block: {
-        Text inside;
-        BLEND_ASSIGN(const Flow flow, run_body(s.body, inside));
-        Value value = Value::of(std::move(inside));
-        if (s.value != nullptr) {
-          BLEND_ASSIGN(value, filtered(*s.value, std::move(value)));
-        }
-        if (s.kind == Statement::Kind::set_block) {
-          BLEND_RETURN_IF_ERROR(assign(s.target, std::move(value)));
-        } else {
-          BLEND_ASSIGN(const Text text, to_text(value));
-          out.append(text);
-        }
-        return flow;
-      }
-      case Statement::Kind::macro: {
-        // Its body would see the names around it, wherever it is called.
-        if (scopes_.size() > kOutermost) {
-          return make_error(BLEND_E_UNSUPPORTED,
-                            "macro '%.60s' inside a loop or another macro, which libblend does not "
-                            "know; give another template",
-                            s.macro.name.c_str());
-        }
-        Callable macro;
-        macro.name = s.macro.name;
-        macro.macro = &s.macro;
-        put(scopes_.back().names, s.macro.name, Value::of(std::move(macro)));
-        return Flow::next;
-      }
+      case Statement::Kind::filter_block:
+        return run_block(s, out);
+      case Statement::Kind::macro:
+        return after(define(s.macro));
       case Statement::Kind::break_loop:
         return Flow::break_loop;
       case Statement::Kind::continue_loop:
@@ -189,197 +155,352 @@ class Renderer {
     }
     return Flow::next;
   }
+  static Result<Flow> after(Status status) {
+    return status.is_ok() ? Result<Flow>(Flow::next) : Result<Flow>(std::move(status));
+  }
 
-  Result<Flow> run_loop(const Statement& s, Text& out) {
-    BLEND_ASSIGN(const Value over, evaluate(*s.value));
-    BLEND_ASSIGN(List items, items_of(over, meter_));
-    if (s.filter != nullptr) {
-      List kept;
-      for (Value& item : items) {
-        scopes_.push_back({{}, false});
-        const Status assigned = assign(s.target, item);
-        Result<Value> holds = assigned.is_ok() ? evaluate(*s.filter) : Result<Value>(assigned);
-        scopes_.pop_back();
-        if (!holds.is_ok()) return holds.status();
-        if (holds->truth()) kept.push_back(std::move(item));
-      }
-      items = std::move(kept);
+  BLEND_CHAT_APART Status write(const Statement& s, TextBuilder& out) {
+    BLEND_ASSIGN(const Value value, evaluate(*s.value));
+    return append_text(value, out);
+  }
+
+  BLEND_CHAT_APART Status set(const Statement& s) {
+    BLEND_ASSIGN(Value value, evaluate(*s.value));
+    return assign(s.target, std::move(value));
+  }
+
+  BLEND_CHAT_APART Result<Flow> run_condition(const Statement& s, TextBuilder& out) {
+    for (const auto& [when, body] : s.branches) {
+      BLEND_ASSIGN(const bool holds, is_true(*when));
+      if (holds) return run_body(body, out);
     }
-    if (items.empty()) return run_body(s.otherwise, out);
-    const size_t n = items.size();
-    auto loop = std::make_unique<Loop>();
-    BLEND_RETURN_IF_ERROR(meter_.take(sizeof(Loop) + n * sizeof(Value)));
-    BLEND_ASSIGN(loop->items, Value::list(std::move(items)));
-    Loop* const now = loop.get();
-    owned_loops_.push_back(std::move(loop));
-    Status failed;
-    for (size_t i = 0; i < n && failed.is_ok(); ++i) {
-      now->index = i;
-      scopes_.push_back({{}, false});
-      put(scopes_.back().names, "loop", Value::of(static_cast<const Loop*>(now)));
-      failed = meter_.take(1);
-      if (failed.is_ok()) failed = assign(s.target, (*now->items.list())[i]);
+    return run_body(s.otherwise, out);
+  }
+  BLEND_CHAT_APART Result<bool> is_true(const Expression& e) {
+    BLEND_ASSIGN(const Value value, evaluate(e));
+    return value.truth();
+  }
+
+  BLEND_CHAT_APART Result<Flow> run_block(const Statement& s, TextBuilder& out) {
+    TextBuilder inside(meter_);
+    BLEND_ASSIGN(const Flow flow, run_body(s.body, inside));
+    if (flow != Flow::next) return flow;
+    BLEND_ASSIGN(Value value, inside.value());
+    if (s.value != nullptr) {
+      BLEND_ASSIGN(value, evaluate(*s.value, std::move(value)));
+    }
+    if (s.kind == Statement::Kind::set_block) return after(assign(s.target, std::move(value)));
+    return after(append_text(value, out));
+  }
+
+  BLEND_CHAT_APART Status define(const Macro& macro) {
+    // Its body would see the names around it, wherever it is called.
+    if (scopes_.size() > kOutermost) {
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "macro '%.60s' inside a loop or another macro, which libblend does not "
+                        "know; give another template",
+                        macro.name.c_str());
+    }
+    Callable callable;
+    callable.name = macro.name;
+    callable.macro = &macro;
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + macro.name.size()));
+    return put(scopes_.back().names, macro.name, Value::of(std::move(callable)));
+  }
+
+  // ---- loops
+
+  BLEND_CHAT_APART Result<std::shared_ptr<Loop>> begin_loop(const Statement& s) {
+    BLEND_ASSIGN(const Value over, evaluate(*s.value));
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + sizeof(Loop)));
+    auto loop = std::make_shared<Loop>();
+    BLEND_ASSIGN(loop->items, listed(over, meter_));
+    loop->length = loop->items.list()->size();
+    if (s.filter != nullptr) loop->statement = &s;
+    loop->scopes = scopes_.size();
+    return loop;
+  }
+
+  Result<Flow> run_loop(const Statement& s, TextBuilder& out) {
+    BLEND_ASSIGN(const std::shared_ptr<Loop> loop, begin_loop(s));
+    Result<Flow> flow = turns(s, loop, out);
+    loop->ended = true;
+    return flow;
+  }
+
+  BLEND_CHAT_APART Result<Flow> turns(const Statement& s, const std::shared_ptr<Loop>& loop,
+                                      TextBuilder& out) {
+    BLEND_ASSIGN(std::optional<Value> item, take_item(*loop));
+    if (!item) return run_body(s.otherwise, out);
+    while (true) {
+      loop->now = std::move(*item);
+      scopes_.emplace_back();
+      Status status = put(scopes_.back().names, "loop", Value::of(loop));
+      if (status.is_ok()) status = assign(s.target, loop->now);
       Flow flow = Flow::next;
-      if (failed.is_ok()) {
+      if (status.is_ok()) {
         Result<Flow> done = run_body(s.body, out);
-        failed = done.status();
+        status = done.status();
         if (done.is_ok()) flow = *done;
       }
       scopes_.pop_back();
-      if (flow == Flow::break_loop) break;
+      BLEND_RETURN_IF_ERROR(status);
+      if (flow == Flow::break_loop) return Flow::next;
+      BLEND_ASSIGN(item, take_item(*loop));
+      if (!item) return Flow::next;
+      loop->before = std::move(loop->now);
+      ++loop->index;
     }
-    if (!failed.is_ok()) return failed;
-    return Flow::next;
+  }
+
+  // The next item that the filter lets through; nothing at the end.
+  Result<std::optional<Value>> take_item(Loop& loop) {
+    if (loop.after) return std::exchange(loop.after, std::nullopt);
+    while (loop.next < loop.items.list()->size()) {
+      BLEND_RETURN_IF_ERROR(meter_.take(kStep));
+      const Value item = (*loop.items.list())[loop.next++];
+      if (loop.statement == nullptr) return std::optional<Value>(item);
+      BLEND_ASSIGN(const bool let, passes(loop, item));
+      if (let) return std::optional<Value>(item);
+    }
+    return std::optional<Value>();
+  }
+
+  // The filter sees what the loop saw where it began, from wherever it is asked.
+  BLEND_CHAT_APART Result<bool> passes(const Loop& loop, const Value& item) {
+    if (loop.ended) {
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "a loop with a filter is asked for its items after its end, which "
+                        "libblend does not know; give another template");
+    }
+    const auto first = scopes_.begin() + static_cast<std::ptrdiff_t>(loop.scopes);
+    std::vector<Scope> inner(std::make_move_iterator(first),
+                             std::make_move_iterator(scopes_.end()));
+    scopes_.resize(loop.scopes);
+    scopes_.emplace_back();
+    Result<bool> out = false;
+    if (Status assigned = assign(loop.statement->target, item); assigned.is_ok()) {
+      out = is_true(*loop.statement->filter);
+    } else {
+      out = std::move(assigned);
+    }
+    scopes_.resize(loop.scopes);
+    std::move(inner.begin(), inner.end(), std::back_inserter(scopes_));
+    return out;
+  }
+
+  Status look_ahead(Loop& loop) {
+    if (loop.after) return Status::ok();
+    BLEND_ASSIGN(loop.after, take_item(loop));
+    return Status::ok();
+  }
+
+  // Takes all that is left.
+  BLEND_CHAT_APART Result<int64_t> length_of(Loop& loop) {
+    if (loop.statement != nullptr) {
+      List rest;
+      while (true) {
+        BLEND_ASSIGN(std::optional<Value> item, take_item(loop));
+        if (!item) break;
+        BLEND_RETURN_IF_ERROR(meter_.take(2 * sizeof(Value)));
+        rest.push_back(std::move(*item));
+      }
+      loop.length = loop.index + 1 + rest.size();
+      BLEND_ASSIGN(loop.items, Value::list(std::move(rest)));
+      loop.next = 0;
+      loop.statement = nullptr;
+    }
+    return static_cast<int64_t>(loop.length);
+  }
+
+  BLEND_CHAT_APART Result<Value> loop_member(const Value& value, const std::string& name) {
+    Loop& loop = *value.loop();
+    const auto i = static_cast<int64_t>(loop.index);
+    if (name == "index") return Value::of(i + 1);
+    if (name == "index0") return Value::of(i);
+    if (name == "first") return Value::of(i == 0);
+    // Of loops that call themselves, which there are none of here.
+    if (name == "depth") return Value::of(int64_t{1});
+    if (name == "depth0") return Value::of(int64_t{0});
+    if (name == "previtem") return loop.before ? *loop.before : Value::undefined("loop.previtem");
+    if (name == "cycle") return method_of(value, name);
+    if (name == "last" || name == "nextitem") {
+      BLEND_RETURN_IF_ERROR(look_ahead(loop));
+      if (name == "last") return Value::of(!loop.after.has_value());
+      return loop.after ? *loop.after : Value::undefined("loop.nextitem");
+    }
+    if (name == "length" || name == "revindex" || name == "revindex0") {
+      BLEND_ASSIGN(const int64_t n, length_of(loop));
+      return Value::of(name == "length" ? n : name == "revindex" ? n - i : n - i - 1);
+    }
+    return make_error(BLEND_E_UNSUPPORTED,
+                      "'loop.%.60s', which libblend does not know; give another template",
+                      name.c_str());
   }
 
   // ---- expressions
 
-  Result<Value> evaluate(const Expression& e) {
-    const Depth depth(depth_);
+  // `inside`: what the innermost filter of a block is applied to, which has no expression.
+  Result<Value> evaluate(const Expression& e, Value inside = Value()) {
+    const Meter::Depth depth(meter_);
     BLEND_RETURN_IF_ERROR(depth.check());
-    BLEND_RETURN_IF_ERROR(meter_.take(1));
+    const size_t begin = operators_.size();
+    Result<Value> value = innermost(e, std::move(inside));
+    while (value.is_ok() && operators_.size() > begin) {
+      const Expression& outer = *operators_.back();
+      operators_.pop_back();
+      value = apply(outer, std::move(*value));
+    }
+    operators_.resize(begin);
+    return value;
+  }
+
+  // What the others of the expression are applied to, one after another: chains of operators,
+  // members and filters, however long, take no more of the stack than one of them.
+  BLEND_CHAT_APART Result<Value> innermost(const Expression& e, Value inside) {
+    const Expression* at = &e;
+    while (true) {
+      BLEND_RETURN_IF_ERROR(meter_.take(kStep));
+      switch (at->kind) {
+        case Kind::constant:
+          return at->constant;
+        case Kind::name:
+          return named(*at);
+        case Kind::list:
+        case Kind::tuple:
+          return evaluate_list(*at);
+        case Kind::dict:
+          return evaluate_dict(*at);
+        case Kind::condition: {
+          BLEND_ASSIGN(const bool holds, is_true(*at->parts[1]));
+          at = at->parts[holds ? 0 : 2].get();
+          if (at == nullptr) return Value::undefined("a condition without else");
+          break;
+        }
+        default:
+          operators_.push_back(at);
+          if (at->parts[0] == nullptr) return inside;
+          at = at->parts[0].get();
+      }
+    }
+  }
+
+  BLEND_CHAT_APART Result<Value> apply(const Expression& e, Value value) {
     switch (e.kind) {
-      case Kind::constant:
-        return e.constant;
-      case Kind::name: {
-        if (const Value* const value = look_up(e.name)) return *value;
-        if (calls_ > 0 && (e.name == "varargs" || e.name == "kwargs")) {
-          return make_error(BLEND_E_UNSUPPORTED,
-                            "'%s' of a macro, which libblend does not know; give another template",
-                            e.name.c_str());
-        }
-        return built_in(e.name);
-      }
-      case Kind::list: {
-        List items;
-        for (const ExpressionPtr& part : e.parts) {
-          BLEND_ASSIGN(Value item, evaluate(*part));
-          items.push_back(std::move(item));
-        }
-        BLEND_RETURN_IF_ERROR(meter_.take(items.size() * sizeof(Value)));
-        return Value::list(std::move(items));
-      }
-      case Kind::dict:
-        return evaluate_dict(e);
-      case Kind::member: {
-        BLEND_ASSIGN(const Value value, evaluate(*e.parts[0]));
+      case Kind::member:
         return member(value, e.name);
-      }
-      case Kind::item: {
-        BLEND_ASSIGN(const Value value, evaluate(*e.parts[0]));
-        BLEND_ASSIGN(const Value index, evaluate(*e.parts[1]));
-        if (value.text() != nullptr) BLEND_RETURN_IF_ERROR(meter_.take(value.text()->size()));
-        BLEND_ASSIGN(Value item, item_of(value, index));
-        if (item.is_undefined() && index.text() != nullptr) {
-          return member(value, index.text()->bytes());
-        }
-        return item;
-      }
+      case Kind::item:
+        return evaluate_item(e, value);
       case Kind::slice:
-        return evaluate_slice(e);
+        return evaluate_slice(e, value);
       case Kind::call:
-        return call(e);
+        return call(e, value);
       case Kind::filter:
-        return filtered(e, Value());
-      case Kind::test: {
-        BLEND_ASSIGN(const Value value, evaluate(*e.parts[0]));
-        BLEND_ASSIGN(const CallArguments given, arguments(e.arguments));
-        BLEND_ASSIGN(const bool holds, apply_test(e.name, value, given, meter_));
-        return Value::of(holds);
-      }
-      case Kind::condition: {
-        BLEND_ASSIGN(const Value when, evaluate(*e.parts[1]));
-        if (when.truth()) return evaluate(*e.parts[0]);
-        if (e.parts[2] == nullptr) return Value::undefined("a condition without else");
-        return evaluate(*e.parts[2]);
-      }
+        return evaluate_filter(e, value);
+      case Kind::test:
+        return evaluate_test(e, value);
       case Kind::both:
-      case Kind::either: {
-        BLEND_ASSIGN(Value left, evaluate(*e.parts[0]));
-        if (left.truth() != (e.kind == Kind::both)) return left;
+      case Kind::either:
+        if (value.truth() != (e.kind == Kind::both)) return value;
         return evaluate(*e.parts[1]);
-      }
-      case Kind::negation: {
-        BLEND_ASSIGN(const Value value, evaluate(*e.parts[0]));
+      case Kind::negation:
         return Value::of(!value.truth());
-      }
       case Kind::minus:
       case Kind::plus:
-        return evaluate_sign(e);
-      case Kind::binary: {
-        BLEND_ASSIGN(const Value a, evaluate(*e.parts[0]));
-        BLEND_ASSIGN(const Value b, evaluate(*e.parts[1]));
-        return combine(e.name, a, b);
-      }
+        return signed_value(value, e.kind == Kind::minus);
+      case Kind::binary:
+        return evaluate_binary(e, value);
       case Kind::compare:
-        return evaluate_compare(e);
+        return evaluate_compare(e, std::move(value));
+      default:
+        return Value();
     }
-    return Value();
   }
 
-  // value.name: a method first, as getattr() has it, then a member.
-  Result<Value> member(const Value& value, const std::string& name) {
-    if (value.is_undefined()) {
-      return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is undefined",
-                        value.undefined()->name.c_str());
+  BLEND_CHAT_APART Result<Value> named(const Expression& e) {
+    BLEND_ASSIGN(const Value* const value, look_up(e.name));
+    if (value != nullptr) return *value;
+    if (calls_ > 0 && (e.name == "varargs" || e.name == "kwargs" || e.name == "caller")) {
+      return make_error(BLEND_E_UNSUPPORTED,
+                        "'%s' of a macro, which libblend does not know; give another template",
+                        e.name.c_str());
     }
-    if (const Loop* const loop = value.loop(); loop != nullptr && name != "cycle") {
-      return loop_member(*loop, name);
-    }
-    if (is_method(value, name)) {
-      Callable method;
-      method.name = name;
-      method.self = std::make_shared<const Value>(value);
-      return Value::of(std::move(method));
-    }
-    return item_of(value, Value::text(name));
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue));
+    return built_in(e.name);
   }
 
-  static Result<Value> loop_member(const Loop& loop, const std::string& name) {
-    const List& items = *loop.items.list();
-    const auto n = static_cast<int64_t>(items.size());
-    const auto i = static_cast<int64_t>(loop.index);
-    if (name == "index") return Value::of(i + 1);
-    if (name == "index0") return Value::of(i);
-    if (name == "revindex") return Value::of(n - i);
-    if (name == "revindex0") return Value::of(n - i - 1);
-    if (name == "first") return Value::of(i == 0);
-    if (name == "last") return Value::of(i + 1 == n);
-    if (name == "length") return Value::of(n);
-    // Of loops that call themselves, which there are none of here.
-    if (name == "depth") return Value::of(int64_t{1});
-    if (name == "depth0") return Value::of(int64_t{0});
-    if (name == "previtem") {
-      return i > 0 ? items[loop.index - 1] : Value::undefined("loop.previtem");
+  BLEND_CHAT_APART Result<Value> evaluate_list(const Expression& e) {
+    BLEND_RETURN_IF_ERROR(take_list(e.parts.size(), meter_));
+    List items;
+    items.reserve(e.parts.size());
+    for (const ExpressionPtr& part : e.parts) {
+      BLEND_ASSIGN(Value item, evaluate(*part));
+      items.push_back(std::move(item));
     }
-    if (name == "nextitem") {
-      return i + 1 < n ? items[loop.index + 1] : Value::undefined("loop.nextitem");
-    }
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "'loop.%s', which libblend does not know; give another "
-                      "template",
-                      name.c_str());
+    return Value::list(std::move(items), e.kind == Kind::tuple);
   }
 
-  Result<Value> evaluate_dict(const Expression& e) {
+  BLEND_CHAT_APART Result<Value> evaluate_dict(const Expression& e) {
     Dict members;
+    members.reserve(e.parts.size() / 2);
     for (size_t i = 0; i + 1 < e.parts.size(); i += 2) {
       BLEND_ASSIGN(Value name, evaluate(*e.parts[i]));
       BLEND_ASSIGN(Value value, evaluate(*e.parts[i + 1]));
-      BLEND_RETURN_IF_ERROR(meter_.take(2 * sizeof(Value)));
-      const auto same = std::find_if(members.begin(), members.end(),
-                                     [&](const auto& m) { return equal(m.first, name); });
-      if (same != members.end()) {
-        same->second = std::move(value);
-      } else {
-        members.emplace_back(std::move(name), std::move(value));
-      }
+      members.emplace_back(std::move(name), std::move(value));
     }
+    BLEND_RETURN_IF_ERROR(take_dict(members, meter_));
     return Value::dict(std::move(members));
   }
 
-  Result<Value> evaluate_slice(const Expression& e) {
-    BLEND_ASSIGN(const Value value, evaluate(*e.parts[0]));
+  // value.name: a method first, as getattr() has it, then a member.
+  BLEND_CHAT_APART Result<Value> member(const Value& value, const std::string& name) {
+    if (value.is_undefined()) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is undefined", value.undefined_name());
+    }
+    if (value.loop() != nullptr) return loop_member(value, name);
+    if (is_method(value, name)) return method_of(value, name);
+    const Callable* const callable = value.callable();
+    if (callable != nullptr && callable->macro != nullptr) {
+      return macro_member(*callable->macro, name);
+    }
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + name.size()));
+    return item_of(value, Value::text(name), meter_);
+  }
+
+  Result<Value> method_of(const Value& value, const std::string& name) {
+    BLEND_RETURN_IF_ERROR(meter_.take(2 * Meter::kValue));
+    Callable method;
+    method.name = name;
+    method.self = std::make_shared<const Value>(value);
+    return Value::of(std::move(method));
+  }
+
+  Result<Value> macro_member(const Macro& macro, const std::string& name) {
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + macro.name.size()));
+    if (name == "name") return Value::text(macro.name);
+    // What such a macro would take, which there is none of here.
+    if (name == "catch_kwargs" || name == "catch_varargs" || name == "caller") {
+      return Value::of(false);
+    }
+    if (name != "arguments") return Value::undefined(name);
+    BLEND_RETURN_IF_ERROR(take_list(macro.parameters.size(), meter_));
+    List names;
+    for (const auto& [parameter, otherwise] : macro.parameters) {
+      BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + parameter.size()));
+      names.push_back(Value::text(parameter));
+    }
+    return Value::list(std::move(names), true);
+  }
+
+  BLEND_CHAT_APART Result<Value> evaluate_item(const Expression& e, const Value& value) {
+    BLEND_ASSIGN(const Value index, evaluate(*e.parts[1]));
+    BLEND_ASSIGN(Value item, item_of(value, index, meter_));
+    if (!item.is_undefined() || index.text() == nullptr) return item;
+    BLEND_RETURN_IF_ERROR(meter_.take(index.text()->size()));
+    return member(value, index.text()->bytes());
+  }
+
+  BLEND_CHAT_APART Result<Value> evaluate_slice(const Expression& e, const Value& value) {
     Value bounds[3];
     const Value* given[3] = {};
     for (size_t i = 0; i < 3; ++i) {
@@ -390,157 +511,69 @@ class Renderer {
     return slice_of(value, given[0], given[1], given[2], meter_);
   }
 
-  Result<Value> evaluate_sign(const Expression& e) {
-    BLEND_ASSIGN(Value value, evaluate(*e.parts[0]));
-    int64_t n = 0;
-    double x = 0;
-    if (value.as_integer(n)) {
-      if (e.kind == Kind::plus) return Value::of(n);
-      if (n != INT64_MIN) return Value::of(-n);
-    } else if (value.as_number(x)) {
-      return Value::of(e.kind == Kind::minus ? -x : x);
-    }
-    return make_error(BLEND_E_INVALID_ARGUMENT, "a sign before %s", value.kind());
+  BLEND_CHAT_APART Result<Value> evaluate_filter(const Expression& e, const Value& value) {
+    BLEND_ASSIGN(const CallArguments given, arguments(e.arguments));
+    return apply_filter(e.name, value, given, meter_);
   }
 
-  Result<Value> evaluate_compare(const Expression& e) {
-    BLEND_ASSIGN(Value left, evaluate(*e.parts[0]));
+  BLEND_CHAT_APART Result<Value> evaluate_test(const Expression& e, const Value& value) {
+    BLEND_ASSIGN(const CallArguments given, arguments(e.arguments));
+    BLEND_ASSIGN(const bool holds, apply_test(e.name, value, given, meter_));
+    return Value::of(holds);
+  }
+
+  BLEND_CHAT_APART Result<Value> evaluate_binary(const Expression& e, const Value& value) {
+    BLEND_ASSIGN(const Value right, evaluate(*e.parts[1]));
+    return combine(e.name, value, right, meter_);
+  }
+
+  BLEND_CHAT_APART Result<Value> evaluate_compare(const Expression& e, Value left) {
     for (size_t i = 0; i < e.names.size(); ++i) {
       BLEND_ASSIGN(Value right, evaluate(*e.parts[i + 1]));
-      const std::string& op = e.names[i];
-      bool holds = false;
-      if (op == "in" || op == "not in") {
-        BLEND_ASSIGN(holds, contains(right, left, meter_));
-        holds = holds == (op == "in");
-      } else {
-        BLEND_RETURN_IF_ERROR(meter_.take(std::min(left.weight(), right.weight())));
-        if (op == "==" || op == "!=") {
-          holds = equal(left, right) == (op == "==");
-        } else {
-          const bool swapped = op == ">" || op == "<=";
-          const std::optional<bool> order = swapped ? less(right, left) : less(left, right);
-          if (!order) {
-            return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' between %s and %s", op.c_str(),
-                              left.kind(), right.kind());
-          }
-          holds = op == "<" || op == ">" ? *order : !*order;
-        }
-      }
+      BLEND_ASSIGN(const bool holds, compare(e.names[i], left, right));
       if (!holds) return Value::of(false);
       left = std::move(right);
     }
     return Value::of(true);
   }
 
-  Result<Value> combine(const std::string& op, const Value& a, const Value& b) {
-    if (op == "~" || (op == "+" && a.text() != nullptr && b.text() != nullptr)) {
-      BLEND_RETURN_IF_ERROR(meter_.take(a.weight()));
-      BLEND_RETURN_IF_ERROR(meter_.take(b.weight()));
-      BLEND_ASSIGN(Text out, to_text(a));
-      BLEND_ASSIGN(const Text right, to_text(b));
-      out.append(right);
-      return Value::of(std::move(out));
+  BLEND_CHAT_APART Result<bool> compare(const std::string& op, const Value& left,
+                                        const Value& right) {
+    if (op == "in" || op == "not in") {
+      BLEND_ASSIGN(const bool found, contains(right, left, meter_));
+      return found == (op == "in");
     }
-    if (op == "+" && a.list() != nullptr && b.list() != nullptr) {
-      BLEND_RETURN_IF_ERROR(meter_.take((a.list()->size() + b.list()->size() + 1) * sizeof(Value)));
-      List out = *a.list();
-      out.insert(out.end(), b.list()->begin(), b.list()->end());
-      return Value::list(std::move(out));
+    if (op == "==" || op == "!=") {
+      BLEND_ASSIGN(const bool same, equal(left, right, meter_));
+      return same == (op == "==");
     }
-    int64_t n = 0;
-    int64_t m = 0;
-    if (op == "*" && a.text() != nullptr && b.as_integer(m)) {
-      Text out;
-      for (; m > 0; --m) {
-        BLEND_RETURN_IF_ERROR(meter_.take(a.weight() + 1));
-        out.append(*a.text());
-      }
-      return Value::of(std::move(out));
+    // a <= b where a < b or a == b: of numbers that have no order neither holds.
+    const bool swapped = op == ">" || op == ">=";
+    const Value& small = swapped ? right : left;
+    const Value& large = swapped ? left : right;
+    BLEND_ASSIGN(const std::optional<bool> order, less(small, large, meter_));
+    if (!order) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' between %s and %s", op.c_str(),
+                        left.kind(), right.kind());
     }
-    if (a.as_integer(n) && b.as_integer(m) && op != "/") return combine_integers(op, n, m);
-    double x = 0;
-    double y = 0;
-    if (a.as_number(x) && b.as_number(y)) {
-      if (op == "+") return Value::of(x + y);
-      if (op == "-") return Value::of(x - y);
-      if (op == "*") return Value::of(x * y);
-      if (op == "**") return Value::of(std::pow(x, y));
-      if (y != 0) {
-        if (op == "/") return Value::of(x / y);
-        if (op == "//") return Value::of(std::floor(x / y));
-        if (op == "%") return Value::of(x - y * std::floor(x / y));
-      }
-      return make_error(BLEND_E_INVALID_ARGUMENT, "a division by 0");
-    }
-    for (const Value* const v : {&a, &b}) {
-      if (v->is_undefined()) {
-        return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is undefined",
-                          v->undefined()->name.c_str());
-      }
-    }
-    if (op == "%" && a.text() != nullptr) {
-      return make_error(BLEND_E_UNSUPPORTED,
-                        "'%%' on strings, which libblend does not know; give "
-                        "another template");
-    }
-    return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' between %s and %s", op.c_str(), a.kind(),
-                      b.kind());
+    if (*order || op == "<" || op == ">") return *order;
+    return equal(left, right, meter_);
   }
 
-  static Result<Value> combine_integers(const std::string& op, int64_t n, int64_t m) {
-    int64_t out = 0;
-    bool over = false;
-    if (op == "+") {
-      over = __builtin_add_overflow(n, m, &out);
-    } else if (op == "-") {
-      over = __builtin_sub_overflow(n, m, &out);
-    } else if (op == "*") {
-      over = __builtin_mul_overflow(n, m, &out);
-    } else if (op == "**") {
-      if (m < 0 || m > 64) over = true;
-      out = 1;
-      for (int64_t i = 0; i < m && !over; ++i) over = __builtin_mul_overflow(out, n, &out);
-    } else {
-      if (m == 0) return make_error(BLEND_E_INVALID_ARGUMENT, "a division by 0");
-      if (m == -1) {  // whose quotient of the least integer is none
-        over = op == "//" && __builtin_sub_overflow(int64_t{0}, n, &out);
-      } else {
-        const int64_t quotient = n / m - ((n % m != 0 && (n < 0) != (m < 0)) ? 1 : 0);
-        out = op == "//" ? quotient : n - quotient * m;
-      }
-    }
-    if (over) {
-      return make_error(BLEND_E_UNSUPPORTED, "a number of more than 64 bits");
-    }
-    return Value::of(out);
-  }
-
-  Result<CallArguments> arguments(const Arguments& given) {
+  BLEND_CHAT_APART Result<CallArguments> arguments(const Arguments& given) {
     CallArguments out;
+    if (given.positional.empty() && given.named.empty()) return out;
+    BLEND_RETURN_IF_ERROR(take_list(given.positional.size() + given.named.size(), meter_));
     for (const ExpressionPtr& part : given.positional) {
       BLEND_ASSIGN(Value value, evaluate(*part));
       out.positional.push_back(std::move(value));
     }
     for (const auto& [name, part] : given.named) {
       BLEND_ASSIGN(Value value, evaluate(*part));
+      BLEND_RETURN_IF_ERROR(meter_.take(name.size()));
       out.named.emplace_back(name, std::move(value));
     }
     return out;
-  }
-
-  // `inside`: what the innermost filter of a block is applied to, which has no expression.
-  Result<Value> filtered(const Expression& e, Value inside) {
-    Value value = std::move(inside);
-    if (e.parts[0] != nullptr) {
-      const bool block = e.parts[0]->kind == Kind::filter && !value.is_undefined();
-      if (block) {
-        BLEND_ASSIGN(value, filtered(*e.parts[0], std::move(value)));
-      } else {
-        BLEND_ASSIGN(value, evaluate(*e.parts[0]));
-      }
-    }
-    BLEND_ASSIGN(const CallArguments given, arguments(e.arguments));
-    return apply_filter(e.name, value, given, meter_);
   }
 
   // ---- functions
@@ -556,8 +589,7 @@ class Renderer {
     return Value::undefined(name);
   }
 
-  Result<Value> call(const Expression& e) {
-    BLEND_ASSIGN(const Value what, evaluate(*e.parts[0]));
+  BLEND_CHAT_APART Result<Value> call(const Expression& e, const Value& what) {
     const Callable* const f = what.callable();
     if (f == nullptr) {
       const Expression& callee = *e.parts[0];
@@ -568,40 +600,48 @@ class Renderer {
     }
     BLEND_ASSIGN(const CallArguments given, arguments(e.arguments));
     if (f->macro != nullptr) return call_macro(*f->macro, given);
+    if (f->self != nullptr && f->self->loop() != nullptr) return cycle(*f->self->loop(), given);
     if (f->self != nullptr) return call_method(f->name, *f->self, given, meter_);
-    if (f->name == "raise_exception") return raise(given);
-    if (f->name == "namespace") return make_namespace(given);
-    if (f->name == "range") return range(given);
-    if (f->name == "strftime_now") {
-      const Value* const format = given.get(0, "format");
-      if (format == nullptr || format->text() == nullptr) {
-        return make_error(BLEND_E_INVALID_ARGUMENT, "strftime_now needs a format");
-      }
-      BLEND_ASSIGN(const std::string text, format_time(format->text()->bytes(), now_));
-      BLEND_RETURN_IF_ERROR(meter_.take(text.size()));
-      return Value::text(text);
+    return call_function(f->name, given);
+  }
+
+  BLEND_CHAT_APART Result<Value> call_function(const std::string& name,
+                                               const CallArguments& given) {
+    if (name == "raise_exception") return raise(given);
+    if (name == "namespace") return make_namespace(given);
+    if (name == "range") return range(given);
+    if (name == "dict") return make_dict(given);
+    const Value* const format = given.get(0, "format");
+    if (format == nullptr || format->text() == nullptr) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "strftime_now needs a format");
     }
-    Dict members;  // dict(a=1), dict(mapping, a=1)
+    BLEND_ASSIGN(const std::string text, format_time(format->text()->bytes(), now_));
+    BLEND_RETURN_IF_ERROR(meter_.take(8 * Meter::kValue + text.size()));
+    return Value::text(text);
+  }
+
+  static Result<Value> cycle(const Loop& loop, const CallArguments& given) {
+    if (given.positional.empty() || !given.named.empty()) return unknown("method", "cycle");
+    return given.positional[loop.index % given.positional.size()];
+  }
+
+  // dict(a=1), dict(mapping, a=1)
+  Result<Value> make_dict(const CallArguments& given) {
+    Dict members;
     if (!given.positional.empty()) {
       const Dict* const of = given.positional[0].dict();
       if (of == nullptr || given.positional.size() > 1) {
         return make_error(BLEND_E_UNSUPPORTED, "dict() of %s, which libblend does not know",
                           given.positional[0].kind());
       }
-      BLEND_RETURN_IF_ERROR(meter_.take(of->size() * 2 * sizeof(Value)));
+      BLEND_RETURN_IF_ERROR(take_dict(*of, meter_));
       members = *of;
     }
     for (const auto& [name, value] : given.named) {
-      const std::string& wanted = name;
-      const auto same = std::find_if(members.begin(), members.end(), [&wanted](const auto& m) {
-        return m.first.text() != nullptr && m.first.text()->bytes() == wanted;
-      });
-      if (same != members.end()) {
-        same->second = value;
-      } else {
-        members.emplace_back(Value::text(name), value);
-      }
+      BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + name.size()));
+      members.emplace_back(Value::text(name), value);
     }
+    BLEND_RETURN_IF_ERROR(take_dict(members, meter_));
     return Value::dict(std::move(members));
   }
 
@@ -619,10 +659,13 @@ class Renderer {
       return make_error(BLEND_E_UNSUPPORTED,
                         "namespace() of a mapping, which libblend does not know");
     }
-    BLEND_RETURN_IF_ERROR(meter_.take(sizeof(Namespace) + given.named.size() * sizeof(Value)));
+    BLEND_RETURN_IF_ERROR(meter_.take(Meter::kValue + sizeof(Namespace)));
     owned_spaces_.push_back(std::make_unique<Namespace>());
-    owned_spaces_.back()->members = given.named;
-    return Value::of(owned_spaces_.back().get());
+    Namespace* const space = owned_spaces_.back().get();
+    for (const auto& [name, value] : given.named) {
+      BLEND_RETURN_IF_ERROR(put(space->members, name, value));
+    }
+    return Value::of(space);
   }
 
   Result<Value> range(const CallArguments& given) {
@@ -637,51 +680,60 @@ class Renderer {
     if (n[2] == 0) return make_error(BLEND_E_INVALID_ARGUMENT, "range() in steps of 0");
     List out;
     for (int64_t i = n[0]; n[2] > 0 ? i < n[1] : i > n[1];) {
-      BLEND_RETURN_IF_ERROR(meter_.take(sizeof(Value)));
+      BLEND_RETURN_IF_ERROR(meter_.take(2 * sizeof(Value)));
       out.push_back(Value::of(i));
       if (__builtin_add_overflow(i, n[2], &i)) break;
     }
     return Value::list(std::move(out));
   }
 
-  Result<Value> call_macro(const Macro& macro, const CallArguments& given) {
+  BLEND_CHAT_APART Result<Value> call_macro(const Macro& macro, const CallArguments& given) {
     if (++calls_ > kMaxCalls) {
       return make_error(BLEND_E_UNSUPPORTED, "macros call one another more than %d deep",
                         kMaxCalls);
     }
+    scopes_.push_back({{}, true});
+    TextBuilder out(meter_);
+    Status status = give(macro, given);
+    if (status.is_ok()) status = run_body(macro.body, out).status();
+    scopes_.pop_back();
+    --calls_;
+    BLEND_RETURN_IF_ERROR(status);
+    return out.value();
+  }
+
+  // A macro's parameters, into the scope of the call.
+  BLEND_CHAT_APART Status give(const Macro& macro, const CallArguments& given) {
     if (given.positional.size() > macro.parameters.size()) {
       return make_error(BLEND_E_INVALID_ARGUMENT, "macro '%s' takes %zu arguments and is given %zu",
                         macro.name.c_str(), macro.parameters.size(), given.positional.size());
     }
-    scopes_.push_back({{}, true});
-    Text out;
-    Status failed;
-    for (size_t i = 0; i < macro.parameters.size() && failed.is_ok(); ++i) {
+    Names named;
+    for (const auto& [name, value] : given.named) BLEND_RETURN_IF_ERROR(put(named, name, value));
+    for (size_t i = 0; i < macro.parameters.size(); ++i) {
       const auto& [name, otherwise] = macro.parameters[i];
       Value value = Value::undefined(name);
-      if (const Value* const v = given.get(i, name)) {
-        value = *v;
+      if (i < given.positional.size()) {
+        value = given.positional[i];
+      } else if (const auto found = named.extract(name); !found.empty()) {
+        value = found.mapped();
       } else if (otherwise != nullptr) {
-        Result<Value> computed = evaluate(*otherwise);
-        failed = computed.status();
-        if (computed.is_ok()) value = std::move(*computed);
+        BLEND_ASSIGN(value, evaluate(*otherwise));
       }
-      put(scopes_.back().names, name, std::move(value));
+      BLEND_RETURN_IF_ERROR(put(scopes_.back().names, name, std::move(value)));
     }
-    if (failed.is_ok()) failed = run_body(macro.body, out).status();
-    scopes_.pop_back();
-    --calls_;
-    if (!failed.is_ok()) return failed;
-    return Value::of(std::move(out));
+    if (named.empty()) return Status::ok();
+    return make_error(BLEND_E_INVALID_ARGUMENT, "macro '%.60s' takes no argument '%.60s' here",
+                      macro.name.c_str(), named.begin()->first.c_str());
   }
 
   Meter meter_;
   int64_t now_;
+  const Variables& variables_;
   std::vector<Scope> scopes_;
+  std::vector<const Expression*> operators_;  // that wait for what they are applied to
   std::vector<std::unique_ptr<Namespace>> owned_spaces_;
-  std::vector<std::unique_ptr<Loop>> owned_loops_;
   int calls_ = 0;
-  int depth_ = 0;
 };
 
 }  // namespace
@@ -697,15 +749,16 @@ Result<Template> Template::parse(std::string_view source) {
 
 bool Template::names_documents() const { return syntax_->names_documents; }
 
-Result<Text> Template::render(const Variables& variables, int64_t now, size_t fuel) const {
+Result<Text> Template::render(const Variables& variables, int64_t now, size_t fuel,
+                              const CancelToken* cancel) const {
   for (const auto& [name, value] : variables) {
     size_t more = 0;
-    if (__builtin_mul_overflow(value.weight(), size_t{64}, &more) ||
+    if (__builtin_mul_overflow(value.weight(), kFuelPerWeight, &more) ||
         __builtin_add_overflow(fuel, more, &fuel)) {
       return Status::out_of_memory();
     }
   }
-  return Renderer(variables, now, fuel).run(syntax_->body);
+  return Renderer(variables, now, fuel, cancel).run(syntax_->body);
 }
 
 }  // namespace blend::chat

@@ -32,6 +32,22 @@ Text Text::part(size_t begin, size_t end) const {
   return out;
 }
 
+Text Text::with_bytes(std::string bytes) const {
+  Text out;
+  out.bytes_ = std::move(bytes);
+  out.runs_ = runs_;
+  return out;
+}
+
+size_t Text::runs_between(size_t begin, size_t end) const {
+  if (runs_.size() < 2) return runs_.size();
+  const auto run_of = [this](size_t at) {
+    return std::upper_bound(runs_.begin(), runs_.end(), at,
+                            [](size_t i, const Run& r) { return i < r.end; });
+  };
+  return begin < end ? static_cast<size_t>(run_of(end - 1) - run_of(begin)) + 1 : 0;
+}
+
 uint32_t Text::origin(size_t at) const {
   return std::upper_bound(runs_.begin(), runs_.end(), at,
                           [](size_t i, const Run& r) { return i < r.end; })
@@ -74,6 +90,12 @@ std::vector<size_t> characters(std::string_view text) {
   for (size_t at = 0; at < text.size(); at += utf8_length(text.substr(at))) out.push_back(at);
   out.push_back(text.size());
   return out;
+}
+
+size_t count_characters(std::string_view text) {
+  size_t n = 0;
+  for (size_t at = 0; at < text.size(); at += utf8_length(text.substr(at))) ++n;
+  return n;
 }
 
 }  // namespace blend::chat

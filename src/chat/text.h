@@ -44,6 +44,10 @@ class Text {
   // Bytes [begin, end) of `text`, which may not be this one.
   void append(const Text& text, size_t begin, size_t end);
   Text part(size_t begin, size_t end) const;
+  // The same origins over other bytes, as many as there are.
+  Text with_bytes(std::string bytes) const;
+  // How many runs the bytes [begin, end) lie in.
+  size_t runs_between(size_t begin, size_t end) const;
   // Of the byte at `at`, which must be inside.
   uint32_t origin(size_t at) const;
 
@@ -56,7 +60,8 @@ class Text {
 size_t space_at(std::string_view text);
 // Without the white space at its ends.
 std::string_view stripped(std::string_view text);
-// The byte offset of each character, and the text's size behind them.
+// The byte offset of each character, and the text's size after them.
 std::vector<size_t> characters(std::string_view text);
+size_t count_characters(std::string_view text);
 
 }  // namespace blend::chat

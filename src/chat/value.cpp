@@ -1,11 +1,9 @@
 #include "chat/value.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
+#include <numeric>
 
-#include "model/tokenizer/unicode.h"
-#include "model/utf8.h"
+#include "chat/compare.h"
 
 namespace blend::chat {
 namespace {
@@ -22,193 +20,40 @@ Status too_deep() {
                     Value::kMaxDepth);
 }
 
-// repr(float): the shortest digits that give the value back, as Python lays them out.
-std::string repr_of(double value) {
-  if (std::isnan(value)) return "nan";
-  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
-  char buffer[64];
-  const double size = std::fabs(value);
-  const bool plain = size == 0 || (size >= 1e-4 && size < 1e16);
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value,
-                                 plain ? std::chars_format::fixed : std::chars_format::scientific);
-  std::string out(buffer, end.ptr);
-  if (plain && out.find('.') == std::string::npos) out += ".0";
-  return out;
-}
-
-// repr(str), each byte with its origin.
-void append_repr(const Text& text, Text& out) {
-  const std::string& s = text.bytes();
-  const bool has_single = s.find('\'') != std::string::npos;
-  const char quote = has_single && s.find('"') == std::string::npos ? '"' : '\'';
-  out.append(std::string_view(&quote, 1), kTemplate);
-  for (size_t i = 0; i < s.size(); ++i) {
-    const char c = s[i];
-    const uint32_t origin = text.origin(i);
-    if (c == '\\' || c == quote) {
-      const char escaped[] = {'\\', c};
-      out.append({escaped, 2}, origin);
-    } else if (c == '\n' || c == '\r' || c == '\t') {
-      out.append(c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t", origin);
+// `order`: of the members by name, those of one name one after another.
+Dict without_repeats(Dict items, const std::vector<uint32_t>& order) {
+  std::vector<bool> gone(items.size());
+  for (size_t i = 1, first = order[0]; i < order.size(); ++i) {
+    if (compare_names(items[first].first, items[order[i]].first) == 0) {
+      items[first].second = std::move(items[order[i]].second);
+      gone[order[i]] = true;
     } else {
-      const std::string_view character =
-          std::string_view(s).substr(i, utf8_length(std::string_view(s).substr(i)));
-      uint32_t code = 0;
-      if (is_printable(character, code)) {
-        out.append(text, i, i + character.size());
-      } else {
-        char escaped[16];
-        const char* const form = code < 0x100 ? "\\x%02x" : code < 0x10000 ? "\\u%04x" : "\\U%08x";
-        std::snprintf(escaped, sizeof escaped, form, code);
-        out.append(escaped, origin);
-      }
-      i += character.size() - 1;
+      first = order[i];
     }
   }
-  out.append(std::string_view(&quote, 1), kTemplate);
-}
-
-void append_json_string(const Text& text, Text& out) {
-  out.append("\"", kTemplate);
-  const std::string& s = text.bytes();
-  for (size_t i = 0; i < s.size(); ++i) {
-    const char c = s[i];
-    const uint32_t origin = text.origin(i);
-    switch (c) {
-      case '"':
-        out.append("\\\"", origin);
-        break;
-      case '\\':
-        out.append("\\\\", origin);
-        break;
-      case '\n':
-        out.append("\\n", origin);
-        break;
-      case '\r':
-        out.append("\\r", origin);
-        break;
-      case '\t':
-        out.append("\\t", origin);
-        break;
-      case '\b':
-        out.append("\\b", origin);
-        break;
-      case '\f':
-        out.append("\\f", origin);
-        break;
-      default:
-        if (static_cast<uint8_t>(c) < 0x20) {
-          char escaped[8];
-          std::snprintf(escaped, sizeof escaped, "\\u%04x", static_cast<unsigned>(c));
-          out.append(escaped, origin);
-        } else {
-          out.append({&c, 1}, origin);
-        }
-    }
+  Dict out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (!gone[i]) out.push_back(std::move(items[i]));
   }
-  out.append("\"", kTemplate);
-}
-
-// What str(), repr() and JSON have in common; false: none of these.
-bool append_number(const Value& value, Text& out) {
-  if (const int64_t* const n = value.integer()) {
-    out.append(std::to_string(*n), kTemplate);
-    return true;
-  }
-  if (const double* const x = value.real()) {
-    out.append(repr_of(*x), kTemplate);
-    return true;
-  }
-  return false;
-}
-
-Status no_text(const Value& value) {
-  return make_error(BLEND_E_UNSUPPORTED, "the template writes %s as text", value.kind());
-}
-
-Status append_repr(const Value& value, Text& out) {
-  if (append_number(value, out)) return Status::ok();
-  if (value.is_none()) {
-    out.append("None", kTemplate);
-  } else if (const bool* const b = value.boolean()) {
-    out.append(*b ? "True" : "False", kTemplate);
-  } else if (const Text* const text = value.text()) {
-    append_repr(*text, out);
-  } else if (const List* const list = value.list()) {
-    out.append("[", kTemplate);
-    for (size_t i = 0; i < list->size(); ++i) {
-      if (i > 0) out.append(", ", kTemplate);
-      BLEND_RETURN_IF_ERROR(append_repr((*list)[i], out));
-    }
-    out.append("]", kTemplate);
-  } else if (const Dict* const dict = value.dict()) {
-    out.append("{", kTemplate);
-    for (size_t i = 0; i < dict->size(); ++i) {
-      if (i > 0) out.append(", ", kTemplate);
-      BLEND_RETURN_IF_ERROR(append_repr((*dict)[i].first, out));
-      out.append(": ", kTemplate);
-      BLEND_RETURN_IF_ERROR(append_repr((*dict)[i].second, out));
-    }
-    out.append("}", kTemplate);
-  } else if (value.is_undefined()) {
-    out.append("Undefined", kTemplate);
-  } else {
-    return no_text(value);
-  }
-  return Status::ok();
-}
-
-void new_line(int64_t indent, int64_t level, Text& out) {
-  if (indent < 0) return;
-  out.append("\n", kTemplate);
-  out.append(std::string(static_cast<size_t>(indent * level), ' '), kTemplate);
-}
-
-Status append_json(const Value& value, const JsonForm& form, int64_t level, Text& out) {
-  const int64_t indent = form.indent;
-  if (append_number(value, out)) return Status::ok();
-  if (value.is_none()) {
-    out.append("null", kTemplate);
-  } else if (const bool* const b = value.boolean()) {
-    out.append(*b ? "true" : "false", kTemplate);
-  } else if (const Text* const text = value.text()) {
-    append_json_string(*text, out);
-  } else if (const List* const list = value.list()) {
-    out.append("[", kTemplate);
-    for (size_t i = 0; i < list->size(); ++i) {
-      if (i > 0) out.append(form.comma, kTemplate);
-      new_line(indent, level + 1, out);
-      BLEND_RETURN_IF_ERROR(append_json((*list)[i], form, level + 1, out));
-    }
-    if (!list->empty()) new_line(indent, level, out);
-    out.append("]", kTemplate);
-  } else if (const Dict* const dict = value.dict()) {
-    out.append("{", kTemplate);
-    for (size_t i = 0; i < dict->size(); ++i) {
-      if (i > 0) out.append(form.comma, kTemplate);
-      new_line(indent, level + 1, out);
-      const Value& key = (*dict)[i].first;
-      if (key.text() != nullptr) {
-        append_json_string(*key.text(), out);
-      } else {  // a number or a constant becomes a string
-        out.append("\"", kTemplate);
-        BLEND_RETURN_IF_ERROR(append_json(key, {}, 0, out));
-        out.append("\"", kTemplate);
-      }
-      out.append(form.colon, kTemplate);
-      BLEND_RETURN_IF_ERROR(append_json((*dict)[i].second, form, level + 1, out));
-    }
-    if (!dict->empty()) new_line(indent, level, out);
-    out.append("}", kTemplate);
-  } else {
-    return make_error(BLEND_E_INVALID_ARGUMENT, "the template writes %s as JSON", value.kind());
-  }
-  return Status::ok();
+  return out;
 }
 
 }  // namespace
 
-Result<Value> Value::list(List items) {
+Value Value::undefined(std::string_view name) {
+  constexpr size_t kMost = 80;
+  if (name.empty()) return {};
+  size_t n = std::min(name.size(), kMost);  // of whole characters
+  while (n < name.size() && n > 0 && (static_cast<uint8_t>(name[n]) & 0xC0) == 0x80) --n;
+  return Value(Undefined{std::make_shared<const std::string>(name.substr(0, n))});
+}
+
+const char* Value::undefined_name() const {
+  auto* const undefined = std::get_if<Undefined>(&value_);
+  return undefined == nullptr || undefined->name == nullptr ? "" : undefined->name->c_str();
+}
+
+Result<Value> Value::list(List items, bool tuple) {
   int depth = 0;
   size_t weight = kItemWeight;
   for (const Value& item : items) {
@@ -216,10 +61,31 @@ Result<Value> Value::list(List items) {
     weight = sum(weight, sum(kItemWeight, item.weight()));
   }
   if (depth >= kMaxDepth) return too_deep();
-  return Value(std::make_shared<const Items>(Items{std::move(items), depth + 1, weight}));
+  return Value(std::make_shared<const Items>(Items{std::move(items), tuple, depth + 1, weight}));
 }
 
 Result<Value> Value::dict(Dict items) {
+  for (const auto& [name, item] : items) {
+    if (is_name(name)) continue;
+    return make_error(BLEND_E_INVALID_ARGUMENT,
+                      "the template names a member of a mapping by %s, and only strings, numbers, "
+                      "booleans and none are names",
+                      name.kind());
+  }
+  if (items.size() > UINT32_MAX) return Status::out_of_memory();
+  std::vector<uint32_t> order(items.size());
+  std::iota(order.begin(), order.end(), 0u);
+  const auto compare = [&](uint32_t a, uint32_t b) {
+    return compare_names(items[a].first, items[b].first);
+  };
+  std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
+    const int by_name = compare(a, b);
+    return by_name != 0 ? by_name < 0 : a < b;
+  });
+  const auto same = [&](uint32_t a, uint32_t b) { return compare(a, b) == 0; };
+  if (std::adjacent_find(order.begin(), order.end(), same) != order.end()) {
+    return dict(without_repeats(std::move(items), order));
+  }
   int depth = 0;
   size_t weight = kItemWeight;
   for (const auto& [name, item] : items) {
@@ -227,7 +93,23 @@ Result<Value> Value::dict(Dict items) {
     weight = sum(weight, sum(2 * kItemWeight, sum(name.weight(), item.weight())));
   }
   if (depth >= kMaxDepth) return too_deep();
-  return Value(std::make_shared<const Members>(Members{std::move(items), depth + 1, weight}));
+  return Value(std::make_shared<const Members>(
+      Members{std::move(items), std::move(order), depth + 1, weight}));
+}
+
+Result<const Value*> Value::find(const Value& name, Meter& meter) const {
+  const Value* const none = nullptr;
+  const Members* const members = shared<Members>();
+  if (members == nullptr || !is_name(name)) return none;
+  BLEND_RETURN_IF_ERROR(meter.take_search(members->dict.size(), name_bytes(name)));
+  const auto at =
+      std::lower_bound(members->order.begin(), members->order.end(), name,
+                       [&](uint32_t i, const Value& wanted) {
+                         return compare_names(members->dict[i].first, wanted) < 0;
+                       });
+  if (at == members->order.end()) return none;
+  const auto& [found, value] = members->dict[*at];
+  return compare_names(found, name) == 0 ? &value : none;
 }
 
 Result<Value> Value::from_json(const Json& json, uint32_t origin) {
@@ -261,6 +143,11 @@ Result<Value> Value::from_json(const Json& json, uint32_t origin) {
 const List* Value::list() const {
   const Items* const items = shared<Items>();
   return items == nullptr ? nullptr : &items->list;
+}
+
+bool Value::is_tuple() const {
+  const Items* const items = shared<Items>();
+  return items != nullptr && items->tuple;
 }
 
 const Dict* Value::dict() const {
@@ -335,64 +222,18 @@ const char* Value::kind() const {
   return "a function";
 }
 
-bool equal(const Value& a, const Value& b) {
-  double x = 0;
-  double y = 0;
-  int64_t n = 0;
-  int64_t m = 0;
-  if (a.as_integer(n) && b.as_integer(m)) return n == m;
-  if (a.as_number(x) && b.as_number(y)) return x == y;
-  if (a.text() != nullptr && b.text() != nullptr) return a.text()->bytes() == b.text()->bytes();
-  if (a.list() != nullptr && b.list() != nullptr) {
-    return std::equal(a.list()->begin(), a.list()->end(), b.list()->begin(), b.list()->end(),
-                      equal);
+Status take_list(size_t n, Meter& meter) {
+  BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue));
+  return meter.take(n, sizeof(Value));
+}
+
+Status take_dict(const Dict& items, Meter& meter) {
+  BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue));
+  for (const auto& [name, value] : items) {
+    BLEND_RETURN_IF_ERROR(meter.take(2 * sizeof(Value)));
+    BLEND_RETURN_IF_ERROR(meter.take_search(items.size(), name_bytes(name)));
   }
-  if (a.dict() != nullptr && b.dict() != nullptr) {
-    if (a.dict()->size() != b.dict()->size()) return false;
-    return std::all_of(a.dict()->begin(), a.dict()->end(), [&](const auto& member) {
-      return std::any_of(b.dict()->begin(), b.dict()->end(), [&](const auto& other) {
-        return equal(member.first, other.first) && equal(member.second, other.second);
-      });
-    });
-  }
-  if (a.is_none() || b.is_none()) return a.is_none() && b.is_none();
-  if (a.is_undefined() || b.is_undefined()) return a.is_undefined() && b.is_undefined();
-  return a.space() != nullptr && a.space() == b.space();
-}
-
-std::optional<bool> less(const Value& a, const Value& b) {
-  int64_t n = 0;
-  int64_t m = 0;
-  if (a.as_integer(n) && b.as_integer(m)) return n < m;
-  double x = 0;
-  double y = 0;
-  if (a.as_number(x) && b.as_number(y)) return x < y;
-  if (a.text() != nullptr && b.text() != nullptr) return a.text()->bytes() < b.text()->bytes();
-  return std::nullopt;
-}
-
-const Value* find(const Dict& dict, std::string_view name) {
-  for (const auto& [key, value] : dict) {
-    if (key.text() != nullptr && key.text()->bytes() == name) return &value;
-  }
-  return nullptr;
-}
-
-Result<Text> to_text(const Value& value) {
-  if (const Text* const text = value.text()) return *text;
-  Text out;
-  if (value.is_undefined()) return out;
-  BLEND_RETURN_IF_ERROR(append_repr(value, out));
-  return out;
-}
-
-Result<Text> to_json(const Value& value, const JsonForm& form) {
-  Text out;
-  JsonForm f = form;
-  f.indent = std::min<int64_t>(f.indent, 16);
-  if (f.comma.empty()) f.comma = f.indent < 0 ? ", " : ",";
-  BLEND_RETURN_IF_ERROR(append_json(value, f, 0, out));
-  return out;
+  return Status::ok();
 }
 
 }  // namespace blend::chat

@@ -1,9 +1,9 @@
-// Value: what a Jinja expression is worth, with Python's meaning of ==, truth, str() and repr().
+// Value: what a Jinja expression is worth, as Python has it.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "chat/meter.h"
 #include "chat/text.h"
 
 namespace blend::chat {
@@ -18,15 +19,15 @@ namespace blend::chat {
 class Value;
 struct Macro;
 using List = std::vector<Value>;
-using Dict = std::vector<std::pair<Value, Value>>;  // in the order of insertion; names are texts
+using Dict = std::vector<std::pair<Value, Value>>;  // in the order of insertion
+// Variables, and the names of a scope.
+using Names = std::map<std::string, Value, std::less<>>;
 
 // What templates may change: the members of namespace(). The renderer owns them all, so that one
 // that holds itself is no leak.
-struct Namespace {
-  std::vector<std::pair<std::string, Value>> members;
-};
+struct Namespace;
 
-// The loop that a body is run by; the renderer's, like namespaces.
+// The loop that a body is run by.
 struct Loop;
 
 // Something to call: a function of the renderer or a method, by name, or a macro of the template.
@@ -37,17 +38,17 @@ struct Callable {
 };
 
 struct Undefined {
-  std::string name;  // for messages
+  std::shared_ptr<const std::string> name;  // for messages; null: none
 };
 struct None {};
 
-// Immutable but for namespaces; copies share. Lists and dicts nest at most kMaxDepth deep.
+// Immutable but for namespaces and loops; copies share. Lists and dicts nest at most kMaxDepth deep.
 class Value {
  public:
   static constexpr int kMaxDepth = 48;
 
   Value() : value_(Undefined{}) {}
-  static Value undefined(std::string name) { return Value(Undefined{std::move(name)}); }
+  static Value undefined(std::string_view name);
   static Value none() { return Value(None{}); }
   static Value of(bool value) { return Value(value); }
   static Value of(int64_t value) { return Value(value); }
@@ -57,33 +58,39 @@ class Value {
     return of(Text(bytes, origin));
   }
   static Value of(Namespace* space) { return Value(space); }
-  static Value of(const Loop* loop) { return Value(loop); }
+  static Value of(std::shared_ptr<Loop> loop) { return Value(std::move(loop)); }
   static Value of(Callable callable) {
     return Value(std::make_shared<const Callable>(std::move(callable)));
   }
   // UNSUPPORTED: nested too deep.
-  static Result<Value> list(List items);
+  static Result<Value> list(List items, bool tuple = false);
+  // Of members with one name the last one counts, in the first one's place. INVALID_ARGUMENT: a
+  // name is something else than a string, a number, a boolean or none.
   static Result<Value> dict(Dict items);
   static Result<Value> from_json(const Json& json, uint32_t origin);
 
   bool is_undefined() const { return std::holds_alternative<Undefined>(value_); }
   bool is_none() const { return std::holds_alternative<None>(value_); }
-  const Undefined* undefined() const { return std::get_if<Undefined>(&value_); }
+  const char* undefined_name() const;  // "": none, or it is no undefined value
   const bool* boolean() const { return std::get_if<bool>(&value_); }
   const int64_t* integer() const { return std::get_if<int64_t>(&value_); }
   const double* real() const { return std::get_if<double>(&value_); }
   const Text* text() const { return shared<Text>(); }
   const List* list() const;
+  bool is_tuple() const;  // a list that is one
   const Dict* dict() const;
   const Callable* callable() const { return shared<Callable>(); }
   Namespace* space() const {
     auto* const p = std::get_if<Namespace*>(&value_);
     return p == nullptr ? nullptr : *p;
   }
-  const Loop* loop() const {
-    auto* const p = std::get_if<const Loop*>(&value_);
-    return p == nullptr ? nullptr : *p;
+  Loop* loop() const {
+    auto* const p = std::get_if<std::shared_ptr<Loop>>(&value_);
+    return p == nullptr ? nullptr : p->get();
   }
+
+  // The member of a dict by its name; null: none, or this is no dict.
+  Result<const Value*> find(const Value& name, Meter& meter) const;
 
   // Booleans count as 0 and 1.
   bool as_integer(int64_t& out) const;
@@ -98,11 +105,13 @@ class Value {
  private:
   struct Items {
     List list;
+    bool tuple;
     int depth;
     size_t weight;
   };
   struct Members {
     Dict dict;
+    std::vector<uint32_t> order;  // by name
     int depth;
     size_t weight;
   };
@@ -116,29 +125,16 @@ class Value {
 
   std::variant<Undefined, None, bool, int64_t, double, std::shared_ptr<const Text>,
                std::shared_ptr<const Items>, std::shared_ptr<const Members>, Namespace*,
-               const Loop*, std::shared_ptr<const Callable>>
+               std::shared_ptr<Loop>, std::shared_ptr<const Callable>>
       value_;
 };
 
-struct Loop {
-  Value items;  // a list
-  size_t index = 0;
+struct Namespace {
+  Names members;
 };
 
-bool equal(const Value& a, const Value& b);
-// a < b, where both are numbers or both are strings; nothing where they have no order.
-std::optional<bool> less(const Value& a, const Value& b);
-// The member of that name; null: none.
-const Value* find(const Dict& dict, std::string_view name);
-
-// str(): what {{ }} writes. UNSUPPORTED for what no prompt would want (a function, a loop).
-Result<Text> to_text(const Value& value);
-// json.dumps(ensure_ascii=False)
-struct JsonForm {
-  int64_t indent = -1;  // below 0: on one line
-  std::string comma;    // "": ", ", or "," where lines are broken
-  std::string colon = ": ";
-};
-Result<Text> to_json(const Value& value, const JsonForm& form);
+// What it takes to make a list of n items, or a dict of these members.
+Status take_list(size_t n, Meter& meter);
+Status take_dict(const Dict& items, Meter& meter);
 
 }  // namespace blend::chat

@@ -14,10 +14,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
           {"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f",
            "arguments": {"x": [1, 2.5, null, true]}}}]}])");
   Variables variables;
-  variables.emplace_back("messages", *Value::from_json(*json, kMessage));
-  variables.emplace_back("tools", Value::none());
-  variables.emplace_back("bos_token", Value::text("<s>"));
-  variables.emplace_back("add_generation_prompt", Value::of(true));
+  variables.emplace("messages", *Value::from_json(*json, kMessage));
+  variables.emplace("tools", Value::none());
+  variables.emplace("bos_token", Value::text("<s>"));
+  variables.emplace("add_generation_prompt", Value::of(true));
   // Little, so that many templates are tried in a second.
   constexpr size_t kFuel = 1 << 18;
   auto text = parsed->render(variables, 0, kFuel);

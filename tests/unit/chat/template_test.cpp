@@ -19,7 +19,7 @@ Result<Text> render(std::string_view source, const std::string& variables = "{}"
   for (const auto& [name, member] : *json->object()) {
     auto value = Value::from_json(member, kMessage);
     if (!value.is_ok()) return value.status();
-    all.emplace_back(name, *value);
+    all.emplace(name, *value);
   }
   return parsed->render(all, now, fuel);
 }

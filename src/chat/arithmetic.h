@@ -1,0 +1,15 @@
+// Python's operators on numbers, strings and lists.
+#pragma once
+
+#include <string>
+
+#include "chat/value.h"
+
+namespace blend::chat {
+
+// a op b, of + - * / // % ** ~. UNSUPPORTED: a number that is not held here.
+Result<Value> combine(const std::string& op, const Value& a, const Value& b, Meter& meter);
+// -value, or +value.
+Result<Value> signed_value(const Value& value, bool minus);
+
+}  // namespace blend::chat

@@ -1,0 +1,20 @@
+// Values as text: Python's str() and repr(), and JSON.
+#pragma once
+
+#include "chat/builder.h"
+#include "chat/value.h"
+
+namespace blend::chat {
+
+// str(): what {{ }} writes. UNSUPPORTED for what no prompt would want (a function, a loop).
+Status append_text(const Value& value, TextBuilder& out);
+Result<Text> to_text(const Value& value, Meter& meter);
+// json.dumps(ensure_ascii=False)
+struct JsonForm {
+  int64_t indent = -1;  // below 0: on one line
+  std::string comma;    // "": ", ", or "," where lines are broken
+  std::string colon = ": ";
+};
+Result<Value> to_json(const Value& value, const JsonForm& form, Meter& meter);
+
+}  // namespace blend::chat
