@@ -94,9 +94,9 @@ class Builder {
     for (const auto& [name, value] : object) names.push_back(&name);
     std::sort(names.begin(), names.end(),
               [](const std::string* a, const std::string* b) { return *a < *b; });
-    const auto same = std::adjacent_find(
-        names.begin(), names.end(),
-        [](const std::string* a, const std::string* b) { return *a == *b; });
+    const auto same =
+        std::adjacent_find(names.begin(), names.end(),
+                           [](const std::string* a, const std::string* b) { return *a == *b; });
     return same == names.end() ? nullptr : *same;
   }
 

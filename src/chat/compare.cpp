@@ -63,7 +63,7 @@ Result<bool> equal_dicts(const Value& a, const Value& b, Meter& meter) {
 Result<bool> equal(const Value& a, const Value& b, Meter& meter) {
   BLEND_RETURN_IF_ERROR(meter.take(4));
   if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
-  if (const Text *const s = a.text(), *const t = b.text(); s != nullptr && t != nullptr) {
+  if (const Text* const s = a.text(), * const t = b.text(); s != nullptr && t != nullptr) {
     if (s == t) return true;
     if (s->size() != t->size()) return false;
     BLEND_RETURN_IF_ERROR(meter.take(s->size() / 8));
@@ -88,7 +88,7 @@ Result<std::optional<bool>> less(const Value& a, const Value& b, Meter& meter) {
     const std::optional<int> order = compare_numbers(a, b);
     return Order(order.has_value() && *order < 0);
   }
-  if (const Text *const s = a.text(), *const t = b.text(); s != nullptr && t != nullptr) {
+  if (const Text* const s = a.text(), * const t = b.text(); s != nullptr && t != nullptr) {
     BLEND_RETURN_IF_ERROR(meter.take(std::min(s->size(), t->size()) / 8));
     return Order(s->bytes() < t->bytes());
   }

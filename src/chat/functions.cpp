@@ -229,9 +229,8 @@ Result<std::vector<Keyed>> keyed(const List& items, bool by_first, Meter& meter)
 }
 
 void sort_by_key(std::vector<Keyed>& keys) {
-  std::stable_sort(keys.begin(), keys.end(), [](const Keyed& a, const Keyed& b) {
-    return compare_names(a.key, b.key) < 0;
-  });
+  std::stable_sort(keys.begin(), keys.end(),
+                   [](const Keyed& a, const Keyed& b) { return compare_names(a.key, b.key) < 0; });
 }
 
 Result<Value> unique(const Value& value, const Given& given, Meter& meter) {

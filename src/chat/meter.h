@@ -17,7 +17,7 @@ class Meter {
  public:
   // Of expressions, blocks and filters inside one another, through all calls: what bounds the
   // stack. With it a rendering fits a thread's stack of 128 KiB.
-  static constexpr int kMaxDepth = 128;
+  static constexpr int kMaxDepth = 80;
   // Of a value that is made, beside its bytes or items.
   static constexpr size_t kValue = 128;
 

@@ -8,9 +8,9 @@ namespace {
 
 using Kind = Expression::Kind;
 
-// Of brackets, operators and blocks inside one another, as often as the parser is inside itself: with
-// it parsing fits a thread's stack of 128 KiB.
-constexpr int kMaxNesting = 128;
+// Of brackets, operators and blocks inside one another, as often as the parser is inside itself:
+// with it parsing fits a thread's stack of 128 KiB.
+constexpr int kMaxNesting = 72;
 // Of an expression's tree, whose destruction follows it.
 constexpr int kMaxChain = 256;
 // Each becomes a part of the tree: what a template may take before it is run.

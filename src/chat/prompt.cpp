@@ -81,8 +81,8 @@ Status add_variables(std::string_view text, Variables& out) {
   for (const auto& [name, member] : *json->object()) {
     for (const auto& [reserved, instead] : kReserved) {
       if (name != reserved) continue;
-      return make_error(BLEND_E_INVALID_ARGUMENT,
-                        "'%s' is no variable that the host may set: %s", name.c_str(), instead);
+      return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' is no variable that the host may set: %s",
+                        name.c_str(), instead);
     }
     Result<Value> value = Value::from_json(member, kStable);
     if (!value.is_ok()) return value.status().with_context("variable '" + name + "'");

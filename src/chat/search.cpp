@@ -37,8 +37,7 @@ Result<size_t> Search::find(std::string_view text, size_t from, Meter& meter) co
     const size_t end = std::min(text.size(), begin + kPiece);
     size_t found = kNone;
     if (borders_.empty()) {
-      found =
-          text.substr(0, std::min(text.size(), end + needle_.size() - 1)).find(needle_, begin);
+      found = text.substr(0, std::min(text.size(), end + needle_.size() - 1)).find(needle_, begin);
     } else {
       for (size_t i = begin; i < end && found == kNone; ++i) {
         while (matched > 0 && text[i] != needle_[matched]) matched = borders_[matched - 1];
@@ -46,8 +45,7 @@ Result<size_t> Search::find(std::string_view text, size_t from, Meter& meter) co
         if (matched == needle_.size()) found = i + 1 - matched;
       }
     }
-    BLEND_RETURN_IF_ERROR(
-        meter.take(1 + (found == kNone ? end : found + needle_.size()) - begin));
+    BLEND_RETURN_IF_ERROR(meter.take(1 + (found == kNone ? end : found + needle_.size()) - begin));
     if (found != kNone) return found;
   }
   return kNone;

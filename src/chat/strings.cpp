@@ -184,8 +184,8 @@ Result<Value> split_at_space(const Text& text, int64_t most, Meter& meter) {
 }
 
 // Where `separator` stands, at most `most` times; ascending.
-Result<std::vector<size_t>> cuts_of(std::string_view text, std::string_view separator,
-                                    int64_t most, Meter& meter) {
+Result<std::vector<size_t>> cuts_of(std::string_view text, std::string_view separator, int64_t most,
+                                    Meter& meter) {
   BLEND_ASSIGN(const Search search, Search::of(separator, meter));
   std::vector<size_t> out;
   for (size_t at = 0; most < 0 || static_cast<int64_t>(out.size()) < most;) {

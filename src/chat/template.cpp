@@ -22,10 +22,11 @@ struct Loop {
   size_t index = 0;
   std::optional<Value> before;
   Value now;
-  std::optional<Value> after;              // what was asked for ahead
-  const Statement* statement = nullptr;    // which has a filter; null: none
-  size_t scopes = 0;                       // that the filter sees
-  size_t length = 0;                       // where there is no filter
+  std::optional<Value> after;            // what was asked for ahead
+  const Statement* statement = nullptr;  // which has a filter; null: none
+  size_t scopes = 0;                     // that the filter sees
+  size_t length = 0;                     // where there is no filter
+  bool judges = false;                   // the filter is asked
   bool ended = false;
 };
 
@@ -60,7 +61,8 @@ class Renderer {
   static constexpr size_t kOutermost = 1;  // scopes: the template's own names
   struct Scope {
     Names names;
-    bool closed = false;  // what is called in it does not see the scopes before it, but the template's
+    bool closed =
+        false;  // what is called in it does not see the scopes before it, but the template's
   };
 
   // ---- names
@@ -267,7 +269,10 @@ class Renderer {
   }
 
   // The filter sees what the loop saw where it began, from wherever it is asked.
-  BLEND_CHAT_APART Result<bool> passes(const Loop& loop, const Value& item) {
+  BLEND_CHAT_APART Result<bool> passes(Loop& loop, const Value& item) {
+    if (loop.judges) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "a loop's filter asks what the loop comes to");
+    }
     if (loop.ended) {
       return make_error(BLEND_E_UNSUPPORTED,
                         "a loop with a filter is asked for its items after its end, which "
@@ -279,11 +284,13 @@ class Renderer {
     scopes_.resize(loop.scopes);
     scopes_.emplace_back();
     Result<bool> out = false;
+    loop.judges = true;
     if (Status assigned = assign(loop.statement->target, item); assigned.is_ok()) {
       out = is_true(*loop.statement->filter);
     } else {
       out = std::move(assigned);
     }
+    loop.judges = false;
     scopes_.resize(loop.scopes);
     std::move(inner.begin(), inner.end(), std::back_inserter(scopes_));
     return out;
@@ -553,8 +560,8 @@ class Renderer {
     const Value& large = swapped ? left : right;
     BLEND_ASSIGN(const std::optional<bool> order, less(small, large, meter_));
     if (!order) {
-      return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' between %s and %s", op.c_str(),
-                        left.kind(), right.kind());
+      return make_error(BLEND_E_INVALID_ARGUMENT, "'%s' between %s and %s", op.c_str(), left.kind(),
+                        right.kind());
     }
     if (*order || op == "<" || op == ">") return *order;
     return equal(left, right, meter_);

@@ -102,11 +102,10 @@ Result<const Value*> Value::find(const Value& name, Meter& meter) const {
   const Members* const members = shared<Members>();
   if (members == nullptr || !is_name(name)) return none;
   BLEND_RETURN_IF_ERROR(meter.take_search(members->dict.size(), name_bytes(name)));
-  const auto at =
-      std::lower_bound(members->order.begin(), members->order.end(), name,
-                       [&](uint32_t i, const Value& wanted) {
-                         return compare_names(members->dict[i].first, wanted) < 0;
-                       });
+  const auto at = std::lower_bound(members->order.begin(), members->order.end(), name,
+                                   [&](uint32_t i, const Value& wanted) {
+                                     return compare_names(members->dict[i].first, wanted) < 0;
+                                   });
   if (at == members->order.end()) return none;
   const auto& [found, value] = members->dict[*at];
   return compare_names(found, name) == 0 ? &value : none;

@@ -42,7 +42,8 @@ struct Undefined {
 };
 struct None {};
 
-// Immutable but for namespaces and loops; copies share. Lists and dicts nest at most kMaxDepth deep.
+// Immutable but for namespaces and loops; copies share. Lists and dicts nest at most kMaxDepth
+// deep.
 class Value {
  public:
   static constexpr int kMaxDepth = 48;
