@@ -5,6 +5,7 @@
 #include <cmath>
 #include <optional>
 
+#include "chat/arithmetic.h"
 #include "chat/builder.h"
 #include "chat/compare.h"
 #include "chat/print.h"
@@ -215,13 +216,14 @@ struct Keyed {
   size_t index;
 };
 
-Result<std::vector<Keyed>> keyed(const List& items, bool by_first, Meter& meter) {
+Result<std::vector<Keyed>> keyed(const std::string& name, const List& items, Meter& meter) {
+  const bool by_first = name == "dictsort";
   BLEND_RETURN_IF_ERROR(meter.take(items.size(), sizeof(Keyed)));
   std::vector<Keyed> out;
   out.reserve(items.size());
   for (size_t i = 0; i < items.size(); ++i) {
     BLEND_ASSIGN(Value key, folded(by_first ? (*items[i].list())[0] : items[i], meter));
-    if (!is_name(key)) return wrong("sort", key);
+    if (!is_name(key)) return unknown("filter", name + " of " + key.kind());
     BLEND_RETURN_IF_ERROR(meter.take_search(items.size(), name_bytes(key)));
     out.push_back({std::move(key), i});
   }
@@ -238,7 +240,7 @@ Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
     return unknown("filter", "unique with arguments");
   }
   BLEND_ASSIGN(const List items, items_of(value, meter));
-  BLEND_ASSIGN(std::vector<Keyed> keys, keyed(items, false, meter));
+  BLEND_ASSIGN(std::vector<Keyed> keys, keyed("unique", items, meter));
   sort_by_key(keys);
   std::vector<size_t> first;
   for (size_t i = 0; i < keys.size(); ++i) {
@@ -275,7 +277,7 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
   } else {
     BLEND_ASSIGN(items, items_of(value, meter));
   }
-  BLEND_ASSIGN(std::vector<Keyed> keys, keyed(items, name == "dictsort", meter));
+  BLEND_ASSIGN(std::vector<Keyed> keys, keyed(name, items, meter));
   BLEND_RETURN_IF_ERROR(check_order(name, keys));
   sort_by_key(keys);
   BLEND_RETURN_IF_ERROR(take_list(items.size(), meter));
@@ -287,20 +289,35 @@ Result<Value> sort(const std::string& name, const Value& value, const Given& giv
 
 // ---- numbers
 
-Result<Value> to_integer(const Value& value, const Given& given, Meter& meter) {
-  if (value.is_undefined()) return wrong("int", value);
+// A text's number; false: it is none, or not as Python reads one.
+template <typename T>
+bool read_number(const Text& text, T& out) {
+  std::string_view s = stripped(text.bytes());
+  if (s.starts_with('+') && !s.starts_with("+-")) s.remove_prefix(1);
+  const auto done = std::from_chars(s.data(), s.data() + s.size(), out);
+  return done.ec == std::errc() && done.ptr == s.data() + s.size();
+}
+
+// int, float
+Result<Value> to_number(const std::string& name, const Value& value, const Given& given,
+                        Meter& meter) {
+  const bool whole = name == "int";
+  if (value.is_undefined()) return wrong(name.c_str(), value);
   int64_t n = 0;
-  double x = 0;
-  if (value.as_integer(n)) return Value::of(n);
-  if (value.as_number(x) && std::fabs(x) < 9e18) return Value::of(static_cast<int64_t>(x));
+  double x = NAN;
+  bool known = value.as_number(x);
+  if (whole && value.as_integer(n)) return Value::of(n);
   if (const Text* const text = value.text()) {
     BLEND_RETURN_IF_ERROR(meter.take(text->size()));
-    const std::string_view s = stripped(text->bytes());
-    const auto done = std::from_chars(s.data(), s.data() + s.size(), n);
-    if (done.ec == std::errc() && done.ptr == s.data() + s.size()) return Value::of(n);
+    if (whole && read_number(*text, n)) return Value::of(n);
+    known = read_number(*text, x);
   }
+  if (known && !whole) return Value::of(x);
+  constexpr double kMost = 9e18;
+  if (known && std::fabs(x) < kMost) return Value::of(static_cast<int64_t>(x));
   const Value* const otherwise = given.get(0, "default");
-  return otherwise == nullptr ? Value::of(int64_t{0}) : *otherwise;
+  if (otherwise != nullptr) return *otherwise;
+  return whole ? Value::of(int64_t{0}) : Value::of(0.0);
 }
 
 }  // namespace
@@ -380,6 +397,20 @@ Result<Value> absolute(const Value& value) {
   return wrong("abs", value);
 }
 
+// What replace() is given as a filter, which makes strings of it first.
+Result<Given> as_texts(const Given& given, Meter& meter) {
+  Given out;
+  for (size_t i = 0; i < 2; ++i) {
+    const Value* const one = given.get(i, i == 0 ? "old" : "new");
+    if (one == nullptr) return wrong("replace", Value());
+    BLEND_ASSIGN(Text text, to_text(*one, meter));
+    BLEND_RETURN_IF_ERROR(meter.take(Meter::kValue));
+    out.positional.push_back(Value::of(std::move(text)));
+  }
+  if (const Value* const count = given.get(2, "count")) out.positional.push_back(*count);
+  return out;
+}
+
 // Filters of what str() makes of the value, as Jinja has them.
 Result<Value> filter_text(const std::string& name, const Value& value, const Given& given,
                           Meter& meter) {
@@ -387,6 +418,8 @@ Result<Value> filter_text(const std::string& name, const Value& value, const Giv
                      name == "capitalize" || name == "replace" || name == "string" ||
                      name == "safe" || name == "indent";
   if (!known) return unknown("filter", name);
+  // Jinja adds a newline to what it indents.
+  if (name == "indent" && value.text() == nullptr) return wrong("indent", value);
   Value said = value;
   if (value.text() == nullptr) {
     TextBuilder out(meter);
@@ -396,7 +429,10 @@ Result<Value> filter_text(const std::string& name, const Value& value, const Giv
   const Text& text = *said.text();
   if (name == "string" || name == "safe") return said;
   if (name == "trim") return strip(text, given.get(0, "chars"), kBoth, meter);
-  if (name == "replace") return replace(text, given, meter);
+  if (name == "replace") {
+    BLEND_ASSIGN(const Given texts, as_texts(given, meter));
+    return replace(text, texts, meter);
+  }
   if (name == "indent") return indent(text, given, meter);
   return change_case(name, true, text, meter);
 }
@@ -427,12 +463,7 @@ Result<Value> apply_filter(const std::string& name, const Value& value, const Gi
   }
   if (name == "unique") return unique(value, given, meter);
   if (name == "sort" || name == "dictsort") return sort(name, value, given, meter);
-  if (name == "int") return to_integer(value, given, meter);
-  if (name == "float") {
-    double x = 0;
-    if (value.as_number(x)) return Value::of(x);
-    return unknown("filter", "float of what is no number");
-  }
+  if (name == "int" || name == "float") return to_number(name, value, given, meter);
   if (name == "abs") return absolute(value);
   return filter_text(name, value, given, meter);
 }
@@ -457,15 +488,13 @@ Result<bool> apply_test(const std::string& name, const Value& value, const Given
   if (name == "false") return value.boolean() != nullptr && !*value.boolean();
   if (name == "callable") return value.callable() != nullptr || value.is_undefined();
   if (name == "odd" || name == "even" || name == "divisibleby") {
-    int64_t n = 0;
-    int64_t by = 2;
-    const Value* const other = given.get(0, "num");
-    if (!value.as_integer(n)) return wrong(name.c_str(), value);
-    if (name == "divisibleby" && (other == nullptr || !other->as_integer(by) || by == 0)) {
+    const Value* const num = given.get(0, "num");
+    const Value by = name == "divisibleby" && num != nullptr ? *num : Value::of(int64_t{2});
+    if (!value.is_number() || !by.is_number() || (name == "divisibleby" && num == nullptr)) {
       return wrong(name.c_str(), value);
     }
-    if (by == -1) return true;  // whose remainder of the least integer is none of C++'s
-    return name == "odd" ? n % 2 != 0 : n % by == 0;
+    BLEND_ASSIGN(const Value rest, combine("%", value, by, meter));
+    return equal(rest, Value::of(int64_t{name == "odd" ? 1 : 0}), meter);
   }
   const Value* const other = given.get(0, "other");
   const bool compares = name == "eq" || name == "equalto" || name == "==" || name == "ne" ||
@@ -525,7 +554,11 @@ Result<Value> call_of_text(const std::string& name, const Value& self, const Giv
   by.positional.push_back(self);
   const Value* const items = given.get(0, "iterable");
   if (items == nullptr) return wrong("join", Value());
-  return join(*items, by, meter);
+  BLEND_ASSIGN(const Value all, listed(*items, meter));
+  for (const Value& item : *all.list()) {  // str.join is strict where the filter is not
+    if (item.text() == nullptr) return wrong("join", item);
+  }
+  return join(all, by, meter);
 }
 
 Result<Value> call_of_dict(const std::string& name, const Value& self, const Given& given,

@@ -144,6 +144,10 @@ Result<bool> contains(const Value& value, const Value& needle, Meter& meter) {
     return false;
   }
   if (value.dict() != nullptr) {
+    if (needle.dict() != nullptr || (needle.list() != nullptr && !needle.is_tuple())) {
+      return make_error(BLEND_E_INVALID_ARGUMENT, "the template looks for %s among names",
+                        needle.kind());
+    }
     BLEND_ASSIGN(const Value* const member, value.find(needle, meter));
     return member != nullptr;
   }

@@ -108,6 +108,26 @@ Result<Value> change_case(const std::string& name, bool jinja_words, const Text&
   return Value::of(text.with_bytes(std::move(out)));
 }
 
+namespace {
+
+// Before every character, and after the last one, `most` times; below 0: any number.
+Result<Value> put_between(const Text& text, const Text& what, int64_t most, Meter& meter) {
+  const std::string_view bytes = text.bytes();
+  TextBuilder out(meter);
+  size_t at = 0;
+  for (; at < bytes.size() && most != 0; most -= most > 0 ? 1 : 0) {
+    const size_t end = at + utf8_length(bytes.substr(at));
+    BLEND_RETURN_IF_ERROR(out.append(what));
+    BLEND_RETURN_IF_ERROR(out.append(text, at, end));
+    at = end;
+  }
+  BLEND_RETURN_IF_ERROR(out.append(text, at, text.size()));
+  if (most != 0) BLEND_RETURN_IF_ERROR(out.append(what));
+  return out.value();
+}
+
+}  // namespace
+
 Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter) {
   const Value* const from = given.get(0, "old");
   const Value* const to = given.get(1, "new");
@@ -115,11 +135,10 @@ Result<Value> replace(const Text& text, const CallArguments& given, Meter& meter
   if (const Value* const count = given.get(2, "count"); count != nullptr && !count->is_none()) {
     if (!count->as_integer(most)) return wrong("replace", *count);
   }
-  if (from == nullptr || from->text() == nullptr || from->text()->empty() || to == nullptr ||
-      to->text() == nullptr) {
-    return make_error(BLEND_E_UNSUPPORTED,
-                      "the chat template's 'replace' needs two strings, the first not empty");
+  if (from == nullptr || from->text() == nullptr || to == nullptr || to->text() == nullptr) {
+    return make_error(BLEND_E_INVALID_ARGUMENT, "the chat template's 'replace' needs two strings");
   }
+  if (from->text()->empty()) return put_between(text, *to->text(), most, meter);
   const std::string& what = from->text()->bytes();
   BLEND_ASSIGN(const Search search, Search::of(what, meter));
   TextBuilder out(meter);
@@ -237,7 +256,7 @@ Result<Value> split(const Text& text, const CallArguments& given, bool from_righ
   return out.value();
 }
 
-// One string, or any of several.
+// One string, or any of a tuple.
 Result<Value> affix(const Text& text, const CallArguments& given, bool front, Meter& meter) {
   const Value* const what = given.get(0, "prefix");
   if (what == nullptr) return wrong("startswith", Value());
@@ -247,8 +266,8 @@ Result<Value> affix(const Text& text, const CallArguments& given, bool front, Me
     BLEND_RETURN_IF_ERROR(meter.take(2 + affix.size() / 8));
     return front ? text.bytes().starts_with(affix) : text.bytes().ends_with(affix);
   };
-  if (const List* const list = what->list()) {
-    for (const Value& one : *list) {
+  if (what->is_tuple()) {
+    for (const Value& one : *what->list()) {
       BLEND_ASSIGN(const bool found, matches(one));
       if (found) return Value::of(true);
     }

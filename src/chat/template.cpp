@@ -233,8 +233,9 @@ class Renderer {
   BLEND_CHAT_APART Result<Flow> turns(const Statement& s, const std::shared_ptr<Loop>& loop,
                                       TextBuilder& out) {
     BLEND_ASSIGN(std::optional<Value> item, take_item(*loop));
-    if (!item) return run_body(s.otherwise, out);
-    while (true) {
+    // As Jinja has it: what stands after `else` is for a loop no turn of which came to its end.
+    bool ended = false;
+    while (item) {
       loop->now = std::move(*item);
       scopes_.emplace_back();
       Status status = put(scopes_.back().names, "loop", Value::of(loop));
@@ -247,12 +248,14 @@ class Renderer {
       }
       scopes_.pop_back();
       BLEND_RETURN_IF_ERROR(status);
-      if (flow == Flow::break_loop) return Flow::next;
+      ended = ended || flow == Flow::next;
+      if (flow == Flow::break_loop) break;
       BLEND_ASSIGN(item, take_item(*loop));
-      if (!item) return Flow::next;
+      if (!item) break;
       loop->before = std::move(loop->now);
       ++loop->index;
     }
+    return ended ? Result<Flow>(Flow::next) : run_body(s.otherwise, out);
   }
 
   // The next item that the filter lets through; nothing at the end.

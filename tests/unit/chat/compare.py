@@ -36,7 +36,8 @@ def judge(jinja, ours, allowed):
         return None if jinja["text"] == ours["text"] else "other text"
     if "text" in jinja:
         return None if ours["code"] == allowed else "called wrong"
-    return "not called wrong" if "text" in ours else None
+    # Some syntax that Jinja refuses has one meaning all the same.
+    return "not called wrong" if "text" in ours and not jinja["error"].startswith("TemplateSyntaxError") else None
 
 
 def main():

@@ -39,7 +39,7 @@ class Grammar:
             return self.pick(*self.names)
         if r < 0.9 or d <= 0:
             return self.pick(*VARIABLES, "unknown", "none", "messages[0]", "messages[-1].content", "d.a", "d['b']",
-                             "d.zz", "messages[2].tool_calls", "rows[0]", "range(3)", "loop.index" if self.loops else "n",
+                             "d.zz", "messages[2].tool_calls", "rows[0]", "loop.index" if self.loops else "n",
                              "()", "{}")
         return self.pick(f"{self.thing(d - 1)}.{self.pick('role', 'content', 'n', 'r', 'a', 'items')}",
                          f"{self.thing(d - 1)}[{self.any(d - 1)}]", f"({self.any(d - 1)})", self.condition(d - 1))
@@ -57,7 +57,7 @@ class Grammar:
             lambda: f"({t(d - 1)} ~ {a(d - 1)})",
             lambda: f"({t(d - 1)} + {t(d - 1)})",
             lambda: f"({a(d - 1)} | string)",
-            lambda: f"{t(d - 1)} | {self.pick('trim', 'upper', 'lower', 'title', 'capitalize', 'reverse', 'string', 'safe')}",
+            lambda: f"{t(d - 1)} | {self.pick('trim', 'upper', 'lower', 'title', 'capitalize', 'string')}",
             lambda: f"({t(d - 1)} | replace({t(d - 1)}, {t(d - 1)}))",
             lambda: f"({a(d - 1)} | tojson{self.pick('', '(indent=2)', '(indent=4)', '(ensure_ascii=false)')})",
             lambda: f"({self.list(d - 1)} | join({t(d - 1)}))",
@@ -112,9 +112,9 @@ class Grammar:
             lambda: f"not {t(d - 1)}",
             lambda: f"({t(d - 1)} {self.pick('and', 'or')} {t(d - 1)})",
             lambda: f"{t(d - 1)} {self.pick('and', 'or')} {t(d - 1)} {self.pick('and', 'or')} {t(d - 1)}",
-            lambda: f"{a(d - 1)} is {self.pick('', 'not ')}{self.test(d - 1)}",
+            lambda: f"({a(d - 1)} is {self.pick('', 'not ')}{self.test(d - 1)})",
             lambda: f"({self.text(d - 1)}).{self.pick('startswith', 'endswith')}({self.text(d - 1)})",
-            lambda: f"{self.pick(*VARIABLES, 'unknown')} is {self.pick('defined', 'not defined', 'none', 'not none')}",
+            lambda: f"({self.pick(*VARIABLES, 'unknown')} is {self.pick('defined', 'not defined', 'none', 'not none')})",
         ])()
 
     def test(self, d):
@@ -126,7 +126,7 @@ class Grammar:
     def list(self, d):
         if d <= 0 or self.rng.random() < 0.2:
             return self.pick("messages", "numbers", "texts", "empty", "rows", "d", "words", "d.k", "[1, 2, 3]", "(1, 'a')",
-                             "['a', 'b']", "range(4)", "[]")
+                             "['a', 'b']", "(range(4) | list)", "[]")
         l, a = self.list, self.any
         return self.rng.choice([
             lambda: f"[{', '.join(a(d - 1) for _ in range(self.rng.randint(0, 3)))}]",
@@ -243,6 +243,8 @@ class Grammar:
         return (f"{{% set ns = namespace(a={self.any(2)}) %}}" + self.tag(f"set ns.a = {self.any(2)}") + "{{ ns.a }}")
 
     def template(self):
+        if self.rng.random() < 0.4:
+            return "{{ " + self.any(4) + " }}"
         out = ""
         if self.rng.random() < 0.4:
             parameters = self.pick(["a"], ["a", "b='x'"], ["a=none", "b=2"])

@@ -120,6 +120,26 @@ SNIPPETS = [
     "{% for x in [1, 2] %}{% for y in [1] %}{{ loop.depth }}{{ loop.depth0 }}{% endfor %}{{ loop.depth }}{% endfor %}",
     "{{ strftime_now('%-d.%-m.%Y %-j') }}", "{{ nothing | int }}", "{{ nothing is callable }}",
     "{% macro m(a) %}[{{ a }}]{% endmacro %}{% for i in [1, 2] %}{{ m(i) }}{{ m(a=i) }}{% endfor %}{{ m() }}",
+    # A loop's filter judges an item when it is its turn, or when the body asks for what comes.
+    "{% set ns = namespace(n=0) %}{% for m in [1, 2, 3] if ns.n < 1 %}{% set ns.n = ns.n + 1 %}{{ m }}{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for m in [1, 2, 3] if ns.n < 1 %}{{ loop.last }}{% set ns.n = ns.n + 1 %}{{ m }}{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for m in [1, 2, 3] if ns.n < 1 %}{{ loop.length }}{% set ns.n = ns.n + 1 %}{{ m }}{{ loop.last }}{% endfor %}",
+    "{% set ns = namespace(n=0) %}{% for m in [1, 2, 3, 4] if ns.n != 2 %}{% set ns.n = m %}{{ m }}{{ loop.nextitem }}{{ loop.previtem }}{{ loop.revindex }};{% endfor %}",
+    "{% set n = 1 %}{% for m in [1, 2, 3] if m > n %}{% set n = 9 %}{{ m }}{{ loop.nextitem }}{{ loop.index }}{% endfor %}",
+    "{% for x in [1, 2] %}{% for y in [1, 2, 3] if y > loop.index %}{{ x }}{{ y }}{{ loop.first }}{{ loop.last }}{% else %}none{% endfor %}{% endfor %}",
+    "{% macro m(l) %}{{ l.last }}{{ l.length }}{% endmacro %}{% for x in [1, 2, 3] if x != 2 %}{{ m(loop) }}{% endfor %}",
+    "{% for i in [1] %}{% break %}{% else %}E{% endfor %}{% for i in [1, 2] %}{% continue %}{% else %}F{% endfor %}{% for i in [1] %}{% else %}G{% endfor %}",
+    # Lists and numbers as Python has them.
+    "{{ [1] * 2 }}{{ 2 * [1, 'a'] }}{{ 2 * 'ab' }}{{ 'ab' * -1 }}{{ (1, 2) * 2 }}{{ [] * 3 }}",
+    "{{ (1, 2) }}{{ (1,) }}{{ () }}{{ (1, 2) == [1, 2] }}{{ (1, 2) == (1, 2) }}{{ (1,) + (2,) }}{{ (1, 2) | tojson }}",
+    "{{ {'a': 1}.items() | list }}{{ {'b': 1, 'a': 2} | dictsort }}{{ (1, 2, 3)[1:] }}", "{{ [1] + (2,) }}",
+    "{{ [1, 2] < [1, 3] }}{{ [1] < [1, 0] }}{{ [2] >= [1, 5] }}{{ [[1], 'a'] == [[1], 'a'] }}",
+    "{% macro f(a, b=1) %}{% endmacro %}{{ f.name }}{{ f.arguments }}{{ f.catch_kwargs }}{{ f.nothing }}",
+    "{% macro f(a) %}{% endmacro %}{{ f(c=1) }}", "{{ 2 ** -1 }}{{ 2 ** 3 ** 2 }}{{ (-8) // 3.0 }}{{ -7.5 % 2 }}{{ 7.5 % -2 }}{{ 1 ** 999 }}",
+    "{{ 'abc'.replace('', '-') }}{{ 'ab' | replace('', '-', 2) }}{{ ','.join([1]) }}", "{{ 5 | indent }}", "{{ '2.5' | int }}{{ ' +7 ' | int }}{{ '1e3' | int }}{{ 'nan' | int }}{{ '2.5' | float }}{{ 'x' | float }}{{ none | float(1) }}",
+    "{{ 2.5 is odd }}{{ 4.0 is even }}{{ 2.5 is divisibleby(0.5) }}{{ 9007199254740993 == 9007199254740992.0 }}",
+    "{{ {1: 'a', true: 'b', 1.0: 'c'} }}{{ {1: 'a'}[true] }}{{ {none: 1} }}{{ 1 in {1.0: 2} }}", "{{ {[1]: 2} }}", "{{ [1] in {} }}",
+    "{{ 'aXaXXa'.split('X') }}{{ 'aaaa'.rsplit('aa', 1) }}{{ 'aaa'.rsplit('aa') }}{{ 'xaybaz'.strip('xz') }}{{ 'ééaè'.strip('éè') }}",
 ]
 # What the snippets that read them are given: numbers as JSON has them.
 VALUES = {"v": [1, 2.0, -0.0, 1e22, 1e-7, 2.5, 100.0, 9007199254740993]}
