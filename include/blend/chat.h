@@ -28,18 +28,19 @@ typedef struct blend_chat_document {
   const blend_chunk_id *id; /* of a chunk that the store has; then there is no text */
 } blend_chat_document;
 
-#define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the assistant is not asked to speak: the prompt ends with
-                                              the last message */
+#define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the assistant is not asked to speak: the prompt ends
+                                              with the last message */
 
 /* All zero: the defaults. */
 typedef struct blend_chat_options {
   uint32_t struct_size;
   uint32_t flags;        /* BLEND_CHAT_* */
-  const char *template_source; /* Jinja in the place of the model's own template; NULL = "": the model's */
+  const char *template_source; /* Jinja in the place of the model's own template; NULL = "": the
+                                  model's */
   const char *variables; /* a JSON object: further variables of the template, such as
-                            {"enable_thinking": false} or {"tools": [...]}; NULL = "": none. The names
-                            messages, documents, bos_token and eos_token are refused: the first two
-                            are arguments of the call, the others are the model's */
+                            {"enable_thinking": false} or {"tools": [...]}; NULL = "": none. Not
+                            messages, documents, bos_token or eos_token: the first two are arguments
+                            of the call, the others are the model's */
   uint64_t now_s;        /* seconds since 1970, for templates that write the date; 0: the clock's */
   const blend_cancel *cancel; /* stops the call within milliseconds, or one text's tokenization; may
                                  be NULL */
@@ -55,10 +56,11 @@ typedef struct blend_chat blend_chat;
  *     nothing. Without such texts, and without documents, the ids are those of transformers'
  *     apply_chat_template.
  *   - A document is a CHUNK of the tokens that blend_model_tokenize gives for its text with no flags,
- *     so that its id is the same in every prompt, and that of blend_precompute. Where the template does not read `documents`, they stand before the
- *     content of the last message of role "user", an empty line behind each.
- *   - All up to the first text that is not a system message's is PREFIX; what follows the last document
- *     is QUESTION; what is between is TEXT, and so is a document that the template changes.
+ *     so that its id is the same in every prompt, and that of blend_precompute. Where the template
+ *     does not read `documents`, they stand before the content of the last message of role "user",
+ *     an empty line after each.
+ *   - All up to the first text that is not a system message's is PREFIX; what follows the last
+ *     document is QUESTION; what is between is TEXT, and so is a document that the template changes.
  *   - BOS is there if the template writes it, and is not added.
  * What ends a turn (<|im_end|>, <|eot_id|>, ...) ends blend_fusion_generate, as EOS does.
  *   Templates are programs of strangers: nesting, steps and memory are bounded, in proportion to what

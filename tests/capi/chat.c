@@ -1,4 +1,5 @@
 /* Conversations by a template: what is refused, and that what comes out can be fused. */
+#include <stddef.h>
 #include <string.h>
 
 #include "fixture.h"
@@ -50,6 +51,8 @@ void chat_arguments(const fixture* f) {
   o.flags = 0;
   o.variables = "[]";
   CHECK_SAYS(INVALID, "JSON", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
+  o.variables = "{\"more\": 1, \"messages\": []}";
+  CHECK_SAYS(INVALID, "'messages'", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
   o.variables = NULL;
   o.template_source = "{% if %}";
   CHECK_SAYS(BLEND_E_FORMAT, "line 1", blend_chat_render(&chat, w.model, m, 1, NULL, 0, &o, &err));
@@ -77,6 +80,36 @@ void chat_arguments(const fixture* f) {
   CHECK_CODE(INVALID, blend_chat_get_text(chat, &text, NULL, &err));
   blend_chat_close(chat);
   blend_chat_close(NULL);
+  close_world(&w);
+}
+
+/* A template that would run for minutes, and what a host of an older header gives. */
+void chat_is_cancelled(const fixture* f) {
+  blend_chat_message m = message("user", "who");
+  blend_chat_options o = {.struct_size = sizeof o};
+  blend_cancel* cancel = NULL;
+  blend_chat* chat = NULL;
+  world w;
+  REQUIRE(open_world(f, &w));
+  CHECK_OK(blend_cancel_create(&cancel, &err));
+  o.template_source =
+      "{% for i in range(9999) %}{% for j in range(9999) %}{% if i == j %}{% endif %}{% endfor %}"
+      "{% endfor %}";
+  CHECK_CODE(BLEND_E_UNSUPPORTED, blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
+  o.cancel = cancel;
+  blend_cancel_request(cancel);
+  CHECK_CODE(BLEND_E_CANCELLED, blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
+  o.template_source = TEMPLATE;
+  CHECK_CODE(BLEND_E_CANCELLED, blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
+  CHECK(chat == NULL);
+  o.struct_size = offsetof(blend_chat_options, cancel);
+  CHECK_OK(blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
+  blend_chat_close(chat);
+  o.struct_size = sizeof o;
+  blend_cancel_reset(cancel);
+  CHECK_OK(blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
+  blend_chat_close(chat);
+  blend_cancel_free(cancel);
   close_world(&w);
 }
 

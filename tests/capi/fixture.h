@@ -104,6 +104,7 @@ void close_world(world* w);
   X(nulls_plan)                          \
   X(nulls_profile)                       \
   X(chat_arguments)                      \
+  X(chat_is_cancelled)                   \
   X(chat_is_fused)                       \
   X(version_and_codes)                   \
   X(structs_init)                        \

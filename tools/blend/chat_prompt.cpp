@@ -4,6 +4,7 @@
 
 #include "command.h"
 #include "documents.h"
+#include "interrupt.h"
 #include "read_file.h"
 
 namespace blend_cli {
@@ -49,6 +50,7 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
     options.template_source = template_source.c_str();
   }
   options.variables = chat.variables.c_str();
+  options.cancel = interrupt_token();
   return options;
 }
 

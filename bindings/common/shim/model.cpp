@@ -89,10 +89,12 @@ struct PrecomputeArguments {
   std::vector<blend_context_passage> contexts;
 };
 
-blendpp::Chat rendered(const blendpp::Model& model, const Chat& s, const ChatOptions& o) {
+blendpp::Chat rendered(const blendpp::Model& model, const Chat& s, const ChatOptions& o,
+                       const Cancel& cancel) {
   require_complete(s);
   blendpp::ChatOptions c;
   give(c, o);
+  c.cancel = raw(cancel.token());
   std::vector<blendpp::ChatMessage> messages;
   for (const auto& [role, content] : s.messages_) messages.push_back({role, content});
   std::vector<blendpp::ChatDocument> documents;
@@ -181,18 +183,19 @@ std::string Model::detokenize(const int32_t* tokens, size_t n_tokens, uint32_t f
   });
 }
 
-Prompt Model::chat(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept {
+Prompt Model::chat(const Chat& chat, const ChatOptions& options, const Cancel& cancel,
+                   Outcome& out) const noexcept {
   return guarded(out, [&] {
     Prompt prompt;
     prompt.prompt_ =
-        std::make_shared<blendpp::Prompt>(rendered(*slot_->get(), chat, options).prompt);
+        std::make_shared<blendpp::Prompt>(rendered(*slot_->get(), chat, options, cancel).prompt);
     return prompt;
   });
 }
 
-std::string Model::chat_text(const Chat& chat, const ChatOptions& options,
+std::string Model::chat_text(const Chat& chat, const ChatOptions& options, const Cancel& cancel,
                              Outcome& out) const noexcept {
-  return guarded(out, [&] { return rendered(*slot_->get(), chat, options).text; });
+  return guarded(out, [&] { return rendered(*slot_->get(), chat, options, cancel).text; });
 }
 
 Stored Model::precompute(const Store& store, const int32_t* tokens, size_t n_tokens,

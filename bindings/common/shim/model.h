@@ -154,8 +154,10 @@ class Model {
   std::string detokenize(const int32_t* tokens, size_t n_tokens, uint32_t flags,
                          Outcome& out) const noexcept;
   // A conversation as the model's chat template puts it, and its text.
-  Prompt chat(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept;
-  std::string chat_text(const Chat& chat, const ChatOptions& options, Outcome& out) const noexcept;
+  Prompt chat(const Chat& chat, const ChatOptions& options, const Cancel& cancel,
+              Outcome& out) const noexcept;
+  std::string chat_text(const Chat& chat, const ChatOptions& options, const Cancel& cancel,
+                        Outcome& out) const noexcept;
   Stored precompute(const Store& store, const int32_t* tokens, size_t n_tokens,
                     const PrecomputeOptions& options, Outcome& out) const noexcept;
   CorpusRecords precompute_corpus(const Store& store, const Corpus& corpus,

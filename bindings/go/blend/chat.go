@@ -1,6 +1,7 @@
 package blend
 
 import (
+	"context"
 	"runtime"
 
 	"libblend/internal/raw"
@@ -34,8 +35,8 @@ func (options *ChatOptions) make() raw.ChatOptions {
 	return r
 }
 
-func (m *Model) rendered(messages []ChatMessage, documents []ChatDocument, options *ChatOptions,
-	use func(raw.Chat, raw.ChatOptions, raw.Outcome)) error {
+func (m *Model) rendered(ctx context.Context, messages []ChatMessage, documents []ChatDocument, options *ChatOptions,
+	use func(raw.Chat, raw.ChatOptions, *call)) error {
 	if m == nil || m.raw == nil {
 		return closed("model")
 	}
@@ -57,23 +58,29 @@ func (m *Model) rendered(messages []ChatMessage, documents []ChatDocument, optio
 	}
 	r := options.make()
 	defer raw.DeleteChatOptions(r)
-	return simple(func(out raw.Outcome) { use(chat, r, out) })
+	c, err := begin(ctx, nil)
+	if err != nil {
+		return err
+	}
+	use(chat, r, c)
+	return c.end()
 }
 
 // Chat puts a conversation as the model's chat template does, for Fuse. Control tokens are
 // recognized in what the template writes; the texts of messages and documents are text, whatever
 // they contain. options may be nil. Errors: ErrNotFound (the model has no template),
 // ErrInvalidArgument (also what the template says is wrong), ErrUnsupported (names what of Jinja is
-// not known), ErrFormat.
-func (m *Model) Chat(messages []ChatMessage, documents []ChatDocument, options *ChatOptions) (Prompt, error) {
+// not known), ErrFormat, ErrCancelled.
+func (m *Model) Chat(ctx context.Context, messages []ChatMessage, documents []ChatDocument,
+	options *ChatOptions) (Prompt, error) {
 	var prompt Prompt
-	err := m.rendered(messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, out raw.Outcome) {
-		made := m.raw.Chat(chat, r, out)
+	err := m.rendered(ctx, messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, c *call) {
+		made := m.raw.Chat(chat, r, c.cancel, c.out)
 		defer raw.DeletePrompt(made)
 		for i := int64(0); i < made.Size(); i++ {
 			segment := Segment{Kind: SegmentKind(made.Kind(i)), ID: ChunkID(made.Chunk_id(i))}
 			if segment.ID == "" {
-				segment.Tokens = taken[int32](made.Tokens(i, out))
+				segment.Tokens = taken[int32](made.Tokens(i, c.out))
 			}
 			prompt = append(prompt, segment)
 		}
@@ -85,9 +92,10 @@ func (m *Model) Chat(messages []ChatMessage, documents []ChatDocument, options *
 }
 
 // ChatText is what Chat renders, before it is tokenized; U+FFFC for a stored chunk.
-func (m *Model) ChatText(messages []ChatMessage, documents []ChatDocument, options *ChatOptions) (text string, err error) {
-	err = m.rendered(messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, out raw.Outcome) {
-		text = m.raw.Chat_text(chat, r, out)
+func (m *Model) ChatText(ctx context.Context, messages []ChatMessage, documents []ChatDocument,
+	options *ChatOptions) (text string, err error) {
+	err = m.rendered(ctx, messages, documents, options, func(chat raw.Chat, r raw.ChatOptions, c *call) {
+		text = m.raw.Chat_text(chat, r, c.cancel, c.out)
 	})
 	return text, err
 }

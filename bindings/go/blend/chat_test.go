@@ -1,6 +1,7 @@
 package blend_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -23,7 +24,7 @@ func TestChat(t *testing.T) {
 	}
 	given := []blend.ChatDocument{{Text: documents[0]}, {ID: stored.ID}}
 	options := &blend.ChatOptions{TemplateSource: chatTemplate, Variables: `{"more": "!"}`}
-	prompt, err := model.Chat(messages, given, options)
+	prompt, err := model.Chat(bg, messages, given, options)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,15 +41,20 @@ func TestChat(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer fusion.Close()
-	text, err := model.ChatText(messages, nil, options)
+	text, err := model.ChatText(bg, messages, nil, options)
 	if err != nil || !strings.HasSuffix(text, question+"\n[assistant]!") {
 		t.Fatalf("%q, %v", text, err)
 	}
-	if _, err := model.Chat(messages, nil, nil); !errors.Is(err, blend.ErrNotFound) {
+	if _, err := model.Chat(bg, messages, nil, nil); !errors.Is(err, blend.ErrNotFound) {
 		t.Fatalf("a model without a template: %v", err)
 	}
+	gone, cancel := context.WithCancel(bg)
+	cancel()
+	if _, err := model.Chat(gone, messages, nil, options); !errors.Is(err, context.Canceled) {
+		t.Fatalf("a context that is done: %v", err)
+	}
 	both := []blend.ChatDocument{{Text: "a", ID: stored.ID}}
-	if _, err := model.Chat(messages, both, options); !errors.Is(err, blend.ErrInvalidArgument) {
+	if _, err := model.Chat(bg, messages, both, options); !errors.Is(err, blend.ErrInvalidArgument) {
 		t.Fatalf("a document with text and id: %v", err)
 	}
 }

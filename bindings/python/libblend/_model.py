@@ -235,7 +235,7 @@ class Model(Closable):
     def chat(self, messages: "Iterable[Mapping[str, str]]", *,
              documents: "Iterable[Union[str, Mapping[str, str]]]" = (),
              # blend:parameters chat_options
-             ) -> Prompt:
+             cancel: Optional[Cancel] = None) -> Prompt:
         """A conversation as the model's chat template puts it, for :meth:`fuse`.
 
         messages: of "role" and "content", as {"role": "user", "content": "Who signs?"}
@@ -247,19 +247,19 @@ class Model(Closable):
         Control tokens are recognized in what the template writes; the texts of messages and documents
         are text, whatever they contain. Raises NotFoundError (the model has no template),
         InvalidArgumentError (also what the template says is wrong), UnsupportedError (names what of
-        Jinja is not known), FormatError."""
+        Jinja is not known), FormatError, CancelledError."""
         options = raw.ChatOptions()
         # blend:set chat_options
-        return Prompt._of(self, self._raw.chat(self._chat(messages, documents), options))
+        return Prompt._of(self, self._raw.chat(self._chat(messages, documents), options, raw_cancel(cancel)))
 
     def chat_text(self, messages: "Iterable[Mapping[str, str]]", *,
                   documents: "Iterable[Union[str, Mapping[str, str]]]" = (),
                   # blend:parameters chat_options
-                  ) -> str:
+                  cancel: Optional[Cancel] = None) -> str:
         """What :meth:`chat` renders, before it is tokenized; U+FFFC for a stored chunk."""
         options = raw.ChatOptions()
         # blend:set chat_options
-        return str(self._raw.chat_text(self._chat(messages, documents), options))
+        return str(self._raw.chat_text(self._chat(messages, documents), options, raw_cancel(cancel)))
 
     @staticmethod
     def _chat(messages: "Iterable[Mapping[str, str]]",

@@ -69,6 +69,16 @@ class Chat(Case):
             self.model.chat(MESSAGES, template_source="{{ raise_exception('no way') }}")
         with self.assertRaises(KeyError):
             self.model.chat([{"role": "user"}], template_source=TEMPLATE)
+        for name in ("messages", "documents", "bos_token", "eos_token"):
+            with self.assertRaisesRegex(libblend.InvalidArgumentError, name):
+                self.model.chat(MESSAGES, template_source=TEMPLATE, variables=json.dumps({name: "x"}))
+
+    def test_a_cancel_stops_it(self):
+        cancel = libblend.Cancel()
+        cancel.request()
+        for chat in (self.model.chat, self.model.chat_text):
+            with self.assertRaises(libblend.CancelledError):
+                chat(MESSAGES, template_source=TEMPLATE, cancel=cancel)
 
     @unittest.skipIf(transformers is None, "the package 'transformers' is not installed")
     def test_ids_are_those_of_transformers(self):

@@ -14,6 +14,7 @@ std::vector<blendpp::Prompt> prompts_of(const Engine& engine, const Request& req
     blendpp::ChatOptions options;
     options.template_source = engine.template_source.c_str();
     options.variables = request.variables.c_str();
+    options.cancel = engine.cancel;
     prompts.push_back(
         blendpp::render_chat(model, request.messages, request.documents, options).prompt);
     return prompts;

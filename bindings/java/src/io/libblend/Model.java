@@ -89,7 +89,7 @@ public final class Model implements AutoCloseable {
    * @return to be fused
    */
   public Prompt chat(Chat chat, ChatOptions options) {
-    return new Prompt(raw.chat(chat.raw, options.raw));
+    return new Prompt(Running.call(options.cancel, call -> raw.chat(chat.raw, options.raw, call)));
   }
 
   /**
@@ -100,7 +100,7 @@ public final class Model implements AutoCloseable {
    * @return U+FFFC stands for a stored chunk
    */
   public String chatText(Chat chat, ChatOptions options) {
-    return raw.chatText(chat.raw, options.raw);
+    return Running.call(options.cancel, call -> raw.chatText(chat.raw, options.raw, call));
   }
 
   // ---- Chunks

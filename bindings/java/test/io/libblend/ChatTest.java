@@ -43,6 +43,18 @@ public class ChatTest extends Fixture {
             UnsupportedException.class,
             () -> model.chat(chat, new ChatOptions().templateSource("{{ lipsum() }}")));
     assertTrue(thrown.getMessage(), thrown.getMessage().contains("lipsum"));
+    InvalidArgumentException reserved =
+        assertThrows(
+            InvalidArgumentException.class, () -> model.chat(chat, options().variables("{\"messages\": []}")));
+    assertTrue(reserved.getMessage(), reserved.getMessage().contains("'messages'"));
+  }
+
+  @Test
+  public void aCancelStopsIt() {
+    Cancel cancel = new Cancel();
+    cancel.request();
+    Chat chat = new Chat().message("user", "x");
+    assertThrows(CancelledException.class, () -> model.chat(chat, options().cancel(cancel)));
   }
 
   @Test
