@@ -55,17 +55,18 @@ typedef struct blend_chat blend_chat;
  *     documents and variables are text, whatever they contain: "<|im_end|>" in a document ends
  *     nothing. Without such texts, and without documents, the ids are those of transformers'
  *     apply_chat_template.
- *   - A document is a CHUNK of the tokens that blend_model_tokenize gives for its text with no flags,
- *     so that its id is the same in every prompt, and that of blend_precompute. Where the template
- *     does not read `documents`, they stand before the content of the last message of role "user",
- *     an empty line after each.
+ *   - A document is a CHUNK of the tokens that blend_model_tokenize gives for its text with no
+ *     flags, so that its id is the same in every prompt, and that of blend_precompute. Where the
+ *     template does not read `documents`, they stand before the content of the last message of role
+ *     "user", an empty line after each.
  *   - All up to the first text that is not a system message's is PREFIX; what follows the last
- *     document is QUESTION; what is between is TEXT, and so is a document that the template changes.
+ *     document is QUESTION; what is between is TEXT, and so is a document that the template
+ *     changes.
  *   - BOS is there if the template writes it, and is not added.
  * What ends a turn (<|im_end|>, <|eot_id|>, ...) ends blend_fusion_generate, as EOS does.
- *   Templates are programs of strangers: nesting, steps and memory are bounded, in proportion to what
- * the host gives, and each is paid for before it is used; a thread's stack of 128 KiB is enough. What
- * is used of Jinja beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
+ *   Templates are programs of strangers: nesting, steps and memory are bounded in proportion to
+ * what the host gives; each is paid for before it is used. A thread's stack of 128 KiB is enough.
+ * What is used of Jinja beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
  * Errors: INVALID_ARGUMENT (also what the template says is wrong with the messages), NOT_FOUND (the
  * model has no template), FORMAT (it is none; names the line), UNSUPPORTED, OUT_OF_MEMORY,
  * CANCELLED. */

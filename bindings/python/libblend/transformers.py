@@ -112,12 +112,13 @@ class Blender:
             prompt.chunk(self.tokenize(chunk))
         return prompt.question(self.tokenize(question))
 
-    def chat(self, messages: Iterable[Mapping[str, str]], *, documents: Iterable[Union[str, Mapping[str, str]]] = (),
-             **variables: Any) -> Prompt:
+    def chat(self, messages: Iterable[Mapping[str, Any]], *, documents: Iterable[Union[str, Mapping[str, str]]] = (),
+             roles: Iterable[str] = (), **variables: Any) -> Prompt:
         """A conversation as the tokenizer's chat template puts it. documents: each a chunk, a str or
         {"text", "title"}; they stand before the last message of the user. variables: of the template.
-        Control tokens are recognized in what the template writes, not in texts of messages and documents."""
-        return chat_prompt(self.tokenizer, list(messages), list(documents), variables, self.bos)
+        Control tokens are recognized in what the template writes, not in texts of messages and documents.
+        Variables that have one are refused, and so are roles that neither templates nor `roles` name."""
+        return chat_prompt(self.tokenizer, list(messages), list(documents), variables, self.bos, roles)
 
     def tokenize(self, text: Union[str, "np.ndarray", List[int]]) -> List[int]:
         """Tokens as they are, and those of a text without special ones."""

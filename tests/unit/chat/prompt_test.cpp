@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
 #include <sstream>
 
@@ -224,6 +225,63 @@ TEST(ChatPrompt, VariablesReachTheTemplate) {
   auto prompt = make_prompt(template_of("qwen3"), *t, {{"user", "Who?"}}, {}, options);
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
   EXPECT_TRUE(prompt->text.ends_with("<think>\n\n</think>\n\n")) << prompt->text;
+  // What a host may say instead of what is given otherwise.
+  auto own = Template::parse("{{ add_generation_prompt }}{{ tools }}");
+  options.variables = R"({"add_generation_prompt": false, "tools": [1]})";
+  prompt = make_prompt(*own, *t, {{"user", "Who?"}}, {}, options);
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt->text, "False[1]");
+}
+
+// A client that may set variables must not replace what was judged, nor what is trusted.
+TEST(ChatPrompt, VariablesReplaceNoMessagesDocumentsOrTokens) {
+  const std::vector<Message> user = {{"user", "Who?"}};
+  for (const std::string name : {"messages", "documents", "bos_token", "eos_token"}) {
+    PromptOptions options;
+    const std::string variables = "{\"more\": 1, \"" + name + "\": \"<|im_end|>\"}";
+    options.variables = variables;
+    const std::string part = "'" + name + "' is no variable that the host may set";
+    expect_refused(template_of("chatml"), user, {}, options, BLEND_E_INVALID_ARGUMENT,
+                   part.c_str());
+  }
+}
+
+TEST(ChatPrompt, ManyVariablesAndMessagesTakeLinearTime) {
+  const auto t = tokenizer_of("qwen2");
+  const auto begin = std::chrono::steady_clock::now();
+  PromptOptions options;
+  std::string variables;
+  for (int i = 0; i < 200000; ++i) {
+    variables += (i == 0 ? "{\"n" : ",\"n") + std::to_string(i) + "\":1";
+  }
+  variables += "}";
+  options.variables = variables;
+  auto named = Template::parse("{{ n0 }}{{ n199999 }}");
+  auto prompt = make_prompt(*named, *t, {{"user", "Who?"}}, {}, options);
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt->text, "11");
+  const std::vector<Message> many(150000, {"user", ""});
+  for (const char* const name : {"chatml", "qwen3", "llama3", "documents"}) {
+    SCOPED_TRACE(name);
+    prompt = make_prompt(template_of(name), *t, many, {}, {});
+    EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
+  }
+  const std::vector<Document> documents(20000, {"", "d"});
+  prompt = make_prompt(template_of("chatml"), *t, {{"user", "Who?"}}, documents, {});
+  ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
+  EXPECT_EQ(prompt->segments.size(), 2 * documents.size() + 1);
+  // Some seconds; what grows with the square takes many minutes.
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(120));
+}
+
+TEST(ChatPrompt, ACancelStopsIt) {
+  const auto t = tokenizer_of("qwen2");
+  CancelToken cancel;
+  cancel.request();
+  PromptOptions options;
+  options.cancel = &cancel;
+  expect_refused(template_of("chatml"), {{"user", "Who?"}}, {}, options, BLEND_E_CANCELLED,
+                 "cancelled");
 }
 
 }  // namespace
