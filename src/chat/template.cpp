@@ -761,14 +761,21 @@ bool Template::names_documents() const { return syntax_->names_documents; }
 
 Result<Text> Template::render(const Variables& variables, int64_t now, size_t fuel,
                               const CancelToken* cancel) const {
+  size_t weight = 0;
   for (const auto& [name, value] : variables) {
-    size_t more = 0;
-    if (__builtin_mul_overflow(value.weight(), kFuelPerWeight, &more) ||
-        __builtin_add_overflow(fuel, more, &fuel)) {
-      return Status::out_of_memory();
-    }
+    if (__builtin_add_overflow(weight, value.weight(), &weight)) return Status::out_of_memory();
   }
-  return Renderer(variables, now, fuel, cancel).run(syntax_->body);
+  size_t more = 0;
+  if (__builtin_mul_overflow(weight, kFuelPerWeight, &more) ||
+      __builtin_add_overflow(fuel, more, &fuel)) {
+    return Status::out_of_memory();
+  }
+  BLEND_ASSIGN(Text text, Renderer(variables, now, fuel, cancel).run(syntax_->body));
+  if (text.size() <= kText + weight * kTextPerWeight) return text;
+  return make_error(BLEND_E_UNSUPPORTED,
+                    "the chat template makes %zu bytes of what it is given, which is more than "
+                    "libblend allows one; give another template",
+                    text.size());
 }
 
 }  // namespace blend::chat

@@ -25,6 +25,9 @@ class Template {
   // what they weigh.
   static constexpr size_t kFuel = size_t{32} << 20;
   static constexpr size_t kFuelPerWeight = 64;
+  // The same of the bytes that are rendered. Tokenizing them takes many times as many.
+  static constexpr size_t kText = size_t{2} << 20;
+  static constexpr size_t kTextPerWeight = 8;
 
   // FORMAT names the line; UNSUPPORTED what is not known here.
   static Result<Template> parse(std::string_view source);

@@ -162,7 +162,7 @@ class Renderer:
 def run(r):
     renderer = Renderer(r)
     for i in range(60):
-        source = r.rng.choice(KINDS)(r.rng).replace("\0", "").encode(errors="replace")[:(1 << 20) + 9]
+        source = r.rng.choice(KINDS)(r.rng).replace("\0", "").encode(errors="replace")[:(1 << 20) + 9] or b" "
         delay = r.rng.uniform(0, 0.02) if r.rng.random() < 0.2 else None
         (r.dir / "template.jinja").write_bytes(source)
         r.step(f"template {i}, {len(source)} bytes: {source[:200]!r}")

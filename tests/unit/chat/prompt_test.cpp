@@ -251,12 +251,12 @@ TEST(ChatPrompt, ManyVariablesAndMessagesTakeLinearTime) {
   const auto begin = std::chrono::steady_clock::now();
   PromptOptions options;
   std::string variables;
-  for (int i = 0; i < 200000; ++i) {
+  for (int i = 0; i < 400000; ++i) {
     variables += (i == 0 ? "{\"n" : ",\"n") + std::to_string(i) + "\":1";
   }
   variables += "}";
   options.variables = variables;
-  auto named = Template::parse("{{ n0 }}{{ n199999 }}");
+  auto named = Template::parse("{{ n0 }}{{ n399999 }}");
   auto prompt = make_prompt(*named, *t, {{"user", "Who?"}}, {}, options);
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
   EXPECT_EQ(prompt->text, "11");
@@ -266,7 +266,7 @@ TEST(ChatPrompt, ManyVariablesAndMessagesTakeLinearTime) {
     prompt = make_prompt(template_of(name), *t, many, {}, {});
     EXPECT_TRUE(prompt.is_ok()) << prompt.status().message();
   }
-  const std::vector<Document> documents(20000, {"", "d"});
+  const std::vector<Document> documents(40000, {"", "d"});
   prompt = make_prompt(template_of("chatml"), *t, {{"user", "Who?"}}, documents, {});
   ASSERT_TRUE(prompt.is_ok()) << prompt.status().message();
   EXPECT_EQ(prompt->segments.size(), 2 * documents.size() + 1);
