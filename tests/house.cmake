@@ -108,6 +108,6 @@ endif()
 # ---- Two rounds of attacks; hours of all of them are `scripts/test torture`.
 if(NOT BLEND_SANITIZE AND NOT CMAKE_CROSSCOMPILING)  # Python loads the library
   add_test(NAME torture COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/torture/torture.py
-           --build ${PROJECT_BINARY_DIR} --only arguments,damage,limits,forks --rounds 2 --seed 1)
+           --build ${PROJECT_BINARY_DIR} --only arguments,damage,limits,forks,templates --rounds 2 --seed 1)
   set_tests_properties(torture PROPERTIES TIMEOUT 600)
 endif()
