@@ -231,8 +231,11 @@ Result<std::vector<Keyed>> keyed(const std::string& name, const List& items, Met
 }
 
 void sort_by_key(std::vector<Keyed>& keys) {
-  std::stable_sort(keys.begin(), keys.end(),
-                   [](const Keyed& a, const Keyed& b) { return compare_names(a.key, b.key) < 0; });
+  // By the index too, which keeps the order of what is alike: std::stable_sort takes memory.
+  std::sort(keys.begin(), keys.end(), [](const Keyed& a, const Keyed& b) {
+    const int order = compare_names(a.key, b.key);
+    return order != 0 ? order < 0 : a.index < b.index;
+  });
 }
 
 Result<Value> unique(const Value& value, const Given& given, Meter& meter) {
