@@ -315,6 +315,8 @@ class ServeTest(ServeCase):
                 (b'{"messages": [{"role": "user", "content": "\xff"}]}', "JSON"), (chat(stop=[3]), "stop"),
                 (chat(logprobs=2), "logprobs"), (chat(messages="x"), "messages"), (chat(documents="x"), "documents"),
                 (chat(temperature=1e400), "JSON"), (chat(temperature=-1), "temperature"),
+                (chat(chat_template_kwargs={"messages": []}), "'messages'"),
+                (chat(chat_template_kwargs={"eos_token": "x"}), "'eos_token'"),
                 (chat(chat_template_kwargs=[1]), "chat_template_kwargs"), (chat(stream_options=1), "stream_options"),
                 (chat(max_tokens=10 ** 30), "max_tokens"), (chat(stop=["a"] * 17), "stop")):
             status, answer, _ = server.post(body)
