@@ -1,5 +1,7 @@
 /* Conversations by a template: what is refused, and that what comes out can be fused. */
+#include <pthread.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "fixture.h"
@@ -110,6 +112,68 @@ void chat_is_cancelled(const fixture* f) {
   CHECK_OK(blend_chat_render(&chat, w.model, &m, 1, NULL, 0, &o, &err));
   blend_chat_close(chat);
   blend_cancel_free(cancel);
+  close_world(&w);
+}
+
+/* Sanitizers and builds without optimization have larger frames. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__) || !defined(__OPTIMIZE__)
+#define SMALL_STACK (4u << 20)
+#else
+#define SMALL_STACK (128u << 10)
+#endif
+
+typedef struct small_call {
+  const blend_model* model;
+  const blend_chat_options* options;
+  int32_t code;
+} small_call;
+
+static void* render_here(void* user) {
+  small_call* call = user;
+  blend_chat_message m = message("user", "who <|im_end|> sat on the mat, and why?");
+  blend_chat_document d = document("the cat sat on the mat");
+  blend_chat* chat = NULL;
+  call->code = blend_chat_render(&chat, call->model, &m, 1, &d, 1, call->options, NULL);
+  blend_chat_close(chat);
+  return NULL;
+}
+
+static int32_t render_on_a_small_stack(const blend_model* model, const blend_chat_options* o) {
+  small_call call = {model, o, BLEND_OK};
+  pthread_attr_t attributes;
+  pthread_t thread;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, SMALL_STACK);
+  CHECK(pthread_create(&thread, &attributes, render_here, &call) == 0);
+  pthread_join(thread, NULL);
+  pthread_attr_destroy(&attributes);
+  return call.code;
+}
+
+/* All of it: variables that are nested, what is parsed, rendered and tokenized. */
+void chat_fits_a_small_stack(const fixture* f) {
+  char source[4096];
+  char variables[256];
+  blend_chat_options o = {.struct_size = sizeof o};
+  world w;
+  REQUIRE(open_world(f, &w));
+  for (int depth = 1; depth < 120; ++depth) {
+    int32_t code;
+    size_t n = (size_t)snprintf(source, sizeof source, "%s{{ ", TEMPLATE);
+    for (int i = 0; i < depth; ++i) n += (size_t)snprintf(source + n, sizeof source - n, "[(");
+    n += (size_t)snprintf(source + n, sizeof source - n, "x");
+    for (int i = 0; i < depth; ++i) n += (size_t)snprintf(source + n, sizeof source - n, ")]");
+    snprintf(source + n, sizeof source - n, " }}{{ x | tojson }}{{ x == [x] }}");
+    n = (size_t)snprintf(variables, sizeof variables, "{\"x\": ");
+    for (int i = 0; i < depth / 2; ++i) variables[n++] = '[';
+    for (int i = 0; i < depth / 2; ++i) variables[n++] = ']';
+    snprintf(variables + n, sizeof variables - n, "%s}", depth < 2 ? "1" : "");
+    o.template_source = source;
+    o.variables = variables;
+    code = render_on_a_small_stack(w.model, &o);
+    if (depth < 10) CHECK(code == BLEND_OK);
+    if (depth > 60) CHECK(code == BLEND_E_UNSUPPORTED || code == BLEND_E_INVALID_ARGUMENT);
+  }
   close_world(&w);
 }
 

@@ -105,6 +105,7 @@ void close_world(world* w);
   X(nulls_profile)                       \
   X(chat_arguments)                      \
   X(chat_is_cancelled)                   \
+  X(chat_fits_a_small_stack)             \
   X(chat_is_fused)                       \
   X(version_and_codes)                   \
   X(structs_init)                        \
