@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <chrono>
+#include <ctime>
 
 #include "base/seal.h"
 
@@ -27,13 +27,14 @@ std::string encode_numbers(std::initializer_list<uint64_t> numbers) {
 
 uint64_t next_stamp_us() {
   static std::atomic<uint64_t> last{0};
-  const auto now = static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(
-                                             std::chrono::system_clock::now().time_since_epoch())
-                                             .count());
+  timespec clock{};
+  (void)clock_gettime(CLOCK_REALTIME, &clock);
+  const uint64_t now = static_cast<uint64_t>(std::max<int64_t>(clock.tv_sec, 0)) * 1'000'000 +
+                       static_cast<uint64_t>(clock.tv_nsec / 1000);
   uint64_t before = last.load(std::memory_order_relaxed);
   uint64_t stamp = 0;
   do {
-    stamp = std::max(now, before + 1);
+    stamp = before > now + kMostAheadUs ? now : std::max(now, before + 1);
   } while (!last.compare_exchange_weak(before, stamp, std::memory_order_relaxed));
   return stamp;
 }

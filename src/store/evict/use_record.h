@@ -1,6 +1,7 @@
 // What the store keeps of the use of its chunks, beside the chunks (FORMAT.md, "Use").
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,8 +11,18 @@
 
 namespace blend {
 
-// Microseconds since 1970; in this process each is greater than the one before.
+// A stamp that is further ahead than this is of a clock that was wrong, and counts as now: or its
+// chunk would outlive all others for as long as the clock was ahead.
+inline constexpr uint64_t kMostAheadUs = 60'000'000;
+
+// Microseconds since 1970; in this process each is greater than the one before, unless the clock
+// was set back further than that.
 uint64_t next_stamp_us();
+// What is too far ahead was used a second ago, and what is put now comes after it.
+inline uint64_t not_ahead(uint64_t stamp_us, uint64_t now_us) {
+  if (stamp_us <= now_us + kMostAheadUs) return stamp_us;
+  return now_us - std::min<uint64_t>(now_us, 1'000'000);
+}
 
 // `uses` / id. A damaged record costs a chunk its history, never its bytes.
 struct UseRecord {

@@ -221,8 +221,10 @@ Status ChunkWriter::rename(const Manifest& manifest) {
 
 Status ChunkWriter::rebuild_uses() {
   std::vector<UseIndex::Chunk> chunks;
+  const uint64_t now = next_stamp_us();
   const auto note = [&](const Manifest& m) {
-    const auto created = static_cast<uint64_t>(std::max<int64_t>(m.meta.created_unix_s, 0));
+    const auto created = static_cast<uint64_t>(
+        std::clamp<int64_t>(m.meta.created_unix_s, 0, static_cast<int64_t>(now / 1'000'000)));
     chunks.push_back({m.meta.id, created * 1'000'000, m.footprint(), m.meta.tenant});
   };
   BLEND_RETURN_IF_ERROR(for_each(note));

@@ -27,6 +27,7 @@ class Evictor {
         touches_(touches) {}
 
   Result<Room> run() {
+    BLEND_RETURN_IF_ERROR(bring_back());
     if (request_.expired_us != 0) BLEND_RETURN_IF_ERROR(expire());
     BLEND_RETURN_IF_ERROR(bound_variants());
     if (room_.state != Room::State::enough) return std::move(room_);
@@ -73,17 +74,36 @@ class Evictor {
   // Calls fn(id, record) for the chunks in the range of `tag`, but for the newcomer, oldest stamp
   // first, until it gives false. Drops places that belong to no record.
   template <typename Fn>
-  Status walk(const TenantTag& tag, const Fn& fn) {
+  Status walk(const TenantTag& tag, const Fn& fn, uint64_t from_us = 0) {
     std::vector<UseIndex::Place> stale;
-    BLEND_RETURN_IF_ERROR(index_.walk(tag, [&](const UseIndex::Place& place) {
+    const auto visit = [&](const UseIndex::Place& place) {
       const auto record = index_.find(place.id);
       if (record.has_value() && record->stamp_us == place.stamp_us) {
         return place.id == request_.id || fn(place.id, *record);
       }
       stale.push_back(place);
       return true;
-    }));
+    };
+    BLEND_RETURN_IF_ERROR(index_.walk(tag, visit, from_us));
     for (const auto& place : stale) BLEND_RETURN_IF_ERROR(index_.drop(place));
+    return Status::ok();
+  }
+
+  // What a clock that was ahead has stamped was used just now at the latest. In their order, some
+  // at each put.
+  Status bring_back() {
+    const uint64_t now = next_stamp_us();
+    std::vector<Chunk> ahead;
+    const auto note = [&](const Sha256& id, const UseRecord& record) {
+      ahead.push_back({id, record});
+      return ahead.size() < kEvictionBatch;
+    };
+    BLEND_RETURN_IF_ERROR(walk({}, note, now + kMostAheadUs));
+    uint64_t i = 0;
+    for (const Chunk& c : ahead) {
+      const uint64_t stamp = not_ahead(c.record.stamp_us, now) + i++;
+      BLEND_RETURN_IF_ERROR(index_.restamp(c.id, c.record, stamp, c.record.uses));
+    }
     return Status::ok();
   }
 

@@ -110,7 +110,7 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
     use->pinned = old->pinned;
     use->uses = old->uses;
     // First in, first out: a chunk that is replaced keeps its place.
-    if (!policy()->renewed_by_use()) use->stamp_us = old->stamp_us;
+    if (!policy()->renewed_by_use()) use->stamp_us = not_ahead(old->stamp_us, use->stamp_us);
   }
   if (tenant != TenantTag{}) {
     const uint64_t own = writer.uses().tenant(tenant).quota;
@@ -295,10 +295,12 @@ Status LmdbStore::write_touches() {
   if (touches.empty() && now == before && variant_hits == variants_before) return Status::ok();
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
   UseIndex index = writer.uses();
+  const uint64_t now_us = next_stamp_us();
   for (const auto& [id, touch] : touches) {
     const auto old = index.find(id);  // empty: evicted since
     if (!old.has_value()) continue;
-    const uint64_t stamp = std::max(old->stamp_us, touch.stamp_us);
+    const uint64_t stamp =
+        std::max(not_ahead(old->stamp_us, now_us), not_ahead(touch.stamp_us, now_us));
     BLEND_RETURN_IF_ERROR(index.restamp(id, *old, stamp, old->uses + touch.hits));
   }
   UseTotals& totals = writer.totals();

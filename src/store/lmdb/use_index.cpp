@@ -143,12 +143,13 @@ Status UseIndex::erase(const Sha256& id) {
   return rc == MDB_NOTFOUND ? Status::ok() : lmdb_error(rc, "note the use of a chunk");
 }
 
-Status UseIndex::walk(const TenantTag& tag, const std::function<bool(const Place&)>& visit) const {
+Status UseIndex::walk(const TenantTag& tag, const std::function<bool(const Place&)>& visit,
+                      uint64_t from_us) const {
   MDB_cursor* raw = nullptr;
   int rc = mdb_cursor_open(txn_->get(), txn_->env().order(), &raw);
   if (rc != 0) return lmdb_error(rc, "find the oldest chunks");
   const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
-  PlaceKey first(tag, 0, Sha256{});
+  PlaceKey first(tag, from_us, Sha256{});
   MDB_val key = first.val();
   MDB_val value{};
   for (rc = mdb_cursor_get(raw, &key, &value, MDB_SET_RANGE); rc == 0;

@@ -34,14 +34,16 @@ class UseIndex {
   Status set_tenant_quota(const TenantTag& tag, uint64_t quota);
   Status set_totals(const UseTotals& totals);
 
-  // The chunks that are not pinned, oldest stamp first, until `visit` returns false. An all-zero
+  // The chunks that are not pinned, oldest stamp from `from_us` on first, until `visit` returns
+  // false. An all-zero
   // tag: all of them; otherwise the tenant's. The index must not change meanwhile.
   struct Place {
     TenantTag range;  // as walked
     uint64_t stamp_us = 0;
     Sha256 id{};
   };
-  Status walk(const TenantTag& tag, const std::function<bool(const Place&)>& visit) const;
+  Status walk(const TenantTag& tag, const std::function<bool(const Place&)>& visit,
+              uint64_t from_us = 0) const;
   // Removes a place that belongs to no record.
   Status drop(const Place& place);
 

@@ -1,11 +1,13 @@
 // Which chunks stay: quotas of the store and of tenants, policies, pins, time to live.
 #include <lmdb.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <csignal>
+#include <ctime>
 #include <deque>
 #include <map>
 #include <set>
@@ -15,8 +17,26 @@
 #include "support/temp_dir.h"
 #include "unit/store/store_testing.h"
 
+// A clock that is ahead, or was.
+namespace {
+std::atomic<int64_t> clock_ahead_s{0};
+}
+extern "C" int clock_gettime(clockid_t clock, timespec* out) noexcept {
+  const auto rc = static_cast<int>(syscall(SYS_clock_gettime, clock, out));
+  if (rc == 0 && clock == CLOCK_REALTIME) out->tv_sec += clock_ahead_s;
+  return rc;
+}
+
 namespace blend::test {
 namespace {
+
+constexpr int64_t kTenYears = int64_t{10} * 365 * 86400;
+
+// Sets the clock as long as it lives.
+struct ClockAhead {
+  explicit ClockAhead(int64_t seconds) { clock_ahead_s = seconds; }
+  ~ClockAhead() { clock_ahead_s = 0; }
+};
 
 constexpr ChunkShape kChunk{1, 64, 64, DType::f16};  // 16 KiB of K and V
 const uint64_t kFootprint =
@@ -81,6 +101,66 @@ TEST(StoreEvict, TheLeastRecentlyUsedGoesFirst) {
   EXPECT_EQ(2 * kFootprint, stat.totals.evicted_bytes);
   EXPECT_EQ(0u, stat.totals.expired_chunks);
   for (const uint32_t i : {0u, 3u, 4u, 5u}) EXPECT_OK(compare(*s.store, *s.chunk(i)));
+}
+
+// What a process does whose clock is ten years ahead: this one, or another that has ended since.
+template <typename Fn>
+void while_ahead(Small& s, bool another, const Fn& fn) {
+  s.store.reset();
+  const pid_t child = another ? fork() : 0;
+  if (child == 0) {
+    const ClockAhead ahead(kTenYears);
+    s.open();
+    fn();
+    s.store.reset();
+    if (another) _exit(testing::Test::HasFailure() ? 1 : 0);
+  } else {
+    int status = 1;
+    EXPECT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status);
+  }
+  s.open();
+}
+
+// Put, or hit, while the clock was ten years ahead: a chunk is not kept for ten years by it.
+TEST(StoreEvict, WhatAClockThatWasAheadHasStampedWasUsedJustNow) {
+  for (const bool another : {true, false}) {
+    SCOPED_TRACE(another ? "another process" : "the same");
+    Small s(4);
+    s.put(9);
+    while_ahead(s, another, [&] {
+      s.put_all(0, 1);
+      EXPECT_OK(compare(*s.store, *s.chunk(9)));  // a hit
+    });
+    s.put_all(2, 3);  // 0, 1 and 9 have been brought back, in their order
+    EXPECT_EQ((Set{1, 2, 3, 9}), s.held(10));
+    s.put_all(4, 5);
+    EXPECT_EQ((Set{2, 3, 4, 5}), s.held(10));
+    const auto now = static_cast<uint64_t>(std::time(nullptr));
+    EXPECT_LE(s.store->stat()->newest_use_us / 1'000'000, now + 1);
+  }
+}
+
+TEST(StoreEvict, AClockThatWasAheadKeepsNoPlaceOfAFirstInFirstOut) {
+  StoreOptions options;
+  options.eviction = Eviction::fifo;
+  Small s(4, options);
+  while_ahead(s, true, [&] { s.put(0); });
+  s.put(0);  // it keeps its place: the first
+  s.put_all(1, 4);
+  EXPECT_EQ((Set{1, 2, 3, 4}), s.held(8));
+}
+
+TEST(StoreEvict, AClockThatWasAheadDoesNotPutOffExpiry) {
+  StoreOptions options;
+  options.ttl_s = 1000;
+  Small s(8, options);
+  while_ahead(s, true, [&] { s.put(0); });
+  s.put(1);
+  EXPECT_TRUE(take(s.store->contains(s.id(0))));
+  const ClockAhead later(5000);
+  s.put(2);
+  EXPECT_EQ((Set{2}), s.held(8));
 }
 
 TEST(StoreEvict, UseOutlivesTheProcess) {
