@@ -258,9 +258,20 @@ Status LmdbEnv::check_files() const {
                     path_.c_str(), header.status().message().c_str());
 }
 
+// What is put into a file without a name is gone with the process.
+Status LmdbEnv::check_is_there() const {
+  struct stat st {};
+  if (fstat(data_fd(), &st) != 0 || st.st_nlink > 0) return Status::ok();
+  return make_errno(BLEND_E_IO, ENOENT,
+                    "store '%s' was removed while it was open, and what is put into it would be "
+                    "lost: close it and open it anew",
+                    path_.c_str());
+}
+
 Result<Txn> LmdbEnv::begin(unsigned flags) {
   BLEND_RETURN_IF_ERROR(check_fork());
   BLEND_RETURN_IF_ERROR(check_files());
+  if ((flags & MDB_RDONLY) == 0) BLEND_RETURN_IF_ERROR(check_is_there());
   const auto deadline = std::chrono::steady_clock::now() + kMapPatience;
   bool cleared = false;
   for (;;) {

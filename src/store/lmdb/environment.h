@@ -93,6 +93,7 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   Status check_pages();
   Status open_use_tables(bool create);
   Status check_files() const;
+  Status check_is_there() const;
   bool has_readers_table() const;
   Result<Txn> begin(unsigned flags);
   void leave();

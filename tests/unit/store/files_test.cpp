@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <mutex>
 
 #include "store/transfer.h"
 #include "support/temp_dir.h"
@@ -95,6 +96,39 @@ TEST(StoreFiles, NoLinkIsFollowedInside) {
   // The directory itself may be one.
   fs::create_directory_symlink(dir.file("real"), dir.file("link"));
   EXPECT_OK(compare(*open_store(dir.file("link")), *make_record(1)));
+}
+
+// Removed, or replaced by a file of another name: what would be put there nobody could find again.
+TEST(StoreFiles, AStoreThatWasRemovedTakesNoMoreAndSaysSo) {
+  for (const bool replaced : {false, true}) {
+    SCOPED_TRACE(replaced ? "replaced" : "removed");
+    TempDir dir;
+    const std::string path = dir.file("store");
+    std::mutex mutex;
+    std::vector<std::string> events;
+    const auto store = open_store(path, {}, [&](int32_t, const std::string& message) {
+      const std::lock_guard lock(mutex);
+      events.push_back(message);
+    });
+    EXPECT_OK(store->put(*make_record(1)));
+    EXPECT_OK(open_store(dir.file("other"))->put(*make_record(2)));
+    if (replaced) {
+      fs::rename(dir.file("other/data.mdb"), path + "/data.mdb");
+    } else {
+      fs::remove_all(path);
+    }
+    const Status put = store->put(*make_record(3));
+    EXPECT_EQ(BLEND_E_IO, put.code()) << put.message();
+    EXPECT_NE(std::string::npos, put.message().find(path)) << put.message();
+    EXPECT_NE(std::string::npos, put.message().find("removed")) << put.message();
+    EXPECT_OK(store->put_async(make_record(4)));
+    EXPECT_CODE(BLEND_E_IO, store->flush());
+    EXPECT_CODE(BLEND_E_IO, store->remove(make_record(1)->meta.id));
+    EXPECT_OK(compare(*store, *make_record(1)));  // what it has it gives
+    const std::lock_guard lock(mutex);
+    ASSERT_EQ(1u, events.size());
+    EXPECT_NE(std::string::npos, events[0].find(path)) << events[0];
+  }
 }
 
 TEST(StoreFiles, NoDescriptorOutlivesAnExec) {
