@@ -10,6 +10,7 @@
 #include <system_error>
 
 #include "backend/cpu/memory.h"
+#include "base/eintr.h"
 
 namespace blend::cpu {
 
@@ -27,6 +28,16 @@ class KvMemory::File {
     if (file->fd_ < 0 || ftruncate(file->fd_, static_cast<off_t>(bytes)) != 0) {
       return make_error(BLEND_E_UNSUPPORTED, "no shared memory: %s",
                         std::generic_category().message(errno).c_str());
+    }
+    // All of it now: where memory runs out later, writing to a map of it raises SIGBUS.
+    const auto reserve = [&] {
+      return bytes == 0 ? 0 : fallocate(file->fd_, 0, 0, static_cast<off_t>(bytes));
+    };
+    if (retry_interrupted(reserve) != 0) {
+      const int why = errno;
+      const bool full = why == ENOSPC || why == ENOMEM || why == EDQUOT;
+      return make_errno(full ? BLEND_E_OUT_OF_MEMORY : BLEND_E_UNSUPPORTED, why,
+                        "cannot reserve %zu bytes of shared memory", bytes);
     }
     return std::shared_ptr<const File>(std::move(file));
   }

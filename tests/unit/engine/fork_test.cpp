@@ -1,6 +1,10 @@
 // A forked sequence is what one of its own would be, whatever becomes of the one it came from.
 #include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -9,6 +13,17 @@
 
 #include "engine/sequence.h"
 #include "support/engine_fixture.h"
+
+// Memory for a file that runs out: fails with this.
+namespace {
+std::atomic<int> reserving_fails{0};
+}
+extern "C" int fallocate(int fd, int mode, off_t at, off_t bytes) {
+  const int error = reserving_fails;
+  if (error == 0) return static_cast<int>(syscall(SYS_fallocate, fd, mode, at, bytes));
+  errno = error;
+  return -1;
+}
 
 namespace blend {
 namespace {
@@ -129,6 +144,27 @@ TEST_F(ForkTest, WithoutSharedMemoryItIsACopy) {
   two.act(appends(3, 3));
   check(one);
   check(two);
+}
+
+// Under strict overcommit, in a full cgroup: told at once, where a page that is written later and
+// cannot be had would be SIGBUS.
+TEST_F(ForkTest, WhereSharedMemoryRunsOutItIsToldBeforeItIsWritten) {
+  Live one{make(), {}};
+  one.act(appends(50, 1));
+  for (const int error : {ENOSPC, ENOMEM}) {
+    reserving_fails = error;
+    const auto none = one.sequence->fork();
+    reserving_fails = 0;
+    EXPECT_EQ(none.status().code(), BLEND_E_OUT_OF_MEMORY) << none.status().message();
+  }
+  reserving_fails = EOPNOTSUPP;  // a kernel that cannot: a copy
+  Live two{forked(*one.sequence), one.past};
+  reserving_fails = 0;
+  Live three{forked(*one.sequence), one.past};
+  one.act(appends(5, 2));
+  two.act(appends(3, 3));
+  three.act(appends(4, 4));
+  for (const Live* live : {&one, &two, &three}) check(*live);
 }
 
 // Sanitizers' own memory grows with what is touched and with what was freed.
