@@ -74,6 +74,26 @@ class Help(unittest.TestCase):
             for line in path.read_text().splitlines():
                 self.assertRegex(line, r"^(\.(TH|SH|TP|nf|fi)\b|[^.'])|^$", path.name)
 
+    def test_what_is_written_names_commands_that_there_are(self):
+        top = self.completed("blend", "")
+        below = {group: self.completed("blend", group, "") for group in ("store", "model")}
+        root = Path(__file__).parents[2]
+        pages = [root / "README.md", *root.glob("docs/*.md"), *root.glob("include/blend/*.h"),
+                 *root.glob("src/**/*.cpp"), *root.glob("tools/**/*.cpp")]
+        n_named = 0
+        for page in pages:
+            text = page.read_text()
+            commands = re.findall(r"`blend ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?", text)
+            for block in re.findall(r"^```sh\n(.*?)^```", text, re.M | re.S):
+                commands += re.findall(r"^\s*blend ([a-z][a-z-]*)(?: ([a-z][a-z-]*))?", block, re.M)
+            for first, second in commands:
+                n_named += 1
+                with self.subTest(page=page.name, command=f"blend {first} {second}"):
+                    self.assertIn(first, top | {"manual"})
+                    if second and first in below:
+                        self.assertIn(second, below[first])
+        self.assertGreater(n_named, 50, "the pages are elsewhere")
+
     def test_manual_is_not_in_the_help(self):
         self.assertNotIn("manual", blend("--help").stdout)
         self.assertEqual(blend("manual", self.dir / "absent").returncode, 2)
