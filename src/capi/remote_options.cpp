@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "base/secret.h"
 
 namespace blend::capi {
 namespace {
@@ -18,11 +19,16 @@ std::string text_of(const char* text) {
   return text == nullptr ? std::string() : std::string(text);
 }
 
-// A program that runs with another's rights does not read its caller's environment.
-std::string of_environment(const char* name) { return text_of(secure_getenv(name)); }
+// A program that runs with another's rights does not read its caller's environment. "": there is
+// none.
+const char* of_environment(const char* name) {
+  const char* const text = secure_getenv(name);
+  return text == nullptr ? "" : text;
+}
 
-Result<std::string> ask(const blend_store_options& o, uint32_t secret, const char* name) {
+Result<Secret> ask(const blend_store_options& o, uint32_t secret, const char* name) {
   std::array<char, kMostSecret> out{};
+  const Wiped wiped(out.data(), out.size());
   size_t n = 0;
   const int32_t rc = o.remote_secret(o.remote_secret_user, secret, out.data(), out.size(), &n);
   if (rc != 0) return Status{BLEND_E_CALLBACK, "remote_secret asked to stop", rc};
@@ -30,25 +36,25 @@ Result<std::string> ask(const blend_store_options& o, uint32_t secret, const cha
     return make_error(BLEND_E_INVALID_ARGUMENT,
                       "remote_secret: the %s has %zu bytes, of at most %zu", name, n, out.size());
   }
-  std::string text(out.data(), n);
-  explicit_bzero(out.data(), out.size());
-  return text;
+  return Secret(std::string_view(out.data(), n));
 }
 
 Status read_secrets(const blend_store_options& o, RemoteOptions& out) {
   if (o.remote_secret != nullptr) {
-    BLEND_ASSIGN(out.user, ask(o, BLEND_SECRET_USER, "user"));
+    BLEND_ASSIGN(const Secret user, ask(o, BLEND_SECRET_USER, "user"));
+    out.user = user.view();
     BLEND_ASSIGN(out.password, ask(o, BLEND_SECRET_PASSWORD, "password"));
     BLEND_ASSIGN(out.seal_key, ask(o, BLEND_SECRET_SEAL_KEY, "seal key"));
   } else {
     out.user = of_environment("BLEND_REMOTE_USER");
     out.password = of_environment("BLEND_REMOTE_PASSWORD");
-    if (const std::string hex = of_environment("BLEND_REMOTE_SEAL_KEY"); !hex.empty()) {
-      const auto key = sha256_from_hex(hex);
+    if (const std::string_view hex = of_environment("BLEND_REMOTE_SEAL_KEY"); !hex.empty()) {
+      auto key = sha256_from_hex(hex);
       if (!key.is_ok()) {
         return {BLEND_E_INVALID_ARGUMENT, "BLEND_REMOTE_SEAL_KEY is not 64 hexadecimal digits"};
       }
-      out.seal_key.assign(reinterpret_cast<const char*>(key.value().data()), key.value().size());
+      const Wiped wiped(key->data(), key->size());
+      out.seal_key = std::string_view(reinterpret_cast<const char*>(key->data()), key->size());
     }
   }
   if (!out.user.empty() && out.password.empty()) {

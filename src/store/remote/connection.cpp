@@ -11,6 +11,11 @@ Status refused(const char* what, const Reply& reply) {
   return make_error(BLEND_E_IO, "the server refuses %s: %s", what, quoted(reply).c_str());
 }
 
+void append_command(std::string& out, std::span<const std::string_view> command) {
+  append_command_head(out, command.size());
+  for (const std::string_view part : command) append_bulk(out, part);
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& address, HostLookUp& host,
@@ -28,7 +33,7 @@ Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& addres
   if (!options.password.empty()) {
     std::vector<std::string_view> auth = {"AUTH"};
     if (!options.user.empty()) auth.push_back(options.user);
-    auth.push_back(options.password);
+    auth.push_back(options.password.view());
     BLEND_ASSIGN(const Reply reply, connection->call(auth, deadline, limits));
     if (reply.type == Reply::Type::error) return refused("user or password", reply);
   }
@@ -43,8 +48,11 @@ Result<std::unique_ptr<Connection>> Connection::open(const RemoteAddress& addres
 
 Status Connection::send(std::span<const std::string_view> command, SteadyTime deadline) {
   std::string bytes;
-  append_command_head(bytes, command.size());
-  for (const std::string_view part : command) append_bulk(bytes, part);
+  size_t most = 32;
+  for (const std::string_view part : command) most += part.size() + 32;
+  bytes.reserve(most);  // or what it outgrows would be left behind
+  append_command(bytes, command);
+  const Wiped wiped(bytes.data(), bytes.size());  // it may have the password
   iovec parts[] = {to_iovec(bytes.data(), bytes.size())};
   return stream_->write(parts, deadline);
 }

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/secret.h"
 #include "base/status.h"
 
 namespace blend {
@@ -39,8 +40,8 @@ struct RemoteOptions {
   RemoteUrl url;
   std::string space = "blend";   // in front of every key
   std::string user;              // "" with a password: the server's default user
-  std::string password;          // "": no AUTH
-  std::string seal_key;          // 32 bytes, or "": values are not sealed
+  Secret password;               // "": no AUTH
+  Secret seal_key;               // 32 bytes, or "": values are not sealed
   std::string ca_file;           // PEM; "": the system's
   std::string certificate_file;  // PEM of the client; "": none
   std::string key_file;

@@ -41,6 +41,12 @@ Status check_layers(StoredChunk& chunk) {
 Status not_there() { return {BLEND_E_NOT_FOUND, "the remote tier does not have the chunk"}; }
 
 }  // namespace
+// The sealer has what it needs of it.
+RemoteOptions without_seal_key(RemoteOptions options) {
+  options.seal_key = {};
+  return options;
+}
+
 
 // What a fuse waits for while a thread of the tier asks.
 struct RemoteTier::LookUp {
@@ -60,7 +66,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& opti
                                                        EventSink events, OnComplete on_complete) {
   std::shared_ptr<const Sealer> sealer;
   if (!options.seal_key.empty()) {
-    BLEND_ASSIGN(sealer, Sealer::create(options.seal_key));
+    BLEND_ASSIGN(sealer, Sealer::create(options.seal_key.view()));
   }
   std::unique_ptr<RemoteTier> tier(
       new RemoteTier(options, std::move(sealer), std::move(events), std::move(on_complete)));
@@ -70,7 +76,7 @@ Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& opti
 
 RemoteTier::RemoteTier(const RemoteOptions& options, std::shared_ptr<const Sealer> sealer,
                        EventSink events, OnComplete on_complete)
-    : options_(options),
+    : options_(without_seal_key(options)),
       sealer_(std::move(sealer)),
       keys_(options.space, sealer_.get()),
       events_(std::move(events)),

@@ -21,12 +21,11 @@ const unsigned char* bytes_of(const std::byte* p) {
   return reinterpret_cast<const unsigned char*>(p);
 }
 
-Sha256 hmac(const void* key, size_t key_bytes, std::string_view text) {
-  Sha256 out{};
+// Into `out`, which may be a key: a copy on the stack would stay there.
+void hmac(const void* key, size_t key_bytes, std::string_view text, Sha256& out) {
   unsigned int n = 0;
   (void)HMAC(EVP_sha256(), key, static_cast<int>(key_bytes),
              reinterpret_cast<const unsigned char*>(text.data()), text.size(), out.data(), &n);
-  return out;
 }
 
 Status cannot_seal() { return {BLEND_E_INTERNAL, "OpenSSL cannot seal a value"}; }
@@ -55,13 +54,15 @@ Result<std::shared_ptr<const Sealer>> Sealer::create(std::string_view key) {
                       kSealKeyBytes, key.size());
   }
   auto keys = std::make_unique<Keys>();
-  keys->values = hmac(key.data(), key.size(), "blend-remote-values-1");
-  keys->names = hmac(key.data(), key.size(), "blend-remote-names-1");
+  hmac(key.data(), key.size(), "blend-remote-values-1", keys->values);
+  hmac(key.data(), key.size(), "blend-remote-names-1", keys->names);
   return std::shared_ptr<const Sealer>(new Sealer(std::move(keys)));
 }
 
 Sha256 Sealer::name_of(std::string_view what) const {
-  return hmac(keys_->names.data(), keys_->names.size(), what);
+  Sha256 name{};
+  hmac(keys_->names.data(), keys_->names.size(), what, name);
+  return name;
 }
 
 Result<Sealing> Sealer::begin(std::string_view bound, std::byte* nonce) const {
