@@ -33,12 +33,13 @@ import forks  # noqa: E402
 import kills  # noqa: E402
 import limits  # noqa: E402
 import reentry  # noqa: E402
+import remotes  # noqa: E402
 import server  # noqa: E402
 import signals  # noqa: E402
 import templates  # noqa: E402
 from abi import Library, Wrong  # noqa: E402
 
-SCENARIOS = {m.__name__: m for m in (kills, damage, limits, signals, forks, arguments, cancel, reentry, server,
+SCENARIOS = {m.__name__: m for m in (kills, damage, limits, signals, forks, arguments, cancel, reentry, remotes, server,
                                   templates)}
 ROUND_S = 90  # a round that takes longer hangs; a scenario may say otherwise
 PR_SET_PDEATHSIG = 1
