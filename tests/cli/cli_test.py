@@ -200,6 +200,15 @@ class CliTest(unittest.TestCase):
                        code=2)
 
     @unittest.skipIf(shutil.which("redis-server") is None, "redis-server is not installed")
+    def test_a_key_that_others_may_read_is_told(self):
+        key = self.dir / "client.key"
+        key.write_text("no key\n")
+        place = ["store", "push", "--store", self.store, "--remote", "redis://127.0.0.1:1", "--remote-key", key]
+        for mode, told in ((0o644, True), (0o660, True), (0o600, False), (0o400, False)):
+            key.chmod(mode)
+            note = self.blend(*place, code=2).stderr  # for it names no certificate
+            self.assertEqual(f"the key in '{key}' is open to others" in note, told, f"{mode:o}: {note}")
+
     def test_advise_measures_the_remote_tier(self):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))

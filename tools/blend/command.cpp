@@ -10,6 +10,7 @@
 #include "progress.h"
 #include "read_file.h"
 
+#include "key_file.h"
 namespace blend_cli {
 
 int exit_code_of(int32_t code) {
@@ -146,6 +147,7 @@ void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
   if (remote.url.empty()) return;
   store.remote = remote.url.c_str();
   store.remote_space = remote.space.c_str();
+  note_open_key_file(remote.key);
   store.remote_ca = remote.ca.c_str();
   store.remote_certificate = remote.certificate.c_str();
   store.remote_key = remote.key.c_str();
