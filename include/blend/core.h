@@ -322,7 +322,7 @@ typedef struct blend_store_options {
   uint64_t remote_bytes;    /* host memory for chunks that are on their way from there; default 1 GiB. What
                            does not fit is a miss */
   uint32_t remote_timeout_ms; /* of one request to a server, up to remote_segment_bytes of answer
-                           included: the longest that a fuse waits for a dead one; default 1000 */
+                           included: the longest that a fuse waits for a part of a chunk; default 1000 */
   uint32_t remote_retry_ms; /* a server that failed is left alone for so long, then probed in the
                            background; default 5000 */
   uint32_t remote_connections; /* at work at a time, each with a thread; default 4 */
@@ -339,6 +339,13 @@ typedef struct blend_store_options {
                            full and compared (blend/fidelity.h). The first few of a kind always are. 0
                            (default): 16; UINT32_MAX: none */
   uint32_t check_tokens;    /* answer tokens that a check compares, at most 256; 0 (default): 32 */
+  uint32_t remote_fuse_ms;  /* what one fuse, or one batch, may wait for all its look-ups in the remote tier
+                           together; what is not found by then is a miss (n_misses_late). Where no answer
+                           came at all the tier is left alone for remote_retry_ms. At most 600000;
+                           0 (default): half of remote_timeout_ms */
+  uint32_t remote_drain_ms; /* how long blend_store_flush and blend_store_close each wait for what still goes
+                           up there; closing gives up the rest, and an event says how many chunks. At most
+                           600000; 0 (default): 3000 */
 } blend_store_options;
 
 BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t struct_size);
@@ -348,13 +355,15 @@ BLEND_API int32_t blend_store_options_init(blend_store_options *options, size_t 
  * CALLBACK. A server that is down is no error: its chunks are misses until it answers. */
 BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, const char *path,
                                    const blend_store_options *options, blend_error **err);
-/* Waits for background writes, those to the remote tier included as long as it takes them, then closes.
- * Chunks still to be prefilled are given up (an event), and so are answers still to be checked. */
+/* Waits for background writes, for those to the remote tier at most remote_drain_ms, then closes. Chunks
+ * that did not get there are given up (an event says how many; blend_store_push puts them there). Chunks
+ * still to be prefilled are given up (an event), and so are answers still to be checked. */
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every chunk that a fuse left to be
- * prefilled behind it (BLEND_MISS_COMPUTE_STORE). Returns the first error that one of them met since
- * the last flush (also sent as an event). */
+ * prefilled behind it (BLEND_MISS_COMPUTE_STORE); and for what goes up to the remote tier at most
+ * remote_drain_ms: what has not got there by then goes on (remote_queued of blend_store_stat). Returns
+ * the first error that one of them met since the last flush (also sent as an event). */
 BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
 
 typedef struct blend_chunk_id {
@@ -823,6 +832,8 @@ typedef struct blend_fusion_info {
   uint64_t computing_expected_ns; /* what loading nothing would have taken */
   uint64_t n_rows_sooner_computed; /* of segments that are stored, but were sooner computed than loaded:
                                       their source is BLEND_SOURCE_COMPUTED */
+
+  uint64_t n_misses_late;    /* of n_misses: the remote tier had not answered when remote_fuse_ms were over */
 } blend_fusion_info;
 
 BLEND_API int32_t blend_fusion_get_info(const blend_fusion *fusion, blend_fusion_info *info,

@@ -276,6 +276,7 @@ typedef struct blend_store_stat {
   uint64_t checks_done;
   uint64_t checks_dropped;   /* too many waited, or the prefill failed */
   uint64_t checks_queued;    /* answers that wait for idle time now */
+  uint64_t remote_late;      /* of remote_misses: not answered when remote_fuse_ms were over */
 } blend_store_stat;
 
 #define BLEND_REMOTE_NONE 0u      /* the store has no remote tier */

@@ -109,6 +109,12 @@ Result<std::optional<RemoteOptions>> read_remote(const blend_store_options& o) {
                       "remote_timeout_ms %u and remote_retry_ms %u must be 1 to %u",
                       o.remote_timeout_ms, o.remote_retry_ms, kMostMs);
   }
+  if (o.remote_fuse_ms > kMostMs || o.remote_drain_ms > kMostMs) {
+    return make_error(
+        BLEND_E_INVALID_ARGUMENT,
+        "remote_fuse_ms %u and remote_drain_ms %u must be at most %u; 0 is the default",
+        o.remote_fuse_ms, o.remote_drain_ms, kMostMs);
+  }
   if (o.remote_connections == 0 || o.remote_connections > kMostConnections) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "remote_connections %u must be 1 to %u",
                       o.remote_connections, kMostConnections);
@@ -119,6 +125,8 @@ Result<std::optional<RemoteOptions>> read_remote(const blend_store_options& o) {
   }
   out.timeout_ms = o.remote_timeout_ms;
   out.retry_ms = o.remote_retry_ms;
+  out.fuse_ms = o.remote_fuse_ms;
+  if (o.remote_drain_ms != 0) out.drain_ms = o.remote_drain_ms;
   out.n_connections = o.remote_connections;
   out.ttl_s = std::min<uint64_t>(o.remote_ttl_s, uint64_t{100} * 365 * 86400);
   out.most_bytes = o.remote_bytes;

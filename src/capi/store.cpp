@@ -73,6 +73,7 @@ blend_store_options default_options() {
 void fill_remote(const blend::RemoteStat& s, blend_store_stat& out) {
   out.remote_hits = s.hits;
   out.remote_misses = s.misses;
+  out.remote_late = s.late;
   out.remote_read_bytes = s.read_bytes;
   out.remote_written_bytes = s.written_bytes;
   out.remote_written = s.written;

@@ -101,6 +101,7 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
   info.n_segments = prompt.segments.size();
   info.n_hits = prompt.n_hits;
   info.n_misses = prompt.n_misses;
+  info.n_misses_late = prompt.n_late;
   info.plan_ns = plan_ns;
   info.miss_ns = prompt.miss_ns;
   uint64_t layers_ns = 0;

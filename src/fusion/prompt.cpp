@@ -1,6 +1,7 @@
 #include "fusion/prompt.h"
 
 #include <algorithm>
+#include <cerrno>
 
 #include "control/cost_model.h"
 #include "engine/model.h"
@@ -13,6 +14,10 @@ namespace {
 // Passages of a record made from use: the mean of more is no better.
 constexpr size_t kContexts = 4;
 constexpr size_t kLeastContextTokens = 11;  // what is shorter says too little
+
+bool is_looked_up(SegmentKind kind) {
+  return kind == SegmentKind::prefix || kind == SegmentKind::chunk;
+}
 
 bool is_chunk(const PromptSegment& s) { return s.kind == SegmentKind::chunk; }
 
@@ -51,7 +56,7 @@ Status check_order(const std::vector<Segment>& segments, bool continues) {
     if (s.kind == SegmentKind::question && i + 1 != segments.size()) {
       return {BLEND_E_INVALID_ARGUMENT, name + ": the question must be the last segment"};
     }
-    const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
+    const bool looked_up = is_looked_up(s.kind);
     if (looked_up && s.tokens.has_value() && s.tokens->empty()) {
       return {BLEND_E_INVALID_ARGUMENT, name + ": it has no tokens; leave it out"};
     }
@@ -97,6 +102,7 @@ Result<bool> PromptBuilder::open_stored(Prompt& prompt, const Sha256& id,
   auto opened = prompt.snapshot->open(id, tenant_tag(options_.tenant));
   if (!opened.is_ok()) {
     const int32_t code = opened.status().code();
+    if (code == BLEND_E_NOT_FOUND && opened.status().detail() == ETIMEDOUT) s.late = true;
     if (code == BLEND_E_NOT_FOUND || code == BLEND_E_CORRUPT) return false;
     return opened.status();
   }
@@ -211,6 +217,35 @@ Result<bool> PromptBuilder::look_up(const Segment& segment, Prompt& prompt, Prom
   return true;
 }
 
+bool PromptBuilder::is_wanted(const Segment& segment) const {
+  return is_looked_up(segment.kind) &&
+         (options_.policy != Policy::full || !segment.tokens.has_value());
+}
+
+Status PromptBuilder::expect(const std::vector<Segment>& segments, Prompt& prompt) {
+  if (store_ == nullptr) return Status::ok();
+  const auto wanted = [&](const Segment& s) { return is_wanted(s); };
+  if (std::none_of(segments.begin(), segments.end(), wanted)) return Status::ok();
+  BLEND_RETURN_IF_ERROR(take_snapshot(prompt));
+  if (!prompt.snapshot->asks_others()) return Status::ok();
+  std::vector<Sha256> ids;
+  std::vector<int32_t> head;  // the prefix segments so far
+  for (const Segment& s : segments) {
+    const bool is_prefix = s.kind == SegmentKind::prefix;
+    if (is_wanted(s)) {
+      ids.push_back(s.id.has_value() ? *s.id
+                                     : chunk_id(model_.fingerprint(), kv_dtype_,
+                                                is_prefix ? std::span<const int32_t>(head)
+                                                          : options_.chunk_prefix,
+                                                options_.tenant, *s.tokens));
+    }
+    if (is_prefix && s.tokens.has_value())
+      head.insert(head.end(), s.tokens->begin(), s.tokens->end());
+  }
+  prompt.snapshot->expect(ids);
+  return Status::ok();
+}
+
 Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prompt, bool& missing) {
   const std::string name = segment_name(index, segment.kind);
   if (segment.tokens.has_value()) {
@@ -221,9 +256,8 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
   s.first_row = prompt.n_rows();
   missing = false;
   std::vector<int32_t> tokens = segment.tokens.value_or(std::vector<int32_t>{});
-  const bool looked_up = s.kind == SegmentKind::prefix || s.kind == SegmentKind::chunk;
-  const bool wanted = options_.policy != Policy::full || !segment.tokens.has_value();
-  if (looked_up && wanted) {
+  const bool looked_up = is_looked_up(s.kind);
+  if (is_wanted(segment)) {
     auto hit = look_up(segment, prompt, s);
     if (!hit.is_ok()) return hit.status().with_context(name);
     if (*hit) {
@@ -231,13 +265,15 @@ Status PromptBuilder::resolve(const Segment& segment, size_t index, Prompt& prom
       ++prompt.n_hits;
     } else if (!segment.tokens.has_value()) {
       return make_error(BLEND_E_NOT_FOUND,
-                        "%s: chunk %s is not in the store; give its tokens as well, so that it can "
-                        "be computed",
-                        name.c_str(), to_hex(s.id).c_str());
+                        "%s: chunk %s is not in the store%s; give its tokens as well, so that it "
+                        "can be computed",
+                        name.c_str(), to_hex(s.id).c_str(),
+                        s.late ? ", and the remote tier did not answer in time" : "");
     } else {
       s.id = {};
       missing = true;
       ++prompt.n_misses;
+      if (s.late) ++prompt.n_late;
     }
   }
   if (looked_up && options_.policy == Policy::full) {
@@ -413,6 +449,7 @@ Result<Prompt> PromptBuilder::build(const std::vector<Segment>& segments,
   Prompt prompt;
   prompt.tokens.assign(resident.begin(), resident.end());
   prompt.n_resident = prompt.n_rows();
+  BLEND_RETURN_IF_ERROR(expect(segments, prompt));
   std::vector<size_t> missing;
   for (size_t i = 0; i < segments.size(); ++i) {
     bool miss = false;

@@ -39,6 +39,7 @@ struct PromptSegment {
   Source source = Source::none;
   RecordUse record = RecordUse::none;
   bool exact = false;  // stored rows equal what full prefill computes
+  bool late = false;   // another machine was asked for it and did not answer in time
   uint32_t first_row = 0;
   uint32_t n_rows = 0;
   Sha256 id{};
@@ -68,6 +69,7 @@ struct Prompt {
   std::vector<PromptSegment> segments;
   uint64_t n_hits = 0;
   uint64_t n_misses = 0;
+  uint64_t n_late = 0;            // of the misses
   uint64_t miss_ns = 0;           // spent on the prefill of missing chunks
   std::vector<LaterChunk> later;  // to be stored after this pass
 
@@ -107,6 +109,9 @@ class PromptBuilder {
   Status replace_damaged(Prompt& prompt, size_t index, const Watch& watch);
 
  private:
+  bool is_wanted(const Segment& segment) const;  // from the store
+  // Tells the store what is looked up next, so that other machines are asked for all of it at once.
+  Status expect(const std::vector<Segment>& segments, Prompt& prompt);
   // Finds the segment's tokens and, if it is stored, its source. `missing` is set when it is not.
   Status resolve(const Segment& segment, size_t index, Prompt& prompt, bool& missing);
   // Sees to it that the prompt has a snapshot: one for all of it, and for the others of its batch.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 
 #include "base/status.h"
 #include "store/chunk.h"
@@ -26,6 +27,12 @@ class StoreSnapshot {
   // Whether this machine has it, so that it is worth an open(); no other is asked for it. Counts
   // nothing. True for a damaged one too: open() says so.
   virtual Result<bool> holds(const Sha256& id) = 0;
+  // Whether other machines are asked for what this one lacks: then expect() is worth its ids.
+  virtual bool asks_others() const { return false; }
+  // These are opened next. What this machine lacks others are asked for now, side by side, and the
+  // opens wait for it together no longer than a fuse may: one that waited in vain gives NOT_FOUND
+  // with ETIMEDOUT as its detail. Again for more: the time is one.
+  virtual void expect(std::span<const Sha256>) {}
 
  private:
   virtual Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id,

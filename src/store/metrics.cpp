@@ -25,6 +25,7 @@ void add_remote(const RemoteStat& s, std::vector<Metric>& out) {
   count("blend_remote_hits_total", "Misses of the store that the remote tier had", s.hits);
   count("blend_remote_misses_total", "Look-ups that the remote tier did not answer with a chunk",
         s.misses);
+  count("blend_remote_late_total", "Of these, those that were not answered in time", s.late);
   count("blend_remote_read_bytes_total", "Bytes that came from there", s.read_bytes);
   count("blend_remote_written_bytes_total", "Bytes that went there", s.written_bytes);
   count("blend_remote_written_chunks_total", "Chunks put there", s.written);

@@ -30,6 +30,7 @@ struct RemoteStat {
   bool configured = false;
   bool reachable = false;
   uint64_t hits = 0, misses = 0;  // look-ups that found a chunk there, and those that did not
+  uint64_t late = 0;              // of the misses: the time of a fuse's look-ups was over
   uint64_t read_bytes = 0, written_bytes = 0;
   uint64_t written = 0;  // chunks put
   uint64_t existed = 0;  // chunks that were there already

@@ -4,11 +4,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 
 #include "conformance/expect.h"
 #include "conformance/random_prompt.h"
 #include "support/redis_server.h"
+#include "support/slow_redis.h"
 #include "support/temp_dir.h"
 
 namespace blend::test {
@@ -218,6 +220,57 @@ TEST(Remote, EveryCallOfAnOperator) {
   server.kill9();
   EXPECT_EQ(BLEND_E_IO, blend_store_check_remote(b.get(), nullptr));
   EXPECT_EQ(BLEND_E_IO, blend_store_pull(b.get(), nullptr, &n, nullptr));
+}
+
+// A server that is far away has none of a prompt's chunks: that costs one way there and back, or
+// the time that the host allows, and the answer is what it is without a server.
+TEST(Remote, AFuseAsksForAllItsChunksAtOnceAndSaysWhatCameTooLate) {
+  SlowRedis server;
+  TempDir dir;
+  const Ctx ctx = make_ctx(2);
+  const Model model = open_model(ctx, write_random_model({}, dir.file("model.gguf")));
+  SplitMix rng(5);
+  Prompt prompt = {{BLEND_SEGMENT_PREFIX, random_tokens(rng, 320, 7), false}};
+  for (int i = 0; i < 12; ++i) {
+    prompt.push_back({BLEND_SEGMENT_CHUNK, random_tokens(rng, 320, 9), false});
+  }
+  prompt.push_back({BLEND_SEGMENT_QUESTION, random_tokens(rng, 320, 6), false});
+  const std::string url = server.url();
+  const auto open = [&](const char* name, const char* remote, uint32_t fuse_ms) {
+    blend_store_options options;
+    blend_store_options_init(&options, sizeof options);
+    options.remote = remote;
+    options.remote_timeout_ms = 60000;
+    options.remote_fuse_ms = fuse_ms;
+    blend_store* store = nullptr;
+    EXPECT_EQ(BLEND_OK,
+              blend_store_open(&store, ctx.get(), dir.file(name).c_str(), &options, nullptr));
+    return Store(store);
+  };
+  const auto late = [](const Store& store) {
+    blend_store_stat stat{};
+    stat.struct_size = sizeof stat;
+    EXPECT_EQ(BLEND_OK, blend_store_get_stat(store.get(), &stat, nullptr));
+    return stat.remote_late;
+  };
+  const FuseCase how{.ratio = 0.2, .on_miss = BLEND_MISS_COMPUTE};
+  const std::vector<float> want = logits(fuse(model, open("alone", nullptr, 0), prompt, how));
+  server.set_latency(std::chrono::milliseconds(200));
+  {
+    const Store store = open("patient", url.c_str(), 60000);
+    const Fusion fusion = fuse(model, store, prompt, how);
+    EXPECT_EQ(want, logits(fusion));
+    EXPECT_EQ(13u, info(fusion).n_misses);
+    EXPECT_EQ(0u, info(fusion).n_misses_late);
+    EXPECT_LE(server.n_round_trips(), 4u);
+    EXPECT_EQ(0u, late(store));
+  }
+  const Store store = open("hurried", url.c_str(), 1);
+  const Fusion fusion = fuse(model, store, prompt, how);
+  EXPECT_EQ(want, logits(fusion));
+  EXPECT_EQ(13u, info(fusion).n_misses);
+  EXPECT_GE(info(fusion).n_misses_late, 1u);
+  EXPECT_EQ(late(store), info(fusion).n_misses_late);
 }
 
 }  // namespace

@@ -89,6 +89,7 @@ void ScriptedServer::serve(int fd) {
    public:
     Source(ScriptedServer& server, int fd) : server_(server), fd_(fd) {}
     Result<size_t> read(std::byte* out, size_t bytes) override {
+      ++n_reads;
       const ssize_t n = recv(fd_, out, bytes, 0);
       if (n <= 0) return Status{BLEND_E_IO, "it has ended"};
       const std::lock_guard lock(server_.mutex_);
@@ -97,18 +98,22 @@ void ScriptedServer::serve(int fd) {
       return static_cast<size_t>(n);
     }
 
+    uint64_t n_reads = 0;
+
    private:
     ScriptedServer& server_;
     int fd_;
   };
   Source source(*this, fd);
   RespReader reader(source);
-  const Peer peer(fd, stop_);
+  Peer peer(fd, stop_);
   while (!stop_) {
+    const uint64_t before = source.n_reads;
     auto command = reader.read({64u << 20, 1u << 10, 2});
     if (!command.is_ok()) break;
     std::vector<std::string> parts;
     for (const Reply& part : command->list) parts.push_back(part.text);
+    peer.has_waited_ = source.n_reads != before;
     if (!answer_(peer, parts)) break;
   }
   (void)shutdown(fd, SHUT_RDWR);

@@ -25,12 +25,16 @@ class ScriptedServer {
     // False: the other side has gone, or the server ends.
     bool send(std::string_view bytes) const;
     bool pause(std::chrono::milliseconds time) const;
+    // Whether the server had read everything when this command came: of several that come in one
+    // go, the first.
+    bool has_waited() const { return has_waited_; }
 
    private:
     friend class ScriptedServer;
     Peer(int fd, const std::atomic<bool>& stop) : fd_(fd), stop_(stop) {}
     const int fd_;
     const std::atomic<bool>& stop_;
+    bool has_waited_ = true;
   };
   // Called on a thread of the connection. False: the connection is closed.
   using Answer = std::function<bool(const Peer& peer, const std::vector<std::string>& command)>;

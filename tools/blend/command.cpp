@@ -3,14 +3,16 @@
 #include <chrono>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
+#include <utility>
 
 #include "choices.h"
 #include "interrupt.h"
+#include "key_file.h"
 #include "progress.h"
 #include "read_file.h"
 
-#include "key_file.h"
 namespace blend_cli {
 
 int exit_code_of(int32_t code) {
@@ -145,9 +147,9 @@ T opened(const Open& open) {
 
 void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
   if (remote.url.empty()) return;
+  note_open_key_file(remote.key);
   store.remote = remote.url.c_str();
   store.remote_space = remote.space.c_str();
-  note_open_key_file(remote.key);
   store.remote_ca = remote.ca.c_str();
   store.remote_certificate = remote.certificate.c_str();
   store.remote_key = remote.key.c_str();
@@ -195,6 +197,16 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
   store.most_variants = UINT64_MAX;  // what another store kept is taken as it is
   store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
   return opened<blendpp::Store>([&] { return blendpp::Store(ctx, path, store); });
+}
+
+void wait_for_uploads(const blendpp::Store& store) {
+  std::tuple<uint64_t, uint64_t, uint64_t> before;
+  for (blendpp::StoreStat s = store.stat(); s.remote_queued > 0 && !interrupted();) {
+    store.flush();  // for a while
+    s = store.stat();
+    const std::tuple now{s.remote_queued, s.remote_written_bytes, s.remote_existing};
+    if (std::exchange(before, now) == now) return;
+  }
 }
 
 void add_model(CLI::App& app, ModelChoice& model) {

@@ -80,6 +80,10 @@ blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& optio
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
                                    bool read_only, const RemoteChoice& remote = {});
 
+// What was put goes up to the remote tier as long as it gets on, however slowly: closing the store
+// would give it up after a while.
+void wait_for_uploads(const blendpp::Store& store);
+
 struct ModelChoice {
   std::string path;
   std::string weights = "auto";

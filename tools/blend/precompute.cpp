@@ -250,6 +250,7 @@ void run(const PrecomputeOptions& options) {
   if (corpus.profile != nullptr) corpus.profile->apply(store);
   Precompute precompute(model, store, options, corpus);
   precompute.run();
+  wait_for_uploads(store);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begin;
   report(options, precompute.lines(), seconds.count());
 }

@@ -134,8 +134,12 @@ std::string summary_text(const FusionReport& report) {
   const uint64_t recomputed = info.n_rows_selected + info.n_rows_always;
   Table facts({"policy", policy_facts(info)}, Table::Align::all_left);
   const auto n = [](uint64_t value) { return static_cast<unsigned long long>(value); };
-  facts.add({"segments", format("%llu: %llu hits, %llu misses", n(info.n_segments), n(info.n_hits),
-                                n(info.n_misses))});
+  std::string segments =
+      format("%llu: %llu hits, %llu misses", n(info.n_segments), n(info.n_hits), n(info.n_misses));
+  if (info.n_misses_late > 0) {
+    segments += format(" (of %llu the remote tier did not answer in time)", n(info.n_misses_late));
+  }
+  facts.add({"segments", segments});
   if (const std::string records = records_text(report.segments); !records.empty()) {
     facts.add({"chunks stored", records});
   }
@@ -228,6 +232,7 @@ nlohmann::json report_json(const FusionReport& report) {
       {"n_segments", info.n_segments},
       {"n_hits", info.n_hits},
       {"n_misses", info.n_misses},
+      {"n_misses_late", info.n_misses_late},
       {"bytes_loaded", info.bytes_loaded},
       {"bytes_shared", info.bytes_shared},
       {"bytes_from_memory", info.bytes_from_memory},

@@ -76,6 +76,7 @@ void transfer(const StoreCareOptions& options, bool in) {
     ProgressBar bar("Importing");
     how.on_progress = bar.callback();
     n = store.import_from(options.path, how);
+    wait_for_uploads(store);
   } else {
     const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
     const std::vector<blendpp::ChunkId> ids = options.ids.empty()

@@ -158,6 +158,7 @@ nlohmann::json remote_json(const blendpp::StoreStat& s, const std::string& error
           {"error", error},
           {"hits", s.remote_hits},
           {"misses", s.remote_misses},
+          {"late", s.remote_late},
           {"read_bytes", s.remote_read_bytes},
           {"written_bytes", s.remote_written_bytes},
           {"errors", s.remote_errors},

@@ -60,6 +60,18 @@ Status Connection::send(std::span<const std::string_view> command, SteadyTime de
 Result<Reply> Connection::call(std::span<const std::string_view> command, SteadyTime deadline,
                                const RespReader::Limits& limits) {
   BLEND_RETURN_IF_ERROR(send(command, deadline));
+  return receive(deadline, limits);
+}
+
+Status Connection::send_all(std::span<const std::vector<std::string_view>> commands,
+                            SteadyTime deadline) {
+  std::string bytes;
+  for (const auto& command : commands) append_command(bytes, command);
+  iovec parts[] = {to_iovec(bytes.data(), bytes.size())};
+  return stream_->write(parts, deadline);
+}
+
+Result<Reply> Connection::receive(SteadyTime deadline, const RespReader::Limits& limits) {
   source_.deadline = deadline;
   return reader_.read(limits);
 }

@@ -32,6 +32,10 @@ class Connection {
   // The same where the command's third part is `value`, which is sent as it comes.
   Result<Reply> call_with(std::span<const std::string_view> command, ValueSource& value,
                           SteadyTime deadline);
+  // Several commands in one go. Their replies are received in the same order; a connection that has
+  // not received all of them is good for nothing.
+  Status send_all(std::span<const std::vector<std::string_view>> commands, SteadyTime deadline);
+  Result<Reply> receive(SteadyTime deadline, const RespReader::Limits& limits);
   void shut() noexcept { stream_->shut(); }
 
  private:

@@ -31,7 +31,18 @@ class RemoteEngine {
 
   // A whole value, which renews its time to live. NOT_FOUND. CORRUPT: longer than that.
   virtual Result<std::string> get(std::string_view key, size_t most_bytes) = 0;
-  // The same straight into `places`. CORRUPT: of another length than theirs together. After an
+  // Several values, each as get() gives it, asked for side by side. `take` is called on this
+  // thread, once for each key and in any order, until it gives false: nobody wants the rest. May
+  // take a timeout for each value that comes.
+  using Take = std::function<bool(size_t index, Result<std::string> value)>;
+  virtual void get_all(std::span<const std::string> keys, size_t most_bytes, const Take& take) {
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!take(i, get(keys[i], most_bytes))) return;
+    }
+  }
+  // Keys of one group lie on one server, as far as is known.
+  virtual size_t group_of(std::string_view) const { return 0; }
+  // A value straight into `places`. CORRUPT: of another length than theirs together. After an
   // error their bytes mean nothing.
   virtual Status get_into(std::string_view key, std::span<const Place> places) = 0;
   // FULL: the server has no room.

@@ -5,14 +5,10 @@
 #include <cerrno>
 
 namespace blend {
-namespace {
 
-// What a server says while it cannot serve anything: it starts, or has lost its master.
 bool is_down(const Reply& reply) {
   return reply.is_error("LOADING") || reply.is_error("MASTERDOWN");
 }
-
-}  // namespace
 
 Result<std::unique_ptr<Connection>> Node::take(bool fresh, SteadyTime deadline, bool* reused) {
   *reused = false;
@@ -29,6 +25,16 @@ Result<std::unique_ptr<Connection>> Node::take(bool fresh, SteadyTime deadline, 
   }
   return Connection::open(address_, host_, options_, tls_.get(), deadline);
 }
+
+// A connection at work, also where the work ends for want of memory.
+struct Node::Busy {
+  ~Busy() {
+    const std::lock_guard lock(node.mutex_);
+    std::erase(node.busy_, connection);
+  }
+  Node& node;
+  Connection* const connection;
+};
 
 Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
   const SteadyTime begin = std::chrono::steady_clock::now();
@@ -49,10 +55,12 @@ Result<Reply> Node::run(const Request& request, SteadyTime deadline) {
         if (stopped_) return Status{BLEND_E_CANCELLED, "the store is being closed"};
         busy_.push_back(connection->get());
       }
-      Result<Reply> reply = request(**connection);
+      Result<Reply> reply = [&] {
+        const Busy busy{*this, connection->get()};
+        return request(**connection);
+      }();
       {
         const std::lock_guard lock(mutex_);
-        std::erase(busy_, connection->get());
         if (stopped_) return Status{BLEND_E_CANCELLED, "the store is being closed"};
         if (reply.is_ok() && idle_.size() < options_.n_connections + 1) {
           idle_.push_back(std::move(*connection));

@@ -16,6 +16,9 @@
 
 namespace blend {
 
+// What a server says while it cannot serve anything: it starts, or has lost its master.
+bool is_down(const Reply& reply);
+
 // Thread-safe.
 class Node {
  public:
@@ -43,6 +46,7 @@ class Node {
   void stop();  // as RemoteEngine
 
  private:
+  struct Busy;
   Result<std::unique_ptr<Connection>> take(bool fresh, SteadyTime deadline, bool* reused);
   void trip(const Status& why);
   // mutex_ held

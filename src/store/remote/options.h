@@ -51,6 +51,8 @@ struct RemoteOptions {
   uint64_t ttl_s = 7 * 86400;        // 0: values do not expire
   uint64_t most_bytes = 1ull << 30;  // of chunks that came and are not on disk yet
   uint32_t segment_bytes = 4u << 20;
+  uint32_t fuse_ms = 0;      // of all look-ups of a fuse together; 0: half of timeout_ms
+  uint32_t drain_ms = 3000;  // of a flush, and of closing, for what goes up
 };
 
 }  // namespace blend

@@ -283,18 +283,90 @@ std::vector<std::string_view> read_command(std::string_view key, const std::stri
   return {"GETEX", key, "EX", ttl};
 }
 
+Result<std::string> value_of(Reply reply) {
+  if (reply.type == Reply::Type::null) return Status{BLEND_E_NOT_FOUND, "no such key"};
+  if (reply.type != Reply::Type::bulk) return refused(reply);
+  return std::move(reply.text);
+}
+
 }  // namespace
 
 Result<std::string> RedisEngine::get(std::string_view key, size_t most_bytes) {
   const std::string ttl = std::to_string(options_.ttl_s);
   const std::vector<std::string_view> command = read_command(key, ttl);
-  auto reply = routed(key, [&](Connection& connection, SteadyTime deadline) {
-    return connection.call(command, deadline, {most_bytes, 16, 4});
-  });
-  if (!reply.is_ok()) return reply.status();
-  if (reply->type == Reply::Type::null) return Status{BLEND_E_NOT_FOUND, "no such key"};
-  if (reply->type != Reply::Type::bulk) return refused(*reply);
-  return std::move(reply->text);
+  BLEND_ASSIGN(Reply reply, routed(key, [&](Connection& connection, SteadyTime deadline) {
+                 return connection.call(command, deadline, {most_bytes, 16, 4});
+               }));
+  return value_of(std::move(reply));
+}
+
+size_t RedisEngine::group_of(std::string_view key) const {
+  const std::lock_guard lock(mutex_);
+  if (slots_.empty()) return 0;
+  return std::hash<const Node*>()(slots_[slot_of(key)].get());
+}
+
+void RedisEngine::get_all(std::span<const std::string> keys, size_t most_bytes, const Take& take) {
+  const SteadyTime deadline = new_deadline();
+  std::map<NodePtr, std::vector<size_t>> by_node;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    auto node = node_for(options_.url.cluster ? slot_of(keys[i]) : 0, deadline);
+    if (node.is_ok()) {
+      by_node[std::move(*node)].push_back(i);
+    } else if (!take(i, node.status())) {
+      return;
+    }
+  }
+  std::vector<size_t> moved;
+  for (const auto& [node, wanted] : by_node) {
+    if (!get_from(*node, keys, wanted, most_bytes, take, moved)) return;
+  }
+  for (const size_t i : moved) {
+    if (!take(i, get(keys[i], most_bytes))) return;
+  }
+}
+
+bool RedisEngine::get_from(Node& node, std::span<const std::string> keys,
+                           std::span<const size_t> wanted, size_t most_bytes, const Take& take,
+                           std::vector<size_t>& moved) {
+  const std::string ttl = std::to_string(options_.ttl_s);
+  size_t n_done = 0;
+  bool go_on = true;
+  // On a connection that is made anew it goes on where the last one broke.
+  const auto ask = [&](Connection& connection, SteadyTime deadline) -> Result<Reply> {
+    std::vector<std::vector<std::string_view>> commands;
+    for (const size_t i : wanted.subspan(n_done)) commands.push_back(read_command(keys[i], ttl));
+    BLEND_RETURN_IF_ERROR(connection.send_all(commands, deadline));
+    while (n_done < wanted.size()) {
+      BLEND_ASSIGN(Reply reply, connection.receive(deadline, {most_bytes, 16, 4}));
+      // No reply of this call: the connection has more of them to come.
+      if (is_down(reply)) return Status{BLEND_E_IO, quoted(reply)};
+      const size_t i = wanted[n_done++];
+      if (options_.url.cluster && read_redirect(reply, node.address()).has_value()) {
+        moved.push_back(i);
+      } else {
+        go_on = take(i, value_of(std::move(reply)));
+      }
+      if (!go_on && n_done < wanted.size()) {
+        return Status{BLEND_E_CANCELLED, "nobody waits for the rest"};
+      }
+      deadline = new_deadline();  // each has the time that it would have alone
+    }
+    return Reply{};
+  };
+  while (go_on && n_done < wanted.size()) {
+    const SteadyTime deadline = new_deadline();
+    const auto asked =
+        node.run([&](Connection& connection) { return ask(connection, deadline); }, deadline);
+    if (asked.is_ok() || !go_on) break;
+    // The connection is lost with a value that is too long; the others may be well.
+    if (asked.status().code() == BLEND_E_CORRUPT) {
+      go_on = take(wanted[n_done++], asked.status());
+      continue;
+    }
+    while (go_on && n_done < wanted.size()) go_on = take(wanted[n_done++], asked.status());
+  }
+  return go_on;
 }
 
 Status RedisEngine::get_into(std::string_view key, std::span<const Place> places) {

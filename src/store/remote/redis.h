@@ -27,6 +27,8 @@ class RedisEngine final : public RemoteEngine {
   ~RedisEngine() override;
 
   Result<std::string> get(std::string_view key, size_t most_bytes) override;
+  void get_all(std::span<const std::string> keys, size_t most_bytes, const Take& take) override;
+  size_t group_of(std::string_view key) const override;
   Status get_into(std::string_view key, std::span<const Place> places) override;
   Status put(std::string_view key, ValueSource& value) override;
   Result<uint64_t> length(std::string_view key) override;
@@ -48,6 +50,10 @@ class RedisEngine final : public RemoteEngine {
   Result<Reply> routed(std::string_view key, const Request& request);
   Result<Reply> call(std::string_view key, std::span<const std::string_view> command,
                      const RespReader::Limits& limits);
+  // get_all() from one node, in one go: the keys keys[wanted[i]]. False: nobody wants the rest.
+  // moved: those that another node has, by what this one says.
+  bool get_from(Node& node, std::span<const std::string> keys, std::span<const size_t> wanted,
+                size_t most_bytes, const Take& take, std::vector<size_t>& moved);
   Result<NodePtr> node_for(uint32_t slot, SteadyTime deadline);
   NodePtr node_at(const RemoteAddress& address);
   std::vector<NodePtr> masters() const;

@@ -1,7 +1,9 @@
 #include "store/remote/remote_tier.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
+#include <map>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -14,6 +16,7 @@ namespace blend {
 namespace {
 
 constexpr size_t kMostBackground = 8192;
+constexpr size_t kAskedAtOnce = 64;  // manifests, on one connection
 constexpr size_t kMostListed = 4u << 20;
 constexpr uint64_t kRateBytes = 32ull << 20;  // after so many the rate is told again
 
@@ -38,22 +41,35 @@ Status check_layers(StoredChunk& chunk) {
   return Status::ok();
 }
 
-Status not_there() { return {BLEND_E_NOT_FOUND, "the remote tier does not have the chunk"}; }
-
-}  // namespace
 // The sealer has what it needs of it.
 RemoteOptions without_seal_key(RemoteOptions options) {
   options.seal_key = {};
   return options;
 }
 
+Status not_there() { return {BLEND_E_NOT_FOUND, "the remote tier does not have the chunk"}; }
 
-// What a fuse waits for while a thread of the tier asks.
-struct RemoteTier::LookUp {
-  std::mutex mutex;
-  std::condition_variable done_changed;
-  bool done = false;
-  Result<std::string> manifest{not_there()};
+Status late() {
+  return {BLEND_E_NOT_FOUND, "the remote tier did not say in time whether it has the chunk",
+          ETIMEDOUT};
+}
+
+}  // namespace
+
+// What a thread of the tier asks in one go. Whatever became of it, who waits gets an answer.
+struct RemoteTier::Question {
+  Question(std::shared_ptr<LookUps> of, std::vector<Sha256> asked)
+      : look_ups(std::move(of)), ids(std::move(asked)) {}
+  ~Question() {
+    try {
+      for (const Sha256& id : ids) look_ups->answer(id, not_there());
+    } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): it waits for its time then
+    }
+  }
+  Question(const Question&) = delete;
+  Question& operator=(const Question&) = delete;
+  const std::shared_ptr<LookUps> look_ups;
+  const std::vector<Sha256> ids;
 };
 
 Result<std::unique_ptr<RemoteTier>> RemoteTier::create(const RemoteOptions& options,
@@ -232,10 +248,7 @@ void RemoteTier::close_for_a_while(const char* why) {
 
 // ---- For fuses
 
-Result<std::string> RemoteTier::get_manifest(const Sha256& id) {
-  const SteadyTime begin = std::chrono::steady_clock::now();
-  auto bytes = engine_->get(keys_.manifest(id), kMostManifestBytes);
-  if (bytes.is_ok() || bytes.status().code() == BLEND_E_NOT_FOUND) look_ups_.add(us_since(begin));
+Result<std::string> RemoteTier::open_manifest(const Sha256& id, Result<std::string> bytes) {
   if (!bytes.is_ok()) return note(bytes.status());
   if (sealer_ == nullptr) return bytes;
   std::string& value = *bytes;
@@ -245,6 +258,13 @@ Result<std::string> RemoteTier::get_manifest(const Sha256& id) {
   BLEND_RETURN_IF_ERROR(
       note(sealer_->open({at + kNonceBytes, n}, keys_.manifest(id), at, at + kNonceBytes + n)));
   return value.substr(kNonceBytes, n);
+}
+
+Result<std::string> RemoteTier::get_manifest(const Sha256& id) {
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  auto bytes = engine_->get(keys_.manifest(id), kMostManifestBytes);
+  if (bytes.is_ok() || bytes.status().code() == BLEND_E_NOT_FOUND) look_ups_.add(us_since(begin));
+  return open_manifest(id, std::move(bytes));
 }
 
 Result<RemoteRecord> RemoteTier::look_up(const Sha256& id) {
@@ -274,43 +294,72 @@ Result<std::shared_ptr<Arrival>> RemoteTier::make_arrival(RemoteRecord record) {
   return arrival;
 }
 
-Result<std::shared_ptr<Arrival>> RemoteTier::ask(const Sha256& id, const TenantTag* tenant) {
+std::shared_ptr<LookUps> RemoteTier::new_look_ups() const {
+  const uint32_t ms = options_.fuse_ms != 0 ? options_.fuse_ms : (options_.timeout_ms + 1) / 2;
+  return std::make_shared<LookUps>(std::chrono::milliseconds(ms));
+}
+
+std::shared_ptr<Arrival> RemoteTier::under_way(const Sha256& id) {
+  const std::lock_guard lock(mutex_);
+  const auto it = arrivals_.find(id);
+  if (it == arrivals_.end()) return nullptr;
+  auto arrival = it->second.lock();
+  return arrival == nullptr || arrival->failed() ? nullptr : arrival;
+}
+
+void RemoteTier::expect(const std::shared_ptr<LookUps>& look_ups, std::span<const Sha256> ids) {
+  if (!reachable()) return;
+  std::map<size_t, std::vector<Sha256>> groups;  // by server: each is asked on its own
+  for (const Sha256& id : ids) {
+    if (under_way(id) != nullptr || !look_ups->expect(id)) continue;
+    groups[engine_->group_of(keys_.manifest(id))].push_back(id);
+  }
+  for (const auto& [server, of_group] : groups) {
+    for (size_t at = 0; at < of_group.size(); at += kAskedAtOnce) {
+      const auto first = of_group.begin() + static_cast<std::ptrdiff_t>(at);
+      const size_t n = std::min(kAskedAtOnce, of_group.size() - at);
+      const auto question = std::make_shared<Question>(
+          look_ups, std::vector<Sha256>(first, first + static_cast<std::ptrdiff_t>(n)));
+      (void)post_to(kLookUps, [this, question] { ask(*question); });
+    }
+  }
+}
+
+void RemoteTier::ask(const Question& question) {
+  LookUps& look_ups = *question.look_ups;
+  if (!look_ups.wanted()) return;
+  std::vector<std::string> keys;
+  for (const Sha256& id : question.ids) keys.push_back(keys_.manifest(id));
+  const SteadyTime begin = std::chrono::steady_clock::now();
+  bool first = true;
+  engine_->get_all(keys, kMostManifestBytes, [&](size_t i, Result<std::string> value) {
+    const bool answered = value.is_ok() || value.status().code() == BLEND_E_NOT_FOUND;
+    // What the others took, too, is their server's rate.
+    if (std::exchange(first, false) && answered) look_ups_.add(us_since(begin));
+    look_ups.answer(question.ids[i], open_manifest(question.ids[i], std::move(value)));
+    return look_ups.wanted();
+  });
+}
+
+Result<std::shared_ptr<Arrival>> RemoteTier::find_there(const Sha256& id, const TenantTag* tenant,
+                                                        std::shared_ptr<LookUps> look_ups) {
   const auto theirs = [&](const ChunkMeta& meta) {
     return tenant != nullptr && meta.tenant != *tenant;
   };
-  {
-    const std::lock_guard lock(mutex_);
-    if (const auto it = arrivals_.find(id); it != arrivals_.end()) {
-      auto arrival = it->second.lock();
-      if (arrival != nullptr && !arrival->failed()) {
-        if (theirs(arrival->layout().meta)) return not_there();
-        return arrival;
-      }
-    }
+  if (auto arrival = under_way(id); arrival != nullptr) {
+    if (theirs(arrival->layout().meta)) return not_there();
+    return arrival;
   }
-  if (!reachable()) return not_there();
-  const auto look_up = std::make_shared<LookUp>();
-  const bool posted = post_to(kLookUps, [this, look_up, id] {
-    auto manifest = get_manifest(id);
-    {
-      const std::lock_guard lock(look_up->mutex);
-      look_up->manifest = std::move(manifest);
-      look_up->done = true;
-    }
-    look_up->done_changed.notify_all();
-  });
-  if (!posted) return not_there();
-  Result<std::string> manifest{not_there()};
-  {
-    std::unique_lock lock(look_up->mutex);
-    if (!look_up->done_changed.wait_for(lock, patience(), [&] { return look_up->done; })) {
-      close_for_a_while("a look-up was not answered in time");
-      return not_there();
-    }
-    manifest = std::move(look_up->manifest);
+  if (look_ups == nullptr) look_ups = std::make_shared<LookUps>(patience());
+  if (!look_ups->expects(id)) expect(look_ups, {&id, 1});
+  if (!look_ups->expects(id)) return not_there();  // it is not reached
+  auto manifest = look_ups->wait(id);
+  if (!manifest.has_value()) {
+    if (!look_ups->any_answered()) close_for_a_while("a look-up was not answered in time");
+    return late();
   }
-  if (!manifest.is_ok()) return manifest.status();
-  auto record = decode_record(std::as_bytes(std::span(*manifest)), id);
+  if (!manifest->is_ok()) return manifest->status();
+  auto record = decode_record(std::as_bytes(std::span(**manifest)), id);
   if (!record.is_ok()) {
     damaged_.fetch_add(1, std::memory_order_relaxed);
     return record.status();
@@ -319,11 +368,15 @@ Result<std::shared_ptr<Arrival>> RemoteTier::ask(const Sha256& id, const TenantT
   return make_arrival(std::move(*record));
 }
 
-Result<std::shared_ptr<Arrival>> RemoteTier::find(const Sha256& id, const TenantTag* tenant) {
-  auto arrival = ask(id, tenant);
+Result<std::shared_ptr<Arrival>> RemoteTier::find(const Sha256& id, const TenantTag* tenant,
+                                                  std::shared_ptr<LookUps> look_ups) {
+  auto arrival = find_there(id, tenant, std::move(look_ups));
   (arrival.is_ok() ? hits_ : misses_).fetch_add(1, std::memory_order_relaxed);
   if (arrival.is_ok()) return arrival;
-  return not_there();
+  const Status& why = arrival.status();
+  if (why.code() != BLEND_E_NOT_FOUND || why.detail() != ETIMEDOUT) return not_there();
+  late_.fetch_add(1, std::memory_order_relaxed);
+  return why;
 }
 
 void RemoteTier::begin(const std::shared_ptr<Arrival>& arrival, bool soon) {
@@ -455,7 +508,8 @@ bool RemoteTier::is_whole(const RemoteRecord& record) {
 Status RemoteTier::put(StoredChunk& chunk, bool* existed) {
   *existed = false;
   const Sha256& id = chunk.layout().meta.id;
-  if (!reachable()) return {BLEND_E_IO, "the remote tier is not reached"};
+  // Closed for the fuses' sake it may still be well enough for what nobody waits for.
+  if (!engine_->reachable()) return {BLEND_E_IO, "the remote tier is not reached"};
   auto there = look_up(id);
   const int32_t code = there.status().code();
   // Of another release: both would put it again and again.
@@ -567,6 +621,7 @@ void RemoteTier::fill(RemoteStat& s) const {
   s.reachable = reachable();
   s.hits = hits_.load();
   s.misses = misses_.load();
+  s.late = late_.load();
   s.read_bytes = read_bytes_.load();
   s.written_bytes = written_bytes_.load();
   s.written = written_.load();

@@ -19,6 +19,7 @@
 #include "store/remote/arrival.h"
 #include "store/remote/engine.h"
 #include "store/remote/latency.h"
+#include "store/remote/look_ups.h"
 #include "store/remote/options.h"
 #include "store/remote/record.h"
 #include "store/stored_chunks.h"
@@ -49,9 +50,15 @@ class RemoteTier {
 
   // ---- For fuses: each waits for at most one timeout, and not at all while the server is down
 
-  // The chunk's description; its bytes come once begin() is called. NOT_FOUND: whatever the reason;
-  // counted. tenant: null, whoever's.
-  Result<std::shared_ptr<Arrival>> find(const Sha256& id, const TenantTag* tenant);
+  // What one fuse, or one batch, looks up, and the time that it has for that.
+  std::shared_ptr<LookUps> new_look_ups() const;
+  // Begins to look up what is not under way; find() waits for it.
+  void expect(const std::shared_ptr<LookUps>& look_ups, std::span<const Sha256> ids);
+  // The chunk's description; its bytes come once begin() is called. NOT_FOUND: whatever the reason,
+  // and with ETIMEDOUT as its detail where the time of look_ups was over; counted. tenant: null,
+  // whoever's. look_ups: null, it has one timeout for itself.
+  Result<std::shared_ptr<Arrival>> find(const Sha256& id, const TenantTag* tenant,
+                                        std::shared_ptr<LookUps> look_ups = nullptr);
   // Starts the transfer, if nobody has. `soon`: a fuse waits for it.
   void begin(const std::shared_ptr<Arrival>& arrival, bool soon = true);
   // Waits as Arrival::wait() does; a transfer that stands still closes the tier for a while.
@@ -88,7 +95,7 @@ class RemoteTier {
 
  private:
   enum Lane : size_t { kLookUps, kSegments, kBackground, kLanes };
-  struct LookUp;
+  struct Question;
 
   RemoteTier(const RemoteOptions& options, std::shared_ptr<const Sealer> sealer, EventSink events,
              OnComplete on_complete);
@@ -100,8 +107,13 @@ class RemoteTier {
   void close_for_a_while(const char* why);
   void fail_all(const Status& why);  // of the arrivals
   Result<std::string> get_manifest(const Sha256& id);
+  // What the engine gave for it, opened where it is sealed.
+  Result<std::string> open_manifest(const Sha256& id, Result<std::string> bytes);
+  void ask(const Question& question);
+  std::shared_ptr<Arrival> under_way(const Sha256& id);  // null: it is not
   Result<std::shared_ptr<Arrival>> make_arrival(RemoteRecord record);
-  Result<std::shared_ptr<Arrival>> ask(const Sha256& id, const TenantTag* tenant);
+  Result<std::shared_ptr<Arrival>> find_there(const Sha256& id, const TenantTag* tenant,
+                                              std::shared_ptr<LookUps> look_ups);
   void fetch_segment(const std::shared_ptr<Arrival>& arrival, uint32_t index);
   // Reads, opens and checks a segment of the record.
   Status read_segment(const RemoteRecord& record, uint32_t index, std::span<std::byte> out);
@@ -147,8 +159,8 @@ class RemoteTier {
 
   Latency look_ups_;
   Latency segments_;
-  std::atomic<uint64_t> hits_{0}, misses_{0}, read_bytes_{0}, written_bytes_{0}, written_{0},
-      existed_{0}, dropped_{0}, damaged_{0}, errors_{0}, downs_{0};
+  std::atomic<uint64_t> hits_{0}, misses_{0}, late_{0}, read_bytes_{0}, written_bytes_{0},
+      written_{0}, existed_{0}, dropped_{0}, damaged_{0}, errors_{0}, downs_{0};
   std::vector<std::thread> threads_;
 };
 

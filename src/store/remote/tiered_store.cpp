@@ -1,5 +1,6 @@
 #include "store/remote/tiered_store.h"
 
+#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -18,26 +19,43 @@ class TieredStore::Snapshot final : public StoreSnapshot {
  public:
   Snapshot(RemoteTier& tier, std::unique_ptr<StoreSnapshot> below)
       : tier_(tier), below_(std::move(below)) {}
+  ~Snapshot() override {
+    if (look_ups_ != nullptr) look_ups_->leave();
+  }
   Result<bool> holds(const Sha256& id) override { return below_->holds(id); }
+  bool asks_others() const override { return true; }
+  void expect(std::span<const Sha256> ids) override {
+    std::vector<Sha256> far;
+    for (const Sha256& id : ids) {
+      auto here = below_->holds(id);
+      if (here.is_ok() && !*here) far.push_back(id);
+    }
+    if (look_ups_ == nullptr) look_ups_ = tier_.new_look_ups();
+    tier_.expect(look_ups_, far);
+  }
 
  private:
   Result<std::unique_ptr<ChunkSource>> open_of(const Sha256& id, const TenantTag* tenant) override {
     auto found = tenant != nullptr ? below_->open(id, *tenant) : below_->open(id);
     const int32_t code = found.status().code();
     if (code != BLEND_E_NOT_FOUND && code != BLEND_E_CORRUPT) return found;
-    auto arrival = tier_.find(id, tenant);
-    if (!arrival.is_ok()) return found;
+    auto arrival = tier_.find(id, tenant, look_ups_);
+    if (!arrival.is_ok()) {
+      const bool late = arrival.status().detail() == ETIMEDOUT && code == BLEND_E_NOT_FOUND;
+      return late ? Result<std::unique_ptr<ChunkSource>>(arrival.status()) : std::move(found);
+    }
     return make_remote_source(tier_, std::move(*arrival));
   }
 
   RemoteTier& tier_;
   const std::unique_ptr<StoreSnapshot> below_;
+  std::shared_ptr<LookUps> look_ups_;  // of what is expected
 };
 
 Result<std::shared_ptr<Store>> TieredStore::create(const StoreOptions& options,
                                                    const RemoteOptions& remote, EventSink events,
                                                    const OpenStore& open) {
-  std::shared_ptr<TieredStore> store(new TieredStore(options.read_only, events));
+  std::shared_ptr<TieredStore> store(new TieredStore(options.read_only, remote.drain_ms, events));
   store->keeper_ = std::make_unique<Worker>();
   store->ahead_ = std::make_unique<Worker>();
   BLEND_ASSIGN(store->tier_,
@@ -60,17 +78,21 @@ TieredStore::~TieredStore() {
     return;
   }
   hints_.fetch_add(1);
-  ahead_->stop();
   try {
-    // What waits to be written is written, and goes up as long as the server takes it.
+    // What waits to be written is written, and goes up as far as there is time.
     if (store_ != nullptr) (void)store_->flush();
-    std::unique_lock lock(mutex_);
-    uploaded_.wait(lock, [&] { return uploads_.empty(); });
-    closed_ = true;
+    wait_for_uploads();
+    size_t n_left = 0;
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+      n_left = uploads_.size();
+    }
+    if (n_left > 0 && events_) tell_given_up(n_left);
   } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch): the tier is best effort
   }
   if (tier_ != nullptr) tier_->stop();  // no thread posts to the keeper any more
-  ahead_.reset();
+  ahead_.reset();                       // what it waited for has ended
   keeper_->drain();
   keeper_->stop();
   tier_.reset();
@@ -177,13 +199,22 @@ Status TieredStore::upload(const Sha256& id, bool* existed) {
   return tier_->put(*chunk, existed);
 }
 
+void TieredStore::wait_for_uploads() {
+  std::unique_lock lock(mutex_);
+  uploaded_.wait_for(lock, drain_, [&] { return uploads_.empty(); });
+}
+
+void TieredStore::tell_given_up(size_t n_chunks) const {
+  events_(BLEND_E_CANCELLED, "remote tier: closing gave up " + std::to_string(n_chunks) +
+                                 " chunks that had not got there within " +
+                                 std::to_string(drain_.count()) +
+                                 " ms; `blend store push` puts them there");
+}
+
 Status TieredStore::flush() {
   BLEND_RETURN_IF_ERROR(check_fork());
   Status status = store_->flush();
-  {
-    std::unique_lock lock(mutex_);
-    uploaded_.wait(lock, [&] { return uploads_.empty(); });
-  }
+  wait_for_uploads();
   keeper_->drain();
   return status;
 }
@@ -211,8 +242,9 @@ void TieredStore::keep_later(const std::shared_ptr<Arrival>& arrival) {
   if (!posted) tier_->forget(*arrival);
 }
 
-Status TieredStore::fetch(const Sha256& id, const TenantTag* tenant) {
-  BLEND_ASSIGN(const auto arrival, tier_->find(id, tenant));
+Status TieredStore::fetch(const Sha256& id, const TenantTag* tenant,
+                          std::shared_ptr<LookUps> look_ups) {
+  BLEND_ASSIGN(const auto arrival, tier_->find(id, tenant, std::move(look_ups)));
   tier_->begin(arrival, false);
   BLEND_RETURN_IF_ERROR(tier_->wait(*arrival, 0, arrival->layout().stream_bytes()));
   // The keeper may be at it: what is there already is left alone.
@@ -230,13 +262,19 @@ Status TieredStore::hint(std::span<const Sha256> ids) {
 }
 
 void TieredStore::read_ahead(const std::vector<Sha256>& ids, uint64_t hint) {
-  bool any = false;
+  std::vector<Sha256> far;
   for (const Sha256& id : ids) {
-    if (hints_.load() != hint || ahead_->stopping()) return;
     auto here = store_->contains(id);
-    if (!here.is_ok() || *here) continue;
-    any = fetch(id, nullptr).is_ok() || any;
+    if (here.is_ok() && !*here) far.push_back(id);
   }
+  const auto look_ups = std::make_shared<LookUps>(tier_->patience());
+  tier_->expect(look_ups, far);
+  bool any = false;
+  for (const Sha256& id : far) {
+    if (hints_.load() != hint || ahead_->stopping()) break;
+    any = fetch(id, nullptr, look_ups).is_ok() || any;
+  }
+  look_ups->leave();
   // What has come since is read into memory with the rest.
   if (any && hints_.load() == hint) (void)store_->hint(ids);
 }

@@ -102,8 +102,8 @@ class TieredStore final : public Store {
     TieredStore& store_;
   };
 
-  TieredStore(bool read_only, EventSink events)
-      : read_only_(read_only), events_(std::move(events)), shelf_(*this) {}
+  TieredStore(bool read_only, uint32_t drain_ms, EventSink events)
+      : read_only_(read_only), drain_(drain_ms), events_(std::move(events)), shelf_(*this) {}
   Status check_fork() const;
   Status remove_of(const Sha256& id, const TenantTag* tenant) override;
   Status rename_of(const Sha256& id, const TenantTag* tenant, const ChunkName& name,
@@ -111,15 +111,20 @@ class TieredStore final : public Store {
   void upload_later(const Sha256& id) noexcept;
   void upload_queued(const Sha256& id) noexcept;
   Status upload(const Sha256& id, bool* existed);
+  // Until all that was put has gone up, or that has taken too long.
+  void wait_for_uploads();
+  void tell_given_up(size_t n_chunks) const;
   // Writes what has come whole to the disk.
   Status keep(Arrival& arrival);
   void keep_later(const std::shared_ptr<Arrival>& arrival);
   // Brings a chunk to the disk; waits for it.
-  Status fetch(const Sha256& id, const TenantTag* tenant);
+  Status fetch(const Sha256& id, const TenantTag* tenant,
+               std::shared_ptr<LookUps> look_ups = nullptr);
   void read_ahead(const std::vector<Sha256>& ids, uint64_t hint);
 
   const ProcessMark process_;
   const bool read_only_;
+  const std::chrono::milliseconds drain_;
   const EventSink events_;
   Shelf shelf_;
   std::atomic<uint64_t> hints_{0};
