@@ -6,7 +6,6 @@
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <sys/resource.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <csignal>
@@ -21,6 +20,7 @@
 #include "../command.h"
 #include "../corpus.h"
 #include "../interrupt.h"
+#include "../key_file.h"
 #include "../policy_spec.h"
 #include "../printable.h"
 #include "../progress.h"
@@ -75,19 +75,12 @@ bool is_loopback(const std::string& host) {
 std::string read_secret(const std::string& option, const std::string& path) {
   constexpr size_t kMostBytes = size_t{16} << 20;
   FileBytes file;
-  struct stat info {};
-  interruptibly([&] {
-    file = read_file(path, kMostBytes);
-    if (::stat(path.c_str(), &info) != 0) info = {};
-  });
+  interruptibly([&] { file = read_file(path, kMostBytes); });
   if (file.error != 0) {
     throw CommandError(kExitNotFound,
                        option + ": '" + path + "' cannot be read: " + std::strerror(file.error));
   }
-  // Volumes of containers are often such, so it is no reason to stop.
-  if (S_ISREG(info.st_mode) && (info.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
-    print_note(option + ": others than its owner may use '" + path + "' (chmod 600)");
-  }
+  note_open_key_file(path);
   return std::move(file.bytes);
 }
 
