@@ -18,13 +18,17 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Without the port and the brackets of an IPv6 address.
+// Without the port and the brackets of an IPv6 address; as it is where it has no such form.
 std::string name_of(const std::string& host) {
-  if (host.starts_with('[')) {
-    const size_t end = host.find(']');
-    return end == std::string::npos ? host : host.substr(1, end - 1);
-  }
-  std::string name = host.substr(0, host.rfind(':'));
+  const size_t end = host.starts_with('[') ? host.find(']') : host.find(':');
+  const bool is_bracketed = host.starts_with('[') && end != std::string::npos;
+  const std::string after =
+      end == std::string::npos ? "" : host.substr(is_bracketed ? end + 1 : end);
+  const bool has_port =
+      after.starts_with(':') && after.find_first_not_of("0123456789", 1) == std::string::npos;
+  if (!after.empty() && !has_port) return host;
+  if (is_bracketed) return lower(host.substr(1, end - 1));
+  std::string name = host.substr(0, end);
   if (name.ends_with('.')) name.pop_back();
   return lower(std::move(name));
 }
@@ -36,9 +40,14 @@ bool is_address(const std::string& name) {
 }
 
 bool is_loopback(const std::string& name) {
-  unsigned char bytes[4];
-  return name == "localhost" || name.ends_with(".localhost") || name == "::1" ||
-         (inet_pton(AF_INET, name.c_str(), bytes) == 1 && bytes[0] == 127);
+  unsigned char bytes[16];
+  if (inet_pton(AF_INET, name.c_str(), bytes) == 1) return bytes[0] == 127;
+  in6_addr address{};
+  if (inet_pton(AF_INET6, name.c_str(), &address) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&address) ||
+           (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  }
+  return name == "localhost" || name.ends_with(".localhost");
 }
 
 uint32_t number_of(const std::string& where, const std::string& text) {
@@ -116,8 +125,8 @@ void Access::read_keys(std::string_view text) {
 void Access::set_hosts(const std::string& host, bool loopback,
                        const std::vector<std::string>& more) {
   loopback_ = loopback;
-  hosts_ = {lower(host)};
-  for (const std::string& name : more) hosts_.push_back(lower(name));
+  hosts_ = {lower(host)};  // an address of IPv6 has no brackets here
+  for (const std::string& name : more) hosts_.push_back(name_of(name));
 }
 
 Client* Access::client(const HttpHead& head) const {

@@ -7,41 +7,6 @@
 namespace blend_cli::serve {
 namespace {
 
-std::vector<blendpp::Prompt> prompts_of(const Engine& engine, const Request& request) {
-  const blendpp::Model& model = *engine.model;
-  std::vector<blendpp::Prompt> prompts;
-  if (request.chat) {
-    blendpp::ChatOptions options;
-    options.template_source = engine.template_source.c_str();
-    options.variables = request.variables.c_str();
-    options.cancel = engine.cancel;
-    prompts.push_back(
-        blendpp::render_chat(model, request.messages, request.documents, options).prompt);
-    return prompts;
-  }
-  const blendpp::ModelInfo info = model.info();
-  for (const CompletionPrompt& given : request.prompts) {
-    blendpp::Prompt& prompt = prompts.emplace_back();
-    // Who sends tokens has put BOS before them, where it belongs there.
-    if (info.add_bos != 0 && given.tokens.empty()) prompt.prefix({info.bos_token});
-    for (const blendpp::ChatDocument& d : request.documents) {
-      d.by_id ? prompt.chunk(d.id) : prompt.chunk(model.tokenize(d.text));
-    }
-    for (const int32_t token : given.tokens) {
-      if (static_cast<uint32_t>(token) >= info.n_vocab) {
-        throw HttpError(400,
-                        "'prompt' has token " + std::to_string(token) + ", outside the vocabulary",
-                        {}, "prompt");
-      }
-    }
-    const blendpp::Tokens asked =
-        given.tokens.empty() ? model.tokenize(given.text) : blendpp::Tokens(given.tokens);
-    if (!asked.empty()) prompt.question(asked);
-    if (prompt.size() == 0) throw HttpError(400, "'prompt' is empty", {}, "prompt");
-  }
-  return prompts;
-}
-
 bool is_utf8(const std::string& text) {
   try {
     (void)Json(text).dump();
@@ -76,7 +41,8 @@ std::string dump(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
-Answer::Answer(const Engine& engine, Request request, const std::string& tenant)
+Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
+               const std::function<bool()>& alive)
     : engine_(engine),
       request_(std::move(request)),
       tenant_(tenant),
@@ -94,30 +60,79 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant)
                                ", outside the vocabulary");
     }
   }
-  prompts_ = prompts_of(engine_, request_);
-  const size_t context = engine_.model->info().context_length;
-  for (const blendpp::Prompt& prompt : prompts_) {
-    if (prompt.n_tokens() + 1 > context) {
-      throw HttpError(400,
-                      "the prompt has " + std::to_string(prompt.n_tokens()) +
-                          " tokens, and the model's context holds " + std::to_string(context) +
-                          " with the answer",
-                      "context_length_exceeded");
-    }
-  }
+  tokenize(alive);
   for (const std::string& text : request_.stop) stop_.push_back({text.data(), text.size()});
-  choices_.resize(prompts_.size() * request_.n);
+  choices_.resize(std::max<size_t>(1, request_.prompts.size()) * request_.n);
   fuse(0);
 }
 
-void Answer::fuse(size_t prompt) {
-  const blendpp::Prompt& asked = prompts_[prompt];
+void Answer::tokenize(const std::function<bool()>& alive) {
+  const blendpp::Model& model = *engine_.model;
+  const blendpp::ModelInfo info = model.info();
+  const auto check = [&](size_t n) {
+    if (n + 1 <= info.context_length) return;
+    throw HttpError(400,
+                    "the prompt has " + std::to_string(n) +
+                        " tokens, and the model's context holds " +
+                        std::to_string(info.context_length) + " with the answer",
+                    "context_length_exceeded");
+  };
+  const auto go_on = [&] {
+    if (!alive()) throw HttpError(499, "the client has gone");
+    if (engine_.cancelled()) throw HttpError(503, "the server is stopping");
+  };
+  if (request_.chat) {
+    blendpp::ChatOptions options;
+    options.template_source = engine_.template_source.c_str();
+    options.variables = request_.variables.c_str();
+    options.cancel = engine_.cancel;
+    chat_ = blendpp::render_chat(model, request_.messages, request_.documents, options).prompt;
+    return check(chat_.n_tokens());
+  }
+  size_t n = 0;
+  for (const blendpp::ChatDocument& d : request_.documents) {
+    go_on();
+    documents_.push_back(d.by_id ? blendpp::Tokens() : model.tokenize(d.text));
+    check(n += documents_.back().size());
+  }
+  for (const CompletionPrompt& given : request_.prompts) {
+    go_on();
+    for (const int32_t token : given.tokens) {
+      if (static_cast<uint32_t>(token) >= info.n_vocab) {
+        throw HttpError(400,
+                        "'prompt' has token " + std::to_string(token) + ", outside the vocabulary",
+                        {}, "prompt");
+      }
+    }
+    asked_.push_back(given.tokens.empty() ? model.tokenize(given.text)
+                                          : blendpp::Tokens(given.tokens));
+    check(prompt_of(asked_.size() - 1).n_tokens());
+  }
+}
+
+blendpp::Prompt Answer::prompt_of(size_t index) const {
+  if (request_.chat) return chat_;
+  blendpp::Prompt prompt;
+  const blendpp::ModelInfo info = engine_.model->info();
+  // Who sends tokens has put BOS before them, where it belongs there.
+  if (info.add_bos != 0 && request_.prompts[index].tokens.empty()) prompt.prefix({info.bos_token});
+  for (size_t i = 0; i < documents_.size(); ++i) {
+    const blendpp::ChatDocument& d = request_.documents[i];
+    d.by_id ? prompt.chunk(d.id) : prompt.chunk(documents_[i]);
+  }
+  if (!asked_[index].empty()) prompt.question(asked_[index]);
+  if (prompt.size() == 0) throw HttpError(400, "'prompt' is empty", {}, "prompt");
+  return prompt;
+}
+
+void Answer::fuse(size_t index) {
+  const blendpp::Prompt asked = prompt_of(index);
   blendpp::FuseOptions fuse = engine_.fuse;
   fuse.cancel = engine_.cancel;
   fuse.tenant = tenant_.c_str();
   fuse.reserve_tokens = static_cast<uint32_t>(std::min<size_t>(
       request_.generate.max_tokens, engine_.model->info().context_length - asked.n_tokens()));
-  const size_t begin = prompt * request_.n;
+  const size_t begin = index * request_.n;
   blendpp::Fusion& first = *(choices_[begin].fusion = std::make_unique<blendpp::Fusion>(
                                  *engine_.model, engine_.store, asked, fuse));
   for (size_t i = begin + 1; i < begin + request_.n; ++i) {
@@ -127,7 +142,7 @@ void Answer::fuse(size_t prompt) {
   account_.rows += info.n_rows;
   account_.hits += info.n_hits;
   account_.misses += info.n_misses;
-  if (prompt == 0) account_.ttft_ns = info.ttft_ns;
+  if (index == 0) account_.ttft_ns = info.ttft_ns;
   for (size_t i = 0; i < info.n_segments; ++i) {
     const blendpp::SegmentInfo segment = first.segment(i);
     if (segment.source != BLEND_SOURCE_STORE) continue;
@@ -172,7 +187,7 @@ blendpp::GenerateOptions Answer::options_of(Choice& choice, size_t index) const 
 }
 
 bool Answer::run(const Send& send, const std::function<bool()>& alive) {
-  for (size_t i = 0; i < prompts_.size(); ++i) {
+  for (size_t i = 0; i * request_.n < choices_.size(); ++i) {
     if (i > 0) {
       if (!alive()) return false;
       fuse(i);

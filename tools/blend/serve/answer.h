@@ -38,8 +38,9 @@ struct Account {
 class Answer {
  public:
   // Fuses the first prompt, and judges all. `tenant`: whose chunks it may use; must outlive this.
-  // Throws HttpError and blendpp::Error.
-  Answer(const Engine& engine, Request request, const std::string& tenant);
+  // `alive`: whether somebody waits. Throws HttpError and blendpp::Error.
+  Answer(const Engine& engine, Request request, const std::string& tenant,
+         const std::function<bool()>& alive);
 
   // False: nobody listens any more.
   using Send = std::function<bool(const std::string& event)>;
@@ -61,7 +62,10 @@ class Answer {
     size_t n_told = 0;  // characters of the tokens whose logprobs were told, of a completion
     blendpp::Generated done;
   };
-  void fuse(size_t prompt);
+  // A text is tokenized in one go, but between two of them nobody may wait for it any more.
+  void tokenize(const std::function<bool()>& alive);
+  blendpp::Prompt prompt_of(size_t prompt) const;
+  void fuse(size_t index);
   // The answers to one prompt. False: nobody listens any more.
   bool generate(size_t prompt, const Send& send, const std::function<bool()>& alive);
   blendpp::GenerateOptions options_of(Choice& choice, size_t index) const;
@@ -77,8 +81,10 @@ class Answer {
   Request request_;
   std::vector<blend_text> stop_;  // of request_
   const std::string& tenant_;
-  std::vector<blendpp::Prompt> prompts_;
-  std::vector<Choice> choices_;  // n of the first prompt, n of the second, ...
+  blendpp::Prompt chat_;
+  std::vector<blendpp::Tokens> documents_;  // of completions; empty: one given by its id
+  std::vector<blendpp::Tokens> asked_;      // of completions, one for each prompt
+  std::vector<Choice> choices_;             // n of the first prompt, n of the second, ...
   Account account_;
   std::string id_;
   int64_t created_ = 0;

@@ -1,5 +1,6 @@
 #include "http_connection.h"
 
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -179,10 +180,16 @@ Connection::Connection(Hall& hall, Tcp::socket socket)
     : hall_(hall),
       socket_(std::move(socket)),
       timer_(hall.io),
+      watch_timer_(hall.io),
       buffer_(kMostHead + 16384),
       place_(hall.lists[0].insert(hall.lists[0].end(), this)) {}
 
-Connection::~Connection() {
+Connection::~Connection() { leave(); }
+
+// An exchange may hold it for longer than there is a client.
+void Connection::leave() {
+  if (!listed_) return;
+  listed_ = false;
   hall_.lists[static_cast<size_t>(phase_)].erase(place_);
   if (hall_.on_room) hall_.on_room();
 }
@@ -199,13 +206,20 @@ void Connection::start() {
 void Connection::close() {
   if (flow_ != nullptr) flow_->leave();
   disarm();
+  ++watch_;
+  watch_timer_.cancel();
   boost::system::error_code ignored;
   socket_.close(ignored);
+  leave();
 }
 
-bool Connection::silent() const { return phase_ == Phase::kHead && buffer_.size() == 0; }
+bool Connection::silent() const {
+  const bool begun = buffer_.size() > 0 || (parser_ && parser_->got_some());
+  return phase_ == Phase::kHead && !begun;
+}
 
 void Connection::enter(Phase phase) {
+  if (!listed_) return;
   auto& to = hall_.lists[static_cast<size_t>(phase)];
   to.splice(to.end(), hall_.lists[static_cast<size_t>(phase_)], place_);
   phase_ = phase;
@@ -241,25 +255,48 @@ void Connection::read_head() {
   // Counted here, after the key was looked at. (None at all is what 1.74 takes for 0.)
   parser_->body_limit(std::numeric_limits<uint64_t>::max());
   head_read_ = false;
-  http::async_read_header(socket_, buffer_, *parser_,
-                          [self = shared_from_this()](const beast::error_code& error, size_t) {
-                            self->on_head(error);
+  buffer_.size() > 0 ? parse_head() : read_head_on();
+}
+
+void Connection::read_head_on() {
+  constexpr size_t kStep = 4096;
+  reading_ = true;
+  socket_.async_read_some(buffer_.prepare(std::min(kStep, buffer_.max_size() - buffer_.size())),
+                          [self = shared_from_this()](const beast::error_code& error, size_t n) {
+                            self->reading_ = false;
+                            if (self->phase_ == Phase::kLinger) return self->linger();
+                            if (self->phase_ != Phase::kHead || self->ended_) return;  // late
+                            self->buffer_.commit(n);
+                            error ? self->close() : self->parse_head();
                           });
 }
 
+// Not all of it in one go, as the parser's own functions have it: fields take many times their
+// bytes, so they are counted as they come.
+void Connection::parse_head() {
+  if (!socket_.is_open()) return;
+  beast::error_code error;
+  buffer_.consume(parser_->put(buffer_.data(), error));
+  const auto& fields = parser_->get();
+  if (static_cast<size_t>(std::distance(fields.begin(), fields.end())) > kMostFields) {
+    return fail(431, "the head has more than " + std::to_string(kMostFields) + " fields");
+  }
+  if (error == http::error::need_more) {
+    error = {};
+    if (buffer_.size() < buffer_.max_size()) return read_head_on();
+    error = http::error::buffer_overflow;
+  }
+  on_head(error);
+}
+
 void Connection::on_head(beast::error_code error) {
-  if (phase_ != Phase::kHead || ended_ || !socket_.is_open()) return;  // it was late
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     const bool line = parser_->get().target().empty();
     return fail(line ? 414 : 431, line ? "the target of the request is too long"
                                        : "the head is larger than 65536 bytes");
   }
   if (error == http::error::bad_version) return fail(505, "the version must be HTTP/1.0 or 1.1");
-  if (error.category() == http::make_error_code(http::error::bad_field).category() &&
-      error != http::error::end_of_stream && error != http::error::partial_message) {
-    return fail(400, "the head cannot be read: " + error.message());
-  }
-  if (error) return close();
+  if (error) return fail(400, "the head cannot be read: " + error.message());
   if (const auto wrong = judge_head()) return fail(wrong->first, wrong->second);
   std::optional<HttpResponse> answer = hall_.handler.head(head_);
   const bool has_body = parser_->chunked() || parser_->content_length().value_or(0) > 0;
@@ -289,9 +326,15 @@ std::optional<std::pair<int, std::string>> Connection::judge_head() {
   head_.method = std::string(message.method_string());
   head_.version = message.version();
   size_t n_hosts = 0;
+  size_t n_lengths = 0;
+  std::string codings;
   for (const auto& field : message) {
     head_.fields.emplace_back(field.name_string(), field.value());
     n_hosts += field.name() == http::field::host ? 1 : 0;
+    n_lengths += field.name() == http::field::content_length ? 1 : 0;
+    if (field.name() == http::field::transfer_encoding) {
+      codings += (codings.empty() ? "" : ",") + std::string(field.value());
+    }
   }
   head_read_ = true;
   keep_ = parser_->keep_alive() && !hall_.draining;
@@ -300,7 +343,10 @@ std::optional<std::pair<int, std::string>> Connection::judge_head() {
   }
   if (n_hosts == 1) head_.host = *head_.field("Host");
   std::string target(message.target());
-  if (target.starts_with("http://") || target.starts_with("https://")) {  // a proxy's form
+  const auto has_scheme = [&](const std::string& scheme) {
+    return beast::iequals(target.substr(0, scheme.size()), scheme);
+  };
+  if (has_scheme("http://") || has_scheme("https://")) {  // a proxy's form
     const size_t begin = target.find("//") + 2;
     const size_t end = std::min(target.find_first_of("/?", begin), target.size());
     head_.host = target.substr(begin, end - begin);
@@ -318,8 +364,12 @@ std::optional<std::pair<int, std::string>> Connection::judge_head() {
   if (has_coding && head_.version < 11) {
     return {{400, "HTTP/1.0 has no Transfer-Encoding"}};
   }
-  if (has_coding && !parser_->chunked()) {
+  if (has_coding && !(parser_->chunked() && beast::iequals(codings, "chunked"))) {
     return {{501, "the only Transfer-Encoding that is read is chunked"}};
+  }
+  const std::string* const length = head_.field("Content-Length");
+  if (n_lengths > 1 || (length != nullptr && length->find(',') != std::string::npos)) {
+    return {{400, "there are several Content-Lengths"}};
   }
   const std::string* const expect = head_.field("Expect");
   if (expect != nullptr && !beast::iequals(*expect, "100-continue")) {
@@ -330,13 +380,16 @@ std::optional<std::pair<int, std::string>> Connection::judge_head() {
 
 void Connection::read_body() {
   if (parser_->is_done()) return hand_on();
+  reading_ = true;
   http::async_read_some(socket_, buffer_, *parser_,
                         [self = shared_from_this()](const beast::error_code& error, size_t) {
+                          self->reading_ = false;
                           self->on_body(error);
                         });
 }
 
 void Connection::on_body(beast::error_code error) {
+  if (phase_ == Phase::kLinger) return linger();
   if (phase_ != Phase::kBody || ended_ || !socket_.is_open()) return;
   if (error == http::error::partial_message || error == http::error::end_of_stream) return close();
   if (error.category() == http::make_error_code(http::error::bad_field).category()) {
@@ -379,8 +432,21 @@ void Connection::watch() {
         char byte = 0;
         const ssize_t n = ::recv(self->socket_.native_handle(), &byte, 1, MSG_PEEK | MSG_DONTWAIT);
         const bool there = n > 0 || (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK));
-        if (!there) self->close();
+        there ? self->look_again() : self->close();
       });
+}
+
+// Where bytes of the next request wait already, that there are some tells nothing.
+void Connection::look_again() {
+  const uint64_t mine = watch_;
+  watch_timer_.expires_after(std::chrono::milliseconds(250));
+  watch_timer_.async_wait([self = shared_from_this(), mine](const beast::error_code& error) {
+    if (error || mine != self->watch_ || !self->socket_.is_open()) return;
+    pollfd one = {self->socket_.native_handle(), POLLRDHUP, 0};
+    const bool gone =
+        ::poll(&one, 1, 0) > 0 && (one.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+    gone ? self->close() : self->look_again();
+  });
 }
 
 void Connection::fail(int status, const std::string& why) {
@@ -425,37 +491,45 @@ void Connection::end() {
 void Connection::queue(std::string bytes) {
   waiting_ += bytes;
   // From its end on an answer has a time of its own, however slowly it is read.
-  if (ended_) arm(hall_.options.client_s);
+  if (ended_) {
+    enter(Phase::kRead);
+    arm(hall_.options.client_s);
+  }
   pump();
 }
 
 void Connection::pump() {
   if (is_writing_) return;
-  if (waiting_.empty()) {
+  if (n_written_ == writing_.size()) {
+    writing_ = std::move(waiting_);
+    waiting_.clear();
+    n_written_ = 0;
+  }
+  if (writing_.empty()) {
     if (ended_) finish();
     return;
   }
-  if (!ended_) arm(hall_.options.client_s);
+  if (!ended_) arm(hall_.options.client_s);  // who reads on, however little, is not late
   is_writing_ = true;
-  writing_ = std::move(waiting_);
-  waiting_.clear();
-  asio::async_write(socket_, asio::buffer(writing_),
-                    [self = shared_from_this()](const beast::error_code& error, size_t) {
-                      self->is_writing_ = false;
-                      if (!self->socket_.is_open()) return;
-                      if (error) return self->close();
-                      if (self->flow_ != nullptr) self->flow_->written(self->writing_.size());
-                      self->writing_ = {};
-                      if (!self->ended_) self->disarm();
-                      self->pump();
-                    });
+  socket_.async_write_some(asio::buffer(writing_) + n_written_,
+                           [self = shared_from_this()](const beast::error_code& error, size_t n) {
+                             self->is_writing_ = false;
+                             if (!self->socket_.is_open()) return;
+                             if (error) return self->close();
+                             self->n_written_ += n;
+                             if (self->flow_ != nullptr) self->flow_->written(n);
+                             if (!self->ended_) self->disarm();
+                             self->pump();
+                           });
 }
 
 void Connection::finish() {
   ended_ = false;
   flow_.reset();
+  std::string().swap(writing_);  // an idle connection keeps no room for an answer
   boost::system::error_code ignored;
   ++watch_;
+  watch_timer_.cancel();
   socket_.cancel(ignored);
   if (!keep_ || hall_.draining) return linger();
   enter(Phase::kHead);
@@ -469,14 +543,18 @@ void Connection::linger() {
   boost::system::error_code error;
   if (phase_ != Phase::kLinger) {
     enter(Phase::kLinger);
-    parser_.reset();
     arm(kLingerSeconds);
     socket_.shutdown(Tcp::socket::shutdown_send, error);
     if (error) return close();
   }
+  // A read that was begun before has the buffer until it ends, and comes back here.
+  if (reading_ || !socket_.is_open()) return;
+  parser_.reset();
   buffer_.clear();
+  reading_ = true;
   socket_.async_read_some(buffer_.prepare(16384),
                           [self = shared_from_this()](const beast::error_code& e, size_t) {
+                            self->reading_ = false;
                             if (!self->socket_.is_open()) return;
                             e ? self->close() : self->linger();
                           });

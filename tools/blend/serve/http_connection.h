@@ -23,10 +23,12 @@
 namespace blend_cli::serve {
 
 constexpr size_t kMostHead = 65536;
+constexpr size_t kMostFields = 128;
 
 // What a connection waits for.
-enum class Phase { kHead, kBody, kAnswer, kLinger };
-constexpr size_t kPhases = 4;
+// kRead: the answer is complete, and its reader is waited for.
+enum class Phase { kHead, kBody, kAnswer, kRead, kLinger };
+constexpr size_t kPhases = 5;
 
 class Connection;
 
@@ -88,10 +90,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   using Parser = boost::beast::http::request_parser<GrowingBody>;
 
   void enter(Phase phase);
+  void leave();
   void arm(uint32_t seconds);
   void disarm() { timer_.expires_at(std::chrono::steady_clock::time_point::max()); }
   void late();
   void read_head();
+  void read_head_on();
+  void parse_head();
   void on_head(boost::beast::error_code error);
   // Null: it is sound; else why not.
   std::optional<std::pair<int, std::string>> judge_head();
@@ -100,6 +105,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_body(boost::beast::error_code error);
   void hand_on();
   void watch();
+  void look_again();
   void fail(int status, const std::string& why);
   void queue(std::string bytes);
   void pump();
@@ -109,18 +115,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Hall& hall_;
   Tcp::socket socket_;
   boost::asio::steady_timer timer_;
+  boost::asio::steady_timer watch_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   HttpHead head_;
   bool head_read_ = false;
   std::optional<MemoryBudget::Share> share_;
   Phase phase_ = Phase::kHead;
+  bool listed_ = true;  // in hall_.lists, at place_
   std::list<Connection*>::iterator place_;
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   std::shared_ptr<Flow> flow_;  // of the present request
   uint64_t watch_ = 0;          // which one counts
-  std::string waiting_;         // to be written
+  bool reading_ = false;  // an operation has parser_ and buffer_
+  std::string waiting_;   // to be written
   std::string writing_;
+  size_t n_written_ = 0;  // of writing_
   bool is_writing_ = false;
   bool ended_ = false;  // the answer is all in waiting_ and writing_
   bool keep_ = false;   // another request may follow

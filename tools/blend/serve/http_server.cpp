@@ -51,6 +51,7 @@ class HttpServer::State {
         again = false;
       } catch (const std::exception&) {
         // Memory, most likely. The connection whose turn it was has no more turns, but a deadline.
+        asio::post(io_, [this] { accept(); });
       }
     }
   }
@@ -75,7 +76,10 @@ class HttpServer::State {
       guard_.reset();
       for (const Phase phase : {Phase::kHead, Phase::kBody, Phase::kLinger}) close_all(phase);
       timer_.expires_after(std::chrono::seconds(2));
-      timer_.async_wait([this](const boost::system::error_code&) { close_all(Phase::kAnswer); });
+      timer_.async_wait([this](const boost::system::error_code&) {
+        close_all(Phase::kAnswer);
+        close_all(Phase::kRead);
+      });
       leave_if_empty();
     });
   }
@@ -110,9 +114,11 @@ class HttpServer::State {
       accepting_ = false;
       if (!acceptor_.is_open()) return;
       if (!error) {
-        if (hall_.n() >= options_.most_connections) make_room();
-        std::make_shared<Connection>(hall_, std::move(socket))->start();
-        n_connections_ = hall_.n();
+        // One that was accepted while all others began to be answered is too many.
+        if (hall_.n() < options_.most_connections || make_room()) {
+          std::make_shared<Connection>(hall_, std::move(socket))->start();
+          n_connections_ = hall_.n();
+        }
         return accept();
       }
       // No descriptors, most likely: a client less, and another try in a moment.
@@ -125,7 +131,7 @@ class HttpServer::State {
   }
 
   // Who is waited for has to go when others come: first who has been answered, then who has taken
-  // longest to say something, or to finish saying it.
+  // longest to say something, or to finish saying it, then who has taken longest to read.
   Connection* oldest() const {
     const auto front = [&](Phase phase) {
       const auto& list = hall_.lists[static_cast<size_t>(phase)];
@@ -134,11 +140,14 @@ class HttpServer::State {
     if (Connection* const done = front(Phase::kLinger)) return done;
     Connection* const head = front(Phase::kHead);
     Connection* const body = front(Phase::kBody);
+    if (head == nullptr && body == nullptr) return front(Phase::kRead);
     if (head == nullptr || body == nullptr) return head == nullptr ? body : head;
     return head->since() <= body->since() ? head : body;
   }
-  void make_room() {
-    if (Connection* const one = oldest()) one->close();
+  bool make_room() {
+    Connection* const one = oldest();
+    if (one != nullptr) one->close();
+    return one != nullptr;
   }
 
   void on_room() {

@@ -53,6 +53,7 @@ class Builder final : public nlohmann::json_sax<Json> {
   }
 
  private:
+  static constexpr size_t kContainerBytes = 64;
   static constexpr size_t kMemberBytes = 112;  // a node of the tree of an object's members
   static constexpr size_t kElementBytes = 48;  // of a list that grows, its copy meanwhile
 
@@ -93,7 +94,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       throw HttpError(400, "the body is nested more than " + std::to_string(kMostDepth) + " deep");
     }
     // A list's elements stay where they are while one of them is open: nothing is added beside it.
-    Json* const at = put(std::move(value), 0);
+    Json* const at = put(std::move(value), kContainerBytes);
     path_.push_back(at);
     return true;
   }
@@ -113,6 +114,10 @@ class Builder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json read_json(std::string body, MemoryBudget::Share& share) {
+  // The parser takes one for the end.
+  if (const size_t at = body.find('\0'); at != std::string::npos) {
+    throw HttpError(400, "the body is not JSON: byte " + std::to_string(at + 1) + " is 0");
+  }
   Builder builder(share);
   Json::sax_parse(body, &builder);
   return builder.take();

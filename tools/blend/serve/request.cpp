@@ -195,7 +195,8 @@ void read_bias(const Json& body, Request& out) {
     char* end = nullptr;
     errno = 0;
     const long id = std::strtol(token.c_str(), &end, 10);
-    const bool is_id = !token.empty() && *end == '\0' && errno == 0 && id >= 0 && id <= INT32_MAX;
+    const bool is_digit = !token.empty() && token[0] >= '0' && token[0] <= '9';
+    const bool is_id = is_digit && *end == '\0' && errno == 0 && id >= 0 && id <= INT32_MAX;
     if (!is_id || !value.is_number() || !(std::fabs(value.get<double>()) <= 100)) {
       wrong("logit_bias", "must give token ids a number from -100 to 100");
     }

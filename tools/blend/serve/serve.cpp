@@ -256,8 +256,8 @@ void run(const ServeOptions& options) {
   const PolicySpec policy = parse_policy(options.policy);
   std::string template_source;
   chat_options(options.chat, template_source);
-  throw_if_interrupted();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  throw_if_interrupted();  // one that came before is not waited for
   std::signal(SIGPIPE, SIG_IGN);
 
   serve::Engine engine;

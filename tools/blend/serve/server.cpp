@@ -50,6 +50,25 @@ bool is_json(const HttpHead& head) {
   return name == "application/json";
 }
 
+// An answer that is not a stream holds the likeliest tokens of all its tokens until it is complete.
+void charge_logprobs(const Request& asked, MemoryBudget::Share& share) {
+  constexpr size_t kMostCells = 400'000;
+  constexpr size_t kCellBytes = 448;
+  if (asked.stream || !asked.logprobs) return;
+  const size_t n_answers = asked.n * std::max<size_t>(1, asked.prompts.size());
+  const size_t cells = n_answers * asked.generate.max_tokens * (1 + asked.top_logprobs);
+  if (cells > kMostCells) {
+    throw HttpError(400,
+                    "answers x 'max_tokens' x (1 + likeliest tokens) is " + std::to_string(cells) +
+                        ", and at most " + std::to_string(kMostCells) +
+                        " are kept for one answer: ask for a stream, or for less",
+                    {}, "logprobs");
+  }
+  if (!share.take(cells * kCellBytes)) {
+    throw HttpError(503, "the memory for requests (--request-memory) is taken");
+  }
+}
+
 // One place among those that a client may have at a time.
 class Presence {
  public:
@@ -209,87 +228,94 @@ void Server::on_request(const std::shared_ptr<HttpExchange>& exchange) {
   const HttpHead& head = exchange->head();
   const char* const route = route_of(head.path).name;
   Client& client = *access_.client(head);
-  const auto presence = std::make_shared<Presence>(client);
+  auto presence = std::make_shared<Presence>(client);
+  if (!presence->fits()) {
+    presence.reset();
+    workers_.sweep();
+    presence = std::make_shared<Presence>(client);
+  }
   if (!presence->fits()) {
     return exchange->respond(
         fail(&head, route,
              {429, "this key has all of its " + std::to_string(client.parallel) + " places"}));
   }
-  const bool room =
-      workers_.submit([this, exchange, presence, &client] { complete(*exchange, client); });
-  if (room) return;
+  Workers::Job job;
+  job.run = [this, exchange, presence, &client] { return complete(exchange, client); };
+  job.is_idle = [exchange] { return !exchange->alive(); };
+  presence.reset();
+  if (workers_.submit(std::move(job))) return;
   exchange->respond(fail(&head, route,
                          {429, "all " + std::to_string(workers_.most()) + " places are taken and " +
                                    std::to_string(workers_.most_waiting()) + " requests wait"}));
 }
 
-void Server::complete(HttpExchange& exchange, Client& client) {
-  const HttpHead& head = exchange.head();
+Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
+                               const Client& client) {
+  const HttpHead& head = exchange->head();
   const char* const route = route_of(head.path).name;
-  bool begun = false;
+  const auto failed = [&](const HttpError& error) -> Workers::Last {
+    if (error.status() == kGone) counters_.hang_up();
+    return [exchange, response = fail(&head, route, error)] { exchange->respond(response); };
+  };
   try {
-    if (!exchange.alive()) throw HttpError(kGone, "the client has gone");  // while it waited
-    if (stopping_ && engine_.cancelled()) throw HttpError(503, "the server is stopping");
+    const auto alive = [&] { return exchange->alive(); };
+    if (!alive()) throw HttpError(kGone, "the client has gone");  // while it waited
     const uint32_t most = client.max_tokens == 0 ? options_.max_tokens
                                                  : std::min(client.max_tokens, options_.max_tokens);
     MemoryBudget::Share share(budget_);
-    Request asked = read_request(read_json(exchange.take_body(), share), route == kChat, most);
+    Request asked = read_request(read_json(exchange->take_body(), share), route == kChat, most);
+    charge_logprobs(asked, share);
     const bool streams = asked.stream;
-    Answer answer(engine_, std::move(asked), client.tenant);
-    if (streams) {
-      begun = true;
-      return stream(exchange, answer);
-    }
-    if (!answer.run(nullptr, [&] { return exchange.alive(); })) {
-      throw HttpError(kGone, "the client has gone");
-    }
+    Answer answer(engine_, std::move(asked), client.tenant, alive);
+    if (streams) return stream(exchange, answer);
+    if (!answer.run(nullptr, alive)) throw HttpError(kGone, "the client has gone");
     counters_.answer(answer.account(), answer.n_generated());
     HttpResponse response = reply(head, route, answer.whole());
     response.fields.emplace_back("Cache-Control", "no-store");
-    exchange.respond(std::move(response));
+    return [exchange, response = std::move(response)] { exchange->respond(response); };
   } catch (const HttpError& error) {
-    if (error.status() == kGone) counters_.hang_up();
-    if (!begun) exchange.respond(fail(&head, route, error));
+    return failed(error);
   } catch (const blendpp::Error& error) {
-    if (!begun) exchange.respond(fail(&head, route, http_error(error)));
+    return failed(http_error(error));
   } catch (const std::bad_alloc&) {
-    if (!begun) exchange.respond(fail(&head, route, {503, "there is not enough memory"}));
+    return failed({503, "there is not enough memory"});
   } catch (const std::exception& error) {
-    if (!begun) exchange.respond(fail(&head, route, {500, error.what()}));
+    return failed({500, error.what()});
   }
 }
 
 // A stream's events.
-void Server::stream(HttpExchange& exchange, Answer& answer) {
-  const HttpHead& head = exchange.head();
+Workers::Last Server::stream(const std::shared_ptr<HttpExchange>& exchange, Answer& answer) {
+  const HttpHead& head = exchange->head();
   const char* const route = route_of(head.path).name;
   HttpResponse begin;
   begin.type = "text/event-stream";
   begin.fields = access_.cors(head);
   begin.fields.emplace_back("Cache-Control", "no-store");
-  bool listening = exchange.begin(std::move(begin));
+  bool listening = exchange->begin(std::move(begin));
   int status = 200;
   const auto tell = [&](const HttpError& error) {
     status = error.status();
-    listening = exchange.write("data: " + dump(error_json(error)) + "\n\n");
+    listening = exchange->write("data: " + dump(error_json(error)) + "\n\n");
   };
   try {
     listening =
-        listening && answer.run([&](const std::string& event) { return exchange.write(event); },
-                                [&] { return exchange.alive(); });
+        listening && answer.run([&](const std::string& event) { return exchange->write(event); },
+                                [&] { return exchange->alive(); });
+  } catch (const HttpError& error) {
+    tell(error);
   } catch (const blendpp::Error& error) {
     tell(http_error(error));
   } catch (const std::exception& error) {
     tell({500, error.what()});
   }
-  if (listening) {
-    exchange.end();
-    counters_.answer(answer.account(), answer.n_generated());
-    counters_.request(route, status);
-  } else {
+  counters_.request(route, listening ? status : kGone);
+  if (!listening) {
     counters_.hang_up();
-    counters_.request(route, kGone);
+    return [exchange] {};  // cut off
   }
+  counters_.answer(answer.account(), answer.n_generated());
+  return [exchange] { exchange->end(); };
 }
 
 }  // namespace blend_cli::serve

@@ -48,8 +48,8 @@ class Server {
   void on_request(const std::shared_ptr<HttpExchange>& exchange);
   HttpResponse route(const HttpHead& head);
   HttpResponse preflight(const HttpHead& head, const char* allow);
-  void complete(HttpExchange& exchange, Client& client);
-  void stream(HttpExchange& exchange, Answer& answer);
+  Workers::Last complete(const std::shared_ptr<HttpExchange>& exchange, const Client& client);
+  Workers::Last stream(const std::shared_ptr<HttpExchange>& exchange, Answer& answer);
   // Each counts the request.
   HttpResponse fail(const HttpHead* head, const char* route, const HttpError& error);
   HttpResponse reply(const HttpHead& head, const char* route, const Json& value);

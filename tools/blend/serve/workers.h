@@ -32,17 +32,43 @@ class Workers {
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // False: too many wait. `job` must not throw.
-  bool submit(std::function<void()> job) {
+  // What a job does last, when its place is free again: whoever is told that it is done may come at
+  // once with another.
+  using Last = std::function<void()>;
+  struct Job {
+    std::function<Last()> run;      // must not throw
+    std::function<bool()> is_idle;  // nobody waits for it any more: it would do nothing
+  };
+
+  // False: too many wait.
+  bool submit(Job job) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (has_room()) return push(std::move(job));
+    }
+    sweep();
     const std::lock_guard lock(mutex_);
-    if (!has_room()) return false;
-    jobs_.push_back(std::move(job));
-    changed_.notify_one();
-    return true;
+    return has_room() && push(std::move(job));
   }
-  bool full() const {
-    const std::lock_guard lock(mutex_);
-    return !has_room();
+  // Jobs for which nobody waits give their places back.
+  void sweep() {
+    std::vector<Job> idle;
+    {
+      const std::lock_guard lock(mutex_);
+      for (auto it = jobs_.begin(); it != jobs_.end();) {
+        if (!it->is_idle()) {
+          ++it;
+          continue;
+        }
+        idle.push_back(std::move(*it));
+        it = jobs_.erase(it);
+      }
+    }
+    for (Job& job : idle) {
+      const Last last = job.run();
+      job = {};
+      last();
+    }
   }
   bool idle() const {
     const std::lock_guard lock(mutex_);
@@ -66,19 +92,28 @@ class Workers {
     return jobs_.size() > free ? jobs_.size() - free : 0;
   }
   bool has_room() const { return running_ + jobs_.size() < most_ + most_waiting_; }
+  bool push(Job job) {
+    jobs_.push_back(std::move(job));
+    changed_.notify_one();
+    return true;
+  }
   void work() {
     std::unique_lock lock(mutex_);
     for (;;) {
       changed_.wait(lock, [&] { return ending_ || !jobs_.empty(); });
       if (jobs_.empty()) return;
-      std::function<void()> job = std::move(jobs_.front());
+      Job job = std::move(jobs_.front());
       jobs_.pop_front();
       ++running_;
       lock.unlock();
-      job();
-      job = nullptr;  // what it holds is given back before another begins
+      Last last = job.run();
+      job = {};  // what it holds is given back before another begins
       lock.lock();
       --running_;
+      lock.unlock();
+      last();
+      last = nullptr;
+      lock.lock();
     }
   }
   void end() {
@@ -94,7 +129,7 @@ class Workers {
   const size_t most_waiting_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
+  std::deque<Job> jobs_;
   size_t running_ = 0;
   bool ending_ = false;
   std::vector<std::unique_ptr<Thread>> threads_;
