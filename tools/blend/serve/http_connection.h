@@ -127,8 +127,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::chrono::steady_clock::time_point since_ = std::chrono::steady_clock::now();
   std::shared_ptr<Flow> flow_;  // of the present request
   uint64_t watch_ = 0;          // which one counts
-  bool reading_ = false;  // an operation has parser_ and buffer_
-  std::string waiting_;   // to be written
+  bool reading_ = false;        // an operation has parser_ and buffer_
+  std::string waiting_;         // to be written
   std::string writing_;
   size_t n_written_ = 0;  // of writing_
   bool is_writing_ = false;
