@@ -649,6 +649,7 @@ def load(server, folder, model, clients, requests=None, seconds=None):
                 times.append(time.monotonic() - begin)
                 if status != 200 or text != wanted[which]:
                     wrong[0] += 1
+                    why.add(f"{len(times)} {kinds[which][0]}: {status} {text!r}, not {wanted[which]!r}"[:300])
     threads = [threading.Thread(target=client, args=(i,)) for i in range(clients)]
     for thread in threads:
         thread.start()
