@@ -571,11 +571,12 @@ def attack(port, seed, seconds, clients):
 
 
 def load():
-    """The honest clients' report without and with hostile ones, what was resident, and how it ended."""
+    """The honest clients' report without and with hostile ones, what was resident, and how it ended. The ratio is
+    fixed: else the server's checks may move it, and answers with it."""
     reports = {}
     for hostile in (0, ARGS.hostile):
         with tempfile.TemporaryDirectory() as folder:
-            server = serve_test.Server(folder, ARGS.model, "--queue", 512, "--drain", 10, *ARGS.options.split())
+            server = serve_test.Server(folder, ARGS.model, "--queue", 512, "--drain", 10, "--ratio", 0.3, *ARGS.options.split())
             process = multiprocessing.Process(target=attack, args=(server.port, 1, ARGS.load + 5, hostile))
             process.start()
             report = serve_test.load(server, folder, ARGS.model, clients=ARGS.clients, seconds=ARGS.load)
