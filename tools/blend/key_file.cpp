@@ -5,11 +5,14 @@
 #include "progress.h"
 
 namespace blend_cli {
+namespace {
 
 bool is_open_to_others(const std::string& path) {
   struct stat st {};
   return stat(path.c_str(), &st) == 0 && S_ISREG(st.st_mode) && (st.st_mode & 077) != 0;
 }
+
+}  // namespace
 
 // No refusal: what mounts secrets into a container often leaves them like that.
 void note_open_key_file(const std::string& path) {

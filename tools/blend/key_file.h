@@ -5,9 +5,7 @@
 
 namespace blend_cli {
 
-// Whether others than its owner may read or change the file. A file that is not there: no.
-bool is_open_to_others(const std::string& path);
-// Says so, in a note that names the way out.
+// A note where others than its owner may read or change the file. None for one that is not there.
 void note_open_key_file(const std::string& path);
 
 }  // namespace blend_cli

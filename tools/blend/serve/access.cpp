@@ -39,17 +39,6 @@ bool is_address(const std::string& name) {
          inet_pton(AF_INET6, name.c_str(), bytes) == 1;
 }
 
-bool is_loopback(const std::string& name) {
-  unsigned char bytes[16];
-  if (inet_pton(AF_INET, name.c_str(), bytes) == 1) return bytes[0] == 127;
-  in6_addr address{};
-  if (inet_pton(AF_INET6, name.c_str(), &address) == 1) {
-    return IN6_IS_ADDR_LOOPBACK(&address) ||
-           (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
-  }
-  return name == "localhost" || name.ends_with(".localhost");
-}
-
 uint32_t number_of(const std::string& where, const std::string& text) {
   uint32_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -60,6 +49,17 @@ uint32_t number_of(const std::string& where, const std::string& text) {
 }
 
 }  // namespace
+
+bool is_loopback(const std::string& name) {
+  unsigned char bytes[16];
+  if (inet_pton(AF_INET, name.c_str(), bytes) == 1) return bytes[0] == 127;
+  in6_addr address{};
+  if (inet_pton(AF_INET6, name.c_str(), &address) == 1) {
+    return IN6_IS_ADDR_LOOPBACK(&address) ||
+           (IN6_IS_ADDR_V4MAPPED(&address) && address.s6_addr[12] == 127);
+  }
+  return name == "localhost" || name.ends_with(".localhost");
+}
 
 KeyDigest digest_of(std::string_view key) {
   KeyDigest digest{};
@@ -122,9 +122,8 @@ void Access::read_keys(std::string_view text) {
   if (keys_.empty()) throw std::runtime_error("it has no keys");
 }
 
-void Access::set_hosts(const std::string& host, bool loopback,
-                       const std::vector<std::string>& more) {
-  loopback_ = loopback;
+void Access::set_hosts(const std::string& host, const std::vector<std::string>& more) {
+  loopback_ = is_loopback(host);
   hosts_ = {lower(host)};  // an address of IPv6 has no brackets here
   for (const std::string& name : more) hosts_.push_back(name_of(name));
 }

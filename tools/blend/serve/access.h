@@ -25,6 +25,9 @@ struct Client {
   std::atomic<size_t> n_present{0};
 };
 
+// Whether this name or address leads to this machine alone.
+bool is_loopback(const std::string& name);
+
 // A SHA-256: of keys nothing else is kept.
 using KeyDigest = std::array<unsigned char, 32>;
 KeyDigest digest_of(std::string_view key);
@@ -35,7 +38,7 @@ class Access {
   // `tenant`: of who comes with the one key, or without any.
   explicit Access(std::string tenant);
 
-  // The key of all clients. Once, or read_keys().
+  // The key of all clients. Either this is called, once, or read_keys() is.
   void set_key(const std::string& key);
   // Lines of KEY TENANT [parallel=N] [max-tokens=N] [metrics]; # begins a comment. Throws
   // std::runtime_error, which names the line.
@@ -43,7 +46,7 @@ class Access {
   bool has_keys() const { return !keys_.empty(); }
 
   // Names that a keyless server goes by: `host`, where it listens, and more.
-  void set_hosts(const std::string& host, bool loopback, const std::vector<std::string>& more);
+  void set_hosts(const std::string& host, const std::vector<std::string>& more);
   // "*": any.
   void set_origins(std::vector<std::string> origins) { origins_ = std::move(origins); }
 

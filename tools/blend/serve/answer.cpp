@@ -4,16 +4,19 @@
 #include <ctime>
 #include <random>
 
+#include "../printable.h"
+
 namespace blend_cli::serve {
 namespace {
 
-bool is_utf8(const std::string& text) {
-  try {
-    (void)Json(text).dump();
-    return true;
-  } catch (const Json::type_error&) {
-    return false;
+bool is_utf8(std::string_view text) {
+  while (!text.empty()) {
+    char32_t c = 0;
+    const size_t n = utf8_character(text, c);
+    if (n == 0) return false;
+    text.remove_prefix(n);
   }
+  return true;
 }
 
 // A part of a character as OpenAI writes it; else all parts would have one name.
@@ -78,7 +81,7 @@ void Answer::tokenize(const std::function<bool()>& alive) {
                     "context_length_exceeded");
   };
   const auto go_on = [&] {
-    if (!alive()) throw HttpError(499, "the client has gone");
+    if (!alive()) throw HttpError(kGone, "the client has gone");
     if (engine_.cancelled()) throw HttpError(503, "the server is stopping");
   };
   if (request_.chat) {
@@ -106,22 +109,28 @@ void Answer::tokenize(const std::function<bool()>& alive) {
     }
     asked_.push_back(given.tokens.empty() ? model.tokenize(given.text)
                                           : blendpp::Tokens(given.tokens));
-    check(prompt_of(asked_.size() - 1).n_tokens());
+    const size_t n_all = n + asked_.back().size() + (begins_with_bos(given) ? 1 : 0);
+    if (n_all == 0 && request_.documents.empty()) {
+      throw HttpError(400, "'prompt' is empty", {}, "prompt");
+    }
+    check(n_all);
   }
+}
+
+// Who sends tokens has put BOS before them, where it belongs there.
+bool Answer::begins_with_bos(const CompletionPrompt& prompt) const {
+  return engine_.model->info().add_bos != 0 && prompt.tokens.empty();
 }
 
 blendpp::Prompt Answer::prompt_of(size_t index) const {
   if (request_.chat) return chat_;
   blendpp::Prompt prompt;
-  const blendpp::ModelInfo info = engine_.model->info();
-  // Who sends tokens has put BOS before them, where it belongs there.
-  if (info.add_bos != 0 && request_.prompts[index].tokens.empty()) prompt.prefix({info.bos_token});
+  if (begins_with_bos(request_.prompts[index])) prompt.prefix({engine_.model->info().bos_token});
   for (size_t i = 0; i < documents_.size(); ++i) {
     const blendpp::ChatDocument& d = request_.documents[i];
     d.by_id ? prompt.chunk(d.id) : prompt.chunk(documents_[i]);
   }
   if (!asked_[index].empty()) prompt.question(asked_[index]);
-  if (prompt.size() == 0) throw HttpError(400, "'prompt' is empty", {}, "prompt");
   return prompt;
 }
 

@@ -64,7 +64,8 @@ class Answer {
   };
   // A text is tokenized in one go, but between two of them nobody may wait for it any more.
   void tokenize(const std::function<bool()>& alive);
-  blendpp::Prompt prompt_of(size_t prompt) const;
+  bool begins_with_bos(const CompletionPrompt& prompt) const;
+  blendpp::Prompt prompt_of(size_t index) const;
   void fuse(size_t index);
   // The answers to one prompt. False: nobody listens any more.
   bool generate(size_t prompt, const Send& send, const std::function<bool()>& alive);

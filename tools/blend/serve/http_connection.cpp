@@ -292,8 +292,9 @@ void Connection::parse_head() {
 void Connection::on_head(beast::error_code error) {
   if (error == http::error::header_limit || error == http::error::buffer_overflow) {
     const bool line = parser_->get().target().empty();
-    return fail(line ? 414 : 431, line ? "the target of the request is too long"
-                                       : "the head is larger than 65536 bytes");
+    return fail(line ? 414 : 431,
+                line ? std::string("the target of the request is too long")
+                     : "the head is larger than " + std::to_string(kMostHead) + " bytes");
   }
   if (error == http::error::bad_version) return fail(505, "the version must be HTTP/1.0 or 1.1");
   if (error) return fail(400, "the head cannot be read: " + error.message());
@@ -322,7 +323,6 @@ void Connection::on_head(beast::error_code error) {
 
 std::optional<std::pair<int, std::string>> Connection::judge_head() {
   const auto& message = parser_->get();
-  head_ = {};
   head_.method = std::string(message.method_string());
   head_.version = message.version();
   size_t n_hosts = 0;

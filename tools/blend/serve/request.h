@@ -10,6 +10,8 @@
 
 namespace blend_cli::serve {
 
+constexpr int kGone = 499;  // the status of a client that left, which only metrics see
+
 // What a client is told instead of an answer.
 class HttpError : public std::runtime_error {
  public:

@@ -67,10 +67,6 @@ struct ServeOptions {
   std::vector<std::string> given;
 };
 
-bool is_loopback(const std::string& host) {
-  return host.starts_with("127.") || host == "::1" || host == "localhost";
-}
-
 // Its text, to be cleansed.
 std::string read_secret(const std::string& option, const std::string& path) {
   constexpr size_t kMostBytes = size_t{16} << 20;
@@ -111,7 +107,7 @@ void read_keys(const ServeOptions& options, serve::Access& access) {
   if (!key.empty()) {
     access.set_key(key);
     OPENSSL_cleanse(key.data(), key.capacity());
-  } else if (!is_loopback(options.host) && !options.no_key) {
+  } else if (!serve::is_loopback(options.host) && !options.no_key) {
     throw CommandError(kExitUsage, "--host " + options.host +
                                        " lets others in: give --api-keys, --api-key-file (or "
                                        "BLEND_API_KEY in the environment), or say --no-api-key");
@@ -233,7 +229,7 @@ void check_template(const serve::Engine& engine) {
 void run(const ServeOptions& options) {
   serve::Access access(options.corpus.tenant);
   read_keys(options, access);
-  access.set_hosts(options.host, is_loopback(options.host), options.hosts);
+  access.set_hosts(options.host, options.hosts);
   access.set_origins(options.origins);
   sigset_t signals;
   sigemptyset(&signals);

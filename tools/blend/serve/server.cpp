@@ -7,7 +7,6 @@
 namespace blend_cli::serve {
 namespace {
 
-constexpr int kGone = 499;  // what metrics and nobody else read: a client that left
 constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kCompletions = "/v1/completions";
 constexpr const char* kModels = "/v1/models";
@@ -241,7 +240,7 @@ void Server::on_request(const std::shared_ptr<HttpExchange>& exchange) {
   }
   Workers::Job job;
   job.run = [this, exchange, presence, &client] { return complete(exchange, client); };
-  job.is_idle = [exchange] { return !exchange->alive(); };
+  job.is_abandoned = [exchange] { return !exchange->alive(); };
   presence.reset();
   if (workers_.submit(std::move(job))) return;
   exchange->respond(fail(&head, route,
@@ -255,7 +254,9 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
   const char* const route = route_of(head.path).name;
   const auto failed = [&](const HttpError& error) -> Workers::Last {
     if (error.status() == kGone) counters_.hang_up();
-    return [exchange, response = fail(&head, route, error)] { exchange->respond(response); };
+    return [exchange, response = fail(&head, route, error)]() mutable {
+      exchange->respond(std::move(response));
+    };
   };
   try {
     const auto alive = [&] { return exchange->alive(); };
@@ -272,7 +273,9 @@ Workers::Last Server::complete(const std::shared_ptr<HttpExchange>& exchange,
     counters_.answer(answer.account(), answer.n_generated());
     HttpResponse response = reply(head, route, answer.whole());
     response.fields.emplace_back("Cache-Control", "no-store");
-    return [exchange, response = std::move(response)] { exchange->respond(response); };
+    return [exchange, response = std::move(response)]() mutable {
+      exchange->respond(std::move(response));
+    };
   } catch (const HttpError& error) {
     return failed(error);
   } catch (const blendpp::Error& error) {

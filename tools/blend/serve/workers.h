@@ -36,8 +36,8 @@ class Workers {
   // once with another.
   using Last = std::function<void()>;
   struct Job {
-    std::function<Last()> run;      // must not throw
-    std::function<bool()> is_idle;  // nobody waits for it any more: it would do nothing
+    std::function<Last()> run;           // must not throw
+    std::function<bool()> is_abandoned;  // nobody waits for it any more: run() would end at once
   };
 
   // False: too many wait.
@@ -50,21 +50,21 @@ class Workers {
     const std::lock_guard lock(mutex_);
     return has_room() && push(std::move(job));
   }
-  // Jobs for which nobody waits give their places back.
+  // Abandoned jobs give their places back.
   void sweep() {
-    std::vector<Job> idle;
+    std::vector<Job> abandoned;
     {
       const std::lock_guard lock(mutex_);
       for (auto it = jobs_.begin(); it != jobs_.end();) {
-        if (!it->is_idle()) {
+        if (!it->is_abandoned()) {
           ++it;
           continue;
         }
-        idle.push_back(std::move(*it));
+        abandoned.push_back(std::move(*it));
         it = jobs_.erase(it);
       }
     }
-    for (Job& job : idle) {
+    for (Job& job : abandoned) {
       const Last last = job.run();
       job = {};
       last();
