@@ -22,7 +22,7 @@ typedef struct blend_chat_message {
 typedef struct blend_chat_document {
   uint32_t struct_size;     /* the same in every element of an array */
   const char *title;        /* for templates that write one; NULL = "" */
-  const char *text;         /* UTF-8, a newline at its end included: without it it is another chunk; NULL
+  const char *text;         /* UTF-8; with a newline at its end it is another chunk than without; NULL
                                for one given by id */
   size_t text_bytes;
   const blend_chunk_id *id; /* of a chunk that the store has; then there is no text */
@@ -68,8 +68,8 @@ typedef struct blend_chat blend_chat;
  * what the host gives; each is paid for before it is used. A thread's stack of 128 KiB is enough.
  * What is used of Jinja beyond docs/models.md, "Chat templates", is UNSUPPORTED and named.
  * Errors: INVALID_ARGUMENT (also what the template says is wrong with the messages), NOT_FOUND (the
- * model has no template), FORMAT (it is none; names the line), UNSUPPORTED, OUT_OF_MEMORY,
- * CANCELLED. */
+ * model has no template), FORMAT (the template cannot be parsed; names the line), UNSUPPORTED,
+ * OUT_OF_MEMORY, CANCELLED. */
 BLEND_API int32_t blend_chat_render(blend_chat **out, const blend_model *model,
                                     const blend_chat_message *messages, size_t n_messages,
                                     const blend_chat_document *documents, size_t n_documents,

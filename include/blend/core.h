@@ -361,7 +361,7 @@ BLEND_API int32_t blend_store_open(blend_store **out, const blend_ctx *ctx, cons
 BLEND_API void blend_store_close(blend_store *store);
 
 /* Waits until every background write so far is on disk, and every chunk that a fuse left to be
- * prefilled behind it (BLEND_MISS_COMPUTE_STORE); and for what goes up to the remote tier at most
+ * prefilled after it (BLEND_MISS_COMPUTE_STORE); and for what goes up to the remote tier at most
  * remote_drain_ms: what has not got there by then goes on (remote_queued of blend_store_stat). Returns
  * the first error that one of them met since the last flush (also sent as an event). */
 BLEND_API int32_t blend_store_flush(const blend_store *store, blend_error **err);
