@@ -71,7 +71,7 @@ struct Way {
   bool automatic = false;
   bool compared = true;  // as exact as the controller must be, at least
   std::vector<double> ttft;
-  blend_fusion_info info{};
+  blend_fusion_report info{};
 };
 
 class Bench {
@@ -217,7 +217,7 @@ class Bench {
                        {"all_ttft_ms", w.ttft},
                        {"wait_ms", static_cast<double>(w.info.wait_ns) * 1e-6}});
     }
-    const blend_fusion_info& info = chosen.info;
+    const blend_fusion_report& info = chosen.info;
     std::printf(
         "  chose %.1f %% and %llu rows computed; expected %.1f ms (load %.1f, compute %.1f, "
         "all computed %.1f); %.3f of the best (%s), %.3f of full\n",

@@ -119,7 +119,7 @@ class Run {
     Tokens answer;
     {
       blendpp::Fusion fusion(model_, &store_, prompt, options);
-      const blendpp::FusionInfo info = fusion.info();
+      const blendpp::FusionReport info = fusion.report();
       ++out.asked;
       out.ratio += info.ratio;
       out.rows += static_cast<double>(info.n_rows_selected + info.n_rows_always) /

@@ -27,7 +27,7 @@
 
 namespace {
 
-using blendpp::FusionInfo;
+using blendpp::FusionReport;
 using nlohmann::json;
 
 struct Settings {
@@ -60,8 +60,8 @@ blendpp::Store open_store(const blendpp::Context& ctx, const std::string& path, 
   options.kv_dtype = BLEND_DTYPE_F16;
   options.codec = codec;
   options.ram_bytes = ram_bytes;
-  options.remote = remote.empty() ? nullptr : remote.c_str();
-  options.remote_timeout_ms = 60000;  // a slow link is what is asked about
+  options.remote.url = remote.empty() ? nullptr : remote.c_str();
+  options.remote.timeout_ms = 60000;  // a slow link is what is asked about
   return {ctx, path, options};
 }
 
@@ -178,7 +178,7 @@ class Bench {
       if (i == 0 && (!warm || repeat == 1)) continue;
       forget(store);
       const blendpp::Fusion fusion(model_, store, prompt_, options);
-      const FusionInfo info = fusion.info();
+      const FusionReport info = fusion.report();
       if (i == 0) continue;
       ttft.push_back(static_cast<double>(info.ttft_ns) * 1e-6);
       wait.push_back(static_cast<double>(info.wait_ns) * 1e-6);
@@ -201,7 +201,7 @@ class Bench {
                 {"wait_ms", blend::bench::median(wait)},
                 {"all_ttft_ms", ttft}});
     if (store != nullptr && std::string(tier) == "remote") {
-      row["measured_bytes_per_s"] = store->stat().remote_read_bytes_per_s;
+      row["measured_bytes_per_s"] = store->remote_stat().read_bytes_per_s;
     }
     std::printf("%-5s %-10s %6.3g  %-10s %9.0f %8.0f  %5u %7.1f%%  %6.2f\n", codec, tier, gbit,
                 chosen ? "auto" : "fixed", row["ttft_ms"].get<double>(),

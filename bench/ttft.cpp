@@ -25,7 +25,7 @@
 namespace {
 
 using blendpp::Fusion;
-using blendpp::FusionInfo;
+using blendpp::FusionReport;
 using nlohmann::json;
 
 struct Settings {
@@ -81,31 +81,31 @@ blendpp::Prompt prompt_of(const Settings& s, uint32_t n_vocab) {
 // One row of the table: medians over the repeats, in milliseconds.
 json measure(const std::string& name, const blendpp::Model& model, const blendpp::Store& store,
              const blendpp::Prompt& prompt, const blendpp::FuseOptions& options, int repeat) {
-  std::vector<FusionInfo> infos;
+  std::vector<FusionReport> infos;
   for (int i = 0; i < repeat + 1; ++i) {
     const Fusion fusion(model, &store, prompt, options);
-    if (i > 0) infos.push_back(fusion.info());  // the first warms caches and primitives
+    if (i > 0) infos.push_back(fusion.report());  // the first warms caches and primitives
   }
-  const auto ms = [&](uint64_t blend_fusion_info::*field) {
+  const auto ms = [&](uint64_t blend_fusion_report::*field) {
     std::vector<double> v;
-    for (const FusionInfo& info : infos) v.push_back(static_cast<double>(info.*field) * 1e-6);
+    for (const FusionReport& info : infos) v.push_back(static_cast<double>(info.*field) * 1e-6);
     return blend::bench::median(std::move(v));
   };
-  const FusionInfo& last = infos.back();
+  const FusionReport& last = infos.back();
   return {{"name", name},
           {"rows", last.n_rows},
           {"rows_selected", last.n_rows_selected},
           {"rows_always", last.n_rows_always},
           {"rows_corrected", last.n_rows_corrected},
           {"bytes_loaded", last.bytes_loaded},
-          {"ttft_ms", ms(&blend_fusion_info::ttft_ns)},
-          {"plan_ms", ms(&blend_fusion_info::plan_ns)},
-          {"load_ms", ms(&blend_fusion_info::load_ns)},
-          {"wait_ms", ms(&blend_fusion_info::wait_ns)},
-          {"place_ms", ms(&blend_fusion_info::place_ns)},
-          {"correct_ms", ms(&blend_fusion_info::correct_ns)},
-          {"select_ms", ms(&blend_fusion_info::select_ns)},
-          {"compute_ms", ms(&blend_fusion_info::compute_ns)}};
+          {"ttft_ms", ms(&blend_fusion_report::ttft_ns)},
+          {"plan_ms", ms(&blend_fusion_report::plan_ns)},
+          {"load_ms", ms(&blend_fusion_report::load_ns)},
+          {"wait_ms", ms(&blend_fusion_report::wait_ns)},
+          {"place_ms", ms(&blend_fusion_report::place_ns)},
+          {"correct_ms", ms(&blend_fusion_report::correct_ns)},
+          {"select_ms", ms(&blend_fusion_report::select_ns)},
+          {"compute_ms", ms(&blend_fusion_report::compute_ns)}};
 }
 
 // One fuse of what is in `memory_of`, and what this process took for it. Each part as it is
@@ -119,7 +119,7 @@ json measure_memory(const Settings& s) {
   options.ratio = s.ratios.at(0);
   options.reserve_tokens = 0;
   const Fusion fusion(o.model, &o.store, prompt_of(s, model.n_vocab), options);
-  const FusionInfo info = fusion.info();
+  const FusionReport info = fusion.report();
   const uint64_t chunk_rows = s.chunks * s.chunk_tokens;
   const uint64_t stored_layer =
       chunk_rows * 2 * model.n_kv_heads * model.head_dim * sizeof(uint16_t);
@@ -225,7 +225,7 @@ int run(const Settings& s) {
     blendpp::FuseOptions corrected;
     profile.emplace(model, file).apply(corrected);
     corrected.policy = BLEND_POLICY_HKVD;
-    corrected.correction = BLEND_CORRECTION_ON;  // whatever the maps are worth
+    corrected.selection.correction = BLEND_CORRECTION_ON;  // whatever the maps are worth
     for (const double ratio : s.corrected) measure_at(ratio, corrected, " corrected");
     corrected.policy = BLEND_POLICY_CASCADE;
     for (const double ratio : s.corrected) measure_at(ratio, corrected, " corrected");

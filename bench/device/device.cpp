@@ -185,7 +185,7 @@ class Ttft {
                const std::vector<blend::Segment>& prompt, blend::ChunkStore* store,
                const blend::FuseOptions& options, const json& full_ms) {
     std::vector<double> ttft, wait;
-    blend_fusion_info last{};
+    blend_fusion_report last{};
     blend::StoreAccess access{store, false, blend::DType::bf16, nullptr};
     access.use_device_tier = from == "device";
     for (int i = 0; i < s_.repeat + 1; ++i) {

@@ -3,6 +3,7 @@
 #define EXAMPLE_SUPPORT_H
 
 #include <blend/blend.h>
+#include <blend/report.h>
 #include <stddef.h>
 
 /* Gives back what an allocator gave; without memory the program ends. */

@@ -42,9 +42,11 @@ class KvView(c.Structure):
 class StoreOptions(c.Structure):
     _fields_ = [
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("kv_dtype", c.c_uint32),
-        ("codec", c.c_uint32), ("read_mode", c.c_uint32), ("eviction", c.c_uint32),
-        ("quota_bytes", c.c_uint64), ("tenant_quota_bytes", c.c_uint64), ("ttl_s", c.c_uint64),
-        ("ram_bytes", c.c_uint64), ("queue_bytes", c.c_uint64),
+        ("codec", c.c_uint32), ("codec_step", c.c_double), ("eviction", c.c_uint32),
+        ("read_mode", c.c_uint32), ("quota_bytes", c.c_uint64), ("tenant_quota_bytes", c.c_uint64),
+        ("ttl_s", c.c_uint64), ("most_variants", c.c_uint64), ("ram_bytes", c.c_uint64),
+        ("queue_bytes", c.c_uint64), ("check_every", c.c_uint32), ("check_tokens", c.c_uint32),
+        ("remote", c.c_void_p),
     ]
 
 
@@ -53,9 +55,8 @@ class PrecomputeOptions(c.Structure):
         ("struct_size", c.c_uint32), ("flags", c.c_uint32), ("codec", c.c_uint32),
         ("n_threads", c.c_uint32), ("chunk_prefix", c.POINTER(c.c_int32)),
         ("n_chunk_prefix", c.c_size_t), ("contexts", c.c_void_p), ("n_contexts", c.c_size_t),
-        ("tenant", c.c_char_p), ("progress", c.c_void_p),
-        ("progress_user", c.c_void_p), ("cancel", c.c_void_p), ("label", c.c_char_p),
-        ("tags", c.c_char_p),
+        ("tenant", c.c_char_p), ("label", c.c_char_p), ("tags", c.c_char_p),
+        ("progress", c.c_void_p), ("progress_user", c.c_void_p), ("cancel", c.c_void_p),
     ]
 
 
@@ -66,20 +67,25 @@ class Segment(c.Structure):
     ]
 
 
-class FuseOptions(c.Structure):
-    # Members that this file does not name lie in `others`: the library's init sets the defaults of
-    # those that it knows, and takes a larger struct as long as the rest is zero.
+class SelectionOptions(c.Structure):
     _fields_ = [
-        ("struct_size", c.c_uint32), ("n_threads", c.c_uint32), ("policy", c.c_uint32),
-        ("metric", c.c_uint32), ("norm", c.c_uint32), ("relative", c.c_uint32),
-        ("check_layer", c.c_uint32), ("correction", c.c_uint32), ("on_untrusted", c.c_uint32),
-        ("ratio", c.c_double),
+        ("struct_size", c.c_uint32), ("metric", c.c_uint32), ("norm", c.c_uint32),
+        ("relative", c.c_uint32), ("check_layer", c.c_uint32), ("correction", c.c_uint32),
         ("check_layers", c.c_void_p), ("n_check_layers", c.c_size_t), ("terms", c.c_void_p),
         ("n_terms", c.c_size_t), ("score", c.c_void_p), ("score_user", c.c_void_p),
         ("seed", c.c_uint64), ("ape_temperature", c.c_double), ("ape_scale", c.c_double),
-        ("profile", c.c_void_p), ("machine", c.c_void_p), ("chunk_prefix", c.POINTER(c.c_int32)),
+    ]
+
+
+class FuseOptions(c.Structure):
+    _fields_ = [
+        ("struct_size", c.c_uint32), ("n_threads", c.c_uint32), ("policy", c.c_uint32),
+        ("on_untrusted", c.c_uint32), ("ratio", c.c_double), ("agreement_target", c.c_double),
+        ("ttft_target_ns", c.c_uint64), ("machine", c.c_void_p), ("profile", c.c_void_p),
+        ("selection", c.POINTER(SelectionOptions)), ("chunk_prefix", c.POINTER(c.c_int32)),
         ("n_chunk_prefix", c.c_size_t), ("tenant", c.c_char_p), ("on_miss", c.c_uint32),
-        ("reserve_tokens", c.c_uint32), ("others", c.c_uint8 * 256),
+        ("reserve_tokens", c.c_uint32), ("progress", c.c_void_p), ("progress_user", c.c_void_p),
+        ("cancel", c.c_void_p),
     ]
 
 
@@ -174,7 +180,10 @@ class Blend:
     def fuse_options(self, ratio, chunk_prefix, on_miss):
         options = self.options(FuseOptions, "blend_fuse_options_init")
         options.policy, options.ratio, options.on_miss = POLICY_HKVD, ratio, on_miss
-        options.metric = METRIC_V  # the default weighs by what only libblend's own prefill keeps
+        # The default metric weighs by what only libblend's own prefill keeps.
+        selection = self.options(SelectionOptions, "blend_selection_options_init")
+        selection.metric = METRIC_V
+        options.selection = c.pointer(selection)
         options.chunk_prefix, options.n_chunk_prefix = tokens_array(chunk_prefix), len(chunk_prefix)
         return options
 

@@ -51,7 +51,7 @@ def describe(blend, ctx, model, directory):
     for path in sorted(directory.glob("*.safetensors")) + [directory / "config.json"]:
         digest.update(path.read_bytes())
     d.name, d.fingerprint[:] = directory.name.encode(), digest.digest()
-    return blend.open("blend_model_describe", ctx, c.byref(d))
+    return blend.open("blend_model_create_from_description", ctx, c.byref(d))
 
 
 class FusedCache(Cache):

@@ -4,7 +4,7 @@
 #ifndef BLEND_BATCH_H
 #define BLEND_BATCH_H
 
-#include "blend/core.h"
+#include "blend/generate.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,8 +18,8 @@ typedef struct blend_fuse_request {
   const blend_fuse_options *options; /* may be NULL, and shared by several requests */
 } blend_fuse_request;
 
-/* Fuses n prompts together, layer by layer in step: for several users or questions over the same
- * documents. A chunk that several of them have (or one has twice) is prefilled once if it is missing,
+/* Fuses n prompts together, all at the same layer at a time: for several users or questions over the
+ * same documents. A chunk that several of them have (or one has twice) is prefilled once if it is missing,
  * and read, checked and decoded once; the rest is work of each prompt, and each fusion equals that of
  * its own blend_fuse bit for bit. All are complete at about the same time, later than the first of as
  * many single calls would be. Memory: n fused caches and n times the scratch of a fuse, one ring of

@@ -2,10 +2,9 @@
  * blend.h - the C ABI of libblend.
  *
  * libblend keeps the KV caches of text chunks in a store, fuses the caches of any chunks in any
- * order, and recomputes only the rows whose K and V deviate most, so that a prompt made of
- * retrieved chunks gets its first token several times sooner than by full prefill, with the same
- * answer (CacheBlend, Yao et al., EuroSys '25; the storage follows AttentionStore, Gao et al.,
- * ATC '24).
+ * order, and recomputes only the rows that the question needs, so that a prompt made of retrieved
+ * chunks gets its first token several times sooner than by full prefill, with the same answer
+ * (CacheBlend, Yao et al., EuroSys '25; the storage follows AttentionStore, Gao et al., ATC '24).
  *
  * THE MODEL OF THIS API
  *   context -> model, store -> precompute (chunk -> store) -> fuse (segments -> fusion) -> generate.
@@ -14,9 +13,10 @@
  *   its last row.
  *
  * RULES THAT HOLD EVERYWHERE
- *   Names           What is done with a handle begins with its name: blend_fusion_*, blend_plan_*.
- *                   blend_x_get_y may fail and gives an error code; blend_x_y of an error or a
- *                   context gives the value itself.
+ *   Names           What is done with one handle begins with its name: blend_fusion_*, blend_store_*.
+ *                   Verbs that take a model and a store have short names: blend_precompute,
+ *                   blend_fuse, blend_calibrate. blend_x_get_y may fail and gives an error code;
+ *                   blend_x_y of an error or a context gives the value itself.
  *   Return values   int32_t: BLEND_OK (0), a positive BLEND_* for "done, and this too", or a
  *                   negative BLEND_E_*. New codes may be added; treat an unknown negative value as
  *                   an error.
@@ -26,22 +26,22 @@
  *   Threads         A function that takes `const blend_x *` may run concurrently with any other
  *                   such function on the same handle. `blend_x *` needs exclusive use, closing
  *                   included: no other call on the handle may be running or come later.
- *   n_threads       Of a call's options: the most of the context's compute threads that the call
- *                   computes with at a time, the calling one included; 0 (default), and more than
- *                   there are: all (past 2^31 - 1, as a negative one becomes: INVALID_ARGUMENT). Calls whose threads add up to no more than the context's
- *                   compute side by side; others take turns, first come first served. Results are
- *                   the same bits whatever the number. Threads that only read or write are not
- *                   counted. docs/threads.md has more.
+ *   n_threads       An option of many calls: the maximum number of the context's compute threads
+ *                   that the call uses at a time, the calling one included. 0 (default), and more
+ *                   than there are: all. Values above INT32_MAX are INVALID_ARGUMENT. Calls whose
+ *                   threads add up to no more than the context's compute side by side; others take
+ *                   turns, first come first served. Results are the same bits whatever the number.
+ *                   Threads that only read or write are not counted. docs/threads.md has more.
  *   Lifetime        Handles may be closed in any order: what a fusion needs of its model, or a
  *                   model of its context, stays alive until the last user is closed. Every close
  *                   and free accepts NULL.
- *   Structs         Options and info structs begin with `struct_size`: set it to sizeof, and what
- *                   is not needed to zero, as in `blend_model_info i = {.struct_size = sizeof i}`. Options
- *                   that have defaults other than zero have a function *_init(ptr, sizeof *ptr),
- *                   which sets all members. The library reads the members it knows and refuses a
- *                   struct smaller than its first release. Larger options are accepted only if the
- *                   tail it does not know is zero; that of a larger info struct is set to zero.
- *                   Fields are only ever appended.
+ *   Structs         Options and info structs begin with `struct_size`. Every blend_*_options has a
+ *                   function *_init(ptr, sizeof *ptr) that sets all members to their defaults. Of
+ *                   enumerations, 0 is the default. Info structs need no more than their size, as in
+ *                   `blend_model_info i = {.struct_size = sizeof i}`. The library reads the members
+ *                   it knows and refuses a struct smaller than its first release. Larger options are
+ *                   accepted only if the tail it does not know is zero; that of a larger info struct
+ *                   is set to zero. Fields are only ever appended.
  *   Callbacks       Run on the thread that made the call unless said otherwise. A non-zero return
  *                   stops the work: the call fails with BLEND_E_CALLBACK and blend_error_detail()
  *                   gives the value back. A callback must not throw and must not close the handle
@@ -60,13 +60,28 @@
 #ifndef BLEND_BLEND_H
 #define BLEND_BLEND_H
 
-#include "blend/core.h"         /* contexts, models, stores, precompute, fuse, generate */
-#include "blend/chat.h"         /* conversations and documents, by the model's template */
-#include "blend/batch.h"        /* several prompts at once */
-#include "blend/conversation.h" /* further turns: extend, edit, save, restore */
-#include "blend/store.h"        /* upkeep of a store */
-#include "blend/fidelity.h"     /* how answers agree with full prefill */
-#include "blend/step.h"         /* for hosts with an engine of their own */
-#include "blend/calibrate.h"    /* profiles, machines, advice */
+#include "blend/types.h"      /* codes, errors, cancellation, callbacks */
+#include "blend/context.h"    /* compute threads and devices */
+#include "blend/model.h"      /* weights and tokenizer */
+#include "blend/store.h"      /* the directory of chunks */
+#include "blend/precompute.h" /* chunks and whole corpora into a store */
+#include "blend/fuse.h"       /* chunks out of it, into one KV cache */
+#include "blend/generate.h"   /* logits, decode, generate */
+#include "blend/session.h"    /* fork, make exact, further turns, save, restore, edit */
+#include "blend/chat.h"       /* conversations and documents, by the model's template */
+#include "blend/batch.h"      /* several prompts at once */
+#include "blend/profile.h"    /* calibrate and verify a model */
+#include "blend/machine.h"    /* what recomputing and loading cost here */
+
+/* Apart from these, for those who need them:
+ *   blend/admin.h         list, label, pin, evict, repair, export and import
+ *   blend/remote.h        a Valkey or Redis that many machines share
+ *   blend/report.h        everything a fuse and a store tell about themselves
+ *   blend/fidelity.h      how answers agreed with full prefill, as the store's checks saw it
+ *   blend/step.h          for hosts with an engine of their own
+ *   blend/experimental.h  how rows are chosen, for research */
+#ifdef BLEND_EXPERIMENTAL
+#include "blend/experimental.h"
+#endif
 
 #endif /* BLEND_BLEND_H */

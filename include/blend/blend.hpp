@@ -34,7 +34,17 @@
 #include <utility>
 #include <vector>
 
+// The whole surface, FuseOptions::selection included.
+#ifndef BLEND_EXPERIMENTAL
+#define BLEND_EXPERIMENTAL
+#endif
+#include "blend/admin.h"
 #include "blend/blend.h"
+#include "blend/experimental.h"
+#include "blend/fidelity.h"
+#include "blend/remote.h"
+#include "blend/report.h"
+#include "blend/step.h"
 
 namespace blendpp {
 
@@ -222,13 +232,13 @@ struct Closer {
 template <typename T, void (*Close)(T*)>
 using Handle = std::unique_ptr<T, Closer<T, Close>>;
 
-// A C struct all of whose defaults are zero.
+// A C struct that says something: it begins with its size and zeros.
 template <typename C>
 struct Sized : C {
   Sized() : C{} { this->struct_size = sizeof(C); }
 };
 
-// One with other defaults.
+// Options, at their defaults.
 template <typename C, int32_t (*Init)(C*, size_t)>
 struct Initialised : C {
   Initialised() : C{} { check(Init(this, sizeof(C))); }
@@ -238,8 +248,11 @@ struct Initialised : C {
 
 using ModelInfo = detail::Sized<blend_model_info>;
 using StoreStat = detail::Sized<blend_store_stat>;
+using StoreReport = detail::Sized<blend_store_report>;
+using RemoteStat = detail::Sized<blend_remote_stat>;
 using CodecStat = detail::Sized<blend_codec_stat>;
 using FusionInfo = detail::Sized<blend_fusion_info>;
+using FusionReport = detail::Sized<blend_fusion_report>;
 using LayerInfo = detail::Sized<blend_layer_info>;
 using SegmentInfo = detail::Sized<blend_segment_info>;
 
@@ -247,7 +260,11 @@ using ProfileInfo = detail::Sized<blend_profile_info>;
 using Measurement = detail::Sized<blend_measurement>;
 using Verdict = detail::Sized<blend_verdict>;
 
-using StoreOptions = detail::Initialised<blend_store_options, blend_store_options_init>;
+using RemoteOptions = detail::Initialised<blend_remote_options, blend_remote_options_init>;
+// `remote` takes the place of the C member of that name; without a `url` there is no remote tier.
+struct StoreOptions : detail::Initialised<blend_store_options, blend_store_options_init> {
+  RemoteOptions remote;
+};
 using ModelDescription = detail::Initialised<blend_model_description, blend_model_description_init>;
 // Built from pointers of the host; what they point at must outlive it.
 using KvView = detail::Sized<blend_kv_view>;
@@ -258,31 +275,42 @@ using Storage = detail::Sized<blend_storage>;
 using Advice = detail::Sized<blend_advice>;
 
 // The functions below take the place of the C callback members, which stay null.
-struct ContextOptions : detail::Sized<blend_ctx_options> {
+struct ContextOptions : detail::Initialised<blend_ctx_options, blend_ctx_options_init> {
   EventFn events;
 };
-struct ModelOptions : detail::Sized<blend_model_options> {
+struct ModelOptions : detail::Initialised<blend_model_options, blend_model_options_init> {
   ProgressFn on_progress;
 };
-using FilterOptions = detail::Sized<blend_filter_options>;
-using ChatOptions = detail::Sized<blend_chat_options>;
-struct PrecomputeOptions : detail::Sized<blend_precompute_options> {
+using FilterOptions = detail::Initialised<blend_filter_options, blend_filter_options_init>;
+using ChatOptions = detail::Initialised<blend_chat_options, blend_chat_options_init>;
+struct PrecomputeOptions : detail::Initialised<blend_precompute_options, blend_precompute_options_init> {
   ProgressFn on_progress;
 };
-struct CorpusOptions : detail::Sized<blend_corpus_options> {
+struct CorpusOptions : detail::Initialised<blend_corpus_options, blend_corpus_options_init> {
   ProgressFn on_progress;
   CorpusRecordFn on_record;
 };
-struct TransferOptions : detail::Sized<blend_transfer_options> {
+struct TransferOptions : detail::Initialised<blend_transfer_options, blend_transfer_options_init> {
   ProgressFn on_progress;
 };
-struct MachineOptions : detail::Sized<blend_machine_options> {
+struct MachineOptions : detail::Initialised<blend_machine_options, blend_machine_options_init> {
   ProgressFn on_progress;
 };
+using SelectionOptions =
+    detail::Initialised<blend_selection_options, blend_selection_options_init>;
 struct FuseOptions : detail::Initialised<blend_fuse_options, blend_fuse_options_init> {
+  SelectionOptions selection;  // experimental; takes the place of the C member of that name
   ProgressFn on_progress;
   ScoreFn on_score;  // of BLEND_POLICY_CALLBACK
 };
+
+namespace detail {
+// Before a C call takes them; copies of the options point to the selection of the first.
+inline void point_to_selection(FuseOptions& options) {
+  options.blend_fuse_options::selection = &options.selection;
+}
+}  // namespace detail
+
 struct GenerateOptions : detail::Initialised<blend_generate_options, blend_generate_options_init> {
   LogitsFn on_logits;
   LogprobsFn on_logprobs;  // of every token, if top_logprobs > 0
@@ -379,8 +407,10 @@ class Store {
  public:
   Store(const Context& ctx, const std::string& path, const StoreOptions& options = StoreOptions()) {
     detail::Outcome outcome;
+    blend_store_options copy = options;
+    copy.remote = &options.remote;
     blend_store* raw = nullptr;
-    outcome.check(blend_store_open(&raw, ctx.get(), path.c_str(), &options, outcome.out()));
+    outcome.check(blend_store_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
   // Waits until every background write so far is on disk.
@@ -427,11 +457,11 @@ class Store {
     detail::Outcome outcome;
     return outcome.check(blend_store_wait(get(), &id, timeout_ms, outcome.out())) == BLEND_OK;
   }
-  // What coming prompts need, in the order of need.
-  void hint(const std::vector<ChunkId>& ids) const {
+  // Names what coming prompts need, in the order of need.
+  void prefetch(const std::vector<ChunkId>& ids) const {
     detail::Outcome outcome;
     const std::vector<blend_chunk_id> raw(ids.begin(), ids.end());
-    outcome.check(blend_store_hint(get(), raw.data(), raw.size(), outcome.out()));
+    outcome.check(blend_store_prefetch(get(), raw.data(), raw.size(), outcome.out()));
   }
   // Removes damaged chunks, `fn` (may be empty) is told of each; how many there were.
   uint64_t repair(const ChunkFn& fn = {}) const {
@@ -456,35 +486,35 @@ class Store {
                        const TransferOptions& options = TransferOptions()) const {
     return transfer(&blend_store_import, path, options);
   }
-  // The remote tier's servers answer, and take us.
-  void check_remote() const {
+  // Whether the remote tier's servers answer and accept this client.
+  void remote_check() const {
     detail::Outcome outcome;
-    outcome.check(blend_store_check_remote(get(), outcome.out()));
+    outcome.check(blend_store_remote_check(get(), outcome.out()));
   }
   // How many chunks went to the remote tier, or came from there.
-  uint64_t push(const TransferOptions& options = TransferOptions()) const {
-    return move(&blend_store_push, options);
+  uint64_t remote_push(const TransferOptions& options = TransferOptions()) const {
+    return move(&blend_store_remote_push, options);
   }
-  uint64_t pull(const TransferOptions& options = TransferOptions()) const {
-    return move(&blend_store_pull, options);
+  uint64_t remote_pull(const TransferOptions& options = TransferOptions()) const {
+    return move(&blend_store_remote_pull, options);
   }
   // Every chunk there, or those of the options' ids, read and checked.
-  void verify_remote(const RemoteFn& fn, const TransferOptions& options = TransferOptions()) const {
+  void remote_verify(const RemoteFn& fn, const TransferOptions& options = TransferOptions()) const {
     detail::Outcome outcome;
     detail::Guarded<RemoteFn> guarded{fn, outcome};
     outcome.check(
-        blend_store_verify_remote(get(), &options, &detail::on_remote, &guarded, outcome.out()));
+        blend_store_remote_verify(get(), &options, &detail::on_remote, &guarded, outcome.out()));
   }
   // How fast it is from here, measured on a few of its chunks; its cost is the caller's to say.
-  Storage measure_remote() const {
+  Storage remote_measure() const {
     detail::Outcome outcome;
     Storage storage;
-    outcome.check(blend_store_measure_remote(get(), &storage, outcome.out()));
+    outcome.check(blend_store_remote_measure(get(), &storage, outcome.out()));
     return storage;
   }
-  void remove_remote(const ChunkId& id) const {
+  void remote_remove(const ChunkId& id) const {
     detail::Outcome outcome;
-    outcome.check(blend_store_remove_remote(get(), &id, outcome.out()));
+    outcome.check(blend_store_remote_remove(get(), &id, outcome.out()));
   }
   // How often answers agree with full prefill, by way of fusing. `agreement_target` 0: the default.
   void fidelity(const FidelityFn& fn, double agreement_target = 0) const {
@@ -497,11 +527,11 @@ class Store {
     detail::Outcome outcome;
     outcome.check(blend_store_run_checks(get(), outcome.out()));
   }
-  // Every figure of stat(), for a host's own metrics system.
-  void visit_metrics(const MetricFn& fn) const {
+  // Every figure of the store, for a host's own metrics system.
+  void list_metrics(const MetricFn& fn) const {
     detail::Outcome outcome;
     detail::Guarded<MetricFn> guarded{fn, outcome};
-    outcome.check(blend_store_visit_metrics(get(), &detail::on_metric, &guarded, outcome.out()));
+    outcome.check(blend_store_list_metrics(get(), &detail::on_metric, &guarded, outcome.out()));
   }
   // The text that Prometheus scrapes, with the label store="`name`".
   std::string metrics(const std::string& name) const {
@@ -521,9 +551,9 @@ class Store {
     }
   }
   // A pinned chunk is not evicted and does not expire.
-  void pin(const ChunkId& id, bool pinned = true) const {
+  void set_pinned(const ChunkId& id, bool pinned = true) const {
     detail::Outcome outcome;
-    outcome.check(blend_store_pin(get(), &id, pinned ? 1 : 0, outcome.out()));
+    outcome.check(blend_store_set_pinned(get(), &id, pinned ? 1 : 0, outcome.out()));
   }
   // Until at most `target_bytes` are stored; how many chunks left.
   uint64_t evict(uint64_t target_bytes) const {
@@ -536,17 +566,30 @@ class Store {
     detail::Outcome outcome;
     outcome.check(blend_store_set_tenant_quota(get(), tenant.c_str(), quota_bytes, outcome.out()));
   }
-  TenantUse tenant(const std::string& tenant) const {
+  TenantUse tenant_usage(const std::string& tenant) const {
     detail::Outcome outcome;
     TenantUse use;
-    outcome.check(blend_store_get_tenant(get(), tenant.c_str(), &use.n_chunks, &use.stored_bytes,
+    outcome.check(blend_store_get_tenant_usage(get(), tenant.c_str(), &use.n_chunks, &use.stored_bytes,
                                          &use.quota_bytes, outcome.out()));
     return use;
   }
+  // The figures that a host watches; report() has all, but those of the remote tier.
   StoreStat stat() const {
     detail::Outcome outcome;
     StoreStat stat;
     outcome.check(blend_store_get_stat(get(), &stat, outcome.out()));
+    return stat;
+  }
+  StoreReport report() const {
+    detail::Outcome outcome;
+    StoreReport report;
+    outcome.check(blend_store_get_report(get(), &report, outcome.out()));
+    return report;
+  }
+  RemoteStat remote_stat() const {
+    detail::Outcome outcome;
+    RemoteStat stat;
+    outcome.check(blend_store_get_remote_stat(get(), &stat, outcome.out()));
     return stat;
   }
   CodecStat codec_stat(uint32_t codec) const {
@@ -568,7 +611,7 @@ class Store {
                      const ChunkFn& fn) const {
     detail::Outcome outcome;
     detail::Guarded<ChunkFn> guarded{fn, outcome};
-    outcome.check(blend_store_list_matching(get(), tenant, &filter, verify ? 1 : 0,
+    outcome.check(blend_store_list(get(), tenant, &filter, verify ? 1 : 0,
                                             &detail::on_chunk, &guarded, outcome.out()));
   }
   void fidelity_of(const blend_model* model, const FidelityFn& fn, double target) const {
@@ -643,11 +686,11 @@ class Model {
     outcome.check(blend_model_open(&raw, ctx.get(), path.c_str(), &copy, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
-  // A model that the host runs itself (blend_model_describe): for put_kv, find and Plan.
+  // A model that the host runs itself (blend_model_create_from_description): for put_kv, find and Plan.
   Model(const Context& ctx, const ModelDescription& description) {
     detail::Outcome outcome;
     blend_model* raw = nullptr;
-    outcome.check(blend_model_describe(&raw, ctx.get(), &description, outcome.out()));
+    outcome.check(blend_model_create_from_description(&raw, ctx.get(), &description, outcome.out()));
     handle_ = {raw, {ctx.events()}};
   }
   // The strings in it are valid while the model is open.
@@ -730,12 +773,12 @@ class Model {
     return result;
   }
   // At most n check layers whose ratios fall and have the mean `ratio`: gradual filtering.
-  std::vector<blend_check_layer> falling_check_layers(double ratio, uint32_t first_layer,
+  std::vector<blend_check_layer> default_check_layers(double ratio, uint32_t first_layer,
                                                       size_t n) const {
     detail::Outcome outcome;
     std::vector<blend_check_layer> out(n);
     outcome.check(
-        blend_model_falling_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
+        blend_model_default_check_layers(get(), ratio, first_layer, out.data(), &n, outcome.out()));
     out.resize(n);
     return out;
   }
@@ -993,15 +1036,15 @@ class Profile {
         blend_profile_get_drift(get(), layer, &shares.first, &shares.second, outcome.out()));
     return shares;
   }
-  // Sets policy, metric, check layer, ratio, chunk prefix and profile.
+  // Sets policy, ratio, chunk prefix and profile; metric and check layer then follow the profile.
   void apply(FuseOptions& options) const {
     detail::Outcome outcome;
     outcome.check(blend_profile_apply(get(), &options, outcome.out()));
   }
-  // Has the store round what is put from here on as the profile says (blend_store_use_profile).
+  // Has the store round what is put from here on as the profile says (blend_store_set_codec_profile).
   void apply(const Store& store) const {
     detail::Outcome outcome;
-    outcome.check(blend_store_use_profile(store.get(), get(), outcome.out()));
+    outcome.check(blend_store_set_codec_profile(store.get(), get(), outcome.out()));
   }
   // [n_layers], or empty: all layers alike.
   std::vector<float> layer_steps() const {
@@ -1055,7 +1098,7 @@ inline bool calibrate(const Model& model, const std::vector<Prompt>& samples,
   }
   return outcome.check(blend_calibrate(model.get(), list.data(), list.size(), &copy,
                                        path.empty() ? nullptr : path.c_str(), outcome.out())) !=
-         BLEND_UNTRUSTED;
+         BLEND_BELOW_LIMITS;
 }
 
 // Measures a profile on samples that it was not made from.
@@ -1142,6 +1185,12 @@ class Fusion {
     FusionInfo info;
     outcome.check(blend_fusion_get_info(get(), &info, outcome.out()));
     return info;
+  }
+  FusionReport report() const {
+    detail::Outcome outcome;
+    FusionReport report;
+    outcome.check(blend_fusion_get_report(get(), &report, outcome.out()));
+    return report;
   }
   LayerInfo layer(uint32_t layer) const {
     detail::Outcome outcome;
@@ -1279,9 +1328,10 @@ class Fusion {
     FuseOptions copy = detail::with_progress(options, options.on_progress, guarded);
     detail::Guarded<ScoreFn> guarded_score{options.on_score, outcome};
     if (options.on_score) {
-      copy.score = &detail::on_score;
-      copy.score_user = &guarded_score;
+      copy.selection.score = &detail::on_score;
+      copy.selection.score_user = &guarded_score;
     }
+    detail::point_to_selection(copy);
     call(prompt.segments(), copy, outcome);
   }
 
@@ -1364,13 +1414,14 @@ class Batch {
     if (n == 0) return {};
     detail::Outcome outcome;
     std::vector<std::unique_ptr<Callbacks>> callbacks;
-    std::vector<blend_fuse_options> options;
+    std::vector<FuseOptions> options;
     std::vector<std::vector<blend_segment>> segments;
     std::vector<blend_fuse_request> list(n);
     options.reserve(n);
     for (size_t i = 0; i < n; ++i) {
       callbacks.push_back(std::make_unique<Callbacks>(requests_[i].options, outcome));
       options.push_back(callbacks.back()->put_in(requests_[i].options));
+      detail::point_to_selection(options.back());
       segments.push_back(requests_[i].prompt.segments());
       list[i].struct_size = sizeof list[i];
       list[i].segments = segments[i].data();
@@ -1408,13 +1459,13 @@ class Batch {
   struct Callbacks {
     Callbacks(const FuseOptions& options, detail::Outcome& outcome)
         : progress{options.on_progress, outcome}, score{options.on_score, outcome} {}
-    blend_fuse_options put_in(const FuseOptions& options) {
+    FuseOptions put_in(const FuseOptions& options) {
       FuseOptions copy = detail::with_progress(options, options.on_progress, progress);
       if (options.on_score) {
-        copy.score = &detail::on_score;
-        copy.score_user = &score;
+        copy.selection.score = &detail::on_score;
+        copy.selection.score_user = &score;
       }
-      return static_cast<const blend_fuse_options&>(copy);
+      return copy;
     }
     detail::Guarded<ProgressFn> progress;
     detail::Guarded<ScoreFn> score;
@@ -1432,15 +1483,16 @@ class Plan {
   Plan(const Model& model, const Store* store, const Prompt& prompt,
        const FuseOptions& options = FuseOptions())
       : model_events_(model.events()), callbacks_(std::make_unique<Callbacks>(options)) {
-    auto copy = static_cast<const blend_fuse_options&>(options);
+    FuseOptions copy = options;
     if (options.on_progress) {
       copy.progress = &detail::on_progress;
       copy.progress_user = &callbacks_->progress;
     }
     if (options.on_score) {
-      copy.score = &detail::on_score;
-      copy.score_user = &callbacks_->score;
+      copy.selection.score = &detail::on_score;
+      copy.selection.score_user = &callbacks_->score;
     }
+    detail::point_to_selection(copy);
     const std::vector<blend_segment> segments = prompt.segments();
     detail::Outcome outcome;
     blend_plan* raw = nullptr;
@@ -1498,11 +1550,11 @@ class Plan {
     outcome.check(blend_plan_get_tokens(get(), &tokens, &n, outcome.out()));
     return {tokens, n};
   }
-  FusionInfo info() const {
+  FusionReport report() const {
     detail::Outcome outcome;
-    FusionInfo info;
-    outcome.check(blend_plan_get_info(get(), &info, outcome.out()));
-    return info;
+    FusionReport report;
+    outcome.check(blend_plan_get_report(get(), &report, outcome.out()));
+    return report;
   }
   LayerInfo layer(uint32_t layer) const {
     detail::Outcome outcome;

@@ -1,10 +1,10 @@
 /*
- * chat.h - a conversation and documents as a prompt, put by the model's own chat template.
+ * chat.h - a conversation and documents as a prompt, by the model's own chat template.
  */
 #ifndef BLEND_CHAT_H
 #define BLEND_CHAT_H
 
-#include "blend/core.h"
+#include "blend/fuse.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -18,12 +18,12 @@ typedef struct blend_chat_message {
   size_t content_bytes;
 } blend_chat_message;
 
-/* What the answer is to be found in: a chunk. */
+/* A document that the answer is to be found in: it becomes a chunk. */
 typedef struct blend_chat_document {
   uint32_t struct_size;     /* the same in every element of an array */
   const char *title;        /* for templates that write one; NULL = "" */
-  const char *text;         /* UTF-8; with a newline at its end it is another chunk than without; NULL
-                               for one given by id */
+  const char *text;         /* UTF-8; with and without a newline at the end are two chunks; NULL for
+                               one given by id */
   size_t text_bytes;
   const blend_chunk_id *id; /* of a chunk that the store has; then there is no text */
 } blend_chat_document;
@@ -31,7 +31,6 @@ typedef struct blend_chat_document {
 #define BLEND_CHAT_NO_GENERATION_PROMPT 1u /* the assistant is not asked to speak: the prompt ends
                                               with the last message */
 
-/* All zero: the defaults. */
 typedef struct blend_chat_options {
   uint32_t struct_size;
   uint32_t flags;        /* BLEND_CHAT_* */
@@ -45,6 +44,8 @@ typedef struct blend_chat_options {
   const blend_cancel *cancel; /* stops the call within milliseconds, or one text's tokenization; may
                                  be NULL */
 } blend_chat_options;
+
+BLEND_API int32_t blend_chat_options_init(blend_chat_options *options, size_t struct_size);
 
 /* A rendered conversation. Immutable. */
 typedef struct blend_chat blend_chat;

@@ -5,7 +5,8 @@
 #ifndef BLEND_STEP_H
 #define BLEND_STEP_H
 
-#include "blend/core.h"
+#include "blend/precompute.h"
+#include "blend/report.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -47,7 +48,7 @@ BLEND_API int32_t blend_model_description_init(blend_model_description *descript
  * Two models with one fingerprint share their chunks, so weights that differ must differ in name or
  * fingerprint. The description is copied. Errors: INVALID_ARGUMENT (names the member; or there is
  * neither a name nor a fingerprint), INVALID_STRUCT, OUT_OF_MEMORY. */
-BLEND_API int32_t blend_model_describe(blend_model **out, const blend_ctx *ctx,
+BLEND_API int32_t blend_model_create_from_description(blend_model **out, const blend_ctx *ctx,
                                        const blend_model_description *description,
                                        blend_error **err);
 
@@ -68,14 +69,6 @@ typedef struct blend_kv_view {
   size_t row_stride;  /* elements from row to row; 0: n_kv_heads * head_dim */
   size_t head_stride; /* elements from head to head; 0: head_dim */
 } blend_kv_view;
-
-/* Whether a chunk is in the store: the look-up that a fuse would do, without counting it.
- * `options` (chunk_prefix, tenant) as for blend_precompute, may be NULL; `id` may be NULL, and is given
- * either way. tokens: [n_tokens]. Errors: NOT_FOUND, INVALID_ARGUMENT, CONTEXT_LENGTH, IO. */
-BLEND_API int32_t blend_chunk_find(const blend_model *model, const blend_store *store,
-                                   const int32_t *tokens, size_t n_tokens,
-                                   const blend_precompute_options *options, blend_chunk_id *id,
-                                   blend_error **err);
 
 /* Stores a chunk whose K and V the host's own engine computed, as blend_precompute does with the
  * built-in one: the rows of `tokens`, prefilled after options.chunk_prefix (which is not stored).
@@ -108,7 +101,7 @@ BLEND_API int32_t blend_chunk_put(const blend_model *model, const blend_store *s
  *
  * With PROBE, CASCADE and ATTENTION, alone or in a union, the question asks first: blend_plan_get_rows has
  * no row of a chunk yet, and the layers up to the last that is asked, A = last_asked_layer of
- * blend_plan_get_info (1 with PROBE and CASCADE), are begun twice:
+ * blend_plan_get_report (1 with PROBE and CASCADE), are begun twice:
  *
  *   layers 0 .. A-1 as above, for the question's rows over the stored ones
  *   of layer A     blend_plan_fetch_kv, K and V of these rows, blend_plan_synchronize
@@ -140,7 +133,7 @@ BLEND_API int32_t blend_plan_create(blend_plan **out, const blend_model *model,
  * more. */
 BLEND_API void blend_plan_close(blend_plan *plan);
 
-/* Starts anew at layer 0 with the same look-up; what was fetched so far is void. After
+/* Starts again at layer 0 with the same look-up; what was fetched so far is void. After
  * BLEND_E_CORRUPT the damaged chunk is a miss now (and an event): precomputed, computed by the host,
  * or BLEND_E_NOT_FOUND, as on_miss says. Refused once the last layer is committed. */
 BLEND_API int32_t blend_plan_restart(blend_plan *plan, blend_error **err);
@@ -162,7 +155,7 @@ BLEND_API int32_t blend_plan_fetch_kv(blend_plan *plan, uint32_t layer, const bl
                                  blend_error **err);
 
 /* Waits until the stored rows of `layer` are in place. By this call the host's own rows are in the
- * memory given to blend_plan_fetch_kv: behind the check layer the drift correction is guarded by
+ * memory given to blend_plan_fetch_kv: after the check layer the drift correction is guarded by
  * those that are recomputed, which are read there (BLEND_CORRECTION_UNGUARDED reads none, and places
  * a layer without waiting for this call).
  * Errors: CORRUPT (a chunk is damaged: blend_plan_restart), IO, NUMERIC (a stored value does not fit
@@ -172,7 +165,7 @@ BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend
 /* Policies that probe: tells what the question attends to over the stored rows, and begins again at
  * layer 0 with the rows that are chosen by that, whose value is blend_plan_get_rows from now on.
  * attention: [n_rows of the prompt], the probability that the question's rows put on each row, mean over
- * heads, these rows and the layers first_asked_layer .. last_asked_layer of blend_plan_get_info (layer 1
+ * heads, these rows and the layers first_asked_layer .. last_asked_layer of blend_plan_get_report (layer 1
  * alone with PROBE and CASCADE). The plan only ranks by it: with ATTENTION a host may leave layers out of
  * the mean. What was fetched so far is in place and stays there, but for the drift correction of rows that
  * were left out, which blend_plan_synchronize of the last of these layers adds: the memory given for that
@@ -181,7 +174,7 @@ BLEND_API int32_t blend_plan_synchronize(blend_plan *plan, uint32_t layer, blend
 BLEND_API int32_t blend_plan_probe(blend_plan *plan, const float *attention, size_t n_rows,
                                    const uint32_t **rows, size_t *n, blend_error **err);
 
-/* The rows to go on with behind this layer's K and V, ascending, [*n]; a subset of blend_plan_get_rows,
+/* The rows to go on with after this layer's K and V, ascending, [*n]; a subset of blend_plan_get_rows,
  * and its value from now on. At a check layer they are the policy's choice by deviation, and the call
  * is needed; at the last layer the prompt's last row alone; elsewhere the same rows. The last row is
  * always among them. The rows' fresh K and V of this layer stay in the cache even for those that
@@ -192,14 +185,14 @@ BLEND_API int32_t blend_plan_probe(blend_plan *plan, const float *attention, siz
 BLEND_API int32_t blend_plan_select(blend_plan *plan, uint32_t layer, const blend_kv_view *fresh,
                                const uint32_t **rows, size_t *n, blend_error **err);
 
-/* The layer is finished: its account is closed and, after the last one, what the plan held of the
+/* The layer is finished: its report is closed and, after the last one, what the plan held of the
  * store is free. Errors: INVALID_ARGUMENT, CALLBACK, CANCELLED. */
 BLEND_API int32_t blend_plan_commit(blend_plan *plan, uint32_t layer, blend_error **err);
 
-/* The account so far; complete when the last layer is committed. ttft_ns ends with the last commit,
+/* The report so far; complete when the last layer is committed. ttft_ns ends with the last commit,
  * compute_ns is the host's time between the calls, place_ns overlaps with it. */
-BLEND_API int32_t blend_plan_get_info(const blend_plan *plan, blend_fusion_info *info,
-                                      blend_error **err);
+BLEND_API int32_t blend_plan_get_report(const blend_plan *plan, blend_fusion_report *report,
+                                        blend_error **err);
 BLEND_API int32_t blend_plan_get_layer(const blend_plan *plan, uint32_t layer,
                                        blend_layer_info *info, blend_error **err);
 BLEND_API int32_t blend_plan_get_segment(const blend_plan *plan, size_t segment,

@@ -156,7 +156,7 @@ struct RowMove {
 };
 
 enum class DeviationMetric : uint32_t { v = 1, k = 2, kv = 3 };  // = BLEND_METRIC_*
-enum class DeviationNorm : uint32_t { l2 = 1, l1 = 2 };          // = BLEND_NORM_*
+enum class DeviationNorm : uint32_t { l2, l1 };                  // = BLEND_NORM_*
 
 // What the deviation of a row is. l2 sums squares (the paper's), l1 magnitudes.
 struct DeviationRule {

@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "blend/blend.h"
+#include "blend/types.h"
 
 namespace blend {
 

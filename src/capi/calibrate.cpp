@@ -4,6 +4,7 @@
 
 #include "capi/error.h"
 #include "capi/fuse_call.h"
+#include "capi/selection.h"
 #include "capi/handles.h"
 #include "capi/measurement.h"
 #include "capi/structs.h"
@@ -206,7 +207,7 @@ int32_t blend_calibrate(const blend_model* model, const blend_sample* samples, s
                  blend::calibrate(loaded, list, how,
                                   blend::capi::make_watch(o.cancel, o.progress, o.progress_user)));
     BLEND_RETURN_IF_ERROR(blend::write_profile(profile, model->profile_path(path)));
-    return profile.trusted ? int32_t{BLEND_OK} : int32_t{BLEND_UNTRUSTED};
+    return profile.trusted ? int32_t{BLEND_OK} : int32_t{BLEND_BELOW_LIMITS};
   });
 }
 
@@ -242,7 +243,7 @@ int32_t blend_verify(const blend_model* model, const blend_profile* profile,
     said.top1 = found.at_ratio.top1;
     said.least_ratio = found.least_ratio;
     if (verdict != nullptr) BLEND_RETURN_IF_ERROR(blend::capi::write_struct(verdict, said));
-    return found.trusted ? int32_t{BLEND_OK} : int32_t{BLEND_UNTRUSTED};
+    return found.trusted ? int32_t{BLEND_OK} : int32_t{BLEND_BELOW_LIMITS};
   });
 }
 

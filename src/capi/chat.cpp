@@ -78,6 +78,10 @@ Result<std::vector<blend::chat::Document>> read_documents(const blend_chat_docum
 
 extern "C" {
 
+int32_t blend_chat_options_init(blend_chat_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_chat_render(blend_chat** out, const blend_model* model,
                           const blend_chat_message* messages, size_t n_messages,
                           const blend_chat_document* documents, size_t n_documents,

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "base/hash.h"
-#include "blend/blend.h"
+#include "blend/types.h"
 
 namespace blend::capi {
 

@@ -101,6 +101,10 @@ Result<blend::FuseShape> advised_shape(const blend_advise_options& o, const blen
 
 extern "C" {
 
+int32_t blend_machine_options_init(blend_machine_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_machine_open(blend_machine** out, const blend_model* model, const char* path,
                            const blend_machine_options* options, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Result<int32_t> {

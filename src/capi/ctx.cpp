@@ -6,6 +6,10 @@
 
 extern "C" {
 
+int32_t blend_ctx_options_init(blend_ctx_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_ctx_create(blend_ctx** out, const blend_ctx_options* options, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> blend::Status {
     BLEND_REQUIRE(out);

@@ -53,7 +53,7 @@ int32_t blend_model_description_init(blend_model_description* description, size_
   return blend::capi::init_struct(description, struct_size, default_description());
 }
 
-int32_t blend_model_describe(blend_model** out, const blend_ctx* ctx,
+int32_t blend_model_create_from_description(blend_model** out, const blend_ctx* ctx,
                              const blend_model_description* description, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(out);

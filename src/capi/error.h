@@ -10,7 +10,13 @@
 
 #include "base/status.h"
 #include "base/thread_cap.h"
+#include "blend/admin.h"
 #include "blend/blend.h"
+#include "blend/experimental.h"
+#include "blend/fidelity.h"
+#include "blend/remote.h"
+#include "blend/report.h"
+#include "blend/step.h"
 
 struct blend_error {
   int32_t code = BLEND_OK;

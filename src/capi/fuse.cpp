@@ -92,7 +92,7 @@ Result<int32_t> fuse_calls(const std::shared_ptr<const blend::Model>& model, con
 
 extern "C" {
 
-int32_t blend_model_falling_check_layers(const blend_model* model, double ratio,
+int32_t blend_model_default_check_layers(const blend_model* model, double ratio,
                                          uint32_t first_layer, blend_check_layer* out, size_t* n,
                                          blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

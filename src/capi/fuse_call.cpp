@@ -5,6 +5,7 @@
 
 #include "capi/error.h"
 #include "capi/handles.h"
+#include "capi/selection.h"
 #include "capi/structs.h"
 #include "fusion/trust.h"
 
@@ -19,49 +20,10 @@ blend_fuse_options default_fuse_options() {
   blend_fuse_options o{};
   o.struct_size = sizeof o;
   o.policy = BLEND_POLICY_AUTO;
-  o.metric = defaults.metric().code();
-  o.norm = static_cast<uint32_t>(defaults.deviation.norm);
-  o.check_layer = defaults.check_layer;
   o.ratio = BLEND_RATIO_FIDELITY;
   o.on_miss = BLEND_MISS_COMPUTE_STORE;
   o.reserve_tokens = defaults.reserve_tokens;
-  o.ape_temperature = defaults.ape_temperature;
-  o.ape_scale = defaults.ape_scale;
   return o;
-}
-
-// A length that no array can have is not followed.
-constexpr size_t kMaxCheckLayers = 1 << 16;
-constexpr size_t kMaxTerms = 1 << 16;
-
-Result<blend::Schedule> read_check_layers(const blend_check_layer* in, size_t n) {
-  blend::Schedule out;
-  if (n == 0) return out;
-  if (in == nullptr) return blend::capi::null_argument("check_layers");
-  if (n > kMaxCheckLayers) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_check_layers %zu is more than %zu", n,
-                             kMaxCheckLayers);
-  }
-  for (size_t i = 0; i < n; ++i) {
-    out.push_back({in[i].layer, in[i].ratio});
-  }
-  return out;
-}
-
-Result<std::vector<blend::PolicyTerm>> read_terms(const blend_policy_term* in, size_t n) {
-  std::vector<blend::PolicyTerm> out;
-  if (n == 0) return out;
-  if (in == nullptr) return blend::capi::null_argument("terms");
-  if (n > kMaxTerms) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "n_terms %zu is more than %zu", n,
-                             kMaxTerms);
-  }
-  for (size_t i = 0; i < n; ++i) {
-    BLEND_RETURN_IF_ERROR(
-        blend::capi::check_choice("terms[].policy", in[i].policy, BLEND_POLICY_ATTENTION));
-    out.push_back({static_cast<blend::Policy>(in[i].policy), in[i].share});
-  }
-  return out;
 }
 
 Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
@@ -84,16 +46,12 @@ Result<blend::RatioChoice> read_ratio(const blend_fuse_options& o,
 
 Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
                                             const blend::ModelDescription& model) {
-  if (o.correction > BLEND_CORRECTION_UNGUARDED) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "correction %u is not one of 0 .. %u",
-                             o.correction, BLEND_CORRECTION_UNGUARDED);
-  }
   if (o.on_untrusted > BLEND_ON_UNTRUSTED_FAIL) {
     return blend::make_error(BLEND_E_INVALID_ARGUMENT, "on_untrusted %u is not one of 0 .. %u",
                              o.on_untrusted, BLEND_ON_UNTRUSTED_FAIL);
   }
   blend::Calibration out;
-  out.correction = static_cast<blend::DriftUse>(o.correction);
+  BLEND_ASSIGN(out.correction, blend::capi::read_correction(o.selection));
   out.on_untrusted = static_cast<blend::OnUntrusted>(o.on_untrusted);
   if (o.profile == nullptr) return out;
   BLEND_RETURN_IF_ERROR(blend::check_profile(o.profile->profile, model).with_context("profile"));
@@ -109,36 +67,20 @@ Result<blend::Calibration> read_calibration(const blend_fuse_options& o,
 
 Result<blend::FuseOptions> read_options(const blend_fuse_options& o,
                                         const blend::ModelDescription& model) {
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_AUTO));
-  BLEND_RETURN_IF_ERROR(blend::capi::check_metric(o.metric));
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("norm", o.norm, BLEND_NORM_L1));
-  BLEND_RETURN_IF_ERROR(blend::capi::check_choice("on_miss", o.on_miss, BLEND_MISS_COMPUTE_STORE));
-  if (o.relative > 1) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "relative %u must be 0 or 1", o.relative);
+  if (o.policy != BLEND_POLICY_AUTO) {
+    BLEND_RETURN_IF_ERROR(blend::capi::check_choice("policy", o.policy, BLEND_POLICY_ATTENTION));
+  }
+  if (o.on_miss > BLEND_MISS_FAIL) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "on_miss %u is not one of 0 .. %u",
+                             o.on_miss, BLEND_MISS_FAIL);
   }
   if (o.n_chunk_prefix > 0) BLEND_REQUIRE(o.chunk_prefix);
   BLEND_RETURN_IF_ERROR(model.check_length(o.n_chunk_prefix, "chunk_prefix"));
   blend::FuseOptions out;
   out.policy = static_cast<blend::Policy>(o.policy);
-  const blend::RowMetric metric = blend::RowMetric::from_code(o.metric);
-  out.deviation.metric = metric.of;
-  out.weighed = metric.weighed;
-  out.deviation.norm = static_cast<blend::DeviationNorm>(o.norm);
-  out.deviation.relative = o.relative != 0;
-  out.check_layer = o.check_layer;
+  BLEND_RETURN_IF_ERROR(blend::capi::read_selection(
+      o.selection, o.profile == nullptr ? nullptr : &o.profile->profile, out));
   BLEND_ASSIGN(out.ratio, read_ratio(o, model));
-  out.seed = o.seed;
-  out.ape_temperature = o.ape_temperature;
-  out.ape_scale = o.ape_scale;
-  BLEND_ASSIGN(out.check_layers, read_check_layers(o.check_layers, o.n_check_layers));
-  BLEND_ASSIGN(out.terms, read_terms(o.terms, o.n_terms));
-  if (o.score != nullptr) {
-    out.score = [fn = o.score, user = o.score_user](uint32_t layer, std::span<const uint32_t> rows,
-                                                    std::span<const float> deviation,
-                                                    std::span<float> scores) {
-      return fn(user, layer, rows.data(), deviation.data(), rows.size(), scores.data());
-    };
-  }
   out.on_miss = static_cast<blend::OnMiss>(o.on_miss);
   out.reserve_tokens = o.reserve_tokens;
   if (o.n_chunk_prefix > 0) {
@@ -184,12 +126,6 @@ Result<double> read_agreement_target(double target) {
   return blend::make_error(BLEND_E_INVALID_ARGUMENT,
                            "agreement_target %g must lie in [%g, %g]; 0 is the default, %g", target,
                            kLeastTarget, kMostTarget, kUsualTarget);
-}
-
-Status check_metric(uint32_t metric) {
-  if (blend::RowMetric::is_code(metric)) return Status::ok();
-  return blend::make_error(BLEND_E_INVALID_ARGUMENT, "metric %u is not a BLEND_METRIC_ value",
-                           metric);
 }
 
 Result<std::vector<Segment>> read_segments(const blend_segment* segments, size_t n,

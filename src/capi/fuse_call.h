@@ -17,8 +17,6 @@ struct FuseCall {
 
 // agreement_target of blend_fuse_options, which may be 0.
 Result<double> read_agreement_target(double target);
-// BLEND_METRIC_*.
-Status check_metric(uint32_t metric);
 // INVALID_ARGUMENT names the member when `value` is not one of 1 .. last.
 Status check_choice(const char* name, uint32_t value, uint32_t last);
 

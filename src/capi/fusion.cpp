@@ -31,7 +31,30 @@ int32_t blend_fusion_get_info(const blend_fusion* fusion, blend_fusion_info* inf
                               blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(fusion);
-    return blend::capi::write_struct(info, fusion->fused.info);
+    const blend_fusion_report& r = fusion->fused.info;
+    blend_fusion_info out{};
+    out.flags = r.flags;
+    out.policy = r.policy;
+    out.n_layers = r.n_layers;
+    out.ratio = r.ratio;
+    out.n_rows = r.n_rows;
+    out.n_rows_reused = r.n_rows_reused;
+    out.n_rows_exact = r.n_rows_exact;
+    out.n_rows_selected = r.n_rows_selected;
+    out.n_hits = r.n_hits;
+    out.n_misses = r.n_misses;
+    out.ttft_ns = r.ttft_ns;
+    out.wait_ns = r.wait_ns;
+    out.bytes_loaded = r.bytes_loaded;
+    return blend::capi::write_struct(info, out);
+  });
+}
+
+int32_t blend_fusion_get_report(const blend_fusion* fusion, blend_fusion_report* report,
+                                blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(fusion);
+    return blend::capi::write_struct(report, fusion->fused.info);
   });
 }
 

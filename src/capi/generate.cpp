@@ -24,7 +24,7 @@ blend_generate_options default_generate_options() {
   o.top_k = defaults.sampler.top_k;
   o.min_p = defaults.sampler.min_p;
   o.repetition_penalty = defaults.rules.repetition_penalty;
-  o.lookup_match = defaults.lookup.match;
+  o.draft_match = defaults.lookup.match;
   return o;
 }
 
@@ -39,13 +39,13 @@ Result<blend::GenerateOptions> read_generate_options(const blend_generate_option
                              "top_logprobs %u: give a `logprobs` callback to tell them to",
                              o.top_logprobs);
   }
-  if (o.lookup_tokens > blend::LookupOptions::kMost) {
-    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "lookup_tokens %u is more than %u",
-                             o.lookup_tokens, blend::LookupOptions::kMost);
+  if (o.draft_tokens > blend::LookupOptions::kMost) {
+    return blend::make_error(BLEND_E_INVALID_ARGUMENT, "draft_tokens %u is more than %u",
+                             o.draft_tokens, blend::LookupOptions::kMost);
   }
-  if (o.lookup_tokens > 0 && o.lookup_match == 0) {
+  if (o.draft_tokens > 0 && o.draft_match == 0) {
     return Status{BLEND_E_INVALID_ARGUMENT,
-                  "lookup_match 0: at least 1 token must match; set lookup_tokens to 0 to look "
+                  "draft_match 0: at least 1 token must match; set draft_tokens to 0 to look "
                   "nothing up"};
   }
   blend::GenerateOptions g;
@@ -73,7 +73,7 @@ Result<blend::GenerateOptions> read_generate_options(const blend_generate_option
   }
   g.penalty_context = o.penalty_context;
   g.top_logprobs = o.top_logprobs;
-  g.lookup = {o.lookup_tokens, o.lookup_match};
+  g.lookup = {o.draft_tokens, o.draft_match};
   return g;
 }
 

@@ -9,7 +9,7 @@
 #include "base/cancel.h"
 #include "base/thread_cap.h"
 #include "base/utf8_stream.h"
-#include "blend/blend.h"
+#include "capi/error.h"
 #include "control/machine_profile.h"
 #include "engine/model.h"
 #include "engine/runtime.h"

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "backend/backend.h"
-#include "blend/blend.h"
+#include "blend/step.h"
 
 namespace blend::capi {
 

@@ -52,6 +52,10 @@ std::string blend_model::profile_path(const char* named) const {
 
 extern "C" {
 
+int32_t blend_model_options_init(blend_model_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_model_open(blend_model** out, const blend_ctx* ctx, const char* path,
                          const blend_model_options* options, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {

@@ -135,6 +135,10 @@ std::optional<blend::capi::ChunkRequest> behind_bos(const blend::Model& model,
 
 extern "C" {
 
+int32_t blend_precompute_options_init(blend_precompute_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_precompute(const blend_model* model, const blend_store* store, const int32_t* tokens,
                          size_t n_tokens, const blend_precompute_options* options,
                          blend_chunk_id* id, blend_error** err) {

@@ -123,6 +123,10 @@ blend::CorpusPrecompute::Done done_fn(const blend_corpus_options& o, const Corpu
 
 extern "C" {
 
+int32_t blend_corpus_options_init(blend_corpus_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_precompute_corpus(const blend_model* model, const blend_store* store,
                                 const blend_corpus_chunk* chunks, size_t n,
                                 const blend_corpus_options* options, blend_error** err) {

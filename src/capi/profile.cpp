@@ -149,7 +149,7 @@ int32_t blend_profile_get_drift(const blend_profile* profile, uint32_t layer, do
   });
 }
 
-int32_t blend_store_use_profile(const blend_store* store, const blend_profile* profile,
+int32_t blend_store_set_codec_profile(const blend_store* store, const blend_profile* profile,
                                 blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
@@ -167,15 +167,12 @@ int32_t blend_profile_apply(const blend_profile* profile, blend_fuse_options* op
     BLEND_RETURN_IF_ERROR(blend::capi::check_size<blend_fuse_options>(options->struct_size));
     const blend::Profile& p = profile->profile;
     options->policy = BLEND_POLICY_AUTO;
-    options->metric = p.metric;
-    options->check_layer = p.check_layer;
     options->ratio = p.ratio;
     // Of no tokens too: NULL would be the prompt head.
     static constexpr int32_t kNothing = 0;
     options->chunk_prefix = p.chunk_prefix().empty() ? &kNothing : p.chunk_prefix().data();
     options->n_chunk_prefix = p.chunk_prefix().size();
     options->profile = profile;
-    options->correction = BLEND_CORRECTION_AUTO;
     return Status::ok();
   });
 }

@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "base/secret.h"
+#include "capi/structs.h"
 
 namespace blend::capi {
 namespace {
@@ -26,11 +27,11 @@ const char* of_environment(const char* name) {
   return text == nullptr ? "" : text;
 }
 
-Result<Secret> ask(const blend_store_options& o, uint32_t secret, const char* name) {
+Result<Secret> ask(const blend_remote_options& o, uint32_t secret, const char* name) {
   std::array<char, kMostSecret> out{};
   const Wiped wiped(out.data(), out.size());
   size_t n = 0;
-  const int32_t rc = o.remote_secret(o.remote_secret_user, secret, out.data(), out.size(), &n);
+  const int32_t rc = o.secret(o.secret_user, secret, out.data(), out.size(), &n);
   if (rc != 0) return Status{BLEND_E_CALLBACK, "remote_secret asked to stop", rc};
   if (n > out.size()) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
@@ -39,8 +40,8 @@ Result<Secret> ask(const blend_store_options& o, uint32_t secret, const char* na
   return Secret(std::string_view(out.data(), n));
 }
 
-Status read_secrets(const blend_store_options& o, RemoteOptions& out) {
-  if (o.remote_secret != nullptr) {
+Status read_secrets(const blend_remote_options& o, RemoteOptions& out) {
+  if (o.secret != nullptr) {
     BLEND_ASSIGN(const Secret user, ask(o, BLEND_SECRET_USER, "user"));
     out.user = user.view();
     BLEND_ASSIGN(out.password, ask(o, BLEND_SECRET_PASSWORD, "password"));
@@ -76,25 +77,31 @@ Status check_space(const std::string& space) {
 
 }  // namespace
 
-void default_remote(blend_store_options& options) {
+blend_remote_options default_remote_options() {
   const RemoteOptions defaults;
-  options.remote_ttl_s = defaults.ttl_s;
-  options.remote_bytes = defaults.most_bytes;
-  options.remote_timeout_ms = defaults.timeout_ms;
-  options.remote_retry_ms = defaults.retry_ms;
-  options.remote_connections = defaults.n_connections;
-  options.remote_segment_bytes = defaults.segment_bytes;
+  blend_remote_options o{};
+  o.struct_size = sizeof o;
+  o.connections = defaults.n_connections;
+  o.ttl_s = defaults.ttl_s;
+  o.bytes = defaults.most_bytes;
+  o.timeout_ms = defaults.timeout_ms;
+  o.retry_ms = defaults.retry_ms;
+  o.segment_bytes = defaults.segment_bytes;
+  return o;
 }
 
-Result<std::optional<RemoteOptions>> read_remote(const blend_store_options& o) {
-  if (o.remote == nullptr || *o.remote == '\0') return std::optional<RemoteOptions>();
+Result<std::optional<RemoteOptions>> read_remote(const blend_remote_options* options) {
+  if (options == nullptr) return std::optional<RemoteOptions>();
+  blend_remote_options o = default_remote_options();
+  BLEND_RETURN_IF_ERROR(read_struct(options, o));
+  if (o.url == nullptr || *o.url == '\0') return std::optional<RemoteOptions>();
   RemoteOptions out;
-  BLEND_ASSIGN(out.url, parse_remote_url(o.remote));
-  if (o.remote_space != nullptr && *o.remote_space != '\0') out.space = o.remote_space;
+  BLEND_ASSIGN(out.url, parse_remote_url(o.url));
+  if (o.space != nullptr && *o.space != '\0') out.space = o.space;
   BLEND_RETURN_IF_ERROR(check_space(out.space));
-  out.ca_file = text_of(o.remote_ca);
-  out.certificate_file = text_of(o.remote_certificate);
-  out.key_file = text_of(o.remote_key);
+  out.ca_file = text_of(o.ca);
+  out.certificate_file = text_of(o.certificate);
+  out.key_file = text_of(o.key);
   if (out.certificate_file.empty() != out.key_file.empty()) {
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "remote_certificate and remote_key must both be given, or neither"};
@@ -103,36 +110,44 @@ Result<std::optional<RemoteOptions>> read_remote(const blend_store_options& o) {
     return Status{BLEND_E_INVALID_ARGUMENT,
                   "remote: certificates are for TLS: write rediss:// in place of redis://"};
   }
-  if (o.remote_timeout_ms == 0 || o.remote_timeout_ms > kMostMs || o.remote_retry_ms == 0 ||
-      o.remote_retry_ms > kMostMs) {
+  if (o.timeout_ms == 0 || o.timeout_ms > kMostMs || o.retry_ms == 0 ||
+      o.retry_ms > kMostMs) {
     return make_error(BLEND_E_INVALID_ARGUMENT,
                       "remote_timeout_ms %u and remote_retry_ms %u must be 1 to %u",
-                      o.remote_timeout_ms, o.remote_retry_ms, kMostMs);
+                      o.timeout_ms, o.retry_ms, kMostMs);
   }
-  if (o.remote_fuse_ms > kMostMs || o.remote_drain_ms > kMostMs) {
+  if (o.fuse_ms > kMostMs || o.drain_ms > kMostMs) {
     return make_error(
         BLEND_E_INVALID_ARGUMENT,
         "remote_fuse_ms %u and remote_drain_ms %u must be at most %u; 0 is the default",
-        o.remote_fuse_ms, o.remote_drain_ms, kMostMs);
+        o.fuse_ms, o.drain_ms, kMostMs);
   }
-  if (o.remote_connections == 0 || o.remote_connections > kMostConnections) {
+  if (o.connections == 0 || o.connections > kMostConnections) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "remote_connections %u must be 1 to %u",
-                      o.remote_connections, kMostConnections);
+                      o.connections, kMostConnections);
   }
-  if (o.remote_segment_bytes < kLeastSegmentBytes || o.remote_segment_bytes > kMostSegmentBytes) {
+  if (o.segment_bytes < kLeastSegmentBytes || o.segment_bytes > kMostSegmentBytes) {
     return make_error(BLEND_E_INVALID_ARGUMENT, "remote_segment_bytes %u must be %u to %u",
-                      o.remote_segment_bytes, kLeastSegmentBytes, kMostSegmentBytes);
+                      o.segment_bytes, kLeastSegmentBytes, kMostSegmentBytes);
   }
-  out.timeout_ms = o.remote_timeout_ms;
-  out.retry_ms = o.remote_retry_ms;
-  out.fuse_ms = o.remote_fuse_ms;
-  if (o.remote_drain_ms != 0) out.drain_ms = o.remote_drain_ms;
-  out.n_connections = o.remote_connections;
-  out.ttl_s = std::min<uint64_t>(o.remote_ttl_s, uint64_t{100} * 365 * 86400);
-  out.most_bytes = o.remote_bytes;
-  out.segment_bytes = o.remote_segment_bytes;
+  out.timeout_ms = o.timeout_ms;
+  out.retry_ms = o.retry_ms;
+  out.fuse_ms = o.fuse_ms;
+  if (o.drain_ms != 0) out.drain_ms = o.drain_ms;
+  out.n_connections = o.connections;
+  out.ttl_s = std::min<uint64_t>(o.ttl_s, uint64_t{100} * 365 * 86400);
+  out.most_bytes = o.bytes;
+  out.segment_bytes = o.segment_bytes;
   BLEND_RETURN_IF_ERROR(read_secrets(o, out));
   return std::optional(std::move(out));
 }
 
 }  // namespace blend::capi
+
+extern "C" {
+
+int32_t blend_remote_options_init(blend_remote_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size, blend::capi::default_remote_options());
+}
+
+}  // extern "C"

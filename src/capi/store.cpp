@@ -66,32 +66,33 @@ blend_store_options default_options() {
   o.quota_bytes = defaults.quota_bytes;
   o.queue_bytes = defaults.queue_bytes;
   o.eviction = BLEND_EVICT_LRU;
-  blend::capi::default_remote(o);
   return o;
 }
 
-void fill_remote(const blend::RemoteStat& s, blend_store_stat& out) {
-  out.remote_hits = s.hits;
-  out.remote_misses = s.misses;
-  out.remote_late = s.late;
-  out.remote_read_bytes = s.read_bytes;
-  out.remote_written_bytes = s.written_bytes;
-  out.remote_written = s.written;
-  out.remote_existing = s.existed;
-  out.remote_dropped = s.dropped;
-  out.remote_damaged = s.damaged;
-  out.remote_errors = s.errors;
-  out.remote_downs = s.downs;
-  out.remote_queued = s.queued;
-  out.remote_arriving_bytes = s.arriving_bytes;
-  out.remote_look_up_p50_us = s.look_up_p50_us;
-  out.remote_look_up_p99_us = s.look_up_p99_us;
-  out.remote_segment_p50_us = s.segment_p50_us;
-  out.remote_segment_p99_us = s.segment_p99_us;
-  out.remote_read_bytes_per_s = s.bytes_per_s;
-  out.remote_state = !s.configured ? BLEND_REMOTE_NONE
-                     : s.reachable ? BLEND_REMOTE_REACHABLE
-                                   : BLEND_REMOTE_OFF;
+blend_remote_stat to_stat(const blend::RemoteStat& s) {
+  blend_remote_stat out{};
+  out.hits = s.hits;
+  out.misses = s.misses;
+  out.late = s.late;
+  out.read_bytes = s.read_bytes;
+  out.written_bytes = s.written_bytes;
+  out.written = s.written;
+  out.existing = s.existed;
+  out.dropped = s.dropped;
+  out.damaged = s.damaged;
+  out.errors = s.errors;
+  out.downs = s.downs;
+  out.queued = s.queued;
+  out.arriving_bytes = s.arriving_bytes;
+  out.look_up_p50_us = s.look_up_p50_us;
+  out.look_up_p99_us = s.look_up_p99_us;
+  out.segment_p50_us = s.segment_p50_us;
+  out.segment_p99_us = s.segment_p99_us;
+  out.read_bytes_per_s = s.bytes_per_s;
+  out.state = !s.configured ? BLEND_REMOTE_NONE
+              : s.reachable ? BLEND_REMOTE_REACHABLE
+                            : BLEND_REMOTE_OFF;
+  return out;
 }
 
 // Its texts are those of `meta`.
@@ -209,7 +210,7 @@ int32_t blend_store_open(blend_store** out, const blend_ctx* ctx, const char* pa
     s.group = (o.flags & BLEND_STORE_GROUP) != 0;
     s.create = !s.read_only && (o.flags & BLEND_STORE_NO_CREATE) == 0;
     auto handle = std::make_unique<blend_store>();
-    BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote, blend::capi::read_remote(o));
+    BLEND_ASSIGN(const std::optional<blend::RemoteOptions> remote, blend::capi::read_remote(o.remote));
     auto opened = remote.has_value()
                       ? blend::open_tiered_store(path, s, *remote, ctx->runtime->events())
                       : blend::open_lmdb_store(path, s, ctx->runtime->events());
@@ -243,11 +244,6 @@ int32_t blend_store_flush(const blend_store* store, blend_error** err) {
   });
 }
 
-int32_t blend_store_list(const blend_store* store, const char* tenant, int32_t verify,
-                         blend_chunk_fn fn, void* user, blend_error** err) {
-  return blend_store_list_matching(store, tenant, nullptr, verify, fn, user, err);
-}
-
 int32_t blend_store_remove(const blend_store* store, const blend_chunk_id* id, const char* tenant,
                            blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
@@ -264,6 +260,38 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     BLEND_REQUIRE(store);
     BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
     blend_store_stat out{};
+    out.read_mode = static_cast<uint32_t>(s.read_mode);
+    out.n_chunks = s.n_chunks;
+    out.n_tokens = s.n_tokens;
+    out.bytes = s.bytes;
+    out.stored_bytes = s.stored_bytes;
+    out.quota_bytes = s.quota_bytes;
+    out.file_bytes = s.file_bytes;
+    out.queue_bytes = s.queue_bytes;
+    out.hits = s.hits;
+    out.misses = s.misses;
+    out.damaged = s.damaged;
+    out.written = s.written;
+    out.write_errors = s.write_errors;
+    return blend::capi::write_struct(stat, out);
+  });
+}
+
+int32_t blend_store_get_remote_stat(const blend_store* store, blend_remote_stat* stat,
+                                    blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
+    return blend::capi::write_struct(stat, to_stat(s.remote));
+  });
+}
+
+int32_t blend_store_get_report(const blend_store* store, blend_store_report* report,
+                               blend_error** err) {
+  return blend::capi::guarded(err, [&]() -> Status {
+    BLEND_REQUIRE(store);
+    BLEND_ASSIGN(const blend::StoreStat s, store->store->stat());
+    blend_store_report out{};
     out.read_mode = static_cast<uint32_t>(s.read_mode);
     out.n_chunks = s.n_chunks;
     out.n_tokens = s.n_tokens;
@@ -293,7 +321,6 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.ram_chunks = s.ram_chunks;
     out.prefetched_chunks = s.prefetched;
     out.queue_bytes = s.queue_bytes;
-    fill_remote(s.remote, out);
     const blend::TextTotals texts = s.texts.value_or(blend::TextTotals{});
     out.n_texts = texts.n_texts;
     out.varied_texts = texts.n_varied;
@@ -305,7 +332,7 @@ int32_t blend_store_get_stat(const blend_store* store, blend_store_stat* stat, b
     out.checks_done = checks.done;
     out.checks_dropped = checks.dropped;
     out.checks_queued = checks.queued;
-    return blend::capi::write_struct(stat, out);
+    return blend::capi::write_struct(report, out);
   });
 }
 

@@ -60,6 +60,10 @@ Result<std::vector<blend::Metric>> metrics_of(const blend_store& store) {
 
 extern "C" {
 
+int32_t blend_transfer_options_init(blend_transfer_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_store_repair(const blend_store* store, blend_chunk_fn fn, void* user,
                            uint64_t* n_removed, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
@@ -133,7 +137,7 @@ int32_t blend_store_import(const blend_store* store, const char* path,
   });
 }
 
-int32_t blend_store_visit_metrics(const blend_store* store, blend_metric_fn fn, void* user,
+int32_t blend_store_list_metrics(const blend_store* store, blend_metric_fn fn, void* user,
                                   blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);

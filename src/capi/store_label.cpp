@@ -31,6 +31,10 @@ Result<blend::ChunkFilter> read_filter(const char* tenant, const blend_filter_op
 
 extern "C" {
 
+int32_t blend_filter_options_init(blend_filter_options* options, size_t struct_size) {
+  return blend::capi::init_struct(options, struct_size);
+}
+
 int32_t blend_store_set_label(const blend_store* store, const blend_chunk_id* id,
                               const char* tenant, const char* label, const char* tags,
                               blend_error** err) {
@@ -45,9 +49,9 @@ int32_t blend_store_set_label(const blend_store* store, const blend_chunk_id* id
   });
 }
 
-int32_t blend_store_list_matching(const blend_store* store, const char* tenant,
-                                  const blend_filter_options* filter, int32_t verify,
-                                  blend_chunk_fn fn, void* user, blend_error** err) {
+int32_t blend_store_list(const blend_store* store, const char* tenant,
+                         const blend_filter_options* filter, int32_t verify, blend_chunk_fn fn,
+                         void* user, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_REQUIRE(fn);

@@ -59,7 +59,7 @@ Status move_all(const Request& request, uint64_t* n_chunks,
 
 extern "C" {
 
-int32_t blend_store_check_remote(const blend_store* store, blend_error** err) {
+int32_t blend_store_remote_check(const blend_store* store, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
     BLEND_ASSIGN(blend::RemoteShelf* const shelf, shelf_of(*store));
@@ -67,7 +67,7 @@ int32_t blend_store_check_remote(const blend_store* store, blend_error** err) {
   });
 }
 
-int32_t blend_store_push(const blend_store* store, const blend_transfer_options* options,
+int32_t blend_store_remote_push(const blend_store* store, const blend_transfer_options* options,
                          uint64_t* n_chunks, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     if (n_chunks != nullptr) *n_chunks = 0;
@@ -87,7 +87,7 @@ int32_t blend_store_push(const blend_store* store, const blend_transfer_options*
   });
 }
 
-int32_t blend_store_pull(const blend_store* store, const blend_transfer_options* options,
+int32_t blend_store_remote_pull(const blend_store* store, const blend_transfer_options* options,
                          uint64_t* n_chunks, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     if (n_chunks != nullptr) *n_chunks = 0;
@@ -103,7 +103,7 @@ int32_t blend_store_pull(const blend_store* store, const blend_transfer_options*
   });
 }
 
-int32_t blend_store_verify_remote(const blend_store* store, const blend_transfer_options* options,
+int32_t blend_store_remote_verify(const blend_store* store, const blend_transfer_options* options,
                                   blend_remote_fn fn, void* user, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
@@ -145,7 +145,7 @@ int32_t blend_store_verify_remote(const blend_store* store, const blend_transfer
   });
 }
 
-int32_t blend_store_measure_remote(const blend_store* store, blend_storage* out,
+int32_t blend_store_remote_measure(const blend_store* store, blend_storage* out,
                                    blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
@@ -160,7 +160,7 @@ int32_t blend_store_measure_remote(const blend_store* store, blend_storage* out,
   });
 }
 
-int32_t blend_store_remove_remote(const blend_store* store, const blend_chunk_id* id,
+int32_t blend_store_remote_remove(const blend_store* store, const blend_chunk_id* id,
                                   blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);

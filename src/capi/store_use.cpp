@@ -14,7 +14,7 @@ using blend::Status;
 
 extern "C" {
 
-int32_t blend_store_pin(const blend_store* store, const blend_chunk_id* id, int32_t pinned,
+int32_t blend_store_set_pinned(const blend_store* store, const blend_chunk_id* id, int32_t pinned,
                         blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
@@ -35,7 +35,7 @@ int32_t blend_store_evict(const blend_store* store, uint64_t target_bytes, uint6
   });
 }
 
-int32_t blend_store_hint(const blend_store* store, const blend_chunk_id* ids, size_t n_ids,
+int32_t blend_store_prefetch(const blend_store* store, const blend_chunk_id* ids, size_t n_ids,
                          blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);
@@ -85,7 +85,7 @@ int32_t blend_store_set_tenant_quota(const blend_store* store, const char* tenan
   });
 }
 
-int32_t blend_store_get_tenant(const blend_store* store, const char* tenant, uint64_t* n_chunks,
+int32_t blend_store_get_tenant_usage(const blend_store* store, const char* tenant, uint64_t* n_chunks,
                                uint64_t* stored_bytes, uint64_t* quota_bytes, blend_error** err) {
   return blend::capi::guarded(err, [&]() -> Status {
     BLEND_REQUIRE(store);

@@ -29,16 +29,16 @@ struct FirstRelease;
 
 BLEND_FIRST_RELEASE(blend_chat_document, 40);
 BLEND_FIRST_RELEASE(blend_chat_message, 32);
-BLEND_FIRST_RELEASE(blend_chat_options, 32);
+BLEND_FIRST_RELEASE(blend_chat_options, 40);
 BLEND_FIRST_RELEASE(blend_ctx_options, 48);
 BLEND_FIRST_RELEASE(blend_model_options, 40);
 BLEND_FIRST_RELEASE(blend_model_info, 152);
 BLEND_FIRST_RELEASE(blend_model_description, 112);
 BLEND_FIRST_RELEASE(blend_kv_view, 48);
-BLEND_FIRST_RELEASE(blend_store_options, 64);
-BLEND_FIRST_RELEASE(blend_chunk_info, 136);
+BLEND_FIRST_RELEASE(blend_store_options, 96);
+BLEND_FIRST_RELEASE(blend_chunk_info, 152);
 BLEND_FIRST_RELEASE(blend_filter_options, 32);
-BLEND_FIRST_RELEASE(blend_store_stat, 232);
+BLEND_FIRST_RELEASE(blend_store_stat, 104);
 BLEND_FIRST_RELEASE(blend_codec_stat, 32);
 BLEND_FIRST_RELEASE(blend_transfer_options, 48);
 BLEND_FIRST_RELEASE(blend_precompute_options, 96);
@@ -46,24 +46,29 @@ BLEND_FIRST_RELEASE(blend_corpus_chunk, 40);
 BLEND_FIRST_RELEASE(blend_corpus_record, 56);
 BLEND_FIRST_RELEASE(blend_corpus_options, 96);
 BLEND_FIRST_RELEASE(blend_segment, 32);
-BLEND_FIRST_RELEASE(blend_fuse_options, 200);
+BLEND_FIRST_RELEASE(blend_fuse_options, 120);
 BLEND_FIRST_RELEASE(blend_fuse_request, 32);
-BLEND_FIRST_RELEASE(blend_fusion_info, 288);
-BLEND_FIRST_RELEASE(blend_layer_info, 120);
+BLEND_FIRST_RELEASE(blend_fusion_report, 376);
+BLEND_FIRST_RELEASE(blend_layer_info, 152);
 BLEND_FIRST_RELEASE(blend_segment_info, 80);
-BLEND_FIRST_RELEASE(blend_generate_options, 64);
+BLEND_FIRST_RELEASE(blend_generate_options, 160);
 BLEND_FIRST_RELEASE(blend_generate_request, 40);
 BLEND_FIRST_RELEASE(blend_machine_options, 48);
 BLEND_FIRST_RELEASE(blend_machine_info, 32);
-BLEND_FIRST_RELEASE(blend_storage, 24);
-BLEND_FIRST_RELEASE(blend_advise_options, 32);
-BLEND_FIRST_RELEASE(blend_advice, 48);
-BLEND_FIRST_RELEASE(blend_profile_info, 136);
-BLEND_FIRST_RELEASE(blend_measurement, 72);
+BLEND_FIRST_RELEASE(blend_storage, 32);
+BLEND_FIRST_RELEASE(blend_advise_options, 40);
+BLEND_FIRST_RELEASE(blend_advice, 56);
+BLEND_FIRST_RELEASE(blend_profile_info, 216);
+BLEND_FIRST_RELEASE(blend_measurement, 104);
 BLEND_FIRST_RELEASE(blend_sample, 24);
-BLEND_FIRST_RELEASE(blend_calibrate_options, 144);
+BLEND_FIRST_RELEASE(blend_calibrate_options, 184);
 BLEND_FIRST_RELEASE(blend_verify_options, 88);
 BLEND_FIRST_RELEASE(blend_verdict, 40);
+BLEND_FIRST_RELEASE(blend_selection_options, 96);
+BLEND_FIRST_RELEASE(blend_remote_options, 104);
+BLEND_FIRST_RELEASE(blend_store_report, 304);
+BLEND_FIRST_RELEASE(blend_remote_stat, 152);
+BLEND_FIRST_RELEASE(blend_fusion_info, 96);
 #undef BLEND_FIRST_RELEASE
 
 // No struct will ever be as large: what says so was not set, and is not read or written by.
@@ -82,7 +87,7 @@ Status check_size(size_t size) {
                     FirstRelease<T>::name, size, FirstRelease<T>::size, FirstRelease<T>::name);
 }
 
-// What *_init does: `size` bytes of defaults, the tail this library does not know zeroed.
+// What *_init does: `size` bytes of defaults; the tail this library does not know becomes zero.
 template <typename T>
 int32_t init_struct(T* out, size_t size, const T& defaults) noexcept {
   if (out == nullptr) return BLEND_E_INVALID_ARGUMENT;
@@ -91,6 +96,12 @@ int32_t init_struct(T* out, size_t size, const T& defaults) noexcept {
   std::memcpy(static_cast<void*>(out), &defaults, std::min(size, sizeof(T)));
   out->struct_size = static_cast<uint32_t>(size);
   return BLEND_OK;
+}
+
+// *_init of options whose defaults are all zero.
+template <typename T>
+int32_t init_struct(T* out, size_t size) noexcept {
+  return init_struct(out, size, T{});
 }
 
 // Overlays *in (may be NULL) on `options`, which holds the defaults.

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "blend/fuse.h"
 #include "chat/template.h"
 #include "model/tokenizer.h"
 

@@ -2,7 +2,7 @@
 // vocabulary, fingerprint. No weights, no tokenizer.
 //
 // A model that libblend runs (Model) is one of these with weights. A host that runs the model
-// itself gives the description alone (blend_model_describe) and uses the step API: what needs
+// itself gives the description alone (blend_model_create_from_description) and uses the step API: what needs
 // weights takes a Model, so that a described model cannot reach it.
 #pragma once
 

@@ -14,7 +14,7 @@ uint64_t nanoseconds(double seconds) {
   return static_cast<uint64_t>(std::min(seconds, kMost) * 1e9);
 }
 
-void account_choice(const RatioChoice::Reckoned& reckoned, blend_fusion_info& info) {
+void account_choice(const RatioChoice::Reckoned& reckoned, blend_fusion_report& info) {
   info.flags |= BLEND_FUSION_RATIO_CHOSEN;
   if (reckoned.late) info.flags |= BLEND_FUSION_TARGET_MISSED;
   info.ttft_expected_ns = nanoseconds(reckoned.ttft_s);
@@ -36,7 +36,7 @@ void account_load(const LayerLoad& load, blend_layer_info& out) {
   out.stall_ns = load.stall_ns;
 }
 
-void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_info& info) {
+void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_report& info) {
   info.n_rows_corrected = corrector.n_rows();
   info.n_rows_judging = corrector.judges().size();
   info.drift_share = corrector.mean_share();
@@ -66,7 +66,7 @@ void account_segments(const Prompt& prompt, Fused& out) {
 
 void account_totals(const Prompt& prompt, const FuseOptions& options, const Selection& selection,
                     uint64_t plan_ns, Fused& out) {
-  blend_fusion_info& info = out.info;
+  blend_fusion_report& info = out.info;
   const Schedule& schedule = selection.schedule();
   info.flags = trust_flags(options.trust, !schedule.empty());
   if (info.n_rows_corrected > 0) {
@@ -120,7 +120,7 @@ void account_totals(const Prompt& prompt, const FuseOptions& options, const Sele
 }
 
 void account_end(const Stopwatch& clock, Fused& out) {
-  blend_fusion_info& info = out.info;
+  blend_fusion_report& info = out.info;
   info.ttft_ns = clock.now_ns();
   const uint64_t known = info.plan_ns + info.miss_ns + info.prepare_ns + info.wait_ns +
                          info.place_ns + info.select_ns + info.compute_ns;

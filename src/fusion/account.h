@@ -15,7 +15,7 @@ namespace blend {
 void account_load(const LayerLoad& load, blend_layer_info& out);
 
 // What was corrected at a layer, and how much of it the guard let through.
-void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_info& info);
+void account_drift(const Corrector& corrector, blend_layer_info& layer, blend_fusion_report& info);
 
 // One entry a segment, and the exact rows of all of them.
 void account_segments(const Prompt& prompt, Fused& out);

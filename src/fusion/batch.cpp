@@ -219,7 +219,7 @@ bool Batch::round(std::unique_ptr<Sequence>& resident) {
 bool Batch::act_on_doubts(std::span<const int32_t> resident) {
   bool anew = false;
   for (Entry& e : entries_) {
-    const blend_fusion_info& info = e.out.info;
+    const blend_fusion_report& info = e.out.info;
     const OnUntrusted what = e.request->options.on_untrusted;
     if (!e.alive() || what == OnUntrusted::fuse || info.n_rows_corrected == 0 ||
         info.drift_share >= kLeastDriftShare) {
@@ -262,7 +262,7 @@ uint64_t Batch::rows_through(const Entry& e, uint32_t layer) {
 }
 
 void Batch::learn_pace(const Entry& e, const PrefillTimes& times) const {
-  const blend_fusion_info& info = e.out.info;
+  const blend_fusion_report& info = e.out.info;
   const double full_s = times.seconds(e.prompt.n_rows());
   const RowCost row = RowCost::of(model_->config(), e.prompt.n_rows(), full_s);
   double expected_s = 0;

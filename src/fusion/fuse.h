@@ -18,7 +18,7 @@ class LaterPrefill;
 // What came of a fuse; the public info structs are its account.
 struct Fused {
   std::unique_ptr<Sequence> sequence;
-  blend_fusion_info info{};
+  blend_fusion_report info{};
   std::vector<blend_layer_info> layers;      // [n_layers]
   std::vector<blend_segment_info> segments;  // [n_segments]
   std::vector<uint32_t> selected;            // rows, ascending

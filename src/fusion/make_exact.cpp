@@ -11,7 +11,7 @@ namespace {
 constexpr size_t kDraft = 24;
 
 // Nothing came from a store, so that all rows are full prefill's already.
-bool computed_all(const blend_fusion_info& info) {
+bool computed_all(const blend_fusion_report& info) {
   constexpr uint32_t kChanged = BLEND_FUSION_EDITED | BLEND_FUSION_RESTORED;
   return info.n_rows_reused == 0 && info.n_rows_exact == 0 && info.n_rows_resident == 0 &&
          info.n_rows_tempered == 0 && (info.flags & kChanged) == 0;

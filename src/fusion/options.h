@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "blend/blend.h"
+#include "blend/experimental.h"
+#include "blend/report.h"
 #include "fusion/ratio_choice.h"
 #include "fusion/schedule.h"
 #include "profile/drift.h"

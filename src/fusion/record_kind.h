@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "blend/blend.h"
+#include "blend/report.h"
 #include "fusion/prompt.h"
 
 namespace blend {

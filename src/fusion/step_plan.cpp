@@ -347,7 +347,7 @@ Status StepPlan::choose(uint32_t layer, const HostKv* fresh) {
 void StepPlan::refresh_account() {
   const uint64_t committed_ns = layer_ > 0 ? out_.layers[layer_ - 1].compute_end_ns : 0;
   out_.info = {};
-  blend_fusion_info& info = out_.info;
+  blend_fusion_report& info = out_.info;
   info.n_rows_corrected = n_corrected_;
   info.n_rows_judging = n_judging_;
   info.drift_share = drift_share_;

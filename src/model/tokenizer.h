@@ -11,6 +11,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "blend/model.h"
 
 namespace blend {
 

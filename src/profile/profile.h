@@ -16,6 +16,7 @@
 
 #include "base/hash.h"
 #include "base/status.h"
+#include "blend/experimental.h"
 #include "profile/drift_maps.h"
 #include "profile/layer_steps.h"
 

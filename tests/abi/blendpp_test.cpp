@@ -60,13 +60,13 @@ TEST_F(BlendppTest, PrecomputesFusesAndGenerates) {
   EXPECT_EQ(blendpp::ChunkId::from_hex(first.id.hex()), first.id);
 
   blendpp::Fusion fusion(model, &store, prompt());
-  EXPECT_EQ(fusion.info().n_rows, prompt().n_tokens());
-  EXPECT_EQ(fusion.info().n_hits, 1u);
+  EXPECT_EQ(fusion.report().n_rows, prompt().n_tokens());
+  EXPECT_EQ(fusion.report().n_hits, 1u);
   EXPECT_EQ(fusion.logits().size(), model.info().n_vocab);
   EXPECT_EQ(fusion.segment(1).source, BLEND_SOURCE_STORE);
   EXPECT_EQ(fusion.layer(0).layer, 0u);
   EXPECT_EQ(fusion.deviation().size(), prompt().n_tokens());
-  EXPECT_EQ(fusion.selected().size(), fusion.info().n_rows_selected);
+  EXPECT_EQ(fusion.selected().size(), fusion.report().n_rows_selected);
 
   blendpp::GenerateOptions options;
   options.max_tokens = 5;
@@ -129,7 +129,7 @@ TEST_F(BlendppTest, ACorpusTellsItsRecordsAndTheirExceptionComesBack) {
     EXPECT_EQ(blendpp::ChunkId(told[i].id), blendpp::ChunkId(told[i % 2].id));
   }
   blendpp::Fusion fusion(model, &store, prompt());
-  EXPECT_EQ(fusion.info().n_hits, 2u);
+  EXPECT_EQ(fusion.report().n_hits, 2u);
   EXPECT_EQ(fusion.segment(1).record, BLEND_RECORD_EXACT);
 
   options.on_record = [](const blend_corpus_record&) -> bool { throw Surprise("of a record"); };
@@ -202,7 +202,7 @@ TEST_F(BlendppTest, CalibrateProfileAndVerify) {
   profile.apply(fuse);
   EXPECT_EQ(fuse.profile, profile.get());
   const blendpp::Fusion fusion(model, &store, samples[0], fuse);
-  EXPECT_EQ(fusion.info().flags & (BLEND_FUSION_UNCALIBRATED | BLEND_FUSION_UNTRUSTED), 0u);
+  EXPECT_EQ(fusion.report().flags & (BLEND_FUSION_UNCALIBRATED | BLEND_FUSION_UNTRUSTED), 0u);
   options.on_measurement = [](const blend_measurement&) -> bool { throw Surprise("line"); };
   EXPECT_THROW(blendpp::calibrate(model, samples, path, options), Surprise);
 }
@@ -286,13 +286,13 @@ TEST_F(BlendppTest, ScoresDecideAndTheirExceptionComesBack) {
   EXPECT_THROW(blendpp::Fusion(model, &store, prompt(), options), Surprise);
 }
 
-TEST_F(BlendppTest, FallingCheckLayersMakeASchedule) {
-  const std::vector<blend_check_layer> checks = model.falling_check_layers(0.5, 1, 8);
+TEST_F(BlendppTest, DefaultCheckLayersMakeASchedule) {
+  const std::vector<blend_check_layer> checks = model.default_check_layers(0.5, 1, 8);
   ASSERT_EQ(checks.size(), 2u);  // of a model of four layers
   blendpp::FuseOptions options;
-  options.check_layers = checks.data();
-  options.n_check_layers = checks.size();
-  EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).info().n_check_layers, 2u);
+  options.selection.check_layers = checks.data();
+  options.selection.n_check_layers = checks.size();
+  EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).report().n_check_layers, 2u);
 }
 
 TEST_F(BlendppTest, ProgressThatReturnsFalseStopsTheCall) {
@@ -415,7 +415,7 @@ TEST_F(BlendppTest, AConversationIsSavedRestoredAndExtended) {
   turn.chunk(model.tokenize("one two three four")).question(model.tokenize("and then"));
   back.extend(&store, turn);
   EXPECT_EQ(back.tokens().size(), fusion.tokens().size() + turn.n_tokens());
-  EXPECT_EQ(back.info().n_rows_resident, fusion.tokens().size());
+  EXPECT_EQ(back.report().n_rows_resident, fusion.tokens().size());
   EXPECT_THROW(blendpp::Fusion::restore(model, store, blendpp::ChunkId()), blendpp::Error);
   EXPECT_THROW(back.extend(&store, blendpp::Prompt()), blendpp::Error);
 }
@@ -431,7 +431,7 @@ TEST_F(BlendppTest, RowsAreReplacedAndErased) {
   fusion.erase(0, 4);
   want.erase(want.begin(), want.begin() + 4);
   EXPECT_EQ(blendpp::Tokens(fusion.tokens().begin(), fusion.tokens().end()), want);
-  EXPECT_NE(fusion.info().flags & BLEND_FUSION_EDITED, 0u);
+  EXPECT_NE(fusion.report().flags & BLEND_FUSION_EDITED, 0u);
   EXPECT_THROW(fusion.erase(0, want.size()), blendpp::Error);
 }
 
@@ -447,7 +447,7 @@ TEST_F(BlendppTest, CancelTokenStopsAndMayBeUsedAgain) {
     EXPECT_EQ(error.code(), BLEND_E_CANCELLED);
   }
   token.reset();
-  EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).info().n_segments, 4u);
+  EXPECT_EQ(blendpp::Fusion(model, &store, prompt(), options).report().n_segments, 4u);
 }
 
 TEST_F(BlendppTest, AHostsOwnModelIsPlannedStepByStep) {
@@ -521,7 +521,7 @@ TEST_F(BlendppTest, AHostsOwnModelIsPlannedStepByStep) {
   ASSERT_EQ(plan.selected().size(), 1u);
   EXPECT_EQ(plan.selected()[0], 3u) << "the score was the row";
   EXPECT_EQ(plan.deviation().size(), 5u);
-  EXPECT_EQ(plan.info().n_rows_selected, 1u);
+  EXPECT_EQ(plan.report().n_rows_selected, 1u);
   EXPECT_EQ(plan.segment(1).source, BLEND_SOURCE_STORE);
   EXPECT_EQ(plan.layer(1).rows_kv, 5u);
   EXPECT_THROW(plan.restart(), blendpp::Error) << "the plan is finished";
@@ -543,7 +543,7 @@ TEST_F(BlendppTest, HandlesMayGoInAnyOrder) {
   options.ignore_eos = 1;
   EXPECT_EQ(fusion.generate(options, nullptr).n_tokens, 3u);
   blendpp::Fusion moved = std::move(fusion);
-  EXPECT_EQ(moved.info().n_segments, 4u);
+  EXPECT_EQ(moved.report().n_segments, 4u);
 }
 
 }  // namespace

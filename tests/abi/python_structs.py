@@ -16,13 +16,18 @@ blend = blend_step.Blend(sys.argv[2])
 for kind, init in (
     (blend_step.ModelDescription, "blend_model_description_init"),
     (blend_step.StoreOptions, "blend_store_options_init"),
+    (blend_step.PrecomputeOptions, "blend_precompute_options_init"),
+    (blend_step.SelectionOptions, "blend_selection_options_init"),
     (blend_step.FuseOptions, "blend_fuse_options_init"),
 ):
     options = blend.options(kind, init)
     if options.struct_size != ctypes.sizeof(kind):
         sys.exit(f"{init} left struct_size {options.struct_size} of {ctypes.sizeof(kind)}")
     print(init, options.struct_size)
-# A default that lies behind members which an earlier release did not have: the order is right.
+# Defaults in the middle and at the end: the order of the members is right.
+fuse = blend.options(blend_step.FuseOptions, "blend_fuse_options_init")
+if (fuse.ratio, fuse.reserve_tokens) != (-2.0, 256):
+    sys.exit(f"a fuse's defaults are read as {fuse.ratio} and {fuse.reserve_tokens}")
 store = blend.options(blend_step.StoreOptions, "blend_store_options_init")
 if (store.quota_bytes, store.queue_bytes) != (16 << 30, 256 << 20):
     sys.exit(f"the store's defaults are read as {store.quota_bytes} and {store.queue_bytes}")

@@ -132,7 +132,7 @@ void arguments_absurd(const fixture* f) {
     blend_calibrate_options c;
     blend_precompute_options p = {.struct_size = sizeof p};
     const double ratio = 0.5;
-    CHECK_CODE(INVALID, blend_store_hint(w.store, &id, kCounts[i], &err));
+    CHECK_CODE(INVALID, blend_store_prefetch(w.store, &id, kCounts[i], &err));
     CHECK_CODE(BLEND_E_CONTEXT_LENGTH,
                blend_precompute(w.model, w.store, &token, kCounts[i], NULL, NULL, &err));
     CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fuse(&fusion, w.model, NULL, &s, 1, &o, &err));
@@ -181,18 +181,19 @@ void arguments_absurd(const fixture* f) {
 
 void arguments_fuse_options(const fixture* f) {
   static const double kRatios[] = {-0.1, 1.5, 1.0000001, -1e-300, NAN, INFINITY, -INFINITY};
-  static const uint32_t kCheckLayers[] = {0, 4, 5, UINT32_MAX}; /* of 4 layers: 1, 2 or 3 */
-  static const uint32_t kUnknown[] = {0, 4, 99, UINT32_MAX};    /* metrics, norms */
-  static const uint32_t kUnknownMisses[] = {0, 5, 99, UINT32_MAX};
+  static const uint32_t kCheckLayers[] = {4, 5, UINT32_MAX}; /* of 4 layers: 1, 2 or 3 */
+  static const uint32_t kUnknown[] = {4, 99, UINT32_MAX};    /* metrics, norms */
+  static const uint32_t kUnknownMisses[] = {4, 99, UINT32_MAX};
   static const blend_check_layer kChecks[] = {{1, 0.5}};
   static const blend_policy_term kTerms[] = {{BLEND_POLICY_HKVD, 1.0}};
-  static const uint32_t kUnknownPolicies[] = {0, 15, 99, UINT32_MAX};
+  static const uint32_t kUnknownPolicies[] = {14, 99, UINT32_MAX};
   world w;
   int32_t tokens[20];
   blend_segment s[3];
   blend_fusion* fusion = NULL;
   size_t i;
   blend_fuse_options o;
+  blend_selection_options detail;
   REQUIRE(open_world(f, &w));
   fill_tokens(tokens, 20, 3);
   s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 8);
@@ -206,7 +207,9 @@ void arguments_fuse_options(const fixture* f) {
   for (i = 0; i < sizeof kCheckLayers / sizeof *kCheckLayers; ++i) {
     o = fuse_options();
     o.policy = BLEND_POLICY_CASCADE; /* one that has a check layer */
-    o.check_layer = kCheckLayers[i];
+    o.selection = &detail;
+    detail = (blend_selection_options){.struct_size = sizeof detail};
+    detail.check_layer = kCheckLayers[i];
     CHECK_SAYS(INVALID, "check_layer", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   }
   for (i = 0; i < sizeof kUnknown / sizeof *kUnknown; ++i) {
@@ -214,29 +217,35 @@ void arguments_fuse_options(const fixture* f) {
     o.policy = kUnknownPolicies[i];
     CHECK_SAYS(INVALID, "policy", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     o = fuse_options();
-    o.metric = kUnknown[i];
+    o.selection = &detail;
+    detail = (blend_selection_options){.struct_size = sizeof detail};
+    detail.metric = kUnknown[i];
     CHECK_SAYS(INVALID, "metric", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
-    o = fuse_options();
-    o.norm = kUnknown[i];
+    detail.metric = BLEND_METRIC_AUTO;
+    detail.norm = kUnknown[i];
     CHECK_SAYS(INVALID, "norm", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     o = fuse_options();
     o.on_miss = kUnknownMisses[i];
     CHECK_SAYS(INVALID, "on_miss", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   }
   o = fuse_options();
-  o.n_check_layers = 2;
+  o.selection = &detail;
+  detail = (blend_selection_options){.struct_size = sizeof detail};
+  detail.n_check_layers = 2;
   CHECK_SAYS(INVALID, "check_layers must not be NULL",
              blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
-  o.check_layers = kChecks; /* a length that is nonsense is not followed */
-  o.n_check_layers = SIZE_MAX / 2;
+  detail.check_layers = kChecks; /* a length that is nonsense is not followed */
+  detail.n_check_layers = SIZE_MAX / 2;
   CHECK_SAYS(INVALID, "n_check_layers", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   o = fuse_options();
   o.policy = BLEND_POLICY_UNION;
-  o.n_terms = 1;
+  o.selection = &detail;
+  detail = (blend_selection_options){.struct_size = sizeof detail};
+  detail.n_terms = 1;
   CHECK_SAYS(INVALID, "terms must not be NULL",
              blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
-  o.terms = kTerms;
-  o.n_terms = SIZE_MAX / 2;
+  detail.terms = kTerms;
+  detail.n_terms = SIZE_MAX / 2;
   CHECK_SAYS(INVALID, "n_terms", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
   o = fuse_options();
   CHECK_SAYS(INVALID, "store", blend_fuse(&fusion, w.model, NULL, s, 3, &o, &err));

@@ -182,7 +182,7 @@ void chat_is_fused(const fixture* f) {
   blend_chat_document d[2];
   blend_chat_options o = {.struct_size = sizeof o};
   blend_fuse_options fuse = fuse_options();
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   blend_segment_info segment_info = {.struct_size = sizeof segment_info};
   int32_t tokens[64];
   blend_chunk_id id;
@@ -216,7 +216,7 @@ void chat_is_fused(const fixture* f) {
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, segments, n, &fuse, &err));
   blend_chat_close(chat); /* a fusion needs nothing of it */
   REQUIRE(fusion != NULL);
-  CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+  CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
   CHECK(info.n_hits == 2);
   CHECK(info.n_misses == 1); /* the prefix */
   CHECK_OK(blend_fusion_get_segment(fusion, 1, &segment_info, &err));

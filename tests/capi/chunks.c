@@ -135,7 +135,7 @@ void chunks_list_and_remove(const fixture* f) {
   world w;
   int32_t tokens[64];
   blend_chunk_id ids[5];
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_model_info info = {.struct_size = sizeof info};
   seen s;
   int i, verify;
@@ -147,22 +147,22 @@ void chunks_list_and_remove(const fixture* f) {
   for (verify = 0; verify < 2; ++verify) {
     memset(&s, 0, sizeof s);
     s.sorted = 1;
-    CHECK_OK(blend_store_list(w.store, NULL, verify, look, &s, &err));
+    CHECK_OK(blend_store_list(w.store, NULL, NULL, verify, look, &s, &err));
     CHECK(s.n == 5 && s.sorted && s.n_tokens == 60);
   }
   {
     blend_error* err = NULL;
-    CHECK(blend_store_list(w.store, NULL, 0, refuse, NULL, &err) == BLEND_E_CALLBACK);
+    CHECK(blend_store_list(w.store, NULL, NULL, 0, refuse, NULL, &err) == BLEND_E_CALLBACK);
     CHECK(blend_error_detail(err) == -321);
     blend_error_free(err);
   }
   CHECK_OK(blend_model_get_info(w.model, &info, &err));
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 5 && stat.n_tokens == 60 && stat.written == 5);
   CHECK(stat.bytes == (uint64_t)info.n_layers * 2 * 60 * info.n_kv_heads * info.head_dim * 4);
   CHECK_OK(blend_store_remove(w.store, &ids[2], NULL, &err));
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &ids[2], NULL, &err));
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 4 && stat.n_tokens == 48);
   fill_tokens(tokens, 64, 20);
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, &err)); /* not EXISTS */
@@ -189,7 +189,7 @@ static int32_t note_label(void* user, const blend_chunk_info* info, const char* 
 static int is_called(const blend_store* store, const char* label_and_tags) {
   labels l;
   memset(&l, 0, sizeof l);
-  CHECK_OK(blend_store_list(store, NULL, 0, note_label, &l, &err));
+  CHECK_OK(blend_store_list(store, NULL, NULL, 0, note_label, &l, &err));
   return l.n == 1 && strcmp(l.all, label_and_tags) == 0;
 }
 
@@ -244,7 +244,7 @@ void chunks_have_labels(const fixture* f) {
 static int n_of(const blend_store* store, const char* tenant, const blend_filter_options* filter) {
   labels l;
   memset(&l, 0, sizeof l);
-  CHECK_OK(blend_store_list_matching(store, tenant, filter, 0, note_label, &l, &err));
+  CHECK_OK(blend_store_list(store, tenant, filter, 0, note_label, &l, &err));
   return l.n;
 }
 
@@ -290,11 +290,11 @@ void chunks_by_label(const fixture* f) {
   CHECK(n_of(w.store, NULL, &by) == 0);
   by.model = "model.gguf";
   CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "'model.gguf' names no model",
-             blend_store_list_matching(w.store, NULL, &by, 0, note_label, &l, &err));
+             blend_store_list(w.store, NULL, &by, 0, note_label, &l, &err));
   by.model = NULL;
   by.flags = 64;
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT,
-             blend_store_list_matching(w.store, NULL, &by, 0, note_label, &l, &err));
+             blend_store_list(w.store, NULL, &by, 0, note_label, &l, &err));
 
   /* Nothing said removes nothing, whoever asks. */
   by.flags = 0;
@@ -426,15 +426,15 @@ void chunks_of_another_tenant(const fixture* f) {
   blend_fusion_close(fusion);
 
   n = 0;
-  CHECK_OK(blend_store_list(w.store, "acme", 1, count, &n, &err));
+  CHECK_OK(blend_store_list(w.store, "acme", NULL, 1, count, &n, &err));
   CHECK(n == 2);
   n = 0;
-  CHECK_OK(blend_store_list(w.store, "", 0, count, &n, &err));
+  CHECK_OK(blend_store_list(w.store, "", NULL, 0, count, &n, &err));
   CHECK(n == 1);
   n = 0;
-  CHECK_OK(blend_store_list(w.store, "evil", 0, count, &n, &err));
+  CHECK_OK(blend_store_list(w.store, "evil", NULL, 0, count, &n, &err));
   CHECK(n == 0);
-  CHECK_OK(blend_store_list(w.store, NULL, 0, count, &n, &err));
+  CHECK_OK(blend_store_list(w.store, NULL, NULL, 0, count, &n, &err));
   CHECK(n == 3);
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &acme, "evil", &err));
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_remove(w.store, &acme, "", &err));
@@ -495,7 +495,7 @@ void chunks_quota(const fixture* f) {
   blend_model* model = NULL;
   blend_store* store = NULL;
   blend_store_options options;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_fusion *fusion = NULL, *inside = NULL;
   blend_segment s[3];
   blend_fuse_options o = fuse_options();
@@ -520,7 +520,7 @@ void chunks_quota(const fixture* f) {
   code = blend_store_flush(store, NULL);
   CHECK(code == BLEND_E_FULL);
   CHECK(blend_store_flush(store, NULL) == BLEND_OK); /* told once */
-  CHECK_OK(blend_store_get_stat(store, &stat, &err));
+  CHECK_OK(blend_store_get_report(store, &stat, &err));
   CHECK(stat.n_chunks == 1 && stat.write_errors == 1 && stat.quota_bytes == 64 * 1024);
   blend_store_close(store);
 
@@ -539,9 +539,9 @@ void chunks_behind_bos(const fixture* f) {
   world w;
   int32_t tokens[30], question[5], bos;
   blend_precompute_options o = {.struct_size = sizeof o, .flags = BLEND_PUT_AFTER_BOS};
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_model_info model = {.struct_size = sizeof model};
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   blend_fuse_options reuse = fuse_options(), full = fuse_options();
   blend_fusion *a = NULL, *b = NULL;
   blend_segment s[3];
@@ -553,7 +553,7 @@ void chunks_behind_bos(const fixture* f) {
   fill_tokens(question, 5, 9);
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 30, &o, NULL, &err));
   CHECK_CODE(BLEND_EXISTS, blend_precompute(w.model, w.store, tokens, 30, &o, NULL, &err));
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 2);
   s[0] = segment(BLEND_SEGMENT_PREFIX, &bos, 1);
   s[1] = segment(BLEND_SEGMENT_CHUNK, tokens, 30);
@@ -565,7 +565,7 @@ void chunks_behind_bos(const fixture* f) {
   if (a != NULL && b != NULL) {
     const float *x, *y;
     size_t n, m, i;
-    CHECK_OK(blend_fusion_get_info(a, &info, &err));
+    CHECK_OK(blend_fusion_get_report(a, &info, &err));
     CHECK(info.n_rows_exact >= 30);
     CHECK_OK(blend_fusion_get_logits(a, &x, &n, &err));
     CHECK_OK(blend_fusion_get_logits(b, &y, &m, &err));

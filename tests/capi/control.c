@@ -222,7 +222,7 @@ static blend_machine* machine_that_takes(const fixture* f, const blend_model* mo
 
 static blend_fusion* fuse_auto(const world* w, const blend_segment* segments,
                                const blend_machine* machine, uint64_t target_ns,
-                               blend_fusion_info* info) {
+                               blend_fusion_report* info) {
   blend_fuse_options o = fuse_options();
   blend_fusion* fusion = NULL;
   o.ratio = BLEND_RATIO_AUTO;
@@ -232,7 +232,7 @@ static blend_fusion* fuse_auto(const world* w, const blend_segment* segments,
   CHECK_OK(blend_fuse(&fusion, w->model, w->store, segments, 4, &o, &err));
   memset(info, 0, sizeof *info);
   info->struct_size = sizeof *info;
-  if (fusion != NULL) CHECK_OK(blend_fusion_get_info(fusion, info, &err));
+  if (fusion != NULL) CHECK_OK(blend_fusion_get_report(fusion, info, &err));
   return fusion;
 }
 
@@ -241,9 +241,9 @@ void control_of_a_fuse(const fixture* f) {
   int32_t tokens[4][64];
   blend_segment segments[4];
   blend_fusion* fusion;
-  blend_fusion_info info;
+  blend_fusion_report info;
   blend_segment_info seg;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_machine* machine;
   blend_model* other;
   blend_fuse_options o = fuse_options();
@@ -281,7 +281,7 @@ void control_of_a_fuse(const fixture* f) {
 
   /* One on which computing all takes a thousand times what loading does, so that no disturbance of
    * the few microseconds that were read turns it round: loading it is. The account says why. */
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.read_bytes_per_s > 0);
   load_ns = 1e9 * (64 * 4 + 128 * 3) * 2.0 * 32 * 4 / stat.read_bytes_per_s;
   prefill_ns = 1000 * load_ns;

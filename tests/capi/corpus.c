@@ -50,7 +50,7 @@ void corpus_is_found(const fixture* f) {
   blend_corpus_chunk chunks[N_TEXTS];
   seen s = {.stop_at = SIZE_MAX};
   blend_corpus_options o;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_segment prompt[4];
   blend_fuse_options fail = fuse_options();
   blend_fusion* fusion = NULL;
@@ -63,7 +63,7 @@ void corpus_is_found(const fixture* f) {
   o.n_contexts = 2;
   CHECK_OK(blend_precompute_corpus(w.model, w.store, chunks, N_TEXTS, &o, &err));
   CHECK(s.n == N_TEXTS && s.n_existed == 0 && s.n_contexts == 2 * N_TEXTS);
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 2 * N_TEXTS);
   s.n = 0;
   CHECK_CODE(BLEND_EXISTS, blend_precompute_corpus(w.model, w.store, chunks, N_TEXTS, &o, &err));
@@ -92,8 +92,8 @@ void corpus_is_found(const fixture* f) {
   CHECK_OK(blend_precompute(w.model, w.store, tokens[1], N_TOKENS, NULL, NULL, &err));
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, prompt, 4, &fail, &err));
   if (fusion != NULL) {
-    blend_fusion_info all = {.struct_size = sizeof all};
-    CHECK_OK(blend_fusion_get_info(fusion, &all, &err));
+    blend_fusion_report all = {.struct_size = sizeof all};
+    CHECK_OK(blend_fusion_get_report(fusion, &all, &err));
     CHECK((all.flags & BLEND_FUSION_ALONE) != 0);
   }
   blend_fusion_close(fusion);

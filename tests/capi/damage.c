@@ -92,8 +92,8 @@ static void check_damage(const fixture* f,
                          int (*break_file)(const scene*, unsigned char*, size_t)) {
   scene c;
   blend_fusion *before = NULL, *after = NULL, *healed = NULL;
-  blend_fusion_info info = {.struct_size = sizeof info};
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_fusion_report info = {.struct_size = sizeof info};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_fuse_options o = fuse_options();
   char path[4096];
   unsigned char* data;
@@ -118,7 +118,7 @@ static void check_damage(const fixture* f,
   REQUIRE(c.store != NULL);
   {
     blend_error* err = NULL;
-    CHECK(blend_store_list(c.store, NULL, 1, count_problems, &problems, &err) == BLEND_E_CORRUPT);
+    CHECK(blend_store_list(c.store, NULL, NULL, 1, count_problems, &problems, &err) == BLEND_E_CORRUPT);
     CHECK(problems > 0);
     blend_error_free(err);
   }
@@ -126,9 +126,9 @@ static void check_damage(const fixture* f,
   REQUIRE(after != NULL);
   CHECK(same_logits(before, after));
   CHECK(c.seen.n > 0 && c.seen.code == BLEND_E_CORRUPT);
-  CHECK_OK(blend_fusion_get_info(after, &info, &err));
+  CHECK_OK(blend_fusion_get_report(after, &info, &err));
   CHECK(info.n_misses > 0);
-  CHECK_OK(blend_store_get_stat(c.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(c.store, &stat, &err));
   CHECK(stat.damaged > 0);
 
   /* The miss was stored anew over the damage. */
@@ -231,8 +231,8 @@ void damage_while_open_is_told_by_a_listing(const fixture* f) {
   CHECK(fclose(fopen(path, "wb")) == 0); /* cut to nothing, as by another program */
   for (verify = 0; verify < 2; ++verify) {
     CHECK_CODE(BLEND_E_CORRUPT,
-               blend_store_list(c.store, NULL, verify, count_problems, &problems, &err));
-    CHECK_CODE(BLEND_E_CORRUPT, blend_store_list_matching(c.store, "", &filter, verify,
+               blend_store_list(c.store, NULL, NULL, verify, count_problems, &problems, &err));
+    CHECK_CODE(BLEND_E_CORRUPT, blend_store_list(c.store, "", &filter, verify,
                                                           count_problems, &problems, &err));
   }
   CHECK(problems == 0);

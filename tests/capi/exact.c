@@ -48,8 +48,8 @@ static blend_fusion* fuse_seed(const world* w, int32_t seed, uint32_t policy) {
 }
 
 static int says_exact(const blend_fusion* fusion) {
-  blend_fusion_info info = {.struct_size = sizeof info};
-  CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+  blend_fusion_report info = {.struct_size = sizeof info};
+  CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
   return (info.flags & BLEND_FUSION_EXACT) != 0;
 }
 

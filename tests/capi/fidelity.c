@@ -82,14 +82,14 @@ static void generate(blend_fusion* fusion, uint32_t n) {
 }
 
 static uint32_t flags_of(const blend_fusion* fusion) {
-  blend_fusion_info info = {.struct_size = sizeof info};
-  CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+  blend_fusion_report info = {.struct_size = sizeof info};
+  CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
   return info.flags;
 }
 
 static double ratio_of(const blend_fusion* fusion) {
-  blend_fusion_info info = {.struct_size = sizeof info};
-  CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+  blend_fusion_report info = {.struct_size = sizeof info};
+  CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
   return info.ratio;
 }
 
@@ -109,7 +109,7 @@ void fidelity_is_seen_and_kept(const fixture* f) {
   blend_fusion* fusion;
   blend_fidelity_row row;
   seen s;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   REQUIRE(open_here(f, &w, 1));
   CHECK(look(w.store, NULL, 0).n == 0);
   fusion = fuse_seed(&w, 1, &all);
@@ -126,7 +126,7 @@ void fidelity_is_seen_and_kept(const fixture* f) {
   CHECK(row.identical == 1 && row.mean_kl < 1e-5);
   row = row_at(w.store, 0.6);
   CHECK(row.n_checks == 0 && row.agreement == 0 && row.agreement_high == 0);
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.checks_done == 1 && stat.checks_dropped == 0 && stat.checks_queued == 0);
   /* Full prefill has nothing to be checked. */
   exact.policy = BLEND_POLICY_FULL;

@@ -6,7 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "blend/admin.h"
 #include "blend/blend.h"
+#include "blend/experimental.h"
+#include "blend/fidelity.h"
+#include "blend/remote.h"
+#include "blend/report.h"
+#include "blend/step.h"
 
 #ifdef __cplusplus
 extern "C" {

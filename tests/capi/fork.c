@@ -63,7 +63,7 @@ void fork_is_a_fuse_of_its_own(const fixture* f) {
   first = fuse_question(model, prompt, 37, MOST);
   REQUIRE(first != NULL);
   for (i = 0; i < N; ++i) {
-    blend_fusion_info a, b;
+    blend_fusion_report a, b;
     own[i] = fuse_question(model, prompt, 37, MOST);
     REQUIRE(own[i] != NULL);
     set_up(&forks[i], i);
@@ -83,8 +83,8 @@ void fork_is_a_fuse_of_its_own(const fixture* f) {
     }
     CHECK(same_logits(forks[i].fusion, own[i]));
     a.struct_size = b.struct_size = sizeof a;
-    CHECK_OK(blend_fusion_get_info(first, &a, &err));
-    CHECK_OK(blend_fusion_get_info(forks[i].fusion, &b, &err));
+    CHECK_OK(blend_fusion_get_report(first, &a, &err));
+    CHECK_OK(blend_fusion_get_report(forks[i].fusion, &b, &err));
     CHECK(memcmp(&a, &b, sizeof a) == 0);
   }
   blend_fusion_close(first); /* before its forks */
@@ -131,8 +131,8 @@ void generate_lookup_is_the_same_text(const fixture* f) {
     set_up(&looks, i);
     plain.options.max_tokens = looks.options.max_tokens = MOST;
     plain.options.temperature = looks.options.temperature = i % 2 == 0 ? 0.0f : 0.2f;
-    looks.options.lookup_tokens = 8;
-    looks.options.lookup_match = (uint32_t)(1 + i);
+    looks.options.draft_tokens = 8;
+    looks.options.draft_match = (uint32_t)(1 + i);
     plain.fusion = fuse_question(model, prompt, 35, MOST);
     looks.fusion = fuse_question(model, prompt, 35, MOST);
     REQUIRE(plain.fusion != NULL && looks.fusion != NULL);
@@ -141,12 +141,12 @@ void generate_lookup_is_the_same_text(const fixture* f) {
     CHECK(plain.code == BLEND_OK && looks.code == BLEND_OK);
     CHECK(memcmp(&plain.heard, &looks.heard, sizeof plain.heard) == 0);
     CHECK(same_logits(plain.fusion, looks.fusion));
-    looks.options.lookup_tokens = 17;
-    CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "lookup_tokens 17",
+    looks.options.draft_tokens = 17;
+    CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "draft_tokens 17",
                blend_fusion_generate(looks.fusion, &looks.options, NULL, NULL, NULL, &err));
-    looks.options.lookup_tokens = 1;
-    looks.options.lookup_match = 0;
-    CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "lookup_match 0",
+    looks.options.draft_tokens = 1;
+    looks.options.draft_match = 0;
+    CHECK_SAYS(BLEND_E_INVALID_ARGUMENT, "draft_match 0",
                blend_fusion_generate(looks.fusion, &looks.options, NULL, NULL, NULL, &err));
     blend_fusion_close(plain.fusion);
     blend_fusion_close(looks.fusion);

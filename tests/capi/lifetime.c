@@ -24,13 +24,13 @@ static void close_one(int which, world* w, blend_fusion* fusion) {
 static void use(const int* closed, world* w, blend_fusion* fusion) {
   const int32_t tokens[2] = {7, 8};
   blend_model_info info = {.struct_size = sizeof info};
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   if (!closed[MODEL]) {
     CHECK_OK(blend_model_get_info(w->model, &info, &err));
     CHECK(strcmp(info.architecture, "llama") == 0);
   }
   if (!closed[STORE]) {
-    CHECK_OK(blend_store_get_stat(w->store, &stat, &err));
+    CHECK_OK(blend_store_get_report(w->store, &stat, &err));
     CHECK_OK(blend_store_flush(w->store, &err));
   }
   if (!closed[FUSION]) CHECK_OK(blend_fusion_decode(fusion, tokens, 2, NULL, &err));
@@ -324,20 +324,20 @@ void lifetime_fork(const fixture* f) {
   CHECK_OK(blend_plan_fetch_kv(plan, 0, &view, &err));
   child = fork();
   if (child == 0) {
-    blend_store_stat stat = {.struct_size = sizeof stat};
+    blend_store_report stat = {.struct_size = sizeof stat};
     blend_fusion* mine = NULL;
     blend_ctx* ctx = NULL;
     blend_store* store = NULL;
     blend_store_options options;
     int bad = 0;
     alarm(30); /* a hang ends as a signal */
-    if (blend_store_get_stat(w.store, &stat, NULL) != BLEND_E_FORKED) bad |= 1;
+    if (blend_store_get_report(w.store, &stat, NULL) != BLEND_E_FORKED) bad |= 1;
     if (blend_fuse(&mine, w.model, w.store, s, 2, &o, NULL) != BLEND_E_FORKED) bad |= 2;
     if (blend_precompute(w.model, w.store, tokens, 12, NULL, NULL, NULL) != BLEND_E_FORKED)
       bad |= 4;
     if (blend_store_flush(w.store, NULL) != BLEND_E_FORKED) bad |= 8;
     if (blend_store_remove(w.store, &id, NULL, NULL) != BLEND_E_FORKED) bad |= 16;
-    if (blend_store_list(w.store, NULL, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED)
+    if (blend_store_list(w.store, NULL, NULL, 0, count_chunks, &n_chunks, NULL) != BLEND_E_FORKED)
       bad |= 32;
     if (blend_plan_synchronize(plan, 0, NULL) != BLEND_E_FORKED) bad |= 128;
     if (uses_the_context(&w, fusion, tokens)) bad |= 4;
@@ -351,7 +351,7 @@ void lifetime_fork(const fixture* f) {
     options.kv_dtype = BLEND_DTYPE_F32;
     if (blend_ctx_create(&ctx, NULL, NULL) != BLEND_OK ||
         blend_store_open(&store, ctx, path_in(f, "store"), &options, NULL) != BLEND_OK ||
-        blend_store_list(store, NULL, 1, count_chunks, &n_chunks, NULL) != BLEND_OK ||
+        blend_store_list(store, NULL, NULL, 1, count_chunks, &n_chunks, NULL) != BLEND_OK ||
         n_chunks != 1) {
       bad |= 64;
     }

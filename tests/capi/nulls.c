@@ -107,21 +107,19 @@ void nulls_store(const fixture* f) {
   CHECK(store == NULL);
   blend_store_close(NULL);
   CHECK_CODE(INVALID, blend_store_flush(NULL, &err));
-  CHECK_CODE(INVALID, blend_store_list(NULL, NULL, 0, visit, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_list(w.store, NULL, 0, NULL, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_list_matching(NULL, NULL, NULL, 0, visit, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_list_matching(w.store, NULL, NULL, 0, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list(NULL, NULL, NULL, 0, visit, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list(w.store, NULL, NULL, 0, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_remove_matching(NULL, NULL, NULL, visit, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_set_label(NULL, &id, NULL, "x", NULL, &err));
   CHECK_CODE(INVALID, blend_store_set_label(w.store, NULL, NULL, "x", NULL, &err));
   CHECK_CODE(INVALID, blend_store_remove(NULL, &id, NULL, &err));
   CHECK_CODE(INVALID, blend_store_remove(w.store, NULL, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_pin(NULL, &id, 1, &err));
-  CHECK_CODE(INVALID, blend_store_pin(w.store, NULL, 1, &err));
+  CHECK_CODE(INVALID, blend_store_set_pinned(NULL, &id, 1, &err));
+  CHECK_CODE(INVALID, blend_store_set_pinned(w.store, NULL, 1, &err));
   CHECK_CODE(INVALID, blend_store_evict(NULL, 0, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_hint(NULL, NULL, 0, &err));
-  CHECK_CODE(INVALID, blend_store_hint(w.store, NULL, 1, &err));
-  CHECK_OK(blend_store_hint(w.store, NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_store_prefetch(NULL, NULL, 0, &err));
+  CHECK_CODE(INVALID, blend_store_prefetch(w.store, NULL, 1, &err));
+  CHECK_OK(blend_store_prefetch(w.store, NULL, 0, &err));
   CHECK_CODE(INVALID, blend_store_wait(NULL, &id, 0, &err));
   CHECK_CODE(INVALID, blend_store_wait(w.store, NULL, 0, &err));
   CHECK_CODE(INVALID, blend_store_repair(NULL, NULL, NULL, NULL, &err));
@@ -137,18 +135,22 @@ void nulls_store(const fixture* f) {
   CHECK_CODE(INVALID, blend_store_get_fidelity(w.store, w.model, 0, NULL, NULL, &err));
   CHECK_OK(blend_store_get_fidelity(w.store, NULL, 0, fidelity, NULL, &err));
   CHECK_CODE(INVALID, blend_store_run_checks(NULL, &err));
-  CHECK_CODE(INVALID, blend_store_visit_metrics(NULL, metric, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_visit_metrics(w.store, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list_metrics(NULL, metric, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_list_metrics(w.store, NULL, NULL, &err));
   CHECK_CODE(INVALID, blend_store_get_metrics(NULL, "", hex, 1, &n, &err));
   CHECK_CODE(INVALID, blend_store_get_metrics(w.store, "", NULL, 1, &n, &err));
   CHECK_CODE(INVALID, blend_store_get_metrics(w.store, "", hex, 1, NULL, &err));
   CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL, blend_store_get_metrics(w.store, NULL, NULL, 0, &n, &err));
   CHECK_CODE(INVALID, blend_store_set_tenant_quota(NULL, "a", 1, &err));
   CHECK_CODE(INVALID, blend_store_set_tenant_quota(w.store, NULL, 1, &err));
-  CHECK_CODE(INVALID, blend_store_get_tenant(NULL, "a", NULL, NULL, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_get_tenant(w.store, NULL, NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_tenant_usage(NULL, "a", NULL, NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_tenant_usage(w.store, NULL, NULL, NULL, NULL, &err));
   memset(&stat, 0, sizeof stat);
   stat.struct_size = sizeof stat;
+  CHECK_CODE(INVALID, blend_store_get_report(NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_report(w.store, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_remote_stat(NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_get_remote_stat(w.store, NULL, &err));
   CHECK_CODE(INVALID, blend_store_get_stat(NULL, &stat, &err));
   CHECK_CODE(INVALID, blend_store_get_stat(w.store, NULL, &err));
   memset(&codec, 0, sizeof codec);
@@ -179,7 +181,7 @@ void nulls_fusion(const fixture* f) {
   blend_fusion* other = NULL;
   blend_chunk_id id = {{0}};
   blend_fuse_request request = {.struct_size = sizeof request};
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   blend_layer_info layer = {.struct_size = sizeof layer};
   blend_segment_info seg_info = {.struct_size = sizeof seg_info};
   blend_segment s;
@@ -211,8 +213,8 @@ void nulls_fusion(const fixture* f) {
   CHECK_OK(blend_fuse_batch(&other, NULL, w.model, w.store, &request, 1, &err));
   blend_fusion_close(other);
   other = NULL;
-  CHECK_CODE(INVALID, blend_fusion_get_info(NULL, &info, &err));
-  CHECK_CODE(INVALID, blend_fusion_get_info(fusion, NULL, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_report(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_fusion_get_report(fusion, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_get_layer(NULL, 0, &layer, &err));
   CHECK_CODE(INVALID, blend_fusion_get_layer(fusion, 0, NULL, &err));
   CHECK_CODE(INVALID, blend_fusion_get_layer(fusion, 4, &layer, &err)); /* of 4 layers */
@@ -282,8 +284,8 @@ void nulls_profile(const fixture* f) {
   CHECK_CODE(INVALID, blend_profile_get_measurement(NULL, 0, &line, &err));
   CHECK_CODE(INVALID, blend_profile_get_drift(NULL, 2, &k, &v, &err));
   CHECK_CODE(INVALID, blend_profile_apply(NULL, &options, &err));
-  CHECK_CODE(INVALID, blend_store_use_profile(NULL, NULL, &err));
-  CHECK_CODE(INVALID, blend_store_use_profile(w.store, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_set_codec_profile(NULL, NULL, &err));
+  CHECK_CODE(INVALID, blend_store_set_codec_profile(w.store, NULL, &err));
   CHECK_CODE(INVALID, blend_calibrate(NULL, &sample, 1, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 1, NULL, path_in(f, "p"), &err));
   CHECK_CODE(INVALID, blend_calibrate(w.model, NULL, 0, NULL, path_in(f, "p"), &err));
@@ -329,10 +331,10 @@ void nulls_host(const fixture* f) {
   REQUIRE(open_world(f, &w));
   CHECK(blend_model_description_init(NULL, sizeof d) == INVALID);
   CHECK(blend_model_description_init(&d, sizeof d) == BLEND_OK);
-  CHECK_CODE(INVALID, blend_model_describe(NULL, w.ctx, &d, &err));
-  CHECK_CODE(INVALID, blend_model_describe(&model, NULL, &d, &err));
-  CHECK_CODE(INVALID, blend_model_describe(&model, w.ctx, NULL, &err));
-  CHECK_CODE(INVALID, blend_model_describe(&model, w.ctx, &d, &err)); /* zeros make no model */
+  CHECK_CODE(INVALID, blend_model_create_from_description(NULL, w.ctx, &d, &err));
+  CHECK_CODE(INVALID, blend_model_create_from_description(&model, NULL, &d, &err));
+  CHECK_CODE(INVALID, blend_model_create_from_description(&model, w.ctx, NULL, &err));
+  CHECK_CODE(INVALID, blend_model_create_from_description(&model, w.ctx, &d, &err)); /* zeros make no model */
   CHECK(model == NULL);
 
   CHECK_CODE(INVALID, blend_chunk_find(NULL, w.store, tokens, 4, NULL, &id, &err));
@@ -352,7 +354,7 @@ void nulls_host(const fixture* f) {
 void nulls_plan(const fixture* f) {
   world w;
   blend_plan* plan = NULL;
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   blend_layer_info layer = {.struct_size = sizeof layer};
   blend_segment_info seg_info;
   blend_segment s;
@@ -394,8 +396,8 @@ void nulls_plan(const fixture* f) {
   CHECK_CODE(INVALID, blend_plan_get_rows(NULL, &rows, &n, &err));
   CHECK_CODE(INVALID, blend_plan_get_rows(plan, NULL, &n, &err));
   CHECK_CODE(INVALID, blend_plan_get_rows(plan, &rows, NULL, &err));
-  CHECK_CODE(INVALID, blend_plan_get_info(NULL, &info, &err));
-  CHECK_CODE(INVALID, blend_plan_get_info(plan, NULL, &err));
+  CHECK_CODE(INVALID, blend_plan_get_report(NULL, &info, &err));
+  CHECK_CODE(INVALID, blend_plan_get_report(plan, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_get_layer(NULL, 0, &layer, &err));
   CHECK_CODE(INVALID, blend_plan_get_layer(plan, 0, NULL, &err));
   CHECK_CODE(INVALID, blend_plan_get_layer(plan, 4, &layer, &err));

@@ -61,8 +61,8 @@ void signals_blocked_in_our_threads(const fixture* f) {
   check_started("a store that reads by threads, and a put in the background", 5, &n, &wrong);
   n_wrong += wrong;
 
-  CHECK_OK(blend_store_hint(store, &id, 1, &err));
-  check_started("blend_store_hint", 1, &n, &wrong);
+  CHECK_OK(blend_store_prefetch(store, &id, 1, &err));
+  check_started("blend_store_prefetch", 1, &n, &wrong);
   n_wrong += wrong;
 
   s[0] = segment(BLEND_SEGMENT_CHUNK, tokens, 64);

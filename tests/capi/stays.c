@@ -37,7 +37,7 @@ void stays_quota_and_pins(const fixture* f) {
   blend_ctx* ctx = open_ctx();
   blend_model* model = NULL;
   blend_store* store = NULL;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_chunk_id ids[4];
   seen s;
   uint64_t n = 0;
@@ -52,13 +52,13 @@ void stays_quota_and_pins(const fixture* f) {
   for (i = 0; i < 3; ++i) {
     CHECK_OK(blend_precompute(model, store, tokens + i, 40, NULL, &ids[i], &err));
   }
-  CHECK_OK(blend_store_pin(store, &ids[0], 1, &err));
+  CHECK_OK(blend_store_set_pinned(store, &ids[0], 1, &err));
   CHECK_OK(blend_precompute(model, store, tokens + 3, 40, NULL, &ids[3], &err));
   CHECK_CODE(BLEND_E_NOT_FOUND, blend_chunk_find(model, store, tokens + 1, 40, NULL, NULL, &err));
   CHECK_OK(blend_chunk_find(model, store, tokens, 40, NULL, NULL, &err));
   memset(&s, 0, sizeof s);
-  CHECK_OK(blend_store_list(store, NULL, 0, look, &s, &err));
-  CHECK_OK(blend_store_get_stat(store, &stat, &err));
+  CHECK_OK(blend_store_list(store, NULL, NULL, 0, look, &s, &err));
+  CHECK_OK(blend_store_get_report(store, &stat, &err));
   CHECK(s.n == 3 && stat.n_chunks == 3 && s.n_pinned == 1 && stat.pinned_chunks == 1);
   CHECK(s.stored <= stat.stored_bytes && stat.stored_bytes <= stat.quota_bytes);
   CHECK(stat.stored_bytes == 3 * stat.pinned_bytes);
@@ -67,11 +67,11 @@ void stays_quota_and_pins(const fixture* f) {
 
   CHECK_SAYS(BLEND_E_FULL, "pinned", blend_store_evict(store, 0, &n, &err));
   CHECK(n == 2);
-  CHECK_OK(blend_store_pin(store, &ids[0], 0, &err));
+  CHECK_OK(blend_store_set_pinned(store, &ids[0], 0, &err));
   CHECK_OK(blend_store_evict(store, 0, NULL, &err));
-  CHECK_OK(blend_store_get_stat(store, &stat, &err));
+  CHECK_OK(blend_store_get_report(store, &stat, &err));
   CHECK(stat.n_chunks == 0 && stat.stored_bytes == 0 && stat.oldest_use_unix_s == 0);
-  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_pin(store, &ids[0], 1, &err));
+  CHECK_CODE(BLEND_E_NOT_FOUND, blend_store_set_pinned(store, &ids[0], 1, &err));
   blend_store_close(store);
   store = open_small(f, ctx, 32 * 1024, BLEND_EVICT_FIFO);
   REQUIRE(store != NULL);
@@ -92,16 +92,16 @@ void stays_tenants(const fixture* f) {
   fill_tokens(tokens, 60, 3);
   o.tenant = "a";
   CHECK_OK(blend_precompute(w.model, w.store, tokens, 40, &o, NULL, &err));
-  CHECK_OK(blend_store_get_tenant(w.store, "a", &n, &stored, &quota, &err));
+  CHECK_OK(blend_store_get_tenant_usage(w.store, "a", &n, &stored, &quota, &err));
   CHECK(n == 1 && stored > 40 * 1024 && quota == 0);
   CHECK_OK(blend_store_set_tenant_quota(w.store, "a", 2 * stored, &err));
   for (i = 1; i < 5; ++i) {
     CHECK_OK(blend_precompute(w.model, w.store, tokens + i, 40, &o, NULL, &err));
     CHECK_OK(blend_precompute(w.model, w.store, tokens + i, 40, NULL, NULL, &err));
   }
-  CHECK_OK(blend_store_get_tenant(w.store, "a", &n, NULL, &quota, &err));
+  CHECK_OK(blend_store_get_tenant_usage(w.store, "a", &n, NULL, &quota, &err));
   CHECK(n == 2 && quota == 2 * stored);
-  CHECK_OK(blend_store_get_tenant(w.store, "nobody", &n, &stored, &quota, &err));
+  CHECK_OK(blend_store_get_tenant_usage(w.store, "nobody", &n, &stored, &quota, &err));
   CHECK(n == 0 && stored == 0 && quota == 0);
   CHECK_CODE(BLEND_E_INVALID_ARGUMENT, blend_store_set_tenant_quota(w.store, "", 1, &err));
   for (i = 1; i < 5; ++i) { /* nobody else's chunks had to go */
@@ -125,7 +125,7 @@ void stays_care(const fixture* f) {
   world w;
   blend_precompute_options o = {.struct_size = sizeof o};
   blend_store_options options;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   blend_transfer_options transfer;
   blend_chunk_id ids[4];
   blend_store *copy = NULL, *other = NULL;
@@ -154,12 +154,12 @@ void stays_care(const fixture* f) {
     CHECK_OK(blend_precompute(w.model, w.store, tokens + i, 40, &o, &ids[i], &err));
   }
   for (i = 0; i < 4; ++i) CHECK_OK(blend_store_wait(w.store, &ids[i], -1, &err));
-  CHECK_OK(blend_store_hint(w.store, ids, 4, &err));
-  CHECK_OK(blend_store_get_stat(w.store, &stat, &err));
+  CHECK_OK(blend_store_prefetch(w.store, ids, 4, &err));
+  CHECK_OK(blend_store_get_report(w.store, &stat, &err));
   CHECK(stat.n_chunks == 4 && stat.ram_chunks == 4 && stat.ram_budget_bytes == 1u << 20);
   CHECK(stat.ram_bytes == stat.bytes && stat.queue_bytes == 0);
 
-  CHECK_CODE(BLEND_E_CALLBACK, blend_store_visit_metrics(w.store, count_metric, &chunks, &err));
+  CHECK_CODE(BLEND_E_CALLBACK, blend_store_list_metrics(w.store, count_metric, &chunks, &err));
   CHECK(chunks == 4);
   CHECK_CODE(BLEND_E_BUFFER_TOO_SMALL,
              blend_store_get_metrics(w.store, "a\"b", text, 9, &bytes, &err));
@@ -211,7 +211,7 @@ void stays_where_rows_came_from(const fixture* f) {
   blend_segment s[3];
   blend_fuse_options o = fuse_options();
   blend_fusion* fusion = NULL;
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   blend_layer_info layer = {.struct_size = sizeof layer};
   int32_t a[60], b[60];
   int round;
@@ -240,7 +240,7 @@ void stays_where_rows_came_from(const fixture* f) {
       CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
     }
     REQUIRE(fusion != NULL);
-    CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+    CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
     CHECK_OK(blend_fusion_get_layer(fusion, info.n_layers - 1, &layer, &err));
     CHECK(info.bytes_loaded > 0 && layer.bytes_loaded > 0);
     if (round == 0) {

@@ -90,7 +90,7 @@ static const char* const kNames[] = {"open", "precompute", "fuse", "generate"};
 void stop_cancel_before(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   size_t i;
   REQUIRE(begin(f, &k));
   CHECK_OK(blend_cancel_create(&cancel, &err));
@@ -103,7 +103,7 @@ void stop_cancel_before(const fixture* f) {
   CHECK_CODE(BLEND_E_CANCELLED, blend_fusion_decode(k.fusion, k.tokens, 3, cancel, &err));
   /* What was cancelled left nothing behind. */
   CHECK_OK(blend_store_flush(k.w.store, &err));
-  CHECK_OK(blend_store_get_stat(k.w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(k.w.store, &stat, &err));
   CHECK(stat.n_chunks == 0);
   /* Lowered, the token serves again. */
   blend_cancel_reset(cancel);
@@ -146,7 +146,7 @@ static int32_t on_token(void* user, int32_t token, const char* text, size_t text
 void stop_cancel_from_a_thread(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
-  blend_store_stat stat = {.struct_size = sizeof stat};
+  blend_store_report stat = {.struct_size = sizeof stat};
   size_t i;
   REQUIRE(begin(f, &k));
   CHECK_OK(blend_cancel_create(&cancel, &err));
@@ -165,7 +165,7 @@ void stop_cancel_from_a_thread(const fixture* f) {
     blend_cancel_reset(cancel);
   }
   CHECK_OK(blend_store_flush(k.w.store, &err));
-  CHECK_OK(blend_store_get_stat(k.w.store, &stat, &err));
+  CHECK_OK(blend_store_get_report(k.w.store, &stat, &err));
   CHECK(stat.n_chunks <= 2); /* of the fuse: chunks that were whole by then */
   end(&k);
   blend_cancel_free(cancel);
@@ -292,7 +292,7 @@ void stop_replace_changes_nothing(const fixture* f) {
   work k;
   blend_cancel* cancel = NULL;
   blend_fusion* twin;
-  blend_fusion_info info = {.struct_size = sizeof info};
+  blend_fusion_report info = {.struct_size = sizeof info};
   const int32_t* tokens = NULL;
   size_t n = 0;
   int32_t outside[3] = {5, 6, 100000};
@@ -318,7 +318,7 @@ void stop_replace_changes_nothing(const fixture* f) {
   CHECK(same_logits(twin, k.fusion));
   CHECK_OK(blend_fusion_get_tokens(twin, &tokens, &n, &err));
   CHECK(n == 5 && memcmp(tokens, k.tokens, 5 * sizeof *tokens) == 0);
-  CHECK_OK(blend_fusion_get_info(twin, &info, &err));
+  CHECK_OK(blend_fusion_get_report(twin, &info, &err));
   CHECK((info.flags & BLEND_FUSION_EDITED) == 0);
   CHECK_OK(blend_fusion_decode(twin, k.tokens + 9, 4, NULL, &err));
   CHECK_OK(blend_fusion_decode(k.fusion, k.tokens + 9, 4, NULL, &err));
@@ -330,7 +330,7 @@ void stop_replace_changes_nothing(const fixture* f) {
   CHECK_CODE(BLEND_E_CONTEXT_LENGTH, blend_fusion_decode(twin, k.tokens, 1, NULL, &err));
   CHECK_OK(blend_fusion_erase(twin, 3, 1, NULL, &err));
   CHECK_OK(blend_fusion_decode(twin, k.tokens, 1, NULL, &err));
-  CHECK_OK(blend_fusion_get_info(twin, &info, &err));
+  CHECK_OK(blend_fusion_get_report(twin, &info, &err));
   CHECK((info.flags & BLEND_FUSION_EDITED) != 0);
   blend_fusion_close(twin);
   blend_cancel_free(cancel);

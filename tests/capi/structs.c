@@ -52,30 +52,37 @@ static void check_init(const char* name, init_fn init, size_t size, size_t first
   if (buffer[0] != 0xAA) capi_fail(__FILE__, __LINE__, "%s wrote to a refused struct", name);
 }
 
-/* And the size of each in the first release. Typed thunks: calling through a cast function pointer
- * would be undefined. */
+/* Typed thunks: calling through a cast function pointer would be undefined. Today's sizes are those of
+ * the first release. */
 /* clang-format off */
-#define STRUCTS(X)                 \
-  X(blend_model_description, 112)  \
-  X(blend_store_options, 64)       \
-  X(blend_fuse_options, 200)       \
-  X(blend_generate_options, 64)    \
-  X(blend_calibrate_options, 144)  \
-  X(blend_verify_options, 88)      \
-  X(blend_advise_options, 32)
+#define STRUCTS(X) \
+  X(blend_ctx_options) \
+  X(blend_model_options) \
+  X(blend_model_description) \
+  X(blend_store_options) \
+  X(blend_remote_options) \
+  X(blend_precompute_options) \
+  X(blend_corpus_options) \
+  X(blend_fuse_options) \
+  X(blend_selection_options) \
+  X(blend_generate_options) \
+  X(blend_chat_options) \
+  X(blend_filter_options) \
+  X(blend_transfer_options) \
+  X(blend_machine_options) \
+  X(blend_advise_options) \
+  X(blend_calibrate_options) \
+  X(blend_verify_options)
 /* clang-format on */
-#define THUNK(type, first) \
+#define THUNK(type) \
   static int32_t init_##type(void* p, size_t n) { return type##_init((type*)p, n); }
 STRUCTS(THUNK)
 
 void structs_init(const fixture* f) {
   (void)f;
-#define RUN(type, first) check_init(#type, init_##type, sizeof(type), first);
+#define RUN(type) check_init(#type, init_##type, sizeof(type), sizeof(type));
   STRUCTS(RUN)
 }
-
-/* The defaults of options that have no init. */
-#define ZERO(o, size) (memset(o, 0, size), (o)->struct_size = (uint32_t)(size), BLEND_OK)
 
 /* Calls `call` with a struct that is too small, larger with a zero tail, and larger with a tail
  * that asks for something unknown. `clean` undoes a success. */
@@ -143,22 +150,26 @@ void structs_size(const fixture* f) {
   fill_tokens(more, 12, 8);
   s = segment(BLEND_SEGMENT_QUESTION, tokens, 12);
 
-  CHECK_SIZES(blend_ctx_options, 48, ZERO, blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
-  CHECK_SIZES(blend_model_options, 40, ZERO, blend_model_open(&model, w.ctx, f->model, o, &err),
+  CHECK_SIZES(blend_ctx_options, sizeof(blend_ctx_options), blend_ctx_options_init, blend_ctx_create(&ctx, o, &err), blend_ctx_close(ctx));
+  CHECK_SIZES(blend_model_options, sizeof(blend_model_options), blend_model_options_init, blend_model_open(&model, w.ctx, f->model, o, &err),
               blend_model_close(model));
-  CHECK_INFO(blend_model_info, 152, blend_model_get_info(w.model, o, &err));
-  CHECK_SIZES(blend_store_options, 64, blend_store_options_init,
+  CHECK_INFO(blend_model_info, sizeof(blend_model_info), blend_model_get_info(w.model, o, &err));
+  CHECK_SIZES(blend_store_options, sizeof(blend_store_options), blend_store_options_init,
               blend_store_open(&store, w.ctx, path_in(f, "s2"), o, &err), blend_store_close(store));
-  CHECK_SIZES(blend_precompute_options, 96, ZERO,
+  CHECK_SIZES(blend_precompute_options, sizeof(blend_precompute_options), blend_precompute_options_init,
               blend_precompute(w.model, w.store, more, 12, o, NULL, &err), (void)0);
-  CHECK_SIZES(blend_fuse_options, 200, blend_fuse_options_init,
+  CHECK_SIZES(blend_fuse_options, sizeof(blend_fuse_options), blend_fuse_options_init,
               blend_fuse(&fusion, w.model, w.store, &s, 1, o, &err), (void)0);
   REQUIRE(fusion != NULL);
-  CHECK_INFO(blend_store_stat, 232, blend_store_get_stat(w.store, o, &err));
-  CHECK_INFO(blend_codec_stat, 32, blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
-  CHECK_INFO(blend_fusion_info, 288, blend_fusion_get_info(fusion, o, &err));
-  CHECK_INFO(blend_layer_info, 120, blend_fusion_get_layer(fusion, 0, o, &err));
-  CHECK_INFO(blend_segment_info, 80, blend_fusion_get_segment(fusion, 0, o, &err));
+  CHECK_INFO(blend_store_stat, sizeof(blend_store_stat), blend_store_get_stat(w.store, o, &err));
+  CHECK_INFO(blend_store_report, sizeof(blend_store_report), blend_store_get_report(w.store, o, &err));
+  CHECK_INFO(blend_remote_stat, sizeof(blend_remote_stat),
+             blend_store_get_remote_stat(w.store, o, &err));
+  CHECK_INFO(blend_fusion_info, sizeof(blend_fusion_info), blend_fusion_get_info(fusion, o, &err));
+  CHECK_INFO(blend_codec_stat, sizeof(blend_codec_stat), blend_store_get_codec_stat(w.store, BLEND_CODEC_NONE, o, &err));
+  CHECK_INFO(blend_fusion_report, sizeof(blend_fusion_report), blend_fusion_get_report(fusion, o, &err));
+  CHECK_INFO(blend_layer_info, sizeof(blend_layer_info), blend_fusion_get_layer(fusion, 0, o, &err));
+  CHECK_INFO(blend_segment_info, sizeof(blend_segment_info), blend_fusion_get_segment(fusion, 0, o, &err));
   {
     struct {
       blend_generate_options o;
@@ -172,6 +183,35 @@ void structs_size(const fixture* f) {
     later.o.struct_size = 8;
     CHECK_CODE(BLEND_E_INVALID_STRUCT,
                blend_fusion_generate(fusion, &later.o, NULL, NULL, NULL, &err));
+  }
+  { /* A struct that another one points to is read by its own size. */
+    blend_fuse_options o = fuse_options();
+    blend_store_options so;
+    blend_selection_options selection = {.struct_size = 8};
+    blend_remote_options remote = {.struct_size = 8};
+    blend_fusion* other = NULL;
+    CHECK(blend_store_options_init(&so, sizeof so) == BLEND_OK);
+    o.selection = &selection;
+    so.remote = &remote;
+    CHECK_SAYS(BLEND_E_INVALID_STRUCT, "blend_selection_options",
+               blend_fuse(&other, w.model, w.store, &s, 1, &o, &err));
+    CHECK_SAYS(BLEND_E_INVALID_STRUCT, "blend_remote_options",
+               blend_store_open(&store, w.ctx, path_in(f, "s3"), &so, &err));
+    CHECK(other == NULL && store == NULL);
+  }
+  { /* The short report says what the long one says. */
+    blend_fusion_info info = {.struct_size = sizeof info};
+    blend_fusion_report report = {.struct_size = sizeof report};
+    CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+    CHECK_OK(blend_fusion_get_report(fusion, &report, &err));
+    CHECK(info.flags == report.flags && info.policy == report.policy);
+    CHECK(info.n_layers == report.n_layers && info.n_layers > 0 && info.ratio == report.ratio);
+    CHECK(info.n_rows == report.n_rows && info.n_rows > 0);
+    CHECK(info.n_rows_reused == report.n_rows_reused && info.n_rows_exact == report.n_rows_exact);
+    CHECK(info.n_rows_selected == report.n_rows_selected);
+    CHECK(info.n_hits == report.n_hits && info.n_misses == report.n_misses);
+    CHECK(info.ttft_ns == report.ttft_ns && info.ttft_ns > 0 && info.wait_ns == report.wait_ns);
+    CHECK(info.bytes_loaded == report.bytes_loaded);
   }
   blend_fusion_close(fusion);
   close_world(&w);

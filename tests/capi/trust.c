@@ -19,7 +19,7 @@ static blend_profile* strict_profile(const fixture* f, const world* w, const ble
   o.max_kl = 0;
   sample.segments = prompt;
   sample.n_segments = n;
-  CHECK_CODE(BLEND_UNTRUSTED, blend_calibrate(w->model, &sample, 1, &o, path, &err));
+  CHECK_CODE(BLEND_BELOW_LIMITS, blend_calibrate(w->model, &sample, 1, &o, path, &err));
   CHECK_OK(blend_profile_open(&profile, w->model, path, &err));
   return profile;
 }
@@ -62,9 +62,9 @@ void trust_beside_the_model(const fixture* f) {
   close_world(&w);
 }
 
-static blend_fusion_info info_of(const blend_fusion* fusion) {
-  blend_fusion_info info = {.struct_size = sizeof info};
-  if (fusion != NULL) CHECK_OK(blend_fusion_get_info(fusion, &info, &err));
+static blend_fusion_report info_of(const blend_fusion* fusion) {
+  blend_fusion_report info = {.struct_size = sizeof info};
+  if (fusion != NULL) CHECK_OK(blend_fusion_get_report(fusion, &info, &err));
   return info;
 }
 
@@ -76,6 +76,7 @@ void trust_on_untrusted(const fixture* f) {
   blend_plan* plan = NULL;
   blend_profile* profile;
   blend_fuse_options o = fuse_options();
+  blend_selection_options detail = {.struct_size = sizeof detail};
   const uint32_t* rows = NULL;
   size_t n = 0;
   int i;
@@ -100,9 +101,10 @@ void trust_on_untrusted(const fixture* f) {
   CHECK_SAYS(BLEND_E_UNTRUSTED, "limits",
              blend_plan_create(&plan, w.model, w.store, s, 3, &o, &err));
   CHECK(fusion == NULL && plan == NULL);
-  o.check_layer = 2;
+  detail.check_layer = 2;
+  o.selection = &detail;
   CHECK_SAYS(BLEND_E_UNTRUSTED, "measure", blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));
-  o.check_layer = 1;
+  o.selection = NULL;
 
   o.on_untrusted = BLEND_ON_UNTRUSTED_FULL;
   CHECK_OK(blend_fuse(&fusion, w.model, w.store, s, 3, &o, &err));

@@ -116,31 +116,34 @@ blend_fuse_options options_of(const FuseCase& how) {
   blend_fuse_options options;
   EXPECT_EQ(blend_fuse_options_init(&options, sizeof options), BLEND_OK);
   options.policy = how.policy;
-  options.metric = how.metric;
-  options.check_layer = how.check_layer;
   options.ratio = how.ratio;
   options.on_miss = how.on_miss;
   options.reserve_tokens = how.reserve_tokens;
   static constexpr int32_t kNothing = 0;  // NULL is the head of the prompt
   options.chunk_prefix = how.chunk_prefix.empty() ? &kNothing : how.chunk_prefix.data();
   options.n_chunk_prefix = how.chunk_prefix.size();
-  options.norm = how.norm;
-  options.relative = how.relative;
-  options.seed = how.seed;
-  options.check_layers = how.check_layers.data();
-  options.n_check_layers = how.check_layers.size();
   options.profile = how.profile;
-  options.correction = how.correction;
   options.on_untrusted = how.on_untrusted;
-  options.ape_temperature = how.ape_temperature;
-  options.ape_scale = how.ape_scale;
   options.n_threads = how.n_threads;
-  options.terms = how.terms.data();
-  options.n_terms = how.terms.size();
+  blend_selection_options& selection = how.selection;
+  EXPECT_EQ(blend_selection_options_init(&selection, sizeof selection), BLEND_OK);
+  selection.metric = how.metric;
+  selection.check_layer = how.check_layer;
+  selection.norm = how.norm;
+  selection.relative = how.relative;
+  selection.correction = how.correction;
+  selection.seed = how.seed;
+  selection.check_layers = how.check_layers.data();
+  selection.n_check_layers = how.check_layers.size();
+  selection.ape_temperature = how.ape_temperature;
+  selection.ape_scale = how.ape_scale;
+  selection.terms = how.terms.data();
+  selection.n_terms = how.terms.size();
   if (how.score) {
-    options.score = &on_score;
-    options.score_user = const_cast<ReferenceScore*>(&how.score);
+    selection.score = &on_score;
+    selection.score_user = const_cast<ReferenceScore*>(&how.score);
   }
+  options.selection = &selection;
   return options;
 }
 
@@ -224,11 +227,11 @@ std::vector<uint32_t> selected(const Fusion& fusion) {
   return {rows, rows + n};
 }
 
-blend_fusion_info info(const Fusion& fusion) {
-  blend_fusion_info i{};
+blend_fusion_report info(const Fusion& fusion) {
+  blend_fusion_report i{};
   i.struct_size = sizeof i;
   blend_error* error = nullptr;
-  must(blend_fusion_get_info(fusion.get(), &i, &error), error, "blend_fusion_get_info");
+  must(blend_fusion_get_report(fusion.get(), &i, &error), error, "blend_fusion_get_report");
   return i;
 }
 

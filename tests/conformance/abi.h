@@ -9,7 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "blend/admin.h"
 #include "blend/blend.h"
+#include "blend/experimental.h"
+#include "blend/fidelity.h"
+#include "blend/remote.h"
+#include "blend/report.h"
+#include "blend/step.h"
 #include "support/reference_fusion.h"
 
 namespace blend::test {
@@ -71,6 +77,7 @@ struct FuseCase {
   double ape_temperature = 0.9;
   double ape_scale = 0.9;
   uint32_t n_threads = 0;
+  mutable blend_selection_options selection = {};  // filled in by options_of()
 };
 // What the case is, for a failing test.
 std::ostream& operator<<(std::ostream& out, const FuseCase& how);
@@ -103,7 +110,7 @@ void precompute_all(const Model& model, const Store& store, const Prompt& prompt
 std::vector<float> logits(const Fusion& fusion);
 std::vector<float> deviation(const Fusion& fusion);
 std::vector<uint32_t> selected(const Fusion& fusion);
-blend_fusion_info info(const Fusion& fusion);
+blend_fusion_report info(const Fusion& fusion);
 blend_segment_info segment_info(const Fusion& fusion, size_t segment);
 blend_layer_info layer_info(const Fusion& fusion, uint32_t layer);
 void decode(const Fusion& fusion, const std::vector<int32_t>& tokens);

@@ -158,7 +158,7 @@ TEST_F(AttentionPolicy, TheAccountHasWhatAskingTook) {
     EXPECT_EQ(layer.rows_placed, 57u) << l;
     EXPECT_EQ(layer.rows_asked, l < 6 ? 9u : 0u) << l;
   }
-  const blend_fusion_info i = info(fusion);
+  const blend_fusion_report i = info(fusion);
   EXPECT_EQ(i.first_asked_layer, 1u);
   EXPECT_EQ(i.last_asked_layer, 5u);
   EXPECT_GT(i.select_ns, 0u);

@@ -53,7 +53,7 @@ void expect_same(const Fusion& batched, const Fusion& alone, const std::string& 
   EXPECT_EQ(logits(batched), logits(alone)) << name;
   EXPECT_EQ(deviation(batched), deviation(alone)) << name;
   EXPECT_EQ(selected(batched), selected(alone)) << name;
-  const blend_fusion_info a = info(batched), b = info(alone);
+  const blend_fusion_report a = info(batched), b = info(alone);
   EXPECT_EQ(a.bytes_loaded + a.bytes_shared, b.bytes_loaded + b.bytes_shared) << name;
   EXPECT_EQ(a.n_rows_selected, b.n_rows_selected) << name;
   EXPECT_EQ(a.n_rows_exact, b.n_rows_exact) << name;
@@ -89,10 +89,10 @@ class Batch : public testing::Test {
   void precompute_chunks() {
     for (const auto& chunk : chunks_) precompute(model_, store_, chunk);
   }
-  blend_store_stat stat() const {
-    blend_store_stat s{};
+  blend_store_report stat() const {
+    blend_store_report s{};
     s.struct_size = sizeof s;
-    EXPECT_EQ(blend_store_get_stat(store_.get(), &s, nullptr), BLEND_OK);
+    EXPECT_EQ(blend_store_get_report(store_.get(), &s, nullptr), BLEND_OK);
     return s;
   }
 
@@ -208,7 +208,7 @@ TEST_F(Batch, WhatPromptsShareIsLoadedOnce) {
 TEST_F(Batch, OnePromptThatHasAChunkTwiceLoadsItOnce) {
   precompute_chunks();
   const Fusion f = fuse(model_, store_, prompt({0, 1, 1}, 0), {});
-  const blend_fusion_info i = info(f);
+  const blend_fusion_report i = info(f);
   const uint64_t layer = 2ull * 40 * spec_.n_kv_heads * spec_.head_dim * 4;
   EXPECT_EQ(i.bytes_loaded, layer * (2 * spec_.n_layers - 1));
   EXPECT_EQ(i.bytes_shared, layer * (spec_.n_layers - 1));
@@ -319,7 +319,7 @@ TEST_F(Batch, EveryNanosecondIsAccountedFor) {
   const BatchResult batch =
       fuse_batch(model_, store_, {prompt({0, 1}, 0), prompt({2, 3}, 1)}, {options_of({})});
   for (const Fusion& f : batch.fusions) {
-    const blend_fusion_info i = info(f);
+    const blend_fusion_report i = info(f);
     EXPECT_EQ(i.ttft_ns, i.plan_ns + i.miss_ns + i.prepare_ns + i.wait_ns + i.place_ns +
                              i.select_ns + i.compute_ns + i.other_ns);
     EXPECT_GE(i.ring_depth, 2u);

@@ -285,7 +285,7 @@ TEST_F(Described, ADescriptionThatMakesNoSenseIsRefusedByItsMember) {
     change(d);
     blend_model* model = nullptr;
     blend_error* error = nullptr;
-    const int32_t code = blend_model_describe(&model, ctx_.get(), &d, &error);
+    const int32_t code = blend_model_create_from_description(&model, ctx_.get(), &d, &error);
     const Outcome o = outcome(code, error);
     EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT) << member;
     EXPECT_NE(o.message.find(member), std::string::npos) << o.message;

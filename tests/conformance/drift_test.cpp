@@ -323,10 +323,10 @@ TEST_F(WithProfile, OrRefusedBeforeAnyWork) {
   EXPECT_EQ(refused.code, BLEND_E_UNTRUSTED);
   EXPECT_NE(refused.message.find("ratio 0.05 is below 0.1"), std::string::npos) << refused.message;
   EXPECT_EQ(try_plan(model_, store_, random_.prompt, how).outcome.code, BLEND_E_UNTRUSTED);
-  blend_store_stat stat = {};
+  blend_store_report stat = {};
   stat.struct_size = sizeof stat;
   ASSERT_EQ(blend_store_flush(store_.get(), nullptr), BLEND_OK);
-  ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_store_get_report(store_.get(), &stat, nullptr), BLEND_OK);
   EXPECT_EQ(stat.n_chunks, 0u) << "no missing chunk was prefilled";
   const Fusion fusion = fuse(model_, store_, random_.prompt, hkvd(profile_, drift_, 0.1));
   const std::vector<float> before = logits(fusion);
@@ -471,8 +471,7 @@ TEST_F(WithProfile, OutlivesItsModelAndSetsOptions) {
   ASSERT_EQ(blend_fuse_options_init(&o, sizeof o), BLEND_OK);
   ASSERT_EQ(blend_profile_apply(profile_.get(), &o, nullptr), BLEND_OK);
   EXPECT_EQ(o.policy, BLEND_POLICY_AUTO) << "the profile's, where it can be";
-  EXPECT_EQ(o.metric, BLEND_METRIC_V);
-  EXPECT_EQ(o.check_layer, 1u);
+  EXPECT_EQ(o.selection, nullptr) << "metric and check layer follow the profile";
   EXPECT_EQ(o.ratio, 0.1);
   EXPECT_EQ(o.profile, profile_.get());
   ASSERT_EQ(o.n_chunk_prefix, 1u);
@@ -613,7 +612,7 @@ TEST_F(Calibrating, MeasuresFitsChoosesAndWrites) {
   EXPECT_EQ(verdict.least_ratio, 0);
   how.max_kl = 1e-6;
   EXPECT_EQ(blend_verify(model_.get(), easy.get(), samples_.data(), 6, &how, &verdict, nullptr),
-            BLEND_UNTRUSTED);
+            BLEND_BELOW_LIMITS);
   EXPECT_EQ(verdict.trusted, 0u);
   EXPECT_GT(verdict.kl_mean, 1e-6);
   EXPECT_EQ(verdict.least_ratio, -1);
@@ -700,7 +699,7 @@ TEST_F(Calibrating, APlanThatAskedCorrectsWhatTheProbeLeftOut) {
 TEST_F(Calibrating, TrustsNothingThatDoesNotKeepTheLimits) {
   options_.n_ratios = 2;  // without ratio 1
   options_.max_kl = 1e-6;
-  EXPECT_EQ(calibrate(6).code, BLEND_UNTRUSTED);
+  EXPECT_EQ(calibrate(6).code, BLEND_BELOW_LIMITS);
   const Profile profile = open_profile("made");
   blend_fuse_options o;
   ASSERT_EQ(blend_fuse_options_init(&o, sizeof o), BLEND_OK);
@@ -890,7 +889,7 @@ TEST_F(Calibrating, AStoreRoundsAsTheProfileSays) {
     EXPECT_EQ(blend_store_open(&raw, ctx_.get(), dir_.file(name).c_str(), &o, nullptr), BLEND_OK);
     const Store store(raw);
     if (used != nullptr) {
-      EXPECT_EQ(blend_store_use_profile(raw, used, nullptr), BLEND_OK);
+      EXPECT_EQ(blend_store_set_codec_profile(raw, used, nullptr), BLEND_OK);
     }
     EXPECT_TRUE(fuse(model_, store, prompts_[0], how));
     EXPECT_EQ(blend_store_flush(raw, nullptr), BLEND_OK);

@@ -121,7 +121,7 @@ TEST_P(Edit, TheAccountMovesAlong) {
   ASSERT_TRUE(fusion);
   const std::vector<uint32_t> selected_before = selected(fusion);
   const std::vector<float> deviation_before = deviation(fusion);
-  const blend_fusion_info info_before = info(fusion);
+  const blend_fusion_report info_before = info(fusion);
   std::vector<blend_segment_info> segments_before;
   for (size_t s = 0; s < random.prompt.size(); ++s) {
     segments_before.push_back(segment_info(fusion, s));
@@ -184,7 +184,7 @@ TEST_P(Edit, TheAccountMovesAlong) {
     EXPECT_EQ(now.source, was.source);
     EXPECT_EQ(now.exact, was.exact);
   }
-  const blend_fusion_info info_now = info(fusion);
+  const blend_fusion_report info_now = info(fusion);
   EXPECT_EQ(info_now.flags, info_before.flags | BLEND_FUSION_EDITED);
   EXPECT_EQ(info_now.n_rows, info_before.n_rows);
   EXPECT_EQ(info_now.n_rows_selected, info_before.n_rows_selected);

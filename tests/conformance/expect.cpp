@@ -40,7 +40,7 @@ void expect_selection(const Fusion& fusion, ReferenceFusion& want, const Referen
 
 void expect_counts(const Fusion& fusion, const ReferenceFusion& want, const Prompt& prompt,
                    const FuseCase& how, uint32_t n_layers) {
-  const blend_fusion_info i = info(fusion);
+  const blend_fusion_report i = info(fusion);
   EXPECT_EQ(i.policy, how.policy);
   EXPECT_EQ(i.n_layers, n_layers);
   EXPECT_EQ(i.n_rows, want.n_rows);

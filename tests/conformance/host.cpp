@@ -66,7 +66,7 @@ blend_model_description describe(const ModelConfig& c, const uint8_t* fingerprin
 Model described_model(const Ctx& ctx, const blend_model_description& description) {
   blend_model* model = nullptr;
   blend_error* error = nullptr;
-  const int32_t code = blend_model_describe(&model, ctx.get(), &description, &error);
+  const int32_t code = blend_model_create_from_description(&model, ctx.get(), &description, &error);
   const Outcome o = outcome(code, error);
   EXPECT_EQ(o.code, BLEND_OK) << o.message;
   return Model(model);

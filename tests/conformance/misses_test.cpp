@@ -102,13 +102,13 @@ TEST_F(Misses, AreStoredOrGivenUpWhenTheStoreIsClosed) {
     if (std::strcmp(name, "blend_store_prefills_left") == 0) *static_cast<double*>(user) = value;
     return 0;
   };
-  ASSERT_EQ(blend_store_visit_metrics(store_.get(), find, &left, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_store_list_metrics(store_.get(), find, &left, nullptr), BLEND_OK);
   EXPECT_GE(left, 0) << "there is a metric of it";
   store_.reset();
   store_ = open_store(ctx_, dir_.file("store"));
-  blend_store_stat stat{};
+  blend_store_report stat{};
   stat.struct_size = sizeof stat;
-  ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_store_get_report(store_.get(), &stat, nullptr), BLEND_OK);
   EXPECT_EQ(events_.n, stat.n_chunks < 4 ? 1 : 0);
   if (events_.n > 0) {
     EXPECT_EQ(events_.last_code, BLEND_E_CANCELLED);
@@ -121,10 +121,10 @@ TEST_F(Misses, AChunkThatStandsTwiceIsStoredOnce) {
   ASSERT_TRUE(fusion);
   EXPECT_EQ(info(fusion).n_misses_queued, 5u) << "each of the misses is taken care of";
   ASSERT_EQ(flush().code, BLEND_OK);
-  blend_store_stat stat{};
+  blend_store_report stat{};
   stat.struct_size = sizeof stat;
   blend_error* error = nullptr;
-  ASSERT_EQ(blend_store_get_stat(store_.get(), &stat, &error), BLEND_OK);
+  ASSERT_EQ(blend_store_get_report(store_.get(), &stat, &error), BLEND_OK);
   EXPECT_EQ(stat.n_chunks, 4u);
   EXPECT_EQ(stat.written, 4u);
 }

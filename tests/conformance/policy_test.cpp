@@ -56,7 +56,7 @@ class PolicyProperty : public testing::TestWithParam<int> {
     how.seed = rng_.next();
     how.metric = static_cast<uint32_t>(1 + rng_.below(3));
     if (rng_.below(2) == 0) how.metric += BLEND_METRIC_V_WEIGHED - BLEND_METRIC_V;
-    how.norm = static_cast<uint32_t>(1 + rng_.below(2));
+    how.norm = static_cast<uint32_t>(rng_.below(2));
     how.relative = static_cast<uint32_t>(rng_.below(2));
     return how;
   }
@@ -324,8 +324,11 @@ TEST_F(Policies, ACallbackThatRefusesStopsTheFuse) {
   options.policy = BLEND_POLICY_CALLBACK;
   options.on_miss = BLEND_MISS_PRECOMPUTE;
   int32_t value = 77;
-  options.score = refuse;
-  options.score_user = &value;
+  blend_selection_options selection;
+  ASSERT_EQ(blend_selection_options_init(&selection, sizeof selection), BLEND_OK);
+  selection.score = refuse;
+  selection.score_user = &value;
+  options.selection = &selection;
   const auto fuse_it = [&] {
     blend_fusion* fusion = nullptr;
     blend_error* error = nullptr;
@@ -336,7 +339,7 @@ TEST_F(Policies, ACallbackThatRefusesStopsTheFuse) {
   Outcome o = fuse_it();
   EXPECT_EQ(o.code, BLEND_E_CALLBACK);
   EXPECT_EQ(o.detail, 77);
-  options.score = poison;
+  selection.score = poison;
   o = fuse_it();
   EXPECT_EQ(o.code, BLEND_E_INVALID_ARGUMENT);
   EXPECT_NE(o.message.find("NaN for row 45"), std::string::npos) << o.message;
@@ -423,10 +426,9 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
     return how;
   };
   const double nan = std::numeric_limits<double>::quiet_NaN();
-  refused({.policy = 0}, "policy 0");
-  refused({.policy = 15}, "policy 15");
+  refused({.policy = 14}, "policy 14");
   refused({.policy = BLEND_POLICY_CALLBACK}, "needs a score callback");
-  refused({.norm = 3}, "norm 3");
+  refused({.norm = 2}, "norm 2");
   refused({.relative = 2}, "relative 2");
   refused(with_terms({}), "needs 1 to 16 terms");
   refused(with_terms(std::vector<blend_policy_term>(17, {BLEND_POLICY_HKVD, 1.0})),
@@ -443,7 +445,7 @@ TEST_F(Policies, WhatDoesNotGoTogetherIsRefused) {
   refused(with_terms({{BLEND_POLICY_HKVD, 0.0}}), "share 0");
   refused(with_terms({{BLEND_POLICY_HKVD, nan}}), "share nan");
   refused(with_terms({{BLEND_POLICY_HKVD, 1e300}}), "share 1e+300");
-  refused({.policy = BLEND_POLICY_APE, .ape_temperature = 0.0}, "ape_temperature 0 must lie in");
+  refused({.policy = BLEND_POLICY_APE, .ape_temperature = -1.0}, "ape_temperature -1 must lie in");
   refused({.policy = BLEND_POLICY_APE, .ape_scale = nan}, "ape_scale nan must lie in");
   refused(with_checks(BLEND_POLICY_APE, {{1, 0.1}}), "chooses no rows");
   refused(with_terms({{BLEND_POLICY_CALLBACK, 1.0}}), "needs a score callback");
@@ -481,13 +483,13 @@ TEST_F(Policies, OneTokenChunksAndAPromptThatEndsInAChunk) {
   EXPECT_EQ(outcome_of({}).code, BLEND_E_INVALID_ARGUMENT) << "an empty chunk is left out";
 }
 
-TEST_F(Policies, FallingCheckLayersAreAccepted) {
+TEST_F(Policies, DefaultCheckLayersAreAccepted) {
   blend_check_layer checks[3];
   size_t n = 3;
   const auto code_of = [&](double ratio, uint32_t first_layer, blend_check_layer* out) {
     blend_error* error = nullptr;
     const int32_t code =
-        blend_model_falling_check_layers(model_.get(), ratio, first_layer, out, &n, &error);
+        blend_model_default_check_layers(model_.get(), ratio, first_layer, out, &n, &error);
     return outcome(code, error).code;
   };
   ASSERT_EQ(code_of(0.2, 1, checks), BLEND_OK);

@@ -68,7 +68,7 @@ TEST_P(Property, EveryPolicyIsTheReference) {
       EXPECT_LE(max_difference(logits(fusion), full), kLogitTolerance) << "ratio 1 is full prefill";
     }
     if (how.policy != BLEND_POLICY_FULL) {
-      const blend_fusion_info i = info(fusion);
+      const blend_fusion_report i = info(fusion);
       EXPECT_EQ(i.n_misses, 0u);
       EXPECT_EQ(i.bytes_loaded > 0, i.n_hits > 0);
     }

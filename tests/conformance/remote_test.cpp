@@ -21,9 +21,12 @@ Store open_shared(const Ctx& ctx, const std::string& path, const std::string& ur
   blend_store_options_init(&options, sizeof options);
   options.kv_dtype = BLEND_DTYPE_F16;
   options.codec = codec;
-  options.remote = url.c_str();
-  options.remote_timeout_ms = 10000;  // nothing fails here
-  options.remote_segment_bytes = 65536;
+  blend_remote_options remote;
+  blend_remote_options_init(&remote, sizeof remote);
+  options.remote = &remote;
+  remote.url = url.c_str();
+  remote.timeout_ms = 10000;  // nothing fails here
+  remote.segment_bytes = 65536;
   blend_store* store = nullptr;
   blend_error* error = nullptr;
   const Outcome opened =
@@ -107,7 +110,10 @@ TEST(Remote, TwoProcessesAnswerTheSameToTheBit) {
       blend_store_stat stat{};
       stat.struct_size = sizeof stat;
       blend_store_get_stat(store.get(), &stat, nullptr);
-      _exit(same && stat.remote_hits == 3 && stat.n_chunks == 3 && stat.remote_errors == 0 ? 0 : 1);
+      blend_remote_stat remote{};
+      remote.struct_size = sizeof remote;
+      blend_store_get_remote_stat(store.get(), &remote, nullptr);
+      _exit(same && remote.hits == 3 && stat.n_chunks == 3 && remote.errors == 0 ? 0 : 1);
     }
     ASSERT_EQ(second, waitpid(second, &status, 0));
     EXPECT_EQ(0, status);
@@ -127,12 +133,15 @@ TEST(Remote, EveryCallOfAnOperator) {
     blend_store_options options;
     blend_store_options_init(&options, sizeof options);
     const std::string url = server.url();
-    options.remote = password == nullptr ? nullptr : url.c_str();
-    options.remote_timeout_ms = 10000;
-    options.remote_segment_bytes = 65536;
-    options.remote_secret_user = const_cast<char*>(password);
-    options.remote_secret = [](void* user, uint32_t secret, char* out, size_t capacity,
-                               size_t* n_bytes) -> int32_t {
+    blend_remote_options remote;
+    blend_remote_options_init(&remote, sizeof remote);
+    options.remote = password == nullptr ? nullptr : &remote;
+    remote.url = url.c_str();
+    remote.timeout_ms = 10000;
+    remote.segment_bytes = 65536;
+    remote.secret_user = const_cast<char*>(password);
+    remote.secret = [](void* user, uint32_t secret, char* out, size_t capacity,
+                       size_t* n_bytes) -> int32_t {
       const std::string_view said(static_cast<const char*>(user));
       if (said == "stop") return 7;
       *n_bytes = secret == BLEND_SECRET_PASSWORD ? said.size() : 0;
@@ -149,7 +158,7 @@ TEST(Remote, EveryCallOfAnOperator) {
   EXPECT_EQ(BLEND_E_CALLBACK, code);
   const Store stranger = open("stranger", "guessed", &code);
   ASSERT_EQ(BLEND_OK, code);
-  EXPECT_EQ(BLEND_E_IO, blend_store_check_remote(stranger.get(), nullptr));
+  EXPECT_EQ(BLEND_E_IO, blend_store_remote_check(stranger.get(), nullptr));
 
   blend_chunk_id ids[3];
   {
@@ -165,34 +174,34 @@ TEST(Remote, EveryCallOfAnOperator) {
     blend_storage speed{};
     speed.struct_size = sizeof speed;
     const int32_t no = BLEND_E_INVALID_ARGUMENT;
-    EXPECT_EQ(no, blend_store_check_remote(alone.get(), nullptr));
-    EXPECT_EQ(no, blend_store_push(alone.get(), nullptr, &n, nullptr));
+    EXPECT_EQ(no, blend_store_remote_check(alone.get(), nullptr));
+    EXPECT_EQ(no, blend_store_remote_push(alone.get(), nullptr, &n, nullptr));
     EXPECT_EQ(0u, n);
-    EXPECT_EQ(no, blend_store_pull(alone.get(), nullptr, &n, nullptr));
-    EXPECT_EQ(no, blend_store_verify_remote(alone.get(), nullptr, nullptr, nullptr, nullptr));
-    EXPECT_EQ(no, blend_store_remove_remote(alone.get(), &ids[0], nullptr));
-    EXPECT_EQ(no, blend_store_measure_remote(alone.get(), &speed, nullptr));
+    EXPECT_EQ(no, blend_store_remote_pull(alone.get(), nullptr, &n, nullptr));
+    EXPECT_EQ(no, blend_store_remote_verify(alone.get(), nullptr, nullptr, nullptr, nullptr));
+    EXPECT_EQ(no, blend_store_remote_remove(alone.get(), &ids[0], nullptr));
+    EXPECT_EQ(no, blend_store_remote_measure(alone.get(), &speed, nullptr));
   }
   const Store a = open("a", "sesame", &code);
   ASSERT_EQ(BLEND_OK, code);
-  EXPECT_EQ(BLEND_OK, blend_store_check_remote(a.get(), nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_check(a.get(), nullptr));
   blend_storage speed{};
   speed.struct_size = sizeof speed;
   speed.cost_per_gb_hour = 3;
-  EXPECT_EQ(BLEND_E_NOT_FOUND, blend_store_measure_remote(a.get(), &speed, nullptr));
-  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_measure_remote(a.get(), nullptr, nullptr));
-  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_remove_remote(a.get(), nullptr, nullptr));
+  EXPECT_EQ(BLEND_E_NOT_FOUND, blend_store_remote_measure(a.get(), &speed, nullptr));
+  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_remote_measure(a.get(), nullptr, nullptr));
+  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_remote_remove(a.get(), nullptr, nullptr));
   blend_transfer_options some{};
   some.struct_size = sizeof some;
   some.ids = ids;
-  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_push(a.get(), &some, nullptr, nullptr));
+  EXPECT_EQ(BLEND_E_INVALID_ARGUMENT, blend_store_remote_push(a.get(), &some, nullptr, nullptr));
   some.n_ids = 1;
   uint64_t n = 0;
-  EXPECT_EQ(BLEND_OK, blend_store_push(a.get(), &some, &n, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_push(a.get(), &some, &n, nullptr));
   EXPECT_EQ(1u, n);
-  EXPECT_EQ(BLEND_OK, blend_store_push(a.get(), nullptr, &n, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_push(a.get(), nullptr, &n, nullptr));
   EXPECT_EQ(2u, n);
-  EXPECT_EQ(BLEND_OK, blend_store_measure_remote(a.get(), &speed, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_measure(a.get(), &speed, nullptr));
   EXPECT_GT(speed.bytes_per_s, 0);
   EXPECT_GT(speed.latency_s, 0);
   EXPECT_EQ(3, speed.cost_per_gb_hour);
@@ -200,26 +209,26 @@ TEST(Remote, EveryCallOfAnOperator) {
   const Store b = open("b", "sesame", &code);
   ASSERT_EQ(BLEND_OK, code);
   some.n_ids = 2;
-  EXPECT_EQ(BLEND_OK, blend_store_pull(b.get(), &some, &n, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_pull(b.get(), &some, &n, nullptr));
   EXPECT_EQ(2u, n);
-  EXPECT_EQ(BLEND_OK, blend_store_pull(b.get(), nullptr, &n, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_pull(b.get(), nullptr, &n, nullptr));
   EXPECT_EQ(1u, n);
   size_t told = 0;
   const auto count = [](void* user, const blend_chunk_id* id, const char* problem) -> int32_t {
     *static_cast<size_t*>(user) += id != nullptr && problem == nullptr ? 1 : 100;
     return 0;
   };
-  EXPECT_EQ(BLEND_OK, blend_store_verify_remote(b.get(), nullptr, count, &told, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_verify(b.get(), nullptr, count, &told, nullptr));
   EXPECT_EQ(3u, told);
   const auto stop = [](void*, const blend_chunk_id*, const char*) -> int32_t { return 5; };
-  EXPECT_EQ(BLEND_E_CALLBACK, blend_store_verify_remote(b.get(), nullptr, stop, nullptr, nullptr));
-  EXPECT_EQ(BLEND_OK, blend_store_remove_remote(b.get(), &ids[0], nullptr));
-  EXPECT_EQ(BLEND_E_NOT_FOUND, blend_store_remove_remote(b.get(), &ids[0], nullptr));
+  EXPECT_EQ(BLEND_E_CALLBACK, blend_store_remote_verify(b.get(), nullptr, stop, nullptr, nullptr));
+  EXPECT_EQ(BLEND_OK, blend_store_remote_remove(b.get(), &ids[0], nullptr));
+  EXPECT_EQ(BLEND_E_NOT_FOUND, blend_store_remote_remove(b.get(), &ids[0], nullptr));
   EXPECT_EQ(BLEND_E_NOT_FOUND,
-            blend_store_verify_remote(b.get(), &some, nullptr, nullptr, nullptr));
+            blend_store_remote_verify(b.get(), &some, nullptr, nullptr, nullptr));
   server.kill9();
-  EXPECT_EQ(BLEND_E_IO, blend_store_check_remote(b.get(), nullptr));
-  EXPECT_EQ(BLEND_E_IO, blend_store_pull(b.get(), nullptr, &n, nullptr));
+  EXPECT_EQ(BLEND_E_IO, blend_store_remote_check(b.get(), nullptr));
+  EXPECT_EQ(BLEND_E_IO, blend_store_remote_pull(b.get(), nullptr, &n, nullptr));
 }
 
 // A server that is far away has none of a prompt's chunks: that costs one way there and back, or
@@ -236,22 +245,25 @@ TEST(Remote, AFuseAsksForAllItsChunksAtOnceAndSaysWhatCameTooLate) {
   }
   prompt.push_back({BLEND_SEGMENT_QUESTION, random_tokens(rng, 320, 6), false});
   const std::string url = server.url();
-  const auto open = [&](const char* name, const char* remote, uint32_t fuse_ms) {
+  const auto open = [&](const char* name, const char* where, uint32_t fuse_ms) {
     blend_store_options options;
     blend_store_options_init(&options, sizeof options);
-    options.remote = remote;
-    options.remote_timeout_ms = 60000;
-    options.remote_fuse_ms = fuse_ms;
+    blend_remote_options remote;
+    blend_remote_options_init(&remote, sizeof remote);
+    options.remote = &remote;
+    remote.url = where;
+    remote.timeout_ms = 60000;
+    remote.fuse_ms = fuse_ms;
     blend_store* store = nullptr;
     EXPECT_EQ(BLEND_OK,
               blend_store_open(&store, ctx.get(), dir.file(name).c_str(), &options, nullptr));
     return Store(store);
   };
   const auto late = [](const Store& store) {
-    blend_store_stat stat{};
+    blend_remote_stat stat{};
     stat.struct_size = sizeof stat;
-    EXPECT_EQ(BLEND_OK, blend_store_get_stat(store.get(), &stat, nullptr));
-    return stat.remote_late;
+    EXPECT_EQ(BLEND_OK, blend_store_get_remote_stat(store.get(), &stat, nullptr));
+    return stat.late;
   };
   const FuseCase how{.ratio = 0.2, .on_miss = BLEND_MISS_COMPUTE};
   const std::vector<float> want = logits(fuse(model, open("alone", nullptr, 0), prompt, how));

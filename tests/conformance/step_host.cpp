@@ -94,9 +94,9 @@ void StepHost::attend(uint32_t l) {
 }
 
 bool StepHost::probe(blend_plan* plan, StepRun& run) {
-  blend_fusion_info said{};
+  blend_fusion_report said{};
   said.struct_size = sizeof said;
-  EXPECT_EQ(blend_plan_get_info(plan, &said, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_report(plan, &said, nullptr), BLEND_OK);
   const uint32_t first = said.first_asked_layer, last = said.last_asked_layer;
   const double parts = static_cast<double>(options_.n_asked) * (last - first + 1);
   std::vector<float> attention(n_rows_, 0.0f);
@@ -192,10 +192,10 @@ std::vector<float> deviation(const Plan& plan) {
   return {data, data + n};
 }
 
-blend_fusion_info info(const Plan& plan) {
-  blend_fusion_info i{};
+blend_fusion_report info(const Plan& plan) {
+  blend_fusion_report i{};
   i.struct_size = sizeof i;
-  EXPECT_EQ(blend_plan_get_info(plan.get(), &i, nullptr), BLEND_OK);
+  EXPECT_EQ(blend_plan_get_report(plan.get(), &i, nullptr), BLEND_OK);
   return i;
 }
 

@@ -75,7 +75,7 @@ Planned try_plan(const Model& model, const Store& store, const Prompt& prompt, c
 std::vector<uint32_t> rows_of(const Plan& plan);
 std::vector<uint32_t> selected(const Plan& plan);
 std::vector<float> deviation(const Plan& plan);
-blend_fusion_info info(const Plan& plan);
+blend_fusion_report info(const Plan& plan);
 blend_layer_info layer_info(const Plan& plan, uint32_t layer);
 blend_segment_info segment_info(const Plan& plan, size_t segment);
 

@@ -56,7 +56,7 @@ class Step : public testing::Test {
     EXPECT_EQ(selected(plan), selected(fusion));
     EXPECT_LE(max_difference(deviation(plan), deviation(fusion)), 1e-4);
 
-    const blend_fusion_info p = info(plan), f = info(fusion);
+    const blend_fusion_report p = info(plan), f = info(fusion);
     EXPECT_EQ(p.n_rows, f.n_rows);
     EXPECT_EQ(p.n_rows_exact, f.n_rows_exact);
     EXPECT_EQ(p.n_rows_reused, f.n_rows_reused);
@@ -143,7 +143,7 @@ TEST_F(Step, SaysWhatCameFromTheStoresMemory) {
     ASSERT_TRUE(plan);
     StepHost host(reference_, {});
     ASSERT_EQ(host.run(plan.get()).outcome.code, BLEND_OK);
-    const blend_fusion_info i = info(plan);
+    const blend_fusion_report i = info(plan);
     EXPECT_GT(i.bytes_loaded, 0u);
     EXPECT_EQ(i.bytes_from_memory, again ? i.bytes_loaded : 0u);
     EXPECT_EQ(i.n_rows_from_memory, again ? 7 + i.n_rows_reused : 0u) << "with the prefix";

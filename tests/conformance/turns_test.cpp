@@ -76,7 +76,7 @@ TEST_P(Turns, ATurnIsFusedAsBehindText) {
   EXPECT_LE(max_difference(deviation(fusion), want.deviation), 1e-3);
   EXPECT_EQ(tokens_of(fusion), flatten(whole));
 
-  const blend_fusion_info i = info(fusion);
+  const blend_fusion_report i = info(fusion);
   EXPECT_EQ(i.n_rows, want.n_rows);
   EXPECT_EQ(i.n_rows_resident, before.size());
   EXPECT_EQ(i.n_rows_reused, want.n_reused);

@@ -148,7 +148,7 @@ class Child {
 
   void open() {
     auto store = open_lmdb_store(path_, options(), [this](int32_t code, const std::string& text) {
-      if (code != BLEND_EVICTED) return;
+      if (code != BLEND_EVENT_EVICTED) return;
       for (uint32_t slot = 0; slot < kIds; ++slot) {
         if (text.find(ids_[slot]) != std::string::npos) tell({Kind::evicted, slot, 0, 1});
       }

@@ -67,7 +67,7 @@ class GenerationsMemory : public testing::TestWithParam<uint32_t> {
           {BLEND_SEGMENT_QUESTION, random_tokens(rng, spec.n_vocab, 3 + 4 * i), false}};
       parents_.push_back(fuse(model_, Store(), prompt, {.policy = BLEND_POLICY_FULL}));
       Request alone = request(i);
-      alone.options.lookup_tokens = 0;
+      alone.options.draft_tokens = 0;
       generate(alone);
       ASSERT_EQ(alone.code, BLEND_OK);
       want_.push_back(alone.heard);
@@ -82,7 +82,7 @@ class GenerationsMemory : public testing::TestWithParam<uint32_t> {
     EXPECT_EQ(blend_generate_options_init(&r.options, sizeof r.options), BLEND_OK);
     r.options.max_tokens = kTokens;
     r.options.ignore_eos = 1;
-    if (i % 3 == 2) r.options.lookup_tokens = 4, r.options.lookup_match = 1;
+    if (i % 3 == 2) r.options.draft_tokens = 4, r.options.draft_match = 1;
     if (i % 3 == 0) r.options.repetition_penalty = 1.3f;
     if (i == 3) r.options.stop_texts = &never_, r.options.n_stop_texts = 1;
     return r;

@@ -279,16 +279,16 @@ TEST_P(OutOfMemory, StoreThatEvicts) {
     blend_chunk_id id;
     int32_t code = blend_chunk_put(model.get(), store.get(), tokens.data(), tokens.size(), views, 2,
                                    0, nullptr, &id, error);
-    if (code >= 0) code = blend_store_hint(store.get(), &id, 1, error);
-    if (code >= 0) code = blend_store_hint(store.get(), nullptr, 0, error);
+    if (code >= 0) code = blend_store_prefetch(store.get(), &id, 1, error);
+    if (code >= 0) code = blend_store_prefetch(store.get(), nullptr, 0, error);
     uint64_t n = 0;
     if (code >= 0) code = blend_store_export(store.get(), file.c_str(), nullptr, &n, error);
     if (code >= 0) code = blend_store_import(store.get(), file.c_str(), nullptr, &n, error);
     return code;
   });
-  blend_store_stat stat{};
+  blend_store_report stat{};
   stat.struct_size = sizeof stat;
-  ASSERT_EQ(blend_store_get_stat(store.get(), &stat, nullptr), BLEND_OK);
+  ASSERT_EQ(blend_store_get_report(store.get(), &stat, nullptr), BLEND_OK);
   EXPECT_GT(stat.evicted_chunks, 10u);
   EXPECT_LE(stat.stored_bytes, stat.quota_bytes);
   EXPECT_EQ(blend_store_repair(store.get(), nullptr, nullptr, nullptr, nullptr), BLEND_OK);

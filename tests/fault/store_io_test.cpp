@@ -28,7 +28,7 @@ class StoreIo : public testing::TestWithParam<IoFault> {
 
   std::shared_ptr<Store> open() {
     auto store = open_lmdb_store(path_, options_, [this](int32_t code, const std::string& message) {
-      if (code == BLEND_EVICTED) evicted_.insert(message.substr(6, 64));
+      if (code == BLEND_EVENT_EVICTED) evicted_.insert(message.substr(6, 64));
     });
     EXPECT_TRUE(store.is_ok()) << store.status().message();
     return store.is_ok() ? store.value() : nullptr;

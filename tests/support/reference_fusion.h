@@ -8,6 +8,7 @@
 #include <optional>
 #include <vector>
 
+#include "blend/experimental.h"
 #include "support/reference.h"
 
 namespace blend::test {

@@ -71,7 +71,7 @@ NamedStorage measure_remote(const blendpp::Context& ctx, const AdviseOptions& op
   place.path = folder.path();
   (void)open_store(ctx, place);  // makes it
   const blendpp::Store store = open_existing_store(ctx, place.path, true, options.remote);
-  NamedStorage out{"remote", store.measure_remote()};
+  NamedStorage out{"remote", store.remote_measure()};
   out.storage.cost_per_gb_hour = options.remote_cost;
   return out;
 }

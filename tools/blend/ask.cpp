@@ -35,7 +35,7 @@ struct AskOptions {
   std::string metric = "v_weighed";
   std::string ratio = "fidelity";  // or a number or "auto"
   double agreement = 0;            // 0: the library's
-  uint32_t check_layer = 0;        // set from the library's defaults
+  uint32_t check_layer = 1;
   std::string machine;
   std::string norm = "l2";
   bool relative = false;
@@ -127,7 +127,7 @@ Choice choice_of(const AskOptions& options, const blendpp::Model& model) {
                          "--checks: give a number to fall around, --ratio 0.15 for one");
     }
     choice.check_layers =
-        model.falling_check_layers(ratio_of(options), options.check_layer, options.checks);
+        model.default_check_layers(ratio_of(options), options.check_layer, options.checks);
   }
   return choice;
 }
@@ -142,21 +142,21 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
            std::find(options.given.begin(), options.given.end(), name) != options.given.end();
   };
   if (holds("--policy")) fuse.policy = choice.policy.policy;
-  if (holds("--metric")) fuse.metric = value_of(metric_choices(), options.metric);
+  if (holds("--metric")) fuse.selection.metric = value_of(metric_choices(), options.metric);
   if (holds("--ratio") || options.agreement > 0) fuse.ratio = ratio_of(options);
   fuse.agreement_target = options.agreement;
   fuse.ttft_target_ns = static_cast<uint64_t>(options.ttft_ms * 1e6);
-  if (holds("--check-layer")) fuse.check_layer = options.check_layer;
-  fuse.terms = choice.policy.terms.data();
-  fuse.n_terms = choice.policy.terms.size();
-  fuse.check_layers = choice.check_layers.data();
-  fuse.n_check_layers = choice.check_layers.size();
-  fuse.seed = options.policy_seed;
-  fuse.norm = value_of(norm_choices(), options.norm);
-  fuse.relative = options.relative ? 1 : 0;
+  if (holds("--check-layer")) fuse.selection.check_layer = options.check_layer;
+  fuse.selection.terms = choice.policy.terms.data();
+  fuse.selection.n_terms = choice.policy.terms.size();
+  fuse.selection.check_layers = choice.check_layers.data();
+  fuse.selection.n_check_layers = choice.check_layers.size();
+  fuse.selection.seed = options.policy_seed;
+  fuse.selection.norm = value_of(norm_choices(), options.norm);
+  fuse.selection.relative = options.relative ? 1 : 0;
   const ApeSetting ape = parse_ape(options.ape);
-  fuse.ape_temperature = ape.temperature;
-  fuse.ape_scale = ape.scale;
+  fuse.selection.ape_temperature = ape.temperature;
+  fuse.selection.ape_scale = ape.scale;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
   // What can store nothing computes inline, which is exact.
   if (options.read_only && fuse.on_miss != BLEND_MISS_FAIL) fuse.on_miss = BLEND_MISS_COMPUTE;
@@ -408,8 +408,6 @@ std::string check_ratio(const std::string& text) {
 }
 
 void add_fuse_options(CLI::App& command, AskOptions& options) {
-  const blendpp::FuseOptions defaults;
-  options.check_layer = defaults.check_layer;
   command
       .add_option("--policy", options.policy,
                   "Which rows are recomputed: " + policy_names() +

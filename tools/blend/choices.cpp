@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "blend/blend.h"
+#include "blend/blend.hpp"
 #include "command.h"
 
 namespace blend_cli {

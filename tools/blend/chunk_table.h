@@ -4,7 +4,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "blend/blend.h"
+#include "blend/admin.h"
 
 namespace blend_cli {
 

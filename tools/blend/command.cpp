@@ -148,11 +148,11 @@ T opened(const Open& open) {
 void set_remote(blendpp::StoreOptions& store, const RemoteChoice& remote) {
   if (remote.url.empty()) return;
   note_open_key_file(remote.key);
-  store.remote = remote.url.c_str();
-  store.remote_space = remote.space.c_str();
-  store.remote_ca = remote.ca.c_str();
-  store.remote_certificate = remote.certificate.c_str();
-  store.remote_key = remote.key.c_str();
+  store.remote.url = remote.url.c_str();
+  store.remote.space = remote.space.c_str();
+  store.remote.ca = remote.ca.c_str();
+  store.remote.certificate = remote.certificate.c_str();
+  store.remote.key = remote.key.c_str();
 }
 
 }  // namespace
@@ -201,10 +201,10 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
 
 void wait_for_uploads(const blendpp::Store& store) {
   std::tuple<uint64_t, uint64_t, uint64_t> before;
-  for (blendpp::StoreStat s = store.stat(); s.remote_queued > 0 && !interrupted();) {
+  for (blendpp::RemoteStat s = store.remote_stat(); s.queued > 0 && !interrupted();) {
     store.flush();  // for a while
-    s = store.stat();
-    const std::tuple now{s.remote_queued, s.remote_written_bytes, s.remote_existing};
+    s = store.remote_stat();
+    const std::tuple now{s.queued, s.written_bytes, s.existing};
     if (std::exchange(before, now) == now) return;
   }
 }

@@ -37,10 +37,10 @@ struct Run {
 
 // Full prefill and full reuse choose nothing, and say so when they are told how to.
 void forget_choice(blendpp::FuseOptions& options) {
-  options.check_layers = nullptr;
-  options.n_check_layers = 0;
-  options.terms = nullptr;
-  options.n_terms = 0;
+  options.selection.check_layers = nullptr;
+  options.selection.n_check_layers = 0;
+  options.selection.terms = nullptr;
+  options.selection.n_terms = 0;
 }
 
 // Fuses and answers: greedily when `lead` is null, otherwise along it.
@@ -48,7 +48,7 @@ Run answer(const blendpp::Model& model, const blendpp::Store& store, const blend
            const blendpp::FuseOptions& options, size_t max_tokens, const blendpp::Tokens* lead) {
   blendpp::Fusion fusion(model, &store, prompt, options);
   Run run;
-  run.ttft_ns = fusion.info().ttft_ns;
+  run.ttft_ns = fusion.report().ttft_ns;
   run.logits.push_back(logits_of(fusion));
   const int32_t eos = model.info().eos_token;
   const size_t most = lead == nullptr ? max_tokens : lead->size();

@@ -76,7 +76,7 @@ std::string interval_text(uint64_t begin, uint64_t end) {
 }
 
 // The policy and what it went by.
-std::string policy_facts(const blendpp::FusionInfo& info) {
+std::string policy_facts(const blendpp::FusionReport& info) {
   std::string text = policy_text(info.policy);
   if (info.n_check_layers == 0) return text;
   text += format(", ratio %.3g", info.ratio);
@@ -106,7 +106,7 @@ std::string policy_text(uint32_t policy) {
 
 FusionReport report_of(const blendpp::Fusion& fusion) {
   FusionReport report;
-  report.info = fusion.info();
+  report.info = fusion.report();
   for (uint32_t i = 0; i < report.info.n_layers; ++i) report.layers.push_back(fusion.layer(i));
   for (size_t i = 0; i < report.info.n_segments; ++i) {
     report.segments.push_back(fusion.segment(i));
@@ -115,7 +115,7 @@ FusionReport report_of(const blendpp::Fusion& fusion) {
 }
 
 std::string summary_text(const FusionReport& report) {
-  const blendpp::FusionInfo& info = report.info;
+  const blendpp::FusionReport& info = report.info;
   const auto share = [&](uint64_t ns) {
     return share_text(static_cast<double>(ns), static_cast<double>(info.ttft_ns));
   };
@@ -210,7 +210,7 @@ std::string layers_text(const FusionReport& report) {
 }
 
 nlohmann::json report_json(const FusionReport& report) {
-  const blendpp::FusionInfo& info = report.info;
+  const blendpp::FusionReport& info = report.info;
   nlohmann::json out = {
       {"policy", policy_text(info.policy)},
       {"metric", name_of(metric_choices(), info.metric)},

@@ -11,7 +11,7 @@ namespace blend_cli {
 
 // What is kept of a fusion once it is closed.
 struct FusionReport {
-  blendpp::FusionInfo info;
+  blendpp::FusionReport info;
   std::vector<blendpp::LayerInfo> layers;
   std::vector<blendpp::SegmentInfo> segments;
 };

@@ -55,7 +55,7 @@ void compact(const StoreCareOptions& options) {
     const blendpp::Context ctx = make_context(options.common);
     const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
     store.copy_to(options.path);
-    before = store.stat().file_bytes;
+    before = store.report().file_bytes;
     after = open_existing_store(ctx, options.path, true).stat().file_bytes;
   }
   if (options.common.json) {

@@ -39,7 +39,7 @@ void run(const StoreRemoteOptions& options, bool up) {
   {
     ProgressBar bar(up ? "Pushing" : "Pulling");
     how.on_progress = bar.callback();
-    n = up ? store.push(how) : store.pull(how);
+    n = up ? store.remote_push(how) : store.remote_pull(how);
   }
   if (options.common.json) {
     std::cout << nlohmann::json{{"n_chunks", n}}.dump(2) << '\n';

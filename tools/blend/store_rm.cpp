@@ -38,7 +38,7 @@ void remove_remote(const StoreRmOptions& options) {
   for (const std::string& id : options.ids) doomed.push_back(blendpp::ChunkId::from_hex(id));
   nlohmann::json removed = nlohmann::json::array();
   for (const blendpp::ChunkId& id : doomed) {
-    store.remove_remote(id);
+    store.remote_remove(id);
     removed.push_back(id.hex());
   }
   if (options.common.json) {

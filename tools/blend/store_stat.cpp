@@ -27,7 +27,7 @@ struct Passed {
   uint64_t ram_hits = 0, disk_hits = 0, misses = 0, evicted = 0;
 };
 
-Passed between(const blendpp::StoreStat& before, const blendpp::StoreStat& now) {
+Passed between(const blendpp::StoreReport& before, const blendpp::StoreReport& now) {
   return {now.total_ram_hits - before.total_ram_hits, now.total_disk_hits - before.total_disk_hits,
           now.total_misses - before.total_misses, now.evicted_chunks - before.evicted_chunks};
 }
@@ -51,7 +51,7 @@ std::vector<blendpp::CodecStat> codecs_of(const blendpp::Store& store) {
 }
 
 // The counters since opening are all zero here: this process did nothing yet.
-nlohmann::json json_of(const blendpp::StoreStat& stat,
+nlohmann::json json_of(const blendpp::StoreReport& stat,
                        const std::vector<blendpp::CodecStat>& codecs) {
   nlohmann::json by_codec = nlohmann::json::object();
   for (const blendpp::CodecStat& of : codecs) {
@@ -83,7 +83,7 @@ nlohmann::json json_of(const blendpp::StoreStat& stat,
           {"newest_use_unix_s", stat.newest_use_unix_s}};
 }
 
-std::string texts_text(const blendpp::StoreStat& stat) {
+std::string texts_text(const blendpp::StoreReport& stat) {
   if (stat.n_texts == 0 && stat.n_chunks > 0) {
     return "not counted yet: the next command that opens the store for writing counts them";
   }
@@ -94,14 +94,14 @@ std::string texts_text(const blendpp::StoreStat& stat) {
 }
 
 // Chunks beside the plain record of their text, and how many of the hits were theirs.
-std::string variants_text(const blendpp::StoreStat& stat) {
+std::string variants_text(const blendpp::StoreReport& stat) {
   const uint64_t hits = stat.total_ram_hits + stat.total_disk_hits;
   return format("%llu chunks, %s; %llu of %llu hits", static_cast<ull>(stat.n_variants),
                 bytes_text(stat.variant_bytes).c_str(), static_cast<ull>(stat.total_variant_hits),
                 static_cast<ull>(hits));
 }
 
-std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::CodecStat>& codecs) {
+std::string text_of(const blendpp::StoreReport& stat, const std::vector<blendpp::CodecStat>& codecs) {
   Table table({"chunks", std::to_string(stat.n_chunks)});
   table.add({"tokens", std::to_string(stat.n_tokens)});
   table.add({"K and V", bytes_text(stat.bytes)});
@@ -119,7 +119,7 @@ std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::C
   table.add({"read by", name_of(read_choices(), stat.read_mode)});
   table.add({"pinned", format("%llu chunks, %s", static_cast<ull>(stat.pinned_chunks),
                               bytes_text(stat.pinned_bytes).c_str())});
-  table.add({"look-ups", rates_text(between(blendpp::StoreStat(), stat))});
+  table.add({"look-ups", rates_text(between(blendpp::StoreReport(), stat))});
   table.add(
       {"evicted",
        format("%llu chunks, %s; %llu had expired", static_cast<ull>(stat.evicted_chunks),
@@ -134,7 +134,7 @@ std::string text_of(const blendpp::StoreStat& stat, const std::vector<blendpp::C
 // What the remote tier's servers say; empty: all answer, and take us.
 std::string ask_remote(const blendpp::Store& store) {
   try {
-    store.check_remote();
+    store.remote_check();
     return {};
   } catch (const blendpp::Error& error) {
     return error.what();
@@ -142,37 +142,37 @@ std::string ask_remote(const blendpp::Store& store) {
 }
 
 void print_remote(const blendpp::Store& store, const std::string& error) {
-  const blendpp::StoreStat stat = store.stat();
+  const blendpp::RemoteStat stat = store.remote_stat();
   Table table({"remote tier", error.empty() ? "answers" : error});
-  table.add({"hits, misses", format("%llu, %llu", static_cast<ull>(stat.remote_hits),
-                                    static_cast<ull>(stat.remote_misses))});
+  table.add({"hits, misses", format("%llu, %llu", static_cast<ull>(stat.hits),
+                                    static_cast<ull>(stat.misses))});
   table.add({"read, written",
-             bytes_text(stat.remote_read_bytes) + ", " + bytes_text(stat.remote_written_bytes)});
-  table.add({"errors, downs", format("%llu, %llu", static_cast<ull>(stat.remote_errors),
-                                     static_cast<ull>(stat.remote_downs))});
+             bytes_text(stat.read_bytes) + ", " + bytes_text(stat.written_bytes)});
+  table.add({"errors, downs", format("%llu, %llu", static_cast<ull>(stat.errors),
+                                     static_cast<ull>(stat.downs))});
   std::cout << table.str() << std::flush;
 }
 
-nlohmann::json remote_json(const blendpp::StoreStat& s, const std::string& error) {
+nlohmann::json remote_json(const blendpp::RemoteStat& s, const std::string& error) {
   return {{"answers", error.empty()},
           {"error", error},
-          {"hits", s.remote_hits},
-          {"misses", s.remote_misses},
-          {"late", s.remote_late},
-          {"read_bytes", s.remote_read_bytes},
-          {"written_bytes", s.remote_written_bytes},
-          {"errors", s.remote_errors},
-          {"downs", s.remote_downs},
-          {"look_up_p50_us", s.remote_look_up_p50_us},
-          {"look_up_p99_us", s.remote_look_up_p99_us}};
+          {"hits", s.hits},
+          {"misses", s.misses},
+          {"late", s.late},
+          {"read_bytes", s.read_bytes},
+          {"written_bytes", s.written_bytes},
+          {"errors", s.errors},
+          {"downs", s.downs},
+          {"look_up_p50_us", s.look_up_p50_us},
+          {"look_up_p99_us", s.look_up_p99_us}};
 }
 
 void watch(const blendpp::Store& store, const StoreStatOptions& options) {
-  blendpp::StoreStat before = store.stat();
+  blendpp::StoreReport before = store.report();
   for (;;) {
     std::this_thread::sleep_for(std::chrono::duration<double>(options.watch_s));
     if (interrupted()) return;
-    const blendpp::StoreStat now = store.stat();
+    const blendpp::StoreReport now = store.report();
     const Passed passed = between(before, now);
     if (options.common.json) {
       std::cout << json_of(now, codecs_of(store)).dump() << std::endl;
@@ -199,12 +199,12 @@ void run(const StoreStatOptions& options) {
   }
   const std::vector<blendpp::CodecStat> codecs = codecs_of(store);
   if (options.common.json) {
-    nlohmann::json out = json_of(store.stat(), codecs);
+    nlohmann::json out = json_of(store.report(), codecs);
     out["fidelity"] = fidelity_json(fidelity_rows(store));
-    if (!options.store.remote.url.empty()) out["remote"] = remote_json(store.stat(), remote_error);
+    if (!options.store.remote.url.empty()) out["remote"] = remote_json(store.remote_stat(), remote_error);
     std::cout << (options.watch_s > 0 ? out.dump() : out.dump(2)) << std::endl;
   } else {
-    std::cout << text_of(store.stat(), codecs) << fidelity_text(fidelity_rows(store)) << std::flush;
+    std::cout << text_of(store.report(), codecs) << fidelity_text(fidelity_rows(store)) << std::flush;
     if (!options.store.remote.url.empty()) print_remote(store, remote_error);
   }
   if (options.watch_s > 0) watch(store, options);

@@ -23,7 +23,7 @@ void pin(const StoreStaysOptions& options, bool pinned) {
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
   nlohmann::json done = nlohmann::json::array();
   for (const blendpp::ChunkId& id : resolve_ids(all_ids(store), options.ids)) {
-    store.pin(id, pinned);
+    store.set_pinned(id, pinned);
     done.push_back(id.hex());
     if (!options.common.json) {
       std::cout << (pinned ? "pinned " : "unpinned ") << id.hex() << '\n';
@@ -38,7 +38,7 @@ void evict(const StoreStaysOptions& options) {
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, false);
   const uint64_t n = store.evict(options.target_bytes);
-  const uint64_t left = store.stat().stored_bytes;
+  const uint64_t left = store.report().stored_bytes;
   if (options.common.json) {
     std::cout << nlohmann::json{{"n_evicted", n}, {"stored_bytes", left}}.dump(2) << '\n';
   } else {

@@ -28,7 +28,7 @@ void verify_remote(const StoreVerifyOptions& options) {
   blendpp::TransferOptions how;
   how.cancel = interrupt_token();
   try {
-    store.verify_remote(
+    store.remote_verify(
         [&](const blend_chunk_id* id, const char* problem) {
           if (problem == nullptr) {
             ++n_sound;
@@ -59,7 +59,7 @@ void run(const StoreVerifyOptions& options) {
   if (!options.store.remote.url.empty()) return verify_remote(options);
   const blendpp::Context ctx = make_context(options.common);
   const blendpp::Store store = open_existing_store(ctx, options.store.path, true);
-  const uint64_t total = store.stat().bytes;
+  const uint64_t total = store.report().bytes;
   nlohmann::json damaged = nlohmann::json::array();
   size_t n_sound = 0;
   uint64_t bytes = 0;

@@ -33,17 +33,24 @@ COPIES_TOP = """// Made by bindings/common/generate of the public headers. Do no
 
 
 def copies(headers):
+    """One pair of functions for each struct of C; the parts of a whole each copy their own members."""
     out = [COPIES_TOP]
     for struct in headers.structs.values():
         taken = struct.name == "kv_view" or struct.name.endswith(("_options", "_description"))
         if not taken and struct.name not in INFOS:
             continue
-        shim, c = type_name(struct.name), f"blend_{struct.name}"
-        out.append(f"inline void show({shim}& s, const {c}& c) {{")
-        out += [f"  show(s.{member.name}, c.{member.name});" for member in struct.fields] + ["}"]
-        if taken:
-            out.append(f"inline void give({c}& c, const {shim}& s) {{")
-            out += [f"  give(c.{member.name}, s.{member.name});" for member in struct.fields] + ["}"]
+        shim = type_name(struct.name)
+        by_source = {}
+        for member in struct.fields:
+            by_source.setdefault(member.source or struct.name, []).append(member)
+        for source, fields in by_source.items():
+            c = f"blend_{source}"
+            pairs = [(member.name, member.source_name or member.name) for member in fields]
+            out.append(f"inline void show({shim}& s, const {c}& c) {{")
+            out += [f"  show(s.{ours}, c.{theirs});" for ours, theirs in pairs] + ["}"]
+            if taken:
+                out.append(f"inline void give({c}& c, const {shim}& s) {{")
+                out += [f"  give(c.{theirs}, s.{ours});" for ours, theirs in pairs] + ["}"]
     return "\n".join(out + [""])
 
 

@@ -17,6 +17,8 @@ class Member:
     name: str
     length: int  # of an array; 0: none
     note: str
+    source: str = ""  # the C struct that has it, and under which name, where that is another (PARTS)
+    source_name: str = ""
 
     @property
     def shown_as(self):
@@ -45,6 +47,20 @@ class Struct:
         arrays = {"n_" + member.name for member in self.members if member.pointer}
         return [member for member in self.members if member.shown_as and member.name not in arrays
                 and member.name not in ("struct_size", "reserved")]
+
+
+# Structs that are divided in C, by who needs what, and whole in the languages: part -> (whole, what goes
+# in front of its members' names there). The first part of a whole that has its name is left out where
+# another part holds all of it.
+PARTS = {
+    "selection_options": ("fuse_options", ""),
+    "remote_options": ("store_options", "remote_"),
+    "store_report": ("store_stat", ""),
+    "remote_stat": ("store_stat", "remote_"),
+    "fusion_report": ("fusion_info", ""),
+}
+SHORT = ("store_stat", "fusion_info")  # of which another part holds all
+RENAMED = {"remote_url": "remote"}
 
 
 @dataclass(frozen=True)
@@ -76,13 +92,43 @@ def members(body):
     return tuple(found)
 
 
+def as_part(part, prefix):
+    """The members of a struct as a whole shows them. Comments name each other by the new names."""
+    names = {m.name: RENAMED.get(prefix + m.name, prefix + m.name) for m in part.members if m.name != "reserved"}
+    names["reserved"] = "reserved"
+
+    def renamed(note):
+        return re.sub(r"(?<![\w.])(%s)\b(?!_)" % "|".join(n for n in names if "_" in n), lambda found: names[found[1]],
+                      note) if prefix else note
+
+    return tuple(Member(m.type, m.pointer, "n_" + names[m.name[2:]] if m.name[:2] == "n_" and m.name[2:] in names
+                        else names[m.name], m.length, renamed(m.note), part.name, m.name)
+                 for m in part.members if m.name != "struct_size")
+
+
+def made_whole(structs):
+    """The structs as the languages see them."""
+    whole = {name: struct for name, struct in structs.items() if name not in PARTS}
+    for part, (name, prefix) in PARTS.items():
+        if part not in structs or name not in whole:
+            continue
+        members = whole[name].members
+        if name in SHORT and not any(member.source for member in members):
+            members = tuple(member for member in members if member.name == "struct_size")
+        pointer = f"blend_{part}"
+        members = tuple(member for member in members if "struct " + pointer != member.type and pointer != member.type)
+        whole[name] = Struct(name, members + as_part(structs[part], prefix))
+    return whole
+
+
 class Headers:
     """All of include/blend/*.h."""
 
     def __init__(self, folder=INCLUDE):
         text = "\n".join(path.read_text() for path in sorted(pathlib.Path(folder).glob("*.h")))
-        self.structs = {name: Struct(name, members(body)) for name, body in re.findall(
+        self.declared = {name: Struct(name, members(body)) for name, body in re.findall(
             r"^typedef struct blend_(\w+) \{(.*?)^\} blend_\1;", text, re.S | re.M)}
+        self.structs = made_whole(self.declared)
         self.constants = [
             Constant(name, value, bool(unsigned), one_line(note)) for name, value, unsigned, note in re.findall(
                 r"^#define BLEND_(\w+) \(?(-?\d[\d.]*)(u?)\)?[ \t]*(?:/\*(.*?)\*/)?[ \t]*$", text, re.M | re.S)]

@@ -114,6 +114,24 @@ inline void give(uint8_t (&c)[32], const std::string& s) {
 
 #include "blend_copies.h"
 
+// Options that are divided in C and whole here.
+inline void show(FuseOptions& s, const blendpp::FuseOptions& c) {
+  show(s, static_cast<const blend_fuse_options&>(c));
+  show(s, static_cast<const blend_selection_options&>(c.selection));
+}
+inline void give(blendpp::FuseOptions& c, const FuseOptions& s) {
+  give(static_cast<blend_fuse_options&>(c), s);
+  give(static_cast<blend_selection_options&>(c.selection), s);
+}
+inline void show(StoreOptions& s, const blendpp::StoreOptions& c) {
+  show(s, static_cast<const blend_store_options&>(c));
+  show(s, static_cast<const blend_remote_options&>(c.remote));
+}
+inline void give(blendpp::StoreOptions& c, const StoreOptions& s) {
+  give(static_cast<blend_store_options&>(c), s);
+  give(static_cast<blend_remote_options&>(c.remote), s);
+}
+
 template <typename S, typename C>
 S shown(const C& c) {
   S s;

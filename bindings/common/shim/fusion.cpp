@@ -117,7 +117,7 @@ std::string Fusion::save(const Store& store, const std::string& tenant, const Ca
 
 FusionInfo Fusion::info(Outcome& out) const noexcept {
   return reading(*slot_, out, [](const blendpp::Fusion& fusion, const auto&) {
-    return shown<FusionInfo>(fusion.info());
+    return shown<FusionInfo>(fusion.report());
   });
 }
 LayerInfo Fusion::layer(uint32_t layer, Outcome& out) const noexcept {

@@ -271,11 +271,11 @@ std::string Model::put_kv(const Store& store, const int32_t* tokens, size_t n_to
   });
 }
 
-CheckLayers Model::falling_check_layers(double ratio, uint32_t first_layer, size_t n,
+CheckLayers Model::default_check_layers(double ratio, uint32_t first_layer, size_t n,
                                         Outcome& out) const noexcept {
   return guarded(out, [&] {
     CheckLayers layers;
-    for (const blend_check_layer& c : slot_->get()->falling_check_layers(ratio, first_layer, n)) {
+    for (const blend_check_layer& c : slot_->get()->default_check_layers(ratio, first_layer, n)) {
       layers.add(c.layer, c.ratio);
     }
     require_complete(layers);

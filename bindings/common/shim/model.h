@@ -168,7 +168,7 @@ class Model {
   std::string put_kv(const Store& store, const int32_t* tokens, size_t n_tokens,
                      const KvLayers& layers, uint32_t first_position,
                      const PrecomputeOptions& options, Outcome& out) const noexcept;
-  CheckLayers falling_check_layers(double ratio, uint32_t first_layer, size_t n,
+  CheckLayers default_check_layers(double ratio, uint32_t first_layer, size_t n,
                                    Outcome& out) const noexcept;
   void close() noexcept;
 #ifndef SWIG

@@ -55,15 +55,15 @@ FuseArguments::FuseArguments(const FuseOptions& options) : kept(options) {
     check_layers.push_back({s.check_layers_.layer(i), s.check_layers_.ratio(i)});
   }
   if (!check_layers.empty()) {
-    c.check_layers = check_layers.data();
-    c.n_check_layers = check_layers.size();
+    c.selection.check_layers = check_layers.data();
+    c.selection.n_check_layers = check_layers.size();
   }
   for (size_t i = 0; i < s.term_policies_.size(); ++i) {
     terms.push_back({s.term_policies_[i], s.term_shares_[i]});
   }
   if (!terms.empty()) {
-    c.terms = terms.data();
-    c.n_terms = terms.size();
+    c.selection.terms = terms.data();
+    c.selection.n_terms = terms.size();
   }
   if (s.machine_) c.machine = s.machine_->get();
   if (s.profile_) c.profile = s.profile_->get();

@@ -118,7 +118,7 @@ View Plan::deviation(Outcome& out) const noexcept {
 }
 FusionInfo Plan::info(Outcome& out) const noexcept {
   return reading(*slot_, out,
-                 [](const blendpp::Plan& plan) { return shown<FusionInfo>(plan.info()); });
+                 [](const blendpp::Plan& plan) { return shown<FusionInfo>(plan.report()); });
 }
 LayerInfo Plan::layer(uint32_t layer, Outcome& out) const noexcept {
   return reading(*slot_, out,

@@ -91,8 +91,8 @@ Store* Store::open(const Context& ctx, const std::string& path, const StoreOptio
     give(c, options);
     Secrets secrets = secrets_of(options);
     if (!secrets.user.empty() || !secrets.password.empty() || !secrets.seal_key.empty()) {
-      c.remote_secret = &tell_secret;
-      c.remote_secret_user = &secrets;
+      c.remote.secret = &tell_secret;
+      c.remote.secret_user = &secrets;
     }
     const auto context = ctx.slot().get();
     return new Store(make_slot("store", std::make_shared<blendpp::Store>(*context, path, c)));
@@ -250,7 +250,12 @@ void Store::use_profile(const Profile& profile, Outcome& out) const noexcept {
 }
 
 StoreStat Store::stat(Outcome& out) const noexcept {
-  return guarded(out, [&] { return shown<StoreStat>(open_slot().get()->stat()); });
+  return guarded(out, [&] {
+    const auto store = open_slot().get();
+    auto stat = shown<StoreStat>(store->report());
+    show(stat, store->remote_stat());
+    return stat;
+  });
 }
 
 CodecStat Store::codec_stat(uint32_t codec, Outcome& out) const noexcept {
@@ -262,10 +267,10 @@ bool Store::wait(const std::string& id, int64_t timeout_ms, Outcome& out) const 
       out, [&] { return open_slot().get()->wait(blendpp::ChunkId::from_hex(id), timeout_ms); });
 }
 void Store::hint(const ChunkIds& ids, Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->hint(to_c(ids)); });
+  guarded(out, [&] { open_slot().get()->prefetch(to_c(ids)); });
 }
 void Store::pin(const std::string& id, bool pinned, Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->pin(blendpp::ChunkId::from_hex(id), pinned); });
+  guarded(out, [&] { open_slot().get()->set_pinned(blendpp::ChunkId::from_hex(id), pinned); });
 }
 uint64_t Store::evict(uint64_t target_bytes, Outcome& out) const noexcept {
   return guarded(out, [&] { return open_slot().get()->evict(target_bytes); });
@@ -276,7 +281,7 @@ void Store::set_tenant_quota(const std::string& tenant, uint64_t quota_bytes,
 }
 TenantUse Store::tenant(const std::string& tenant, Outcome& out) const noexcept {
   return guarded(out, [&] {
-    const blendpp::TenantUse use = open_slot().get()->tenant(tenant);
+    const blendpp::TenantUse use = open_slot().get()->tenant_usage(tenant);
     return TenantUse{use.n_chunks, use.stored_bytes, use.quota_bytes};
   });
 }
@@ -299,13 +304,13 @@ uint64_t Store::import_from(const std::string& path, const TransferOptions& opti
   return guarded(out, [&] { return open_slot().get()->import_from(path, Transfer(options).c); });
 }
 void Store::check_remote(Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->check_remote(); });
+  guarded(out, [&] { open_slot().get()->remote_check(); });
 }
 uint64_t Store::push(const TransferOptions& options, Outcome& out) const noexcept {
-  return guarded(out, [&] { return open_slot().get()->push(Transfer(options).c); });
+  return guarded(out, [&] { return open_slot().get()->remote_push(Transfer(options).c); });
 }
 uint64_t Store::pull(const TransferOptions& options, Outcome& out) const noexcept {
-  return guarded(out, [&] { return open_slot().get()->pull(Transfer(options).c); });
+  return guarded(out, [&] { return open_slot().get()->remote_pull(Transfer(options).c); });
 }
 Chunks Store::verify_remote(const TransferOptions& options, Outcome& out) const noexcept {
   return guarded(out, [&] {
@@ -317,12 +322,12 @@ Chunks Store::verify_remote(const TransferOptions& options, Outcome& out) const 
         chunks.chunks_.push_back(std::move(chunk));
         return true;
       };
-      open_slot().get()->verify_remote(note, Transfer(options).c);
+      open_slot().get()->remote_verify(note, Transfer(options).c);
     });
   });
 }
 void Store::remove_remote(const std::string& id, Outcome& out) const noexcept {
-  guarded(out, [&] { open_slot().get()->remove_remote(blendpp::ChunkId::from_hex(id)); });
+  guarded(out, [&] { open_slot().get()->remote_remove(blendpp::ChunkId::from_hex(id)); });
 }
 Compacted Store::compact(const std::string& path, Outcome& out) noexcept {
   return guarded(out, [&] {
@@ -333,7 +338,7 @@ Compacted Store::compact(const std::string& path, Outcome& out) noexcept {
 Metrics Store::visit_metrics(Outcome& out) const noexcept {
   return guarded(out, [&] {
     Metrics metrics;
-    open_slot().get()->visit_metrics(
+    open_slot().get()->list_metrics(
         [&](const char* name, const char* labels, const char* help, bool counter, double value) {
           metrics.metrics_.push_back({name, labels, help, counter, value});
           return true;

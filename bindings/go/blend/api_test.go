@@ -290,7 +290,7 @@ func TestPolicies(t *testing.T) {
 		_, err := model.Fuse(bg, store, prompt(t), &wrong)
 		wantError(t, err, blend.ErrInvalidArgument)
 	}
-	layers := must(model.FallingCheckLayers(0.3, 1, 3))(t)
+	layers := must(model.DefaultCheckLayers(0.3, 1, 3))(t)
 	if len(layers) != 3 || layers[0].Layer != 1 || layers[2].Ratio >= layers[0].Ratio {
 		t.Errorf("%v", layers)
 	}

@@ -167,10 +167,10 @@ type CheckLayer struct {
 	Ratio float64
 }
 
-// FallingCheckLayers gives a schedule for gradual filtering: n check layers from first on, evenly
+// DefaultCheckLayers gives a schedule for gradual filtering: n check layers from first on, evenly
 // spaced, with ratios that fall from about 1.5 ratio to 0.5 ratio; fewer where the model has fewer
 // layers.
-func (m *Model) FallingCheckLayers(ratio float64, first, n int) (layers []CheckLayer, err error) {
+func (m *Model) DefaultCheckLayers(ratio float64, first, n int) (layers []CheckLayer, err error) {
 	if n < 0 {
 		return nil, invalid("%d check layers cannot be made", n)
 	}

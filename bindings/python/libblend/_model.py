@@ -221,11 +221,11 @@ class Model(Closable):
             return str(self._raw.put_kv(store._raw, tokens_in(tokens), views, first_position,
                                         options))
 
-    def falling_check_layers(self, ratio: float, first_layer: int = 1,
+    def default_check_layers(self, ratio: float, first_layer: int = 1,
                              n: int = 4) -> List[Tuple[int, float]]:
         """A schedule for gradual filtering: at most `n` (layer, ratio), evenly spaced from
         `first_layer` on, whose ratios fall and have the mean `ratio`."""
-        layers = self._raw.falling_check_layers(ratio, first_layer, n)
+        layers = self._raw.default_check_layers(ratio, first_layer, n)
         return [(layers.layer(i), layers.ratio(i)) for i in range(layers.size())]
 
     def prompt(self) -> Prompt:

@@ -353,7 +353,7 @@ class MainJob(Case):
         np.testing.assert_allclose(plain.logits, self.fuse(policy="reuse").logits, atol=1e-3)
         with self.assertRaises(libblend.InvalidArgumentError):
             self.fuse(policy="ape", ape_scale=-1)
-        layers = self.model.falling_check_layers(0.2, 1, 3)
+        layers = self.model.default_check_layers(0.2, 1, 3)
         falling = self.fuse(check_layers=layers)
         self.assertEqual(falling.info.n_check_layers, len(layers))
         with self.assertRaisesRegex(ValueError, "'hkvd'"):

@@ -162,7 +162,7 @@ void RemoteTier::tell(const std::string& server, const Status& why) {
   if (!why.is_ok()) downs_.fetch_add(1, std::memory_order_relaxed);
   if (!events_) return;
   try {
-    events_(why.is_ok() ? BLEND_REMOTE_UP : BLEND_REMOTE_DOWN,
+    events_(why.is_ok() ? BLEND_EVENT_REMOTE_UP : BLEND_EVENT_REMOTE_DOWN,
             why.is_ok()
                 ? "remote tier: " + server + " answers again"
                 : "remote tier: " + why.message() + "; chunks of it are misses until it answers");

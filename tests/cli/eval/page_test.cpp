@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "blend/blend.h"
+#include "blend/blend.hpp"
 #include "eval/token_label.h"
 
 namespace blend_cli {

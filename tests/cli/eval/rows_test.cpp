@@ -56,7 +56,7 @@ class EvalRowsTrace : public ::testing::Test {
     blendpp::FuseOptions options;
     options.policy = policy;
     options.ratio = ratio;
-    options.check_layer = check_layer;
+    options.selection.check_layer = check_layer;
     static constexpr int32_t kNothing = 0;  // NULL is the prompt head
     options.chunk_prefix = prefix.empty() ? &kNothing : prefix.data();
     options.n_chunk_prefix = prefix.size();
@@ -128,7 +128,7 @@ TEST_F(EvalRowsTrace, TheRowsAreThoseOfTheSegments) {
   for (const uint32_t row : trace.selected) EXPECT_TRUE(has(row));
   EXPECT_FALSE(has(0));  // BOS is exact
   EXPECT_TRUE(has(trace.n_rows - 1));
-  EXPECT_EQ(late.size(), trace.selected.size() + fusion.info().n_rows_always);
+  EXPECT_EQ(late.size(), trace.selected.size() + fusion.report().n_rows_always);
 }
 
 TEST_F(EvalRowsTrace, FewerRowsAreFewerOperations) {

@@ -133,7 +133,7 @@ TEST_F(StepPlanTest, ChoosesTheRowsThatTheEngineDoes) {
     EXPECT_EQ(account.layers[layer].rows_full, fused->layers[layer].rows_full) << layer;
     EXPECT_EQ(account.layers[layer].rows_placed, fused->layers[layer].rows_placed) << layer;
   }
-  const blend_fusion_info &a = account.info, &b = fused->info;
+  const blend_fusion_report &a = account.info, &b = fused->info;
   EXPECT_EQ(a.flags, b.flags);
   EXPECT_EQ(a.ratio, b.ratio);
   EXPECT_EQ(a.check_layer, b.check_layer);

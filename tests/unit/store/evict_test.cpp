@@ -92,7 +92,7 @@ TEST(StoreEvict, TheLeastRecentlyUsedGoesFirst) {
   s.put(5);
   EXPECT_EQ((Set{0, 3, 4, 5}), s.held(8));
   ASSERT_EQ(2u, s.events.size());
-  EXPECT_EQ(BLEND_EVICTED, s.events[0].first);
+  EXPECT_EQ(BLEND_EVENT_EVICTED, s.events[0].first);
   EXPECT_NE(std::string::npos, s.events[0].second.find(to_hex(s.id(1)))) << s.events[0].second;
   const StoreStat stat = s.store->stat().value();
   EXPECT_EQ(4u, stat.n_chunks);

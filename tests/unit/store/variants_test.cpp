@@ -87,7 +87,7 @@ struct World {
   void open() {
     store.reset();
     store = open_store(dir.path(), options, [this](int32_t code, const std::string& message) {
-      if (code == BLEND_EVICTED) evictions.push_back(message);
+      if (code == BLEND_EVENT_EVICTED) evictions.push_back(message);
     });
   }
   void put(uint32_t text, uint32_t n_prefix) { EXPECT_OK(store->put(*record_of(text, n_prefix))); }

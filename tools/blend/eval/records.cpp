@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "blend/blend.h"
+#include "blend/blend.hpp"
 #include "command.h"
 
 namespace blend_cli {

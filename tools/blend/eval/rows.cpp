@@ -38,7 +38,7 @@ ModelShape shape_of(const blend_model_info& info) {
 }
 
 RowTrace trace_of(const blendpp::Fusion& fusion) {
-  const blendpp::FusionInfo info = fusion.info();
+  const blendpp::FusionReport info = fusion.report();
   RowTrace trace;
   trace.n_rows = static_cast<uint32_t>(info.n_rows);
   const auto selected = fusion.selected();

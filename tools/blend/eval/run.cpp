@@ -99,7 +99,7 @@ class Runner {
   double flops_of(const Question& question, const EvalConfig& config) {
     throw_if_interrupted();
     return blendpp::Fusion(model_, &store_, question.prompt, fuse_options(question, config))
-        .info()
+        .report()
         .flops;
   }
 
@@ -119,24 +119,24 @@ class Runner {
     fuse.on_miss = BLEND_MISS_PRECOMPUTE;
     if (config.chooses()) fuse.ratio = config.ratio;
     if (config.measures()) {
-      fuse.metric = config.metric;
-      fuse.norm = config.norm;
-      fuse.relative = config.relative ? 1 : 0;
+      fuse.selection.metric = config.metric;
+      fuse.selection.norm = config.norm;
+      fuse.selection.relative = config.relative ? 1 : 0;
     }
-    fuse.terms = config.spec.terms.data();
-    fuse.n_terms = config.spec.terms.size();
-    fuse.seed = config.seed;
-    fuse.ape_temperature = config.ape.temperature;
-    fuse.ape_scale = config.ape.scale;
+    fuse.selection.terms = config.spec.terms.data();
+    fuse.selection.n_terms = config.spec.terms.size();
+    fuse.selection.seed = config.seed;
+    fuse.selection.ape_temperature = config.ape.temperature;
+    fuse.selection.ape_scale = config.ape.scale;
     if (config.checks > 1) {
-      checks_ = model_.falling_check_layers(config.ratio, config.check_layer, config.checks);
-      fuse.check_layers = checks_.data();
-      fuse.n_check_layers = checks_.size();
+      checks_ = model_.default_check_layers(config.ratio, config.check_layer, config.checks);
+      fuse.selection.check_layers = checks_.data();
+      fuse.selection.n_check_layers = checks_.size();
     }
-    fuse.check_layer = config.check_layer;
+    fuse.selection.check_layer = config.check_layer;
     if (config.records == kProfileRecords) {
       fuse.profile = plan_.profile->get();
-      fuse.correction = !config.corrected ? BLEND_CORRECTION_OFF
+      fuse.selection.correction = !config.corrected ? BLEND_CORRECTION_OFF
                         : config.guarded  ? BLEND_CORRECTION_ON
                                           : BLEND_CORRECTION_UNGUARDED;
     }
@@ -170,10 +170,10 @@ class Runner {
     for (size_t i = 1; i < plan_.repeats; ++i) {
       throw_if_interrupted();
       const blendpp::Fusion fusion(model, &store_, question.prompt, options);
-      times.push_back(static_cast<double>(fusion.info().ttft_ns));
+      times.push_back(static_cast<double>(fusion.report().ttft_ns));
     }
     blendpp::Fusion fusion(model, &store_, question.prompt, options);
-    const blendpp::FusionInfo info = fusion.info();
+    const blendpp::FusionReport info = fusion.report();
     times.push_back(static_cast<double>(info.ttft_ns));
     outcome.ttft_ns = static_cast<uint64_t>(quantile(times, 0.5));
     outcome.n_rows = info.n_rows;

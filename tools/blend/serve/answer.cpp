@@ -147,7 +147,7 @@ void Answer::fuse(size_t index) {
   for (size_t i = begin + 1; i < begin + request_.n; ++i) {
     choices_[i].fusion = std::make_unique<blendpp::Fusion>(first.fork());
   }
-  const blendpp::FusionInfo info = first.info();
+  const blendpp::FusionReport info = first.report();
   account_.rows += info.n_rows;
   account_.hits += info.n_hits;
   account_.misses += info.n_misses;

@@ -185,8 +185,8 @@ blendpp::FuseOptions fuse_options(const ServeOptions& options, const Corpus& cor
   };
   if (given("--policy")) {
     fuse.policy = policy.policy;
-    fuse.terms = policy.terms.data();
-    fuse.n_terms = policy.terms.size();
+    fuse.selection.terms = policy.terms.data();
+    fuse.selection.n_terms = policy.terms.size();
   }
   if (given("--ratio")) fuse.ratio = options.ratio;
   if (options.agreement > 0) {

@@ -300,7 +300,7 @@ TEST(RemoteStore, ADeadServerCostsOneTimeoutAndComesBack) {
   // Told once, whoever finds out first, and once more for each new try that this slow a machine
   // leaves time for.
   std::this_thread::sleep_for(200ms);  // the connection's own timeout is over by now
-  const uint64_t downs = b.count(BLEND_REMOTE_DOWN);
+  const uint64_t downs = b.count(BLEND_EVENT_REMOTE_DOWN);
   const auto until_here = std::chrono::steady_clock::now() - begin;
   EXPECT_GE(downs, 1u);
   EXPECT_LE(downs, 1u + static_cast<uint64_t>(until_here / 1500ms));
@@ -318,7 +318,7 @@ TEST(RemoteStore, AServerThatIsNotThereIsNoError) {
   put_and_flush(host, *record);
   EXPECT_OK(compare(*host.store, *record));
   EXPECT_EQ(1u, host.stat().dropped);
-  EXPECT_GE(host.count(BLEND_REMOTE_DOWN), 1u);
+  EXPECT_GE(host.count(BLEND_EVENT_REMOTE_DOWN), 1u);
 }
 
 TEST(RemoteStore, AFullServerTakesNothingAndHarmsNothing) {
@@ -539,7 +539,7 @@ TEST(RemoteCluster, AMasterIsLostAndItsReplicaTakesOver) {
     for (int k = 4; k < 8; ++k) back = back && compare(*b.store, *records[k]).is_ok();
   }
   EXPECT_TRUE(back);
-  EXPECT_GE(b.count(BLEND_REMOTE_DOWN), 1u);
+  EXPECT_GE(b.count(BLEND_EVENT_REMOTE_DOWN), 1u);
 }
 
 // ---- TLS

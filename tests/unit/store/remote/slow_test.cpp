@@ -149,7 +149,7 @@ TEST(RemoteSlow, WhoAnswersNothingInTimeIsLeftAloneAndThatIsTold) {
   look_up(0);
   EXPECT_FALSE(host.stat().reachable);
   EXPECT_EQ(uint64_t{kChunks}, host.stat().misses);
-  EXPECT_NE(std::string::npos, host.told(BLEND_REMOTE_DOWN).find("in time"));
+  EXPECT_NE(std::string::npos, host.told(BLEND_EVENT_REMOTE_DOWN).find("in time"));
   const uint64_t before = server.n_commands();
   look_up(100);
   EXPECT_EQ(before, server.n_commands()) << "the next fuse does not wait for it";

@@ -21,7 +21,7 @@ public final class FuseOptions extends CallOptions<FuseOptions> {
   /**
    * Gradual filtering: several layers at which rows are chosen, instead of one.
    *
-   * @param layers rising, their ratios not; see {@link Model#fallingCheckLayers}
+   * @param layers rising, their ratios not; see {@link Model#defaultCheckLayers}
    * @return this
    */
   public FuseOptions checkLayers(List<CheckLayer> layers) {

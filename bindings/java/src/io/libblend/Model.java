@@ -356,8 +356,8 @@ public final class Model implements AutoCloseable {
    * @param count layers wanted; fewer where the model has fewer
    * @return for {@link FuseOptions#checkLayers}
    */
-  public List<CheckLayer> fallingCheckLayers(double ratio, int firstLayer, int count) {
-    RawCheckLayers layers = raw.fallingCheckLayers(ratio, firstLayer, count);
+  public List<CheckLayer> defaultCheckLayers(double ratio, int firstLayer, int count) {
+    RawCheckLayers layers = raw.defaultCheckLayers(ratio, firstLayer, count);
     try {
       List<CheckLayer> list = new ArrayList<>();
       for (long i = 0; i < layers.size(); ++i) {

@@ -319,7 +319,7 @@ public class FusionTest extends Fixture {
 
   @Test
   public void gradualFilteringAndUnions() {
-    List<CheckLayer> layers = model.fallingCheckLayers(0.2, 1, 3);
+    List<CheckLayer> layers = model.defaultCheckLayers(0.2, 1, 3);
     assertEquals(3, layers.size());
     assertTrue(layers.get(0).ratio() > layers.get(2).ratio());
     try (Fusion fusion = model.fuse(store(), prompt(), new FuseOptions().checkLayers(layers))) {

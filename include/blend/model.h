@@ -1,0 +1,103 @@
+/*
+ * model.h - a model's weights, tokenizer and description.
+ */
+#ifndef BLEND_MODEL_H
+#define BLEND_MODEL_H
+
+#include "blend/context.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Weights, tokenizer and description of one model. Immutable; all functions may run concurrently. */
+typedef struct blend_model blend_model;
+
+/* How the weights' matrices are kept in memory. */
+#define BLEND_WEIGHTS_AUTO 0u   /* MAPPED where they are quantized and the backend can, else PACKED */
+#define BLEND_WEIGHTS_PACKED 1u /* a copy in the form that computes fastest: on a CPU the file's f16
+                                   or bf16, else f32 (4 bytes a weight); bf16 on a GPU */
+#define BLEND_WEIGHTS_MAPPED 2u /* as in the file, decoded while they are used: only the page cache
+                                   holds them, and processes share it. CPU only (UNSUPPORTED). The
+                                   file must not be cut short while the model is open */
+#define BLEND_WEIGHTS_INT8 3u   /* a copy of 8 bits a weight with one scale per output; activations
+                                   become bytes too, with one scale per row. Faster where
+                                   blend_ctx_backend() names VNNI or the dot product. Answers differ
+                                   a little: docs/quality.md. CPU only (UNSUPPORTED) */
+
+typedef struct blend_model_options {
+  uint32_t struct_size;
+  uint32_t weights;           /* BLEND_WEIGHTS_* */
+  uint32_t max_context;       /* rows a fusion may have; 0 = what the model was trained for */
+  blend_progress_fn progress; /* bytes of weights read */
+  void *progress_user;
+  const blend_cancel *cancel;
+} blend_model_options;
+
+BLEND_API int32_t blend_model_options_init(blend_model_options *options, size_t struct_size);
+
+/* Opens a GGUF file (v2 or v3), or a Hugging Face directory (config.json, tokenizer.json and
+ * model.safetensors or its shards). docs/models.md lists the families of models, types of weights
+ * and tokenizers. Files are mapped, every offset and shape in them is checked, and the weights are
+ * packed for this machine.
+ * Errors: NOT_FOUND, IO, FORMAT (names the file and the offset, member or tensor), UNSUPPORTED
+ * (names what was met), NUMERIC (a NaN or infinity in the weights), OUT_OF_MEMORY, CANCELLED,
+ * CALLBACK. */
+BLEND_API int32_t blend_model_open(blend_model **out, const blend_ctx *ctx, const char *path,
+                                   const blend_model_options *options, blend_error **err);
+BLEND_API void blend_model_close(blend_model *model);
+
+typedef struct blend_model_info {
+  uint32_t struct_size;
+  uint32_t n_layers;
+  uint32_t d_model;    /* width of the residual stream */
+  uint32_t n_heads;    /* query heads */
+  uint32_t n_kv_heads; /* key/value heads; query heads h*g .. h*g+g-1 share KV head h (GQA) */
+  uint32_t head_dim;
+  uint32_t d_ff;       /* width of the feed-forward layer */
+  uint32_t n_vocab;
+  uint32_t context_length; /* rows a fusion may have */
+  int32_t bos_token;       /* -1: none */
+  int32_t eos_token;       /* -1: none */
+  uint32_t add_bos;        /* 1: the model expects BOS at the start of a prompt */
+  uint32_t weights;        /* BLEND_WEIGHTS_PACKED, _MAPPED or _INT8; 0 where there are none */
+  double rope_theta;
+  uint64_t n_parameters;
+  uint64_t weight_bytes;       /* the process's own memory for weights: little where they are mapped */
+  uint64_t kv_bytes_per_token; /* in the fused cache, all layers */
+  /* Strings are valid while the model is open. */
+  const char *architecture;  /* "llama", "qwen2", ... */
+  const char *name;          /* general.name or "" */
+  const char *weight_dtype;  /* "f32", "f16", "bf16", "q8_0", ...: the file's matrices */
+  const char *chat_template; /* the model's, Jinja source; blend_chat_render renders it; "": none */
+  uint8_t fingerprint[32];   /* SHA-256 over weights, tokenizer and hyperparameters */
+} blend_model_info;
+
+BLEND_API int32_t blend_model_get_info(const blend_model *model, blend_model_info *info,
+                                       blend_error **err);
+
+#define BLEND_TOKENIZE_BOS 1u     /* put the BOS token in front, if the model has one */
+#define BLEND_TOKENIZE_SPECIAL 2u /* recognise special tokens such as "</s>" in the text; without
+                                     it they are plain text (safe for untrusted input) */
+#define BLEND_TOKENIZE_RAW 4u     /* do not add the space that SentencePiece puts before a text */
+
+/* Tokens of a UTF-8 text (invalid bytes become byte tokens). Writes up to `capacity` ids and the
+ * full count to *n_tokens. Errors: BUFFER_TOO_SMALL (call again with *n_tokens), INVALID_ARGUMENT,
+ * UNSUPPORTED (the model's own patterns take too long over this text). */
+BLEND_API int32_t blend_model_tokenize(const blend_model *model, const char *text,
+                                       size_t text_bytes, uint32_t flags, int32_t *tokens,
+                                       size_t capacity, size_t *n_tokens, blend_error **err);
+
+/* Text of tokens: bytes, not NUL-terminated, possibly cut inside a UTF-8 sequence. The space that
+ * SentencePiece put before the first token is dropped unless BLEND_TOKENIZE_RAW. Control tokens
+ * give nothing unless BLEND_TOKENIZE_SPECIAL. Errors: BUFFER_TOO_SMALL (needs *n_bytes),
+ * INVALID_ARGUMENT (a token outside the vocabulary). */
+BLEND_API int32_t blend_model_detokenize(const blend_model *model, const int32_t *tokens,
+                                         size_t n_tokens, uint32_t flags, char *text,
+                                         size_t capacity, size_t *n_bytes, blend_error **err);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* BLEND_MODEL_H */
