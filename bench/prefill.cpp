@@ -10,7 +10,7 @@
 //   + 4 * n_heads * head_dim * n_layers * (keys that a row sees, summed over rows) for attention
 //
 //   bench_prefill --shape 135m --lengths 512,3072 --json out.json
-//   bench/prefill_picture.py out.json ... > docs/prefill.svg
+//   bench/prefill_picture.py out.json ... > docs/research/prefill.svg
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>

@@ -2,10 +2,10 @@
 //
 // If what rounding the layers costs adds up and grows with the square of a step, then at given
 // bytes it is least where every step is inverse to the root of what its layer costs at the same
-// step (docs/quality.md, "Steps by layer"). That is measured layer by layer on some prompts, in the
-// ways that chunks are used: reused as they are, and as the profile fuses, where what is rounded
-// also says which rows are recomputed. On others, which the split did not see, it must be better
-// than steps that are all alike.
+// step (docs/research/2026-11-codecs.md, "Steps by layer"). That is measured layer by layer on some
+// prompts, in the ways that chunks are used: reused as they are, and as the profile fuses, where
+// what is rounded also says which rows are recomputed. On others, which the split did not see, it
+// must be better than steps that are all alike.
 #pragma once
 
 #include <functional>

@@ -5,7 +5,8 @@
 //   outside(i)  the attention that row i would put before its chunk, at the first layer whose K and
 //               V depend on it, if some text stood there: Q and K of the row as they are without
 //               it, so that only that text has to be computed besides. Which text hardly matters
-//               (docs/experiments.md), so it is the chunk's own beginning: nothing has to be given.
+//               (docs/research/2026-11-policies-small-models.md), so it is the chunk's own
+//               beginning: nothing has to be given.
 //   inside(i)   the attention that the chunk's rows put on row i when the chunk is prefilled, mean
 //               over layers and the rows that can see it.
 // A row that takes much from before and that others lean on is one whose stored K, V are wrong and

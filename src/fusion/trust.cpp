@@ -57,7 +57,8 @@ Status use_drift(const Calibration& c, FuseOptions& o) {
   if (fits && (must || (p.corrected && c.correction == DriftUse::automatic))) {
     o.drift = c.drift;
     // Where the rows that matter are not recomputed nobody can judge these maps, and they do harm
-    // (docs/experiments.md): on their own only with the policy that calibration measures them with.
+    // (docs/research/2026-11-policies-small-models.md): on their own only with the policy that
+    // calibration measures them with.
     if (must || o.policy == Policy::cascade) o.stored_drift = c.stored_drift;
     o.drift_required = must;
     o.drift_guarded = c.correction != DriftUse::unguarded;

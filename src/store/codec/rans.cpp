@@ -21,8 +21,8 @@
 namespace blend {
 namespace {
 
-// Of the root mean square of what lies around the channels' means (docs/quality.md has what others
-// cost).
+// Of the root mean square of what lies around the channels' means (docs/research/2026-11-codecs.md
+// has what others cost).
 constexpr double kStepK = 0.3;
 constexpr double kStepV = 0.8;
 // So that a row's step does not leave f32.
