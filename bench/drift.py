@@ -3,7 +3,7 @@
 them into one JSON file, and their tables as Markdown.
 
     bench/drift.py --blend build/release/tools/blend/blend --model stories260K.gguf \
-        --data stories.jsonl --out bench/results/drift.json -- --question-template '{question}'
+        --data stories.jsonl --out drift.json -- --question-template '{question}'
 
 What follows `--` is handed to every `blend calibrate`.
 """
