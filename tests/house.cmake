@@ -5,6 +5,9 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 # ---- No include that the table of rooms in docs/architecture.md does not allow.
 add_test(NAME rooms COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/rooms.py)
 
+# ---- No link of a page that leads nowhere, and no page named that there is not.
+add_test(NAME links COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/links.py)
+
 # ---- blend.h compiles alone: C99 and C11 in the compilers found, C++17; and blend.hpp as C++17.
 set(strict -pedantic -pedantic-errors -Wall -Wextra -Werror -fsyntax-only
     -I${PROJECT_SOURCE_DIR}/include)
