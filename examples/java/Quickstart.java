@@ -60,7 +60,7 @@ public final class Quickstart {
         System.out.printf("%.16s %s%n", chunk.id(), chunk.existed() ? "was there" : "stored");
       }
 
-      // Recompute, of the reused rows, the 15 % whose K and V deviate most.
+      // Recomputes the stored rows that the question attends to: as many as keep the answer's tokens.
       FuseOptions options = new FuseOptions().reserveTokens(64);
       try (Fusion fusion = model.fuse(store, prompt, options);
           Stream<String> answer = fusion.stream(new GenerateOptions().maxTokens(64))) {

@@ -34,7 +34,7 @@ def main(model_path=EXAMPLES / "models" / "blend-qa.gguf", store_path=None, ques
         for record in model.precompute_corpus(store, chunks, chunk_prefix=prompt.head()):
             print(record.id[:16], "was there" if record.existed else "stored")
 
-        # Recompute, of the reused rows, the 15 % whose K and V deviate most.
+        # Recomputes the stored rows that the question attends to: as many as keep the answer's tokens.
         with model.fuse(store, prompt, reserve_tokens=64) as fusion:
             for token in fusion.generate(64):
                 print(token.text, end="", flush=True)

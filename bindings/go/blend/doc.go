@@ -1,6 +1,6 @@
 // Package blend keeps the KV caches of text chunks in a store and fuses the caches of any chunks, in
-// any order, into one prompt's cache, recomputing only the rows whose K and V deviate most
-// (CacheBlend, Yao et al., EuroSys '25). A prompt made of retrieved chunks gets its first token
+// any order, into one prompt's cache, recomputing only the rows that the question attends to
+// (after CacheBlend, Yao et al., EuroSys '25). A prompt made of retrieved chunks gets its first token
 // several times sooner than by full prefill.
 //
 //	ctx      -> Context    the compute threads; one a process is usual

@@ -96,7 +96,7 @@ func run(ctx context.Context, args []string) error {
 		fmt.Println(record.ID[:16], state)
 	}
 
-	// Recompute, of the reused rows, the 15 % whose K and V deviate most.
+	// Recomputes the stored rows that the question attends to: as many as keep the answer's tokens.
 	fusion, err := model.Fuse(ctx, store, prompt, &blend.FuseOptions{ReserveTokens: 64})
 	if err != nil {
 		return err
