@@ -1,6 +1,9 @@
-# Fuzzers: -DBLEND_FUZZ=ON with Clang; then `gguf_fuzz -max_total_time=600 FOLDER tests/fuzz/corpus/gguf`
-# puts what it finds into FOLDER. What they reach is compiled into them, with its coverage. Their
-# corpora are ordinary tests of every build.
+# Fuzzers: -DBLEND_FUZZ=ON with Clang. What they reach is compiled into them, with its coverage. Their
+# corpora are ordinary tests of every build: of each, the inputs with a name are a folder, the others an
+# archive (fuzz/pack.py). To fuzz, and to keep what was found:
+#   unzip -q tests/fuzz/corpus/gguf.zip -d SEEDS
+#   gguf_fuzz -max_total_time=600 FOUND SEEDS tests/fuzz/corpus/gguf
+#   tests/fuzz/pack.py tests/fuzz/corpus/gguf.zip FOUND
 option(BLEND_FUZZ "Build the fuzzers (Clang)" OFF)
 set(BLEND_FUZZ_DIR ${CMAKE_CURRENT_LIST_DIR}/fuzz)
 set(BLEND_FUZZ_FLAGS -fsanitize=fuzzer,address,undefined)
@@ -43,12 +46,16 @@ endif()
 
 # blend_fuzz(name corpus reached [mutator]): the fuzzer fuzz/<name>.cpp of the library
 # blend_fuzz_<reached>, with its format's own mutator, and the test fuzz.<name> over
-# fuzz/corpus/<corpus>.
+# fuzz/corpus/<corpus>, a folder, and fuzz/corpus/<corpus>.zip.
 function(blend_fuzz name corpus reached)
   add_executable(${name}_corpus ${BLEND_FUZZ_DIR}/${name}.cpp ${BLEND_FUZZ_DIR}/run_corpus.cpp)
   target_link_libraries(${name}_corpus PRIVATE blend_core)
   blend_warnings(${name}_corpus)
-  add_test(NAME fuzz.${name} COMMAND ${name}_corpus ${BLEND_FUZZ_DIR}/corpus/${corpus})
+  set(inputs ${BLEND_FUZZ_DIR}/corpus/${corpus}.zip)
+  if(IS_DIRECTORY ${BLEND_FUZZ_DIR}/corpus/${corpus})
+    list(APPEND inputs ${BLEND_FUZZ_DIR}/corpus/${corpus})
+  endif()
+  add_test(NAME fuzz.${name} COMMAND ${name}_corpus ${inputs})
   set_tests_properties(fuzz.${name} PROPERTIES LABELS fuzz)
   if(BLEND_FUZZ)
     add_executable(${name} ${BLEND_FUZZ_DIR}/${name}.cpp ${ARGN})
