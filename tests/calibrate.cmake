@@ -3,6 +3,6 @@ if(BLEND_BUILD_TOOLS)
   add_test(NAME cli.calibrate COMMAND ${Python3_EXECUTABLE} -B
            ${CMAKE_CURRENT_LIST_DIR}/cli/calibrate_test.py --blend $<TARGET_FILE:blend_cli>
            --make-model $<TARGET_FILE:make_random_model>
-           --hf-model ${PROJECT_SOURCE_DIR}/examples/models/blend-qa-hf)
+           --examples ${PROJECT_SOURCE_DIR}/examples)
   set_tests_properties(cli.calibrate PROPERTIES LABELS cli TIMEOUT 600)
 endif()

@@ -116,6 +116,15 @@ if(BLEND_REFERENCE_PYTHON)
                        PROPERTIES LABELS conformance SKIP_RETURN_CODE 77 TIMEOUT 1200)
 endif()
 
-# Hugging Face directories.
+# Hugging Face directories, and the example model as one.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+set(blend_example_hf ${CMAKE_CURRENT_BINARY_DIR}/blend-qa-hf)
+set(convert ${PROJECT_SOURCE_DIR}/examples/python/to_hugging_face.py)
+add_custom_command(OUTPUT ${blend_example_hf}/model.safetensors
+  COMMAND ${Python3_EXECUTABLE} -B ${convert} ${blend_example_hf}
+  DEPENDS ${convert} ${PROJECT_SOURCE_DIR}/examples/models/blend-qa.gguf VERBATIM)
+add_custom_target(blend_example_hf DEPENDS ${blend_example_hf}/model.safetensors)
 blend_conformance_test(hf_test ${BLEND_CONFORMANCE_DIR}/hf_test.cpp)
+add_dependencies(hf_test blend_example_hf)
+target_compile_definitions(hf_test PRIVATE BLEND_EXAMPLE_HF="${blend_example_hf}")
 target_link_libraries(hf_test PRIVATE nlohmann_json::nlohmann_json)

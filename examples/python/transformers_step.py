@@ -25,6 +25,7 @@ from transformers.cache_utils import Cache, DynamicCache
 
 import blend_step
 from blend_step import CHUNK, PREFIX, QUESTION, Blend, Plan
+from to_hugging_face import example_model
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
@@ -151,8 +152,8 @@ def built_in(blend, ctx, gguf, store, segments, ratio, chunk_prefix, n_tokens):
 def arguments():
     models, data = ROOT / "models", ROOT / "data"
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--model", type=pathlib.Path, default=models / "blend-qa-hf",
-                        help="directory of a Hugging Face Llama")
+    parser.add_argument("--model", type=pathlib.Path,
+                        help="directory of a Hugging Face Llama; default: the example model")
     parser.add_argument("--gguf", type=pathlib.Path, default=models / "blend-qa.gguf",
                         help="the same weights for libblend's own engine; '' leaves it out")
     parser.add_argument("--documents", type=pathlib.Path, default=data / "documents")
@@ -172,6 +173,7 @@ def main():
     args = arguments()
     if args.threads:
         torch.set_num_threads(args.threads)
+    args.model = args.model or example_model()
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     model = AutoModelForCausalLM.from_pretrained(args.model, dtype=torch.float32).eval()
     blend = Blend(args.library)

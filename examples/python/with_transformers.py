@@ -12,13 +12,14 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from libblend.transformers import Blender
+from to_hugging_face import example_model
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--model", default=str(EXAMPLES / "models" / "blend-qa-hf"))
+    parser.add_argument("--model", help="default: the example model")
     parser.add_argument("--documents", type=pathlib.Path, default=EXAMPLES / "data" / "documents")
     parser.add_argument("--question", default=(EXAMPLES / "data" / "question.txt").read_text().strip())
     parser.add_argument("--store", help="directory to keep the chunks in; default: a temporary one")
@@ -26,8 +27,9 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
 
-    tokenizer = AutoTokenizer.from_pretrained(args.model)
-    model = AutoModelForCausalLM.from_pretrained(args.model).to(args.device).eval()
+    name = args.model or example_model()
+    tokenizer = AutoTokenizer.from_pretrained(name)
+    model = AutoModelForCausalLM.from_pretrained(name).to(args.device).eval()
     with tempfile.TemporaryDirectory() as scratch:
         blender = Blender(model, tokenizer, store=args.store or scratch)
         documents = [path.read_text() for path in sorted(args.documents.glob("*.txt"))]

@@ -1,6 +1,6 @@
 """blend calibrate, blend verify and --profile, end to end, on a small random model.
 
-    python3 calibrate_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL --hf-model DIRECTORY
+    python3 calibrate_test.py --blend BLEND --make-model MAKE_RANDOM_MODEL --examples DIRECTORY
         [unittest arguments]
 """
 
@@ -213,7 +213,7 @@ class CalibrateTest(unittest.TestCase):
     def test_a_profile_beside_the_model_is_found(self):
         limits = ["--max-kl", "100", "--min-top1", "0", "--score-tokens", "1", "--ratios", "0.1"]
         folder = self.dir / "hf"
-        shutil.copytree(ARGS.hf_model, folder)
+        subprocess.run([sys.executable, Path(ARGS.examples, "python/to_hugging_face.py"), folder], check=True)
         docs = self.dir / "beside"
         docs.mkdir()
         (docs / "a.txt").write_text(records(1)[0]["chunks"][0])
@@ -243,8 +243,8 @@ class CalibrateTest(unittest.TestCase):
     def test_layers_steps(self):
         """Of the example model one layer carries what rounding loses. calibrate finds it; precompute, ask
         and eval round by it, and say so."""
-        model = Path(ARGS.hf_model).parent / "blend-qa.gguf"
-        questions = Path(ARGS.hf_model).parents[1] / "data" / "held-out.jsonl"
+        model = Path(ARGS.examples, "models/blend-qa.gguf")
+        questions = Path(ARGS.examples, "data/held-out.jsonl")
         steps = self.dir / "steps.profile"
         limits = ["--ratios", "1", "--policies", "hkvd", "--chunk-prefixes", "none", "--drift-inputs",
                   "none", "--score-tokens", "2"]
@@ -319,6 +319,6 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(add_help=False)
     parser.add_argument("--blend", required=True)
     parser.add_argument("--make-model", required=True)
-    parser.add_argument("--hf-model", required=True)
+    parser.add_argument("--examples", required=True)
     ARGS, rest = parser.parse_known_args()
     unittest.main(argv=[sys.argv[0], *rest])

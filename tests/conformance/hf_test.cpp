@@ -22,7 +22,6 @@ using nlohmann::json;
 
 const std::string kModels = std::string(BLEND_TEST_SOURCE_DIR) + "/conformance/hf/";
 const std::string kTokenizers = std::string(BLEND_TEST_SOURCE_DIR) + "/conformance/tokenizers/";
-const std::string kExample = std::string(BLEND_TEST_SOURCE_DIR) + "/../examples/models/";
 
 json read_json(const std::string& path) {
   std::ifstream in(path);
@@ -200,11 +199,12 @@ TEST(HfDirectory, LongRopeGoesByTheRowsThatAreAskedFor) {
   EXPECT_NE(fingerprints[0], fingerprints[1]) << "their chunks are not each other's";
 }
 
-// The example model is there in both formats, with the same weights.
+// The example model, and what examples/python/to_hugging_face.py makes of it.
 TEST(HfDirectory, AGgufOfTheSameWeightsGivesTheSame) {
   const Ctx ctx = make_ctx();
-  const Model hf = open_model(ctx, kExample + "blend-qa-hf");
-  const Model gguf = open_model(ctx, kExample + "blend-qa.gguf");
+  const Model hf = open_model(ctx, BLEND_EXAMPLE_HF);
+  const Model gguf =
+      open_model(ctx, std::string(BLEND_TEST_SOURCE_DIR) + "/../examples/models/blend-qa.gguf");
   ASSERT_TRUE(hf && gguf);
   const std::string text =
       "Question: Where did Mara carry the lamp?\nAnswer: é 日本 \xf0\x9f\x98\x80  <s> 12";

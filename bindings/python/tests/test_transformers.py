@@ -4,6 +4,8 @@ import importlib.util
 import os
 import pathlib
 import shutil
+import subprocess
+import sys
 import tempfile
 import threading
 import unittest
@@ -102,7 +104,8 @@ class Transformers(unittest.TestCase):
     @torch.inference_mode() if HAS else (lambda f: f)
     def test_it_is_nearer_to_full_prefill_than_reuse_and_as_near_as_the_engine(self):
         """Of the model that the examples have: our own engine chooses the same rows."""
-        folder = ROOT / "examples/models/blend-qa-hf"
+        folder = self.folder / "blend-qa-hf"
+        subprocess.run([sys.executable, ROOT / "examples/python/to_hugging_face.py", folder], check=True)
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
         with libblend.Context() as ctx:
