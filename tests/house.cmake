@@ -4,6 +4,11 @@ find_package(Python3 REQUIRED COMPONENTS Interpreter)
 
 # ---- No include that the table of rooms in docs/architecture.md does not allow.
 add_test(NAME rooms COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/rooms.py)
+set_tests_properties(rooms PROPERTIES LABELS house)
+
+# ---- Comments, help texts and documents are plain English.
+add_test(NAME english COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/english.py)
+set_tests_properties(english PROPERTIES LABELS house)
 
 # ---- No link of a page that leads nowhere, and no page named that there is not.
 add_test(NAME links COMMAND ${Python3_EXECUTABLE} -B ${CMAKE_CURRENT_LIST_DIR}/links.py)
