@@ -302,7 +302,7 @@ class ServeTest(ServeCase):
                 ("{", "JSON"), ("[]", "JSON"), ('{"a":' + "[" * 100000, "deep"), ({}, "messages"), (chat(n=17), "'n'"),
                 (chat(n=1.5), "'n'"), (chat(best_of=2), "'best_of'"),
                 ({"messages": []}, "messages"), ({"messages": [{"content": "x"}]}, "messages[0]"),
-                ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text"),
+                ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "not text"),
                 (chat(temperature="hot"), "temperature"), (chat(top_p=2), "top_p"), (chat(stop=""), "stop"),
                 (chat(max_tokens=0), "max_tokens"), (chat(max_tokens=-1), "max_tokens"),
                 (chat(documents=[{}]), "documents[0]"), (chat(documents=[{"id": "xyz"}]), "documents[0].id"),

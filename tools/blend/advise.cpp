@@ -31,7 +31,7 @@ struct NamedStorage {
   blendpp::Storage storage;
 };
 
-// NAME=THROUGHPUT[:COST], the throughput with an optional k, M or G (1000, bytes a second).
+// NAME=THROUGHPUT[:COST]; the throughput in bytes a second, optionally with k, M or G (1000).
 NamedStorage parse_storage(const std::string& text) {
   const auto refuse = [&]() {
     return CommandError(kExitUsage, "--storage " + text +
@@ -64,7 +64,7 @@ NamedStorage parse_storage(const std::string& text) {
   return out;
 }
 
-// How fast the tier is from here, by chunks that are there; nothing of it is kept.
+// Measures the remote tier from here with chunks that are there; keeps nothing of them.
 NamedStorage measure_remote(const blendpp::Context& ctx, const AdviseOptions& options) {
   const TempDirectory folder;
   StoreOptions place;
@@ -79,7 +79,7 @@ NamedStorage measure_remote(const blendpp::Context& ctx, const AdviseOptions& op
 std::string remark(uint32_t flags) {
   if ((flags & BLEND_ADVICE_CHEAPEST) != 0) return "the cheapest without delay";
   if ((flags & BLEND_ADVICE_NO_DELAY) != 0) return "no delay";
-  if ((flags & BLEND_ADVICE_SLOWER_THAN_PREFILL) != 0) return "slower than computing anew";
+  if ((flags & BLEND_ADVICE_SLOWER_THAN_PREFILL) != 0) return "slower than computing again";
   return "waits for loading";
 }
 
@@ -135,7 +135,7 @@ void print_tables(const AdviseOptions& options, const blendpp::Machine& machine,
   std::cout << format("\n%llu tokens, ratio %g, recomputed in %s\n\n",
                       static_cast<unsigned long long>(options.advise.n_tokens),
                       options.advise.ratio, ms_text(advice[0].recompute_ns).c_str());
-  std::cout << format("%s as %s, behind the check layer\n\n",
+  std::cout << format("%s as %s, after the check layer\n\n",
                       bytes_text(advice[0].load_bytes).c_str(), options.codec.c_str());
   for (const NamedStorage& s : storages) {
     if (s.storage.latency_s == 0) continue;
@@ -189,7 +189,8 @@ void register_advise(CLI::App& app) {
       ->add_option("--machine", options->machine,
                    "File that keeps the measurement of this machine; none: measured every time")
       ->type_name("FILE");
-  command->add_flag("--measure", options->measure, "Measure anew, whatever the file holds");
+  command->add_flag("--measure", options->measure,
+                    "Measure again, even if the file has a measurement");
   command->add_option("--max-tokens", options->max_tokens,
                       "Longest prefill that is timed; 0 = 1024");
   command
@@ -199,20 +200,20 @@ void register_advise(CLI::App& app) {
       ->type_name("STORAGE");
   add_remote(*command, options->remote);
   command
-      ->add_option("--remote-cost", options->remote_cost,
-                   "Of the remote tier, a GB and hour; it is measured with chunks that are there")
+      ->add_option(
+          "--remote-cost", options->remote_cost,
+          "Cost of the remote tier per GB and hour; its speed is measured with stored chunks")
       ->capture_default_str();
   command->add_option("--tokens", options->advise.n_tokens, "Tokens of the prompt's chunks")
       ->capture_default_str();
   command
-      ->add_option(
-          "--codec", options->codec,
-          "That the chunks are stored with, as far as a codec's length does not hang on them")
+      ->add_option("--codec", options->codec,
+                   "Codec of the stored chunks (for a codec of varying length, the longest)")
       ->check(CLI::IsMember(names_of(codec_choices())))
       ->capture_default_str();
   command
       ->add_option("--chunk-tokens", options->advise.chunk_tokens,
-                   "Of one chunk, which a codec's steps are shared by; 0 = 512")
+                   "Tokens of one chunk, over which a codec's scales are spread; 0 = 512")
       ->capture_default_str();
   command
       ->add_option("--ratio", options->advise.ratio, "Share of the reused rows that is recomputed")

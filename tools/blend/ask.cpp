@@ -158,7 +158,7 @@ blendpp::FuseOptions fuse_options(const AskOptions& options, const Choice& choic
   fuse.selection.ape_temperature = ape.temperature;
   fuse.selection.ape_scale = ape.scale;
   fuse.on_miss = value_of(kOnMiss, options.on_miss);
-  // What can store nothing computes inline, which is exact.
+  // With nowhere to store, a miss is computed inline, which is exact.
   if (options.read_only && fuse.on_miss != BLEND_MISS_FAIL) fuse.on_miss = BLEND_MISS_COMPUTE;
   fuse.on_untrusted = value_of(kOnUntrusted, options.on_untrusted);
   fuse.reserve_tokens = static_cast<uint32_t>(
@@ -176,7 +176,7 @@ struct Answer {
   size_t n_shown = 0, n_taken_back = 0;               // with --exact
 };
 
-// "TOKEN:BIAS"; false: it is none.
+// Reads "TOKEN:BIAS"; false if `text` is not of that form.
 bool read_bias(const std::string& text, blend_token_bias& out) {
   try {
     size_t end = 0;
@@ -231,7 +231,7 @@ Answer generate(blendpp::Fusion& fusion, const AskOptions& options) {
   }
   // Nothing but the answer: what may be taken back is not shown.
   const bool waits = options.exact && options.quiet;
-  // A terminal would do what a model says; elsewhere it is what the model says.
+  // Control characters that a model generates would steer a terminal; elsewhere they are kept.
   const bool terminal = isatty(STDOUT_FILENO) == 1;
   PrintableStream stream;
   const auto write = [&](std::string_view text) {
@@ -326,7 +326,7 @@ void print_turn(const Turn& turn, const AskOptions& options) {
 }
 
 // What the fuse stored in the background is on disk before a comparison loads it. The answer is
-// right whether or not there was room: a note, no failure.
+// right whether or not there was room, so this is a note and not a failure.
 std::string flushed(const blendpp::Store& store) {
   try {
     store.flush();
@@ -457,7 +457,7 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
   CLI::Option* const layers =
       command
           .add_option("--check-layers", options.check_layers,
-                      "Gradual filtering: layers and the ratio behind each, as 1:0.3,4:0.15")
+                      "Gradual filtering: layers and the ratio after each, as 1:0.3,4:0.15")
           ->check(check_check_layers)
           ->type_name("LIST");
   command
@@ -467,7 +467,7 @@ void add_fuse_options(CLI::App& command, AskOptions& options) {
       ->check(CLI::Range(1, 1 << 16))
       ->excludes(layers)
       ->capture_default_str();
-  command.add_option("--policy-seed", options.policy_seed, "Of the policy random")
+  command.add_option("--policy-seed", options.policy_seed, "Seed for policy random")
       ->capture_default_str();
   command.add_option("--ape", options.ape, "Attention temperature and scale of the policy ape")
       ->check(check_ape)
@@ -499,24 +499,24 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command.add_option("--top-k", options.top_k, "0: off")->capture_default_str();
-  command.add_option("--seed", options.seed, "Of the sampler")->capture_default_str();
+  command.add_option("--seed", options.seed, "Sampler seed")->capture_default_str();
   command
       .add_option("--min-p", options.min_p,
-                  "Least probability of a token, as a share of the likeliest one's; 0: off")
+                  "Minimum probability of a token, as a share of the likeliest one's; 0: off")
       ->check(CLI::Range(0.0, 1.0))
       ->capture_default_str();
   command
       .add_option("--repetition-penalty", options.repetition_penalty,
-                  "What the logits of tokens that were generated are divided by; 1: off")
+                  "Divides the logits of tokens that were generated; 1: off")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
   command
       .add_option("--frequency-penalty", options.frequency_penalty,
-                  "What is taken off a token's logit each time that it was generated")
+                  "Subtracted from a token's logit for each time that it was generated")
       ->capture_default_str();
   command
       .add_option("--presence-penalty", options.presence_penalty,
-                  "What is taken off a token's logit once it was generated")
+                  "Subtracted from a token's logit once it was generated")
       ->capture_default_str();
   command
       .add_option("--penalty-context", options.penalty_context,
@@ -530,7 +530,7 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->type_name("TEXT");
   command
       .add_option("--logit-bias", options.logit_bias,
-                  "What is added to a token's logit, as 198:-2; -inf: never. Several times")
+                  "Added to a token's logit, as 198:-2; -inf: never. May be given several times")
       ->check([](const std::string& text) {
         blend_token_bias bias;
         return read_bias(text, bias) ? std::string() : "'" + text + "' is not TOKEN:BIAS";
@@ -540,7 +540,7 @@ void add_answer_options(CLI::App& command, AskOptions& options) {
       ->type_name("TOKEN:BIAS");
   command
       .add_option("--logprobs", options.top_logprobs,
-                  "With --json: how likely each token was, and so many of the likeliest")
+                  "With --json: each token's probability, and this many of the likeliest")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
 }

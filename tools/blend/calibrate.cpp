@@ -134,8 +134,8 @@ void add_search(CLI::App& command, CalibrateOptions& options) {
   command
       .add_option(
           "--policies", options.policies,
-          "Which choose the rows: hkvd, cascade, attention; the last two are left out where a "
-          "sample asks no question")
+          "Policies that choose the rows: hkvd, cascade, attention; the last two only where a "
+          "sample asks a question")
       ->delimiter(',')
       ->check(CLI::IsMember({"hkvd", "cascade", "attention"}))
       ->type_name("LIST")
@@ -155,7 +155,7 @@ void add_search(CLI::App& command, CalibrateOptions& options) {
 void add_drift(CLI::App& command, CalibrateOptions& options) {
   command
       .add_option("--drift-inputs", options.inputs,
-                  "Of the drift correction: deviation, and fresh (K and V) and constant besides; "
+                  "Inputs of the drift correction: deviation, plus fresh (K and V) and constant; "
                   "none: no correction")
       ->delimiter(',')
       ->check(CLI::IsMember(names_of(kInputs)))
@@ -163,11 +163,11 @@ void add_drift(CLI::App& command, CalibrateOptions& options) {
       ->capture_default_str();
   command
       .add_option("--drift-rank", options.calibrate.drift_rank,
-                  "Of the drift maps, which costs less the lower it is; 0: whole matrices")
+                  "Rank of the drift maps; lower is cheaper; 0: full matrices")
       ->capture_default_str();
   command
       .add_option("--ridge", options.calibrate.ridge,
-                  "How much the fit is held back, of each input's own power; default: "
+                  "Ridge of the fit, relative to each input's own power; default: "
                   "cross-validation chooses")
       ->check(CLI::NonNegativeNumber);
 }
@@ -204,14 +204,14 @@ void register_calibrate(CLI::App& app) {
       ->capture_default_str();
   command
       ->add_option("--step-samples", options->calibrate.step_samples,
-                   "Samples, at most, that the layers' steps of codec rans are fitted on, and as "
+                   "Samples, at most, that the layers' scales of codec rans are fitted on, and as "
                    "many that they are judged on; 0: all layers alike")
       ->capture_default_str();
   add_common_options(*command, options->common);
   command->footer(
       "The drift maps are fitted on every other sample and all is measured on the rest. Chosen is\n"
       "what keeps the limits, with the margin of its 95 % interval, at the fewest FLOPs; of what\n"
-      "costs at most half as much again that with the least KL. Of its chunks each layer is "
+      "costs at most half as much again the one with the least KL. Each layer of its chunks is "
       "rounded\n"
       "by itself, to find the layers that codec rans may round coarsely.\n\n"
       "Example:\n"

@@ -12,7 +12,7 @@ namespace blend_cli {
 CLI::Option* add_chat_template(CLI::App& app, ChatChoice& chat) {
   return app
       .add_option("--chat-template", chat.template_file,
-                  "A Jinja file in the place of the model's template")
+                  "A Jinja file to use instead of the model's template")
       ->type_name("FILE");
 }
 
@@ -45,7 +45,7 @@ blendpp::ChatOptions chat_options(const ChatChoice& chat, std::string& template_
     std::string why;
     if (!decode_document(file.bytes, template_source, why)) {
       throw CommandError(kExitError,
-                         "--chat-template: '" + chat.template_file + "' is no text: " + why);
+                         "--chat-template: '" + chat.template_file + "' is not text: " + why);
     }
     options.template_source = template_source.c_str();
   }

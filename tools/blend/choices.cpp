@@ -105,7 +105,7 @@ std::string unescaped(const std::string& text) {
 }
 
 std::string question_text(const std::string& question_template, const std::string& question) {
-  // The template's escapes, never the question's: it may hold a backslash of its own.
+  // Escapes are of the template, never of the question, which may hold backslashes of its own.
   std::string text;
   size_t begin = 0;
   for (size_t at = question_template.find(kPlaceholder); at != std::string::npos;

@@ -24,11 +24,11 @@ uint32_t value_of(const Choices& choices, const std::string& name);
 std::string name_of(const Choices& choices, uint32_t value);  // "?" for an unknown one
 
 inline constexpr const char* kDefaultQuestionTemplate = "Question: {question}\\nAnswer:";
-// The template with the question put in; "\n" and "\t" as a shell hands them on become one byte.
+// The template with the question filled in; "\n" and "\t" as a shell passes them become one byte.
 std::string question_text(const std::string& question_template, const std::string& question);
 // A sentence when the template has no place for the question, otherwise "" (a CLI11 check).
 std::string check_question_template(const std::string& question_template);
-// "\n" and "\t" as a shell hands them on become one byte.
+// "\n" and "\t" as a shell passes them become one byte.
 std::string unescaped(const std::string& text);
 
 }  // namespace blend_cli

@@ -17,7 +17,7 @@ struct ChunkChoice {
   std::string model;
   bool unlabelled = false;
 
-  // Anything but whose they are.
+  // Whether anything but the tenant is given.
   bool is_made() const { return !label.empty() || !tags.empty() || !model.empty() || unlabelled; }
 };
 void add_chunk_choice(CLI::App& command, ChunkChoice& choice);
@@ -25,7 +25,7 @@ void add_chunk_choice(CLI::App& command, ChunkChoice& choice);
 void list_chunks(const blendpp::Context& ctx, const blendpp::Store& store,
                  const ChunkChoice& choice, const blendpp::ChunkFn& fn);
 
-// --tag of what gives tags; one word each.
+// --tag, for commands that set tags; one word each.
 CLI::Option* add_tags(CLI::App& command, std::vector<std::string>& tags, const std::string& says);
 std::string joined_tags(const std::vector<std::string>& tags);
 

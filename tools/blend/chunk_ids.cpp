@@ -39,7 +39,7 @@ CLI::Option* add_ids(CLI::App& command, std::vector<std::string>& ids) {
 }
 
 void add_only_tenant(CLI::App& command, OnlyTenant& tenant) {
-  command.add_option("--tenant", tenant, "Only this tenant's chunks; \"\": those of none")
+  command.add_option("--tenant", tenant, "Only this tenant's chunks; \"\": those without a tenant")
       ->type_name("NAME");
 }
 

@@ -13,7 +13,7 @@ namespace blend_cli {
 // The positional argument ID ...
 CLI::Option* add_ids(CLI::App& command, std::vector<std::string>& ids);
 
-// --tenant of what lists or removes: without it, all tenants' chunks.
+// --tenant for commands that list or remove: without it, all tenants' chunks.
 using OnlyTenant = std::optional<std::string>;
 void add_only_tenant(CLI::App& command, OnlyTenant& tenant);
 void list_chunks(const blendpp::Store& store, const OnlyTenant& tenant, const blendpp::ChunkFn& fn);

@@ -14,7 +14,7 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(kBlank) - first + 1);
 }
 
-// The paragraphs of a text, each with one newline behind it.
+// The paragraphs of a text, each followed by one newline.
 std::vector<std::string> paragraphs_of(std::string_view text) {
   std::vector<std::string> paragraphs;
   std::string current;

@@ -1,4 +1,4 @@
-// Chunker: documents to chunks of at most so many tokens.
+// Chunker: cuts documents into chunks of a limited number of tokens.
 //
 // A document is cut at blank lines and its paragraphs are packed, in order, into chunks of at most
 // `max_tokens`. A paragraph that is longer is cut at line and sentence ends, a longer sentence at

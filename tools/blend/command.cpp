@@ -51,10 +51,9 @@ void add_backend_option(CLI::App& app, CommonOptions& options) {
                  "Bytes of GPU memory for chunks that were used, e.g. 8GiB; default none")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
-  app.add_option(
-         "--cache-dtype", options.cache_dtype,
-         "What the K and V of a prompt are kept as while it is answered: auto (f32 on a CPU, "
-         "bf16 on a GPU), f32, f16 (half the memory) or bf16")
+  app.add_option("--cache-dtype", options.cache_dtype,
+                 "Type of a prompt's K and V while it is answered: auto (f32 on a CPU, "
+                 "bf16 on a GPU), f32, f16 (half the memory) or bf16")
       ->check(CLI::IsMember(names_of(kv_choices())))
       ->capture_default_str();
 }
@@ -81,9 +80,10 @@ void add_store_path(CLI::App& app, StoreOptions& options) {
 
 void add_store_options(CLI::App& app, StoreOptions& options) {
   add_store_path(app, options);
-  app.add_option("--kv-dtype", options.kv_dtype,
-                 "What new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, f16 "
-                 "or bf16. Part of a chunk's id")
+  app.add_option(
+         "--kv-dtype", options.kv_dtype,
+         "Type that new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, f16 "
+         "or bf16. Part of a chunk's id")
       ->check(CLI::IsMember(names_of(kv_choices())))
       ->capture_default_str();
   add_codec(app, options);
@@ -95,14 +95,15 @@ void add_store_options(CLI::App& app, StoreOptions& options) {
                  "Bytes of chunks the store may hold, e.g. 8GiB; default 16 GiB")
       ->transform(CLI::AsSizeValue(false))
       ->type_name("SIZE");
-  app.add_option("--eviction", options.eviction,
-                 "Which chunk leaves for the quota: lru, fifo, reuse, or never (then a full store "
-                 "is an error)")
+  app.add_option(
+         "--eviction", options.eviction,
+         "Which chunk is evicted when the quota is full: lru, fifo, reuse, or never (a full store "
+         "is then an error)")
       ->check(CLI::IsMember({"lru", "fifo", "reuse", "never"}))
       ->capture_default_str();
   app.add_option("--most-variants", options.most_variants,
-                 "Chunks of one text behind different prefixes that the store keeps beside the "
-                 "plain one, or all; the least useful leaves. Default 16")
+                 "Copies of one text with different prefixes that the store keeps besides the "
+                 "one with the shortest prefix, or all; the least useful is evicted. Default 16")
       ->check([](const std::string& text) {
         const bool whole = text.find_first_not_of("0123456789") == std::string::npos;
         return whole && text.find_first_not_of('0') != std::string::npos
@@ -124,9 +125,9 @@ void add_remote(CLI::App& app, RemoteChoice& remote) {
                  "TLS, redis+cluster://. User, password and seal key: BLEND_REMOTE_USER, _PASSWORD "
                  "and _SEAL_KEY of the environment")
       ->type_name("URL");
-  app.add_option("--remote-space", remote.space, "In front of every key there; default blend")
+  app.add_option("--remote-space", remote.space, "Prefix of every key there; default blend")
       ->type_name("NAME");
-  app.add_option("--remote-ca", remote.ca, "Certificates (PEM) that the server's is checked by")
+  app.add_option("--remote-ca", remote.ca, "Certificates (PEM) to check the server's with")
       ->type_name("FILE");
   app.add_option("--remote-cert", remote.certificate, "This client's certificate (PEM)")
       ->type_name("FILE");
@@ -135,7 +136,7 @@ void add_remote(CLI::App& app, RemoteChoice& remote) {
 
 namespace {
 
-// What the library opens ends by itself a moment after a signal, unless it waits for a mount or a
+// Opening a model or store ends by itself soon after a signal, unless it waits for a mount or a
 // server that does not answer.
 template <typename T, typename Open>
 T opened(const Open& open) {
@@ -164,7 +165,7 @@ void add_codec(CLI::App& app, StoreOptions& options) {
       ->check(CLI::IsMember(names_of(codec_choices())))
       ->capture_default_str();
   app.add_option("--codec-step", options.codec_step,
-                 "Of rans: times the steps that it takes by itself; smaller is nearer and larger")
+                 "Multiplier on rans's quantization scale; smaller is more precise and larger")
       ->check(CLI::Range(0.0625, 16.0))
       ->capture_default_str();
 }
@@ -194,7 +195,7 @@ blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::strin
   blendpp::StoreOptions store;
   set_remote(store, remote);
   store.check_every = UINT32_MAX;
-  store.most_variants = UINT64_MAX;  // what another store kept is taken as it is
+  store.most_variants = UINT64_MAX;  // imports keep all that the other store had
   store.flags = BLEND_STORE_NO_CREATE | (read_only ? BLEND_STORE_READ_ONLY : 0u);
   return opened<blendpp::Store>([&] { return blendpp::Store(ctx, path, store); });
 }

@@ -48,10 +48,10 @@ struct CommonOptions {
 void add_common_options(CLI::App& app, CommonOptions& options);
 void add_backend_option(CLI::App& app, CommonOptions& options);
 
-// A context with the asked threads, its events sent to stderr.
+// A context with the threads asked for; its events go to stderr.
 blendpp::Context make_context(const CommonOptions& options);
 
-// The server that many machines' stores share. Who we are comes from the environment.
+// The server that several machines' stores share. User and password come from the environment.
 struct RemoteChoice {
   std::string url;  // empty: none
   std::string space, ca, certificate, key;
@@ -69,19 +69,19 @@ struct StoreOptions {
   std::string eviction = "lru";
   uint64_t most_variants = 0;  // likewise
   uint64_t ram_bytes = 0;
-  bool checks = false;  // answers against full prefill in idle time: what runs on has some
+  bool checks = false;  // checks answers in idle time: for commands that keep running
   RemoteChoice remote;
 };
 void add_store_path(CLI::App& app, StoreOptions& options);
 void add_store_options(CLI::App& app, StoreOptions& options);
 void add_codec(CLI::App& app, StoreOptions& options);
 blendpp::Store open_store(const blendpp::Context& ctx, const StoreOptions& options);
-// For looking only: fails when there is none rather than making one.
+// For commands that only read: fails when there is no store, rather than making one.
 blendpp::Store open_existing_store(const blendpp::Context& ctx, const std::string& path,
                                    bool read_only, const RemoteChoice& remote = {});
 
-// What was put goes up to the remote tier as long as it gets on, however slowly: closing the store
-// would give it up after a while.
+// Waits until all that was put has reached the remote tier, as long as there is progress: closing
+// the store would give up after a while.
 void wait_for_uploads(const blendpp::Store& store);
 
 struct ModelChoice {

@@ -12,7 +12,7 @@ std::string one_line(const std::string& text) {
   return line;
 }
 
-// CLI11 writes them behind the type: TEXT:{cpu,cuda,auto}.
+// CLI11 writes them after the type: TEXT:{cpu,cuda,auto}.
 std::vector<std::string> choices_in(const std::string& type) {
   const size_t open = type.find('{'), close = type.find('}');
   std::vector<std::string> choices;

@@ -8,7 +8,7 @@
 namespace blend_cli {
 
 struct OptionInfo {
-  std::vector<std::string> names;    // as they are typed: -h, --help
+  std::vector<std::string> names;    // as typed: -h, --help
   std::string description;           // one line
   std::string value;                 // "TEXT" or what the option takes; empty: nothing
   std::vector<std::string> choices;  // of the value, where only these are taken

@@ -35,7 +35,7 @@ struct Run {
   std::vector<Logits> logits;  // before each token of the answer; at least the first
 };
 
-// Full prefill and full reuse choose nothing, and say so when they are told how to.
+// Full prefill and full reuse choose no rows, and report an error when told how to.
 void forget_choice(blendpp::FuseOptions& options) {
   options.selection.check_layers = nullptr;
   options.selection.n_check_layers = 0;
@@ -75,7 +75,7 @@ double kl_divergence(const std::vector<float>& p_logits, const std::vector<float
     const double log_p = p_logits[i] - p_norm;
     kl += std::exp(log_p) * (log_p - (q_logits[i] - q_norm));
   }
-  return std::max(kl, 0.0);  // rounding can take equal distributions below zero
+  return std::max(kl, 0.0);  // rounding can make it negative for equal distributions
 }
 
 Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
@@ -105,7 +105,7 @@ Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
   for (const uint32_t policy : policies) {
     blendpp::FuseOptions policy_options = options;
     policy_options.policy = policy;
-    policy_options.on_untrusted = BLEND_ON_UNTRUSTED_FUSE;  // what that costs is asked here
+    policy_options.on_untrusted = BLEND_ON_UNTRUSTED_FUSE;  // its cost is measured here
     if (policy == BLEND_POLICY_REUSE) forget_choice(policy_options);
     const Run own = answer(model, store, prompt, policy_options, max_tokens, nullptr);
     const Run led = answer(model, store, prompt, policy_options, max_tokens, &full.answer);

@@ -1,8 +1,8 @@
 // Compare: the same prompt by full prefill, by full reuse and by the asked policy.
 //
-// Full prefill is the reference. Each policy answers greedily, and is also led along the
-// reference's answer, token by token, so that the two next-token distributions are compared in the
-// same place: KL(full || policy) in nats, and whether both would take the same token.
+// Full prefill is the reference. Each policy answers greedily, and also decodes along the
+// reference's answer, token by token, so that the two next-token distributions are compared at the
+// same position: KL(full || policy) in nats, and whether both would take the same token.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Comparison {
     double speedup = 0;   // full prefill's TTFT / this one's
     double kl_first = 0;  // at the first answer token
     double kl_mean = 0;   // over the reference's answer
-    size_t n_agree = 0;   // places where the same token is the likeliest
+    size_t n_agree = 0;   // positions where the same token is the likeliest
     size_t n_places = 0;
     std::string answer;
     bool same_answer = false;
@@ -29,7 +29,7 @@ struct Comparison {
   std::vector<Row> rows;  // full, reuse, the asked policy
 };
 
-// `options` as they were for the asked policy; chunks are expected to be in the store by now.
+// `options` as they were for the asked policy; the chunks must be in the store already.
 Comparison compare(const blendpp::Model& model, const blendpp::Store& store,
                    const blendpp::Prompt& prompt, const blendpp::FuseOptions& options,
                    size_t max_tokens);

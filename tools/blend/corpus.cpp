@@ -70,8 +70,9 @@ void add_fusing_options(CLI::App& app, CorpusOptions& options) {
   options.profile.clear();
   app.add_option(
          "--profile", options.profile,
-         "What blend calibrate wrote of this model: chunk prefix, and for ask metric, check "
-         "layer, ratio and drift correction come from it. Default: what lies beside the model; "
+         "Profile that blend calibrate wrote of this model: chunk prefix, and for ask metric, "
+         "check "
+         "layer, ratio and drift correction come from it. Default: the one beside the model; "
          "none: do without")
       ->excludes(prefix)
       ->type_name("FILE");

@@ -1,5 +1,5 @@
 // Corpus: the documents of a command as chunks, and how those chunks are keyed. precompute and ask
-// share it, so that what the one stores is what the other looks up.
+// share it, so that ask looks up what precompute stored.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -18,14 +18,14 @@ struct CorpusOptions {
   std::vector<std::string> docs;
   size_t chunk_tokens = 256;
   std::string chunk_prefix;  // empty: the profile's, or the prompt head
-  // What blend calibrate wrote, or "none". Of a command that has --profile the default is empty:
-  // what lies beside the model, unless a chunk prefix is given.
+  // Profile of blend calibrate, or "none". Commands with --profile default to empty: the profile
+  // beside the model, unless a chunk prefix is given.
   std::string profile = "none";
   std::string system;
   std::string tenant;
 };
 void add_corpus_options(CLI::App& app, CorpusOptions& options, bool docs_required);
-// Of these --chunk-prefix, --profile and --tenant: for commands whose documents come from
+// Only --chunk-prefix, --profile and --tenant: for commands whose documents come from
 // elsewhere.
 void add_fusing_options(CLI::App& app, CorpusOptions& options);
 

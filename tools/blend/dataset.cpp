@@ -16,7 +16,7 @@ namespace {
 
 using nlohmann::json;
 
-// Where in the file a record stands, for messages.
+// Position of a record in the file, for messages.
 struct Place {
   const std::string& name;
   size_t line;
@@ -69,7 +69,7 @@ std::vector<std::string> chunks_of(const json& record, const Place& place) {
   return out;
 }
 
-// Lists within the list are taken apart: the public MuSiQue files have them.
+// Nested lists are flattened: the public MuSiQue files have them.
 void append_answers(const json& value, const Place& place, bool outermost,
                     std::vector<std::string>& out) {
   if (value.is_array() && (outermost || !value.empty())) {
@@ -215,7 +215,7 @@ std::vector<Record> read_dataset(const std::string& path, size_t limit,
 }
 
 void shuffle_chunks(Record& record, uint64_t seed, size_t place) {
-  // The engine's output is the standard's, a distribution's is not: so none is used.
+  // The engine's output is specified by the standard, a distribution's is not: so none is used.
   std::seed_seq mixed{static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32),
                       static_cast<uint32_t>(place)};
   std::mt19937_64 engine(mixed);

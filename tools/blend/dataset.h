@@ -20,7 +20,7 @@ struct Record {
   std::vector<std::string> chunks;
   std::string question;
   std::vector<std::string> answers;
-  std::string group;  // what stands under the key that groups are made by
+  std::string group;  // value of the key that groups are made by
 };
 
 // The first `limit` records (0: all). With a `group_key` every record must have a string or number

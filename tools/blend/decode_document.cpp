@@ -1,5 +1,5 @@
-// A document's bytes as text. Encodings are not guessed: what is taken for another makes chunks of
-// words that nobody wrote.
+// A document's bytes as text. Encodings are not guessed: a wrong guess makes chunks of words that
+// nobody wrote.
 #include <cstdint>
 
 #include "documents.h"
@@ -43,7 +43,7 @@ bool decode_utf16(std::string_view bytes, bool little, std::string& text, std::s
     if (c >= 0xD800 && c < 0xE000) {
       const char32_t second = c < 0xDC00 && at + 4 <= bytes.size() ? unit(at + 2) : 0;
       if (second < 0xDC00 || second >= 0xE000) {
-        why = format("it begins as UTF-16 and is none at byte %zu", at + 2);
+        why = format("it begins as UTF-16 and is invalid at byte %zu", at + 2);
         return false;
       }
       c = 0x10000 + ((c - 0xD800) << 10) + (second - 0xDC00);
@@ -59,8 +59,8 @@ bool check_text(std::string_view text, std::string& why) {
     char32_t c = 0;
     const size_t n = utf8_character(text.substr(at), c);
     if (n == 0) {
-      why = format(
-          "byte %zu is no UTF-8; of a text in Latin-1, iconv -f ISO-8859-1 -t UTF-8 makes it", at);
+      why = format("byte %zu is not UTF-8; iconv -f ISO-8859-1 -t UTF-8 converts a text in Latin-1",
+                   at);
       return false;
     }
     if (c == 0) {
@@ -95,7 +95,7 @@ bool decode_document(std::string_view bytes, std::string& text, std::string& why
   std::string raw;
   if (bytes.substr(0, 4) == std::string_view("\xFF\xFE\0\0", 4) ||
       bytes.substr(0, 4) == std::string_view("\0\0\xFE\xFF", 4)) {
-    why = "it is UTF-32; iconv -f UTF-32 -t UTF-8 makes a text of it that is read";
+    why = "it is UTF-32; iconv -f UTF-32 -t UTF-8 converts it";
     return false;
   }
   const std::string_view mark = bytes.substr(0, 2);

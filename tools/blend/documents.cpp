@@ -21,10 +21,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// More than anyone reads, and less than the memory of what reads it.
+// More than anyone reads, and less than the memory of the process that reads it.
 constexpr size_t kMostBytes = size_t{1} << 30;
 
-// What was left out of directories, of one kind.
+// Files of one kind that were left out of directories.
 struct LeftOut {
   size_t n = 0;
   std::string first;
@@ -52,7 +52,7 @@ class Reader {
   void list(const fs::path& directory);
   void meet(const fs::directory_entry& entry);
 
-  // Of the directory that is walked.
+  // Files of the directory that is walked.
   std::vector<fs::path> files_;
   std::vector<fs::path> below_;
   std::set<fs::path> links_;                       // to directories
@@ -80,7 +80,7 @@ void Reader::read_named(const fs::path& path) {
   Document document{path.string(), {}};
   std::string why;
   if (!decode_document(bytes_of(path), document.text, why)) {
-    throw CommandError(kExitError, "document '" + path.string() + "' is no text: " + why);
+    throw CommandError(kExitError, "document '" + path.string() + "' is not text: " + why);
   }
   documents.push_back(std::move(document));
 }
@@ -95,8 +95,8 @@ void Reader::read_found(const fs::path& path) {
   }
 }
 
-// Directories before links to them, so that a document has the name of its own directory where that
-// is below the root too. Each is listed once, so links cannot lead round in circles.
+// Lists directories before links to them, so that a document is named by its own directory where
+// that is below the root too. Each directory is listed once, so links cannot form circles.
 void Reader::walk(const fs::path& root) {
   files_.clear();
   directories_.clear();
@@ -172,7 +172,7 @@ void Reader::tell() const {
                "hidden files and directories (named, they are read)");
   others_.tell("file that ends neither in .txt nor in .md",
                "files that end neither in .txt nor in .md");
-  no_text_.tell("file that is no text", "files that are no text");
+  no_text_.tell("file that is not text", "files that are not text");
   again_.tell("link to a directory that is read already",
               "links to directories that are read already");
   special_.tell("name without a file", "names without a file");

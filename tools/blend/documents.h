@@ -12,14 +12,14 @@ struct Document {
   std::string text;  // UTF-8 without NUL; line ends are "\n", no byte order mark
 };
 
-// A file is taken as it is named; of a directory, every .txt and .md file below it, in the order of
-// their paths, through links too, but not what is hidden. Throws CommandError (not found) for a
-// path that is not there and when there is no text at all, and for a named file that is no text.
-// What a directory has besides is left out, and a note for each kind of it says how many and why.
+// Reads a named file whatever its name; of a directory, every .txt and .md file below it, in the
+// order of their paths, through links too, but not hidden ones. Throws CommandError (not found) for
+// a path that is not there and when there is no text at all, and for a named file that is not text.
+// Other files of a directory are left out; a note for each kind says how many and why.
 std::vector<Document> read_documents(const std::vector<std::string>& paths);
 
 // A file's bytes as a document's text: UTF-8, or UTF-16 that begins with its mark. False: they are
-// no such text, and `why` says what is wrong ("byte 7 ...").
+// not such text, and `why` says what is wrong ("byte 7 ...").
 bool decode_document(std::string_view bytes, std::string& text, std::string& why);
 
 }  // namespace blend_cli

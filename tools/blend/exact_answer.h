@@ -19,7 +19,7 @@ struct ExactAnswer {
 
 struct ExactCalls {
   std::function<void(std::string_view text)> show;
-  // What was shown is wrong from here on: `right` is what stays of it, and the rest follows.
+  // The text shown is wrong from here on: `right` is the part that stays, and the rest follows.
   std::function<void(std::string_view right)> correct;
 };
 

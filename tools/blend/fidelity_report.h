@@ -9,12 +9,12 @@
 
 namespace blend_cli {
 
-// By model, policy, record and ratio, of the default target.
+// One row for each model, policy, record and ratio, for the default target.
 std::vector<blendpp::FidelityRow> fidelity_rows(const blendpp::Store& store);
 // A line for each; "" where no answer was checked.
 std::string fidelity_text(const std::vector<blendpp::FidelityRow>& rows);
 nlohmann::json fidelity_json(const std::vector<blendpp::FidelityRow>& rows);
-// As blendpp::Store::metrics() has its figures.
+// In the format of blendpp::Store::metrics().
 std::string fidelity_metrics(const std::vector<blendpp::FidelityRow>& rows);
 
 }  // namespace blend_cli

@@ -8,7 +8,7 @@ namespace blend_cli {
 // Installs the handlers of SIGINT and SIGTERM. A second signal ends the process at once: the
 // first restores the default action.
 void install_interrupt_handler();
-// As the signal would.
+// Does what the signal would do.
 void request_interrupt();
 
 // For the `cancel` member of options; lives as long as the process.

@@ -14,7 +14,7 @@ bool is_open_to_others(const std::string& path) {
 
 }  // namespace
 
-// No refusal: what mounts secrets into a container often leaves them like that.
+// Not refused: secrets mounted into a container often have such permissions.
 void note_open_key_file(const std::string& path) {
   if (is_open_to_others(path)) {
     print_note("the key in '" + path + "' is open to others than its owner: chmod 600 it");

@@ -48,8 +48,8 @@ void register_all(CLI::App& app) {
   register_manual(app);
 }
 
-// CLI11 reports what is required first, so that a command that is misspelt is told of something
-// else.
+// CLI11 reports missing required options first, so that a misspelt command would be told of
+// something else.
 void refuse_unknown_words(const CLI::App& app, int argc, char** argv) {
   const auto all = [](const CLI::App*) { return true; };
   const CLI::App* command = &app;
@@ -101,7 +101,7 @@ int run(int argc, char** argv) {
     if (!std::cout) throw CommandError(kExitError, "cannot write to stdout");
     return kExitOk;
   } catch (const CLI::RequiredError& error) {
-    // What is missing is told first, also where a word too many is why it is.
+    // CLI11 reports what is missing first, even where a stray word is the cause.
     const std::vector<std::string> stray = app.remaining(true);
     if (stray.empty()) return tell(app, error);
     print_error("'" + stray.front() + "' is not expected here; --help lists what is");

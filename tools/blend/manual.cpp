@@ -1,4 +1,4 @@
-// blend manual: the man pages, of the help's own texts. For who packs the command; not in the help.
+// blend manual: man pages made of the help texts. For packagers; not listed in the help.
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -25,7 +25,7 @@ std::string troff(const std::string& text) {
   return out;
 }
 
-// The help's footer keeps its lines.
+// Keeps the lines of the help's footer.
 std::string as_it_is(const std::string& text) {
   std::string out = ".nf\n", line;
   for (const char c : text + "\n") {

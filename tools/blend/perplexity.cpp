@@ -1,6 +1,6 @@
 // blend perplexity: what truncation costs. A text longer than the window is read to its end, the
-// oldest rows dropped whenever the window is full; what is left is turned to its new places
-// (blend_fusion_erase), or computed anew, and the two are compared token by token.
+// oldest rows dropped whenever the window is full; the remaining rows are moved to their new
+// positions (blend_fusion_erase), or computed again, and the two are compared token by token.
 #include <chrono>
 #include <cmath>
 #include <iostream>
@@ -31,7 +31,7 @@ struct Window {
 
 // What one way of truncating made of all documents.
 struct Score {
-  std::vector<double> nll;  // of every token behind a document's first truncation, in nats
+  std::vector<double> nll;  // of every token after a document's first truncation, in nats
   uint64_t n_truncations = 0;
   uint64_t truncate_ns = 0;
 
@@ -106,7 +106,7 @@ void print_table(const Window& window, size_t n_documents, size_t n_short, const
                  const Score& turned) {
   std::cout << format(
       "%zu documents, %zu too short for a window of %zu rows; %zu rows dropped "
-      "behind the first %zu\n%zu tokens behind a truncation, %llu truncations\n\n",
+      "after the first %zu\n%zu tokens after a truncation, %llu truncations\n\n",
       n_documents, n_short, window.rows, window.drop, window.keep, anew.nll.size(),
       static_cast<unsigned long long>(anew.n_truncations));
   Table table({"rows that are left", "perplexity", "difference", "nats/token", "ms/truncation"});
@@ -173,7 +173,7 @@ void run(const PerplexityOptions& options) {
 void register_perplexity(CLI::App& app) {
   auto options = std::make_shared<PerplexityOptions>();
   CLI::App* command = app.add_subcommand(
-      "perplexity", "What truncation costs: dropping the oldest rows, against computing anew");
+      "perplexity", "What truncation costs: dropping the oldest rows, against computing again");
   add_model(*command, options->model);
   command->add_option("--docs", options->docs, "Texts: files, or directories of .txt and .md")
       ->required()

@@ -1,5 +1,5 @@
 // Policies as the command line names them: one, or several joined by "+", each with its share of
-// the budget behind a colon ("hkvd:0.7+first_k:0.3"; without one, equal shares).
+// the budget after a colon ("hkvd:0.7+first_k:0.3"; without one, equal shares).
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct PolicySpec {
 
 // Throws CommandError (usage).
 PolicySpec parse_policy(const std::string& text);
-// A sentence when it is none, otherwise "" (a CLI11 check).
+// A sentence if `text` is not a policy, otherwise "" (a CLI11 check).
 std::string check_policy(const std::string& text);
 // "hkvd, first_k, ..." for help.
 std::string policy_names();

@@ -30,7 +30,7 @@ struct PrecomputeOptions {
   bool predecessors = false;
 };
 
-// A file may have any bytes for a name; a label is a line of UTF-8.
+// A file's name may have any bytes; a label is a line of UTF-8.
 std::string line_of(const std::string& bytes) {
   using nlohmann::json;
   const std::string text = json(bytes).dump(-1, ' ', false, json::error_handler_t::replace);
@@ -41,8 +41,7 @@ std::string line_of(const std::string& bytes) {
   return line;
 }
 
-// "handbook/notes.md#3". What is too long loses its beginning, at the start of a directory if it
-// can.
+// "handbook/notes.md#3". A long label loses its beginning, at the start of a directory if possible.
 std::string label_of(const std::string& document, size_t part) {
   const std::string ending = "#" + std::to_string(part);
   std::string name = line_of(std::filesystem::path(document).lexically_normal().string());
@@ -55,7 +54,7 @@ std::string label_of(const std::string& document, size_t part) {
   return name + ending;
 }
 
-// What is printed of one record.
+// Data printed for one record.
 struct Line {
   blendpp::ChunkId id;
   bool existed = false;
@@ -65,11 +64,11 @@ struct Line {
   uint32_t n_contexts = 0;
 };
 
-// What prompts begin with, in segments: as `ask` puts them.
+// The prompt's first segments, as `ask` puts them.
 blendpp::Prompt opening_of(const blendpp::Model& model, const PrecomputeOptions& options,
                            const Corpus& corpus) {
   if (options.chat.wanted) {
-    // Any document and question will do: what stands before the first document is asked for.
+    // Any document and question will do: only the part before the first document is used.
     return chat_prompt(model, options.chat, options.corpus.system, {"x"}, "x");
   }
   blendpp::Prompt prompt;
@@ -108,7 +107,7 @@ class Precompute {
   const std::vector<Line>& lines() const { return lines_; }
 
  private:
-  // Each of the prompt's first segments, for just what precedes it.
+  // Each of the prompt's first segments, stored after just those before it.
   void prefixes() {
     blendpp::Tokens before;
     for (const blend_segment& segment : opening_.segments()) {
@@ -271,17 +270,18 @@ void register_precompute(CLI::App& app) {
   command
       ->add_option(
           "--contexts", options->contexts,
-          "Each chunk is stored as the mean over so many passes, each after another of the "
+          "Each chunk is stored as the mean over this many passes, each after another of the "
           "chunks that are most similar to it; 0: after the head alone")
       ->check(CLI::Range(0u, BLEND_MOST_CONTEXTS))
       ->capture_default_str();
   command
-      ->add_option("--min-similarity", options->min_similarity,
-                   "Chunks that are less similar are no context (cosine of TF-IDF weights)")
+      ->add_option(
+          "--min-similarity", options->min_similarity,
+          "Chunks that are less similar are not used as context (cosine of TF-IDF weights)")
       ->check(CLI::Range(0.0, 0.9))
       ->capture_default_str();
   command->add_flag("--refresh", options->refresh,
-                    "Store chunks again whose most similar chunks are others now");
+                    "Store chunks again whose most similar chunks have changed");
   command->add_flag("--predecessors", options->predecessors,
                     "Store each chunk also after the chunk before it in its document: nearer to "
                     "full prefill where it follows that one in a prompt");

@@ -7,7 +7,7 @@ namespace {
 
 bool continues(char c) { return (static_cast<unsigned char>(c) & 0xC0u) == 0x80u; }
 
-// Bytes of the character that begins with `c`, as it says itself; 0: no character does.
+// Length that the first byte `c` announces for its character; 0: no character begins with it.
 size_t announced(char c) {
   const auto byte = static_cast<unsigned char>(c);
   if (byte < 0x80) return 1;

@@ -1,6 +1,6 @@
-// What files, stores, servers and models say, as text that cannot steer a terminal. Everything that
-// the command prints and did not make up itself goes through here: names, labels, paths, messages
-// that name them, and on a terminal the answers. JSON escapes by itself.
+// Text from files, stores, servers and models, made unable to steer a terminal. Everything that
+// the command prints and did not write itself goes through here: names, labels, paths, messages
+// with these in them, and on a terminal the answers. JSON escapes by itself.
 #pragma once
 
 #include <cstddef>
@@ -10,12 +10,12 @@
 
 namespace blend_cli {
 
-// The character that `text` begins with, and its bytes; 0 bytes where it begins with none: text
-// that is empty, cut inside a character, or no UTF-8.
+// The first character of `text`, and its bytes; 0 bytes where there is none: text that is empty,
+// cut inside a character, or not UTF-8.
 size_t utf8_character(std::string_view text, char32_t& character);
 
-// Escaped: control characters (of one byte and of two), what turns the order of a line round, the
-// other ends of lines that Unicode has, and bytes that are no UTF-8.
+// Escaped: control characters (of one byte and of two), characters that reverse the direction of
+// a line, Unicode's other line ends, and bytes that are not UTF-8.
 enum class Keep : uint8_t {
   line,   // "\x1b", "\n", "\u202e": one line comes out
   lines,  // "\n" and tabs stay

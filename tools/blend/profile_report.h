@@ -9,7 +9,7 @@
 
 namespace blend_cli {
 
-// What is kept of a line that a callback was shown.
+// Copy of a line that a callback was shown.
 struct MeasuredLine {
   explicit MeasuredLine(const blend_measurement& m)
       : line(m), chunk_prefix(m.chunk_prefix, m.chunk_prefix + m.n_chunk_prefix) {}
@@ -20,14 +20,14 @@ struct MeasuredLine {
 // "none", or the text of the tokens in quotes.
 std::string prefix_text(const blendpp::Model& model, const blendpp::Tokens& prefix);
 
-// A row a ratio; plain and corrected side by side, a block for each chunk prefix and metric. A line
-// that keeps the limits is marked.
+// A row for each ratio; plain and corrected side by side, a block for each chunk prefix and metric.
+// A line that keeps the limits is marked.
 std::string measurements_table(const blendpp::Model& model, const std::vector<MeasuredLine>& lines,
                                double max_kl, double min_top1);
 nlohmann::json measurements_json(const blendpp::Model& model,
                                  const std::vector<MeasuredLine>& lines);
 
-// What was chosen, how much of the drift each layer's map takes away, and the layers' steps.
+// The choice made, how much of the drift each layer's map takes away, and the layers' scales.
 std::string profile_text(const blendpp::Model& model, const blendpp::Profile& profile);
 nlohmann::json profile_json(const blendpp::Model& model, const blendpp::Profile& profile);
 

@@ -11,7 +11,7 @@ namespace blend_cli {
 
 // A line on stderr, made printable, that does not tear a progress bar apart. Thread-safe.
 void print_note(const std::string& text);
-// The same, for why the command ends.
+// The same, for the error that ends the command.
 void print_error(const std::string& text);
 
 // A bar on stderr, drawn only when stderr is a terminal, erased on destruction. Used by one thread.
@@ -23,9 +23,9 @@ class ProgressBar {
   ProgressBar& operator=(const ProgressBar&) = delete;
 
   void update(uint64_t done, uint64_t total);
-  // Until the next update: before something else is written.
+  // Until the next update: call before something else is written.
   void erase();
-  // Goes on while the bar lives.
+  // Works while the bar lives.
   blendpp::ProgressFn callback();
 
  private:

@@ -23,7 +23,7 @@ void add_prompt_form(CLI::App& app, PromptForm& form) {
       ->type_name("TEXT");
   app.add_flag("--special", form.special,
                "Recognize control tokens in --system and --question-template, as <|im_end|>");
-  // Does without --special, which stands above, and not without the template below.
+  // Excludes --special, added above, but not the template, added below.
   add_chat_options(app, form.chat);
   app.add_option(
          "--question-template", form.question_template,

@@ -1,4 +1,4 @@
-// Prompt: a record of a data set as the segments that are fused, the same for `blend eval`,
+// Prompt: a record of a data set as the segments to fuse, the same for `blend eval`,
 // `blend calibrate` and `blend verify`.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace blend_cli {
 
-// How a prompt is put, whatever is measured with it.
+// How a prompt is put together, whatever is measured with it.
 struct PromptForm {
   std::string system;
   std::string question_template;  // see choices.h; "": the default, with chat the question as it is
@@ -20,7 +20,7 @@ struct PromptForm {
   ChatChoice chat;       // by the model's chat template
 };
 void add_prompt_form(CLI::App& app, PromptForm& form);
-// The template that holds: what was given, or the default.
+// The template in use: the one given, or the default.
 std::string question_template_of(const PromptForm& form);
 
 // A prompt of these documents and this question. Without chat it is BOS and the system text
@@ -39,7 +39,7 @@ struct Question {
   blendpp::Prompt prompt;
   blendpp::Tokens tokens;  // all of it
 };
-// `record` is referred to. Throws CommandError where the template leaves no document as it is.
+// Keeps a reference to `record`. Throws CommandError where the template changes every document.
 Question make_question(const blendpp::Model& model, const Record& record, const PromptForm& form);
 
 // The question put into the template, tokenized as one text. `special`: control tokens of the

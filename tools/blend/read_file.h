@@ -1,4 +1,4 @@
-// Files that the command reads itself, so that the first signal ends it wherever it waits: for a
+// Files that the command reads itself, so that the first signal ends it even while it waits for a
 // pipe that nobody writes into, or for a mount whose server is gone.
 #pragma once
 

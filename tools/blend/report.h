@@ -9,7 +9,7 @@
 
 namespace blend_cli {
 
-// What is kept of a fusion once it is closed.
+// Copy of a fusion's facts, kept after it is closed.
 struct FusionReport {
   blendpp::FusionReport info;
   std::vector<blendpp::LayerInfo> layers;
@@ -23,7 +23,7 @@ std::string record_text(uint32_t record);
 
 // TTFT and its parts, hits and misses, rows.
 std::string summary_text(const FusionReport& report);
-// A row a layer, and a timeline that shows loading ahead of computing.
+// A row for each layer, and a timeline that shows loading ahead of computing.
 std::string layers_text(const FusionReport& report);
 nlohmann::json report_json(const FusionReport& report);
 

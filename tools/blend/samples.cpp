@@ -10,7 +10,7 @@
 namespace blend_cli {
 namespace {
 
-// Of the text behind a sample's chunks: enough that the model goes on with it.
+// Tokens of the text after a sample's chunks: enough that the model goes on with it.
 constexpr size_t kContinuation = 8;
 
 void add_questions(const blendpp::Model& model, const SampleOptions& options,
@@ -22,7 +22,7 @@ void add_questions(const blendpp::Model& model, const SampleOptions& options,
   }
 }
 
-// What the sample's chunks are read for: the next few tokens of the document.
+// The question of such a sample: the next few tokens of the document.
 blendpp::Tokens continuation(const Chunk& next) {
   const size_t n = std::min(kContinuation, next.tokens.size());
   return {next.tokens.begin(), next.tokens.begin() + static_cast<std::ptrdiff_t>(n)};
@@ -63,8 +63,9 @@ void add_sample_options(CLI::App& app, SampleOptions& options) {
   CLI::Option* data =
       app.add_option("--data", options.data, "Sample questions, in the shapes that eval reads")
           ->type_name("FILE");
-  app.add_option("--docs", options.docs,
-                 "Or documents: their chunks are the samples, what follows is the question")
+  app.add_option(
+         "--docs", options.docs,
+         "Or documents: their chunks are the samples, the text that follows is the question")
       ->excludes(data)
       ->type_name("PATH ...");
   app.add_option("--skip", options.skip, "Leave out the first N samples")->type_name("N");

@@ -27,8 +27,8 @@ struct Samples {
   size_t n_too_long = 0;  // left out: they outgrow the model's context
   std::string source;     // the path, for titles
 };
-// Documents are cut into chunks; every `chunks_per_sample` of a document become a sample, and what
-// follows them, eight tokens of it, is the question. Throws CommandError when nothing is left.
+// Cuts documents into chunks; every `chunks_per_sample` of a document become a sample, and the
+// eight tokens that follow them are the question. Throws CommandError when nothing is left.
 Samples read_samples(const blendpp::Model& model, const SampleOptions& options,
                      uint32_t score_tokens);
 

@@ -1,4 +1,4 @@
-// blend store label: what stored chunks are called.
+// blend store label: sets labels and tags of stored chunks.
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -42,16 +42,16 @@ void run(const StoreLabelOptions& options) {
 
 void register_store_label(CLI::App& store) {
   auto options = std::make_shared<StoreLabelOptions>();
-  CLI::App* command = store.add_subcommand("label", "Say what stored chunks are called");
+  CLI::App* command = store.add_subcommand("label", "Set labels and tags of stored chunks");
   add_ids(*command, options->ids)->required();
   add_store_path(*command, options->store);
   command->add_option("--label", options->label, "The label; \"\" removes it")->type_name("LABEL");
-  CLI::Option* tags = add_tags(*command, options->tags, "A tag, in place of those that are there");
+  CLI::Option* tags = add_tags(*command, options->tags, "A tag, replacing those that are there");
   command->add_flag("--no-tags", options->no_tags, "Remove the tags")->excludes(tags);
   add_remote(*command, options->store.remote);
   add_common_options(*command, options->common);
   command->footer(
-      "What is not said stays as it is. The rows are not touched.\n\n"
+      "Labels and tags that are not given stay. The rows are not touched.\n\n"
       "Example:\n"
       "  blend store label 3f6c0a91 --label manual.pdf#3 --tag final --store ./store");
   command->callback([options] { run(*options); });

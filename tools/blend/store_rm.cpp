@@ -22,7 +22,7 @@ struct StoreRmOptions {
   bool dry_run = false;
 };
 
-// Of the remote tier only: the store's own chunks stay.
+// Removes from the remote tier only: the store's own chunks stay.
 void remove_remote(const StoreRmOptions& options) {
   if (options.all || options.choice.is_made() || options.dry_run) {
     throw CommandError(kExitUsage,

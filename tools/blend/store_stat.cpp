@@ -22,7 +22,7 @@ struct StoreStatOptions {
   bool metrics = false;
 };
 
-// What passed between two looks of --watch, from the totals of all processes.
+// Changes between two looks of --watch, from the totals of all processes.
 struct Passed {
   uint64_t ram_hits = 0, disk_hits = 0, misses = 0, evicted = 0;
 };
@@ -131,7 +131,7 @@ std::string text_of(const blendpp::StoreReport& stat, const std::vector<blendpp:
   return table.str();
 }
 
-// What the remote tier's servers say; empty: all answer, and take us.
+// Problems of the remote tier's servers; empty: all answer, and accept us.
 std::string ask_remote(const blendpp::Store& store) {
   try {
     store.remote_check();
@@ -220,12 +220,12 @@ void register_store_stat(CLI::App& store) {
   add_remote(*command, options->store.remote);
   command
       ->add_option("--watch", options->watch_s,
-                   "Look again every so many seconds and say what passed, until Ctrl-C")
+                   "Look again at this interval in seconds and print the changes, until Ctrl-C")
       ->check(CLI::Range(0.05, 86400.0))
       ->expected(0, 1)
       ->default_str("2")
       ->type_name("SECONDS");
-  command->add_flag("--metrics", options->metrics, "As the text that Prometheus scrapes");
+  command->add_flag("--metrics", options->metrics, "In the text format that Prometheus scrapes");
   add_common_options(*command, options->common);
   command->footer(
       "Look-ups and evictions are of all processes since the store was made; look-ups are written "

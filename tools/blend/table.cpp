@@ -37,7 +37,7 @@ std::string Table::str() const {
     widths.resize(std::max(widths.size(), row.size()), 0);
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], width_of(row[i]));
   }
-  // A column's title stands as its cells do.
+  // A column's title is aligned as its cells are.
   std::vector<bool> right(widths.size(), false);
   if (rows_.size() > 1 && align_ == Align::numbers_right) {
     for (size_t i = 0; i < rows_[1].size(); ++i) right[i] = stands_right(rows_[1][i]);

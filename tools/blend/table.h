@@ -8,7 +8,7 @@
 namespace blend_cli {
 
 // Columns as wide as their widest cell. Cells are made printable, as many are names out of files.
-// Columns of numbers (by their second row) stand right, unless all stand left. Used by one thread.
+// Columns of numbers (by their second row) are aligned right, unless all are left. For one thread.
 class Table {
  public:
   enum class Align { numbers_right, all_left };

@@ -55,7 +55,7 @@ void run(const VerifyOptions& options) {
     return blendpp::verify(model, profile, samples.prompts, verify);
   }();
   const blendpp::ProfileInfo info = profile.info();
-  // Without, its ratio is full prefill's, which these prompts could not but keep.
+  // A profile that trusts no ratio has full prefill's, which these prompts would always keep.
   const bool vouches = info.trusted != 0;
   const double max_kl = verify.max_kl < 0 ? info.max_kl : verify.max_kl;
   const double min_top1 = verify.min_top1 < 0 ? info.min_top1 : verify.min_top1;
@@ -97,7 +97,7 @@ void register_verify(CLI::App& app) {
   add_model(*command, options->model);
   command
       ->add_option("--profile", options->profile,
-                   "What blend calibrate wrote; default: what lies beside the model")
+                   "Profile that blend calibrate wrote; default: the one beside the model")
       ->type_name("FILE");
   add_sample_options(*command, options->samples);
   command->add_option("--ratios", options->ratios, "Measured besides the profile's own")

@@ -108,7 +108,7 @@ def make_prompt(rng: random.Random, held_out: bool, mix: Mix = Mix()) -> Prompt:
     """Write one prompt with all its questions, contested ones first."""
     cast = Cast(rng, held_out, mix.named)
     room = rng.randint(mix.min_chunks, mix.max_chunks)
-    # Of one or two kinds only: were every kind there once, a question's verb alone would tell the answer.
+    # Only one or two kinds: were every kind there once, a question's verb alone would tell the answer.
     kinds = 1 if rng.random() < mix.one_kind else 2
     builders = rng.choices([builder for builder, _ in mix.kinds], [weight for _, weight in mix.kinds], k=kinds)
     threads: list[Thread] = []

@@ -21,7 +21,7 @@
 namespace blend_cli {
 namespace {
 
-// A store that nobody keeps is emptied when it has grown to this.
+// A temporary store is emptied when it has grown to this.
 constexpr uint64_t kTrimBytes = uint64_t{2} << 30;
 
 struct EvalOptions {
@@ -184,7 +184,7 @@ void run(const EvalOptions& options, const CLI::App& command) {
   std::optional<TempDirectory> temporary;
   StoreOptions place = options.store;
   if (place.path.empty()) place.path = temporary.emplace().path();
-  place.most_variants = UINT64_MAX;  // a chunk has as many predecessors as the questions give it
+  place.most_variants = UINT64_MAX;  // the questions give a chunk any number of predecessors
   const blendpp::Store store = open_store(ctx, place);
   if (profile) profile->apply(store);
 
@@ -253,7 +253,7 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->capture_default_str();
   command
       .add_option("--flops", options.flops,
-                  "Budgets, shares of full prefill's FLOPs, in the place of --ratios: each policy "
+                  "Budgets, shares of full prefill's FLOPs, instead of --ratios: each policy "
                   "gets the ratio that costs as much")
       ->delimiter(',')
       ->check(CLI::Range(0.001, 1.0))
@@ -319,7 +319,7 @@ void add_what_is_compared(CLI::App& command, EvalOptions& options) {
       ->check(check_ape)
       ->type_name("LIST")
       ->capture_default_str();
-  command.add_option("--policy-seed", options.selection.seed, "Of the policy random")
+  command.add_option("--policy-seed", options.selection.seed, "Seed for policy random")
       ->capture_default_str();
 }
 
@@ -335,7 +335,7 @@ void add_prompt(CLI::App& command, EvalOptions& options) {
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
   command.add_flag("--floor,!--no-floor", options.floor,
-                   "Ask without any chunk too: what is right then is not read (default: on)");
+                   "Ask without any chunk too, to see what is known without reading (default: on)");
 }
 
 }  // namespace
@@ -368,9 +368,10 @@ void register_eval(CLI::App& app) {
                    "Directory of the chunk store; default: a temporary one, removed at the end")
       ->type_name("DIR");
   command
-      ->add_option("--kv-dtype", options->store.kv_dtype,
-                   "What new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, "
-                   "f16 or bf16")
+      ->add_option(
+          "--kv-dtype", options->store.kv_dtype,
+          "Type that new chunks are stored as: auto (bf16 for a bf16 model, else f16), f32, "
+          "f16 or bf16")
       ->check(CLI::IsMember({"auto", "f32", "f16", "bf16"}))
       ->capture_default_str();
   add_codec(*command, options->store);
@@ -379,7 +380,7 @@ void register_eval(CLI::App& app) {
                    "Runs of each configuration and question; their median is the TTFT")
       ->check(CLI::Range(1, 1000))
       ->capture_default_str();
-  command->add_option("--seed", options->seed, "Of the confidence intervals")
+  command->add_option("--seed", options->seed, "Seed for the confidence intervals")
       ->capture_default_str();
   command
       ->add_option("--json", options->json,

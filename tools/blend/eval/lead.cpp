@@ -23,7 +23,7 @@ std::string text_of(const blendpp::Model& model, const blendpp::Tokens& tokens) 
   return json::parse(text).get<std::string>();
 }
 
-// Goes on from `tokens`, which `fusion` has already; `seen` gets the logits of every place.
+// Goes on from `tokens`, which `fusion` has already; `seen` gets the logits of every position.
 template <typename Seen>
 std::string generate(const blendpp::Model& model, blendpp::Fusion& fusion, blendpp::Tokens tokens,
                      const AnswerLimits& limits, const Seen& seen) {
@@ -59,7 +59,7 @@ Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Refer
                const AnswerLimits& limits) {
   Led led;
   const size_t n = reference.likeliest.size();
-  std::optional<blendpp::Fusion> own;  // where it leaves the reference's answer
+  std::optional<blendpp::Fusion> own;  // from where it leaves the reference's answer
   size_t n_common = 0;
   for (size_t i = 0; i < n; ++i) {
     throw_if_interrupted();

@@ -1,5 +1,5 @@
-// Lead: a prompt's greedy answer, and how another fuse of the same prompt does when it is led along
-// that answer, token by token, so that two next-token distributions are compared in the same place.
+// Lead: a prompt's greedy answer, and how another fuse of the same prompt does when it is decoded
+// along that answer, token by token, so that their next-token distributions are compared in pairs.
 #pragma once
 
 #include <cstddef>
@@ -18,25 +18,25 @@ struct AnswerLimits {
   std::string stop;  // the answer ends before it; "": at the end of a turn or max_tokens
 };
 
-// KL is measured in the first places of an answer.
+// KL is measured in the first positions of an answer.
 inline constexpr size_t kKlPlaces = 8;
 
-// Full prefill's answer: the logits of each place, that of the token which ended it included.
+// Full prefill's answer: the logits of each position, also of the token that ended it.
 struct Reference {
   std::vector<Logits> logits;      // of the first kKlPlaces
-  std::vector<int32_t> likeliest;  // of every place; at least one
+  std::vector<int32_t> likeliest;  // of every position; at least one
   std::string answer;
 };
 // Generates from `fusion`, which has only been fused.
 Reference reference_answer(const blendpp::Model& model, blendpp::Fusion& fusion,
                            const AnswerLimits& limits);
 
-// Another fuse of the prompt, led along it.
+// Another fuse of the prompt, decoded along it.
 struct Led {
   std::vector<double> kl;  // KL(reference || this) in nats, in the first kKlPlaces
-  size_t n_agree = 0;      // places whose likeliest token is the reference's
+  size_t n_agree = 0;      // positions whose likeliest token is the reference's
   bool first_agrees = false;
-  Logits first;        // of the first place
+  Logits first;        // of the first position
   std::string answer;  // its own, greedy
 };
 Led led_answer(const blendpp::Model& model, blendpp::Fusion& fusion, const Reference& reference,

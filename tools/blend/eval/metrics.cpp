@@ -17,7 +17,7 @@ bool is_punctuation(unsigned char c) {
 
 bool is_space(unsigned char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
-// Of a two-byte UTF-8 letter; the others are given back as they are.
+// Lower case of a letter of two UTF-8 bytes; others are returned unchanged.
 uint32_t lower(uint32_t c) {
   if (c >= 0xC0 && c <= 0xDE && c != 0xD7) return c + 0x20;     // Latin-1
   if (c >= 0x391 && c <= 0x3A9 && c != 0x3A2) return c + 0x20;  // Greek

@@ -107,7 +107,7 @@ std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
                                      const std::vector<double>& budgets) {
   std::vector<EvalConfig> out;
-  std::vector<std::string> seen;  // what differs by its ratio alone is one
+  std::vector<std::string> seen;  // those that differ by ratio alone count once
   for (const EvalConfig& config : configs) {
     if (!config.chooses()) {
       out.push_back(config);

@@ -18,9 +18,9 @@ struct EvalSelection {
   std::vector<ApeSetting> ape = {ApeSetting{}};  // that ape is tried with
 };
 
-// The configurations that lists of choices stand for, in the order of a reader: full prefill, then
+// The configurations that lists of choices stand for, in reading order: full prefill, then
 // for each kind of record full reuse and each policy's ratios, smallest first; those that measure
-// by each metric and number of check layers, ape by each setting. Duplicates fall away.
+// by each metric and number of check layers, ape by each setting. Duplicates are dropped.
 std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
                                      const std::vector<std::string>& metrics,
                                      const std::vector<double>& ratios,
@@ -29,7 +29,7 @@ std::vector<EvalConfig> make_configs(const std::vector<std::string>& policies,
 // Each with every codec, one after the other; full prefill stores nothing.
 std::vector<EvalConfig> with_codecs(const std::vector<EvalConfig>& configs,
                                     const std::vector<std::string>& codecs);
-// The same with budgets of FLOPs, shares of full prefill's, in the place of ratios (fit_ratios()).
+// The same with budgets of FLOPs, shares of full prefill's, instead of ratios (fit_ratios()).
 std::vector<EvalConfig> with_budgets(const std::vector<EvalConfig>& configs,
                                      const std::vector<double>& budgets);
 

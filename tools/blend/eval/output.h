@@ -1,5 +1,5 @@
-// Where an evaluation leaves things: result files that appear whole or not at all, and a directory
-// for a store that nobody asked to keep.
+// Where an evaluation writes: result files that appear whole or not at all, and a directory for a
+// store that nobody asked to keep.
 #pragma once
 
 #include <fstream>
@@ -7,8 +7,8 @@
 
 namespace blend_cli {
 
-// A file written beside its place and renamed into it by commit(); without commit() nothing is left
-// and an older file stays. Opened at once, so that a run of an hour does not end at a missing
+// A file written beside its final name and renamed to it by commit(); without commit() nothing is
+// left and an older file stays. Opened at once, so that a run of an hour does not end at a missing
 // directory. Used by one thread.
 class OutputFile {
  public:

@@ -83,7 +83,7 @@ nlohmann::json tokens_json(const blendpp::Tokens& tokens, const PieceFn& piece) 
   return out;
 }
 
-// The telling ones first: that is what a reader wants to see.
+// The telling ones first: they are what a reader wants to see.
 nlohmann::json prompts_json(const EvalResult& result, const PieceFn& piece) {
   nlohmann::json out = nlohmann::json::array();
   for (const bool telling : {true, false}) {

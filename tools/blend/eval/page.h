@@ -14,8 +14,8 @@ namespace blend_cli {
 // A token's text, as bytes.
 using PieceFn = std::function<std::string(int32_t token)>;
 
-// What the page shows beside the figures of eval_json(): which configurations are set against each
-// other, the rows of a few prompts, and the chunks of questions that full reuse answers otherwise.
+// What the page shows besides the figures of eval_json(): which configurations are compared with
+// each other, the rows of a few prompts, and questions that full reuse answers differently.
 nlohmann::json page_json(const EvalPlan& plan, const std::vector<Record>& records,
                          const EvalResult& result, const PieceFn& piece);
 
@@ -23,7 +23,7 @@ nlohmann::json page_json(const EvalPlan& plan, const std::vector<Record>& record
 std::string page_html(const nlohmann::json& report);
 
 // Each row's heat, 0 .. 1: the root of its deviation over the 99th percentile of those measured.
-// The root, as deviations are squares and a few rows outdo the rest by far. [n_rows]
+// The root, because deviations are squares and a few rows outdo the rest by far. [n_rows]
 std::vector<double> heat_of(const RowTrace& trace);
 
 }  // namespace blend_cli

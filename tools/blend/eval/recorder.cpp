@@ -75,7 +75,7 @@ const std::string& Recorder::corpus_mark() {
 
 std::string Recorder::tenant(const std::string& records, uint32_t codec) {
   std::string name = "eval " + records;
-  // The passages are no part of an id: another data set has others.
+  // The passages are not part of an id: another data set has others.
   if (kind(records).is == Is::similar) name += " of " + corpus_mark();
   if (codecs_.size() > 1) name += ", " + name_of(codec_choices(), codec);
   return name;
@@ -153,9 +153,9 @@ void Recorder::store(const Question& question, const std::string& records, uint3
     }
     put(chunk, prefix, owner, codec);
     if (wanted.is != Is::similar) continue;
-    // As blend_precompute_corpus has them, of what this question asks for alone: the record after
-    // the head, which is exact where the chunk stands first, those of the passages, whose rows are
-    // loaded, and the mean.
+    // Records as blend_precompute_corpus makes them, but only for this question: the one after the
+    // head, a prefix hit where the chunk comes first; those of the passages, whose rows are loaded;
+    // and the mean.
     const auto passages = similar().most_similar(chunk, wanted.n_similar);
     for (const blendpp::Tokens* passage : passages) put(*passage, prefix, owner, codec);
     if (!passages.empty()) put(chunk, prefix, owner, codec, passages);

@@ -17,7 +17,7 @@
 
 namespace blend_cli {
 
-// What the chunks of a run took with one codec.
+// Size of the chunks of a run with one codec.
 struct CodecSize {
   uint64_t tokens = 0;
   uint64_t stored_bytes = 0;  // K and V
@@ -42,7 +42,7 @@ class Recorder {
   // Removes what this run has stored, when the store has grown past `bytes`.
   void trim(uint64_t bytes);
 
-  // Tells a fuse what the chunks of `question` were prefilled after, and whose they are. Valid
+  // Tells a fuse what the chunks of `question` were prefilled after, and their tenant. Valid
   // until the next call.
   void find(const std::string& records, uint32_t codec, const Question& question,
             blendpp::FuseOptions& fuse);

@@ -18,7 +18,7 @@ constexpr size_t kMostSimilar = BLEND_MOST_CONTEXTS;
 constexpr std::pair<std::string_view, Is> kWords[] = {
     {"alone", Is::alone}, {"head", Is::head}, {"predecessor", Is::predecessor}, {"bos", Is::bos}};
 
-// M of "similar:M"; 0: it is none.
+// M of "similar:M"; 0 if it is not of that form.
 size_t passages_of(std::string_view item) {
   if (item.substr(0, kSimilar.size()) != kSimilar) return 0;
   const std::string_view digits = item.substr(kSimilar.size());
@@ -33,7 +33,7 @@ size_t passages_of(std::string_view item) {
 
 bool is_text(std::string_view item) { return item.substr(0, kText.size()) == kText; }
 
-// An item that ends where the next comma stands.
+// Whether an item ends at the next comma.
 bool is_word(std::string_view item) {
   return passages_of(item) > 0 || std::any_of(std::begin(kWords), std::end(kWords),
                                               [&](const auto& w) { return w.first == item; });

@@ -27,7 +27,7 @@ struct RecordKind {
 // What a profile's kind is called in the tables.
 inline constexpr const char* kProfileRecords = "profile";
 
-// Of one of the items below, or "profile". Throws CommandError (usage).
+// From one of the items below, or "profile". Throws CommandError (usage).
 RecordKind parse_record_kind(const std::string& name);
 // Items of a comma-separated list: alone, head, predecessor, similar:M, bos, text:... A comma in a
 // text belongs to it unless another item follows. Throws CommandError (usage) for anything else.

@@ -19,12 +19,12 @@ std::string share_text(double value, const Interval& interval) {
   return with_interval(percent(value), percent(interval.low), percent(interval.high));
 }
 
-// What was asked for, or what the library took.
+// The ratio asked for, or the one that the library took.
 double ratio_of(const Summary& s) {
   return s.config.keeps_agreement() ? s.rows_of_reused : s.config.ratio;
 }
 
-// What every table's lines begin with.
+// The first columns of every table.
 std::vector<std::string> names_of(const Summary& s) {
   const bool full = s.config.policy == BLEND_POLICY_FULL;
   return {config_name(s.config), full ? "-" : s.config.records,
@@ -37,7 +37,7 @@ std::vector<std::string> joined(std::vector<std::string> names,
   return names;
 }
 
-// Full prefill, the reference, is the first line, and not there twice.
+// Full prefill, the reference, comes first, and only once.
 std::vector<const Summary*> lines_of(const EvalSummary& summary) {
   std::vector<const Summary*> lines;
   const bool again =

@@ -11,7 +11,7 @@
 
 namespace blend_cli {
 
-// What the table and the files say about where the figures come from.
+// What the table and the files say about the origin of the figures.
 struct EvalContext {
   std::string model_path;
   std::string data_path;
@@ -34,7 +34,7 @@ struct EvalContext {
 
 std::string summary_table(const EvalContext& context, const EvalSummary& summary,
                           const EvalResult& result);
-// Everything, a record a question included.
+// Everything, including a record for each question.
 nlohmann::json eval_json(const EvalContext& context, const EvalPlan& plan,
                          const std::vector<Record>& records, const EvalResult& result,
                          const EvalSummary& summary);

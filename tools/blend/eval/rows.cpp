@@ -70,7 +70,7 @@ RowTrace trace_of(const blendpp::Fusion& fusion) {
   const bool gradual = info.n_check_layers > 1;
   for (uint32_t layer = 0; layer < info.n_layers; ++layer) {
     LayerRows rows;
-    // The check layer has K and V of all candidates; behind them only the selected rows go on.
+    // The check layer has K and V of all candidates; after it only the selected rows go on.
     rows.kv = layer <= info.check_layer ? early : late;
     rows.full = layer < info.check_layer ? early : late;
     if (gradual) {

@@ -2,12 +2,12 @@
 //
 // A row's place in the layers x rows picture follows from three sets (CacheBlend section 4.3):
 //   always      question, new text, misses computed inline, the prompt's last row
-//   candidates  rows of reused chunks that are not exact; they are computed up to the check layer,
-//               where the selected ones are found among them (with a policy that measures nothing:
-//               not at all). Of several check layers it is known how many rows each let through,
-//               not which: rows evenly spread stand for them in the layers between
+//   candidates  rows of reused chunks that are not prefix hits; they are computed up to the check
+//               layer, where the selected ones are found among them (with a policy that measures
+//               nothing: not at all). With several check layers only the number of rows that each
+//               let through is known: evenly spread rows stand for them in the layers between
 //   stored      everything else: taken from the store at every layer
-// Behind the last layer only the prompt's last row is read, so it alone goes through attention and
+// After the last layer only the prompt's last row is read, so it alone goes through attention and
 // the feed-forward layer there.
 #pragma once
 
@@ -34,7 +34,7 @@ struct LayerRows {
   std::vector<uint32_t> full;  // those that also went through attention and feed-forward, ascending
 };
 
-// What is kept of a fusion once it is closed.
+// Copy of a fusion's facts, kept after it is closed.
 struct RowTrace {
   struct Segment {
     uint32_t kind = 0;  // BLEND_SEGMENT_*

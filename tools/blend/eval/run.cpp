@@ -47,7 +47,7 @@ class Runner {
                        question.tokens.size(), info_.context_length)});
         continue;
       }
-      // The first use of each code path pays for what later ones find ready: not measured.
+      // The first use of each code path pays for set-up that later ones find done: not measured.
       if (!std::exchange(warm, true)) warm_up(question);
       result.questions.push_back(answer(
           question, i, [&](size_t done) { bar.update(i * runs + done, records.size() * runs); }));
@@ -114,8 +114,8 @@ class Runner {
   blendpp::FuseOptions fuse_options(const Question& question, const EvalConfig& config) {
     blendpp::FuseOptions fuse;
     fuse.policy = config.policy;
-    // By default the store makes better records in idle time: no two configurations would find the
-    // same.
+    // By default the store makes better records in idle time: configurations would find different
+    // ones.
     fuse.on_miss = BLEND_MISS_PRECOMPUTE;
     if (config.chooses()) fuse.ratio = config.ratio;
     if (config.measures()) {
@@ -162,7 +162,7 @@ class Runner {
     outcome.f1 = token_f1(outcome.answer, record.answers);
   }
 
-  // Fuses, as often as repeats are asked for; `outcome` gets the account.
+  // Fuses, as often as repeats are asked for; `outcome` gets the report.
   blendpp::Fusion fuse(const blendpp::Model& model, const Question& question,
                        const EvalConfig& config, Outcome& outcome) {
     const blendpp::FuseOptions options = fuse_options(question, config);
@@ -186,7 +186,7 @@ class Runner {
     return fusion;
   }
 
-  // Full prefill's answer, and the outcome of being compared with itself.
+  // Full prefill's answer, and the outcome of comparing it with itself.
   Reference reference_of(const blendpp::Model& model, const Question& question, Outcome& outcome) {
     EvalConfig full;
     full.policy = BLEND_POLICY_FULL;
@@ -217,7 +217,7 @@ class Runner {
     return outcome;
   }
 
-  // What the model answers without having read anything.
+  // The model's answer without having read anything.
   Outcome floor_of(const Question& question) {
     const blendpp::Prompt prompt =
         make_prompt(model_, plan_.prompt.form, {}, question.record->question);
@@ -285,7 +285,7 @@ class Runner {
     return result.full.found && result.outcomes[plan_.showcase].found && reuse_is_wrong;
   }
 
-  // Every question's rows would be most of the memory of a long run.
+  // Keeping every question's rows would take most of the memory of a long run.
   void keep_few_traces(const Question& question, QuestionResult& result) {
     size_t& kept = result.telling ? kept_telling_ : kept_others_;
     if (kept < kTraces) {

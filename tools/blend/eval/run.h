@@ -1,7 +1,7 @@
 // Run: every question by full prefill and by every configuration, one question after the other.
 //
 // Full prefill is the reference, of the same model or of one that keeps its weights otherwise. The
-// question's chunks are put into the store first, as each kind of record has them, so that the time
+// question's chunks are put into the store first, in each kind of record, so that the time
 // to first token of every configuration is that of a warm store, loading included. Configurations
 // take turns within a question, so that a machine that slows down slows all of them.
 #pragma once
@@ -46,7 +46,7 @@ struct EvalConfig {
   double flops = 0;     // a share of full prefill's: `ratio` is what costs that much; 0: as it is
   ApeSetting ape = {};  // of the policy ape
   uint32_t codec = BLEND_CODEC_DEFAULT;  // of the chunks; DEFAULT: the store's
-  // The configuration that differs by a lossless codec alone, by its place.
+  // Index of the configuration that differs only by having a lossless codec.
   std::optional<size_t> unrounded = {};
 
   // Recomputes rows of its choice: everything but full prefill, full reuse and APE.
@@ -54,7 +54,7 @@ struct EvalConfig {
     return policy != BLEND_POLICY_FULL && policy != BLEND_POLICY_REUSE &&
            (spec.name.empty() || spec.chooses());
   }
-  // At the ratio that the library takes by itself.
+  // Uses the ratio that the library takes by itself.
   bool keeps_agreement() const { return chooses() && ratio == BLEND_RATIO_FIDELITY; }
   bool tempers() const { return spec.tempers(); }
   bool measures() const { return chooses() && (policy == BLEND_POLICY_HKVD || spec.measures()); }
@@ -63,14 +63,14 @@ struct EvalConfig {
 // checks".
 std::string config_name(const EvalConfig& config);
 
-// What one configuration made of one question.
+// Result of one configuration for one question.
 struct Outcome {
   std::string answer;
-  bool found = false;  // a right answer stands in it
+  bool found = false;  // it contains a right answer
   bool exact_match = false;
   double f1 = 0;
-  double kl = 0;             // KL(full || this) at the first place of full prefill's answer, nats
-  double kl8 = 0;            // its mean over the first eight places, led along that answer
+  double kl = 0;             // KL(full || this) at full prefill's first answer token, nats
+  double kl8 = 0;            // its mean over the first eight positions, decoded along it
   size_t n_places = 0;       // of full prefill's answer, its end included
   size_t n_agree = 0;        // of these, whose likeliest token is full prefill's
   bool top1_agrees = false;  // the first is
@@ -92,7 +92,7 @@ struct QuestionResult {
   std::vector<Outcome> outcomes;  // one a configuration, full prefill among them if asked for
   std::optional<Outcome> floor;   // full prefill of the prompt without its chunks
   bool telling = false;           // full prefill is right, full reuse wrong, the showcase right
-  // Of the showcase configuration, of a few questions only: the first ones and the telling ones.
+  // Of the showcase configuration, for a few questions only: the first ones and the telling ones.
   // Otherwise empty.
   RowTrace trace;
   blendpp::Tokens tokens;  // of the prompt
@@ -110,7 +110,7 @@ struct EvalPlan {
   size_t showcase = 0;              // the configuration whose rows are kept; configs.size(): none
   bool floor = true;                // ask without any chunk too
   std::vector<std::string> corpus;  // texts of all chunks, for records similar:M
-  // Whose full prefill everything is compared with; null: the model's own.
+  // Model whose full prefill everything is compared with; null: the same model.
   const blendpp::Model* reference = nullptr;
   const blendpp::Profile* profile = nullptr;  // of configurations with the records "profile"
   uint64_t trim_bytes = 0;  // 0: keep every chunk; else what this run stored is dropped past it

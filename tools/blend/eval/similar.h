@@ -1,7 +1,7 @@
 // Similar: which chunks of a data set are most like a given one.
 //
 // Cosine of TF-IDF weights over token ids, (1 + ln tf) * ln(N / df). Near copies (from .9 on) and
-// chunks of ten tokens or fewer are no context for another chunk, and are left out.
+// chunks of ten tokens or fewer are not used as context for another chunk.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ namespace blend_cli {
 class SimilarChunks {
  public:
   SimilarChunks() = default;
-  // Chunks that stand several times count once.
+  // Chunks that occur several times count once.
   explicit SimilarChunks(const std::vector<blendpp::Tokens>& chunks);
 
   // At most n, the most similar first; the earlier of two alike. Valid while this is.

@@ -86,7 +86,7 @@ Summary summary_of(const EvalConfig& config, const Outcomes& outcomes, const Out
   return s;
 }
 
-// How much of what full reuse (of the same kind of record) loses a configuration wins back.
+// Share of full reuse's loss (with the same kind of record) that a configuration wins back.
 void set_recovered(EvalSummary& summary) {
   for (Summary& s : summary.configs) {
     for (const Summary& reuse : summary.configs) {

@@ -14,7 +14,7 @@ namespace blend_cli {
 struct Summary {
   EvalConfig config;
   size_t n = 0;
-  double found = 0;  // answers in which a right one stands; this and the next: shares, 0 .. 1
+  double found = 0;  // answers that contain a right one; this and the next: shares, 0 .. 1
   Interval found_ci;
   double found_difference = 0;  // found - full prefill's, question by question
   Interval found_difference_ci;
@@ -26,7 +26,7 @@ struct Summary {
   Interval f1_ci;
   double kl_mean = 0;   // nats
   Interval kl_ci;       // of the mean
-  double kl8_mean = 0;  // over the first eight places of full prefill's answer
+  double kl8_mean = 0;  // over the first eight positions of full prefill's answer
   Interval kl8_ci;
   double kl8_median = 0;
   double kl8_difference = 0;  // to full prefill's own, which is 0 unless the reference is another
@@ -34,10 +34,10 @@ struct Summary {
   double kl_median = 0;
   double kl_p95 = 0;
   double top1_agreement = 0;    // likeliest first token as full prefill's
-  double token_agreement = 0;   // places of full prefill's answers with the same likeliest token
+  double token_agreement = 0;   // positions of full prefill's answers with the same likeliest token
   double answer_agreement = 0;  // whole answer as full prefill's
   double rows_of_reused = 0;    // selected rows / rows of reused chunks
-  double rows_of_all = 0;       // rows computed behind the check layer / rows of the prompts
+  double rows_of_all = 0;       // rows computed after the check layer / rows of the prompts
   double flops_relative = 0;    // operations / full prefill's
   double ttft_ms_median = 0;
   double ttft_relative = 0;  // median TTFT / full prefill's median TTFT
@@ -63,7 +63,7 @@ struct Floor {
 // Full prefill, the reference, first; then one a configuration, in their order, without `full`
 // unless it was run again.
 struct EvalSummary {
-  // Answers found of the questions whose records say the same under --group-by.
+  // Answers found among the questions with the same value under --group-by.
   struct Group {
     std::string name;
     size_t n = 0;

@@ -23,7 +23,7 @@ size_t sequence_at(std::string_view text, size_t i) {
     if ((byte_at(text, i + k) & 0xC0u) != 0x80u) return 0;
   }
   const unsigned next = byte_at(text, i + 1);
-  // Overlong forms, surrogates, and what lies behind U+10FFFF.
+  // Overlong forms, surrogates, and code points above U+10FFFF.
   if ((c == 0xE0u && next < 0xA0u) || (c == 0xEDu && next > 0x9Fu) ||
       (c == 0xF0u && next < 0x90u) || (c == 0xF4u && next > 0x8Fu)) {
     return 0;

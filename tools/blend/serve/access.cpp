@@ -18,7 +18,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Without the port and the brackets of an IPv6 address; as it is where it has no such form.
+// Without the port and the brackets of an IPv6 address; unchanged where it has no such form.
 std::string name_of(const std::string& host) {
   const size_t end = host.starts_with('[') ? host.find(']') : host.find(':');
   const bool is_bracketed = host.starts_with('[') && end != std::string::npos;
@@ -150,7 +150,7 @@ bool Access::is_own_host(const std::string& host) const {
   if (is_loopback(name) || std::find(hosts_.begin(), hosts_.end(), name) != hosts_.end()) {
     return true;
   }
-  // No page can have an address for its name. Beyond this machine ours are not known.
+  // A page is never named by an address, and a public server does not know all of its own.
   return !loopback_ && is_address(name);
 }
 

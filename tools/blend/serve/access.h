@@ -1,4 +1,4 @@
-// Who may ask: keys with the tenant and the limits of each, hosts that this server goes by, and
+// Access control: keys with the tenant and the limits of each, hosts that this server goes by, and
 // pages of browsers that may use it.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace blend_cli::serve {
 
 // One key's owner. Several requests of it may run at once.
 struct Client {
-  std::string tenant;       // whose chunks are looked up and stored; "": those of nobody apart
-  size_t parallel = 0;      // its requests that compute or wait; 0: any number
+  std::string tenant;       // whose chunks are looked up and stored; "": those without a tenant
+  size_t parallel = 0;      // most requests that compute or wait; 0: any number
   uint32_t max_tokens = 0;  // of an answer; 0: the server's
   bool metrics = true;      // may read /metrics, which tells of all clients
   std::atomic<size_t> n_present{0};
@@ -28,14 +28,14 @@ struct Client {
 // Whether this name or address leads to this machine alone.
 bool is_loopback(const std::string& name);
 
-// A SHA-256: of keys nothing else is kept.
+// A SHA-256: nothing else of a key is kept.
 using KeyDigest = std::array<unsigned char, 32>;
 KeyDigest digest_of(std::string_view key);
 
-// Immutable but for what clients count.
+// Immutable but for the clients' counters.
 class Access {
  public:
-  // `tenant`: of who comes with the one key, or without any.
+  // `tenant`: of clients with the one key, or without any.
   explicit Access(std::string tenant);
 
   // The key of all clients. Either this is called, once, or read_keys() is.
@@ -50,12 +50,12 @@ class Access {
   // "*": any.
   void set_origins(std::vector<std::string> origins) { origins_ = std::move(origins); }
 
-  // By its Authorization; null: it has no key of ours. The time taken does not tell which, nor how
-  // much of one was right.
+  // Client of its Authorization; null: it has no key of ours. Takes the same time whichever key
+  // matches and however much of one is right.
   Client* client(const HttpHead& head) const;
-  // Why a browser's page, or a name that was pointed at this machine, is not answered; none: it is.
+  // Why a browser's page, or a name pointed at this machine, is not answered; none: it is.
   std::optional<std::string> foreign(const HttpHead& head) const;
-  // What lets a page of another origin read the answer; nothing where there is no such page.
+  // Headers that let a page of another origin read the answer; none where there is no such page.
   HttpFields cors(const HttpHead& head) const;
 
  private:

@@ -19,7 +19,7 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-// A part of a character as OpenAI writes it; else all parts would have one name.
+// Part of a character as OpenAI writes it; else all parts would have one name.
 std::string name_of_token(const std::string& text) {
   if (is_utf8(text)) return text;
   std::string name = "bytes:";
@@ -56,7 +56,7 @@ Answer::Answer(const Engine& engine, Request request, const std::string& tenant,
                     "there is no model '" + request_.model + "'; there is '" + engine_.name + "'",
                     "model_not_found");
   }
-  // Before the status is sent, though it is generate that would mind.
+  // Checked before the status is sent, as generate would fail only after it.
   for (const blend_token_bias& bias : request_.bias) {
     if (static_cast<uint32_t>(bias.token) >= engine_.model->info().n_vocab) {
       throw HttpError(400, "'logit_bias' names token " + std::to_string(bias.token) +
@@ -117,7 +117,7 @@ void Answer::tokenize(const std::function<bool()>& alive) {
   }
 }
 
-// Who sends tokens has put BOS before them, where it belongs there.
+// A client that sends tokens has put BOS before them, where it belongs there.
 bool Answer::begins_with_bos(const CompletionPrompt& prompt) const {
   return engine_.model->info().add_bos != 0 && prompt.tokens.empty();
 }
@@ -226,7 +226,7 @@ bool Answer::generate(size_t prompt, const Send& send, const std::function<bool(
       return false;
     }
     const auto told = [&, i](int32_t id, std::string_view piece) {
-      if (!listening) return false;  // another answer has found that out
+      if (!listening) return false;  // another answer found that the client left
       Json tokens = Json::array();
       if (request_.logprobs && id >= 0) tokens.push_back(choice.token);
       if (request_.stream) {
@@ -279,7 +279,7 @@ Json Answer::chunk(size_t index, const Json& delta, const Json& finish,
   return out;
 }
 
-// Of chats a list of objects, of completions lists side by side.
+// Chats have a list of objects, completions have lists side by side.
 Json Answer::logprobs_json(const Json& tokens, size_t& n_told) const {
   if (request_.chat) return {{"content", tokens}};
   Json out = {{"text_offset", Json::array()},
@@ -296,7 +296,7 @@ Json Answer::logprobs_json(const Json& tokens, size_t& n_told) const {
     out["token_logprobs"].push_back(t["logprob"]);
     Json top = Json::object();
     for (const Json& other : t["top_logprobs"]) {
-      // Of two tokens with one text the likelier comes first, and stays.
+      // If two tokens have one text, the likelier comes first and stays.
       top.emplace(other["token"].get_ref<const std::string&>(), other["logprob"]);
     }
     out["top_logprobs"].push_back(std::move(top));

@@ -1,5 +1,5 @@
 // Answer: one request fused and generated, as OpenAI's objects. Several answers to it (`n`) go on
-// from forks of one fusion, together; several prompts have their turns.
+// from forks of one fusion, together; several prompts are answered in turn.
 #pragma once
 
 #include <functional>
@@ -21,10 +21,10 @@ struct Engine {
   std::string template_source;  // "": the model's own
   const blend_cancel* cancel = nullptr;
   bool (*cancelled)() = nullptr;  // whether `cancel` has been raised
-  bool account = true;            // clients are told what was in the store
+  bool account = true;            // clients are told how much was in the store
 };
 
-// What a request's prompts cost, all together.
+// Cost of a request's prompts, all together.
 struct Account {
   uint64_t rows = 0;        // of the prompts
   uint64_t cached = 0;      // came from the store and were taken as they are
@@ -37,14 +37,14 @@ struct Account {
 // Not thread-safe.
 class Answer {
  public:
-  // Fuses the first prompt, and judges all. `tenant`: whose chunks it may use; must outlive this.
-  // `alive`: whether somebody waits. Throws HttpError and blendpp::Error.
+  // Fuses the first prompt, and checks all. `tenant`: whose chunks it may use; must outlive this.
+  // `alive`: whether the client is still there. Throws HttpError and blendpp::Error.
   Answer(const Engine& engine, Request request, const std::string& tenant,
          const std::function<bool()>& alive);
 
-  // False: nobody listens any more.
+  // False: the client has gone.
   using Send = std::function<bool(const std::string& event)>;
-  // Generates; of a stream each piece is sent as it comes. `alive` is asked before every token.
+  // Generates; each piece of a stream is sent as it comes. `alive` is asked before every token.
   // Throws HttpError and blendpp::Error. False: the client has gone.
   bool run(const Send& send, const std::function<bool()>& alive);
 
@@ -62,12 +62,12 @@ class Answer {
     size_t n_told = 0;  // characters of the tokens whose logprobs were told, of a completion
     blendpp::Generated done;
   };
-  // A text is tokenized in one go, but between two of them nobody may wait for it any more.
+  // A text is tokenized in one go; between two of them the client may turn out to be gone.
   void tokenize(const std::function<bool()>& alive);
   bool begins_with_bos(const CompletionPrompt& prompt) const;
   blendpp::Prompt prompt_of(size_t index) const;
   void fuse(size_t index);
-  // The answers to one prompt. False: nobody listens any more.
+  // The answers to one prompt. False: the client has gone.
   bool generate(size_t prompt, const Send& send, const std::function<bool()>& alive);
   blendpp::GenerateOptions options_of(Choice& choice, size_t index) const;
   Json token_json(blendpp::Span<const blend_logprob> found) const;

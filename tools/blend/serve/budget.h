@@ -1,4 +1,4 @@
-// Memory that all requests share: none gets more of it than there is.
+// Memory that all requests share: together they get no more of it than there is.
 #pragma once
 
 #include <atomic>
@@ -13,7 +13,7 @@ class MemoryBudget {
   explicit MemoryBudget(size_t most) : most_(most) {}
   size_t used() const { return used_.load(std::memory_order_relaxed); }
 
-  // What one request has of it; given back by its destructor. Not thread-safe.
+  // One request's share; given back by its destructor. Not thread-safe.
   class Share {
    public:
     explicit Share(MemoryBudget& budget) : budget_(&budget) {}

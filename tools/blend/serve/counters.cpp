@@ -41,16 +41,16 @@ std::string Counters::text(size_t connections, size_t running, size_t waiting) c
   const auto count = [](uint64_t n) { return static_cast<double>(n); };
   figure("blend_http_connections", "gauge", "Clients that are connected.", count(connections));
   figure("blend_http_running", "gauge", "Requests that compute now.", count(running));
-  figure("blend_http_waiting", "gauge", "Requests that wait for a turn.", count(waiting));
+  figure("blend_http_waiting", "gauge", "Requests that wait to compute.", count(waiting));
   figure("blend_http_hang_ups_total", "counter", "Clients that left before the answer's end.",
          count(hang_ups_));
   figure("blend_prompt_tokens_total", "counter", "Tokens of all prompts.", count(prompt_tokens_));
-  figure("blend_reused_tokens_total", "counter", "Of these: taken from stored chunks.",
+  figure("blend_reused_tokens_total", "counter", "Prompt tokens taken from stored chunks.",
          count(reused_));
-  figure("blend_recomputed_tokens_total", "counter", "Of the reused: recomputed by the policy.",
+  figure("blend_recomputed_tokens_total", "counter", "Reused tokens that the policy recomputed.",
          count(recomputed_));
   figure("blend_generated_tokens_total", "counter", "Tokens of all answers.", count(generated_));
-  out << "# HELP blend_ttft_seconds From the turn's begin to the first token.\n"
+  out << "# HELP blend_ttft_seconds From the begin of computing to the first token.\n"
          "# TYPE blend_ttft_seconds summary\nblend_ttft_seconds_sum "
       << ttft_s_ << "\nblend_ttft_seconds_count " << answers_ << '\n';
   return out.str();

@@ -1,4 +1,4 @@
-// A body as a string that grows as bytes come: what a client announces takes no memory.
+// A body as a string that grows as bytes come: an announced length takes no memory.
 #pragma once
 
 #include <boost/asio/buffer.hpp>

@@ -15,7 +15,7 @@ namespace blend_cli::serve {
 
 using HttpFields = std::vector<std::pair<std::string, std::string>>;
 
-// What stands before a request's body.
+// The part of a request before its body.
 struct HttpHead {
   std::string method;
   std::string path;      // percent-decoded, without the query
@@ -46,12 +46,12 @@ class HttpExchange {
   virtual const HttpHead& head() const = 0;
   // The body; the memory that it was charged with is given back with the exchange.
   virtual std::string take_body() = 0;
-  // Whether somebody is there to be answered. Who has closed his side of the connection is not.
+  // Whether the client is there to be answered. One that closed its side of the connection is not.
   virtual bool alive() const = 0;
 
   virtual void respond(HttpResponse response) = 0;
-  // Or in pieces. False: the client has gone, or has not read for so long that it is left. write()
-  // waits where a client reads more slowly than its answer comes and much of it is waiting.
+  // Or in pieces. False: the client has gone, or was too slow to read and is dropped. write()
+  // waits while a slow client leaves much of its answer unread.
   virtual bool begin(HttpResponse head) = 0;
   virtual bool write(std::string piece) = 0;
   virtual void end() = 0;

@@ -17,10 +17,10 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 namespace http = boost::beast::http;
 
-// So much of an answer may wait for its reader before the thread that writes it does.
+// More than this of an answer may not wait for its reader: the thread that writes it waits then.
 constexpr size_t kMostWaiting = size_t{1} << 20;
 constexpr int kSendBuffer = 256 << 10;
-// What a client still sends while it is told that it may not.
+// Time in which a refused client may still send what it had begun.
 constexpr uint32_t kLingerSeconds = 2;
 
 std::string date() {
@@ -123,7 +123,7 @@ class Exchange final : public HttpExchange {
   ~Exchange() override {
     if (!begun_) respond({500, "text/plain", "the request was given up\n", {}});
     if (!ended_) {
-      // In the middle of a stream: that it is cut off is all that can be said.
+      // In the middle of a stream an error can be shown only by cutting it off.
       asio::post(io_, [connection = std::move(connection_)] { connection->close(); });
     }
   }
@@ -146,7 +146,7 @@ class Exchange final : public HttpExchange {
     return alive();
   }
   bool write(std::string piece) override {
-    if (piece.empty()) return alive();  // in chunks it would be the end
+    if (piece.empty()) return alive();  // an empty chunk would end the stream
     if (head_.version >= 11) {
       char size[24];
       std::snprintf(size, sizeof size, "%zx\r\n", piece.size());
@@ -186,7 +186,7 @@ Connection::Connection(Hall& hall, Tcp::socket socket)
 
 Connection::~Connection() { leave(); }
 
-// An exchange may hold it for longer than there is a client.
+// An exchange may hold the connection after the client has gone.
 void Connection::leave() {
   if (!listed_) return;
   listed_ = false;
@@ -197,7 +197,7 @@ void Connection::leave() {
 void Connection::start() {
   boost::system::error_code ignored;
   socket_.set_option(Tcp::no_delay(true), ignored);  // events are small, and each is waited for
-  // Else the system keeps megabytes for each that does not read.
+  // Else the system keeps megabytes for each client that does not read.
   socket_.set_option(asio::socket_base::send_buffer_size(kSendBuffer), ignored);
   arm(hall_.options.client_s);
   read_head();
@@ -230,7 +230,7 @@ void Connection::enter(Phase phase) {
 void Connection::arm(uint32_t seconds) {
   timer_.expires_after(std::chrono::seconds(seconds));
   timer_.async_wait([self = shared_from_this()](const beast::error_code& error) {
-    // One that was set anew while this call was on its way counts no more.
+    // A deadline set again while this call was on its way is not over.
     if (!error && self->timer_.expiry() <= std::chrono::steady_clock::now()) self->late();
   });
 }
@@ -239,7 +239,7 @@ void Connection::late() {
   if (!socket_.is_open()) return;
   const bool begun = phase_ == Phase::kBody || (phase_ == Phase::kHead && !silent());
   if (!begun || ended_) {
-    // What it has not read is not kept for it.
+    // Data that the client has not read is dropped.
     boost::system::error_code ignored;
     if (ended_) socket_.set_option(asio::socket_base::linger(true, 0), ignored);
     return close();
@@ -252,7 +252,7 @@ void Connection::read_head() {
   head_ = {};
   parser_.emplace();
   parser_->header_limit(kMostHead);
-  // Counted here, after the key was looked at. (None at all is what 1.74 takes for 0.)
+  // The limit is checked here, after the key. (1.74 takes no limit at all for 0.)
   parser_->body_limit(std::numeric_limits<uint64_t>::max());
   head_read_ = false;
   buffer_.size() > 0 ? parse_head() : read_head_on();
@@ -271,8 +271,8 @@ void Connection::read_head_on() {
                           });
 }
 
-// Not all of it in one go, as the parser's own functions have it: fields take many times their
-// bytes, so they are counted as they come.
+// Parses in pieces, unlike the parser's own functions: fields take many times their bytes, so they
+// are counted as they come.
 void Connection::parse_head() {
   if (!socket_.is_open()) return;
   beast::error_code error;
@@ -401,7 +401,7 @@ void Connection::on_body(beast::error_code error) {
     return fail(413, "the body is larger than " + std::to_string(hall_.options.most_body) +
                          " bytes (--max-body)");
   }
-  // What a string keeps may be twice what is in it.
+  // A string's capacity may be twice its size.
   const size_t held = body.capacity();
   if (held > share_->bytes() && !share_->take(held - share_->bytes())) {
     return fail(503, "the memory for requests (--request-memory) is taken");
@@ -423,7 +423,7 @@ void Connection::hand_on() {
   hall_.handler.request(std::move(exchange));
 }
 
-// Finds out that the client has gone. One that sends its next request meanwhile is there.
+// Notices that the client has gone. One that sends its next request meanwhile is there.
 void Connection::watch() {
   const uint64_t mine = ++watch_;
   socket_.async_wait(
@@ -436,7 +436,7 @@ void Connection::watch() {
       });
 }
 
-// Where bytes of the next request wait already, that there are some tells nothing.
+// Where bytes of the next request wait already, further bytes tell nothing.
 void Connection::look_again() {
   const uint64_t mine = watch_;
   watch_timer_.expires_after(std::chrono::milliseconds(250));
@@ -490,7 +490,7 @@ void Connection::end() {
 
 void Connection::queue(std::string bytes) {
   waiting_ += bytes;
-  // From its end on an answer has a time of its own, however slowly it is read.
+  // Once complete, an answer has a time limit of its own, however slowly it is read.
   if (ended_) {
     enter(Phase::kRead);
     arm(hall_.options.client_s);
@@ -509,7 +509,7 @@ void Connection::pump() {
     if (ended_) finish();
     return;
   }
-  if (!ended_) arm(hall_.options.client_s);  // who reads on, however little, is not late
+  if (!ended_) arm(hall_.options.client_s);  // a client that reads on, however little, is not late
   is_writing_ = true;
   socket_.async_write_some(asio::buffer(writing_) + n_written_,
                            [self = shared_from_this()](const beast::error_code& error, size_t n) {
@@ -537,8 +537,8 @@ void Connection::finish() {
   read_head();
 }
 
-// A connection that is closed while bytes of the client are unread loses the answer that it was
-// given: what still comes is thrown away for a moment.
+// A connection closed while bytes of the client are unread loses the answer already sent, so
+// incoming bytes are read and dropped for a moment.
 void Connection::linger() {
   boost::system::error_code error;
   if (phase_ != Phase::kLinger) {
@@ -547,7 +547,7 @@ void Connection::linger() {
     socket_.shutdown(Tcp::socket::shutdown_send, error);
     if (error) return close();
   }
-  // A read that was begun before has the buffer until it ends, and comes back here.
+  // A read begun before owns the buffer until it ends, and comes back here.
   if (reading_ || !socket_.is_open()) return;
   parser_.reset();
   buffer_.clear();

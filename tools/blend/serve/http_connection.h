@@ -1,5 +1,5 @@
 // One client's connection: reads a head and a body, hands the request on, writes the answer, and
-// begins again. All of it on the server's thread, but Flow.
+// begins again. All of it runs on the server's thread, except Flow.
 #pragma once
 
 #include <array>
@@ -26,7 +26,7 @@ constexpr size_t kMostHead = 65536;
 constexpr size_t kMostFields = 128;
 
 // What a connection waits for.
-// kRead: the answer is complete, and its reader is waited for.
+// kRead: the answer is complete, and the client has yet to read it.
 enum class Phase { kHead, kBody, kAnswer, kRead, kLinger };
 constexpr size_t kPhases = 5;
 
@@ -37,9 +37,9 @@ struct Hall {
   const HttpOptions& options;
   const HttpHandler& handler;
   boost::asio::io_context& io;
-  std::function<void()> on_room;  // a place is free, or has become one that can be taken
+  std::function<void()> on_room;  // a connection is free, or may now be closed for another
   bool draining = false;
-  // By phase, who has been in it for longest first.
+  // By phase, longest in it first.
   std::array<std::list<Connection*>, kPhases> lists = {};
   size_t n() const {
     size_t all = 0;
@@ -48,7 +48,7 @@ struct Hall {
   }
 };
 
-// What the thread that writes an answer knows of the client.
+// State of the client, for the thread that writes an answer.
 class Flow {
  public:
   // Waits for room. False: the client has gone, or took too long.
@@ -77,9 +77,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void close();
   // Nothing of a request has come.
   bool silent() const;
-  // When it came, or its phase began.
+  // When the connection came, or its phase began.
   std::chrono::steady_clock::time_point since() const { return since_; }
-  // By its exchange.
+  // Called by its exchange.
   void respond(HttpResponse response);
   void begin(HttpResponse head);
   void write(std::string framed);
@@ -98,7 +98,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void read_head_on();
   void parse_head();
   void on_head(boost::beast::error_code error);
-  // Null: it is sound; else why not.
+  // Null: it is sound; else the status and why.
   std::optional<std::pair<int, std::string>> judge_head();
   void go_on();
   void read_body();

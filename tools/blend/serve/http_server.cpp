@@ -24,7 +24,7 @@ class HttpServer::State {
         acceptor_(io_),
         timer_(io_) {}
 
-  // Connections that are left are closed by io_'s end.
+  // io_'s destructor closes the connections that are left.
   ~State() { hall_.on_room = nullptr; }
   State(const State&) = delete;
   State& operator=(const State&) = delete;
@@ -50,7 +50,7 @@ class HttpServer::State {
         io_.run();
         again = false;
       } catch (const std::exception&) {
-        // Memory, most likely. The connection whose turn it was has no more turns, but a deadline.
+        // Out of memory, most likely. That connection gets no more events, but its deadline.
         asio::post(io_, [this] { accept(); });
       }
     }
@@ -94,8 +94,8 @@ class HttpServer::State {
     };
     acceptor_.open(endpoint.protocol(), error);
     if (!sound()) return error;
-    // So that a port is free again at once when a server has ended. It lets no second one in beside
-    // a first, as SO_REUSEPORT would.
+    // So that a port is free again at once when a server has ended. It lets no second server share
+    // the port, as SO_REUSEPORT would.
     acceptor_.set_option(asio::socket_base::reuse_address(true), error);
     if (!sound()) return error;
     acceptor_.bind(endpoint, error);
@@ -107,21 +107,21 @@ class HttpServer::State {
 
   void accept() {
     if (stopping_ || accepting_) return;
-    // Where all are being answered, the next ones wait in the system's queue.
+    // Where all connections are being answered, the next ones wait in the system's queue.
     if (hall_.n() >= options_.most_connections && oldest() == nullptr) return;
     accepting_ = true;
     acceptor_.async_accept([this](const boost::system::error_code& error, Tcp::socket socket) {
       accepting_ = false;
       if (!acceptor_.is_open()) return;
       if (!error) {
-        // One that was accepted while all others began to be answered is too many.
+        // One accepted while all others began to be answered is too many.
         if (hall_.n() < options_.most_connections || make_room()) {
           std::make_shared<Connection>(hall_, std::move(socket))->start();
           n_connections_ = hall_.n();
         }
         return accept();
       }
-      // No descriptors, most likely: a client less, and another try in a moment.
+      // Out of descriptors, most likely: one client less, and another try in a moment.
       make_room();
       timer_.expires_after(std::chrono::milliseconds(50));
       timer_.async_wait([this](const boost::system::error_code& e) {
@@ -130,8 +130,8 @@ class HttpServer::State {
     });
   }
 
-  // Who is waited for has to go when others come: first who has been answered, then who has taken
-  // longest to say something, or to finish saying it, then who has taken longest to read.
+  // Connections to close when others come: first those already answered, then those that take
+  // longest to send a request, then those that take longest to read.
   Connection* oldest() const {
     const auto front = [&](Phase phase) {
       const auto& list = hall_.lists[static_cast<size_t>(phase)];

@@ -1,5 +1,5 @@
 // An HTTP/1.1 server for a network that strangers are on. One thread owns all connections and never
-// computes; what it hands on are whole requests. Everything has a bound: heads, bodies,
+// computes; it hands on whole requests. Everything has a bound: heads, bodies,
 // connections, the memory of all requests together, and the time that a client may take.
 //
 // Messages are parsed by Boost.Beast, sockets and timers are Asio's.
@@ -28,11 +28,11 @@ struct HttpOptions {
 
 // Called on the server's thread, so none may wait. None may throw.
 struct HttpHandler {
-  // A head has come. What is returned is the answer, and a body is not read; without one the body
+  // A head has come. If this returns an answer, the body is not read; otherwise the body
   // is read and `request` is called.
   std::function<std::optional<HttpResponse>(const HttpHead& head)> head;
   std::function<void(std::shared_ptr<HttpExchange> exchange)> request;
-  // The answer to what is not HTTP, or is too much of it. `head`: null where it was not read.
+  // The answer to bytes that are not HTTP, or too many. `head`: null where it was not read.
   std::function<HttpResponse(int status, const std::string& why, const HttpHead* head)> fault;
 };
 
@@ -50,9 +50,9 @@ class HttpServer {
   void run();
   // Clients that are connected. From any thread.
   size_t n_connections() const;
-  // Connections end with their present request. From any thread, as stop().
+  // Connections end with their present request. From any thread, like stop().
   void drain();
-  // Nobody is taken any more, and who has not read his answer in a moment is left.
+  // Accepts nobody any more, and drops clients that do not read their answer in a moment.
   void stop();
 
  private:

@@ -12,8 +12,8 @@ constexpr size_t kMostDepth = 32;
 constexpr size_t kMostValues = 400'000;
 constexpr size_t kChargeStep = size_t{64} << 10;
 
-// Builds the value and counts what that takes. The parser that comes with the library does not
-// count, and with a filter it looks at every value again for each that follows.
+// Builds the value and counts its memory. The library's own parser does not count, and with a
+// filter it looks at every value again for each that follows.
 class Builder final : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(MemoryBudget::Share& share) : share_(share) {}
@@ -105,7 +105,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   MemoryBudget::Share& share_;
   Json root_;
-  std::vector<Json*> path_;  // what is open, from the root
+  std::vector<Json*> path_;  // open containers, from the root
   Json* member_ = nullptr;   // of the innermost object, which has a name and no value yet
   size_t n_values_ = 0;
   size_t charged_ = 0;  // not yet taken of share_
@@ -114,7 +114,7 @@ class Builder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 Json read_json(std::string body, MemoryBudget::Share& share) {
-  // The parser takes one for the end.
+  // The parser takes a NUL for the end.
   if (const size_t at = body.find('\0'); at != std::string::npos) {
     throw HttpError(400, "the body is not JSON: byte " + std::to_string(at + 1) + " is 0");
   }

@@ -10,7 +10,7 @@ namespace blend_cli::serve {
 
 using Json = nlohmann::json;
 
-// An object. What it takes is charged to `share`, and `body` is gone once it is read. Throws
+// An object. Its memory is charged to `share`, and `body` is freed once it is read. Throws
 // HttpError: 400 for what is not JSON or too much of it, 503 where there is no memory.
 Json read_json(std::string body, MemoryBudget::Share& share);
 

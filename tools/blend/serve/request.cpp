@@ -19,7 +19,7 @@ constexpr size_t kMostPrompts = 128;
   throw HttpError(400, "'" + name + "' " + what, {}, name);
 }
 
-// A member that is there and is not null.
+// The member if it is there and not null.
 const Json* given(const Json& body, const char* name) {
   const auto it = body.find(name);
   return it == body.end() || it->is_null() ? nullptr : &*it;
@@ -41,7 +41,7 @@ double number(const Json& body, const char* name, double otherwise, double low, 
   return x;
 }
 
-// A whole number, exactly: 5.0 is one, and what a double cannot hold is read as it stands.
+// A whole number, exactly: 5.0 is one; numbers that a double cannot hold are read digit by digit.
 int64_t integer(const Json& body, const char* name, int64_t otherwise, int64_t low, int64_t high) {
   const Json* const v = given(body, name);
   if (v == nullptr) return otherwise;
@@ -85,7 +85,7 @@ std::string content_of(Json& message, const std::string& name) {
   for (const Json& part : *v) {
     if (!part.is_object() || part.value("type", Json()) != "text" || !part.contains("text") ||
         !part["text"].is_string()) {
-      wrong(name + ".content", "has a part that is no text, and this model reads nothing else");
+      wrong(name + ".content", "has a part that is not text, and this model reads nothing else");
     }
     text += part["text"].get<std::string>();
   }
@@ -218,7 +218,7 @@ void read_logprobs(const Json& body, Request& out) {
   }
 }
 
-// What would change the answer, and is not there.
+// Refuses members that would change the answer and are not supported.
 void refuse_unknown(const Json& body, bool chat) {
   for (const char* const name : {"tools", "functions", "tool_choice", "function_call", "audio",
                                  "suffix", "modalities", "prediction"}) {
@@ -243,7 +243,7 @@ void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
   g.temperature = static_cast<float>(number(body, "temperature", 1, 0, 100));
   g.top_p = static_cast<float>(number(body, "top_p", 1, 0, 1));
   g.min_p = static_cast<float>(number(body, "min_p", 0, 0, 1));
-  // The likeliest token alone is what is left of a nucleus that shrinks.
+  // As top_p shrinks to 0, only the likeliest token is left.
   if (given(body, "top_p") != nullptr && g.top_p == 0) {
     g.top_p = 1;
     g.temperature = 0;
@@ -258,7 +258,7 @@ void read_sampling(const Json& body, Request& out, uint32_t most_tokens) {
     std::random_device device;
     g.seed = uint64_t{device()} << 32 | device();
   }
-  // The newer name counts.
+  // The newer name takes precedence.
   const char* const most =
       given(body, "max_completion_tokens") != nullptr ? "max_completion_tokens" : "max_tokens";
   const int64_t wanted = integer(body, most, most_tokens, 1, INT64_MAX);

@@ -10,9 +10,9 @@
 
 namespace blend_cli::serve {
 
-constexpr int kGone = 499;  // the status of a client that left, which only metrics see
+constexpr int kGone = 499;  // the status of a client that left, seen only in metrics
 
-// What a client is told instead of an answer.
+// An error that the client gets instead of an answer.
 class HttpError : public std::runtime_error {
  public:
   HttpError(int status, const std::string& message, std::string code = {}, std::string param = {})
@@ -29,12 +29,12 @@ class HttpError : public std::runtime_error {
   std::string code_;
   std::string param_;
 };
-// OpenAI's form of it.
+// In OpenAI's form.
 Json error_json(const HttpError& error);
-// The status of what the library says: 400 for what the request asks for, else 500.
+// The status for an error of the library: 400 if the request caused it, else 500.
 HttpError http_error(const blendpp::Error& error);
 
-// What a completion goes on from.
+// The text or tokens that a completion goes on from.
 struct CompletionPrompt {
   std::string text;
   std::vector<int32_t> tokens;  // where it was given as such
@@ -54,7 +54,7 @@ struct Request {
   size_t top_logprobs = 0;  // to be shown
   std::vector<std::string> stop;
   std::vector<blend_token_bias> bias;
-  blendpp::GenerateOptions generate;  // stop texts and bias are not in it: they point at the above
+  blendpp::GenerateOptions generate;  // without stop texts and bias: they point at the above
 };
 
 // Takes its texts out of `body`. Throws HttpError (400). `most_tokens`: of an answer.

@@ -1,8 +1,8 @@
-// blend serve: the model and the store behind OpenAI's API.
+// blend serve: serves the model and the store by OpenAI's API.
 //
-// One thread owns the connections, and as many as --parallel compute. What is wrong with a request
-// is found before its status is sent: a stream begins once it is fused, other answers when they are
-// complete.
+// One thread owns the connections, and as many as --parallel compute. Errors in a request
+// are found before its status is sent: a stream begins once it is fused, other answers when they
+// are complete.
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -67,7 +67,7 @@ struct ServeOptions {
   std::vector<std::string> given;
 };
 
-// Its text, to be cleansed.
+// Reads a file whose text is to be cleansed later.
 std::string read_secret(const std::string& option, const std::string& path) {
   constexpr size_t kMostBytes = size_t{16} << 20;
   FileBytes file;
@@ -114,7 +114,7 @@ void read_keys(const ServeOptions& options, serve::Access& access) {
   }
 }
 
-// Descriptors for that many connections beside what model and store have open.
+// Makes room for descriptors of that many connections, besides those that model and store use.
 size_t room_for_connections(size_t wanted) {
   constexpr rlim_t kOthers = 512;
   rlimit limit{};
@@ -158,7 +158,7 @@ class Stopper {
   Stopper& operator=(const Stopper&) = delete;
 
  private:
-  // Whether one came within a moment.
+  // Whether a signal came within a moment.
   static bool next_signal(const sigset_t& signals) {
     timespec moment = {};
     moment.tv_nsec = 20'000'000;
@@ -213,7 +213,7 @@ int bind(Server& server, const ServeOptions& options) {
   }
 }
 
-// What is wrong with a template is found before the first request. One that wants other messages
+// Errors in a template are found before the first request. A template that wants other messages
 // than these is not wrong.
 void check_template(const serve::Engine& engine) {
   try {
@@ -253,7 +253,7 @@ void run(const ServeOptions& options) {
   std::string template_source;
   chat_options(options.chat, template_source);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);
-  throw_if_interrupted();  // one that came before is not waited for
+  throw_if_interrupted();  // a signal that came before is not waited for
   std::signal(SIGPIPE, SIG_IGN);
 
   serve::Engine engine;
@@ -302,7 +302,7 @@ void register_serve(CLI::App& app) {
   add_model(*command, options->model);
   add_store_options(*command, options->store);
   command->add_flag("--read-only", options->read_only,
-                    "Open the store to read: what it lacks is computed and not stored");
+                    "Open the store to read: missing chunks are computed and not stored");
   add_fusing_options(*command, options->corpus);
   command
       ->add_option("--host", options->host,

@@ -16,7 +16,7 @@ constexpr const char* kOther = "other";
 constexpr const char* kGet = "GET, HEAD, OPTIONS";
 constexpr const char* kPost = "POST, OPTIONS";
 
-// The one that counts it and the methods that it takes; kOther and null: there is no such path.
+// The counter and the methods of a path; kOther and null: there is no such path.
 struct Route {
   const char* name = kOther;
   const char* methods = nullptr;
@@ -68,7 +68,7 @@ void charge_logprobs(const Request& asked, MemoryBudget::Share& share) {
   }
 }
 
-// One place among those that a client may have at a time.
+// One of the requests that a client may have at a time.
 class Presence {
  public:
   explicit Presence(Client& client) : client_(&client), n_(++client.n_present) {}
@@ -145,12 +145,12 @@ HttpResponse Server::preflight(const HttpHead& head, const char* allow) {
   return out;
 }
 
-// Before the body is read.
+// Called before the body is read.
 std::optional<HttpResponse> Server::on_head(const HttpHead& head) {
   try {
     const Route route = route_of(head.path);
     if (const auto why = access_.foreign(head)) return fail(&head, route.name, {403, *why});
-    // Browsers ask whether they may ask, without a key.
+    // Browsers ask without a key whether they may send a request.
     if (head.method == "OPTIONS" && (route.methods != nullptr || head.path == "*")) {
       return preflight(head, route.methods != nullptr ? route.methods : "GET, HEAD, POST, OPTIONS");
     }
@@ -200,7 +200,7 @@ std::optional<HttpResponse> Server::on_head(const HttpHead& head) {
   }
 }
 
-// What is answered at once.
+// Paths that are answered at once.
 HttpResponse Server::route(const HttpHead& head) {
   if (head.path == kHealth) {
     if (stopping_) return fail(&head, kHealth, {503, "the server is stopping"});

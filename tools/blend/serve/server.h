@@ -1,4 +1,4 @@
-// The API's routes, and what they share.
+// The API's routes, and the state they share.
 #pragma once
 
 #include <atomic>

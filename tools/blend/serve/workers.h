@@ -1,4 +1,4 @@
-// Workers: how many requests compute at a time, and how many may wait for that.
+// Workers: limits how many requests compute at a time, and how many may wait for that.
 #pragma once
 
 #include <condition_variable>
@@ -27,17 +27,17 @@ class Workers {
       throw;
     }
   }
-  // What waits is done first.
+  // Waiting jobs are done first.
   ~Workers() { end(); }
   Workers(const Workers&) = delete;
   Workers& operator=(const Workers&) = delete;
 
-  // What a job does last, when its place is free again: whoever is told that it is done may come at
-  // once with another.
+  // The last act of a job, when its place is free again: a client told that it is done may come
+  // with another at once.
   using Last = std::function<void()>;
   struct Job {
     std::function<Last()> run;           // must not throw
-    std::function<bool()> is_abandoned;  // nobody waits for it any more: run() would end at once
+    std::function<bool()> is_abandoned;  // its client has gone: run() would end at once
   };
 
   // False: too many wait.
@@ -50,7 +50,7 @@ class Workers {
     const std::lock_guard lock(mutex_);
     return has_room() && push(std::move(job));
   }
-  // Abandoned jobs give their places back.
+  // Drops abandoned jobs, freeing their places.
   void sweep() {
     std::vector<Job> abandoned;
     {
@@ -107,7 +107,7 @@ class Workers {
       ++running_;
       lock.unlock();
       Last last = job.run();
-      job = {};  // what it holds is given back before another begins
+      job = {};  // frees what it holds before another begins
       lock.lock();
       --running_;
       lock.unlock();
