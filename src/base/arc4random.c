@@ -1,5 +1,5 @@
-/* C++'s library as distributions with glibc 2.36 and newer build it asks for arc4random
-   (std::random_device). Packages that bring that library along bring this too, and run where glibc
+/* The C++ library, as distributions with glibc 2.36 and newer build it, asks for arc4random
+   (std::random_device). Packages that contain that library contain this too, and run where glibc
    is older. */
 #include <errno.h>
 #include <stdint.h>

@@ -20,8 +20,8 @@ class CancelToken {
   static_assert(std::atomic<bool>::is_always_lock_free, "raised from signal handlers");
 };
 
-// What long work reports to and asks whether to go on; either part may be empty. Used by the thread
-// that made the call only.
+// Long work reports progress to this and asks it whether to go on; either part may be empty. Used
+// only by the thread that made the call.
 struct Watch {
   const CancelToken* cancel = nullptr;
   std::function<int32_t(uint64_t done, uint64_t total)> progress;
@@ -43,7 +43,7 @@ struct Watch {
   }
 };
 
-// Events that are nobody's error (see blend_event_fn). Thread-safe if the callable is.
+// Events that are not errors of any call (see blend_event_fn). Thread-safe if the callable is.
 using EventSink = std::function<void(int32_t code, const std::string& message)>;
 
 }  // namespace blend

@@ -13,8 +13,8 @@
 
 namespace blend {
 
-// While it lives, a write's SIGXFSZ waits, and at its end it is dropped. One that the host was sent
-// before stays. Made and destroyed on one thread.
+// While it lives, a write's SIGXFSZ is held back, and at its end it is dropped. One that the host
+// was sent before stays. Made and destroyed on one thread.
 class FileSizeSignalHeld {
  public:
   FileSizeSignalHeld() {

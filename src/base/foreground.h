@@ -1,5 +1,5 @@
-// Foreground: whether anybody waits for what is being computed, so that work in the background can
-// stand back.
+// Foreground: whether a caller waits for what is being computed, so that background work can make
+// way.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace blend {
 // Thread-safe.
 class Foreground {
  public:
-  // Somebody waits as long as one of these lives.
+  // A caller waits as long as one of these lives.
   class Scope {
    public:
     explicit Scope(Foreground& foreground) : foreground_(foreground) { foreground_.enter(); }
@@ -25,8 +25,8 @@ class Foreground {
     Foreground& foreground_;
   };
 
-  // Blocks until nobody has waited for `quiet`, but not longer than `most`: where somebody always
-  // waits the background still goes on, slowly. A Hurry ends it, as long as it lives.
+  // Blocks until no caller has waited for `quiet`, but at most for `most`: under constant load
+  // background work still goes on, slowly. A Hurry ends the wait, as long as it lives.
   void stand_back(std::chrono::milliseconds quiet, std::chrono::milliseconds most) {
     std::unique_lock lock(mutex_);
     const auto until = Clock::now() + most;
@@ -42,7 +42,7 @@ class Foreground {
       }
     }
   }
-  // Now somebody waits for the background itself.
+  // A caller now waits for the background work itself.
   class Hurry {
    public:
     explicit Hurry(Foreground& foreground) : foreground_(foreground) { foreground_.hurry(1); }

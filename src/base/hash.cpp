@@ -1,8 +1,8 @@
 #include "base/hash.h"
 
-// The functions of SHA-256 alone. EVP's would start the whole of OpenSSL in a host's process: its
-// configuration file is read, providers and handlers at exit are set up; linked into the library,
-// it is five megabytes. OpenSSL 3 calls them deprecated for callers who want to choose a provider.
+// Only the functions of SHA-256. EVP's would start the whole of OpenSSL in a host's process: they
+// read its configuration file and set up providers and exit handlers; linked into the library, they
+// are five megabytes. OpenSSL 3 deprecates these for callers who want to choose a provider.
 #define OPENSSL_SUPPRESS_DEPRECATED
 #include <openssl/sha.h>
 #include <xxhash.h>

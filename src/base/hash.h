@@ -50,7 +50,7 @@ Result<Sha256> sha256_from_hex(std::string_view hex);
 // XXH3-64 of a block of memory.
 uint64_t checksum64(const void* data, size_t bytes);
 
-// The same of bytes that come in parts. Not thread-safe.
+// The same for bytes that come in parts. Not thread-safe.
 class Checksum64 {
  public:
   Checksum64();

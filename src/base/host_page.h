@@ -7,7 +7,7 @@
 
 namespace blend {
 
-// What mappings begin at multiples of, and what madvise() and mincore() count in.
+// The unit of mappings, and of madvise() and mincore().
 inline size_t host_page_bytes() { return static_cast<size_t>(sysconf(_SC_PAGESIZE)); }
 
 }  // namespace blend

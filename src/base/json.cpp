@@ -50,7 +50,7 @@ class Builder {
  private:
   struct Level {
     Json value;
-    std::string name;  // of the member that comes next
+    std::string name;  // of the next member
   };
 
   bool refuse(std::string why) {
@@ -87,7 +87,7 @@ class Builder {
     }
     return add(std::move(value));
   }
-  // A name that stands twice; null: none does. By sorting, which no choice of names makes slow.
+  // A name that occurs twice; null: none does. By sorting, which no choice of names makes slow.
   static const std::string* repeated(const Json::Object& object) {
     std::vector<const std::string*> names;
     names.reserve(object.size());

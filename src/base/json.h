@@ -1,7 +1,7 @@
 // Json: a JSON text (RFC 8259) as a tree, read from files that are never trusted.
 //
-// Nesting is bounded and a name that stands twice in one object is an error (which of the two
-// counts is how parsers disagree); memory is in proportion to the text. Members keep the file's
+// Nesting is bounded and a name that occurs twice in one object is an error (parsers disagree on
+// which of the two counts); memory is in proportion to the text. Members keep the file's
 // order.
 #pragma once
 
@@ -35,7 +35,7 @@ class Json {
   template <typename T>
   explicit Json(T value) : value_(std::move(value)) {}
 
-  // FORMAT names the byte where it goes wrong. A byte order mark is not allowed for.
+  // FORMAT names the byte where it goes wrong. A byte order mark is not accepted.
   static Result<Json> parse(std::string_view text);
 
   bool is_null() const { return std::holds_alternative<std::monostate>(value_); }
@@ -43,15 +43,15 @@ class Json {
   const std::string* string() const { return std::get_if<std::string>(&value_); }
   const Array* array() const { return std::get_if<Array>(&value_); }
   const Object* object() const { return std::get_if<Object>(&value_); }
-  // An integer in the range of int64_t, written as one or as "1.0"; nullopt-like: false if it is
-  // none.
+  // An integer in the range of int64_t, written as one or as "1.0"; false if the value is not
+  // one.
   bool integer(int64_t& out) const;
   // Any number.
   bool number(double& out) const;
   // A number that was written with a point or an exponent.
   const double* real() const { return std::get_if<double>(&value_); }
 
-  // The object's member; nullptr where it is absent or this is no object. Linear in its members.
+  // The object's member; nullptr: absent, or this is not an object. Linear in its members.
   const Json* find(std::string_view name) const;
   // "an object", "a string", ...: for messages.
   const char* kind() const;

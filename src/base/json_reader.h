@@ -30,7 +30,7 @@ class JsonView {
   Result<int64_t> integer(int64_t min, int64_t max) const;
   Result<double> number() const;
 
-  // Of members that may be absent.
+  // For members that may be absent.
   Result<std::string> string_or(std::string_view name, const char* otherwise) const;
   Result<bool> boolean_or(std::string_view name, bool otherwise) const;
 

@@ -1,4 +1,4 @@
-// LateErrors: what went wrong behind a call that has long returned, kept for those who ask later.
+// LateErrors: errors of work that outlives its call, kept for callers who ask later.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ class LateErrors {
  public:
   static constexpr size_t kMost = 1024;
 
-  // Remembers that the work of `id` failed; of more than kMost the oldest is forgotten. Where there
+  // Remembers that the work of `id` failed; beyond kMost the oldest is forgotten. Where there
   // is no memory for that, take_first() still tells that something failed.
   void add(const Sha256& id, const Status& status) noexcept {
     forget(id);
@@ -29,7 +29,7 @@ class LateErrors {
       if (first_.is_ok()) first_ = Status::out_of_memory();
     }
   }
-  // The work of `id` begins anew.
+  // The work of `id` begins again.
   void forget(const Sha256& id) noexcept {
     std::erase_if(of_, [&](const Entry& e) { return e.first == id; });
   }
@@ -39,7 +39,7 @@ class LateErrors {
         std::find_if(of_.begin(), of_.end(), [&](const Entry& e) { return e.first == id; });
     return it == of_.end() ? Status::ok() : it->second;
   }
-  // The first that was added since this was asked last.
+  // The first that was added since the last call.
   Status take_first() { return std::exchange(first_, Status::ok()); }
 
  private:

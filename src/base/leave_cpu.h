@@ -1,4 +1,4 @@
-// How a thread goes to another CPU when the system leaves it where it is in the way.
+// Moves a thread to another CPU when the system leaves it on one where it is in the way.
 #pragma once
 
 #include <sched.h>
@@ -8,8 +8,8 @@ namespace blend {
 // Where this thread runs; less than 0 where the system does not say.
 inline int this_cpu() { return sched_getcpu(); }
 
-// This thread goes to another CPU of its affinity mask than `cpu`, where it runs, and if there is
-// one to none of `taken`. The mask is what it was behind that: a change that another process makes
+// Moves this thread from `cpu`, where it runs, to another CPU of its affinity mask, if possible to
+// one that is not in `taken`. The mask is the same afterwards: a change that another process makes
 // in the same microseconds is lost. Nothing happens where the mask has no other CPU, or the system
 // refuses.
 inline void leave_cpu(int cpu, const cpu_set_t& taken) {

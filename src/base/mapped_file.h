@@ -11,12 +11,12 @@
 namespace blend {
 
 // Move-only; immutable once open, so its bytes may be read by any threads. The mapping follows the
-// file: whoever truncates it while it is mapped makes reads past the new end fault (SIGBUS), so
+// file: truncating it while it is mapped makes reads past the new end fault (SIGBUS), so
 // model files are to be replaced by rename, never rewritten in place.
 class MappedFile {
  public:
-  // NOT_FOUND: no such file. IO: it cannot be opened, is a directory or no regular file, or cannot
-  // be mapped. An empty file gives empty bytes().
+  // NOT_FOUND: no such file. IO: it cannot be opened, is not a regular file, or cannot be mapped.
+  // An empty file gives empty bytes().
   static Result<MappedFile> open(const std::string& path);
 
   MappedFile() = default;

@@ -47,7 +47,7 @@ Result<void*> open_module_file(const char* file, const char* variable) {
 void stay_loaded() noexcept {
   Dl_info info{};
   if (dladdr(reinterpret_cast<const void*>(&stay_loaded), &info) == 0) return;
-  // A program is no library, fails here, and stays anyway.
+  // For a program this fails, as it is not a library; a program is never unloaded anyway.
   (void)dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
 }
 

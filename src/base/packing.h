@@ -9,12 +9,11 @@ namespace blend {
 
 enum class Packing : uint8_t { none, int8, int4 };
 
-// The encoded planes that a run of rows is a part of: K and V of one layer of one chunk.
+// The encoded planes that contain a run of rows: K and V of one layer of one chunk.
 struct PackedPlanes {
-  Packing packing =
-      Packing::none;      // none: the rows lie there as they are, and the rest says nothing
-  uint32_t n_rows = 0;    // of the planes
-  uint32_t head_dim = 0;  // int8: columns of V that share a step
+  Packing packing = Packing::none;  // none: rows are not encoded, and the rest is meaningless
+  uint32_t n_rows = 0;              // of the planes
+  uint32_t head_dim = 0;            // int8: columns of V that share a scale
   size_t k_bytes = 0;
   size_t v_bytes = 0;
 };

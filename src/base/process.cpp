@@ -10,8 +10,8 @@ namespace {
 
 std::atomic<uint64_t> n_forks{0};
 
-// Counted in every child from the first mark on. Where there is no memory for the handler the
-// numbers of the processes must do. glibc takes it away with the library, should that be unloaded.
+// Counts forks in every child from the first mark on. Without memory for the handler only the
+// process ids are compared. If the library is unloaded, glibc removes the handler with it.
 uint64_t forks_so_far() {
   static const int counted =
       pthread_atfork(nullptr, nullptr, [] { n_forks.fetch_add(1, std::memory_order_relaxed); });

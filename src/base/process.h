@@ -1,7 +1,7 @@
 // ProcessMark: which process something belongs to. Threads, locks and LMDB's reader slots do not
-// follow a fork, so what holds them asks before it is used.
+// survive a fork, so their owner asks before using them.
 //
-// The number alone does not tell: a child that begins a PID namespace has the number of a parent
+// The process id alone is not enough: a child that begins a PID namespace has the id of a parent
 // that began one too.
 #pragma once
 
@@ -19,7 +19,7 @@ class ProcessMark {
 
  private:
   pid_t pid_;
-  uint64_t n_forks_;  // on the way from the first process that made a mark
+  uint64_t n_forks_;  // since the first process that made a mark
 };
 
 }  // namespace blend

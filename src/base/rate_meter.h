@@ -1,7 +1,7 @@
-// RateMeter: how much of something is done a second, smoothed over the times it was done.
+// RateMeter: amount per second, smoothed over the last measurements.
 //
-// A store's bytes as fuses read them, a model's rows as they compute them: what the controller
-// (src/control) reckons with.
+// A store's bytes as fuses read them, a model's rows as they compute them: input of the controller
+// (src/control).
 #pragma once
 
 #include <cstdint>
@@ -12,21 +12,21 @@ namespace blend {
 // Thread-safe.
 class RateMeter {
  public:
-  // `amount` took `ns` of the worker's own time, waiting for others left out.
+  // `amount` took `ns` of the worker's own time, without waiting for others.
   void add(uint64_t amount, uint64_t ns) {
     if (amount == 0 || ns == 0) return;
     const double fresh = static_cast<double>(amount) * 1e9 / static_cast<double>(ns);
     std::lock_guard lock(mutex_);
     per_s_ = per_s_ == 0.0 ? fresh : per_s_ + kWeight * (fresh - per_s_);
   }
-  // 0: nothing was done yet.
+  // 0: nothing was measured yet.
   double per_second() const {
     std::lock_guard lock(mutex_);
     return per_s_;
   }
 
  private:
-  // A change shows within a handful of calls, one odd one does not rule.
+  // A change shows within a handful of calls, but one outlier does not dominate.
   static constexpr double kWeight = 0.25;
   mutable std::mutex mutex_;
   double per_s_ = 0.0;

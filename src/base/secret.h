@@ -1,5 +1,5 @@
-// Secret: a password or a key. Its bytes are overwritten when it goes, so that no freed memory, and
-// nothing that is made of it later (a core, a buffer that is sent), has them.
+// Secret: a password or a key. Its bytes are overwritten at the end, so that freed memory, and
+// whatever later holds that memory (a core, a buffer that is sent), does not have them.
 #pragma once
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 
 namespace blend {
 
-// No std::string: a short one lies in the object itself, and stays there when it is moved.
+// Not std::string: a short one lies in the object itself, and stays there when it is moved.
 class Secret {
  public:
   Secret() = default;

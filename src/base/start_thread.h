@@ -1,10 +1,10 @@
-// How every thread of ours starts: with signals blocked, so that a host's handlers run on the
-// host's own threads, where it expects them, and what it waits for in sigwait() comes there.
+// Starts all our threads with signals blocked, so that a host's handlers run on the
+// host's own threads, where it expects them, and signals it waits for in sigwait() arrive there.
 //
 // Left open are the signals that a thread's own instruction raises: blocked, the kernel would end
-// the process where a handler was to mend it (a JVM's null checks in a callback, a crash reporter).
+// the process instead of running the handler (a JVM's null checks in a callback, a crash reporter).
 //
-// Of the standard library alone, for the bindings compile it too.
+// Uses the standard library alone, because the bindings compile it too.
 #pragma once
 
 #include <pthread.h>
@@ -16,8 +16,8 @@
 
 namespace blend {
 
-// While it lives, threads that this one starts inherit that mask, whatever this one's own is: it
-// gets that back behind it. A signal that comes meanwhile waits, or goes to another thread. Not to
+// While it lives, threads started from this one inherit that mask. Afterwards this thread has its
+// own mask again. A signal that comes meanwhile waits, or goes to another thread. Not to
 // be held over long work.
 class SignalsBlocked {
  public:
@@ -42,8 +42,8 @@ template <typename Fn>
 std::thread start_thread(Fn&& fn) {
   const SignalsBlocked blocked;
   return std::thread([fn = std::forward<Fn>(fn)]() mutable {
-    // What a thread's first exception needs is taken now: where memory is out by then, glibc would
-    // end the process.
+    // Allocates a thread's exception state now: if memory ran out at the first exception, glibc
+    // would end the process.
     [[maybe_unused]] volatile int taken = std::uncaught_exceptions();
     fn();
   });

@@ -28,7 +28,7 @@ Status make_error(int32_t code, const char* format, ...) noexcept {
   try {
     status = {code, format_v(format, args)};
   } catch (const std::bad_alloc&) {
-    // As it stands.
+    // Stays out_of_memory().
   }
   va_end(args);
   return status;
@@ -44,7 +44,7 @@ Status make_errno(int32_t code, int saved_errno, const char* format, ...) noexce
     const char* reason = strerror_r(saved_errno, buffer, sizeof buffer);
     status = {code, format_v(format, args) + ": " + reason, saved_errno};
   } catch (const std::bad_alloc&) {
-    // As it stands.
+    // Stays out_of_memory().
   }
   va_end(args);
   return status;

@@ -1,4 +1,4 @@
-// ThreadCap: how many of a pool's threads one call may have.
+// ThreadCap: limits how many of a pool's threads one call may use.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace blend {
 
-// As long as it lives, parallel regions that this thread begins run on at most `n_threads` threads
-// of whatever pool they are on, this one included; 0: on all of them. The innermost holds. Belongs
+// While it lives, parallel regions that this thread begins run on at most `n_threads` threads
+// of any pool, this one included; 0: on all of them. The innermost counts. Belongs
 // to the thread that made it: a thread that computes on behalf of a call is given the call's cap
 // (current()) and makes one of its own.
 class ThreadCap {

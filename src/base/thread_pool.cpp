@@ -16,7 +16,7 @@ namespace blend {
 namespace {
 
 thread_local const ThreadPool* current_pool = nullptr;  // set while a region's task runs
-thread_local const ThreadPool* running_on = nullptr;    // of which this thread has a Run
+thread_local const ThreadPool* running_on = nullptr;    // on which this thread has a Run
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -159,7 +159,7 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
   region.width = width;
   region.cpu = this_cpu();
   region.next.store(0, std::memory_order_relaxed);
-  // Taken, closed and nobody inside: no other thread writes the state now.
+  // Taken, closed and empty: no other thread writes the state now.
   const uint64_t number = region.state.load(std::memory_order_relaxed) / kNumber + 1;
   region.state.store(number * kNumber | kOpen | (width - 1) * kSeat);
   wake(width, others);
@@ -175,9 +175,9 @@ void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, u
   region.taken.store(false, std::memory_order_release);
 }
 
-// There is one: each that is taken belongs to a turn of two threads or more, ours is one of those,
-// and there are no more such turns at a time than regions. A pass may miss the one that is given
-// back behind it while another is taken ahead; then there is one for the next pass.
+// A free region always exists: each that is taken belongs to a turn of two threads or more, ours is
+// one of those, and there are no more such turns at a time than regions. A pass may miss a region
+// released after it was looked at; the next pass finds it.
 ThreadPool::Region& ThreadPool::take_region() {
   for (size_t i = 0;; i = i + 1 < n_regions_ ? i + 1 : 0) {
     std::atomic<bool>& taken = regions_[i].taken;
@@ -192,7 +192,7 @@ ThreadPool::Region& ThreadPool::take_region() {
   }
 }
 
-// Of the sleeping workers, as many as the region has room for beside those awake. `others` of these
+// Wakes as many sleeping workers as the region has room for besides those awake. `others` of these
 // may be at other regions.
 void ThreadPool::wake(uint32_t width, uint32_t others) {
   const size_t asleep = sleepers_.load();
@@ -235,7 +235,7 @@ bool ThreadPool::Region::joinable(uint64_t state, uint64_t seen) {
   return (state & kOpen) != 0 && (state / kSeat & kSeats) != 0 && state / kNumber != seen;
 }
 
-// A worker leaves only when the pieces are gone, so it comes once, and its seat is nobody else's.
+// A worker leaves only when the pieces are gone, so it joins once, and no other has its seat.
 bool ThreadPool::Region::join(uint64_t& seen, uint32_t& seats_left) {
   uint64_t now = state.load();
   while (joinable(now, seen)) {
@@ -270,11 +270,11 @@ void ThreadPool::wait_for_region(const std::vector<uint64_t>& seen) {
   sleepers_.fetch_sub(1);
 }
 
-// A pool of more threads than CPUs has workers on their callers' CPUs as it must.
+// In a pool of more threads than CPUs, workers inevitably share their callers' CPUs.
 void ThreadPool::take_place(uint32_t worker, int caller_cpu,
                             std::chrono::steady_clock::time_point& last) {
   const int cpu = this_cpu();
-  // Written only where it is news: the others' stand in the same cache line.
+  // Written only if changed: the other workers' CPUs are in the same cache line.
   if (cpus_[worker].load(std::memory_order_relaxed) != cpu) {
     cpus_[worker].store(cpu, std::memory_order_relaxed);
   }
@@ -303,7 +303,7 @@ void ThreadPool::worker_main(uint32_t worker, std::vector<uint64_t>& seen) {
       if (!region.join(seen[i], seats_left)) continue;
       joined = true;
       take_place(worker, region.cpu, made_room);
-      // A worker keeps its slot, and with it the scratch in its cache, where all can come.
+      // A worker keeps its slot, and with it the scratch in its cache, if all workers can join.
       const bool all = region.width == n_threads();
       region.run_pieces(all ? worker : region.width - seats_left);
       leave(region);

@@ -4,19 +4,19 @@
 // takes as many threads as it has pieces, at most all or what the caller's ThreadCap says, before
 // it begins (turns.h): regions of several callers run side by side as long as these add up to at
 // most n_threads, others wait. So a context never runs more than n_threads compute threads, and
-// callers with caps leave each other alone.
+// callers with caps do not disturb each other.
 //
 // A region never waits for a thread that has not begun: workers join it while there are pieces and
 // room, and its end waits only for those that joined. So a worker that sleeps, or whose CPU another
 // process has, costs a small region nothing. Workers that find no region spin for kSpin, which
 // bridges the gaps between the operations of a layer and between tokens, and then sleep: an idle
 // pool costs nothing. A pool of more threads than the process has CPUs does not spin at all, since
-// the CPU that it would keep is another of its threads'. A caller whose turn has not come sleeps:
-// it is not one of the n_threads meanwhile.
+// a spinning thread would keep a CPU from another of its threads. A caller that waits for its turn
+// sleeps: it is not one of the n_threads meanwhile.
 //
 // A worker that meets its caller on one CPU goes to another (leave_cpu.h): threads that run for
-// microseconds between waits look idle to the system, which leaves two of them to take turns on one
-// CPU for seconds, beside CPUs with little to do.
+// microseconds between waits look idle to the system, which leaves two of them on one
+// CPU for seconds, while other CPUs have little to do.
 #pragma once
 
 #include <atomic>
@@ -49,7 +49,7 @@ struct PoolOptions {
 // parallel_for on the same pool runs it inline.
 class ThreadPool {
  public:
-  // Refers to what is called, which outlives the region; nothing is allocated.
+  // Refers to a callable that outlives the region; nothing is allocated.
   class Task {
    public:
     template <typename Fn>
@@ -66,7 +66,7 @@ class ThreadPool {
     void (*call_)(const void*, size_t, size_t, uint32_t);
   };
 
-  // A worker does not change its CPU more often.
+  // Least time between two moves of a worker to another CPU.
   static constexpr std::chrono::milliseconds kSettles{1};
 
   // How long a thread waits awake. Waking it takes 5 to 50 us, by the machine.
@@ -74,9 +74,9 @@ class ThreadPool {
 
   static constexpr uint32_t kMostThreads = Turns::kMostThreads;
 
-  // As long as it lives, the regions of the thread that made it do not wait for others' turns, but
-  // for those regions that run already: threads are kept for them (Turns::reserve()), as many as
-  // its ThreadCap says. For a run of small regions that ends soon; one at a time on a thread.
+  // While it lives, the regions of the thread that made it wait only for those that
+  // already run: threads are kept for them (Turns::reserve()), as many as
+  // its ThreadCap allows. For a short series of small regions; one at a time on a thread.
   class Run {
    public:
     explicit Run(ThreadPool& pool);
@@ -104,19 +104,19 @@ class ThreadPool {
   // piece where the pool has one thread, or the call is nested: do not size scratch by the grain).
   // The pieces are the same under any ThreadCap. `thread` < n_threads() and the cap names the
   // executing thread's slot within the region. Tasks must not throw.
-  // Virtual for a backend that lives in a library of its own (libblend_cuda.so): it calls the code
-  // of the library that made the pool, which knows this thread's cap and what it is inside of.
+  // Virtual for a backend in a library of its own (libblend_cuda.so): it calls the code of the
+  // library that made the pool, whose thread-locals hold this thread's cap and current region.
   virtual void parallel_for(size_t n, size_t grain, const Task& task);
 
  private:
-  // Of Region::state: workers inside, how many more may join, whether they may, and the number of
-  // the region there.
+  // Fields of Region::state: workers inside, how many more may join, whether they may, and the
+  // region's number.
   static constexpr uint64_t kInside = 0xfff, kSeat = 1 << 12, kSeats = 0xfff;
   static constexpr uint64_t kOpen = 1 << 24, kNumber = 1 << 25;
 
-  // Where workers find a region. The plain members are written by the caller that has taken it,
-  // before state opens it, and read by those inside. Workers look at the first cache line all the
-  // time, so that each write to it costs the caller a transfer: opening it and closing it are two.
+  // Workers look for regions here. The plain members are written by the caller that has taken it,
+  // before state opens it, and read by those inside. Workers poll the first cache line, so each
+  // write to it costs the caller a transfer: opening and closing are two.
   struct alignas(64) Region {
     std::atomic<uint64_t> state{0};
     std::atomic<size_t> next{0};
@@ -126,27 +126,27 @@ class ThreadPool {
     uint32_t width = 1;                      // threads it may have, the caller included
     int cpu = -1;                            // the caller's
     std::atomic<bool> caller_sleeps{false};  // until the last worker has left
-    // The callers' own.
+    // Used by callers only.
     alignas(64) std::atomic<bool> taken{false};
     std::condition_variable done;
 
     void run_pieces(uint32_t thread);
-    // A worker finds that it may come in; has come in, to the seat that is the difference to width
-    // of what it finds; false: it may not, or was in this one, number `seen`, before.
+    // joinable: a worker may join. join: it has joined, with the seat that is the difference to
+    // width; false: it may not, or was in this one, number `seen`, before.
     static bool joinable(uint64_t state, uint64_t seen);
     bool join(uint64_t& seen, uint32_t& seats_left);
   };
 
   explicit ThreadPool(uint32_t n_threads);
   Status start_workers(uint32_t n_threads, bool pin);
-  // seen: [n_regions_], of each the number of the last that this worker was in.
+  // seen: [n_regions_], for each the number of the last region that this worker was in.
   void worker_main(uint32_t worker, std::vector<uint64_t>& seen);
   void run(size_t n, size_t grain, const Task& task, uint32_t width, uint32_t others);
   Region& take_region();
   void leave(Region& region);
   void wait_for_region(const std::vector<uint64_t>& seen);
-  // What a worker does first in a region whose caller is on `caller_cpu`. last: when it made room
-  // for a caller last.
+  // First act of a worker in a region whose caller is on `caller_cpu`. last: when it last made way
+  // for a caller.
   void take_place(uint32_t worker, int caller_cpu, std::chrono::steady_clock::time_point& last);
   void wake(uint32_t width, uint32_t others);
   template <typename Done>
@@ -157,19 +157,19 @@ class ThreadPool {
   bool spins_ = false;
 
   // A region of one thread needs none of these, so half as many as threads are enough. The first
-  // that is free is taken; no worker looks beyond regions_in_use_, which only grows.
+  // free one is taken; no worker looks beyond regions_in_use_, which only grows.
   const size_t n_regions_;
   const std::unique_ptr<Region[]> regions_;
   std::atomic<size_t> regions_in_use_{0};
 
-  // Sleeping. Who is about to sleep says so before it looks at the regions a last time, and who
-  // opens or leaves one does so before it looks for sleepers: one of the two sees the other.
+  // Sleeping. A worker announces that it will sleep before it looks at the regions a last time; a
+  // caller opens or leaves one before it looks for sleepers: one of the two sees the other.
   std::atomic<bool> stop_{false};
   std::atomic<uint32_t> sleepers_{0};  // workers
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
 
-  alignas(64) Turns turns_;  // not beside what the workers look at
+  alignas(64) Turns turns_;  // not in a cache line that workers poll
 };
 
 }  // namespace blend

@@ -21,7 +21,7 @@ uint32_t Turns::enter(uint32_t width, bool reserved) {
 }
 
 // No wake-up is lost: kWaiting is set, and stays, before state_ is looked at. A leave() that comes
-// before a look in the order of state_'s changes is seen by it; one that comes behind it sees
+// before the look in the order of state_'s changes is seen by it; one that comes after it sees
 // kWaiting, and gets the mutex when the waiter is asleep.
 void Turns::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
   Waiter self{width, reserved, nullptr, {}};
@@ -57,7 +57,7 @@ void Turns::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
 
 void Turns::leave(uint32_t width, bool reserved) {
   if ((state_.fetch_add(worth(width, reserved)) & kWaiting) == 0) return;
-  // Under the mutex also to notify: the waiter is on its thread's stack.
+  // The mutex is held for notify too: the waiter is on its thread's stack.
   std::lock_guard lock(mutex_);
   if (first_ != nullptr && fits(state_.load(), first_->width, first_->reserved)) {
     first_->turn.notify_one();

@@ -1,16 +1,16 @@
-// Turns: which parallel regions of a pool may run now.
+// Turns: decides which parallel regions of a pool may run now.
 //
-// A region asks for as many threads as it can use and gets all of them or waits. Of those that wait
-// the first to come is the first to go. A region that finds room takes it without looking at the
-// queue, because whoever waits has to be woken, and the threads would stand idle for that time at
+// A region asks for as many threads as it can use and gets all of them or waits, first come, first
+// served. A region for which enough threads are free takes them without looking at the
+// queue, because waking a waiter takes time, and the threads would be idle for that time at
 // each of the thousands of regions in a token; but once the first in the queue has waited for
-// kPatience nobody passes it any more. So small regions, whose turns overlap without end, hold up a
-// large one for kPatience and for what is then running, and two callers that want all the threads
+// kPatience nobody passes it any more. So small regions that overlap without end delay a
+// large one by kPatience and by what is then running, and two callers that want all the threads
 // alternate every kPatience.
 //
-// A run of small regions that somebody waits for, one behind the other, would so wait for a large
-// one again and again. Its caller therefore keeps threads for them (reserve()): while it does,
-// other regions begin only beside those, and the run's own ask for nobody's leave.
+// A series of small regions that a caller waits for, one after the other, would so wait for a large
+// one again and again. Its caller therefore reserves threads for them (reserve()): meanwhile
+// other regions begin only beside those, and the series' own need no permission.
 #pragma once
 
 #include <atomic>
@@ -35,22 +35,22 @@ class Turns {
   // Blocks until `width` threads, at most n_threads, are free and takes them: the caller and
   // width-1 others. Returns how many others the regions have that run beside this one. A thread
   // that has a turn must not ask for another.
-  // reserved: they are of those that this caller keeps.
+  // reserved: they are among those that this caller reserved.
   uint32_t enter(uint32_t width, bool reserved = false);
   // Gives them back.
   void leave(uint32_t width, bool reserved = false);
 
-  // Keeps n threads from now on; those that are taken are waited for when they are needed.
+  // Reserves n threads from now on; those in use are waited for when they are needed.
   void reserve(uint32_t n) { state_.fetch_add(n * kKept); }
-  // Ends it. Whether others wait for a turn.
+  // Ends it. Returns whether others wait for a turn.
   bool release(uint32_t n);
 
  private:
-  // Of state_: threads that are free, those of the ones taken that are not their region's caller,
-  // whether anybody waits, and whether the first of these must not be passed any more.
+  // Fields of state_: free threads; threads taken by regions besides their callers; whether a
+  // waiter exists; whether the first waiter may no longer be overtaken.
   static constexpr uint64_t kFree = 0xffff, kOther = 1 << 16, kOthers = 0xffff;
   static constexpr uint64_t kWaiting = uint64_t{1} << 32, kPassNoMore = uint64_t{1} << 33;
-  // And the threads that are kept and not taken, of all callers that keep some.
+  // Field of state_: threads that are reserved and not taken, of all callers.
   static constexpr uint64_t kKept = uint64_t{1} << 34;
 
   struct Waiter {
@@ -60,11 +60,11 @@ class Turns {
     std::condition_variable turn;
   };
 
-  // What a turn adds to state_ when it ends.
+  // Added to state_ when a turn ends.
   static uint64_t worth(uint32_t width, bool reserved) {
     return width - (width - 1) * kOther + (reserved ? width * kKept : 0);
   }
-  // Whether a state has the threads for it.
+  // Whether a state has enough threads.
   static bool fits(uint64_t state, uint32_t width, bool reserved) {
     return (state & kFree) >= width + (reserved ? 0 : state / kKept);
   }

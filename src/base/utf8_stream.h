@@ -19,7 +19,7 @@ class Utf8Stream {
   std::string pending_;  // a proper prefix of one sequence: at most 3 bytes
 };
 
-// `text` with U+FFFD for what is no UTF-8: names of files and members stand in messages.
+// `text` with U+FFFD for bytes that are not UTF-8: messages contain names of files and members.
 std::string valid_utf8(std::string_view text);
 
 }  // namespace blend

@@ -1,4 +1,4 @@
-// How the numbers of a quantized block are read: one plain function a type.
+// Decoders of quantized blocks: one plain function for each type.
 //
 // Included inside a namespace, without a guard: by weight_blocks.cpp, and by kernels/cpu's
 // block_decode.cpp once for every instruction set, where the compiler makes vectors of the loops.
@@ -10,7 +10,7 @@ inline float half_at(const uint8_t* p) {
   return f16_to_f32(h);
 }
 // Element j of a block of 32 whose byte j has element j in its low and j + 16 in its high nibble.
-// `value(nibble, j)` makes the number. A loop that is unrolled as a whole becomes no vectors.
+// `value(nibble, j)` makes the number. A fully unrolled loop is not vectorized.
 template <typename Value>
 inline void nibbles(const uint8_t* q, float* out, Value value) {
   _Pragma("GCC unroll 1") for (size_t j = 0; j < 16; ++j) out[j] = value(q[j] & 15, j);
@@ -113,7 +113,7 @@ inline void q6_k(const uint8_t* b, float* out) {
   const float d = half_at(b + 208);
   for (size_t half = 0; half < 2; ++half) {
     const uint8_t *q = b + half * 64, *upper = b + 128 + half * 32, *scales = b + 192 + half * 8;
-    // 16 elements that share all but their bytes: what a vector of them takes.
+    // 16 elements that share all but their bytes: one vector.
     const auto sixteen = [&](size_t run, size_t first, unsigned nibble, unsigned bits) {
       const float scale = d * static_cast<float>(static_cast<int8_t>(scales[2 * run + first / 16]));
       const uint8_t* const bytes = q + run % 2 * 32;

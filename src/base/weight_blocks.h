@@ -13,7 +13,7 @@ enum class BlockType : uint8_t { none, q4_0, q4_1, q5_0, q5_1, q8_0, q4_k, q5_k,
 
 // "q4_k"; "none".
 const char* block_type_name(BlockType type);
-// Elements of a block, which a row's length is a multiple of: 32, 256 for the K types; 1 for none.
+// Elements of a block; a row's length is a multiple of it: 32, 256 for the K types; 1 for none.
 size_t block_elements(BlockType type);
 // Bytes of a block; 0 for none.
 size_t block_bytes(BlockType type);

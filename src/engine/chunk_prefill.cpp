@@ -47,7 +47,7 @@ Status ChunkPrefill::reserve(uint32_t rows, const Watch& watch) {
   }
   const ModelConfig& c = model_.config();
   const auto n_head = static_cast<uint32_t>(head_.size());
-  cache_.reset();  // before there is a second one
+  cache_.reset();  // frees it before the second one is made
   BLEND_ASSIGN(ropes_, model_.ropes(n_head + rows));
   BLEND_ASSIGN(cache_, model_.backend().make_kv_cache(c, n_head + rows));
   BLEND_ASSIGN(forward_, Forward::create(model_, std::max(n_head, rows)));

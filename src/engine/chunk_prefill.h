@@ -1,11 +1,11 @@
 // ChunkPrefill: prefills chunks after one prompt head, which is computed once.
 //
 // A chunk that is prefilled alone makes a false attention sink of its first token, and lacks what
-// any text before it would have given. So it is prefilled after what prompts begin with (the head),
-// and in company: after a passage that is not kept. Over several passages the K and V are averaged
-// in the backend's own precision before they are rounded to the stored type: what depends on one
-// passage falls out, what any text gives stays. A record of this kind is closer to full prefill
-// than a record after the head alone of which 15 % of the rows are recomputed (docs/quality.md).
+// any preceding text would have given. So it is prefilled after the head that prompts begin with,
+// and after a passage of context that is not kept. Over several passages K and V are averaged
+// in the backend's own precision before they are rounded to the stored type: the part that depends
+// on one passage averages out, the part that any text gives stays. Such a record is closer to full
+// prefill than a record after the head alone with 15 % of its rows recomputed (docs/quality.md).
 #pragma once
 
 #include <memory>
@@ -28,13 +28,13 @@ struct ContextPassage {
 // Used by one thread at a time. The model and `head` must outlive it.
 class ChunkPrefill {
  public:
-  // `rows`: of passage and chunk together, as far as it is known; more is made room for. What the
-  // head costs is spent here. CONTEXT_LENGTH when head and rows do not fit the model.
+  // `rows`: of passage and chunk together, if known; reserve() adds more. The head is computed
+  // here. CONTEXT_LENGTH when head and rows do not fit the model.
   static Result<std::unique_ptr<ChunkPrefill>> create(const Model& model,
                                                       std::span<const int32_t> head, uint32_t rows,
                                                       const Watch& watch);
 
-  // The record of meta.tokens after the head and, in turn, each of `passages`; of none: after the
+  // The record of meta.tokens after the head and each of `passages` in turn; with none: after the
   // head alone. A passage must leave the chunk room in the model's context. K is kept without
   // position (AttentionStore 3.4.1), so the chunk may later stand anywhere. meta gives id, shape
   // and tokens; the rows' context impact is put beside them (context_impact.h). Progress counts
@@ -47,7 +47,7 @@ class ChunkPrefill {
   struct Work;  // of one run
   ChunkPrefill(const Model& model, std::span<const int32_t> head) : model_(model), head_(head) {}
 
-  // Room for so many rows after the head, which is computed again where there was less.
+  // Makes room for this many rows after the head, which is computed again if there was less.
   Status reserve(uint32_t rows, const Watch& watch);
   // One prefill of the chunk; passage may be null.
   Status pass(const ContextPassage* passage, Work& work, const Watch& watch);
@@ -58,7 +58,7 @@ class ChunkPrefill {
 
   const Model& model_;
   const std::span<const int32_t> head_;
-  uint32_t rows_ = 0;  // that there is room for, after the head
+  uint32_t rows_ = 0;  // capacity after the head
   std::unique_ptr<Forward> forward_;
   std::shared_ptr<const Ropes> ropes_;
   std::unique_ptr<KvCache> cache_;    // the head's rows first, for all layers

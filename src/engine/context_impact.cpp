@@ -6,7 +6,7 @@
 namespace blend {
 namespace {
 
-// Of the text that a chunk is put behind: a sentence or two.
+// Tokens of the text that a chunk is put after: a sentence or two.
 constexpr size_t kContextTokens = 64;
 
 }  // namespace
@@ -22,7 +22,7 @@ Status InsideMass::last_layer(Forward& forward, uint32_t layer, const KvCache& c
 }
 
 void InsideMass::add() {
-  // Its mean is over all rows; row i is seen by n - i of them.
+  // inside() is a mean over all rows; row i is seen by n - i of them.
   const auto n = static_cast<uint32_t>(inside_.size());
   for (uint32_t i = 0; i < n; ++i) {
     inside_[i] += mass_[n_slots_before_ + i] * static_cast<float>(n) / static_cast<float>(n - i);
@@ -38,7 +38,7 @@ Result<std::vector<float>> outside_mass(const Model& model, std::span<const int3
   if (model.tokenizer().bos() >= 0) context.push_back(model.tokenizer().bos());
   context.insert(context.end(), tokens.begin(),
                  tokens.begin() + static_cast<int64_t>(std::min(tokens.size(), kContextTokens)));
-  // A chunk that fills the model's context has less before it, or nothing: its rows are all alike.
+  // A chunk that fills the model's context has less before it, or nothing: then all rows are equal.
   const size_t room = model.context_length() - tokens.size();
   if (context.size() > room) context.resize(room);
   std::vector<float> mass(tokens.size(), 1.0f);

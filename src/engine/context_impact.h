@@ -1,6 +1,6 @@
-// Context impact: how much of a chunk hangs on the text before it, row by row, measured when the
+// Context impact: how much of a chunk depends on the text before it, row by row, measured when the
 // chunk is precomputed and kept with it (Cache-Craft, Agarwal et al. 2025, section 3: attention to
-// what stands before a chunk beside attention inside it).
+// the text before a chunk compared with attention inside it).
 //
 //   outside(i)  the attention that row i would put before its chunk, at the first layer whose K and
 //               V depend on it, if some text stood there: Q and K of the row as they are without
@@ -9,10 +9,10 @@
 //               beginning: nothing has to be given.
 //   inside(i)   the attention that the chunk's rows put on row i when the chunk is prefilled, mean
 //               over layers and the rows that can see it.
-// A row that takes much from before and that others lean on is one whose stored K, V are wrong and
-// matter: policy/context_impact.cpp ranks by the product. Where a fuse measures how wrong they are,
-// inside(i) weighs that (policy/hkvd.cpp). Cache-Craft itself takes the ratio of the two over a
-// whole chunk to say how many tokens to recompute, and its outside part to say which.
+// A row that attends much to preceding text and is attended to by others is one whose stored K, V
+// are wrong and matter: policy/context_impact.cpp ranks by the product. Where a fuse measures the
+// error, inside(i) weighs it (policy/hkvd.cpp). Cache-Craft itself takes the ratio of the two over
+// a whole chunk to say how many tokens to recompute, and its outside part to say which.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +26,7 @@ namespace blend {
 // Gathers inside() while a chunk is prefilled. Used by one thread.
 class InsideMass {
  public:
-  // n_rows_before: rows that are computed with the chunk's and stand before them; n_slots_before:
+  // n_rows_before: rows computed together with the chunk's, preceding them; n_slots_before:
   // all slots before the chunk.
   InsideMass(uint32_t n_rows_before, uint32_t n_slots_before, uint32_t n_tokens)
       : n_rows_before_(n_rows_before),
@@ -52,7 +52,7 @@ class InsideMass {
   std::vector<float> mass_;  // of one layer
 };
 
-// The layer that outside() is of.
+// The layer at which outside() is measured.
 uint32_t outside_layer(const ModelConfig& config);
 // outside() of `tokens`, [tokens.size()]. forward, x, kv: of their own prefill at that layer,
 // before finish_layer(), x and fresh K | V being of their rows alone: [tokens.size(), ...].

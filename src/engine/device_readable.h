@@ -1,4 +1,4 @@
-// Memory of the host that the backend's device reads by itself, for what a store keeps there.
+// Host memory that the backend's device reads directly, for chunks that a store keeps there.
 #pragma once
 
 #include "engine/runtime.h"
@@ -6,7 +6,7 @@
 
 namespace blend {
 
-// Empty where the backend has no memory of its own. The runtime must outlive what it gives.
+// Empty where the backend has no memory of its own. The runtime must outlive the memory.
 HostMemory device_readable_memory(const Runtime& runtime);
 
 }  // namespace blend

@@ -10,7 +10,7 @@ constexpr size_t kAlignment = 256;  // of every plane
 
 size_t aligned(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
-// What a kept layer takes, and where its V begins: whole planes, packed or one row behind another.
+// Size of a kept layer, and where its V begins: whole planes, packed or row after row.
 struct Layout {
   size_t v_at = 0, bytes = 0;
 };
@@ -43,7 +43,7 @@ DeviceTier::ChunkRef DeviceTier::admit(const Key& key, uint32_t n_layers, uint64
   chunk->key = key;
   chunk->bytes = n_layers * layer_bytes;
   chunk->layers.resize(n_layers);
-  std::vector<ChunkRef> dropped;  // their memory is given back without the lock
+  std::vector<ChunkRef> dropped;  // freed without the lock
   const std::lock_guard lock(mutex_);
   for (auto at = order_.begin(); bytes_ > budget_ - chunk->bytes && at != order_.end();) {
     const auto entry = entries_.find(*at++);
@@ -80,7 +80,7 @@ uint64_t DeviceTier::bytes_of(const ChunkShape& shape, const std::vector<RowRun>
 DeviceTier::LayerRef DeviceTier::keep(const ChunkRef& chunk, uint32_t layer,
                                       const ChunkShape& shape, const std::vector<RowRun>& rows) {
   const Layout layout = layout_of(shape, rows);
-  // What was packed when its place was made may come decoded, from host memory.
+  // A layer that was packed when its chunk was admitted may come decoded, from host memory.
   if (layout.bytes > chunk->bytes / chunk->layers.size()) return nullptr;
   const PackedPlanes& packed = rows.front().packed;
   std::vector<KeptPart> parts;

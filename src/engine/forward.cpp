@@ -76,7 +76,7 @@ Status Forward::compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& wat
   for (int64_t first = 0; first < x.rows; first += block_) {
     BLEND_RETURN_IF_ERROR(watch.check());
     const auto rows = static_cast<uint32_t>(std::min<int64_t>(block_, x.rows - first));
-    normed_of_ = {};  // who calls may have written to x
+    normed_of_ = {};  // the caller may have written to x
     BLEND_ASSIGN(const Tensor normed, norm(layer, x.slice(first, rows)));
     const Tensor kvb = kv.slice(first, rows);
     BLEND_RETURN_IF_ERROR(matmul(*w.kv, normed, kvb, false));
@@ -104,7 +104,7 @@ Status Forward::project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, 
   const ModelConfig& c = model_.config();
   const LayerWeights& w = model_.layer(layer);
   const auto rows = static_cast<uint32_t>(x.rows);
-  normed_of_ = q_of_ = {};  // who calls may have written to x
+  normed_of_ = q_of_ = {};  // the caller may have written to x
   BLEND_ASSIGN(const Tensor normed, norm(layer, x));
   const QkvPlaces to{&cache,
                      layer,
@@ -172,7 +172,7 @@ Status Forward::attend(uint32_t layer, const KvCache& cache, uint32_t cache_laye
 }
 
 Status Forward::add_attention(uint32_t layer, Tensor q, Tensor xb) {
-  normed_of_ = {};  // of rows that are about to change
+  normed_of_ = {};  // of rows about to change
   const LayerWeights& w = model_.layer(layer);
   return add_projected(*w.attn_out, w.attn_out_bias.get(), w.attn_post_norm.get(), q, xb);
 }
@@ -262,7 +262,7 @@ Status Forward::finish_layer(uint32_t layer, const KvCache& cache, uint32_t cach
     if (q_of_ != Known{xb.data, xb.rows, layer}) {
       BLEND_RETURN_IF_ERROR(project_q(layer, ropes, xb, pos + first, q));
     }
-    q_of_ = {};  // attention takes its place
+    q_of_ = {};  // attention overwrites it
     if (const int64_t begin = std::max<int64_t>(first, out.first);
         out.mass != nullptr && begin < first + rows) {
       const Tensor asked = q.slice(begin - first, first + rows - begin);
@@ -367,7 +367,7 @@ Status Forward::read_logits(std::span<float* const> out, std::span<Status> failu
   }
   auto* const there = static_cast<float*>(host_logits_->data());
   BLEND_RETURN_IF_ERROR(b.download(all, there));
-  // A step takes the device some milliseconds; half a megabyte a row is not to take as long here.
+  // A step takes the device some milliseconds; half a megabyte a row must not take as long.
   std::vector<uint32_t> bad(n, n_vocab);
   model_.runtime().pool().parallel_for(n, 1, [&](size_t begin, size_t end, uint32_t) {
     for (size_t i = begin; i < end; ++i) {

@@ -5,8 +5,8 @@
 //   finish_layer  x -> Q, attention over the cache, output projection, feed-forward; x in place
 //
 // Full prefill, decode, precompute and fusion are all loops over these two; which rows take part in
-// which half is the only difference between them. What a family of models adds stands in
-// ModelConfig and is asked for here, once: there is no other forward pass.
+// which half is the only difference between them. Features of a model family are fields of
+// ModelConfig, looked at here, once: there is no other forward pass.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace blend {
 
 // A row of a step in which every row belongs to a sequence of its own.
 struct StepRow {
-  KvCache* cache = nullptr;  // null: nobody waits for this row any more
+  KvCache* cache = nullptr;  // null: its caller has left
   const Ropes* ropes = nullptr;
   uint32_t pos = 0;
   TemperedRows* tempered = nullptr;
@@ -31,7 +31,7 @@ struct StepRow {
 // Owns the scratch of one call; not thread-safe. The model must outlive it.
 class Forward {
  public:
-  // max_logits: rows whose logits are computed together.
+  // max_logits: rows whose logits are computed at once.
   static Result<std::unique_ptr<Forward>> create(const Model& model, uint32_t max_rows,
                                                  uint32_t max_logits = 1);
   // For steps, of one sequence or many: as many logits as rows. Where the backend pads steps, a
@@ -39,7 +39,7 @@ class Forward {
   // step_rows() rows.
   static Result<std::unique_ptr<Forward>> create_for_steps(const Model& model, uint32_t max_rows);
 
-  // From here on rows attend to those that `rows` names at their temperature; null: to none. It
+  // From here on rows attend to the rows in `rows` at their temperature; null: to none. It
   // must outlive the use.
   void temper(TemperedRows* rows) { tempered_ = rows; }
 
@@ -50,11 +50,11 @@ class Forward {
 
   Status embed(const int32_t* tokens, Tensor x);
   Status compute_kv(uint32_t layer, Tensor x, Tensor kv, const Watch& watch);
-  // compute_kv() of rows that go to slots pos[i] of the cache, and all of which finish_layer()
-  // takes next: where the backend has one product for Q, K and V, their Q is made and kept with it.
+  // compute_kv() for rows that go to slots pos[i] of the cache, all of which finish_layer()
+  // takes next: where the backend has one product for Q, K and V, it computes and keeps their Q.
   Status compute_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
                      const uint32_t* pos, Tensor kv, const Watch& watch);
-  // Where finish_layer() leaves the attention_mass() of the rows from `first` on, whose Q it has
+  // Receives attention_mass() of the rows from `first` on from finish_layer(), which has their Q
   // anyway.
   struct MassOut {
     uint32_t first = 0;
@@ -65,7 +65,7 @@ class Forward {
                       const uint32_t* pos, const Watch& watch) {
     return finish_layer(layer, cache, layer, ropes, x, pos, watch, {});
   }
-  // The same where the layer's K, V are those of another layer of `cache`, or the mass is wanted.
+  // The same where the layer's K, V are in another layer of `cache`, or the mass is wanted.
   Status finish_layer(uint32_t layer, const KvCache& cache, uint32_t cache_layer,
                       const Ropes& ropes, Tensor x, const uint32_t* pos, const Watch& watch,
                       MassOut out);
@@ -78,20 +78,20 @@ class Forward {
   Status outside_mass(uint32_t layer, const KvCache& cache, const Ropes& ropes, Tensor x,
                       const uint32_t* pos, uint32_t n_outside, float* mass, const Watch& watch);
   // A whole layer for rows that each see their own cache, rows.size() <= max_rows and the backend's
-  // block_rows(). x: [rows, d_model], in place; kv: [rows, 2 * kv_dim], scratch. What fails for one
-  // row only is left in it, and leaves the others alone.
+  // block_rows(). x: [rows, d_model], in place; kv: [rows, 2 * kv_dim], scratch. An error of one
+  // row is recorded in that row and leaves the others alone.
   Status step_layer(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv);
   // x: [1, d_model] after the last layer; logits: host [n_vocab]. NUMERIC if one is not finite.
   Status logits(Tensor x, float* logits) {
     BLEND_RETURN_IF_ERROR(project_logits(x));
     return read_logits(logits);
   }
-  // The same in two: on the device, for up to max_logits rows, and from there, one of them.
+  // The same in two calls: on the device, for up to max_logits rows, and from there, one of them.
   Status project_logits(Tensor x);
   Status read_logits(float* logits, uint32_t row = 0);
-  // Those of the rows 0 .. out.size()-1 by one copy, where the device has memory of its own; what
-  // is wrong with one of them is left in failures[i]. out[i]: host [n_vocab], or null: nobody waits
-  // for them.
+  // Reads rows 0 .. out.size()-1 with one copy, where the device has memory of its own; an error
+  // of one is left in failures[i]. out[i]: host [n_vocab], or null: its caller has
+  // left.
   Status read_logits(std::span<float* const> out, std::span<Status> failures);
 
  private:
@@ -104,9 +104,9 @@ class Forward {
   // compute_qkv() by one product.
   Status project_qkv(uint32_t layer, KvCache& cache, const Ropes& ropes, Tensor x,
                      const uint32_t* pos, Tensor kv);
-  // Q of the rows of a step, rotated, and their K and V into the cache of each. rows[i].failure.
+  // Q of the rows of a step, rotated; writes their K and V into the cache of each. rows[i].failure.
   Status project_each(uint32_t layer, std::span<StepRow> rows, Tensor x, Tensor kv, Tensor q);
-  // What attention gave, q, and the feed-forward are added to the rows of xb.
+  // Adds attention's output, q, and the feed-forward to the rows of xb.
   Status add_attention(uint32_t layer, Tensor q, Tensor xb);
   Status add_feed_forward(uint32_t layer, Tensor xb);
 
@@ -114,8 +114,8 @@ class Forward {
   Status attend(uint32_t layer, const KvCache& cache, uint32_t cache_layer, TemperedRows* tempered,
                 Tensor q, const uint32_t* pos);
 
-  // Backend::matmul(), of a step with the rows that pad it: they are behind the step's in every
-  // scratch, hold what was there, and are read by nobody.
+  // Backend::matmul() of a step, including the rows that pad it: they come after the step's in
+  // every scratch, hold old data, and are never read.
   Status matmul(const Weight& w, Tensor x, Tensor y, bool accumulate) {
     return model_.backend().matmul(w, padded(x), padded(y), accumulate);
   }
@@ -123,7 +123,7 @@ class Forward {
     t.rows = std::max(t.rows, product_rows_);
     return t;
   }
-  // The logits of a row as they are computed, in place; the first that is not finite, or n_vocab.
+  // Final logits of a row, in place; returns the first that is not finite, or n_vocab.
   uint32_t finish_logits(float* logits) const;
   Status check_finite(uint32_t first_bad) const;
 
@@ -138,7 +138,7 @@ class Forward {
   Tensor view(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
     return {buffer.data(), rows, cols, model_.backend().activation_bytes()};
   }
-  // The same of what only feeds a GEMM or attention.
+  // The same for operands of a GEMM or attention.
   Tensor operand(const DeviceBuffer& buffer, uint32_t rows, uint32_t cols) const {
     return {buffer.data(), rows, cols, model_.backend().operand_bytes()};
   }
@@ -149,7 +149,7 @@ class Forward {
   std::unique_ptr<DeviceBuffer> x_;       // [max_rows, d_model]
   std::unique_ptr<DeviceBuffer> kv_;      // [max_rows, 2 * kv_dim]
   std::unique_ptr<DeviceBuffer> normed_;  // [block, d_model]
-  // Rows of x, as they are, of which something is at hand for a layer.
+  // The rows of x for which a result of a layer is at hand.
   struct Known {
     const void* x = nullptr;  // null: none
     int64_t rows = 0;

@@ -36,7 +36,7 @@ Status full_logits(const Model& model, std::span<const int32_t> tokens, uint32_t
     BLEND_RETURN_IF_ERROR(forward->compute_kv(layer, x, kv, watch));
     BLEND_RETURN_IF_ERROR(b.write_kv(*cache, 0, ropes->keys(layer), kv, pos.data()));
     const uint32_t* row_pos = pos.data();
-    if (layer + 1 == c.n_layers) {  // nobody reads the others' output
+    if (layer + 1 == c.n_layers) {  // the others' output is not read
       x = x.slice(first, n_last);
       row_pos += first;
     }

@@ -69,10 +69,10 @@ Status Generation::count_and_tell(int32_t token) {
   if (stops_.matched()) {
     generated_.stopped = true;
     decided = text_.push(decided);
-    text_ = {};  // what follows is not what the text went on with
+    text_ = {};  // the text does not go on with what follows
     return tell(token, decided);
   }
-  // Nothing comes behind the last one.
+  // No token follows the last one.
   const bool last =
       generated_.n_tokens == options_.max_tokens || sequence_.n_rows() + 1 >= sequence_.capacity();
   if (last) decided += stops_.finish();
@@ -101,7 +101,7 @@ Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
 
 std::span<const int32_t> Generation::foretell(int32_t token) {
   if (options_.lookup.n_tokens == 0 || !member_ || sequence_.has_ahead(token)) return {};
-  // So many are sampled yet, the first of them from the token's own logits.
+  // Tokens left to sample, the first of them from the token's own logits.
   const size_t left = options_.max_tokens - generated_.n_tokens;
   return left < 2 ? std::span<const int32_t>()
                   : lookup_.foretell(sequence_.tokens(), token, left - 1);
@@ -116,7 +116,7 @@ void generate_each(std::span<GenerationRun> runs) {
   const auto end = [&](size_t i, Status status) {
     runs[i].status = std::move(status);
     ended[i] = true;
-    runs[i].generation->leave();  // nobody waits for a token of it any more
+    runs[i].generation->leave();  // no step need wait for it any more
   };
   // Those of one model go together.
   const auto append_all = [&] {

@@ -23,22 +23,22 @@ struct GenerateOptions {
   std::vector<std::string> stop_texts;  // bytes
   SamplerOptions sampler;
   LogitRuleOptions rules;
-  uint32_t penalty_context = 0;  // rows that were there before whose tokens the penalties count too
+  uint32_t penalty_context = 0;  // earlier rows whose tokens the penalties count too
   uint32_t top_logprobs = 0;     // 0: `logprobs` is not called
   LookupOptions lookup;
 };
 
-// `text`: the whole UTF-8 sequences that the token completed and no stop text can begin in; bytes
-// that cannot become one are U+FFFD. token -1: none, only text that the end lets go. Non-zero stops
-// with CALLBACK.
+// `text`: the whole UTF-8 sequences that the token completed and in which no stop text can begin;
+// bytes that cannot become one are U+FFFD. token -1: only text held back until the end. Non-zero
+// stops with CALLBACK.
 using TokenFn = std::function<int32_t(int32_t token, const std::string& text)>;
-// As logprobs() gives them, ahead of the TokenFn of the same token.
+// The result of logprobs(), ahead of the TokenFn of the same token.
 using LogprobsFn = std::function<int32_t(std::span<const Logprob> logprobs)>;
 
 struct GenerateCalls {
   TokenFn token;
   LogprobsFn logprobs;
-  // Before each token: the sequence's logits are those that it is taken from.
+  // Called before each token: the sequence's logits are those that it is sampled from.
   std::function<void()> before = {};
 };
 
@@ -47,8 +47,8 @@ struct Generated {
   bool stopped = false;  // by a stop token or text
 };
 
-// One generation, step by step: next(), append() what it gave to the sequence, next() again. Not
-// thread-safe; what it is made with outlives it.
+// One generation, step by step: next(), append() its token to the sequence, next() again. Not
+// thread-safe; its arguments must outlive it.
 class Generation {
  public:
   // `text` holds a UTF-8 sequence that the last token left open, for the call that continues.
@@ -59,19 +59,19 @@ class Generation {
   Generation& operator=(const Generation&) = delete;
   ~Generation() { sequence_.forget_ahead(); }
 
-  // Samples from the sequence's logits and reports the token, which is to be appended; none: the
-  // end. CANCELLED, CALLBACK, and what LogitRules::apply() says.
+  // Samples from the sequence's logits and reports the token, which the caller appends; none: the
+  // end. CANCELLED, CALLBACK, and the errors of LogitRules::apply().
   Result<std::optional<int32_t>> next(const Watch& watch);
 
-  // What may come behind the token that next() gave, to be computed with it (Sequence::Append).
+  // Draft tokens after the one that next() gave, to be computed with it (Sequence::Append).
   // Valid until the next call.
   std::span<const int32_t> foretell(int32_t token);
 
-  // Right on failure too: the last of the tokens is then not in the sequence yet.
+  // Correct on failure too: the last of the tokens is then not in the sequence yet.
   const Generated& so_far() const { return generated_; }
 
   Sequence& sequence() const { return sequence_; }
-  // Shared steps need not wait for it: no token of it will come.
+  // Shared steps need not wait for it: it has no more tokens.
   void leave() { member_.reset(); }
   SharedSteps::Member* member() { return member_ ? &*member_ : nullptr; }
 
@@ -108,13 +108,13 @@ class Generation {
   Generated generated_;
 };
 
-// One of several that a thread drives.
+// One of several generations that a thread drives.
 struct GenerationRun {
   std::unique_ptr<Generation> generation;
   Watch watch;
   Status status = Status::ok();  // of generate_each()
 };
-// All of them to their ends, a token of each at a time. One that fails leaves the others alone.
+// Runs all to their ends, a token of each at a time. One that fails leaves the others alone.
 void generate_each(std::span<GenerationRun> runs);
 
 }  // namespace blend

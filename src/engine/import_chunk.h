@@ -1,4 +1,4 @@
-// Import: a chunk that a host prefilled with its own engine, taken into the form that is stored.
+// Import: converts a chunk that a host prefilled with its own engine to the form that is stored.
 #pragma once
 
 #include <memory>

@@ -1,4 +1,4 @@
-// LogitRules: what is done to the logits of a row before a token is sampled from them.
+// LogitRules: changes the logits of a row before a token is sampled from them.
 #pragma once
 
 #include <cstdint>
@@ -21,10 +21,10 @@ using LogitsFn = std::function<int32_t(std::span<float> logits)>;
 
 // In the order in which they are applied.
 struct LogitRuleOptions {
-  // Of tokens that were seen: l / r where l > 0, else l * r (CTRL, Keskar et al. 2019). 1: off.
+  // Divides the logits l > 0 of seen tokens, multiplies others (CTRL, Keskar et al. 2019). 1: off.
   float repetition_penalty = 1.0f;
-  float frequency_penalty = 0.0f;  // taken off for each time that a token was seen
-  float presence_penalty = 0.0f;   // taken off once
+  float frequency_penalty = 0.0f;  // subtracted for each time that a token was seen
+  float presence_penalty = 0.0f;   // subtracted once
   std::vector<LogitBias> bias;     // added; several of one token add up
   LogitsFn fn;
 };
@@ -32,15 +32,15 @@ struct LogitRuleOptions {
 // Not thread-safe.
 class LogitRules {
  public:
-  // INVALID_ARGUMENT names the option that is out of its range, or the token that the model has
-  // not.
+  // INVALID_ARGUMENT names the option that is out of its range, or the token that the model does
+  // not have.
   static Result<LogitRules> create(LogitRuleOptions options, uint32_t n_vocab);
 
   // From here on the penalties count it once more.
   void see(int32_t token);
 
-  // What to sample from: `logits` where there is no rule, else a copy, valid until the next call.
-  // At least one of them is finite and none NaN or +infinity, if that is so of `logits`. CALLBACK;
+  // The logits to sample from: `logits` where there is no rule, else a copy, valid until the next
+  // call. At least one is finite and none NaN or +infinity, if that holds for `logits`. CALLBACK;
   // NUMERIC names the token whose logit the callback spoilt; INVALID_ARGUMENT: no token is left.
   Result<std::span<const float>> apply(std::span<const float> logits);
 

@@ -1,4 +1,4 @@
-// Logprobs: how likely tokens were.
+// Logprobs: log probabilities of tokens.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ struct Logprob {
   float logprob = 0;  // natural logarithm of the softmax
 };
 
-// Of `token`, then of the n likeliest, falling, ties by the lower id; n is at most logits.size().
+// First that of `token`, then the n <= logits.size() likeliest, falling, ties by the lower id.
 // logits: [n_vocab], finite.
 std::vector<Logprob> logprobs(std::span<const float> logits, int32_t token, uint32_t n);
 

@@ -48,7 +48,7 @@ Result<std::shared_ptr<const Model>> Model::load(std::shared_ptr<Runtime> runtim
   BLEND_ASSIGN(model->fingerprint_, model->source_->fingerprint(parallel, watch));
   ModelConfig& config = model->config_;
   if (config.short_context != 0 && model->context_length_ > config.short_context) {
-    // Chunks that were prefilled with other frequencies are another model's.
+    // Chunks prefilled with other frequencies belong to another model.
     config.rope = config.long_rope;
     model->fingerprint_ = Sha256Hasher().field(to_hex(model->fingerprint_)).field("long").finish();
   }

@@ -19,7 +19,7 @@ struct LayerWeights {
   std::unique_ptr<Weight> attn_norm;  // [d_model]
   std::unique_ptr<Weight> q;          // [n_heads * head_dim, d_model]
   std::unique_ptr<Weight> kv;         // [2 * kv_dim, d_model]: K over V, one GEMM
-  // q over kv, which are parts of it, where the backend stacks them; else null.
+  // q over kv, which are views of it, where the backend stacks them; else null.
   std::unique_ptr<Weight> qkv;
   std::unique_ptr<Weight> attn_out;  // [d_model, n_heads * head_dim]
   std::unique_ptr<Weight> ffn_norm;  // [d_model]
@@ -42,7 +42,7 @@ struct LayerWeights {
 class Model final : public ModelDescription {
  public:
   struct Options {
-    uint32_t max_context = 0;  // 0: what the model was trained for; more than that is refused
+    uint32_t max_context = 0;  // 0: the training length; more than that is refused
     // automatic: mapped where they are quantized and the backend can, else packed.
     WeightForm weights = WeightForm::automatic;
   };
@@ -62,10 +62,10 @@ class Model final : public ModelDescription {
   const Weight& output() const { return *output_; }            // [n_vocab, d_model]
   const LayerWeights& layer(uint32_t i) const { return layers_[i]; }
 
-  // In which sequences decode together; null: the backend does not do that.
+  // Lets sequences decode together; null: the backend cannot.
   SharedSteps* steps() const { return steps_.get(); }
 
-  // Rows through a layer, as fuses computed them: for the next ones.
+  // Measures rows a second through a layer in fuses, for the next ones.
   RateMeter& compute_meter() const { return compute_meter_; }
 
   ~Model() override;
@@ -74,7 +74,7 @@ class Model final : public ModelDescription {
   explicit Model(std::shared_ptr<Runtime> runtime);
   Status pack(const Watch& watch);
   Status pack_layer(uint32_t layer);
-  // The roles' tensors stacked; of vectors, `offset` is added to each element.
+  // Stacks the roles' tensors; for vectors, `offset` is added to each element.
   Status pack_matrix(std::unique_ptr<Weight>& out, uint32_t layer,
                      std::initializer_list<TensorRole> roles);
   Status pack_vector(std::unique_ptr<Weight>& out, uint32_t layer,

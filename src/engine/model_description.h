@@ -1,4 +1,4 @@
-// ModelDescription: what a model's stored chunks and prompts need to know of it: shapes, RoPE,
+// ModelDescription: the facts of a model that stored chunks and prompts need: shapes, RoPE,
 // vocabulary, fingerprint. No weights, no tokenizer.
 //
 // A model that libblend runs (Model) is one of these with weights. A host that runs the model
@@ -24,8 +24,8 @@ class Model;
 // Immutable but for the RoPE tables, which grow under a lock; safe for concurrent use.
 class ModelDescription {
  public:
-  // A model that somebody else runs. INVALID_ARGUMENT names the member that makes no sense. Without
-  // a fingerprint one is made of everything that `config` says, its name included.
+  // A model that the host runs. INVALID_ARGUMENT names the member that makes no sense. Without
+  // a fingerprint one is made from everything in `config`, its name included.
   static Result<std::shared_ptr<const ModelDescription>> create(std::shared_ptr<Runtime> runtime,
                                                                 ModelConfig config,
                                                                 const Sha256* fingerprint);
@@ -45,7 +45,7 @@ class ModelDescription {
   // Tables that cover at least n_positions. They are shared and grow by doubling.
   Result<std::shared_ptr<const Ropes>> ropes(uint32_t n_positions) const;
 
-  // CONTEXT_LENGTH when `n` tokens cannot fit in any prompt. Asked before the tokens are read: a
+  // CONTEXT_LENGTH when `n` tokens cannot fit in any prompt. Called before the tokens are read: a
   // length that is nonsense must not be followed. `what` is their owner.
   Status check_length(size_t n, const std::string& what) const;
   // INVALID_ARGUMENT names the first token outside the vocabulary.

@@ -10,7 +10,7 @@
 
 namespace blend {
 
-// ChunkPrefill of one chunk: for a caller that has no more of them after this prefix.
+// ChunkPrefill of a single chunk: for a caller that has no others after this prefix.
 Result<std::shared_ptr<ChunkRecord>> precompute_chunk(
     const Model& model, std::span<const int32_t> prefix, ChunkMeta meta, const Watch& watch,
     std::span<const ContextPassage> passages = {});

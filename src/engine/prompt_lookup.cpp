@@ -10,9 +10,9 @@ std::span<const int32_t> PromptLookup::foretell(std::span<const int32_t> rows, i
   most = std::min<size_t>(most, options_.n_tokens);
   if (most == 0) return {};
   const size_t n = rows.size();
-  // More would foretell no more tokens.
+  // A longer match would not allow more draft tokens.
   const size_t longest = std::max<size_t>(options_.n_tokens, options_.match);
-  size_t best = 0, behind = 0;  // tokens that match; the place behind them
+  size_t best = 0, behind = 0;  // length of the longest match; the position after it
   for (size_t end = n; end-- > 0 && best < longest;) {
     if (rows[end] != next) continue;
     size_t same = 1;
@@ -22,7 +22,7 @@ std::span<const int32_t> PromptLookup::foretell(std::span<const int32_t> rows, i
     behind = end + 1;
   }
   if (best < options_.match) return {};
-  // What it would read behind `next` are the tokens that it has foretold: a text that repeats
+  // Past `next` come the draft tokens themselves: a text that repeats
   // itself.
   for (size_t i = behind; found_.size() < std::min(best, most); ++i) {
     found_.push_back(i < n ? rows[i] : i == n ? next : found_[i - n - 1]);

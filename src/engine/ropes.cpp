@@ -22,7 +22,7 @@ Result<std::shared_ptr<const Ropes>> Ropes::create(Backend& backend, const Model
                           ? kind == LayerAttention::Rope::main
                           : std::any_of(config.layers.begin(), config.layers.end(), named);
     if (!used) continue;
-    RopeParams params;  // turns nothing
+    RopeParams params;  // rotates nothing
     if (kind == LayerAttention::Rope::main) params = config.rope;
     if (kind == LayerAttention::Rope::local) params = config.local_rope;
     const double factor = params.attention_factor;

@@ -1,4 +1,4 @@
-// Ropes: the RoPE tables of a model, by layer and by what they turn.
+// Ropes: the RoPE tables of a model, by layer and use.
 #pragma once
 
 #include <array>
@@ -18,13 +18,13 @@ class Ropes {
 
   uint32_t n_positions() const { return n_positions_; }
 
-  // K on its way into a cache, out of it and inside it. An attention factor f (YaRN), by which a
-  // model multiplies rotated Q and K, is not in these: the cache holds K without it, so that a turn
-  // is a turn; Q has it twice.
+  // For K into a cache, out of it and inside it. An attention factor f (YaRN), by which a
+  // model multiplies rotated Q and K, is not in these: the cache holds K without it, so that moving
+  // K is a plain rotation; Q has it twice.
   const RopeTable& keys(uint32_t layer) const { return *of(layer).keys; }
   const RopeTable& queries(uint32_t layer) const { return *of(layer).queries; }
   // K of a host that runs the model itself is as the model makes it: with f once. The second is for
-  // turning back, which multiplies too.
+  // rotating back, which multiplies too.
   const RopeTable& to_host(uint32_t layer) const { return *of(layer).to_host; }
   const RopeTable& from_host(uint32_t layer) const { return *of(layer).from_host; }
 
@@ -39,7 +39,7 @@ class Ropes {
 
   uint32_t n_positions_ = 0;
   std::vector<LayerAttention> layers_;
-  std::array<Tables, 3> tables_;  // by LayerAttention::Rope; null where no layer names it
+  std::array<Tables, 3> tables_;  // by LayerAttention::Rope; null where no layer uses it
 };
 
 }  // namespace blend

@@ -16,7 +16,7 @@ Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, Eve
 
 Result<std::shared_ptr<Runtime>> Runtime::create(const PoolOptions& threads, EventSink events,
                                                  const MakeBackend& make, uint64_t device_bytes) {
-  // In a forked child it is left as it is: joining the threads would wait for ever.
+  // In a forked child it is leaked: joining the threads would wait for ever.
   std::shared_ptr<Runtime> runtime(new Runtime(), [](Runtime* r) {
     if (!r->forked()) delete r;
   });

@@ -16,11 +16,11 @@ namespace blend {
 // may be closed in any order.
 class Runtime {
  public:
-  // Where an automatic choice falls back to the CPU, the event sink is told why.
+  // Where an automatic choice falls back to the CPU, the event sink gets the reason.
   static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, EventSink events,
                                                  const BackendSpec& backend = {},
                                                  uint64_t device_bytes = 0);
-  // On a backend of the caller's making.
+  // With a backend made by the caller.
   using MakeBackend = std::function<Result<std::unique_ptr<Backend>>(ThreadPool&)>;
   static Result<std::shared_ptr<Runtime>> create(const PoolOptions& threads, EventSink events,
                                                  const MakeBackend& make,
@@ -32,10 +32,10 @@ class Runtime {
   // has no memory of its own.
   DeviceTier* device_tier() const { return device_tier_.get(); }
   const EventSink& events() const { return events_; }
-  // Calls that somebody waits for stand here; work in the background asks it.
+  // Calls that a host waits for are registered here; background work asks it.
   Foreground& foreground() const { return foreground_; }
-  // FORKED in a child of the process that made the context: its threads are not there, and what
-  // another thread held at the fork is held for ever.
+  // FORKED in a child of the process that made the context: its threads are not there, and a lock
+  // that another thread held at the fork is held for ever.
   Status check_fork() const;
 
  private:

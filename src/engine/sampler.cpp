@@ -32,7 +32,7 @@ double Sampler::uniform() {
   return static_cast<double>(z >> 11) * 0x1p-53;
 }
 
-// Sorts the best so far that at least n are; a draw looks at few of a vocabulary.
+// Sorts until at least the best n are in order; a draw looks at few of a vocabulary.
 void Sampler::sort_best(size_t n) {
   constexpr size_t kFirst = 64;
   if (n <= n_sorted_) return;
@@ -80,7 +80,7 @@ int32_t Sampler::sample(std::span<const float> logits) {
     total = sum;
   }
   if (options_.min_p > 0.0f) {
-    // The likeliest has weight 1 and stays; the order of the others does too.
+    // The likeliest has weight 1 and stays first; the order of the others is kept too.
     size_t n = 0;
     total = 0.0;
     for (const auto& c : candidates_) {
@@ -98,7 +98,7 @@ int32_t Sampler::sample(std::span<const float> logits) {
     target -= weight(candidates_[i].first);
     if (target < 0.0) return candidates_[i].second;
   }
-  return candidates_.back().second;  // rounding left a sliver
+  return candidates_.back().second;  // rounding left a remainder
 }
 
 }  // namespace blend

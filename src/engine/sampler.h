@@ -24,7 +24,7 @@ class Sampler {
   static Result<Sampler> create(const SamplerOptions& options);
 
   // Greedy ties go to the lowest id. logits: [n_vocab], finite, or -infinity for a token that is
-  // never taken; one is finite.
+  // never taken; at least one is finite.
   int32_t sample(std::span<const float> logits);
 
  private:

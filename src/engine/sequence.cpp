@@ -107,7 +107,7 @@ void Sequence::append_each(std::span<Append> appends) {
   try {
     append_together(appends);
   } catch (const std::bad_alloc&) {
-    // Nothing has been appended. Each may find room by itself.
+    // Nothing has been appended. Each may find enough memory by itself.
     if (appends.size() == 1) {
       appends[0].status = Status::out_of_memory();
       return;
@@ -116,7 +116,7 @@ void Sequence::append_each(std::span<Append> appends) {
   }
 }
 
-// Throws only before it has done anything.
+// Throws only before it has changed anything.
 void Sequence::append_together(std::span<Append> appends) {
   const Model& model = appends[0].sequence->model();
   const Foreground::Scope waited_for(model.runtime().foreground());
@@ -135,7 +135,7 @@ void Sequence::append_together(std::span<Append> appends) {
     there[i] = a.sequence->take_ahead(a.token);
     if (there[i]) return Status::ok();
     fresh[i].resize(n_vocab);
-    // Who is told of progress is told on its own thread.
+    // A progress callback is called on its own thread.
     if (model.steps() == nullptr || a.watch.progress) {
       return a.sequence->step(a.token, a.watch, fresh[i].data());
     }
@@ -181,7 +181,7 @@ void Sequence::append_together(std::span<Append> appends) {
   for (size_t k = 0; k < shared.size(); ++k) {
     Append& a = appends[owner[k]];
     if (!a.status.is_ok()) continue;
-    // What there is no room for is computed when its turn comes.
+    // Without memory to keep them, these tokens are computed when they are appended.
     (void)or_out_of_memory([&] {
       for (size_t n = 0; n < shared[k].n_ahead; ++n) {
         a.sequence->ahead_.push_back(std::move(ahead[owner[k]][n]));

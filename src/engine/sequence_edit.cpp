@@ -1,4 +1,4 @@
-// Sequence::replace: rows taken out of the middle, or put there, without computing those behind.
+// Sequence::replace: takes rows out of the middle, or inserts some, without computing later ones.
 #include <algorithm>
 #include <numeric>
 
@@ -10,14 +10,14 @@ namespace {
 // The rows of an edit, by where they were and where they go:
 //
 //   before   0 .. first | old: n_old  | tail ...... last
-//   after    0 .. first | new: n_new  | tail ...... last     every row of the tail turned by `turn`
+//   after    0 .. first | new: n_new  | tail ...... last     each row of the tail rotated by `turn`
 //
 // `active` are the rows that are computed: the new ones, and the last.
 struct Edit {
   uint32_t first = 0;
   uint32_t n_old = 0;
   uint32_t n_new = 0;
-  uint32_t n_tail = 0;  // rows behind that keep their K, V: all but the last
+  uint32_t n_tail = 0;  // later rows that keep their K, V: all but the last
   bool last_again = false;
   std::vector<uint32_t> active;  // positions, ascending
 
@@ -47,7 +47,7 @@ Edit plan_edit(uint32_t n_rows, uint32_t first, uint32_t n_old, uint32_t n_new) 
 // only once nothing can fail any more. Used by one call.
 class Rewrite {
  public:
-  // `tempered`: of the rows as they will be.
+  // `tempered`: of the rows after the edit.
   Rewrite(const Model& model, const Ropes& ropes, KvCache& cache, const Edit& edit,
           TemperedRows& tempered)
       : model_(model), ropes_(ropes), cache_(cache), edit_(edit), tempered_(tempered) {}
@@ -95,7 +95,7 @@ class Rewrite {
   }
 
  private:
-  // The layer as it will be, in stage_; its fresh rows also in fresh_. kv: [active, 2 * kv_dim].
+  // The layer after the edit, in stage_; its fresh rows also in fresh_. kv: [active, 2 * kv_dim].
   Status stage_layer(uint32_t layer, Tensor kv) {
     Backend& b = model_.backend();
     const RopeTable& rope = ropes_.keys(layer);

@@ -64,7 +64,7 @@ void SharedSteps::run(std::span<Request> requests) {
   if (leading_) {
     gathered_.notify_one();
     caller.wake.wait(lock, [&] { return caller.n_left == 0 || caller.leads; });
-    // One that was given the lead as it was done gives it on below.
+    // A caller that was given the lead when already done passes it on below.
     if (!caller.leads) return;
   }
   leading_ = true;
@@ -139,7 +139,7 @@ void SharedSteps::begin(std::unique_lock<std::mutex>& /*lock*/) {
   n_rows_ += rows_.size();
 }
 
-// All threads that the step's calls may have together; 0: all there are.
+// All threads that the step's calls may use together; 0: all there are.
 uint32_t SharedSteps::cap() const {
   uint64_t sum = 0;
   for (const Part& part : parts_) {
@@ -169,7 +169,7 @@ bool SharedSteps::any_failed(const Part& part) const {
 
 namespace {
 
-// The leader must not fall over for want of memory: nobody would lead after it.
+// Must not throw for want of memory: without a leader all others would wait for ever.
 Status check(const CancelToken* cancel) noexcept {
   try {
     return Watch{cancel, {}}.check();
@@ -192,7 +192,7 @@ void SharedSteps::drop_cancelled() {
       finish(i, std::move(status));
       continue;
     }
-    // What fails ahead may never come.
+    // Draft tokens that fail may never be appended.
     while (part.n_ahead > 0 && any_failed(part)) --part.n_ahead;
   }
 }
@@ -200,7 +200,7 @@ void SharedSteps::drop_cancelled() {
 bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& leader) {
   const uint32_t n_layers = model_.config().n_layers;
   const ThreadCap threads(cap());
-  // Where a device computes, the threads are the fuses' readers' meanwhile.
+  // Where a device computes, the readers of fuses use the threads meanwhile.
   std::optional<ThreadPool::Run> run;
   if (!model_.backend().has_own_memory()) run.emplace(model_.runtime().pool());
   for (;;) {
@@ -224,7 +224,7 @@ bool SharedSteps::advance(std::unique_lock<std::mutex>& lock, const Caller& lead
     lock.lock();
     ++layer_;
     if (status.is_ok()) continue;
-    // What fails is scratch for all of them: each may still find room by itself.
+    // No memory for scratch that all share: each may still find enough by itself.
     for (size_t i = 0; i < parts_.size(); ++i) {
       if (parts_[i].request == nullptr) continue;
       parts_[i].request->alone = true;
@@ -257,7 +257,7 @@ void SharedSteps::end() {
 
 Status SharedSteps::make_room(uint32_t rows) {
   if (rows <= room_) return Status::ok();
-  // Recordings work in it where steps are padded, so there it is never another.
+  // Recordings use it where steps are padded, so there it is never replaced.
   const uint32_t room =
       model_.backend().pads_steps() ? max_rows_ : std::min(max_rows_, std::bit_ceil(rows));
   forward_.reset();

@@ -2,24 +2,24 @@
 // together (continuous batching: Orca, Yu et al., OSDI '22), so that the weights are read once for
 // all of them.
 //
-// There is no thread for it. Who comes while nobody computes leads: it takes what waits, its own
-// among it, through all layers, and whoever came meanwhile is in the next step. A leader that has
-// what it came for gives the lead to one that waits. A generation that took part in a step is
-// expected in the next one, so the leader waits for it, but not longer than a small part of the
+// There is no thread for it. The first caller to arrive while no step is running becomes leader: it
+// runs all waiting requests, its own included, through all layers; later ones are in the next step.
+// A leader that is done passes the lead to a waiting caller. A generation that took part in a step
+// is expected in the next one, so the leader waits for it, but not longer than a small part of the
 // step's time after its end (kPatienceShare): otherwise those that sample in turn would split into
-// groups that never meet. Who is alone waits for nobody.
+// groups that never meet. A single caller never waits.
 //
 // Where the backend records steps, a row that is alone in its step is run from its sequence's
-// recording, inside the step: who comes meanwhile is in the next one, as ever.
+// recording, inside the step: callers that arrive meanwhile are in the next one, as always.
 //
 // On a CPU a step keeps its threads from its first layer to its last (ThreadPool::Run): a fuse,
-// whose operations are long, does not come between its operations, which are many. If one waits,
-// it has as long as the step took before the next begins: each has about half of the time.
+// whose operations are long, does not come between its many short operations. If a fuse waits,
+// it gets as much time as the step took before the next begins: each has about half of the time.
 //
 // What a row computes does not depend on who shares its step: every operation works on each row by
 // itself, in the same order, and attention sees the row's own cache; where a product's order
 // depends on its number of rows, every step has the same (Backend::pads_steps()). Therefore rows
-// that are computed ahead, behind one another in one cache, are what they would be in steps of
+// that are computed ahead, one after another in one cache, are what they would be in steps of
 // their own.
 #pragma once
 
@@ -42,7 +42,7 @@ class SharedSteps {
  public:
   using Clock = std::chrono::steady_clock;
 
-  // Of the last step's time: how long the next one waits for those that were in it; and at most.
+  // How long a step waits for members of the last one: a share of its time, and at most this.
   static constexpr uint32_t kPatienceShare = 8;
   static constexpr std::chrono::milliseconds kMostPatience{10};
 
@@ -66,22 +66,22 @@ class SharedSteps {
   };
 
   struct Caller;
-  // One token that is to be appended to a sequence, which nobody else uses meanwhile.
+  // One token to append to a sequence, which nobody else uses meanwhile.
   struct Request {
     Sequence* sequence = nullptr;
     int32_t token = 0;
     const CancelToken* cancel = nullptr;  // may be null
     Member* member = nullptr;             // null: not expected again
     float* logits = nullptr;              // host [n_vocab], written
-    // Tokens that may come behind it (Sequence::Append); they have the rows of a step that nobody
-    // else needs. Each has its logits.
+    // Draft tokens to follow it (Sequence::Append); they get the rows of a step that are left over.
+    // Each has its logits.
     std::span<const int32_t> ahead = {};
     std::vector<float*> ahead_logits = {};  // [ahead], each host [n_vocab]
 
-    // Of run().
+    // Results of run().
     Status status = Status::ok();
-    size_t n_ahead = 0;  // of `ahead`: as many have been computed
-    bool alone = false;  // it could not be done together, for want of memory: not done at all
+    size_t n_ahead = 0;  // of `ahead`: how many have been computed
+    bool alone = false;  // no memory to do it with others: not done at all
     Caller* caller = nullptr;
     Request* next = nullptr;
   };
@@ -90,22 +90,21 @@ class SharedSteps {
   void run(std::span<Request> requests);
 
   uint64_t n_steps() const;  // so far
-  uint64_t n_rows() const;   // in those, with those that were computed ahead
+  uint64_t n_rows() const;   // in those, drafts included
 
  private:
-  // A request of the step and its rows: its token's, and those of the first n_ahead that may
-  // follow.
+  // A request of the step and its rows: its token's, and those of the first n_ahead drafts.
   struct Part {
-    Request* request = nullptr;  // null: done with
+    Request* request = nullptr;  // null: done
     uint32_t first = 0;
     uint32_t n_rows = 1;
-    uint32_t n_ahead = 0;  // that have not failed
+    uint32_t n_ahead = 0;  // not failed so far
   };
   void leave(Member& member);
   void arrive(Request& request, Caller& caller);
   void gather(std::unique_lock<std::mutex>& lock);
   void begin(std::unique_lock<std::mutex>& lock);
-  // True: the step is over. False: the leader has nothing left in it, and others have.
+  // True: the step is over. False: the leader has nothing left in it, but others have.
   bool advance(std::unique_lock<std::mutex>& lock, const Caller& leader);
   Status make_room(uint32_t rows);
   bool runs_recorded() const;
@@ -125,7 +124,7 @@ class SharedSteps {
   mutable std::mutex mutex_;
   std::condition_variable gathered_;  // the leader waits
   // Guarded by mutex_.
-  bool leading_ = false;      // somebody leads
+  bool leading_ = false;      // there is a leader
   Request* first_ = nullptr;  // those that wait for a step, as they came
   Request** last_ = &first_;
   size_t n_waiting_ = 0;
@@ -133,10 +132,10 @@ class SharedSteps {
   size_t n_expected_ = 0;      // members whose expected_in_ is round_
   Clock::time_point ended_{};  // the last step
   Clock::duration took_{};
-  bool contested_ = false;  // others waited for its threads
+  bool contested_ = false;  // other regions waited for its threads
   uint64_t n_steps_ = 0, n_rows_ = 0;
 
-  // Of the leader; what others see of it is guarded too.
+  // Used by the leader; members that others see are guarded too.
   bool stepping_ = false;
   Clock::time_point began_{};
   uint32_t layer_ = 0;

@@ -27,14 +27,14 @@ Result<StopTexts> StopTexts::create(const std::vector<std::string>& texts) {
   return stops;
 }
 
-// The text is not whole before it.
+// Called while the text is not complete.
 void StopTexts::add(Text& text, char byte) {
   while (text.n > 0 && text.bytes[text.n] != byte) text.n = text.fall_back[text.n];
   if (text.bytes[text.n] == byte) ++text.n;
 }
 
 std::string StopTexts::push(std::string_view bytes) {
-  size_t longest = 0;  // that the stream ends with, of any text
+  size_t longest = 0;  // longest part of any text that the stream ends with
   for (const char byte : bytes) {
     held_.push_back(byte);
     longest = 0;

@@ -1,4 +1,4 @@
-// StopTexts: where a stream of bytes first has one of some texts, wherever its pieces end.
+// StopTexts: finds the first of some texts in a stream of bytes, wherever its pieces end.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace blend {
 
-// Holds back what may still become one of them: less than the longest. Not thread-safe.
+// Holds back bytes that may still become one of them: less than the longest. Not thread-safe.
 class StopTexts {
  public:
   // INVALID_ARGUMENT: one is empty.
@@ -19,16 +19,16 @@ class StopTexts {
 
   bool empty() const { return texts_.empty(); }
 
-  // Adds bytes and gives those that no text can begin in any more. matched(): the bytes given so
-  // far end where the text begins; of several that end at the same byte the longest counts. Then
-  // nothing more is to be added.
+  // Adds bytes and returns those in which no text can begin any more. matched(): the bytes returned
+  // so far end where the text begins; of several that end at the same byte the longest counts. Then
+  // nothing more may be added.
   std::string push(std::string_view bytes);
   bool matched() const { return matched_; }
-  // What is held back, which the end lets go.
+  // The bytes held back, released at the end.
   std::string finish();
 
  private:
-  // A text with Knuth, Morris and Pratt's table: how much of the text a mismatch behind n bytes
+  // A text with Knuth, Morris and Pratt's table: how much of the text a mismatch after n bytes
   // leaves matched.
   struct Text {
     std::string bytes;
