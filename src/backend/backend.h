@@ -28,15 +28,15 @@
 
 namespace blend {
 
-// Memory of the device, or of the host where allocate_host() gave it; freed with the object, not
-// before operations that were issued with it are done.
+// Memory of the device, or of the host where allocate_host() made it; freed with the object, but
+// not before operations issued with it are done.
 class DeviceBuffer {
  public:
   virtual ~DeviceBuffer() = default;
   virtual void* data() const = 0;
 };
 
-// What operations that were issued before it was made still read of host memory. Used by any one
+// Waits for host memory to be read by the operations issued before it was made. Used by one
 // thread at a time.
 class Fence {
  public:
@@ -45,8 +45,8 @@ class Fence {
   virtual void wait() = 0;
 };
 
-// A view of activations: row-major, contiguous. elem_bytes tells the type: activation_bytes() are
-// f32, and where operand_bytes() are fewer, those are bf16. Shapes are given as [rows, cols] where
+// A view of activations: row-major, contiguous. elem_bytes tells the type: activation_bytes()
+// means f32, and operand_bytes(), where fewer, bf16. Shapes are given as [rows, cols] where
 // tensors are passed.
 struct Tensor {
   void* data = nullptr;
@@ -63,7 +63,7 @@ struct Tensor {
 enum class WeightForm : uint32_t {
   automatic = 0,  // Model chooses
   packed = 1,     // a copy in the form that the backend computes fastest with
-  mapped = 2,     // as the file has them, decoded as they are used: no memory, slower for many rows
+  mapped = 2,     // as in the file, decoded when used: no memory, slower for many rows
   int8 = 3,       // a copy of 8 bits a weight, multiplied with activations of 8 bits where possible
 };
 
@@ -97,33 +97,33 @@ struct StoredRun {
   DType dtype = DType::f16;
   uint32_t n_rows = 0;
   uint32_t first = 0;  // place(): slot of the first row; deviation(): row of the fresh tensor
-  // Not none: k and v are encoded planes, of which the rows from plane_row on are meant; dtype is
-  // what their values are rounded to. Only where Backend::unpacks().
+  // Not none: k and v are encoded planes, and the run is their rows from plane_row on; dtype is
+  // the type that their values are rounded to. Only where Backend::unpacks().
   PackedPlanes packed = {};
   uint32_t plane_row = 0;
   const DeviceBuffer* kept = nullptr;  // not null: k and v lie there, not in host memory
 };
 
-// Host memory that goes to `at` bytes into memory of keep().
+// Host memory that is copied `at` bytes into memory of keep().
 struct KeptPart {
   const std::byte* from = nullptr;
   size_t bytes = 0;
   size_t at = 0;
 };
 
-// What a step of one row reads of host memory, and what differs when it is run again.
+// Host memory that a step of one row reads, which changes from run to run.
 struct StepInput {
   int32_t token = 0;
   uint32_t pos = 0;
 };
 
-// A step of one row that was recorded (Backend::record()), to be run for other tokens and
-// positions without issuing its operations again. Used by one thread at a time; what its operations
-// work on must outlive it.
+// A recorded step of one row (Backend::record()), to be run for other tokens and
+// positions without issuing its operations again. Used by one thread at a time; the objects that
+// its operations work on must outlive it.
 class RecordedStep {
  public:
   virtual ~RecordedStep() = default;
-  // Whether what was recorded does for this position what issuing it would do.
+  // Whether the recording does for this position what issuing the step would do.
   virtual bool covers(uint32_t pos) const = 0;
   // Issues the step; covers(input.pos).
   virtual Status run(const StepInput& input) = 0;
@@ -145,33 +145,33 @@ struct RowInto {
   uint32_t pos = 0;
 };
 
-// Rows that move() takes from one place to another.
+// Rows that move() takes to other slots.
 struct RowMove {
   uint32_t src_layer = 0;
   uint32_t from = 0;
   uint32_t dst_layer = 0;
   uint32_t to = 0;
   uint32_t n = 0;    // slots [from, from + n) go to [to, to + n)
-  int32_t turn = 0;  // K is turned by so many positions
+  int32_t turn = 0;  // positions by which K is rotated
 };
 
 enum class DeviationMetric : uint32_t { v = 1, k = 2, kv = 3 };  // = BLEND_METRIC_*
 enum class DeviationNorm : uint32_t { l2, l1 };                  // = BLEND_NORM_*
 
-// What the deviation of a row is. l2 sums squares (the paper's), l1 magnitudes.
+// How the deviation of a row is computed. l2 sums squares (the paper's), l1 magnitudes.
 struct DeviationRule {
   DeviationMetric metric = DeviationMetric::v;
   DeviationNorm norm = DeviationNorm::l2;
   bool relative = false;  // divided by the same sum over the stored row alone
 };
 
-// What is known of a stored row besides its K and V. The first kScales of them also multiply these.
+// Facts about a stored row besides its K and V. The first kScales of them also multiply these.
 struct StoredFeatures {
   static constexpr size_t kScales = 2;
   static constexpr size_t kCount = 5;
   std::array<float, kCount> values;
 
-  // inside, outside: of the row (engine/context_impact.h); place: in its chunk, from 0.
+  // inside, outside: of the row (engine/context_impact.h); place: its index in its chunk.
   static StoredFeatures of(float inside, float outside, uint32_t place) {
     constexpr float kLeast = 1e-6f;
     return {{1.0f, outside, std::log(std::max(outside, kLeast)), std::log(std::max(inside, kLeast)),
@@ -179,43 +179,43 @@ struct StoredFeatures {
   }
 };
 
-// What a row gives to the drift maps (profile/drift_maps.h) besides its deviation vector.
+// Inputs of a row to the drift maps (profile/drift_maps.h) besides its deviation vector.
 struct DriftInputs {
   bool fresh = false;     // K | V of the row as computed at the check layer
   bool constant = false;  // 1
-  bool stored = false;    // none of these: of a row of which nothing is computed
+  bool stored = false;    // without these: for a row of which nothing is computed
   bool operator==(const DriftInputs&) const = default;
   static DriftInputs of_stored() { return {false, false, true}; }
 
-  // Of a row: [fresh - stored: 2 kv_dim][fresh: 2 kv_dim, or nothing][1, or nothing]; of a stored
-  // one: [K | V times each of the first kScales features][features].
+  // Inputs of a row: [fresh - stored: 2 kv_dim][fresh: 2 kv_dim, or nothing][1, or nothing]; of a
+  // stored one: [K | V times each of the first kScales features][features].
   size_t size(size_t kv_dim) const {
     if (stored) return 2 * kv_dim * StoredFeatures::kScales + StoredFeatures::kCount;
     return 2 * kv_dim * (fresh ? 2u : 1u) + (constant ? 1u : 0u);
   }
 };
 
-// How much of the drift correction is taken (fusion/corrector.h): a factor for K, one for V.
+// Share of the drift correction that is applied (fusion/corrector.h): a factor for K, one for V.
 struct DriftShare {
   float k = 1;
   float v = 1;
 };
 
-// What a row's scores are made of besides Q and K, and which keys it sees.
+// How a row's scores are computed from Q and K, and which keys it sees.
 struct AttentionRule {
   float scale = 0;      // of the scores; 0: 1 / sqrt(head_dim)
   uint32_t window = 0;  // row i sees slots pos[i] - window + 1 .. pos[i]; 0: all from slot 0 on
-  float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: they stay
+  float softcap = 0;    // scores become softcap * tanh(score / softcap); 0: off
 };
 
-// What place() adds to stored rows, K before it is rotated (the drift correction).
+// Added by place() to stored rows, to K before it is rotated (the drift correction).
 struct Correction {
   static constexpr uint32_t kNone = UINT32_MAX;
   Tensor kv;                      // [rows, 2 * kv_dim] = K | V
   const uint32_t* row = nullptr;  // host [capacity]: the row of kv for a slot, or kNone
 };
 
-// The weights of Q, K and V stacked, [q_dim + 2 * kv_dim, d_model], and what comes behind their
+// The weights of Q, K and V stacked, [q_dim + 2 * kv_dim, d_model], and those applied after their
 // product; null: nothing.
 struct QkvWeights {
   const Weight* stacked = nullptr;
@@ -225,7 +225,7 @@ struct QkvWeights {
   float eps = 0;                   // of the norms
 };
 
-// Where project_qkv() leaves Q, K and V of rows that stand at slots of a cache.
+// Destination of Q, K and V of rows at slots of a cache, for project_qkv().
 struct QkvPlaces {
   KvCache* cache = nullptr;
   uint32_t layer = 0;
@@ -264,7 +264,8 @@ class Backend {
  public:
   virtual ~Backend() = default;
   virtual const char* name() const = 0;
-  // Per element of the residual stream, K | V, logits and whatever else is kept or summed up: f32.
+  // Per element of the residual stream, K | V, logits and everything else that is kept or summed
+  // up: f32.
   virtual int64_t activation_bytes() const = 0;
   // Per element of rows that only feed a GEMM or attention: normed rows, Q, the feed-forward's
   // inner rows. Operations on them take either type.
@@ -275,36 +276,36 @@ class Backend {
   virtual bool unpacks() const { return false; }
   // Rows that should pass through a layer's wide scratch at once.
   virtual uint32_t block_rows() const { return 512; }
-  // Sequences of which each may have a row in one step; 1: they decode one by one. More only where
-  // a row's bits do not depend on the others of its product.
+  // Most sequences with a row in one step; 1: they decode one by one. More only where a row's bits
+  // do not depend on the other rows of its product.
   virtual uint32_t step_rows() const { return 1; }
-  // Whether they do depend on their number: then the products of every step, one of a single row
-  // too, have step_rows() rows, of which those behind the step's own are nobody's.
+  // Whether they depend on their number: then the products of every step, even one of a single
+  // row, have step_rows() rows; those after the step's own are unused.
   virtual bool pads_steps() const { return false; }
 
   // ---- Memory
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) = 0;
-  // Host memory that the device reads without a detour, at a page's alignment.
+  // Host memory that the device reads directly, aligned to a page.
   virtual Result<std::unique_ptr<DeviceBuffer>> allocate_host(size_t bytes) = 0;
-  // Null: nothing that was issued still reads host memory.
+  // Null: no issued operation still reads host memory.
   virtual Result<std::unique_ptr<Fence>> fence() { return std::unique_ptr<Fence>(); }
   // Whether the device has memory of its own, to which keep() copies.
   virtual bool has_own_memory() const { return false; }
   // New memory of the device, for StoredRun::kept, with the parts copied to it. The host's may
-  // change behind a fence() that is made afterwards.
+  // change after a fence() that is made afterwards.
   virtual Result<std::unique_ptr<DeviceBuffer>> keep(size_t /*bytes*/,
                                                      std::span<const KeptPart> /*parts*/) {
     return make_error(BLEND_E_UNSUPPORTED, "the %s backend has no memory of its own", name());
   }
-  // OUT_OF_MEMORY names the bytes that weights of so many elements need and those that are free.
+  // OUT_OF_MEMORY names the bytes that this many elements need and those that are free.
   virtual Status check_room(uint64_t /*n_elements*/) { return Status::ok(); }
   virtual Status download(const Tensor& src, float* dst) = 0;  // dst: host [rows, cols]
 
-  // Whether record() is there.
+  // Whether record() is supported.
   virtual bool records() const { return false; }
   // Records the operations that `issue` issues for one row, without running them: of host memory
-  // they read &input.token and &input.pos and nothing else, they wait for no result and make
-  // nothing that outlives them. Null: that cannot be done here; nothing has happened.
+  // they read only &input.token and &input.pos, they wait for no result and make
+  // nothing that outlives them. Null: not possible here; nothing has happened.
   virtual std::unique_ptr<RecordedStep> record(const StepInput& /*input*/,
                                                const std::function<Status()>& /*issue*/) {
     return nullptr;
@@ -313,7 +314,7 @@ class Backend {
   // ---- Weights. NUMERIC names the tensor that holds a NaN or infinity.
   // The parts are stacked along their rows: [sum of rows, cols]. Packed.
   virtual Result<std::unique_ptr<Weight>> load_matrix(std::span<const TensorView* const> parts) = 0;
-  // The same in another form, of those that it keeps.
+  // The same in another form, one for which keeps() is true.
   virtual bool keeps(WeightForm form) const { return form == WeightForm::packed; }
   virtual Result<std::unique_ptr<Weight>> load_matrix_as(WeightForm /*form*/,
                                                          std::span<const TensorView* const> parts) {
@@ -322,7 +323,7 @@ class Backend {
   // known_finite: another weight holds the same elements (a tied embedding), so they were checked.
   virtual Result<std::unique_ptr<Weight>> load_table(const TensorView& table,
                                                      bool known_finite) = 0;
-  // The parts one behind another, `offset` added to each element.
+  // The parts one after another, `offset` added to each element.
   virtual Result<std::unique_ptr<Weight>> load_vector(std::span<const TensorView* const> parts,
                                                       float offset) = 0;
 
@@ -341,8 +342,8 @@ class Backend {
   virtual Status geglu(Tensor gate_up, Tensor out) = 0;
   // x[i] += bias; bias: [x.cols].
   virtual Status add_bias(const Weight& bias, Tensor x) = 0;
-  // rms_norm() of each of the first n_heads heads of every row, in place; weight: [head_dim]; what
-  // a row holds behind them stays.
+  // rms_norm() of each of the first n_heads heads of every row, in place; weight: [head_dim]; the
+  // rest of a row stays.
   virtual Status norm_heads(Tensor x, uint32_t n_heads, const Weight& weight, float eps) = 0;
   // x += y, of one shape, f32.
   virtual Status add(Tensor x, Tensor y) = 0;
@@ -350,7 +351,7 @@ class Backend {
   virtual Status scale(Tensor x, float factor) = 0;
 
   // ---- Attention
-  // cos and sin times params.attention_factor. rotary_dim 0: a table that turns nothing.
+  // cos and sin times params.attention_factor. rotary_dim 0: a table that rotates nothing.
   virtual Result<std::shared_ptr<RopeTable>> make_rope(const RopeParams& params,
                                                        uint32_t n_positions) = 0;
   virtual Result<std::unique_ptr<KvCache>> make_kv_cache(const ModelConfig& config,
@@ -362,17 +363,17 @@ class Backend {
   virtual Status write_kv(KvCache& cache, uint32_t layer, const RopeTable& rope, Tensor kv,
                           const uint32_t* pos) = 0;
   // The inverse of write_kv, for n = kv.rows slots from `first` on: kv: [n, 2 * kv_dim] = K before
-  // RoPE | V. K comes back but for rounding in f32.
+  // RoPE | V. K is exact but for rounding in f32.
   virtual Status read_kv(const KvCache& cache, uint32_t layer, const RopeTable& rope,
                          uint32_t first, Tensor kv) = 0;
-  // Decodes stored rows, adds what `correction` (may be null) has for them, rotates K to its slot,
+  // Decodes stored rows, adds `correction` (may be null) to them, rotates K to its slot,
   // scatters both. Rows with skip[slot] != 0 are left alone; skip: host [capacity] or null.
   virtual Status place(KvCache& cache, uint32_t layer, const RopeTable& rope,
                        std::span<const StoredRun> runs, const uint8_t* skip,
                        const Correction* correction) = 0;
-  // Takes rows to other slots of the same layer (the ranges may overlap), of another layer or of
+  // Moves rows to other slots of the same layer (the ranges may overlap), of another layer or of
   // another cache. K of position p becomes K of position p + turn: the angle of RoPE is position *
-  // frequency, with any scaling, so the turn composes with the rotation that is in the cache.
+  // frequency, with any scaling, so the turn composes with the rotation of K in the cache.
   // Allocates nothing and fails only when a slot or turn does not exist (INTERNAL), so that a
   // caller who has checked them may rely on it. dst_layer must not be used by others meanwhile.
   virtual Status move(const KvCache& src, KvCache& dst, const RopeTable& rope,
@@ -407,9 +408,9 @@ class Backend {
   // features: host [out.rows]; only the rows of runs are written.
   virtual Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
                                Tensor out) = 0;
-  // How the drift maps did on rows whose drift is known: the least-squares factors by which what
-  // they foretold comes nearest to it, of K and of V, each within 0 and 1; 0 where nothing was
-  // foretold. foretold, drift: [rows, 2 * kv_dim] = K | V. The same to the last bit on any number
+  // How well the drift maps did on rows whose drift is known: the least-squares factors that bring
+  // their predictions nearest to it, for K and for V, each within 0 and 1; 0 where nothing was
+  // predicted. predicted, drift: [rows, 2 * kv_dim] = K | V. Same to the last bit on any number
   // of threads.
   virtual Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) = 0;
   // K of every row times share.k, V times share.v; kv: [rows, 2 * kv_dim].
@@ -421,7 +422,7 @@ class Backend {
   virtual Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) = 0;
 
   // ---- A host that runs the model itself (the step API)
-  // Rows of `src` as the model computes them: kv[i] = K | V of row i, K turned back from pos[i] if
+  // Rows of `src` as the model computes them: kv[i] = K | V of row i, K rotated back from pos[i] if
   // it is rotated; pos: host [kv.rows]. NUMERIC names the first row that is not finite.
   virtual Status read_host(const HostKv& src, const RopeTable& rope, const uint32_t* pos,
                            Tensor kv) = 0;
@@ -432,7 +433,7 @@ class Backend {
                             const Correction* correction) = 0;
 
   // ---- Q, K and V by one product
-  // Whether project_qkv() is there, and the weights of Q, K and V are to be stacked for it.
+  // Whether project_qkv() is supported, and the weights of Q, K and V are to be stacked for it.
   virtual bool stacks_qkv() const { return false; }
   // Rows [first, first + rows) of a stacked matrix, in its memory, which both keep.
   virtual Result<std::unique_ptr<Weight>> part_of(const Weight& /*matrix*/, int64_t /*first*/,
@@ -440,18 +441,18 @@ class Backend {
     return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
   }
   // matmul(), add_bias(), norm_heads(), write_kv() and rope_q() of a layer's rows at once; x:
-  // [rows, d_model], normed. x and the scratch may have rows behind those of q.
+  // [rows, d_model], normed. x and the scratch may have more rows than q.
   virtual Status project_qkv(const QkvWeights& /*weights*/, Tensor /*x*/, const QkvPlaces& /*to*/) {
     return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
   }
 
   // ---- Many sequences
-  // A further cache of the same room, with the first n_rows slots of `cache`, of which both share
-  // what neither writes to; nobody else uses `cache` meanwhile. Null: that cannot be done here.
+  // Another cache of the same capacity, with the first n_rows slots of `cache`; both share slots
+  // that neither writes to; nobody else uses `cache` meanwhile. Null: not possible here.
   virtual Result<std::unique_ptr<KvCache>> fork_kv_cache(KvCache& /*cache*/, uint32_t /*n_rows*/) {
     return std::unique_ptr<KvCache>();
   }
-  // project_qkv() of rows that each go to a cache of their own, bit for bit what it gives for each
+  // project_qkv() of rows that each go to a cache of their own, bit for bit its result for each
   // by itself where the product has as many rows; q, x and scratch as there. Rows that are not
   // named go nowhere, and their Q may be anything.
   virtual Status project_qkv_each(const QkvWeights& /*weights*/, uint32_t /*layer*/, Tensor /*x*/,
@@ -459,7 +460,7 @@ class Backend {
                                   Tensor /*scratch*/) {
     return make_error(BLEND_E_INTERNAL, "the %s backend does not stack matrices", name());
   }
-  // attention() of rows that each see a cache of their own, in place; bit for bit what it gives for
+  // attention() of rows that each see a cache of their own, in place; bit for bit its result for
   // each by itself. The caches are of one model.
   virtual Status attention_each(uint32_t layer, const AttentionRule& rule, Tensor q,
                                 std::span<const RowOver> rows) {
@@ -471,8 +472,8 @@ class Backend {
   }
 };
 
-// The CPU backend on `pool`, which must outlive it; its caches keep K and V as `cache`. Never fails
-// on supported hosts but for memory.
+// The CPU backend on `pool`, which must outlive it; its caches keep K and V as `cache`. Fails
+// on supported hosts only for want of memory.
 Result<std::unique_ptr<Backend>> make_cpu_backend(ThreadPool& pool, DType cache = DType::f32);
 
 }  // namespace blend

@@ -7,7 +7,7 @@
 
 namespace blend {
 
-// sums: [2 * rows], of K and V of each row in turn, with `both` and `foretold`
+// sums: [2 * rows], of K and V of each row in turn, with `both` and `predicted`
 // (kernels/cpu/drift.h).
 template <typename Sums>
 DriftShare share_of(const Sums* sums, size_t rows) {
@@ -16,7 +16,7 @@ DriftShare share_of(const Sums* sums, size_t rows) {
     both[i % 2] += static_cast<double>(sums[i].both);
     foretold[i % 2] += static_cast<double>(sums[i].foretold);
   }
-  // A NaN in either is no share: it becomes 0.
+  // If either is NaN the share is 0.
   const auto share = [&](int which) {
     const double factor = foretold[which] > 0 ? both[which] / foretold[which] : 0.0;
     return factor > 0 ? static_cast<float>(std::min(factor, 1.0)) : 0.0f;

@@ -1,4 +1,4 @@
-// The one C entry through which a backend that lives in a library of its own is made.
+// The one C entry through which a backend in a library of its own is made.
 //
 // libblend.so links no GPU library; libblend_cuda.so is opened when a context asks for it. Both
 // come from one build of one version and share the C++ interface Backend, so the entry refuses a
@@ -19,7 +19,7 @@ inline constexpr char kCudaModule[] = "libblend_cuda.so";
 inline constexpr char kCudaModuleEntry[] = "blend_cuda_backend_create";
 
 struct BackendModuleRequest {
-  uint32_t interface = kBackendInterface;  // the first member for good
+  uint32_t interface = kBackendInterface;  // always the first member
   const char* version = nullptr;           // "major.minor.patch" of the caller
   int32_t device = 0;                      // ordinal, as the driver counts
   ThreadPool* pool = nullptr;              // outlives the backend

@@ -1,4 +1,4 @@
-// The error of rows that stand where a cache or a RoPE table has no place.
+// The error of rows whose position is outside a cache or a RoPE table.
 #pragma once
 
 #include <cstdint>

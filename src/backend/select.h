@@ -1,4 +1,4 @@
-// Which backend a context asks for, by name, and how it comes to be.
+// Which backend a context asks for, by name, and how it is made.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct BackendSpec {
   enum class Kind : uint8_t { cpu, cuda, automatic };
   Kind kind = Kind::cpu;
   int32_t device = 0;  // of cuda
-  // What K and V of prompts are kept as; none: the backend's own choice.
+  // Type that K and V of prompts are kept as; none: the backend's own choice.
   std::optional<DType> cache = {};
 };
 
@@ -31,7 +31,7 @@ Result<BackendSpec> parse_backend(const char* name);
 // NO_DEVICE says what is missing for a cuda backend: the library, the driver or the device.
 // UNSUPPORTED: cuda keeps caches in bf16 only (automatic: `cache` is the CPU's).
 // automatic: cuda where it can be had, else cpu. `notes` (may be null) get what the host should
-// know: NO_DEVICE, why the CPU was taken; UNSUPPORTED, that this CPU lacks what makes it fast.
+// know: NO_DEVICE, why the CPU was taken; UNSUPPORTED, that this CPU lacks instructions for speed.
 Result<std::unique_ptr<Backend>> make_backend(const BackendSpec& spec, ThreadPool& pool,
                                               std::vector<BackendNote>* notes);
 

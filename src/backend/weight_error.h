@@ -1,4 +1,4 @@
-// The error of a weight that is no number.
+// The error of a weight that is not finite.
 #pragma once
 
 #include <cmath>

@@ -15,7 +15,7 @@ class Progress {
  public:
   Progress(const Watch& watch, uint64_t total) : watch_(watch), total_(total) {}
   Status step() { return watch_.report(++done_, total_); }
-  // What turned out not to be needed counts as done.
+  // Work that turned out not to be needed counts as done.
   Status finish() {
     while (done_ < total_) BLEND_RETURN_IF_ERROR(step());
     return Status::ok();
@@ -85,7 +85,7 @@ Status fit_sample(const Model& model, const Sample& sample, const std::vector<in
   for (const Segment& s : sample) {
     const std::vector<int32_t>& tokens = *s.tokens;
     const std::span<const int32_t> before(all.data(), first_row);
-    // A chunk that stands behind its own chunk prefix is exact: it has no drift.
+    // A chunk that follows its own chunk prefix is a prefix hit: it has no drift.
     const bool exact = std::equal(before.begin(), before.end(), prefix.begin(), prefix.end());
     if (s.kind == SegmentKind::chunk && !tokens.empty() && !exact) {
       BLEND_ASSIGN(
@@ -213,9 +213,9 @@ Status measure_all(const std::shared_ptr<const Model>& model, const std::vector<
   return Status::ok();
 }
 
-// The kind of fusing that keeps the limits at the least FLOPs; of those that cost at most half as
-// much again that with the least KL, which is what the correction is for. Where none keeps them,
-// that with the least KL at the greatest ratio, and ratio 1.
+// Chooses the setting that keeps the limits at the least FLOPs; among those that cost at most half
+// as much again, the one with the least KL, which is what the correction is for. If none keeps
+// them, the one with the least KL at the greatest ratio, and ratio 1.
 void choose(const CalibrateOptions& options, Profile& p) {
   constexpr double kAsCheap = 1.5;
   const double greatest = *std::max_element(options.ratios.begin(), options.ratios.end());
@@ -242,7 +242,7 @@ void choose(const CalibrateOptions& options, Profile& p) {
   p.corrected = best->corrected;
 }
 
-// A policy that asks the question needs one in every sample.
+// Whether every sample has a question, which some policies need.
 bool all_ask(const std::vector<Sample>& samples) {
   return std::all_of(samples.begin(), samples.end(), [](const Sample& sample) {
     const Segment& last = sample.back();
@@ -250,7 +250,8 @@ bool all_ask(const std::vector<Sample>& samples) {
   });
 }
 
-// What is measured of one chunk prefix and check layer: plain, and with `corrects` by `maps` too.
+// The settings to measure for one chunk prefix and check layer: plain, and with `corrects` by
+// `maps` too.
 std::vector<Setting> settings_of(const CalibrateOptions& options,
                                  const std::vector<Policy>& policies, bool corrects,
                                  const ProfileMaps& maps) {
@@ -262,7 +263,7 @@ std::vector<Setting> settings_of(const CalibrateOptions& options,
     }
     std::vector<uint32_t> seen;
     for (const RowMetric metric : options.metrics) {
-      // The cascade weighs by itself.
+      // The cascade applies its own weights.
       const RowMetric used = {metric.of, metric.weighed || policy == Policy::cascade};
       if (std::find(seen.begin(), seen.end(), used.code()) != seen.end()) continue;
       seen.push_back(used.code());
@@ -373,8 +374,8 @@ Result<Profile> calibrate(const std::shared_ptr<const Model>& model,
       std::move(check_maps[p.prefix][static_cast<size_t>(chosen - options.check_layers.begin())]);
   if (!p.drift.empty()) p.stored_drift = std::move(stored_maps[p.prefix]);
   StepOptions steps{step_prompts, p.chunk_prefix(), options.kv_dtype};
-  // As the profile fuses, but for the correction, which rounding leaves as it is. Where everything
-  // is recomputed nothing is left of rounding.
+  // As the profile fuses, except for the correction, which does not change rounding's effect. Where
+  // everything is recomputed, rounding has no effect.
   if (p.ratio < 1) {
     steps.way = {static_cast<Policy>(p.policy), RowMetric::from_code(p.metric), p.ratio};
     steps.check_layer = p.check_layer;

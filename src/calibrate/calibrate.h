@@ -3,8 +3,8 @@
 // For each chunk prefix the drift maps are fitted on one half of the prompts (the first, third,
 // ...) and everything is measured on the other half: each check layer, policy, metric and ratio,
 // plain and corrected. The choice is the cheapest, by FLOPs, that keeps the limits with a margin:
-// the bounds of the 95 % intervals must keep them. For the chunk prefix that was chosen the layers'
-// steps are found (layer_steps.h).
+// the bounds of the 95 % intervals must keep them. For the chosen chunk prefix the layers'
+// scales are found (layer_steps.h).
 #pragma once
 
 #include <functional>
@@ -32,16 +32,16 @@ struct CalibrateOptions {
   DType kv_dtype = DType::f16;
   bool corrects = true;  // fit and measure the drift correction
   DriftInputs inputs = {true, true};
-  uint32_t rank = 0;  // of the drift maps; 0: whole matrices
-  // Of the maps of stored rows, which are most of the rows; 0: an eighth of their outputs, at most
-  // 64.
+  uint32_t rank = 0;  // of the drift maps; 0: full matrices
+  // Rank of the maps of stored rows, which are most of the rows; 0: an eighth of their outputs, at
+  // most 64.
   uint32_t stored_rank = 0;
   double ridge = kRidgeAuto;
   uint32_t score_tokens = 16;
   double max_kl = 0.02;    // limits of trust: mean KL in nats,
   double min_top1 = 0.95;  // share of likeliest tokens that agree
-  // The layers' steps are fitted on, and as many that they are judged on, at most (layer_steps.h):
-  // what a layer costs differs by orders of magnitude, or does not matter. 0: all layers alike.
+  // Samples to fit the layers' scales on, and as many to judge them on, at most (layer_steps.h):
+  // the costs of layers differ by orders of magnitude, or do not matter. 0: all layers alike.
   uint64_t step_samples = 32;
   MeasurementFn on_measurement;
 };

@@ -8,7 +8,7 @@ namespace blend {
 namespace {
 
 constexpr size_t kBlock = 64;  // rows added at once
-// Where there is but one prompt to fit on, so that none is left to choose a ridge by.
+// Used where there is only one prompt to fit on, so that none is left to choose a ridge with.
 constexpr double kRidgeOfOnePrompt = 1;
 
 bool fits_f16(std::span<const RidgeMap> maps) {
@@ -33,7 +33,7 @@ void append(const std::vector<double>& values, DType dtype, std::vector<std::byt
   }
 }
 
-// Into `maps`, whose layers they are.
+// Puts the solved layers into `maps`.
 void put_maps(std::span<const RidgeMap> solved, DriftMaps& maps) {
   maps.dtype = fits_f16(solved) ? DType::f16 : DType::f32;
   maps.data.reserve(maps.n_maps * maps.layer_bytes());
@@ -69,7 +69,7 @@ void put_drift(const float* fresh, const float* stored, size_t n, double* y) {
 
 }  // namespace
 
-// ---- Behind a check layer
+// ---- After a check layer
 
 DriftFit::DriftFit(ThreadPool& pool, DriftInputs inputs, uint32_t kv_dim, uint32_t check_layer,
                    uint32_t n_layers)
@@ -129,7 +129,7 @@ Result<DriftMaps> DriftFit::solve(double ridge, uint32_t rank, const Watch& watc
   return maps;
 }
 
-// ---- Of stored rows
+// ---- Stored rows
 
 StoredFit::StoredFit(ThreadPool& pool, uint32_t kv_dim, uint32_t n_layers)
     : pool_(pool),
@@ -182,7 +182,7 @@ Result<DriftMaps> StoredFit::solve(double ridge, uint32_t rank, const Watch& wat
   maps.rank = rank >= n_out_ ? 0 : rank;
   std::vector<RidgeMap> solved;
   if (n_maps_ > 0) {
-    // One layer's choice is as good as another's.
+    // Any layer will do.
     const RidgeSums first[2] = {halves_[0][0], halves_[1][0]};
     BLEND_ASSIGN(maps.ridge, ridge_of(ridge, pool_, first, false, watch));
     halves_[0][0] += halves_[1][0];

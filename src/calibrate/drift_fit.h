@@ -1,10 +1,10 @@
 // DriftFit, StoredFit: the drift maps of a model (profile/drift_maps.h), fitted by ridge regression
 // (ridge_map.h) from rows that come in a stream, prompt after prompt.
 //
-// DriftFit is of the maps behind a check layer: one matrix of inputs for all layers, and memory of
-// 2 * (n_in^2 + n_maps * n_in * 2 kv_dim) doubles. StoredFit is of the maps for rows of which
-// nothing is computed: each layer has its own inputs, and so its own matrix, n_layers times as
-// much. Both keep sums of two halves of the prompts, by which a ridge is chosen, StoredFit of one
+// DriftFit has the maps after a check layer: one matrix of inputs for all layers, and memory of
+// 2 * (n_in^2 + n_maps * n_in * 2 kv_dim) doubles. StoredFit has the maps for rows of which
+// nothing is computed: each layer has its own inputs, so its own matrix, n_layers times as
+// much. Both keep sums of two halves of the prompts, used to choose a ridge; StoredFit for one
 // layer.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace blend {
 
-// A ridge that cross-validation chooses.
+// Lets cross-validation choose the ridge.
 inline constexpr double kRidgeAuto = -1;
 
 // Used by one thread at a time; works on the pool, which must outlive it.
@@ -31,7 +31,7 @@ class DriftFit {
   uint32_t check_layer() const { return first_layer_ - 1; }
   uint64_t n_rows() const { return n_rows_; }
 
-  // The rows that follow are of another prompt.
+  // The following rows belong to another prompt.
   void begin_prompt();
   // One reused row in layer order: fresh(l) and stored(l) give its K | V, [2 * kv_dim], K before
   // RoPE, of the check layer and every later one. Rows are gathered and added in blocks.
@@ -44,9 +44,9 @@ class DriftFit {
     end_row();
   }
 
-  // ridge: of each input's own power, or kRidgeAuto. rank 0: whole matrices; otherwise the best
-  // maps of that rank in the fitted rows' own measure. f16 unless a value does not fit. NUMERIC
-  // when there are fewer rows than the ridge can make up for; INVALID_ARGUMENT without any row.
+  // ridge: relative to each input's own power, or kRidgeAuto. rank 0: full matrices; otherwise the
+  // best maps of that rank in the fitted rows' own measure. f16 unless a value does not fit.
+  // NUMERIC when there are too few rows for the ridge; INVALID_ARGUMENT without any row.
   Result<DriftMaps> solve(double ridge, uint32_t rank, const Watch& watch);
 
  private:
@@ -74,18 +74,18 @@ class DriftFit {
 // Used by one thread at a time; works on the pool, which must outlive it.
 class StoredFit {
  public:
-  // Maps for layers 1 .. n_layers - 1: the K and V of layer 0 hang on nothing before a row.
+  // Maps for layers 1 .. n_layers - 1: the K and V of layer 0 depend only on their own row.
   StoredFit(ThreadPool& pool, uint32_t kv_dim, uint32_t n_layers);
 
   void begin_prompt();
-  // One reused row, with what its chunk keeps of it: fresh(l), stored(l) as above, from layer 1 on.
+  // One reused row, with its chunk's facts about it: fresh(l), stored(l) as above, from layer 1 on.
   template <typename Fresh, typename Stored>
   void add(const StoredFeatures& features, const Fresh& fresh, const Stored& stored) {
     for (uint32_t i = 0; i < n_maps_; ++i) add_layer(i, features, fresh(1 + i), stored(1 + i));
     end_row();
   }
 
-  // As DriftFit's, the ridge being chosen once for all layers.
+  // As for DriftFit; the ridge is chosen once for all layers.
   Result<DriftMaps> solve(double ridge, uint32_t rank, const Watch& watch);
 
  private:
@@ -100,7 +100,7 @@ class StoredFit {
   const size_t n_in_;
   const size_t n_out_;  // 2 * kv_dim
   uint64_t n_rows_ = 0;
-  // [n_maps] of all prompts, of the first map only of one half; and of that the other half.
+  // [n_maps] of all prompts; of the first map only, one half; and then the other half.
   std::vector<RidgeSums> halves_[2];
   uint32_t half_ = 1;
 

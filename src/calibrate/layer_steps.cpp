@@ -6,17 +6,16 @@
 namespace blend {
 namespace {
 
-// At which a layer's cost is seen beside the noise of a float, and is not yet all that there is to
-// lose.
+// A scale at which a layer's cost stands out from float noise, and which is not yet its maximum.
 constexpr float kTried = 1.41421356f;
-// What a factor may be: beyond, the square law that it rests on has not been seen to hold.
+// Bounds of a factor: beyond, the square law that it rests on has not been confirmed.
 constexpr double kLeastFactor = 1.0 / 16;
 constexpr double kMostFactor = 4;
-// A layer that costs less than this share of the costliest one costs as much: it was not measured
-// any better.
+// A layer that costs less than this share of the costliest one counts as that much: it was not
+// measured more precisely.
 constexpr double kFloor = 1e-4;
 
-// One way of fusing one prompt, led along the answer with its chunks as they are.
+// One way of fusing one prompt, decoded along the answer with its chunks unrounded.
 struct Way {
   FuseRequest request;
   std::vector<std::vector<float>> reference = {};  // a row of logits a token
@@ -44,7 +43,7 @@ class Trial {
     ways_.push_back({std::move(request)});
   }
 
-  // Prefills the chunks and answers with them as they are.
+  // Prefills the chunks and answers with them unrounded.
   Status begin() {
     for (Way& way : ways_) {
       BLEND_ASSIGN(Fused fused, fuse(model_, access(exact_), way.request));
@@ -88,7 +87,7 @@ class Trial {
   size_t n_ways() const { return ways_.size(); }
 
  private:
-  // A device would take a chunk for the one of the same id that it holds.
+  // A device would mistake a chunk for the one of the same id that it holds.
   StoreAccess access(MemoryStore& store) const {
     StoreAccess out{&store, false, options_.kv_dtype};
     out.use_device_tier = false;
@@ -104,7 +103,7 @@ class Trial {
 
 std::string name_of(size_t sample) { return "sample " + std::to_string(sample); }
 
-// What each layer costs in each way when it alone is rounded: [n_ways][n_layers], sums over the
+// The cost of each layer in each way when it alone is rounded: [n_ways][n_layers], sums over the
 // prompts.
 Result<std::vector<std::vector<double>>> layer_costs(const std::shared_ptr<const Model>& model,
                                                      std::span<const Sample> samples,
@@ -194,7 +193,7 @@ std::vector<float> split_steps(std::span<const double> kl) {
     for (const double x : f) sum += std::log2(x);
     return sum / static_cast<double>(f.size());
   };
-  // The bounds move the mean, so what all are multiplied with is searched for.
+  // The bounds shift the mean, so the common factor is searched for.
   double low = -16, high = 16;
   for (int i = 0; i < 60; ++i) {
     const double middle = (low + high) / 2;
@@ -214,9 +213,9 @@ LayerSteps judge_steps(std::vector<float> factors, std::span<const StepTrial> tr
   out.bits_alike = bits_of(alike);
   out.bits_split = bits_of(split);
   out.n_prompts = trials.size();
-  // A bit more would have brought all layers alike to a quarter of their cost.
+  // One more bit would have reduced the cost of equal scales to a quarter.
   const double handicap = std::min(1.0, std::pow(4.0, out.bits_alike - out.bits_split));
-  // Of the way w, over the prompts.
+  // Gain of way w over the prompts.
   const auto gain_of = [&](size_t w) {
     Divergences gain;
     for (const StepTrial& t : trials) {
@@ -233,7 +232,7 @@ LayerSteps judge_steps(std::vector<float> factors, std::span<const StepTrial> tr
   }
   const Divergences reuse = gain_of(0);
   out.gain_margin = reuse.kl_margin();
-  // A NaN is no gain, nor no loss.
+  // A NaN is neither gain nor loss.
   bool better = reuse.kl_mean() > out.gain_margin;
   for (size_t w = 1; w < trials[0].ways.size(); ++w) {
     const Divergences gain = gain_of(w);
@@ -258,7 +257,7 @@ Result<LayerSteps> find_layer_steps(const std::shared_ptr<const Model>& model,
                                     std::span<const Sample> samples, const StepOptions& options,
                                     const std::function<Status()>& done, const Watch& watch) {
   if (options.prompts.n_judged == 0) return LayerSteps{};
-  // A cache whose values are not numbers can still be fused, but not be rounded.
+  // A cache with values that are not numbers can still be fused, but not be rounded.
   const auto unless_numeric = [](const Status& status) -> Result<LayerSteps> {
     if (status.code() == BLEND_E_NUMERIC) return LayerSteps{};
     return status;

@@ -1,4 +1,4 @@
-// Steps by layer: which layers bear coarse rounding, and what it is worth to know.
+// Scales by layer: which layers bear coarse rounding, and how much that gains.
 //
 // If what rounding the layers costs adds up and grows with the square of a step, then at given
 // bytes it is least where every step is inverse to the root of what its layer costs at the same
@@ -20,20 +20,20 @@
 
 namespace blend {
 
-// That steps are judged on: fewer say nothing of an interval.
+// Least prompts to judge on: fewer give no interval.
 inline constexpr size_t kLeastJudged = 8;
 
-// Factors of the layers' steps, kl[l] being what rounding layer l alone costs at one step for all:
-// inverse to the roots, within bounds, their geometric mean 1. Empty where that says nothing: one
-// layer, a number that is none, or no layer that costs anything.
+// Factors of the layers' scales; kl[l] is the cost of rounding layer l alone at a common scale:
+// inverse to the roots, within bounds, their geometric mean 1. Empty where that is meaningless: one
+// layer, a cost that is not a number, or no layer with any cost.
 std::vector<float> split_steps(std::span<const double> kl);
 
-// What each layer costs in all ways together, kl[w][l] being what it does in one: sums of its
-// shares, because a way of which little is lost at all would not be seen beside the others. Empty
-// where none costs anything, or a cost is not a number.
+// The cost of each layer in all ways together, kl[w][l] being its cost in one: sums of its
+// shares, because a way with a small total loss would otherwise not count. Empty
+// where the total is 0, or a cost is not a number.
 std::vector<double> sum_of_shares(std::span<const std::vector<double>> kl);
 
-// What rounding with each of two sets of steps cost one prompt, and took.
+// KL and bytes of one prompt with each of two sets of scales.
 struct StepTrial {
   struct Cost {
     double alike = 0, split = 0;  // KL, mean over the answer's tokens
@@ -41,7 +41,7 @@ struct StepTrial {
   std::vector<Cost> ways;  // reuse first
   RoundedSize alike, split;
 };
-// The steps with what the trials say of them; without factors where they are not better at reuse by
+// The scales with the trials' results; without factors where they are not better at reuse by
 // the 95 % interval, or in another way worse by it, or where there are too few trials. Where the
 // split takes more bytes it has to make up for them.
 LayerSteps judge_steps(std::vector<float> factors, std::span<const StepTrial> trials);
@@ -50,7 +50,7 @@ LayerSteps judge_steps(std::vector<float> factors, std::span<const StepTrial> tr
 // all where they are too few.
 struct StepPrompts {
   StepPrompts(size_t n_samples, uint64_t most);
-  // Fuses in all.
+  // Number of fuses in all.
   uint64_t n_runs(uint32_t n_layers, uint32_t n_ways) const;
   size_t n_fitted = 0, n_judged = 0;
 };

@@ -10,7 +10,7 @@ namespace {
 // Columns that a thread takes at once in the triangular solve: its part of a row stays in L1.
 constexpr size_t kColumnBlock = 256;
 
-// Turns columns p and q of a and rows p and q, so that a[p][q] becomes zero; the same turn for the
+// Rotates columns p and q of a and rows p and q, so that a[p][q] becomes zero; the same for the
 // rows of `vectors`. (Golub & Van Loan, Matrix Computations, 8.5.2.)
 void rotate(std::vector<double>& a, std::vector<double>& vectors, size_t n, size_t p, size_t q) {
   const double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);

@@ -1,4 +1,4 @@
-// The little linear algebra that the drift fit needs, in double precision.
+// The linear algebra of the drift fit, in double precision.
 //
 // Matrices are row-major. The functions use the pool's threads and keep no state: thread-safe on
 // distinct matrices.

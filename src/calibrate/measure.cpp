@@ -16,7 +16,7 @@ double log_sum(std::span<const float> logits) {
   return top + std::log(sum);
 }
 
-// Half the 95 % interval of sum(value) / sum(n) over prompts that were drawn (the linearised
+// Half the 95 % interval of sum(value) / sum(n), the prompts being a random sample (the linearised
 // variance of a ratio).
 template <typename Value>
 double half_interval(std::span<const Divergences::Sums> prompts, const Value& value) {

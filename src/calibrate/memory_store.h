@@ -1,4 +1,4 @@
-// MemoryStore: a chunk store that lives as long as one sample prompt is measured.
+// MemoryStore: a chunk store for the time in which one sample prompt is measured.
 #pragma once
 
 #include <map>
@@ -10,7 +10,7 @@
 
 namespace blend {
 
-// Thread-safe. Holds what is put until clear().
+// Thread-safe. Keeps chunks until clear().
 class MemoryStore final : public ChunkStore {
  public:
   Result<std::unique_ptr<StoreSnapshot>> snapshot() override;

@@ -41,7 +41,7 @@ Result<std::vector<double>> factor_of(ThreadPool& pool, const RidgeSums& sums, b
   for (size_t i = 0; i < n; ++i) largest = std::max(largest, sums.gram[i * n + i]);
   for (size_t i = 0; i < n; ++i) {
     double& d = factor[i * n + i];
-    // An input that never varies (a head that ignores what is before it) gets no weight, rather
+    // An input that never varies (a head that ignores preceding text) gets no weight, rather
     // than a pivot of zero.
     d += (constant && i + 1 == n ? 0 : ridge * d) + 1e-12 * largest;
   }
@@ -69,8 +69,8 @@ void left_by(ThreadPool& pool, const RidgeSums& sums, size_t map, const std::vec
 // Rotations of every pair of rows take minutes for a thousand of them.
 constexpr size_t kJacobi = 192;
 
-// Rows that span what the first `rank` eigenvectors of the symmetric m: [n, n] do, but for what
-// hardly differs in its eigenvalue: subspace iteration. [rank, n], orthonormal.
+// Rows that span nearly the same space as the first `rank` eigenvectors of the symmetric m:
+// [n, n], up to small differences in eigenvalue: subspace iteration. [rank, n], orthonormal.
 std::vector<double> span_of_first(ThreadPool& pool, const std::vector<double>& m, size_t n,
                                   size_t rank) {
   constexpr int kRounds = 40;
@@ -82,7 +82,7 @@ std::vector<double> span_of_first(ThreadPool& pool, const std::vector<double>& m
   }
   for (int round = 0; round < kRounds; ++round) {
     q = multiply(pool, q, rank, n, m, n);
-    // Gram-Schmidt, twice over what is before each row.
+    // Gram-Schmidt, twice over the rows before each.
     for (size_t i = 0; i < rank; ++i) {
       double* const row = &q[i * n];
       for (int pass = 0; pass < 2; ++pass) {
@@ -98,7 +98,7 @@ std::vector<double> span_of_first(ThreadPool& pool, const std::vector<double>& m
   return q;
 }
 
-// The directions of the output that the fit explains most: the first eigenvectors of
+// The directions of the output that the fit explains best: the first eigenvectors of
 // A^T (X^T X + R) A = A^T X^T Y. [rank, n_out]
 Result<std::vector<double>> first_directions(ThreadPool& pool, const std::vector<double>& a,
                                              const std::vector<double>& cross, size_t n_in,
@@ -148,7 +148,7 @@ RidgeSums& RidgeSums::operator+=(const RidgeSums& other) {
 
 Result<double> choose_ridge(ThreadPool& pool, std::span<const RidgeSums> halves, bool constant,
                             const Watch& watch) {
-  // From what thousands of rows need to what a handful of prompts does.
+  // From the need of thousands of rows to that of a handful of prompts.
   constexpr double kTried[] = {1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0};
   double best = -1, least = std::numeric_limits<double>::infinity();
   Status failed;

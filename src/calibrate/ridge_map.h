@@ -2,10 +2,10 @@
 //
 // Rows give X^T X, X^T Y and the sums of y^2, so memory does not grow with their number. The map is
 //   A = (X^T X + ridge * diag(X^T X))^-1 X^T Y
-// where the ridge is taken of each input's own size, so that it means the same for inputs of any
-// scale; a constant (the last input, where there is one) is not held back.
+// where the ridge is relative to each input's own size, so that it means the same for inputs of any
+// scale; a constant (the last input, where there is one) is not penalized.
 //
-// The same sums say what a map leaves of rows that it was not fitted on, |Y - X A|^2, so a ridge is
+// The same sums tell a map's error on rows that it was not fitted on, |Y - X A|^2, so a ridge is
 // chosen by cross-validation without seeing the rows again.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace blend {
 
-// Of one matrix of inputs and one or more of outputs. A plain value, but for the pool.
+// For one matrix of inputs and one or more of outputs. A plain value, but for the pool.
 struct RidgeSums {
   RidgeSums(size_t n_inputs, size_t n_outputs, size_t n_maps);
 
@@ -32,8 +32,8 @@ struct RidgeSums {
   std::vector<std::vector<double>> power;  // [n_maps] sum of y^2: [n_out]
 };
 
-// The ridge of those that are tried by which maps fitted on one of two halves leave the least of
-// the other, and the other way round: shares of the squared outputs, summed over all maps. NUMERIC
+// The ridge, of those tried, for which maps fitted on either half leave the least error on
+// the other: shares of the squared outputs, summed over all maps. NUMERIC
 // where none of them can be fitted.
 Result<double> choose_ridge(ThreadPool& pool, std::span<const RidgeSums> halves, bool constant,
                             const Watch& watch);
@@ -41,13 +41,13 @@ Result<double> choose_ridge(ThreadPool& pool, std::span<const RidgeSums> halves,
 // One map: [n_out, n_in], or [n_out, rank] and [rank, n_in] whose product it is.
 struct RidgeMap {
   std::vector<std::vector<double>> matrices;
-  // Share of the squared outputs that it takes away where it was fitted, of the first and of the
+  // Share of the squared outputs that it explains where it was fitted, for the first and the
   // second half of the outputs (K and V).
   double explained[2] = {0, 0};
 };
 
-// rank 0: whole; otherwise the best map of that rank in the fitted rows' own measure (reduced-rank
-// regression, Izenman 1975). NUMERIC when there are fewer rows than the ridge can make up for.
+// rank 0: full; otherwise the best map of that rank in the fitted rows' own measure (reduced-rank
+// regression, Izenman 1975). NUMERIC when there are too few rows for the ridge.
 Result<std::vector<RidgeMap>> solve_ridge(ThreadPool& pool, const RidgeSums& sums, bool constant,
                                           double ridge, size_t rank, const Watch& watch);
 

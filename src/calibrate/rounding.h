@@ -1,4 +1,4 @@
-// Rounding: what a fuse would find of chunks that a store keeps with codec rans.
+// Rounding: what a fuse would read from chunks that a store keeps with codec rans.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 namespace blend {
 
 struct RoundedSize {
-  uint64_t bytes = 0;     // of the layers that are rounded, encoded
+  uint64_t bytes = 0;     // of the rounded layers, encoded
   uint64_t elements = 0;  // of their K and V
 };
 
 // Puts every chunk of `exact` into `out`, its layer l rounded with steps[l] times the codec's own
-// steps, as it is where that is 0. steps: [n_layers]. NUMERIC: the codec cannot keep a value.
+// scale, unchanged where that is 0. steps: [n_layers]. NUMERIC: the codec cannot keep a value.
 Result<RoundedSize> put_rounded(const MemoryStore& exact, std::span<const float> steps,
                                 MemoryStore& out);
 

@@ -28,7 +28,7 @@ float scale_of(const AttentionRule& rule, size_t head_dim) {
   return static_cast<float>(1.0 / std::sqrt(static_cast<double>(head_dim)));
 }
 
-// Rows of one key block on their way into the cache: K is rotated in scratch, then transposed.
+// Writes rows of one key block into the cache: K is rotated in scratch, then transposed.
 class KeyBlockWriter {
  public:
   static size_t scratch_floats(size_t kv_dim) { return kKeyBlock * stride(kv_dim); }
@@ -40,7 +40,7 @@ class KeyBlockWriter {
   void add(const std::byte* k, const std::byte* v, DType dtype, uint32_t slot,
            const float* drift = nullptr) {
     float* const row = scratch_ + n_ * stride(kv_dim_);
-    // First V, which passes through the row that K then stays in.
+    // First V, which uses the scratch row that K then occupies.
     put_value(v, dtype, drift == nullptr ? nullptr : drift + kv_dim_, slot, row);
     decode(k, dtype, kv_dim_, drift, row);
     kernels::rope(rope_.row(slot, cache_.layout().n_kv_heads, cache_.layout().head_dim), row);
@@ -57,7 +57,7 @@ class KeyBlockWriter {
   }
 
  private:
-  // Off powers of two, so that sixteen rows do not fight for one set of the cache.
+  // Not a power of two, so that sixteen rows do not map to the same cache set.
   static size_t stride(size_t kv_dim) { return kv_dim + 16; }
 
   static size_t size_of(DType dtype) { return static_cast<size_t>(dtype_size(dtype)); }
@@ -99,7 +99,7 @@ class KeyBlockWriter {
   bool finite_ = true;
 };
 
-// What all blocks of an attention have in common.
+// Parameters that all blocks of an attention share.
 kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& rule, size_t cols) {
   const kernels::KvLayout& layout = cache.layout();
   kernels::AttentionBlock shape;
@@ -116,7 +116,7 @@ kernels::AttentionBlock shape_of(const CpuKvCache& cache, const AttentionRule& r
 
 constexpr double kWorthSharing = 5e5;  // FLOPs
 
-// Of a row that threads found not to fit the cache's type.
+// The error for a row that threads found not to fit the cache's type.
 Status not_finite(const CpuKvCache& cache, uint32_t layer) {
   return make_error(BLEND_E_NUMERIC,
                     "K or V of layer %u is not finite in %s, which the context keeps them in: the "
@@ -371,8 +371,8 @@ Status CpuBackend::attention_each(uint32_t layer, const AttentionRule& rule, Ten
   const size_t grain = 4.0 * static_cast<double>(cols) * slots < kWorthSharing ? n_tasks : 1;
   pool_.parallel_for(n_tasks, grain, [&](size_t begin, size_t end, uint32_t thread) {
     for (size_t task = begin; task < end; ++task) {
-      // A head of all rows, one after the other: forks have the same memory for what they share,
-      // which is then in a near cache.
+      // One head for all rows, one after the other: forks share memory of their common rows, which
+      // is then in a near cache.
       const RowOver& r = rows[task % rows.size()];
       const size_t head = task / rows.size();
       const auto& c = static_cast<const CpuKvCache&>(*r.cache);
@@ -450,7 +450,7 @@ Status CpuBackend::attention_mass(const KvCache& cache, uint32_t layer, const At
   if (last >= c.capacity()) return outside("attention_mass", last, c.capacity());
   const size_t head_dim = layout.head_dim, n_heads = cols / head_dim;
   const size_t group = n_heads / layout.n_kv_heads;
-  // Every head has its own sums, which are added in the heads' order: threads change nothing.
+  // Every head has its own sums, added in the heads' order: the result does not depend on threads.
   const size_t head_floats = kernels::attention_mass_floats(last);
   const size_t per_thread = kernels::attention_mass_scratch_floats(last);
   BLEND_ASSIGN(

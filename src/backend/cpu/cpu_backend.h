@@ -1,4 +1,4 @@
-// CpuBackend: the Backend on a ThreadPool, with the kernels of kernels/cpu and the GEMM of oneDNN.
+// CpuBackend: the Backend on a ThreadPool, with the kernels and GEMM of kernels/cpu.
 #pragma once
 
 #include <string>
@@ -12,7 +12,7 @@
 namespace blend::cpu {
 
 // Thread-safe: an operation keeps its state on its stack and in scratch that it borrows; operations
-// of concurrent callers take turns on the pool. Activations are f32. Operations are done when they
+// of concurrent callers share the pool. Activations are f32. Operations are done when they
 // return.
 class CpuBackend final : public Backend {
  public:
@@ -22,7 +22,7 @@ class CpuBackend final : public Backend {
   const char* name() const override { return name_.c_str(); }
   int64_t activation_bytes() const override { return sizeof(float); }
   int64_t cache_bytes() const override { return dtype_size(cache_dtype_); }
-  // Beyond, weights that stay as the file has them are decoded for a GEMM (gemm.h).
+  // With more rows, weights kept as in the file are decoded for a GEMM (gemm.h).
   uint32_t step_rows() const override { return 24; }
 
   Result<std::unique_ptr<DeviceBuffer>> allocate(size_t bytes) override;

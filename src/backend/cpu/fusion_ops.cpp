@@ -1,4 +1,4 @@
-// What the fusion asks of a backend besides attention.
+// The operations that fusion needs besides attention.
 #include <algorithm>
 #include <atomic>
 #include <limits>
@@ -36,7 +36,8 @@ Status CpuBackend::deviation(Tensor kv, std::span<const StoredRun> runs, const D
         if (rule.relative) {
           if (with_k) size += kernels::row_size(k, run.dtype, kv_dim, norm);
           if (with_v) size += kernels::row_size(v, run.dtype, kv_dim, norm);
-          // A stored row of zeros deviates without bound, unless the fresh one is zero too.
+          // Relative to a stored row of zeros, deviation is unbounded, unless the fresh is zero
+          // too.
           sum /= std::max(size, std::numeric_limits<float>::min());
         }
         out[run.first + i] = sum;
@@ -93,7 +94,7 @@ Status CpuBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFe
     pool_.parallel_for(run.n_rows, row_grain(n_in), [&](size_t begin, size_t end, uint32_t) {
       for (size_t i = begin; i < end; ++i) {
         const StoredFeatures& row = features[run.first + i];
-        // The last copy is the plain row until the others are made of it.
+        // The last copy holds the plain row until the others are made from it.
         float* const first = result + (run.first + i) * n_in;
         float* const last = first + (kScales - 1) * 2 * kv_dim;
         kernels::decode(run.k + i * row_bytes, run.dtype, kv_dim, last);

@@ -18,7 +18,7 @@ namespace {
 using kernels::GemmTile;
 using kernels::kGemmDepth;
 
-// Rows of W that are brought into a packed panel together.
+// Rows of W that are packed into a panel together.
 constexpr int64_t kAtOnce = 4;
 
 TileUnits tile_units() {
@@ -27,7 +27,7 @@ TileUnits tile_units() {
                         kGemmDepth * sizeof(float), sizeof(float));
 }
 
-// The type that panels of these parts have: what the parts are, where all are the same.
+// The type of panels of these parts: their own type, where all have the same.
 DType panel_dtype(const StackedParts& stacked) {
   const TensorView& first = *stacked.parts()[0];
   for (const TensorView* part : stacked.parts()) {
@@ -70,7 +70,7 @@ Result<std::unique_ptr<PackedMatrix>> Gemm::pack(std::span<const TensorView* con
                  static_cast<size_t>(columns), to + at);
     };
     if (dtype == DType::f32) return pack(panels.as<float>(), kernels::interleave_rows);
-    // They are numbers: now their bits as they are.
+    // All are finite: now copy their bits unchanged.
     for (int64_t i = 0; i < n_rows; ++i) {
       const auto [part, row] = stacked.part_of(first + i);
       std::memcpy(reinterpret_cast<uint16_t*>(rows) + i * k, part->row(row), row_bytes / 2);
@@ -104,7 +104,7 @@ Status Gemm::run(const DecodedMatrix& w, const float* x, int64_t m, float* y, bo
   return run_blocks(w, all);
 }
 
-// Every weight is read from memory once and used a few times: pieces of W are shared out.
+// Every weight is read from memory once and used a few times: threads share out pieces of W.
 Status Gemm::run_as_they_are(const PackedMatrix& w, const Rows& rows) {
   const int64_t k = w.in(), n = w.out(), columns = w.columns();
   const int64_t n_panels = ceil_div(n, columns);
@@ -137,7 +137,7 @@ struct Gemm::Blocks {
   std::byte* scratch;
   size_t sums, per_thread;  // bytes of a tile's sums, and of all that a thread has
 
-  // Of `t` on a thread, W apart.
+  // Tile `t` on a thread, except for W.
   GemmTile tile(const Tile& t, int64_t k, int64_t out, uint32_t thread) const {
     GemmTile tile;
     tile.m = static_cast<size_t>(t.rows);
@@ -158,13 +158,13 @@ namespace {
 TilePlan plan_of(const PackedMatrix& w, int64_t m, const TileUnits& units, uint32_t n_threads) {
   return plan_tiles(m, w.out(), w.in(), n_threads, units);
 }
-// A decoded slice stays in the second-level cache while the blocks of rows go by, and is used up
+// A decoded slice stays in the second-level cache while the blocks of rows pass by, and is used up
 // before the next is decoded. (Two Zen 5 cores with AVX-512 and 1 MiB each: k, n = 576, 1536 at 512
 // rows 390 GFLOP/s with slices of 1 MiB, 455 with a quarter.)
 TilePlan plan_of(const DecodedMatrix& w, int64_t m, TileUnits units, uint32_t n_threads) {
   constexpr int64_t kElements = 64 << 10;
   const int64_t most = std::min(units.most_columns, kElements / w.in()) / units.columns;
-  // Of so many panels or fewer, the slices that leave no thread with one more than the others: nine
+  // The most panels, up to this number, with which no thread gets a slice more than others: nine
   // slices of two panels take two threads as long as ten.
   const int64_t panels = ceil_div(w.out(), units.columns);
   const auto longest = [&](int64_t each) {
@@ -180,13 +180,13 @@ TilePlan plan_of(const DecodedMatrix& w, int64_t m, TileUnits units, uint32_t n_
   return plan;
 }
 
-// A tile's sums between the parts of k.
+// Bytes of a tile's sums between the parts of k.
 size_t sums_bytes(int64_t k, const TilePlan& plan) {
   if (k <= static_cast<int64_t>(kGemmDepth)) return 0;
   return lines(static_cast<size_t>(plan.rows * plan.columns) * sizeof(float));
 }
 
-// What a thread has of its scratch behind those sums: a panel's part as f32;
+// A thread's scratch after those sums: a panel's part as f32;
 size_t scratch_bytes(const PackedMatrix& w, const TilePlan& /*plan*/) {
   return lines(kGemmDepth * static_cast<size_t>(w.columns()) * sizeof(float));
 }
@@ -194,8 +194,8 @@ size_t scratch_bytes(const PackedMatrix& w, const TilePlan& /*plan*/) {
 struct Slice {
   int64_t column = -1;
 };
-// So many rows of W go into a panel together: all, so that its lines are written whole, where they
-// are not too long. They are decoded from end to end, as memory reads ahead along a row alone. (The
+// Number of rows of W packed into a panel together: all where they are not too long, so that its
+// lines are written whole. They are decoded row by row, as memory prefetches along a row only. (The
 // same two cores at 77 rows, 4, 16 and 32 rows together: k, n = 576, 1536 320, 357 and 364 GFLOP/s,
 // 8192, 2048 324, 366 and 374; all rows in parts of 1024 columns 347 and 312.)
 int64_t decoded_together(int64_t k, int64_t panel_columns) {
@@ -324,7 +324,7 @@ void Gemm::run_pieces(const DecodedMatrix& w, const Rows& rows) {
   shape.y_stride = static_cast<size_t>(w.out());
   shape.accumulate = rows.accumulate;
   shape.x = rows.x;
-  // What is asked for behind a piece's end is another thread's as often as not, so pieces are long;
+  // Prefetches past a piece's end usually load another thread's data, so pieces are long;
   // there are at least four a thread.
   constexpr size_t kStep = kernels::kFewRowsStep, kElements = 512 << 10;
   const size_t fit = std::min(kElements / shape.k, shape.y_stride / (4 * pool_.n_threads()));

@@ -1,10 +1,10 @@
-// GEMM on the CPU: y = x W^T in f32. What the cores do is kernels/cpu/gemm_f32.h; here a product is
-// cut into tiles for the context's threads.
+// GEMM on the CPU: y = x W^T in f32. kernels/cpu/gemm_f32.h has the work of a core; here a product
+// is cut into tiles for the context's threads.
 //
-// Packed weights were brought into panels when they were loaded. Others stay as the file has them,
+// Packed weights were put into panels when they were loaded. Others stay as in the file,
 // or as bytes: a thread decodes the slice that its tile needs into panels and keeps it for the
-// tiles of further rows, and few rows are multiplied without tiles. Rows of x are brought into
-// blocks once, for all threads, so many at a time that their copy is of bounded size.
+// tiles of further rows, and few rows are multiplied without tiles. Rows of x are put into
+// blocks once, for all threads, in portions that bound the size of their copy.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +19,13 @@
 
 namespace blend::cpu {
 
-// Thread-safe. What it is made with must outlive it. An element of y depends on its row of x and
-// its row of W: of packed weights it has the same bits for any number of rows and of threads.
+// Thread-safe. Its constructor's arguments must outlive it. An element of y depends on its row of x
+// and its row of W: with packed weights it has the same bits for any number of rows and threads.
 class Gemm {
  public:
   Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}
 
-  // Stacks the parts along their rows. NUMERIC names the tensor and the place of a NaN or infinity.
+  // Stacks the parts along their rows. NUMERIC names the tensor and position of a NaN or infinity.
   Result<std::unique_ptr<PackedMatrix>> pack(std::span<const TensorView* const> parts);
   // y = x W^T, or y += x W^T; x: [m, in], y: [m, out].
   Status run(const PackedMatrix& w, const float* x, int64_t m, float* y, bool accumulate);

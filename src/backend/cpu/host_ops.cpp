@@ -88,7 +88,7 @@ Status CpuBackend::place_host(const HostKv& dst, const RopeTable& rope,
                               const Correction* correction) {
   const auto& table = static_cast<const CpuRopeTable&>(rope);
   const size_t kv_dim = dst.kv_dim();
-  // What is added to the row of a slot, K | V; null: nothing.
+  // The correction added to the row of a slot, K | V; null: none.
   const auto added = [&](uint32_t slot) -> const float* {
     if (correction == nullptr || correction->row[slot] == Correction::kNone) return nullptr;
     return static_cast<const float*>(correction->kv.data) + correction->row[slot] * 2 * kv_dim;

@@ -22,7 +22,7 @@ using kernels::Int8Tile;
 // is their difference.
 bool sums_fit(int64_t k) { return k <= INT32_MAX / (255 * 127); }
 
-// Where the bytes of a row of W go.
+// Puts the bytes of a row of W into its panel.
 void put_row(const Int8Shape& shape, int64_t n_groups, int64_t row, const int8_t* values, int64_t k,
              int8_t* panels) {
   const auto group = static_cast<int64_t>(shape.group),
@@ -145,7 +145,7 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
   const auto padded = static_cast<size_t>(align(rows.m, block));
   const size_t scales_bytes = lines(padded * sizeof(Int8Row));
   const size_t x_bytes = lines(padded * static_cast<size_t>(n_groups) * sizeof(uint32_t));
-  // Of a thread, while x is brought into groups: a row's bytes, then a block's rows;
+  // A thread's scratch while x is put into groups: a row's bytes, then a block's rows;
   const size_t quantize_bytes = lines(static_cast<size_t>(k)) +
                                 lines(static_cast<size_t>(block * n_groups) * sizeof(uint32_t));
   // and while tiles are multiplied: a widened part of a panel, then a tile's sums.
@@ -201,14 +201,14 @@ Status Int8Gemm::run_some(const Int8Matrix& w, const Rows& rows) {
   return Status::ok();
 }
 
-// scales: [m], groups: blocks of rows, or rows where they stay as they are.
+// scales: [m], groups: blocks of rows, or rows where they are not grouped.
 void Int8Gemm::quantize(const Int8Matrix& w, const Rows& rows, std::byte* scratch,
                         size_t per_thread, Int8Row* scales, uint32_t* groups) {
   const auto k = static_cast<size_t>(w.in()), n_groups = static_cast<size_t>(w.n_groups());
   const auto m = static_cast<size_t>(rows.m);
   const size_t block = w.shape().rows;
   const auto bring = [&](size_t row, uint8_t* side, uint32_t* to) {
-    // Bytes that become groups of four are where they belong at once.
+    // For groups of four, bytes are written to their final position at once.
     uint8_t* const q = w.shape().group == 4 ? reinterpret_cast<uint8_t*>(to) : side;
     scales[row] = kernels::quantize_row(rows.x + row * k, k, q);
     kernels::int8_groups(w.path(), q, k, to, scales[row]);

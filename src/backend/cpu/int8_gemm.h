@@ -1,7 +1,7 @@
-// GEMM in 8-bit integers: y = x W^T with W kept as one byte a weight, a step per row of W, and rows
-// of x brought to bytes as they come, each with its own scale and zero point. How much faster than
-// f32 that is depends on the instructions (docs/benchmarks.md); what it costs, docs/quality.md
-// says.
+// GEMM in 8-bit integers: y = x W^T with W kept as one byte a weight, a scale per row of W, and
+// rows of x rounded to bytes in each call, each with its own scale and zero point. How much faster
+// than f32 this is depends on the instructions (docs/benchmarks.md); for its cost see
+// docs/quality.md.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace blend::cpu {
 // For integer products: panels of bytes (kernels/cpu/gemm_int8.h), zeros where W ends. Immutable.
 class Int8Matrix final : public CpuMatrix {
  public:
-  // steps, sums: to whole panels.
+  // scales, sums: padded to whole panels.
   Int8Matrix(int64_t out, int64_t in, kernels::Int8Path path, AlignedBuffer panels,
              AlignedBuffer steps, AlignedBuffer sums)
       : CpuMatrix(out, in),
@@ -52,7 +52,7 @@ class Int8Matrix final : public CpuMatrix {
   AlignedBuffer panels_, steps_, sums_;
 };
 
-// The same numbers for machines without integer products, and for sums that 32 bits do not hold:
+// The same numbers for machines without integer products, and for sums that do not fit 32 bits:
 // rows of bytes that the f32 GEMM decodes as it needs them, for few rows in registers. Immutable.
 class Int8Rows final : public DecodedMatrix {
  public:
@@ -67,7 +67,7 @@ class Int8Rows final : public DecodedMatrix {
   AlignedBuffer steps_;  // f32 [out]
 };
 
-// Thread-safe. What it is made with must outlive it.
+// Thread-safe. Its constructor's arguments must outlive it.
 class Int8Gemm {
  public:
   enum class Arithmetic { best, f32 };
@@ -75,7 +75,7 @@ class Int8Gemm {
   Int8Gemm(ThreadPool& pool, ScratchPool& scratch) : pool_(pool), scratch_(scratch) {}
 
   // Stacks the parts along their rows: an Int8Matrix, or Int8Rows where there are no integer
-  // products. NUMERIC names the tensor and the place of a NaN or infinity.
+  // products. NUMERIC names the tensor and position of a NaN or infinity.
   Result<std::unique_ptr<CpuMatrix>> pack(std::span<const TensorView* const> parts,
                                           Arithmetic arithmetic = Arithmetic::best);
   // y = x W^T, or y += x W^T; x: [m, in], y: [m, out]. A row of y depends on its row of x alone:

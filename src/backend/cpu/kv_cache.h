@@ -16,7 +16,7 @@
 namespace blend::cpu {
 
 // Concurrent calls may touch different layers, or different slots in blocks of 16. Memory is not
-// initialised: attention reads a slot only once a row at or behind it is asked for.
+// initialised: attention reads a slot only for a row at or after it.
 class CpuKvCache final : public KvCache {
  public:
   static Result<std::unique_ptr<CpuKvCache>> create(const ModelConfig& config, uint32_t capacity,
@@ -47,7 +47,7 @@ class CpuKvCache final : public KvCache {
     return k(layer) + (layout_.k_elements() + layout_.v_offset(head, slot)) * size_of(dtype_);
   }
 
-  // Told by whoever writes slots from `first` on.
+  // To be called by writers of slots from `first` on.
   void wrote(uint32_t first) {
     if (!memory_.shares()) return;
     uint32_t clean = n_clean_.load(std::memory_order_relaxed);
@@ -55,10 +55,10 @@ class CpuKvCache final : public KvCache {
     }
   }
 
-  // A further cache with the first n_rows slots, of which it shares what neither has written to.
+  // Another cache with the first n_rows slots, sharing those that neither has written to.
   // Nobody else uses this one meanwhile. UNSUPPORTED: there is no memory that can be shared.
   Result<std::unique_ptr<CpuKvCache>> fork(uint32_t n_rows) {
-    // Where little of it is left to share, a new file is worth the copy.
+    // Where little is left to share, a new file is worth the copy.
     if (!memory_.shares() || n_clean_ < n_rows / 2) {
       BLEND_RETURN_IF_ERROR(memory_.share(ranges(0, n_rows)));
       n_clean_ = n_rows;
@@ -105,7 +105,7 @@ class CpuKvCache final : public KvCache {
   uint32_t capacity_;
   DType dtype_;
   KvMemory memory_;
-  std::atomic<uint32_t> n_clean_{0};  // of memory that is shared: slots that nobody has written to
+  std::atomic<uint32_t> n_clean_{0};  // of shared memory: slots not written to since
 };
 
 }  // namespace blend::cpu

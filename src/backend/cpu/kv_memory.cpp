@@ -14,7 +14,7 @@
 
 namespace blend::cpu {
 
-// A file that has no name; it goes with the last map and the last memory that may be forked.
+// An unnamed file; it is freed with the last map and the last memory that may be forked.
 class KvMemory::File {
  public:
   static Result<std::shared_ptr<const File>> create(size_t bytes) {
@@ -29,7 +29,7 @@ class KvMemory::File {
       return make_error(BLEND_E_UNSUPPORTED, "no shared memory: %s",
                         std::generic_category().message(errno).c_str());
     }
-    // All of it now: where memory runs out later, writing to a map of it raises SIGBUS.
+    // Reserves all of it now: without memory later, writing to a map of it raises SIGBUS.
     const auto reserve = [&] {
       return bytes == 0 ? 0 : fallocate(file->fd_, 0, 0, static_cast<off_t>(bytes));
     };

@@ -1,9 +1,9 @@
 // KvMemory: the bytes of a KV cache, which a fork may share until they are written to.
 //
-// A memory begins as an AlignedBuffer, in huge pages. What is to be shared is copied to a file in
-// memory once, of which every fork, and the memory that was forked, is a private map: the system
-// copies a page when it is written to. So attention and all that writes see one run of bytes, as
-// ever, and nobody counts references but the system.
+// A memory begins as an AlignedBuffer, in huge pages. Bytes to be shared are copied once to a file
+// in memory, of which every fork, and the forked memory itself, is a private map: the system
+// copies a page when it is written to. So attention and all writers see one run of bytes, as
+// always, and only the system counts references.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace blend::cpu {
 
-// Move-only. Used by one thread at a time; distinct memories by any, also those that share.
+// Move-only. Used by one thread at a time; different memories, even sharing ones, by any threads.
 class KvMemory {
  public:
   // Part of the bytes.
@@ -31,11 +31,11 @@ class KvMemory {
   size_t bytes() const { return bytes_; }
   bool shares() const { return file_ != nullptr; }
 
-  // Makes what lies in `ranges` (n: a copy of them) shareable: data() is another place from here
+  // Makes the bytes in `ranges` (n: a copy of them) shareable: data() is another address from here
   // on, with the same bytes in the ranges and zeros elsewhere. UNSUPPORTED: the host has no such
   // memory; OUT_OF_MEMORY. On failure nothing has changed.
   Status share(std::span<const Range> ranges);
-  // A further memory with the bytes that there were at share(); shares().
+  // Another memory with the bytes of the time of share(); requires shares().
   Result<KvMemory> fork() const;
 
  private:
@@ -49,7 +49,7 @@ class KvMemory {
 
   AlignedBuffer buffer_;
   std::shared_ptr<const File> file_;
-  Map map_;  // private, of file_; null: buffer_ it is
+  Map map_;  // private, of file_; null: buffer_ is used
   size_t bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Matrices of weights as the CPU's GEMM takes them.
+// Matrices of weights in the forms of the CPU's GEMM.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ class CpuMatrix : public Weight {
   int64_t out_ = 0, in_ = 0;
 };
 
-// Panels as the GEMM reads them (kernels/cpu/gemm_f32.h), f32 or the 16 bits that the model has.
+// Panels as the GEMM reads them (kernels/cpu/gemm_f32.h), in f32 or the model's 16-bit type.
 // Made by Gemm::pack(). Immutable.
 class PackedMatrix final : public CpuMatrix {
  public:
@@ -51,14 +51,14 @@ class PackedMatrix final : public CpuMatrix {
   AlignedBuffer panels_;
 };
 
-// Weights whose rows are decoded each time they are used. Immutable.
+// Weights whose rows are decoded at each use. Immutable.
 class DecodedMatrix : public CpuMatrix {
  public:
   Kind kind() const final { return Kind::decoded; }
   // Rows [first, first + n) as f32, [n, in], into `into`.
   virtual void decode(int64_t first, int64_t n, float* into) const = 0;
-  // Says in `product` what the rows from `first` on are, for few rows of x to be multiplied with,
-  // and returns how many of them lie behind one another.
+  // Describes the rows from `first` on in `product`, to be multiplied with few rows of x,
+  // and returns how many of them are contiguous.
   virtual int64_t kept_rows(int64_t first, kernels::FewRows& product) const = 0;
 
  protected:
@@ -68,7 +68,7 @@ class DecodedMatrix : public CpuMatrix {
 // Matrices of a model file stacked along their rows. Valid while their ModelSource lives.
 class StackedParts {
  public:
-  // INTERNAL where they have not the same columns, or no elements.
+  // INTERNAL where they have different columns, or no elements.
   static Result<StackedParts> of(std::span<const TensorView* const> parts);
 
   int64_t rows() const { return rows_; }
@@ -76,7 +76,7 @@ class StackedParts {
   std::span<const TensorView* const> parts() const { return parts_; }
   // The part that has row i, and which of its rows that is.
   std::pair<const TensorView*, int64_t> part_of(int64_t i) const;
-  // Row i as f32, [cols()]. NUMERIC names the tensor and the place of a NaN or infinity.
+  // Row i as f32, [cols()]. NUMERIC names the tensor and position of a NaN or infinity.
   Status decode_row(int64_t i, float* row) const;
 
  private:

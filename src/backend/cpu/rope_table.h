@@ -49,7 +49,7 @@ class CpuRopeTable final : public RopeTable {
   }
 
   uint32_t n_positions() const override { return n_positions_; }
-  // What rope() needs for n_heads heads at position pos.
+  // The argument of rope() for n_heads heads at position pos.
   kernels::RopeRow row(uint32_t pos, size_t n_heads, size_t head_dim) const {
     const float* cos = data_.as<float>() + pos * 2 * half_;
     return {n_heads, head_dim, 2 * half_, pairs_, cos, cos + half_};

@@ -1,4 +1,4 @@
-// The row-wise operations that only some families of models ask for (ModelConfig).
+// The row-wise operations that only some model families need (ModelConfig).
 #include "backend/cpu/cpu_backend.h"
 #include "backend/cpu/grain.h"
 #include "backend/cpu/weights.h"

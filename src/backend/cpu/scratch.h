@@ -16,7 +16,7 @@ namespace blend::cpu {
 // outlive its leases.
 class ScratchPool {
  public:
-  // Gives the buffer back when it goes. Used by one operation.
+  // Returns the buffer on destruction. Used by one operation.
   class Lease {
    public:
     Lease(ScratchPool* pool, AlignedBuffer buffer) : pool_(pool), buffer_(std::move(buffer)) {}
@@ -56,7 +56,7 @@ class ScratchPool {
 
  private:
   static constexpr size_t kSmallest = 64 << 10;
-  static constexpr size_t kKept = 4;  // more than callers that are in operations at once, usually
+  static constexpr size_t kKept = 4;  // usually more than concurrent operations
 
   void give_back(AlignedBuffer buffer) noexcept {
     std::lock_guard lock(mutex_);

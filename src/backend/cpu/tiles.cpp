@@ -24,8 +24,8 @@ int64_t even_part(int64_t n, int64_t size, int64_t unit) {
 
 int64_t panels_per_piece(int64_t n_panels, int64_t elements, int64_t m, uint32_t n_threads) {
   if (flops(m, n_panels, elements) < kWorthSharing) return n_panels;
-  // Long enough for the hardware to fetch ahead in; at least four a thread; some panels go side by
-  // side.
+  // Long enough for hardware prefetching; at least four pieces a thread; some panels are processed
+  // side by side.
   constexpr int64_t kElements = 512 << 10, kSideBySide = 4;
   const int64_t most = std::min(kElements / elements, n_panels / (4 * int64_t{n_threads}));
   return most >= kSideBySide ? most / kSideBySide * kSideBySide : std::max<int64_t>(1, most);
@@ -40,19 +40,19 @@ TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const T
     plan.column_tiles = ceil_div(n, plan.columns);
     return plan;
   };
-  // As few as may be.
+  // As few as possible.
   const TilePlan few = cut(ceil_div(m, std::min(m, std::max(units.rows, units.most_rows))),
                            ceil_div(n, std::min(n, std::max(units.columns, units.most_columns))));
   if (n_threads == 1 || flops(m, n, k) < kWorthSharing) return few;
-  // What a thread computes, in rows x columns, and what its tiles cost besides: their parts of x
-  // and of W come from farther away, and W may have to be widened. That is some columns' and some
-  // rows' worth. (Of W, k = n = 2048, two Zen 3 cores: tiles of 12 rows reach 60 % of the peak
+  // A thread's work, in rows x columns, plus the overhead of its tiles: their parts of x
+  // and of W come from farther away, and W may have to be widened. That is worth some columns and
+  // some rows. (For W, k = n = 2048, two Zen 3 cores: tiles of 12 rows reach 60 % of the peak
   // where W is f16 and 74 % where it is f32, of 48 rows 83 and 86 %.)
   const auto cost = [&](const TilePlan& plan) {
     constexpr int64_t kColumnsWorth = 8, kRowsWorth = 4;
     const int64_t tiles = plan.row_tiles * plan.column_tiles, area = plan.rows * plan.columns;
     const int64_t besides = plan.rows * kColumnsWorth + plan.columns * kRowsWorth;
-    // The last of a row or a column of tiles are smaller: a thread may get whole ones only.
+    // The last tiles of a row or column are smaller: a thread may get whole ones only.
     const int64_t rows = align(m, units.rows), columns = align(n, units.columns);
     const int64_t whole = (rows / plan.rows) * (columns / plan.columns);
     const int64_t less = rows * columns - whole * area;
@@ -89,7 +89,7 @@ std::optional<int64_t> TilePlan::next_column(size_t i) const {
 }
 
 TileUnits units_in_cache(int64_t rows, int64_t columns, int64_t x_bytes, int64_t y_bytes) {
-  // Where the system does not know it: most cores have as much or more.
+  // Where the system does not report it: most cores have as much or more.
   constexpr int64_t kUsual = 512 << 10, kMostOfX = 256 << 10;
   static const int64_t cache = [] {
     const int64_t found = sysconf(_SC_LEVEL2_CACHE_SIZE);

@@ -187,7 +187,7 @@ Status CudaBackend::move(const KvCache& src, KvCache& dst, const RopeTable& rope
   return check_launch("move");
 }
 
-// What every kind of attention begins with.
+// Common first part of every kind of attention.
 struct CudaBackend::AttentionCall {
   k::KvView view;
   uint32_t last = 0;  // position

@@ -7,8 +7,8 @@
 
 namespace blend::cuda {
 
-// Whether an error stays: every later call of the process on any stream of the context gives it
-// again. Only a new process has a working device.
+// Whether an error is permanent: every later call of the process on any stream of the context
+// returns it again. Only a new process has a working device.
 inline bool is_sticky(cudaError_t error) {
   return error == cudaErrorIllegalAddress || error == cudaErrorLaunchFailure ||
          error == cudaErrorMisalignedAddress || error == cudaErrorIllegalInstruction ||
@@ -17,10 +17,10 @@ inline bool is_sticky(cudaError_t error) {
          error == cudaErrorLaunchTimeout || error == cudaErrorAssert;
 }
 
-// OUT_OF_MEMORY for a lack of memory, INTERNAL otherwise; names the call and what CUDA says.
+// OUT_OF_MEMORY for a lack of memory, INTERNAL otherwise; names the call and CUDA's reason.
 inline Status check(cudaError_t error, const char* call) {
   if (error == cudaSuccess) return Status::ok();
-  (void)cudaGetLastError();  // what is not fatal to the device must not be met again
+  (void)cudaGetLastError();  // clears an error that is not fatal to the device
   return make_error(error == cudaErrorMemoryAllocation ? BLEND_E_OUT_OF_MEMORY : BLEND_E_INTERNAL,
                     "%s: %s (%s)%s", call, cudaGetErrorString(error), cudaGetErrorName(error),
                     is_sticky(error)

@@ -36,7 +36,7 @@ float element(const TensorView& tensor, size_t index) {
 Result<std::unique_ptr<Backend>> CudaBackend::create(int32_t device, ThreadPool& pool) {
   BLEND_ASSIGN(auto opened, Device::open(device));
   std::unique_ptr<CudaBackend> b(new CudaBackend(std::move(opened), pool));
-  const auto scope = b->enter();  // left before the backend goes, should the rest fail
+  const auto scope = b->enter();  // left before the backend is destroyed, should the rest fail
   b->name_ = "cuda:" + std::to_string(device) + " (" + b->device_->name() + ")";
   BLEND_CUDA_CHECK(k::prepare_attention());
   BLEND_CUDA_CHECK(k::prepare_attention_each());
@@ -193,7 +193,7 @@ Result<std::unique_ptr<Weight>> CudaBackend::load_table(const TensorView& table,
   if (table.shape.size() != 2) {
     return make_error(BLEND_E_INTERNAL, "tensor '%s' is no table", table.name.c_str());
   }
-  // A quantized table is kept as what it decodes to.
+  // A quantized table is kept decoded.
   auto memory = device_->allocate(static_cast<size_t>(table.elements()) *
                                   static_cast<size_t>(dtype_size(table.dtype)));
   if (!memory.is_ok()) return memory.status().with_context("tensor '" + table.name + "'");
@@ -278,7 +278,7 @@ Status CudaBackend::gather(Tensor src, const uint32_t* rows, Tensor dst) {
     k::gather(rows_of(src), picked.as<uint32_t>(), rows_of(dst), stream());
     return check_launch("gather");
   }
-  // Rows go all at once, so in shared memory one might be overwritten before it was read.
+  // All rows are copied at once, so in shared memory one might be overwritten before it was read.
   BLEND_ASSIGN(const Memory aside, device_->allocate(bytes));
   Tensor out = dst;
   out.data = aside.as<void>();
@@ -310,7 +310,7 @@ Status CudaBackend::matmul(const Weight& w, Tensor x, Tensor y, bool accumulate)
   if (type_of(x) == DType::bf16 && m.stride() == m.in()) {
     return gemm_->run(shape, static_cast<const uint16_t*>(x.data), m.data(), y.data, accumulate);
   }
-  // f32 operands, or rows that do not begin at 16 bytes.
+  // f32 operands, or rows not aligned to 16 bytes.
   const auto rows = static_cast<size_t>(x.rows), cols = static_cast<size_t>(x.cols),
              stride = static_cast<size_t>(m.stride());
   BLEND_ASSIGN(const Memory operand, device_->allocate(rows * stride * sizeof(uint16_t)));

@@ -17,8 +17,8 @@ namespace blend::cuda {
 // backend.h) wait for the compute stream, never for the device.
 //
 // Weights, the KV cache and operands are bf16; the residual stream, K | V as computed, deviations
-// and logits f32, as is every sum. The residual stream is read and added to by every layer, so that
-// rounding it would be felt in all that follow, and its bytes are few beside a layer's weights.
+// and logits f32, as is every sum. The residual stream is read and added to by every layer, so
+// rounding errors in it would add up, and its bytes are few beside a layer's weights.
 class CudaBackend final : public Backend {
  public:
   // `pool` copies to pinned memory; it must outlive the backend.
@@ -30,9 +30,9 @@ class CudaBackend final : public Backend {
   int64_t cache_bytes() const override { return sizeof(uint16_t); }
   bool unpacks() const override { return true; }
   uint32_t block_rows() const override { return 4096; }
-  // Products of so few rows take as long as the weights take to be read (that ends at some 300 rows
-  // on an H100), so a step may as well have all of them: what grows is the attention of those that
-  // are there. And a table of them fits into a launch's arguments.
+  // Products of this few rows take as long as reading the weights (that ends at some 300 rows
+  // on an H100), so a step may have all of them: only the attention of the present rows
+  // grows. And a table of them fits into a launch's arguments.
   uint32_t step_rows() const override { return kernels::cuda::StepRows::kMost; }
   // cuBLASLt has other algorithms for other row counts.
   bool pads_steps() const override { return true; }
@@ -124,12 +124,12 @@ class CudaBackend final : public Backend {
   static kernels::cuda::Rows rows_of(const Tensor& t) {
     return {t.data, type_of(t), static_cast<size_t>(t.rows), static_cast<size_t>(t.cols)};
   }
-  // Device memory to the host's; waits for it.
+  // Copies device memory to the host; waits for it.
   Status fetch(void* to, const void* from, size_t bytes);
-  // Staged run i as the kernels of packed rows take it.
+  // Staged run i as an argument of the kernels of packed rows.
   static kernels::cuda::PackedRows packed_rows(const Stager::Rows& staged, size_t i,
                                                const StoredRun& run, size_t kv_dim);
-  // Staged run i as rows that lie there one by one; `unpacked` holds them where they were packed.
+  // Staged run i as plain rows; `unpacked` holds them if they were packed.
   struct PlainRows {
     const void* k = nullptr;
     const void* v = nullptr;
@@ -137,29 +137,29 @@ class CudaBackend final : public Backend {
   };
   Result<PlainRows> plain_rows(const Stager::Rows& staged, size_t i, const StoredRun& run,
                                size_t kv_dim);
-  // What the rule says, or what heads of this size have.
+  // The rule's scale, or the default for heads of this size.
   static float scale_of(const AttentionRule& rule, uint32_t head_dim);
-  // The product of Q | K | V with what comes behind it but RoPE, of the first `rows` rows; view: of
+  // The product of Q | K | V and all that follows but RoPE, for the first `rows` rows; view: of
   // any of their caches.
   Status project_stacked(const QkvWeights& weights, Tensor x, Tensor all, int64_t rows,
                          int64_t q_dim, const kernels::cuda::KvView& view);
-  // op names it in what is wrong. q.rows > 0.
+  // op names it in errors. q.rows > 0.
   struct AttentionCall;
   Result<AttentionCall> begin_attention(const char* op, const KvCache& cache, uint32_t layer,
                                         const AttentionRule& rule, Tensor q, const uint32_t* pos,
                                         Tensor out);
-  // A counter that kernels lower to the first thing that is wrong; kNone at first.
+  // A counter that kernels lower to the index of the first error; kNone at first.
   static constexpr unsigned long long kNone = ~0ull;
   Result<Memory> make_counter();
   Result<unsigned long long> read_counter(const Memory& counter);
-  // Brings `tensor` over in pieces of whole rows: use(raw, first row, rows) issues what reads the
+  // Copies `tensor` in pieces of whole rows: use(raw, first row, rows) issues the work on the
   // piece. [rows, cols] as the caller sees the tensor. NUMERIC by the counter.
   using UsePiece = void (*)(void* context, const void* raw, size_t first_row, size_t n_rows,
                             unsigned long long* bad);
   Status load_pieces(const TensorView& tensor, size_t rows, size_t cols, UsePiece use,
                      void* context);
 
-  std::unique_ptr<Device> device_;  // outlives all that is below
+  std::unique_ptr<Device> device_;  // outlives all members below
   ThreadPool& pool_;
   std::string name_;
   std::unique_ptr<Stager> stager_;

@@ -16,7 +16,7 @@ std::string decimal(size_t bytes) { return std::to_string(bytes); }
 Memory::~Memory() {
   if (data_ == nullptr) return;
   if (lender_ != nullptr) lender_->take_back(data_);
-  if (device_ == nullptr) return;  // somebody else's
+  if (device_ == nullptr) return;  // moved from
   const DeviceScope scope(device_->context());
   (void)cudaFreeAsync(data_, stream_);
 }
@@ -69,7 +69,7 @@ Result<std::unique_ptr<Device>> Device::open(int ordinal) {
   cudaMemPool_t pool = nullptr;
   BLEND_CUDA_CHECK(cudaMemPoolCreate(&pool, &wanted));
   d->pool_ = UniquePool(pool);
-  // By default a pool gives all that is free back to the driver whenever a stream is waited for.
+  // By default a pool returns all free memory to the driver whenever a stream is waited for.
   uint64_t keep = UINT64_MAX;
   BLEND_CUDA_CHECK(cudaMemPoolSetAttribute(pool, cudaMemPoolAttrReleaseThreshold, &keep));
   // Not ordered with the default stream: the host may use that for work of its own.
@@ -122,7 +122,7 @@ Result<Memory> Device::allocate(size_t bytes, cudaStream_t stream) {
   void* p = nullptr;
   cudaError_t error = cudaMallocFromPoolAsync(&p, bytes, pool_.get(), stream);
   if (error == cudaErrorMemoryAllocation) {
-    // Memory that was freed in another stream may be free only once that stream has come so far.
+    // Memory freed in another stream may become free only once that stream has come that far.
     (void)cudaGetLastError();
     BLEND_RETURN_IF_ERROR(wait(copies()));
     BLEND_RETURN_IF_ERROR(wait(compute()));

@@ -1,8 +1,8 @@
 // Device: one GPU, its streams and its memory.
 //
-// Everything that computes goes to one stream, in the order in which it was issued; copies of
+// All computation goes to one stream, in the order in which it was issued; copies of
 // stored rows go to a second one (stager.h). Memory is allocated in the order of the compute stream
-// from a pool that keeps what is freed, so that a fuse after the first allocates nothing from the
+// from a pool that keeps freed memory, so that a fuse after the first allocates nothing from the
 // driver.
 #pragma once
 
@@ -21,7 +21,7 @@
 
 namespace blend::cuda {
 
-// Owns a CUDA handle; destroying it reports nothing, as nothing could be done.
+// Owns a CUDA handle; destroying it reports no error, as nothing could be done.
 template <typename Handle, cudaError_t (*kDestroy)(Handle)>
 class Unique {
  public:
@@ -53,7 +53,7 @@ class Memory {
   Memory() = default;
   Memory(Device* device, void* data, size_t bytes, cudaStream_t stream)
       : device_(device), data_(data), bytes_(bytes), stream_(stream) {}
-  // Lent, and goes back there.
+  // Lent by a recorder, and returned to it.
   Memory(Recorder* lender, void* data, size_t bytes)
       : lender_(lender), data_(data), bytes_(bytes) {}
   Memory(Memory&& other) noexcept { *this = std::move(other); }
@@ -72,7 +72,7 @@ class Memory {
     return static_cast<T*>(data_);
   }
   size_t bytes() const { return bytes_; }
-  // From here on in the order of this stream, which is behind the one that it was allocated in.
+  // From here on freed in the order of this stream, which waits for the one it was allocated in.
   void hand_to(cudaStream_t stream) { stream_ = stream; }
 
  private:
@@ -83,8 +83,8 @@ class Memory {
   cudaStream_t stream_ = nullptr;
 };
 
-// Pinned host memory; goes back to its device's store of such. Who had the device read it must have
-// waited before. Move-only.
+// Pinned host memory; returned to its device's store of such. The owner must have waited for the
+// device to read it. Move-only.
 class Pinned {
  public:
   Pinned() = default;
@@ -107,11 +107,11 @@ class Pinned {
   size_t bytes_ = 0;
 };
 
-// Thread-safe. Calls other than ordinal(), name() and context() want the device to be the thread's
-// (DeviceScope).
+// Thread-safe. Calls other than ordinal(), name() and context() require the device to be the
+// thread's (DeviceScope).
 class Device {
  public:
-  // NO_DEVICE: no driver, no device, none of that ordinal. UNSUPPORTED: older than sm_80.
+  // NO_DEVICE: no driver, no device, or none with that ordinal. UNSUPPORTED: older than sm_80.
   static Result<std::unique_ptr<Device>> open(int ordinal);
   ~Device();
 
@@ -119,44 +119,44 @@ class Device {
   const PrimaryContext& context() const { return *context_; }
   const std::string& name() const { return name_; }
   uint32_t n_multiprocessors() const { return n_multiprocessors_; }
-  // While the calling thread records a step (recorder.h), the stream that takes it down.
+  // While the calling thread records a step (recorder.h), the stream that captures it.
   cudaStream_t compute() const;
   cudaStream_t copies() const { return copies_.get(); }
 
-  // Used in the compute stream, unless another is named. OUT_OF_MEMORY says what was wanted and
-  // what is free. While a step is recorded, memory that the recording keeps.
+  // Used in the compute stream, unless another is named. OUT_OF_MEMORY says how much was asked for
+  // and how much is free. While a step is recorded, memory that the recording keeps.
   Result<Memory> allocate(size_t bytes);
   Result<Memory> allocate(size_t bytes, cudaStream_t stream);
-  // At least `bytes` of pinned host memory, at a page's alignment. Getting it from the driver takes
-  // milliseconds, so what is given back is kept for the next: kKeptPinnedBytes, or as much as was
-  // out at once, so that a ring of any size is pinned once and not for every fuse.
+  // At least `bytes` of pinned host memory, aligned to a page. The driver takes milliseconds for
+  // it, so returned memory is kept for the next call: kKeptPinnedBytes, or as much as was
+  // in use at once, so that a ring of any size is pinned once and not for every fuse.
   Result<Pinned> pin(size_t bytes);
-  // Whether [p, p + bytes) lies in memory of pin() that is out.
+  // Whether [p, p + bytes) lies in memory of pin() that is in use.
   bool is_pinned(const void* p, size_t bytes) const;
 
   Result<UniqueEvent> make_event() const;
-  // Blocks the caller until all that was issued to `stream` is done.
+  // Blocks the caller until everything issued to `stream` is done.
   Status wait(cudaStream_t stream) const;
 
-  // Bytes that the driver can still give, the pool's unused ones among them.
+  // Bytes that the driver can still give, including the pool's unused ones.
   size_t free_bytes() const;
   // "device 0 (NAME) has F of T bytes free".
   std::string room() const;
 
  private:
   friend class Pinned;
-  friend class Recorder;  // wants the compute stream itself
+  friend class Recorder;  // needs the compute stream itself
   static constexpr size_t kKeptPinnedBytes = size_t{1} << 30;
 
   Device() = default;
   void give_back(void* p, size_t bytes);
-  void note_out(const void* p, size_t bytes);  // wants mutex_
+  void note_out(const void* p, size_t bytes);  // mutex_ held
 
-  std::unique_ptr<PrimaryContext> context_;  // outlives all that is below
+  std::unique_ptr<PrimaryContext> context_;  // outlives all members below
   int ordinal_ = 0;
   std::string name_;
   uint32_t n_multiprocessors_ = 0;
-  UniquePool pool_;  // outlives the streams, in whose order memory goes back to it
+  UniquePool pool_;  // outlives the streams, in whose order memory is freed
   UniqueStream compute_;
   UniqueStream copies_;
 

@@ -1,4 +1,4 @@
-// What the fusion asks of a backend besides attention.
+// The operations that fusion needs besides attention.
 #include <limits>
 #include <vector>
 

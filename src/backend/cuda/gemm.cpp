@@ -77,7 +77,7 @@ struct Alignments {
   uint32_t w = 16, x = 16, y = 16;
 };
 
-// What the library thinks best for a shape; `found` says whether it has anything.
+// The library's best algorithm for a shape; `found` says whether there is any.
 Status ask(const LtLibrary& lt, cublasLtHandle_t handle, const GemmShape& shape, size_t workspace,
            const Alignments& alignments, cublasLtMatmulAlgo_t& algorithm, bool& found) {
   Descriptors d(lt);
@@ -134,7 +134,8 @@ Result<Gemm::Choice> Gemm::choose(const GemmShape& shape, uint32_t x_alignment,
     const auto kept = choices_.find(key);
     if (kept != choices_.end()) return kept->second;
   }
-  // Rows of an odd length begin anywhere. What takes any address is asked for last: it is slower.
+  // Rows of an odd length begin anywhere. The algorithm for any address is asked for last: it is
+  // slower.
   const Alignments least{2, 2, shape.out_bf16 ? 2u : 4u};
   Choice choice;
   for (const Alignments& alignments : {Alignments{16, x_alignment, y_alignment}, least}) {

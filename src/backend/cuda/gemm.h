@@ -1,13 +1,13 @@
 // Gemm: y = x W^T on the tensor cores, by cuBLASLt.
 //
-// bf16 operands, sums in f32. Row-major [m, k] is column-major [k, m], so that what is asked for is
-// D [out, m] = A^T B with A = W [in, out] and B = x [in, m]: the form that the library is fastest
+// bf16 operands, sums in f32. Row-major [m, k] is column-major [k, m], so the library is asked for
+// D [out, m] = A^T B with A = W [in, out] and B = x [in, m]: the form that it is fastest
 // in.
 //
-// An algorithm is asked for by the row count of the product's bucket, never by that of the product
-// which came first: the same call gives the same bits, whatever came before it. Where there is none
-// for a bucket or its algorithm does not take fewer rows, it is asked for by the product's own;
-// what has none at all is computed by a plain kernel.
+// An algorithm is chosen for the row count of the product's bucket, never for that of the product
+// that came first: the same call gives the same bits, whatever came before it. Where there is none
+// for a bucket or its algorithm does not take fewer rows, it is chosen for the product's own count;
+// a product without any is computed by a plain kernel.
 #pragma once
 
 #include <cublasLt.h>
@@ -42,7 +42,7 @@ class Gemm {
 
  private:
   static constexpr size_t kWorkspaceBytes = size_t{32} << 20;
-  // What an algorithm is chosen for: in, out, rows, bf16 results, alignments of x and y.
+  // Key of a choice: in, out, rows, bf16 results, alignments of x and y.
   using Key = std::tuple<int64_t, int64_t, int64_t, bool, uint32_t, uint32_t>;
 
   struct Choice {
@@ -61,7 +61,7 @@ class Gemm {
   std::map<Key, Choice> choices_;  // guarded by mutex_
 };
 
-// The number of rows that an algorithm is looked for where there are `rows`: few enough different
+// The row count to look up an algorithm for where there are `rows`: few enough different
 // ones that a look-up is rare, near enough that the choice suits.
 int64_t gemm_bucket(int64_t rows);
 

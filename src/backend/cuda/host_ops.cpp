@@ -1,5 +1,5 @@
 // K and V in the memory of a host that runs the model itself, in the host's layout and type. The
-// host's heads are gathered and scattered here; the device turns the rows.
+// host's heads are gathered and scattered here; the device rotates the rows.
 #include <cstring>
 #include <vector>
 
@@ -50,7 +50,7 @@ Status CudaBackend::read_host(const HostKv& src, const RopeTable& rope, const ui
   turned.n_kv_heads = src.n_kv_heads;
   turned.head_dim = src.head_dim;
   turned.pos = at.as<uint32_t>();
-  turned.sin_sign = src.rotated ? -1.0f : 0.0f;  // back
+  turned.sin_sign = src.rotated ? -1.0f : 0.0f;  // rotated back
   auto* const out = static_cast<float*>(kv.data);
   k::turn_rows(turned, table.view(), out, out + kv_dim, DType::f32, 2 * kv_dim,
                bad.as<unsigned long long>(), stream());

@@ -5,7 +5,7 @@
 namespace blend::cuda {
 namespace {
 
-// Its functions out of an open library; else the name of the first that is not there.
+// Resolves its functions in an open library; else returns the name of the first missing one.
 const char* resolve(void* library, LtLibrary& found) {
 #define BLEND_LT_RESOLVE(name)                                                           \
   found.name = reinterpret_cast<decltype(found.name)>(dlsym(library, "cublasLt" #name)); \
@@ -38,7 +38,7 @@ std::vector<std::string> lt_candidates(const std::string& folder) {
 Result<LtLibrary> open_lt_library(std::span<const std::string> candidates) {
   std::string reasons;
   for (const std::string& file : candidates) {
-    // Never closed: libraries of CUDA leave things behind that are called at the process's end.
+    // Never closed: CUDA's libraries register functions that are called at the process's end.
     void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     const char* const why = library == nullptr ? dlerror() : nullptr;
     if (!reasons.empty()) reasons += "; ";

@@ -1,7 +1,7 @@
 // LtLibrary: cuBLASLt, opened when a backend is made.
 //
-// It is not linked: Python's packages put it where no loader looks, and a host may have that of
-// CUDA 12 or of CUDA 13. What is called of it has the same arguments in both.
+// It is not linked: Python's packages put it where no loader looks, and a host may have the one of
+// CUDA 12 or of CUDA 13. The functions used have the same arguments in both.
 #pragma once
 
 #include <cublasLt.h>
@@ -30,23 +30,23 @@ namespace blend::cuda {
   X(MatmulAlgoCheck)              \
   X(Matmul)
 
-// Its functions, without their prefix. Good as long as the process: the library stays loaded.
+// Its functions, without their prefix. Valid for the life of the process: the library stays loaded.
 struct LtLibrary {
 #define BLEND_LT_MEMBER(name) decltype(&::cublasLt##name) name = nullptr;
   BLEND_LT_FUNCTIONS(BLEND_LT_MEMBER)
 #undef BLEND_LT_MEMBER
 };
 
-// Where it is looked for, in this order: libcublasLt.so.13 where the loader finds it, then where
+// Where to look for it, in this order: libcublasLt.so.13 where the loader finds it, then where
 // Python's packages put it as seen from `folder` (../nvidia/cu13/lib); then the same of
 // libcublasLt.so.12 (../nvidia/cublas/lib).
 std::vector<std::string> lt_candidates(const std::string& folder);
 
 // The first of `candidates` that can be opened and has all functions. NO_DEVICE: none; the message
-// says of each why not.
+// gives the reason for each.
 Result<LtLibrary> open_lt_library(std::span<const std::string> candidates);
 
-// As seen from the folder of the library that this is part of.
+// Candidates as seen from the folder of the library that contains this code.
 Result<LtLibrary> open_lt_library();
 
 }  // namespace blend::cuda

@@ -3,7 +3,7 @@
 namespace blend::cuda {
 namespace {
 
-// By way of the run-time library, which has the driver open: libblend_cuda.so does not link it.
+// Through the run-time library, which has the driver open: libblend_cuda.so does not link it.
 template <typename Function>
 Status find(const char* name, Function*& function) {
   void* found = nullptr;

@@ -1,9 +1,9 @@
 // PrimaryContext: a device's primary context, and the scope in which it is the calling thread's.
 //
-// cudaSetDevice() is not used: since CUDA 12 it makes the context of whatever device it is given,
+// cudaSetDevice() is not used: since CUDA 12 it creates the context of whatever device it is given,
 // so that going back to device 0 would cost hundreds of MB there; and a host may have a context of
-// its own current, which is none of any device number. The driver keeps a stack of contexts per
-// thread; ours is pushed and popped, and what was below it stays as it was.
+// its own current, which belongs to no device number. The driver keeps a stack of contexts per
+// thread; ours is pushed and popped, and the one below it is untouched.
 #pragma once
 
 #include <cuda.h>
@@ -36,7 +36,7 @@ class PrimaryContext {
   CUresult (*pop_)(CUcontext*) = nullptr;
 };
 
-// While it lives, the calling thread works with the context's device, and what it does breaks no
+// While it lives, the calling thread works with the context's device, and its calls break no
 // graph that the host captures: a capture in global mode forbids cudaHostAlloc() and the like to
 // every thread that is not in relaxed mode.
 class DeviceScope {

@@ -1,5 +1,5 @@
-// Q, K and V of a layer's rows by one product: a wide one fills the device where that of K and V
-// alone is a few blocks, and what follows it is one kernel.
+// Q, K and V of a layer's rows by one product: the wide product fills the device where that of K
+// and V alone is a few blocks, and one kernel does all that follows.
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"

@@ -5,7 +5,7 @@
 namespace blend::cuda {
 namespace {
 
-// Only while a Recorder lives, for the thread that made it: the operations of a backend take no
+// Set only while a Recorder lives, for its thread: the operations of a backend take no
 // stream.
 thread_local Recorder* t_recorder = nullptr;
 thread_local const Device* t_device = nullptr;
@@ -33,7 +33,7 @@ class CudaStep final : public RecordedStep {
  private:
   Device& device_;
   Stager& stager_;
-  // Given back in the order of the compute stream: behind the last run.
+  // Freed in the order of the compute stream: after the last run.
   const Memory inputs_;
   const std::vector<Memory> kept_;
   const uint32_t first_, last_;
@@ -46,7 +46,7 @@ Recorder* Recorder::of(const Device& device) { return t_device == &device ? t_re
 
 Recorder::~Recorder() {
   if (!capturing_) return;
-  // Something went wrong on the way: what was taken down is thrown away.
+  // Recording failed: the capture is thrown away.
   t_recorder = nullptr;
   t_device = nullptr;
   cudaGraph_t graph = nullptr;
@@ -61,8 +61,8 @@ Status Recorder::begin() {
   BLEND_CUDA_CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   stream_ = UniqueStream(stream);
   BLEND_ASSIGN(inputs_, device_.allocate(sizeof(StepInput), device_.compute_.get()));
-  // Relaxed: neither this thread's allocations nor what others do may break the capture, or be
-  // broken by it.
+  // Relaxed: neither this thread's allocations nor other threads' calls may break the capture, or
+  // be broken by it.
   BLEND_CUDA_CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeRelaxed));
   capturing_ = true;
   t_recorder = this;
@@ -107,7 +107,7 @@ Result<Memory> Recorder::input(const void* from, size_t bytes) {
   if (at < begin || at + bytes > begin + sizeof input_) {
     return make_error(BLEND_E_INTERNAL, "a step that reads more than its token and position");
   }
-  // Nobody's to give back.
+  // Not owned, so not freed.
   return Memory(nullptr, inputs_.as<std::byte>() + (at - begin), 0, nullptr);
 }
 

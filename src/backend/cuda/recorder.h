@@ -1,15 +1,15 @@
-// Recorder: takes down what a thread issues for a step of one row, as a CUDA graph.
+// Recorder: captures the operations of a thread for a step of one row as a CUDA graph.
 //
 // A step of a decoder is some hundred small kernels, and issuing them takes the host longer than
-// the device needs for them; a graph is issued at once. What differs from step to step, the token
-// and the position, is read from device memory that is written before each run; what a launch has
-// fixed (pointers, grids, how many parts attention splits the keys into) holds for the positions
-// that the recording says it covers, and is recorded anew beyond them.
+// running them takes the device; a graph is issued at once. The values that differ between steps,
+// token and position, are read from device memory that is written before each run; values fixed in
+// a launch (pointers, grids, how many parts attention splits the keys into) hold for the positions
+// that the recording says it covers; beyond them the step is recorded again.
 //
-// The thread's operations go to a stream of their own meanwhile, so that what other threads issue
-// is not taken down too. A graph must own no memory: allocations inside a capture would be nodes of
+// The thread's operations go to a stream of their own meanwhile, so that other threads' operations
+// are not captured. A graph must own no memory: allocations inside a capture would be nodes of
 // it, and such a graph cannot be launched while it runs. The recorder lends memory that the
-// finished recording keeps; what one operation has given back serves the next, as they run one
+// finished recording keeps; memory that one operation returned serves the next, as they run one
 // after another.
 #pragma once
 
@@ -24,7 +24,7 @@ namespace blend::cuda {
 using UniqueGraph = Unique<cudaGraph_t, cudaGraphDestroy>;
 using UniqueGraphExec = Unique<cudaGraphExec_t, cudaGraphExecDestroy>;
 
-// Records while it lives; one at a time in a thread, which alone uses it.
+// Records while it lives; one at a time in a thread, and only that thread uses it.
 class Recorder {
  public:
   Recorder(Device& device, const StepInput& input) : device_(device), input_(input) {}
@@ -32,9 +32,9 @@ class Recorder {
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
-  // The one that the calling thread records with on this device, or null.
+  // The recorder of the calling thread on this device, or null.
   static Recorder* of(const Device& device);
-  // What is being recorded, if anything is, does the same up to this position.
+  // Says that the operation being recorded, if any, does the same up to this position.
   static void covers(const Device& device, uint32_t pos) {
     if (Recorder* const r = of(device); r != nullptr && pos < r->last_) r->last_ = pos;
   }
@@ -45,7 +45,7 @@ class Recorder {
   cudaStream_t stream() const { return stream_.get(); }
   Result<Memory> lend(size_t bytes);
   void take_back(void* data) noexcept;
-  // Where the step finds `bytes` of host memory that may change from run to run.
+  // Device copy of `bytes` of host memory that may change from run to run.
   Result<Memory> input(const void* from, size_t bytes);
 
   uint32_t last() const { return last_; }
@@ -59,11 +59,11 @@ class Recorder {
   bool capturing_ = false;
   uint32_t last_ = UINT32_MAX;
   Memory inputs_;              // a StepInput
-  std::vector<Memory> kept_;   // all that was lent
-  std::vector<uint8_t> free_;  // of each: it has come back
+  std::vector<Memory> kept_;   // all memory lent
+  std::vector<uint8_t> free_;  // for each: it was returned
 };
 
-// Null: the device does not take it down, whatever the reason; nothing has run.
+// Null: the device cannot record it, whatever the reason; nothing has run.
 std::unique_ptr<RecordedStep> record_step(Device& device, Stager& stager, const StepInput& input,
                                           const std::function<Status()>& issue);
 

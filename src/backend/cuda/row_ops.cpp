@@ -1,4 +1,4 @@
-// The row-wise operations that only some families of models ask for (ModelConfig).
+// The row-wise operations that only some model families need (ModelConfig).
 #include "backend/cuda/cuda_backend.h"
 #include "backend/cuda/tensors.h"
 

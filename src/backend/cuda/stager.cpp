@@ -34,7 +34,7 @@ class CudaKept final : public DeviceBuffer {
       : device_(device), memory_(std::move(memory)), arrived_(std::move(arrived)) {}
   ~CudaKept() override { (void)wait_for(device_); }
   void* data() const override { return memory_.as<void>(); }
-  // The compute stream waits until the rows are there.
+  // Makes the compute stream wait until the rows are there.
   Status wait_for(const Device& device) const {
     const DeviceScope scope(device.context());
     BLEND_CUDA_CHECK(cudaStreamWaitEvent(device.compute(), arrived_.get(), 0));
@@ -138,7 +138,8 @@ Result<Stager::Shared> Stager::share_bytes(const void* from, size_t bytes) {
 
 std::vector<Stager::Piece> Stager::pieces_of(std::span<const StoredRun> runs,
                                              size_t row_elements) const {
-  constexpr size_t kGap = size_t{128} << 10;  // comes over while another copy would begin
+  constexpr size_t kGap = size_t{128}
+                          << 10;  // transferred in the time that another copy needs to begin
   std::vector<Piece> planes;
   for (const StoredRun& run : runs) {
     if (run.kept != nullptr) continue;
@@ -165,7 +166,7 @@ std::vector<Stager::Piece> Stager::pieces_of(std::span<const StoredRun> runs,
   }
   size_t at = 0;
   for (Piece& piece : pieces) {
-    // Planes are aligned there as they are here.
+    // Planes have the same alignment there as here.
     piece.at = at + reinterpret_cast<uintptr_t>(piece.from) % kPlaneAlignment;
     at = aligned(piece.at + piece.bytes);
   }
@@ -189,7 +190,7 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.copies(), slot.consumed.get(), 0));
   }
   if (slot.memory.bytes() < bytes) {
-    slot.memory = Memory();  // freed in the copy stream: behind the wait above
+    slot.memory = Memory();  // freed in the copy stream: after the wait above
     BLEND_ASSIGN(slot.memory, device_.allocate(bytes + bytes / 4, device_.copies()));
   }
   std::byte* const to = slot.memory.as<std::byte>();
@@ -217,7 +218,7 @@ Result<Stager::Rows> Stager::stage(std::span<const StoredRun> runs, size_t row_e
     rows.k_.push_back(run.k);
     rows.v_.push_back(run.v);
   }
-  if (bytes == 0) return rows;  // what is kept waits for no other fuse's rows
+  if (bytes == 0) return rows;  // kept rows do not wait for other fuses' rows
   BLEND_CUDA_CHECK(cudaEventRecord(slot.arrived.get(), device_.copies()));
   BLEND_CUDA_CHECK(cudaStreamWaitEvent(device_.compute(), slot.arrived.get(), 0));
   return rows;
@@ -234,7 +235,7 @@ Result<std::unique_ptr<DeviceBuffer>> Stager::keep(size_t bytes, std::span<const
     copied = copy_rows(static_cast<std::byte*>(kept->data()) + parts[i].at, parts[i].from,
                        parts[i].bytes);
   }
-  // Whatever has been issued: the memory is not given back before that.
+  // Whatever was issued: the memory is not freed before that.
   BLEND_CUDA_CHECK(cudaEventRecord(arrived, device_.copies()));
   BLEND_RETURN_IF_ERROR(copied);
   return std::unique_ptr<DeviceBuffer>(std::move(kept));

@@ -1,16 +1,16 @@
-// Stager: the way from host memory to the device, without ever waiting for the whole device.
+// Stager: copies host memory to the device, without ever waiting for the whole device.
 //
 // Small arrays (positions, tokens) go through pinned pieces in the compute stream's own order, read
-// by a kernel: a copy would queue behind megabytes of stored rows, which have the same copy engine.
-// Those that a fuse asks for again at every layer (positions, masks) are brought over once.
+// by a kernel: a copy would queue after megabytes of stored rows, which use the same copy engine.
+// Arrays that a fuse needs again at every layer (positions, masks) are copied once.
 // Stored rows go by the copy stream into a ring of device buffers, so that the rows of later layers
-// come over while earlier layers are computed:
+// are copied while earlier layers are computed:
 //
 //   copy stream      wait consumed[s] | rows -> slot s | record arrived[s] | next slot ...
 //   compute stream   ... | wait arrived[s] | kernels that read slot s | record consumed[s] | ...
 //
-// Rows in pinned memory (Backend::allocate_host) are read by the device itself, and must stay as
-// they are until a fence of the copy stream is reached; others are first copied to pinned pieces.
+// Rows in pinned memory (Backend::allocate_host) are read by the device itself, and must not
+// change until a fence of the copy stream is reached; others are first copied to pinned pieces.
 #pragma once
 
 #include <array>
@@ -23,7 +23,7 @@
 
 namespace blend::cuda {
 
-// Pieces of pinned memory, used in turn: one is written again when the device has read it.
+// Pieces of pinned memory, used in rotation: one is written again when the device has read it.
 // Thread-safe.
 class PinnedPieces {
  public:
@@ -42,7 +42,7 @@ class PinnedPieces {
   Pinned memory_;
   std::mutex mutex_;
   size_t next_ = 0;                // guarded by mutex_
-  std::vector<UniqueEvent> free_;  // guarded by mutex_; recorded behind the last copy of a piece
+  std::vector<UniqueEvent> free_;  // guarded by mutex_; recorded after the last copy of a piece
 };
 
 // Thread-safe. Works with the calling thread's device.
@@ -55,8 +55,8 @@ class Stager {
   Result<Memory> upload(const T* from, size_t n) {
     return upload_bytes(from, n * sizeof(T));
   }
-  // The same of what only kernels read: an array of the same bytes that was brought over lately is
-  // the same memory.
+  // The same for arrays that only kernels read: one with the same bytes that was copied lately
+  // shares its memory.
   class Shared {
    public:
     Shared() = default;
@@ -67,17 +67,17 @@ class Stager {
     }
 
    private:
-    std::shared_ptr<const Memory> memory_;  // given back behind all that was issued with it
+    std::shared_ptr<const Memory> memory_;  // freed after everything that was issued with it
   };
   template <typename T>
   Result<Shared> share(const T* from, size_t n) {
     return share_bytes(from, n * sizeof(T));
   }
-  // A few bytes to memory that is there, in the order of the compute stream.
+  // Copies a few bytes to existing memory, in the order of the compute stream.
   Status update(void* to, const void* from, size_t bytes) {
     return small_->copy(to, from, bytes, device_.compute());
   }
-  // Bytes to memory that the compute stream uses, in its order; large ones at full speed.
+  // Copies bytes to memory that the compute stream uses, in its order; large ones at full speed.
   Status copy(void* to, const void* from, size_t bytes) {
     return large_->copy(to, from, bytes, device_.compute());
   }
@@ -101,12 +101,12 @@ class Stager {
     size_t slot_;
     std::vector<const void*> k_, v_;
   };
-  // row_elements: kv_dim. Of packed runs the planes come over whole and as they are, once for all
+  // row_elements: kv_dim. For packed runs the whole planes are copied as they are, once for all
   // runs that are part of them. Rows that lie near each other in pinned memory, as a reader puts
-  // them, come by one copy, with the little that lies between them.
+  // them, are one copy, including the little that lies between them.
   Result<Rows> stage(std::span<const StoredRun> runs, size_t row_elements);
 
-  // See Backend::keep(). What is kept is read by kernels only behind stage() of a run that names
+  // See Backend::keep(). Kernels read kept memory only after stage() of a run that names
   // it.
   Result<std::unique_ptr<DeviceBuffer>> keep(size_t bytes, std::span<const KeptPart> parts);
 
@@ -129,13 +129,13 @@ class Stager {
   explicit Stager(Device& device) : device_(device) {}
   Result<Memory> upload_bytes(const void* from, size_t bytes);
   Result<Shared> share_bytes(const void* from, size_t bytes);
-  // Host memory that is copied at once, and where it goes in a slot.
+  // Host memory that is copied at once, and its offset in a slot.
   struct Piece {
     const std::byte* from = nullptr;
     size_t bytes = 0;
     size_t at = 0;
   };
-  // Those that hold all rows which are not on the device yet, by address.
+  // Pieces that hold all rows which are not on the device yet, by address.
   std::vector<Piece> pieces_of(std::span<const StoredRun> runs, size_t row_elements) const;
   Status copy_rows(std::byte* to, const std::byte* from, size_t bytes);
 
@@ -144,8 +144,8 @@ class Stager {
   std::unique_ptr<PinnedPieces> large_;
   std::mutex shared_mutex_;
   std::vector<SharedArray> shared_;  // guarded by shared_mutex_
-  uint64_t n_shared_ = 0;            // guarded by shared_mutex_; times that one was asked for
-  std::mutex mutex_;                 // of the slots
+  uint64_t n_shared_ = 0;            // guarded by shared_mutex_; times that one was needed
+  std::mutex mutex_;                 // guards the slots
   size_t next_ = 0;                  // guarded by mutex_
   std::array<Slot, kSlots> slots_;   // guarded by mutex_
 };

@@ -1,5 +1,5 @@
-// The rows of a step that several sequences take together: what is not a product is one launch for
-// all of them, which has their caches, positions and tables as its arguments.
+// The rows of a step that several sequences share: everything but products is one launch for
+// all of them, with their caches, positions and tables as its arguments.
 #include <algorithm>
 
 #include "backend/cuda/cuda_backend.h"
@@ -21,7 +21,7 @@ bool same_turns(const k::RopeView& a, const k::RopeView& b) {
   return a.half == b.half && a.halves == b.halves;
 }
 
-// Positions are fixed in what is launched.
+// Positions are fixed in these launches.
 Status check_not_recorded(const Device& device, const char* op) {
   if (Recorder::of(device) == nullptr) return Status::ok();
   return make_error(BLEND_E_INTERNAL, "%s cannot be recorded", op);
@@ -103,7 +103,7 @@ Status CudaBackend::attention_each(uint32_t layer, const AttentionRule& rule, Te
   };
   for (const RowOver& r : rows) {
     if (table.full()) BLEND_RETURN_IF_ERROR(launch());
-    // As attention() plans it: the parts that it is cut into are part of its bits.
+    // Planned as attention() does: the parts that it is cut into determine its bits.
     plan = k::plan_attention(1, group, view.n_kv_heads, view.head_dim,
                              rule.window == 0 ? r.pos : std::min(r.pos, rule.window - 1),
                              device_->n_multiprocessors());

@@ -1,4 +1,4 @@
-// What the CUDA backend hands out: buffers, weights, RoPE tables and KV caches in device memory.
+// The CUDA backend's objects: buffers, weights, RoPE tables and KV caches in device memory.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ class CudaBuffer final : public DeviceBuffer {
   Memory memory_;
 };
 
-// Pinned; waits for what the copy stream still reads of it before it goes.
+// Pinned; its destructor waits until the copy stream no longer reads it.
 class CudaHostBuffer final : public DeviceBuffer {
  public:
   CudaHostBuffer(Device& device, Pinned memory) : device_(device), memory_(std::move(memory)) {}
@@ -34,7 +34,7 @@ class CudaHostBuffer final : public DeviceBuffer {
   Pinned memory_;
 };
 
-// Reached when the copy stream has done all that was issued before. Used by any one thread.
+// Reached when the copy stream has done everything issued before. Used by one thread at a time.
 class CudaFence final : public Fence {
  public:
   CudaFence(Device& device, UniqueEvent event) : device_(device), event_(std::move(event)) {}
@@ -121,7 +121,7 @@ class CudaRopeTable final : public RopeTable {
   bool halves_;
 };
 
-// bf16; see kernels/cuda/kv_rows.h. Memory is not initialised: attention reads no slot that was not
+// bf16; see kernels/cuda/kv_rows.h. Memory is not initialised: attention reads only slots that were
 // written. Operations on it are ordered by the compute stream.
 class CudaKvCache final : public KvCache {
  public:
