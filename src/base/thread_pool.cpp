@@ -64,14 +64,14 @@ Status pin_thread(std::thread& thread, int cpu) {
 }  // namespace
 
 ThreadPool::Run::Run(ThreadPool& pool) : pool_(&pool), n_(ThreadCap::of(pool.n_threads())) {
-  pool.turns_.reserve(n_);
+  pool.scheduler_.reserve(n_);
   running_on = &pool;
 }
 
 bool ThreadPool::Run::end() {
   if (pool_ == nullptr) return false;
   running_on = nullptr;
-  return std::exchange(pool_, nullptr)->turns_.release(n_);
+  return std::exchange(pool_, nullptr)->scheduler_.release(n_);
 }
 
 ThreadPool::ThreadPool(uint32_t n_threads)
@@ -79,7 +79,7 @@ ThreadPool::ThreadPool(uint32_t n_threads)
       spins_(n_threads <= cpus_allowed()),
       n_regions_(n_threads / 2),
       regions_(std::make_unique<Region[]>(n_regions_)),
-      turns_(n_threads) {
+      scheduler_(n_threads) {
   for (uint32_t t = 0; t < n_threads; ++t) cpus_[t].store(-1, std::memory_order_relaxed);
 }
 
@@ -134,7 +134,7 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
   const uint32_t most = ThreadCap::of(n_threads());
   const auto width = static_cast<uint32_t>(std::min<size_t>(most, (n - 1) / grain + 1));
   const bool reserved = running_on == this;
-  const uint32_t others = turns_.enter(width, reserved);
+  const uint32_t others = scheduler_.enter(width, reserved);
   // Restored below: the caller may be inside a task of another context's pool.
   const ThreadPool* const outer = current_pool;
   current_pool = this;
@@ -148,7 +148,7 @@ void ThreadPool::parallel_for(size_t n, size_t grain, const Task& task) {
     }
   }
   current_pool = outer;
-  turns_.leave(width, reserved);
+  scheduler_.leave(width, reserved);
 }
 
 void ThreadPool::run(size_t n, size_t grain, const Task& task, uint32_t width, uint32_t others) {

@@ -2,9 +2,9 @@
 //
 // A parallel region runs on the calling thread and on workers, of which there are n_threads-1. It
 // takes as many threads as it has pieces, at most all or what the caller's ThreadCap says, before
-// it begins (turns.h): regions of several callers run side by side as long as these add up to at
-// most n_threads, others wait. So a context never runs more than n_threads compute threads, and
-// callers with caps do not disturb each other.
+// it begins (fair_scheduler.h): regions of several callers run side by side as long as these add up
+// to at most n_threads, others wait. So a context never runs more than n_threads compute threads,
+// and callers with caps do not disturb each other.
 //
 // A region never waits for a thread that has not begun: workers join it while there are pieces and
 // room, and its end waits only for those that joined. So a worker that sleeps, or whose CPU another
@@ -29,8 +29,8 @@
 #include <thread>
 #include <vector>
 
+#include "base/fair_scheduler.h"
 #include "base/status.h"
-#include "base/turns.h"
 
 namespace blend {
 
@@ -72,10 +72,10 @@ class ThreadPool {
   // How long a thread waits awake. Waking it takes 5 to 50 us, by the machine.
   static constexpr std::chrono::microseconds kSpin{50};
 
-  static constexpr uint32_t kMostThreads = Turns::kMostThreads;
+  static constexpr uint32_t kMostThreads = FairScheduler::kMostThreads;
 
   // While it lives, the regions of the thread that made it wait only for those that
-  // already run: threads are kept for them (Turns::reserve()), as many as
+  // already run: threads are kept for them (FairScheduler::reserve()), as many as
   // its ThreadCap allows. For a short series of small regions; one at a time on a thread.
   class Run {
    public:
@@ -169,7 +169,7 @@ class ThreadPool {
   std::mutex sleep_mutex_;
   std::condition_variable wake_;
 
-  alignas(64) Turns turns_;  // not in a cache line that workers poll
+  alignas(64) FairScheduler scheduler_;  // not in a cache line that workers poll
 };
 
 }  // namespace blend

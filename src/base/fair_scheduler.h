@@ -1,4 +1,4 @@
-// Turns: decides which parallel regions of a pool may run now.
+// FairScheduler: decides which parallel regions of a pool may run now.
 //
 // A region asks for as many threads as it can use and gets all of them or waits, first come, first
 // served. A region for which enough threads are free takes them without looking at the
@@ -22,15 +22,15 @@
 namespace blend {
 
 // Thread-safe. Nothing is allocated.
-class Turns {
+class FairScheduler {
  public:
   static constexpr uint32_t kMostThreads = 1024;
   static constexpr std::chrono::milliseconds kPatience{1};
 
   // n_threads: 1 .. kMostThreads.
-  explicit Turns(uint32_t n_threads) : state_(n_threads) {}
-  Turns(const Turns&) = delete;
-  Turns& operator=(const Turns&) = delete;
+  explicit FairScheduler(uint32_t n_threads) : state_(n_threads) {}
+  FairScheduler(const FairScheduler&) = delete;
+  FairScheduler& operator=(const FairScheduler&) = delete;
 
   // Blocks until `width` threads, at most n_threads, are free and takes them: the caller and
   // width-1 others. Returns how many others the regions have that run beside this one. A thread

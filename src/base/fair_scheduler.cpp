@@ -1,8 +1,8 @@
-#include "base/turns.h"
+#include "base/fair_scheduler.h"
 
 namespace blend {
 
-bool Turns::take(uint32_t width, bool reserved, uint64_t barred, uint32_t& others) {
+bool FairScheduler::take(uint32_t width, bool reserved, uint64_t barred, uint32_t& others) {
   uint64_t state = state_.load();
   while ((state & barred) == 0 && fits(state, width, reserved)) {
     if (!state_.compare_exchange_weak(state, state - worth(width, reserved))) continue;
@@ -12,7 +12,7 @@ bool Turns::take(uint32_t width, bool reserved, uint64_t barred, uint32_t& other
   return false;
 }
 
-uint32_t Turns::enter(uint32_t width, bool reserved) {
+uint32_t FairScheduler::enter(uint32_t width, bool reserved) {
   uint32_t others = 0;
   if (!take(width, reserved, reserved ? 0 : kPassNoMore, others)) {
     wait_in_line(width, reserved, others);
@@ -23,7 +23,7 @@ uint32_t Turns::enter(uint32_t width, bool reserved) {
 // No wake-up is lost: kWaiting is set, and stays, before state_ is looked at. A leave() that comes
 // before the look in the order of state_'s changes is seen by it; one that comes after it sees
 // kWaiting, and gets the mutex when the waiter is asleep.
-void Turns::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
+void FairScheduler::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
   Waiter self{width, reserved, nullptr, {}};
   const auto patient_until = std::chrono::steady_clock::now() + kPatience;
   std::unique_lock lock(mutex_);
@@ -55,7 +55,7 @@ void Turns::wait_in_line(uint32_t width, bool reserved, uint32_t& others) {
   }
 }
 
-void Turns::leave(uint32_t width, bool reserved) {
+void FairScheduler::leave(uint32_t width, bool reserved) {
   if ((state_.fetch_add(worth(width, reserved)) & kWaiting) == 0) return;
   // The mutex is held for notify too: the waiter is on its thread's stack.
   std::lock_guard lock(mutex_);
@@ -64,7 +64,7 @@ void Turns::leave(uint32_t width, bool reserved) {
   }
 }
 
-bool Turns::release(uint32_t n) {
+bool FairScheduler::release(uint32_t n) {
   if ((state_.fetch_sub(n * kKept) & kWaiting) == 0) return false;
   std::lock_guard lock(mutex_);
   if (first_ == nullptr) return false;
