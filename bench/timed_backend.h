@@ -218,8 +218,8 @@ class TimedBackend final : public Backend {
                        Tensor out) override {
     return other("stored_inputs", [&] { return inner_->stored_inputs(runs, features, out); });
   }
-  Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override {
-    return other("drift_share", [&] { return inner_->drift_share(foretold, drift, share); });
+  Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override {
+    return other("drift_share", [&] { return inner_->drift_share(predicted, drift, share); });
   }
   Status scale_kv(Tensor kv, DriftShare share) override {
     return other("scale_kv", [&] { return inner_->scale_kv(kv, share); });

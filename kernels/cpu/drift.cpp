@@ -64,20 +64,20 @@ void Difference(const float* fresh, const std::byte* stored, DType dtype, size_t
   difference_as<DType::f32>(fresh, stored, n, out);
 }
 
-DriftSums SumsOf(const float* foretold, const float* drift, size_t n) {
+DriftSums SumsOf(const float* predicted, const float* drift, size_t n) {
   const hn::CappedTag<float, 16> d;
   const size_t lanes = hn::Lanes(d);
   auto both = hn::Zero(d), own = hn::Zero(d);
   size_t i = 0;
   for (; i + lanes <= n; i += lanes) {
-    const auto y = hn::LoadU(d, foretold + i);
+    const auto y = hn::LoadU(d, predicted + i);
     both = hn::MulAdd(y, hn::LoadU(d, drift + i), both);
     own = hn::MulAdd(y, y, own);
   }
   DriftSums sums{hn::GetLane(hn::SumOfLanes(d, both)), hn::GetLane(hn::SumOfLanes(d, own))};
   for (; i < n; ++i) {
-    sums.both += foretold[i] * drift[i];
-    sums.foretold += foretold[i] * foretold[i];
+    sums.both += predicted[i] * drift[i];
+    sums.predicted += predicted[i] * predicted[i];
   }
   return sums;
 }
@@ -92,8 +92,8 @@ HWY_EXPORT(DecodeAdd);
 HWY_EXPORT(Difference);
 HWY_EXPORT(SumsOf);
 
-DriftSums drift_sums(const float* foretold, const float* drift, size_t n) {
-  return HWY_DYNAMIC_DISPATCH(SumsOf)(foretold, drift, n);
+DriftSums drift_sums(const float* predicted, const float* drift, size_t n) {
+  return HWY_DYNAMIC_DISPATCH(SumsOf)(predicted, drift, n);
 }
 
 void decode_add(const std::byte* stored, DType dtype, size_t n, const float* drift, float* out) {
@@ -104,11 +104,11 @@ void difference(const float* fresh, const std::byte* stored, DType dtype, size_t
   HWY_DYNAMIC_DISPATCH(Difference)(fresh, stored, dtype, n, out);
 }
 
-DriftSums drift_sums_ref(const float* foretold, const float* drift, size_t n) {
+DriftSums drift_sums_ref(const float* predicted, const float* drift, size_t n) {
   double both = 0, own = 0;
   for (size_t i = 0; i < n; ++i) {
-    both += static_cast<double>(foretold[i]) * static_cast<double>(drift[i]);
-    own += static_cast<double>(foretold[i]) * static_cast<double>(foretold[i]);
+    both += static_cast<double>(predicted[i]) * static_cast<double>(drift[i]);
+    own += static_cast<double>(predicted[i]) * static_cast<double>(predicted[i]);
   }
   return {static_cast<float>(both), static_cast<float>(own)};
 }

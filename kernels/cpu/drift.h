@@ -12,15 +12,15 @@ void decode_add(const std::byte* stored, DType dtype, size_t n, const float* dri
 // out[i] = fresh[i] - stored[i].
 void difference(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);
 
-// What the drift correction foretold, held against what it was to foretell: sums over [n].
+// What the drift correction predicted, held against what it was to foretell: sums over [n].
 struct DriftSums {
-  float both = 0;      // of foretold * drift
-  float foretold = 0;  // of foretold * foretold
+  float both = 0;       // of predicted * drift
+  float predicted = 0;  // of predicted * predicted
 };
-DriftSums drift_sums(const float* foretold, const float* drift, size_t n);
+DriftSums drift_sums(const float* predicted, const float* drift, size_t n);
 
 // Scalar references.
-DriftSums drift_sums_ref(const float* foretold, const float* drift, size_t n);
+DriftSums drift_sums_ref(const float* predicted, const float* drift, size_t n);
 void decode_add_ref(const std::byte* stored, DType dtype, size_t n, const float* drift, float* out);
 void difference_ref(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);
 

@@ -76,12 +76,12 @@ __global__ void __launch_bounds__(kThreads)
 
 // A block a row's K or V.
 __global__ void __launch_bounds__(kThreads)
-    drift_sums_kernel(const float* foretold, const float* drift, size_t kv_dim, DriftSums* out) {
+    drift_sums_kernel(const float* predicted, const float* drift, size_t kv_dim, DriftSums* out) {
   __shared__ float parts[32];
   const size_t first = static_cast<size_t>(blockIdx.x) * kv_dim;
   float both = 0, own = 0;
   for (size_t i = threadIdx.x; i < kv_dim; i += kThreads) {
-    const float y = foretold[first + i];
+    const float y = predicted[first + i];
     both += y * drift[first + i];
     own += y * y;
   }
@@ -99,11 +99,11 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void drift_sums(const float* foretold, const float* drift, size_t kv_dim, size_t rows,
+void drift_sums(const float* predicted, const float* drift, size_t kv_dim, size_t rows,
                 DriftSums* out, cudaStream_t stream) {
   if (rows == 0) return;
   const auto kernel = &drift_sums_kernel;
-  BLEND_LAUNCH(kernel, static_cast<unsigned>(2 * rows), kThreads, 0, stream, foretold, drift,
+  BLEND_LAUNCH(kernel, static_cast<unsigned>(2 * rows), kThreads, 0, stream, predicted, drift,
                kv_dim, out);
 }
 

@@ -40,13 +40,13 @@ void drift_inputs(const float* kv, size_t kv_dim, const StoredRows& rows, bool w
 void stored_inputs(size_t kv_dim, const StoredRows& rows, const float* features, size_t n_features,
                    size_t n_scales, float* out, cudaStream_t stream);
 
-// What the drift correction foretold, held against the drift (kernels/cpu/drift.h, DriftSums).
+// What the drift correction predicted, held against the drift (kernels/cpu/drift.h, DriftSums).
 struct DriftSums {
   float both;
-  float foretold;
+  float predicted;
 };
-// out: [2 * rows], of K and V of each row in turn; foretold, drift: [rows, 2 * kv_dim].
-void drift_sums(const float* foretold, const float* drift, size_t kv_dim, size_t rows,
+// out: [2 * rows], of K and V of each row in turn; predicted, drift: [rows, 2 * kv_dim].
+void drift_sums(const float* predicted, const float* drift, size_t kv_dim, size_t rows,
                 DriftSums* out, cudaStream_t stream);
 // kv: [rows, 2 * kv_dim]; K times k, V times v.
 void scale_kv(float* kv, size_t kv_dim, size_t rows, float k, float v, cudaStream_t stream);

@@ -412,7 +412,7 @@ class Backend {
   // their predictions nearest to it, for K and for V, each within 0 and 1; 0 where nothing was
   // predicted. predicted, drift: [rows, 2 * kv_dim] = K | V. Same to the last bit on any number
   // of threads.
-  virtual Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) = 0;
+  virtual Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) = 0;
   // K of every row times share.k, V times share.v; kv: [rows, 2 * kv_dim].
   virtual Status scale_kv(Tensor kv, DriftShare share) = 0;
   // Indices of the k largest scores, ascending; ties go to the lower index. NaN counts as largest.

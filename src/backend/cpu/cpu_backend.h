@@ -81,7 +81,7 @@ class CpuBackend final : public Backend {
                       Tensor out) override;
   Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
                        Tensor out) override;
-  Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override;
+  Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override;
   Status scale_kv(Tensor kv, DriftShare share) override;
   Status top_k(std::span<const float> scores, size_t k, uint32_t* out) override;
   Status encode_kv(Tensor kv, DType dtype, std::byte* k, std::byte* v) override;

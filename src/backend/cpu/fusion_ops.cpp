@@ -110,14 +110,14 @@ Status CpuBackend::stored_inputs(std::span<const StoredRun> runs, const StoredFe
   return Status::ok();
 }
 
-Status CpuBackend::drift_share(Tensor foretold, Tensor drift, DriftShare* share) {
-  if (foretold.rows != drift.rows || foretold.cols != drift.cols) {
+Status CpuBackend::drift_share(Tensor predicted, Tensor drift, DriftShare* share) {
+  if (predicted.rows != drift.rows || predicted.cols != drift.cols) {
     return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",
-                      static_cast<long long>(foretold.rows), static_cast<long long>(drift.rows));
+                      static_cast<long long>(predicted.rows), static_cast<long long>(drift.rows));
   }
-  const size_t rows = static_cast<size_t>(foretold.rows);
-  const size_t kv_dim = static_cast<size_t>(foretold.cols) / 2;
-  const auto* const y = static_cast<const float*>(foretold.data);
+  const size_t rows = static_cast<size_t>(predicted.rows);
+  const size_t kv_dim = static_cast<size_t>(predicted.cols) / 2;
+  const auto* const y = static_cast<const float*>(predicted.data);
   const auto* const d = static_cast<const float*>(drift.data);
   BLEND_ASSIGN(auto scratch, scratch_.take(2 * rows * sizeof(kernels::DriftSums)));
   auto* const sums = reinterpret_cast<kernels::DriftSums*>(scratch.data());

@@ -94,7 +94,7 @@ class CudaBackend final : public Backend {
                       Tensor out) override;
   Status stored_inputs(std::span<const StoredRun> runs, const StoredFeatures* features,
                        Tensor out) override;
-  Status drift_share(Tensor foretold, Tensor drift, DriftShare* share) override;
+  Status drift_share(Tensor predicted, Tensor drift, DriftShare* share) override;
   Status scale_kv(Tensor kv, DriftShare share) override;
   Status top_k(std::span<const float> scores, size_t count, uint32_t* out) override;
   Status encode_kv(Tensor kv, DType dtype, std::byte* k_out, std::byte* v_out) override;

@@ -122,19 +122,19 @@ Status CudaBackend::stored_inputs(std::span<const StoredRun> runs, const StoredF
   return check_launch("stored_inputs");
 }
 
-Status CudaBackend::drift_share(Tensor foretold, Tensor drift, DriftShare* share) {
-  if (foretold.rows != drift.rows || foretold.cols != drift.cols) {
+Status CudaBackend::drift_share(Tensor predicted, Tensor drift, DriftShare* share) {
+  if (predicted.rows != drift.rows || predicted.cols != drift.cols) {
     return make_error(BLEND_E_INTERNAL, "drift_share: %lld rows for %lld",
-                      static_cast<long long>(foretold.rows), static_cast<long long>(drift.rows));
+                      static_cast<long long>(predicted.rows), static_cast<long long>(drift.rows));
   }
-  const auto rows = static_cast<size_t>(foretold.rows);
+  const auto rows = static_cast<size_t>(predicted.rows);
   std::vector<k::DriftSums> sums(2 * rows);
   if (rows > 0) {
     const auto scope = enter();
     const size_t bytes = sums.size() * sizeof sums[0];
     BLEND_ASSIGN(const Memory on_device, device_->allocate(bytes));
-    k::drift_sums(static_cast<const float*>(foretold.data), static_cast<const float*>(drift.data),
-                  static_cast<size_t>(foretold.cols) / 2, rows, on_device.as<k::DriftSums>(),
+    k::drift_sums(static_cast<const float*>(predicted.data), static_cast<const float*>(drift.data),
+                  static_cast<size_t>(predicted.cols) / 2, rows, on_device.as<k::DriftSums>(),
                   stream());
     BLEND_RETURN_IF_ERROR(check_launch("drift_share"));
     BLEND_RETURN_IF_ERROR(fetch(sums.data(), on_device.as<void>(), bytes));
