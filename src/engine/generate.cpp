@@ -99,12 +99,11 @@ Result<std::optional<int32_t>> Generation::next(const Watch& watch) {
   return generated_.stopped ? end : std::optional<int32_t>(token);
 }
 
-std::span<const int32_t> Generation::foretell(int32_t token) {
+std::span<const int32_t> Generation::draft(int32_t token) {
   if (options_.lookup.n_tokens == 0 || !member_ || sequence_.has_ahead(token)) return {};
   // Tokens left to sample, the first of them from the token's own logits.
   const size_t left = options_.max_tokens - generated_.n_tokens;
-  return left < 2 ? std::span<const int32_t>()
-                  : lookup_.foretell(sequence_.tokens(), token, left - 1);
+  return left < 2 ? std::span<const int32_t>() : lookup_.draft(sequence_.tokens(), token, left - 1);
 }
 
 void generate_each(std::span<GenerationRun> runs) {
@@ -145,7 +144,7 @@ void generate_each(std::span<GenerationRun> runs) {
     if (!next.is_ok()) return end(i, next.status());
     if (!next->has_value()) return end(i, Status::ok());
     appends.push_back({&generation.sequence(), **next, runs[i].watch, generation.member(),
-                       Status::ok(), generation.foretell(**next)});
+                       Status::ok(), generation.draft(**next)});
     owner.push_back(i);
   };
   for (;;) {

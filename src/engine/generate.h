@@ -65,7 +65,7 @@ class Generation {
 
   // Draft tokens after the one that next() gave, to be computed with it (Sequence::Append).
   // Valid until the next call.
-  std::span<const int32_t> foretell(int32_t token);
+  std::span<const int32_t> draft(int32_t token);
 
   // Correct on failure too: the last of the tokens is then not in the sequence yet.
   const Generated& so_far() const { return generated_; }

@@ -23,7 +23,7 @@ class PromptLookup {
   // At most `most` draft tokens after `rows` and `next`: those that follow the longest earlier
   // match of the last tokens, the latest of equals, and at most as many as match.
   // With a match shorter than options.match: none. Valid until the next call.
-  std::span<const int32_t> foretell(std::span<const int32_t> rows, int32_t next, size_t most);
+  std::span<const int32_t> draft(std::span<const int32_t> rows, int32_t next, size_t most);
 
  private:
   const LookupOptions options_;

@@ -11,23 +11,23 @@ namespace {
 
 using Tokens = std::vector<int32_t>;
 
-Tokens foretold(const Tokens& rows, int32_t next, uint32_t n_tokens, uint32_t match, size_t most) {
+Tokens drafted(const Tokens& rows, int32_t next, uint32_t n_tokens, uint32_t match, size_t most) {
   PromptLookup lookup({n_tokens, match});
-  const auto found = lookup.foretell(rows, next, most);
+  const auto found = lookup.draft(rows, next, most);
   return {found.begin(), found.end()};
 }
 
 TEST(PromptLookup, GoesOnWhereTheTextReadsTheSame) {
-  EXPECT_EQ(foretold({1, 2, 3, 4, 5, 9, 1, 2}, 3, 8, 3, 99), (Tokens{4, 5, 9}));
-  EXPECT_EQ(foretold({1, 2, 3, 4, 5, 9, 1, 2}, 3, 2, 3, 99), (Tokens{4, 5}));
-  EXPECT_EQ(foretold({1, 2, 3, 4, 5, 9, 1, 2}, 3, 8, 3, 1), (Tokens{4}));
-  EXPECT_EQ(foretold({1, 2, 3, 4, 5, 9, 1, 2}, 3, 8, 4, 99), Tokens());
-  EXPECT_EQ(foretold({1, 2, 3, 4, 5, 9, 1, 2}, 7, 8, 1, 99), Tokens());
-  EXPECT_EQ(foretold({}, 7, 8, 1, 99), Tokens());
-  EXPECT_EQ(foretold({7, 5, 7, 6}, 7, 8, 1, 99), (Tokens{6}));              // the latest of two
-  EXPECT_EQ(foretold({3, 7, 5, 7, 6, 3}, 7, 8, 1, 99), (Tokens{5, 7}));     // the longest of two
-  EXPECT_EQ(foretold({4, 8, 4, 8, 4}, 8, 6, 2, 99), (Tokens{4, 8, 4, 8}));  // it repeats itself
-  EXPECT_EQ(foretold({4, 4, 4, 4, 4, 4, 4}, 4, 5, 2, 99), (Tokens{4, 4, 4, 4, 4}));
+  EXPECT_EQ(drafted({1, 2, 3, 4, 5, 9, 1, 2}, 3, 8, 3, 99), (Tokens{4, 5, 9}));
+  EXPECT_EQ(drafted({1, 2, 3, 4, 5, 9, 1, 2}, 3, 2, 3, 99), (Tokens{4, 5}));
+  EXPECT_EQ(drafted({1, 2, 3, 4, 5, 9, 1, 2}, 3, 8, 3, 1), (Tokens{4}));
+  EXPECT_EQ(drafted({1, 2, 3, 4, 5, 9, 1, 2}, 3, 8, 4, 99), Tokens());
+  EXPECT_EQ(drafted({1, 2, 3, 4, 5, 9, 1, 2}, 7, 8, 1, 99), Tokens());
+  EXPECT_EQ(drafted({}, 7, 8, 1, 99), Tokens());
+  EXPECT_EQ(drafted({7, 5, 7, 6}, 7, 8, 1, 99), (Tokens{6}));              // the latest of two
+  EXPECT_EQ(drafted({3, 7, 5, 7, 6, 3}, 7, 8, 1, 99), (Tokens{5, 7}));     // the longest of two
+  EXPECT_EQ(drafted({4, 8, 4, 8, 4}, 8, 6, 2, 99), (Tokens{4, 8, 4, 8}));  // it repeats itself
+  EXPECT_EQ(drafted({4, 4, 4, 4, 4, 4, 4}, 4, 5, 2, 99), (Tokens{4, 4, 4, 4, 4}));
 }
 
 // Against a search that tries every place and length.
@@ -52,7 +52,7 @@ TEST(PromptLookup, FindsTheLongestOfAll) {
     }
     const int32_t next = text.back();
     text.pop_back();
-    ASSERT_EQ(foretold(text, next, most, match, 99), want) << "round " << round;
+    ASSERT_EQ(drafted(text, next, most, match, 99), want) << "round " << round;
   }
 }
 
