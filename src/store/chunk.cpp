@@ -10,7 +10,7 @@ Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t>
                 std::string_view tenant, std::span<const int32_t> tokens, RecordKind kind) {
   Sha256Hasher hasher;
   // Token ids are hashed as the machine holds them; every supported machine is little-endian, and a
-  // list's length stands in front of it.
+  // list's length precedes it.
   static_assert(std::endian::native == std::endian::little);
   hasher.field(kind == RecordKind::plain ? "blend-chunk-1" : "blend-contextual-chunk-1")
       .field(fingerprint.data(), fingerprint.size())

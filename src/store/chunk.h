@@ -1,4 +1,4 @@
-// What a stored chunk is: identity, description, and the bytes of its K and V.
+// A stored chunk: identity, description, and the bytes of its K and V.
 #pragma once
 
 #include <array>
@@ -28,7 +28,7 @@ struct ChunkShape {
   uint32_t n_tokens = 0;
   uint32_t kv_dim = 0;  // n_kv_heads * head_dim
   DType dtype = DType::f16;
-  uint32_t head_dim = 0;  // what quantized V has a scale for; 0: not known, the whole row is one
+  uint32_t head_dim = 0;  // columns of V that share a scale; 0: unknown, the whole row does
 
   // Bytes of K (or V) of one layer.
   size_t plane_bytes() const {
@@ -42,12 +42,12 @@ struct ChunkShape {
 // Each number is at least 1, and no product of them overflows.
 bool shape_is_sane(const ChunkShape& shape);
 
-// Names a tenant (the salt of its chunks' ids) without giving the salt away: the first half of its
-// SHA-256; all zero for the empty salt.
+// Identifies a tenant (the salt of its chunks' ids) without revealing the salt: the first half of
+// its SHA-256; all zero for the empty salt.
 using TenantTag = std::array<uint8_t, 16>;
 TenantTag tenant_tag(std::string_view tenant);
 
-// What was seen of a row when its chunk was precomputed (engine/context_impact.h).
+// Attention of a row, measured when its chunk was precomputed (engine/context_impact.h).
 struct RowImpact {
   float outside = 0;  // attention that it puts before its chunk, 0 .. 1
   float inside = 0;   // attention that the rows of its chunk put on it, mean, 0 .. 1
@@ -57,9 +57,9 @@ struct RowImpact {
 // More passages than this were never of use: the mean of eight is no better than that of four.
 inline constexpr size_t kMostContexts = 16;
 
-// What a record was prefilled after, beside its chunk prefix.
+// What a record was prefilled after, besides its chunk prefix.
 enum class RecordKind : uint8_t {
-  plain,       // nothing: it is exact where just the chunk prefix precedes it
+  plain,       // nothing: a prefix hit where just the chunk prefix precedes it
   contextual,  // context passages: the mean over a prefill after each of them
 };
 
@@ -72,18 +72,18 @@ struct ChunkMeta {
   std::vector<int32_t> tokens;    // [n_tokens]: compared on every hit
   std::vector<RowImpact> impact;  // [n_tokens]; empty where it was not measured
   // The context passages, each by the id that it has as a plain record after the same prefix; at
-  // most kMostContexts. Empty: the record is plain. They describe the record and are no part of its
-  // id.
+  // most kMostContexts. Empty: the record is plain. They describe the record and are not part of
+  // its id.
   std::vector<Sha256> contexts;
   ChunkName name;
-  // How a store holds it; of no meaning in a record that is to be put.
+  // How a store holds it; meaningless in a record that is to be put.
   Codec codec = Codec::none;
   uint64_t stored_bytes = 0;  // of K and V, encoded
-  TenantTag tenant{};         // whose it is: who may have it, and whose quota it counts for
+  TenantTag tenant{};         // its tenant: may read it, and its quota counts it
 };
 
 // SHA-256 over the length-prefixed fields in this order: it resists collisions made on purpose. A
-// contextual record has an id of its own beside the plain one's, whatever its passages are.
+// contextual record has an id different from the plain one's, whatever its passages are.
 Sha256 chunk_id(const Sha256& fingerprint, DType dtype, std::span<const int32_t> prefix,
                 std::string_view tenant, std::span<const int32_t> tokens,
                 RecordKind kind = RecordKind::plain);
@@ -110,11 +110,11 @@ struct RowRun {
   PackedPlanes packed = {};
 };
 
-// Where a layer was: a file or its page cache, host memory, another machine's memory, or (never a
-// source's) a device's.
+// Where a layer was read from: a file or its page cache, host memory, another machine's memory, or
+// (never by a source) a device's.
 enum class Origin : uint8_t { disk, memory, remote, device };
 
-// Where the layers of one chunk are read from: a store's snapshot or a record in memory. Used by
+// Reads the layers of one chunk: from a store's snapshot or a record in memory. Used by
 // one thread at a time; may move between threads.
 class ChunkSource {
  public:
@@ -127,7 +127,7 @@ class ChunkSource {
   virtual Status read_layer(uint32_t layer, std::byte* out) = 0;
 
   // The same in two steps and without a copy where the source can: start_layer() may begin to read
-  // `layer` into `space`, finish_layer() waits for it, verifies, and gives the layer's rows, in
+  // `layer` into `space`, finish_layer() waits for it, verifies, and returns the layer's rows, in
   // order, each once; they stay until `space` is started with again. Before it is, or is freed, a
   // layer must be finished, or all given up by abandon(). space: stage_bytes(), aligned to a page.
   virtual size_t stage_bytes() const { return meta().shape.layer_bytes(); }
@@ -139,18 +139,18 @@ class ChunkSource {
     rows.push_back({space, space + shape.plane_bytes(), 0, shape.n_tokens});
     return Status::ok();
   }
-  // Two chunks that were put under one id have the same bytes if they have one version. 0: unknown.
+  // Chunks put under one id have the same bytes if they have the same version. 0: unknown.
   virtual uint64_t version() const { return 0; }
-  // From here on finish_layer() may give rows that are packed: checked, but for the caller to
-  // decode.
+  // From here on finish_layer() may return packed rows: checked, but to be decoded by the
+  // caller.
   virtual void allow_packed() {}
   // Gives up every started layer; blocks until no read of them is under way.
   virtual void abandon() {}
-  // Where the layer that was read or finished last was. Before that: where they are, memory only if
+  // Origin of the layer that was read or finished last. Before that: of all layers, memory only if
   // all are there.
   virtual Origin origin() const { return Origin::disk; }
-  // What loading would take that is not that of the store's own layers: a transfer that has not
-  // begun. Zeros: nothing is known, or it is not so.
+  // Cost of loading on top of the store's own layers: a transfer that has not
+  // begun. Zeros: unknown, or there is none.
   struct RemoteCost {
     double latency_s = 0;
     double bytes_per_s = 0;

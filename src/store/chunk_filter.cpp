@@ -24,10 +24,10 @@ size_t next_character(std::string_view text, size_t at) {
 
 }  // namespace
 
-// Only the last `*` is ever taken back: what an earlier one could reach, a later one can too.
+// Only the last `*` is ever retried: a text that an earlier one could match, a later one can too.
 bool fits_pattern(std::string_view pattern, std::string_view text) {
   size_t p = 0, t = 0;
-  std::optional<std::pair<size_t, size_t>> star;  // behind it, and where its text ends
+  std::optional<std::pair<size_t, size_t>> star;  // the position after it, and where its text ends
   for (;;) {
     if (p < pattern.size() && pattern[p] == '*') {
       star = {++p, t};

@@ -1,4 +1,4 @@
-// ChunkFilter: which chunks of a store are meant, by what they are called and whose they are.
+// ChunkFilter: selects chunks of a store by label, tag, model and tenant.
 #pragma once
 
 #include <optional>
@@ -10,11 +10,11 @@
 
 namespace blend {
 
-// Whether the whole of `text` fits: `*` any characters or none, `?` one, `\` takes the next as it
-// is.
+// Whether the whole of `text` matches: `*` any characters or none, `?` one, `\` makes the next
+// literal.
 bool fits_pattern(std::string_view pattern, std::string_view text);
 
-// What is not said fits every chunk.
+// A member that is not set fits every chunk.
 struct ChunkFilter {
   std::optional<TenantTag> tenant;
   std::string label;              // pattern of the label, or of it without "#part"
@@ -25,11 +25,11 @@ struct ChunkFilter {
   bool says_nothing() const {
     return label.empty() && tags.empty() && model.empty() && !unlabelled;
   }
-  // A chunk whose description is damaged has no tokens, and fits only where nothing is said.
+  // A chunk whose description is damaged has no tokens, and fits only the empty filter.
   bool fits(const ChunkMeta& meta) const;
 };
 
-// INVALID_ARGUMENT: model is no hexadecimal number of at most 64 digits. Each may be null.
+// INVALID_ARGUMENT: model is not a hexadecimal number of at most 64 digits. Each may be null.
 Result<ChunkFilter> read_chunk_filter(const char* tenant, const char* label, const char* tags,
                                       const char* model);
 

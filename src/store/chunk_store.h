@@ -1,5 +1,5 @@
-// ChunkStore: where a fuse finds chunks and leaves those that it had to prefill. What else a store
-// does is in upkeep.h; both together are a Store (store.h).
+// ChunkStore: where a fuse finds chunks and puts those that it had to prefill. Other operations of
+// a store are in upkeep.h; both together are a Store (store.h).
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace blend {
 
-// A consistent view of the store. What it returned stays readable while it lives, whatever others
+// A consistent view of the store. Chunks it returned stay readable while it lives, whatever others
 // put or remove. Used by one thread at a time; may move between threads; must not outlive the
 // store's object.
 class StoreSnapshot {
@@ -22,16 +22,16 @@ class StoreSnapshot {
   Result<std::unique_ptr<ChunkSource>> open(const Sha256& id, const TenantTag& tenant) {
     return open_of(id, &tenant);
   }
-  // Whoever's it is: for what serves no tenant.
+  // Opens a chunk of any tenant: for callers that serve none.
   Result<std::unique_ptr<ChunkSource>> open(const Sha256& id) { return open_of(id, nullptr); }
-  // Whether this machine has it, so that it is worth an open(); no other is asked for it. Counts
-  // nothing. True for a damaged one too: open() says so.
+  // Whether this machine has it, so that open() is worth a call; no other is asked. Counts nothing.
+  // True for a damaged one too: open() reports that.
   virtual Result<bool> holds(const Sha256& id) = 0;
-  // Whether other machines are asked for what this one lacks: then expect() is worth its ids.
+  // Whether other machines are asked for chunks that are missing here: then expect() is useful.
   virtual bool asks_others() const { return false; }
-  // These are opened next. What this machine lacks others are asked for now, side by side, and the
-  // opens wait for it together no longer than a fuse may: one that waited in vain gives NOT_FOUND
-  // with ETIMEDOUT as its detail. Again for more: the time is one.
+  // These are opened next. Other machines are now asked, in parallel, for those missing here, and
+  // the opens together wait no longer than a fuse may: one that waited in vain returns NOT_FOUND
+  // with ETIMEDOUT as its detail. May be called again for more: the time limit is shared.
   virtual void expect(std::span<const Sha256>) {}
 
  private:
@@ -49,11 +49,11 @@ class ChunkStore {
   virtual Result<bool> contains(const Sha256& id) = 0;
   // Durable when it returns. A chunk of the same id is replaced.
   virtual Status put(const ChunkRecord& record) = 0;
-  // Queued; blocks while the queue is full. What became of it: StoreUpkeep::wait() and flush().
+  // Queued; blocks while the queue is full. Its outcome: StoreUpkeep::wait() and flush().
   virtual Status put_async(std::shared_ptr<const ChunkRecord> record) = 0;
   // For readers whose layer read gave CORRUPT: counts it and tells the event sink.
   virtual void report_damage(const Sha256& id, const Status& status) = 0;
-  // For look-ups that opened the chunk that is stored behind what precedes it, in place of the
+  // For look-ups that opened the chunk stored after the exact preceding text, instead of the
   // plain one: counts the hit as a variant's.
   virtual void count_variant() {}
 };

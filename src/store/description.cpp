@@ -13,11 +13,10 @@ constexpr uint32_t kManifestMagic = 0x4d4b4c42;  // "BLKM"
 constexpr size_t kFixedBytes = 4 + 2 + 1 + 1 + 32 + 32 + 4 * 5 + 8 + 4 + 4;
 constexpr size_t kExtentBytes = 3 * 8;
 // Flags: what follows the layers.
-constexpr uint32_t kHasImpact = 1;  // two floats a token
-constexpr uint32_t kHasTenant = 2;  // the tenant, where it is not the empty one
-constexpr uint32_t kHasName = 4;    // label and tags; their lengths stand before the token ids
-constexpr uint32_t kHasContexts =
-    8;  // ids of the passages; their number stands before the token ids
+constexpr uint32_t kHasImpact = 1;    // two floats a token
+constexpr uint32_t kHasTenant = 2;    // the tenant, where it is not the empty one
+constexpr uint32_t kHasName = 4;      // label and tags; their lengths precede the token ids
+constexpr uint32_t kHasContexts = 8;  // ids of the passages; their number precedes the token ids
 constexpr uint32_t kKnownFlags = kHasImpact | kHasTenant | kHasName | kHasContexts;
 
 bool has_tenant(const ChunkMeta& meta) { return meta.tenant != TenantTag{}; }
@@ -97,7 +96,7 @@ std::string encode_description(const StoredLayout& m) {
 
 Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const Sha256& id) {
   if (!sealed(bytes)) return corrupt(id, "its checksum does not match");
-  // A manifest with a right checksum may still be hostile or of another build: check every field.
+  // A manifest with a correct checksum may still be hostile or of another build: check every field.
   ByteReader in(bytes.first(bytes.size() - kSealBytes));
   if (in.get<uint32_t>() != kManifestMagic) return corrupt(id, "its magic number is wrong");
   const auto version = in.get<uint16_t>();
@@ -133,7 +132,7 @@ Result<StoredLayout> decode_description(std::span<const std::byte> bytes, const 
   if (piece_bytes != kPieceBytes || (flags & ~kKnownFlags) != 0) {
     return corrupt(id, "its flags are unknown");
   }
-  // Compared before anything is allocated by these counts.
+  // Checked before anything is allocated by these counts.
   const uint64_t per_token = (flags & kHasImpact) != 0 ? 12 : 4;
   const size_t label_bytes = (flags & kHasName) != 0 ? in.get<uint16_t>() : 0;
   const size_t tags_bytes = (flags & kHasName) != 0 ? in.get<uint16_t>() : 0;

@@ -1,5 +1,5 @@
-// A chunk as it is stored: what it is, and where its encoded layers lie in its stream. Its bytes
-// (FORMAT.md, "Manifest") are the same on disk and in a remote tier.
+// The stored form of a chunk: its description, and where its encoded layers are in its stream. Its
+// bytes (FORMAT.md, "Manifest") are the same on disk and in a remote tier.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace blend {
 
 inline constexpr uint32_t kStoreFormatVersion = 3;
 inline constexpr uint32_t kOldestFormatVersion = 2;  // that is still read
-// What a record needs: of the oldest version, unless it has what that did not know.
+// Version that a record needs: the oldest, unless it uses something newer.
 constexpr uint32_t record_version(Codec codec) {
   return codec > Codec::int4 ? kStoreFormatVersion : kOldestFormatVersion;
 }
 
-// What a store cuts a stream into. With LMDB's page header such a value fills 256 pages of 4 KiB
-// exactly. Values of one size keep LMDB's search for contiguous free pages short: with values as
-// long as layers or chunks the cost of a put grew a hundredfold as the store aged.
+// Size of the pieces of a stream. With LMDB's page header one fills 256 pages of 4 KiB exactly.
+// Values of one size keep LMDB's search for contiguous free pages short: with values as long as
+// layers or chunks the cost of a put grew a hundredfold as the store aged.
 inline constexpr uint32_t kPieceBytes = (1u << 20) - 16;
 
 // Where a layer lies in the chunk's stream, as stored (after the codec).

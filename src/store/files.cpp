@@ -12,7 +12,7 @@ Status sync_directory(const std::string& path) {
   const Fd fd(
       retry_interrupted([&] { return open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); }));
   if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot open '%s'", path.c_str());
-  // Some file systems cannot sync a directory and say EINVAL; there is no more to be done there.
+  // Some file systems cannot sync a directory and report EINVAL; nothing more can be done there.
   if (retry_interrupted([&] { return fsync(fd.get()); }) != 0 && errno != EINVAL) {
     return make_errno(BLEND_E_IO, errno, "cannot sync '%s'", path.c_str());
   }

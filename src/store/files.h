@@ -1,4 +1,4 @@
-// Descriptors that close themselves, and names that last.
+// Descriptors that close themselves, and durable names.
 #pragma once
 
 #include <unistd.h>

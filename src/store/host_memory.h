@@ -1,4 +1,4 @@
-// HostMemory: where a store gets memory that something outside of the host reads too.
+// HostMemory: memory for a store that a device can read directly.
 #pragma once
 
 #include <cstddef>

@@ -136,7 +136,7 @@ std::string prometheus_text(const std::vector<Metric>& metrics, std::string_view
       previous = m.name;
     }
     char value[40];
-    // Whole numbers in full: they are bytes and counts.
+    // Whole numbers with all digits: they are bytes and counts.
     const bool whole = m.value == std::floor(m.value) && std::fabs(m.value) < 9e15;
     std::snprintf(value, sizeof value, whole ? "%.0f" : "%.17g", m.value);
     out.append(m.name).append("{").append(label);

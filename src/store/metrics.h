@@ -18,7 +18,7 @@ struct Metric {
   double value;
 };
 
-// Metrics of one name stand together.
+// Metrics of one name are adjacent.
 std::vector<Metric> store_metrics(const StoreStat& stat, double read_bytes_per_s);
 
 // The Prometheus text exposition format, version 0.0.4. `store` becomes the label `store` of every

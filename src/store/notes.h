@@ -1,5 +1,5 @@
-// StoreNotes: small records beside the chunks that somebody else makes sense of. What was learnt
-// with a store stays with it.
+// StoreNotes: small records beside the chunks, with contents that the store does not interpret:
+// facts learnt with a store stay with it.
 #pragma once
 
 #include <cstddef>
@@ -26,11 +26,11 @@ class StoreNotes {
   static constexpr size_t kMostBytes = 1024;
 
   virtual ~StoreNotes() = default;
-  // Those whose names begin so, in the order of their names. A damaged one is left out.
+  // Notes with this prefix, in the order of their names. Damaged ones are left out.
   virtual Result<std::vector<Note>> notes(std::string_view prefix) = 0;
-  // The note of this name becomes what `change` makes of it, in one transaction with every other
-  // process; it is given nothing where there is no sound one. Durable when it returns. READ_ONLY,
-  // FULL, IO; INVALID_ARGUMENT for what is too long.
+  // Replaces the note of this name by the result of `change`, in one transaction among
+  // all processes; its argument is empty where there is no sound one. Durable when it returns.
+  // READ_ONLY, FULL, IO; INVALID_ARGUMENT if it is too long.
   using Change = std::function<std::string(std::span<const std::byte> old)>;
   virtual Status change_note(std::string_view name, const Change& change) = 0;
 };

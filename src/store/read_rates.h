@@ -1,8 +1,8 @@
-// ReadRates: how fast the layers of chunks come, by where they lie and by how they are stored.
+// ReadRates: how fast layers of chunks are loaded, by origin and codec.
 //
-// A layer's time is that of the reader as a whole: finding, reading, checking, decoding, and what
-// the place takes before its first byte. So what a layer will take follows from one number, and
-// from no guess about how it comes together.
+// A layer's time is that of the reader as a whole: finding, reading, checking, decoding, and the
+// latency before its first byte. So a layer's cost follows from one number, without assumptions
+// about its parts.
 #pragma once
 
 #include <array>
@@ -15,15 +15,15 @@ namespace blend {
 // Thread-safe.
 class ReadRates {
  public:
-  // `bytes`: of whole layers as they are decoded; `ns`: of the reader's own time.
+  // `bytes`: of whole layers, decoded; `ns`: of the reader's own time.
   void add(Origin origin, Codec codec, uint64_t bytes, uint64_t ns) {
     if (RateMeter* const meter = meter_of(origin, codec)) meter->add(bytes, ns);
   }
-  // Of everything that one fuse read.
+  // Adds all reads of one fuse.
   void add_all(uint64_t bytes, uint64_t ns) { all_.add(bytes, ns); }
 
-  // Decoded bytes a second; 0: nothing was read from there yet. Of a server and a device nothing is
-  // known here.
+  // Decoded bytes a second; 0: nothing was read from there yet. Servers and devices are not
+  // measured here.
   double per_second(Origin origin, Codec codec) const {
     const RateMeter* const meter = const_cast<ReadRates*>(this)->meter_of(origin, codec);
     return meter == nullptr ? 0.0 : meter->per_second();

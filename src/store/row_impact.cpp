@@ -5,7 +5,7 @@
 namespace blend {
 namespace {
 
-// A share of attention, but for rounding.
+// Whether x is a share of attention, up to rounding.
 bool is_mass(float x) { return x >= 0.0f && x <= 1.001f; }
 
 }  // namespace

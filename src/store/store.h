@@ -1,4 +1,4 @@
-// Store: a chunk store that lasts, and its options. One implementation now (lmdb/).
+// Store: a persistent chunk store, and its options. One implementation now (lmdb/).
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,17 @@ struct StoreOptions {
   uint64_t queue_bytes = 256ull << 20;
   bool read_only = false;
   bool create = true;
-  bool group = false;         // what is made is open to the group of its owner
+  bool group = false;         // new files are open to the owner's group
   Codec codec = Codec::none;  // of records that do not name one
   double codec_step = 1;      // EncodeOptions::step
   ReadMode read_mode = ReadMode::best;
   Eviction eviction = Eviction::lru;
   uint64_t ttl_s = 0;                       // 0: chunks do not expire
   uint64_t tenant_quota_bytes = 0;          // of every tenant but the empty one; 0: none
-  uint64_t most_variants = kUsualVariants;  // of one text, beside its plain record
+  uint64_t most_variants = kUsualVariants;  // of one text, besides its plain record
   uint64_t ram_bytes = 0;                   // layers kept in host memory; 0: none
-  HostMemory host_memory;  // for them, where a device is to read them as they lie there
-  // Told of each put that is durable, but not of put_stored(). On any thread, until the store is
+  HostMemory host_memory;                   // for them, where a device reads them directly
+  // Called for each durable put, but not for put_stored(). On any thread, until the store is
   // destroyed; throws nothing but bad_alloc.
   std::function<void(const Sha256& id)> on_put;
 };
@@ -43,7 +43,7 @@ struct StoreOptions {
 // Thread-safe.
 class Store : public ChunkStore, public StoreUpkeep, public StoredChunks, public StoreNotes {
  public:
-  // Of the tier above the disk; null: there is none.
+  // The tier above the disk; null: there is none.
   virtual RemoteShelf* remote() { return nullptr; }
 };
 

@@ -1,4 +1,4 @@
-// StoredChunks: chunks as they are stored, encoded, for a tier that keeps the same bytes elsewhere.
+// StoredChunks: chunks in stored form, encoded, for a tier that keeps the same bytes elsewhere.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,8 @@ class StoredChunk {
  public:
   virtual ~StoredChunk() = default;
   virtual const StoredLayout& layout() const = 0;
-  // Appends where these bytes of the stream lie, in order. Valid while this object lives; not
+  // Appends the locations of these bytes of the stream, in order. Valid while this object lives;
+  // not
   // checked against the layers' checksums. CORRUPT, INVALID_ARGUMENT (outside the stream).
   virtual Status find(uint64_t offset, uint64_t bytes, ByteSpans& out) = 0;
 };

@@ -1,4 +1,4 @@
-// TextTag: which chunks hold the same text.
+// TextTag: identifies the text of chunks.
 #pragma once
 
 #include <array>
@@ -8,8 +8,8 @@
 
 namespace blend {
 
-// The same for all chunks of one model, dtype and tenant that hold these tokens, whatever they were
-// prefilled behind. The first half of a SHA-256.
+// The same for all chunks of one model, dtype and tenant that hold these tokens, whatever their
+// prefixes. The first half of a SHA-256.
 using TextTag = std::array<uint8_t, 16>;
 TextTag text_tag(const ChunkMeta& meta);
 

@@ -29,7 +29,7 @@ constexpr uint32_t kHasContexts = 0x400;  // number and ids of the context passa
 constexpr uint32_t kHasName = 0x200;      // lengths of label and tags, and both, before the ids
 constexpr uint32_t kEndMagic = 0x454b4c42;  // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
-// Of a chunk's description, whatever its length: magic, dtype, id, fingerprint, five numbers,
+// Fixed part of a chunk's description: magic, dtype, id, fingerprint, five numbers,
 // created, tenant.
 constexpr size_t kDescriptionBytes = 4 + 4 + 32 + 32 + 5 * 4 + 8 + 16;
 
@@ -173,7 +173,7 @@ struct ChunkHead {
   std::vector<uint64_t> checksums;  // [n_layers]
 };
 
-// `left`: bytes of the file behind the description.
+// `left`: bytes of the file after the description.
 Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) {
   const Status damaged{BLEND_E_CORRUPT, "the description of a chunk fails its checksum"};
   if (bytes.size() < kDescriptionBytes + kSealBytes || !sealed(bytes)) return damaged;
@@ -192,8 +192,8 @@ Result<ChunkHead> decode_chunk(std::span<const std::byte> bytes, uint64_t left) 
   }
   m.created_unix_s = in.get<int64_t>();
   in.bytes(m.tenant.data(), m.tenant.size());
-  // A sealed description may still be hostile: every count is checked before it sizes an
-  // allocation.
+  // A description with a correct checksum may still be hostile: every count is checked before it
+  // sizes an allocation.
   const Status impossible{BLEND_E_FORMAT, "the description of a chunk contradicts itself"};
   if (dtype > static_cast<uint32_t>(DType::bf16)) return impossible;
   m.shape.dtype = static_cast<DType>(dtype);

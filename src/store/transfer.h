@@ -24,8 +24,8 @@ Result<Transfer> export_chunks(Store& store, std::span<const Sha256> ids, const 
 
 // Puts every chunk of a file, once it is checked. `replace`: those already stored, too.
 // Progress in bytes of the file. FORMAT: not such a file, or truncated; MISMATCH: another version;
-// CORRUPT: a checksum fails; and the errors of put. What was put before an error stays; `*done`
-// says how much that was.
+// CORRUPT: a checksum fails; and the errors of put. Chunks put before an error stay; `*done`
+// counts them.
 Status import_chunks(ChunkStore& store, const std::string& path, bool replace, const Watch& watch,
                      Transfer* done);
 

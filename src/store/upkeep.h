@@ -1,4 +1,4 @@
-// StoreUpkeep: what an operator does with a store that lasts, and what `blend store` shows. No fuse
+// StoreUpkeep: administration of a persistent store, and the figures of `blend store`. No fuse
 // needs any of it.
 #pragma once
 
@@ -25,7 +25,7 @@ struct CodecStat {
   bool operator==(const CodecStat&) const = default;
 };
 
-// Of the tier above the disk, since this process opened the store.
+// Figures of the tier above the disk, since this process opened the store.
 struct RemoteStat {
   bool configured = false;
   bool reachable = false;
@@ -34,7 +34,7 @@ struct RemoteStat {
   uint64_t read_bytes = 0, written_bytes = 0;
   uint64_t written = 0;  // chunks put
   uint64_t existed = 0;  // chunks that were there already
-  uint64_t dropped = 0;  // chunks not put, or not fetched, for want of room or of the server
+  uint64_t dropped = 0;  // chunks not put or not fetched: no space, or no server
   uint64_t damaged = 0;  // chunks there that were damaged, or not whole
   uint64_t errors = 0;   // requests that failed
   uint64_t downs = 0;    // times that a server was given up for a while
@@ -55,7 +55,7 @@ struct StoreStat {
   std::array<CodecStat, kCodecs> codecs{};
   ReadMode read_mode = ReadMode::mapped;  // in use: never `best`
   uint64_t hits = 0, misses = 0, damaged = 0, written = 0, write_errors = 0;
-  uint64_t stored_bytes = 0;        // what the quota counts: after the codec, rounded up to pages
+  uint64_t stored_bytes = 0;        // counted by the quota: after the codec, rounded up to pages
   uint64_t ram_hits = 0;            // of the hits
   UseTotals totals;                 // of all processes
   std::optional<TextTotals> texts;  // empty: not known, until the store is opened for writing
@@ -76,7 +76,7 @@ class StoreUpkeep {
 
   // Waits for all of them. The first error since the last flush.
   virtual Status flush() = 0;
-  // What became of the background put of `id`: OK when the chunk is on disk, its own error, or
+  // Outcome of the background put of `id`: OK when the chunk is on disk, its own error, or
   // NOT_FOUND (neither stored nor queued). Waits until `deadline`; without one, for ever.
   // `*pending`: it is still queued, and the status says nothing.
   using Deadline = std::optional<std::chrono::steady_clock::time_point>;
@@ -84,9 +84,9 @@ class StoreUpkeep {
 
   // ---- How chunks are rounded
 
-  // Of the chunks of a model that are put from here on, whoever puts them, with a codec that
-  // chooses its steps (rans): layer l has `codec_step` times steps[l], if there are as many as
-  // layers; none: all layers alike. For as long as the store is open: a reader need not know.
+  // For chunks of a model that are put from here on, by anyone, with a codec that
+  // chooses its scales (rans): layer l has `codec_step` times steps[l], if there are as many as
+  // layers; none: all layers alike. As long as the store is open: a reader need not know.
   virtual Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) = 0;
 
   // ---- Looking at the chunks
@@ -99,7 +99,7 @@ class StoreUpkeep {
     return for_each_used(verify, [&](const ChunkMeta& meta, const UseRecord*,
                                      const std::string& problem) { return fn(meta, problem); });
   }
-  // With what use() gives, of the same snapshot; null: nothing is known.
+  // With the result of use(), of the same snapshot; null: unknown.
   using VisitUsed = std::function<int32_t(const ChunkMeta& meta, const UseRecord* use,
                                           const std::string& problem)>;
   virtual Status for_each_used(bool verify, const VisitUsed& fn) = 0;
@@ -111,23 +111,23 @@ class StoreUpkeep {
 
   // NOT_FOUND, also where the chunk is not this tenant's.
   Status remove(const Sha256& id, const TenantTag& tenant) { return remove_of(id, &tenant); }
-  Status remove(const Sha256& id) { return remove_of(id, nullptr); }  // whoever's
+  Status remove(const Sha256& id) { return remove_of(id, nullptr); }  // of any tenant
   // A pinned chunk is not evicted and does not expire. Waits for the chunk's own write. NOT_FOUND.
   virtual Status pin(const Sha256& id, bool pinned) = 0;
-  // What a chunk is called from now on; what `name` does not say stays. Touches no rows; waits for
+  // Names a chunk; members that `name` does not set stay. Touches no rows; waits for
   // the chunk's own write. NOT_FOUND, also where the chunk is not this tenant's; CORRUPT.
-  // `*changed`: something was written. Without a change a read-only store will do.
+  // `*changed`: something was written. Without a change it works on a read-only store.
   Status rename(const Sha256& id, const TenantTag& tenant, const ChunkName& name, bool* changed) {
     return rename_of(id, &tenant, name, changed);
   }
   Status rename(const Sha256& id, const ChunkName& name, bool* changed) {
-    return rename_of(id, nullptr, name, changed);  // whoever's
+    return rename_of(id, nullptr, name, changed);  // of any tenant
   }
-  // Evicts what has expired, then by the store's policy until at most `target_bytes` are stored.
-  // FULL: pinned or hinted chunks are in the way; what could be evicted is gone.
+  // Evicts expired chunks, then by the store's policy until at most `target_bytes` are stored.
+  // FULL: pinned or hinted chunks are in the way; all others are gone.
   virtual Status evict(uint64_t target_bytes, uint64_t* n_evicted) = 0;
   // The chunks that coming prompts need, in that order: read ahead into memory as far as its budget
-  // goes, and kept from eviction. Takes the place of the last hint. Does not wait.
+  // allows, and kept from eviction. Replaces the last hint. Does not wait.
   virtual Status hint(std::span<const Sha256> ids) = 0;
   // INVALID_ARGUMENT: the empty tenant, whose quota is the store's. 0 bytes: the options' again.
   virtual Status set_tenant_quota(const TenantTag& tenant, uint64_t bytes) = 0;
@@ -135,8 +135,8 @@ class StoreUpkeep {
 
   // ---- Repair and copies; export and import are in transfer.h
 
-  // Removes every chunk that for_each(verify) calls damaged, and rebuilds the index of use. `fn` is
-  // told of each.
+  // Removes every chunk that for_each(verify) finds damaged, and rebuilds the index of use. `fn` is
+  // called for each.
   virtual Status repair(const Visit& fn, uint64_t* n_removed) = 0;
   // A compact copy in the directory `path`, which must not hold a store. Readers and writers go on
   // meanwhile. INVALID_ARGUMENT, IO, FULL.

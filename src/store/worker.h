@@ -18,14 +18,14 @@ class Worker {
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 
-  // In the order of arrival. False: no thread could be started; the task is dropped. A task that
-  // finds no memory ends there; it must throw nothing else.
+  // Runs in the order of arrival. False: no thread could be started; the task is dropped. A task
+  // without memory ends there; it must throw nothing else.
   bool post(std::function<void()> task);
   // Waits for the tasks posted before.
   void drain();
-  // Finishes the task under way and drops the others; what is posted from now on is dropped too.
+  // Finishes the task under way and drops the others; tasks posted from now on are dropped too.
   void stop();
-  // Long tasks ask and end early.
+  // Long tasks call this and end early.
   bool stopping() const;
 
  private:

@@ -28,7 +28,7 @@ Status WriteBack::start_threads() {
     try {
       threads_.push_back(start_thread([this] { run(); }));
     } catch (const std::system_error& e) {
-      if (!threads_.empty()) return Status::ok();  // they do it alone; the next push tries again
+      if (!threads_.empty()) return Status::ok();  // those suffice; the next push tries again
       return make_error(BLEND_E_OUT_OF_MEMORY, "cannot start the write-back thread: %s", e.what());
     }
   }
@@ -41,7 +41,7 @@ Status WriteBack::push(std::shared_ptr<const ChunkRecord> record) {
   std::unique_lock lock(mutex_);
   BLEND_RETURN_IF_ERROR(start_threads());
   space_.wait(lock, [&] {
-    // Looked up at every wake: the record that it would replace may have left the queue.
+    // Looked up at every wake-up: the record to replace may have left the queue.
     const auto old = queued_.find(id);
     const uint64_t others = bytes_ - (old == queued_.end() ? 0 : size_of(*old->second));
     return others == 0 || (size <= limits_.queue_bytes && others <= limits_.queue_bytes - size);
@@ -108,7 +108,7 @@ void WriteBack::write(std::unique_lock<std::mutex>& lock, Batch batch) {
     try {
       on_error_(status);
     } catch (const std::bad_alloc&) {  // NOLINT(bugprone-empty-catch)
-      // No memory to tell it as an event: flush() still does.
+      // No memory to report it as an event: flush() still does.
     }
   }
   lock.lock();

@@ -30,7 +30,7 @@ using RecordMap = std::unordered_map<Sha256, std::shared_ptr<const ChunkRecord>,
 // child (the threads are not there): leak it.
 class WriteBack {
  public:
-  // Writes some records, no two of one id, and gives the status of each.
+  // Writes some records, no two of one id, and returns the status of each.
   using Batch = std::span<const std::shared_ptr<const ChunkRecord>>;
   using Write = std::function<void(Batch, std::span<Status>)>;
 
@@ -39,7 +39,7 @@ class WriteBack {
   struct Limits {
     uint64_t queue_bytes = 0;
     unsigned n_threads = 2;  // while one writes the other encodes, and joins its transaction
-    // What one call of Write gets at most, so that small records share a sync; a larger one goes
+    // Bound of one call of Write, so that small records share a sync; a larger one goes
     // alone.
     size_t batch_records = kMostRecords;
     uint64_t batch_bytes = 8ull << 20;
@@ -56,10 +56,10 @@ class WriteBack {
   Status push(std::shared_ptr<const ChunkRecord> record);
   // Waits for every record pushed before; returns the first error since the last flush.
   Status flush();
-  // Waits as flush() does, and leaves the error to it.
+  // Waits like flush(), and leaves the error to it.
   void drain();
   std::shared_ptr<const ChunkRecord> find(const Sha256& id) const;  // null: not pending
-  // What became of the last record pushed under `id`; waits until `deadline`, without one for ever.
+  // Outcome of the last record pushed under `id`; waits until `deadline`, without one for ever.
   // Empty: it is still queued or being written. OK: it was written, cancelled or never pushed, or
   // its error is forgotten because LateErrors::kMost others failed since.
   std::optional<Status> outcome(const Sha256& id,
@@ -104,7 +104,7 @@ class WriteBack {
   RecordMap queued_;
   std::vector<InFlight> in_flight_;  // with room for a batch a thread from the start
   uint64_t bytes_ = 0;               // of queued_ and in_flight_
-  uint64_t n_taken_ = 0;             // places that have left order_
+  uint64_t n_taken_ = 0;             // records that have left order_
   LateErrors errors_;
   bool stop_ = false;
   std::vector<std::thread> threads_;

@@ -13,7 +13,7 @@ uint64_t padded(Codec codec, uint64_t bytes) {
   return (bytes + kLayerAlignment - 1) / kLayerAlignment * kLayerAlignment;
 }
 
-// What stands behind the planes of an encoded layer.
+// Checks the bytes after the planes of an encoded layer.
 Status check_tail(Codec codec, std::span<const std::byte> in, size_t planes) {
   if (in.size() != padded(codec, planes)) return corrupt_layer("the encoded layer has a tail");
   for (const std::byte b : in.subspan(planes)) {

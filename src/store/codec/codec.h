@@ -1,4 +1,4 @@
-// Codecs: how the K and V of a layer become the bytes that are stored, and rows again.
+// Codecs: encode the K and V of a layer for storage, and decode them to rows.
 //
 // A chunk has one codec. Each layer is encoded by itself, so that layers are read, checked and
 // decoded one by one while others are computed. FORMAT.md has the bytes.
@@ -35,9 +35,9 @@ struct PlaneShape {
   size_t bytes() const { return elements() * element_bytes(); }
 };
 
-// What a codec may make of a chunk, beside its bytes.
+// Parameters of an encoding.
 struct EncodeOptions {
-  double step = 1;                           // of the steps that a codec chooses itself: rans
+  double step = 1;                           // factor on the codec's own scales: rans
   std::span<const uint8_t> row_shifts = {};  // [n_tokens] of row_shifts.h; empty: all rows alike
 };
 
@@ -49,28 +49,28 @@ class PlaneCodec {
   // Bounds on what encode() writes.
   virtual uint64_t least_bytes(const PlaneShape& shape) const = 0;
   virtual uint64_t most_bytes(const PlaneShape& shape) const = 0;
-  // rows: of shape, any alignment; out: room for most_bytes(). Gives the bytes written. NUMERIC
-  // when a value is not one that the codec can keep.
+  // rows: of shape, any alignment; out: room for most_bytes(). Returns the bytes written. NUMERIC
+  // when the codec cannot keep a value.
   virtual Result<size_t> encode(PlaneKind kind, const PlaneShape& shape, const std::byte* rows,
                                 std::byte* out, CodecScratch& scratch,
                                 const EncodeOptions& options) const = 0;
-  // Decodes what `in` begins with and gives its length. CORRUPT: no encoder wrote that; `rows` may
-  // have been written to.
+  // Decodes the plane that `in` begins with and returns its length. CORRUPT: no encoder wrote that;
+  // `rows` may have been written to.
   virtual Result<size_t> decode(PlaneKind kind, const PlaneShape& shape,
                                 std::span<const std::byte> in, std::byte* rows,
                                 CodecScratch& scratch) const = 0;
 };
 
-// A codec that a device can decode too: its planes may go there as they are stored.
+// A codec that a device can decode too: its planes may be copied there as they are stored.
 class PackedCodec : public PlaneCodec {
  public:
   virtual Packing packing() const = 0;
-  // Whether decode() would take what `in` begins with, and its length.
+  // Whether decode() would accept the plane that `in` begins with, and its length.
   virtual Result<size_t> check(PlaneKind kind, const PlaneShape& shape,
                                std::span<const std::byte> in, CodecScratch& scratch) const = 0;
 };
 
-// What decode() says of bytes that no encoder wrote.
+// The error of decode() for bytes that no encoder wrote.
 inline Status corrupt_layer(const char* why) { return {BLEND_E_CORRUPT, why}; }
 
 // Null for a number that this build does not know.
@@ -85,25 +85,25 @@ const PlaneCodec& rans_codec();
 
 const char* codec_name(Codec codec);
 std::optional<Codec> codec_from_name(std::string_view name);
-// What comes back is what was put, bit for bit.
+// Whether decoding returns the original, bit for bit.
 constexpr bool is_lossless(Codec codec) { return codec == Codec::none || codec == Codec::zstd; }
 
 // A layer is its K plane, its V plane, and zeros up to a multiple of this (none: no zeros), so that
 // the fields of the next one are aligned.
 inline constexpr size_t kLayerAlignment = 16;
 
-// Whether a layer of this shape can be so long.
+// Whether a layer of this shape can have this length.
 bool layer_length_is_possible(Codec codec, const ChunkShape& shape, uint64_t bytes);
 // The longest that a layer of this shape can be.
 uint64_t longest_layer(Codec codec, const ChunkShape& shape);
-// layer: [K|V][token][kv_dim]; out: room for longest_layer(). Gives the bytes written.
+// layer: [K|V][token][kv_dim]; out: room for longest_layer(). Returns the bytes written.
 Result<size_t> encode_layer(Codec codec, const ChunkShape& shape, const std::byte* layer,
                             std::byte* out, CodecScratch& scratch,
                             const EncodeOptions& options = {});
 // in: the whole encoded layer; layer: layer_bytes(). CORRUPT as PlaneCodec::decode().
 Status decode_layer(Codec codec, const ChunkShape& shape, std::span<const std::byte> in,
                     std::byte* layer, CodecScratch& scratch);
-// All that decode_layer() would find wrong, without decoding. The V plane begins behind the K
+// All errors that decode_layer() would find, without decoding. The V plane follows the K
 // plane. UNSUPPORTED: not a packed codec.
 Result<PackedPlanes> check_packed_layer(Codec codec, const ChunkShape& shape,
                                         std::span<const std::byte> in, CodecScratch& scratch);

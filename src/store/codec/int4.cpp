@@ -1,4 +1,4 @@
-// Codec int4: 16 levels between a base and a base + 15 steps, for groups of 32: tokens of a channel
+// Codec int4: 16 levels from a base in units of a scale, for groups of 32: tokens of a channel
 // of K, channels of a token of V (KIVI, Liu et al. 2024: K by channel, V by token).
 #include <algorithm>
 #include <cmath>
@@ -13,10 +13,10 @@ namespace {
 
 using kernels::kGroup4;
 
-// Beyond this f16 has no room for a base or a step, and the whole plane has them as bf16. f16 is
-// better where it fits: a channel of K may lie far from zero, and its base then needs the bits.
+// Beyond this f16 cannot hold a base or a scale, and the whole plane has them as bf16. f16 is
+// better where it fits: a channel of K may be far from zero, and its base then needs the bits.
 constexpr float kMostForF16 = 60000;
-constexpr size_t kHeader = 2;  // 0: f16, 1: bf16; and a zero, which keeps what follows aligned
+constexpr size_t kHeader = 2;  // 0: f16, 1: bf16; and a zero for alignment
 
 class Int4Codec final : public PackedCodec {
  public:
@@ -99,7 +99,7 @@ class Int4Codec final : public PackedCodec {
   }
 
  private:
-  // The type of the steps and bases; CORRUPT: no such header, or too few bytes.
+  // The type of the scales and bases; CORRUPT: no such header, or too few bytes.
   static Result<DType> read_header(PlaneKind kind, const PlaneShape& shape,
                                    std::span<const std::byte> in) {
     if (in.size() < bytes_of(kind, shape)) {
@@ -137,14 +137,14 @@ class Int4Codec final : public PackedCodec {
     return half;
   }
 
-  // Step and base of each of n ranges, rounded to what is stored, and their bytes: steps, then
+  // Scale and base of each of n ranges, rounded to what is stored, and their bytes: scales, then
   // bases.
   static Status make_params(const float* lo, const float* hi, size_t n, DType half, float* step,
                             float* base, std::byte* out) {
     for (size_t i = 0; i < n; ++i) {
       const uint16_t b = round_outwards(lo[i], half, false);
       base[i] = half_to_f32(b, half);
-      // A sixteenth of a range that f32 cannot hold would be no step.
+      // A sixteenth of a range that f32 cannot hold would not be finite.
       const float range = hi[i] - base[i];
       if (!std::isfinite(base[i]) || !std::isfinite(range)) {
         return {BLEND_E_NUMERIC, "the values are too large for codec int4: use none or zstd"};

@@ -1,7 +1,7 @@
-// Codec int8: symmetric, one step for each channel of K, and for each head of each token of V.
+// Codec int8: symmetric, one scale for each channel of K, and for each head of each token of V.
 //
 // K before RoPE has channels that are large in every token; V has none, but tokens that are
-// (KIVI, Liu et al. 2024, section 3). Steps are bf16: they have any magnitude and need no accuracy.
+// (KIVI, Liu et al. 2024, section 3). Scales are bf16: any magnitude, little accuracy.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,9 +1,9 @@
-// Codec rans: whole multiples of a step, entropy-coded.
+// Codec rans: whole multiples of a quantization scale, entropy-coded.
 //
-// K and V have one step each for a layer, finer for K: an error of K goes through a softmax. A row
+// K and V have one scale each for a layer, finer for K: an error of K goes through a softmax. A row
 // that its chunk's rows attend to much has a finer one (row_shifts.h): its error is read more
-// often. What CacheGen (Liu et al., SIGCOMM '24) sends as tables and anchors, the decoder finds by
-// itself: means and sizes follow each channel (cpu/rans_model.h), so that short chunks pay nothing
+// often. The decoder itself finds what CacheGen (Liu et al., SIGCOMM '24) sends as tables and
+// anchors: means and sizes follow each channel (cpu/rans_model.h), so short chunks pay nothing
 // for them.
 #include <algorithm>
 #include <array>
@@ -25,7 +25,7 @@ namespace {
 // has what others cost).
 constexpr double kStepK = 0.3;
 constexpr double kStepV = 0.8;
-// So that a row's step does not leave f32.
+// Keeps a row's scale within f32.
 constexpr float kMostStep = 0x1p124f;
 constexpr float kLeastStep = 0x1p-120f;
 
@@ -34,8 +34,8 @@ constexpr size_t kManyStates = 16 << 10;  // elements from which on there are 32
 constexpr size_t kPlaneHeader = 8;
 constexpr uint8_t kHasShifts = 1;
 constexpr size_t kMostPayload = 4;  // of an element: a word and an escape
-// The number that is foreseen best has 1021 of 1024 places: a state loses a 240th of a bit by it at
-// least, and holds 16 to begin with. So that many elements need a word, whatever bytes claim.
+// The most probable number has 1021 of 1024 slots: it costs a state at least a 240th of a bit, and
+// a state begins with 16. So at most this many elements need no word, whatever the bytes claim.
 constexpr size_t kMostOfAWord = 4096;
 
 struct Blocks {
@@ -63,7 +63,7 @@ uint8_t size_code(double size) {
   return static_cast<uint8_t>(code);
 }
 
-// What encoding a plane needs of it first.
+// Statistics of a plane, needed before encoding it.
 struct Statistics {
   double spread = 0;   // root mean square around the channels' means
   double largest = 0;  // magnitude
@@ -152,7 +152,7 @@ class RansCodec final : public PlaneCodec {
   }
   static Status ends_too_soon() { return corrupt_layer("a coded plane ends too soon"); }
 
-  // The block's escapes, its states, and then its words up to who knows where.
+  // The block's escapes, its states, and then its words, of unknown number.
   static Status open_block(std::span<const std::byte> in, const Blocks& blocks,
                            kernels::RansReader& reader) {
     ByteReader head(in);
@@ -198,22 +198,22 @@ class RansCodec final : public PlaneCodec {
     }
     s.spread = std::sqrt(s.spread / static_cast<double>(shape.elements()));
     s.first /= static_cast<double>(cols);
-    // Rows lie as far from their mean as from each other, times the root of two.
+    // Rows differ from each other by the root of two more than from their mean.
     s.change /= std::max(1.0, static_cast<double>(shape.elements() - cols)) * std::sqrt(2.0);
-    // One row, or rows that are all the same: a step by their size.
+    // One row, or rows that are all the same: a scale by their size.
     const double least = s.largest / 1024;
     s.spread = std::max(s.spread, shape.n_tokens == 1 ? s.first : least);
     return s;
   }
 
-  // Without a call for each: 2^23 has no room for halves.
+  // Without a function call for each: 2^23 has no room for halves.
   static int32_t nearest(float x) {
     constexpr float kMost = kernels::kRansMost;
     constexpr float kNoHalves = 0x1.8p23f;
     return static_cast<int32_t>(std::clamp(x, -kMost, kMost) + kNoHalves - kNoHalves);
   }
 
-  // Gives the bytes written.
+  // Returns the bytes written.
   static size_t put_plane(const PlaneShape& shape, const std::byte* rows, float step,
                           const Statistics& s, std::span<const uint8_t> shifts, std::byte* out,
                           CodecScratch& scratch) {
@@ -263,7 +263,7 @@ class RansCodec final : public PlaneCodec {
         }
         if (row == 0) std::fill_n(size, cols, kernels::rans_size(usual));
       }
-      // Backwards, as a decoder takes them forwards; at most one word a number.
+      // Backwards, as a decoder reads forwards; at most one word a number.
       auto& words = scratch.halves(1);
       words.resize(n * cols);
       std::array<uint32_t, kernels::kRansStates> states;

@@ -6,7 +6,7 @@
 namespace blend {
 namespace {
 
-// Attention of later questions is not quite that of the chunk's own rows.
+// Attention of later questions differs somewhat from that of the chunk's own rows.
 constexpr double kTrust = 0.8;
 constexpr double kLeast = 1e-6;
 constexpr double kMostShift = 3;

@@ -1,4 +1,4 @@
-// CodecScratch: memory that codecs work in, kept from layer to layer.
+// CodecScratch: scratch memory of codecs, kept from layer to layer.
 #pragma once
 
 #include <array>
@@ -13,7 +13,7 @@ struct ZSTD_DCtx_s;
 
 namespace blend {
 
-// Used by one thread at a time. Grows to what one plane needs: a few rows, or a block's exponents
+// Used by one thread at a time. Grows to the need of one plane: a few rows, or a block's exponents
 // or codes.
 // Growing may throw bad_alloc.
 class CodecScratch {
@@ -33,7 +33,7 @@ class CodecScratch {
     if (bytes_.size() < n) bytes_.resize(n);
     return bytes_.data();
   }
-  // Lists that keep their room.
+  // Lists that keep their capacity.
   std::vector<kernels::RansCode>& codes() { return codes_; }
   std::vector<uint16_t>& halves(size_t which) { return halves_[which]; }
   // Made when first asked for; bad_alloc without memory.

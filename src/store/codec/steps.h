@@ -1,7 +1,7 @@
-// Steps and bases of the quantizing codecs, and their rounding to 16 bits.
+// Scales and bases of the quantizing codecs, and their rounding to 16 bits.
 //
 // They are rounded outwards, so that the range they span still holds every value; values are then
-// quantized with what was rounded, so this rounding costs resolution but no further error.
+// quantized with the rounded ones, so this rounding costs resolution but no further error.
 #pragma once
 
 #include <bit>

@@ -1,5 +1,5 @@
 // Codec zstd: lossless. The byte of each number that holds its exponent goes through zstd, the rest
-// is kept as it is: it is noise, and a compressor would only spend time on it.
+// is kept unchanged: it is noise, and a compressor would only spend time on it.
 #include <zstd.h>
 
 #include <algorithm>
@@ -21,9 +21,9 @@ ZSTD_CCtx_s* CodecScratch::compressor() {
     if (compressor_ == nullptr) throw std::bad_alloc();
     // XXH3 guards the layer already.
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_compressionLevel, 1);
-    // Exponents are one symbol after the other: most of what repeats does so by chance, saves next
-    // to nothing and costs the decoder its speed. Seven bytes and a table of 1,024 places leave
-    // that out and find the rows that are the same indeed. A window of 64 KiB gives each half of a
+    // Exponents rarely repeat except by chance, and chance matches save next
+    // to nothing and slow the decoder. A minimum match of seven bytes and a table of 1,024 entries
+    // skip those and find rows that are really the same. A window of 64 KiB gives each half of a
     // block codes of its own.
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_strategy, ZSTD_fast);
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_minMatch, 7);
@@ -66,7 +66,7 @@ class ZstdCodec final : public PlaneCodec {
     for (size_t at = 0; at < n; at += kBlock) {
       const size_t count = std::min(kBlock, n - at);
       const size_t rest = rest_bytes(shape, count);
-      // The rest is written behind the room that the high bytes may need, then moved up.
+      // The rest is written after the space that the high bytes may need, then moved up.
       uint8_t* tail = to + kBlockHeader + count;
       kernels::split_planes(rows + at * shape.element_bytes(), shape.dtype, count, high, tail);
       size_t packed = ZSTD_compress2(scratch.compressor(), to + kBlockHeader, count, high, count);

@@ -19,7 +19,7 @@ class Fifo final : public Lru {
 
 class Reuse final : public Lru {
  public:
-  // The first hit is what the stamp tells already.
+  // The first hit is in the stamp already.
   bool spares(const UseRecord& record) const override { return record.uses > 1; }
 };
 
@@ -49,7 +49,7 @@ std::shared_ptr<const EvictionPolicy> make_policy(Eviction kind) {
     case Eviction::reuse:
       return std::make_shared<Reuse>();
     case Eviction::lru:
-    case Eviction::never:  // nothing is evicted, but use is noted for the next who opens the store
+    case Eviction::never:  // nothing is evicted, but use is recorded for later opens
       break;
   }
   return std::make_shared<Lru>();

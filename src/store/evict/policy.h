@@ -19,7 +19,7 @@ enum class Eviction : uint8_t { lru, fifo, reuse, never };
 
 // When a hinted chunk is needed.
 struct Need {
-  uint64_t distance = 0;   // its place in the hint
+  uint64_t distance = 0;   // its position in the hint
   bool in_window = false;  // evicted only for a chunk that is needed sooner (lmdb/hint.cpp)
 };
 
@@ -29,7 +29,7 @@ class EvictionPolicy {
   virtual ~EvictionPolicy() = default;
   // Whether a hit gives the chunk a new stamp.
   virtual bool renewed_by_use() const = 0;
-  // Whether the chunk gets a second chance: a new stamp in place of its eviction.
+  // Whether the chunk gets a second chance: a new stamp instead of its eviction.
   virtual bool spares(const UseRecord& record) const = 0;
   // Empty: no hint names it.
   virtual std::optional<Need> need(const Sha256& id) const = 0;
@@ -45,7 +45,7 @@ std::shared_ptr<const EvictionPolicy> make_policy(Eviction kind);
 using NeedMap = std::unordered_map<Sha256, Need, Sha256Hash>;
 
 // Chunks that no hint names are evicted first, in the order of `base`; then hinted ones, the one
-// that is needed last first (AttentionStore 3.3.2, scheduler-aware eviction with a look-ahead
+// needed last first (AttentionStore 3.3.2, scheduler-aware eviction with a look-ahead
 // window).
 std::shared_ptr<const EvictionPolicy> make_hinted_policy(std::shared_ptr<const EvictionPolicy> base,
                                                          NeedMap needs);

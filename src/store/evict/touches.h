@@ -1,4 +1,4 @@
-// Touches: the hits of this process whose stamps are not on disk yet.
+// Touches: pending hits: those of this process whose stamps are not on disk yet.
 #pragma once
 
 #include <atomic>
@@ -25,7 +25,7 @@ class Touches {
   static constexpr size_t kBatch = 256;
   static constexpr std::chrono::seconds kPatience{30};
 
-  // True once a batch, when it is due: the caller has it written.
+  // True once for each batch, when it is due: the caller then has it written.
   bool add(const Sha256& id, uint64_t stamp_us) {
     const std::lock_guard lock(mutex_);
     Touch& touch = touches_[id];
@@ -36,7 +36,7 @@ class Touches {
     due_ = true;
     return true;
   }
-  // The batch that was due could not be written: the next add() says so again.
+  // The batch that was due could not be written: the next add() returns true again.
   void still_due() {
     const std::lock_guard lock(mutex_);
     due_ = false;
@@ -46,7 +46,7 @@ class Touches {
     const std::lock_guard lock(mutex_);
     const auto found = touches_.find(id);
     if (found == touches_.end()) return {};
-    // A clock that was ahead: once, or the hit would be as new each time that it is looked at.
+    // Raised only once for a stamp from a clock that was ahead, or the hit would always be new.
     Touch& touch = found->second;
     touch.stamp_us = not_ahead(touch.stamp_us, next_stamp_us());
     return touch;
@@ -65,7 +65,7 @@ class Touches {
  private:
   mutable std::mutex mutex_;
   mutable Map touches_;
-  bool due_ = false;  // add() has said so
+  bool due_ = false;  // add() has returned true
   std::chrono::steady_clock::time_point written_ = std::chrono::steady_clock::now();
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr uint32_t kPinned = 1;
 
-// The fields of a sealed record of a known length.
+// The fields of a record with a checksum trailer and a known length.
 Result<ByteReader> open_record(std::span<const std::byte> bytes, size_t fields, const char* what) {
   if (bytes.size() == fields + kSealBytes && sealed(bytes)) return ByteReader(bytes.first(fields));
   return make_error(BLEND_E_CORRUPT, "%s fails its checksum", what);

@@ -44,7 +44,7 @@ void VictimChooser::choose() {
   n = 0;
   for (; n < renewed_.size() && !done(); ++n) take({renewed_[n].id, renewed_[n].old});
   restamps_.insert(restamps_.end(), renewed_.begin() + static_cast<ptrdiff_t>(n), renewed_.end());
-  // Of the hinted chunks the one that is needed last goes first, and none inside the window that is
+  // Among hinted chunks the one needed last goes first, and none inside the window that is
   // needed sooner than the newcomer.
   std::stable_sort(hinted_.begin(), hinted_.end(), [](const Hinted& a, const Hinted& b) {
     return a.need.distance > b.need.distance;

@@ -1,7 +1,7 @@
-// VictimChooser: which chunks an eviction takes.
+// VictimChooser: chooses the chunks that an eviction removes.
 //
-// The store offers its chunks from the oldest stamp on. What was chosen, and which chunks get a new
-// stamp in place of being evicted, the store carries out itself.
+// The store offers its chunks from the oldest stamp on, and carries out the choice: which chunks
+// go, and which get a new stamp instead of being evicted.
 #pragma once
 
 #include <cstddef>
@@ -16,14 +16,14 @@
 
 namespace blend {
 
-// A new stamp for a chunk: its place in the order of eviction changes.
+// A new stamp for a chunk: its position in the eviction order changes.
 struct Restamp {
   Sha256 id{};
   UseRecord old;
   uint64_t stamp_us = 0;
   uint32_t uses = 0;
 };
-// By the hits that the chunk's record does not have yet. Empty: there are none.
+// The new stamp and count from hits that the chunk's record does not have yet. Empty: none.
 std::optional<Restamp> renewal(const Touches& touches, const Sha256& id, const UseRecord& record);
 
 // For one eviction, by one thread.
@@ -34,8 +34,8 @@ class VictimChooser {
     UseRecord record;
   };
 
-  // excess: bytes to be freed. most: victims at most. newcomer: when the chunk is needed that they
-  // make room for. `policy` and `touches` must outlive it.
+  // excess: bytes to be freed. most: victims at most. newcomer: when the chunk that needs the space
+  // is itself needed. `policy` and `touches` must outlive it.
   VictimChooser(const EvictionPolicy& policy, const Touches& touches, uint64_t excess, size_t most,
                 std::optional<Need> newcomer)
       : policy_(policy), touches_(touches), excess_(excess), most_(most), newcomer_(newcomer) {}
@@ -43,7 +43,7 @@ class VictimChooser {
   // Whether no more chunks need be offered.
   bool done() const { return frees_enough() || victims_.size() >= most_; }
   void offer(const Sha256& id, const UseRecord& record);
-  // Once, after the last offer. What follows is complete then.
+  // Once, after the last offer. The results below are complete then.
   void choose();
 
   const std::vector<Chunk>& victims() const { return victims_; }

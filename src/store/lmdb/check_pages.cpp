@@ -52,7 +52,7 @@ class Walk {
       : fd_(fd), page_size_(page_size), meta_(meta), file_pages_(file_pages) {}
 
   Status run() {
-    // What is in use must be known before the list of free pages is judged.
+    // Pages in use must be known before the list of free pages is checked.
     used_.resize(std::min(meta_.last_page + 1, file_pages_));
     BLEND_RETURN_IF_ERROR(claim(0, kMetaPages));
     if ((meta_.free_pages.flags & ~kEnvironmentFlags) != kIntegerKey) return damaged(0, "flags");
@@ -98,7 +98,7 @@ class Walk {
     return walk_page(tree.root, tree.depth, kind, {});
   }
 
-  // Of a page's keys, as its parents have it.
+  // Bounds of a page's keys, from its parents.
   struct Bounds {
     std::optional<std::string_view> least;  // none: minus infinity
     std::optional<std::string_view> end;    // past the last
@@ -144,7 +144,7 @@ class Walk {
         if (i > (leaf ? 0u : 1u) && !in_order(keys.back(), key, kind)) {
           return damaged(number, "order of its keys");
         }
-        // Out of these LMDB would not find the key again, though it lists it.
+        // With a key out of bounds LMDB would not find it again, though it lists it.
         if ((bounds.least && in_order(key, *bounds.least, kind)) ||
             (bounds.end && !in_order(key, *bounds.end, kind))) {
           return damaged(number, "order of its keys beside other pages'");
@@ -202,7 +202,7 @@ class Walk {
       }
     }
     if (kind == Kind::free_list) {
-      // The transaction that freed them. From 0 LMDB reads the list again and again, and aborts
+      // The transaction that freed them. At 0 LMDB reads the list again and again, and aborts
       // where it has a page twice.
       const auto freed_by = load<uint64_t>(reinterpret_cast<const std::byte*>(key.data()));
       if (freed_by == 0 || freed_by > meta_.txn_id)

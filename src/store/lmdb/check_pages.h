@@ -14,9 +14,9 @@
 
 namespace blend {
 
-// Checks the two meta pages, for mdb_env_open() computes with them before it checks them. `fd` is
+// Checks the two meta pages, because mdb_env_open() uses them before it checks them. `fd` is
 // the data file. FORMAT: not an LMDB file. MISMATCH, UNSUPPORTED: another LMDB format or page size.
-// CORRUPT: truncated. Gives the page size.
+// CORRUPT: truncated. Returns the page size.
 Result<uint32_t> check_lmdb_header(int fd);
 
 // Whether LMDB's very first write to the file was cut short, by a full disk or a kill: nothing was
@@ -29,10 +29,10 @@ bool lmdb_file_was_never_begun(int fd);
 bool lmdb_file_is_long_enough(int fd, uint64_t last_page, uint32_t page_size);
 
 // Walks every tree and the list of free pages of snapshot `txn_id`, which the caller must hold open
-// by a read transaction. Every page is met once, has the right kind, holds its nodes and keys in
-// order, lies inside the file; no page is both free and in use. `*stale`: the snapshot's meta page
-// has been overwritten (two commits went by before the caller's transaction was registered): begin
-// another and try again. Databases of other names than ours are not entered.
+// by a read transaction. Every page is visited once, is of the right kind, has its nodes and keys
+// in order, lies inside the file; no page is both free and in use. `*stale`: the snapshot's meta
+// page has been overwritten (two commits went by before the caller's transaction was registered):
+// begin another and try again. Databases of other names than ours are not entered.
 Status check_lmdb_pages(int fd, uint32_t page_size, uint64_t txn_id, bool* stale);
 
 }  // namespace blend

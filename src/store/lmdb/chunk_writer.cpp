@@ -66,7 +66,7 @@ Status ChunkWriter::erase(const Sha256& id, bool* found) {
       BLEND_RETURN_IF_ERROR(
           texts().erase(text_tag(was.meta), TextIndex::Record::of(was), text_totals_));
     } else {
-      // What it added to the counters, and its text, cannot be known any more.
+      // Its share of the counters, and its text, can no longer be known.
       BLEND_ASSIGN(counters_, recount(id));
     }
     if (rc = mdb_del(txn_.get(), txn_.env().meta(), &key, nullptr); rc != 0)
@@ -107,7 +107,7 @@ Status ChunkWriter::erase_strays(uint64_t* n_descriptions) {
     const std::unique_ptr<MDB_cursor, void (*)(MDB_cursor*)> cursor(raw, mdb_cursor_close);
     MDB_val key{};
     MDB_val value{};
-    // By the cursor, which stands on the key: behind a removed one NEXT gives what followed it.
+    // By the cursor, which is on the key: after a removal NEXT returns the key that followed it.
     while ((rc = mdb_cursor_get(raw, &key, &value, MDB_NEXT)) == 0) {
       if (key.mv_size == key_bytes) continue;
       if (!view_.header_is_sound(to_span(value))) {
@@ -249,7 +249,7 @@ Status ChunkWriter::rebuild() {
   return rebuild_texts();
 }
 
-// Before its first record that older builds do not read: they refuse the store from then on.
+// Called before the first record that older builds cannot read: they refuse the store from then on.
 Status ChunkWriter::raise_version() {
   const uint32_t needed = counters_.version();
   if (needed == kOldestFormatVersion) return Status::ok();

@@ -22,7 +22,7 @@ namespace {
 
 constexpr char kPart[] = "data.mdb.compact";
 
-// The copy is open to whom the original is. Who may not give files away keeps it.
+// Gives the copy the original's owner and access. Without the right to do so it stays as it is.
 Status keep_access(MDB_env* env, int copy) {
   int original = -1;
   mdb_env_get_fd(env, &original);
@@ -39,13 +39,13 @@ Status keep_access(MDB_env* env, int copy) {
   return Status::ok();
 }
 
-// Takes the environment's newest snapshot into `file`, made durable.
+// Copies the environment's newest snapshot into `file`, made durable.
 Status write_copy(MDB_env* env, const std::string& file) {
   constexpr int kMake = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
   const Fd fd(retry_interrupted([&] { return open(file.c_str(), kMake, 0600); }));
   if (fd.get() < 0) return make_errno(BLEND_E_IO, errno, "cannot write '%s'", file.c_str());
   BLEND_RETURN_IF_ERROR(keep_access(env, fd.get()));
-  // LMDB starts a thread for it, which inherits the mask of ours.
+  // LMDB starts a thread for it, which inherits our signal mask.
   int rc = 0;
   try {
     start_thread([&] { rc = mdb_env_copyfd2(env, fd.get(), MDB_CP_COMPACT); }).join();
@@ -125,8 +125,8 @@ Status compact_lmdb_store(const std::string& path, uint64_t* before, uint64_t* a
   *before = size_of(data);
   Status status = LmdbEnv::copy_unlocked(path, directory.page_size,
                                          [&](MDB_env* raw) { return write_copy(raw, part); });
-  // The lock file has the number of the last transaction, and the copy begins a new count. An empty
-  // lock file makes processes that wait for our lock now open it again (BUSY, LmdbEnv::acquire()).
+  // The lock file has the number of the last transaction, and the copy counts from the beginning.
+  // An empty lock file makes processes that wait for our lock open it again (BUSY, acquire()).
   if (status.is_ok() && retry_interrupted([&] { return ftruncate(lock.get(), 0); }) != 0) {
     status = make_errno(BLEND_E_IO, errno, "cannot clear the lock file");
   }

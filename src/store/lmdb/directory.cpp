@@ -47,7 +47,7 @@ Status make_directories(const std::string& path, uint32_t mode) {
   return Status::ok();
 }
 
-// LMDB needs one machine's page cache and its locks: two hosts on one file destroy it.
+// LMDB needs one machine's page cache and its locks: two hosts writing one file destroy it.
 const char* network_file_system(const std::string& path) {
   struct statfs fs {};
   if (statfs(path.c_str(), &fs) != 0) return nullptr;
@@ -97,8 +97,8 @@ Status symbolic_link(const std::string& file) {
                     file.c_str());
 }
 
-// A new empty file; one that is there is not opened: to close a second descriptor of the lock file
-// would drop the locks of an environment that this process has open.
+// Makes a new empty file; an existing one is not opened: closing a second descriptor of the lock
+// file would drop the locks of an environment that this process has open.
 Status make_file(const std::string& file, uint32_t mode) {
   const Fd made(retry_interrupted([&] {
     return open(file.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
@@ -111,7 +111,7 @@ Status make_file(const std::string& file, uint32_t mode) {
   return Status::ok();
 }
 
-// LMDB opens it by its name, and would follow a link.
+// LMDB opens it by name, and would follow a link.
 Status prepare_lock_file(const std::string& file, const StoreModes* create) {
   struct stat st {};
   if (lstat(file.c_str(), &st) == 0) {
@@ -127,9 +127,9 @@ Status prepare_lock_file(const std::string& file, const StoreModes* create) {
 Status reserve_lock_file(const std::string& file, uint64_t bytes) {
   const Fd fd(retry_interrupted(
       [&] { return open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600); }));
-  if (fd.get() < 0) return Status::ok();  // LMDB says why
-  // The size stays: LMDB tells by it whether the table is there. A file that claims to be larger
-  // gets no more: readers take its first places.
+  if (fd.get() < 0) return Status::ok();  // LMDB reports why
+  // The size stays: it tells LMDB whether the table is there. A file that claims to be larger
+  // gets no more: readers take its first slots.
   const auto length = static_cast<off_t>(bytes);
   if (retry_interrupted([&] { return fallocate(fd.get(), FALLOC_FL_KEEP_SIZE, 0, length); }) != 0 &&
       (errno == ENOSPC || errno == EDQUOT)) {

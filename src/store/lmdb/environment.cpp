@@ -26,14 +26,14 @@ namespace blend {
 namespace {
 
 constexpr unsigned kMaxReaders = 1024;
-// At least what LMDB's table for them takes: a line of the cache for each, behind a header.
+// At least the size of LMDB's table for them: a cache line for each, after a header.
 constexpr uint64_t kLockFileBytes = kMaxReaders * 64 + 4096;
 constexpr unsigned kMaxDatabases = 8;  // seven are used; later formats may add one
 constexpr auto kMapPatience = std::chrono::seconds(30);
 constexpr auto kCompactionPatience = std::chrono::seconds(30);
 constexpr auto kLongestPause = std::chrono::milliseconds(20);
 
-// LMDB knows the processes that read by their numbers alone.
+// LMDB identifies reading processes by their process ids alone.
 Status same_pid(pid_t pid) {
   return make_errno(
       BLEND_E_BUSY, EAGAIN,
@@ -130,7 +130,7 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
     }
     if (!read_only || !forbidden) return lmdb_error(rc, what);
   }
-  // LMDB gives no other descriptor away that it has not closed on exec itself.
+  // LMDB sets close-on-exec on every other descriptor itself.
   fcntl(data_fd(), F_SETFD, FD_CLOEXEC);
   MDB_envinfo info{};
   mdb_env_info(env_, &info);
@@ -151,7 +151,7 @@ Status LmdbEnv::open(const std::string& path, bool create, bool read_only, uint6
 }
 
 LmdbEnv::~LmdbEnv() {
-  // Closing writes to the table of readers: where that was cut away the environment is left alone.
+  // Closing writes to the table of readers: where that was cut off the environment is left alone.
   if (env_ != nullptr && has_readers_table()) mdb_env_close(env_);
 }
 
@@ -183,7 +183,7 @@ Status LmdbEnv::open_use_tables(bool create) {
   Databases found;
   BLEND_ASSIGN(const bool there, blend::open_use_tables(env_, create && writable_, &found));
   if (!there) return Status::ok();
-  if (!has_use_tables_) {  // what is there is in use by others
+  if (!has_use_tables_) {  // existing tables are in use by others
     databases_.uses = found.uses;
     databases_.order = found.order;
     databases_.tenants = found.tenants;
@@ -244,9 +244,9 @@ uint64_t LmdbEnv::file_bytes() const {
   return fstat(data_fd(), &st) == 0 ? static_cast<uint64_t>(st.st_size) : 0;
 }
 
-// LMDB reads the meta pages and its table of readers through maps: where another program cut the
-// files short or wrote over them, that would be SIGBUS, or pages anywhere. What it does between
-// here and there is beyond us.
+// LMDB reads the meta pages and its table of readers through maps: where another program truncated
+// the files or wrote over them, that would be SIGBUS, or access to any address. Changes made after
+// this check are beyond our control.
 Status LmdbEnv::check_files() const {
   const Result<uint32_t> header = has_readers_table()
                                       ? check_lmdb_header(data_fd())
@@ -258,7 +258,7 @@ Status LmdbEnv::check_files() const {
                     path_.c_str(), header.status().message().c_str());
 }
 
-// What is put into a file without a name is gone with the process.
+// Writes to an unlinked file would be lost with the process.
 Status LmdbEnv::check_is_there() const {
   struct stat st {};
   if (fstat(data_fd(), &st) != 0 || st.st_nlink > 0) return Status::ok();
@@ -291,8 +291,8 @@ Result<Txn> LmdbEnv::begin(unsigned flags) {
       continue;
     }
     if (rc != MDB_MAP_RESIZED) return lmdb_error(rc, "store '" + path_ + "'");
-    // Another process has enlarged the file past our map. Transactions that begin now wait here
-    // too, so those that are active come to an end.
+    // Another process has enlarged the file past our map. New transactions wait here
+    // too, so the active ones come to an end.
     std::unique_lock lock(gate_mutex_);
     if (!gate_.wait_until(lock, deadline, [&] { return active_ == 0; })) {
       return make_error(BLEND_E_IO,
@@ -330,8 +330,8 @@ bool LmdbEnv::grow_map() {
 }
 
 void LmdbEnv::apply_wanted_map() {
-  if (!check_files().is_ok()) return;  // the next transaction says so
-  // LMDB unmaps before it maps anew, and has no map left if that fails: try the size first.
+  if (!check_files().is_ok()) return;  // the next transaction reports it
+  // LMDB unmaps before it maps again, and has no map left if that fails: try the size first.
   void* trial = mmap(nullptr, wanted_map_, PROT_READ, MAP_SHARED, data_fd(), 0);
   if (trial == MAP_FAILED) return;
   munmap(trial, wanted_map_);

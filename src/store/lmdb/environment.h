@@ -1,7 +1,7 @@
 // LmdbEnv: the LMDB environment of a data file, shared by all stores of this process that have the
 // file open (registry.h).
 //
-// LMDB's rules that are kept here: nothing is touched after fork; the map is only enlarged while no
+// It keeps LMDB's rules: nothing is touched after fork; the map is only enlarged while no
 // transaction of this process is active; readers that died are cleared.
 #pragma once
 
@@ -28,7 +28,7 @@ namespace blend {
 class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
  public:
   // Opens the environment in directory `path` or shares the one that this process has. `create`:
-  // with these modes makes what is missing, the databases and the format record too; null: nothing.
+  // creates missing parts with these modes, databases and format record too; null: nothing.
   // The map gets at least `map_bytes`. BUSY: see the message.
   static Result<std::shared_ptr<LmdbEnv>> acquire(const std::string& path, const StoreModes* create,
                                                   bool read_only, uint64_t map_bytes);
@@ -55,18 +55,18 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   MDB_dbi chunks() const { return databases_.chunks; }
   MDB_dbi meta() const { return databases_.meta; }
   MDB_dbi info() const { return databases_.info; }
-  // The next three are there in stores that were ever opened for writing (use_index.h).
+  // The next three exist in stores that were ever opened for writing (use_index.h).
   bool has_use_tables() const { return has_use_tables_; }
   MDB_dbi uses() const { return databases_.uses; }
   MDB_dbi order() const { return databases_.order; }
   MDB_dbi tenants() const { return databases_.tenants; }
-  // In stores that were opened for writing since there is one (text_index.h).
+  // In stores opened for writing since it exists (text_index.h).
   bool has_texts() const { return has_texts_; }
   MDB_dbi texts() const { return databases_.texts; }
 
   // Runs `fn` on the environment while a read transaction keeps its map.
   Status copy(const std::function<Status(MDB_env*)>& fn);
-  // Runs `fn` on the store in `path`, opened without locks: the caller sees to it that nobody else
+  // Runs `fn` on the store in `path`, opened without locks: the caller ensures that nobody else
   // has it open. CORRUPT.
   static Status copy_unlocked(const std::string& path, uint32_t page_size,
                               const std::function<Status(MDB_env*)>& fn);
@@ -109,7 +109,7 @@ class LmdbEnv : public std::enable_shared_from_this<LmdbEnv> {
   std::atomic<bool> has_use_tables_{false};
   std::atomic<bool> has_texts_{false};
   std::atomic<Placing> placing_{Placing::off};
-  std::mutex use_tables_mutex_;  // of opening them
+  std::mutex use_tables_mutex_;  // guards opening them
 
   std::mutex gate_mutex_;
   std::condition_variable gate_;

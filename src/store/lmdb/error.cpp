@@ -20,7 +20,7 @@ Status lmdb_error(int rc, const std::string& what) {
     case MDB_CORRUPTED:
     case MDB_PAGE_NOTFOUND:
     case MDB_CURSOR_FULL:
-    case MDB_BAD_TXN:  // an error before made the transaction void: pages that contradict each
+    case MDB_BAD_TXN:  // an earlier error made the transaction void: pages contradict each
                        // other
       return with(BLEND_E_CORRUPT, "the data file is damaged");
     case MDB_INVALID:

@@ -1,4 +1,5 @@
-// Hints: what coming prompts need is kept, and read ahead into host memory (AttentionStore 3.3).
+// Hints: chunks that coming prompts need are kept, and read ahead into host memory
+// (AttentionStore 3.3).
 #include <algorithm>
 #include <new>
 
@@ -21,7 +22,7 @@ Status LmdbStore::hint(std::span<const Sha256> ids) {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   const uint64_t number = hints_.fetch_add(1) + 1;  // reading ahead for an older one stops
   NeedMap needs;
-  std::vector<Sha256> ahead;  // what memory can hold, in order
+  std::vector<Sha256> ahead;  // as many as memory can hold, in order
   uint64_t stored = 0;
   uint64_t in_ram = 0;
   bool ram_has_room = common_->ram != nullptr;
@@ -49,7 +50,7 @@ Status LmdbStore::hint(std::span<const Sha256> ids) {
   if (!needs.empty()) policy = make_hinted_policy(std::move(policy), std::move(needs));
   {
     const std::lock_guard lock(mutex_);
-    if (number != hints_.load()) return Status::ok();  // a newer one has taken its place
+    if (number != hints_.load()) return Status::ok();  // a newer one has replaced it
     policy_ = std::move(policy);
   }
   if (common_->ram == nullptr) return Status::ok();
@@ -96,12 +97,12 @@ Status LmdbStore::read_into_ram(const Sha256& id, uint64_t hint) {
 
 void LmdbStore::keep_in_ram(const std::shared_ptr<const ChunkRecord>& record,
                             const Manifest& manifest) {
-  // Memory serves what a read from disk would give.
+  // The memory tier must return the same values as a read from disk.
   if (!is_lossless(manifest.meta.codec)) return;
   const RamTier::Key key{manifest.meta.id, manifest.version()};
   try {
     for (uint32_t layer = 0; layer < record->meta.shape.n_layers; ++layer) {
-      // Every layer keeps the whole record alive; they come and go together.
+      // Every layer keeps the whole record alive; they are added and dropped together.
       const RamTier::Layer bytes(record, record->k(layer));
       if (!common_->ram->put_foreign(key, record->meta.shape, layer, bytes)) return;
     }

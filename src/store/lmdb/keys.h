@@ -1,5 +1,5 @@
-// Keys of the store's databases (FORMAT.md) as LMDB takes them: they point into what they are made
-// of.
+// Keys of the store's databases (FORMAT.md) in LMDB's form: they point into the objects they are
+// made from.
 #pragma once
 
 #include <lmdb.h>

@@ -1,4 +1,4 @@
-// Going through the chunks of a store.
+// Iterates over the chunks of a store.
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -21,7 +21,7 @@ constexpr char kNoChunkId[] = "a description has a key that is no chunk id";
 
 Status LmdbStore::for_each_used(bool verify, const VisitUsed& fn) {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
-  write_back_->drain();  // so that what was put is listed
+  write_back_->drain();  // so that chunks just put are listed
   BLEND_ASSIGN(const Txn txn, env_.begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
   std::mutex mutex;
@@ -91,7 +91,7 @@ Status LmdbStore::repair(const Visit& fn, uint64_t* n_removed) {
   };
   for (const auto& [meta, problem] : damaged) {
     if (problem == kNoChunkId) continue;
-    // Gone meanwhile, by whoever it was: nothing is left to repair.
+    // Removed meanwhile by somebody else: nothing is left to repair.
     Status removed = remove(meta.id);
     if (removed.code() == BLEND_E_NOT_FOUND) continue;
     BLEND_RETURN_IF_ERROR(removed);

@@ -70,7 +70,7 @@ Status LmdbStore::check_writable() const {
 
 Result<std::unique_ptr<StoreSnapshot>> LmdbStore::snapshot() {
   BLEND_RETURN_IF_ERROR(env_.check_fork());
-  // Before the transaction begins: it sees what has left the queue by then.
+  // Before the transaction begins: it sees records that have left the queue by then.
   RecordMap pending = write_back_->pending();
   BLEND_ASSIGN(Txn txn, env_.begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
@@ -83,7 +83,7 @@ Result<bool> LmdbStore::contains(const Sha256& id) {
   if (write_back_->find(id) != nullptr) return true;
   BLEND_ASSIGN(const Txn txn, env_.begin_read());
   BLEND_ASSIGN(const MapView view, txn.map_view());
-  return has_chunk(txn, view, *common_, id, false);  // damaged: it is to be put again
+  return has_chunk(txn, view, *common_, id, false);  // damaged counts as missing, to be put again
 }
 
 Status LmdbStore::put(const ChunkRecord& record) {
@@ -129,7 +129,7 @@ Status LmdbStore::copy_to(const std::string& path) {
   return copy_compact(env_, path);
 }
 
-// An id binds its tenant, so what is found stays true.
+// An id binds its tenant, so the answer stays true.
 Result<bool> LmdbStore::is_of(const Sha256& id, const TenantTag& tenant) {
   if (const auto queued = write_back_->find(id); queued != nullptr) {
     return queued->meta.tenant == tenant;
@@ -173,7 +173,7 @@ Result<StoreStat> LmdbStore::stat() {
   s.stored_bytes = counters.footprint;
   s.file_bytes = env_.file_bytes();
   s.quota_bytes = options_.quota_bytes;
-  // Those that are part of all hits first, for each is counted behind its hit.
+  // The subsets of all hits first, for each is counted after its hit.
   s.ram_hits = common_->ram_hits.load();
   s.variant_hits = common_->variant_hits.load();
   s.hits = std::max(common_->hits.load(), s.ram_hits);

@@ -1,8 +1,8 @@
 // LmdbStore: a Store in one LMDB environment (FORMAT.md has the layout).
 //
 // lmdb_store.cpp opens and finds chunks, put.cpp writes them, list.cpp goes through them,
-// retention.cpp says which of them stay, hint.cpp reads ahead, stored.cpp
-// hands chunks on as they are stored, notes.cpp keeps what is not chunks.
+// retention.cpp decides which of them stay, hint.cpp reads ahead, stored.cpp
+// passes chunks on in stored form, notes.cpp keeps records other than chunks.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class LmdbStore final : public Store {
  public:
   LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common);
   ~LmdbStore() override;
-  // Builds the indices of use and of texts where a store has none, or one that is not its own any
-  // more. Once, before the first use.
+  // Builds the indices of use and of texts where a store has none, or outdated
+  // ones. Once, before the first use.
   Status prepare();
 
   // ChunkStore
@@ -63,10 +63,10 @@ class LmdbStore final : public Store {
   Result<std::vector<Note>> notes(std::string_view prefix) override;
   Status change_note(std::string_view name, const Change& change) override;
 
-  // Waits until what the last hint asked for is in memory. For measurements.
+  // Waits until the chunks of the last hint are in memory. For measurements.
   void wait_for_reading_ahead() { worker_->drain(); }
 
-  // How large the map has to be for a store with this quota and chunks of this footprint.
+  // Map size for a store with this quota and chunks of this footprint.
   static uint64_t map_bytes_for(uint64_t quota, uint64_t chunk);
 
  private:
@@ -83,13 +83,13 @@ class LmdbStore final : public Store {
   // Null: all layers alike.
   std::shared_ptr<const std::vector<float>> layer_steps_of(const Sha256& fingerprint) const;
   Status write(const ChunkRecord& record);
-  // Gives the status of each.
+  // Returns the status of each.
   void write_all(std::span<const Record> records, std::span<Status> statuses);
   // Settles the puts.
   void run_turns(std::span<PutTurns::Put* const> puts);
   // The status of a put whose transaction gave `status`.
   Status conclude(const Status& status, const Record& record, const Manifest& manifest);
-  // One transaction for the puts whose turn it is.
+  // One transaction for the next puts in the queue.
   Status put_waiting();
   Result<Room> put_one(ChunkWriter& writer, const EncodedChunk& chunk, const TenantTag& tenant);
   Result<Room> room_for(ChunkWriter& writer, const Manifest& manifest, const TenantTag& tenant,
@@ -112,7 +112,7 @@ class LmdbStore final : public Store {
   PutTurns turns_;
   std::atomic<uint64_t> hints_{0};       // number of the last hint; reading for older ones stops
   std::atomic<uint64_t> prefetched_{0};  // chunks
-  bool rebuilt_ = false;                 // mutex_: the index was rebuilt for want of room
+  bool rebuilt_ = false;                 // mutex_: the index was rebuilt for want of space
   UseTotals written_totals_;             // mutex_: the share of the counters that is on disk
   uint64_t written_variant_hits_ = 0;    // mutex_: likewise
   std::unique_ptr<Worker> worker_;

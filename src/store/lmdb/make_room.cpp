@@ -11,8 +11,8 @@ namespace {
 
 using ull = unsigned long long;
 
-// Variants of one text that are compared with each other. More of them are there only where the
-// bound was lowered; then the next put goes on.
+// Most variants of one text that are compared with each other. There are more only where the
+// limit was lowered; then the next put goes on.
 constexpr size_t kMostWeighed = 4096;
 
 // Single use, single thread.
@@ -61,7 +61,7 @@ class Evictor {
     return Status::ok();
   }
 
-  // But for those that have gone with their text since they were chosen to stay: a hit may have
+  // Except those that have gone with their text since they were chosen to stay: a hit may have
   // been written meanwhile.
   Status restamp(std::span<const Restamp> all) {
     for (const Restamp& r : all) {
@@ -71,8 +71,8 @@ class Evictor {
     return Status::ok();
   }
 
-  // Calls fn(id, record) for the chunks in the range of `tag`, but for the newcomer, oldest stamp
-  // first, until it gives false. Drops places that belong to no record.
+  // Calls fn(id, record) for the chunks in the range of `tag`, except the newcomer, oldest stamp
+  // first, until it returns false. Drops entries that belong to no record.
   template <typename Fn>
   Status walk(const TenantTag& tag, const Fn& fn, uint64_t from_us = 0) {
     std::vector<UseIndex::Place> stale;
@@ -89,7 +89,7 @@ class Evictor {
     return Status::ok();
   }
 
-  // What a clock that was ahead has stamped was used just now at the latest. In their order, some
+  // Sets stamps from a clock that was ahead to now. In their order, some
   // at each put.
   Status bring_back() {
     const uint64_t now = next_stamp_us();
@@ -129,9 +129,9 @@ class Evictor {
     return record.uses > 0 || touches_.find(id).hits > 0;
   }
 
-  // Evicts variants of the newcomer's text until it may join them: those that no look-up ever took
+  // Evicts variants of the newcomer's text until it may join them: those that no look-up ever used
   // first, then those that the policy would not spare, of equals the one that was used longest ago.
-  // What a hint names goes last, what is pinned stays.
+  // Hinted variants go last, pinned ones stay.
   Status bound_variants() {
     room_.state = Room::State::enough;
     if (request_.most_variants == kAllVariants || request_.id == Sha256{}) return Status::ok();
@@ -174,8 +174,8 @@ class Evictor {
     return Status::ok();
   }
 
-  // What goes in the place of `victim`, and in the end itself. While nobody chose a variant of a
-  // text it is worth less than the plain record, which serves every context.
+  // The chunks to evict for `victim`, itself last. A variant that was never used is worth
+  // less than the plain record of its text, which serves every context.
   Result<std::vector<Chunk>> with_variants(const Chunk& victim) const {
     std::vector<Chunk> out;
     const auto manifest =

@@ -34,9 +34,9 @@ struct Evicted {
 };
 
 struct Room {
-  // more: the batch is full; commit it and ask again, so that no transaction grows without bound.
+  // more: the batch is full; commit it and ask again, so that transactions stay bounded.
   enum class State { enough, more, none } state = State::none;
-  std::string why;  // none: what keeps the rest
+  std::string why;  // none: why the rest stays
   std::vector<Evicted> evicted;
 };
 

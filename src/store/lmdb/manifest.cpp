@@ -12,14 +12,14 @@ namespace {
 
 constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
 
-// What a value takes, as if in pages of 4 KiB, whatever the file has: the sums are kept in the
-// file, and are the same wherever it is opened.
+// Size of a value in pages of 4 KiB, whatever the file has: the sums are stored in the
+// file, and must not depend on the machine that opens it.
 constexpr uint64_t kCountedPage = 4096;
 constexpr uint64_t counted_bytes(uint64_t value_bytes) {
   return page_format::overflow_pages(value_bytes, kCountedPage) * kCountedPage;
 }
 
-constexpr size_t kOldestCodecs = 4;  // that the oldest version's counters have
+constexpr size_t kOldestCodecs = 4;  // in the oldest version's counters
 constexpr size_t counters_bytes(size_t n_codecs) { return (4 + 3 * n_codecs) * 8 + kSealBytes; }
 
 }  // namespace
@@ -111,7 +111,7 @@ void StoreCounters::add(const Manifest& m) {
 }
 
 void StoreCounters::subtract(const Manifest& m) {
-  // Counters that were forged, or are of another time, must not wrap: nothing would fit any more.
+  // Counters that were forged or are outdated must not wrap, or nothing would fit any more.
   const auto less = [](uint64_t& n, uint64_t by) { n -= std::min(n, by); };
   less(n_chunks, 1);
   less(n_tokens, m.meta.shape.n_tokens);
@@ -153,7 +153,7 @@ Result<StoreCounters> decode_counters(std::span<const std::byte> bytes) {
   for (CodecStat& s : std::span(c.codecs).first(n)) {
     for (uint64_t* x : {&s.n_chunks, &s.bytes, &s.stored_bytes}) *x = in.get<uint64_t>();
   }
-  // As encode_counters() has them, and no other way.
+  // Exactly as encode_counters() writes them.
   if (n != kOldestCodecs && c.version() == kOldestFormatVersion) {
     return Status{BLEND_E_CORRUPT, "the store's counters have codecs that their version lacks"};
   }

@@ -25,7 +25,7 @@ struct Manifest : StoredLayout {
   uint32_t n_pieces() const {
     return static_cast<uint32_t>((stream_bytes() + kPieceBytes - 1) / kPieceBytes);
   }
-  // What the chunk takes on disk, page headers and rounding included: what the quota counts.
+  // Size of the chunk on disk, page headers and rounding included: the quota counts this.
   uint64_t footprint() const;
 };
 
@@ -36,7 +36,7 @@ struct EncodedChunk {
   const std::byte* stream = nullptr;  // [manifest.stream_bytes()]
 };
 // Encodes a record that check_record() accepted and hashes every layer. The record must outlive the
-// result. step: EncodeOptions::step, of layer l times layer_steps[l] where that is of as many
+// result. step: EncodeOptions::step, for layer l times layer_steps[l] if that has as many
 // layers. NUMERIC: the codec cannot keep a value.
 Result<EncodedChunk> encode_chunk(const ChunkRecord& record, Codec codec, double step = 1,
                                   std::span<const float> layer_steps = {});
@@ -50,8 +50,8 @@ inline Result<Manifest> decode_manifest(std::span<const std::byte> bytes, const 
   return Manifest(std::move(layout));
 }
 
-// `info` / "format": the version that a store's records need, so that older builds may have those
-// stores that they can read.
+// `info` / "format": minimum format version this store needs, so that older builds can open stores
+// they understand.
 std::string encode_format(uint32_t version);
 // Its version. FORMAT (not a store), MISMATCH (a version that this build does not read), CORRUPT.
 Result<uint32_t> decode_format(std::span<const std::byte> bytes);
@@ -66,11 +66,11 @@ struct StoreCounters {
 
   void add(const Manifest& m);
   void subtract(const Manifest& m);
-  // What a store that holds this must say of itself.
+  // Format version that a store with these chunks needs.
   uint32_t version() const;
   bool operator==(const StoreCounters&) const = default;
 };
-// As its version has them: version 2 ends with codec int4.
+// As its version writes them: version 2 ends with codec int4.
 std::string encode_counters(const StoreCounters& counters);
 Result<StoreCounters> decode_counters(std::span<const std::byte> bytes);
 

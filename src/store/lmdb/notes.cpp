@@ -11,7 +11,7 @@
 namespace blend {
 namespace {
 
-// The bytes of a sound note; nothing for another.
+// The bytes of a sound note; empty for a damaged one.
 std::span<const std::byte> open_note(const MapView& view, const MDB_val& value) {
   const std::span<const std::byte> sealed_bytes = to_span(value);
   if (!view.contains(sealed_bytes) || !sealed(sealed_bytes)) return {};

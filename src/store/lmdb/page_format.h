@@ -1,9 +1,9 @@
 // The file format of LMDB 0.9 on 64-bit little-endian machines: all that the store knows of LMDB's
 // pages. Nothing here calls LMDB.
 //
-// A data file is a run of pages of one size. Pages 0 and 1 are meta pages, written in turns by the
+// A data file is a run of pages of one size. Pages 0 and 1 are meta pages, written alternately by
 // commits. All others are branches and leaves of B+ trees, or the overflow pages of a value that is
-// too long for a leaf: a header and the value behind it, in as many consecutive pages as it takes.
+// too long for a leaf: a header followed by the value, in as many consecutive pages as it takes.
 #pragma once
 
 #include <cstddef>
@@ -42,12 +42,12 @@ inline constexpr int kFirstPatchWithKeep = 16, kLastPatchWithKeep = 32;  // of 0
 
 inline constexpr uint32_t kLeastPageBytes = 512, kMostPageBytes = 65536;
 
-// Pages that a value takes which fills pages of its own.
+// Pages of a value that fills pages of its own.
 constexpr uint64_t overflow_pages(uint64_t value_bytes, uint64_t page_bytes) {
   return (kHeaderBytes + value_bytes + page_bytes - 1) / page_bytes;
 }
 
-// ---- Meta pages: behind the header (MDB_meta).
+// ---- Meta pages: after the header (MDB_meta).
 
 inline constexpr uint64_t kMetaPages = 2;
 inline constexpr uint32_t kMagic = 0xBEEFC0DE;
@@ -91,14 +91,14 @@ struct Meta {
   }
 };
 inline constexpr size_t kMetaBytes = kHeaderBytes + 24 + 2 * kTreeBytes + 16;
-// Of page 0, what no commit changes: header, magic, version.
+// The part of page 0 that no commit changes: header, magic, version.
 inline constexpr size_t kConstantBytes = kHeaderBytes + 8 + 4;
 
 // The meta page that the commit of a transaction writes.
 constexpr uint64_t meta_page_of(uint64_t txn_id) { return txn_id % kMetaPages; }
 
-// ---- Tree pages: behind the header the places of the nodes (u16 each) grow up, and from the
-// page's end the nodes grow down; `lower` and `upper` are the bounds of what is free between.
+// ---- Tree pages: after the header the offsets of the nodes (u16 each) grow up, and from the
+// page's end the nodes grow down; `lower` and `upper` bound the free space between.
 
 inline uint16_t lower_of(const std::byte* page) { return load<uint16_t>(page + 12); }
 inline uint16_t upper_of(const std::byte* page) { return load<uint16_t>(page + 14); }
@@ -106,8 +106,8 @@ inline uint32_t node_place(const std::byte* page, uint32_t index) {
   return load<uint16_t>(page + kHeaderBytes + 2 * index);
 }
 
-// Bytes of a value, or a branch's child page (u16 lo, u16 hi, u16 in place of the flags); u16
-// flags; u16 bytes of the key; the key; then of a leaf the value, or the number of its first page.
+// Bytes of a value, or a branch's child page (u16 lo, u16 hi, u16 instead of the flags); u16
+// flags; u16 bytes of the key; the key; then in a leaf the value, or the number of its first page.
 inline constexpr uint32_t kNodeHeaderBytes = 8;
 inline constexpr uint16_t kNodeBig = 0x01, kNodeTree = 0x02;  // F_BIGDATA, F_SUBDATA
 inline constexpr uint32_t kMostKeyBytes = 511;
@@ -120,14 +120,14 @@ inline uint64_t node_child(const std::byte* node) {
   return uint64_t{load<uint32_t>(node)} | uint64_t{load<uint16_t>(node + 4)} << 32;
 }
 
-// ---- Where values lie. A node's value begins behind the page's header, a place and the node's
+// ---- Positions of values. A node's value begins after the page's header, an offset and the node's
 // header, so never where an overflow value does.
 
 constexpr bool begins_overflow(uint64_t offset, uint64_t page_bytes) {
   return offset % page_bytes == kHeaderBytes;
 }
 
-// Whether the header in front of an overflow value is that of `page` and names the value's pages.
+// Whether the header before an overflow value is that of `page` and names the value's pages.
 inline bool is_overflow_header(const PageHeader& header, uint64_t page, uint64_t value_bytes,
                                uint64_t page_bytes) {
   return header.number == page && header.flags == kOverflow &&

@@ -23,7 +23,7 @@ using page_format::kKeep;
 using page_format::kOverflow;
 using page_format::PageHeader;
 
-// All of it, whatever the number of calls it takes; 0 or the errno.
+// Writes all of it, whatever the number of calls it takes; returns 0 or the errno.
 int write_all(int fd, std::span<iovec> parts, uint64_t at) {
   while (!parts.empty()) {
     const ssize_t n =
@@ -91,7 +91,7 @@ Result<bool> placed_as_expected(int data_fd, uint32_t page_size, uint64_t page) 
       sizeof header) {
     return make_errno(BLEND_E_IO, errno, "cannot read the data file");
   }
-  // Any other header is that of another process, which has reused the page since.
+  // Any other header is from another process, which has reused the page since.
   if (header.number != page || header.flags != (kOverflow | kKeep)) return true;
   constexpr off_t kFlags = offsetof(PageHeader, flags);
   const ssize_t n =

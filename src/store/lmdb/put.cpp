@@ -1,4 +1,4 @@
-// What a put does: encode, wait for a turn, make room, write, commit.
+// Puts: encode, wait for a transaction, make room, write, commit.
 #include <algorithm>
 #include <cerrno>
 #include <deque>
@@ -14,8 +14,8 @@ namespace {
 
 using ull = unsigned long long;
 
-// Freed pages come back two transactions late, so the map has room for the quota, the pages of two
-// transactions, and the trees.
+// Freed pages become usable two transactions later, so the map has room for the quota, the pages of
+// two transactions, and the trees.
 constexpr uint64_t kLargestTransaction = 512ull << 20;
 constexpr uint64_t kTreeRoom = 16ull << 20;
 constexpr uint64_t kLargestMap = 16ull << 40;
@@ -138,7 +138,7 @@ Status LmdbStore::put_waiting() {
     if (put == nullptr) break;
     auto room = put_one(writer, *put->chunk, *put->tenant);
     if (!room.is_ok() || room->state == Room::State::none) {
-      // LMDB cannot undo one put of a transaction: all of them go.
+      // LMDB cannot undo one put of a transaction: all of them fail.
       turns_.fail(room.is_ok() ? Status{BLEND_E_FULL, room->why} : room.status());
       return Status::ok();
     }
@@ -160,7 +160,7 @@ Status LmdbStore::put_waiting() {
 
 Result<Room> LmdbStore::put_one(ChunkWriter& writer, const EncodedChunk& chunk,
                                 const TenantTag& tenant) {
-  // Who does not say what the chunk is called leaves it as it is.
+  // A put without a name keeps the chunk's name.
   std::optional<Manifest> named;
   const ChunkName& name = chunk.manifest.meta.name;
   if (!name.label.has_value() || !name.tags.has_value()) {

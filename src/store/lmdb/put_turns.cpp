@@ -28,7 +28,7 @@ void PutTurns::run(std::span<Put* const> puts, const std::function<Status()>& tr
     }
     lock.lock();
     busy_ = false;
-    // A transaction that could not begin has taken nothing: its error is that of this thread's
+    // A transaction that could not begin has taken no puts: its error is that of this thread's
     // puts.
     if (n_taken_ == 0 && !status.is_ok()) take_these(puts);
     settle(status);

@@ -33,7 +33,7 @@ class PutTurns {
     bool done = false;
     Status status_;
   };
-  // What one transaction takes at most, so that the first put does not wait long for the last; a
+  // Bound of one transaction, so that the first put does not wait long for the last; a
   // single one may be larger.
   static constexpr size_t kMostPuts = 16;
   static constexpr uint64_t kMostBytes = 64ull << 20;

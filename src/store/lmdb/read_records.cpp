@@ -27,7 +27,7 @@ Result<Manifest> read_manifest(const Txn& txn, const MapView& view, const Sha256
                       to_hex(id).c_str());
   }
   BLEND_ASSIGN(Manifest manifest, decode_manifest(to_span(value), id));
-  // Before anything is allocated for it: no codec makes bytes of nothing.
+  // Checked before anything is allocated: no codec expands this much.
   if (manifest.stream_bytes() > view.bytes) {
     return make_error(BLEND_E_CORRUPT,
                       "the description of chunk %s claims more than the data file has",

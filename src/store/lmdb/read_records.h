@@ -19,12 +19,12 @@ Result<bool> has_chunk(const Txn& txn, const MapView& view, const StoreCommon& c
                        const Sha256& id, bool if_damaged);
 
 // `visit` gets every sound manifest, in the order of ids. `changed`: the transaction has changes;
-// the tree pages that they are in, with their short values, are on the heap and not in the map.
+// changed tree pages, with their short values, are on the heap and not in the map.
 // Long manifests that it has written are left out.
 Status for_each_manifest(const Txn& txn, const MapView& view, bool changed,
                          const std::function<void(const Manifest&)>& visit);
 
-// The counters as the transaction sees them; if they are damaged, counted anew, with an event.
+// The counters as the transaction sees them; if they are damaged, counted again, with an event.
 Result<StoreCounters> read_counters(const Txn& txn, const MapView& view, const StoreCommon& common);
 
 }  // namespace blend

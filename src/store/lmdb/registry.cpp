@@ -38,7 +38,7 @@ Result<std::shared_ptr<LmdbEnv>> EnvRegistry::find_or_open(const FileIdentity& f
 }
 
 void EnvRegistry::close(LmdbEnv* env, const FileIdentity& file) {
-  if (env->forked()) return;  // leaked: closing would take the parent's locks apart
+  if (env->forked()) return;  // leaked: closing would corrupt the parent's locks
   const std::lock_guard lock(mutex_);
   delete env;
   open_.erase(file);

@@ -1,4 +1,4 @@
-// Which chunks stay in a store: eviction, pins, quotas of tenants, and the stamps of use.
+// Retention: eviction, pins, quotas of tenants, and the stamps of use.
 #include <algorithm>
 #include <optional>
 #include <utility>
@@ -48,7 +48,7 @@ Status LmdbStore::prepare() {
         !counters.is_ok() || TextIndex::fits(TextIndex(txn).totals(), counters.value());
     if (uses_are_known && texts_fit) return Status::ok();
   }
-  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));  // sees to the texts
+  BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));  // builds the text index
   if (!uses_are_known) BLEND_RETURN_IF_ERROR(writer.rebuild_uses());
   return writer.commit();
 }
@@ -109,7 +109,7 @@ Result<Room> LmdbStore::room_for(ChunkWriter& writer, const Manifest& manifest,
     request.replaced = old->footprint;
     use->pinned = old->pinned;
     use->uses = old->uses;
-    // First in, first out: a chunk that is replaced keeps its place.
+    // First in, first out: a replaced chunk keeps its position.
     if (!policy()->renewed_by_use()) use->stamp_us = not_ahead(old->stamp_us, use->stamp_us);
   }
   if (tenant != TenantTag{}) {
@@ -238,7 +238,7 @@ Status LmdbStore::rename_of(const Sha256& id, const TenantTag* tenant, const Chu
   BLEND_RETURN_IF_ERROR(env_.check_fork());
   if (write_back_->find(id) != nullptr) write_back_->drain();
   {
-    // Mostly it is called so already, by who stored it before.
+    // Usually it has that name already, given by an earlier put.
     BLEND_ASSIGN(const Txn txn, env_.begin_read());
     BLEND_ASSIGN(const MapView view, txn.map_view());
     BLEND_ASSIGN(const Manifest now, read_manifest(txn, view, id));
@@ -291,7 +291,7 @@ Status LmdbStore::write_touches() {
     before = std::exchange(written_totals_, now);
     variants_before = std::exchange(written_variant_hits_, variant_hits);
   }
-  // A variant's hit is counted behind the look-up's, perhaps after that was written.
+  // A variant's hit is counted after the look-up's, perhaps after that was written.
   if (touches.empty() && now == before && variant_hits == variants_before) return Status::ok();
   BLEND_ASSIGN(ChunkWriter writer, ChunkWriter::begin(*common_));
   UseIndex index = writer.uses();

@@ -9,7 +9,7 @@ namespace blend {
 Result<std::unique_ptr<ChunkSource>> LmdbSnapshot::open_of(const Sha256& id,
                                                            const TenantTag* tenant) {
   BLEND_RETURN_IF_ERROR(common_->env->check_fork());
-  // Nobody learns by an id which chunks others have: their own are as missing as none.
+  // Ids must not reveal other tenants' chunks: they count as missing.
   const auto theirs = [&](const ChunkMeta& meta) {
     return tenant != nullptr && meta.tenant != *tenant;
   };

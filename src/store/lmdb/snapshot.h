@@ -11,10 +11,10 @@
 
 namespace blend {
 
-// As StoreSnapshot says.
+// See StoreSnapshot.
 class LmdbSnapshot final : public StoreSnapshot {
  public:
-  // `pending`: what the write-back queue held before the transaction began.
+  // `pending`: the write-back queue's records before the transaction began.
   LmdbSnapshot(std::shared_ptr<StoreCommon> common, Txn txn, MapView view, RecordMap pending)
       : common_(std::move(common)),
         pending_(std::move(pending)),

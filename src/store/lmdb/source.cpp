@@ -18,7 +18,7 @@ size_t round_up(size_t n) {
   return (n + kDirectAlignment - 1) / kDirectAlignment * kDirectAlignment;
 }
 
-// Where the host's page begins that holds the byte.
+// Start of the host's page that holds the byte.
 uintptr_t host_page_of(const std::byte* p) {
   const auto at = reinterpret_cast<uintptr_t>(p);
   return at - at % host_page_bytes();
@@ -113,7 +113,7 @@ Status LmdbSource::copy_stored(uint32_t layer, std::byte* out) {
   });
   if (!found.is_ok()) return corrupt(layer, found.message());
   const LayerExtent& e = manifest_.layers[layer];
-  // Of the copy: the bytes that are returned are those that were checked.
+  // Checks the copy: the bytes returned are then those that were checked.
   if (checksum64(out, e.length) != e.checksum) {
     return corrupt(layer, "its checksum does not match");
   }
@@ -156,7 +156,7 @@ size_t LmdbSource::count_stage_bytes() const {
   const ChunkShape& shape = manifest_.meta.shape;
   size_t most = shape.layer_bytes();
   if (reader_ == nullptr) {
-    // Packed, few tokens may take more than decoded: every channel of K has a step.
+    // Packed, few tokens may take more than decoded: every channel of K has a scale.
     if (packed_codec(manifest_.meta.codec) == nullptr) return most;
     for (const LayerExtent& e : manifest_.layers) most = std::max<size_t>(most, e.length);
     return most;
@@ -210,14 +210,14 @@ bool LmdbSource::in_page_cache(const std::vector<Part>& parts) const {
 void LmdbSource::start_layer(uint32_t layer, std::byte* space) {
   if (reader_ == nullptr || !check_layer(layer).is_ok()) return;
   auto parts = plan_parts(layer);
-  // What is wrong with the pieces is reported by the read from the map.
+  // Errors in the pieces are reported by the read from the map.
   if (!parts.is_ok()) return;
   if (cache_first_ && in_page_cache(*parts)) return;
   auto pending = std::make_unique<Pending>();
   pending->parts = std::move(*parts);
   std::vector<ReadBatch::Read> reads;
   for (const Part& part : pending->parts) {
-    // A short last piece lies inside a tree page, at any place.
+    // A short last piece lies inside a tree page, at any offset.
     if (part.skip % alignof(float) != 0 || part.file_offset + part.page_bytes > view_.bytes) return;
     reads.push_back({part.file_offset, space + part.space_at, part.page_bytes});
   }
@@ -243,13 +243,13 @@ bool LmdbSource::is_sound(uint32_t layer, const std::vector<Part>& parts,
   return checksum.value() == manifest_.layers[layer].checksum;
 }
 
-// Rows of one part are handed on where they lie; a row that two parts share is put together.
+// Rows of one part are returned in place; a row that two parts share is put together.
 void LmdbSource::lay_out_rows(const std::vector<Part>& parts, std::byte* space,
                               std::vector<RowRun>& rows) {
   const ChunkShape& shape = manifest_.meta.shape;
   const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
   std::byte* spare = space + parts.back().space_at + parts.back().page_bytes;
-  // One plane, walked in step with the other.
+  // One plane, walked in parallel with the other.
   struct Walk {
     size_t part = 0;
     size_t at = 0;  // inside the part
@@ -294,7 +294,7 @@ void LmdbSource::lay_out_rows(const std::vector<Part>& parts, std::byte* space,
 Status LmdbSource::decode_parts(uint32_t layer, const std::vector<Part>& parts, std::byte* space,
                                 std::vector<RowRun>& rows) {
   const ChunkShape& shape = manifest_.meta.shape;
-  // Put together: what a codec reads has no gaps.
+  // Put together: codecs read without gaps.
   std::byte* begin = space + parts.front().space_at + parts.front().skip;
   std::byte* to = begin + parts.front().bytes;
   for (size_t i = 1; i < parts.size(); ++i) {

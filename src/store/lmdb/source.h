@@ -15,7 +15,7 @@
 
 namespace blend {
 
-// Several sources of one transaction may be used by different threads: look-ups take turns, the
+// Several sources of one transaction may be used by different threads: look-ups are serialized, the
 // bytes are copied, checked and decoded outside the lock. Its destructor waits for reads under way.
 class LmdbSource final : public ChunkSource {
  public:
@@ -34,7 +34,7 @@ class LmdbSource final : public ChunkSource {
   uint64_t version() const override;
   void allow_packed() override { packed_ = packed_codec(manifest_.meta.codec) != nullptr; }
   void abandon() override;
-  // CORRUPT: there is a piece behind the last one, which no layer lies in.
+  // CORRUPT: there is a piece after the last one, with no layer in it.
   Status check_no_more_pieces();
 
  private:
@@ -70,14 +70,14 @@ class LmdbSource final : public ChunkSource {
   size_t count_stage_bytes() const;
   Result<std::vector<Part>> plan_parts(uint32_t layer);
   bool in_page_cache(const std::vector<Part>& parts) const;
-  // What was read is what the manifest describes.
+  // Whether the bytes read are those that the manifest describes.
   bool is_sound(uint32_t layer, const std::vector<Part>& parts, const std::byte* space) const;
   void lay_out_rows(const std::vector<Part>& parts, std::byte* space, std::vector<RowRun>& rows);
   Status decode_parts(uint32_t layer, const std::vector<Part>& parts, std::byte* space,
                       std::vector<RowRun>& rows);
   // The same without direct reads.
   Status finish_from_map(uint32_t layer, std::byte* space, std::vector<RowRun>& rows);
-  // Rows as they are packed in `in`, an encoded layer.
+  // Rows in their packed form in `in`, an encoded layer.
   Status hand_on_packed(uint32_t layer, std::span<const std::byte> in, std::vector<RowRun>& rows);
 
   const Txn& txn_;
@@ -86,7 +86,7 @@ class LmdbSource final : public ChunkSource {
   PageReader* reader_;
   const bool cache_first_;
   const Manifest manifest_;
-  bool packed_ = false;  // layers are handed on as they are packed
+  bool packed_ = false;  // layers are returned packed
   size_t stage_bytes_ = 0;
   std::vector<const std::byte*> pieces_;  // found so far
   AlignedBuffer encoded_;                 // room for an encoded layer

@@ -10,7 +10,7 @@ bool StoreCommon::expired(const UseIndex& index, const Sha256& id) const {
   const auto use = index.find(id);
   if (!use.has_value() || use->pinned) return false;
   const uint64_t stamp = std::max(use->stamp_us, touches.find(id).stamp_us);
-  return next_stamp_us() > stamp + ttl_us;  // ahead: not before a put has brought it back
+  return next_stamp_us() > stamp + ttl_us;  // a stamp ahead: not before a put has corrected it
 }
 
 void StoreCommon::used(const Sha256& id) noexcept {

@@ -1,4 +1,4 @@
-// StoreCommon: what a store's object shares with its snapshots, which may outlast a call on it.
+// StoreCommon: state shared by a store's object and its snapshots, which may outlast a call on it.
 #pragma once
 
 #include <atomic>
@@ -20,7 +20,7 @@ struct StoreCommon {
   std::shared_ptr<LmdbEnv> env;
   EventSink events;
   std::unique_ptr<PageReader> reader;  // null: layers are copied from the map
-  bool cache_first = true;             // with a reader too, those that the page cache holds
+  bool cache_first = true;             // layers in the page cache are copied even with a reader
   std::atomic<uint64_t> hits{0}, misses{0}, damaged{0}, written{0}, write_errors{0};
   std::atomic<uint64_t> ram_hits{0};      // of the hits
   std::atomic<uint64_t> variant_hits{0};  // of the hits
@@ -31,7 +31,7 @@ struct StoreCommon {
   std::shared_ptr<RamTier> ram;              // null: none
   std::function<bool()> write_touches_soon;  // does not block; false: not possible. May be empty
 
-  // Notes a hit on a chunk that is on disk, if there is memory for that.
+  // Records a hit on a chunk that is on disk, if there is memory for that.
   void used(const Sha256& id) noexcept;
   // Whether the chunk was unused for longer than its time to live.
   bool expired(const UseIndex& index, const Sha256& id) const;

@@ -1,4 +1,4 @@
-// Chunks as they are stored, for another tier.
+// Chunks in stored form, for another tier.
 #include <algorithm>
 
 #include "store/lmdb/keys.h"
@@ -10,7 +10,7 @@
 namespace blend {
 namespace {
 
-// As StoredChunk says.
+// See StoredChunk.
 class LmdbStoredChunk final : public StoredChunk {
  public:
   LmdbStoredChunk(Txn txn, const MapView& view, Manifest manifest)
@@ -84,7 +84,7 @@ Status LmdbStore::put_stored(const StoredLayout& layout,
   try {
     const RamTier::Key key{layout.meta.id, chunk.manifest.version()};
     for (uint32_t layer = 0; layer < layout.meta.shape.n_layers; ++layer) {
-      // Every layer keeps the whole stream alive; they come and go together.
+      // Every layer keeps the whole stream alive; they are added and dropped together.
       const RamTier::Layer bytes(stream, stream->data() + layout.layers[layer].offset);
       if (!common_->ram->put_foreign(key, layout.meta.shape, layer, bytes)) break;
     }

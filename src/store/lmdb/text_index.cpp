@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kTagBytes = sizeof(TextTag);
 constexpr size_t kKeyBytes = kTagBytes + 4 + 32;
 
-// Text, number of tokens in front (big-endian, so that LMDB keeps the order), id.
+// Text, number of tokens in its prefix (big-endian, so that LMDB keeps the order), id.
 struct TextKey {
   std::array<uint8_t, kKeyBytes> bytes{};
   TextKey(const TextTag& text, uint32_t n_prefix_tokens, const Sha256& id) {
@@ -34,7 +34,7 @@ std::string encode_footprint(uint64_t footprint) {
   return seal(std::move(out));
 }
 
-// A damaged one is none: it only counts bytes.
+// A damaged footprint counts as 0: it is only a number of bytes.
 uint64_t decode_footprint(const MDB_val& value) {
   const auto bytes = to_span(value);
   if (bytes.size() != sizeof(uint64_t) + kSealBytes || !sealed(bytes)) return 0;
@@ -48,7 +48,7 @@ uint64_t checksum_of(const StoreCounters& counters) {
 
 Status note_error(int rc) { return lmdb_error(rc, "note the text of a chunk"); }
 
-// Totals of another time must not wrap.
+// Outdated totals must not wrap.
 void less(uint64_t& n, uint64_t by) { n -= std::min(n, by); }
 
 }  // namespace
@@ -116,13 +116,13 @@ Status TextIndex::add(const TextTag& text, const Record& record, TextTotals& tot
   const std::string bytes = encode_footprint(record.footprint);
   MDB_val value{bytes.size(), const_cast<char*>(bytes.data())};
   const int rc = mdb_put(txn_->get(), txn_->env().texts(), &key, &value, MDB_NOOVERWRITE);
-  if (rc == MDB_KEYEXIST) return Status::ok();  // left by a build that knows no texts
+  if (rc == MDB_KEYEXIST) return Status::ok();  // left by a build without text index
   BLEND_RETURN_IF_ERROR(note_error(rc));
   if (before.empty()) {
     ++totals.n_texts;
     return Status::ok();
   }
-  // The plain record of before may have become a variant.
+  // The former plain record may have become a variant.
   const Record& variant = record.comes_before(before[0]) ? before[0] : record;
   totals.n_varied += before.size() == 1 ? 1 : 0;
   ++totals.n_variants;

@@ -1,7 +1,7 @@
 // TextIndex: which chunks hold the same text, inside a transaction.
 //
-// Chunks of one text (text_tag()) differ in what they were prefilled behind. One database has every
-// chunk, those of a text side by side, the one behind the fewest tokens first: that is the plain
+// Chunks of one text (text_tag()) differ in their prefixes. One database has every
+// chunk, those of a text together, the one with the shortest prefix first: that is the plain
 // record, which serves every context, and the others are its variants. So a put counts the variants
 // of its text, and an eviction finds them, whatever the number of chunks.
 #pragma once
@@ -18,7 +18,7 @@
 
 namespace blend {
 
-// As Txn: used by one thread, which holds the transaction for as long.
+// Like Txn: used by one thread, which holds the transaction for as long.
 class TextIndex {
  public:
   explicit TextIndex(const Txn& txn) : txn_(&txn) {}
@@ -35,11 +35,11 @@ class TextIndex {
     }
   };
 
-  // Zeros: there are none, or they are damaged. fits: they are of these counters; otherwise a build
-  // that knows no texts has changed the store, and the index is to be built anew.
+  // Zeros: there are none, or they are damaged. fits: they match these counters; otherwise a build
+  // without text index has changed the store, and the index must be built again.
   TextTotals totals() const;
   static bool fits(const TextTotals& totals, const StoreCounters& counters);
-  // Notes that they are of these counters.
+  // Records that they belong to these counters.
   Status set_totals(const TextTotals& totals, const StoreCounters& counters);
 
   // The chunks of a text, plain record first, until `visit` returns false. The index must not
@@ -49,7 +49,7 @@ class TextIndex {
   Status add(const TextTag& text, const Record& record, TextTotals& totals);
   Status erase(const TextTag& text, const Record& record, TextTotals& totals);
 
-  // Builds it anew for the chunks of `present`. Of `totals` the hits stay.
+  // Builds it again for the chunks of `present`. Keeps the hits of `totals`.
   struct Chunk {
     TextTag text{};
     Record record;
@@ -57,7 +57,7 @@ class TextIndex {
   Status rebuild(std::span<const Chunk> present, TextTotals& totals);
 
  private:
-  // The plain record of a text and its first variant, as far as they are there.
+  // The plain record of a text and its first variant, if they exist.
   Result<std::vector<Record>> first_two(const TextTag& text) const;
 
   const Txn* txn_;

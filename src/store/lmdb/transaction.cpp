@@ -13,7 +13,7 @@ bool MapView::header_is_sound(std::span<const std::byte> value) const {
   if (!contains(value)) return value.size() < page_size;
   const auto at = static_cast<uint64_t>(value.data() - base);
   if (!page_format::begins_overflow(at, page_size)) {
-    return at % page_size > page_format::kHeaderBytes;  // a node's
+    return at % page_size > page_format::kHeaderBytes;  // of a node
   }
   const auto header = page_format::header_at(value.data() - page_format::kHeaderBytes);
   return page_format::is_overflow_header(header, at / page_size, value.size(), page_size);
@@ -35,7 +35,7 @@ Result<MapView> Txn::map_view() const {
   MDB_envinfo info{};
   MapView view;
   view.page_size = env_->page_size();
-  // The last page first, then the length: the file only grows, so the order errs to the safe side.
+  // The last page first, then the length: the file only grows, so this order errs on the safe side.
   mdb_env_info(mdb_txn_env(txn_), &info);
   if (!lmdb_file_is_long_enough(env_->data_fd(), info.me_last_pgno, view.page_size)) {
     // Shorter than its pages: truncated, or its last pages are free and were never written.

@@ -1,4 +1,4 @@
-// Txn: a transaction of an LMDB environment; MapView: where its pages lie in memory.
+// Txn: a transaction of an LMDB environment; MapView: the map of its pages in memory.
 #pragma once
 
 #include <lmdb.h>
@@ -22,8 +22,8 @@ inline std::span<const std::byte> to_span(const MDB_val& v) {
   return {static_cast<const std::byte*>(v.mv_data), v.mv_size};
 }
 
-// The map of the data file as one transaction may read it. A pointer that LMDB gave is followed
-// only if it lies inside: a damaged file may have sent it anywhere.
+// The map of the data file as one transaction may read it. A pointer from LMDB is followed
+// only if it is inside: a damaged file may have sent it anywhere.
 struct MapView {
   const std::byte* base = nullptr;
   uint64_t bytes = 0;  // of the file
@@ -34,7 +34,7 @@ struct MapView {
     const auto first = reinterpret_cast<uintptr_t>(base);
     return at >= first && at - first <= bytes && s.size() <= bytes - (at - first);
   }
-  // Whether the header in front of an overflow value names the value's pages: LMDB frees those that
+  // Whether the header before an overflow value names the value's pages: LMDB frees those that
   // the header names. True for values that lie in a tree page.
   bool header_is_sound(std::span<const std::byte> value) const;
 };
@@ -52,7 +52,7 @@ class Txn {
 
   MDB_txn* get() const { return txn_; }
   LmdbEnv& env() const { return *env_; }
-  // Gives LMDB's code, for callers that act on some of them.
+  // Returns LMDB's code, for callers that act on some of them.
   int commit();
   // CORRUPT if the data file is shorter than this transaction needs. In a write transaction: call
   // it before the first change.

@@ -94,7 +94,7 @@ Status UseIndex::set_places(const Sha256& id, const UseRecord& record, bool ther
 Status UseIndex::change_tenant(const TenantTag& tag, const UseRecord* gone, const UseRecord* come) {
   if (tag == TenantTag{}) return Status::ok();
   TenantUse t = tenant(tag);
-  // Damage may have lost the record: never below zero.
+  // Damage may have lost the record: stay above zero.
   if (gone != nullptr) {
     t.n_chunks -= std::min<uint64_t>(t.n_chunks, 1);
     t.footprint -= std::min(t.footprint, gone->footprint);

@@ -1,8 +1,8 @@
-// UseIndex: the order in which chunks may leave the store, inside a transaction.
+// UseIndex: the eviction order of chunks, inside a transaction.
 //
 // Three databases change with the chunks: `uses` has a record of every chunk, `order` has every
 // chunk that is not pinned in the order of its stamp, once among all chunks and once among its
-// tenant's, and `tenants` what each tenant takes. So the next victim is the first key of a range,
+// tenant's, and `tenants` the usage of each tenant. So the next victim is the first key of a range,
 // whatever the number of chunks and whichever process used them last.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace blend {
 
-// As Txn: used by one thread, which holds the transaction for as long.
+// Like Txn: used by one thread, which holds the transaction for as long.
 class UseIndex {
  public:
   explicit UseIndex(const Txn& txn) : txn_(&txn) {}
@@ -26,11 +26,11 @@ class UseIndex {
   // The oldest and newest stamp of chunks that are not pinned; zeros: there is none.
   Result<std::pair<uint64_t, uint64_t>> span() const;
 
-  // Adds or replaces the record of a chunk, its places in the order, and what its tenant takes.
+  // Adds or replaces the record of a chunk, its entries in the order, and its tenant's usage.
   Status put(const Sha256& id, const UseRecord& record);
   // The same record with another stamp and count.
   Status restamp(const Sha256& id, const UseRecord& old, uint64_t stamp_us, uint32_t uses);
-  Status erase(const Sha256& id);  // of a chunk that has none: nothing
+  Status erase(const Sha256& id);  // no effect if it has none
   Status set_tenant_quota(const TenantTag& tag, uint64_t quota);
   Status set_totals(const UseTotals& totals);
 
@@ -44,7 +44,7 @@ class UseIndex {
   };
   Status walk(const TenantTag& tag, const std::function<bool(const Place&)>& visit,
               uint64_t from_us = 0) const;
-  // Removes a place that belongs to no record.
+  // Removes an entry that belongs to no record.
   Status drop(const Place& place);
 
   // Rebuilds the three databases for the chunks of `present`; old records that are sound are kept.

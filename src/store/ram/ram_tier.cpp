@@ -56,7 +56,7 @@ bool RamTier::put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer
   if (layer >= shape.n_layers) return false;
   if (found != entries_.end() && found->second.layers[layer] != nullptr) return true;
   const uint64_t size = shape.layer_bytes();
-  // A part of a chunk saves little: one that can never be here as a whole is not begun.
+  // A part of a chunk saves little: one that cannot fit as a whole is not begun.
   if (shape.total_bytes() > budget_ || !make_room(size, key.id)) return false;
   if (found == entries_.end()) {
     Entry entry;
@@ -127,7 +127,7 @@ bool RamTier::make_room(uint64_t bytes, const Sha256& newcomer) {
 
 namespace {
 
-// Rows of a layer, put together as they are stored.
+// Copies rows of a layer to one block, in stored order.
 void gather(const std::vector<RowRun>& rows, const ChunkShape& shape, std::byte* out) {
   const size_t row_bytes = shape.plane_bytes() / shape.n_tokens;
   for (const RowRun& run : rows) {
@@ -162,7 +162,7 @@ class RamSource final : public ChunkSource {
   }
 
   void start_layer(uint32_t layer, std::byte* space) override {
-    handed_on_.erase(space);  // nobody reads them any more
+    handed_on_.erase(space);  // no longer read
     if (RamTier::Layer kept = tier_->find(key_, layer); kept != nullptr) {
       started_[layer] = std::move(kept);  // or the tier could drop it before it is finished
     } else {
@@ -220,7 +220,7 @@ class RamSource final : public ChunkSource {
   const std::shared_ptr<RamTier> tier_;
   const RamTier::Key key_;
   std::map<uint32_t, RamTier::Layer> started_;
-  // Whose rows were handed on where they lie, by the space of their layer: until that is used
+  // Layers whose rows were returned in place, by the space of their layer: until that is used
   // again.
   std::map<const std::byte*, RamTier::Layer> handed_on_;
   Origin origin_;

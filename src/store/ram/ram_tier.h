@@ -1,12 +1,12 @@
 // RamTier: layers of chunks in host memory, above the data file (AttentionStore 3.1, the tier that
 // hides the disk).
 //
-// It holds what was read, checked and decoded, or what was just written, so a hit costs a copy: no
+// It holds layers that were read, checked and decoded, or just written, so a hit costs a copy: no
 // page faults, no checksum, no decoding. A chunk is known by its id and by the checksums that the
-// store's manifest has for it, so what another process replaced or removed is never served.
+// store's manifest has for it, so a chunk that another process replaced or removed is never served.
 //
-// Where a device reads its memory itself, a hit costs not even a copy: the rows are handed on where
-// they lie.
+// Where a device reads its memory itself, a hit costs not even a copy: the rows are returned in
+// place.
 #pragma once
 
 #include <cstdint>
@@ -33,28 +33,28 @@ class RamTier {
   };
   using Layer = std::shared_ptr<const std::byte>;  // layer_bytes() of them
 
-  // Its layers lie in memory that `memory` gives, where that is not empty.
+  // Its layers are in memory that `memory` allocates, where that is not empty.
   explicit RamTier(uint64_t budget, HostMemory memory = {})
       : budget_(budget), memory_(std::move(memory)) {}
 
   uint64_t budget() const { return budget_; }
-  // Whether rows are handed on where they lie.
+  // Whether rows are returned in place.
   bool hands_on() const { return memory_ != nullptr; }
-  // Room for a layer that is to be put(); null: there is none. May throw bad_alloc.
+  // Memory for a layer to be put(); null: there is none. May throw bad_alloc.
   std::shared_ptr<std::byte> allocate(size_t bytes) const;
   // Every layer is here.
   bool complete(const Key& key) const;
   // Null: it is not here. A hit makes the chunk the most recently used.
   Layer find(const Key& key, uint32_t layer);
   // Makes room by dropping least recently used chunks that no hint names, then hinted ones that are
-  // needed later than this one. False: there is no room; the layer is not kept. `bytes`: what
-  // allocate() gave, or anything where not hands_on().
+  // needed later than this one. False: there is no room; the layer is not kept. `bytes`: from
+  // allocate(), or any where not hands_on().
   bool put(const Key& key, const ChunkShape& shape, uint32_t layer, Layer bytes);
-  // The same of bytes that lie elsewhere: as they are, or, if hands_on(), a copy.
+  // The same for bytes of other memory: referenced, or, if hands_on(), copied.
   bool put_foreign(const Key& key, const ChunkShape& shape, uint32_t layer, const Layer& bytes);
   void drop(const Sha256& id);
 
-  // The hinted chunks, the one that is needed first in front: each is dropped only for one that is
+  // The hinted chunks, the one needed first in front: each is dropped only for one that is
   // needed sooner. Replaces the last list.
   void want(std::span<const Sha256> ids);
 
@@ -88,7 +88,7 @@ class RamTier {
   uint64_t bytes_ = 0;
 };
 
-// `disk`, with the layers that the tier has taken from there; what is read from the disk is kept.
+// `disk`, with the layers that the tier has taken from there; layers read from the disk are kept.
 std::unique_ptr<ChunkSource> make_ram_source(std::unique_ptr<ChunkSource> disk,
                                              std::shared_ptr<RamTier> tier,
                                              const RamTier::Key& key);

@@ -16,7 +16,7 @@
 namespace blend {
 namespace {
 
-// The file's first bytes, through the reader, are what a plain read gives.
+// Checks that the file's first bytes, through the reader, are those of a plain read.
 Status prove(PageReader& reader, int data_fd, size_t constant_bytes) {
   BLEND_ASSIGN(const AlignedBuffer direct, AlignedBuffer::allocate(kDirectAlignment));
   BLEND_ASSIGN(const AlignedBuffer plain, AlignedBuffer::allocate(kDirectAlignment));
@@ -64,9 +64,9 @@ Result<std::unique_ptr<PageReader>> try_reader(Maker make, const std::string& pa
   return reader;
 }
 
-// io_uring's work comes to the thread that made the ring or gave it reads, and once more when the
-// ring goes, as an interruption without a signal: a recv() with a time limit or an epoll_wait() of
-// that thread ends with EINTR. So the host's thread has no part in it: one of ours makes the ring,
+// io_uring runs work on the thread that made the ring or submitted reads, and once more when the
+// ring is freed, as an interruption without a signal: a recv() with a time limit or an epoll_wait()
+// of that thread ends with EINTR. So the host's thread takes no part: one of ours makes the ring,
 // and reads are started by threads of ours (LayerLoader).
 Result<std::unique_ptr<PageReader>> try_uring(const std::string& path, int data_fd,
                                               size_t constant_bytes) {

@@ -2,7 +2,7 @@
 // cache.
 //
 // A cold read through a map faults page by page (0.05 GB/s without read-ahead); with large reads in
-// flight the disk runs at its own speed for almost no CPU. The caller sees to it that nobody writes
+// flight the disk runs at its own speed for almost no CPU. The caller ensures that nobody writes
 // to the pages meanwhile.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace blend {
 
 // How the layers of chunks are read (StoreOptions). The numbers are the ABI's.
 enum class ReadMode : uint32_t {
-  best = 0,     // the first of the following that works here; what the page cache holds is taken
+  best = 0,     // the first of the following that works here; pages in the page cache are taken
                 // from there
   uring = 1,    // io_uring, O_DIRECT
   threads = 2,  // a few threads that pread(), O_DIRECT
@@ -27,7 +27,7 @@ enum class ReadMode : uint32_t {
 };
 const char* read_mode_name(ReadMode mode);
 
-// Offsets, lengths and addresses of direct reads are multiples of this: what disks ask for at most.
+// Offsets, lengths and addresses of direct reads are multiples of this: disks ask for no more.
 inline constexpr size_t kDirectAlignment = 4096;
 
 // Several reads that are waited for together: started once, waited for once, then perhaps again.
@@ -76,7 +76,7 @@ class PageReader {
  public:
   virtual ~PageReader() = default;
   virtual ReadMode mode() const = 0;
-  // Starts the reads; blocks only while too many are in flight. What went wrong comes from wait().
+  // Starts the reads; blocks only while too many are in flight. Errors come from wait().
   virtual void start(ReadBatch& batch, std::span<const ReadBatch::Read> reads) = 0;
   // Blocks until every read of the batch has ended. IO: one failed or came back short.
   virtual Status wait(ReadBatch& batch) = 0;
@@ -89,7 +89,7 @@ class PageReader {
 Result<std::unique_ptr<PageReader>> make_page_reader(const std::string& path, int data_fd,
                                                      size_t constant_bytes, ReadMode mode);
 
-// `direct_fd` is theirs from then on.
+// `direct_fd` belongs to the reader from then on.
 Result<std::unique_ptr<PageReader>> make_uring_reader(int direct_fd);
 Result<std::unique_ptr<PageReader>> make_thread_reader(int direct_fd);
 

@@ -61,7 +61,7 @@ class UringReader final : public PageReader {
 
   void prepare(ReadBatch::Slot& slot) {
     io_uring_sqe* sqe = io_uring_get_sqe(&ring_);
-    if (sqe == nullptr) {  // cannot be: there is room for all that are in flight
+    if (sqe == nullptr) {  // cannot happen: there is room for all in flight
       slot.batch->end_one(EBUSY);
       return;
     }
@@ -78,7 +78,7 @@ class UringReader final : public PageReader {
       if (n > 0) {
         unsubmitted_ -= std::min(unsubmitted_, static_cast<unsigned>(n));
       } else if (in_flight_ > unsubmitted_) {
-        reap(lock);  // the kernel lacks what completions will free
+        reap(lock);  // the kernel needs resources that completions will free
       } else {
         lock.unlock();
         std::this_thread::yield();
@@ -104,7 +104,7 @@ class UringReader final : public PageReader {
     for (; rc == 0; rc = io_uring_peek_cqe(&ring_, &cqe)) {
       auto* slot = static_cast<ReadBatch::Slot*>(io_uring_cqe_get_data(cqe));
       const int got = cqe->res;
-      // A short read is as bad as none: every page that is asked for lies inside the file.
+      // A short read is as bad as none: every page asked for lies inside the file.
       const bool whole = got >= 0 && static_cast<size_t>(got) == slot->read.bytes;
       io_uring_cqe_seen(&ring_, cqe);
       --in_flight_;
