@@ -51,7 +51,7 @@ Status SimilarChunks::add(const Sha256& id, std::span<const int32_t> tokens) try
     return make_error(BLEND_E_FULL, "a corpus has at most %u chunks; remove some",
                       Posting::kMaxSlots);
   }
-  // All that may fail comes first. What it leaves are terms of no chunk and unused capacity.
+  // All that may fail comes first. On failure only terms of no chunk and unused capacity are left.
   const bool may_be_result = tokens.size() >= options_.min_tokens;
   added_.clear();
   added_.reserve(chunk.terms.size());
@@ -172,7 +172,7 @@ Result<std::vector<SimilarChunk>> SimilarChunks::similar_to_stored(const Sha256&
   return Status::out_of_memory();
 }
 
-// Fills wanted_, the rarest term first. Gives the entries that step 1 walks.
+// Fills wanted_, the rarest term first. Returns the number of entries that step 1 walks.
 size_t SimilarChunks::want(const TermList& terms) const {
   wanted_.clear();
   wanted_.reserve(terms.size());
@@ -197,7 +197,7 @@ void SimilarChunks::sum_up(size_t n_postings) const {
   for (const Wanted& w : wanted_) {
     const double idf = ln_n_ - terms_[w.index].ln_df;
     for (uint32_t c = 1; c < of_count.size(); ++c) {
-      // Never 0, by which chunks that were not touched yet are known.
+      // Never 0, which marks chunks that were not touched yet.
       of_count[c] = std::max(static_cast<float>(w.weight * idf * term_frequency_weight(c)), 1e-20f);
     }
     const std::vector<Posting>& list = terms_.postings(w.index);
@@ -279,7 +279,7 @@ Result<std::vector<SimilarChunk>> SimilarChunks::look_up(const TermList& terms, 
       if (s >= query.min_similarity && s < query.max_similarity) passed_.push_back({s, slot});
     }
     std::sort(passed_.begin(), passed_.end(), before);
-    // Chunks with equal tokens are equally similar, but others may stand between them.
+    // Chunks with equal tokens are equally similar, but others may come between them.
     results.clear();
     for (size_t i = 0; i < passed_.size() && results.size() < query.n; ++i) {
       const Chunk& chunk = chunks_[passed_[i].slot];

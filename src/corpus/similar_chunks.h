@@ -1,9 +1,9 @@
 // SimilarChunks: for a chunk, the most similar other chunks of a corpus.
 //
-// They serve as context passages: passages a chunk is prefilled after and that are not stored with
-// it. Similarity is the cosine of the weights (1 + ln tf) * ln(N / df) over token ids. tf: how
+// They serve as context passages: passages that a chunk is prefilled after and that are not stored
+// with it. Similarity is the cosine of the weights (1 + ln tf) * ln(N / df) over token ids. tf: how
 // often the chunk has the token; N: chunks of the corpus; df: those that have the token. A token
-// that the corpus lacks counts with a df of 1. N and df are those of the moment of the look-up.
+// that the corpus lacks counts with a df of 1. N and df are those at the time of the look-up.
 //
 // A look-up is in two steps, so that it takes milliseconds even among a million chunks:
 // 1. It walks the lists of chunks that have a token of the chunk, the rarest tokens first, and sums
@@ -16,7 +16,7 @@
 //    results than asked for have passed, up to 4 * max_candidates.
 // So the result is exact while the lists are within max_postings and the chunks that share a token
 // within 4 * max_candidates. With chunks of up to 256 tokens that is a corpus of 1024 chunks. Above
-// that every similarity is still exact, but a chunk may be missed whose likeness lies in common
+// that every similarity is still exact, but a chunk may be missed whose similarity is due to common
 // tokens.
 //
 // Memory: about 7 bytes for each distinct token of each chunk, and 200 bytes a chunk. Chunks of 256
@@ -46,7 +46,7 @@ struct SimilarChunksOptions {
 struct SimilarQuery {
   size_t n = 4;                 // results at most
   float min_similarity = 0.0f;  // less similar chunks are left out. 0: sharing a token is enough
-  float max_similarity = 0.9f;  // chunks as similar as that are left out: they say the same
+  float max_similarity = 0.9f;  // chunks at least this similar are left out: they say the same
   // Chunks with the text of one of these are left out. Unknown ids are ignored.
   std::span<const Sha256> except = {};
 };
@@ -65,7 +65,7 @@ class SimilarChunks {
   SimilarChunks(const SimilarChunks&) = delete;
   SimilarChunks& operator=(const SimilarChunks&) = delete;
 
-  // The id should be of the text rather than of a record, so that a text counts once. The same id
+  // The id should identify the text rather than a record, so that a text counts once. The same id
   // again with the same tokens changes nothing; with others: INVALID_ARGUMENT. After an error the
   // corpus is as it was. Any token ids, also none; at most TermList::kMaxTokens.
   Status add(const Sha256& id, std::span<const int32_t> tokens);
@@ -128,7 +128,7 @@ class SimilarChunks {
   size_t list_bytes_ = 0;        // of all TermLists
   std::vector<uint32_t> added_;  // terms of the chunk that is being added
 
-  // Of one look-up, kept so that the next one need not allocate.
+  // Scratch of one look-up, kept so that the next one need not allocate.
   mutable std::vector<float> sums_;  // by slot; 0 between look-ups
   mutable std::vector<Wanted> wanted_;
   mutable std::vector<uint32_t> touched_;

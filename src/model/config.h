@@ -1,5 +1,5 @@
-// ModelConfig: what a decoder-only Transformer computes, whatever file it came from. One forward
-// pass (engine/forward.h) reads it; a family of models is a way to fill it in and nothing else.
+// ModelConfig: the computation of a decoder-only Transformer, independent of the file format. One
+// forward pass (engine/forward.h) reads it; a family of models only differs in how it is filled in.
 #pragma once
 
 #include <cmath>
@@ -25,14 +25,14 @@ struct RopeParams {
   double linear_scale = 1.0;        // positions are divided by it
   std::vector<float> freq_factors;  // [rotary_dim/2] or empty: frequencies are divided by them
                                     // (Llama 3.1, YaRN, LongRoPE: model/rope_scaling.h)
-  // What the rotated elements of Q and of K are multiplied by besides (YaRN, LongRoPE). Stored K
+  // Also multiplies the rotated elements of Q and of K (YaRN, LongRoPE). Stored K
   // never has it; a host's rotated K does.
   double attention_factor = 1.0;
 
   bool operator==(const RopeParams&) const = default;
 };
 
-// How the rows of one layer see each other: layers of one model may differ.
+// Which rows the rows of one layer see: layers of one model may differ.
 struct LayerAttention {
   enum class Rope : uint8_t {
     main,   // ModelConfig::rope
@@ -45,14 +45,14 @@ struct LayerAttention {
   bool operator==(const LayerAttention&) const = default;
 };
 
-// Of the feed-forward's gate.
+// Activation of the feed-forward's gate.
 enum class Activation : uint8_t {
   silu,
   gelu_tanh,  // GELU by its tanh form (Gemma)
 };
 
 struct ModelConfig {
-  std::string architecture;  // "llama", "qwen2", ...: for people; nothing is decided by it
+  std::string architecture;  // "llama", "qwen2", ...: for people; nothing depends on it
   std::string name;
   uint32_t n_layers = 0;
   uint32_t d_model = 0;
@@ -68,8 +68,8 @@ struct ModelConfig {
   BlockType weight_blocks = BlockType::none;  // of the matrices
 
   // ---- What families add to a plain Llama. The defaults are a plain Llama.
-  // Of a model that is asked for more than this many rows, `long_rope` takes the place of `rope`
-  // (LongRoPE); 0: never. Positions are turned by one or the other, never by both.
+  // When a model is asked for more than this many rows, `long_rope` replaces `rope`
+  // (LongRoPE); 0: never. Positions are rotated by one or the other, never by both.
   uint32_t short_context = 0;
   RopeParams long_rope;
   RopeParams local_rope;               // unused without a layer that names it
@@ -84,7 +84,7 @@ struct ModelConfig {
   float norm_offset = 0;       // added to every weight of a norm as it is loaded (Gemma: 1)
   float embedding_scale = 1;   // of the embedding's rows (Gemma: sqrt(d_model))
   float attn_scale = 0;        // of attention scores; 0: 1 / sqrt(head_dim)
-  float attn_softcap = 0;      // scores become cap * tanh(score / cap); 0: they do not
+  float attn_softcap = 0;      // scores become cap * tanh(score / cap); 0: off
   float logit_softcap = 0;     // the same of logits
   Activation activation = Activation::silu;
 

@@ -9,7 +9,7 @@
 namespace blend {
 namespace {
 
-// 128 MiB: every thread of a large machine has work, and a cancel is seen within about 0.1 s.
+// 128 MiB: every thread of a large machine has work, and a cancel takes effect within about 0.1 s.
 constexpr size_t kBatch = 16;
 
 struct Block {
@@ -29,7 +29,7 @@ void hash_rope(const RopeParams& r, Sha256Hasher& hasher) {
   hasher.field(std::bit_cast<uint64_t>(r.attention_factor));
 }
 
-// What families add to a plain Llama; nothing of a plain Llama, whose fingerprint is older than
+// Hashes features of families; adds nothing for a plain Llama, whose fingerprint is older than
 // this.
 void hash_family(const ModelConfig& c, Sha256Hasher& hasher) {
   const ModelConfig plain;

@@ -1,4 +1,4 @@
-// What a model's fingerprint is made of, whatever file format it came from.
+// The input of a model's fingerprint, independent of the file format.
 //
 // A tree of SHA-256: blocks of 8 MiB are hashed by themselves, on as many threads as there are, and
 // their digests go into one hash in a fixed order, so that the result does not depend on threads.
@@ -12,8 +12,7 @@ namespace blend {
 
 inline constexpr size_t kFingerprintBlock = size_t{8} << 20;
 
-// Every field that the result of a computation depends on: not the model's name, nor the context it
-// was trained for.
+// Every field that results depend on: not the model's name, nor its training context.
 void hash_config(const ModelConfig& config, Sha256Hasher& hasher);
 
 // Name, type, shape and block digests of each tensor, in the given order. Reports bytes to `watch`

@@ -7,7 +7,7 @@
 namespace blend {
 namespace {
 
-// From the first row down.
+// In the order of their rows.
 constexpr TensorRole kQkv[] = {TensorRole::attn_q, TensorRole::attn_k, TensorRole::attn_v};
 constexpr TensorRole kQkvBias[] = {TensorRole::attn_q_bias, TensorRole::attn_k_bias,
                                    TensorRole::attn_v_bias};

@@ -1,5 +1,5 @@
 // Tensors that hold several roles, one above the other: Q, K and V, and gate and up. Phi-3 is
-// trained with them, and converters make them of other models.
+// trained with them, and converters make them for other models.
 #pragma once
 
 #include "model/model_source.h"
@@ -8,11 +8,11 @@ namespace blend {
 
 enum class FusedTensor : uint8_t { none, qkv, qkv_bias, gate_up };
 
-// Which of them a role is in, where a file has them.
+// The fused tensor that holds a role, in files that have it.
 FusedTensor fused_tensor_of(TensorRole role);
 
-// The rows of `role` in `whole`, the tensor that holds it and its neighbours. FORMAT where that has
-// another shape than they have together.
+// The rows of `role` in `whole`, the tensor that holds it and its neighbours. FORMAT where its
+// shape differs from their combined shape.
 Result<TensorView> part_of_fused(TensorView whole, TensorRole role, const ModelConfig& config);
 
 }  // namespace blend

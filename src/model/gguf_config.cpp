@@ -13,7 +13,7 @@
 namespace blend {
 namespace {
 
-// What an architecture means besides its keys, as llama.cpp reads the same files.
+// Properties of an architecture that its keys do not state, as llama.cpp reads the same files.
 struct GgufFamily {
   const char* architecture;
   RopeLayout layout;
@@ -22,7 +22,7 @@ struct GgufFamily {
   uint32_t nope_every = 0;    // layers n - 1, 2n - 1, ... do not rotate
   uint32_t global_every = 0;  // with a window: layers n - 1, 2n - 1, ... have none; 0: all have it
   bool gemma = false;
-  // Where the file does not say (the first files of a Gemma 2 do not).
+  // Default where the file has none (the first files of a Gemma 2 do not).
   uint32_t window = 0;
   double attn_softcap = 0;
   double logit_softcap = 0;
@@ -37,7 +37,7 @@ constexpr GgufFamily kGgufFamilies[] = {
     {"gemma3", RopeLayout::half_split, false, true, 0, 6, true},
 };
 
-// Keys behind the architecture's name that, present, mean a computation that libblend does not do.
+// Keys with the architecture's prefix that, if present, mean a computation libblend does not do.
 constexpr const char* kUnsupportedKeys[] = {
     "rope.scaling.yarn_log_multiplier",
     "logit_scale",
@@ -122,7 +122,7 @@ Result<ModelConfig> GgufConfigReader::read() {
 }
 
 // A number that some converters write once for each layer, as llama.cpp reads it too. Layers that
-// differ from each other are another model than is computed here.
+// differ from each other are not supported here.
 Result<std::optional<uint32_t>> GgufConfigReader::of_layers(const char* name) const {
   const std::string full = key(name);
   if (!gguf_.is_array(full)) return gguf_.get_u32(full);
@@ -225,7 +225,7 @@ Status GgufConfigReader::read_attention() {
   return Status::ok();
 }
 
-// Which layers have the window: as the file says it of each, by its period, or by the family's.
+// Which layers have the window: from the file's list, its period, or the family's.
 Result<std::vector<bool>> GgufConfigReader::windowed() const {
   std::vector<bool> out(c_.n_layers);
   const std::string name = key("attention.sliding_window_pattern");
@@ -337,7 +337,7 @@ Status GgufConfigReader::read_yarn() {
   BLEND_ASSIGN(s.beta_fast, positive_or("rope.scaling.yarn_beta_fast", 32.0));
   BLEND_ASSIGN(s.beta_slow, positive_or("rope.scaling.yarn_beta_slow", 1.0));
   BLEND_ASSIGN(const double share, positive_or("rope.scaling.yarn_ext_factor", 1.0));
-  // Takes the place of what follows from the factor, as transformers reads it where it comes from.
+  // Replaces the value that follows from the factor, as transformers reads it in the original.
   BLEND_ASSIGN(const double attention,
                positive_or("rope.scaling.yarn_attn_factor", yarn_attention_factor(s.factor)));
   RopeParams& r = c_.rope;
@@ -375,7 +375,7 @@ Result<std::vector<float>> GgufConfigReader::read_factors(const char* name) cons
   return factors;
 }
 
-// LongRoPE (Phi-3): ModelConfig has what it means.
+// LongRoPE (Phi-3): see ModelConfig.
 Status GgufConfigReader::read_longrope() {
   if (!c_.rope.freq_factors.empty()) {
     return make_error(BLEND_E_UNSUPPORTED,
@@ -412,9 +412,9 @@ Status GgufConfigReader::read_family() {
   if (!family_.gemma) return Status::ok();
   c_.post_norms = true;
   c_.activation = Activation::gelu_tanh;
-  // The norms' weights have their 1 in the file.
+  // The file's norm weights already include the 1.
   c_.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c_.d_model)));
-  // The 27B models, which only their layers tell from others, scale by the width of a head that is
+  // The 27B models, recognizable only by their number of layers, scale by a head width that is
   // not theirs.
   const bool third = family_.qk_norm;
   if (c_.n_layers == (third ? 62u : 46u)) {

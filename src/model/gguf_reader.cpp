@@ -15,7 +15,7 @@ constexpr uint32_t kMaxDims = 4;          // ggml's limit
 constexpr int kMaxArrayDepth = 4;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
-// Least bytes of an entry: a count that promises more entries than fit is a lie.
+// Least bytes of an entry: a count that promises more entries than fit is false.
 constexpr uint64_t kMinKeyBytes = 8 + 4 + 1;
 constexpr uint64_t kMinTensorBytes = 8 + 4 + 8 + 4 + 8;
 
@@ -87,7 +87,7 @@ T load(const std::byte* p) {
   return value;
 }
 
-// A list where one number belongs is a value per layer, which some families have.
+// A list instead of one number has a value per layer, which some families have.
 Status wrong_type(std::string_view key, GgufType type, const char* expected) {
   if (type == GgufType::array) {
     return make_error(BLEND_E_UNSUPPORTED, "key '%s' is an array; libblend needs %s for all layers",
@@ -96,7 +96,7 @@ Status wrong_type(std::string_view key, GgufType type, const char* expected) {
   return make_error(BLEND_E_FORMAT, "key '%s' should be %s", printable(key).c_str(), expected);
 }
 
-// An integer of any width as a signed 64-bit one; nullopt: no integer, or above 2^63.
+// An integer of any width as a signed 64-bit one; nullopt: not an integer, or above 2^63.
 std::optional<int64_t> as_integer(GgufType type, const std::byte* p) {
   switch (type) {
     case GgufType::u8:
@@ -371,7 +371,7 @@ Status GgufReader::read_tensor(Cursor& in, GgufTensor& tensor) const {
   return Status::ok();
 }
 
-// Turns offsets into the data section into offsets into the file, all checked; tensors must not
+// Converts offsets into the data section to offsets into the file, all checked; tensors must not
 // overlap (writers lay them out one after the other, so an overlap is a damaged offset).
 Status GgufReader::place_tensors(uint64_t data_begin, uint64_t alignment) {
   if (tensors_.empty()) return Status::ok();

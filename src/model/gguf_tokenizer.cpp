@@ -1,4 +1,4 @@
-// The tokenizer that a GGUF file carries.
+// The tokenizer in a GGUF file.
 #include "model/gguf_tokenizer.h"
 
 #include <algorithm>
@@ -65,7 +65,7 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
   v.tokens = std::move(vocabulary.tokens);
   v.types = std::move(vocabulary.types);
   v.scores = std::move(*scores);
-  // Files that leave the ids out mean those of Llama's own vocabulary.
+  // Files without the ids mean those of Llama's own vocabulary.
   const auto llama_id = [n](int32_t id) { return id < n ? id : -1; };
   BLEND_ASSIGN(v.unk, token_id(gguf, "tokenizer.ggml.unknown_token_id", llama_id(0)));
   BLEND_ASSIGN(v.bos, token_id(gguf, "tokenizer.ggml.bos_token_id", llama_id(1)));
@@ -83,9 +83,9 @@ Result<std::unique_ptr<Tokenizer>> read_spm(const GgufReader& gguf) {
   return std::unique_ptr<Tokenizer>(std::move(tokenizer));
 }
 
-// Control and user-defined tokens are cut out of the text; the others are what merging builds, so
-// that plain text never becomes a control token. A token of one byte is that byte's whatever its
-// type, where no other is: llama.cpp finds it by its text.
+// Control and user-defined tokens are cut out of the text; merging builds only the others, so
+// that plain text never becomes a control token. A token of one byte stands for that byte whatever
+// its type, if no other does: llama.cpp finds it by its text.
 void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
   std::array<int32_t, 256> others;  // byte tokens that merging does not build
   others.fill(-1);
@@ -116,7 +116,7 @@ void sort_tokens(const Vocabulary& v, BpeTokenizerSpec& spec) {
   }
 }
 
-// "left right": both are tokens, and so is what they make.
+// "left right": both are tokens, and so is their concatenation.
 Status read_merges(const GgufReader& gguf, const Vocabulary& v, BpeSpec& bpe) {
   BLEND_ASSIGN(const std::optional<std::vector<std::string>> merges,
                gguf.get_strings("tokenizer.ggml.merges"));
@@ -146,7 +146,7 @@ Status read_merges(const GgufReader& gguf, const Vocabulary& v, BpeSpec& bpe) {
     std::string both(left);
     both += right;
     const BpeMerge merge = {find(left), find(right), find(both)};
-    // Merges of what the vocabulary lacks have no effect.
+    // Merges with texts that the vocabulary lacks have no effect.
     if (merge.left >= 0 && merge.right >= 0 && merge.result >= 0) bpe.merges.push_back(merge);
   }
   return Status::ok();

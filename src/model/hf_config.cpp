@@ -17,7 +17,7 @@ enum class Windows : uint8_t {
   alternate,       // all but each `sliding_window_pattern`-th
 };
 
-// What a `model_type` means besides its members, as transformers runs it.
+// Properties of a `model_type` that its members do not state, as transformers runs it.
 struct HfFamily {
   std::string_view model_type;
   bool tied = false;  // where the file does not say
@@ -163,7 +163,7 @@ Status HfConfigReader::read_shape() {
                     static_cast<double>(c_.rms_eps));
 }
 
-// Which tensors there are besides a plain Llama's, and what goes on between them.
+// Which tensors there are besides a plain Llama's, and the operations between them.
 Status HfConfigReader::read_tensors() {
   BLEND_ASSIGN(out_.tied, root_.boolean_or("tie_word_embeddings", family_.tied));
   out_.fused = family_.fused;

@@ -6,14 +6,14 @@
 
 namespace blend {
 
-// A config.json and what it says besides hyperparameters.
+// A config.json's facts besides hyperparameters.
 struct HfConfig {
   ModelConfig model;   // weight_dtype is the tensors', so it is left alone here
   bool tied = false;   // the output matrix is the embedding
   bool fused = false;  // Q, K and V are one matrix, and gate and up are (Phi-3)
 };
 
-// FORMAT names the member that makes no sense, UNSUPPORTED what the model asks for. Members that
+// FORMAT names the member that makes no sense, UNSUPPORTED the unsupported feature. Members that
 // are absent have the values that transformers gives them.
 Result<HfConfig> read_hf_config(const JsonView& root);
 
@@ -22,7 +22,7 @@ Result<HfConfig> read_hf_config(const JsonView& root);
 // itself. head_dim, context_length: of the model.
 struct HfRope {
   RopeParams rope;
-  // LongRoPE: ModelConfig has what they mean.
+  // LongRoPE: see ModelConfig.
   uint32_t short_context = 0;
   RopeParams long_rope = {};
 };

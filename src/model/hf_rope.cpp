@@ -7,7 +7,7 @@
 namespace blend {
 namespace {
 
-// Of frequencies and contexts: beyond these nothing is left of a position.
+// Bound of frequencies and contexts: beyond it positions are lost.
 constexpr double kMaxFactor = 1e6;
 constexpr double kMaxTheta = 1e15;
 
@@ -29,7 +29,7 @@ Result<double> optional(const JsonView& params, const char* name, double otherwi
   return value ? in_range(*value, min, max) : Result<double>(otherwise);
 }
 
-// The context before it was stretched: here, beside the parameters in old files, or the model's.
+// The context before stretching: here, beside the parameters in old files, or the model's.
 Result<double> original_context(const JsonView& root, const JsonView& params, double otherwise) {
   constexpr const char* kName = "original_max_position_embeddings";
   constexpr double kMax = 1 << 30;
@@ -63,7 +63,7 @@ Status read_yarn(const JsonView& root, const JsonView& params, uint32_t context,
     return params.error(BLEND_E_FORMAT, "beta_fast must be above beta_slow, and the base above 1");
   }
   rope.freq_factors = yarn_factors(rope.rotary_dim, rope.theta, s);
-  // 0 as absence is what transformers makes of it.
+  // transformers treats 0 as absent.
   BLEND_ASSIGN(const double mscale, optional(params, "mscale", 0, 0, kMaxFactor));
   BLEND_ASSIGN(const double all, optional(params, "mscale_all_dim", 0, 0, kMaxFactor));
   double attention = yarn_attention_factor(s.factor);

@@ -18,7 +18,7 @@
 namespace blend {
 namespace {
 
-// In TensorRole's order; those of a layer behind "model.layers.<layer>.". Gemma has the same names
+// In TensorRole's order; those of a layer follow "model.layers.<layer>.". Gemma has the same names
 // for other norms, below.
 constexpr std::array<const char*, kTensorRoles> kHfNames = {
     "model.embed_tokens.weight",
@@ -48,7 +48,7 @@ constexpr std::array<const char*, kTensorRoles> kHfNames = {
 
 constexpr const char* kOutput = kHfNames[static_cast<size_t>(TensorRole::output)];
 
-// Of a role's tensor where a model's are fused; null: it has one of its own.
+// The fused tensor of a role, in a model with such; null: it has one of its own.
 const char* fused_name(TensorRole role) {
   switch (fused_tensor_of(role)) {
     case FusedTensor::qkv:
@@ -123,7 +123,7 @@ Result<std::unique_ptr<ModelSource>> HfSource::open(const std::string& path) {
                  return source->find(role, layer);
                }));
   BLEND_RETURN_IF_ERROR(source->refuse_others());
-  // The one the most work is done in.
+  // The type of the matrices that do most of the work.
   c.weight_dtype = source->tensor(TensorRole::attn_q, 0).dtype;
   return std::unique_ptr<ModelSource>(std::move(source));
 }
@@ -139,13 +139,13 @@ Result<TensorView> HfSource::find(TensorRole role, uint32_t layer) const {
   return weights_.view(tensor_name(name, role, layer));
 }
 
-// A tensor that nothing here uses would change the result where it belongs (experts, adapters):
+// A tensor that is not used here would change the result where it belongs (experts, adapters):
 // better no model than a wrong one.
 Status HfSource::refuse_others() const {
   std::unordered_set<std::string_view> known;
   for (const TensorView& t : tensors_.all()) known.insert(t.name);
   for (const std::string& name : weights_.names()) {
-    // Old files hold the rotation's frequencies, which follow from the base; of a tied output see
+    // Old files hold the rotation's frequencies, which follow from the base; for a tied output see
     // check_tied_output.
     const bool spare = name.ends_with(".rotary_emb.inv_freq") || (hf_.tied && name == kOutput);
     if (spare || known.contains(name)) continue;

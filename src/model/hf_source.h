@@ -11,7 +11,7 @@ namespace blend {
 // True if `path` is a directory.
 bool is_directory(const std::string& path);
 
-// FORMAT, UNSUPPORTED, NOT_FOUND, IO and OUT_OF_MEMORY name the file and what in it.
+// FORMAT, UNSUPPORTED, NOT_FOUND, IO and OUT_OF_MEMORY name the file and what in it is wrong.
 Result<std::unique_ptr<ModelSource>> open_hf_directory(const std::string& path);
 
 }  // namespace blend

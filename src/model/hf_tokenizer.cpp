@@ -121,7 +121,7 @@ Result<HfTokenizer> open_hf_tokenizer(const std::string& directory, const JsonVi
       read_special(config, extra_view, JsonView(generation, "generation_config.json"), *spec));
   HfTokenizer out;
   BLEND_ASSIGN(out.chat_template, read_chat_template(directory, extra_view));
-  // It is handed on as a C string.
+  // It is passed on as a C string.
   out.chat_template.resize(std::min(out.chat_template.size(), out.chat_template.find('\0')));
   auto tokenizer = BpeTokenizer::create(std::move(*spec));
   if (!tokenizer.is_ok()) return tokenizer.status().with_context(kName);

@@ -15,7 +15,7 @@ constexpr size_t kMaxShards = 4096;
 
 bool exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }
 
-// A name inside the directory, not a way out of it.
+// Whether a name stays inside the directory.
 bool is_plain_name(const std::string& name) {
   return name.find('/') == std::string::npos && name.find('\0') == std::string::npos &&
          name.ends_with(".safetensors");
@@ -70,7 +70,7 @@ Status HfWeights::read_index(const std::string& directory, const MappedFile& ind
       BLEND_RETURN_IF_ERROR(add_shard(directory, name));
     }
   }
-  // Only now do the shards stay where they are.
+  // Only now are the shards at their final addresses.
   for (const auto& [tensor, value] : *entries) {
     const size_t shard = numbers.at(*value.string());
     const SafetensorsTensor* const t = shards_[shard].reader.tensor(tensor);
@@ -80,7 +80,7 @@ Status HfWeights::read_index(const std::string& directory, const MappedFile& ind
     }
     places_.emplace(tensor, Place{shard, t});
   }
-  // What an index leaves out is loaded by transformers all the same, so it counts here too.
+  // transformers also loads tensors that the index leaves out, so they count here too.
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     for (const SafetensorsTensor& t : shards_[shard].reader.tensors()) {
       places_.emplace(t.name, Place{shard, &t});

@@ -22,7 +22,7 @@ class HfWeights {
   bool has(std::string_view name) const { return places_.contains(std::string(name)); }
   // FORMAT: no such tensor; UNSUPPORTED: one of a type that libblend does not compute with.
   Result<TensorView> view(const std::string& name) const;
-  // Of all tensors.
+  // Names of all tensors.
   std::vector<std::string> names() const;
 
  private:

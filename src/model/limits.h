@@ -4,7 +4,7 @@
 
 namespace blend {
 
-// What a model's description may say, whatever its format. Far above any model, so that products of
+// Bounds of a model's description, whatever its format. Far above any model, so that products of
 // two of them stay inside 32 bits where a reader multiplies them and inside 64 everywhere.
 inline constexpr uint32_t kMaxLayers = 1 << 16;
 inline constexpr uint32_t kMaxHeads = 1 << 14;

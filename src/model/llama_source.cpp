@@ -13,7 +13,7 @@
 namespace blend {
 namespace {
 
-// In TensorRole's order; those of a layer behind "blk.<layer>.".
+// In TensorRole's order; those of a layer follow "blk.<layer>.".
 constexpr std::array<const char*, kTensorRoles> kGgufNames = {
     "token_embd.weight",
     "output_norm.weight",
@@ -62,7 +62,7 @@ std::string tensor_name(TensorRole role, uint32_t layer) {
   return tensor_name(role, layer, kGgufNames[static_cast<size_t>(role)]);
 }
 
-// Files that hold a part of a model.
+// Refuses files that hold a part of a model.
 Status refuse_parts(const GgufReader& gguf) {
   BLEND_ASSIGN(const std::optional<uint32_t> parts, gguf.get_u32("split.count"));
   BLEND_ASSIGN(const std::optional<uint32_t> part, gguf.get_u32("split.no"));
@@ -125,7 +125,7 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
   source->config_.n_vocab = source->tokenizer_->n_vocab();
   BLEND_ASSIGN(const std::optional<std::string> chat, gguf.get_string("tokenizer.chat_template"));
   source->chat_template_ = chat.value_or("");
-  // It is handed on as a C string.
+  // It is passed on as a C string.
   source->chat_template_.resize(
       std::min(source->chat_template_.size(), source->chat_template_.find('\0')));
   BLEND_ASSIGN(source->tensors_,
@@ -134,7 +134,7 @@ Result<std::unique_ptr<ModelSource>> LlamaSource::open(std::span<const std::byte
                                    return source->find(gguf, role, layer);
                                  }));
   BLEND_RETURN_IF_ERROR(source->refuse_others(gguf));
-  // The one the most work is done in; files that mix types keep the norms in f32.
+  // The type of the matrices that do most of the work; mixed files keep the norms in f32.
   const TensorView& q = source->tensor(TensorRole::attn_q, 0);
   source->config_.weight_blocks = q.blocks;
   source->config_.weight_dtype = q.blocks == BlockType::none ? q.dtype : DType::f16;
@@ -188,7 +188,7 @@ Result<TensorView> LlamaSource::view(const GgufReader& gguf, const std::string& 
   return view;
 }
 
-// A tensor that nothing here uses would change the result where it belongs (biases, experts, norms
+// A tensor that is not used here would change the result where it belongs (biases, experts, norms
 // of Q and K): better no model than a wrong one.
 Status LlamaSource::refuse_others(const GgufReader& gguf) const {
   std::unordered_set<std::string_view> known = {kRopeFreqs, kRopeShort, kRopeLong};

@@ -1,6 +1,6 @@
 // ModelSource: an opened model file: description, tokenizer and tensors, before any backend has
 // packed the weights. Formats (GGUF, Hugging Face directories) implement open functions that return
-// it; nothing behind this header knows which format it was.
+// it; code above this interface does not know which format it was.
 #pragma once
 
 #include <array>
@@ -40,7 +40,7 @@ struct TensorView {
   const std::byte* row(int64_t i) const { return data + static_cast<size_t>(i) * row_bytes(); }
 };
 
-// What a tensor is for; `layer` is 0 for the first three. Those behind ffn_down are there where the
+// Role of a tensor; `layer` is 0 for the first three. Roles after ffn_down exist where the
 // config says so; tensor_table.h has the shapes of all.
 enum class TensorRole : uint8_t {
   embedding,       // [n_vocab, d_model]

@@ -1,4 +1,4 @@
-// Which reader a model file is for.
+// Chooses the reader for a model file.
 #include <string_view>
 
 #include "base/mapped_file.h"

@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kTurn = 2 * std::numbers::pi;
 
-// Of frequency i, in radians a position.
+// The frequency i, in radians a position.
 double frequency(uint32_t i, uint32_t rotary_dim, double theta) {
   return std::pow(theta, -2.0 * i / rotary_dim);
 }
@@ -33,7 +33,7 @@ std::vector<float> llama3_factors(uint32_t rotary_dim, double theta, const Llama
 }
 
 std::vector<float> yarn_factors(uint32_t rotary_dim, double theta, const YarnScaling& s) {
-  // The frequency, counted as if there were one between any two, that turns n times.
+  // The (fractional) index of the frequency that rotates n times.
   const auto index_of = [&](double n) {
     return rotary_dim * std::log(s.original_context / (n * kTurn)) / (2 * std::log(theta));
   };

@@ -35,7 +35,7 @@ Result<std::vector<int64_t>> read_shape(const JsonView& entry) {
   for (size_t i = 0; i < dims->size(); ++i) {
     BLEND_ASSIGN(const int64_t dim, list.element(i).integer(0, kMaxDimension));
     shape.push_back(dim);
-    // A 0 anywhere must not hide an overflow of the others.
+    // A 0 must not hide an overflow of the other factors.
     const auto factor = static_cast<uint64_t>(std::max<int64_t>(dim, 1));
     if (elements > static_cast<uint64_t>(kMaxDimension) / factor) {
       return list.error(BLEND_E_FORMAT, "more elements than a file can hold");

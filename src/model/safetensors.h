@@ -1,7 +1,7 @@
-// SafetensorsReader: the tensor table of a .safetensors file: eight bytes that say how long the
+// SafetensorsReader: the tensor table of a .safetensors file: eight bytes with the length of the
 // JSON header is, the header, and the tensors' bytes.
 //
-// The file is never trusted: tensors must lie inside it, side by side, with as many bytes as their
+// The file is never trusted: tensors must lie inside it, adjacent, with as many bytes as their
 // shape and type take. Parsing takes time and memory in proportion to the header.
 #pragma once
 
@@ -26,7 +26,7 @@ struct SafetensorsTensor {
 };
 
 // Immutable after parse; safe for concurrent use. Refers to nothing of the file. Move-only; tensors
-// stay where they are.
+// keep their addresses.
 class SafetensorsReader {
  public:
   SafetensorsReader(SafetensorsReader&&) = default;

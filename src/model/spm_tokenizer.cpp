@@ -59,7 +59,7 @@ Result<std::unique_ptr<SpmTokenizer>> SpmTokenizer::create(SpmVocab vocab) {
   BLEND_RETURN_IF_ERROR(check("unknown", vocab.unk));
   for (const int32_t id : vocab.stop) BLEND_RETURN_IF_ERROR(check("end-of-turn", id));
   for (float& score : vocab.scores) {
-    // Ordering must stay an order.
+    // NaN would break the ordering.
     if (std::isnan(score)) score = -std::numeric_limits<float>::infinity();
   }
   std::unique_ptr<SpmTokenizer> tokenizer(new SpmTokenizer(std::move(vocab)));
@@ -81,8 +81,8 @@ void SpmTokenizer::guess_types() {
   set(vocab_.eos, TokenType::control);
 }
 
-// A token is a byte's by its text, as in llama.cpp, whatever its type; one of the type `byte` goes
-// before others.
+// As in llama.cpp, a token stands for a byte by its text, whatever its type; those of the type
+// `byte` take precedence.
 void SpmTokenizer::index_bytes() {
   bytes_.fill(-1);
   const auto n = static_cast<int32_t>(vocab_.tokens.size());
@@ -105,7 +105,7 @@ void SpmTokenizer::index() {
   const auto n = static_cast<int32_t>(vocab_.tokens.size());
   for (int32_t id = 0; id < n; ++id) {
     const std::string& text = vocab_.tokens[static_cast<size_t>(id)];
-    if (text.empty()) continue;  // stands for nothing: never produced
+    if (text.empty()) continue;  // empty: never produced
     switch (type(id)) {
       case TokenType::unknown:
       case TokenType::control:
@@ -149,7 +149,7 @@ Result<std::vector<int32_t>> SpmTokenizer::encode_marked(std::string_view text, 
                                                          const TextMarks& marks) const {
   std::vector<int32_t> out;
   if ((flags & BLEND_TOKENIZE_BOS) != 0 && vocab_.bos >= 0) out.push_back(vocab_.bos);
-  // The text and every part of it behind a special token begin a word of their own.
+  // The text and every part of it after a special token begin a word of their own.
   bool begins = !marks.continues;
   const bool prefix = vocab_.add_space_prefix && (flags & BLEND_TOKENIZE_RAW) == 0;
   for (const Fragment& f : split_special(text, (flags & BLEND_TOKENIZE_SPECIAL) != 0, marks)) {
@@ -209,7 +209,7 @@ std::vector<SpmTokenizer::Fragment> SpmTokenizer::split_special(std::string_view
   return fragments;
 }
 
-// Greedy BPE: of all adjacent pairs whose concatenation is a piece, merge the one of the highest
+// Greedy BPE: of all adjacent pairs whose concatenation is a piece, merge the one with the highest
 // score, the leftmost of equals, until none is left. A queue of candidates, of which those that
 // refer to symbols merged since are dropped when they come up, makes it O(n log n).
 void SpmTokenizer::encode_plain(std::string_view text, bool space_prefix,
@@ -277,7 +277,7 @@ void SpmTokenizer::encode_plain(std::string_view text, bool space_prefix,
   }
 }
 
-// A symbol is a piece or a single character that is none: then its bytes, or the unknown token
+// A symbol is a piece or a single other character: then its bytes, or the unknown token
 // where the vocabulary lacks one of them.
 void SpmTokenizer::emit(std::string_view symbol, std::vector<int32_t>& out) const {
   if (const int32_t id = find(symbol); id >= 0) {
@@ -318,8 +318,8 @@ std::string SpmTokenizer::piece(int32_t token, uint32_t flags) const {
 
 Result<std::string> SpmTokenizer::decode(std::span<const int32_t> tokens, uint32_t flags) const {
   std::string out;
-  // The space in front of the first word is encode's, not the text's; BOS and other tokens that
-  // stand for no text may come before it.
+  // The space before the first word was added by encode; BOS and other tokens without text may
+  // come before it.
   bool drop_space = vocab_.add_space_prefix && (flags & BLEND_TOKENIZE_RAW) == 0;
   for (size_t i = 0; i < tokens.size(); ++i) {
     const int32_t token = tokens[i];

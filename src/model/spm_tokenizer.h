@@ -41,7 +41,7 @@ struct SpmVocab {
   std::vector<int32_t> stop;  // besides eos
   bool add_bos = true;
   bool add_space_prefix = true;
-  // Special tokens take the white space behind them along (Phi-3, whose GGUF files have no key for
+  // Special tokens swallow the white space after them (Phi-3, whose GGUF files have no key for
   // it), except <unk>, <s> and <|endoftext|>.
   bool strips_right = false;
 };
@@ -49,7 +49,7 @@ struct SpmVocab {
 // Immutable; safe for concurrent use.
 class SpmTokenizer final : public Tokenizer {
  public:
-  // FORMAT names what does not fit: lengths that differ, an id outside the vocabulary.
+  // FORMAT names the inconsistency: lengths that differ, an id outside the vocabulary.
   static Result<std::unique_ptr<SpmTokenizer>> create(SpmVocab vocab);
 
   uint32_t n_vocab() const override { return static_cast<uint32_t>(vocab_.tokens.size()); }
@@ -71,7 +71,7 @@ class SpmTokenizer final : public Tokenizer {
   void guess_types();
   void index();
   void index_bytes();
-  int byte_of_token(int32_t id) const;  // what it stands for; -1: it is no byte's
+  int byte_of_token(int32_t id) const;  // its byte; -1: it stands for none
   int32_t find(std::string_view piece) const;
   struct Fragment;
   std::vector<Fragment> split_special(std::string_view text, bool all,

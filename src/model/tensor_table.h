@@ -1,5 +1,5 @@
-// TensorTable: the tensors of a model by role and layer, checked against its config. What every
-// ModelSource is made of; only the names and the bytes are a file format's.
+// TensorTable: the tensors of a model by role and layer, checked against its config. Every
+// ModelSource is built on it; only the names and the bytes depend on the file format.
 #pragma once
 
 #include <functional>
@@ -10,7 +10,7 @@
 
 namespace blend {
 
-// Whether a model of this config has the role; where the embedding is tied, the output has none of
+// Whether a model of this config has the role; a tied output has no tensor of
 // its own, which only the file knows.
 bool has_tensor(TensorRole role, const ModelConfig& config);
 // Its shape: [rows, cols] or [n].
@@ -42,7 +42,7 @@ class TensorTable {
   std::vector<TensorView> tensors_;
   size_t output_ = 0;                                // index of the output in tensors_
   size_t per_layer_ = 0;                             // tensors of a layer
-  size_t place_[kTensorRoles - kFirstOfLayer] = {};  // of a role inside its layer, or kAbsent
+  size_t place_[kTensorRoles - kFirstOfLayer] = {};  // index of a role in its layer, or kAbsent
 };
 
 }  // namespace blend

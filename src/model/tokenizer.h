@@ -15,12 +15,12 @@
 
 namespace blend {
 
-// What is known of a text that was put together of several.
+// Facts about a text that was put together from several.
 struct TextMarks {
   // [begin, end) in bytes, ascending: no control token is recognized in these, nor across their
   // ends, whatever the flags say.
   std::vector<std::pair<size_t, size_t>> plain;
-  bool continues = false;  // a text stands before it: no space is put in front
+  bool continues = false;  // another text precedes it: no space is put in front
 
   bool touches_plain(size_t begin, size_t end) const {
     const auto range = std::upper_bound(plain.begin(), plain.end(), begin,
@@ -37,7 +37,7 @@ class Tokenizer {
   virtual int32_t bos() const = 0;  // -1: none
   virtual int32_t eos() const = 0;  // -1: none
   virtual bool add_bos() const = 0;
-  // Ends generation: EOS and what the vocabulary marks as end of turn.
+  // Whether it ends generation: EOS and the vocabulary's end-of-turn tokens.
   virtual bool is_stop(int32_t token) const = 0;
 
   // `flags` are BLEND_TOKENIZE_*.

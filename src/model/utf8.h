@@ -14,7 +14,7 @@ constexpr size_t utf8_length(std::string_view text) {
   const uint32_t lead = at(0);
   const size_t n = lead < 0xc2 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 1;
   if (n == 1 || n > text.size()) return 1;
-  // The second byte's range excludes overlong forms, surrogates and what lies past U+10FFFF.
+  // The second byte's range excludes overlong forms, surrogates and code points above U+10FFFF.
   const uint32_t low = lead == 0xe0 ? 0xa0 : lead == 0xf0 ? 0x90 : 0x80;
   const uint32_t high = lead == 0xed ? 0x9f : lead == 0xf4 ? 0x8f : 0xbf;
   if (at(1) < low || at(1) > high) return 1;

@@ -18,15 +18,15 @@ class Drift {
   DriftInputs inputs() const { return inputs_; }
   uint32_t check_layer() const { return first_layer_ - 1; }
   uint32_t n_in() const { return n_in_; }
-  uint32_t rank() const { return rank_; }  // 0: whole matrices
-  // Of one row at one layer, a multiply-add as two.
+  uint32_t rank() const { return rank_; }  // 0: full matrices
+  // For one row at one layer; a multiply-add counts as two.
   double flops() const {
     const double in = n_in_, rank = rank_, out = n_out_;
     return 2.0 * (rank_ == 0 ? in * out : rank * (in + out));
   }
   size_t bytes() const { return bytes_; }  // of memory
 
-  // out = x A_l: what is added to the stored K | V at `layer`, a layer behind the check layer.
+  // out = x A_l: the correction of the stored K | V at `layer`, a layer after the check layer.
   // x: [rows, n_in]; low: [rows, rank()] of scratch, unused when that is 0; out: [rows, 2 *
   // kv_dim].
   Status apply(uint32_t layer, Tensor x, Tensor low, Tensor out) const;

@@ -1,14 +1,14 @@
-// Drift maps: how the deviation that a stored row has at the check layer goes on in later layers.
+// Drift maps: how the deviation of a stored row at the check layer goes on in later layers.
 //
 // A row that is not recomputed keeps its stored K and V, which lack what the row would have taken
-// from the chunks before it. Its fresh K and V are known at the check layer, and what they differ
-// by there predicts, linearly, what the stored ones lack later: layer l uses
+// from the chunks before it. Its fresh K and V are known at the check layer, and their difference
+// there predicts, linearly, what the stored ones lack later: layer l uses
 //   [K | V]_stored(l) + x A_l,   x = [fresh - stored | fresh | 1] at the check layer, K before RoPE
 // (the last two parts are optional). A_l is fitted offline, per model, by ridge regression
 // (calibrate/drift_fit.h). The paper (CacheBlend) has no such step.
 //
-// Of a row that was left out before layer 0 nothing fresh is known at any layer. But the stored row
-// says what it would take up, and the statistics that its chunk keeps how much: layer l uses
+// For a row that was left out before layer 0 nothing fresh is known at any layer. But the stored
+// row says what it would take up, and its chunk's statistics how much: layer l uses
 //   [K | V]_stored(l) + x_l S_l,   x_l made of [K | V]_stored(l) and of StoredFeatures
 // with a map S_l of its own, from layer 1 on.
 #pragma once
@@ -29,9 +29,9 @@ struct DriftMaps {
   uint32_t kv_dim = 0;
   uint32_t first_layer = 0;  // the check layer + 1
   uint32_t n_maps = 0;       // layers first_layer .. first_layer + n_maps - 1
-  uint32_t rank = 0;         // 0: whole matrices
+  uint32_t rank = 0;         // 0: full matrices
   DType dtype = DType::f16;
-  double ridge = 0;  // that they were fitted with
+  double ridge = 0;  // ridge of the fit
   // Share of the squared drift that the maps took away where they were fitted; [n_maps] each.
   std::vector<float> explained_k;
   std::vector<float> explained_v;

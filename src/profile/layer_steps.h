@@ -1,6 +1,6 @@
-// LayerSteps: how much coarser or finer than others each layer is rounded by a codec that chooses
-// its steps (rans), as calibration measured it. In some models one layer carries nearly all that
-// rounding loses.
+// LayerSteps: how coarsely each layer is rounded relative to others, by a codec that chooses
+// its scales (rans), as measured by calibration. In some models one layer carries nearly all of
+// rounding's loss.
 #pragma once
 
 #include <cstdint>
@@ -10,9 +10,9 @@ namespace blend {
 
 // A plain value.
 struct LayerSteps {
-  std::vector<float> factors;  // [n_layers] of the codec's steps; empty: all layers alike
+  std::vector<float> factors;  // [n_layers] on the codec's scales; empty: all layers alike
 
-  // What they were measured to be worth on prompts that they were not fitted on, at codec_step 1:
+  // Their measured gain on prompts that they were not fitted on, at codec_step 1:
   // KL(reuse of exact chunks || of rounded ones), nats, mean over the prompts.
   double kl_alike = 0;
   double kl_split = 0;
@@ -24,10 +24,10 @@ struct LayerSteps {
   bool empty() const { return factors.empty(); }
 };
 
-// A factor that a profile may hold.
+// Bound of a profile's factors.
 inline constexpr float kMostLayerStep = 64;
 inline bool is_layer_step(float factor) {
-  return factor >= 1 / kMostLayerStep && factor <= kMostLayerStep;  // a NaN is none
+  return factor >= 1 / kMostLayerStep && factor <= kMostLayerStep;  // false for NaN
 }
 
 }  // namespace blend

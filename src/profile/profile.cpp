@@ -21,8 +21,8 @@ namespace {
 
 constexpr char kMagic[8] = {'B', 'L', 'E', 'N', 'D', 'P', 'R', 'F'};
 constexpr uint32_t kVersion = 3;
-constexpr uint32_t kOldest = 1;                             // that is read
-constexpr uint32_t kWithoutLayerSteps = 2;                  // and written where there are none
+constexpr uint32_t kOldest = 1;                             // still read
+constexpr uint32_t kWithoutLayerSteps = 2;                  // and written without layer scales
 constexpr size_t kHeaderBytes = sizeof kMagic + 4 + 4 + 8;  // magic, version, 0, length of the file
 constexpr size_t kChecksumBytes = 8;
 constexpr uint64_t kMaxDimension = 1u << 24;  // keeps every product below 2^64
@@ -55,7 +55,7 @@ void put_measurement(ByteWriter& out, const Measurement& m) {
   put(out, m.flops);
 }
 
-// check_layer: of all lines in version 1.
+// check_layer: common to all lines in version 1.
 Measurement get_measurement(ByteReader& in, uint32_t version, uint32_t check_layer) {
   Measurement m;
   m.prefix = in.get<uint32_t>();
@@ -112,7 +112,7 @@ bool is_policy(uint32_t code) {
 
 bool is_share(double value) { return value >= 0 && value <= 1; }
 
-// Everything in front of the drift maps. Counts are held against what is left of the file before
+// Everything before the drift maps. Counts are checked against the bytes left in the file before
 // anything is allocated for them.
 Status get_description(ByteReader& in, uint32_t version, Profile& p) {
   in.bytes(p.fingerprint.data(), p.fingerprint.size());
@@ -254,7 +254,7 @@ Status sync_directory_of(const std::string& path) {
   const int rc = retry_interrupted([&] { return ::fsync(fd); });
   const int error = errno;
   ::close(fd);
-  // Some file systems have no sync of directories (EINVAL): the rename stands all the same.
+  // Some file systems cannot sync a directory (EINVAL): the rename is done all the same.
   if (rc != 0 && error != EINVAL) return make_errno(BLEND_E_IO, error, "cannot sync its directory");
   return Status::ok();
 }
@@ -288,7 +288,7 @@ std::optional<uint32_t> prefix_index(const Profile& profile,
 
 namespace {
 
-// As least_ratio(), but negative when none keeps the limits.
+// Like least_ratio(), but negative when none keeps the limits.
 std::optional<double> least_kept(const Profile& profile, const FusingKind& kind) {
   const bool measured = std::any_of(profile.table.begin(), profile.table.end(),
                                     [&](const Measurement& m) { return kind_of(m) == kind; });
@@ -368,7 +368,7 @@ Result<Profile> decode_profile(std::span<const std::byte> bytes) {
   if (trailer.get<uint64_t>() != checksum64(bytes.data(), checked)) {
     return Status{BLEND_E_CORRUPT, "the profile fails its checksum: calibrate the model again"};
   }
-  // The checksum is no proof of good intent: what follows is read as if written by an enemy.
+  // A matching checksum proves no good intent: the rest is read as if written by an enemy.
   ByteReader in(bytes.subspan(kHeaderBytes, checked - kHeaderBytes));
   Profile p;
   BLEND_RETURN_IF_ERROR(get_description(in, version, p));

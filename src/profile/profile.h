@@ -1,4 +1,4 @@
-// Profile: what calibration found out about a model, and the file it is kept in.
+// Profile: what calibration found out about a model, and its file format.
 //
 // A profile belongs to one model (by its fingerprint) and says after what chunks are to be
 // prefilled, how deviation is measured and where, which share of the rows must be recomputed, what
@@ -39,13 +39,13 @@ struct Measurement {
   double top1_margin = 0;
   double flops = 0;  // of full prefill's; 0: not known
 
-  // With the margins: a limit that is kept on these prompts by luck is not.
+  // With the margins: a limit kept on these prompts by luck does not count.
   bool keeps(double max_kl, double min_top1) const {
     return kl_mean + kl_margin <= max_kl && std::max(top1 - top1_margin, 0.0) >= min_top1;
   }
 };
 
-// What of a fuse calibration measures apart from the ratio.
+// The settings of a fuse that calibration measures, apart from the ratio.
 struct FusingKind {
   uint32_t prefix = 0;
   uint32_t policy = BLEND_POLICY_HKVD;
@@ -63,11 +63,11 @@ struct Profile {
   Sha256 fingerprint{};  // of the model
   uint32_t n_layers = 0;
   uint32_t kv_dim = 0;
-  DType kv_dtype = DType::f16;                 // what chunks were stored as while measuring
-  std::vector<std::vector<int32_t>> prefixes;  // that were measured
+  DType kv_dtype = DType::f16;                 // type of stored chunks while measuring
+  std::vector<std::vector<int32_t>> prefixes;  // measured ones
   std::vector<Measurement> table;
 
-  // What was chosen.
+  // The choice.
   uint32_t prefix = 0;  // index
   uint32_t policy = BLEND_POLICY_HKVD;
   uint32_t metric = 0;  // BLEND_METRIC_*
@@ -81,7 +81,7 @@ struct Profile {
   uint64_t n_measured = 0;  // prompts
   DriftMaps drift;          // for prefixes[prefix] and check_layer; empty: none
   DriftMaps stored_drift;   // for prefixes[prefix], of rows left out before layer 0; empty: none
-  LayerSteps layer_steps;   // with chunks behind prefixes[prefix]; empty: all layers alike
+  LayerSteps layer_steps;   // with chunks after prefixes[prefix]; empty: all layers alike
 
   FusingKind kind() const { return {prefix, policy, metric, check_layer, corrected}; }
   const std::vector<int32_t>& chunk_prefix() const { return prefixes[prefix]; }
@@ -91,21 +91,21 @@ struct Profile {
 double least_trusted_ratio(std::span<const Measurement> table, const FusingKind& kind,
                            double max_kl, double min_top1);
 
-// The prefix's place in the profile; nullopt: it was not measured.
+// The prefix's index in the profile; nullopt: it was not measured.
 std::optional<uint32_t> prefix_index(const Profile& profile, std::span<const int32_t> chunk_prefix);
 
-// The least ratio at which what the profile measured of this kind of fusing keeps its limits; 1
-// (full prefill) when none of them does; nullopt for a kind that it did not measure.
+// The least ratio at which the profile's measurements of this kind of fusing keep its limits; 1
+// (full prefill) when none of them does; nullopt for a kind that was not measured.
 std::optional<double> least_ratio(const Profile& profile, const FusingKind& kind);
 
-// Whether what the profile measured of this kind of fusing keeps its limits at `ratio`, between the
-// measured ratios too. False for what it did not measure.
+// Whether the profile's measurements of this kind of fusing keep its limits at `ratio`, also
+// between measured ratios. False for a kind that was not measured.
 bool vouches(const Profile& profile, const FusingKind& kind, double ratio);
 
-// The file's bytes, checksum included. Of the oldest version that has all of it.
+// The file's bytes, checksum included. In the oldest version that has all of it.
 std::string encode_profile(const Profile& profile);
-// Trusts nothing: FORMAT for what is no profile or is cut off, MISMATCH for another format version,
-// CORRUPT when the checksum fails, FORMAT again for contents that contradict themselves.
+// Trusts nothing: FORMAT for bytes that are not a profile or are cut off, MISMATCH for another
+// version, CORRUPT when the checksum fails, FORMAT again for contradictory contents.
 Result<Profile> decode_profile(std::span<const std::byte> bytes);
 
 // Writes beside `path` and renames, so that the file is old or new, never half. IO names the file.

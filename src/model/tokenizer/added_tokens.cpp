@@ -35,7 +35,7 @@ const AddedToken* AddedTokens::longest(std::string_view text) const {
 
 void AddedTokens::split(std::string_view text, bool special, const TextMarks& marks,
                         std::vector<TextPart>& out) const {
-  size_t done = 0;  // what is before it has been handed out
+  size_t done = 0;  // text up to here has been emitted
   for (size_t at = 0; at < text.size();) {
     const AddedToken* token =
         first_bytes_[static_cast<uint8_t>(text[at])] ? longest(text.substr(at)) : nullptr;
@@ -47,8 +47,8 @@ void AddedTokens::split(std::string_view text, bool special, const TextMarks& ma
     const bool alone = !token->single_word || (!ends_with_word_character(text.substr(0, at)) &&
                                                !begins_with_word_character(text.substr(end)));
     if (token->special && special && marks.touches_plain(at, end)) {
-      // Inside the host's text it is text as a whole; across its end a token of the template may
-      // begin.
+      // Inside the host's text it is plain text as a whole; across its end a token of the template
+      // may begin.
       at = marks.touches_plain(at, at + 1) && marks.touches_plain(end - 1, end) ? end : at + 1;
       continue;
     }

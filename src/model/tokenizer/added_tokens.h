@@ -15,14 +15,14 @@ namespace blend {
 struct AddedToken {
   std::string text;
   int32_t id = -1;
-  bool special = false;      // a control token: found only where that was asked for
-  bool single_word = false;  // only where no word character stands beside it
-  bool lstrip = false;       // takes the white space before it along
-  bool rstrip = false;       // and behind it
+  bool special = false;      // a control token: found only on request
+  bool single_word = false;  // only where no word character is adjacent
+  bool lstrip = false;       // swallows the white space before it
+  bool rstrip = false;       // and after it
   bool normalized = false;   // looked for in the normalized text
 };
 
-// A part of a text: a token, or (-1) what lies between tokens.
+// A part of a text: a token, or (-1) text between tokens.
 struct TextPart {
   std::string_view text;
   int32_t token = -1;
@@ -38,10 +38,10 @@ class AddedTokens {
   void add(AddedToken token);
   bool empty() const { return tokens_.empty(); }
 
-  // At each place the longest text that begins there; from left to right. `special`: control tokens
-  // too; without it they are text, and nothing inside them is a token either (as `tokenizers` has
-  // it). Parts are never empty.
-  // Nor are they where `marks` says so.
+  // At each position the longest text that begins there; from left to right. `special`: control
+  // tokens too; without it they are text, and nothing inside them is a token either (as
+  // `tokenizers` does). Parts are never empty.
+  // They are also text where `marks` says so.
   void split(std::string_view text, bool special, const TextMarks& marks,
              std::vector<TextPart>& out) const;
   bool has_special() const { return has_special_; }
@@ -52,7 +52,7 @@ class AddedTokens {
   const AddedToken* longest(std::string_view text) const;
 
   std::vector<AddedToken> tokens_;
-  // A trie of bytes: the node behind (node, byte), keyed node << 8 | byte; 0 is the root.
+  // A trie of bytes: the child of (node, byte), keyed node << 8 | byte; 0 is the root.
   std::unordered_map<uint64_t, uint32_t> edges_;
   std::vector<int32_t> ends_ = {-1};  // [nodes]: index of the token that ends here, or -1
   bool first_bytes_[256] = {};

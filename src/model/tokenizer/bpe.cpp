@@ -14,7 +14,7 @@ uint64_t pair_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Of the heap's front: the merge of the lowest rank, the leftmost of equals.
+// Order of the heap: in front the merge of the lowest rank, the leftmost of equals.
 bool worse(const Bpe::Candidate& a, const Bpe::Candidate& b) {
   return a.rank != b.rank ? a.rank > b.rank : a.at > b.at;
 }
@@ -60,7 +60,7 @@ void Bpe::begin_bytes(std::string_view word, Scratch& scratch) const {
   }
 }
 
-// Unknown characters are held back until a known one follows, so that those in a row can be one.
+// Unknown characters are held back until a known one follows, so that a run of them can be one.
 void Bpe::begin_characters(std::string_view word, Scratch& scratch) const {
   bool unknown = false;
   for (size_t at = 0; at < word.size();) {

@@ -22,14 +22,14 @@ struct BpeMerge {
 };
 
 struct BpeSpec {
-  std::vector<std::string> pieces;         // by id: the bytes it stands for; "": never produced
+  std::vector<std::string> pieces;         // by id: its bytes; "": never produced
   std::vector<BpeMerge> merges;            // the best first; of equal pairs the last counts
   std::array<int32_t, 256> byte_ids = {};  // [256] a byte's token, -1: none
   bool bytes = true;                       // a word begins as its bytes; else as its characters
   bool ignore_merges = false;  // a word that is a piece is that piece, whatever the merges say
-  bool byte_fallback = false;  // a character that is no piece becomes the tokens of its bytes
+  bool byte_fallback = false;  // a character that is not a piece becomes the tokens of its bytes
   bool fuse_unknown = false;   // unknown characters in a row are one unknown token
-  int32_t unknown = -1;        // -1: unknown characters give nothing
+  int32_t unknown = -1;        // -1: unknown characters are dropped
 };
 
 // Immutable; safe for concurrent use, each thread with its own Scratch.
@@ -63,7 +63,7 @@ class Bpe {
   void encode(std::string_view word, Scratch& scratch, std::vector<int32_t>& out) const;
 
   int32_t find(std::string_view piece) const;
-  // [256] what a byte becomes, -1: nothing; empty where characters never become bytes.
+  // [256] the token of a byte, -1: none; empty where characters never become bytes.
   std::span<const int32_t> byte_tokens() const {
     return spec_.bytes || spec_.byte_fallback ? std::span<const int32_t>(spec_.byte_ids)
                                               : std::span<const int32_t>();

@@ -16,7 +16,7 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 }  // namespace
 
-// What one call of encode carries along.
+// State of one call of encode.
 struct BpeTokenizer::Encoder {
   bool special = false;
   bool prefix = true;  // spaces may be put in front
@@ -57,7 +57,7 @@ Status BpeTokenizer::take_added(std::vector<AddedToken> added) {
       return make_error(BLEND_E_FORMAT, "the added token '%.80s' has the id %d, outside the %zu",
                         token.text.c_str(), token.id, tokens_.size());
     }
-    if (token.text.empty()) continue;  // stands for nothing: never found
+    if (token.text.empty()) continue;  // empty: never found
     if (token.text.size() > AddedTokens::kMaxText) {
       return make_error(BLEND_E_UNSUPPORTED,
                         "the added token %d has a text of %zu bytes; up to %zu are allowed",
@@ -78,7 +78,7 @@ Status BpeTokenizer::take_added(std::vector<AddedToken> added) {
       (begins ? normalized_ : normalized_plain_).add(std::move(normal));
     }
   }
-  // Any text may become these, so they are text, and are shown.
+  // Any text may become these, so they count as text, and are shown.
   for (const int32_t id : bpe_.byte_tokens()) {
     if (id >= 0) kinds_[static_cast<size_t>(id)] = Kind::piece;
   }
@@ -109,8 +109,8 @@ Result<std::vector<int32_t>> BpeTokenizer::encode_marked(std::string_view text, 
     const bool first = part.text.data() == text.data();
     const bool begins = first && !marks.continues;
     e.prefix = prefix && (begins || !first);
-    // Control tokens that are looked for in the normalized text, of which no offset is known here:
-    // what they must not be found in is encoded by itself.
+    // Control tokens that are looked for in the normalized text, where offsets are not known: plain
+    // text, in which they must not be found, is encoded by itself.
     if (normalized_.has_special() && e.special && !marks.plain.empty()) {
       BLEND_RETURN_IF_ERROR(encode_apart(text, part.text, begins, marks, e));
       continue;
@@ -120,7 +120,7 @@ Result<std::vector<int32_t>> BpeTokenizer::encode_marked(std::string_view text, 
   return std::move(e.out);
 }
 
-// A part of `text` cut where plain text begins and ends.
+// Cuts a part of `text` where plain text begins and ends.
 Status BpeTokenizer::encode_apart(std::string_view text, std::string_view part, bool begins,
                                   const TextMarks& marks, Encoder& e) const {
   const auto offset = static_cast<size_t>(part.data() - text.data());
@@ -137,7 +137,7 @@ Status BpeTokenizer::encode_apart(std::string_view text, std::string_view part, 
   return Status::ok();
 }
 
-// Normalizes the valid parts of a text; what lies between them is a word as it is.
+// Normalizes the valid parts of a text; the bytes between them are words, unchanged.
 Status BpeTokenizer::encode_part(std::string_view text, bool begins, Encoder& e) const {
   bool first = true;
   while (!text.empty()) {
@@ -182,14 +182,14 @@ std::string BpeTokenizer::piece(int32_t token, uint32_t flags) const {
   switch (kinds_[static_cast<size_t>(token)]) {
     case Kind::control:
       return (flags & BLEND_TOKENIZE_SPECIAL) != 0 ? text : std::string();
-    case Kind::added:  // also what merging builds, where the vocabulary has it (Gemma's runs of
+    case Kind::added:  // also built by merging, where the vocabulary has it (Gemma's runs of
                        // spaces)
     case Kind::piece:
       break;
   }
   if (decoder_.byte_level) {
     if (kinds_[static_cast<size_t>(token)] == Kind::added) return text;
-    // A text that stands for no bytes was written as it is.
+    // A text that stands for no bytes was written literally.
     return bytes_of_characters(text).value_or(text);
   }
   if (decoder_.byte_fallback) {
@@ -212,7 +212,7 @@ Result<std::string> BpeTokenizer::decode(std::span<const int32_t> tokens, uint32
     }
     const std::string text = piece(token, flags);
     std::string_view rest = text;
-    // Control tokens that are not shown may stand before the text, and are none of it.
+    // Control tokens that are not shown may precede the text, and are not part of it.
     if (kinds_[static_cast<size_t>(token)] != Kind::control || !text.empty()) {
       while (strip > 0 && rest.starts_with(decoder_.strip)) {
         rest.remove_prefix(decoder_.strip.size());

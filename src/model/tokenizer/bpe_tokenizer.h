@@ -1,8 +1,8 @@
 // BpeTokenizer: text through normalization, pre-tokenization and ranked merges, as Hugging Face
 // `tokenizers` does it; also for GGUF vocabularies of model `gpt2`.
 //
-// The ids are those of `tokenizers` for valid UTF-8. Text that is not is cut into its valid parts
-// and the bytes between them, which become byte tokens, so that decoding gives the bytes back.
+// The ids are those of `tokenizers` for valid UTF-8. Other text is cut into its valid parts
+// and the bytes between them, which become byte tokens, so that decoding returns the bytes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct TextDecoder {
   bool byte_level = false;     // the text's characters stand for bytes
   bool byte_fallback = false;  // "<0x41>" is a byte
   std::vector<std::pair<std::string, std::string>> replace;  // in each token's text, in order
-  std::string strip;         // one character; what encode put in front of the text
+  std::string strip;         // one character, which encode put in front of the text
   uint32_t strip_count = 0;  // as many of it are dropped from the text's start
 };
 
@@ -43,7 +43,7 @@ struct BpeTokenizerSpec {
 // Immutable; safe for concurrent use.
 class BpeTokenizer final : public Tokenizer {
  public:
-  // FORMAT names what does not fit: an id outside the vocabulary, an added token without a text.
+  // FORMAT names the inconsistency: an id outside the vocabulary, an added token without a text.
   static Result<std::unique_ptr<BpeTokenizer>> create(BpeTokenizerSpec spec);
 
   uint32_t n_vocab() const override { return static_cast<uint32_t>(tokens_.size()); }
@@ -58,7 +58,7 @@ class BpeTokenizer final : public Tokenizer {
   void hash(Sha256Hasher& hasher) const override;
 
  private:
-  // What a token is besides a text of the vocabulary.
+  // Kind of a token.
   enum class Kind : uint8_t { piece, added, control };
   struct Encoder;
 
@@ -73,9 +73,9 @@ class BpeTokenizer final : public Tokenizer {
   std::vector<std::string> tokens_;
   std::vector<Kind> kinds_;
   Bpe bpe_;
-  AddedTokens verbatim_;          // looked for in the text as it is
+  AddedTokens verbatim_;          // looked for in the unchanged text
   AddedTokens normalized_;        // in the normalized text
-  AddedTokens normalized_plain_;  // in the text normalized without what is put in front
+  AddedTokens normalized_plain_;  // in the text normalized without prefix
   std::vector<NormalizeStep> normalize_;
   std::vector<SplitStep> split_;
   TextDecoder decoder_;

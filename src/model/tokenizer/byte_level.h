@@ -1,4 +1,4 @@
-// The characters by which GPT-2's vocabularies write bytes: those that print stand for themselves,
+// The characters by which GPT-2's vocabularies write bytes: printing ones stand for themselves,
 // the others are moved to U+0100 and up.
 #pragma once
 
@@ -8,7 +8,7 @@
 
 namespace blend {
 
-// The bytes that a vocabulary's text stands for; nullopt where a character stands for none.
+// The bytes of a vocabulary's text; nullopt where a character stands for none.
 std::optional<std::string> bytes_of_characters(std::string_view text);
 
 }  // namespace blend

@@ -93,7 +93,7 @@ Result<SplitBehavior> read_behavior(const JsonView& step, const char* otherwise)
   return unsupported(step, "split behavior", name);
 }
 
-// Metaspace, of pre-tokenizers and of decoders: the character and where it is put in front.
+// Metaspace, of pre-tokenizers and decoders: the character and where it is put in front.
 Status read_metaspace(const JsonView& step, std::string& replacement, PrependScheme& prepend) {
   BLEND_ASSIGN(replacement, step.string_or("replacement", "\xe2\x96\x81"));
   if (replacement.empty() || replacement == " " || utf8_length(replacement) != replacement.size()) {
@@ -234,7 +234,7 @@ Status read_post_processor(const JsonView& root, BpeTokenizerSpec& spec) {
   BLEND_ASSIGN(const std::vector<JsonView> steps, steps_of(root, "post_processor", "processors"));
   for (const JsonView& step : steps) {
     BLEND_ASSIGN(const std::string type, type_of(step));
-    if (type == "ByteLevel") continue;  // of offsets
+    if (type == "ByteLevel") continue;  // concerns offsets
     if (type != "TemplateProcessing") return unsupported(step, "post-processor", type);
     BLEND_ASSIGN(const JsonView single, step.need("single"));
     BLEND_ASSIGN(const Json::Array* const pieces, single.array());

@@ -8,11 +8,11 @@
 namespace blend {
 
 // Normalizer, pre-tokenizer and decoder, and whether the model works on bytes. UNSUPPORTED names a
-// step that is none of those that libblend knows, or that stands where it does not expect it.
+// step that libblend does not know, or does not expect at its position.
 Status read_text_steps(const JsonView& root, BpeTokenizerSpec& spec);
 
-// What the post-processor puts in front of a text: BOS. Tokens behind it (EOS) are not for prompts,
-// which go on. Needs spec.tokens.
+// The token that the post-processor puts in front of a text: BOS. Tokens after it (EOS) are not for
+// prompts, which go on. Needs spec.tokens.
 Status read_post_processor(const JsonView& root, BpeTokenizerSpec& spec);
 
 }  // namespace blend

@@ -24,7 +24,7 @@ constexpr const char* kGpt4o =
     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
     R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr const char* kDigit = R"(\p{N})";
-// What llama.cpp cuts by where a file names no pre-tokenizer.
+// llama.cpp's default where a file names no pre-tokenizer.
 constexpr const char* kDefaultPunctuation = R"([\p{P}\$\+<=>\^~\|]+)";
 constexpr const char* kDefaultNumber = R"(\p{N}+)";
 constexpr const char* kDefaultDigits = R"([0-9][0-9][0-9])";

@@ -20,8 +20,8 @@ constexpr uint32_t kMatchHeapKiB = 64 << 10;  // of one match
 constexpr uint32_t kMatchSteps = 1 << 20;
 constexpr uint32_t kMatchStepsPerByte = 16;
 
-// White_Space of Unicode, which is Oniguruma's \s. PCRE2's also takes U+180E, which is none since
-// Unicode 6.3.
+// White_Space of Unicode, which is Oniguruma's \s. PCRE2's also takes U+180E, which is not included
+// since Unicode 6.3.
 constexpr const char* kSpaces =
     R"(\t-\r\x20\x85\xa0\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
@@ -34,7 +34,7 @@ Status differs(std::string_view what) {
                     static_cast<int>(what.size()), what.data());
 }
 
-// One escape, which begins at `at`; moves `at` behind it.
+// One escape, which begins at `at`; moves `at` past it.
 Status translate_escape(std::string_view pattern, bool in_class, size_t& at, std::string& out) {
   if (at + 1 >= pattern.size()) {
     return make_error(BLEND_E_FORMAT, "a pattern ends in a backslash");
@@ -97,7 +97,7 @@ Status translate_escape(std::string_view pattern, bool in_class, size_t& at, std
   return Status::ok();
 }
 
-// "(?m" and the like, which say what '.' and line ends are.
+// "(?m" and the like, which change '.' and line ends.
 bool sets_lines(std::string_view rest) {
   if (!rest.starts_with("(?")) return false;
   const std::string_view letters = rest.substr(2, rest.find_first_of(":)") - 2);
@@ -116,7 +116,7 @@ Result<std::string> translate(std::string_view pattern) {
       continue;
     }
     if (in_class) {
-      // Sets within sets and their intersections are Oniguruma's.
+      // Only Oniguruma has sets within sets and their intersections.
       if (rest[0] == '[' || rest.starts_with("&&")) return differs(rest.substr(0, 2));
       in_class = rest[0] != ']';
     } else if (rest[0] == '[') {
@@ -171,7 +171,7 @@ Result<Regex> Regex::literal(std::string_view text) {
   }
   std::string quoted;
   for (const char c : text) {
-    // What is neither a letter nor a digit stands for itself behind a backslash.
+    // After a backslash, characters other than letters and digits stand for themselves.
     const auto byte = static_cast<uint8_t>(c);
     const bool plain =
         byte >= 0x80 || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
@@ -246,7 +246,7 @@ Status Regex::find_all(std::string_view text, std::vector<TextRange>& out) const
     }
     out.push_back({range[0], range[1]});
     at = range[1];
-    // An empty match does not come up twice at one place.
+    // An empty match does not occur twice at one position.
     if (range[0] == range[1]) at += at < text.size() ? utf8_length(text.substr(at)) : 1;
   }
   return Status::ok();

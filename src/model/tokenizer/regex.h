@@ -2,7 +2,7 @@
 //
 // Patterns come from model files, which are never trusted: their length, the steps a match may take
 // and the memory it may use are bounded, and PCRE2 keeps its own stack on the heap. They are
-// written for Oniguruma (Hugging Face `tokenizers`); what would mean something else to PCRE2 is
+// written for Oniguruma (Hugging Face `tokenizers`); constructs with another meaning in PCRE2 are
 // translated, or refused.
 #pragma once
 
@@ -25,7 +25,7 @@ struct TextRange {
 // Immutable; safe for concurrent use. Copies share the compiled pattern.
 class Regex {
  public:
-  // FORMAT: no regular expression; UNSUPPORTED: one whose meaning here would be another.
+  // FORMAT: not a regular expression; UNSUPPORTED: one whose meaning here would be another.
   static Result<Regex> compile(std::string_view pattern);
   // A pattern that matches `text` itself.
   static Result<Regex> literal(std::string_view text);

@@ -1,4 +1,4 @@
-// What the text of a token says about it where its file does not.
+// Properties of tokens known from their texts, for files that do not state them.
 #pragma once
 
 #include <algorithm>

@@ -25,7 +25,7 @@ Status cut(const Regex& regex, std::string_view text, std::vector<TextRange>& ma
   return Status::ok();
 }
 
-// Joins what the behavior joins. Parts are next to each other, so that joining is of ends.
+// Joins parts by the behavior. Parts are adjacent, so that ends are joined.
 void join(SplitBehavior behavior, const std::vector<Part>& parts, std::vector<TextRange>& out) {
   const size_t first = out.size();
   switch (behavior) {
@@ -87,7 +87,7 @@ Status run_split(const SplitStep& step, Pieces& pieces) {
   return Status::ok();
 }
 
-// Writes every piece anew: edit(piece, index, text) appends it.
+// Rewrites every piece: edit(piece, index, text) appends it.
 template <typename Edit>
 void rewrite(Pieces& pieces, const Edit& edit) {
   std::string text;

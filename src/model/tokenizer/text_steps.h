@@ -1,5 +1,5 @@
-// The steps that a text goes through before byte-pair encoding, each one of those that
-// `tokenizers` calls normalizers and pre-tokenizers.
+// The steps that a text goes through before byte-pair encoding: those that `tokenizers` calls
+// normalizers and pre-tokenizers.
 #pragma once
 
 #include <optional>
@@ -14,7 +14,7 @@
 
 namespace blend {
 
-// Changes a text. A value: what it holds depends on the kind.
+// Changes a text. A value: its members depend on the kind.
 struct NormalizeStep {
   enum class Kind : uint8_t { unicode, replace, prepend };
   Kind kind = Kind::unicode;
@@ -27,13 +27,13 @@ struct NormalizeStep {
 Result<std::string> normalize(const std::vector<NormalizeStep>& steps, std::string_view text,
                               bool begins);
 
-// What becomes of the text that a pattern matches.
+// What happens to the text that a pattern matches.
 enum class SplitBehavior : uint8_t {
   removed,
   isolated,
   contiguous,            // matches in a row are one piece
   merged_with_previous,  // a match ends the piece before it
-  merged_with_next,      // and begins the piece behind it
+  merged_with_next,      // and begins the piece after it
 };
 
 // Which pieces get a space in front.
@@ -43,7 +43,7 @@ enum class PrependScheme : uint8_t { never, first, always };
 struct SplitStep {
   enum class Kind : uint8_t { split, metaspace };
   Kind kind = Kind::split;
-  // split: at the matches, or with `invert` at what lies between them. Without a pattern nothing is
+  // split: at the matches, or with `invert` at the text between them. Without a pattern nothing is
   // cut (byte-level pre-tokenizers may only prepend).
   std::optional<Regex> at;
   SplitBehavior behavior = SplitBehavior::isolated;

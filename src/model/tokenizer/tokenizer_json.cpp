@@ -11,7 +11,7 @@
 namespace blend {
 namespace {
 
-// Ids that the entries leave out are holes, of which there cannot be many in good faith.
+// Ids that the entries leave out are holes, of which a genuine file has few.
 int64_t max_id(size_t entries) { return static_cast<int64_t>(4 * entries) + (1 << 16); }
 
 Status place(BpeTokenizerSpec& spec, int64_t id, std::string_view text, const std::string& where) {
@@ -34,7 +34,7 @@ Status read_vocab(const JsonView& vocab, BpeTokenizerSpec& spec, Ids& ids) {
   for (const auto& [text, value] : *entries) {
     const std::string where = vocab.path() + "['" + text.substr(0, 40) + "']";
     BLEND_ASSIGN(const int64_t id, JsonView(value, where).integer(0, max_id(entries->size())));
-    if (text.empty()) continue;  // stands for nothing
+    if (text.empty()) continue;  // empty
     BLEND_RETURN_IF_ERROR(place(spec, id, text, where));
     ids.emplace(text, static_cast<int32_t>(id));
   }
@@ -116,8 +116,8 @@ Status read_merges(const JsonView& merges, const Ids& ids, const std::vector<boo
   return Status::ok();
 }
 
-// What merging may build, and the tokens of single bytes. A control token that is a byte's is what
-// that byte becomes, as in tokenizers: there is no other token to be had for it.
+// Pieces that merging may build, and the tokens of single bytes. If a byte's token is a control
+// token, the byte becomes that token, as in tokenizers: it has no other.
 void read_pieces(const BpeTokenizerSpec& spec, const Ids& ids, const std::vector<bool>& control,
                  BpeSpec& bpe) {
   bpe.byte_ids.fill(-1);
@@ -147,8 +147,7 @@ Status read_model(const JsonView& root, const JsonView& model, BpeTokenizerSpec&
   }
   if (const std::optional<JsonView> dropout = model.get("dropout")) {
     BLEND_ASSIGN(const double share, dropout->number());
-    if (share != 0)
-      return dropout->error(BLEND_E_UNSUPPORTED, "merges at random are not supported");
+    if (share != 0) return dropout->error(BLEND_E_UNSUPPORTED, "BPE dropout is not supported");
   }
   BpeSpec& bpe = spec.bpe;
   BLEND_ASSIGN(bpe.ignore_merges, model.boolean_or("ignore_merges", false));

@@ -9,8 +9,8 @@
 namespace blend {
 
 // The tokenizer that the file describes, its BOS token (and whether a prompt begins with it) from
-// the post-processor; eos and stop are for other files to say. FORMAT names the member that is
-// wrong, UNSUPPORTED the kind of step that was met.
+// the post-processor; eos and stop come from other files. FORMAT names the wrong member,
+// UNSUPPORTED the kind of unknown step.
 Result<BpeTokenizerSpec> parse_tokenizer_json(std::string_view text);
 
 // The id of the token with this text; -1: none.

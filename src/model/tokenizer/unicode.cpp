@@ -12,7 +12,7 @@ namespace {
 
 using Char = utf8proc_int32_t;
 
-// The character at the start of `text`, which is not empty; -1 for bytes that are none.
+// The character at the start of `text`, which is not empty; -1 for invalid bytes.
 Char first_character(std::string_view text) {
   Char c = -1;
   utf8proc_iterate(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
@@ -57,7 +57,7 @@ bool is_space(Char c) {
          c == 0x3000;
 }
 
-// Of Unicode's categories those that repr() escapes: what has no shape of its own.
+// The categories of Unicode that repr() escapes: characters without a shape of their own.
 bool is_shapeless(Char c) {
   switch (utf8proc_category(c)) {
     case UTF8PROC_CATEGORY_CN:
@@ -89,7 +89,7 @@ bool is_printable(std::string_view text, uint32_t& code) {
 }
 
 // Three steps rather than utf8proc_map: its ordering of marks takes quadratic time in their number,
-// and the text is the world's.
+// and the text is untrusted.
 Result<std::string> normalize_unicode(std::string_view text, NormalForm form) {
   const auto ascii = [](char c) { return static_cast<uint8_t>(c) < 0x80; };
   if (std::all_of(text.begin(), text.end(), ascii)) return std::string(text);

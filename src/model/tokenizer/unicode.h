@@ -1,4 +1,4 @@
-// What tokenizers ask of Unicode beyond regular expressions; utf8proc has the tables.
+// Unicode functions of tokenizers beyond regular expressions; utf8proc has the tables.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 // `text`, which must be valid UTF-8, in the normal form (Unicode Standard Annex 15).
 Result<std::string> normalize_unicode(std::string_view text, NormalForm form);
 
-// Characters as `tokenizers` counts them where it asks whether an added token stands alone:
+// Characters as `tokenizers` counts them to decide whether an added token is a single word:
 // letters, marks, decimal digits, connectors (\w), and White_Space (\s).
 bool begins_with_word_character(std::string_view text);
 bool ends_with_word_character(std::string_view text);
@@ -23,7 +23,7 @@ bool ends_with_word_character(std::string_view text);
 size_t leading_white_space(std::string_view text);
 size_t trailing_white_space(std::string_view text);
 
-// Whether Python's repr() leaves the character that `text` begins with as it is; `code`: its
+// Whether Python's repr() leaves the first character of `text` unchanged; `code`: its
 // number.
 bool is_printable(std::string_view text, uint32_t& code);
 
