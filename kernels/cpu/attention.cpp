@@ -19,7 +19,7 @@
 #include "cpu/half-inl.h"
 #include "cpu/lanes-inl.h"
 
-#ifndef BLEND_KERNELS_ATTENTION_ONCE  // what all targets share
+#ifndef BLEND_KERNELS_ATTENTION_ONCE  // shared by all targets
 #define BLEND_KERNELS_ATTENTION_ONCE
 namespace blend::kernels {
 
@@ -38,7 +38,7 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Register blocks: as many sums as the target has registers for, the operands besides.
+// Register blocks: as many sums as the target has registers for, besides the operands.
 constexpr bool kManyRegisters = kLanes == 16 || HWY_ARCH_ARM_A64;  // 32 of them
 constexpr size_t kScoreVectors = kLanes >= 8 ? 2 : 16 / kLanes;    // of keys
 // On Arm an element of a row is a register too, and compilers load those of all rows first.
@@ -47,7 +47,8 @@ constexpr size_t kScoreRows = kLanes == 16 ? 12 : kLanes == 8 ? 6 : kFewLanesRow
 constexpr size_t kKeyStep = kScoreVectors * kLanes;                 // 16 or 32 keys
 constexpr size_t kSumVectors = kManyRegisters ? 4 : kScoreVectors;  // of elements of V
 constexpr size_t kSumRows = kLanes >= 8 ? 6 : kFewLanesRows;
-// Of one row or two these would be too few sums to hide what a multiply-add takes: more vectors.
+// With one row or two these would be too few sums to hide the latency of a multiply-add: more
+// vectors.
 constexpr size_t wider(size_t rows) { return kLanes < 8 || rows > 2 ? 1 : 4 / rows; }
 
 // s[i][j] = q[i] . k[j] for kRows vectors and the keys [j, n_keys) that are a whole number of
@@ -158,7 +159,8 @@ void weigh_all_columns(const float* p, size_t n_keys, const Cached<kType>* v, si
   }
 }
 
-// fn of a constant and the first row for so many rows at a time: kMost, and what is left as one.
+// Calls fn(a constant number of rows, the first row): kMost rows at a time, then the rest one by
+// one.
 template <size_t kMost, class Fn>
 HWY_INLINE void by_rows(size_t n, const Fn& fn) {
   size_t i = 0;
@@ -187,13 +189,13 @@ HWY_INLINE void panel_weigh(const float* p, size_t n, size_t n_keys, const Cache
   });
 }
 
-// Scores -> exp(score - maximum so far); alpha tells by how much earlier tiles shrink.
+// Scores -> exp(score - maximum so far); alpha is the factor by which earlier tiles shrink.
 struct Softmax {
   float* largest;  // [vectors] so far
   float* sum;      // [vectors] so far
 };
 
-// hidden[i]: keys at the tile's beginning that vector i does not see; it sees one at least.
+// hidden[i]: keys at the tile's beginning that vector i does not see; it sees at least one.
 HWY_INLINE void panel_softmax(float* s, size_t n, const size_t* hidden, const size_t* visible,
                               size_t n_keys, Softmax state, float* alpha) {
   const D d;

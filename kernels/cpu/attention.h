@@ -28,7 +28,7 @@ struct AttentionBlock {
   size_t v_stride = 0;
   float scale = 1.0f;        // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;       // slots that a row sees, itself the last of them; 0: all up to it
-  float softcap = 0;         // scores become softcap * tanh(score / softcap); 0: they stay
+  float softcap = 0;         // scores become softcap * tanh(score / softcap); 0: off
   DType dtype = DType::f32;  // of k and v, which are widened in registers
 
   // The first slot that a row at position p sees.

@@ -1,7 +1,7 @@
 // Where attention goes: the probability that query rows put on every key.
 //
-// What attention() sums V by, itself summed over rows: a policy weighs rows by how much the
-// question looks at them. It runs once a fuse, for the few rows of a question.
+// The weights by which attention() sums V, themselves summed over rows: a policy weighs rows by how
+// much the question looks at them. It runs once a fuse, for the few rows of a question.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +31,7 @@ size_t attention_mass_scratch_floats(size_t pos);
 size_t attention_mass_floats(size_t pos);
 
 // mass[j] += sum over the rows i of softmax(q[i] K^T * scale)[j], over the keys that row i sees.
-// mass: [attention_mass_floats()], of which the part past the last row's key stays as it was or
+// mass: [attention_mass_floats()], of which the part past the last row's key stays unchanged or
 // grows by 0; both 64-byte aligned.
 void attention_mass(const AttentionMassBlock& block, float* mass, float* scratch);
 void attention_mass_ref(const AttentionMassBlock& block, float* mass);

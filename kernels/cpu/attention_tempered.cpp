@@ -21,7 +21,7 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// What the keys of one kind add up to.
+// Sum over the keys of one kind.
 struct KindSum {
   float largest = -std::numeric_limits<float>::infinity();  // score
   float sum = 0.0f;                                         // of exp(score - largest)
@@ -31,8 +31,8 @@ struct KindSum {
 };
 
 // s: scores of the keys [begin, n_keys) -> attention probabilities; 0 elsewhere up to `padded`.
-// kind[j] is 1 for tempered keys and 0 for the others. Returns what the tempered keys have
-// together.
+// kind[j] is 1 for tempered keys and 0 for the others. Returns the tempered keys' total
+// probability.
 HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT kind, size_t begin,
                              size_t n_keys, size_t padded, float temperature, float sum_scale) {
   const hn::CappedTag<float, kKeyBlock> d;
@@ -54,7 +54,7 @@ HWY_INLINE float weigh_kinds(float* HWY_RESTRICT s, const float* HWY_RESTRICT ki
   }
   tempered.largest = hn::GetLane(hn::MaxOfLanes(d, most_tempered));
   other.largest = hn::GetLane(hn::MaxOfLanes(d, most_other));
-  // Where a kind has no key nothing is measured from its maximum.
+  // The maximum of a kind without keys is never used.
   const auto from_tempered = hn::Set(d, std::max(tempered.largest, -3e38f));
   const auto from_other = hn::Set(d, std::max(other.largest, -3e38f));
   auto sum_tempered = zero, sum_other = zero;

@@ -1,13 +1,13 @@
 // Attention over two kinds of keys, of which one has a temperature and a scale of its own.
 //
 // APE (Yang et al. 2025, "Adaptive Parallel Encoding", section 4): keys of contexts that were
-// encoded in parallel are attended to at a temperature T, and the logarithm of what they add up to
-// is scaled by S before the two kinds share a row's attention:
+// encoded in parallel are attended to at a temperature T, and the logarithm of their sum is scaled
+// by S before the two kinds share a row's attention:
 //   Z_t = sum over tempered keys of exp(s_j / T),  Z_o = sum over the others of exp(s_j)
 //   out = (Z_t^S * mean_t(V) + Z_o * mean_o(V)) / (Z_t^S + Z_o)
 // with the means by those weights. T = S = 1 is plain attention. It runs for the rows of a question
 // and for decoded ones, which are few, so every score of a row is written down before it is
-// weighed. What share of a row's attention went to tempered keys is told on the way.
+// weighed. It also reports the share of a row's attention that went to tempered keys.
 #pragma once
 
 #include <cstddef>

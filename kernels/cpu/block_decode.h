@@ -7,7 +7,7 @@
 
 namespace blend::kernels {
 
-// As blend::decode_blocks (base/weight_blocks.h), which is its reference: the same numbers to the
+// Like blend::decode_blocks (base/weight_blocks.h), its reference: the same numbers to the
 // bit.
 void decode_blocks(BlockType type, const std::byte* data, size_t n, float* out);
 

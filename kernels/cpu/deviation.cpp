@@ -23,7 +23,7 @@ HWY_INLINE hn::Vec<D> add_to(D /*d*/, hn::Vec<D> sum, hn::Vec<D> x) {
   return hn::Add(sum, hn::Abs(x));
 }
 
-// kFresh: of fresh - stored; otherwise of the stored row alone, and `fresh` is not read.
+// kFresh: fresh - stored; otherwise the stored row alone, and `fresh` is not read.
 template <DType kType, Norm kNorm, bool kFresh>
 float distance_as(const float* fresh, const std::byte* stored, size_t n) {
   const hn::CappedTag<float, 16> d;

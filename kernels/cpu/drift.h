@@ -1,4 +1,4 @@
-// Stored rows and what is added to, or taken from, them: the drift correction's two ends.
+// The two ends of the drift correction: adding drift to stored rows, and measuring it.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,7 @@ void decode_add(const std::byte* stored, DType dtype, size_t n, const float* dri
 // out[i] = fresh[i] - stored[i].
 void difference(const float* fresh, const std::byte* stored, DType dtype, size_t n, float* out);
 
-// What the drift correction predicted, held against what it was to foretell: sums over [n].
+// The drift correction's prediction, compared with the true drift: sums over [n].
 struct DriftSums {
   float both = 0;       // of predicted * drift
   float predicted = 0;  // of predicted * predicted

@@ -42,7 +42,7 @@ HWY_INLINE hn::Vec<D> exp_nonpositive(D d, hn::Vec<D> x) {
 template <class D>
 HWY_INLINE hn::Vec<D> exp_between(D d, hn::Vec<D> x) {
   const hn::Rebind<int32_t, D> di;
-  // Added to a number it leaves no room for fractions: the sum ends in x / ln 2, rounded.
+  // Adding this number leaves no bits for fractions: the sum ends in x / ln 2, rounded.
   const auto room = hn::Set(d, 0x1.8p23f);
   const auto shifted = hn::MulAdd(x, hn::Set(d, 1.44269504089f), room);
   const auto q = hn::Sub(shifted, room);
@@ -55,7 +55,7 @@ HWY_INLINE hn::Vec<D> exp_between(D d, hn::Vec<D> x) {
   p = hn::MulAdd(p, r, hn::Set(d, 0.49999994f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
   p = hn::MulAdd(p, r, hn::Set(d, 1.0f));
-  // Times 2^q: what else is in `shifted` leaves at the top.
+  // Times 2^q: the other bits of `shifted` are shifted out at the top.
   return hn::BitCast(d, hn::Add(hn::BitCast(di, p), hn::ShiftLeft<23>(hn::BitCast(di, shifted))));
 }
 

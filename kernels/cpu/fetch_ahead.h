@@ -1,5 +1,5 @@
-// What a register tile fetches into the second-level cache while it multiplies: a share of the
-// weights that come next, and where its result goes. Memory's answer takes as long as some register
+// Prefetches of a register tile into the second-level cache while it multiplies: a share of the
+// weights that come next, and the lines of its result. Memory's latency is that of some register
 // tiles.
 #pragma once
 
@@ -32,11 +32,11 @@ struct FetchAhead {
   }
 };
 
-// A line of y, which a tile will write or add to. Not into the first-level cache: where rows are a
-// multiple of 4 KiB long, as those of most models are, a tile's lines all have the same one or two
-// places there, which hold fewer, and push each other and the weights out. (Zen 5, AVX-512, m =
-// 512, of what oneDNN reaches, into the first level and the second: int8 behind its first columns
-// at k = 2048 and n = 2048, 8192 89 and 98 %, 89 and 99 %; f32 at n = 8192 96 and 98 %.)
+// Prefetches a line of y that a tile will write or add to. Not into the first-level cache: where
+// rows are a multiple of 4 KiB long, as those of most models are, a tile's lines all map to the
+// same one or two sets there, which hold fewer, and evict each other and the weights. (Zen 5,
+// AVX-512, m = 512, relative to oneDNN, into the first level and the second: int8 after its first
+// columns at k = 2048 and n = 2048, 8192 89 and 98 %, 89 and 99 %; f32 at n = 8192 96 and 98 %.)
 HWY_INLINE void fetch_result(const float* line) { __builtin_prefetch(line, 1, 2); }
 
 }  // namespace blend::kernels

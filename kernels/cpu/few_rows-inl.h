@@ -1,4 +1,4 @@
-// What the GEMM of few rows multiplies (few_rows.h): weights of every type, decoded in registers.
+// The products of the GEMM of few rows (few_rows.h): weights of every type, decoded in registers.
 //
 // Included once per SIMD target; see few_rows.cpp.
 #if defined(BLEND_KERNELS_FEW_ROWS_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -28,29 +28,29 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Rows of W beside rows of x, as sums in registers, of which AVX2 has 16: 2 by 6 leave one for the
-// vector of x. With 3 by 4 there is none, and GCC puts some on the stack (Zen 3, in the first-level
-// cache, of the peak: 2 by 4 86 %, 3 by 4 72 %). Arm has 32, but with more rows of W their
-// addresses and scales no longer fit: GCC's loops had 4 to 5 instructions for each multiply-add
-// instead of 3 to 4.
+// Rows of W and rows of x at a time, by the registers for sums, of which AVX2 has 16: 2 by 6 leave
+// one for the vector of x. With 3 by 4 there is none, and GCC puts some on the stack (Zen 3, in the
+// first-level cache, of the peak: 2 by 4 86 %, 3 by 4 72 %). Arm has 32, but with more rows of W
+// their addresses and scales no longer fit: GCC's loops had 4 to 5 instructions for each
+// multiply-add instead of 3 to 4.
 constexpr size_t kMostX = kLanes == 8 ? 6 : 4;
 constexpr size_t kWRows = kLanes == 16 ? 4 : 2;
-// One row of x or two take the time that W takes to come: more rows of W side by side.
+// One row of x or two take as long as W takes to load: more rows of W in parallel.
 constexpr size_t kMostW = 4;
-// Of elements of 16 bits two, which go by nearer to the order of W itself, in which memory answers
-// best. Two are enough for multiply-adds that wait for each other; with one they are not. (A Zen 5
-// core with AVX-512, f16 in a mapped file, generation of the 135M and 1B shapes: 157 and 16.9
+// For elements of 16 bits two, which is nearer to the order of W itself, in which memory is
+// fastest. Two are enough for multiply-adds that wait for each other; with one they are not. (A Zen
+// 5 core with AVX-512, f16 in a mapped file, generation of the 135M and 1B shapes: 157 and 16.9
 // tokens/s, with four rows 115 and 14.3.)
 constexpr size_t kFewerW = 2;
 
-// What is multiplied at a time: elements [first, last) of rows of W from j on and of some of x.
+// A piece of the product: elements [first, last) of rows of W from j on and of some of x.
 struct Part {
   const float* x;  // [k / kLanes][rows][kLanes]
   size_t j, first, last;
   FetchAhead* fetch;
-  size_t ahead;  // bytes from a weight to the one to ask for, where rows of W go by as they lie
+  size_t ahead;  // prefetch distance in bytes, where rows of W are read in order
 
-  // Whether they do.
+  // Whether they are.
   template <size_t kRowsOfW, size_t kX>
   static constexpr bool as_it_lies = kRowsOfW == kMostW&& kX <= 2;
 };
@@ -66,7 +66,7 @@ HWY_INLINE hn::Vec<D4> to_four(Vector v) {
     return to_four(hn::Add(hn::LowerHalf(dh, v), hn::UpperHalf(dh, v)));
   }
 }
-// Of each, the sum of its lanes, in one order wherever it stands.
+// The sum of the lanes of each, in one order wherever it is.
 HWY_INLINE void sums_of_four(V a, V b, V c, V d, float* to) {
   const D4 d4;
   const auto pairs = [&](auto one, auto other) HWY_ATTR {
@@ -84,11 +84,11 @@ HWY_INLINE void in_register(V& v) {
   (void)v;
 #endif
 }
-// sum += a b. GCC lets the sum go on in the register of a factor that is not needed any more, and
+// sum += a b. GCC lets the sum go on in the register of a factor that is no longer needed, and
 // where all registers are in use it then moves others to the stack and back.
 HWY_INLINE void add_product(V a, V b, V& sum) {
 #if HWY_TARGET == HWY_AVX2
-  auto raw = sum.raw;  // a copy: of the sums themselves none would stay in a register
+  auto raw = sum.raw;  // a copy: the sums themselves would not stay in registers
   __asm__("vfmadd231ps %2, %1, %0" : "+x"(raw) : "x"(a.raw), "x"(b.raw));
   sum.raw = raw;
 #else
@@ -108,7 +108,7 @@ struct Sums {
       for (size_t i = 0; i < kX; ++i) v[w][i] = hn::Zero(D());
     }
   }
-  // Weights of the columns at which x stands, one vector a row.
+  // Weights of the columns at which x is, one vector a row.
   HWY_INLINE void add(const V (&weights)[kW], const float* x) {
     BLEND_UNROLL
     for (size_t i = 0; i < kX; ++i) {
@@ -126,7 +126,7 @@ struct Sums {
     BLEND_UNROLL
     for (size_t n = 0; n < kW * kX; ++n) hn::Store(v[n / kX][n % kX], D(), to + n * kLanes);
   }
-  // [kX][4]: of the rows of x, the sum with each row of W; of no row behind kW.
+  // [kX][4]: for each row of x, the sum with each row of W; entries from kW on are unused.
   HWY_INLINE void totals(float (&to)[kX][4]) const {
     BLEND_UNROLL
     for (size_t i = 0; i < kX; ++i) {
@@ -143,13 +143,13 @@ struct Blocks {
   template <size_t kW, size_t kX>
   static void add_rest(const FewRows&, const Part&, float (&)[kX][4]) {}
 
-  // Whether a part is so many vectors that its sums are scaled rather than its elements: with four,
-  // that is a multiplication of two fewer for one row of x, and as many for four.
+  // Whether a part has enough vectors to scale its sums rather than its elements: with four,
+  // that saves two multiplications for one row of x, and none for four.
   // With least values the sum of x would come on top: slower from four rows on.
   static constexpr bool kScaledAtOnce = !Codes::kLeast && Codes::kPart >= 4 * kLanes;
 
   static constexpr size_t kScales = (Codes::kElements / Codes::kPart + 15) / 16 * 16;
-  // Of kW rows of W.
+  // kW rows of W.
   template <size_t kW>
   struct BlockPart {
     const int8_t* const (&codes)[kW];
@@ -213,7 +213,7 @@ struct Blocks {
   static HWY_INLINE void add(const FewRows& p, const Part& all, Sums<kW, kX>& sums) {
     constexpr size_t kParts = Codes::kElements / Codes::kPart, kPartBytes = Codes::kBytes / kParts;
     constexpr size_t kPrefetchParts = std::bit_floor(std::max<size_t>(1, 64 / kPartBytes));
-    // Aligned parts of L1 for what is not in the block as it is.
+    // Aligned parts of L1 for codes that must be unpacked from the block.
     HWY_ALIGN int8_t space[kW][Codes::kElements];
     HWY_ALIGN float scale[kW][kScales], least[kW][kScales];
     FetchAhead& fetch = *all.fetch;
@@ -248,7 +248,7 @@ struct Blocks {
 };
 
 // Rows of blocks of four bits an element, where a vector has sixteen lanes: the sixteen values of a
-// part are a vector, which nibbles look up. It costs half of what making each value does.
+// part are a vector that nibbles index. It costs half as much as computing each value.
 template <class Codes>
 struct Nibbles {
   static size_t row_bytes(size_t k) { return Blocks<Codes>::row_bytes(k); }
@@ -312,7 +312,7 @@ struct Nibbles {
 };
 
 // Nibbles of one scale a block with fewer lanes than values: they become numbers in the lanes to
-// which their byte was widened, without being stored on the way. Less eight, each is left in the
+// which their byte was widened, without being stored in between. Less eight, each is left in the
 // uppermost bits, which is 2^28 of it.
 template <class Codes>
 struct WidenedNibbles {
@@ -379,7 +379,7 @@ struct Floats {
   static HWY_INLINE V load(const std::byte* at) { return load_f32<kType>(D(), at); }
   static HWY_INLINE float load_one(const std::byte* at) { return load_f32_scalar<kType>(at); }
 };
-// Integers, whose step is the row's.
+// Integers with one scale a row.
 struct Integers {
   static constexpr size_t kSize = 1;
   static HWY_INLINE V load(const std::byte* at) {
@@ -391,7 +391,7 @@ struct Integers {
   static HWY_INLINE float load_one(const std::byte* at) { return static_cast<int8_t>(*at); }
 };
 
-// Of W, rows side by side where they go by as they lie.
+// Number of parallel rows of W where they are read in order.
 template <class Weights, size_t kX>
 constexpr size_t kTogether = kMostW;
 template <class Elements>
@@ -441,7 +441,7 @@ struct Plain {
 #pragma GCC unroll 1
     for (; left > 0; --left, w += kLanes * Elements::kSize, x += kLanes * kX) step(0);
   }
-  // The elements that are no whole vector.
+  // The elements after the last whole vector.
   template <size_t kW, size_t kX>
   static HWY_INLINE void add_rest(const FewRows& p, const Part& part, float (&sums)[kX][4]) {
     for (size_t e = p.k / kLanes * kLanes; e < p.k; ++e) {

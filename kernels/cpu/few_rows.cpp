@@ -19,26 +19,26 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// With more rows of x, some rows of W go by a part of k at a time, once for each group of rows of
-// x, whose part stays in the first-level cache meanwhile. The part is as long as it may be: with
+// With more rows of x, some rows of W are read a part of k at a time, once for each group of rows
+// of x, whose part stays in the first-level cache meanwhile. The part is as long as possible: for
 // every one the sums begin and end in memory (one Zen 3 core, 16 rows, k = 2048 of f16: 512
-// elements 60, 1024 72 GFLOP/s). The next rows of W are fetched meanwhile, in the order in which
-// they lie: asked for in the order in which they are used, a piece of one row and then of another,
-// they came no faster than without asking (8 rows of x: 5.9 ms, in order 4.0).
+// elements 60, 1024 72 GFLOP/s). The next rows of W are prefetched meanwhile, in the order in which
+// they are stored: prefetched in the order of use, a piece of one row and then of another,
+// they came no faster than without prefetching (8 rows of x: 5.9 ms, in order 4.0).
 constexpr size_t kGroup = kFewRowsStep;
 constexpr size_t kBytesOfX = 24 << 10, kPartUnit = 256;  // of a part; elements of k
-// Of a second-level cache of 512 KiB, what groups of W and x may take.
+// Share of a second-level cache of 512 KiB for groups of W and x.
 constexpr size_t kBytesOfCache = 384 << 10;
 
-// The rows of W that go by together: fewer where they, those that are fetched and all of x would
-// not stay in the second-level cache together. If x alone does not, it comes anew for each group.
+// The rows of W that are read together: fewer where they, the prefetched ones and all of x would
+// not stay in the second-level cache together. If x alone does not, each group loads it again.
 HWY_INLINE size_t rows_of_group(size_t row_bytes, size_t x_bytes) {
   constexpr size_t kLeast = 4;
   if (x_bytes >= kBytesOfCache) return kGroup;
   return std::clamp((kBytesOfCache - x_bytes) / (2 * row_bytes) / kLeast * kLeast, kLeast, kGroup);
 }
 
-// The part's sums go on where those of the parts before it ended, `kept`, and end there or in y.
+// The part's sums continue those of the parts before it, `kept`, and end there or in y.
 template <class Weights, size_t kW, size_t kX>
 void multiply(const FewRows& p, const Part& part, size_t i, float* kept) {
   Sums<kW, kX> sums;
@@ -61,14 +61,14 @@ void multiply(const FewRows& p, const Part& part, size_t i, float* kept) {
   }
 }
 
-// From a row of W to the one to ask for meanwhile, where they go by as they lie. Some rows are read
-// side by side, each for a few thousand bytes only, which is too short for the hardware to see what
-// comes; and memory takes as long to answer as a core takes for some kilobytes.
+// Distance from a row of W to the one to prefetch, where they are read in order. Some rows are read
+// in parallel, each for a few thousand bytes only, too few for the hardware to detect the
+// pattern; and memory's latency is the time in which a core uses some kilobytes.
 size_t prefetch_distance(size_t group) {
   constexpr size_t kAhead = 12 << 10;
   return (kAhead / group + 1) * group;
 }
-// In order, from the first of two rows: half of them are asked for before their first is read.
+// In order, from the first of two rows: half of them are prefetched before their first is read.
 size_t prefetch_distance_in_order(size_t row_bytes) {
   constexpr size_t kLeast = 8 << 10, kMore = 4 << 10;
   return std::max(kLeast, row_bytes + kMore);
@@ -92,7 +92,7 @@ void some_of_x(const FewRows& p, const Part& part, size_t end, size_t i, size_t 
   kSome[n - 1](p, part, end, i, kept);
 }
 
-// One row of x or two, as they lie: all of a row of W at a time.
+// One row of x or two, unpacked: all of a row of W at a time.
 template <class Weights, size_t kX>
 void one_or_two(const FewRows& p) {
   constexpr size_t kRowsOfW = kTogether<Weights, kX>;
@@ -115,7 +115,7 @@ void all_rows(const FewRows& p) {
   const size_t depth = std::max<size_t>(1, kBytesOfX / row_part) * kPartUnit;
   for (size_t j = 0; j < p.n; j += group) {
     const size_t end = std::min(p.n, j + group);
-    // What lies behind the last group is the next piece's.
+    // The bytes after the last group belong to the next piece.
     const auto* const next = reinterpret_cast<const char*>(p.w) + (j + group) * bytes;
     FetchAhead fetch = {next, next + group * bytes, std::max<size_t>(1, kWRows / groups.n) * 64};
     for (size_t first = 0; first < p.k; first += depth) {

@@ -1,6 +1,6 @@
-// The GEMM of few rows: y = x W^T with W as the model file has it, or as integers with a step a
+// The GEMM of few rows: y = x W^T with W as in the model file, or as integers with a scale a
 // row. Weights are decoded in registers and multiplied there, each for several rows of x at once,
-// so that what is read is their bytes and nothing is written but y.
+// so that only their bytes are read and only y is written.
 #pragma once
 
 #include <cstddef>
@@ -10,11 +10,11 @@
 
 namespace blend::kernels {
 
-// Rows of x of a product at most.
+// Most rows of x in a product.
 inline constexpr size_t kFewRowsMost = 24;
 
 struct FewRows {
-  const float* x = nullptr;      // [m, k] as few_rows_pack() leaves them; one row may be as it is
+  const float* x = nullptr;      // [m, k] packed by few_rows_pack(); a single row may be unpacked
   const std::byte* w = nullptr;  // [n, k] of `dtype`, or of `blocks` where those are not none
   float* y = nullptr;            // [m, n], its rows y_stride apart
   size_t m = 0;                  // at most kFewRowsMost
@@ -24,17 +24,17 @@ struct FewRows {
   DType dtype = DType::f32;
   BlockType blocks = BlockType::none;
   bool accumulate = false;       // y += x W^T
-  const float* steps = nullptr;  // [n]; if there, W is of s8 instead, row j times steps[j]
+  const float* steps = nullptr;  // [n]; if set, W is s8 instead, row j times steps[j]
 };
 
-// In f32. Rows of W go by kFewRowsStep at a time; a rest of fewer costs more. A row of y has the
-// same bits for any m.
+// In f32. Rows of W are processed kFewRowsStep at a time; a rest of fewer costs more. A row of y
+// has the same bits for any m.
 inline constexpr size_t kFewRowsStep = 12;
 void few_rows(const FewRows& product);
 
-// Rows in groups of at most so many, as even as may be.
+// Rows in groups of limited size, as even as possible.
 struct RowGroups {
-  size_t n, each, more;  // so many groups, the first `more` of each + 1 rows
+  size_t n, each, more;  // n groups of `each` rows, the first `more` with one more
 
   constexpr RowGroups(size_t m, size_t most) : n((m + most - 1) / most), each(m / n), more(m % n) {}
   constexpr size_t rows(size_t group) const { return each + (group < more ? 1 : 0); }
@@ -42,17 +42,18 @@ struct RowGroups {
     return group * each + (group < more ? group : more);
   }
 };
-// Those of m rows of x, by the instruction set in use. In each x lies as [k / lanes][rows of the
-// group][lanes]: it is read from one place, where rows a power of two apart would have the same few
-// places of a cache.
+// The groups of m rows of x, by the instruction set in use. In each, x is stored as
+// [k / lanes][rows of the group][lanes] and read sequentially; rows a power of two apart would map
+// to the same cache sets.
 RowGroups few_rows_groups(size_t m);
-// Of a row, in elements: the most lanes that there are, so that it is the same for all.
+// Padded length of a row, in elements: to the most lanes that there are, so that it is the same for
+// all.
 inline size_t few_rows_padded(size_t k) { return (k + 15) / 16 * 16; }
-// Brings groups [group, group + n_groups) there. x: [m, k], packed: [m, few_rows_padded(k)]
+// Packs groups [group, group + n_groups). x: [m, k], packed: [m, few_rows_padded(k)]
 void few_rows_pack(const float* x, size_t m, size_t k, size_t group, size_t n_groups,
                    float* packed);
 
-// The scalar reference: sums in double. x is [m, k] as it is.
+// The scalar reference: sums in double. x is [m, k], unpacked.
 void few_rows_ref(const FewRows& product);
 
 }  // namespace blend::kernels

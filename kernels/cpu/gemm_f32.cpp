@@ -25,11 +25,11 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 constexpr size_t kVectors = 2;  // of a panel's row
 constexpr size_t kColumns = kVectors * kLanes;
-// As many sums as there are registers for, beside a panel's row and a broadcast.
+// As many sums as there are registers for, besides a panel's row and a broadcast.
 constexpr size_t kRows = kLanes == 16 ? 14 : kLanes == 8 ? 6 : HWY_ARCH_ARM_A64 ? 12 : 4;
 constexpr size_t kSums = kRows * kVectors;
 
-// So many elements of k go by between two times of fetching ahead.
+// Elements of k between two rounds of prefetching.
 constexpr size_t kAheadDepth = 8;
 
 // One part of the depth. x: element e of row i is at x[e * kStep + i], or, where kStep is 0, at
@@ -43,12 +43,12 @@ struct Part {
   size_t depth;
   float* y;
   size_t y_stride;
-  size_t n_rows;  // of y to be written: the tile's, or one less
+  size_t n_rows;  // rows of y to be written: the tile's, or one less
   bool add;       // to what is at `before`, which is y or the sums so far
   FetchAhead ahead;
   const float* before;
   size_t before_stride;
-  const float* fetch;  // the tile's place in y, where this part reads or writes it
+  const float* fetch;  // the tile in y, where this part reads or writes it
   size_t fetch_stride;
   float* keep = nullptr;  // where kKeep: the panel's part as f32
 };
@@ -141,7 +141,7 @@ HWY_INLINE void register_tile(Part<kType> p) {
   }
 }
 
-// A register tile of a panel that W ends in.
+// A register tile of a panel in which W ends.
 template <size_t kTileRows, size_t kStep, DType kType>
 void narrow_tile(Part<kType> p, size_t n_columns) {
   HWY_ALIGN float y[kTileRows * kColumns];
@@ -167,7 +167,7 @@ void tile_of(const Part<kType>& p, size_t n_columns) {
   }
 }
 
-// By half the number of rows, rounded up: tiles are compiled for even ones.
+// Indexed by half the number of rows, rounded up: tiles are compiled for even ones.
 template <DType kType, size_t... kHalf>
 HWY_INLINE void any_tile(const Part<kType>& p, size_t n_columns, std::index_sequence<kHalf...>) {
   using Tile = void (*)(const Part<kType>&, size_t);
@@ -183,8 +183,8 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
   const auto* w = static_cast<const Element*>(t.w) + first * kColumns;
   for (size_t j = 0; j < t.n; j += kColumns, w += t.k * kColumns) {
     const size_t n_columns = std::min(kColumns, t.n - j);
-    // What comes next, shared out among the blocks: the next panel's part, the first panel's next
-    // part, or what the next tile begins with.
+    // Prefetched data, shared out among the blocks: the next panel's part, the first panel's next
+    // part, or the begin of the next tile.
     const auto* next = static_cast<const Element*>(t.next_w);
     size_t next_depth = next != nullptr ? gemm_depth(t.k) : 0;
     if (j + kColumns < t.n) {
@@ -248,8 +248,8 @@ void all_blocks(const GemmTile& t, size_t first, size_t depth) {
   }
 }
 
-// kTileRows rows of x as they are. Some panels go side by side, so that there are sums enough to
-// hide what a multiply-add takes, and reads enough to hide what memory takes.
+// kTileRows rows of x, not in blocks. Some panels go side by side, so that there are enough sums to
+// hide the latency of a multiply-add, and enough reads to hide memory's.
 template <size_t kTileRows, DType kType>
 void few(const GemmTile& t) {
   constexpr size_t kAtOnce =

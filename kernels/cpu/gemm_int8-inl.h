@@ -1,19 +1,19 @@
 // The register tiles of gemm_int8.h, written once for all instructions that multiply bytes.
 //
 // Included inside a namespace and inside the compiler's attributes of an instruction set, so it
-// includes nothing and has no guard: whoever includes it has <algorithm>, <array>, <cstddef>,
+// includes nothing and has no guard: the including file has <algorithm>, <array>, <cstddef>,
 // <cstdint>, <utility>, "cpu/fetch_ahead.h", "cpu/gemm_int8.h" and "cpu/simd.h". A Dot has
 //   kLanes, kRows, kGroup      sums of a vector; rows of a block; inputs of a group
 //   Sums, Bytes                vector types
 //   zero(), broadcast(uint32_t group), load(const int8_t* groups), dot(Sums, Bytes x, Bytes w)
 //   kFourOfX; where true: dot_of_four(Sums, Bytes xs, size_t i, Bytes w), group i of four as x
 //   finish(Sums, const Int8Row&, const int32_t* sums, const float* steps, float* y, bool add)
-//   kVectorBytes               of what load() reads
-//   kDepth                     groups of a part of k at most; 0: k is not cut; otherwise:
+//   kVectorBytes               bytes that load() reads
+//   kDepth                     most groups in a part of k; 0: k is not cut; otherwise:
 //   load_sums(const int32_t*), store_sums(Sums, int32_t*), add(Sums, Sums)
 
 constexpr size_t kInt8Vectors = 2;  // of a panel's row
-// So many groups go by between two times of fetching ahead.
+// Groups between two rounds of prefetching.
 constexpr size_t kInt8Ahead = 8;
 
 // Some rows of x times kPanels panels, over all of k.
@@ -27,11 +27,11 @@ struct Int8Part {
   const int32_t* sums;
   float* y;
   size_t y_stride;
-  size_t n_rows;  // of y to be written: the tile's, or one less
+  size_t n_rows;  // rows of y to be written: the tile's, or one less
   bool add;
   FetchAhead ahead = {};
-  // Where k comes in parts: the tile's sums so far, [rows of a block][a panel's columns], and which
-  // parts this is.
+  // Where k comes in parts: the tile's sums so far, [rows of a block][a panel's columns], and the
+  // index of the part.
   int32_t* so_far = nullptr;
   bool first = true;
   bool last = true;
@@ -118,7 +118,7 @@ template <class Dot, size_t kTileRows, size_t kStep>
 void int8_tile_of(const Int8Part& p, size_t n_columns) {
   constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
   if (n_columns >= kColumns) return int8_register_tile<Dot, kTileRows, 1, kStep>(p);
-  // A panel that W ends in.
+  // A panel in which W ends.
   float y[kTileRows * kColumns];
   Int8Part wide = p;
   wide.y = y;
@@ -134,7 +134,7 @@ void int8_tile_of(const Int8Part& p, size_t n_columns) {
   }
 }
 
-// By half the number of rows, rounded up: tiles are compiled for even ones.
+// Indexed by half the number of rows, rounded up: tiles are compiled for even ones.
 template <class Dot, size_t... kHalf>
 HWY_INLINE void int8_any_tile(const Int8Part& p, size_t n_columns, std::index_sequence<kHalf...>) {
   using Tile = void (*)(const Int8Part&, size_t);
@@ -143,7 +143,7 @@ HWY_INLINE void int8_any_tile(const Int8Part& p, size_t n_columns, std::index_se
   kTiles[(p.n_rows - 1) / 2](p, n_columns);
 }
 
-// kTileRows rows of x as they are. Some panels go side by side, as in gemm_f32.cpp.
+// kTileRows rows of x, not in blocks. Some panels go side by side, as in gemm_f32.cpp.
 template <class Dot, size_t kTileRows>
 void int8_few(const Int8Tile& t) {
   constexpr size_t kColumns = kInt8Vectors * Dot::kLanes;
@@ -163,8 +163,8 @@ void int8_few(const Int8Tile& t) {
     int8_tile_of<Dot, kTileRows, 0>(part(), std::min(kColumns, t.n - j));
 }
 
-// All blocks of x times the panels' groups from `first` on, `part` of them at most. panel_of(at,
-// depth): where the Dot finds the part of a panel that lies at `at`.
+// All blocks of x times the panels' groups from `first` on, at most `part` of them. panel_of(at,
+// depth): where the Dot finds the part of a panel at `at`.
 template <class Dot, class PanelOf>
 void int8_blocks(const Int8Tile& t, size_t first, size_t part, const PanelOf& panel_of) {
   constexpr size_t kColumns = kInt8Vectors * Dot::kLanes, kGroupBytes = kColumns * Dot::kGroup;
@@ -175,7 +175,7 @@ void int8_blocks(const Int8Tile& t, size_t first, size_t part, const PanelOf& pa
   int32_t* so_far = t.so_far;
   for (size_t j = 0; j < t.n; j += kColumns, w += t.n_groups * kGroupBytes) {
     const int8_t* const panel = panel_of(w, depth);
-    // What comes next, shared out among the blocks, as in gemm_f32.cpp.
+    // Prefetched data, shared out among the blocks, as in gemm_f32.cpp.
     const int8_t* next = t.next_w;
     size_t next_depth = next != nullptr ? part : 0;
     if (j + kColumns < t.n) {

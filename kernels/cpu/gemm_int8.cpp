@@ -61,7 +61,7 @@ struct Words {
   }
 };
 
-// Of a part of a panel that was widened before, for all blocks of x: widening costs as much as
+// A part of a panel that was widened before, for all blocks of x: widening costs as much as
 // multiplying by two rows.
 struct WidenedWords : Words {
   static constexpr size_t kVectorBytes = kLanes * kGroup * sizeof(int16_t);
@@ -74,8 +74,8 @@ struct WidenedWords : Words {
   static HWY_INLINE Sums add(Sums a, Sums b) { return hn::Add(a, b); }
 };
 
-// For a few blocks bytes are widened anew, and panels are read to their ends: in parts, pieces of
-// many panels one after another, they come slower from memory than so few blocks take. (Zen 3, k, n
+// For a few blocks bytes are widened again, and panels are read to their ends: in parts, pieces of
+// many panels one after another, memory is slower than the few blocks' arithmetic. (Zen 3, k, n
 // = 2048, 8192: 8 rows 104 GFLOP/s in parts, 6 rows as one block 143.)
 constexpr size_t kWholeRows = 4 * Words::kRows;
 
@@ -97,7 +97,7 @@ size_t WordsWhole() { return kWholeRows; }
 
 #else
 
-// Elsewhere these would be no faster than f32.
+// On other CPUs these would be no faster than f32.
 void WordsTile(const Int8Tile& /*tile*/) {}
 size_t WordsRows() { return 0; }
 size_t WordsColumns() { return 0; }

@@ -10,7 +10,7 @@
 //   W [n, k], s8: [panel][groups][columns][group]
 //   x [m, k], u8: [block][groups][rows], four bytes each: the group's inputs, as u8 or as u16
 //
-// Inputs behind k are zeros in both.
+// Inputs after k are zeros in both.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ namespace blend::kernels {
 struct Int8Shape {
   size_t rows, columns;
   size_t group;  // inputs; 0: this path has no integer products
-  size_t depth;  // groups of a part of k, at most; 0: k is not cut into parts
-  size_t whole;  // nor is it for so many rows
+  size_t depth;  // most groups in a part of k; 0: k is not cut into parts
+  size_t whole;  // nor for at most this many rows
 };
 Int8Shape int8_shape(Int8Path path);
 
-// Rows of bytes as blocks take them: [n_groups] of four bytes. `row` tells what becomes of q, and
-// is changed where the path multiplies signed bytes. q: [k]; where groups are of four bytes it may
-// be where `groups` is.
+// Rows of bytes in the form of blocks: [n_groups] of four bytes. `row` describes q, and is changed
+// where the path multiplies signed bytes. q: [k]; where groups have four bytes it may be the memory
+// of `groups`.
 void int8_groups(Int8Path path, const uint8_t* q, size_t k, uint32_t* groups, Int8Row& row);
 
 // Whether a product of m rows is done in parts of k, so that a panel's part stays in the
@@ -56,12 +56,12 @@ struct Int8Tile {
   // line.
   int16_t* widened = nullptr;
   int32_t* so_far = nullptr;
-  const int8_t* next_w = nullptr;  // the panels that this thread has next, where that is known
+  const int8_t* next_w = nullptr;  // this thread's next panels, if known
 };
 inline constexpr size_t kInt8RowsAsTheyAre = 4;
 void int8_tile(Int8Path path, const Int8Tile& tile);
 
-// The scalar reference; of the same operands.
+// The scalar reference, with the same operands.
 void int8_tile_ref(Int8Path path, const Int8Tile& tile);
 
 }  // namespace blend::kernels

@@ -5,7 +5,7 @@
 
 namespace blend::kernels {
 
-// No rows: this build has no such path.
+// Without rows: this build has no such path.
 Int8Shape int8_dot_shape(Int8Path path);
 void int8_dot_tile(Int8Path path, const Int8Tile& tile);
 

@@ -19,7 +19,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D4 = hn::FixedTag<uint32_t, 4>;
 using V4 = hn::Vec<D4>;
 
-// kWrite of the four rows' elements are written, which are 2 or 4.
+// Writes kWrite of the four rows' elements, 2 or 4.
 template <size_t kWrite>
 HWY_INLINE void four_by_four(V4 r0, V4 r1, V4 r2, V4 r3, size_t stride, uint32_t* out) {
   const D4 d;
@@ -64,8 +64,8 @@ HWY_INLINE void some_rows(const uint32_t* rows, size_t n_rows, size_t k, size_t 
 
 void Interleave(const uint32_t* rows, size_t n_rows, size_t k, size_t width, size_t stride,
                 uint32_t* out) {
-  // What is written of so many elements stays in the first-level cache until all rows are there,
-  // and a row is read for long enough to be fetched ahead.
+  // The output for this many elements stays in the first-level cache until all rows are there,
+  // and each row is read for long enough to be prefetched.
   constexpr size_t kPart = 256;
   for (size_t first = 0; first < k; first += kPart) {
     const size_t last = std::min(k, first + kPart);
@@ -97,7 +97,7 @@ void interleave_rows(const void* rows, size_t n_rows, size_t k, size_t width, si
   (static_cast<const uint32_t*>(rows), n_rows, k, width, stride, static_cast<uint32_t*>(out));
 }
 
-// When a model is opened, and no more: four stores to neighbours rather than vectors.
+// Used only when a model is opened: four stores to neighbours rather than vectors.
 void interleave_rows_16(const void* rows, size_t n_rows, size_t k, size_t width, size_t stride,
                         uint16_t* out) {
   const auto* const from = static_cast<const std::byte*>(rows);

@@ -1,5 +1,5 @@
-// How operands of the GEMM are brought into panels and blocks (gemm_f32.h, gemm_int8.h): elements
-// of some rows side by side.
+// Puts operands of the GEMM into panels and blocks (gemm_f32.h, gemm_int8.h): elements of some rows
+// side by side.
 #pragma once
 
 #include <cstddef>
@@ -8,11 +8,11 @@
 namespace blend::kernels {
 
 // out[e * stride + i] = rows[i * k + e] for i < n_rows, e < k, and 0 for n_rows <= i < width. The
-// elements are any four bytes; they are copied. out: [k, stride], of which nothing else is written.
+// elements are any four bytes; they are copied. out: [k, stride]; nothing else of it is written.
 void interleave_rows(const void* rows, size_t n_rows, size_t k, size_t width, size_t stride,
                      void* out);
 
-// The same of elements of two bytes, at any address.
+// The same for elements of two bytes, at any address.
 void interleave_rows_16(const void* rows, size_t n_rows, size_t k, size_t width, size_t stride,
                         uint16_t* out);
 

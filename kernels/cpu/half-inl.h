@@ -22,7 +22,7 @@ HWY_BEFORE_NAMESPACE();
 namespace blend::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-// Elements of f16 or bf16, as bits, as f32.
+// Elements of f16 or bf16, as bits, to f32.
 template <DType kType, class D>
 HWY_INLINE hn::Vec<D> widen_16(D d, hn::Vec<hn::Rebind<uint16_t, D>> raw) {
   const hn::Rebind<uint32_t, D> d32;
@@ -93,7 +93,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> round_to_16([[maybe_unused]] D d, hn
     const auto u = hn::BitCast(di, v);
     const auto sign = hn::And(hn::ShiftRight<16>(u), hn::Set(di, 0x8000));
     const auto whole = hn::And(u, hn::Set(di, 0x7fffffff));
-    // From 65536 on all is infinity, which 65536 rounds to as any other number would.
+    // From 65536 on all become infinity, to which 65536 rounds as any other number would.
     const auto mag = hn::Min(whole, hn::Set(di, 0x47800000));
     const auto lsb = hn::And(hn::ShiftRight<13>(mag), hn::Set(di, 1));
     // Wraps for results that are subnormal; those lanes are replaced below.
@@ -110,7 +110,7 @@ HWY_INLINE hn::Vec<hn::Rebind<uint16_t, D>> round_to_16([[maybe_unused]] D d, hn
   }
 }
 
-// The largest magnitude of what was rounded to f16 or bf16, as bits.
+// The largest magnitude rounded to f16 or bf16 so far, as bits.
 class Largest16 {
  private:
   using D32 = hn::CappedTag<float, 16>;

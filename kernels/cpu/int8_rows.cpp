@@ -15,18 +15,18 @@
 
 #include "cpu/lanes-inl.h"
 
-#ifndef BLEND_KERNELS_INT8_ROWS_ONCE  // what all targets share
+#ifndef BLEND_KERNELS_INT8_ROWS_ONCE  // shared by all targets
 #define BLEND_KERNELS_INT8_ROWS_ONCE
 namespace blend::kernels {
 
-// What turns x into q: q = round(x * inverse) + row.zero, clamped. lo <= 0 <= hi.
+// The mapping of x to q: q = round(x * inverse) + row.zero, clamped. lo <= 0 <= hi.
 struct Int8Mapping {
   Int8Row row;
   float inverse = 0;
 };
 inline Int8Mapping map_range(float lo, float hi) {
   const float range = hi - lo;
-  // Below, the inverse would overflow; nothing of a model is as small.
+  // With less, the inverse would overflow; no model has such small values.
   if (range < 1e-30f) return {};
   const float inverse = 255.0f / range;
   return {{range / 255.0f, static_cast<int32_t>(std::nearbyint(-lo * inverse))}, inverse};
@@ -42,7 +42,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 using DI = hn::Rebind<int32_t, D>;
 using DB = hn::Rebind<uint8_t, D>;
 
-constexpr size_t kChains = 4;  // of sums side by side, as one would wait for itself
+constexpr size_t kChains = 4;  // parallel sums, as one would wait for itself
 
 // Four vectors' integers as bytes, saturated. Vectors of 512 bits go together: three packings and
 // one change of order, where each of them by itself would take four instructions.
@@ -67,7 +67,7 @@ Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
     const auto v = hn::LoadU(d, x + at);
     lows[c] = hn::Min(lows[c], v);
     highs[c] = hn::Max(highs[c], v);
-    // NaN of NaN and infinity, which Min and Max may lose.
+    // NaN for NaN and infinity, which Min and Max may lose.
     odds[c] = hn::MulAdd(v, hn::Zero(d), odds[c]);
   };
   size_t i = 0;
@@ -92,8 +92,8 @@ Int8Row QuantizeRow(const float* x, size_t n, uint8_t* q) {
   }
   const Int8Mapping map = map_range(least, most);
   const auto inverse = hn::Set(d, map.inverse);
-  // Of |v| <= 255, v + 1.5 * 2^23 ends in the integer nearest to v, as nearbyint() rounds, in two's
-  // complement: half of what NearestInt() takes, which answers for every float.
+  // For |v| <= 255, v + 1.5 * 2^23 ends in the integer nearest to v, as nearbyint() rounds, in
+  // two's complement: half the cost of NearestInt(), which works for every float.
   constexpr float kNearest = 0x1.8p23f;
   const auto nearest = hn::Set(d, kNearest);
   const auto zero = hn::Set(di, map.row.zero - std::bit_cast<int32_t>(kNearest));

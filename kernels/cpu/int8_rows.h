@@ -1,7 +1,7 @@
 // Activations as 8-bit rows for integer products.
 //
 // A row of x has one scale and one zero point, x ~ scale * (q - zero) with q in 0 .. 255; a row of
-// W has one step, w ~ step * p with p in -127 .. 127. So
+// W has one scale, w ~ step * p with p in -127 .. 127. So
 //   sum_k x w ~ scale * step * (sum_k q p - zero * sum_k p),
 // whose sums are integers and exact (Jacob et al., CVPR 2018, section 2.3, eq. 7).
 #pragma once

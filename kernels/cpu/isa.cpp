@@ -39,7 +39,7 @@ int64_t chosen_target() { return HWY_DYNAMIC_DISPATCH(Target)(); }
 constexpr unsigned bit(Int8Path path) { return 1u << static_cast<unsigned>(path); }
 constexpr unsigned kAnyPath = ~0u;
 
-// Of each path but words, whether the CPU has its instruction. Asked once: under a hypervisor each
+// For each path but words, whether the CPU has its instruction. Asked once: under a hypervisor each
 // cpuid costs as much as a small product.
 unsigned cpu_paths() {
   unsigned paths = 0;
@@ -65,7 +65,7 @@ std::atomic<unsigned> allowed_paths{kAnyPath};
 struct Cap {
   const char* name;
   int64_t best;    // in Highway's order a better target is a lower bit
-  unsigned paths;  // beside words
+  unsigned paths;  // besides words
 };
 
 constexpr Cap kCaps[] = {

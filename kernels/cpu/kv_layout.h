@@ -1,11 +1,10 @@
-// Where the elements of a layer's KV cache lie, and what they are.
+// The layout of a layer's KV cache in memory, and the types of its elements.
 //
 // They are f32, f16 or bf16 (DType); offsets count elements.
 //
 // K: [n_kv_heads][slots / 16][head_dim][16]: sixteen keys side by side, so that q.K of sixteen keys
 // is head_dim multiply-adds of whole vectors and needs no sum across lanes.
-// V: [n_kv_heads][slots][v_stride]: rows padded to whole vectors; what the padding holds is never
-// looked at.
+// V: [n_kv_heads][slots][v_stride]: rows padded to whole vectors; the padding is never read.
 #pragma once
 
 #include <cstddef>

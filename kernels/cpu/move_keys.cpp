@@ -25,7 +25,7 @@ namespace blend::kernels::HWY_NAMESPACE {
 //   source   ... | B: . . . x x x x x | B+1: x x x . . . | ...      offset = 3 of 8
 //   dest           D: x x x x x x x x
 //
-// D may be B or B+1: of an element, all keys are loaded before any is stored.
+// D may be B or B+1: all keys of an element are loaded before any is stored.
 template <DType kType>
 class BlockMove {
  public:
@@ -36,7 +36,7 @@ class BlockMove {
     const size_t begin = block * kKeyBlock;
     low_ = std::max(move.to, begin) - begin;
     high_ = std::min(move.to + move.n, begin + kKeyBlock) - begin;
-    // Where lane 0 comes from; before the cache's first slot where lane 0 is not moved.
+    // Source of lane 0; before the cache's first slot where lane 0 is not moved.
     const int64_t first = static_cast<int64_t>(begin + move.from) - static_cast<int64_t>(move.to);
     const int64_t source = first >= 0 ? first / kBlock : -((kBlock - 1 - first) / kBlock);
     offset_ = static_cast<size_t>(first - source * kBlock);
@@ -46,15 +46,15 @@ class BlockMove {
     if (offset_ + high_ > kKeyBlock) upper_ = src + (source + 1) * stride;
   }
 
-  // All sixteen are moved, so that the blocks which they come from exist.
+  // All sixteen are moved, so that the blocks they come from exist.
   bool whole() const { return low_ == 0 && high_ == kKeyBlock; }
 
-  // ---- Of whole blocks, a vector of keys from `lane` on of one element
+  // ---- Whole blocks: a vector of keys from `lane` on, for one element
 
   HWY_INLINE V load(size_t element, size_t lane) const {
     const D d;
-    // As if B went on where it ends, and B+1 had begun before it does. What is there instead is a
-    // neighbouring element of either, and is not taken.
+    // Reads as if B went on after its end, and B+1 had begun before its start. These lanes hold a
+    // neighbouring element of either, and are not used.
     const Element* const from = lower_ + element * kKeyBlock + offset_ + lane;
     if (offset_ == 0) return load_cached<kType>(d, from);
     const hn::Rebind<Element, D> de;
@@ -68,7 +68,7 @@ class BlockMove {
       return widen_16<kType>(d, keys);
     }
   }
-  // A key that a turn takes past 16 bits' range shows as an infinity in its row's scores.
+  // A key that a rotation takes past 16 bits' range shows as an infinity in its row's scores.
   HWY_INLINE void store(V keys, size_t element, size_t lane) const {
     const D d;
     Element* const out = dst_ + element * kKeyBlock + lane;
@@ -79,7 +79,7 @@ class BlockMove {
     }
   }
 
-  // ---- Of blocks at the ends of a move
+  // ---- Blocks at the ends of a move
 
   // window: B | B+1 of one element, so that the sixteen are at offset().
   HWY_INLINE void load(size_t element, float* window) const {

@@ -1,7 +1,7 @@
 // The bits of floating-point numbers sorted into planes that compress and planes that do not.
 //
 // Exponents of K and V take few values; mantissas and signs are noise. The sign bit and the lowest
-// bit of the exponent change places, which puts the eight bits below the sign into one byte: all of
+// bit of the exponent swap places, which puts the eight bits below the sign into one byte: all of
 // the exponent for bf16 and f32, the exponent and three bits of the mantissa for f16.
 #pragma once
 

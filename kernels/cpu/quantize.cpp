@@ -23,7 +23,7 @@ constexpr float largest_of(DType dtype) {
   return dtype == DType::f16 ? 65504.0f : dtype == DType::bf16 ? 0x1.fep127f : FLT_MAX;
 }
 
-// Divides rather than multiplying with the inverse, which would overflow for the smallest steps.
+// Divides rather than multiplying with the inverse, which would overflow for the smallest scales.
 inline int quantize_scalar(float offset, float step, float least, float most) {
   if (!(step > 0)) return 0;
   return static_cast<int>(std::nearbyint(std::clamp(offset / step, least, most)));
@@ -69,7 +69,7 @@ HWY_INLINE void StoreAs(DF d, VF value, std::byte* out) {
 HWY_INLINE VI Quantize(DF d, VF offset, VF step, float least, float most) {
   const auto scaled = hn::Div(offset, step);
   const auto clamped = hn::Min(hn::Max(scaled, hn::Set(d, least)), hn::Set(d, most));
-  // A step of 0 divides 0 by 0.
+  // A scale of 0 would divide 0 by 0.
   return hn::NearestInt(hn::IfThenElseZero(hn::Gt(step, hn::Zero(d)), clamped));
 }
 

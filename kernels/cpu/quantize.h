@@ -1,8 +1,9 @@
 // Numbers to 8 or 4 bits and back: value = base + step * q.
 //
-// 8 bits: base 0, q in -127 .. 127. 4 bits: q in 0 .. 15, two to a byte. Steps and bases belong
-// either to columns (K, whose channels differ) or to groups of a row's columns (V, whose tokens
-// differ); KIVI (Liu et al., 2024) has the reasons. Results are clamped to what dtype can hold.
+// 8 bits: base 0, q in -127 .. 127. 4 bits: q in 0 .. 15, two to a byte. Scales (`step`) and bases
+// belong either to columns (K, whose channels differ) or to groups of a row's columns (V, whose
+// tokens differ); KIVI (Liu et al., 2024) has the reasons. Results are clamped to what dtype can
+// hold.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace blend::kernels {
 
-inline constexpr size_t kGroup4 = 32;  // values that share a step and a base in 4 bits
+inline constexpr size_t kGroup4 = 32;  // values that share a scale and a base in 4 bits
 
 // Bytes that n values of one group of columns take in 4 bits. Byte i holds value i in its low half
 // and value i + nibble_bytes(n) in its high half.
@@ -25,7 +26,7 @@ constexpr size_t nibble_row_bytes(size_t cols) {
 
 // Least and largest value so far of each column; x, lo, hi: [cols]. Thread-safe, as all kernels.
 void range_columns(const float* x, size_t cols, float* lo, float* hi);
-// Of each group of `group` columns, the last perhaps shorter; lo, hi: [n_groups].
+// The same for each group of `group` columns, the last perhaps shorter; lo, hi: [n_groups].
 void range_groups(const float* x, size_t cols, size_t group, float* lo, float* hi);
 
 // x: [cols]; step: [n_groups(cols, group)], >= 0; 0 gives 0. Rounds to nearest even.
@@ -34,7 +35,7 @@ void quantize8(const float* x, size_t cols, const float* step, size_t group, int
 void dequantize8(const int8_t* q, size_t rows, size_t cols, const float* step, size_t step_stride,
                  size_t group, DType dtype, std::byte* out);
 
-// n multiples of one step.
+// n multiples of one scale.
 void dequantize16(const int16_t* q, size_t n, float step, DType dtype, std::byte* out);
 
 // One row of bytes of two rows of values, `high` perhaps null; all [cols].
@@ -48,7 +49,7 @@ void quantize4_groups(const float* x, size_t cols, const float* base, const floa
 void dequantize4_groups(const uint8_t* q, size_t cols, const float* base, const float* step,
                         DType dtype, std::byte* out);
 
-// Scalar references of what encodes and decodes a value.
+// Scalar references that encode and decode one value.
 int quantize8_ref(float x, float step);
 int quantize4_ref(float x, float base, float step);
 // As f32, before rounding to dtype.

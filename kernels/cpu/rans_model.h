@@ -1,6 +1,6 @@
-// What the coder of cpu/rans_rows.h knows of the numbers that come: a column's next number lies
-// near the mean of those before, about as far away as those were. All of it is integers, so that
-// who decodes follows who encoded to the bit, on every machine.
+// The model of the coder of cpu/rans_rows.h: a column's next number lies near the mean of those
+// before, about as far away as those were. All arithmetic is in integers, so that decoder and
+// encoder agree to the bit, on every machine.
 //
 // A row has a shift: its numbers stand for multiples of 2^shift. Means and sizes (mean distances
 // from the mean) are kept in sixteenths of 1.
@@ -16,16 +16,16 @@ namespace blend::kernels {
 
 inline constexpr uint32_t kRansBits = 10;       // a table's frequencies add up to 2^10
 inline constexpr uint32_t kRansTables = 24;     // by size, four to an octave
-inline constexpr uint32_t kRansEscape = 31;     // the symbol of what is too far from the mean
+inline constexpr uint32_t kRansEscape = 31;     // the symbol of numbers too far from the mean
 inline constexpr int32_t kRansReach = 15;       // symbols 0 .. 30 are distances of -15 .. 15
-inline constexpr int32_t kRansMostLow = 6;      // low bits of a distance that are coded as they are
+inline constexpr int32_t kRansMostLow = 6;      // low bits of a distance that are not modelled
 inline constexpr int32_t kRansMost = 32767;     // numbers are -32767 .. 32767
 inline constexpr uint32_t kRansMostShift = 3;   // of a row
-inline constexpr uint32_t kRansSizeCodes = 92;  // sizes to begin with
+inline constexpr uint32_t kRansSizeCodes = 92;  // initial sizes
 
 // Frequencies of the distances 0, 1 (and -1), ... 15 (and -15), and of the escape: a logistic
-// distribution of the size that the table is for, from a sixteenth to four. What would come less
-// than once in two tables has no share, and escapes.
+// distribution of the size that the table is for, from a sixteenth to four. Distances that would
+// come less than once in two tables have no share, and escape.
 inline constexpr uint16_t kRansFrequencies[kRansTables][kRansReach + 2] = {
     {1021, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
     {1021, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1},
@@ -53,7 +53,7 @@ inline constexpr uint16_t kRansFrequencies[kRansTables][kRansReach + 2] = {
     {93, 91, 83, 71, 57, 45, 34, 25, 18, 13, 9, 6, 4, 3, 2, 1, 7},
 };
 
-// Where the next number's symbol is looked up, and how many of its low bits are no part of that.
+// Position of the next number's symbol, and how many of its low bits are coded separately.
 struct RansPlace {
   uint32_t table;
   uint32_t low;
@@ -67,8 +67,8 @@ inline RansPlace rans_place(int32_t size, uint32_t shift) {
   return {static_cast<uint32_t>(c - 4 * low), static_cast<uint32_t>(low)};
 }
 
-// How much of the way mean and size go to where a number lies: 2^-these, near to one over the rows
-// so far, and a sixteenth at least. The first number is the first mean.
+// The rates at which mean and size follow the numbers: 2^-these, near to one over the rows so far,
+// and a sixteenth at least. The first number is the first mean.
 struct RansPace {
   uint32_t mean;
   uint32_t size;
@@ -93,7 +93,7 @@ inline void rans_follow(int32_t number, uint32_t shift, RansPace pace, int32_t& 
   size = std::max(size, 1);
 }
 
-// A size to begin with: four to an octave, in sixteenths.
+// An initial size: four to an octave, in sixteenths.
 constexpr int32_t rans_size(uint32_t code) {
   return static_cast<int32_t>(((4 + (code & 3)) << (code >> 2)) >> 2);
 }

@@ -18,9 +18,9 @@
 #define BLEND_KERNELS_RANS_ONCE
 namespace blend::kernels {
 
-// For each table and each of the 2^10 places of a state's lowest bits, from the highest bit on: the
-// frequency of the symbol there (10 bits), the distance that it stands for (6; the escape's is one
-// past the largest), and the place less the first of the symbol's (10).
+// For each table and each of the 2^10 slots of a state's lowest bits, from the highest bit on: the
+// frequency of the symbol there (10 bits), its distance (6; the escape's is one past the largest),
+// and the slot less the first of the symbol's (10).
 struct RansTables {
   static constexpr uint32_t kPlaces = 1u << kRansBits;
   std::array<uint32_t, size_t{kRansTables} * kPlaces> at;
@@ -48,7 +48,7 @@ inline const RansTables& rans_tables() {
   return kTables;
 }
 
-// By which lanes take a word: where its two bytes are among those that were read, for each byte of
+// Indexed by which lanes take a word: where its two bytes are among those read, for each byte of
 // the lanes. Others get zeros (the highest bit is set).
 struct RansWordPlaces {
   alignas(32) std::array<std::array<uint8_t, 32>, 256> at;
@@ -123,7 +123,7 @@ using VI = hn::Vec<DI>;
 using VU = hn::Vec<DU>;
 constexpr size_t kReadAtOnce = 16;  // bytes
 
-// The entries of a table, one by one into a vector: a gather takes longer where the processor has
+// The entries of a table, one by one into a vector: a gather is slower where the processor has
 // it in microcode, and the next row's states wait for this.
 HWY_INLINE VU Entries(DU du, const uint32_t* tables, VU places) {
   constexpr size_t kLanes = hn::MaxLanes(DU());
@@ -149,9 +149,9 @@ HWY_INLINE VU Refill(DU du, VU x, const uint8_t*& from) {
   return hn::Or(hn::Shl(x, up), hn::BitCast(du, taken));
 }
 
-// What decode_columns() does, for as many columns as there are lanes, where kReadAtOnce bytes of
-// words are left. The place of the words is the caller's variable: what is stored through pointers
-// to numbers could be the reader's own. No branches on what the numbers are like but the escape's:
+// Like decode_columns(), for as many columns as there are lanes, where kReadAtOnce bytes of
+// words are left. The position of the words is the caller's variable: a store through pointers
+// to numbers could alias the reader's own. No branches depend on the numbers except the escape's:
 // channels of one row differ in size.
 HWY_INLINE bool DecodeLanes(const uint32_t* HWY_RESTRICT tables, RansReader& r,
                             const uint8_t*& words, VU& state, RansPace pace, uint32_t shift,
@@ -212,7 +212,7 @@ HWY_INLINE bool DecodeLanes(const uint32_t* HWY_RESTRICT tables, RansReader& r,
   return true;
 }
 
-// one_vector: all states are in one, which stays there from column to column.
+// one_vector: all states are in one, which stays in a register from column to column.
 template <bool one_vector>
 HWY_INLINE bool DecodeColumns(RansReader& r, size_t row, uint32_t shift, size_t cols, int32_t* mean,
                               int32_t* size, int16_t* out) {
@@ -293,7 +293,7 @@ uint16_t* rans_put_row(const RansCode* codes, size_t cols, size_t n_states, uint
   for (size_t c = cols; c > 0; --c) {
     const RansCode& code = codes[c - 1];
     uint32_t& state = states[(c - 1) & (n_states - 1)];
-    // So that what the decoder finds before it reads a word is below 2^32.
+    // So that the state a decoder finds before it reads a word is below 2^32.
     if (state >= uint64_t{code.frequency} << (32 - kRansBits - code.low_bits)) {
       *--words = static_cast<uint16_t>(state);
       state >>= 16;

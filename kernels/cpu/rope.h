@@ -11,7 +11,7 @@ enum class RopePairs { adjacent, halves };
 struct RopeRow {
   size_t n_heads = 0;
   size_t head_dim = 0;
-  size_t rotary_dim = 0;  // even, <= head_dim; the rest of a head stays as it is
+  size_t rotary_dim = 0;  // even, <= head_dim; the rest of a head is unchanged
   RopePairs pairs = RopePairs::adjacent;
   const float* cos = nullptr;  // [rotary_dim / 2] at the row's position
   const float* sin = nullptr;  // [rotary_dim / 2]

@@ -1,7 +1,7 @@
-// What every SIMD kernel includes before Highway.
+// Common definitions of SIMD kernels, included before Highway.
 //
-// Each instruction set costs as much time to compile as any other, so there are those that machines
-// have: SSE4 (the least of an x86-64 CPU: whatever was sold since 2011), AVX2 and AVX-512; NEON on
+// Each instruction set costs as much time to compile as any other, so there are only common ones:
+// SSE4 (the least of an x86-64 CPU: all sold since 2011), AVX2 and AVX-512; NEON on
 // Arm. SSSE3 would be for CPUs that are refused (isa.h). The best that the machine has is chosen at
 // run time.
 //
@@ -15,7 +15,7 @@
 #define HWY_DISABLED_TARGETS (HWY_SSSE3 | HWY_SVE | HWY_SVE2 | HWY_SVE_256 | HWY_SVE2_128 | HWY_RVV)
 #endif
 
-// Of the target at hand: f16 <-> f32 are instructions (F16C; Arm has them since Armv8). For #if.
+// On the current target f16 <-> f32 are instructions (F16C; Arm has them since Armv8). For #if.
 #define BLEND_HAS_HALF_CONVERSION \
   ((HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2) || (HWY_ARCH_ARM_A64 && HWY_TARGET < HWY_EMU128))
 

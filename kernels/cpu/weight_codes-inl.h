@@ -1,6 +1,6 @@
-// Quantized blocks as a product of few rows takes them: one signed byte an element ("code"), and a
-// scale and a least value for every part of a block, so that element = scale * code - least. For
-// what the bits mean see base/weight_blocks-inl.h.
+// Quantized blocks for products of few rows: one signed byte an element ("code"), and a scale and a
+// least value for every part of a block, so that element = scale * code - least. For the meaning of
+// the bits see base/weight_blocks-inl.h.
 //
 // Included once per SIMD target; see any kernel.
 #if defined(BLEND_KERNELS_WEIGHT_CODES_INL_H) == defined(HWY_TARGET_TOGGLE)
@@ -36,7 +36,7 @@ HWY_INLINE float half_value(const uint8_t* p) {
 #endif
 }
 
-// `n` bytes go through `fn`, some at a time. Every type's runs are multiples of 16.
+// Passes `n` bytes through `fn`, some at a time. Every type's runs are multiples of 16.
 template <size_t n, class Fn>
 HWY_INLINE void each_bytes(Fn fn) {
   const hn::CappedTag<uint8_t, n> d;
@@ -50,8 +50,8 @@ template <class D>
 HWY_INLINE hn::Vec<D> low_nibbles(D d, hn::Vec<D> q) {
   return hn::And(q, hn::Set(d, uint8_t{15}));
 }
-// Shifts of bytes, of which only the bits that `mask` keeps are looked at: none that crossed over
-// from a neighbour may be among them.
+// Shifts bytes; only the bits in `mask` are used: none that crossed over from a neighbour may be
+// among them.
 template <int kBits, class D>
 HWY_INLINE hn::Vec<D> shift_left(D d, hn::Vec<D> v, uint8_t mask) {
   static_assert(kBits >= 0);

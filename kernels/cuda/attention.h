@@ -12,7 +12,7 @@ struct AttentionRows {
   const uint32_t* pos = nullptr;  // device [n], ascending, < slots
   float scale = 1.0f;             // of the scores: 1 / sqrt(head_dim)
   uint32_t window = 0;            // slots that a row sees, itself the last; 0: all up to it
-  float softcap = 0.0f;           // scores become softcap * tanh(score / softcap); 0: they stay
+  float softcap = 0.0f;           // scores become softcap * tanh(score / softcap); 0: off
 };
 
 // Must have been called on a device before attention() is.

@@ -9,7 +9,7 @@ namespace {
 // Some 1.5 KiB of the 4 that a launch may have.
 struct EachArgs {
   StepRows rows;
-  AttentionArgs all;  // what the rows have in common; of scratch, where the first part's is
+  AttentionArgs all;  // common to the rows; scratch: that of the first part
 };
 
 // The arguments of row i by itself.
@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
                                                 [&](uint32_t) { return pos; });
 }
 
-// A warp an m-row of a row and KV head.
+// One warp for each m-row of a row and KV head.
 __global__ void __launch_bounds__(32 * kCombineWarps)
     combine_each_kernel(const __grid_constant__ EachArgs each) {
   const uint32_t i = blockIdx.x * kCombineWarps + threadIdx.x / 32;

@@ -1,21 +1,21 @@
-// The kernel of attention of gathered query rows, after FlashAttention-2 (Dao 2023); what becomes
-// of its scores differs (Use).
+// The kernel of attention of gathered query rows, after FlashAttention-2 (Dao 2023); the use of its
+// scores differs (Use).
 //
 // A block: 16 m-rows a warp (attention_plan.h) of one KV head. Row i of the prompt sees exactly the
 // slots 0..pos(i), or the last `window` of them: CacheBlend recomputes scattered rows, so the mask
-// is no triangle; it is needed only in the tiles of keys that reach beyond the first position of a
-// warp's rows, or begin before the last one's window.
+// is not a triangle; it is needed only in the tiles of keys that reach beyond the first position of
+// a warp's rows, or begin before the last one's window.
 //
 // Shared memory, in rows of kHeadDim bf16:
 //
 //   | Q: 16 * kWarps | K stage 0: kKeys | V stage 0 | K stage 1 | V stage 1 |
 //
-// The next tile of K and V is on its way (cp.async) while one is computed with. Chunks of 16 bytes
+// The next tile of K and V is loaded (cp.async) during the computation with one. Chunks of 16 bytes
 // are swizzled within a row so that the eight rows that ldmatrix reads at once lie in different
 // banks. S = Q K^T stays in registers; the layout of mma's result is that of its left operand, so P
 // goes into P V without leaving them.
 //
-// Beside 128 mma (head size 128, a tile of 64 keys) a warp has some 550 other instructions to
+// Besides 128 mma (head size 128, a tile of 64 keys) a warp has some 550 other instructions to
 // issue, and these are the limit where mma.sync is fast (scripts/cuda_issue_slots.py counts them):
 // the mask is branched around, the scale is part of the exponent's multiply-add, and 2^x is the
 // device's own.
@@ -27,7 +27,7 @@ namespace blend::kernels::cuda {
 
 using AttentionKernel = void (*)(AttentionArgs);
 
-// Two neighbouring elements of a result row of which the row has `left` more.
+// Stores two neighbouring elements of a result row that has `left` more.
 __device__ inline void store_two(const Rows& out, size_t at, uint32_t left, float x, float y) {
   if (left == 0) return;
   if (out.type == DType::f32) {
@@ -45,21 +45,21 @@ __device__ inline void store_two(const Rows& out, size_t at, uint32_t left, floa
   }
 }
 
-// Blocks that a multiprocessor is to hold at once: what shared memory allows, said so that
+// Blocks that a multiprocessor shall hold at once: what shared memory allows, stated so that
 // registers are not spilled for more.
 template <int kHeadDim, int kWarps>
 constexpr int kBlocks = kWarps == 1 || kHeadDim > 128 ? 1
                         : kHeadDim > 64               ? 2
                                                       : 3;
 
-// What becomes of the scores.
+// How the scores are used.
 enum class Use : uint8_t {
   results,  // the rows' results, or their parts where the keys are split
-  stats,    // each part's largest score and weight, and nothing else: V is not looked at
+  stats,    // each part's largest score and weight, and nothing else: V is not read
   of_kind,  // the parts of the keys of one kind (a.kind), whether they are split or not
 };
 
-// Whether any of a tile's keys is of the kind that is looked at; the same in all lanes of a warp.
+// Whether any of a tile's keys is of the wanted kind; the same in all lanes of a warp.
 template <int kKeys>
 __device__ inline bool has_kind(const AttentionArgs& a, uint32_t first, uint32_t n_keys) {
   int any = 0;
@@ -69,7 +69,7 @@ __device__ inline bool has_kind(const AttentionArgs& a, uint32_t first, uint32_t
   return __ballot_sync(0xffffffffu, any) != 0;
 }
 
-// -infinity for the keys of the other kind.
+// Sets -infinity for the keys of the other kind.
 template <int kKeys>
 __device__ inline void mask_kind(const AttentionArgs& a, uint32_t first, uint32_t t,
                                  uint32_t n_keys, float (&s)[kKeys / 8][4]) {
@@ -84,8 +84,8 @@ __device__ inline void mask_kind(const AttentionArgs& a, uint32_t first, uint32_
   }
 }
 
-// What a block (tile of m-rows, KV head, .) does for part `split` of the keys. position(i): of row
-// i.
+// The work of a block (tile of m-rows, KV head, .) for part `split` of the keys. position(i): of
+// row i.
 template <int kHeadDim, int kWarps, int kKeys, Use kUse, typename Positions>
 __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
                                        const Positions& position) {
@@ -100,7 +100,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
   uint16_t* const stages = q_tile + 16 * kWarps * kHeadDim;
 
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  // The last rows see the most keys: they go first, so that the device ends its work at once.
+  // The last rows see the most keys: they go first, so that all blocks end at about the same time.
   const uint32_t first_m = (gridDim.x - 1 - blockIdx.x) * 16 * kWarps;
   const uint32_t kv_head = blockIdx.y;
   const uint32_t last_m =
@@ -171,7 +171,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
         for (int e = 0; e < 4; ++e) now[e / 2] = fmaxf(now[e / 2], s[n][e]);
       }
 
-      // The online softmax: what was summed shrinks as the largest score grows.
+      // The online softmax: earlier sums shrink as the largest score grows.
       float from[2];
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
@@ -189,7 +189,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
           sum[n][2 * r + 1] *= shrink;
         }
       }
-      // The product is not rounded and the largest one was, downwards: of scores whose last digit
+      // The product is not rounded but the largest one was, downwards: with scores whose last digit
       // is more than 1 the difference may be anything above 0.
 #pragma unroll
       for (int n = 0; n < kKeyTiles; ++n) {
@@ -217,7 +217,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
         }
       }
     }
-    __syncthreads();  // the stage is about to be written again
+    __syncthreads();  // the stage is about to be overwritten
   }
 
 #pragma unroll
@@ -252,7 +252,7 @@ __device__ __forceinline__ void attend(const AttentionArgs& a, uint32_t split,
   }
 }
 
-// Puts the parts of m-row i of all KV heads' together, in their order: a warp.
+// One warp combines the parts of m-row i of all KV heads, in their order.
 __device__ inline void combine(const AttentionArgs& a, uint32_t i) {
   const uint32_t head_dim = a.cache.head_dim, n = a.cache.n_kv_heads * a.m_rows;
   const uint32_t kv_head = i / a.m_rows, m = i % a.m_rows;
@@ -307,8 +307,8 @@ AttentionKernel kernel_of(uint32_t padded, uint32_t warps) {
   }
 }
 
-// What each kernel must be told of before its first launch; it also loads them: some are launched
-// first while a step is recorded, when kernels must not be loaded. kernel_of(padded, warps).
+// Prepares each kernel before its first launch; it also loads them: some are launched first while a
+// step is recorded, when kernels must not be loaded. kernel_of(padded, warps).
 template <typename KernelOf>
 cudaError_t prepare_each_of(const KernelOf& of) {
   for (const uint32_t padded : {32u, 64u, 96u, 128u, 256u}) {

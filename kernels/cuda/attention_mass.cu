@@ -1,10 +1,10 @@
-// Where attention goes. CPU reference: kernels/cpu/attention_mass.cpp, attention_mass_ref().
+// Attention mass. CPU reference: kernels/cpu/attention_mass.cpp, attention_mass_ref().
 //
-// Two passes over Q K^T on tensor cores, which is attention's own work once more: the first is
+// Two passes over Q K^T on tensor cores, which repeats attention's own work: the first is
 // attention without its values and gives every m-row's log-sum-exp; in the second a block holds a
 // tile of keys, walks the m-rows that see any of them and sums up the probabilities by columns, in
-// registers. A launch in between puts the parts of split keys together, one behind adds up what the
-// blocks have found, in their order.
+// registers. A launch in between combines the parts of split keys, one after them adds up the
+// blocks' results, in their order.
 #include "cuda/attention_kernel.cuh"
 #include "cuda/attention_mass.h"
 
@@ -29,15 +29,15 @@ __global__ void __launch_bounds__(kThreads) log_sum_kernel(AttentionArgs a, floa
   sums[i] = largest + log2f(weight);
 }
 
-// A block: kKeys keys of a KV head, and of the m-rows that see any of them one part in
-// gridDim.z. parts: [gridDim.z][n_kv_heads][last + 1].
+// A block: kKeys keys of a KV head, and one of gridDim.z parts of the m-rows that see any of
+// them. parts: [gridDim.z][n_kv_heads][last + 1].
 template <int kHeadDim, int kKeys>
 __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
     column_kernel(AttentionArgs a, const float* log_sums, uint32_t last, float* parts) {
   constexpr uint32_t kRows = 16 * kWarps;
   __shared__ float columns[kWarps][kKeys];
   auto* const k_tile = reinterpret_cast<uint16_t*>(dynamic_shared());
-  uint16_t* const q_tiles = k_tile + kKeys * kHeadDim;  // two: the next is fetched meanwhile
+  uint16_t* const q_tiles = k_tile + kKeys * kHeadDim;  // two: the next is loaded meanwhile
 
   const uint32_t warp = threadIdx.x / 32, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
   const uint32_t first = blockIdx.x * kKeys, kv_head = blockIdx.y, window = a.rows.window;
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(32 * kWarps, kBlocks<kHeadDim, kWarps>)
     for (uint32_t r = 0; r < 2; ++r) {
       const uint32_t m = warp_m + g + 8 * r, there = m < a.m_rows ? m : a.m_rows - 1;
       pos[r] = a.rows.pos[there / a.group];
-      // A row that is not there has no share in anything.
+      // A row that does not exist has no share in anything.
       log_sum[r] = m < a.m_rows ? log_sums[size_t{kv_head} * a.m_rows + m] : INFINITY;
     }
     float s[kKeys / 8][4];

@@ -3,8 +3,8 @@
 // The query heads that share a KV head (GQA) are packed: "m-row" m stands for query row m / group
 // and head m % group of the KV head. A block takes a tile of 16 m-rows a warp over one KV head and
 // walks the keys in tiles, up to the last position of its own rows. Where that gives too few blocks
-// to fill the device (decode; few rows behind a long prompt), the keys are split among several
-// blocks, whose parts a second kernel puts together.
+// to fill the device (decode; few rows after a long prompt), the keys are split among several
+// blocks, whose parts a second kernel combines.
 #pragma once
 
 #include <algorithm>
@@ -24,12 +24,12 @@ struct AttentionPlan {
   uint32_t head_dim = 0;
   uint32_t m_tiles = 0;
   uint32_t splits = 1;
-  uint32_t most_splits = 1;  // however many keys there are
+  uint32_t most_splits = 1;  // whatever the number of keys
 
   uint32_t tile_rows() const { return 16 * warps; }
   // Q, and two stages of K and V.
   size_t shared_bytes() const { return size_t{2} * padded * (tile_rows() + size_t{4} * keys); }
-  // Of every part its largest score and weight, and its sums where there are any.
+  // For every part its largest score and weight, and its sums where there are any.
   size_t part_floats(bool with_sums = true) const {
     return size_t{splits} * n_kv_heads * m_rows * ((with_sums ? head_dim : 0) + size_t{2});
   }
@@ -37,7 +37,7 @@ struct AttentionPlan {
   size_t scratch_floats() const { return splits == 1 ? 0 : part_floats(); }
 };
 
-// 0: head_dim is larger than what there are kernels for.
+// 0: head_dim is too large for the kernels.
 constexpr uint32_t padded_head_dim(uint32_t head_dim) {
   for (const uint32_t padded : {32u, 64u, 96u, 128u, 256u}) {
     if (head_dim <= padded) return padded;

@@ -1,9 +1,9 @@
 // Tempered attention (APE). CPU reference: kernels/cpu/attention_tempered.cpp,
 // attention_tempered_ref().
 //
-// Attention over each kind of keys by itself, on tensor cores: twice attention's work, less what
-// tiles of keys that are all of one kind save. What the two have found is put together as parts of
-// split keys are, each kind's sum of exponentials raised to its power before.
+// Attention over each kind of keys by itself, on tensor cores: twice attention's work, minus the
+// tiles whose keys are all of one kind. The two results are combined like the parts of split keys,
+// after each kind's sum of exponentials is raised to its power.
 #include "cuda/attention_kernel.cuh"
 #include "cuda/attention_tempered.h"
 

@@ -1,5 +1,5 @@
 // Attention over two kinds of keys, of which one has a temperature and a scale of its own: APE.
-// What it computes stands in kernels/cpu/attention_tempered.h.
+// kernels/cpu/attention_tempered.h has the formula.
 #pragma once
 
 #include "cuda/attention.h"

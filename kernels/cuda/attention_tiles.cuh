@@ -1,4 +1,4 @@
-// What the kernels that go over tiles of keys with tensor cores share: attention_kernel.cuh and
+// Shared by the kernels that walk tiles of keys with tensor cores: attention_kernel.cuh and
 // attention_mass.cu.
 #pragma once
 
@@ -16,16 +16,16 @@ struct AttentionArgs {
   uint32_t group;
   uint32_t m_rows;
   float scale_log2;  // Q K^T times this are exponents of 2
-  float exponent;    // what it is multiplied by in the end: scale_log2, or 1 where it was capped
+  float exponent;    // final factor: scale_log2, or 1 where it was capped
   uint32_t splits;
   float* sums;   // [splits][n_kv_heads][m_rows][head_dim]; unused where a block writes results
   float* stats;  // [splits][n_kv_heads][m_rows][2] = largest score (as an exponent of 2), weight
   const uint8_t* tempered;  // of_kind: device [slots], non-zero = tempered
-  bool kind;                // of_kind: the keys that are looked at
+  bool kind;                // of_kind: the wanted kind of keys
 };
 
-// Of the four matrices that ldmatrix loads at once, the row and chunk whose address this lane
-// gives. Q, and V (transposed): matrices down, then across. K: across, then down.
+// The row and chunk whose address this lane passes to ldmatrix, which loads four matrices at
+// once. Q, and V (transposed): matrices down, then across. K: across, then down.
 struct FragmentLane {
   uint32_t down_row, down_chunk, across_row, across_chunk;
   __device__ FragmentLane() {
@@ -37,10 +37,10 @@ struct FragmentLane {
   }
 };
 
-// Where chunk c (8 elements) of a row lies, in elements.
+// Offset of chunk c (8 elements) of a row, in elements.
 template <int kHeadDim>
 __device__ inline uint32_t swizzled(uint32_t row, uint32_t c) {
-  // A row whose length is no multiple of 128 bytes shifts the banks by half itself.
+  // A row whose length is not a multiple of 128 bytes shifts the banks by half itself.
   const uint32_t with = kHeadDim % 64 == 0 ? row & 7 : row >> 1 & 3;
   return row * kHeadDim + (c ^ with) * 8;
 }
@@ -83,8 +83,8 @@ __device__ inline void stage_q(const AttentionArgs& a, uint32_t first_m, uint32_
   }
 }
 
-// Starts the copy of keys [first, first + kKeys) and, kWithV, of their values behind them; those
-// from n_keys on are 0, and memory that was never written is not looked at. k, v: of the head's
+// Starts the copy of keys [first, first + kKeys) and, kWithV, of their values after them; those
+// from n_keys on are 0, and memory that was never written is not read. k, v: of the head's
 // slot 0.
 template <int kHeadDim, int kWarps, int kKeys, bool kWithV>
 __device__ inline void stage_kv(const KvView& cache, const uint16_t* k, const uint16_t* v,
@@ -96,7 +96,7 @@ __device__ inline void stage_kv(const KvView& cache, const uint16_t* k, const ui
     if constexpr (kWithV) copy_async_16(to + kKeys * kHeadDim + in_tile, v + at, present);
   };
   if constexpr (kThreads % kChunks == 0) {
-    // A thread's chunks lie in one column, rows kRows apart: what differs is added.
+    // A thread's chunks lie in one column, rows kRows apart: only the difference is added.
     constexpr uint32_t kRows = kThreads / kChunks;
     const uint32_t row = threadIdx.x / kChunks, c = threadIdx.x % kChunks;
     size_t at = size_t{first + row} * cache.stride + c * 8;
@@ -124,7 +124,7 @@ __device__ inline void score_tile(uint32_t (*kept)[4], const uint16_t* q_tile, u
   const FragmentLane lane;
 #pragma unroll
   for (int n = 0; n < kKeys / 8; ++n) s[n][0] = s[n][1] = s[n][2] = s[n][3] = 0.0f;
-  // Kept fragments are registers: numbers that are known. Others are not to be fetched far ahead.
+  // Kept fragments are registers, with constant indices. Others must not be loaded far ahead.
   [[maybe_unused]] constexpr int kUnroll = kKeepQ || kHeadDim <= 128 ? kHeadDim / 16 : 2;
 #pragma unroll kUnroll
   for (int step = 0; step < kHeadDim / 16; ++step) {
@@ -145,8 +145,7 @@ __device__ inline void score_tile(uint32_t (*kept)[4], const uint16_t* q_tile, u
   }
 }
 
-// Scores in their soft-cap, as exponents of 2: cap * tanh(s / cap), tanh(x) = 1 - 2 / (1 + exp(2
-// x)).
+// Soft-caps scores, as exponents of 2: cap * tanh(s / cap), tanh(x) = 1 - 2 / (1 + exp(2 x)).
 template <int kTiles>
 __device__ inline void cap_scores(float scale_log2, float softcap, float (&s)[kTiles][4]) {
   const float inner = scale_log2 * 2.0f / softcap, cap = softcap * kLog2e;
@@ -159,7 +158,8 @@ __device__ inline void cap_scores(float scale_log2, float softcap, float (&s)[kT
   }
 }
 
-// -infinity where a row does not see the key. pos: of the thread's two rows; t: its lane in a row.
+// Sets -infinity where a row does not see the key. pos: of the thread's two rows; t: its lane in a
+// row.
 template <int kTiles>
 __device__ inline void mask_scores(uint32_t first, uint32_t t, const uint32_t (&pos)[2],
                                    uint32_t window, float (&s)[kTiles][4]) {

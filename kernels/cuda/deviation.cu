@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(kThreads)
   distance = block_sum(distance, parts);
   size = block_sum(size, parts);
   if (threadIdx.x != 0) return;
-  // A stored row of zeros deviates without bound, unless the fresh one is zero too.
+  // Relative to a stored row of zeros, deviation is unbounded, unless the fresh one is zero too.
   if (terms.relative) distance /= size > FLT_MIN ? size : FLT_MIN;
   out[rows.first + row] = distance;
 }

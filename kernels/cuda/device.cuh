@@ -1,7 +1,7 @@
-// What every kernel here is written with: launches, storage types, reductions.
+// Common definitions of the kernels here: launches, storage types, reductions.
 //
 // The sources compile as CUDA and, with tests/simt in the include path, as plain C++ for the host.
-// Whatever is PTX stands in ptx.cuh, beside a host version that follows the PTX manual.
+// PTX instructions are in ptx.cuh, beside a host version that follows the PTX manual.
 #pragma once
 
 #include <cuda_runtime.h>

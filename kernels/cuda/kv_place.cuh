@@ -1,4 +1,4 @@
-// A row's way into the cache, whatever form it comes in: the pass that kv_rows.cu and
+// Writes a row into the cache, whatever form it comes in: the pass that kv_rows.cu and
 // packed_rows.cu share. CPU reference: CpuBackend::place().
 #pragma once
 
@@ -12,7 +12,7 @@ inline constexpr uint32_t kNoDrift = UINT32_MAX;
 
 // A block a row. A thread makes two neighbouring elements of the cache and writes them at once; for
 // K it reads both ends of each pair, which the block's other reads leave in the first-level cache.
-// read(is_k, column): the row's value; drift: what is added to it, or null.
+// read(is_k, column): the row's value; drift: added to it, or null.
 template <typename Read>
 __device__ inline void place_row(uint32_t slot, const float* drift, const KvView& cache,
                                  const RopeView& rope, const Read& read) {
@@ -52,7 +52,7 @@ __device__ inline StoredRow stored_row(const PlacedRuns& runs) {
   return {runs.run[low], blockIdx.x - runs.run[low].begin};
 }
 
-// place_row() of a stored row, unless it is to be left alone.
+// place_row() of a stored row, unless it is skipped.
 template <typename Read>
 __device__ inline void place_stored(const PlacedRuns& runs, const StoredRow& at,
                                     const KvView& cache, const RopeView& rope, const Read& read) {

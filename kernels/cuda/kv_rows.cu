@@ -7,7 +7,7 @@ namespace {
 
 constexpr unsigned kThreads = 256;
 
-// Row `row` of k or v, with what is to be added.
+// Row `row` of k or v, with the drift to be added.
 template <DType kType>
 struct Source {
   const void* data;
@@ -51,9 +51,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // A thread moves one pair of elements of one head through all its rows (K), or two elements (V), so
-// that no other thread ever touches what it reads: overlapping ranges need no order but its own.
-// Several rows are read before the first is written, for the memory's sake; the direction makes
-// that right: what is written lies behind what was read.
+// that no other thread ever touches its source: overlapping ranges need no order but its own.
+// Several rows are read before the first is written, for memory-level parallelism; the direction
+// makes that correct: writes are always after the reads of the same slots.
 __global__ void __launch_bounds__(kThreads)
     move_kernel(MovedRows rows, KvView src, KvView dst, RopeView rope, uint32_t rows_per_block) {
   constexpr uint32_t kAhead = 8;
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t j = is_k ? i : i - n, head = j / pairs, pair = j % pairs;
   const uint16_t* const from = (is_k ? src.k : src.v) + src.at(head, rows.from);
   uint16_t* const to = (is_k ? dst.k : dst.v) + dst.at(head, rows.to);
-  // The elements of this thread: a pair of RoPE, or two that lie side by side behind those.
+  // The elements of this thread: a pair of RoPE, or two neighbours after those.
   const bool turns = is_k && pair < rope.half && rows.turn != 0;
   uint32_t a = 2 * pair, b = a + 1;
   if (is_k && rope.halves && pair < rope.half) {

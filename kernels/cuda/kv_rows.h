@@ -1,7 +1,7 @@
-// RoPE, and rows on their way into, out of and inside the KV cache.
+// RoPE, and copies of rows into, out of and inside the KV cache.
 //
 // The cache holds bf16. K (rotated) and V of a layer: [n_kv_heads][slots][stride], the stride being
-// head_dim rounded up to 8 elements so that every slot begins at 16 bytes; what pads it is 0.
+// head_dim rounded up to 8 elements so that every slot begins at 16 bytes; the padding is 0.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -55,19 +55,19 @@ struct PlacedRun {
   uint32_t begin = 0;  // rows of the runs before it
   uint32_t first = 0;
   uint32_t plane_row = 0;
-  uint32_t plane_rows = 0;  // what the planes have; packed ones are laid out by it
+  uint32_t plane_rows = 0;  // rows of the planes; packed ones are laid out by it
 };
 
-// Stored rows of one kind, placed by one launch. They go with it as its arguments, of which there
-// may be 4 KiB: a table in memory would have to be brought there for every layer.
+// Stored rows of one kind, placed by one launch. They are its arguments, of which there may be 4
+// KiB: a table in memory would have to be copied for every layer.
 struct PlacedRuns {
   static constexpr uint32_t kMost = 96;
   PlacedRun run[kMost];
   uint32_t n_runs = 0;
   uint32_t n_rows = 0;
   DType type = DType::f32;        // of their values
-  uint32_t head_dim = 0;          // int8: columns of V that share a step
-  const uint8_t* skip = nullptr;  // [slots]: rows with skip[slot] != 0 are left alone; or null
+  uint32_t head_dim = 0;          // int8: columns of V that share a scale
+  const uint8_t* skip = nullptr;  // [slots]: rows with skip[slot] != 0 are not placed; or null
   const float* drift = nullptr;   // f32 [.., 2 * kv_dim] = K | V, added before the rotation
   const uint32_t* drift_row = nullptr;  // [slots]: row of drift for a slot, or UINT32_MAX
 
@@ -79,7 +79,7 @@ struct PlacedRuns {
   }
 };
 
-// A move of rows (Backend::move). K is turned by `turn` positions, the sine with sin_sign.
+// A move of rows (Backend::move). K is rotated by `turn` positions, the sine with sin_sign.
 struct MovedRows {
   uint32_t from = 0;
   uint32_t to = 0;
@@ -101,11 +101,11 @@ void rope_rows(const RopeView& rope, const Rows& x, uint32_t head_dim, const uin
 void place_rows(const PlacedRows& rows, const KvView& cache, const RopeView& rope,
                 cudaStream_t stream);
 
-// The same of stored rows of `type`, [plane_rows, kv_dim], whose drift is added first.
+// The same for stored rows of `type`, [plane_rows, kv_dim], whose drift is added first.
 void place_runs(const PlacedRuns& runs, const KvView& cache, const RopeView& rope,
                 cudaStream_t stream);
 
-// kv: f32 [n, 2 * kv_dim] = K turned back | V of n slots from `first` on.
+// kv: f32 [n, 2 * kv_dim] = K rotated back | V of n slots from `first` on.
 void read_rows(const KvView& cache, const RopeView& rope, uint32_t first, size_t n, float* kv,
                cudaStream_t stream);
 
@@ -114,7 +114,7 @@ void move_rows(const MovedRows& rows, const KvView& src, const KvView& dst, cons
                cudaStream_t stream);
 
 // For memory of a host that runs the model itself. k, v: [n, kv_dim] of type, both f32 on the way
-// out if `to` is f32. K of row i is turned by pos[i] (or first + i) times sin_sign; 0: not at all.
+// out if `to` is f32. K of row i is rotated by pos[i] (or first + i) times sin_sign; 0: not at all.
 // *bad is lowered to the first row with a value that is not finite in `to`.
 struct HostRows {
   const void* k = nullptr;
@@ -126,7 +126,7 @@ struct HostRows {
   const uint32_t* pos = nullptr;  // device [n] or null
   uint32_t first = 0;
   float sin_sign = 0.0f;
-  const uint8_t* skip = nullptr;  // device [n]: rows with skip[i] != 0 are left alone; or null
+  const uint8_t* skip = nullptr;  // device [n]: rows with skip[i] != 0 are not placed; or null
   const float* drift = nullptr;   // device f32 [.., 2 * kv_dim], as in PlacedRuns
   const uint32_t* drift_row = nullptr;  // device [n]: row of drift for row i, or UINT32_MAX
 };

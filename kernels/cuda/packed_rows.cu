@@ -1,14 +1,14 @@
 // Codecs int8 and int4 on the device. CPU reference: src/store/codec/int8.cpp and int4.cpp,
 // decode() with kernels/cpu/quantize.cpp, dequantize_ref().
 //
-//   int8  K  [step: kv_dim][row][kv_dim]           V  [row][step: heads], then [row][kv_dim]
-//   int4  [type of steps, 0], then
-//         K  32 rows at a time: [step: kv_dim][base: kv_dim][16][kv_dim]; byte i of a column holds
+//   int8  K  [scale: kv_dim][row][kv_dim]          V  [row][scale: heads], then [row][kv_dim]
+//   int4  [type of scales, 0], then
+//         K  32 rows at a time: [scale: kv_dim][base: kv_dim][16][kv_dim]; byte i of a column holds
 //            rows i and i + 16 of the 32, the last rows perhaps fewer
-//         V  [row]: [step: groups][base: groups], then the same of 32 columns at a time
+//         V  [row]: [scale: groups][base: groups], then the same of 32 columns at a time
 //
-// Steps of int8 are bf16, those of int4 f16 or bf16; they lie at any byte. A value is read byte by
-// byte: neighbouring threads read neighbouring bytes, and what they share comes from the caches.
+// Scales of int8 are bf16, those of int4 f16 or bf16; they are unaligned. A value is read byte by
+// byte: neighbouring threads read neighbouring bytes, and shared bytes come from the caches.
 // The rows have just crossed the bus, which is an order of magnitude slower than all of this.
 #include <cfloat>
 
@@ -89,7 +89,7 @@ struct Unpack {
   }
 };
 
-// Blocks on a multiprocessor: left to itself, ptxas spills a register or two for the sake of more.
+// Blocks on a multiprocessor: by default, ptxas spills a register or two to fit more.
 constexpr unsigned kLeastBlocks = 4;
 
 template <Packing kPacking>

@@ -18,9 +18,9 @@ struct PackedRows {
   const uint8_t* k = nullptr;  // the planes, from their first byte on; any alignment
   const uint8_t* v = nullptr;
   Packing packing = Packing::int8;
-  DType type = DType::f16;  // what decoded values are rounded to, as by the host
+  DType type = DType::f16;  // decoded values are rounded to it, as by the host
   uint32_t kv_dim = 0;
-  uint32_t head_dim = 0;  // int8: columns of V that share a step
+  uint32_t head_dim = 0;  // int8: columns of V that share a scale
   uint32_t plane_rows = 0;
   uint32_t first = 0;  // of the plane's rows
 };

@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kTile* kTile)
 
 void plain_gemm(const uint16_t* x, const uint16_t* w, void* y, size_t rows, size_t in, size_t out,
                 bool y_is_bf16, bool accumulate, cudaStream_t stream) {
-  // Rows beyond what a grid may have in y are another launch's.
+  // Rows beyond a grid's limit in y are another launch's.
   constexpr size_t kRowsAtOnce = size_t{65535} * kTile;
   const auto blocks = [](size_t n) { return static_cast<unsigned>((n + kTile - 1) / kTile); };
   for (size_t first = 0; first < rows; first += kRowsAtOnce) {

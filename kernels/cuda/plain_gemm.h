@@ -1,4 +1,4 @@
-// A product for the shapes that cuBLASLt has no algorithm for: right, and slow.
+// A product for shapes without an algorithm in cuBLASLt: correct, and slow.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -42,8 +42,8 @@ __device__ inline float multiply_down(float a, float b) {
 #endif
 }
 
-// d += a b for a warp: a [16, 16] and b [16, 8] of bf16, d [16, 8] of f32. Of lane l, with
-// g = l / 4 and t = l % 4 (two bf16 a register, the lower column or row in the lower half):
+// d += a b for a warp: a [16, 16] and b [16, 8] of bf16, d [16, 8] of f32. Registers of lane l,
+// with g = l / 4 and t = l % 4 (two bf16 a register, the lower column or row in the lower half):
 //
 //   a[0]: row g      columns 2t, 2t+1       b[0]: rows 2t, 2t+1      column g
 //   a[1]: row g + 8  columns 2t, 2t+1       b[1]: rows 2t+8, 2t+9    column g
@@ -90,7 +90,7 @@ __device__ inline void mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t 
 #endif
 }
 
-// Four matrices of 8 x 8 elements of 16 bits. Lane l gives the address of row l % 8 of matrix l /
+// Four matrices of 8 x 8 elements of 16 bits. Lane l passes the address of row l % 8 of matrix l /
 // 8, 16 bytes aligned to 16. r[i] of lane l: of matrix i, row l / 4, columns 2 (l % 4) and the
 // next; transposed: column l / 4, rows 2 (l % 4) and the next.
 template <bool kTransposed>
@@ -131,8 +131,8 @@ __device__ inline void ldmatrix_x4(uint32_t (&r)[4], const void* row) {
 }
 
 // 16 bytes from global to shared memory, both aligned to 16, without passing through registers;
-// zeros instead where `present` is false (`from` is then not read). Arrives by the wait for the
-// group that it was committed to, and is then seen by the thread that asked for it.
+// zeros instead where `present` is false (`from` is then not read). Arrives with the wait for the
+// group that it was committed to, and is then visible to the thread that issued it.
 __device__ inline void copy_async_16(void* to, const void* from, bool present) {
 #if defined(__CUDACC__)
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(to));
@@ -154,7 +154,7 @@ __device__ inline void copy_async_commit() {
   simt::commit_async();
 #endif
 }
-// Waits until at most kLeft of the newest groups are still on their way.
+// Waits until at most kLeft of the newest groups are unfinished.
 template <int kLeft>
 __device__ inline void copy_async_wait() {
 #if defined(__CUDACC__)

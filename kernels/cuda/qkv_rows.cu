@@ -1,17 +1,17 @@
-// Q, K and V of one product, to where attention reads them. CPU reference: CpuBackend::rope_q() and
-// write_kv().
+// Copies Q, K and V of one product to where attention reads them. CPU reference:
+// CpuBackend::rope_q() and write_kv().
 #include "cuda/kv_place.cuh"
 #include "cuda/qkv_rows.h"
 
 namespace blend::kernels::cuda {
 namespace {
 
-// Of Q a block takes so many elements: a row is shared by several, which a step of one row needs.
+// Elements of Q of one block: a row is shared by several, which a step of one row needs.
 constexpr uint32_t kQElements = 4 * kPlaceThreads;
 
 unsigned blocks_of_row(uint32_t q_dim) { return 1 + (q_dim + kQElements - 1) / kQElements; }
 
-// Elements i and i + 1 of a row of Q, of which both may be written at once where rows are even.
+// Elements i and i + 1 of a row of Q; both are written at once where rows are even.
 __device__ inline void turn_two(const RopeView& rope, uint32_t pos, const float* from, uint32_t i,
                                 uint32_t q_dim, uint32_t head_dim, uint16_t* to) {
   float two[2] = {0.0f, 0.0f};
@@ -28,7 +28,7 @@ __device__ inline void turn_two(const RopeView& rope, uint32_t pos, const float*
   if (i + 1 < q_dim) to[i + 1] = to_bf16(two[1]);
 }
 
-// A row of the product by the blocks that have its x: block 0 takes K and V, the others parts of Q.
+// A row of the product by the blocks with its x: block 0 takes K and V, the others parts of Q.
 // kv may be null.
 __device__ inline void place_row_qkv(const float* from, uint32_t q_dim, uint32_t pos,
                                      const RopeView& q_rope, const RopeView& k_rope,

@@ -1,4 +1,4 @@
-// Q, K and V of fresh rows as one product leaves them, on their way to where attention reads them.
+// Q, K and V of fresh rows from one product, copied to where attention reads them.
 #pragma once
 
 #include "cuda/kv_rows.h"
@@ -14,13 +14,13 @@ struct QkvRows {
   const uint32_t* pos = nullptr;  // [n]: the row's slot, and its angle
 };
 
-// Q rotated -> q: bf16 [n, q_dim]; K rotated and V -> the cache, both as they are -> kv: f32
+// Q rotated -> q: bf16 [n, q_dim]; K rotated and V -> the cache, both unchanged -> kv: f32
 // [n, 2 * kv_dim].
 void place_qkv(const QkvRows& rows, const RopeView& q_rope, const RopeView& k_rope,
                const KvView& cache, uint16_t* q, float* kv, cudaStream_t stream);
 
-// The same of rows that each have a cache and tables of their own, but for kv; data and q are
-// indexed by StepRows::Row::row. q_rope, k_rope: what every table has in common.
+// The same for rows that each have a cache and tables of their own, but without kv; data and q are
+// indexed by StepRows::Row::row. q_rope, k_rope: common properties of the tables.
 void place_step(const StepRows& rows, const float* data, uint32_t q_dim, const RopeView& q_rope,
                 const RopeView& k_rope, uint16_t* q, cudaStream_t stream);
 

@@ -27,7 +27,7 @@ __global__ void __launch_bounds__(kThreads)
   for (size_t i = threadIdx.x; i < cols; i += kThreads) dst[to + i] = src[from + i];
 }
 
-// The bytes beyond the last whole word: by the first thread.
+// Copies the bytes after the last whole word: by the first thread.
 __global__ void __launch_bounds__(kThreads)
     copy_words_kernel(const uint32_t* from, size_t bytes, uint32_t* to) {
   const size_t i = blockIdx.x * size_t{kThreads} + threadIdx.x, words = bytes / 4;

@@ -43,8 +43,8 @@ void scale_rows(const Rows& x, float factor, cudaStream_t stream);
 void norm_heads(const Rows& x, uint32_t n_heads, uint32_t head_dim, const float* weight, float eps,
                 cudaStream_t stream);
 
-// to[0..bytes) = from, which is pinned host memory that the kernel reads itself: behind nothing
-// that the copy engines do. Both aligned to 4 bytes.
+// to[0..bytes) = from, which is pinned host memory that the kernel reads itself, without waiting
+// for the copy engines. Both aligned to 4 bytes.
 void copy_from_host(void* to, const void* from, size_t bytes, cudaStream_t stream);
 
 // out[i] = table[tokens[i]]; table: [.., cols] of table_type (f16 too); tokens: device [n]; out

@@ -1,4 +1,4 @@
-// What the fusion measures and chooses by: deviation, the drift maps' inputs, the k largest.
+// Kernels by which the fusion selects: deviation, the drift maps' inputs, the k largest.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -40,7 +40,7 @@ void drift_inputs(const float* kv, size_t kv_dim, const StoredRows& rows, bool w
 void stored_inputs(size_t kv_dim, const StoredRows& rows, const float* features, size_t n_features,
                    size_t n_scales, float* out, cudaStream_t stream);
 
-// What the drift correction predicted, held against the drift (kernels/cpu/drift.h, DriftSums).
+// The drift correction's prediction, compared with the drift (kernels/cpu/drift.h, DriftSums).
 struct DriftSums {
   float both;
   float predicted;

@@ -1,6 +1,6 @@
-// The rows of a step that several sequences take together: each stands at a slot of a cache of its
-// own. They go with a launch as its arguments, of which there may be 4 KiB: no layer waits for a
-// table, and nothing has to be kept for the step.
+// The rows of a step that several sequences share: each is at a slot of a cache of its own. They
+// are a launch's arguments, of which there may be 4 KiB: no layer waits for a table, and nothing
+// has to be kept for the step.
 #pragma once
 
 #include "cuda/kv_rows.h"
@@ -10,7 +10,7 @@ namespace blend::kernels::cuda {
 struct StepRows {
   static constexpr uint32_t kMost = 32;
   struct Row {
-    uint16_t* k = nullptr;           // of the layer: [n_kv_heads][slots][stride]; V lies behind it
+    uint16_t* k = nullptr;           // of the layer: [n_kv_heads][slots][stride]; V follows it
     const float* q_turns = nullptr;  // RopeView::table of Q
     const float* k_turns = nullptr;  // and of K
     uint32_t slots = 0;
@@ -21,7 +21,7 @@ struct StepRows {
   Row row[kMost];
   uint32_t n = 0;
   uint32_t n_parts = 0;  // of all rows
-  KvView shape;          // of every cache, but for k, v and slots
+  KvView shape;          // of every cache, except k, v and slots
 
   bool full() const { return n == kMost; }
   // Its keys are cut into `parts`.

@@ -1,4 +1,4 @@
-// silu(gate) * up, and GELU in its place. CPU reference: kernels/cpu/swiglu.cpp, swiglu_ref(),
+// silu(gate) * up, and the same with GELU. CPU reference: kernels/cpu/swiglu.cpp, swiglu_ref(),
 // geglu_ref().
 #include "cuda/device.cuh"
 #include "cuda/rows.h"

@@ -4,7 +4,7 @@
 // One block: a prompt has some ten thousand rows, and a second launch would cost more than they do.
 // Scores become keys whose unsigned order is the scores' descending order. Four passes over eight
 // bits each, the highest first, narrow down the k-th key: `prefix`. All keys below it are chosen,
-// and of those equal to it the first `ties`. A last pass, in order, writes what is chosen.
+// and the first `ties` of those equal to it. A last pass, in order, writes the chosen ones.
 #include "cuda/device.cuh"
 #include "cuda/selection.h"
 

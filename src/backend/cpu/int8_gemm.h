@@ -21,7 +21,7 @@ namespace blend::cpu {
 // For integer products: panels of bytes (kernels/cpu/gemm_int8.h), zeros where W ends. Immutable.
 class Int8Matrix final : public CpuMatrix {
  public:
-  // scales, sums: padded to whole panels.
+  // steps, sums: padded to whole panels.
   Int8Matrix(int64_t out, int64_t in, kernels::Int8Path path, AlignedBuffer panels,
              AlignedBuffer steps, AlignedBuffer sums)
       : CpuMatrix(out, in),
