@@ -117,9 +117,9 @@ struct StepInput {
   uint32_t pos = 0;
 };
 
-// A recorded step of one row (Backend::record()), to be run for other tokens and
-// positions without issuing its operations again. Used by one thread at a time; the objects that
-// its operations work on must outlive it.
+// A recorded step of one row (Backend::record()), to be run for other tokens and positions without
+// issuing its operations again. Used by one thread at a time; the objects that its operations work
+// on must outlive it.
 class RecordedStep {
  public:
   virtual ~RecordedStep() = default;
@@ -304,8 +304,8 @@ class Backend {
   // Whether record() is supported.
   virtual bool records() const { return false; }
   // Records the operations that `issue` issues for one row, without running them: of host memory
-  // they read only &input.token and &input.pos, they wait for no result and make
-  // nothing that outlives them. Null: not possible here; nothing has happened.
+  // they read only &input.token and &input.pos, they wait for no result and make nothing that
+  // outlives them. Null: not possible here; nothing has happened.
   virtual std::unique_ptr<RecordedStep> record(const StepInput& /*input*/,
                                                const std::function<Status()>& /*issue*/) {
     return nullptr;

@@ -1,12 +1,11 @@
 // FairScheduler: decides which parallel regions of a pool may run now.
 //
 // A region asks for as many threads as it can use and gets all of them or waits, first come, first
-// served. A region for which enough threads are free takes them without looking at the
-// queue, because waking a waiter takes time, and the threads would be idle for that time at
-// each of the thousands of regions in a token; but once the first in the queue has waited for
-// kPatience nobody passes it any more. So small regions that overlap without end delay a
-// large one by kPatience and by what is then running, and two callers that want all the threads
-// alternate every kPatience.
+// served. A region for which enough threads are free takes them without looking at the queue,
+// because waking a waiter takes time, and the threads would be idle for that time at each of the
+// thousands of regions in a token; but once the first in the queue has waited for kPatience nobody
+// passes it any more. So small regions that overlap without end delay a large one by kPatience and
+// by what is then running, and two callers that want all the threads alternate every kPatience.
 //
 // A series of small regions that a caller waits for, one after the other, would so wait for a large
 // one again and again. Its caller therefore reserves threads for them (reserve()): meanwhile

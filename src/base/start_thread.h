@@ -1,5 +1,5 @@
-// Starts all our threads with signals blocked, so that a host's handlers run on the
-// host's own threads, where it expects them, and signals it waits for in sigwait() arrive there.
+// Starts all our threads with signals blocked, so that a host's handlers run on the host's own
+// threads, where it expects them, and signals it waits for in sigwait() arrive there.
 //
 // Left open are the signals that a thread's own instruction raises: blocked, the kernel would end
 // the process instead of running the handler (a JVM's null checks in a callback, a crash reporter).
@@ -17,8 +17,8 @@
 namespace blend {
 
 // While it lives, threads started from this one inherit that mask. Afterwards this thread has its
-// own mask again. A signal that comes meanwhile waits, or goes to another thread. Not to
-// be held over long work.
+// own mask again. A signal that comes meanwhile waits, or goes to another thread. Not to be held
+// over long work.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

@@ -7,9 +7,9 @@
 namespace blend {
 
 // While it lives, parallel regions that this thread begins run on at most `n_threads` threads
-// of any pool, this one included; 0: on all of them. The innermost counts. Belongs
-// to the thread that made it: a thread that computes on behalf of a call is given the call's cap
-// (current()) and makes one of its own.
+// of any pool, this one included; 0: on all of them. The innermost counts. Belongs to the thread
+// that made it: a thread that computes on behalf of a call is given the call's cap (current()) and
+// makes one of its own.
 class ThreadCap {
  public:
   explicit ThreadCap(uint32_t n_threads) : outer_(current_) { current_ = n_threads; }

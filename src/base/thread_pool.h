@@ -74,9 +74,9 @@ class ThreadPool {
 
   static constexpr uint32_t kMostThreads = FairScheduler::kMostThreads;
 
-  // While it lives, the regions of the thread that made it wait only for those that
-  // already run: threads are kept for them (FairScheduler::reserve()), as many as
-  // its ThreadCap allows. For a short series of small regions; one at a time on a thread.
+  // While it lives, the regions of the thread that made it wait only for those that already run:
+  // threads are kept for them (FairScheduler::reserve()), as many as its ThreadCap allows. For a
+  // short series of small regions; one at a time on a thread.
   class Run {
    public:
     explicit Run(ThreadPool& pool);

@@ -29,8 +29,8 @@ inline constexpr size_t kLeastJudged = 8;
 std::vector<float> split_steps(std::span<const double> kl);
 
 // The cost of each layer in all ways together, kl[w][l] being its cost in one: sums of its
-// shares, because a way with a small total loss would otherwise not count. Empty
-// where the total is 0, or a cost is not a number.
+// shares, because a way with a small total loss would otherwise not count. Empty where the total is
+// 0, or a cost is not a number.
 std::vector<double> sum_of_shares(std::span<const std::vector<double>> kl);
 
 // KL and bytes of one prompt with each of two sets of scales.

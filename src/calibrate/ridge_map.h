@@ -33,8 +33,8 @@ struct RidgeSums {
 };
 
 // The ridge, of those tried, for which maps fitted on either half leave the least error on
-// the other: shares of the squared outputs, summed over all maps. NUMERIC
-// where none of them can be fitted.
+// the other: shares of the squared outputs, summed over all maps. NUMERIC where none of them can be
+// fitted.
 Result<double> choose_ridge(ThreadPool& pool, std::span<const RidgeSums> halves, bool constant,
                             const Watch& watch);
 

@@ -90,8 +90,7 @@ class Forward {
   Status project_logits(Tensor x);
   Status read_logits(float* logits, uint32_t row = 0);
   // Reads rows 0 .. out.size()-1 with one copy, where the device has memory of its own; an error
-  // of one is left in failures[i]. out[i]: host [n_vocab], or null: its caller has
-  // left.
+  // of one is left in failures[i]. out[i]: host [n_vocab], or null: its caller has left.
   Status read_logits(std::span<float* const> out, std::span<Status> failures);
 
  private:

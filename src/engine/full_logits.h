@@ -1,5 +1,5 @@
-// The logits of full prefill at the last rows of a text: what a model would have gone on
-// with at each of them.
+// The logits of full prefill at the last rows of a text: what a model would have gone on with at
+// each of them.
 #pragma once
 
 #include <functional>

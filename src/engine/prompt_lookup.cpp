@@ -22,8 +22,7 @@ std::span<const int32_t> PromptLookup::draft(std::span<const int32_t> rows, int3
     after = end + 1;
   }
   if (best < options_.match) return {};
-  // Past `next` come the draft tokens themselves: a text that repeats
-  // itself.
+  // Past `next` come the draft tokens themselves: a text that repeats itself.
   for (size_t i = after; found_.size() < std::min(best, most); ++i) {
     found_.push_back(i < n ? rows[i] : i == n ? next : found_[i - n - 1]);
   }

@@ -1,6 +1,5 @@
-// PromptLookup: drafts tokens from an earlier match of the current suffix
-// (prompt look-up decoding: Saxena 2023; LLMA, Yang et al. 2023). Answers over documents quote
-// them.
+// PromptLookup: drafts tokens from an earlier match of the current suffix (prompt look-up decoding:
+// Saxena 2023; LLMA, Yang et al. 2023). Answers over documents quote them.
 #pragma once
 
 #include <cstdint>

@@ -68,9 +68,8 @@ class Sequence {
   // (AttentionStore 3.4, decoupled positions): the new rows are computed and see what precedes
   // them; the rows after them keep their K, V, with K rotated to its new position. The last row is
   // computed again, as if just decoded, so that its logits are those of the rows as they now
-  // are. Does nothing when there is nothing to take out or put in. On failure the
-  // sequence is as before. INVALID_ARGUMENT: rows that are not there, or no row left;
-  // CONTEXT_LENGTH.
+  // are. Does nothing when there is nothing to take out or put in. On failure the sequence is as
+  // before. INVALID_ARGUMENT: rows that are not there, or no row left; CONTEXT_LENGTH.
   Status replace(uint64_t first, uint64_t n_old, std::span<const int32_t> tokens,
                  const Watch& watch);
 

@@ -1,8 +1,8 @@
 // TemperedRows: the rows of a sequence that are attended to with APE's temperature and scale.
 //
 // They are the rows whose K and V at a layer come from a chunk that was prefilled somewhere else: a
-// row computed up to some layer is tempered only after it. Rows appended later attend
-// to them in the same way.
+// row computed up to some layer is tempered only after it. Rows appended later attend to them in
+// the same way.
 #pragma once
 
 #include <cstdint>

@@ -25,8 +25,8 @@ struct RopeParams {
   double linear_scale = 1.0;        // positions are divided by it
   std::vector<float> freq_factors;  // [rotary_dim/2] or empty: frequencies are divided by them
                                     // (Llama 3.1, YaRN, LongRoPE: model/rope_scaling.h)
-  // Also multiplies the rotated elements of Q and of K (YaRN, LongRoPE). Stored K
-  // never has it; a host's rotated K does.
+  // Also multiplies the rotated elements of Q and of K (YaRN, LongRoPE). Stored K never has it; a
+  // host's rotated K does.
   double attention_factor = 1.0;
 
   bool operator==(const RopeParams&) const = default;

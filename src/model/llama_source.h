@@ -20,8 +20,7 @@ Result<std::unique_ptr<ModelSource>> open_llama_gguf(std::span<const std::byte> 
 // Frequencies are divided by scaling factors; smaller ones would make angles overflow.
 inline constexpr double kMinRopeFactor = 1e-6;
 
-// RoPE's tensors: its factors of Llama 3.1, and of LongRoPE for short and for long
-// prompts.
+// RoPE's tensors: its factors of Llama 3.1, and of LongRoPE for short and for long prompts.
 inline constexpr const char* kRopeFreqs = "rope_freqs.weight";
 inline constexpr const char* kRopeShort = "rope_factors_short.weight";
 inline constexpr const char* kRopeLong = "rope_factors_long.weight";

@@ -277,8 +277,8 @@ void SpmTokenizer::encode_plain(std::string_view text, bool space_prefix,
   }
 }
 
-// A symbol is a piece or a single other character: then its bytes, or the unknown token
-// where the vocabulary lacks one of them.
+// A symbol is a piece or a single other character: then its bytes, or the unknown token where the
+// vocabulary lacks one of them.
 void SpmTokenizer::emit(std::string_view symbol, std::vector<int32_t>& out) const {
   if (const int32_t id = find(symbol); id >= 0) {
     out.push_back(id);

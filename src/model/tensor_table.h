@@ -10,8 +10,8 @@
 
 namespace blend {
 
-// Whether a model of this config has the role; a tied output has no tensor of
-// its own, which only the file knows.
+// Whether a model of this config has the role; a tied output has no tensor of its own, which only
+// the file knows.
 bool has_tensor(TensorRole role, const ModelConfig& config);
 // Its shape: [rows, cols] or [n].
 std::vector<int64_t> tensor_shape(TensorRole role, const ModelConfig& config);

@@ -114,8 +114,8 @@ struct RowRun {
 // (never by a source) a device's.
 enum class Origin : uint8_t { disk, memory, remote, device };
 
-// Reads the layers of one chunk: from a store's snapshot or a record in memory. Used by
-// one thread at a time; may move between threads.
+// Reads the layers of one chunk: from a store's snapshot or a record in memory. Used by one thread
+// at a time; may move between threads.
 class ChunkSource {
  public:
   virtual ~ChunkSource() = default;
@@ -149,8 +149,8 @@ class ChunkSource {
   // Origin of the layer that was read or finished last. Before that: of all layers, memory only if
   // all are there.
   virtual Origin origin() const { return Origin::disk; }
-  // Cost of loading on top of the store's own layers: a transfer that has not
-  // begun. Zeros: unknown, or there is none.
+  // Cost of loading on top of the store's own layers: a transfer that has not begun. Zeros:
+  // unknown, or there is none.
   struct RemoteCost {
     double latency_s = 0;
     double bytes_per_s = 0;

@@ -28,8 +28,8 @@ class StoreNotes {
   virtual ~StoreNotes() = default;
   // Notes with this prefix, in the order of their names. Damaged ones are left out.
   virtual Result<std::vector<Note>> notes(std::string_view prefix) = 0;
-  // Replaces the note of this name by the result of `change`, in one transaction among
-  // all processes; its argument is empty where there is no sound one. Durable when it returns.
+  // Replaces the note of this name by the result of `change`, in one transaction among all
+  // processes; its argument is empty where there is no sound one. Durable when it returns.
   // READ_ONLY, FULL, IO; INVALID_ARGUMENT if it is too long.
   using Change = std::function<std::string(std::span<const std::byte> old)>;
   virtual Status change_note(std::string_view name, const Change& change) = 0;

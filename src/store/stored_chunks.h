@@ -20,8 +20,7 @@ class StoredChunk {
   virtual ~StoredChunk() = default;
   virtual const StoredLayout& layout() const = 0;
   // Appends the locations of these bytes of the stream, in order. Valid while this object lives;
-  // not
-  // checked against the layers' checksums. CORRUPT, INVALID_ARGUMENT (outside the stream).
+  // not checked against the layers' checksums. CORRUPT, INVALID_ARGUMENT (outside the stream).
   virtual Status find(uint64_t offset, uint64_t bytes, ByteSpans& out) = 0;
 };
 

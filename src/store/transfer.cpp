@@ -29,8 +29,8 @@ constexpr uint32_t kHasContexts = 0x400;  // number and ids of the context passa
 constexpr uint32_t kHasName = 0x200;      // lengths of label and tags, and both, before the ids
 constexpr uint32_t kEndMagic = 0x454b4c42;  // "BLKE"
 constexpr size_t kHeadBytes = sizeof kMagic + 4 + 8;
-// Fixed part of a chunk's description: magic, dtype, id, fingerprint, five numbers,
-// created, tenant.
+// Fixed part of a chunk's description: magic, dtype, id, fingerprint, five numbers, created,
+// tenant.
 constexpr size_t kDescriptionBytes = 4 + 4 + 32 + 32 + 5 * 4 + 8 + 16;
 
 // Not thread-safe.

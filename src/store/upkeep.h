@@ -84,9 +84,9 @@ class StoreUpkeep {
 
   // ---- How chunks are rounded
 
-  // For chunks of a model that are put from here on, by anyone, with a codec that
-  // chooses its scales (rans): layer l has `codec_step` times steps[l], if there are as many as
-  // layers; none: all layers alike. As long as the store is open: a reader need not know.
+  // For chunks of a model that are put from here on, by anyone, with a codec that chooses its
+  // scales (rans): layer l has `codec_step` times steps[l], if there are as many as layers; none:
+  // all layers alike. As long as the store is open: a reader need not know.
   virtual Status set_layer_steps(const Sha256& fingerprint, std::vector<float> steps) = 0;
 
   // ---- Looking at the chunks
@@ -114,9 +114,9 @@ class StoreUpkeep {
   Status remove(const Sha256& id) { return remove_of(id, nullptr); }  // of any tenant
   // A pinned chunk is not evicted and does not expire. Waits for the chunk's own write. NOT_FOUND.
   virtual Status pin(const Sha256& id, bool pinned) = 0;
-  // Names a chunk; members that `name` does not set stay. Touches no rows; waits for
-  // the chunk's own write. NOT_FOUND, also where the chunk is not this tenant's; CORRUPT.
-  // `*changed`: something was written. Without a change it works on a read-only store.
+  // Names a chunk; members that `name` does not set stay. Touches no rows; waits for the chunk's
+  // own write. NOT_FOUND, also where the chunk is not this tenant's; CORRUPT. `*changed`: something
+  // was written. Without a change it works on a read-only store.
   Status rename(const Sha256& id, const TenantTag& tenant, const ChunkName& name, bool* changed) {
     return rename_of(id, &tenant, name, changed);
   }

@@ -1,5 +1,5 @@
-// Prompt: a record of a data set as the segments to fuse, the same for `blend eval`,
-// `blend calibrate` and `blend verify`.
+// Prompt: a record of a data set as the segments to fuse, the same for `blend eval`, `blend
+// calibrate` and `blend verify`.
 #pragma once
 
 #include <CLI/CLI.hpp>

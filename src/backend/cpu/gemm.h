@@ -1,10 +1,10 @@
 // GEMM on the CPU: y = x W^T in f32. kernels/cpu/gemm_f32.h has the work of a core; here a product
 // is cut into tiles for the context's threads.
 //
-// Packed weights were put into panels when they were loaded. Others stay as in the file,
-// or as bytes: a thread decodes the slice that its tile needs into panels and keeps it for the
-// tiles of further rows, and few rows are multiplied without tiles. Rows of x are put into
-// blocks once, for all threads, in portions that bound the size of their copy.
+// Packed weights were put into panels when they were loaded. Others stay as in the file, or as
+// bytes: a thread decodes the slice that its tile needs into panels and keeps it for the tiles of
+// further rows, and few rows are multiplied without tiles. Rows of x are put into blocks once, for
+// all threads, in portions that bound the size of their copy.
 #pragma once
 
 #include <cstdint>

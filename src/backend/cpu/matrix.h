@@ -57,8 +57,8 @@ class DecodedMatrix : public CpuMatrix {
   Kind kind() const final { return Kind::decoded; }
   // Rows [first, first + n) as f32, [n, in], into `into`.
   virtual void decode(int64_t first, int64_t n, float* into) const = 0;
-  // Describes the rows from `first` on in `product`, to be multiplied with few rows of x,
-  // and returns how many of them are contiguous.
+  // Describes the rows from `first` on in `product`, to be multiplied with few rows of x, and
+  // returns how many of them are contiguous.
   virtual int64_t kept_rows(int64_t first, kernels::FewRows& product) const = 0;
 
  protected:

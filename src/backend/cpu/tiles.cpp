@@ -44,10 +44,10 @@ TilePlan plan_tiles(int64_t m, int64_t n, int64_t k, uint32_t n_threads, const T
   const TilePlan few = cut(ceil_div(m, std::min(m, std::max(units.rows, units.most_rows))),
                            ceil_div(n, std::min(n, std::max(units.columns, units.most_columns))));
   if (n_threads == 1 || flops(m, n, k) < kWorthSharing) return few;
-  // A thread's work, in rows x columns, plus the overhead of its tiles: their parts of x
-  // and of W come from farther away, and W may have to be widened. That is worth some columns and
-  // some rows. (For W, k = n = 2048, two Zen 3 cores: tiles of 12 rows reach 60 % of the peak
-  // where W is f16 and 74 % where it is f32, of 48 rows 83 and 86 %.)
+  // A thread's work, in rows x columns, plus the overhead of its tiles: their parts of x and of W
+  // come from farther away, and W may have to be widened. That is worth some columns and some rows.
+  // (For W, k = n = 2048, two Zen 3 cores: tiles of 12 rows reach 60 % of the peak where W is f16
+  // and 74 % where it is f32, of 48 rows 83 and 86 %.)
   const auto cost = [&](const TilePlan& plan) {
     constexpr int64_t kColumnsWorth = 8, kRowsWorth = 4;
     const int64_t tiles = plan.row_tiles * plan.column_tiles, area = plan.rows * plan.columns;

@@ -34,8 +34,8 @@ struct TilePlan {
 
   size_t n_tiles() const { return static_cast<size_t>(row_tiles * column_tiles); }
   Tile tile(size_t i) const;
-  // The column of the next tile of tile i's thread, as long as threads alternate; none
-  // after the last, nor where it is the column of tile i.
+  // The column of the next tile of tile i's thread, as long as threads alternate; none after the
+  // last, nor where it is the column of tile i.
   std::optional<int64_t> next_column(size_t i) const;
 };
 

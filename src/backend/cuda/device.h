@@ -1,9 +1,8 @@
 // Device: one GPU, its streams and its memory.
 //
-// All computation goes to one stream, in the order in which it was issued; copies of
-// stored rows go to a second one (stager.h). Memory is allocated in the order of the compute stream
-// from a pool that keeps freed memory, so that a fuse after the first allocates nothing from the
-// driver.
+// All computation goes to one stream, in the order in which it was issued; copies of stored rows go
+// to a second one (stager.h). Memory is allocated in the order of the compute stream from a pool
+// that keeps freed memory, so that a fuse after the first allocates nothing from the driver.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -128,8 +127,8 @@ class Device {
   Result<Memory> allocate(size_t bytes);
   Result<Memory> allocate(size_t bytes, cudaStream_t stream);
   // At least `bytes` of pinned host memory, aligned to a page. The driver takes milliseconds for
-  // it, so returned memory is kept for the next call: kKeptPinnedBytes, or as much as was
-  // in use at once, so that a ring of any size is pinned once and not for every fuse.
+  // it, so returned memory is kept for the next call: kKeptPinnedBytes, or as much as was in use at
+  // once, so that a ring of any size is pinned once and not for every fuse.
   Result<Pinned> pin(size_t bytes);
   // Whether [p, p + bytes) lies in memory of pin() that is in use.
   bool is_pinned(const void* p, size_t bytes) const;

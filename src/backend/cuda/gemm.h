@@ -1,8 +1,7 @@
 // Gemm: y = x W^T on the tensor cores, by cuBLASLt.
 //
 // bf16 operands, sums in f32. Row-major [m, k] is column-major [k, m], so the library is asked for
-// D [out, m] = A^T B with A = W [in, out] and B = x [in, m]: the form that it is fastest
-// in.
+// D [out, m] = A^T B with A = W [in, out] and B = x [in, m]: the form that it is fastest in.
 //
 // An algorithm is chosen for the row count of the product's bucket, never for that of the product
 // that came first: the same call gives the same bits, whatever came before it. Where there is none
@@ -61,8 +60,8 @@ class Gemm {
   std::map<Key, Choice> choices_;  // guarded by mutex_
 };
 
-// The row count to look up an algorithm for where there are `rows`: few enough different
-// ones that a look-up is rare, near enough that the choice suits.
+// The row count to look up an algorithm for where there are `rows`: few enough different ones that
+// a look-up is rare, near enough that the choice suits.
 int64_t gemm_bucket(int64_t rows);
 
 }  // namespace blend::cuda

@@ -23,8 +23,7 @@ bool ends_with_word_character(std::string_view text);
 size_t leading_white_space(std::string_view text);
 size_t trailing_white_space(std::string_view text);
 
-// Whether Python's repr() leaves the first character of `text` unchanged; `code`: its
-// number.
+// Whether Python's repr() leaves the first character of `text` unchanged; `code`: its number.
 bool is_printable(std::string_view text, uint32_t& code);
 
 // Bytes of the longest valid UTF-8 that `text` begins with.

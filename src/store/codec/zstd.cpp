@@ -21,10 +21,10 @@ ZSTD_CCtx_s* CodecScratch::compressor() {
     if (compressor_ == nullptr) throw std::bad_alloc();
     // XXH3 guards the layer already.
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_compressionLevel, 1);
-    // Exponents rarely repeat except by chance, and chance matches save next
-    // to nothing and slow the decoder. A minimum match of seven bytes and a table of 1,024 entries
-    // skip those and find rows that are really the same. A window of 64 KiB gives each half of a
-    // block codes of its own.
+    // Exponents rarely repeat except by chance, and chance matches save next to nothing and slow
+    // the decoder. A minimum match of seven bytes and a table of 1,024 entries skip those and find
+    // rows that are really the same. A window of 64 KiB gives each half of a block codes of its
+    // own.
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_strategy, ZSTD_fast);
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_minMatch, 7);
     ZSTD_CCtx_setParameter(compressor_.get(), ZSTD_c_hashLog, 10);

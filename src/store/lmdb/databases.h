@@ -19,8 +19,8 @@ struct Databases {
 // empty and `create` is set. NOT_FOUND: there is no store yet. FORMAT, MISMATCH, CORRUPT: it
 // does not hold a store that this build reads.
 Status open_chunk_tables(MDB_env* env, bool create, Databases* out);
-// The others. False: they are not there, so the use of the chunks is unknown. `texts` may
-// be missing alone, where nothing is to be created.
+// The others. False: they are not there, so the use of the chunks is unknown. `texts` may be
+// missing alone, where nothing is to be created.
 Result<bool> open_use_tables(MDB_env* env, bool create, Databases* out);
 
 }  // namespace blend

@@ -291,8 +291,8 @@ Result<Txn> LmdbEnv::begin(unsigned flags) {
       continue;
     }
     if (rc != MDB_MAP_RESIZED) return lmdb_error(rc, "store '" + path_ + "'");
-    // Another process has enlarged the file past our map. New transactions wait here
-    // too, so the active ones come to an end.
+    // Another process has enlarged the file past our map. New transactions wait here too, so the
+    // active ones come to an end.
     std::unique_lock lock(gate_mutex_);
     if (!gate_.wait_until(lock, deadline, [&] { return active_ == 0; })) {
       return make_error(BLEND_E_IO,

@@ -1,8 +1,8 @@
 // LmdbStore: a Store in one LMDB environment (FORMAT.md has the layout).
 //
 // lmdb_store.cpp opens and finds chunks, put.cpp writes them, list.cpp goes through them,
-// retention.cpp decides which of them stay, hint.cpp reads ahead, stored.cpp
-// passes chunks on in stored form, notes.cpp keeps records other than chunks.
+// retention.cpp decides which of them stay, hint.cpp reads ahead, stored.cpp passes chunks on in
+// stored form, notes.cpp keeps records other than chunks.
 #pragma once
 
 #include <atomic>
@@ -27,8 +27,8 @@ class LmdbStore final : public Store {
  public:
   LmdbStore(const StoreOptions& options, std::shared_ptr<StoreCommon> common);
   ~LmdbStore() override;
-  // Builds the indices of use and of texts where a store has none, or outdated
-  // ones. Once, before the first use.
+  // Builds the indices of use and of texts where a store has none, or outdated ones. Once, before
+  // the first use.
   Status prepare();
 
   // ChunkStore

@@ -12,8 +12,8 @@ namespace {
 
 constexpr char kFormatMagic[8] = {'B', 'L', 'E', 'N', 'D', 'K', 'V', '\n'};
 
-// Size of a value in pages of 4 KiB, whatever the file has: the sums are stored in the
-// file, and must not depend on the machine that opens it.
+// Size of a value in pages of 4 KiB, whatever the file has: the sums are stored in the file, and
+// must not depend on the machine that opens it.
 constexpr uint64_t kCountedPage = 4096;
 constexpr uint64_t counted_bytes(uint64_t value_bytes) {
   return page_format::overflow_pages(value_bytes, kCountedPage) * kCountedPage;

@@ -33,8 +33,8 @@ class PutTurns {
     bool done = false;
     Status status_;
   };
-  // Bound of one transaction, so that the first put does not wait long for the last; a
-  // single one may be larger.
+  // Bound of one transaction, so that the first put does not wait long for the last; a single one
+  // may be larger.
   static constexpr size_t kMostPuts = 16;
   static constexpr uint64_t kMostBytes = 64ull << 20;
 

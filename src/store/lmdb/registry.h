@@ -40,8 +40,7 @@ class EnvRegistry {
   // time; the last owner closes it. Waits while one on the same file is being closed.
   using Open = std::function<Result<std::unique_ptr<LmdbEnv>>()>;
   Result<std::shared_ptr<LmdbEnv>> find_or_open(const FileIdentity& file, const Open& open);
-  // Keeps this process from opening `file` while the result lives; callers wait. BUSY: it
-  // is open.
+  // Keeps this process from opening `file` while the result lives; callers wait. BUSY: it is open.
   Result<std::shared_ptr<void>> reserve(const FileIdentity& file, const std::string& path);
 
  private:

@@ -1,9 +1,9 @@
 // TextIndex: which chunks hold the same text, inside a transaction.
 //
-// Chunks of one text (text_tag()) differ in their prefixes. One database has every
-// chunk, those of a text together, the one with the shortest prefix first: that is the plain
-// record, which serves every context, and the others are its variants. So a put counts the variants
-// of its text, and an eviction finds them, whatever the number of chunks.
+// Chunks of one text (text_tag()) differ in their prefixes. One database has every chunk, those of
+// a text together, the one with the shortest prefix first: that is the plain record, which serves
+// every context, and the others are its variants. So a put counts the variants of its text, and an
+// eviction finds them, whatever the number of chunks.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
 // Run: every question by full prefill and by every configuration, one question after the other.
 //
 // Full prefill is the reference, of the same model or of one that keeps its weights otherwise. The
-// question's chunks are put into the store first, in each kind of record, so that the time
-// to first token of every configuration is that of a warm store, loading included. Configurations
-// take turns within a question, so that a machine that slows down slows all of them.
+// question's chunks are put into the store first, in each kind of record, so that the time to first
+// token of every configuration is that of a warm store, loading included. Configurations take turns
+// within a question, so that a machine that slows down slows all of them.
 #pragma once
 
 #include <cstddef>

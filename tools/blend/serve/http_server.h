@@ -1,6 +1,6 @@
 // An HTTP/1.1 server for a network that strangers are on. One thread owns all connections and never
-// computes; it hands on whole requests. Everything has a bound: heads, bodies,
-// connections, the memory of all requests together, and the time that a client may take.
+// computes; it hands on whole requests. Everything has a bound: heads, bodies, connections, the
+// memory of all requests together, and the time that a client may take.
 //
 // Messages are parsed by Boost.Beast, sockets and timers are Asio's.
 #pragma once
@@ -28,8 +28,8 @@ struct HttpOptions {
 
 // Called on the server's thread, so none may wait. None may throw.
 struct HttpHandler {
-  // A head has come. If this returns an answer, the body is not read; otherwise the body
-  // is read and `request` is called.
+  // A head has come. If this returns an answer, the body is not read; otherwise the body is read
+  // and `request` is called.
   std::function<std::optional<HttpResponse>(const HttpHead& head)> head;
   std::function<void(std::shared_ptr<HttpExchange> exchange)> request;
   // The answer to bytes that are not HTTP, or too many. `head`: null where it was not read.

@@ -1,8 +1,8 @@
 // blend serve: serves the model and the store by OpenAI's API.
 //
-// One thread owns the connections, and as many as --parallel compute. Errors in a request
-// are found before its status is sent: a stream begins once it is fused, other answers when they
-// are complete.
+// One thread owns the connections, and as many as --parallel compute. Errors in a request are found
+// before its status is sent: a stream begins once it is fused, other answers when they are
+// complete.
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <sys/resource.h>
