@@ -52,7 +52,7 @@ PATTERNS = {
     "anew": r"\banew\b",
     "hang on": r"\b(?:hangs?|hung|hanging) (?:\w+ )?(?:up)?on\b(?! to\b)",
     "foretell": r"\bforet(?:ell|ells|old|elling)\b",
-    "is none": r"(?<!there )(?<!codec )\b(?:is|are|was|were|be|been) none\b(?! of\b| the)",
+    "is none": r"(?<!there )(?<!codec )\b(?:is|are|was|were|be|been) (?-i:none)\b(?! of\b| the)",
     "is no": r"(?<!there )\b(?:is|are|was|were) no "
              r"(?!longer\b|more\b|less\b|other\b|better\b|worse\b|\w+er\b)(?=\w)",
     "so many": r"\bso (?:many|much)\b(?![^.]*\bthat\b| as\b| for\b)",
